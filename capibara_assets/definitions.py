@@ -5,6 +5,7 @@ from typing import Any
 import dagster as dg
 
 from capibara_assets.assets import STAGES
+from capibara_assets.automation.clean_up import SCHEDULES, clean_up
 from capibara_assets.automation.conditions import CONDITIONS
 from capibara_assets.automation.jobs import JOBS
 from capibara_assets.automation.progress import progress
@@ -14,14 +15,11 @@ from capibara_assets.deployment.environment import TPU, Deployment
 from capibara_assets.launching.launchers import Launcher
 from capibara_assets.resources import (
     BaseModel,
-    E2BSandboxes,
     Experience,
     GoogleCloud,
     Hardware,
-    ModelHub,
     Recipes,
     Store,
-    declared_targets,
 )
 
 OWNERS = ["team:ml-platform"]
@@ -56,11 +54,9 @@ def deployment_resources(deployment: Deployment) -> dict[str, Any]:
         "recipes": Recipes(
             profile=deployment.profile, folder=deployment.recipes, overrides=overrides, faults=deployment.faults
         ),
-        "base_model": BaseModel(location=deployment.base_model),
-        "base_model_20b": BaseModel(location=dg.EnvVar("MODEL_20B_PATH")),
-        "base_model_120b": BaseModel(location=dg.EnvVar("MODEL_120B_PATH")),
-        "target": Hardware(name=deployment.target),
-        "tpu_target": Hardware(name=deployment.tpu_target),
+        "base_model": BaseModel(location=deployment.base_model, fetch_gib=deployment.fetch_gib),
+        "target": Hardware(name=deployment.target, by_domain=deployment.targets),
+        "tpu_target": Hardware(name=deployment.tpu_target, by_domain=deployment.tpu_targets),
         "launcher": Launcher(
             mode=deployment.launcher,
             image=deployment.image,
@@ -70,10 +66,7 @@ def deployment_resources(deployment: Deployment) -> dict[str, Any]:
             volume_claim=deployment.volume_claim,
             volume_path=deployment.volume_path,
         ),
-        "google_cloud": GoogleCloud(project=dg.EnvVar("GOOGLE_CLOUD_PROJECT"), zone=dg.EnvVar("GOOGLE_CLOUD_ZONE")),
-        "e2b": E2BSandboxes(api_key=dg.EnvVar("E2B_API_KEY")),
-        "model_hub": ModelHub(token=dg.EnvVar("HF_TOKEN")),
-        **{f"hardware_{name.replace('-', '_')}": Hardware(name=name) for name in declared_targets()},
+        "google_cloud": GoogleCloud(project=deployment.project, zone=deployment.zone),
     }
 
 
@@ -83,7 +76,8 @@ def build(deployment: Deployment) -> dg.Definitions:
     return dg.Definitions(
         assets=dg.load_assets_from_modules(STAGES, include_specs=True),
         asset_checks=ALL_CHECKS,
-        jobs=JOBS,
+        jobs=[*JOBS, clean_up],
+        schedules=SCHEDULES,
         sensors=SENSORS,
         resources=deployment_resources(deployment),
         loggers={"console": dg.colored_console_logger, "progress": progress},

@@ -9,11 +9,13 @@ import pydantic
 
 from capibara_assets.deployment.declarations import declared, read_mapping
 from capibara_assets.deployment.locations import resources_root
+from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
 if TYPE_CHECKING:
     from capibara_assets.planning.hardware.targets import HardwareTarget
+    from capibara_assets.planning.writers.launch import CloudPlace
     from capibara_assets.storage.store import ArtifactStore
 
 RecipeModel = TypeVar("RecipeModel", bound=pydantic.BaseModel)
@@ -109,17 +111,22 @@ class BaseModel(dg.ConfigurableResource[Any]):
         description="Directory of a Transformers causal LM, or a Hub id@revision fetched before."
     )
 
+    fetch_gib: float = pydantic.Field(
+        default=0.0, description="Largest model that is fetched from the Hub when it is not here; 0: none is."
+    )
+
     @property
     def path(self) -> Path:
         """Local directory of the model, validated.
 
         Raises:
-            InputError: the model does not exist, is damaged, or was not fetched yet (`capibara model fetch`).
+            InputError: the model does not exist, is damaged, cannot be fetched, or is larger than may be fetched.
         """
         from capibara_assets.modeling.files import validate_base
-        from capibara_assets.modeling.hub import resolve_base
+        from capibara_assets.modeling.hub import fetch_base, resolve_base
 
-        path = resolve_base(self.location)
+        most = int(self.fetch_gib * 2**30)
+        path = fetch_base(self.location, most) if most else resolve_base(self.location)
         validate_base(path)
         return path
 
@@ -131,19 +138,15 @@ class BaseModel(dg.ConfigurableResource[Any]):
         return base_name(self.location, self.path)
 
 
-def declared_targets() -> list[str]:
-    """Names of the hardware targets that have a file; the declarations are read only when used."""
-    return sorted(path.stem for path in (resources_root() / "hardware").glob("*.yaml"))
-
-
 class Hardware(dg.ConfigurableResource[Any]):
-    """One hardware target of `resources/hardware`, or any slice of a chip family."""
+    """Hardware targets of the domains: files of `resources/hardware`, or any slice of a chip family."""
 
-    name: str
+    name: str = pydantic.Field(description="Target of every domain that has none of its own.")
+    by_domain: dict[str, str] = pydantic.Field(default={}, description="Domain → name of its own target.")
 
     @property
     def target(self) -> "HardwareTarget":
-        """The target's declaration.
+        """The declaration of the target for all domains.
 
         Raises:
             InputError: no file and no chip family has this name.
@@ -152,12 +155,25 @@ class Hardware(dg.ConfigurableResource[Any]):
 
         return find_target(self.name)
 
+    def target_of(self, domain: Domain) -> "HardwareTarget":
+        """The declaration of a domain's target; raises as `target`."""
+        from capibara_assets.planning.hardware.targets import find_target
+
+        return find_target(self.by_domain.get(domain.value, self.name))
+
 
 class GoogleCloud(dg.ConfigurableResource[Any]):
-    """Google Cloud project and zone, for gs:// stores, TPU slices and GKE."""
+    """Google Cloud project and zone: for gs:// stores, and written into the launch files of TPU plans."""
 
-    project: str
-    zone: str
+    project: str = ""
+    zone: str = ""
+
+    def place(self) -> "CloudPlace":
+        """Project and zone for launch files. Raises InputError: one that Google Cloud would not take."""
+        from capibara_assets.planning.writers.launch import CloudPlace
+
+        named = {"project": self.project, "zone": self.zone}
+        return declared(CloudPlace, named, "GOOGLE_CLOUD_PROJECT or GOOGLE_CLOUD_ZONE")
 
     def check_bucket(self, store: str) -> None:
         """Check that the bucket of a gs:// store is readable, before anything runs.
@@ -175,23 +191,3 @@ class GoogleCloud(dg.ConfigurableResource[Any]):
             raise InputError(
                 f"bucket {bucket} of the store {store} cannot be read in project {self.project}: {error}"
             ) from error
-
-
-class E2BSandboxes(dg.ConfigurableResource[Any]):
-    """Recorded sandboxes at E2B; needed only where agents' code runs there."""
-
-    api_key: str
-
-    def create(self, log_folder: Path, **options: Any) -> Any:
-        """A recorded E2B sandbox (extra `e2b`)."""
-        from e2b_code_interpreter import Sandbox
-
-        from capibara_assets.executions import record
-
-        return record(Sandbox.create(api_key=self.api_key, **options), log_folder)
-
-
-class ModelHub(dg.ConfigurableResource[Any]):
-    """Token for gated models on the Hub; needed only by `capibara model fetch`."""
-
-    token: str

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
-import pytest
 import yaml
 from click.testing import CliRunner
 
@@ -84,9 +84,7 @@ def command_here(environment: dict[str, str], *arguments: str) -> str:
     """Run `capibara ARGUMENTS` in this process, which has imported everything already; returns what it printed."""
     from capibara_assets.cli.main import cli
 
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment.items():
-            patch.setenv(name, value)
+    with patch.dict(os.environ, environment):  # a command's options become variables: those go, too
         result = CliRunner().invoke(cli, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.output[-4000:]
     return result.stdout

@@ -159,16 +159,7 @@ def test_dagster_yaml_is_a_valid_instance(tmp_path: Path):
         assert instance.nux_enabled is False
 
 
-def test_absent_credentials_refuse_only_what_needs_them(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("E2B_API_KEY", raising=False)
-
-    @dg.asset
-    def needs_e2b(e2b: dg.ResourceParam[object]) -> None: ...
-
-    @dg.asset
-    def needs_nothing() -> None: ...
-
-    resources = {"e2b": defs.resources["e2b"]}
-    assert dg.materialize([needs_nothing], resources=resources).success
-    with pytest.raises(dg.DagsterInvalidConfigError, match="E2B_API_KEY"):
-        dg.materialize([needs_e2b], resources=resources)
+def test_every_resource_is_used_by_an_asset_or_a_check():
+    definitions = [*(defs.assets or ()), *(defs.asset_checks or ())]
+    used = {key for one in definitions if isinstance(one, dg.AssetsDefinition) for key in one.required_resource_keys}
+    assert set(defs.resources or {}) == used - {"io_manager"}

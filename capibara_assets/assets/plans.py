@@ -13,7 +13,7 @@ from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.metadata.plan_entries import COST, lora_entries, tpu_entries
 from capibara_assets.metadata.training_entries import OUTCOME
 from capibara_assets.partitions import domains
-from capibara_assets.resources import BaseModel, Hardware, Recipes, Store
+from capibara_assets.resources import BaseModel, GoogleCloud, Hardware, Recipes, Store
 
 if TYPE_CHECKING:
     from capibara_assets.planning.cost import Cost, TimedTraining
@@ -45,7 +45,7 @@ def lora_config(
     domain = Domain(context.partition_key)
     inputs = Inputs.of(context, store)
     recipe = inputs.recipe(recipes, "planning", PlanningRecipe)
-    shape, hardware = read_shape(base_model.path), target.target
+    shape, hardware = read_shape(base_model.path), target.target_of(domain)
     inputs.setting("base_shape", shape)
     inputs.setting("target", hardware)
     statistics = inputs.artifact("moe_dataset", domain).document("statistics")
@@ -68,6 +68,7 @@ def tpu_config(
     recipes: Recipes,
     base_model: BaseModel,
     tpu_target: Hardware,
+    google_cloud: GoogleCloud,
 ) -> dg.MaterializeResult:
     """The training configuration for a TPU slice (mesh, batch, recomputation), with predicted step time and memory.
 
@@ -86,14 +87,15 @@ def tpu_config(
     domain = Domain(context.partition_key)
     inputs = Inputs.of(context, store)
     recipe = inputs.recipe(recipes, "planning", PlanningRecipe)
-    shape, hardware = read_shape(base_model.path), tpu_target.target
+    shape, hardware = read_shape(base_model.path), tpu_target.target_of(domain)
     inputs.setting("base_shape", shape)
     inputs.setting("tpu_target", hardware)
+    inputs.setting("google_cloud", place := google_cloud.place())
     statistics = inputs.artifact("moe_dataset", domain).document("statistics")
     cache = XlaVerdictCache(inputs.store.work / "xla_verdicts")
     verified = first_verified(tpu_plans(domain, statistics, shape, hardware, recipe), recipe, cache=cache)
     plan = with_flags(verified.plan, recipe.tpu.xla_flags)
-    files = tpu_files(plan, hardware, recipe.tpu)
+    files = tpu_files(plan, hardware, recipe.tpu, place)
     documents = {"plan": plan.model_dump(mode="json"), "cost": tpu_cost(plan, hardware).model_dump(mode="json")}
     with TemporaryDirectory(prefix="capibara-plan-") as place:
         trees = {"files": write_files(Path(place) / "files", files)}

@@ -1,11 +1,13 @@
 """Settings that results depend on besides upstream assets: recipes, base model, hardware; recorded as digests."""
 
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 import pydantic
 
-from capibara_assets.resources import BaseModel, Hardware, Recipes
+from capibara_assets.domains import Domain
+from capibara_assets.resources import BaseModel, GoogleCloud, Hardware, Recipes
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
 # Recipe → its pydantic model, as module:class; imported when a run begins, so that loading the definitions is fast.
@@ -29,8 +31,16 @@ def setting_digest(value: Any) -> str:
     return sha256_bytes(canonical_json(plain))
 
 
-def current_settings(recipes: Recipes, base_model: BaseModel, target: Hardware, tpu_target: Hardware) -> dict[str, str]:
-    """Name → current digest of every setting that an asset may record.
+def deployment_settings(resources: Mapping[str, Any]) -> dict[str, str]:
+    """`current_settings` of a deployment's Dagster resources."""
+    names = ("recipes", "base_model", "target", "tpu_target", "google_cloud")
+    return current_settings(*(resources[name] for name in names))
+
+
+def current_settings(
+    recipes: Recipes, base_model: BaseModel, target: Hardware, tpu_target: Hardware, google_cloud: GoogleCloud
+) -> dict[str, str]:
+    """Name → current digest of every setting that an asset may record; `name|domain` for a domain's own.
 
     Raises:
         InputError: a recipe, a benchmark that it names, the base model or a hardware target is missing, damaged or
@@ -52,6 +62,9 @@ def current_settings(recipes: Recipes, base_model: BaseModel, target: Hardware, 
         "target": target.target,
         "tpu_target": tpu_target.target,
         "voters": len(recipes.load("training", TrainingRecipe).voters),
+        **{f"target|{domain}": target.target_of(Domain(domain)) for domain in target.by_domain},
+        **{f"tpu_target|{domain}": tpu_target.target_of(Domain(domain)) for domain in tpu_target.by_domain},
+        "google_cloud": google_cloud.place(),
         "faults": dict(recipes.faults),
         "benchmarks": benchmark_digests(recipes.load("dataset", DatasetRecipe).decontamination.benchmarks),
     }

@@ -1,6 +1,7 @@
 """The training asset: several adapters (voters) per domain, trained in a separate process through Dagster Pipes."""
 
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -15,10 +16,12 @@ from capibara_assets.partitions import READS_EVERY, domains
 from capibara_assets.resources import BaseModel, Hardware, Recipes, Store
 
 if TYPE_CHECKING:
+    from capibara_assets.planning.hardware.targets import HardwareTarget
     from capibara_assets.storage.artifact import Artifact
     from capibara_assets.storage.checkpointed import Checkpointed
     from capibara_assets.training.recipe import TrainingRecipe
     from capibara_assets.training.request import TrainingRequest
+    from capibara_assets.training.standalone.materials import Materials
 
 
 @dg.asset(
@@ -45,21 +48,19 @@ def trained_adapters(
     from capibara_assets.checkpoints.artifacts import checkpoint_root
     from capibara_assets.lineage.card import write_voter_cards
     from capibara_assets.training.recipe import TrainingRecipe
-    from capibara_assets.training.standalone.materials import VOLATILE, FinishedTraining, Materials
+    from capibara_assets.training.standalone.materials import VOLATILE, FinishedTraining
 
     domain = Domain(context.partition_key)
-    inputs = Inputs.of(context, store)
+    inputs, where = Inputs.of(context, store), target.target_of(domain)
     recipe, base = inputs.recipe(recipes, "training", TrainingRecipe), inputs.base_digest(base_model)
     inputs.setting("faults", dict(recipes.faults))
-    dataset, plan = inputs.artifact("moe_dataset", domain), inputs.artifact("lora_config", domain)
-    tpu = inputs.artifact("tpu_config", domain) if target.target.kind == "tpu" else None
-    materials = Materials(recipe, base_model.path, base, dataset, plan, other_datasets(inputs, domain, recipe), tpu)
+    materials = training_materials(inputs, recipe, (base_model.path, base), domain, where)
     work = inputs.store.work_dir("trained_adapters", domain, inputs.digest())
-    request = materials.request(work, checkpoint_root(inputs.store.root), context.run_id, recipes.faults, target.target)
-    launcher.run(context, request.write(), target.target)
-    trained = FinishedTraining.read(request, plan, target.target)
+    request = materials.request(work, checkpoint_root(inputs.store.root), context.run_id, recipes.faults, where)
+    launcher.run(context, request.write(), where)
+    trained = FinishedTraining.read(request, materials.plan, where)
     shards, further = materials.shards(trained.summary["finished"]), materials.further()
-    write_voter_cards(trained.voters, dataset, shards, base_model.card_name, base, further)
+    write_voter_cards(trained.voters, materials.dataset, shards, base_model.card_name, base, further)
     kept = voters_checkpointed(inputs, request, trained.summary["voters"])
     trees, documents = trained.trees(), trained.documents()
     artifact = inputs.publish(
@@ -68,6 +69,17 @@ def trained_adapters(
     shown = training_entries(trained.summary, trained.voters) | outcome_entries(trained.outcome)
     shutil.rmtree(work, ignore_errors=False)
     return materialized(artifact, inputs, shown)
+
+
+def training_materials(
+    inputs: Inputs, recipe: "TrainingRecipe", base: tuple[Path, str], domain: Domain, target: "HardwareTarget"
+) -> "Materials":
+    """What a domain's training is made from; `base` is the base model's folder and digest."""
+    from capibara_assets.training.standalone.materials import Materials
+
+    dataset, plan = inputs.artifact("moe_dataset", domain), inputs.artifact("lora_config", domain)
+    tpu = inputs.artifact("tpu_config", domain) if target.kind == "tpu" else None
+    return Materials(recipe, *base, dataset, plan, other_datasets(inputs, domain, recipe), tpu)
 
 
 def other_datasets(inputs: Inputs, domain: Domain, recipe: "TrainingRecipe") -> "dict[Domain, Artifact]":

@@ -1,25 +1,32 @@
-"""Automation conditions: an asset re-materializes when data versions change and checks pass, not on mere re-runs."""
+"""Automation conditions: an asset re-materializes when data versions change and checks pass, not on mere re-runs.
+
+Only partitions of chosen domains do: a domain that nobody asked for does not start by itself.
+"""
 
 import dagster as dg
 
+from capibara_assets.automation.chosen import ChosenDomains
+
 AC = dg.AutomationCondition
+_chosen = ChosenDomains()
+_newly_wanted = (AC.missing() & _chosen).newly_true()
 
 _changed = AC.any_deps_match(AC.data_version_changed()).since_last_handled()
 _complete = ~AC.any_deps_missing() & ~AC.any_deps_match(AC.execution_failed())
 # An input that is about to change itself: where two inputs stand one behind the other, the later one is waited for,
 # or a consensus would be made of new data and old adapters, and once more when the new adapters are there
-_due = _changed & _complete & AC.all_deps_blocking_checks_passed()
+_due = _chosen & _changed & _complete & AC.all_deps_blocking_checks_passed()
 _settled = ~AC.any_deps_match(AC.in_progress() | AC.will_be_requested() | _due.with_label("due"))
-_quiet = _settled & ~AC.in_progress() & AC.all_deps_blocking_checks_passed()
+_quiet = _chosen & _settled & ~AC.in_progress() & AC.all_deps_blocking_checks_passed()
 
-on_new_data = ((_changed | AC.newly_missing()) & _complete & _quiet).with_label("on new data")
+on_new_data = ((_changed | _newly_wanted) & _complete & _quiet).with_label("on new data")
 
 
 def on_new_data_without(*keys: str) -> dg.AutomationCondition:
     """Like `on_new_data`, where the named inputs may be missing: imports are optional."""
     others_missing = AC.any_deps_missing().ignore(dg.AssetSelection.assets(*keys))
     complete = ~others_missing & ~AC.any_deps_match(AC.execution_failed())
-    return ((_changed | AC.newly_missing()) & complete & _quiet).with_label("on new data, with what was imported")
+    return ((_changed | _newly_wanted) & complete & _quiet).with_label("on new data, with what was imported")
 
 
 def over_available(*keys: str) -> dg.AutomationCondition:

@@ -150,7 +150,8 @@ def is_current(
     recorded = latest_metadata(instance, name, partition).get(INPUTS)
     if recorded is None or recorded["code_version"] != graph.code_versions[name]:
         return False
-    if any(settings.get(key) != digest for key, digest in recorded["settings"].items()):
+    own = {key: settings.get(f"{key}|{partition}", settings.get(key)) for key in recorded["settings"]}
+    if own != recorded["settings"]:
         return False
     for source, digest in recorded["upstream"].items():
         upstream, _, where = source.partition("|")

@@ -26,8 +26,9 @@ class GraphRun:
     Attributes:
         definitions: the code location.
         instance: the Dagster instance.
-        settings: name → digest of every setting that an asset may record (recipes, base model, hardware). An asset is
-            current if its recorded settings, code version and upstream digests equal today's.
+        settings: name → digest of every setting that an asset may record (recipes, base model, hardware), `name|domain`
+            for a domain that has its own. An asset is current if its recorded settings, code version and upstream
+            digests equal today's.
         force: materialize assets that are current, too.
     """
 

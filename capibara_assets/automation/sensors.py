@@ -106,13 +106,13 @@ light_automation = dg.AutomationConditionSensorDefinition(
     target=dg.AssetSelection.all() - dg.AssetSelection.assets(*HEAVY),
     default_status=STATUS,
     minimum_interval_seconds=TICK_SECONDS,
-    use_user_code_server=False,
+    use_user_code_server=True,  # `ChosenDomains` is a condition of our own: Dagster's daemon does not know it
 )
 heavy_automation = dg.AutomationConditionSensorDefinition(
     "heavy_automation",
     target=dg.AssetSelection.assets(*HEAVY),
     default_status=STATUS,
     minimum_interval_seconds=TICK_SECONDS,
-    use_user_code_server=False,
+    use_user_code_server=True,  # `ChosenDomains` is a condition of our own: Dagster's daemon does not know it
 )
 SENSORS = [new_experience, light_automation, heavy_automation]

@@ -3,7 +3,8 @@
 Imports `assets` and what lies below it; only `definitions` imports it.
 """
 
+from capibara_assets.checks.models import MODEL_CHECKS
 from capibara_assets.checks.schemas import SCHEMA_CHECKS
 from capibara_assets.checks.stages import STAGE_CHECKS
 
-ALL_CHECKS = [*SCHEMA_CHECKS, *STAGE_CHECKS]
+ALL_CHECKS = [*SCHEMA_CHECKS, *STAGE_CHECKS, *MODEL_CHECKS]

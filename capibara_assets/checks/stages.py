@@ -4,7 +4,7 @@ import math
 
 import dagster as dg
 
-from capibara_assets.assets.inputs import INPUTS, Inputs, latest_metadata
+from capibara_assets.assets.inputs import Inputs
 from capibara_assets.domains import Domain
 from capibara_assets.partitions import domains
 from capibara_assets.resources import BaseModel, Recipes, Store
@@ -135,17 +135,6 @@ def evaluation_valid(context: dg.AssetCheckExecutionContext, store: Store) -> dg
     return dg.AssetCheckResult(passed=not problems, metadata={"problems": problems})
 
 
-@dg.asset_check(asset="merged_checkpoint", blocking=False)
-def merged_inputs_are_current(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
-    """The merged model was made from the current experts (Dagster does not track this for an unpartitioned asset)."""
-    inputs = Inputs(context.instance, store.open())
-    recorded = latest_metadata(context.instance, "merged_checkpoint")[INPUTS]["upstream"]
-    inputs.every("consensus_checkpoint")
-    now = {name: digest for name, digest in inputs.upstream.items() if name.startswith("consensus_checkpoint|")}
-    changed = sorted(name for name, digest in now.items() if recorded.get(name, "") != digest)
-    return dg.AssetCheckResult(passed=not changed, severity=dg.AssetCheckSeverity.WARN, metadata={"changed": changed})
-
-
 STAGE_CHECKS = [
     executions_not_empty,
     no_leakage,
@@ -156,5 +145,4 @@ STAGE_CHECKS = [
     adapters_better_than_base,
     consensus_not_worse,
     evaluation_valid,
-    merged_inputs_are_current,
 ]

@@ -20,7 +20,7 @@ from capibara_assets.consensus.certificates.model import (
 )
 from capibara_assets.consensus.choose.choosing import BASE, ConsensusChoice, Tried, ValidationLosses, choose, measure
 from capibara_assets.consensus.choose.integrated import read_strategies
-from capibara_assets.consensus.election.polling import Hold, hold_vote
+from capibara_assets.consensus.election.polling import Hold, Poll, hold_vote
 from capibara_assets.consensus.election.voter import DIGITS
 from capibara_assets.consensus.electorate import (
     AttestedVoters,
@@ -96,6 +96,9 @@ def agree(
 ) -> Agreement:
     """Reach one adapter by the vote of independent voters, and certify it.
 
+    A voter that is registered alone has nobody to judge it: it is accepted if it passes attestation and the gate, and
+    the certificate says that there was no vote.
+
     Args:
         base: the model that the adapters were trained on.
         voters: name -> adapter folder, every registered voter; one without a readable adapter is a rejected voter.
@@ -116,7 +119,8 @@ def agree(
     election = make_election(attested, base, recipe, context, privacy)
     rounds = {name: voting_rounds(name, shards.get(name, ()), validation, recipe) for name in attested.electors}
     assignments = make_assignments(attested, election, {n: examples_of(own, validation) for n, own in rounds.items()})
-    poll = hold(base, assignments, recipe.consensus_timeout, recipe.max_retries)
+    alone = len(attested.names) == 1
+    poll = Poll({}, (), {}) if alone else hold(base, assignments, recipe.consensus_timeout, recipe.max_retries)
     counted = count_votes(attested, election, poll)
     _require_answers(attested, counted)
     _require_quorum(attested, len(counted.outcome.accepted), counted.reasons, poll.absent)
@@ -216,14 +220,14 @@ def _entries(attested: AttestedVoters, counted: CountedVote, chosen: Tried) -> t
 
 
 def _require_candidates(attested: AttestedVoters) -> None:
-    """Raise unless there are enough candidates, and another voter to judge each."""
+    """Raise unless there are enough candidates, and another voter to judge each (or nobody else was registered)."""
     reasons = {name: attested.verdicts[name].reason or "accepted by attestation" for name in attested.names}
     _require_quorum(attested, len(attested.candidates), reasons)
-    if len(attested.candidates) == 1:
+    if len(attested.candidates) == 1 < len(attested.names):
         (alone,) = attested.candidates
         raise ConsensusError(
-            f"no consensus: {alone} is the only candidate, and no voter judges its own. Name two voters or more in the "
-            "training recipe, or use the trained adapter without a vote",
+            f"no consensus: {alone} is the only candidate of {len(attested.names)} voters, and none judges its own: "
+            "train the others again, or name one voter alone in the training recipe to do without a vote",
             {**reasons, alone: "alone"},
         )
 

@@ -2,12 +2,13 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from capibara_assets.checkpoints.inspect.verify import adapter_digest
+from capibara_assets.checkpoints.retention import RetentionDecision, RetentionPolicy, plan
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.lineage.checkpoints import needed_checkpoints
 from capibara_assets.storage.artifact import Artifact
@@ -42,6 +43,26 @@ def named_digests(artifacts: ArtifactStore) -> dict[str, list[str]]:
             for digest, place in _digests(document, (name,)):
                 named_by.setdefault(digest, []).append(f"promoted_model {artifact.digest[:12]} names it ({place})")
     return named_by
+
+
+def decide(
+    store: "CheckpointStore",
+    every: "list[Checkpoint]",
+    policy: RetentionPolicy,
+    artifacts: ArtifactStore,
+    models: Collection[str] = (),
+) -> list[RetentionDecision]:
+    """The retention plan of a store; certificates and promoted models are consulted only for what would be removed.
+
+    Args:
+        every: all checkpoints of the store.
+        artifacts: the deployment's results, which may need some of them.
+        models: those that the policy applies to; empty: all.
+    """
+    chosen = set(models) or None
+    going = {one.checkpoint.id for one in plan(every, policy, models=chosen) if not one.keep}
+    doomed = {one.id: one for one in every if one.id in going}
+    return plan(every, policy, needed(store, doomed.values(), named_digests(artifacts)), chosen)
 
 
 def needed(

@@ -39,6 +39,16 @@ def resolve_base(location: str) -> Path:
         raise InputError(f"base model {location} is not here: run `capibara model fetch {location}`") from error
 
 
+def fetch_base(location: str, max_bytes: int) -> Path:
+    """Local folder of a base model, as `resolve_base`; one of the Hub that is not here is fetched if it may be.
+
+    Raises:
+        InputError: as `resolve_base` and `fetch`.
+    """
+    named = None if Path(location).expanduser().is_dir() else _HUB_ID.fullmatch(location)
+    return fetch(named["id"], named["revision"], max_bytes) if named else resolve_base(location)
+
+
 def fetch(model_id: str, revision: str, max_bytes: int) -> Path:
     """Download a model's weights, config and tokenizer, after checking its size; returns its local folder.
 

@@ -49,6 +49,14 @@ def remove_artifact(store: ArtifactStore, asset: str, partition: str | None, dig
         _write(store, note, canonical_json({"removed": datetime.now(UTC).isoformat()}))
     if store.latest_digest(asset, partition) == digest:
         store.pointer(asset, partition).unlink()
+    discard_artifact(store, asset, partition, digest)
+
+
+def discard_artifact(store: ArtifactStore, asset: str, partition: str | None, digest: str) -> None:
+    """Delete an artifact's files and its local copies without a note: nothing needs it any more, and it may come back.
+
+    What was interrupted leaves a folder without a manifest, which is no artifact.
+    """
     folder = store.root / "artifacts" / asset / (partition or _WHOLE) / digest
     manifest = folder / MANIFEST
     if manifest.exists():

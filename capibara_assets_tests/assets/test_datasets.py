@@ -20,7 +20,7 @@ from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.executions.schema import Execution, Pattern, RepairPair
 from capibara_assets.playbooks.schema import Consolidated
-from capibara_assets.resources import BaseModel, Hardware, Recipes
+from capibara_assets.resources import BaseModel, GoogleCloud, Hardware, Recipes
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.records import table
 from capibara_assets_tests.datasets.conftest import fleet, run
@@ -101,10 +101,10 @@ def test_a_benchmarks_file_is_an_input(published: Published, tmp_path: Path):
     assert len({*recorded, setting_digest({})}) == 3
     changed = Recipes(overrides={"dataset": aimed})
     target = Hardware(name="cpu-laptop")
-    assert current_settings(changed, SHIPPED, target, target)["benchmarks"] == recorded[-1]
+    assert current_settings(changed, SHIPPED, target, target, GoogleCloud())["benchmarks"] == recorded[-1]
     path.unlink()
     with pytest.raises(InputError, match=r"benchmark bench: no file at .*bench\.jsonl"):
-        current_settings(changed, SHIPPED, target, target)
+        current_settings(changed, SHIPPED, target, target, GoogleCloud())
 
 
 def test_without_routing_the_graph_goes_on_and_says_so(published: Published):

@@ -3,7 +3,9 @@
 import dagster as dg
 import pytest
 
+from capibara_assets.automation.chosen import choose_domains
 from capibara_assets.automation.conditions import on_new_data, on_new_data_without, over_available
+from capibara_assets.domains import Domain
 from capibara_assets.partitions import domains
 
 pytestmark = pytest.mark.slow
@@ -91,6 +93,23 @@ def test_nothing_is_requested_while_nothing_exists():
 def test_everything_follows_the_first_logs(world: World):
     for asset in (executions, patterns):
         assert world.instance.get_materialized_partitions(asset.key) == set(domains.get_partition_keys())
+
+
+def test_a_domain_that_nobody_asked_for_neither_starts_nor_holds_up_what_stands_over_all():
+    """Neither at the first tick, when everything is missing, nor with new data; it starts when it is chosen."""
+    VERSIONS.clear()
+    with dg.DagsterInstance.ephemeral() as instance:
+        choose_domains(instance, (Domain.PYTHON, Domain.SQL))
+        world = World(instance)
+        world.make(logs)
+        assert {partition for _, partition in world.settle()} == {"python", "sql", None}
+        assert instance.get_latest_materialization_event(everything.key) is not None
+        VERSIONS.update({"logs": "1", "executions:sql": "1", "patterns:sql": "1", "executions:ml": "1"})
+        world.make(logs)
+        assert {partition for _, partition in world.settle()} == {"python", "sql", None}
+        choose_domains(instance, (Domain.PYTHON, Domain.SQL, Domain.ML))
+        assert {("executions", "ml"), ("patterns", "ml"), ("agreed", "ml")} <= (asked := world.settle())
+        assert {partition for _, partition in asked} == {"ml", None}
 
 
 def test_a_rerun_with_the_same_version_wakes_nothing(world: World):

@@ -9,6 +9,7 @@ import pytest
 
 from capibara_assets.consensus.agree import BASE, CONSENSUS, Agreement, ConsensusError, agree
 from capibara_assets.consensus.agree_on_artifacts import read_privacy
+from capibara_assets.consensus.certificates.verification import attestation_problems, result_problems, vote_problems
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.errors import InputError
@@ -139,17 +140,30 @@ def test_below_quorum_nothing_comes_out(
     assert raised.value.reasons["voter-2"].startswith("accepted by 2 of 3 ballots")
 
 
-def test_a_voter_alone_has_nobody_to_vote_for_it(
+def test_a_voter_left_alone_has_nobody_to_vote_for_it(
+    tiny: Base, honest: dict[str, LoraAdapter], validation: list[Tokens], shards: dict[str, list[int]], on_disk: Writer
+) -> None:
+    left = on_disk({"voter-1": changed(honest["voter-1"], float("nan")), "voter-2": honest["voter-2"]})
+    with pytest.raises(ConsensusError, match=r"voter-2 is the only candidate of 2 voters.*train the others") as raised:
+        agree(tiny, left, validation, shards, RECIPE, {})
+    assert "not finite" in raised.value.reasons["voter-1"]
+
+
+def test_a_voter_registered_alone_needs_no_vote_but_attestation_and_the_gate(
     tiny: Base, honest: dict[str, LoraAdapter], validation: list[Tokens], shards: dict[str, list[int]], on_disk: Writer
 ) -> None:
     alone = on_disk({"voter-2": honest["voter-2"]})
-    with pytest.raises(ConsensusError, match=r"voter-2 is the only candidate.*Name two voters or more") as raised:
-        agree(tiny, alone, validation, shards, RECIPE, {})
-    assert raised.value.reasons == {"voter-2": "alone"}
-    left = on_disk({"voter-1": changed(honest["voter-1"], float("nan")), "voter-2": honest["voter-2"]})
-    with pytest.raises(ConsensusError, match=r"voter-2 is the only candidate") as raised:
-        agree(tiny, left, validation, shards, RECIPE, {})
-    assert "not finite" in raised.value.reasons["voter-1"]
+    agreement = agree(tiny, alone, validation, shards, RECIPE, {"domain": "sql"})
+    certificate = agreement.certificate
+    assert (certificate.n, certificate.f, certificate.quorum, certificate.ballots) == (1, 0, 1, ())
+    assert certificate.voters[0].reason.startswith("accepted without a vote: the only voter registered")
+    assert certificate.absent == {} and agreement.losses[CONSENSUS] < agreement.losses[BASE]
+    assert vote_problems(certificate) == [] and attestation_problems(certificate, alone) == []
+    assert result_problems(certificate, alone) == []
+    for factor, words in ((float("nan"), "not finite"), (-1.0, "no consensus")):
+        bad = on_disk({"voter-2": changed(honest["voter-2"], factor)})
+        with pytest.raises(ConsensusError, match=words):
+            agree(tiny, bad, validation, shards, RECIPE, {})
 
 
 def test_missing_damaged_and_foreign_adapters(

@@ -83,10 +83,10 @@ for command in (prune, gc, encrypt, decrypt, rotate):
 @AS_JSON
 @on_store
 def ls(where: StoreLocation, model: str | None, as_json: bool) -> None:
-    """List the checkpoints (of MODEL): version, id, step, age, stored and plain bytes, tags, metrics."""
+    """List the checkpoints (of MODEL): version, id, step, age, bytes, what serves as what, tags, metrics."""
     from capibara_assets.checkpoints.inspect.describe import plain_bytes
 
-    store = where.open()
+    store, served = where.open(), {} if where.named else _served()
     rows: list[dict[str, Any]] = [
         {
             "model": one.manifest.about.model,
@@ -96,6 +96,7 @@ def ls(where: StoreLocation, model: str | None, as_json: bool) -> None:
             "created": one.manifest.created,
             "kind": one.manifest.kind,
             "plain_bytes": plain_bytes(one.manifest),
+            "promoted": sorted({what for name in (one.id, *one.manifest.aliases) for what in served.get(name, ())}),
             "tags": one.manifest.about.tags,
             "metrics": one.manifest.about.metrics,
             **_stored(one),
@@ -108,11 +109,11 @@ def ls(where: StoreLocation, model: str | None, as_json: bool) -> None:
     if not rows:
         click.echo(f"no checkpoints{f' of {model}' if model else ''} in {store.root}")
         return
-    header = ("model", "version", "id", "step", "age", "stored", "plain", "tags", "metrics")
+    header = ("model", "version", "id", "step", "age", "stored", "plain", "promoted", "tags", "metrics")
     shown = [
         (row["model"], f"v{row['version']}", row["id"][:SHORT], str(row["step"]), age(row["created"]),
          "DAMAGED" if row["damaged"] else size(row["stored_bytes"]), size(row["plain_bytes"]),
-         ",".join(row["tags"]), metrics_text(row["metrics"]))
+         ",".join(row["promoted"]), ",".join(row["tags"]), metrics_text(row["metrics"]))
         for row in rows
     ]  # fmt: skip
     click.echo(table(header, shown, (3, 4, 5, 6)))
@@ -292,6 +293,22 @@ def _stored(checkpoint: "Checkpoint") -> dict[str, Any]:
         return {"stored_bytes": checkpoint.stored_bytes, "damaged": None}
     except IntegrityError as error:
         return {"stored_bytes": None, "damaged": str(error)}
+
+
+def _served() -> dict[str, list[str]]:
+    """Checkpoint id -> what of the deployment it serves as: `python/consensus`, `merged_checkpoint`."""
+    from capibara_assets.evaluation.serving.promotion import NOTHING
+    from capibara_assets.evaluation.serving.promotion_log import PromotionLog
+    from capibara_assets.lineage.checkpoints import serving_checkpoints
+    from capibara_assets.resources import Store
+
+    deployment = Deployment.from_environment()
+    store = Store(root=deployment.store, work=str(deployment.work)).open()
+    head = PromotionLog(store).head()
+    served: dict[str, list[str]] = {}
+    for what, identity in serving_checkpoints(store, head.promotion if head else NOTHING).items():
+        served.setdefault(identity, []).append(what)
+    return served
 
 
 def _origin(about: Any) -> "CheckpointOrigin":

@@ -15,7 +15,6 @@ from capibara_assets.errors import InputError, IntegrityError
 if TYPE_CHECKING:
     from capibara_assets.checkpoints.retention import RetentionDecision, RetentionPolicy
     from capibara_assets.checkpoints.store.checkpoint import Checkpoint
-    from capibara_assets.checkpoints.store.store import CheckpointStore
     from capibara_assets.storage.store import ArtifactStore
 
 
@@ -41,6 +40,7 @@ def prune(
     tagged `promoted` or `pinned`, those a certificate or promoted model needs, and bases or sources of kept ones.
     """
     from capibara_assets.checkpoints.retention import check_metric, freed
+    from capibara_assets.lineage.checkpoint_needs import decide
 
     given = {name: value for name, value in rules.items() if value is not None}
     policy, source = _policy(given, recipe)
@@ -50,7 +50,7 @@ def prune(
         known = ", ".join(sorted({one.manifest.about.model for one in every})) or "none"
         raise InputError(f"no model {', '.join(map(repr, unknown))} in {store.root}: there are {known}")
     check_metric([one for one in every if not models or one.manifest.about.model in models], policy)
-    decisions = _decide(store, every, policy, models)
+    decisions = decide(store, every, policy, _artifacts(), models)
     doomed = list(dict.fromkeys(one.checkpoint.id for one in decisions if not one.keep))
     pieces = freed(decisions)
     stored = _stored([one for one in every if one.id in set(doomed)], pieces)
@@ -124,19 +124,6 @@ def _policy(given: dict[str, Any], recipe: Path | None) -> "tuple[RetentionPolic
     deployment = Deployment.from_environment()
     recipes = Recipes(profile=deployment.profile, folder=deployment.recipes)
     return recipes.load("retention", RetentionPolicy), str(recipes.file("retention"))
-
-
-def _decide(
-    store: "CheckpointStore", every: "list[Checkpoint]", policy: "RetentionPolicy", models: tuple[str, ...]
-) -> "list[RetentionDecision]":
-    """The retention plan; certificates and promoted models are consulted only for what would be removed."""
-    from capibara_assets.checkpoints.retention import plan
-    from capibara_assets.lineage.checkpoint_needs import named_digests, needed
-
-    chosen = set(models) or None
-    going = {one.checkpoint.id for one in plan(every, policy, models=chosen) if not one.keep}
-    doomed = {one.id: one for one in every if one.id in going}
-    return plan(every, policy, needed(store, doomed.values(), named_digests(_artifacts())), chosen)
 
 
 def _artifacts() -> "ArtifactStore":

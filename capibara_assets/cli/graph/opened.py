@@ -9,7 +9,7 @@ from pathlib import Path
 import dagster as dg
 import psutil
 
-from capibara_assets.assets.settings import current_settings
+from capibara_assets.assets.settings import deployment_settings
 from capibara_assets.automation.lanes import Materialize, Opened
 from capibara_assets.automation.pipeline import GraphRun
 from capibara_assets.cli.graph.instance import open_instance
@@ -28,8 +28,7 @@ def graph_run(deployment: Deployment, instance: dg.DagsterInstance, force: bool 
     Raises:
         InputError: experience, base model, recipe or hardware target missing or damaged.
     """
-    resources = deployment_resources(deployment)
-    settings = current_settings(*(resources[name] for name in ("recipes", "base_model", "target", "tpu_target")))
+    settings = deployment_settings(deployment_resources(deployment))
     return GraphRun(build(deployment), instance, settings, force)
 
 
@@ -55,8 +54,12 @@ def lanes(deployment: Deployment, domains: Sequence[Domain]) -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     if deployment.parallel is not None:
         return min(deployment.parallel, cores)
-    target = deployment_resources(deployment)["target"].target
-    if target.kind != "cpu" or gpus_here() or deployment.launcher is not LaunchMode.LOCAL:
+    target = deployment_resources(deployment)["target"]
+    if (
+        any(target.target_of(domain).kind != "cpu" for domain in domains)
+        or gpus_here()
+        or deployment.launcher is not LaunchMode.LOCAL
+    ):
         return 1
     weights = sum(file.stat().st_size for file in Path(deployment.base_model).glob("*.safetensors"))
     fit = psutil.virtual_memory().available // (_LANE_BYTES + _COPIES * weights)

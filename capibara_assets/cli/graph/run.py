@@ -57,9 +57,14 @@ def select_assets(definitions: dg.Definitions, selection: str | None) -> list[st
 @click.command()
 @click.option("--experience", help="Folder of logs and playbooks (e2b_logs/, playbooks/, or any layout).")
 @click.option("--domains", "domain_list", default=",".join(DOMAINS), show_default=True, help="Comma-separated domains.")
-@click.option("--target", help="Hardware target that adapters train on (resources/hardware).")
-@click.option("--tpu-target", help="TPU slice that tpu_config plans for.")
-@click.option("--base-model", help="Directory of a Transformers causal LM, or a fetched Hub id@revision.")
+@click.option(
+    "--target", help="Hardware target for training, a name in resources/hardware; DOMAIN=NAME for single ones."
+)
+@click.option("--tpu-target", help="TPU slice that tpu_config plans for; DOMAIN=NAME for single domains.")
+@click.option(
+    "--base-model",
+    help="Directory of a Transformers causal LM, a Hub id@revision, 20b or 120b (MODEL_20B_PATH, MODEL_120B_PATH).",
+)
 @click.option("--profile", type=click.Choice(PROFILES), help="Recipes to use: short demo, full epochs, or a strategy.")
 @click.option("--select", "selection", help="Only these assets, e.g. moe_dataset+ or e2b_logs,e2b_executions.")
 @click.option("--seed", type=int, help="Seed of training, instead of the recipe's.")
@@ -115,18 +120,16 @@ def run_deployment(deployment: Deployment, domains: tuple[Domain, ...], selectio
     Raises:
         InputError: experience, base model, recipe or hardware target missing or damaged, before anything ran.
     """
+    from capibara_assets.automation.chosen import add_domains
     from capibara_assets.automation.pipeline import run_graph
     from capibara_assets.cli.graph.opened import graph_run, lanes, opener
     from capibara_assets.cli.graph.report import build_report, print_table, write_html
     from capibara_assets.definitions import deployment_resources
-    from capibara_assets.resources import GoogleCloud
 
     resources = deployment_resources(deployment)
     folder = resources["experience"].path
     if deployment.store.startswith("gs://"):
-        GoogleCloud(
-            project=os.environ.get("GOOGLE_CLOUD_PROJECT", ""), zone=os.environ.get("GOOGLE_CLOUD_ZONE", "")
-        ).check_bucket(deployment.store)
+        resources["google_cloud"].check_bucket(deployment.store)
     started, clock = datetime.now(UTC), time.monotonic()
     with open_instance(deployment) as instance, watched_memory() as peak:
         run = graph_run(deployment, instance, force)
@@ -135,6 +138,7 @@ def run_deployment(deployment: Deployment, domains: tuple[Domain, ...], selectio
             f"experience {folder}, base model {deployment.base_model}, profile {deployment.profile}, "
             f"{parallel} domain{'s' * (parallel > 1)} at a time"
         )
+        add_domains(instance, domains)
         outcome = run_graph(run, assets, domains, click.echo, parallel, opener(deployment, force))
         record = {
             "started": started.isoformat(),

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from capibara_assets.planning.hardware.targets import HardwareTarget
     from capibara_assets.planning.models import ModelShape
     from capibara_assets.planning.recipe import PlanningRecipe
+    from capibara_assets.planning.writers.launch import CloudPlace
 
 CLAIMS_HEAD = (
     "# The specification's figures about plans, beside ours\n\n"
@@ -256,7 +257,18 @@ def _tpu(request: PlanRequest, voters: int, *, compiling: bool) -> "tuple[dict[s
         cache = XlaVerdictCache(Deployment.from_environment().work / "xla_verdicts")
     plan = first_verified(front, recipe, cache=cache).plan
     plan = with_flags(plan, recipe.tpu.xla_flags, ask=compiling or w.ask_flags)
-    return plan.model_dump(mode="json"), tpu_files(plan, w.target, recipe.tpu), tpu_cost(plan, w.target)
+    return plan.model_dump(mode="json"), tpu_files(plan, w.target, recipe.tpu, _place()), tpu_cost(plan, w.target)
+
+
+def _place() -> "CloudPlace":
+    """The deployment's Google Cloud project and zone."""
+    from capibara_assets.deployment.declarations import declared
+    from capibara_assets.deployment.environment import Deployment
+    from capibara_assets.planning.writers.launch import CloudPlace
+
+    deployment = Deployment.from_environment()
+    named = {"project": deployment.project, "zone": deployment.zone}
+    return declared(CloudPlace, named, "GOOGLE_CLOUD_PROJECT or GOOGLE_CLOUD_ZONE")
 
 
 def _lora(request: PlanRequest, voters: int, *, writing: bool) -> "tuple[dict[str, Any], dict[str, str], CostPlan]":

@@ -305,6 +305,8 @@ def refused_entries(outcome: Outcome) -> tuple[RefusedEntry, ...]:
 
 def verdict_reason(tally: Tally, ballots: Sequence[Ballot], votes: bool = True) -> str:
     """The vote's verdict on a candidate in words, with the figures."""
+    if tally.required == 0:
+        return "accepted without a vote: the only voter registered, so validation alone judges it"
     heard = {*tally.accepting, *tally.refusing}
     qualities = sorted(b.quality for b in ballots if b.candidate == tally.candidate and b.voter in heard)
     electors = len(heard) + len(tally.missing)

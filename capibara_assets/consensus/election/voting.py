@@ -14,6 +14,9 @@ Among k copies of one adapter at least k - 1 were not trained: one copy stays a 
 none of the k has a vote, since nobody can tell which of them is honest. The electors of another candidate are then
 n - k - 1, of which f - (k - 1) may lie, so honest ones still decide whenever n >= 3f + 1.
 
+Who is registered alone (n = 1, as a federated or private training is) has no electors, and f = 0: it is accepted
+without a ballot, and validation alone judges it. Who is left alone of several is not.
+
 A ballot counts when it is signed by the voter's registered key and names this election, this candidate's bytes and a
 round of it. Whoever signs two different ballots for one candidate and round contradicts itself: none of its ballots
 counts. A ballot that anyone else made up in its name is only refused, and takes nothing from it.
@@ -213,7 +216,7 @@ def vote(
                 accepting=tuple(name for name in electors if opinions.get(name) is True),
                 refusing=tuple(name for name in electors if opinions.get(name) is False),
                 missing=tuple(name for name in electors if name not in opinions),
-                required=required_ballots(len(electors), f_left, consensus_threshold),
+                required=0 if len(registered) == 1 else required_ballots(len(electors), f_left, consensus_threshold),
             )
         )
     heard = {name for tally in tallies for name in (*tally.accepting, *tally.refusing)}
@@ -224,7 +227,7 @@ def vote(
         tuple(out),
         refused=tuple(sorted(set(refused))),
         equivocated=tuple(sorted(liars)),
-        absent=tuple(name for name in voting if name not in heard | liars),
+        absent=tuple(name for name in voting if name not in heard | liars) if len(registered) > 1 else (),
     )
 
 

@@ -3,10 +3,12 @@
 `dense_search` is the search, `delta_sums` the ways to sum; `interference` tells which expert helps which domain.
 """
 
+import math
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -136,6 +138,25 @@ def write_merged(base: Base, merge: ExpertsMerge, out: Path) -> None:
         else:
             base.model.save_pretrained(out)
     copy_tokenizer(base.path, out)
+
+
+def merge_problems(report: Mapping[str, Any], experts: Collection[str]) -> list[str]:
+    """Problems of a merge's report, in words: other experts, losses that are no numbers or above the base's.
+
+    Args:
+        experts: the domains that it was to be made from.
+    """
+    base, merged = report["losses"]["base"], report["losses"]["merged"]
+    problems = []
+    if set(merged) != set(experts):
+        problems.append(
+            f"made of {', '.join(sorted(merged)) or 'no expert'}, the experts are {', '.join(sorted(experts))}"
+        )
+    problems += [f"the loss of {name} is {loss}" for name, loss in sorted(merged.items()) if not math.isfinite(loss)]
+    before, after = (fmean(losses[name] for name in merged) if merged else math.nan for losses in (base, merged))
+    if after >= before:
+        problems.append(f"mean loss {after:.4f} over its domains, the base has {before:.4f}")
+    return problems
 
 
 def copy_tokenizer(source: Path, out: Path) -> None:

@@ -168,6 +168,32 @@ def mixture_of_experts(
     return report
 
 
+def mixture_problems(report: Mapping[str, Any], experts: Collection[str]) -> list[str]:
+    """Problems of a mixture's report, in words: other experts, losses that are no numbers or above the base's.
+
+    Args:
+        experts: the domains that it was to be made from.
+    """
+    problems = []
+    if set(report["experts"]) != set(experts):
+        problems.append(f"it has experts for {', '.join(report['experts'])}, there are {', '.join(sorted(experts))}")
+    losses = report.get("mean_losses", {})
+    problems += [f"the mean loss of {arm} is {loss}" for arm, loss in sorted(losses.items()) if not math.isfinite(loss)]
+    mixed = f"moe_top{report['top_k']}"
+    if losses and losses[mixed] >= losses["base"]:
+        problems.append(f"mean loss {losses[mixed]:.4f} over its domains, the base has {losses['base']:.4f}")
+    return problems
+
+
+def unused_experts(report: Mapping[str, Any]) -> list[str]:
+    """What speaks against serving a mixture, in words: experts without tokens, or a better merged model."""
+    shown = [f"{name} receives under {_DEAD:.0%} of the tokens" for name in report["dead"]]
+    losses, mixed = report.get("mean_losses", {}), f"moe_top{report['top_k']}"
+    if losses and losses[mixed] > losses["dense_merge"]:
+        shown.append(f"mean loss {losses[mixed]:.4f}, the merged model has {losses['dense_merge']:.4f}")
+    return shown
+
+
 def _better(
     before: Mapping[str, Row], after: Mapping[str, Row], decisive: str
 ) -> tuple[dict[str, Row], dict[str, Any]]:

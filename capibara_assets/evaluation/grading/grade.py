@@ -25,11 +25,12 @@ from capibara_assets.evaluation.grading.assertions_python import names_given
 from capibara_assets.evaluation.grading.journal import GradeJournal
 from capibara_assets.evaluation.grading.plan import CLAIMABLE, GradingPlan, ItemCalibration, Verdict
 from capibara_assets.evaluation.items.items import Item
+from capibara_assets.executions.replay.e2b import sandbox_place
 from capibara_assets.executions.replay.pool import PoolSettings, RerunPolicy, run_sessions
 from capibara_assets.executions.replay.replay import environment
 from capibara_assets.executions.replay.workers import Ran, Session, SessionLimits, node
 from capibara_assets.executions.sandbox.cgroup import groups_are_here
-from capibara_assets.executions.sandbox.isolation import ASPECTS, Isolation, best_isolation
+from capibara_assets.executions.sandbox.isolation import ASPECTS, Isolation
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.storage.records import Record
 
@@ -102,7 +103,7 @@ class SandboxSettings:
     Attributes:
         workers: answers that run at a time.
         memory_mib: memory of one answer in MiB, all its processes together.
-        isolation: how sandboxes are started; None: the strongest way that works here.
+        isolation: how sandboxes are started; None: as `sandbox_place` chooses.
         allow_weak_isolation: run answers even where this machine cannot isolate them; the verdicts say so.
         patient: an answer that ran past its wall clock while the machine was busy runs again, alone.
     """
@@ -142,7 +143,7 @@ def grade(
     verdicts: dict[_Request, tuple[Verdict, str]] = {}
     ran_in = _NO_NEED
     if runs:
-        isolation = sandbox.isolation or best_isolation()
+        isolation = sandbox.isolation or sandbox_place()
         missing = _missing(isolation)
         ran_in = isolation_text(isolation, missing)
         if missing and not sandbox.allow_weak_isolation:

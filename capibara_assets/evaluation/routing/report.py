@@ -4,7 +4,7 @@ Regret is the loss under the expert that was picked minus the loss under the bes
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from capibara_assets.evaluation.routing.router import BASE, Router, accuracy, is
 from capibara_assets.evaluation.statistics.calibration import calibration, softmax
 
 _PRIOR = 0.5  # pseudo-count of each share in the stability index (Jeffreys), so that no logarithm is of 0
+_ENOUGH = 10  # test prompts, from which an accuracy no better than guessing is no accident
 
 
 def report(router: Router, routes: pl.DataFrame, recipe: RouterRecipe, split: str = "test") -> dict[str, Any]:
@@ -298,3 +299,26 @@ def _confusion(routed: Sequence[str | None], domains: Sequence[Sequence[str]]) -
         cell = table.setdefault(str(row), {})
         cell[name or BASE] = cell.get(name or BASE, 0) + 1
     return {row: dict(sorted(cells.items())) for row, cells in sorted(table.items())}
+
+
+def router_problems(router: Router, document: Mapping[str, Any], experts: Collection[str]) -> list[str]:
+    """Problems of a router, in words: weights or a calibration that are no numbers, strange experts, or mere guessing.
+
+    Args:
+        document: its report.
+        experts: those that there are.
+    """
+    arrays = {"coefficients": router.coefficients, "intercepts": router.intercepts, "centres": router.centres}
+    problems = [
+        f"{name} hold NaN or infinity" for name, a in arrays.items() if a is not None and not np.isfinite(a).all()
+    ]
+    if not (np.isfinite(router.temperature) and router.temperature > 0):
+        problems.append(f"the temperature is {router.temperature}")
+    if strange := sorted(set(router.experts) - set(experts)):
+        problems.append(
+            f"it picks {', '.join(strange)}, and there are experts for {', '.join(sorted(experts)) or 'none'}"
+        )
+    share, count, guess = document["test_accuracy"], document["test_prompts"], 1 / len(router.experts)
+    if len(router.experts) > 1 and count >= _ENOUGH and share <= guess:
+        problems.append(f"it is right for {share:.0%} of {count} test prompts; guessing is for {guess:.0%}")
+    return problems

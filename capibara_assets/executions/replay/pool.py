@@ -11,7 +11,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from capibara_assets.executions.replay.workers import Ran, Session, SessionLimits, WorkerOptions, Workers
+from capibara_assets.executions.replay.e2b import workers_of
+from capibara_assets.executions.replay.workers import Ran, Session, SessionLimits, WorkerOptions
 from capibara_assets.executions.sandbox.isolation import Isolation
 
 _IMPORTED = re.compile(r"^[ \t]*(?:import|from)[ \t]+([A-Za-z_][\w.]*)", re.MULTILINE)
@@ -104,7 +105,7 @@ def run_sessions(
     lost = {index for (index, _), ran in runs.items() if ran.ended in ("lost", "garbled")}
     again = sorted(runs.keys() - final)
     for index, run in again:
-        workers = Workers(options, run)
+        workers = workers_of(options, run)
         try:
             runs[index, run] = workers.run(sessions[index], settings.rerun.patience[1])
         finally:
@@ -127,7 +128,7 @@ def _run_together(
 
     def work(run: int) -> None:
         # a thread owns its workers: on Linux they end with the thread that started them
-        workers = Workers(options, run)
+        workers = workers_of(options, run)
         try:
             while not failures:
                 try:

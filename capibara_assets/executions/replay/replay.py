@@ -30,10 +30,11 @@ from typing import Any
 from capibara_assets.errors import InputError
 from capibara_assets.executions.parsing import python_tree
 from capibara_assets.executions.replay.cache import CachedVerdict, ReplayVerdictCache
+from capibara_assets.executions.replay.e2b import sandbox_place
 from capibara_assets.executions.replay.pool import PoolResult, PoolSettings, run_sessions
 from capibara_assets.executions.replay.verdicts import NOT_CACHED, REASONS, Verified, expected_output, judge
 from capibara_assets.executions.replay.workers import Session, SessionLimits, node
-from capibara_assets.executions.sandbox.isolation import Isolation, best_isolation
+from capibara_assets.executions.sandbox.isolation import Isolation
 from capibara_assets.executions.sandbox.results import LANGUAGES
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
@@ -114,7 +115,7 @@ def replay_batch(
         memory_mib: most memory of one session beyond what an interpreter takes.
         processes: how many sessions run at a time (default: the cores there are).
         demand: what must be isolated (network, files, processes), or nothing runs.
-        isolation: how workers are started (default: the strongest that works here).
+        isolation: where and how workers are started (default: E2B where its key is there, else the strongest here).
 
     Raises:
         InputError: a demanded isolation is missing, a parameter is out of range, or the cache cannot be used.
@@ -126,7 +127,7 @@ def replay_batch(
             f"{memory_mib}, {processes}"
         )
     began = time.monotonic()
-    isolation = isolation or best_isolation(demand)
+    isolation = isolation or sandbox_place(demand)
     lacking = sorted(set(demand) - isolation.aspects)
     if lacking:
         raise InputError(f"the isolation given does not cover {', '.join(lacking)}: {isolation.statement}")

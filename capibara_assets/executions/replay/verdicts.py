@@ -136,7 +136,11 @@ def output_of(language: str, answer: dict[str, Any]) -> Output:
     failure = answer["error"]
     execution = SandboxExecution(
         results=[
-            bundle_result({"text/plain": each["text"]}, is_main=each.get("main", True), quoted=language == "python")
+            bundle_result(
+                {"text/plain": each["text"]},
+                is_main=each.get("main", True),
+                quoted=each.get("quoted", language == "python"),
+            )
             for each in answer["results"]
         ],
         logs=Logs(_chunks(answer["stdout"]), _chunks(answer["stderr"])),

@@ -66,7 +66,7 @@ class IsolationError(Exception):
 class Isolation:
     """A way to start sandboxed processes on this machine, with the aspects that it isolates."""
 
-    kind: Literal["bubblewrap", "namespaces", "processes"]
+    kind: Literal["bubblewrap", "namespaces", "processes", "e2b"]
     isolated: tuple[str, ...]  # clauses for a person
     not_isolated: tuple[str, ...]
     aspects: frozenset[Aspect]
@@ -238,7 +238,7 @@ def _modes() -> list[Mode]:
 @cache
 def probed(mode: Mode) -> Isolation | None:
     """Measures one way of starting processes with a probe; None when it does not work here."""
-    kind: Literal["bubblewrap", "namespaces", "processes"] = "namespaces"
+    kind: Literal["bubblewrap", "namespaces", "processes", "e2b"] = "namespaces"
     if mode == "bubblewrap":
         kind = "bubblewrap"
     elif mode == "limits":

@@ -8,7 +8,7 @@ from capibara_assets.planning.hardware.targets import HardwareTarget
 from capibara_assets.planning.recipe import TpuRecipe
 from capibara_assets.planning.tpu.plan import TpuPlan
 from capibara_assets.planning.writers.jax_config import Chip, JaxConfig, Schedule, render_jax_config
-from capibara_assets.planning.writers.launch import CONFIGURATIONS, LaunchJob, Trainer, launch_files
+from capibara_assets.planning.writers.launch import CONFIGURATIONS, CloudPlace, LaunchJob, Trainer, launch_files
 
 TASKS_FILE = "capibara_tasks.py"
 T5X_REQUIREMENTS = "requirements-t5x.txt"
@@ -60,8 +60,13 @@ def jax_config_of(plan: TpuPlan, target: HardwareTarget, recipe: TpuRecipe) -> J
     )
 
 
-def tpu_files(plan: TpuPlan, target: HardwareTarget, recipe: TpuRecipe) -> dict[str, str]:
+def tpu_files(
+    plan: TpuPlan, target: HardwareTarget, recipe: TpuRecipe, place: CloudPlace | None = None
+) -> dict[str, str]:
     """File name -> text: every trainer's configuration, SeqIO tasks, T5X's requirements, launch scripts.
+
+    Args:
+        place: Google Cloud project and zone that the launch scripts take where their caller names none.
 
     Raises:
         InputError: the job's name is not valid for the launchers.
@@ -85,6 +90,7 @@ def tpu_files(plan: TpuPlan, target: HardwareTarget, recipe: TpuRecipe) -> dict[
         storage_root=recipe.storage_root,
         slices=plan.mesh.slices,
         xla_flags=recipe.xla_flags,
+        place=place or CloudPlace.model_validate({}),
     )
     return files | launch_files(job, target)
 

@@ -1,7 +1,8 @@
 """Launch scripts for a TPU plan's job: queued resources, GKE, Vertex AI and XManager.
 
 `run.sh` starts each trainer; every launcher copies it and the plan's files to each host and runs it there. Projects,
-zones and images belong to the deployment: they are environment variables, and a script exits naming one that is unset.
+zones and images belong to the deployment: they are environment variables, or those
+of the deployment when the files were written; a script exits naming one that is unset.
 """
 
 import re
@@ -9,7 +10,9 @@ import shlex
 from typing import Any, Literal, NamedTuple
 
 import yaml
+from pydantic import Field
 
+from capibara_assets.deployment.declarations import Declared
 from capibara_assets.errors import InputError
 from capibara_assets.planning.hardware.targets import HardwareTarget
 
@@ -30,14 +33,28 @@ RUNTIMES = {
 VERTEX_FAMILIES = frozenset({"tpu-v2", "tpu-v3", "tpu-v5e", "tpu-v6e"})
 # What XManager's Vertex executor maps (xmanager/cloud/vertex.py, 0.8.5.post1).
 XMANAGER_FAMILIES = frozenset({"tpu-v2", "tpu-v3"})
+_CLOUD_NAME = r"^[a-z0-9.:-]*$"
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,51}[a-z0-9])?")
+
+
+class CloudPlace(Declared):
+    """Google Cloud project and zone; empty: the caller of a launch script names them."""
+
+    project: str = Field("", pattern=_CLOUD_NAME)
+    zone: str = Field("", pattern=_CLOUD_NAME)
+
+    @property
+    def region(self) -> str:
+        """`us-east5` of the zone `us-east5-a`."""
+        return self.zone.rpartition("-")[0]
 
 
 class LaunchJob(NamedTuple):
     """A job to launch.
 
     `files` are the plan's (name -> text), including the configuration of each of `trainers`, the first of which runs by
-    default. `xla_flags` are passed to libtpu. `storage_root` holds the data, and for Vertex AI the plan's folder.
+    default. `xla_flags` are passed to libtpu. `place` is where the scripts ask for the slice. `storage_root` holds the
+    data, and for Vertex AI the plan's folder.
     """
 
     name: str
@@ -47,6 +64,7 @@ class LaunchJob(NamedTuple):
     storage_root: str
     slices: int = 1
     xla_flags: tuple[str, ...] = ()
+    place: CloudPlace = CloudPlace.model_validate({})
 
 
 def launch_files(job: LaunchJob, target: HardwareTarget) -> dict[str, str]:
@@ -129,10 +147,13 @@ def _queued(job: LaunchJob, target: HardwareTarget) -> str:
 #
 #   PROJECT=… ZONE=… bash {QUEUED} [{"|".join(job.trainers)}]
 #
+# Without them the deployment's are taken: GOOGLE_CLOUD_PROJECT and GOOGLE_CLOUD_ZONE, now or when this was written.
 # Asks for the slice, waits for it (RESERVATION=1 or SPOT=1 say how), installs nothing but what SETUP names, runs
 # {RUN} on all hosts, and gives the slice back, whatever happened; KEEP=1 keeps it.
 set -euo pipefail
 
+PROJECT="${{PROJECT:-${{GOOGLE_CLOUD_PROJECT:-{job.place.project}}}}}"
+ZONE="${{ZONE:-${{GOOGLE_CLOUD_ZONE:-{job.place.zone}}}}}"
 : "${{PROJECT:?the Google Cloud project}}" "${{ZONE:?the zone, where {target.accelerator_type} is to be had}}"
 name="${{NAME:-{job.name}}}"
 here="$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)"
@@ -315,10 +336,16 @@ def _vertex(job: LaunchJob, target: HardwareTarget) -> str:
     head = (
         f"# {job.name} on {_slices(job, target)} as a custom job of Vertex AI; put this folder where it is read:\n"
         f"#   gcloud storage cp * {folder}/\n"
-        f"#   gcloud ai custom-jobs create --region REGION --display-name {job.name} --config {VERTEX}\n"
+        f"#   gcloud ai custom-jobs create {_where(job)} --display-name {job.name} --config {VERTEX}\n"
         "# Set the image. Not tried on Vertex AI: no account was at hand.\n"
     )
     return head + yaml.safe_dump(spec, sort_keys=False, width=1000)
+
+
+def _where(job: LaunchJob) -> str:
+    """Project and region, as far as the deployment names them."""
+    project = f"--project {job.place.project} " if job.place.project else ""
+    return f"{project}--region {job.place.region or 'REGION'}"
 
 
 def _xmanager(job: LaunchJob, target: HardwareTarget) -> str:
@@ -344,7 +371,7 @@ def _xmanager(job: LaunchJob, target: HardwareTarget) -> str:
             f"XManager cannot ask for {asked}: T5X's launcher (t5x/scripts/xm_launch.py) knows TPU v2 only, and\n"
             "XManager's Vertex executor (xmanager/cloud/vertex.py, 0.8.5.post1) maps v2 and v3. So the experiment is\n"
             f"kept here, and the slice comes from queued resources: {QUEUED} runs as a local job, with\n"
-            "PROJECT and ZONE of the caller's environment."
+            "PROJECT and ZONE of the caller's environment, or of the deployment."
         )
     return f'''\
 """{job.name} as an XManager experiment: xmanager launch {XMANAGER}

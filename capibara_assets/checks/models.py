@@ -1,0 +1,146 @@
+"""Asset checks of plans and models: a plan that cannot be carried out, or a model that cannot be used, stops there."""
+
+from collections.abc import Mapping
+
+import dagster as dg
+
+from capibara_assets.assets.inputs import INPUTS, Inputs, latest_metadata
+from capibara_assets.domains import Domain
+from capibara_assets.partitions import domains
+from capibara_assets.resources import BaseModel, Hardware, Store
+
+
+@dg.asset_check(asset="lora_config", blocking=True, partitions_def=domains)
+def lora_plan_fits(
+    context: dg.AssetCheckExecutionContext, store: Store, base_model: BaseModel, target: Hardware
+) -> dg.AssetCheckResult:
+    """Batch and memory add up on the target, the base has the modules, and the trainer reads the plan's recipe."""
+    from capibara_assets.deployment.declarations import read_declared
+    from capibara_assets.errors import InputError
+    from capibara_assets.planning.lora.recipe import LoraPlan
+    from capibara_assets.planning.models import read_shape
+    from capibara_assets.planning.plan_checks import lora_problems
+    from capibara_assets.training.recipe import TrainingRecipe
+    from capibara_assets.training.standalone.from_plan import RECIPE
+
+    domain = Domain(context.partition_key)
+    artifact = Inputs(context.instance, store.open()).artifact("lora_config", domain)
+    plan = LoraPlan.model_validate(artifact.document("plan"))
+    problems = lora_problems(plan, read_shape(base_model.path), target.target_of(domain))
+    try:
+        read_declared(artifact.directory("files") / RECIPE, TrainingRecipe)
+    except InputError as error:
+        problems.append(f"the trainer refuses its recipe: {error}")
+    return dg.AssetCheckResult(passed=not problems, metadata={"problems": problems})
+
+
+@dg.asset_check(asset="tpu_config", blocking=True, partitions_def=domains)
+def tpu_plan_fits(context: dg.AssetCheckExecutionContext, store: Store, tpu_target: Hardware) -> dg.AssetCheckResult:
+    """Mesh, batch and memory add up on the slice, XLA did not refuse the step, and the trainers' files are there."""
+    from capibara_assets.planning.plan_checks import tpu_problems
+    from capibara_assets.planning.tpu.plan import TpuPlan
+
+    domain = Domain(context.partition_key)
+    artifact = Inputs(context.instance, store.open()).artifact("tpu_config", domain)
+    plan = TpuPlan.model_validate(artifact.document("plan"))
+    problems = tpu_problems(plan, tpu_target.target_of(domain), artifact.directory("files"))
+    return dg.AssetCheckResult(passed=not problems, metadata={"problems": problems})
+
+
+@dg.asset_check(asset="merged_checkpoint", blocking=True)
+def merged_model_sound(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
+    """The merged model loads whole, its weights are finite, and its mean loss over its domains is below the base's."""
+    from capibara_assets.consensus.merging.experts_merge import merge_problems
+    from capibara_assets.modeling.soundness import model_problems
+
+    artifact = Inputs(context.instance, store.open()).artifact("merged_checkpoint")
+    report, experts = artifact.document("report"), experts_of(context.instance, "merged_checkpoint")
+    problems = [*merge_problems(report, experts), *model_problems(artifact.directory("model"))]
+    return dg.AssetCheckResult(passed=not problems, metadata={"problems": problems, "experts": sorted(experts)})
+
+
+@dg.asset_check(asset="merged_checkpoint", blocking=False)
+def merged_inputs_are_current(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
+    """The merged model was made from the current experts (Dagster does not track this for an unpartitioned asset)."""
+    inputs = Inputs(context.instance, store.open())
+    recorded = latest_metadata(context.instance, "merged_checkpoint")[INPUTS]["upstream"]
+    inputs.every("consensus_checkpoint")
+    now = {name: digest for name, digest in inputs.upstream.items() if name.startswith("consensus_checkpoint|")}
+    changed = sorted(name for name, digest in now.items() if recorded.get(name, "") != digest)
+    return dg.AssetCheckResult(passed=not changed, severity=dg.AssetCheckSeverity.WARN, metadata={"changed": changed})
+
+
+@dg.asset_check(asset="moe_checkpoint", blocking=True)
+def mixture_sound(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
+    """The mixture loads whole, its weights are finite, it has every expert, and its mean loss is below the base's."""
+    from capibara_assets.consensus.mixture.moe import mixture_problems
+    from capibara_assets.modeling.soundness import model_problems
+
+    artifact = Inputs(context.instance, store.open()).artifact("moe_checkpoint")
+    report, experts = artifact.document("report"), experts_of(context.instance, "moe_checkpoint")
+    if not report.get("made", True):
+        return dg.AssetCheckResult(passed=True, metadata={"why": report["why"]})
+    problems = [*mixture_problems(report, experts), *model_problems(artifact.directory("model"))]
+    return dg.AssetCheckResult(passed=not problems, metadata={"problems": problems, "experts": sorted(experts)})
+
+
+@dg.asset_check(asset="moe_checkpoint", blocking=False)
+def mixture_uses_its_experts(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
+    """Every expert of the mixture receives tokens, and the mixture is no worse than the merged model."""
+    from capibara_assets.consensus.mixture.moe import unused_experts
+
+    report = Inputs(context.instance, store.open()).artifact("moe_checkpoint").document("report")
+    unused = unused_experts(report) if report.get("made", True) else []
+    return dg.AssetCheckResult(passed=not unused, severity=dg.AssetCheckSeverity.WARN, metadata={"unused": unused})
+
+
+@dg.asset_check(asset="expert_router", blocking=True)
+def router_sound(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
+    """The router can be read, its numbers are finite, and it picks among the experts, better than by chance."""
+    from capibara_assets.errors import InputError
+    from capibara_assets.evaluation.routing.report import router_problems
+    from capibara_assets.evaluation.routing.router import Router
+
+    artifact = Inputs(context.instance, store.open()).artifact("expert_router")
+    report, experts = artifact.document("report"), experts_of(context.instance, "expert_router")
+    if not report.get("trained", True):
+        return dg.AssetCheckResult(passed=True, metadata={"why": report["why"]})
+    try:
+        problems = router_problems(Router.read(artifact.directory("router")), report, experts)
+    except InputError as error:
+        problems = [str(error)]
+    return dg.AssetCheckResult(passed=not problems, metadata={"problems": problems, "experts": sorted(experts)})
+
+
+@dg.asset_check(asset="promoted_model", blocking=True)
+def served_is_there(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
+    """Every byte of what is served is in the store as published, and the history's last move says the same."""
+    from capibara_assets.evaluation.serving.served import promotion_problems
+
+    artifacts = store.open()
+    document = Inputs(context.instance, artifacts).artifact("promoted_model").document("promotion")
+    problems = promotion_problems(artifacts, document)
+    return dg.AssetCheckResult(
+        passed=not problems, metadata={"problems": problems, "serving": dg.MetadataValue.json(document["serving"])}
+    )
+
+
+def experts_of(instance: dg.DagsterInstance, asset: str) -> set[str]:
+    """The domains whose experts the latest materialization of an asset read."""
+    recorded: Mapping[str, str] = latest_metadata(instance, asset)[INPUTS]["upstream"]
+    sources = {name.partition("|")[2] for name, digest in recorded.items() if digest and name.startswith(_EXPERTS)}
+    return {domain.value for domain in Domain if domain.value in sources}
+
+
+_EXPERTS = "consensus_checkpoint|"
+
+MODEL_CHECKS = [
+    lora_plan_fits,
+    tpu_plan_fits,
+    merged_model_sound,
+    merged_inputs_are_current,
+    mixture_sound,
+    mixture_uses_its_experts,
+    router_sound,
+    served_is_there,
+]
