@@ -20,7 +20,10 @@ from capibara_assets.planning.accounting import (
 from capibara_assets.planning.figures import DatasetFigures, read_statistics
 from capibara_assets.planning.hardware.targets import HardwareTarget, Quantization
 from capibara_assets.planning.lora.estimates import TrainingLength, estimates_of
+from capibara_assets.planning.lora.targets import targets_reason
+from capibara_assets.planning.lora.throughput import AskedRate, leanest
 from capibara_assets.planning.models import ModelShape
+from capibara_assets.planning.prediction.throughput import ThroughputReading
 from capibara_assets.planning.recipe import DomainChoice, LevelName, LoraRecipe, PlanningRecipe, lookup
 
 REFERENCE_HIDDEN = 4096  # the width at which the recipe states its learning rate
@@ -55,6 +58,9 @@ class LoraPlan(BaseModel):
     epochs: int = Field(gt=0)
     zero_stage: int = Field(ge=0, le=3)
     gradient_checkpointing: bool
+    throughput_target: tuple[ThroughputReading, ...] = Field(
+        default=(), exclude_if=lambda answers: not answers, description="every reading of a given target"
+    )
     estimates: dict[str, Any]
     reasons: dict[str, str]
 
@@ -77,7 +83,12 @@ class _Fit:
 
 
 def plan_lora(
-    domain: str, statistics: Mapping[str, Any], base: ModelShape, target: HardwareTarget, recipe: PlanningRecipe
+    domain: str,
+    statistics: Mapping[str, Any],
+    base: ModelShape,
+    target: HardwareTarget,
+    recipe: PlanningRecipe,
+    throughput: str | None = None,
 ) -> LoraPlan:
     """Compute the LoRA recipe for one domain.
 
@@ -87,9 +98,11 @@ def plan_lora(
         base: shape of the base model.
         target: CPU or GPU hardware; `plan_tpu` plans for TPUs.
         recipe: the deployment's choices.
+        throughput: a target such as "24800 tokens/s": the plan is then the leanest that is predicted to reach it.
 
     Raises:
-        InputError: a TPU target, statistics without training examples, or a model that does not fit (with the sum).
+        InputError: a TPU target, statistics without training examples, a model that does not fit, or an impossible
+            throughput (with the sums).
     """
     if target.kind == "tpu":
         raise InputError(
@@ -102,7 +115,7 @@ def plan_lora(
         f" {'/'.join(recipe.limits.remat)}, {recipe.limits.micro_batch} sequences a GPU (a CPU:"
         f" {recipe.limits.cpu_micro_batch}) and pass"
     }
-    modules = _modules(base, reasons)
+    modules, reasons["modules"] = base.lora_targets, targets_reason(base)
     rank = _rank(base, figures, choices, own, reasons)
     length = _length(base, figures, choices, own, reasons)
     packing = _packing(figures, length, target, choices, own, reasons)
@@ -132,8 +145,15 @@ def plan_lora(
     )
     fit = _fit(base, bare, target, recipe)
     fit = _widen(base, fit, target, recipe, global_batch // target.chips)
-    micro = fit.step.sequences
     _explain_memory(fit, target, recipe, reasons)
+    answers: tuple[ThroughputReading, ...] = ()
+    if throughput is not None:
+        rate = AskedRate.of(throughput, base, fit.step, target)
+        step, why = leanest(rate, fit.step, recipe, global_batch)
+        fit = replace(fit, step=step, memory=training_memory(base, step))
+        reasons |= dict.fromkeys(("micro_batch", "gradient_checkpointing"), why)
+        answers = rate.beside(step, global_batch)
+    micro = fit.step.sequences
     epochs = lookup(choices.epochs, figures.training_examples)
     reasons["epochs"] = f"{figures.training_examples} training examples: fewer examples are read more often"
     training = TrainingLength(figures.training_examples, global_batch, epochs)
@@ -160,20 +180,10 @@ def plan_lora(
         epochs=epochs,
         zero_stage=zero,
         gradient_checkpointing=fit.checkpointing,
+        throughput_target=answers,
         estimates=estimates_of(base, fit.step, fit.memory, training, target, recipe.headroom),
         reasons=reasons,
     )
-
-
-def _modules(base: ModelShape, reasons: dict[str, str]) -> tuple[str, ...]:
-    # Transformers keeps a mixture's experts as one three-dimensional weight that is no linear layer.
-    names = tuple(module.name for module in base.linear_modules if not module.name.startswith("experts."))
-    reasons["modules"] = (
-        "the attention's projections; the experts are no linear layers"
-        if base.experts > 1
-        else "every linear layer of the blocks: an adapter on attention alone learns less at the same size"
-    )
-    return names
 
 
 def _rank(

@@ -12,14 +12,20 @@ from capibara_assets.planning.figures import DatasetFigures, read_statistics
 from capibara_assets.planning.footprint import footprint
 from capibara_assets.planning.hardware.targets import HardwareTarget
 from capibara_assets.planning.mesh import largest_tensor, submesh
-from capibara_assets.planning.models import ModelShape, read_shape
-from capibara_assets.planning.prediction.throughput import ThroughputReading, parse_throughput, readings
+from capibara_assets.planning.models import DECODERS, ENCODER_DECODERS, ModelShape, read_shape
+from capibara_assets.planning.prediction.throughput import (
+    ThroughputReading,
+    compared,
+    goal_of,
+    parse_throughput,
+    readings,
+)
 from capibara_assets.planning.presets import PRESETS
 from capibara_assets.planning.recipe import PlanningRecipe, lookup
 from capibara_assets.planning.tpu.layouts import RowFilling, SearchProblem
 from capibara_assets.planning.tpu.memory import weigh_tpu
 from capibara_assets.planning.tpu.plan import NOT_COMPILED, FrontEntry, RefusedSetting, StepTime, TpuPlan
-from capibara_assets.planning.tpu.search import FeasibleLayout, Front, rate_factor, search
+from capibara_assets.planning.tpu.search import FeasibleLayout, Front, ShareOf, rate_factor, search
 from capibara_assets.planning.workload import Workload, policy
 from capibara_assets.planning.writers.gin import T5xRun, render_gin
 from capibara_assets.planning.writers.maxtext import MaxTextRun, render_maxtext
@@ -46,7 +52,8 @@ def plan_tpu(
         base: shape of the model; a decoder gets a MaxText file and a gin file for the recipe's T5 on the same mesh.
         target: a TPU slice.
         recipe: the deployment's planning recipe; its level limits memory, recomputation and batch.
-        throughput: a target such as "200TFLOPs/chip"; a bare number is evaluated under each reading.
+        throughput: a target such as "200TFLOPs/chip": the plan is then the leanest that is predicted to reach it. A
+            bare number is evaluated under each reading; the possible one that asks for most counts.
 
     Raises:
         InputError: not a TPU target, nothing fits (the message has the sums), or a throughput above the peak.
@@ -68,6 +75,11 @@ def tpu_plans(
     """
     if target.kind != "tpu" or target.topology is None or target.efficiency is None:
         raise InputError(f"{target.name} is no TPU slice: tpu_config needs one of resources/hardware/tpu-*.yaml")
+    if base.counted is not None:
+        raise InputError(
+            f"{base.name}: no trainer of TPU plans has the architecture {base.architecture}; they have"
+            f" {', '.join(sorted(DECODERS | ENCODER_DECODERS))}. A CPU or GPU target trains it"
+        )
     figures = read_statistics(domain, statistics, recipe.chars_per_token)
     reasons: dict[str, str] = {}
     lengths, per_example = _lengths(base, figures, statistics, recipe, reasons)
@@ -85,15 +97,33 @@ def tpu_plans(
         # MaxText cuts the batch's tokens into equal tiles; T5X has no vocabulary tiling.
         logit_chunks=1 if base.family == "t5" else recipe.tpu.logit_chunks,
     )
-    # The memory of our JAX step is known to a few per cent; other models use the generic estimate.
-    front = search(problem, weigh=weigh_tpu if _has_step(base) else footprint)
-    answers: tuple[ThroughputReading, ...] = ()
+    goal: ShareOf | None = None
     if throughput is not None:
-        per_token = flops_per_token(base, front.best.lengths.sequence)
-        answers = readings(parse_throughput(throughput), target, per_token)
-    request = _PlanRequest(domain, base, target, recipe, figures, problem, per_example, answers)
+        answer = goal_of(_answers(throughput, base, target, lengths[0].sequence))
+
+        def goal(one: FeasibleLayout) -> float:
+            rate = one.prediction.tokens_per_second[1]
+            return answer.share(rate, flops_per_token(base, one.lengths.sequence), target.chips)
+
+    # The memory of our JAX step is known to a few per cent; other models use the generic estimate.
+    front = search(problem, weigh=weigh_tpu if _has_step(base) else footprint, goal=goal)
+    request = _PlanRequest(domain, base, target, recipe, figures, problem, per_example, throughput)
     for choice in front.plans:
         yield _plan(request, front, choice, dict(reasons))
+
+
+def _answers(throughput: str, base: ModelShape, target: HardwareTarget, length: int) -> tuple[ThroughputReading, ...]:
+    return readings(parse_throughput(throughput), target, flops_per_token(base, length))
+
+
+def _compared(request: "_PlanRequest", choice: FeasibleLayout) -> tuple[ThroughputReading, ...]:
+    """The readings of the requested throughput beside this layout's prediction."""
+    if request.throughput is None:
+        return ()
+    base, target, length = request.base, request.target, choice.lengths.sequence
+    rates = choice.prediction.tokens_per_second
+    answers = _answers(request.throughput, base, target, length)
+    return compared(answers, rates, flops_per_token(base, length), target.chips)
 
 
 def _has_step(base: ModelShape) -> bool:
@@ -112,7 +142,7 @@ class _PlanRequest:
     Attributes:
         problem: the search problem.
         per_example: tokens of a typical example.
-        answers: readings of the requested throughput.
+        throughput: as it was asked for.
     """
 
     domain: str
@@ -122,7 +152,7 @@ class _PlanRequest:
     figures: DatasetFigures
     problem: SearchProblem
     per_example: float
-    answers: tuple[ThroughputReading, ...]
+    throughput: str | None
 
 
 def _plan(request: _PlanRequest, front: Front, choice: FeasibleLayout, reasons: dict[str, str]) -> TpuPlan:
@@ -187,7 +217,7 @@ def _plan(request: _PlanRequest, front: Front, choice: FeasibleLayout, reasons: 
         feasible=True,
         front=tuple(_entry(one, front.best) for one in front.plans),
         refused=tuple(RefusedSetting(setting=one.setting, reason=one.reason) for one in front.refused),
-        throughput_target=request.answers,
+        throughput_target=_compared(request, choice),
         seconds=seconds,
         usd=None
         if hourly is None
