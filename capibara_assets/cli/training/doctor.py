@@ -204,7 +204,7 @@ def request_of(
     """
     from capibara_assets.datasets.imported.own_files import is_example_table
     from capibara_assets.training.standalone.choices import DEFAULT_RECIPE, RunOptions
-    from capibara_assets.training.standalone.run import base_folder, prepare
+    from capibara_assets.training.standalone.run import WORK, base_folder, prepare
 
     table = files.data[0] if len(files.data) == 1 and not files.validation else None
     if table is not None and is_example_table(table):
@@ -217,7 +217,10 @@ def request_of(
         output=files.output,
         model=files.model,
     )
-    return prepare(options, work=scratch)[0]
+    request, _ = prepare(options, work=scratch)
+    assert request.output is not None  # a training of one's own files has one
+    work = request.output / WORK  # whose disk and tokens count; only the examples lie in the scratch folder
+    return request.model_copy(update={"work": work, "out": work / "out"})
 
 
 def request_for(

@@ -340,7 +340,10 @@ def preset_document(
         files = plan_files(plan, target, stated=stated.values)
     document = {
         "kind": "lora",
-        "level": recipe.level, "target": target.name, "hardware": target.description, "preset": preset,
+        "level": recipe.level,
+        "target": target.name,
+        "hardware": target.description,
+        "preset": preset,
         "plan": plan.model_dump(mode="json"),
         "cost": cost.model_dump(mode="json"),
         "files": sorted(files),

@@ -11,7 +11,7 @@ def targets_reason(shape: ModelShape) -> str:
         parts.append("the experts are one parameter of three dimensions, no linear layers")
     if shape.counted is not None and shape.counted.left_out:
         parts.append(
-            f"{', '.join(shape.counted.left_out)} left out: PEFT takes these names for what is no linear layer"
-            f" in a {shape.architecture}"
+            f"{', '.join(shape.counted.left_out)} left out: PEFT does not adapt linear layers of these names in a"
+            f" {shape.architecture}"
         )
     return "; ".join(parts)

@@ -124,12 +124,10 @@ def search(
         problem: model, target and limits.
         calibration: fitted efficiencies; default: the shipped ones.
         weigh: computes the memory of a workload on one chip.
-        goal: the predicted share of a throughput that is asked for. Then the front is that of the layouts that reach
-            it, in memory and time, leanest first; where none does, the one that comes nearest stands before the rest.
+        goal: predicted share of a throughput; what reaches it is then the front, leanest first, or the nearest leads
 
     Raises:
-        InputError: nothing fits (the message has the smallest layout's arithmetic), or the target declares no peak or
-            bandwidth.
+        InputError: nothing fits (with the least layout's arithmetic), or no peak or bandwidth is declared.
     """
     fitted = shipped() if calibration is None else calibration
     budget = int(problem.target.usable_bytes * problem.limits.headroom)
@@ -161,18 +159,17 @@ def search(
 
 def _leanest_first(hunt: "_Search", plans: tuple[FeasibleLayout, ...]) -> tuple[FeasibleLayout, ...]:
     """The layouts that reach the goal, least memory first; where none does, the nearest before the usual front."""
-    near = [hunt.nearest[1]] if hunt.nearest is not None else []
+    near = (hunt.nearest[1],) if hunt.nearest is not None else ()
     leanest = sorted(hunt.reaching, key=lambda one: (one.memory.total, *_order(one)))
-    return tuple(leanest or dict.fromkeys((*near, *plans)))
+    return tuple(leanest) or (*near, *(one for one in plans if one not in near))
 
 
 def _steered(hunt: "_Search", best: FeasibleLayout) -> dict[str, str]:
-    """The explanation of a mesh that was chosen by a throughput."""
     if hunt.goal is None:
         return {}
     why = "the least memory of those predicted to reach" if hunt.reaching else "none is predicted to reach, nearest to"
-    share = f"{hunt.goal(best):.1%} of the throughput asked for"
-    return {"mesh": f"{best.mesh}: of {hunt.fitting} settings that fit ({hunt.tried} tried) {why} it; {share}"}
+    count = f"{hunt.fitting} settings fit of {hunt.tried} tried"
+    return {"mesh": f"{best.mesh}: {why} the throughput asked for: {hunt.goal(best):.1%} of it; {count}"}
 
 
 class _Search:
