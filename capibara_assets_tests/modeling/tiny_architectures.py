@@ -1,4 +1,4 @@
-"""Models of many architectures with a few thousand random weights, and a tokenizer, built from Transformers' configs."""
+"""Models of many architectures with a few thousand random weights, from Transformers' configs, and tokenizers."""
 
 import shutil
 from pathlib import Path

