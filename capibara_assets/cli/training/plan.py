@@ -128,6 +128,10 @@ def plan(
         return
     if preset is not None:
         require_used("preset", given, context)
+        if {"examples", "dataset_statistics"} <= given:
+            raise InputError(
+                "--dataset-statistics: a preset uses their number of examples alone, as --examples gives it"
+            )
         named = wanted["domain"] if "domain" in given else None
         document, files = preset_document(preset, (model, hardware, named), wanted, voters, writing=out is not None)
     elif model is None or hardware is None:

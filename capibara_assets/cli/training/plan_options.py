@@ -10,13 +10,13 @@ from capibara_assets.errors import InputError
 
 Mode = Literal["claims", "preset", "lora", "tpu"]
 
-_DATA = frozenset({"dataset_statistics", "examples", "sequence"})
-_ALWAYS = frozenset({"level", "recipe", "out", "as_json"})
+_ALWAYS = frozenset({"recipe", "out", "as_json"})
+_PLANS = _ALWAYS | {"level", "dataset_statistics", "examples", "sequence", "model", "hardware", "domain", "throughput"}
 USED: dict[Mode, frozenset[str]] = {
     "claims": _ALWAYS | {"claims", "measuring"},
-    "preset": _ALWAYS | _DATA | {"preset", "model", "hardware", "domain", "quantization", "voters", "throughput"},
-    "lora": _ALWAYS | _DATA | {"model", "hardware", "domain", "voters", "throughput"},
-    "tpu": _ALWAYS | _DATA | {"model", "hardware", "domain", "throughput", "xla_flags", "compiling"},
+    "preset": _PLANS | {"preset", "quantization", "voters"},
+    "lora": _PLANS | {"voters"},
+    "tpu": _PLANS | {"xla_flags", "compiling"},
 }
 _ASKED: dict[Mode, str] = {
     "claims": "--claims only prints the specification's figures",
@@ -25,6 +25,7 @@ _ASKED: dict[Mode, str] = {
     "tpu": "the target is a TPU slice",
 }
 _WHY: dict[tuple[Mode, str], str] = {
+    ("claims", "level"): "the table shows every level",
     ("lora", "quantization"): "it replaces a preset's; without --preset the plan chooses one by the memory",
     ("tpu", "quantization"): "TPU trainers hold the base in bf16",
     ("tpu", "voters"): "a TPU plan trains one model per domain",

@@ -110,11 +110,7 @@ def plan_lora(
         )
     choices, own = recipe.lora, recipe.for_domain(domain) or DomainChoice(reason="none")
     figures = read_statistics(domain, statistics, recipe.chars_per_token)
-    reasons: dict[str, str] = {
-        "level": f"{recipe.level}: at most {recipe.headroom:.0%} of the memory, recomputation"
-        f" {'/'.join(recipe.limits.remat)}, {recipe.limits.micro_batch} sequences a GPU (a CPU:"
-        f" {recipe.limits.cpu_micro_batch}) and pass"
-    }
+    reasons: dict[str, str] = {"level": _level(recipe)}
     modules, reasons["modules"] = base.lora_targets, targets_reason(base)
     rank = _rank(base, figures, choices, own, reasons)
     length = _length(base, figures, choices, own, reasons)
@@ -125,13 +121,7 @@ def plan_lora(
     )
     global_batch = _global_batch(figures, target, choices, reasons)
     precision, width = _precision(target, reasons)
-    zero = 2 if target.chips > 1 else 0
-    reasons["zero_stage"] = (
-        f"{target.chips} devices: stage 2 cuts the adapters' gradients and optimizer over them; stage 3 would cut the"
-        " frozen weights too, but gather every layer in each pass"
-        if zero
-        else "one device: nothing to cut"
-    )
+    zero = _zero_stage(target, reasons)
     bare = DeviceStep(
         sequences=1,
         sequence=length,
@@ -146,13 +136,9 @@ def plan_lora(
     fit = _fit(base, bare, target, recipe)
     fit = _widen(base, fit, target, recipe, global_batch // target.chips)
     _explain_memory(fit, target, recipe, reasons)
-    answers: tuple[ThroughputReading, ...] = ()
-    if throughput is not None:
-        rate = AskedRate.of(throughput, base, fit.step, target)
-        step, why = leanest(rate, fit.step, recipe, global_batch)
-        fit = replace(fit, step=step, memory=training_memory(base, step))
-        reasons |= dict.fromkeys(("micro_batch", "gradient_checkpointing"), why)
-        answers = rate.beside(step, global_batch)
+    rate = AskedRate.of(throughput, base, fit.step, target) if throughput is not None else None
+    if rate is not None:
+        fit = _at_rate(rate, fit, recipe, global_batch, reasons)
     micro = fit.step.sequences
     epochs = lookup(choices.epochs, figures.training_examples)
     reasons["epochs"] = f"{figures.training_examples} training examples: fewer examples are read more often"
@@ -180,10 +166,36 @@ def plan_lora(
         epochs=epochs,
         zero_stage=zero,
         gradient_checkpointing=fit.checkpointing,
-        throughput_target=answers,
+        throughput_target=rate.beside(fit.step, global_batch) if rate is not None else (),
         estimates=estimates_of(base, fit.step, fit.memory, training, target, recipe.headroom),
         reasons=reasons,
     )
+
+
+def _level(recipe: PlanningRecipe) -> str:
+    limits = recipe.limits
+    return (
+        f"{recipe.level}: at most {recipe.headroom:.0%} of the memory, recomputation {'/'.join(limits.remat)},"
+        f" {limits.micro_batch} sequences a GPU (a CPU: {limits.cpu_micro_batch}) and pass"
+    )
+
+
+def _zero_stage(target: HardwareTarget, reasons: dict[str, str]) -> int:
+    zero = 2 if target.chips > 1 else 0
+    reasons["zero_stage"] = (
+        f"{target.chips} devices: stage 2 cuts the adapters' gradients and optimizer over them; stage 3 would cut the"
+        " frozen weights too, but gather every layer in each pass"
+        if zero
+        else "one device: nothing to cut"
+    )
+    return zero
+
+
+def _at_rate(rate: AskedRate, fit: _Fit, recipe: PlanningRecipe, global_batch: int, reasons: dict[str, str]) -> _Fit:
+    """The leanest fit that reaches a throughput, or the one that comes nearest."""
+    step, why = leanest(rate, fit.step, recipe, global_batch)
+    reasons |= dict.fromkeys(("micro_batch", "gradient_checkpointing"), why)
+    return replace(fit, step=step, memory=training_memory(rate.base, step))
 
 
 def _rank(
