@@ -15,7 +15,7 @@ from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.modeling.base import load_base
 from capibara_assets.modeling.files import read_config
-from capibara_assets.modeling.lora_targets import target_modules
+from capibara_assets.planning.models import from_config
 from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.step.stepper import PlainStepper
 
@@ -137,7 +137,7 @@ def _training(model: Any, config: dict[str, Any], recipe: TrainingRecipe, length
     lora = LoraConfig(
         r=recipe.model.lora.rank,
         lora_alpha=recipe.model.lora.alpha,
-        target_modules=list(target_modules(config)),
+        target_modules=list(from_config(config, what).lora_targets),
         bias="none",
     )
     adapted: Any = get_peft_model(model, lora)

@@ -18,7 +18,6 @@ import click
 from benchmarks.experience_input import bench_input
 from benchmarks.output import print_result
 from benchmarks.peers import peer_environment
-from benchmarks.training.cpu_kernels import measure_kernels
 from benchmarks.training.inputs import (
     ALPHA,
     MAX_LENGTH,
@@ -30,6 +29,7 @@ from benchmarks.training.inputs import (
     write_examples,
     write_wide_base,
 )
+from capibara_assets.planning.claims.kernels import measure_kernels
 
 PARTS = ("speed", "memory", "start", "voters", "overhead", "kernels")
 PACKAGES = ("trl", "transformers", "peft", "accelerate", "torch", "datasets")

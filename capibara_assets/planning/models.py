@@ -3,13 +3,15 @@
 import difflib
 import json
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from capibara_assets.errors import InputError
+from capibara_assets.modeling.lora_targets import is_expert
+from capibara_assets.modeling.skeleton import Skeleton, skeleton
 from capibara_assets.planning.presets import PRESETS
 
 Family = Literal["decoder", "t5"]
@@ -38,13 +40,23 @@ class LinearModule(NamedTuple):
         return self.inputs * self.outputs * self.copies
 
 
+class CountedLayers(BaseModel):
+    """The matrices of an architecture that the formulas below do not know, counted on an empty model."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    linear: tuple[LinearModule, ...] = Field(description="linear layers and experts of the blocks, by PEFT's names")
+    left_out: tuple[str, ...] = Field(default=(), description="of them those that PEFT cannot adapt as linear layers")
+    others: int = Field(description="parameters besides those, the embedding and the head")
+
+
 class ModelShape(BaseModel):
     """The sizes of a transformer, from which a plan computes parameters, FLOPs and memory."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str = Field(description="name of the model in the plan")
-    architecture: str = Field(description="`model_type` of the config: one of DECODERS or ENCODER_DECODERS")
+    architecture: str = Field(description="`model_type` of the config")
     layers: int = Field(gt=0, description="decoder layers")
     encoder_layers: int = Field(default=0, ge=0, description="encoder layers; 0 for decoder-only models")
     hidden: int = Field(gt=0, description="width of the residual stream")
@@ -68,6 +80,11 @@ class ModelShape(BaseModel):
     position_bias_in_every_layer: bool = Field(default=False, description="umT5: a bias table in each layer")
     rope_theta: float = Field(default=10_000.0, description="base of the rotary embedding")
     norm_epsilon: float = 1e-6
+    counted: CountedLayers | None = Field(
+        default=None,
+        exclude_if=lambda counted: counted is None,
+        description="of architectures besides DECODERS and ENCODER_DECODERS; activations are then estimates",
+    )
 
     @property
     def family(self) -> Family:
@@ -76,7 +93,16 @@ class ModelShape(BaseModel):
     @property
     def linear_modules(self) -> tuple[LinearModule, ...]:
         """Linear layers of the blocks (no embedding, head or router), under their names in Transformers."""
+        if self.counted is not None:
+            return self.counted.linear
         return _t5_modules(self) if self.family == "t5" else _decoder_modules(self)
+
+    @property
+    def lora_targets(self) -> tuple[str, ...]:
+        """Names of the linear layers that adapters are put on: all of the blocks', as PEFT's `all-linear`."""
+        left_out = self.counted.left_out if self.counted is not None else ()
+        names = (one.name for one in self.linear_modules if not is_expert(one.name) and one.name not in left_out)
+        return tuple(dict.fromkeys(names))
 
     @property
     def mlp_width(self) -> int:
@@ -95,6 +121,8 @@ class ModelShape(BaseModel):
     @property
     def vector_parameters(self) -> int:
         """Parameters of norms, biases, router and relative-position tables: neither block matrices nor embeddings."""
+        if self.counted is not None:
+            return self.counted.others
         return _t5_vectors(self) if self.family == "t5" else _decoder_vectors(self)
 
     @property
@@ -112,6 +140,8 @@ class ModelShape(BaseModel):
 
     @property
     def _router(self) -> int:
+        if self.counted is not None:
+            return 0  # among its linear layers, where it is one
         return self.layers * self.experts * self.hidden if self.experts > 1 else 0
 
     def active_parameters(self, module: LinearModule) -> int:
@@ -126,13 +156,13 @@ class ModelShape(BaseModel):
         Raises:
             InputError: the architecture has no linear layer of one of the names.
         """
-        known = {module.name: module for module in self.linear_modules}
+        known = {module.name for module in self.linear_modules}
         unknown = [name for name in names if name not in known]
         if unknown:
             raise InputError(
                 f"{self.name} ({self.architecture}) has no linear layers {unknown}; it has {sorted(known)}"
             )
-        return tuple(known[name] for name in names)
+        return tuple(module for name in names for module in self.linear_modules if module.name == name)
 
     def lora_parameters(self, rank: int, names: tuple[str, ...]) -> int:
         """Trainable parameters of a LoRA of this rank on these modules: r·(in + out) for each (Hu et al. 2021)."""
@@ -209,8 +239,10 @@ def _t5_vectors(shape: ModelShape) -> int:
 def from_config(config: Mapping[str, Any], name: str) -> ModelShape:
     """The shape described by a Transformers configuration.
 
+    Of an architecture without a formula here Transformers builds an empty model (which imports it and torch).
+
     Raises:
-        InputError: the architecture cannot be planned, or a key is missing.
+        InputError: Transformers does not know the architecture or cannot build it, or a key is missing.
     """
     kind = config.get("model_type")
     try:
@@ -220,8 +252,62 @@ def from_config(config: Mapping[str, Any], name: str) -> ModelShape:
             return _t5(config, name)
     except KeyError as missing:
         raise InputError(f"{name}: config.json ({kind}) has no {missing}: give a complete configuration") from missing
-    supported = ", ".join(sorted(DECODERS | ENCODER_DECODERS))
-    raise InputError(f"{name}: model_type {kind!r} cannot be planned; supported: {supported}")
+    if not isinstance(kind, str):
+        raise InputError(f"{name}: config.json names no model_type: give a model in Transformers' format")
+    return _counted(json.dumps(config, sort_keys=True), name)
+
+
+@lru_cache(maxsize=8)
+def _counted(config: str, name: str) -> ModelShape:
+    """The shape of any other architecture that Transformers knows, from a config as JSON."""
+    kind = str(json.loads(config)["model_type"])
+    found = skeleton(json.loads(config), name)
+    sizes, (vocabulary, hidden) = found.sizes, found.embedding
+    heads = sizes.get("num_attention_heads", 1)
+    latent = sizes.get("qk_nope_head_dim", 0) + sizes.get("qk_rope_head_dim", 0)  # DeepSeek's keys have two parts
+    experts, active = _counted_experts(found)
+    width = _counted_width(found, hidden)
+    up = [one for one in found.experts or found.linear if one.outputs in (width, 2 * width)]
+    matrices = (*found.linear, *found.experts)
+    linear = tuple(LinearModule(*one) for one in matrices)
+    ends = vocabulary * hidden * (1 if found.tied else 2)
+    return ModelShape(
+        name=name,
+        architecture=kind,
+        layers=found.blocks,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=min(heads, sizes.get("num_key_value_heads", heads)),
+        head_dim=latent or sizes.get("head_dim") or max(1, hidden // heads),
+        intermediate=width,
+        vocabulary=vocabulary,
+        context=sizes.get("max_position_embeddings"),
+        tied=found.tied,
+        gated=sum(one.outputs * one.copies for one in up) > width * sum(one.copies for one in up) or len(up) > 1,
+        experts=experts,
+        experts_per_token=active,
+        counted=CountedLayers(
+            linear=linear,
+            left_out=found.left_out,
+            others=found.parameters - ends - sum(one.parameters for one in linear),
+        ),
+    )
+
+
+def _counted_experts(found: Skeleton) -> tuple[int, int]:
+    """Experts of a layer, and those that a token passes through."""
+    if not found.experts:
+        return 1, 1
+    names = ("n_routed_experts", "num_local_experts", "num_experts")
+    experts = next((found.sizes[name] for name in names if name in found.sizes), 1)
+    chosen = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk")
+    return experts, next((min(experts, found.sizes[name]) for name in chosen if name in found.sizes), 1)
+
+
+def _counted_width(found: Skeleton, hidden: int) -> int:
+    """The width of the MLP: the widest input of a matrix that leads back to the residual stream."""
+    back = [one.inputs for one in found.experts or found.linear if one.outputs == hidden]
+    return max(back, default=4 * hidden)
 
 
 def _decoder(config: Mapping[str, Any], name: str) -> ModelShape:

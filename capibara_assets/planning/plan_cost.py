@@ -3,49 +3,30 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from capibara_assets.errors import InputError
-from capibara_assets.planning.accounting import Method, Remat
+from capibara_assets.planning.accounting import DeviceStep, Method, Remat
 from capibara_assets.planning.cost import CostContext, CostPlan, PlannedTraining, Span, plan_cost
 from capibara_assets.planning.hardware.declaration import HardwareTarget
-from capibara_assets.planning.hardware.machine import machine_of
 from capibara_assets.planning.lora.recipe import LoraPlan
-from capibara_assets.planning.mesh import Mesh
+from capibara_assets.planning.lora.workload import lora_workload, predict_lora
 from capibara_assets.planning.models import ModelShape
-from capibara_assets.planning.prediction.step_time import StepPrediction, predict
+from capibara_assets.planning.prediction.step_time import StepPrediction
 from capibara_assets.planning.tpu.plan import TpuPlan
-from capibara_assets.planning.workload import Workload, policy
-
-TRAINER = "transformers"  # our PyTorch trainer runs Transformers' layers, uncompiled; no published run has our own name
-
-
-def lora_workload(plan: LoraPlan, shape: ModelShape) -> Workload:
-    """The plan's training step as a workload: every device holds all frozen weights and its share of the rows."""
-    return Workload(
-        shape=shape,
-        sequence=plan.max_length,
-        global_batch=plan.global_batch,
-        mesh=Mesh(data=plan.devices, fsdp=1, tensor=1),
-        micro_steps=plan.accumulation,
-        recompute=policy(Remat.FULL if plan.gradient_checkpointing else Remat.NONE, TRAINER),
-        weight_bytes=2,
-        method=Method.LORA,
-        lora_rank=plan.rank,
-        lora_modules=plan.modules,
-        software=TRAINER,
-        eager=True,
-    )
 
 
 def lora_prediction(plan: LoraPlan, shape: ModelShape, target: HardwareTarget) -> StepPrediction | None:
     """The predicted step time; None for a target that declares no peak or bandwidth."""
-    try:
-        machine = machine_of(target)
-    except InputError:
-        return None
-    if plan.devices != machine.chips:  # its voter has a part of the target
-        island, each = min(machine.island, plan.devices), min(machine.chips_per_host, plan.devices)
-        machine = replace(machine, chips=plan.devices, island=island, chips_per_host=each)
-    return predict(lora_workload(plan, shape), machine)
+    step = DeviceStep(
+        sequences=plan.micro_batch,
+        sequence=plan.max_length,
+        weight_bytes=2,
+        compute_bytes=2,
+        method=Method.LORA,
+        remat=Remat.FULL if plan.gradient_checkpointing else Remat.NONE,
+        lora_rank=plan.rank,
+        lora_modules=plan.modules,
+    )
+    devices = plan.global_batch // (plan.micro_batch * plan.accumulation)
+    return predict_lora(lora_workload(shape, step, devices=devices, global_batch=plan.global_batch), target)
 
 
 def lora_cost(

@@ -56,7 +56,7 @@ class WeightTable:
         if missing:
             raise InputError(
                 f"base {self.path} has no linear layer named {', '.join(missing)}; it has {', '.join(self._linear())}: "
-                "change lora.modules"
+                "change model.lora.modules"
             )
         return matrices
 

@@ -159,7 +159,7 @@ def test_unknown_layers_are_named() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"model_type": "bloom"}', "'bloom' cannot be planned; supported: gemma"),
+        ('{"model_type": "blume"}', r"knows no model_type 'blume', so that it can be neither planned nor trained"),
         ('{"model_type": "llama", "hidden_size": 4}', "has no 'num_attention_heads'"),
         ("[1, 2]", "holds no JSON object"),
         ("{", "is not JSON"),

@@ -6,7 +6,6 @@ import pytest
 
 from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.deployment.locations import resources_root
-from capibara_assets.modeling.lora_targets import target_modules
 from capibara_assets.planning.hardware.targets import load_targets
 from capibara_assets.planning.models import read_shape
 from capibara_assets.training.recipe import TrainingRecipe
@@ -28,7 +27,7 @@ def test_each_is_sound_has_one_voter_and_says_how_it_is_run(name: str) -> None:
     assert f"capibara train --recipe {name} " in head and "# Hardware: " in head
     for target in re.findall(r"--target (\S+)", head):
         assert target in load_targets()
-    modules = target_modules({"model_type": "mistral"})
+    modules = read_shape("mistral-7b").lora_targets
     settings = resolve(recipe, {"modules": modules, "use_rslora": False}, fastest="fp32")
     assert settings.rank and settings.global_batch and settings.learning_rate
 

@@ -2,9 +2,10 @@
 
 import json
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import polars as pl
@@ -28,11 +29,25 @@ _PATH = click.Path(path_type=Path)
 @click.option(
     "--request", "request_file", type=_PATH, help="Training request (request.json), instead of recipe, model and data."
 )
-@click.option("--recipe", metavar="NAME|FILE", help="Training recipe: the name of a shipped one, or a YAML file.")
-@click.option("--model", "--base-model", "model", type=_PATH, help="Base model's folder; default: CAPIBARA_BASE_MODEL.")
 @click.option(
-    "--data", type=_PATH, help="Table of examples (examples.parquet); without it only the machine is checked."
+    "--recipe",
+    metavar="NAME|FILE",
+    help="Training recipe: a shipped one or a file; default: training-demo for the graph's table, else nano_cpu.",
 )
+@click.option(
+    "--model",
+    "--base-model",
+    "model",
+    help="Base model: a folder, a shipped one, or a fetched id@revision; default: the recipe's or CAPIBARA_BASE_MODEL.",
+)
+@click.option(
+    "--data",
+    multiple=True,
+    type=_PATH,
+    help="Files or folders as `capibara train` takes them, or the graph's table of examples; without it only the "
+    "machine is checked.",
+)
+@click.option("--val", multiple=True, type=_PATH, help="Validation examples, as for `capibara train`.")
 @click.option("--output", type=_PATH, help="Output folder of the training; default: CAPIBARA_HOME.")
 @click.option("--target", help="Hardware target to plan for; default: this machine.")
 @click.option("--port", default=8080, show_default=True, help="Port of the dashboard.")
@@ -42,8 +57,9 @@ _PATH = click.Path(path_type=Path)
 def doctor(
     request_file: Path | None,
     recipe: str | None,
-    model: Path | None,
-    data: Path | None,
+    model: str | None,
+    data: tuple[Path, ...],
+    val: tuple[Path, ...],
     output: Path | None,
     target: str | None,
     port: int,
@@ -59,12 +75,17 @@ def doctor(
     deployment = Deployment.from_environment()
     hardware = find_target(target) if target else None
     place = output or deployment.home
-    request = None
-    if request_file:
-        request = read_request(request_file)
-    elif data:
-        request = request_for(recipe or "training-demo", model or Path(deployment.base_model), data, place, hardware)
-    findings, plan = diagnose(request, hardware, place=place, port=port, probe=probe, quick=quick)
+    with tempfile.TemporaryDirectory() as scratch:
+        request = None
+        if request_file:
+            _only_the_request(recipe, model, data, val)
+            request = read_request(request_file)
+        elif data:
+            files = TrainingFiles(recipe, model, data, val, output)
+            request = request_of(files, deployment, hardware, Path(scratch))
+        elif val:
+            raise InputError("--val without --data: give the training examples too")
+        findings, plan = diagnose(request, hardware, place=place, port=port, probe=probe, quick=quick)
     failed = [finding for finding in findings if finding.status == "fail"]
     if as_json:
         document = {
@@ -153,24 +174,72 @@ def diagnose(
     return findings, plan
 
 
-def request_for(
-    recipe: str, model: Path, data: Path, output: Path, target: "HardwareTarget | None"
+class TrainingFiles(NamedTuple):
+    """What the command line names to train: recipe, base model, data; None where it names none."""
+
+    recipe: str | None
+    model: str | None
+    data: tuple[Path, ...]
+    validation: tuple[Path, ...]
+    output: Path | None
+
+
+def _only_the_request(recipe: str | None, model: str | None, data: tuple[Path, ...], val: tuple[Path, ...]) -> None:
+    given = {"--recipe": recipe, "--model": model, "--data": data, "--val": val}
+    if named := [name for name, value in given.items() if value]:
+        raise InputError(f"--request has recipe, model and data in it: leave {', '.join(named)} out")
+
+
+def request_of(
+    files: TrainingFiles, deployment: Deployment, target: "HardwareTarget | None", scratch: Path
 ) -> "TrainingRequest":
-    """The training request that these choices lead to.
+    """The request of the training that these files lead to: as the graph makes it for its tables, else as `train` does.
+
+    Args:
+        files: of the command line.
+        deployment: for what it leaves out.
+        target: hardware to plan for.
+        scratch: folder for examples that have to be read first; the output folder is not touched.
 
     Raises:
         InputError: a recipe, base or dataset that cannot be read, or a base that does not fit the target.
     """
-    from capibara_assets.modeling.files import base_digest, validate_base
+    from capibara_assets.datasets.imported.own_files import is_example_table
+    from capibara_assets.training.standalone.choices import DEFAULT_RECIPE, RunOptions
+    from capibara_assets.training.standalone.run import WORK, base_folder, prepare
+
+    table = files.data[0] if len(files.data) == 1 and not files.validation else None
+    if table is not None and is_example_table(table):
+        base = base_folder(files.model or deployment.base_model)
+        return request_for(files.recipe or "training-demo", base, table, files.output or deployment.home, target)
+    options = RunOptions(
+        recipe=files.recipe or DEFAULT_RECIPE,
+        data=files.data,
+        validation=files.validation,
+        output=files.output,
+        model=files.model,
+    )
+    request, _ = prepare(options, work=scratch)
+    assert request.output is not None  # a training of one's own files has one
+    work = request.output / WORK  # whose disk and tokens count; only the examples lie in the scratch folder
+    return request.model_copy(update={"work": work, "out": work / "out"})
+
+
+def request_for(
+    recipe: str, model: Path, data: Path, output: Path, target: "HardwareTarget | None"
+) -> "TrainingRequest":
+    """The graph's request for a table of examples.
+
+    Raises:
+        InputError: a recipe, base or dataset that cannot be read, or a base that does not fit the target.
+    """
+    from capibara_assets.modeling.files import base_digest
     from capibara_assets.storage.digests import sha256_file
     from capibara_assets.training.recipe import TrainingRecipe
     from capibara_assets.training.request import TrainingRequest
+    from capibara_assets.training.standalone.choices import recipe_file
 
-    file = Path(recipe)
-    choice = read_declared(file, TrainingRecipe) if file.suffix else shipped_recipe(recipe, TrainingRecipe)
-    validate_base(model)
-    if not data.is_file():
-        raise InputError(f"no dataset {data}: give a table of examples (examples.parquet)")
+    choice = read_declared(recipe_file(recipe), TrainingRecipe)
     return TrainingRequest(
         domain=Domain("python"),  # does not affect any check
         base_model=model,

@@ -1,12 +1,14 @@
 """`capibara plan`: plan a training on a hardware target: settings, memory, time and cost."""
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from capibara_assets.cli.training.plan_options import given_options, require_used
 from capibara_assets.domains import DOMAINS
 from capibara_assets.errors import InputError
 
@@ -55,7 +57,10 @@ class PlanRequest(NamedTuple):
 )
 @click.option("--sequence", type=click.IntRange(min=16), help="Tokens per sequence; default: from the statistics.")
 @click.option(
-    "--target-throughput", metavar="RATE", help="Check a target: 200TFLOPs/chip, 12PFLOP/s/slice, 24800 tokens/s."
+    "--target-throughput",
+    "throughput",
+    metavar="RATE",
+    help="Take the leanest setting that reaches a rate: 200TFLOPs/chip, 12PFLOP/s/slice, 24800 tokens/s.",
 )
 @click.option(
     "--level",
@@ -76,7 +81,9 @@ class PlanRequest(NamedTuple):
     help="Quantization of a preset's base model, instead of its own.",
 )
 @click.option(
-    "--voters", type=click.IntRange(min=1), default=VOTERS, show_default=True, help="Adapters trained per domain."
+    "--voters",
+    type=click.IntRange(min=1),
+    help=f"Adapters trained per domain.  [default: {VOTERS}; with --preset the recipe's]",
 )
 @click.option(
     "--recipe", type=click.Path(path_type=Path), metavar="FILE", help="Planning recipe, instead of the shipped one."
@@ -95,7 +102,9 @@ class PlanRequest(NamedTuple):
 @click.option("--claims", is_flag=True, help="Only print the specification's figures beside the computed ones.")
 @click.option("--measure", "measuring", is_flag=True, help="With --claims: add measurements on this machine (seconds).")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+@click.pass_context
 def plan(
+    context: click.Context,
     model: str | None,
     hardware: str | None,
     preset: str | None,
@@ -104,35 +113,56 @@ def plan(
     claims: bool,
     measuring: bool,
     as_json: bool,
-    voters: int,
+    voters: int | None,
     **wanted: Any,
 ) -> None:
     """Plan a training without starting it: LoRA settings or a TPU configuration, memory, time and cost.
 
     CPUs and GPUs get a LoRA recipe; TPU slices get mesh, batch and configuration files. Computed from the model's
     shape, the dataset's statistics and the target's declaration; no model is loaded. With --compile XLA compiles the
-    training step for the slice, without a chip.
+    training step for the slice, without a chip. An option that does not belong to what is planned is refused.
     """
-    started = time.monotonic()
+    started, given = time.monotonic(), given_options(context)
     if claims:
+        require_used("claims", given, context)
         show(claims_document(wanted, measuring=measuring, out=out), as_json)
         return
     if preset is not None:
-        show(preset_document(preset, model, hardware, wanted) | assumed(wanted), as_json)
-        return
-    if model is None or hardware is None:
+        require_used("preset", given, context)
+        if {"examples", "dataset_statistics"} <= given:
+            raise InputError(
+                "--dataset-statistics: a preset uses their number of examples alone, as --examples gives it"
+            )
+        named = wanted["domain"] if "domain" in given else None
+        document, files = preset_document(preset, (model, hardware, named), wanted, voters, writing=out is not None)
+    elif model is None or hardware is None:
         raise InputError("give --model and --hardware (or --preset, or --claims)")
-    request = read_request(model, hardware, wanted)
-    document, files = planned(request, voters, compiling=compiling, writing=out is not None)
+    else:
+        request = read_request(model, hardware, wanted)
+        require_used("tpu" if request.target.kind == "tpu" else "lora", given, context)
+        document, files = planned(request, voters or VOTERS, compiling=compiling, writing=out is not None)
     if out is not None:
         from capibara_assets.planning.tpu.files import write_files
 
         files = {"plan.json": json.dumps(document["plan"], indent=2) + "\n", **files}
-        write_files(out, files)
+        write_files(require_folder(out), files)
         document["files"] = sorted(files)
         document["out"] = str(out)
     document["seconds"] = round(time.monotonic() - started, 3)
     show(document | assumed(wanted), as_json)
+
+
+def require_folder(out: Path) -> Path:
+    """Make the folder of --out. Raises InputError: it cannot be made or written to."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"--out {out} cannot be made: {error.strerror}; give a folder that can be written to"
+        ) from error
+    if not os.access(out, os.W_OK):
+        raise InputError(f"--out {out} is not writable: give a folder that can be written to")
+    return out
 
 
 def assumed(wanted: dict[str, Any]) -> dict[str, Any]:
@@ -164,7 +194,7 @@ def read_request(model: str, hardware: str, wanted: dict[str, Any]) -> PlanReque
     recipe = read_recipe(wanted)
     target = find_target(hardware)
     statistics = read_data(wanted["dataset_statistics"], wanted["examples"], wanted["sequence"], recipe.lora.max_length)
-    ask, throughput = bool(wanted["xla_flags"]), wanted["target_throughput"]
+    ask, throughput = bool(wanted["xla_flags"]), wanted["throughput"]
     return PlanRequest(wanted["domain"], find_shape(model), target, recipe, statistics, throughput, ask)
 
 
@@ -224,14 +254,12 @@ def planned(
     """The plan as a document, and its files by name.
 
     Raises:
-        InputError: nothing fits, with the arithmetic; or --compile where nothing can be compiled.
+        InputError: nothing fits, with the arithmetic.
     """
     about = {"level": request.recipe.level, "target": request.target.name, "hardware": request.target.description}
     if request.target.kind == "tpu":
         kind, (plan, files, cost) = "tpu", _tpu(request, voters, compiling=compiling)
     else:
-        if compiling:
-            raise InputError(f"--compile is for TPU slices: {request.target.name} is not one")
         kind, (plan, files, cost) = "lora", _lora(request, voters, writing=writing)
     document = {"kind": kind, **about, "plan": plan, "cost": cost.model_dump(mode="json"), "files": sorted(files)}
     return document, files
@@ -272,20 +300,13 @@ def _place() -> "CloudPlace":
 
 
 def _lora(request: PlanRequest, voters: int, *, writing: bool) -> "tuple[dict[str, Any], dict[str, str], CostPlan]":
-    from capibara_assets.planning.accounting import Method, flops_per_token
     from capibara_assets.planning.cost import CostContext
     from capibara_assets.planning.lora.recipe import plan_lora
     from capibara_assets.planning.plan_cost import lora_cost
-    from capibara_assets.planning.prediction.throughput import parse_throughput, readings
 
     w = request
-    plan = plan_lora(w.domain, w.statistics, w.shape, w.target, w.recipe)
+    plan = plan_lora(w.domain, w.statistics, w.shape, w.target, w.recipe, w.throughput)
     document = plan.model_dump(mode="json")
-    if w.throughput is not None:
-        trained = w.shape.lora_parameters(plan.rank, plan.modules)
-        per_token = flops_per_token(w.shape, plan.max_length, method=Method.LORA, lora_parameters=trained)
-        answers = readings(parse_throughput(w.throughput), w.target, per_token)
-        document["throughput_target"] = [answer.model_dump(mode="json") for answer in answers]
     files: dict[str, str] = {}
     if writing:  # slow to import
         from capibara_assets.training.standalone.from_plan import plan_files
@@ -294,43 +315,58 @@ def _lora(request: PlanRequest, voters: int, *, writing: bool) -> "tuple[dict[st
     return document, files, lora_cost(plan, w.shape, w.target, CostContext(voters))
 
 
-def preset_document(preset: str, model: str | None, hardware: str | None, wanted: dict[str, Any]) -> dict[str, Any]:
-    """The plan of a shipped training recipe: its own values, checked against the hardware.
+def preset_document(
+    preset: str,
+    names: tuple[str | None, str | None, str | None],
+    wanted: dict[str, Any],
+    voters: int | None,
+    *,
+    writing: bool,
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The plan of a shipped training recipe as a document: its own values, checked against the hardware; and its files.
+
+    Args:
+        preset: its name.
+        names: model, hardware and domain in place of the preset's.
+        wanted: options of the command line.
+        voters: adapters per domain; None: the recipe's.
+        writing: whether files are wanted.
 
     Raises:
         InputError: no such preset, or it does not fit; with the arithmetic.
     """
+    from capibara_assets.planning.cost import CostContext
     from capibara_assets.planning.figures import read_statistics
     from capibara_assets.planning.hardware.targets import find_target
-    from capibara_assets.planning.lora.preset_plans import plan_preset
-    from capibara_assets.planning.models import read_shape
+    from capibara_assets.planning.lora.preset_plans import plan_stated, preset_recipe
     from capibara_assets.planning.plan_cost import lora_cost
 
-    recipe = read_recipe(wanted)
-    statistics = read_data(wanted["dataset_statistics"], wanted["examples"], wanted["sequence"], recipe.lora.max_length)
+    (model, hardware, domain), recipe = names, read_recipe(wanted)
+    stated = preset_recipe(
+        preset, recipe, quantization=wanted["quantization"], max_length=wanted["sequence"], domain=domain
+    )
+    statistics = read_data(wanted["dataset_statistics"], wanted["examples"], wanted["sequence"], stated.length)
     figures = read_statistics(wanted["domain"], statistics, recipe.chars_per_token)
-    base = (
-        find_shape(model) if model else read_shape(recipe.presets[preset].model) if preset in recipe.presets else None
-    )
-    plan = plan_preset(
-        preset,
-        recipe,
-        examples=figures.training_examples,
-        quantization=wanted["quantization"],
-        base=base,
-        target=find_target(hardware) if hardware else None,
-    )
-    target = find_target(plan.target)
-    assert base is not None  # plan_preset refused an unknown preset
-    cost = lora_cost(plan, base, target)
-    about = {"level": recipe.level, "target": target.name, "hardware": target.description, "preset": preset}
-    return {
+    run = recipe.presets[preset]
+    base, target = find_shape(model or run.model), find_target(hardware or run.target)
+    plan = plan_stated(stated, recipe, figures.training_examples, base, target, wanted["throughput"])
+    cost = lora_cost(plan, base, target, CostContext(voters or len(stated.values["voters"])))
+    files: dict[str, str] = {}
+    if writing:  # slow to import
+        from capibara_assets.training.standalone.from_plan import plan_files
+
+        files = plan_files(plan, target, stated=stated.values)
+    document = {
         "kind": "lora",
-        **about,
+        "level": recipe.level,
+        "target": target.name,
+        "hardware": target.description,
+        "preset": preset,
         "plan": plan.model_dump(mode="json"),
         "cost": cost.model_dump(mode="json"),
-        "files": [],
+        "files": sorted(files),
     }
+    return document, files
 
 
 def claims_document(wanted: dict[str, Any], *, measuring: bool, out: Path | None) -> dict[str, Any]:
@@ -349,5 +385,5 @@ def claims_document(wanted: dict[str, Any], *, measuring: bool, out: Path | None
     if out is not None:
         from capibara_assets.planning.tpu.files import write_files
 
-        write_files(out, {"claims.md": CLAIMS_HEAD + render_markdown(rows)})
+        write_files(require_folder(out), {"claims.md": CLAIMS_HEAD + render_markdown(rows)})
     return {"kind": "claims", "claims": [row.document() for row in rows]}

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from capibara_assets.modeling.recomputation import keep_every_nth
+from capibara_assets.planning.claims.kernels import measure_kernels
+
 RANK, MODULES = 8, ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 SEQUENCES, LENGTH = 4, 128
 _PRODUCT = 1024  # side of the matrices in the timed product
@@ -24,8 +27,12 @@ class MeasuredRatios:
         lora_speed_up: steps of LoRA in the time of one of full fine-tuning.
         checkpointing_memory_saved: share of LoRA's peak that recomputing every layer saves.
         checkpointing_time_added: share of LoRA's step time that it costs.
+        second_layers_memory_saved: the same saving where every second layer is recomputed.
+        second_layers_time_added: the same cost where every second layer is recomputed.
         bf16_speed_up: LoRA steps under bf16 autocast in the time of one in float32.
         bf16_gflops: of one large matrix product in bf16.
+        fp32_gflops: of one in float32.
+        kernels: `kernels.measure_kernels`.
     """
 
     model: str
@@ -34,12 +41,21 @@ class MeasuredRatios:
     lora_speed_up: float
     checkpointing_memory_saved: float
     checkpointing_time_added: float
+    second_layers_memory_saved: float
+    second_layers_time_added: float
     bf16_speed_up: float
     bf16_gflops: float
+    fp32_gflops: float
+    kernels: dict[str, Any]
+
+    @property
+    def gflops(self) -> float:
+        """Of a matrix product in the faster of the two formats."""
+        return max(self.bf16_gflops, self.fp32_gflops)
 
 
 def measure(base: Path, *, runs: int = 3) -> MeasuredRatios:
-    """Measure training steps in four configurations, and a matrix product; takes seconds on two cores.
+    """Measure training steps in five configurations, matrix products and kernels; takes seconds on two cores.
 
     Args:
         base: folder of a Llama-shaped Transformers model.
@@ -53,7 +69,8 @@ def measure(base: Path, *, runs: int = 3) -> MeasuredRatios:
     ways = {
         "full": _Trainee(base),
         "lora": _Trainee(base, rank=RANK),
-        "again": _Trainee(base, rank=RANK, checkpointing=True),
+        "again": _Trainee(base, rank=RANK, every=1),
+        "second": _Trainee(base, rank=RANK, every=2),
         "bf16": _Trainee(base, rank=RANK, bf16=True),
     }
     for way in ways.values():
@@ -73,15 +90,22 @@ def measure(base: Path, *, runs: int = 3) -> MeasuredRatios:
         lora_speed_up=typical["full"] / typical["lora"],
         checkpointing_memory_saved=1 - peaks["again"] / peaks["lora"],
         checkpointing_time_added=typical["again"] / typical["lora"] - 1,
+        second_layers_memory_saved=1 - peaks["second"] / peaks["lora"],
+        second_layers_time_added=typical["second"] / typical["lora"] - 1,
         bf16_speed_up=typical["lora"] / typical["bf16"],
-        bf16_gflops=_gflops(),
+        bf16_gflops=_gflops(torch.bfloat16),
+        fp32_gflops=_gflops(torch.float32),
+        kernels=measure_kernels(runs),
     )
 
 
 class _Trainee:
-    """A model, its optimizer and one batch of random tokens; `step` trains on it once."""
+    """A model, its optimizer and one batch of random tokens; `step` trains on it once.
 
-    def __init__(self, base: Path, *, rank: int = 0, checkpointing: bool = False, bf16: bool = False) -> None:
+    Every `every`-th layer is computed again in the backward pass; 0: none.
+    """
+
+    def __init__(self, base: Path, *, rank: int = 0, every: int = 0, bf16: bool = False) -> None:
         import torch
         from peft import LoraConfig, get_peft_model
         from transformers import AutoModelForCausalLM
@@ -89,9 +113,10 @@ class _Trainee:
         model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, attn_implementation="sdpa")
         if rank:
             model = get_peft_model(model, LoraConfig(r=rank, target_modules=list(MODULES)))
-        if checkpointing:
+        if every:
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
             model.enable_input_require_grads()
+            keep_every_nth(model, every)
         self.model = model.train()
         self.optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-5, fused=True)
         generator = torch.Generator().manual_seed(0)
@@ -129,11 +154,11 @@ def most_bytes(work: Callable[[], None]) -> int:
     return most
 
 
-def _gflops(times: int = 5) -> float:
-    """GFLOP/s of a product of two square bf16 matrices, the best of `times`."""
+def _gflops(dtype: Any, times: int = 5) -> float:
+    """GFLOP/s of a product of two square matrices, the best of `times`."""
     import torch
 
-    left = torch.randn(_PRODUCT, _PRODUCT).bfloat16()
+    left = torch.randn(_PRODUCT, _PRODUCT).to(dtype)
     best = float("inf")
     for _ in range(times):
         started = time.perf_counter()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from capibara_assets.planning.claims import lora as claims_lora
 from capibara_assets.planning.claims import mistral as claims_mistral
+from capibara_assets.planning.claims import speed as claims_speed
 from capibara_assets.planning.claims import tpu as claims_tpu
 from capibara_assets.planning.claims.claim import Claim
 from capibara_assets.planning.claims.measured import MeasuredRatios
@@ -28,6 +29,7 @@ ROWS: Sequence[Callable[[PlanningRecipe, MeasuredRatios | None], Claim]] = (
     claims_mistral.gpu_hours,
     claims_mistral.gpu_memory,
     claims_mistral.gpu_throughput,
+    claims_speed.kernels,
 )
 
 

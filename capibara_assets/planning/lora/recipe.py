@@ -20,7 +20,10 @@ from capibara_assets.planning.figures import DatasetFigures, read_statistics
 from capibara_assets.planning.hardware.targets import HardwareTarget, Quantization
 from capibara_assets.planning.lora.estimates import TrainingLength, estimates_of
 from capibara_assets.planning.lora.spread import devices_of_a_voter, layout, why_so_many, zero_stage
+from capibara_assets.planning.lora.targets import targets_reason
+from capibara_assets.planning.lora.throughput import AskedRate, leanest
 from capibara_assets.planning.models import ModelShape
+from capibara_assets.planning.prediction.throughput import ThroughputReading
 from capibara_assets.planning.recipe import DomainChoice, LevelName, LoraRecipe, PlanningRecipe, lookup
 
 REFERENCE_HIDDEN = 4096  # the width at which the recipe states its learning rate
@@ -55,6 +58,9 @@ class LoraPlan(BaseModel):
     epochs: int = Field(gt=0)
     zero_stage: int = Field(ge=0, le=3)
     gradient_checkpointing: bool
+    throughput_target: tuple[ThroughputReading, ...] = Field(
+        default=(), exclude_if=lambda answers: not answers, description="every reading of a given target"
+    )
     estimates: dict[str, Any]
     reasons: dict[str, str]
 
@@ -88,6 +94,7 @@ def plan_lora(
     target: HardwareTarget,
     recipe: PlanningRecipe,
     voters: int = 1,
+    throughput: str | None = None,
 ) -> LoraPlan:
     """Compute the LoRA recipe for one domain.
 
@@ -98,9 +105,11 @@ def plan_lora(
         target: CPU or GPU hardware; `plan_tpu` plans for TPUs.
         recipe: the deployment's choices.
         voters: adapters to train. One has all devices; of several each has as few as it fits on, side by side.
+        throughput: a target such as "24800 tokens/s": the plan is then the leanest that is predicted to reach it.
 
     Raises:
-        InputError: a TPU target, statistics without training examples, or a model that does not fit (with the sum).
+        InputError: a TPU target, statistics without training examples, a model that does not fit, or an impossible
+            throughput (with the sums).
     """
     if target.kind == "tpu":
         raise InputError(
@@ -108,12 +117,8 @@ def plan_lora(
         )
     choices, own = recipe.lora, recipe.for_domain(domain) or DomainChoice(reason="none")
     figures = read_statistics(domain, statistics, recipe.chars_per_token)
-    reasons: dict[str, str] = {
-        "level": f"{recipe.level}: at most {recipe.headroom:.0%} of the memory, recomputation"
-        f" {'/'.join(recipe.limits.remat)}, {recipe.limits.micro_batch} sequences a GPU (a CPU:"
-        f" {recipe.limits.cpu_micro_batch}) and pass"
-    }
-    modules = _modules(base, reasons)
+    reasons: dict[str, str] = {"level": _level(recipe)}
+    modules, reasons["modules"] = base.lora_targets, targets_reason(base)
     rank = _rank(base, figures, choices, own, reasons)
     length = _length(base, figures, choices, own, reasons)
     packing = _packing(figures, length, target, choices, own, reasons)
@@ -139,8 +144,11 @@ def plan_lora(
     fit = replace(fit, step=replace(fit.step, layout=layout(devices)), memory=memory)
     global_batch = _global_batch(figures, devices, choices, reasons)
     fit = _widen(base, fit, target, recipe, global_batch // devices)
-    micro = fit.step.sequences
     _explain_memory(fit, target, recipe, reasons)
+    rate = AskedRate.of(throughput, base, fit.step, target, devices) if throughput is not None else None
+    if rate is not None:
+        fit = _at_rate(rate, fit, recipe, global_batch, reasons)
+    micro = fit.step.sequences
     epochs = lookup(choices.epochs, figures.training_examples)
     reasons["epochs"] = f"{figures.training_examples} training examples: fewer examples are read more often"
     training = TrainingLength(figures.training_examples, global_batch, epochs)
@@ -167,6 +175,7 @@ def plan_lora(
         epochs=epochs,
         zero_stage=zero_stage(devices),
         gradient_checkpointing=fit.checkpointing,
+        throughput_target=rate.beside(fit.step, global_batch) if rate is not None else (),
         estimates=estimates_of(base, fit.step, fit.memory, training, target, recipe.headroom, devices),
         reasons=reasons,
     )
@@ -185,20 +194,25 @@ class Adapter(NamedTuple):
 def plan_adapter(base: ModelShape, figures: DatasetFigures, recipe: PlanningRecipe, reasons: dict[str, str]) -> Adapter:
     """The adapter that a dataset asks for; the reasons are added to `reasons`."""
     choices, own = recipe.lora, recipe.for_domain(figures.domain) or DomainChoice(reason="none")
-    modules, rank = _modules(base, reasons), _rank(base, figures, choices, own, reasons)
+    modules, reasons["modules"] = base.lora_targets, targets_reason(base)
+    rank = _rank(base, figures, choices, own, reasons)
     rate = _learning_rate(base, choices, own, reasons)
     return Adapter(rank, _alpha(rank, choices, reasons), rank >= choices.rslora_from_rank, modules, rate)
 
 
-def _modules(base: ModelShape, reasons: dict[str, str]) -> tuple[str, ...]:
-    # Transformers keeps a mixture's experts as one three-dimensional weight that is no linear layer.
-    names = tuple(module.name for module in base.linear_modules if not module.name.startswith("experts."))
-    reasons["modules"] = (
-        "the attention's projections; the experts are no linear layers"
-        if base.experts > 1
-        else "every linear layer of the blocks: an adapter on attention alone learns less at the same size"
+def _level(recipe: PlanningRecipe) -> str:
+    limits = recipe.limits
+    return (
+        f"{recipe.level}: at most {recipe.headroom:.0%} of the memory, recomputation {'/'.join(limits.remat)},"
+        f" {limits.micro_batch} sequences a GPU (a CPU: {limits.cpu_micro_batch}) and pass"
     )
-    return names
+
+
+def _at_rate(rate: AskedRate, fit: _Fit, recipe: PlanningRecipe, global_batch: int, reasons: dict[str, str]) -> _Fit:
+    """The leanest fit that reaches a throughput, or the one that comes nearest."""
+    step, why = leanest(rate, fit.step, recipe, global_batch)
+    reasons |= dict.fromkeys(("micro_batch", "gradient_checkpointing"), why)
+    return replace(fit, step=step, memory=training_memory(rate.base, step))
 
 
 def _rank(

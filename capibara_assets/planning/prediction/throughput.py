@@ -1,15 +1,18 @@
-"""Throughput targets: parsing of values with units, and comparison with a chip's peak."""
+"""Throughput targets: parsing of values with units, and comparison with a chip's peak and with a plan's prediction."""
 
 import re
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from capibara_assets.errors import InputError
 from capibara_assets.planning.hardware.targets import HardwareTarget
 
 Unit = Literal["flops", "tokens"]
 Scope = Literal["chip", "slice"]
+Span = tuple[float, float, float]
+Reached = Literal["predicted to reach it", "within the prediction's interval", "predicted to miss it"]
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15, "e": 1e18}
 _PATTERN = re.compile(
     r"""^\s*(?P<number>\d[\d_,]*(?:\.\d+)?(?:e[+-]?\d+)?)\s*\+?\s*
@@ -29,20 +32,40 @@ class ThroughputTarget(NamedTuple):
 
 
 class ThroughputReading(BaseModel):
-    """One interpretation of a throughput target, compared with the hardware's peak."""
+    """One interpretation of a throughput target, compared with the hardware's peak and with a plan's prediction."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     meaning: str
+    unit: Unit = "flops"
     tflops_per_chip: float
     tokens_per_second: float
     share_of_peak: float
     verdict: Literal["reached by published runs", "above every published run", "impossible"]
     arithmetic: str
+    steers: bool = Field(default=False, description="the reading that the plan was chosen by")
+    predicted: Span | None = Field(default=None, description="of the plan, as a share of the target: low, middle, high")
+    plan: Reached | None = Field(default=None, description="whether the plan is predicted to reach it")
 
     @property
     def fits(self) -> bool:
         return self.verdict != "impossible"
+
+    def share(self, tokens_per_second: float, flops_per_token: float, chips: int) -> float:
+        """A predicted rate over this target; one of FLOPs depends on the FLOPs that each token takes."""
+        if self.unit == "tokens":
+            return tokens_per_second / self.tokens_per_second
+        return tokens_per_second * flops_per_token / chips / (self.tflops_per_chip * 1e12)
+
+    def beside(self, shares: Span) -> "ThroughputReading":
+        """The reading with what a plan is predicted to reach of it."""
+        low, middle, high = shares
+        if middle >= 1:
+            plan: Reached = "predicted to reach it"
+        else:
+            plan = "within the prediction's interval" if high >= 1 else "predicted to miss it"
+        told = f"; this plan: {middle:.1%} of it predicted [{low:.1%}, {high:.1%}]"
+        return self.model_copy(update={"predicted": shares, "plan": plan, "arithmetic": self.arithmetic + told})
 
 
 def parse_throughput(text: str) -> ThroughputTarget:
@@ -98,6 +121,35 @@ def readings(
     return answers
 
 
+def goal_of(answers: Iterable[ThroughputReading]) -> ThroughputReading:
+    """The reading that a plan is chosen by: the one that asks for most of those that are possible."""
+    return max((one for one in answers if one.fits), key=lambda one: one.share_of_peak)
+
+
+def compared(
+    answers: Iterable[ThroughputReading], predicted: Span | None, flops_per_token: float, chips: int
+) -> tuple[ThroughputReading, ...]:
+    """The readings beside a plan's prediction; the one that plans are chosen by is marked.
+
+    Args:
+        answers: of `readings`.
+        predicted: tokens/s of the plan over all chips (low, middle, high); None where nothing is predicted.
+        flops_per_token: training FLOPs per token of the plan.
+        chips: of the plan.
+    """
+    given = tuple(answers)
+    goal = goal_of(given)
+    marked = (one.model_copy(update={"steers": one == goal}) for one in given)
+    if predicted is None:
+        return tuple(marked)
+    low, middle, high = predicted
+
+    def share(one: ThroughputReading, rate: float) -> float:
+        return one.share(rate, flops_per_token, chips)
+
+    return tuple(one.beside((share(one, low), share(one, middle), share(one, high))) for one in marked)
+
+
 def _meanings(target: ThroughputTarget) -> list[tuple[float, Unit, Scope]]:
     if target.unit is None:
         tera = target.value * 1e12
@@ -131,6 +183,7 @@ def _read(
     steps.append(f"{per_chip / 1e12:,.4g} of {peak / 1e12:,.6g} TFLOP/s peak = {share:.2%}; {why}")
     return ThroughputReading(
         meaning=f"{amount} per {scope}",
+        unit=unit,
         tflops_per_chip=per_chip / 1e12,
         tokens_per_second=per_chip * hardware.chips / flops_per_token,
         share_of_peak=share,

@@ -13,14 +13,20 @@ from capibara_assets.planning.footprint import footprint
 from capibara_assets.planning.hardware.targets import HardwareTarget
 from capibara_assets.planning.lora.recipe import Adapter, plan_adapter
 from capibara_assets.planning.mesh import submesh
-from capibara_assets.planning.models import ModelShape
-from capibara_assets.planning.prediction.throughput import ThroughputReading, parse_throughput, readings
+from capibara_assets.planning.models import DECODERS, ENCODER_DECODERS, ModelShape
+from capibara_assets.planning.prediction.throughput import (
+    ThroughputReading,
+    compared,
+    goal_of,
+    parse_throughput,
+    readings,
+)
 from capibara_assets.planning.recipe import PlanningRecipe, lookup
 from capibara_assets.planning.tpu.alternatives import PlannedJob, companion, gin_file, maxtext_file
 from capibara_assets.planning.tpu.layouts import RowFilling, SearchProblem
 from capibara_assets.planning.tpu.memory import weigh_tpu
 from capibara_assets.planning.tpu.plan import NOT_COMPILED, FrontEntry, RefusedSetting, StepTime, TpuPlan
-from capibara_assets.planning.tpu.search import FeasibleLayout, Front, Weigh, rate_factor, search
+from capibara_assets.planning.tpu.search import FeasibleLayout, Front, ShareOf, Weigh, rate_factor, search
 from capibara_assets.planning.writers.jax_config import Lora
 
 SMALLEST_PUBLISHED = 10**9  # parameters; the published TPU runs begin at 2 B
@@ -47,7 +53,8 @@ def plan_tpu(
         base: shape of the model; a decoder gets a MaxText file and a gin file for the recipe's T5 on the same mesh.
         target: a TPU slice.
         recipe: the deployment's planning recipe; its level limits memory, recomputation and batch.
-        throughput: a target such as "200TFLOPs/chip"; a bare number is evaluated under each reading.
+        throughput: a target such as "200TFLOPs/chip": the plan is then the leanest that is predicted to reach it. A
+            bare number is evaluated under each reading; the possible one that asks for most counts.
 
     Raises:
         InputError: not a TPU target, nothing fits (the message has the sums), or a throughput above the peak.
@@ -69,6 +76,11 @@ def tpu_plans(
     """
     if target.kind != "tpu" or target.topology is None or target.efficiency is None:
         raise InputError(f"{target.name} is no TPU slice: tpu_config needs one of resources/hardware/tpu-*.yaml")
+    if base.counted is not None:
+        raise InputError(
+            f"{base.name}: no trainer of TPU plans has the architecture {base.architecture}; they have"
+            f" {', '.join(sorted(DECODERS | ENCODER_DECODERS))}. A CPU or GPU target trains it"
+        )
     figures = read_statistics(domain, statistics, recipe.chars_per_token)
     reasons: dict[str, str] = {}
     lengths, per_example = _lengths(base, figures, statistics, recipe, reasons)
@@ -88,15 +100,36 @@ def tpu_plans(
         # MaxText cuts the batch's tokens into equal tiles; T5X has no vocabulary tiling.
         logit_chunks=1 if base.family == "t5" else recipe.tpu.logit_chunks,
     )
-    front = search(problem, weigh=_weigh(base))
-    answers: tuple[ThroughputReading, ...] = ()
+    goal: ShareOf | None = None
     if throughput is not None:
-        trained = base.lora_parameters(adapter.rank, adapter.modules) if adapter else 0
-        per_token = flops_per_token(base, front.best.lengths.sequence, method=problem.method, lora_parameters=trained)
-        answers = readings(parse_throughput(throughput), target, per_token)
-    request = _PlanRequest(domain, base, target, recipe, figures, problem, per_example, answers, adapter)
+        per_token = _per_token(base, adapter, lengths[0].sequence)
+        answer = goal_of(readings(parse_throughput(throughput), target, per_token))
+
+        def goal(one: FeasibleLayout) -> float:
+            rate = one.prediction.tokens_per_second[1]
+            return answer.share(rate, _per_token(base, adapter, one.lengths.sequence), target.chips)
+
+    front = search(problem, weigh=_weigh(base), goal=goal)
+    request = _PlanRequest(domain, base, target, recipe, figures, problem, per_example, throughput, adapter)
     for choice in front.plans:
         yield _plan(request, front, choice, dict(reasons))
+
+
+def _per_token(base: ModelShape, adapter: Adapter | None, length: int) -> float:
+    """FLOPs of a training token in rows of a length."""
+    if adapter is None:
+        return flops_per_token(base, length)
+    trained = base.lora_parameters(adapter.rank, adapter.modules)
+    return flops_per_token(base, length, method=Method.LORA, lora_parameters=trained)
+
+
+def _compared(request: "_PlanRequest", choice: FeasibleLayout) -> tuple[ThroughputReading, ...]:
+    """The readings of the requested throughput beside this layout's prediction."""
+    if request.throughput is None:
+        return ()
+    target, per_token = request.target, _per_token(request.base, request.adapter, choice.lengths.sequence)
+    answers = readings(parse_throughput(request.throughput), target, per_token)
+    return compared(answers, choice.prediction.tokens_per_second, per_token, target.chips)
 
 
 def _weigh(base: ModelShape) -> Weigh:
@@ -115,7 +148,7 @@ class _PlanRequest:
     Attributes:
         problem: the search problem.
         per_example: tokens of a typical example.
-        answers: readings of the requested throughput.
+        throughput: as it was asked for.
         adapter: what is trained; None: every weight.
     """
 
@@ -126,7 +159,7 @@ class _PlanRequest:
     figures: DatasetFigures
     problem: SearchProblem
     per_example: float
-    answers: tuple[ThroughputReading, ...]
+    throughput: str | None
     adapter: Adapter | None
 
     def best_whole(self) -> FeasibleLayout:
@@ -157,7 +190,7 @@ def _plan(request: _PlanRequest, front: Front, choice: FeasibleLayout, reasons: 
     t5 = base if base.family == "t5" else companion(choice.mesh.tensor, recipe, reasons)
     adapter = request.adapter
     rate = _learning_rate(request, batch * held, reasons)
-    whole = rate if request.adapter is None else recipe.tpu.learning_rate * rate_factor(batch * held, problem.wanted)
+    whole = rate if adapter is None else recipe.tpu.learning_rate * rate_factor(batch * held, problem.wanted)
     maxtext = None if base.family == "t5" else maxtext_file(job, base, whole, reasons, request.best_whole)
     predicted = choice.prediction
     low, middle, high = predicted.step_seconds
@@ -165,7 +198,7 @@ def _plan(request: _PlanRequest, front: Front, choice: FeasibleLayout, reasons: 
     peak = (target.peak("bf16") or 0.0) / 1e12
     rates = (tflops * middle / high, tflops, tflops * middle / low)
     seconds = (steps * low, steps * middle, steps * high)
-    hourly = target.price.usd_per_hour
+    price = None if target.price.usd_per_hour is None else target.price.usd_per_hour / 3600
     return TpuPlan(
         domain=request.domain,
         model=base.name,
@@ -205,11 +238,9 @@ def _plan(request: _PlanRequest, front: Front, choice: FeasibleLayout, reasons: 
         feasible=True,
         front=tuple(_entry(one, front.best) for one in front.plans),
         refused=tuple(RefusedSetting(setting=one.setting, reason=one.reason) for one in front.refused),
-        throughput_target=request.answers,
+        throughput_target=_compared(request, choice),
         seconds=seconds,
-        usd=None
-        if hourly is None
-        else (seconds[0] / 3600 * hourly, seconds[1] / 3600 * hourly, seconds[2] / 3600 * hourly),
+        usd=None if price is None else (seconds[0] * price, seconds[1] * price, seconds[2] * price),
         usd_note=target.price.note,
         gin=gin_file(job, t5, group),
         t5_model=t5.name,

@@ -108,10 +108,15 @@ class Front:
 
 
 Weigh = Callable[[Workload], Breakdown]
+ShareOf = Callable[[FeasibleLayout], float]
 
 
 def search(
-    problem: SearchProblem, *, calibration: EfficiencyCalibration | None = None, weigh: Weigh = footprint
+    problem: SearchProblem,
+    *,
+    calibration: EfficiencyCalibration | None = None,
+    weigh: Weigh = footprint,
+    goal: ShareOf | None = None,
 ) -> Front:
     """Find the Pareto front of all layouts that fit.
 
@@ -119,14 +124,15 @@ def search(
         problem: model, target and limits.
         calibration: fitted efficiencies; default: the shipped ones.
         weigh: computes the memory of a workload on one chip.
+        goal: predicted share of a throughput; what reaches it is then the front, leanest first, or the nearest leads
 
     Raises:
-        InputError: nothing fits (the message has the smallest layout's arithmetic), or the target declares no peak or
-            bandwidth.
+        InputError: nothing fits (with the least layout's arithmetic), or no peak or bandwidth is declared.
     """
     fitted = shipped() if calibration is None else calibration
     budget = int(problem.target.usable_bytes * problem.limits.headroom)
     hunt = _Search(problem, fitted, weigh, budget)
+    hunt.goal = goal
     one = machine_of(problem.target)
     for slices in problem.slices:
         machine = replace(one, chips=one.chips * slices)
@@ -137,7 +143,7 @@ def search(
     hunt.refused.sort(key=lambda one: (one.bytes, one.setting))
     if not hunt.front:
         raise InputError(_nothing_fits(problem, hunt.refused, budget))
-    plans = tuple(sorted(hunt.front, key=_order))
+    plans = _leanest_first(hunt, tuple(sorted(hunt.front, key=_order)))
     best = plans[0]
     faster = hunt.fastest_refused if hunt.fastest_refused and hunt.fastest_refused[0] < 0.98 * best.seconds else None
     return Front(
@@ -147,8 +153,23 @@ def search(
         tried=hunt.tried,
         fitting=hunt.fitting,
         budget=budget,
-        reasons=_reasons(problem, best, faster, hunt.tried, hunt.fitting, budget),
+        reasons=_reasons(problem, best, faster, hunt.tried, hunt.fitting, budget) | _steered(hunt, best),
     )
+
+
+def _leanest_first(hunt: "_Search", plans: tuple[FeasibleLayout, ...]) -> tuple[FeasibleLayout, ...]:
+    """The layouts that reach the goal, least memory first; where none does, the nearest before the usual front."""
+    near = (hunt.nearest[1],) if hunt.nearest is not None else ()
+    leanest = sorted(hunt.reaching, key=lambda one: (one.memory.total, *_order(one)))
+    return tuple(leanest) or (*near, *(one for one in plans if one not in near))
+
+
+def _steered(hunt: "_Search", best: FeasibleLayout) -> dict[str, str]:
+    if hunt.goal is None:
+        return {}
+    why = "the least memory of those predicted to reach" if hunt.reaching else "none is predicted to reach, nearest to"
+    count = f"{hunt.fitting} settings fit of {hunt.tried} tried"
+    return {"mesh": f"{best.mesh}: {why} the throughput asked for: {hunt.goal(best):.1%} of it; {count}"}
 
 
 class _Search:
@@ -156,6 +177,9 @@ class _Search:
 
     def __init__(self, problem: SearchProblem, fitted: EfficiencyCalibration, weigh: Weigh, budget: int) -> None:
         self.problem, self.fitted, self.weigh, self.budget = problem, fitted, weigh, budget
+        self.goal: ShareOf | None = None
+        self.reaching: list[FeasibleLayout] = []
+        self.nearest: tuple[float, FeasibleLayout] | None = None
         self.front: list[FeasibleLayout] = []
         self.refused: list[Refusal] = []
         self.fastest_refused: tuple[float, str] | None = None
@@ -203,17 +227,19 @@ class _Search:
                 self.fastest_refused = (seconds, setting)
 
     def _keep(self, choice: FeasibleLayout) -> None:
-        """Add a layout that none on the front dominates, and remove those that it dominates."""
-        if any(_beats(other, choice) for other in self.front):
-            return
-        self.front = [other for other in self.front if not _beats(choice, other)]
-        self.front.append(choice)
+        self.front = _with(self.front, choice)
+        if self.goal is not None:
+            if (share := self.goal(choice)) >= 1:
+                self.reaching = _with(self.reaching, choice)
+            self.nearest = max(self.nearest or (share, choice), (share, choice), key=lambda one: one[0])
 
     def _hopeless(self, smaller: FeasibleLayout) -> bool:
         """Whether no larger batch on the same mesh can reach the front.
 
         A larger batch needs more memory and no fewer examples, and saves at most the time of the terms in FIXED.
         """
+        if self.goal is not None:  # a larger batch may reach what this does not, and takes more memory where this does
+            return self.goal(smaller) >= 1
         seconds = smaller.prediction.step_seconds[1]
         growing = seconds - sum(smaller.prediction.terms[name] for name in FIXED)
         bound = smaller.seconds * growing / seconds
@@ -272,6 +298,13 @@ def _choice(
     hourly = problem.target.price.usd_per_hour
     rate = (hourly if hourly is not None else problem.target.chips) * load.mesh.slices / 3600
     return FeasibleLayout(load, remat, lengths, memory, predicted, seconds, seconds * rate)
+
+
+def _with(front: list[FeasibleLayout], choice: FeasibleLayout) -> list[FeasibleLayout]:
+    """A front with a layout, if none on it dominates that, and without those that it dominates."""
+    if any(_beats(other, choice) for other in front):
+        return front
+    return [*(other for other in front if not _beats(choice, other)), choice]
 
 
 def _beats(one: FeasibleLayout, other: FeasibleLayout) -> bool:

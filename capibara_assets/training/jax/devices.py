@@ -41,8 +41,9 @@ def device_mesh(mesh: Mesh) -> Any:
         kind = jax.devices()[0].device_kind
         lost = "" if jax.default_backend() == "tpu" else f". {TPU.name}: {TPU.remedy}"
         raise InputError(
-            f"{mesh} needs {mesh.chips} devices; here are {jax.device_count()} ({kind}){lost}. Plan for what is here, or"
-            f" run on the slice; without a TPU, XLA_FLAGS=--xla_force_host_platform_device_count={mesh.chips} imitates it"
+            f"{mesh} needs {mesh.chips} devices; here are {jax.device_count()} ({kind}){lost}. Plan for what is here,"
+            " or run on the slice; without a TPU, "
+            f"XLA_FLAGS=--xla_force_host_platform_device_count={mesh.chips} imitates it"
         )
     lengths = (mesh.data, mesh.fsdp, mesh.tensor)
     return jax.sharding.Mesh(create_device_mesh(lengths, jax.devices(), allow_split_physical_axes=True), MESH_AXES)

@@ -50,7 +50,7 @@ class MemoryPlan:
 
 
 def shape_of(config: dict[str, Any], name: str) -> ModelShape | None:
-    """The shape of a base; None for an unknown architecture, of which only the weights can be counted."""
+    """The shape of a base; None where Transformers does not know it either: only its weights can be counted."""
     try:
         return from_config(config, name)
     except InputError:
@@ -123,8 +123,11 @@ def predict_memory(
     memory = training_memory(shape, step)
     at_once = f"{rows} x {longest} tokens at once"
     every = settings.gradient_checkpointing
-    sparse = f"with every layer checkpointed; every {every}th alone keeps more" if every > 1 else None
-    return MemoryPlan(memory.document(), f"{memory.arithmetic()} ({at_once}, {device})", sparse, together)
+    notes = [f"with every layer checkpointed; every {every}th alone keeps more"] if every > 1 else []
+    if shape.counted is not None:
+        notes.append("activations are estimated from the sizes of the linear layers")
+    note = "; ".join(notes) or None
+    return MemoryPlan(memory.document(), f"{memory.arithmetic()} ({at_once}, {device})", note, together)
 
 
 def target_budget(target: HardwareTarget) -> str:

@@ -1,7 +1,8 @@
 """Plans a training without loading a model: parameters, bytes, steps, memory, time and cost.
 
 Reads the base's config and the headers of its weight files, the dataset's table, and the tokens of an earlier run if
-there are any. Imports no torch. Raises errors, with the arithmetic, for what the run could not do.
+there are any. Imports no torch, unless the planner has no formula for the base's architecture. Raises errors, with the
+arithmetic, for what the run could not do.
 """
 
 import os
@@ -13,9 +14,12 @@ import polars as pl
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.attention import FLASH, FLASH_PACKAGE, AttentionPlace, require_attention
 from capibara_assets.modeling.files import read_config
+from capibara_assets.modeling.lora_targets import EVERY_LINEAR
 from capibara_assets.modeling.precision import Precision, processor_precision
 from capibara_assets.planning.accounting import size
 from capibara_assets.planning.hardware.targets import HardwareTarget
+from capibara_assets.planning.lora.targets import targets_reason
+from capibara_assets.planning.models import ModelShape
 from capibara_assets.planning.weights import read_weights
 from capibara_assets.training.data.order import ExampleOrder, micro_batches, training_part, validation_shard
 from capibara_assets.training.data.token_counts import TokenCounts, count_tokens, percentile
@@ -92,7 +96,7 @@ def plan_training(
         trainable=trainable,
         adapted=len(adapted),
         modules=settings.modules,
-        modules_reason=_modules_reason(request),
+        modules_reason=_modules_reason(request, shape),
         rank=settings.rank,
         quantization=settings.quantization,
         precision=settings.precision,
@@ -269,10 +273,11 @@ def _micro_steps(
     return round(micro * steps / counted), round(tokens * steps / counted)
 
 
-def _modules_reason(request: TrainingRequest) -> str:
+def _modules_reason(request: TrainingRequest, shape: ModelShape | None) -> str:
     if request.recipe.model.lora.modules is not None:
         return "the recipe names them"
-    return str(request.lora.get("reasons", {}).get("modules", "the LoRA plan names them"))
+    found = targets_reason(shape) if shape is not None else EVERY_LINEAR
+    return str(request.lora.get("reasons", {}).get("modules", found))
 
 
 def _accumulation(recipe: TrainingRecipe, settings: Settings, voters: Sequence[VoterPlan]) -> str:

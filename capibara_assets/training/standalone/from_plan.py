@@ -32,29 +32,38 @@ def recipe_of(plan: LoraPlan, target: HardwareTarget, *, seed: int = 42) -> Trai
     return declared(TrainingRecipe, _recipe_values(plan, target, seed), f"plan of {plan.domain} for {plan.target}")
 
 
-def plan_files(plan: LoraPlan, target: HardwareTarget, *, seed: int = 42) -> dict[str, str]:
+def plan_files(
+    plan: LoraPlan, target: HardwareTarget, *, seed: int = 42, stated: Mapping[str, Any] | None = None
+) -> dict[str, str]:
     """File name -> text of the files to train with; `bash launch.sh MODEL DATA OUTPUT` starts the training.
 
     deepspeed.json is among them if the plan has a ZeRO stage. accelerate.yaml is for starting processes with
     `accelerate launch`; the own launcher does not need it.
+
+    Args:
+        plan: of a domain, or of a preset.
+        target: the plan's.
+        seed: of the recipe that is made.
+        stated: values of the training recipe that the plan is of (a preset's), written as they are; None: made of the
+            plan.
 
     Raises:
         InputError: the plan is for another target.
     """
     if target.kind == "tpu":
         return {NOTE: f"{target.name} is a TPU slice: the files that train this plan there are tpu_config's.\n"}
-    values = _recipe_values(plan, target, seed)
+    values = _recipe_values(plan, target, seed) if stated is None else dict(stated)
     recipe = declared(TrainingRecipe, values, f"plan of {plan.domain} for {plan.target}")
     head = f"# LoRA of {plan.model} on {target.name} for the domain {plan.domain}, written from its plan.\n"
     files = {
         RECIPE: head + yaml.safe_dump(values, sort_keys=False, width=120),
         ENVIRONMENT: environment_script(recipe, target),
-        LAUNCH: _launch(plan, target),
-        ACCELERATE: head + yaml.safe_dump(_accelerate(plan, target), sort_keys=True, width=120),
+        LAUNCH: _launch(plan, recipe, target),
+        ACCELERATE: head + yaml.safe_dump(_accelerate(recipe, target), sort_keys=True, width=120),
     }
-    if plan.zero_stage:
+    if recipe.hardware.backend == "zero2":
         settings = resolve(recipe, plan.model_dump(), fastest="bf16", cuda=target.kind == "gpu")
-        files[DEEPSPEED] = json.dumps(recipe_config(recipe, settings, plan.devices), indent=2) + "\n"
+        files[DEEPSPEED] = json.dumps(recipe_config(recipe, settings, recipe.hardware.processes), indent=2) + "\n"
     return files
 
 
@@ -96,46 +105,50 @@ def _recipe_values(plan: LoraPlan, target: HardwareTarget, seed: int) -> dict[st
     }
 
 
-def hosts_of(plan: LoraPlan, target: HardwareTarget) -> int:
-    """Hosts of a target that its plan's voter needs."""
-    return -(-plan.devices * target.hosts // target.chips)
+def hosts_of(recipe: TrainingRecipe, target: HardwareTarget) -> int:
+    """Hosts of a target on which a voter's processes run."""
+    return -(-recipe.hardware.processes * target.hosts // target.chips)
 
 
-def _accelerate(plan: LoraPlan, target: HardwareTarget) -> Mapping[str, Any]:
+def _accelerate(recipe: TrainingRecipe, target: HardwareTarget) -> Mapping[str, Any]:
     """The configuration file that `accelerate config` would write."""
-    gpu = target.kind == "gpu"
+    gpu, processes = target.kind == "gpu", recipe.hardware.processes
+    zero = recipe.hardware.backend == "zero2"
+    several = "MULTI_GPU" if gpu else "MULTI_CPU"
     values: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
         "debug": False,
-        "distributed_type": "DEEPSPEED" if plan.zero_stage else "MULTI_GPU" if plan.devices > 1 else "NO",
+        "distributed_type": "DEEPSPEED" if zero else several if processes > 1 else "NO",
         "downcast_bf16": "no",
         "enable_cpu_affinity": False,
         "machine_rank": 0,
         "main_training_function": "main",
-        "num_machines": hosts_of(plan, target),
-        "num_processes": plan.devices,
+        "num_machines": hosts_of(recipe, target),
+        "num_processes": processes,
         "rdzv_backend": "static",
         "same_network": True,
         "use_cpu": not gpu,
     }
-    if plan.zero_stage:  # DeepSpeed's file has precision and batches; accelerate refuses to have them twice
+    if zero:  # DeepSpeed's file has precision and batches; accelerate refuses to have them twice
         return values | {"deepspeed_config": {"deepspeed_config_file": DEEPSPEED, "zero3_init_flag": False}}
-    return values | {"mixed_precision": "bf16" if plan.precision == "bf16" else "no"}
+    return values | {"mixed_precision": "bf16" if recipe.hardware.precision == "bf16" else "no"}
 
 
-def _launch(plan: LoraPlan, target: HardwareTarget) -> str:
+def _launch(plan: LoraPlan, recipe: TrainingRecipe, target: HardwareTarget) -> str:
     several = (
         f"""
 echo "{target.name} is {target.hosts} hosts: the scripts in trained_adapters' materialization join them" >&2
 exit 2
 """
-        if hosts_of(plan, target) > 1
+        if hosts_of(recipe, target) > 1
         else f"""
 # The supervisor starts the processes itself, takes the signals, and starts again what was killed.
 exec "$python" -m capibara_assets.cli train --recipe "$here/{RECIPE}" --model "$1" --data "$2" --output "$3"
 """
     )
-    batch = f"{plan.micro_batch} x {plan.accumulation} x {plan.devices} = {plan.global_batch} examples a step"
+    batch = (
+        f"{plan.micro_batch} x {plan.accumulation} x {recipe.hardware.processes} = {plan.global_batch} examples a step"
+    )
     return f"""\
 #!/usr/bin/env bash
 # Trains one LoRA adapter of {plan.model} for {plan.domain} on {target.name}: {batch}.

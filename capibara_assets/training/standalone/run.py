@@ -17,7 +17,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.files import ADAPTER_WEIGHTS, base_digest, read_config, validate_base
 from capibara_assets.modeling.heads import HEADS
 from capibara_assets.modeling.hub import resolve_base
-from capibara_assets.modeling.lora_targets import target_modules
+from capibara_assets.planning.models import from_config
 from capibara_assets.storage.digests import canonical_json, sha256_bytes, sha256_file
 from capibara_assets.storage.jsonfiles import write_json_atomic
 from capibara_assets.training.request import Start, TrainingRequest
@@ -58,7 +58,7 @@ def prepare(options: RunOptions, work: Path | None = None) -> tuple[TrainingRequ
     require_resumable(output, options, voters=len(recipe.voters))
     lora: dict[str, Any] = {"use_rslora": False, "dropout": 0.0}
     if recipe.model.lora.modules is None:
-        lora["modules"] = list(target_modules(read_config(base)))
+        lora["modules"] = _targets(base)
     resolve(recipe, lora, fastest="fp32")  # raises now if neither gives a value
     start = start_of(output, options.from_epoch) if options.from_epoch is not None else None
     files, validation = files_below(options.data), files_below(options.validation)
@@ -83,6 +83,14 @@ def prepare(options: RunOptions, work: Path | None = None) -> tuple[TrainingRequ
         ),
         counts,
     )
+
+
+def _targets(base: Path) -> list[str]:
+    """LoRA's targets where the recipe names none. Raises InputError: no linear layer is found; says what to set."""
+    try:
+        return sorted(from_config(read_config(base), base.name).lora_targets)
+    except InputError as error:
+        raise InputError(f"{error}; or name the layers: --set model.lora.modules=[q_proj,v_proj]") from error
 
 
 def base_folder(location: str | None) -> Path:

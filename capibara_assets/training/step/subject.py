@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from capibara_assets.datasets.tokens.tokenising import Encoded
 from capibara_assets.errors import InputError
@@ -26,6 +25,7 @@ from capibara_assets.modeling.lora_targets import is_expert
 from capibara_assets.modeling.losses import IGNORED, Batch, token_nll
 from capibara_assets.modeling.precision import Precision, autocast, matrix_dtype
 from capibara_assets.modeling.quantised import QuantisedLoading
+from capibara_assets.modeling.recomputation import keep_every_nth
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.step.settings import Settings
 
@@ -155,13 +155,6 @@ def quantised_loading(settings: Settings, device: torch.device) -> QuantisedLoad
     """
     kind = settings.quantization
     return QuantisedLoading.of(kind, device, settings.precision) if kind == "int8" or kind == "nf4" else None
-
-
-def keep_every_nth(model: nn.Module, n: int) -> None:
-    """Restrict gradient checkpointing to every n-th layer."""
-    blocks = [layer for layer in model.modules() if isinstance(layer, GradientCheckpointingLayer)]
-    for number, layer in enumerate(blocks):
-        layer.gradient_checkpointing = number % n == 0
 
 
 def with_lora(base: Base, settings: Settings, seed: int) -> Any:

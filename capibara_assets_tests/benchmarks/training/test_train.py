@@ -9,7 +9,6 @@ from click.testing import CliRunner
 
 from benchmarks.command import benches
 from benchmarks.peers import ROOT
-from benchmarks.training.cpu_kernels import measure_kernels, sparse_softmax
 
 PEERS = Path(os.environ.get("CAPIBARA_BENCH_ENV") or ROOT / ".benchmarks-venv") / "bin" / "python"
 KEYS = {
@@ -19,16 +18,6 @@ KEYS = {
     "memory": {"memory_ratio"},
     "start": {"start_ratio"},
 }
-
-
-def test_sparse_softmax_is_over_the_kept_entries() -> None:
-    assert sparse_softmax([[0.0, 5.0, 0.0]], [[True, False, True]]) == [[0.5, 0.0, 0.5]]
-
-
-@pytest.mark.extended
-def test_kernels_are_compared_with_loops_that_compute_the_same() -> None:
-    found = measure_kernels(repeats=1, size=16)
-    assert min(found["attention"], found["matmul"], found["sparse_softmax"]) > 1
 
 
 def test_the_peers_environment_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def test_levels_differ() -> None:
         ((*SLICE, "--target-throughput", "fast"), "not understood"),
         ((*SLICE, "--target-throughput", "0"), "is not a rate"),
         (("--preset", "none", "--examples", "5"), "no preset 'none'"),
-        ((*GPUS, "--compile"), "--compile is for TPU slices"),
+        ((*GPUS, "--compile"), "--compile has no use here (XLA compiles for TPU slices alone)"),
         (("--model", "llama3.1-70b", *SLICE[2:]), "cannot be"),
         ((*SLICE, "--dataset-statistics", "/nowhere.json"), "cannot read /nowhere.json"),
     ],

@@ -14,7 +14,7 @@ from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokeni
 from capibara_assets.datasets.tokens.tokenising import encode_examples
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import read_adapter
-from capibara_assets.modeling.lora_targets import target_modules
+from capibara_assets.planning.models import read_shape
 from capibara_assets.training.data.batches import view_of
 from capibara_assets.training.data.order import validation_shard
 from capibara_assets.training.data.voter_run import Interrupted, VoterRun
@@ -47,7 +47,7 @@ masked_alone = pytest.mark.parametrize(  # in `make test`
 
 
 def make(make_request: MakeRequest, base: tuple[str, Path], **changes: Any) -> TrainingRequest:
-    modules = target_modules({"model_type": {"seq2seq": "t5", "masked": "bert"}[base[0]]})
+    modules = read_shape(base[1]).lora_targets
     lora = {"rank": 4, "alpha": 8, "dropout": 0.0, "use_rslora": False, "modules": list(modules)}
     return make_request(base=base[1], lora=lora, learning_rate=0.02, micro_batch_tokens=600, **changes)
 
