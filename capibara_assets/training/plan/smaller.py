@@ -9,7 +9,7 @@ from pathlib import Path
 from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.step.settings import Settings
 
-_KILLS = Path("/proc/vmstat")
+_GROUPS, _PLACE = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,29 @@ def _with_training(recipe: TrainingRecipe, changes: dict[str, int | None]) -> Tr
     return recipe.model_copy(update={"training": recipe.training.model_copy(update=changes)})
 
 
-def kills_for_memory(counters: Path = _KILLS) -> int:
-    """How often this system has killed a process for want of memory; 0 where it does not count."""
-    if not counters.is_file():
-        return 0
-    for line in counters.read_text("utf-8").splitlines():
+def kills_for_memory(groups: Path = _GROUPS, place: Path = _PLACE) -> int:
+    """How often the system has killed a process of this control group for want of memory; 0 where it does not count.
+
+    Args:
+        groups: where the control groups are mounted.
+        place: the kernel's lines on which of them this process is in, of either version.
+    """
+    for line in place.read_text("utf-8").splitlines() if place.is_file() else ():
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            folder, name = groups / "memory", "memory.oom_control"
+        elif not controllers:
+            folder, name = groups, "memory.events"
+        else:
+            continue
+        for file in (folder / path.lstrip("/") / name, folder / name):  # a container sees its own as the root
+            if file.is_file():
+                return _count(file)
+    return 0
+
+
+def _count(file: Path) -> int:
+    for line in file.read_text("utf-8").splitlines():
         name, _, count = line.partition(" ")
         if name == "oom_kill":
             return int(count)

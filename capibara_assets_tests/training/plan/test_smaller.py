@@ -45,7 +45,20 @@ def test_at_the_end_there_is_nothing_smaller(make_request: MakeRequest) -> None:
     assert smaller_setting(request.recipe, settings_of(request, None), 100) is None
 
 
-def test_the_systems_count_of_kills(tmp_path: Path) -> None:
-    (tmp_path / "vmstat").write_text("nr_free_pages 77\noom_kill 12\npgfault 5\n")
-    assert kills_for_memory(tmp_path / "vmstat") == 12
-    assert kills_for_memory(tmp_path / "none") == 0
+@pytest.mark.parametrize(
+    ("lines", "file"),
+    [
+        ("0::/user.slice/run.scope\n", "user.slice/run.scope/memory.events"),
+        ("0::/hidden\n", "memory.events"),  # in a container
+        ("5:cpu:/a\n4:memory:/job/7\n0::/\n", "memory/job/7/memory.oom_control"),
+        ("4:memory:/job/7\n", "memory/memory.oom_control"),
+    ],
+)
+def test_the_systems_count_of_kills_is_that_of_this_group(tmp_path: Path, lines: str, file: str) -> None:
+    place, counts = tmp_path / "cgroup", tmp_path / file
+    place.write_text(lines)
+    assert kills_for_memory(tmp_path, place) == 0, "it does not count"
+    counts.parent.mkdir(parents=True, exist_ok=True)
+    counts.write_text("oom 3\noom_kill 12\noom_group_kill 1\n")
+    assert kills_for_memory(tmp_path, place) == 12
+    assert kills_for_memory(tmp_path, tmp_path / "none") == 0
