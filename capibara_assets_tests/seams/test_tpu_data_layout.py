@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from capibara_assets.planning.writers.jax_config import read_jax_config
+from capibara_assets.training.jax.__main__ import main
 from capibara_assets_tests.home import MadeHome, command_here
 
 # SeqIO and TensorFlow as far as the tasks of T5X need them: the data source is called for each split.
@@ -76,7 +77,9 @@ def test_every_trainer_finds_the_exported_examples(planned: Planned) -> None:
     assert json.loads(read.stdout) == {split: examples[split] for split in ("train", "validation")}
 
 
-def test_the_jax_trainer_validates_on_the_exported_validation(planned: Planned) -> None:
+def test_the_jax_trainer_validates_on_the_exported_validation(
+    planned: Planned, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("jax")
     root, files, folder, _ = planned
     written = yaml.safe_load((files / "jax.yaml").read_text())
@@ -87,14 +90,11 @@ def test_the_jax_trainer_validates_on_the_exported_validation(planned: Planned) 
     short = {"steps": 2, "evaluate_every": 1, "save_every": 2, "packing": False, "compute_dtype": "float32"}
     schedule = {"schedule": {"peak": 0.01, "kind": "constant"}, "xla_flags": [], "remat": "none"}
     (files / "short.yaml").write_text(yaml.safe_dump(written | small | short | schedule))
-    train = [sys.executable, "-m", "capibara_assets.training.jax", str(files / "short.yaml")]
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
-    subprocess.run(train, env=environment, check=True)
+    assert main([str(files / "short.yaml")]) == 0
     result = json.loads((root / "python" / "jax" / "result.json").read_text())
     assert result["validation_loss"] < result["base_validation_loss"]
     lines = [json.loads(line) for line in (root / "python" / "jax" / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if "validation_loss" in line] == [0, 1, 2]
     assert result["measured"]["compile_seconds"] > 0 and result["measured"]["share_of_peak"] is None
     (Path(written["validation"])).unlink()
-    refused = subprocess.run(train, env=environment, capture_output=True, text=True, check=False)
-    assert refused.returncode == 2 and "capibara dataset export" in refused.stderr
+    assert main([str(files / "short.yaml")]) == 2 and "capibara dataset export" in capsys.readouterr().err
