@@ -90,12 +90,12 @@ def tpu_config(
     shape, hardware = read_shape(base_model.path), tpu_target.target_of(domain)
     inputs.setting("base_shape", shape)
     inputs.setting("tpu_target", hardware)
-    inputs.setting("google_cloud", place := google_cloud.place())
+    inputs.setting("google_cloud", cloud := google_cloud.place())
     statistics = inputs.artifact("moe_dataset", domain).document("statistics")
     cache = XlaVerdictCache(inputs.store.work / "xla_verdicts")
     verified = first_verified(tpu_plans(domain, statistics, shape, hardware, recipe), recipe, cache=cache)
     plan = with_flags(verified.plan, recipe.tpu.xla_flags)
-    files = tpu_files(plan, hardware, recipe.tpu, place)
+    files = tpu_files(plan, hardware, recipe.tpu, cloud)
     documents = {"plan": plan.model_dump(mode="json"), "cost": tpu_cost(plan, hardware).model_dump(mode="json")}
     with TemporaryDirectory(prefix="capibara-plan-") as place:
         trees = {"files": write_files(Path(place) / "files", files)}

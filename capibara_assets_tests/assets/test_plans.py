@@ -22,7 +22,7 @@ from capibara_assets.planning.models import read_shape
 from capibara_assets.planning.plan_cost import tpu_cost
 from capibara_assets.planning.recipe import PlanningRecipe
 from capibara_assets.planning.tpu.configuration import plan_tpu
-from capibara_assets.resources import BaseModel, Hardware, Recipes
+from capibara_assets.resources import BaseModel, GoogleCloud, Hardware, Recipes
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.training.standalone.materials import recorded_outcome
 from capibara_assets_tests.planning.shapes import statistics
@@ -47,7 +47,8 @@ def materialize(
     if latest_digest(published.instance, "moe_dataset", domain) is None:
         published.put("moe_dataset", domain, documents={"statistics": statistics(train=3000)})
     key = asset.key.to_user_string()
-    target = {"target": Hardware(name=name)} if key == "lora_config" else {"tpu_target": Hardware(name=name)}
+    hardware = {"target" if key == "lora_config" else "tpu_target": Hardware(name=name)}
+    target = hardware if key == "lora_config" else {**hardware, "google_cloud": GoogleCloud()}
     done = dg.materialize(
         [asset],
         partition_key=domain.value,

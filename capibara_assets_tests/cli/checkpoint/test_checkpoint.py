@@ -115,7 +115,18 @@ def test_ls_lists_model_version_step_sizes_and_metrics(capibara: Capibara, saved
     )
     assert rows[0]["stored_bytes"] > 0
     text = capibara("ls", "python/v0").out.splitlines()
-    assert text[0].split() == ["model", "version", "id", "step", "age", "stored", "plain", "tags", "metrics"]
+    assert text[0].split() == [
+        "model",
+        "version",
+        "id",
+        "step",
+        "age",
+        "stored",
+        "plain",
+        "promoted",
+        "tags",
+        "metrics",
+    ]
     assert text[2].split()[:4] == ["python/v0", "v2", saved[1][:12], "20"] and text[2].endswith("loss=2")
     assert capibara("ls", "nobody").out.startswith("no checkpoints of nobody in ")
 
