@@ -70,7 +70,13 @@ def test_the_recipe_is_told_key_by_key_as_it_ships():
     for row in rows("| key | ships as |"):
         keys = re.findall(r"`(\w+)`", row[0])
         told |= dict(zip(keys, row[1].split(", "), strict=True))
-    assert set(told) | {"merge", "moe"} == set(ConsensusRecipe.model_fields)
+    assert set(told) | {"merge", "moe", "candidates"} == set(ConsensusRecipe.model_fields)
     for key, value in told.items():
         stated = "1/3" if key == "fault_tolerance" else "null" if shipped[key] is None else str(shipped[key])
         assert value == stated, key
+    candidates = {
+        f"{section}.{key}": ", ".join(f"{k}: {v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
+        for section, keys in shipped["candidates"].items()
+        for key, value in keys.items()
+    }
+    assert {row[0].strip("`"): row[1] for row in rows("| key of `candidates` | ships as |")} == candidates
