@@ -98,7 +98,7 @@ def voters(setting: Setting) -> Figures:
     """A voter on each GPU, side by side, against the same voters one after the other on the first."""
     count = max(2, min(4, len(setting.gpus)))
     spread = setting.train("voters", _BF16, voters=count)
-    series = {**_BF16, "hardware": {**_BF16["hardware"], "parallel": 1}}
+    series: dict[str, Mapping[str, Any]] = {**_BF16, "hardware": {**_BF16["hardware"], "parallel": 1}}
     one = setting.train("voters-beside", series, voters=count, gpus=setting.gpus[:1])
     seconds = {"side_by_side": spread.summary["seconds"], "one_after_the_other": one.summary["seconds"]}
     placement = spread.summary["placement"]

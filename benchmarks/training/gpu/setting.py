@@ -72,7 +72,7 @@ class Setting:
         Args:
             changes: of the recipe, by section.
         """
-        sections = {
+        sections: dict[str, Mapping[str, Any]] = {
             "training": {"max_steps": self.steps, "epochs": 8.0},
             "hardware": {"threads": 1, "parallel": None},
             "checkpoint": {"every": max(2, self.steps // 4), "restart_delay_s": 0.0},

@@ -164,7 +164,7 @@ def _causal(config: JaxConfig, encoded: Sequence[Encoded]) -> Arrays:
     laid = sequences(rows, config.sequence, pad_id=0)
     # Padding is never a target, and causal attention hides it from the tokens before it.
     arrays: Arrays = {"tokens": laid.input_ids, "mask": (laid.labels != IGNORED).astype(np.float32)}
-    arrays["used"] = laid.attention_mask
+    arrays["used"] = (laid.segment_ids > 0).astype(np.int32)
     return arrays | ({"segments": laid.segment_ids} if config.packing else {})
 
 

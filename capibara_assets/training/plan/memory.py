@@ -126,8 +126,8 @@ def predict_memory(
     notes = [f"with every layer checkpointed; every {every}th alone keeps more"] if every > 1 else []
     if shape.counted is not None:
         notes.append("activations are estimated from the sizes of the linear layers")
-    note = "; ".join(notes) or None
-    return MemoryPlan(memory.document(), f"{memory.arithmetic()} ({at_once}, {device})", note, together)
+    said = "; ".join(notes) or None
+    return MemoryPlan(memory.document(), f"{memory.arithmetic()} ({at_once}, {device})", said, together)
 
 
 def target_budget(target: HardwareTarget) -> str:
