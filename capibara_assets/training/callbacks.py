@@ -1,6 +1,6 @@
 """A user's functions that a training calls: after steps, validations and saves, in the voter's first process.
 
-They are named in the recipe (`report.callbacks`), by an entry point of the group `capibara_assets.callbacks`, as
+They are named in the recipe (`report.callbacks`), by an entry point of the group `capibara.callbacks`, as
 `package.module:name`, or as `file.py:name`; a name may be left out for the module itself. What is named has at least
 one of `on_step`, `on_evaluate` and `on_save`, each a function of one mapping; a class is made without arguments.
 """
@@ -21,7 +21,7 @@ from typing import Any
 from capibara_assets.errors import InputError
 from capibara_assets.training.monitoring.events import Report
 
-GROUP = "capibara_assets.callbacks"
+GROUP = "capibara.callbacks"
 SAVED = "saved"  # the event of a resume point, an epoch's adapter or a result that lies whole on disk
 METHODS = {"step": "on_step", "validation": "on_evaluate", SAVED: "on_save"}
 

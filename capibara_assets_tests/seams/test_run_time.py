@@ -196,7 +196,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     about.mkdir(parents=True)
     (folder / "notebook.py").write_text(CALLBACKS)
     (about / "METADATA").write_text("Metadata-Version: 2.4\nName: notebook\nVersion: 1\n")
-    (about / "entry_points.txt").write_text("[capibara_assets.callbacks]\nnotebook = notebook:quiet\n")
+    (about / "entry_points.txt").write_text("[capibara.callbacks]\nnotebook = notebook:quiet\n")
     monkeypatch.syspath_prepend(folder)
     yield folder
     sys.modules.pop("notebook", None)
@@ -233,7 +233,7 @@ def test_a_users_calls_see_every_step_validation_and_save(make_request: MakeRequ
     [
         (
             "nowhere.to:find",
-            r"callback nowhere\.to:find is neither an entry point of capibara_assets\.callbacks \(there",
+            r"callback nowhere\.to:find is neither an entry point of capibara\.callbacks \(there",
         ),
         ("./missing.py:Notes", r"missing\.py:Notes is neither"),
     ],
