@@ -104,6 +104,7 @@ class PlanRequest(NamedTuple):
 @click.pass_context
 def plan(
     context: click.Context,
+    /,
     model: str | None,
     hardware: str | None,
     preset: str | None,
