@@ -83,9 +83,9 @@ def _kernels(size: int) -> tuple[dict[str, Callable[[], Any]], tuple[Any, ...]]:
     kept = torch.rand(size, size, generator=draw) < _KEPT
     kept.fill_diagonal_(True)
     masked = q.masked_fill(~kept, -math.inf)
-    q4, k4, v4 = (one[None, None] for one in (q, k, v))
+    heads = (q[None, None], k[None, None], v[None, None])
     kernels: dict[str, Callable[[], Any]] = {
-        "attention": lambda: functional.scaled_dot_product_attention(q4, k4, v4, is_causal=True)[0, 0],
+        "attention": lambda: functional.scaled_dot_product_attention(*heads, is_causal=True)[0, 0],
         "matmul": lambda: q @ k,
         "sparse_softmax": lambda: masked.softmax(-1),
     }
