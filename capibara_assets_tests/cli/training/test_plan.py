@@ -156,7 +156,7 @@ def test_levels_differ() -> None:
         ((*SLICE, "--target-throughput", "0"), "is not a rate"),
         (("--preset", "none", "--examples", "5"), "no preset 'none'"),
         ((*GPUS, "--compile"), "--compile has no use here (XLA compiles for TPU slices alone)"),
-        (("--model", "llama3.1-70b", *SLICE[2:]), "cannot be"),
+        (("--model", "llama3.1-70b", "--hardware", "tpu-v5e-4"), "cannot be"),
         ((*SLICE, "--dataset-statistics", "/nowhere.json"), "cannot read /nowhere.json"),
     ],
 )
