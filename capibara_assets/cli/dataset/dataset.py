@@ -198,7 +198,7 @@ def remove(name: str, domain: str | None, as_json: bool) -> None:
     show_default=True,
     help="Chat template of --format text.",
 )
-@click.option("--weights", is_flag=True, help="Give each line the weight by which training here draws it.")
+@click.option("--weights", is_flag=True, help="Give each line the weight by which training here can draw it.")
 @click.option(
     "--out", type=click.Path(path_type=Path), required=True, help="Folder for the train, validation and test files."
 )
