@@ -105,7 +105,7 @@ def _trained(table: pl.DataFrame, work: Path, steps: int, seed: int) -> Path:
     changes = {
         "training": {"max_steps": steps, "epochs": 100.0},
         "hardware": {"threads": 1},
-        "data": {"length_window": 4},
+        "data": {"length_window": 4, "weights": True},
     }
     request = make_request(NANO, dataset, work, changes, seed=seed)
     run = VoterRun(request, request.recipe.voters[0], work / "voter", lambda event: None, lambda: None)

@@ -61,7 +61,7 @@ class DataChoice(Declared):
     )
     packing: bool = Field(False, description="Several examples in one row, without attention across them")
     weights: bool = Field(
-        True, description="Draw examples by the dataset's weight and balance, where it has them; false: all alike"
+        False, description="Draw examples by the dataset's weight and balance, where it has them; false: all alike"
     )
     length_window: int = Field(4, gt=0, description="Optimizer steps' worth of examples sorted by length together")
     max_validation_examples: int | None = Field(None, gt=0, description="Of the shard, lowest digests first")

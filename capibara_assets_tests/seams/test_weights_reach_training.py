@@ -60,7 +60,7 @@ def drawn(request: TrainingRequest, epochs: int = 40) -> Counter[str]:
 
 def test_examples_are_drawn_by_their_weights(make: Make, tmp_path: Path) -> None:
     whole: dict[str, Any] = {"voters": [{"name": "voter-0", "seed": 0, "shard": 0}], "epochs": 40, "max_steps": None}
-    plain = make(**whole)
+    plain, whole = make(**whole, weights=True), whole | {"weights": True}
     assert set(drawn(plain).values()) == {40}  # a file without weights: every example once an epoch
     data = with_weights(plain.dataset)
     found = drawn(make(data=data, **whole))
@@ -71,11 +71,11 @@ def test_examples_are_drawn_by_their_weights(make: Make, tmp_path: Path) -> None
     assert found[LIGHT] == pytest.approx(10 / mean, abs=8)
     others = [count for name, count in found.items() if name not in (HEAVY, LIGHT)]
     assert len(others) == 46 and min(others) >= 33 and max(others) <= 45
-    assert set(drawn(make(data=data, weights=False, **whole)).values()) == {40}
+    assert set(drawn(make(data=data, **whole | {"weights": False})).values()) == {40}
 
 
 def test_weights_that_are_all_equal_change_nothing(make: Make) -> None:
-    one = {"voters": [{"name": "voter-0", "seed": 0, "shard": 0}], "max_steps": 3}
+    one = {"voters": [{"name": "voter-0", "seed": 0, "shard": 0}], "max_steps": 3, "weights": True}
     plain = make(**one)
     alike = make(data=with_weights(plain.dataset, weight=2.0, balance=1.0), **one)
     same = with_weights(plain.dataset, weight=1.0, balance=1.0)
@@ -96,7 +96,7 @@ def drawn_steps(request: TrainingRequest) -> list[list[str]]:
 def test_a_training_by_weights_learns_something_else(make: Make) -> None:
     plain = make(work="plain")
     data = with_weights(plain.dataset, weight=20.0)
-    requests = [make(work="drawn", data=data), make(work="alike", data=data, weights=False), plain]
+    requests = [make(work="drawn", data=data, weights=True), make(work="alike", data=data), plain]
     losses = []
     for request in requests:
         run = VoterRun(request, request.recipe.voters[0], request.work / "v", lambda event: None, lambda: None)

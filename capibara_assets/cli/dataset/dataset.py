@@ -198,7 +198,7 @@ def remove(name: str, domain: str | None, as_json: bool) -> None:
     show_default=True,
     help="Chat template of --format text.",
 )
-@click.option("--weights", is_flag=True, help="Give each line the weight by which training here draws it.")
+@click.option("--weights", is_flag=True, help="Give each line the weight by which training here can draw it.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the train, validation and test files.")
 @click.option(
     "--storage",
@@ -229,6 +229,8 @@ def export(
         raise InputError("name either --out FOLDER or --storage ROOT")
     if storage is not None and form not in (None, "messages"):
         raise InputError(f"--storage writes messages, which every trainer of a TPU plan reads, not {form}: use --out")
+    if storage is not None and weights:
+        raise InputError("--weights belongs to --out: the trainers of a TPU plan draw all examples alike")
     if out is not None and form is None:
         raise InputError("--out needs --format: text, messages or prompt-completion")
     deployment = Deployment.from_environment()
