@@ -214,8 +214,7 @@ def _plan(request: _PlanRequest, front: Front, choice: FeasibleLayout, reasons: 
         examples_per_row=held,
         remat=choice.remat,
         method=problem.method,
-        lora=adapter
-        and Lora(rank=adapter.rank, alpha=adapter.alpha, rslora=adapter.use_rslora, modules=adapter.modules),
+        lora=_lora(adapter),
         optimizer=problem.optimizer,
         learning_rate=rate,
         logit_chunks=problem.logit_chunks,
@@ -324,6 +323,12 @@ def _typical(statistics: Mapping[str, Any], figures: DatasetFigures) -> float:
 
 def _trains_adapter(base: ModelShape, recipe: PlanningRecipe) -> bool:
     return recipe.tpu.method == "lora" and base.family == "decoder"
+
+
+def _lora(adapter: Adapter | None) -> Lora | None:
+    if adapter is None:
+        return None
+    return Lora(rank=adapter.rank, alpha=adapter.alpha, rslora=adapter.use_rslora, modules=adapter.modules)
 
 
 def _method(adapter: Adapter | None) -> dict[str, Any]:
