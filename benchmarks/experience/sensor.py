@@ -150,7 +150,7 @@ def storm_environment(home: Path) -> dict[str, str]:
 
 @contextmanager
 def own_home(environment: dict[str, str]) -> Iterator[None]:
-    """DAGSTER_HOME of the bench while it lasts: `open_instance` follows the variable, and sets it."""
+    """DAGSTER_HOME of the bench while it lasts: `open_instance` follows the variable."""
     before = os.environ.get("DAGSTER_HOME")
     os.environ["DAGSTER_HOME"] = environment["DAGSTER_HOME"]
     try:

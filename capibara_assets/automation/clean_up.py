@@ -6,7 +6,6 @@ from contextlib import ExitStack
 import dagster as dg
 import pydantic
 
-from capibara_assets.assets.evaluation_inputs import JOURNALS
 from capibara_assets.assets.imports import IMPORTED, import_lock
 from capibara_assets.assets.inputs import latest_digest
 from capibara_assets.automation.sensors import STATUS
@@ -28,6 +27,7 @@ class CleanUp(dg.Config):
 @dg.op(description="Remove what nothing needs any more, and say what that freed.")
 def remove_unneeded(context: dg.OpExecutionContext, config: CleanUp, store: Store, recipes: Recipes) -> None:
     """Prune checkpoints by the recipe `retention`, sweep journals, remove old imports; each is one output line."""
+    from capibara_assets.assets.evaluation_inputs import JOURNALS
     from capibara_assets.checkpoints.retention import RetentionPolicy
     from capibara_assets.lineage.unneeded import prune_checkpoints, remove_old_imports, sweep_journals
 

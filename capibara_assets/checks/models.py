@@ -51,7 +51,7 @@ def tpu_plan_fits(context: dg.AssetCheckExecutionContext, store: Store, tpu_targ
 def merged_model_sound(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
     """The merged model loads whole, its weights are finite, and its mean loss over its domains is below the base's."""
     from capibara_assets.consensus.merging.experts_merge import merge_problems
-    from capibara_assets.modeling.soundness import model_problems
+    from capibara_assets.modeling.base import model_problems
 
     artifact = Inputs(context.instance, store.open()).artifact("merged_checkpoint")
     report, experts = artifact.document("report"), experts_of(context.instance, "merged_checkpoint")
@@ -74,7 +74,7 @@ def merged_inputs_are_current(context: dg.AssetCheckExecutionContext, store: Sto
 def mixture_sound(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
     """The mixture loads whole, its weights are finite, it has every expert, and its mean loss is below the base's."""
     from capibara_assets.consensus.mixture.moe import mixture_problems
-    from capibara_assets.modeling.soundness import model_problems
+    from capibara_assets.modeling.base import model_problems
 
     artifact = Inputs(context.instance, store.open()).artifact("moe_checkpoint")
     report, experts = artifact.document("report"), experts_of(context.instance, "moe_checkpoint")

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from capibara_assets.consensus.series import consensus_score
 from capibara_assets.metadata.charts import bar_chart, heat_map, line_chart
 from capibara_assets.metadata.consensus_charts import (
     LONG_PARTS,
@@ -33,6 +32,8 @@ def certificate_entries(
     certificate: dict[str, Any], losses: dict[str, float], distances: dict[str, Any] | None = None
 ) -> dict[str, dg.MetadataValue | int | float | str]:
     """A certificate in words, tables and charts; `distances` are those between the voters that took part."""
+    from capibara_assets.consensus.series import consensus_score  # what it imports for logs would slow every load
+
     names = [voter["name"] for voter in certificate["voters"]]
     score = consensus_score(certificate)
     return {

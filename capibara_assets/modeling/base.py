@@ -96,3 +96,19 @@ def load_base(
     if quantised:
         quantised.keep_differentiable(loaded.model)
     return Base(loaded.model, tokenizer, digest, path, loaded.new_layers, loaded.unread)
+
+
+def model_problems(folder: Path) -> list[str]:
+    """Problems of a causal language model's folder, in words: it does not load, weights are missing or not finite."""
+    try:
+        loaded = load_base(folder)
+    except InputError as error:
+        return [str(error)]
+    problems = []
+    for what, names in (("missing, so they are random numbers", loaded.new_layers), ("not read", loaded.unread)):
+        if names:
+            problems.append(f"{len(names)} weights are {what}: first {names[0]}")
+    bad = sorted(name for name, weight in loaded.model.named_parameters() if not bool(weight.isfinite().all()))
+    if bad:
+        problems.append(f"{len(bad)} weights hold NaN or infinity: first {bad[0]}")
+    return problems

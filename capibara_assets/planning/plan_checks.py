@@ -22,12 +22,13 @@ def lora_problems(plan: LoraPlan, shape: ModelShape, target: HardwareTarget) -> 
         target: the hardware that it will be trained on.
     """
     problems = [] if plan.target == target.name else [f"it is for {plan.target}, training runs on {target.name}"]
-    batch = plan.micro_batch * plan.accumulation * target.chips
-    if plan.target == target.name and batch != plan.global_batch:
+    pass_, devices = plan.micro_batch * plan.accumulation, plan.devices
+    if plan.global_batch != pass_ * devices:
         problems.append(
-            f"{plan.micro_batch} x {plan.accumulation} x {target.chips} devices is a batch of {batch}, not of"
-            f" {plan.global_batch}"
+            f"{plan.micro_batch} x {plan.accumulation} sequences a device do not make up a batch of {plan.global_batch}"
         )
+    if plan.target == target.name and target.chips % devices:
+        problems.append(f"a voter's {devices} devices do not divide the {target.chips} of {target.name}")
     needed = plan.estimates["memory_bytes_per_device"]["total"]
     if needed > target.usable_bytes:
         problems.append(f"it needs {size(needed)} of memory on a device that has {size(target.usable_bytes)}")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from capibara_assets.executions.sandbox.local import KernelNursery, LocalSandbox
+from workshop.experience.sandbox.local import KernelNursery, LocalSandbox
 
 KEY = "e2b_" + "0" * 40
 

@@ -145,7 +145,11 @@ def without(name: str, tensor: str) -> Callable[[Path], None]:
 
 MODEL = "model/model.safetensors"
 FAULTS = {
-    "a batch that does not add up": ("lora_plan_fits", edited("plan.json", micro_batch=3), "is a batch of 3, not of 8"),
+    "a batch that does not add up": (
+        "lora_plan_fits",
+        edited("plan.json", micro_batch=3),
+        "do not make up a batch of 8",
+    ),
     "layers that the base lacks": ("lora_plan_fits", edited("plan.json", modules=["q_proj", "wq"]), "no layers wq"),
     "a recipe that the trainer refuses": (
         "lora_plan_fits",

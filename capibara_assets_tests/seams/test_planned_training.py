@@ -90,8 +90,9 @@ def test_what_lora_config_plans_for_eight_gpus_is_what_the_voters_are_asked_for(
     assert request.planned is not None and {one.by for one in request.planned.decisions} == {"plan"}
 
 
-def watching(request: TrainingRequest, spec: VoterSpec, folder: Path, connection: Connection) -> None:
+def watching(request: TrainingRequest, spec: VoterSpec, connection: Connection) -> None:
     """First function of a voter that trains nothing: it notes which GPUs it sees, and for how long."""
+    folder = request.folder(spec)
     seen = folder.with_suffix(f".{os.getpid()}.json")
     seen.parent.mkdir(parents=True, exist_ok=True)
     note = {"gpus": os.environ.get("CUDA_VISIBLE_DEVICES"), "from": time.monotonic()}

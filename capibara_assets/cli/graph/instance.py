@@ -29,7 +29,6 @@ def dagster_home(deployment: Deployment) -> Path:
     home.mkdir(parents=True, exist_ok=True)
     if not (home / "dagster.yaml").exists():
         shutil.copyfile(settings_file("dagster.yaml"), home / "dagster.yaml")
-    os.environ["DAGSTER_HOME"] = str(home)
     return home
 
 

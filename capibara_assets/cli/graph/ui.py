@@ -32,6 +32,7 @@ def ui(port: int, host: str, domain_list: str | None) -> None:
         if domain_list is not None:
             choose_domains(instance, parse_domains(domain_list))
         chosen = chosen_domains(instance)
+    os.environ["DAGSTER_HOME"] = str(home)
     os.environ["CAPIBARA_HOME"] = str(deployment.home)  # the code servers start elsewhere and must find the same store
     os.environ.setdefault("PYTHONWARNINGS", "ignore")  # Dagster's notes on its own beta parts
     others = len(DOMAINS) - len(chosen)

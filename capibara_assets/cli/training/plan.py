@@ -306,7 +306,7 @@ def _lora(request: PlanRequest, voters: int, *, writing: bool) -> "tuple[dict[st
     from capibara_assets.planning.plan_cost import lora_cost
 
     w = request
-    plan = plan_lora(w.domain, w.statistics, w.shape, w.target, w.recipe, voters, w.throughput)
+    plan = plan_lora(w.domain, w.statistics, w.shape, w.target, w.recipe, throughput=w.throughput)
     document = plan.model_dump(mode="json")
     files: dict[str, str] = {}
     if writing:  # slow to import

@@ -50,10 +50,12 @@ class EventLog:
         self._listener(line)
 
     def relay(self, line: dict[str, Any]) -> None:
-        """Append an event of another log unchanged (of a part of this voter's training), and pass it on."""
-        if self._writes:
+        """Pass on an event of a part of this voter's training; one that the part has logged is appended, unchanged."""
+        if not self._writes:
+            return
+        if "attempt" in line:
             self._append(json.dumps(line, allow_nan=False).encode() + b"\n")
-            self._listener(line)
+        self._listener(line)
 
     def _append(self, data: bytes) -> None:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

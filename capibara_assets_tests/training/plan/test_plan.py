@@ -159,7 +159,7 @@ def test_an_architecture_without_a_known_shape_is_counted_too(
     assert plan.parameters == model.num_parameters()
     adapted = get_peft_model(model, LoraConfig(r=4, target_modules=modules, fan_in_fan_out=True))
     assert plan.trainable == adapted.get_nb_trainable_parameters()[0]
-    assert plan.memory.note and "not known" in plan.memory.note
+    assert plan.memory.note and "estimated" in plan.memory.note
     assert plan.memory.parts["weights"] == 4 * plan.parameters
 
 
