@@ -43,7 +43,8 @@ def training_processes(work: Path) -> list[psutil.Process]:
 @pytest.mark.parametrize(
     ("domains", "voters", "steps", "after"),
     [
-        pytest.param(("python", "sql"), 2, 40, "", id="adapters_of_two_domains"),
+        pytest.param(("sql",), 2, 40, "", id="adapters"),
+        pytest.param(("python", "sql"), 2, 40, "", marks=pytest.mark.extended, id="adapters_of_two_domains"),
         pytest.param(("sql",), 4, 60, ",consensus_checkpoint", marks=pytest.mark.extended, id="up_to_consensus"),
     ],
 )

@@ -99,7 +99,8 @@ def one_voter(made: MadeHome, profile: str) -> None:
     file.write_text(yaml.safe_dump(recipe))
 
 
-@pytest.mark.parametrize("profile", ["federated", pytest.param("private", marks=pytest.mark.extended)])
+@pytest.mark.extended
+@pytest.mark.parametrize("profile", ["federated", "private"])
 def test_a_profile_of_one_voter_becomes_a_consensus(profile: str, made: MadeHome):
     one_voter(made, profile)
     stages = "trained_adapters,consensus_checkpoint,expert_router"

@@ -110,7 +110,9 @@ def watching(request: TrainingRequest, spec: VoterSpec, connection: Connection) 
     ("gpus", "hardware", "groups"),
     [
         (("4", "5", "6"), {}, {"4", "5", "6"}),
-        (("0", "1", "2", "3", "4"), {"backend": "zero2", "processes": 2}, {"0,1", "2,3"}),
+        pytest.param(
+            ("0", "1", "2", "3", "4"), {"backend": "zero2", "processes": 2}, {"0,1", "2,3"}, marks=pytest.mark.extended
+        ),
     ],
     ids=["one_each", "two_each"],
 )

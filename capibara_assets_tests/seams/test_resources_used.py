@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from capibara_assets.assets.inputs import latest_digest
@@ -54,8 +53,7 @@ def test_a_domain_is_planned_for_its_own_target_and_the_cloud_stands_in_the_laun
     }
     assert document(own_home, "lora_config", "python", "plan") == before
     assert "1 asset partitions were current" in printed, "python's LoRA plan"
-    recipe = yaml.safe_load(file(own_home, "lora_config", "sql", "recipe.yaml"))
-    assert recipe["hardware"]["processes"] == 2
+    assert "fits on 1 of 2 devices" in document(own_home, "lora_config", "sql", "plan")["reasons"]["zero_stage"]
     queued = file(own_home, "tpu_config", "python", "queued_resource.sh")
     assert "my-project-7" in queued and "us-east5-a" in queued
     assert "--project my-project-7 --region us-east5 " in file(own_home, "tpu_config", "python", "vertex.yaml")
