@@ -22,8 +22,9 @@ def lora_problems(plan: LoraPlan, shape: ModelShape, target: HardwareTarget) -> 
         target: the hardware that it will be trained on.
     """
     problems = [] if plan.target == target.name else [f"it is for {plan.target}, training runs on {target.name}"]
-    pass_, devices = plan.micro_batch * plan.accumulation, plan.devices
-    if plan.global_batch != pass_ * devices:
+    # On a slice a row holds several examples, and its own plan has the mesh: see tpu_problems.
+    devices = 1 if target.kind == "tpu" else plan.devices
+    if target.kind != "tpu" and plan.global_batch != plan.micro_batch * plan.accumulation * devices:
         problems.append(
             f"{plan.micro_batch} x {plan.accumulation} sequences a device do not make up a batch of {plan.global_batch}"
         )
