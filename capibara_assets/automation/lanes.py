@@ -101,9 +101,7 @@ def _received(lane: _Lane, tasks: Sequence[Task], report: Report) -> RunOutcome 
         message = lane.connection.recv()
     except (EOFError, OSError):
         lane.process.join()
-        message = RunOutcome.died(tasks[lane.task], lane.process.exitcode)
-        for line in message.lines():
-            report(line)
+        message = RunOutcome.died(tasks[lane.task], lane.process.exitcode, report)
     if isinstance(message, str):
         report(message)
         return None

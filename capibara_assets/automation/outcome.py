@@ -1,6 +1,6 @@
 """Result of a run: what was materialized, what was current, what failed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from capibara_assets.assets.inputs import WHOLE
@@ -8,6 +8,8 @@ from capibara_assets.automation.graph import Task
 from capibara_assets.domains import Domain
 
 Report = Callable[[str], None]
+Failures = dict[tuple[str, str], str]
+"""(step, partition) → message."""
 
 
 @dataclass
@@ -16,14 +18,16 @@ class RunOutcome:
 
     seconds: dict[tuple[str, str], float] = field(default_factory=dict)
     current: list[tuple[str, str]] = field(default_factory=list)
-    failures: dict[tuple[str, str], str] = field(default_factory=dict)
+    failures: Failures = field(default_factory=dict)
 
     @classmethod
-    def died(cls, task: Task, code: int | None) -> "RunOutcome":
-        """The result of a task whose process ended without one."""
+    def died(cls, task: Task, code: int | None, report: Report) -> "RunOutcome":
+        """The result of a task whose process ended without one, which is reported."""
         reason = f"its process was killed by signal {-code}" if code and code < 0 else f"its process ended with {code}"
         hint = "; not enough memory for so many at a time? try --parallel 1" if code == -9 else ""
-        return cls(failures={(",".join(task.assets), str(task.partition or WHOLE)): reason + hint})
+        outcome = cls()
+        outcome.fail({(",".join(task.assets), str(task.partition or WHOLE)): reason + hint}, report)
+        return outcome
 
     def add(self, other: "RunOutcome") -> None:
         """Take in the result of a further task."""
@@ -31,10 +35,11 @@ class RunOutcome:
         self.current.extend(other.current)
         self.failures.update(other.failures)
 
-    def lines(self) -> Iterator[str]:
-        """The failures, a line each."""
-        for (name, where), message in self.failures.items():
-            yield f"{where:<11} {name:<22} FAILED: {message}"
+    def fail(self, failures: Failures, report: Report, after: str = "") -> None:
+        """Take in failures, and report each in a line; `after` says when."""
+        self.failures |= failures
+        for (name, where), message in failures.items():
+            report(f"{where:<11} {name:<22} FAILED{after}: {message}")
 
     def domain_seconds(self, domain: Domain) -> float:
         """Seconds spent on the partitions of a domain."""

@@ -13,7 +13,7 @@ import dagster as dg
 from capibara_assets.assets.inputs import HELD, WHOLE, latest_digest, source_name
 from capibara_assets.automation.graph import Graph, Task, is_current
 from capibara_assets.automation.lanes import Opened, run_in_lanes
-from capibara_assets.automation.outcome import Report, RunOutcome
+from capibara_assets.automation.outcome import Failures, Report, RunOutcome
 from capibara_assets.domains import Domain
 
 PROGRESS: dict[str, Any] = {"loggers": {"progress": {}}}
@@ -107,10 +107,8 @@ class GraphRun:
             if name in self.graph.parents:
                 outcome.seconds[name, label] = duration
         if not result.success:
-            failures = _failures(result, batch, label)
-            outcome.failures |= failures
-            for (name, where), message in failures.items():
-                report(f"{where:<11} {name:<22} FAILED after {time.monotonic() - started:.1f} s: {message}")
+            seconds = time.monotonic() - started
+            outcome.fail(_failures(result, batch, label), report, f" after {seconds:.1f} s")
         return result.success
 
 
@@ -147,8 +145,8 @@ def run_graph(
     return outcome
 
 
-def _failures(result: dg.ExecuteInProcessResult, batch: set[str], label: str) -> dict[tuple[str, str], str]:
-    """(step, partition) → message of the failed steps of a Dagster run.
+def _failures(result: dg.ExecuteInProcessResult, batch: set[str], label: str) -> Failures:
+    """The failed steps of a Dagster run.
 
     Raises:
         KeyboardInterrupt: a step was interrupted.

@@ -22,14 +22,8 @@ def lora_problems(plan: LoraPlan, shape: ModelShape, target: HardwareTarget) -> 
         target: the hardware that it will be trained on.
     """
     problems = [] if plan.target == target.name else [f"it is for {plan.target}, training runs on {target.name}"]
-    # On a slice a row holds several examples, and its own plan has the mesh: see tpu_problems.
-    devices = 1 if target.kind == "tpu" else plan.devices
-    if target.kind != "tpu" and plan.global_batch != plan.micro_batch * plan.accumulation * devices:
-        problems.append(
-            f"{plan.micro_batch} x {plan.accumulation} sequences a device do not make up a batch of {plan.global_batch}"
-        )
-    if plan.target == target.name and target.chips % devices:
-        problems.append(f"a voter's {devices} devices do not divide the {target.chips} of {target.name}")
+    if target.kind != "tpu":  # on a slice a row holds several examples, and its own plan has the mesh: tpu_problems
+        problems += _division_problems(plan, target)
     needed = plan.estimates["memory_bytes_per_device"]["total"]
     if needed > target.usable_bytes:
         problems.append(f"it needs {size(needed)} of memory on a device that has {size(target.usable_bytes)}")
@@ -40,6 +34,18 @@ def lora_problems(plan: LoraPlan, shape: ModelShape, target: HardwareTarget) -> 
         problems.append(f"examples of {plan.max_length} tokens are longer than the base model's {shape.context}")
     if not math.isfinite(plan.learning_rate):
         problems.append(f"the learning rate is {plan.learning_rate}")
+    return problems
+
+
+def _division_problems(plan: LoraPlan, target: HardwareTarget) -> list[str]:
+    """Problems of how a batch is divided among a voter's devices, and the target among voters."""
+    problems = []
+    if plan.global_batch != plan.micro_batch * plan.accumulation * plan.devices:
+        problems.append(
+            f"{plan.micro_batch} x {plan.accumulation} sequences a device do not make up a batch of {plan.global_batch}"
+        )
+    if plan.target == target.name and target.chips % plan.devices:
+        problems.append(f"a voter's {plan.devices} devices do not divide the {target.chips} of {target.name}")
     return problems
 
 

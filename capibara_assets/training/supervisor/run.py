@@ -114,8 +114,7 @@ def train_domain(
     """
     started = time.monotonic()
     require_not_a_rank()
-    plan = require_ready(request)
-    keep_plan(request.work, plan)
+    keep_plan(request.work, require_ready(request))
     voters = [_SupervisedVoter(spec, request) for spec in request.recipe.voters]
     waiting = [voter for voter in voters if not has_result(request, voter.spec)]
     # Not where several hosts have trained, and one with fewer GPUs only puts their voters together.
