@@ -352,6 +352,8 @@ def _example(domain: Domain, item: _Placed, evidence: Evidence) -> Example:
         cluster_id=item.cluster[0].cluster_id,
         proof=candidate.proof,
         diff=candidate.diff,
+        test=candidate.test,
+        derived=candidate.derived,
         weight=item.weight,
         balance=1.0,  # of all examples together, below
         verified=verified,

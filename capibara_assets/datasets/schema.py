@@ -39,7 +39,7 @@ class Example(Record):
     """One training, validation or test example as chat messages, with its provenance."""
 
     schema_name: ClassVar[str] = "Example"
-    schema_version: ClassVar[int] = 2
+    schema_version: ClassVar[int] = 3
     key: ClassVar[tuple[str, ...]] = ("example_id",)
     volatile: ClassVar[frozenset[str]] = frozenset({"source_places"})
 
@@ -55,6 +55,8 @@ class Example(Record):
     cluster_id: str = Field(description="Cluster of equal and near-equal examples that it stands for")
     proof: str | None = Field(None, description="What its answer showed when it ran, or the assertions that it passed")
     diff: str | None = Field(None, description="Of a repair: unified diff from the code of the prompt to the answer")
+    test: str | None = Field(None, description="Code that judges the answer when it runs after it; not trained on")
+    derived: str | None = Field(None, description="Kind of change that made it of a recorded one; None: as recorded")
     weight: float = Field(description="1 + ln(number of examples in its cluster)", ge=1)
     balance: float = Field(description="Factor that brings the difficulties to the recipe's target", gt=0)
     verified: Verified = Field(description="How its answer was verified")

@@ -107,6 +107,8 @@ class ExampleCandidate:
     advised_by: AdvisedBy | None = None  # of *apply*: how the bullets are known to have helped
     proof: str | None = None  # what the answer's execution showed, or the assertions that it passed
     diff: str | None = None  # of a repair: from the code of the prompt to the answer
+    test: str | None = None  # code that judges the answer when it runs after it
+    derived: str | None = None  # kind of change that made it of a recorded one; None: as recorded
     lesson: str | None = None  # text by which near-duplicates are found; None: prompt and answer
 
     @property
