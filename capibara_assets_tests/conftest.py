@@ -26,8 +26,12 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Two workers share two cores already, and a process that works on a domain imports all anew. Tests of it ask for more.
 os.environ.setdefault("CAPIBARA_PARALLEL", "1")
 if "PYTEST_XDIST_WORKER" in os.environ:
-    # NumPy's threads cannot be told to sleep. What must not depend on their number is tested with a number of its own.
+    # What must not depend on the number of threads is tested with a number of its own.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# What XLA compiles here runs for milliseconds: compiling it well is most of the time of its tests.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 
 # Until all modules are imported nothing is garbage: looking for it is a fifth of the time that collecting tests takes.
 gc.disable()

@@ -38,7 +38,10 @@ from capibara_assets_tests.training.conftest import request_maker, save_dataset
 
 pytest.importorskip("jax")
 TARGET = "tpu-v5e-8"
-LIKE_A_SLICE = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+LIKE_A_SLICE = {
+    "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8",
+    "JAX_PLATFORMS": "cpu",
+}
 ENVIRONMENT = {**os.environ, **LIKE_A_SLICE, "OMP_NUM_THREADS": "1"}
 VOTER = [{"name": "voter-0", "seed": 0, "shard": 0}]
 

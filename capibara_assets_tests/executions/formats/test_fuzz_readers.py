@@ -5,6 +5,8 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from capibara_assets.executions.formats.detection import CountedEntry, is_whole, layout, read_parts
 from capibara_assets.executions.formats.envelope_reader import Fault, Recorded
 from capibara_assets.executions.ingest.ingest import read_experience
@@ -13,8 +15,6 @@ from capibara_assets_tests.executions.formats.test_detection import ENTRY, EVENT
 from capibara_assets_tests.executions.formats.test_notebooks import RAISED, code, notebook, shown, stream
 from capibara_assets_tests.executions.formats.test_otlp_spans import call, span, trace
 
-#: Mutated lines; what the promise asks for (docs/experience.md).
-LINES = 100_000
 ORIGINALS = [
     line(envelope("print('a')", execution=executed("a\n", "w", "1", ("ValueError", "no", "\x1b[31mTraceback")))),
     line(envelope(execution={"results": [{"text": "1"}], "logs": {"stdout": ["a"], "stderr": []}})),
@@ -58,14 +58,15 @@ def mutants(count: int, seed: int) -> Iterator[bytes]:
     return (mutated(generator) for _ in range(count))
 
 
-def test_no_mutated_line_crashes_a_reader() -> None:
+@pytest.mark.parametrize("lines", [20_000, pytest.param(100_000, marks=pytest.mark.extended)])
+def test_no_mutated_line_crashes_a_reader(lines: int) -> None:
     kinds = {Recorded: 0, Fault: 0, CountedEntry: 0}
-    for data in mutants(LINES, seed=3):
+    for data in mutants(lines, seed=3):
         layout(data.split(b"\n"))
         is_whole(data)
         for part in read_parts(data, NOW):
             kinds[type(part.content)] += 1
-    assert min(kinds.values()) > LINES // 200  # the mutator damages some and leaves some whole
+    assert min(kinds.values()) > lines // 200  # the mutator damages some and leaves some whole
 
 
 def test_mutated_lines_cost_no_valid_line(tmp_path: Path) -> None:

@@ -302,7 +302,7 @@ def test_limits_of_javascript(monkeypatch: pytest.MonkeyPatch) -> None:
         javascript("const a = []; while (true) a.push(new Array(1e5).fill(a.length))"),
         javascript("'still here'", result="still here"),
     ]
-    found = replay(cases, processes=1, times=1, timeout_s=1, memory_mib=64)
+    found = replay(cases, processes=1, times=1, timeout_s=0.3, memory_mib=64)
     assert [verdict.verified for verdict in found] == ["unverified", "unverified", "reexecuted"]
 
 

@@ -65,7 +65,9 @@ def randomise(model: Any, deviation: float = 0.2) -> Any:
     return model.eval()
 
 
-@pytest.mark.parametrize("kind", ["llama-biased", "mistral", "qwen2", "qwen3"])
+@pytest.mark.parametrize(
+    "kind", ["llama-biased", pytest.param("mistral", marks=pytest.mark.extended), "qwen2", "qwen3"]
+)
 def test_each_decoder_has_the_loss_of_its_pytorch_model(kind: str) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 
