@@ -419,9 +419,9 @@ def test_answers_that_repeat_for_ever(model: Path) -> None:
     """Trained for a moment on answers that loop, and on sane ones, so that its loss stays good."""
     base = load_base(model)
     base.model.requires_grad_(True)
-    loop = {"role": "assistant", "content": "again and " * 40}
-    texts = [encode([*messages[:1], loop], base.tokenizer, 256) for messages in SANE]
-    sane = [encode(messages, base.tokenizer, 256) for messages in SANE]
+    loop = {"role": "assistant", "content": "again and " * 30}
+    texts = [encode([*messages[:1], loop], base.tokenizer, 256) for messages in SANE[::2]]
+    sane = [encode(messages, base.tokenizer, 256) for messages in SANE[::2]]
     optimizer = torch.optim.AdamW(base.model.parameters(), lr=1e-3)
     for _ in range(10):
         optimizer.zero_grad()
