@@ -4,7 +4,7 @@ from functools import partial
 
 import dagster as dg
 
-from capibara_assets.assets.imports import IMPORTED, imported_examples
+from capibara_assets.assets.imports import IMPORTED, examples_of, imported_examples
 from capibara_assets.assets.inputs import Inputs, materialized
 from capibara_assets.assets.knowledge import consolidated_playbook, e2b_patterns
 from capibara_assets.domains import Domain
@@ -61,7 +61,7 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
     recipe = inputs.recipe(recipes, "dataset", DatasetRecipe)
     evidence = Evidence.of(inputs.artifact("e2b_patterns", domain), inputs.artifact("consolidated_playbook", domain))
     imported, groups = inputs.available(IMPORTED, domain), inputs.artifact("example_groups").frame("groups")
-    own = imported.frame("examples") if imported else None
+    own = examples_of(imported) if imported else None
     if benchmarks := recipe.decontamination.benchmarks:
         inputs.setting("benchmarks", benchmark_digests(benchmarks))
     # one cache for all domains, since a repair is executed for its language and again for debug

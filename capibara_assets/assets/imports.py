@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from capibara_assets.datasets.imported.join import Imported
+    from capibara_assets.storage.artifact import Artifact
 
 IMPORTED = "imported_examples"
 TIMES = "imported_at"
@@ -36,7 +37,15 @@ def read_imported(inputs: Inputs, domain: Domain) -> "Imported":
     from capibara_assets.datasets.imported.join import Imported
 
     artifact = inputs.available(IMPORTED, domain)
-    return Imported(artifact.frame("examples"), artifact.frame("lines")) if artifact else Imported.empty()
+    return Imported(examples_of(artifact), artifact.frame("lines")) if artifact else Imported.empty()
+
+
+def examples_of(artifact: "Artifact") -> "pl.DataFrame":
+    """The examples of an artifact; those of a version before get the columns that came later (imports are kept)."""
+    from capibara_assets.datasets.schema import Example
+    from capibara_assets.storage.records import conform
+
+    return conform(Example, artifact.frame("examples"))
 
 
 def others_of(inputs: Inputs, domain: Domain) -> "list[pl.DataFrame]":
@@ -44,9 +53,9 @@ def others_of(inputs: Inputs, domain: Domain) -> "list[pl.DataFrame]":
     import polars as pl
 
     experience = pl.col("provenance") == "experience"
-    own = [artifact.frame("examples").filter(experience) for artifact in inputs.every("moe_dataset").values()]
+    own = [examples_of(artifact).filter(experience) for artifact in inputs.every("moe_dataset").values()]
     every = inputs.every(IMPORTED)
-    return [*own, *(every[other].frame("examples") for other in DOMAINS if other != domain and other in every)]
+    return [*own, *(examples_of(every[other]) for other in DOMAINS if other != domain and other in every)]
 
 
 def publish_imported(inputs: Inputs, domain: Domain, imported: "Imported", now: str) -> tuple[str, bool]:

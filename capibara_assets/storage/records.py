@@ -89,13 +89,16 @@ def table(model: type[Record], records: Iterable[Record]) -> pl.DataFrame:
 def conform(model: type[Record], frame: pl.DataFrame) -> pl.DataFrame:
     """The same rows with the model's columns, order and types, sorted by the key.
 
-    Lossless casts only (a float with a fraction does not become an int).
+    Lossless casts only (a float with a fraction does not become an int). A table of an earlier version lacks columns
+    that came later: those with a default get it.
 
     Raises:
         SchemaError: a column is missing or unknown, a value does not fit its type, is null where it may not be,
             breaks a bound, or the key is not unique; the message names the column and the first such row.
     """
     schema = polars_schema(model)
+    later = {name: field.default for name, field in model.model_fields.items() if not field.is_required()}
+    frame = frame.with_columns(pl.lit(later[c]).alias(c) for c in schema if c in later and c not in frame.columns)
     missing, unknown = [c for c in schema if c not in frame.columns], [c for c in frame.columns if c not in schema]
     if missing or unknown:
         raise SchemaError(f"{model.schema_name}: missing columns {missing}, unknown columns {unknown}")

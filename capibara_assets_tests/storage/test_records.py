@@ -165,6 +165,23 @@ def test_conform_casts_without_loss() -> None:
     ]
 
 
+class Grown(Row):
+    """A later version of `Row`."""
+
+    schema_name: ClassVar[str] = "Grown"
+    schema_version: ClassVar[int] = 2
+    note: str | None = Field(None, description="Came later")
+    wanted: int = Field(description="Came later, without a default")
+
+
+def test_columns_that_came_later_get_their_default() -> None:
+    before = table(Row, [row()])
+    grown = conform(Grown, before.with_columns(wanted=1))
+    assert grown["note"].to_list() == [None] and grown["note"].dtype == pl.String
+    with pytest.raises(SchemaError, match=r"missing columns \['wanted'\]"):
+        conform(Grown, before)
+
+
 def test_json_schema_carries_version_and_key() -> None:
     schema = json_schema(Row)
     assert (schema["x-schema-version"], schema["x-key"], schema["x-volatile"]) == (1, ["row_id"], ["source_file"])
