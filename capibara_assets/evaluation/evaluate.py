@@ -194,12 +194,11 @@ def score_table(
     items: Mapping[str, Item], measured: Measurements, grades: Sequence[Grade], recipe: EvaluationRecipe
 ) -> pl.DataFrame:
     """Rows of `Score` in every metric that the items give."""
-    kinds = {item_id: item.kind for item_id, item in items.items()}
     rows = [
         *graded_scores(list(items.values()), grades, recipe.generation.k),
         *prose_scores(list(items.values()), measured.answers),
     ]
-    scores = pl.concat([of_losses(measured.losses, kinds), table(Score, rows)])
+    scores = pl.concat([of_losses(measured.losses, items), table(Score, rows)])
     for name, (metric, own) in measured.stored.items():
         scores = _with_stored(scores, items, name, metric, own)
     return scores
@@ -218,6 +217,7 @@ def _with_stored(
             score=score,
             weight=1.0,
             kind=items[item_id].kind,
+            source=items[item_id].source,
         )
         for item_id, score in own.items()
         if item_id in items

@@ -45,7 +45,7 @@ class ItemScore(Record):
     """Score of one contender on one held-out item, in the metric that decides."""
 
     schema_name: ClassVar[str] = "item_score"
-    schema_version: ClassVar[int] = 1
+    schema_version: ClassVar[int] = 2
     key: ClassVar[tuple[str, ...]] = ("contender", "item_id")
 
     contender: str = Field(description="As in example_loss.")
@@ -54,6 +54,7 @@ class ItemScore(Record):
     score: float = Field(description="What is summed up: pass or fail as 1 or 0, a share, or nats (loss, perplexity).")
     weight: float = Field(default=1.0, description="What the sum is divided by: 1, or the tokens scored.", gt=0)
     kind: str = Field(default="", description="Slice that may not get worse, such as the example's kind; empty: none.")
+    source: str = Field(default="", description="Where the item comes from: another slice; empty: none.")
 
 
 class Interval(pydantic.BaseModel):
@@ -87,7 +88,7 @@ class ArmScore(pydantic.BaseModel):
 
 
 class SliceResult(pydantic.BaseModel):
-    """The result on a slice (a kind of items, another domain): whether it got worse."""
+    """The result on a slice (a kind or a source of items, another domain): whether it got worse."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 

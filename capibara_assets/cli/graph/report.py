@@ -17,6 +17,7 @@ from capibara_assets.cli.graph.run_record import latest_record
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.metadata import heat_map
+from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.store import ArtifactStore
 
 SANDBOX = re.compile(r'"sandbox_id"\s*:\s*"([^"]+)"')
@@ -73,10 +74,21 @@ def _domain(inputs: Inputs, domain: Domain, quarantine: pl.DataFrame | None, sec
         "playbook_loss": means.get("playbook"),
         "consensus_loss": means.get("consensus"),
         "merged_loss": means.get("merged"),
+        "pass_at_1": _passed(evaluation),
         "voters": [{"name": v["name"], "accepted": v["accepted"], "reason": v["reason"]} for v in voters],
         "verdict": evaluation.document("decision")["verdict"] if evaluation else None,
         "seconds": seconds,
     }
+
+
+def _passed(evaluation: Artifact | None) -> dict[str, float]:
+    """Share of graded items that base and consensus solved at once, and their number; empty where none was graded."""
+    if evaluation is None:
+        return {}
+    graded = evaluation.frame("scores").filter(pl.col("metric") == "pass@1")
+    shares = dict(graded.group_by("contender").agg(pl.col("score").mean()).iter_rows())
+    judged = {name: shares[name] for name in ("base", "consensus") if name in shares}
+    return judged | {"items": graded["item_id"].n_unique()} if len(judged) == 2 else {}
 
 
 def _quarantined_in(quarantine: pl.DataFrame | None, sandboxes: set[str]) -> int:
@@ -112,6 +124,7 @@ def table_of(report: dict[str, Any]) -> pd.DataFrame:
                 "playbook": domain["playbook_loss"],
                 "consensus": domain["consensus_loss"],
                 "merged": domain["merged_loss"],
+                "pass@1": _shares(domain["pass_at_1"]),
                 "voters +/-": f"{accepted}/{len(domain['voters']) - accepted}",
                 "verdict": domain["verdict"] or "–",
                 "seconds": domain["seconds"],
@@ -119,6 +132,11 @@ def table_of(report: dict[str, Any]) -> pd.DataFrame:
         )
     # Floats throughout: a column that is missing everywhere would otherwise print as None
     return pd.DataFrame(rows).astype(dict.fromkeys(("base", "playbook", "consensus", "merged"), float))
+
+
+def _shares(passed: dict[str, float]) -> str:
+    """`0.10 → 0.25 of 40`: of how many graded items base and consensus solved which share."""
+    return f"{passed['base']:.2f} → {passed['consensus']:.2f} of {passed['items']}" if passed else "–"
 
 
 def print_table(report: dict[str, Any]) -> None:

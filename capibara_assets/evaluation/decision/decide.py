@@ -12,7 +12,7 @@ with the playbook. Where the domain has no playbook, B is A.
 
 Each condition is met when the interval's lower end reaches its bar, and failed when the upper end stays below it. One
 that is neither makes the verdict *inconclusive*, unless another one has failed. Also, C must not be significantly worse
-than the base model, than the promoted model, or in any slice (Holm over the slices).
+than the base model, than the promoted model, or in any slice: a kind or a source of items (Holm over the slices).
 """
 
 from collections.abc import Mapping
@@ -254,10 +254,16 @@ def _slices(
     confidence: float,
     names: tuple[str, str, str],
 ) -> dict[str, SliceResult]:
-    """Of each kind of items, where there are several, and of each other domain: did it get worse, after Holm?"""
+    """Of each kind and source of items, where there are several, and of each other domain: did it get worse?
+
+    Holm adjusts over all of them.
+    """
     base, tuned, reference = names
-    kinds = sorted(set(scores["kind"].to_list()) - {""}) if "kind" in scores.columns else []
-    parts = {kind: (scores.filter(pl.col("kind") == kind), score_rule) for kind in kinds if len(kinds) > 1}
+    parts = {}
+    for column, named in (("kind", "{}"), ("source", "source {}")):
+        values = sorted(set(scores[column].to_list()) - {""}) if column in scores.columns else []
+        own = {named.format(value): (scores.filter(pl.col(column) == value), score_rule) for value in values}
+        parts |= own if len(values) > 1 else {}
     parts |= {domain: (frame, rule.score(domain)) for domain, frame in sorted(elsewhere.items())}
     gains: dict[str, Interval | None] = {}
     for name, (part, its_rule) in parts.items():

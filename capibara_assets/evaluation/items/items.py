@@ -62,6 +62,7 @@ class Item:
         reference: the recorded answer.
         check: how an answer is graded.
         execution_ids: executions that it is made of.
+        source: where these come from, as stated in the logs; "" where nothing is.
     """
 
     item_id: str
@@ -73,6 +74,7 @@ class Item:
     reference: str
     check: Check
     execution_ids: tuple[str, ...]
+    source: str = ""
 
 
 def items_of(examples: pl.DataFrame, executions: pl.DataFrame) -> list[Item]:
@@ -115,6 +117,7 @@ def _item(row: Mapping[str, Any], places: Mapping[str, tuple[Sequence[Row], int]
         reference,
         check,
         tuple(row["execution_ids"]),
+        row["source"] or "",
     )
 
 

@@ -40,11 +40,13 @@ class NotComparable(ValueError):
         self.contender, self.why = contender, why
 
 
-def loss_scores(losses: pl.DataFrame, kinds: Mapping[str, str] | None = None) -> pl.DataFrame:
+def loss_scores(
+    losses: pl.DataFrame, kinds: Mapping[str, str] | None = None, sources: Mapping[str, str] | None = None
+) -> pl.DataFrame:
     """Convert losses (`ExampleLoss`) to `ItemScore` rows: nats, weighted by tokens.
 
     Args:
-        kinds: example → its kind, which becomes the slice.
+        kinds, sources: example → its kind and its source, which become slices.
     """
     frame = conform(ExampleLoss, losses).select(
         "contender",
@@ -53,8 +55,10 @@ def loss_scores(losses: pl.DataFrame, kinds: Mapping[str, str] | None = None) ->
         pl.col("nll").alias("score"),
         pl.col("tokens").cast(pl.Float64).alias("weight"),
     )
-    kind = pl.Series("kind", [(kinds or {}).get(item, "") for item in frame["item_id"].to_list()], dtype=pl.String)
-    return conform(ItemScore, frame.with_columns(kind))
+    names = frame["item_id"].to_list()
+    slices = {"kind": kinds or {}, "source": sources or {}}
+    columns = [pl.Series(of, [known.get(name, "") for name in names], pl.String) for of, known in slices.items()]
+    return conform(ItemScore, frame.with_columns(columns))
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class Score(Record):
     """Score of one contender on one held-out item in one metric."""
 
     schema_name: ClassVar[str] = "score"
-    schema_version: ClassVar[int] = 1
+    schema_version: ClassVar[int] = 2
     key: ClassVar[tuple[str, ...]] = ("metric", "contender", "item_id")
 
     metric: str = Field(
@@ -43,16 +43,18 @@ class Score(Record):
     score: float = Field(description="What is summed up: 0..1, or nats (loss).")
     weight: float = Field(description="What the sum is divided by: 1, or the tokens scored.", gt=0)
     kind: str = Field(description="Kind of the item: solve, repair, explain, predict, apply, chat or benchmark.")
+    source: str = Field(default="", description="Source of its executions, where stated.")
 
 
-def of_losses(losses: pl.DataFrame, kinds: Mapping[str, str]) -> pl.DataFrame:
+def of_losses(losses: pl.DataFrame, items: Mapping[str, Item]) -> pl.DataFrame:
     """Rows of `Score` from losses: each example's summed loss, weighted with its tokens.
 
     Args:
         losses: rows of `ExampleLoss`.
-        kinds: item id -> its kind.
+        items: those of the losses, by id: their kind and source are the slices.
     """
-    return conform(Score, loss_scores(losses, kinds).with_columns(metric=pl.lit(LOSS)))
+    kinds, sources = ({name: getattr(one, of) for name, one in items.items()} for of in ("kind", "source"))
+    return conform(Score, loss_scores(losses, kinds, sources).with_columns(metric=pl.lit(LOSS)))
 
 
 def graded_scores(items: Sequence[Item], grades: Iterable[Grade], ks: Sequence[int]) -> list[Score]:
@@ -141,4 +143,5 @@ def _score(metric: str, contender: str, item: Item, score: float) -> Score:
         score=score,
         weight=1.0,
         kind=item.kind,
+        source=item.source,
     )

@@ -14,6 +14,7 @@ from capibara_assets.assets.inputs import Origin
 from capibara_assets.cli.graph.report import build_report, loss_matrix, print_table, table_of, write_html
 from capibara_assets.datasets.schema import Example
 from capibara_assets.domains import Domain
+from capibara_assets.evaluation.statistics.scores import Score
 from capibara_assets.executions.schema import Execution, Quarantined
 from capibara_assets.storage.records import table
 from capibara_assets_tests.datasets.conftest import run as execution
@@ -67,8 +68,25 @@ def executions(published: Published, domain: Domain, *sandboxes: str) -> None:
     published.put("e2b_executions", domain, tables={"executions": (Execution, table(Execution, rows))})
 
 
-def evaluated(published: Published, domain: Domain, verdict: str = "promote", **means: float) -> None:
-    published.put("evaluation", domain, documents={"means": means, "decision": {"verdict": verdict, "reason": "…"}})
+def evaluated(
+    published: Published, domain: Domain, verdict: str = "promote", passed: dict[str, str] | None = None, **means: float
+) -> None:
+    """An evaluation with these mean losses; `passed` has a 1 or 0 for each graded item of a contender."""
+    rows = [
+        Score(
+            metric="pass@1",
+            contender=name,
+            item_id=f"i{i}",
+            group_id=f"g{i}",
+            score=float(one),
+            weight=1.0,
+            kind="solve",
+        )
+        for name, items in (passed or {}).items()
+        for i, one in enumerate(items)
+    ]
+    documents = {"means": means, "decision": {"verdict": verdict, "reason": "…"}}
+    published.put("evaluation", domain, tables={"scores": (Score, table(Score, rows))}, documents=documents)
 
 
 def agreed(published: Published, domain: Domain, *rejected: str) -> None:
@@ -101,6 +119,7 @@ def from_end_to_end(published: Published) -> Published:
     evaluated(
         published,
         PYTHON,
+        passed={"base": "0100", "consensus": "0111", "voter-0": "1111"},
         **{"base": 2.0, "playbook": 1.8, "consensus": 1.0, "expert:sql": 1.9, "merged": 1.2, "voter-0": 1.1},
     )
     evaluated(published, SQL, "reject", **{"base": 3.0, "consensus": 2.9, "expert:python": 3.1, "merged": 2.95})
@@ -161,11 +180,13 @@ def test_the_document(whole: Published):
         "playbook_loss": 1.8,
         "consensus_loss": 1.0,
         "merged_loss": 1.2,
+        "pass_at_1": {"base": 0.25, "consensus": 0.75, "items": 4},
         "voters": [{"name": f"voter-{i}", "accepted": i != 2, "reason": f"why {i}"} for i in range(4)],
         "verdict": "promote",
         "seconds": 12.5,
     }
-    assert found["domains"]["sql"]["playbook_loss"] is None and found["domains"]["sql"]["verdict"] == "reject"
+    assert found["domains"]["sql"]["pass_at_1"] == {} and found["domains"]["sql"]["playbook_loss"] is None
+    assert found["domains"]["sql"]["verdict"] == "reject"
     assert found["promotion"]["python"]["verdict"] == "promote"
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
@@ -233,7 +254,7 @@ def test_the_table_counts_voters(whole: Published):
 def test_the_terminal_shows_every_figure(whole: Published, capsys: pytest.CaptureFixture[str]):
     print_table(report(whole))
     shown = capsys.readouterr().out
-    assert re.search(r"python +3 +1 +5 +2\.000 +1\.800 +1\.000 +1\.200 +3/1 +promote", shown), shown
+    assert re.search(r"python +3 +1 +5 +2\.000 +1\.800 +1\.000 +1\.200 +0\.25 → 0\.75 of 4 +3/1 +promote", shown), shown
     assert re.search(r"sql +1\.900 +2\.900", shown)
     assert "62 s, peak memory 1.25 GiB, 2 lines quarantined in all" in shown
 
@@ -290,7 +311,7 @@ def test_nothing_is_read_but_what_dagster_names(published: Published):
 
 def test_an_arm_that_no_domain_has_is_a_dash(capsys: pytest.CaptureFixture[str]):
     """No bullet graduated anywhere: the whole column is missing."""
-    losses = {"base_loss": 2.0, "playbook_loss": None, "consensus_loss": 1.0, "merged_loss": 1.5}
+    losses = {"base_loss": 2.0, "playbook_loss": None, "consensus_loss": 1.0, "merged_loss": 1.5, "pass_at_1": {}}
     row = {"executions": 1, "quarantined": 0, "examples": 1, **losses, "voters": [], "verdict": None, "seconds": 1.0}
     print_table({**RECORD, "quarantined": 0, "loss_matrix": {}, "checkpoints": {}, "domains": {"python": row}})
     assert "None" not in (printed := capsys.readouterr().out) and "–" in printed

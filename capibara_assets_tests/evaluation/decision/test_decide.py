@@ -257,6 +257,18 @@ def test_a_slice_that_gets_worse_stops_the_rest():
     assert kept.verdict == "promote" and "no significant loss in explain, repair, solve" in kept.reason
 
 
+def test_a_source_that_gets_worse_stops_the_rest():
+    """What carries the gain, such as one source's boilerplate, does not hide a loss on another source."""
+    sources = ["harnessed"] * 200 + ["real"] * 100
+    frame = scores({"base": passes(0.5, 100) * 3, "consensus": passes(1.0, 200) + passes(0.2, 100)})
+    named = dict(zip(frame["item_id"].unique(maintain_order=True), sources, strict=True))
+    frame = frame.with_columns(source=pl.col("item_id").replace_strict(named))
+    found = decide("python", frame, DecisionRule(default=ScoreRule(min_score=0.5), resamples=1_000))
+    assert (found.outcome, found.verdict) == ("worse_slice", "reject")
+    assert "It is worse in source real (-30.0 points" in found.reason
+    assert not found.slices["source harnessed"].worse
+
+
 def test_slices_are_adjusted_for_their_number():
     """Six items lost of a hundred, none won: p = 0.03 alone, but one of three slices that did not get better."""
     kinds = [kind for kind in ("apply", "explain", "repair", "solve") for _ in range(100)]

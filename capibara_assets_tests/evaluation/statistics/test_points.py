@@ -165,10 +165,11 @@ def test_losses_of_examples_become_scores_of_items():
         ExampleLoss,
         [ExampleLoss(contender="base", example_id=f"e{i}", group_id="g", nll=3.0 * i, tokens=i + 1) for i in range(3)],
     )
-    found = loss_scores(losses, {"e1": "solve"})
+    found = loss_scores(losses, {"e1": "solve"}, {"e1": "agent"})
     assert conform(ItemScore, found).equals(found)
     assert found.row(1, named=True) == {
         "contender": "base", "item_id": "e1", "group_id": "g", "score": 3.0, "weight": 2.0, "kind": "solve",
+        "source": "agent",
     }  # fmt: skip
     assert found["kind"].to_list() == ["", "solve", ""]
 
