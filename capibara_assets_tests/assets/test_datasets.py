@@ -15,6 +15,7 @@ from capibara_assets.assets.inputs import INPUTS, latest_digest, latest_metadata
 from capibara_assets.assets.routing import expert_router
 from capibara_assets.assets.settings import current_settings, setting_digest
 from capibara_assets.checks.stages import routes_valid
+from capibara_assets.datasets.audit.verdicts import keep_verdicts, verdicts_digest
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
@@ -105,6 +106,25 @@ def test_a_benchmarks_file_is_an_input(published: Published, tmp_path: Path):
     path.unlink()
     with pytest.raises(InputError, match=r"benchmark bench: no file at .*bench\.jsonl"):
         current_settings(changed, SHIPPED, target, target, GoogleCloud())
+
+
+def test_a_verdict_is_an_input(published: Published, tmp_path: Path):
+    """What a person decided makes the dataset anew, and is in its figures and among its inputs."""
+    make(published, [example_groups])
+    make(published, [moe_dataset])
+    first = dataset(published)
+    path = tmp_path / "audit.jsonl"
+    keep_verdicts(path, list(first.frame("examples").iter_rows(named=True))[:2])
+    aimed, undecided = {"exclusions": [str(path)]}, verdicts_digest([str(path)])
+    path.write_text(path.read_text().replace('"verdict": null', '"verdict": "drop"', 1))
+    make(published, [moe_dataset], aimed)
+    metadata = latest_metadata(published.instance, "moe_dataset", PYTHON)
+    recorded = metadata[INPUTS]["settings"]["exclusions"]
+    assert metadata["audit"]["dropped"] == 1 and "| every | every |" in metadata["quality"]
+    assert dataset(published).digest != first.digest and recorded == verdicts_digest([str(path)]) != undecided
+    target = Hardware(name="cpu-laptop")
+    changed = Recipes(overrides={"dataset": aimed})
+    assert current_settings(changed, SHIPPED, target, target, GoogleCloud())["exclusions"] == recorded
 
 
 def test_without_routing_the_graph_goes_on_and_says_so(published: Published):
