@@ -48,6 +48,10 @@ COMMANDS = {
         "model.evaluate:evaluate",
         "Evaluate a domain of the deployment, or models on a file of items.",
     ),
+    "experience": (
+        "dataset.experience:experience",
+        "Export the recorded executions as trajectories: ATIF, Agent Data Protocol.",
+    ),
     "forget": (
         "dataset.forget:forget",
         "Delete EXECUTION_IDS from tables, datasets, checkpoints, caches and Dagster's history, permanently.",

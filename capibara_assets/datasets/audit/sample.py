@@ -30,9 +30,9 @@ def draw(examples: pl.DataFrame, size: int) -> list[Sampled]:
     shares = _shares({place: len(rows) for place, rows in strata.items()}, size)
     drawn = []
     for place in sorted(shares):
-        chosen = sorted(strata[place], key=lambda row: sha256_bytes(f"audit\n{row['example_id']}".encode()))
-        for number, row in enumerate(chosen[: shares[place]], 1):
-            drawn.append(Sampled(row, f"{number} of {shares[place]} drawn of {len(chosen)} {' of '.join(place)}"))
+        ordered = sorted(strata[place], key=lambda one: sha256_bytes(f"audit\n{one['example_id']}".encode()))
+        for number, one in enumerate(ordered[: shares[place]], 1):
+            drawn.append(Sampled(one, f"{number} of {shares[place]} drawn of {len(ordered)} {' of '.join(place)}"))
     return drawn
 
 
