@@ -15,7 +15,7 @@ from capibara_assets_tests.datasets.test_checks import example
 KINDS: tuple[Kind, ...] = ("solve", "repair", "explain")
 
 
-@given(sizes=st.lists(st.integers(1, 12), min_size=1, max_size=6), size=st.integers(0, 40), seed=st.integers(0, 99))
+@given(sizes=st.lists(st.integers(1, 6), min_size=1, max_size=4), size=st.integers(0, 16), seed=st.integers(0, 99))
 def test_each_kind_and_source_has_its_share(sizes: list[int], size: int, seed: int) -> None:
     examples = [
         example(f"{place}-{number}", "Write it.", kind=KINDS[place % 3], source=f"s{place}")
