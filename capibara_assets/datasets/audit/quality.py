@@ -20,9 +20,10 @@ from capibara_assets.datasets.kinds.evidence import has_substance
 EVERY = "every"
 NOT_STATED = "not stated"
 CODE_KINDS = frozenset({"solve", "repair", "apply"})  # whose answer is code and nothing else
-_FEWEST_TOKENS = 12  # of code without a decision that is more than one call: a function of two operands has as many
+_FEWEST_TOKENS = 10  # of code without a decision that is more than one call: a function that makes one has as many
 _FEWEST_WORDS = 4  # that an explanation adds to what its prompt says already
 _MOST_ALIKE = 4  # explanations that add the same words to their prompts; more are a form that was filled in
+_QUERY = re.compile(r"['\"`]+\s*(?:select|insert|update|delete|with|create)\b", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]{3,}")
 
 
@@ -95,9 +96,10 @@ def _sufficient(language: str, prompt: str, answer: str) -> bool | None:
 def _computes(answer: str, prompt: str, language: str) -> bool:
     """Whether code does something, and something else than code that the prompt shows."""
     words = tokens(answer, language)
-    if not has_substance(answer) or not (decisions(words) or len(words) >= _FEWEST_TOKENS):
+    if "\x00".join(words) in "\x00".join(tokens(prompt, language)):
         return False
-    return "\x00".join(words) not in "\x00".join(tokens(prompt, language))
+    words += [word for text in words if _QUERY.match(text) for word in tokens(text.strip("'\"`"), "sql")]
+    return has_substance(answer) and (decisions(words) > 0 or len(words) >= _FEWEST_TOKENS)
 
 
 def _quoted(output: str, prompt: str, language: str) -> bool:

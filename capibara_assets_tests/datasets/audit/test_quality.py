@@ -43,6 +43,8 @@ def test_a_quality(answer: str, values: dict[str, Any], quality: str, expected: 
     [
         ("solve", "python", "Write `longest`.", GOOD, 1.0),
         ("solve", "sql", "List tall trees.", "SELECT name FROM trees WHERE height > 30 ORDER BY name, id", 1.0),
+        ("solve", "python", "List trees.", "query = 'SELECT name FROM trees GROUP BY kind'\nrun(query)", 1.0),
+        ("solve", "python", "Count them.", "def count(birds):\n    return len(birds)", 1.0),
         ("solve", "python", "Import it.", "import math", 0.0),
         ("solve", "python", "Show it.", "print(41)", 0.0),
         ("repair", "python", f"Fix this.\n\nCode:\n{GOOD}", GOOD + "  # mended", 0.0),
