@@ -43,7 +43,8 @@ def with_the_targets_plan(spec: dg.AssetSpec) -> dg.AssetSpec:
 
 def deployment_resources(deployment: Deployment) -> dict[str, Any]:
     """The Dagster resources of a deployment; credentials are read only when they are used."""
-    overrides = {"training": {"seed": deployment.seed}} if deployment.seed is not None else {}
+    overrides: dict[str, Any] = {"training": {"seed": deployment.seed}} if deployment.seed is not None else {}
+    overrides |= {"dataset": {"exclusions": list(deployment.audit)}} if deployment.audit else {}
     return {
         "store": Store(root=deployment.store, work=str(deployment.work)),
         "experience": Experience(

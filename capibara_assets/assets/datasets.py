@@ -1,6 +1,7 @@
 """Dataset assets: groups and splits over all domains, training examples per domain, prompts for the router."""
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -11,6 +12,9 @@ from capibara_assets.domains import Domain
 from capibara_assets.metadata.dataset_entries import dataset_entries, groups_entries, routing_entries
 from capibara_assets.partitions import domains
 from capibara_assets.resources import Recipes, Store
+
+if TYPE_CHECKING:
+    from capibara_assets.datasets.recipe import DatasetRecipe
 
 
 @dg.asset(group_name="datasets", kinds={"parquet"}, code_version="2", deps=[e2b_patterns, consolidated_playbook])
@@ -50,7 +54,6 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
 
     Worry when a split is small, a kind of example is missing, or many examples are left out.
     """
-    from capibara_assets.datasets.duplicates.public_benchmarks import benchmark_digests
     from capibara_assets.datasets.examples import VOLATILE, Evidence, build_dataset
     from capibara_assets.datasets.recipe import DatasetRecipe
     from capibara_assets.datasets.verification import verify
@@ -62,8 +65,7 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
     evidence = Evidence.of(inputs.artifact("e2b_patterns", domain), inputs.artifact("consolidated_playbook", domain))
     imported, groups = inputs.available(IMPORTED, domain), inputs.artifact("example_groups").frame("groups")
     own = examples_of(imported) if imported else None
-    if benchmarks := recipe.decontamination.benchmarks:
-        inputs.setting("benchmarks", benchmark_digests(benchmarks))
+    record_files(inputs, recipe)
     # one cache for all domains, since a repair is executed for its language and again for debug
     cache = inputs.store.work_dir("moe_dataset", None, "verdicts")
     again = partial(verify, recipe=recipe.verification, cache=cache)
@@ -72,6 +74,17 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
     tables, documents = made.tables(), made.documents()
     artifact = inputs.publish("moe_dataset", domain, tables=tables, documents=documents, volatile=VOLATILE)
     return materialized(artifact, inputs, dataset_entries(made))
+
+
+def record_files(inputs: Inputs, recipe: "DatasetRecipe") -> None:
+    """Record what the files that a dataset recipe names hold, wherever they lie, as inputs of a dataset."""
+    from capibara_assets.datasets.audit.verdicts import verdicts_digest
+    from capibara_assets.datasets.duplicates.public_benchmarks import benchmark_digests
+
+    if benchmarks := recipe.decontamination.benchmarks:
+        inputs.setting("benchmarks", benchmark_digests(benchmarks))
+    if recipe.exclusions:
+        inputs.setting("exclusions", verdicts_digest(recipe.exclusions))
 
 
 @dg.asset(group_name="datasets", kinds={"parquet"}, code_version="2", deps=[moe_dataset])

@@ -50,9 +50,10 @@ def current_settings(
     """Name → current digest of every setting that an asset may record; `name|domain` for a domain's own.
 
     Raises:
-        InputError: a recipe, a benchmark that it names, the base model or a hardware target is missing, damaged or
-            invalid.
+        InputError: a recipe, a benchmark or verdict file that it names, the base model or a hardware target is missing,
+            damaged or invalid.
     """
+    from capibara_assets.datasets.audit.verdicts import verdicts_digest
     from capibara_assets.datasets.duplicates.public_benchmarks import benchmark_digests
     from capibara_assets.datasets.recipe import DatasetRecipe
     from capibara_assets.modeling.files import base_digest
@@ -61,7 +62,7 @@ def current_settings(
     for name, where in RECIPES.items():
         module, model = where.split(":")
         recipes.load(name, getattr(import_module(f"capibara_assets.{module}"), model))
-    path = base_model.path
+    path, dataset = base_model.path, recipes.load("dataset", DatasetRecipe)
     values = {
         "base_model": base_digest(path),
         "base_shape": read_shape(path),
@@ -72,7 +73,8 @@ def current_settings(
         **{f"tpu_target|{domain}": tpu_target.target_of(Domain(domain)) for domain in tpu_target.by_domain},
         "google_cloud": google_cloud.place(),
         "faults": dict(recipes.faults),
-        "benchmarks": benchmark_digests(recipes.load("dataset", DatasetRecipe).decontamination.benchmarks),
+        "benchmarks": benchmark_digests(dataset.decontamination.benchmarks),
+        "exclusions": verdicts_digest(dataset.exclusions),
     }
     return {name: setting_digest(value) for name, value in values.items()} | {
         f"recipe:{name}": recipes.digest(name) for name in RECIPES

@@ -34,7 +34,7 @@ COMMANDS = {
         "training.dashboard:dashboard",
         "Open TensorBoard on the training logs in FOLDER, or on the deployment's newest logs.",
     ),
-    "dataset": ("dataset.dataset:dataset", "Import your own training examples, and export the datasets."),
+    "dataset": ("dataset.dataset:dataset", "Import your own training examples, audit and export the datasets."),
     "debug-model": (
         "model.debug_model:debug_model",
         "Diagnose a model or adapter: files, tokenizer, chat template, placement, behaviour.",
@@ -47,6 +47,10 @@ COMMANDS = {
     "evaluate": (
         "model.evaluate:evaluate",
         "Evaluate a domain of the deployment, or models on a file of items.",
+    ),
+    "experience": (
+        "dataset.experience:experience",
+        "Export the recorded executions as trajectories: ATIF, Agent Data Protocol.",
     ),
     "forget": (
         "dataset.forget:forget",

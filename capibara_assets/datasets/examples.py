@@ -13,6 +13,8 @@ from typing import Any
 
 import polars as pl
 
+from capibara_assets.datasets.audit.quality import quality_report
+from capibara_assets.datasets.audit.verdicts import Audited, audited
 from capibara_assets.datasets.balance import balance_factors
 from capibara_assets.datasets.duplicates.clusters import Cluster, Member, cluster_members, cluster_table
 from capibara_assets.datasets.duplicates.decontamination import Contaminated, contaminated
@@ -130,14 +132,22 @@ def build_dataset(
     held = _holding_benchmarks(by_id, imported, recipe)
     banned = set(held["example_id"])
     clustered = _clustered([p for p in by_id.values() if p.example_id not in banned], recipe)
-    limited = _limited_solutions(clustered, recipe)
+    verdicts = _audited(clustered, by_id, imported, domain, recipe)
+    wanted = [p for p in clustered if p.example_id not in verdicts.dropped]
+    limited = _limited_solutions(wanted, recipe)
     again = _executed_again(limited, own, recipe, reexecute)
     kept = _capped(again.kept, domain, recipe)
     for example_id in sorted(banned & set(by_id)):
         reasons.setdefault(by_id[example_id].subject, CONTAMINATED)
-    _explain_losses(reasons, by_id, clustered, ((limited, ENOUGH), (again.kept, again.reasons), (kept, CAPPED)))
+    _explain_losses(
+        reasons,
+        by_id,
+        clustered,
+        ((wanted, verdicts.dropped), (limited, ENOUGH), (again.kept, again.reasons), (kept, CAPPED)),
+    )
     made = table(Example, [_example(domain, p, own) for p in kept])
-    clean = imported.filter(~pl.col("example_id").is_in(list(banned))) if imported is not None else None
+    unusable = {**verdicts.dropped, **dict.fromkeys(banned - set(by_id), CONTAMINATED)}
+    clean = imported.filter(~pl.col("example_id").is_in(list(unusable))) if imported is not None else None
     examples, unused = add_imported(made, clean, recipe)
     factors = balance_factors(examples["difficulty"].to_list(), examples["weight"].to_list(), recipe.balance)
     examples = examples.with_columns(balance=pl.Series(factors, dtype=pl.Float64))
@@ -147,7 +157,8 @@ def build_dataset(
     figures["advice"] = apply.figures([placed.candidate for placed in kept], len(own.lessons))
     figures["imported"] = import_figures(examples, unused)
     figures["contaminated"] = {"examples": len(banned), "by_benchmark": counts(held["benchmark"])}
-    dropped = table(LeftOut, [LeftOut(unit_id=i, reason=CONTAMINATED) for i in sorted(banned - set(by_id))])
+    figures["audit"], figures["quality_report"] = dict(verdicts.figures), quality_report(examples)
+    dropped = table(LeftOut, [LeftOut(unit_id=i, reason=why) for i, why in sorted(unusable.items())])
     return Dataset(examples, pl.concat([left_out, unused, dropped]), clusters, held, figures, again.summary)
 
 
@@ -160,6 +171,19 @@ def _holding_benchmarks(
     if imported is not None:
         frame = pl.concat([frame, imported.select(frame.columns)])
     return contaminated(frame, recipe.decontamination)
+
+
+def _audited(
+    clustered: Sequence[_Placed],
+    by_id: Mapping[str, _Placed],
+    imported: pl.DataFrame | None,
+    domain: Domain,
+    recipe: DatasetRecipe,
+) -> Audited:
+    """What a person's verdicts leave out, of the clusters and of the imported examples."""
+    clusters = [[(m.member_id, _messages(by_id[m.member_id].candidate)) for m in p.cluster] for p in clustered]
+    others = imported.select("example_id", "messages").rows() if imported is not None else []
+    return audited([*clusters, *([other] for other in others)], domain, recipe.exclusions)
 
 
 def _messages(candidate: ExampleCandidate) -> str:

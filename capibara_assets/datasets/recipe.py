@@ -118,6 +118,9 @@ class DatasetRecipe(Declared):
     routing: Routing
     verification: Verification = Field(default_factory=lambda: Verification.model_validate({}))
     decontamination: Decontamination = Field(default_factory=lambda: Decontamination.model_validate({}))
+    exclusions: tuple[str, ...] = Field(
+        (), description="Verdict files (`capibara dataset audit`): what they drop is left out when it is made again"
+    )
     balance: Balance = Field(default_factory=lambda: Balance.model_validate({}))
     minimum_examples: int = Field(1, ge=1, description="Fewest examples of each split; with fewer nothing trains")
     target_examples: int = Field(10_000, ge=0, description="Examples wanted of each domain; what is missing is stated")

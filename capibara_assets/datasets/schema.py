@@ -72,13 +72,13 @@ class Example(Record):
 
 
 class LeftOut(Record):
-    """An execution of the domain that no example was made of, or an imported example that is not used."""
+    """An execution that no example was made of, or an example that is not used: imported, or dropped by audit."""
 
     schema_name: ClassVar[str] = "LeftOut"
     schema_version: ClassVar[int] = 1
     key: ClassVar[tuple[str, ...]] = ("unit_id",)
 
-    unit_id: str = Field(description="Execution id, or id of an imported example")
+    unit_id: str = Field(description="Execution id, or id of an example that was imported or dropped by audit")
     reason: str = Field(description="Why no example holds it")
 
 

@@ -30,6 +30,7 @@ class Deployment:
     Attributes:
         target, tpu_target: hardware of every domain that `targets` or `tpu_targets` (domain -> name) leaves out.
         fetch_gib: largest base model that is fetched from the Hub without being asked; 0: none.
+        audit: verdict files, instead of the dataset recipe's `exclusions`; none: those of the recipe.
         project, zone: of Google Cloud, for launch files and gs:// stores; empty: none.
     """
 
@@ -58,6 +59,7 @@ class Deployment:
     seed: int | None
     faults: dict[str, str]
     parallel: int | None
+    audit: tuple[str, ...]
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Deployment":
@@ -105,6 +107,7 @@ class Deployment:
             seed=_seed(read("SEED", "")),
             faults=_faults(read("FAULTS", "")),
             parallel=_positive("PARALLEL", read("PARALLEL", "")),
+            audit=tuple(name for name in read("AUDIT", "").split(",") if name),
         )
 
 

@@ -1,12 +1,12 @@
 """Metadata of the dataset assets."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from capibara_assets.metadata.charts import bar_chart
-from capibara_assets.metadata.tables import counts, plot, preview
+from capibara_assets.metadata.tables import cell, counts, markdown, plot, preview
 
 if TYPE_CHECKING:
     import polars as pl
@@ -35,6 +35,8 @@ def dataset_entries(dataset: "Dataset") -> dict[str, Any]:
         "splits": counts(dict(examples["split"].value_counts().iter_rows())),
         "kinds": counts(dict(examples["kind"].value_counts().iter_rows())),
         "left_out": counts(dict(dataset.left_out["reason"].value_counts().iter_rows())),
+        "quality": dg.MetadataValue.md(quality_table(figures["quality_report"])),
+        "audit": dg.MetadataValue.json(figures["audit"]),
         "missing": dg.MetadataValue.md("\n".join(f"- {line}" for line in figures["missing"])),
         "verified": dg.MetadataValue.json(figures["verified"]),
         "duplicates": dg.MetadataValue.json(figures["duplicates"]),
@@ -44,6 +46,22 @@ def dataset_entries(dataset: "Dataset") -> dict[str, Any]:
         "difficulty": plot(bar_chart(bars, "examples by difficulty")),
         "preview": preview(examples, ["kind", "split", "difficulty", "quality", "messages"]),
     }
+
+
+def quality_table(report: Sequence[Mapping[str, Any]]) -> str:
+    """A quality report (`datasets.audit.quality`) as a Markdown table."""
+    (kind, source, examples, *shares) = report[-1]
+    head = [kind, source, examples, *(share.replace("_", " ") for share in shares)]
+    rows = [
+        [cell(row[kind]), cell(row[source]), f"{row[examples]:,}", *(percent(row[share]) for share in shares)]
+        for row in report
+    ]
+    return markdown(head, rows, right=range(2, len(head)))
+
+
+def percent(share: float | None) -> str:
+    """A share as people read it; a dash for None."""
+    return "–" if share is None else f"{share:.1%}"
 
 
 def routing_entries(routes: "pl.DataFrame", figures: Mapping[str, Any]) -> dict[str, Any]:

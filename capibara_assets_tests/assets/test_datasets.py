@@ -15,6 +15,7 @@ from capibara_assets.assets.inputs import INPUTS, latest_digest, latest_metadata
 from capibara_assets.assets.routing import expert_router
 from capibara_assets.assets.settings import current_settings, setting_digest
 from capibara_assets.checks.stages import routes_valid
+from capibara_assets.datasets.audit.verdicts import keep_verdicts
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
@@ -88,21 +89,34 @@ def test_the_version_is_the_same_whatever_was_cached(published: Published):
     assert first.frame("contaminated").is_empty()
 
 
-def test_a_benchmarks_file_is_an_input(published: Published, tmp_path: Path):
-    path = tmp_path / "bench.jsonl"
+def test_files_that_the_recipe_names_are_inputs(published: Published, tmp_path: Path):
+    """Another item of a benchmark and another verdict of a person are other settings; the verdict is in the figures."""
+    bench, verdicts = tmp_path / "bench.jsonl", tmp_path / "audit.jsonl"
     item = {"task_id": "B/1", "prompt": "def f(n):\n", "canonical_solution": "    return n\n", "entry_point": "f"}
-    aimed = {"decontamination": {"benchmarks": {"bench": str(path)}, "ngram": 13}}
-    recorded = []
+    aimed = {
+        "decontamination": {"benchmarks": {"bench": str(bench)}, "ngram": 13},
+        "exclusions": [str(verdicts)],
+    }
+    recorded, digests = [], []
     make(published, [example_groups])
+    keep_verdicts(verdicts, [])
     for number in range(2):
-        path.write_text(json.dumps(item | {"task_id": f"B/{number}", "test": "assert f(1) == 1"}) + "\n")
+        bench.write_text(json.dumps(item | {"task_id": f"B/{number}", "test": "assert f(1) == 1"}) + "\n")
         make(published, [moe_dataset], aimed)
-        recorded.append(latest_metadata(published.instance, "moe_dataset", PYTHON)[INPUTS]["settings"]["benchmarks"])
-    assert len({*recorded, setting_digest({})}) == 3
+        metadata = latest_metadata(published.instance, "moe_dataset", PYTHON)
+        recorded.append({name: metadata[INPUTS]["settings"][name] for name in ("benchmarks", "exclusions")})
+        digests.append(dataset(published).digest)
+        assert metadata["audit"]["dropped"] == number and "| every | every |" in metadata["quality"]
+        if number == 0:
+            keep_verdicts(verdicts, dataset(published).frame("examples").head(1).rows(named=True))
+            verdicts.write_text(verdicts.read_text().replace('"verdict": null', '"verdict": "drop"'))
+    assert len({one["benchmarks"] for one in recorded} | {setting_digest({})}) == 3
+    assert len({one["exclusions"] for one in recorded}) == len(set(digests)) == 2
     changed = Recipes(overrides={"dataset": aimed})
     target = Hardware(name="cpu-laptop")
-    assert current_settings(changed, SHIPPED, target, target, GoogleCloud())["benchmarks"] == recorded[-1]
-    path.unlink()
+    current = current_settings(changed, SHIPPED, target, target, GoogleCloud())
+    assert {name: current[name] for name in recorded[-1]} == recorded[-1]
+    bench.unlink()
     with pytest.raises(InputError, match=r"benchmark bench: no file at .*bench\.jsonl"):
         current_settings(changed, SHIPPED, target, target, GoogleCloud())
 

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from capibara_assets.datasets import checks
+from capibara_assets.datasets.audit.verdicts import keep_verdicts
 from capibara_assets.datasets.examples import (
     CAPPED,
     CONTAMINATED,
@@ -592,3 +593,26 @@ def test_an_example_that_holds_a_benchmarks_item_is_removed_and_listed(recipe: D
 def imported_example(name: str, prompt: str) -> Example:
     return example(name, prompt, "An answer.", kind="chat", provenance="imported", execution_ids=[], sandbox_ids=[],
                    source_places=["f.jsonl:1"])  # fmt: skip
+
+
+def test_what_a_person_drops_is_left_out_under_any_id(recipe: DatasetRecipe, tmp_path: Path) -> None:
+    """Own and imported examples, with the reason; the verdict on the text holds when the id has changed."""
+    evidence = evidence_of([run("bad", problem(1), "s1"), run("free", problem(4), "s2")])
+    groups = assign_groups(evidence.executions, evidence.repairs, None, recipe)
+    imported = table(Example, [imported_example("mine", "Tell me about the sea."), imported_example("other", "Why?")])
+    whole = build_dataset(Domain.PYTHON, evidence, groups, recipe, imported=imported)
+    of_bad = whole.examples.filter(pl.col("execution_ids").list.contains("bad"))
+    assert of_bad.height
+    path = tmp_path / "audit.jsonl"
+    mine = whole.examples.filter(pl.col("example_id") == "mine")
+    keep_verdicts(path, [*of_bad.iter_rows(named=True), *mine.iter_rows(named=True)])
+    lines = [json.loads(line) | {"verdict": "drop", "reason": "dull"} for line in path.read_text().splitlines()]
+    lines[0] |= {"example_id": "as it was called before"}
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    audited = recipe.model_copy(update={"exclusions": (str(path),)})
+    dataset = build_dataset(Domain.PYTHON, evidence, groups, audited, imported=imported)
+    dull = "dropped by audit: dull"
+    assert reasons(dataset) == {"bad": dull, "mine": dull} | dict.fromkeys(of_bad["example_id"], dull)
+    assert dataset.statistics["audit"] == {"dropped": len(lines), "by_reason": {dull: len(lines)}, "without_example": 0}
+    assert {i for ids in dataset.examples["execution_ids"] for i in ids} == {"free"}
+    assert whole.statistics["quality_report"][-1]["examples"] == whole.examples.height

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.definitions import deployment_resources
 from capibara_assets.deployment.environment import Deployment, LaunchMode
 from capibara_assets.deployment.locations import resources_root
@@ -83,3 +84,10 @@ def test_every_variable_is_in_the_example_file():
     Deployment.from_environment(Environment())
     documented = set(re.findall(r"(?:CAPIBARA|GOOGLE_CLOUD)_[A-Z_]+", EXAMPLE.read_text()))
     assert len(asked) >= 15 and asked <= documented
+
+
+def test_verdict_files_stand_for_those_of_the_recipe():
+    audited = deployment_resources(Deployment.from_environment({"CAPIBARA_AUDIT": "/a.jsonl,/b.jsonl"}))
+    assert audited["recipes"].load("dataset", DatasetRecipe).exclusions == ("/a.jsonl", "/b.jsonl")
+    shipped = deployment_resources(Deployment.from_environment({}))
+    assert shipped["recipes"].load("dataset", DatasetRecipe).exclusions == ()

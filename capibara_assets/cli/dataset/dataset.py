@@ -1,4 +1,4 @@
-"""`capibara dataset`: import a user's training examples, and export the dataset of a domain."""
+"""`capibara dataset`: import a user's training examples, audit the datasets, and export that of a domain."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -39,7 +39,7 @@ Paths = tuple[Path, ...]
 
 @click.group()
 def dataset() -> None:
-    """Import your own training examples, and export the datasets."""
+    """Import your own training examples, audit and export the datasets."""
 
 
 @dataset.command("validate")
@@ -262,6 +262,25 @@ def export(
         return
     written = ", ".join(f"{count} {split}" for split, count in summary["examples"].items())
     click.echo(f"{where}: {written}" + (f"; {len(summary['left_out'])} left out" if summary["left_out"] else ""))
+
+
+@dataset.command("audit")
+@click.option("--domains", "domain_list", default=",".join(_DOMAINS), help="Comma-separated domains.  [default: all]")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("audit"), show_default=True, help="Folder of both files."
+)
+@click.option("--sample", default=50, show_default=True, type=click.IntRange(min=0), help="Examples per domain.")
+@_AS_JSON
+def audit(domain_list: str, out: Path, sample: int, as_json: bool) -> None:
+    """Measure the datasets by kind and source, and write a sample to read with a file for your verdicts.
+
+    audit.html shows the examples, audit.jsonl takes "keep" or "drop" for each; verdicts in an existing file stay.
+    """
+    from capibara_assets.cli.dataset.audit import audit_datasets
+    from capibara_assets.cli.graph.run import parse_domains
+
+    with _inputs(Deployment.from_environment()) as inputs:
+        audit_datasets(inputs, parse_domains(domain_list), out, sample, as_json)
 
 
 @contextmanager

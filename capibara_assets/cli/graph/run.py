@@ -67,6 +67,12 @@ def select_assets(definitions: dg.Definitions, selection: str | None) -> list[st
 )
 @click.option("--profile", type=click.Choice(PROFILES), help="Recipes to use: short demo, full epochs, or a strategy.")
 @click.option("--select", "selection", help="Only these assets, e.g. moe_dataset+ or e2b_logs,e2b_executions.")
+@click.option(
+    "--audit",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Verdict file of `capibara dataset audit`, instead of the recipe's exclusions; repeatable.",
+)
 @click.option("--seed", type=int, help="Seed of training, instead of the recipe's.")
 @click.option(
     "--fault",
@@ -88,6 +94,7 @@ def run(
     base_model: str | None,
     profile: str | None,
     selection: str | None,
+    audit: tuple[Path, ...],
     seed: int | None,
     fault: tuple[str, ...],
     parallel: int | None,
@@ -103,6 +110,7 @@ def run(
         "SEED": None if seed is None else str(seed),
         "FAULTS": ",".join(fault) or None,
         "PARALLEL": None if parallel is None else str(parallel),
+        "AUDIT": ",".join(_location(str(file)) for file in audit) or None,
     }
     os.environ.update({f"CAPIBARA_{name}": value for name, value in chosen.items() if value is not None})
     domains = parse_domains(domain_list)

@@ -10,7 +10,7 @@ The error ranks grow with how little an error says about its cause: a NameError 
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from capibara_assets.datasets.code.structure import tokens
 from capibara_assets.datasets.recipe import DifficultyWeights
@@ -77,11 +77,15 @@ def difficulty(code: str, language: str, failures: int, errors: Collection[str],
         errors: classes of the errors of those attempts.
     """
     code_tokens = tokens(code, language)
-    decisions = sum(token.lower() in _DECISIONS or token in _SYMBOLS for token in code_tokens)
     ingredients = (
         (weights.attempts, 1 - 1 / (1 + failures)),
         (weights.error, max((_ERRORS.get(error, _UNKNOWN_ERROR) for error in errors), default=0.0)),
-        (weights.complexity, min(1.0, math.log2(1 + decisions) / 5)),
+        (weights.complexity, min(1.0, math.log2(1 + decisions(code_tokens)) / 5)),
         (weights.length, min(1.0, math.log2(1 + len(code_tokens) / 16) / 6)),
     )
     return round(sum(weight * value for weight, value in ingredients) / sum(weight for weight, _ in ingredients), 6)
+
+
+def decisions(code_tokens: Iterable[str]) -> int:
+    """Number of branches, loops, boolean operators, joins, sub-queries ... among the tokens of code."""
+    return sum(token.lower() in _DECISIONS or token in _SYMBOLS for token in code_tokens)

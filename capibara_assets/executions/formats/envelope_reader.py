@@ -142,13 +142,19 @@ def _optional_text(record: dict[str, Any], name: str) -> str | None:
     return SURROGATE.sub("\ufffd", value) if value else None
 
 
+def language_of(name: str) -> str:
+    """The language that a name stands for: `py` for Python."""
+    name = name.strip().lower()
+    return _LANGUAGES.get(name, name)
+
+
 def _language(value: Any) -> str:
     if not isinstance(value, str):
         raise Fault("type:language", f"expected text, found {json_type(value)}")
-    name = value.strip().lower()
+    name = language_of(value)
     if not name or SURROGATE.search(name):
         raise Fault("value:language", "the language is empty")
-    return _LANGUAGES.get(name, name)
+    return name
 
 
 def _timestamp(value: Any, now: datetime, flags: set[str]) -> datetime:

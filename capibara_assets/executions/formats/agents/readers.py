@@ -19,6 +19,7 @@ from capibara_assets.executions.formats.agents.tools import (
     specstory,
 )
 from capibara_assets.executions.formats.agents.trajectories import (
+    adp,
     atif,
     devai,
     inspect_log,
@@ -42,6 +43,7 @@ READERS: tuple[Reader, ...] = (
     openclaw.READER,
     pi.READER,
     specstory.READER,
+    adp.READER,
     atif.READER,
     devai.READER,
     inspect_log.READER,

@@ -5,11 +5,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from capibara_assets.executions.formats.agents.pipes import hides_exit_code
 from capibara_assets.executions.formats.agents.readers import find_reader
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, NotRun, Reader
+from capibara_assets.executions.formats.agents.told import fields_told, flags_told
 from capibara_assets.executions.formats.cell_outputs import Cleaner, strip_ansi
 from capibara_assets.executions.formats.envelope_reader import (
     ESTIMATED,
@@ -62,7 +64,7 @@ def _records(document: LogDocument, reader: Reader, now: datetime) -> Iterator[R
             if (session, call) in seen:  # a replay repeats the ids of what it replays
                 call = f"{call}-{place}"
             seen.add((session, call))
-            yield _run(entry, sandbox, call, moment, flags)
+            yield _told_otherwise(_run(entry, sandbox, call, moment, flags), entry)
         places[session] += 1
     if document.unfinished:
         yield NotRun("unfinished_line")
@@ -186,6 +188,15 @@ def _run(run: AgentRun, sandbox: str, call: str, moment: datetime, flags: set[st
         source=None,
         flags=sorted(flags),
     )
+
+
+def _told_otherwise(found: Recorded, run: AgentRun) -> Recorded:
+    """An execution with what an export of this project tells of it, instead of what is concluded from its output."""
+    if run.told is None:
+        return found
+    flags = {*found.flags, *flags_told(run.told)} - ({HIDDEN_EXIT} - flags_told(run.told))
+    told = fields_told(run.told, Cleaner(flags))
+    return replace(found, **told, flags=sorted(flags))
 
 
 def _edit(edit: Edit, sandbox: str, place: str, moment: datetime, flags: set[str], task: str | None) -> Recorded:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -34,6 +34,7 @@ class AgentRun:
     task: str | None = None
     model: str | None = None
     solved: bool = False  # a verdict says that it solves its session's one task, whatever it printed
+    told: Mapping[str, Any] | None = None  # of an export of this project: see `told.py`
 
 
 class Edit(NamedTuple):

@@ -7,7 +7,7 @@ terminal's screen after all of them (Terminus: `bash_command` with `keystrokes`,
 JSON or XML in `message`). Terminus types into a terminal, so keystrokes may as well answer a program: only keys by
 name, nothing, and lines that are not entered are told from commands. Steps of `is_copied_context` are history of
 another file. The format has no exit code: agents write it into the content, Harbor's converters into `extra`.
-`str_replace_editor` has an argument `command` that is none.
+`str_replace_editor` has an argument `command` that is none. What our own export adds to a step's `extra` says the rest.
 """
 
 import json
@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from capibara_assets.executions.formats.agents.fields import record
 from capibara_assets.executions.formats.agents.runs import (
     AgentRun,
     Edit,
@@ -26,6 +27,7 @@ from capibara_assets.executions.formats.agents.runs import (
     moment,
     texts,
 )
+from capibara_assets.executions.formats.agents.told import TOLD, as_told, told_by
 from capibara_assets.executions.formats.agents.trajectories.screens import is_command, outputs, screen_of
 from capibara_assets.executions.formats.agents.trajectories.stated import Stated, continued, running, stated
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import (
@@ -111,7 +113,8 @@ def _trajectory(trajectory: dict[str, Any], session: str) -> Iterator[Entry]:
         if not isinstance(step, dict):
             faults.append(Fault("not_a_step", "expected an object among the steps", step))
         elif step.get("source") == "user":
-            task = _task(texts(step.get("message")), task)
+            said = texts(step.get("message"))
+            task = _task(said, task) if TOLD not in record(step.get("extra")) else said or None
         elif step.get("is_copied_context") is not True:
             made = _calls(step, task)
             for call in made:
@@ -199,7 +202,9 @@ def _entry(call: _Call, session: str, model: str | None, enters: bool) -> Iterat
         yield Edit(session, *edit)
     if code is None:
         return
-    if content.startswith(_NOT_DONE):
+    if (told := told_by(record(call.step.get("extra")).get(TOLD))) is not None:
+        yield as_told(AgentRun(session, code.language, code.text, None, content, **_of_call(call)), told)
+    elif content.startswith(_NOT_DONE):
         yield NotRun("parsing_error")
     elif keys is not None and not is_command(keys, enters):
         yield NotRun("keystrokes")
@@ -217,12 +222,14 @@ def _entry(call: _Call, session: str, model: str | None, enters: bool) -> Iterat
             success=False if timed_out else found.success,
             output=found.output,
             exit_code=found.exit_code,
-            call_id=call.call_id,
-            started=moment(call.step.get("timestamp")),
             timed_out=timed_out,
-            task=call.task,
             model=named(call.step.get("model_name")) or model,
+            **_of_call(call),
         )
+
+
+def _of_call(call: _Call) -> dict[str, Any]:
+    return {"call_id": call.call_id, "started": moment(call.step.get("timestamp")), "task": call.task}
 
 
 def _screen(call: _Call, content: str, enters: bool) -> Stated:

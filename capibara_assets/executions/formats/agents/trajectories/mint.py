@@ -57,6 +57,14 @@ def _success(output: str) -> bool | None:
     return None if output.endswith(_TRUNCATED) else True
 
 
+def counted(text: str) -> tuple[str, bool | None] | None:
+    """Output and success of an observation that ends with the steps left, also in other formats; None: it does not."""
+    if not _STEPS_LEFT.search(text):
+        return None
+    output = _observation(text)
+    return output, _success(output)
+
+
 def _task(record: dict[str, Any], history: list[Any]) -> str | None:
     prompt = record["task"].get("prompt")
     if isinstance(prompt, str):

@@ -5,6 +5,8 @@ import re
 import shlex
 from typing import Any, NamedTuple
 
+from capibara_assets.executions.formats.envelope_reader import language_of
+
 _SHELLS = frozenset(
     (
         "bash",
@@ -98,6 +100,10 @@ def code_of(name: Any, arguments: Any) -> Code | None:
     if tool in _PYTHONS:
         text = _command(given, _CODE_KEYS)
         return Code("python", text) if text is not None else None
+    if tool == "run_code" and isinstance(given, dict):  # of E2B and others: any language, named beside the code
+        language, text = given.get("language"), given.get("code")
+        if isinstance(text, str) and isinstance(language, str | None):
+            return Code(language_of(language or "python"), text)
     if tool == "bash_session" and isinstance(given, dict) and given.get("action") == "type_submit":
         text = given.get("input")
         return Code("bash", text) if isinstance(text, str) and text.strip() else None
