@@ -1,7 +1,8 @@
 """`boilerplate`: explanations and tasks that say nothing of their own.
 
 An answer of *explain* is boilerplate when each of its sentences is empty: all its content words are in the code
-(identifiers cut into words, word stems compared) or say only what sort of thing stands there; or, with quoted code, names
+(identifiers cut into words, word stems compared; a sentence that relates two things more than the head of the definition
+names says something) or say only what sort of thing stands there; or, with quoted code, names
 of the code and numbers masked, it is a skeleton that many answers share while it holds no fact, i.e. no quoted
 text, name or number that the prompt does not show. The statement of a *solve* task is boilerplate when nothing is left of it
 but names of the answer and words that fit any task.
@@ -10,6 +11,7 @@ but names of the answer and words that fit any task.
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import snowballstemmer
@@ -17,7 +19,9 @@ import snowballstemmer
 from benchmarks.datasets.faults.cases import Case, is_error
 
 _MANY = 5  # examples that share a skeleton
-_FEW = 3  # words of its own, by which a sentence says something
+_SEVERAL = 3  # answers that hold a sentence word for word
+_SENTENCE_WORDS = 8  # a sentence that relates things, and those that the head of a definition does not name
+_RELATED = 2
 _STOP = frozenset(
     """a an the this that these those it its is are was be been being as at by for from in into of on onto or and not no to
     with without over under up out then than so such if else when while where which who whose what how all any each both
@@ -32,7 +36,7 @@ _GENERIC = frozenset(
     data frame dataframe list dict dictionary handle handles raise raises error exception result results output input write implement
     implements implementation following example generate generates figure show shows display displays plot run runs running execute executes
     print prints simple basic compute computes calculate calculates perform performs create creates method methods module
-    import imports set sets get gets make makes new combine combines promise promises clean cleans finally
+    nothing anything import imports set sets get gets make makes new combine combines promise promises clean cleans finally
     task step section part next previous above below first second third now let see wrong right because with update insert alter
     where group order limit join case having distinct union inner left outer exists window async await asynchronous""".split()
 )
@@ -42,73 +46,90 @@ _TASK_GENERIC = _GENERIC | frozenset(
 )
 _QUOTED = re.compile(r"```.*?```|``.+?``|`[^`\n]+`|\"[^\"\n]*\"|(?<!\w)'[^'\n]*'(?!\w)", re.S)
 _SENTENCE = re.compile(r"(?<=[.!?:])\s+(?=[A-Z`\"'])|\n+")
+_JOINING = frozenset("of with when or and from in by for than where whose that as into per no not after until without".split())
 _stemmer = snowballstemmer.stemmer("english")
+
+
+@dataclass(frozen=True)
+class _Read:
+    """An explanation with what its prompt shows: words, stems of the code's words, and those of heads of definitions."""
+
+    prompt: str
+    squeezed: str
+    words: frozenset[str]
+    stems: frozenset[str]
+    heads: frozenset[str]
 
 
 def boilerplate(cases: Sequence[Case]) -> dict[str, str]:
     """Example id -> why it says nothing of its own; skeletons are counted over all cases that are given together."""
-    explained = [case for case in cases if case.kind == "explain"]
+    explained = [(case, _read(case.prompt), _sentences(case.answer)) for case in cases if case.kind == "explain"]
     shared = Counter[str]()
-    for case in explained:
-        shared.update({skeleton for sentence in _sentences(case.answer) for skeleton in _skeletons(sentence, case)})
-    found = {case.example_id: reason for case in explained if (reason := _empty_answer(case, shared))}
-    for case in cases:
-        if case.kind == "solve" and (reason := _empty_task(case)):
-            found[case.example_id] = reason
-    return found
+    verbatim = Counter[str]()
+    for _, read, sentences in explained:
+        shared.update({skeleton for sentence in sentences for skeleton in _skeletons(sentence, read)})
+        verbatim.update(set(sentences))
+    found = {}
+    for case, read, sentences in explained:
+        reasons = [_empty_sentence(sentence, read, shared, verbatim) for sentence in sentences]
+        if not reasons:
+            found[case.example_id] = "no words"
+        elif all(reasons):
+            found[case.example_id] = "; ".join(dict.fromkeys(reason for reason in reasons if reason))
+    return found | {case.example_id: why for case in cases if case.kind == "solve" and (why := _empty_task(case))}
 
 
-def _empty_answer(case: Case, shared: Counter[str]) -> str | None:
-    reasons = [_empty_sentence(sentence, case, shared) for sentence in _sentences(case.answer)]
-    if reasons and all(reasons):
-        return str(reasons[0])
-    return None if reasons else "no words"
+def _read(prompt: str) -> _Read:
+    heads = " ".join(re.findall(r"(?:\bdef|\bclass|\bfunction\*?|\bconst|\blet)\s+(\w+[^\n{:]*)", prompt))
+    return _Read(
+        prompt,
+        re.sub(r"\s+", "", prompt),
+        frozenset(re.findall(r"\w+", prompt)),
+        frozenset(map(_stem, _parts(prompt))),
+        frozenset(map(_stem, _parts(heads))),
+    )
 
 
-def _empty_sentence(sentence: str, case: Case, shared: Counter[str]) -> str | None:
-    """Why a sentence says nothing; None when it does."""
-    if _facts(sentence, case):
+def _empty_sentence(sentence: str, read: _Read, shared: Counter[str], verbatim: Counter[str]) -> str | None:
+    """Why a sentence says nothing; None when it does. What several answers hold word for word is no fact of any."""
+    words = _words(_QUOTED.sub(" ", sentence))
+    if (verbatim[sentence] < _SEVERAL or len(words) < _SENTENCE_WORDS) and _facts(sentence, read):
         return None
-    own = _own_words(sentence, case)
-    if not own:
+    stems = {_stem(word) for word in words if word not in _STOP and word not in _GENERIC}
+    # a relation of things that the head does not name is said, even where the body's names are its words
+    joined = len(words) >= _SENTENCE_WORDS and len(_JOINING.intersection(words)) >= _RELATED
+    related = bool(read.heads) and joined and len(stems - read.heads) >= _RELATED
+    if stems <= read.stems and not related:
         return f"all words stand in the code: {sentence[:100]}"
-    many, skeleton = max((shared[skeleton], skeleton) for skeleton in _skeletons(sentence, case))
-    if many >= _MANY:
-        return f"{many} answers share {skeleton[:100]!r}"
-    return None
+    many, skeleton = max((shared[skeleton], skeleton) for skeleton in _skeletons(sentence, read))
+    return f"{many} answers share {skeleton[:100]!r}" if many >= _MANY else None
 
 
-def _facts(sentence: str, case: Case) -> bool:
+def _facts(sentence: str, read: _Read) -> bool:
     """Whether a sentence holds quoted text or a number that the prompt does not show: a value seen, a line put right."""
-    shown = re.sub(r"\s+", "", case.prompt)
     for quoted in _QUOTED.findall(sentence):
-        inner = re.sub(r"\s+", "", quoted.strip("`\"'"))
-        if inner and inner not in shown and not _is_head(inner, shown):
+        inner = quoted.strip("`\"'").strip()
+        if inner and re.sub(r"\s+", "", inner) not in read.squeezed and not _is_name(inner, read):
             return True
-    bare = _QUOTED.sub(" ", sentence)
-    return any(not re.search(rf"(?<![\w.]){re.escape(n)}(?!\w)", case.prompt) for n in re.findall(r"(?<![\w.])-?\d+(?:\.\d+)?", bare))
+    numbers = re.findall(r"(?<![\w.])-?\d+(?:\.\d+)?", _QUOTED.sub(" ", sentence))
+    return any(not re.search(rf"(?<![\w.]){re.escape(number)}(?!\w)", read.prompt) for number in numbers)
 
 
-def _is_head(inner: str, shown: str) -> bool:
-    """Whether quoted code is the head of a definition in another spelling: `f(a, b)` for `def f(a: int, b)`."""
-    name = re.match(r"\w+", inner)
-    return name is not None and bool(re.fullmatch(r"\w+\(.*\)|\.?\w+(?:\(\))?", inner)) and name.group() in shown
+def _is_name(inner: str, read: _Read) -> bool:
+    """Whether quoted text only names what stands there: `.merge()`, or the head of a definition in another spelling."""
+    found = re.fullmatch(r"\.?([\w.]+)(?:\(.*\))?(?:\s*->.*)?", inner)
+    if found is None:
+        return bool(re.fullmatch(r"[a-z ]+", inner)) and set(inner.split()) <= _GENERIC
+    name = found.group(1).split(".")[-1]
+    bare = inner.removesuffix("()").lstrip(".") == found.group(1)
+    return name in read.words and (bare or bool(re.search(rf"\b(?:def|class|function\*?|const|let)\s+{re.escape(name)}\b", read.prompt)))
 
 
-def _own_words(sentence: str, case: Case) -> set[str]:
-    """Stems of content words that neither the code nor its names hold."""
-    code = case.prompt
-    known = {_stem(part) for part in _parts(code)}
-    words = {_stem(word) for word in _words(_QUOTED.sub(" ", sentence)) if word not in _STOP and word not in _GENERIC}
-    return words - known
-
-
-def _skeletons(sentence: str, case: Case) -> set[str]:
+def _skeletons(sentence: str, read: _Read) -> set[str]:
     """A sentence with quoted code and numbers masked, and with names of the code, once all and once those in no other way words."""
-    known = set(re.findall(r"\w+", case.prompt))
     masked = re.sub(r"-?\d+(?:\.\d+)?", "_", _QUOTED.sub(" _ ", sentence))
     tokens = re.findall(r"\w+|[^\w\s]", masked)
-    names = {word for word in tokens if word in known and word.lower() not in _STOP and not word.istitle()}
+    names = {word for word in tokens if word in read.words and word.lower() not in _STOP and not word.istitle()}
     forms = ({w for w in names if re.search(r"_|\d|[a-z][A-Z]", w)}, names)
     said = (" ".join("_" if word in form else word.lower() for word in tokens) for form in forms)
     return {re.sub(r"_(?:[\s,.()=*:]*_)*", "_", text) for text in said}

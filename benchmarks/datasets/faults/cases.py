@@ -116,3 +116,12 @@ _ERROR_TITLE = re.compile(r"\berror\b|\btraceback\b|\boutput\b|\bfail|\bexceptio
 
 def is_error(section: Section) -> bool:
     return bool(_ERROR_TITLE.search(section.title))
+
+
+_SIGNATURE = re.compile(r"^\s*(?:export )?(?:async )?(?:def|class|function\*?|const) \w+[^\n]*$", re.M)
+
+
+def told_names(prompt: str) -> set[str]:
+    """Words that a prompt asks with: those of a list of signatures do not count, as it may list a harness as well."""
+    listed = _SIGNATURE.findall(prompt)
+    return set(re.findall(r"[\w$]+", _SIGNATURE.sub("", prompt) if len(listed) > 1 else prompt))

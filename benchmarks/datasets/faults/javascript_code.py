@@ -96,7 +96,7 @@ def bindings(node: Node) -> set[str]:
             found |= {text(n) for n in one.named_children if n.type == "identifier"}
         elif one.type == "for_in_statement":
             left = one.child_by_field_name("left")
-            found |= bound_by(left) if left is not None and one.child_by_field_name("kind") is not None else set()
+            found |= bound_by(left) if left is not None and left.type != "member_expression" else set()
     return found
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from tree_sitter import Node
 
+from benchmarks.datasets.faults.cases import told_names
 from benchmarks.datasets.faults.javascript_code import (
     FUNCTIONS,
     bound_by,
@@ -54,7 +55,7 @@ def leak(code: str, prompt: str) -> str | None:
     they stand, and of functions without parameters that return nothing.
     """
     root = parse(code)
-    words = set(re.findall(r"[\w$]+", prompt))
+    words = told_names(prompt)
     defined = definitions(root)
     asked = {name for found in re.findall(r"\bfunction (\w+)|\bclass (\w+)|`(\w+)\(|\bconst (\w+) =", prompt) for name in found if name}
     scope = _Scope(set(defined) | asked)
@@ -205,7 +206,8 @@ def _compares(node: Node, scope: _Scope) -> bool:
         return False
     known = [side for side in sides if side is not None]
     computed = [side for side in known if scope.computed(side)]
-    return bool(computed) and any(scope.expected(side) for side in known if side not in computed)
+    # a case of a table may be given and wanted at once
+    return bool(computed) and any(scope.expected(side) for side in known if side not in computed or len(computed) > 1)
 
 
 def _is_verdict(node: Node, scope: _Scope) -> bool:

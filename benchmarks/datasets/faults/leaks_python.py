@@ -6,6 +6,7 @@ import re
 import tokenize
 from dataclasses import dataclass, field
 
+from benchmarks.datasets.faults.cases import told_names
 from benchmarks.datasets.faults.python_code import (
     Function,
     blocks,
@@ -69,7 +70,7 @@ def leak(code: str, prompt: str) -> str | None:
     if tree is None:
         line = re.search(r"^(?:assert|raise AssertionError)\b.*\(.*$", code, re.M)
         return f"asserts: {line.group()}" if line else None
-    words = set(re.findall(r"\w+", prompt))
+    words = told_names(prompt)
     defined = definitions(tree.body)
     asked = {name for found in re.findall(r"\bdef (\w+)|\bclass (\w+)|`(\w+)\(", prompt) for name in found if name}
     scope = _Scope(set(defined) | asked, asked)
@@ -153,7 +154,8 @@ def _compares(node: ast.Compare, scope: _Scope) -> bool:
     if not any(isinstance(operator, ast.Eq | ast.NotEq | ast.Is | ast.IsNot | ast.Lt | ast.LtE) for operator in node.ops):
         return False
     computed = [side for side in sides if scope.computed(side)]
-    return bool(computed) and any(scope.expected(side) for side in sides if side not in computed)
+    # a case of a table may be given and wanted at once
+    return bool(computed) and any(scope.expected(side) for side in sides if side not in computed or len(computed) > 1)
 
 
 def _expression(statement: ast.stmt, scope: _Scope) -> str | None:
@@ -305,7 +307,7 @@ def _renamed(tree: ast.Module, defined: dict[str, ast.AST], words: set[str]) -> 
         if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name) and statement.value.id in defined:
             names = stores(statement)
             used = {name for other in (*tree.body[:at], *tree.body[at + 1 :]) for name in loads(other)}
-            if not names & (words | used):
+            if names and not names & (words | used):
                 return f"another name for a harness: {_line(statement)}"
     return None
 

@@ -14,7 +14,7 @@ import tokenize
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.errors import ErrorLevel, SqlglotError
+from sqlglot.errors import SqlglotError
 
 from benchmarks.datasets.faults import javascript_code
 from benchmarks.datasets.faults.cases import Case
@@ -215,44 +215,25 @@ def _javascript_tokens(code: str, order: dict[str, str]) -> list[str]:
 # --- SQL and shell ----------------------------------------------------------------------------------------------------
 
 
-def _sql_form(code: str) -> str | None:
-    """The trees in one spelling, with aliases by order of appearance."""
+def _sql_form(code: str) -> str:
+    """Tokens in lower case, with aliases by order of appearance: a parser would read over what the database refused."""
+    bare = re.sub(r"--[^\n]*|/\*.*?\*/", " ", code, flags=re.S)
+    tokens = [token for token in re.findall(r"'(?:[^']|'')*'|\"[^\"]*\"|\w+|[^\s\w]", bare) if token != ";"]
+    tokens = [token if token[0] == "'" else token.lower().strip('"') for token in tokens]
+    aliases = _aliases(code)
+    order: dict[str, str] = {}
+    return " ".join(order.setdefault(token, f"_{len(order)}") if token in aliases else token for token in tokens)
+
+
+def _aliases(code: str) -> set[str]:
+    """Names that a query gives to its tables and parts."""
     try:
         trees = [tree for tree in sqlglot.parse(code, dialect="sqlite") if tree is not None]
     except (SqlglotError, RecursionError):
-        trees = []
-    if not trees or any(isinstance(tree, exp.Command) for tree in trees):
-        return _sql_tokens(code)
-    forms = []
-    for tree in trees:
-        aliases = {a.name.lower() for t in tree.find_all(exp.Table, exp.Subquery) if (a := t.args.get("alias")) is not None}
-        aliases |= {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
-        order = {name: f"_{at}" for at, name in enumerate(sorted(aliases, key=lambda name: _first(code, name)))}
-        for identifier in tree.find_all(exp.Identifier):
-            name = identifier.name.lower()
-            in_place = identifier.arg_key in ("alias", "table") or isinstance(identifier.parent, exp.TableAlias | exp.Table)
-            identifier.set("this", order[name] if in_place and name in order else name)
-            identifier.set("quoted", False)
-        forms.append(tree.sql(comments=False, normalize_functions="upper", unsupported_level=ErrorLevel.IGNORE))
-    # what the parser rewrites (functions of other dialects) must not hide what was changed
-    return ";".join(forms) + "|" + " ".join(sorted(set(_words(code))))
-
-
-def _words(code: str) -> list[str]:
-    """Function names and numbers of a query, as written."""
-    bare = re.sub(r"--[^\n]*|/\*.*?\*/|'[^']*'", " ", code, flags=re.S)
-    return [word.lower() for word in re.findall(r"\b(\w+)\s*\(|(?<![\w.])(\d[\d.]*)", bare) for word in word if word]
-
-
-def _first(code: str, name: str) -> int:
-    found = re.search(rf"\b{re.escape(name)}\b", code, re.I)
-    return found.start() if found else -1
-
-
-def _sql_tokens(code: str) -> str:
-    bare = re.sub(r"--[^\n]*|/\*.*?\*/", " ", code, flags=re.S)
-    tokens = re.findall(r"'(?:[^']|'')*'|\"[^\"]*\"|\w+|[^\s\w]", bare)
-    return " ".join(token if token[0] == "'" else token.lower().strip('"') for token in tokens if token != ";")
+        return set()
+    sources = {a for tree in trees for source in tree.find_all(exp.Table, exp.Subquery, exp.CTE) if (a := source.alias.lower())}
+    columns = {column.name.lower() for tree in trees for column in tree.find_all(exp.Column)}
+    return sources - columns
 
 
 def _shell_form(code: str) -> str:

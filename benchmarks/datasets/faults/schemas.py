@@ -25,6 +25,7 @@ def missing_in_schema(code: str, prompt: str, *, whole: bool) -> str | None:
     except (SqlglotError, RecursionError):
         return None
     made: set[str] = set()
+    added = {c.name.lower() for tree in trees for alter in tree.find_all(exp.Alter) for c in alter.find_all(exp.ColumnDef)}
     for tree in trees:
         made |= {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
         tables = {t.name.lower() for t in tree.find_all(exp.Table)} - made
@@ -32,7 +33,7 @@ def missing_in_schema(code: str, prompt: str, *, whole: bool) -> str | None:
         for table in sorted(tables - _created(tree)):
             if not _word(table, prompt):
                 return f"nothing names the table {table}"
-            columns = _columns(tree, table, tables)
+            columns = _columns(tree, table) - added
             missing = sorted(column for column in columns if not _word(column, prompt))
             if missing:
                 return f"nothing names the column {missing[0]} of {table}"
@@ -49,7 +50,7 @@ def _created(tree: exp.Expression) -> set[str]:
     return set()
 
 
-def _columns(tree: exp.Expression, table: str, tables: set[str]) -> set[str]:
+def _columns(tree: exp.Expression, table: str) -> set[str]:
     """Columns that are read of a table: qualified by it or its alias, or unqualified where it is the only one."""
     found: set[str] = set()
     defined = {a.alias.lower() for a in tree.find_all(exp.Alias)} | {

@@ -1,0 +1,138 @@
+"""Tests of an answer in the session that it was recorded in: what its execution ran besides it, or a later one."""
+
+import ast
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.datasets.faults import javascript_code
+from benchmarks.datasets.faults.no_ops import canonical
+from benchmarks.datasets.faults.python_code import callee, definitions, loads, parse, stores
+
+_ASSERTS = re.compile(r"^(?:assert\w*|expect|should|raises|fail)$", re.I)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A recorded execution of a session, in its order."""
+
+    execution_id: str
+    language: str
+    code: str
+    succeeded: bool
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What runs to judge an answer: cells before it, the answer, and the test after it."""
+
+    language: str
+    context: tuple[str, ...]
+    answer: str
+    test: str
+
+
+def trial(answer: str, language: str, test: str | None, session: Sequence[Cell], own: str) -> Trial | str:
+    """The trial of an answer, or why there is none.
+
+    Args:
+        test: the hidden test, where the dataset has one; else it is looked for in the session.
+        session: executions of the answer's sandbox, in their order.
+        own: execution id of the answer.
+    """
+    if language not in ("python", "javascript", "sql"):
+        return f"{language} does not run in the sandbox"
+    at = next((number for number, cell in enumerate(session) if cell.execution_id == own), None)
+    if at is None:
+        return "its execution is not in the table"
+    if test is None:
+        found = _rest(session[at].code, answer, language)
+        later = [cell.code for cell in session[at + 1 :] if cell.succeeded and cell.language == language]
+        test = found or next((code for code in later if _tests(code, answer, language)), None)
+    if test is None:
+        return "no test was recorded"
+    before = [cell.code for cell in session[:at] if cell.succeeded and cell.language == language]
+    # an earlier attempt would pass the test without the answer
+    context = [code for code in before if not _is_attempt(code, answer, test, language)]
+    return Trial(language, tuple(context), answer, test)
+
+
+def bound_names(code: str, language: str) -> set[str]:
+    """Names that code binds at its top level."""
+    if language == "python":
+        tree = parse(code)
+        if tree is None:
+            return set()
+        assigned = {name for s in tree.body if not hasattr(s, "body") for name in stores(s)}
+        return assigned | set(definitions(tree.body))
+    if language == "javascript":
+        root = javascript_code.parse(code)
+        declared = {
+            name
+            for statement in root.named_children
+            for one in (statement.named_children if statement.type.endswith("declaration") else ())
+            if one.type == "variable_declarator" and (left := one.child_by_field_name("name")) is not None
+            for name in javascript_code.bound_by(left)
+        }
+        return declared | set(javascript_code.definitions(root))
+    return set(re.findall(r"\bCREATE\s+(?:TEMP\w*\s+)?(?:TABLE|VIEW)\s+(?:IF\s+NOT\s+EXISTS\s+)?[\"`]?(\w+)", code, re.I))
+
+
+def _is_attempt(code: str, answer: str, test: str, language: str) -> bool:
+    """Whether an earlier cell makes what the answer makes and the test asks for; not what the answer builds on."""
+    tested = bound_names(answer, language) & set(re.findall(r"\w+", test))
+    if language == "python" and (tree := parse(answer)) is not None:
+        tested -= {name for s in tree.body if isinstance(s, ast.Assign) and stores(s) & loads(s.value) for name in stores(s)}
+    return bool(tested & bound_names(code, language))
+
+
+def _rest(code: str, answer: str, language: str) -> str | None:
+    """What an execution ran besides the answer, where that asserts something."""
+    if language == "python":
+        tree, own = parse(code), parse(answer)
+        if tree is None or own is None:
+            return None
+        known = {_form(statement) for statement in own.body}
+        defined = set(definitions(own.body))
+        rest = [s for s in tree.body if _form(s) not in known and not (set(definitions([s])) & defined)]
+        body = "\n".join(ast.get_source_segment(code, s) or ast.unparse(s) for s in rest)
+        return body if rest and len(rest) < len(tree.body) and any(map(_asserts_python, rest)) else None
+    if language == "javascript":
+        known = {_tokens(javascript_code.text(n)) for n in javascript_code.parse(answer).named_children}
+        defined = set(javascript_code.definitions(javascript_code.parse(answer)))
+        statements = [n for n in javascript_code.parse(code).named_children if n.type != "comment"]
+        left = [n for n in statements if _tokens(said := javascript_code.text(n)) not in known and not bound_names(said, language) & defined]
+        body = "\n".join(javascript_code.text(n) for n in left)
+        return body if left and len(left) < len(statements) and _asserts_javascript(body) else None
+    return None
+
+
+def _tests(code: str, answer: str, language: str) -> bool:
+    """Whether a later cell asserts something about what the answer binds, and does not bind it itself."""
+    bound = bound_names(answer, language)
+    if bound & bound_names(code, language):
+        return False
+    if language == "python":
+        tree = parse(code)
+        return tree is not None and any(_asserts_python(s) and loads(s) & bound for s in tree.body)
+    if language == "javascript":
+        return _asserts_javascript(code) and bool(javascript_code.names(javascript_code.parse(code)) & bound)
+    return False
+
+
+def _asserts_python(statement: ast.stmt) -> bool:
+    return any(
+        isinstance(n, ast.Assert) or (isinstance(n, ast.Call) and _ASSERTS.match(callee(n)) is not None) for n in ast.walk(statement)
+    )
+
+
+def _asserts_javascript(code: str) -> bool:
+    return bool(re.search(r"\bassert\b|\bexpect\(|\bthrow\b|\.should\b", code))
+
+
+def _form(statement: ast.stmt) -> str:
+    return canonical(ast.unparse(statement), "python") or ""
+
+
+def _tokens(code: str) -> str:
+    return canonical(code, "javascript") or ""
