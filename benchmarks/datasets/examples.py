@@ -53,7 +53,9 @@ class Judged:
 @click.option("--reexecution/--no-reexecution", default=True, show_default=True, help="Make *predict* examples, too.")
 @click.option("--solving/--no-solving", default=True, show_default=True, help="Run answers with their tests.")
 @click.option("--show", type=int, default=0, help="Also print so many examples of each fault, to read.")
-@click.option("--audit", type=click.Path(dir_okay=False, path_type=Path), help="Write each finding there as a JSON line.")
+@click.option(
+    "--audit", type=click.Path(dir_okay=False, path_type=Path), help="Write each finding there as a JSON line."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON line a domain, then the worst of all domains.")
 def examples(
     experience: str | None,
@@ -103,11 +105,23 @@ def _made(source: BenchInput, scratch: Path, reexecution: bool) -> dict[str, lis
     materialize_all(place, stages=ASSETS[: ASSETS.index("moe_dataset") + 1])
     store = place.open()
     tables = {
-        str(d): artifact.frame("examples").to_dicts() for d in DOMAINS if (artifact := store.latest("moe_dataset", d)) is not None
+        str(d): artifact.frame("examples").to_dicts()
+        for d in DOMAINS
+        if (artifact := store.latest("moe_dataset", d)) is not None
     }
     logs = store.latest("e2b_logs", None)
     assert logs is not None
-    columns = ["execution_id", "sandbox_id", "context_id", "timestamp", "source_file", "source_line", "language", "code", "outcome"]
+    columns = [
+        "execution_id",
+        "sandbox_id",
+        "context_id",
+        "timestamp",
+        "source_file",
+        "source_line",
+        "language",
+        "code",
+        "outcome",
+    ]
     return {**tables, "executions": logs.frame("executions").select(columns).to_dicts()}
 
 
@@ -243,17 +257,22 @@ def _table(domain: str, kinds: Mapping[str, Mapping[str, Any]]) -> str:
     names = ["examples", *FAULTS, "solves", "judged", "vacuous"]
     lines = [f"{domain:12}" + "".join(f"{name:>21}" for name in names)]
     for kind, figures in kinds.items():
-        cells = ["-" if figures[n] is None else f"{figures[n]:.2%}" if isinstance(figures[n], float) else str(figures[n]) for n in names]
+        cells = [
+            "-" if figures[n] is None else f"{figures[n]:.2%}" if isinstance(figures[n], float) else str(figures[n])
+            for n in names
+        ]
         lines.append(f"  {kind:10}" + "".join(f"{cell:>21}" for cell in cells))
     return "\n".join(lines)
 
 
 def _show(findings: Sequence[Finding], rows: Mapping[str, Sequence[Mapping[str, Any]]], most: int) -> None:
-    """So many examples of each fault as text, on standard error, so that the last line of the output stays the result."""
+    """So many examples of each fault as text, on standard error: the last line of the output stays the result."""
     texts = {(domain, row["example_id"]): row["messages"] for domain, those in rows.items() for row in those}
     for fault in (*FAULTS, "unsolved", "vacuous"):
         those = [finding for finding in findings if finding.fault == fault]
         for finding in random.Random(0).sample(those, min(most, len(those))):
-            click.echo(f"\n=== {fault}: {finding.domain} {finding.kind} {finding.example_id}: {finding.reason}", err=True)
+            click.echo(
+                f"\n=== {fault}: {finding.domain} {finding.kind} {finding.example_id}: {finding.reason}", err=True
+            )
             for turn in json.loads(texts[finding.domain, finding.example_id]):
                 click.echo(f"[{turn['role']}]\n{turn['content']}", err=True)

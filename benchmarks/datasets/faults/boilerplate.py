@@ -1,11 +1,10 @@
 """`boilerplate`: explanations and tasks that say nothing of their own.
 
-An answer of *explain* is boilerplate when each of its sentences is empty: all its content words are in the code
-(identifiers cut into words, word stems compared; a sentence that relates two things more than the head of the definition
-names says something) or say only what sort of thing stands there; or, with quoted code, names
-of the code and numbers masked, it is a skeleton that many answers share while it holds no fact, i.e. no quoted
-text, name or number that the prompt does not show. The statement of a *solve* task is boilerplate when nothing is left of it
-but names of the answer and words that fit any task.
+An answer of *explain* is boilerplate when each of its sentences is empty: all its content words are in the code (its
+identifiers cut into words, stems compared) or say only what sort of thing stands there; or, with quoted code, names of
+the code and numbers masked, it is a skeleton that many answers share. A sentence is not empty where it holds a fact,
+i.e. quoted text or a number that the prompt does not show, or where it relates two things more than the head of the
+definition names. The statement of a *solve* task is boilerplate when nothing is left of it but words that fit any task.
 """
 
 import re
@@ -17,42 +16,20 @@ from functools import lru_cache
 import snowballstemmer
 
 from benchmarks.datasets.faults.cases import Case, is_error
+from benchmarks.datasets.faults.words import JOINING, OF_ANY_TASK, SORTS, STOP
 
 _MANY = 5  # examples that share a skeleton
 _SEVERAL = 3  # answers that hold a sentence word for word
 _SENTENCE_WORDS = 8  # a sentence that relates things, and those that the head of a definition does not name
 _RELATED = 2
-_STOP = frozenset(
-    """a an the this that these those it its is are was be been being as at by for from in into of on onto or and not no to
-    with without over under up out then than so such if else when while where which who whose what how all any each both
-    one two some more most other same own only just also here there again i you we they he she do does did done has have had
-    can could will would shall should may might must per via using use uses used""".split()
-)
-_GENERIC = frozenset(
-    """function method class code program script query statement snippet expression block line lines cell call calls called
-    define defines defined definition return returns returned returning take takes given give gives value values parameter parameters argument
-    arguments variable variables name names named type object element item build builds comprehension loop loops iterate iterates
-    itself recursive recursively python javascript sql select table tables column columns row rows clause clauses operation array
-    data frame dataframe list dict dictionary handle handles raise raises error exception result results output input write implement
-    implements implementation following example generate generates figure show shows display displays plot run runs running execute executes
-    print prints simple basic compute computes calculate calculates perform performs create creates method methods module
-    nothing anything import imports set sets get gets make makes new combine combines promise promises clean cleans finally
-    task step section part next previous above below first second third now let see wrong right because with update insert alter
-    where group order limit join case having distinct union inner left outer exists window async await asynchronous""".split()
-)
-_TASK_GENERIC = _GENERIC | frozenset(
-    """please want need helper chapter notebook exercise answer solution question problem solve test tests pass passes assertion
-    assertions cells it's following listing fig save saves saved appendix page""".split()
-)
 _QUOTED = re.compile(r"```.*?```|``.+?``|`[^`\n]+`|\"[^\"\n]*\"|(?<!\w)'[^'\n]*'(?!\w)", re.S)
 _SENTENCE = re.compile(r"(?<=[.!?:])\s+(?=[A-Z`\"'])|\n+")
-_JOINING = frozenset("of with when or and from in by for than where whose that as into per no not after until without".split())
 _stemmer = snowballstemmer.stemmer("english")
 
 
 @dataclass(frozen=True)
 class _Read:
-    """An explanation with what its prompt shows: words, stems of the code's words, and those of heads of definitions."""
+    """What a prompt shows: its words, the stems of the words in its names, and those of heads of definitions."""
 
     prompt: str
     squeezed: str
@@ -95,9 +72,9 @@ def _empty_sentence(sentence: str, read: _Read, shared: Counter[str], verbatim: 
     words = _words(_QUOTED.sub(" ", sentence))
     if (verbatim[sentence] < _SEVERAL or len(words) < _SENTENCE_WORDS) and _facts(sentence, read):
         return None
-    stems = {_stem(word) for word in words if word not in _STOP and word not in _GENERIC}
+    stems = {_stem(word) for word in words if word not in STOP and word not in SORTS}
     # a relation of things that the head does not name is said, even where the body's names are its words
-    joined = len(words) >= _SENTENCE_WORDS and len(_JOINING.intersection(words)) >= _RELATED
+    joined = len(words) >= _SENTENCE_WORDS and len(JOINING.intersection(words)) >= _RELATED
     related = bool(read.heads) and joined and len(stems - read.heads) >= _RELATED
     if stems <= read.stems and not related:
         return f"all words stand in the code: {sentence[:100]}"
@@ -106,7 +83,7 @@ def _empty_sentence(sentence: str, read: _Read, shared: Counter[str], verbatim: 
 
 
 def _facts(sentence: str, read: _Read) -> bool:
-    """Whether a sentence holds quoted text or a number that the prompt does not show: a value seen, a line put right."""
+    """Whether a sentence holds quoted text or a number that the prompt does not show: a value, a line put right."""
     for quoted in _QUOTED.findall(sentence):
         inner = quoted.strip("`\"'").strip()
         if inner and re.sub(r"\s+", "", inner) not in read.squeezed and not _is_name(inner, read):
@@ -119,17 +96,19 @@ def _is_name(inner: str, read: _Read) -> bool:
     """Whether quoted text only names what stands there: `.merge()`, or the head of a definition in another spelling."""
     found = re.fullmatch(r"\.?([\w.]+)(?:\(.*\))?(?:\s*->.*)?", inner)
     if found is None:
-        return bool(re.fullmatch(r"[a-z ]+", inner)) and set(inner.split()) <= _GENERIC
+        return bool(re.fullmatch(r"[a-z ]+", inner)) and set(inner.split()) <= SORTS
     name = found.group(1).split(".")[-1]
     bare = inner.removesuffix("()").lstrip(".") == found.group(1)
-    return name in read.words and (bare or bool(re.search(rf"\b(?:def|class|function\*?|const|let)\s+{re.escape(name)}\b", read.prompt)))
+    return name in read.words and (
+        bare or bool(re.search(rf"\b(?:def|class|function\*?|const|let)\s+{re.escape(name)}\b", read.prompt))
+    )
 
 
 def _skeletons(sentence: str, read: _Read) -> set[str]:
-    """A sentence with quoted code and numbers masked, and with names of the code, once all and once those in no other way words."""
+    """A sentence with quoted code and numbers masked; names of the code, too: once all, once those that are no words."""
     masked = re.sub(r"-?\d+(?:\.\d+)?", "_", _QUOTED.sub(" _ ", sentence))
     tokens = re.findall(r"\w+|[^\w\s]", masked)
-    names = {word for word in tokens if word in read.words and word.lower() not in _STOP and not word.istitle()}
+    names = {word for word in tokens if word in read.words and word.lower() not in STOP and not word.istitle()}
     forms = ({w for w in names if re.search(r"_|\d|[a-z][A-Z]", w)}, names)
     said = (" ".join("_" if word in form else word.lower() for word in tokens) for form in forms)
     return {re.sub(r"_(?:[\s,.()=*:]*_)*", "_", text) for text in said}
@@ -140,7 +119,7 @@ def _sentences(text: str) -> list[str]:
 
 
 def _empty_task(case: Case) -> str | None:
-    """A task of which nothing remains without names of the answer and words of any task, and without a test or lists."""
+    """Why a task says nothing: no words but those of any task, no test, and no signature whose name tells."""
     if re.search(r"\bassert|^\s*>{1,3} \S|\bexpect\(", case.prompt, re.M):
         return None
     session = re.compile(r"\b(?:session|context|so far|earlier|before|schema|tables?|advice|playbook|files?)\b", re.I)
@@ -148,12 +127,18 @@ def _empty_task(case: Case) -> str | None:
     lines = [line for s in stated for line in (s.title, *s.text.splitlines()) if not _is_signature(line)]
     names = {_stem(part) for part in _parts(case.code)} if len(lines) > 12 else set[str]()
     words = [w for line in lines for w in _words(line)]
-    own = {_stem(word) for word in words if word not in _STOP and word not in _TASK_GENERIC} - names
+    own = {_stem(word) for word in words if word not in STOP and word not in OF_ANY_TASK} - names
     if own:
         return None
     said = " ".join(line for line in lines if line.strip())
-    named = {_stem(p) for s in stated for line in s.text.splitlines() if _is_signature(line) for p in _parts(line.split("(")[0])}
-    if len(named - {_stem(w) for w in _TASK_GENERIC | {"def", "async", "const", "f", "main"}}) >= 2:
+    named = {
+        _stem(p)
+        for s in stated
+        for line in s.text.splitlines()
+        if _is_signature(line)
+        for p in _parts(line.split("(")[0])
+    }
+    if len(named - {_stem(w) for w in OF_ANY_TASK | {"def", "async", "const", "f", "main"}}) >= 2:
         return None  # a signature whose name tells
     return f"the task tells nothing: {said[:100]}"
 

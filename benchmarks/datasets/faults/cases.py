@@ -58,7 +58,9 @@ class Case:
         named = [s for s in self.sections if re.search(r"\bcode\b|\bprogram\b|\bquery\b|\bscript\b", s.title, re.I)]
         if self.kind == "repair":
             rest = [s for s in self.sections if s.text.strip() and not is_error(s)]
-            return max(named or rest, key=lambda s: SequenceMatcher(None, s.text, self.code).quick_ratio(), default=None)
+            return max(
+                named or rest, key=lambda s: SequenceMatcher(None, s.text, self.code).quick_ratio(), default=None
+            )
         fenced = [s for s in self.sections if s.title == "```"]
         return next(iter(named or fenced), None)
 
@@ -111,7 +113,9 @@ def _is_code(line: str) -> bool:
     return line.lstrip("# ").split(" ")[0] in ("def", "class", "if", "for", "while", "try", "with", "else", "return")
 
 
-_ERROR_TITLE = re.compile(r"\berror\b|\btraceback\b|\boutput\b|\bfail|\bexception\b|\bresult\b|\bstderr\b|\bstdout\b", re.I)
+_ERROR_TITLE = re.compile(
+    r"\berror\b|\btraceback\b|\boutput\b|\bfail|\bexception\b|\bresult\b|\bstderr\b|\bstdout\b", re.I
+)
 
 
 def is_error(section: Section) -> bool:

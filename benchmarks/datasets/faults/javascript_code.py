@@ -6,10 +6,12 @@ from functools import lru_cache
 import tree_sitter_javascript
 from tree_sitter import Language, Node, Parser
 
+from benchmarks.datasets.faults.words import words
+
 _PARSER = Parser(Language(tree_sitter_javascript.language()))
-FUNCTIONS = frozenset(
-    "function_declaration function_expression generator_function_declaration generator_function arrow_function "
-    "method_definition function".split()
+FUNCTIONS = words(
+    """function_declaration function_expression generator_function_declaration generator_function arrow_function
+    method_definition function"""
 )
 _NAMES = frozenset(("identifier", "shorthand_property_identifier"))
 PATTERNS = frozenset(("identifier", "shorthand_property_identifier_pattern"))
@@ -79,7 +81,7 @@ def bound_by(pattern: Node) -> set[str]:
 
 
 def bindings(node: Node) -> set[str]:
-    """Every name that is declared anywhere below a node: variables, functions, classes, parameters, imports, catches."""
+    """Every name that is declared anywhere below a node: by variables, functions, classes, imports, catches."""
     found: set[str] = set()
     for one in walk(node):
         name = one.child_by_field_name("name")
@@ -108,6 +110,8 @@ def free_names(root: Node) -> set[str]:
         if n.type == "assignment_expression" and (left := n.child_by_field_name("left")) is not None
         for name in (bound_by(left) if left.type in ("identifier", "object_pattern", "array_pattern") else ())
     }
-    typeof = {text(n.named_children[0]) for n in walk(root) if n.type == "unary_expression" and text(n).startswith("typeof")}
+    typeof = {
+        text(n.named_children[0]) for n in walk(root) if n.type == "unary_expression" and text(n).startswith("typeof")
+    }
     labels = {text(n) for n in walk(root) if n.type == "statement_identifier"}
     return names(root) - bindings(root) - assigned - typeof - labels

@@ -3,9 +3,9 @@
 An answer of *solve*, *repair* or *apply* leaks when it holds an expectation on the result of what was asked: an
 assertion, a unit test, a comparison with an expected value that raises, exits, prints or gathers a verdict, a table of
 cases that is compared, another name given to the solution for a harness, an empty harness, a comparison inlined for a
-test alone, a library of tests that only these need, a doctest or a comment with the expected result. In SQL it is a verdict or
-difference against expected values, in shell a test or diff of a program's output. What a solution demands of
-its parameters is no leak, nor is a result that is printed. Where the task asks for tests, tests are the answer.
+test alone, a library of tests that only these need, a doctest or a comment with the expected result. In SQL it is a
+verdict or difference against expected values, in shell a test or diff of a program's output. What a solution demands
+of its parameters is no leak, nor is a result that is printed. Where the task asks for tests, tests are the answer.
 
 A *predict* prompt leaks when the output stands in a comment, in an assertion, or below a heading that names it.
 """
@@ -22,11 +22,13 @@ from benchmarks.datasets.faults.python_code import parse
 SHELLS = frozenset(("bash", "sh", "shell", "zsh"))
 _ASKS_FOR_TESTS = re.compile(
     r"\b(?:write|add|create|generate|provide|extend|include)\b[^.\n]{0,60}?(?<!that )\b"
-    r"(?:unit[- ]?tests?|tests|test (?:suite|cases?|file|functions?|class)|assertions?)\b(?! (?:whether|if|that|for an?)\b)",
+    r"(?:unit[- ]?tests?|tests|test (?:suite|cases?|file|functions?|class)|assertions?)\b"
+    r"(?! (?:whether|if|that|for an?)\b)",
     re.I,
 )
 _ANNOUNCED = re.compile(
-    r"^[\s*]*(?:-+>|=+>|→|⇒|=|(?:expected|output|prints?|logs?|returns?|result|gives|should (?:be|print|log|return))\b(?: \w+)?\s*[:=]?)\s*",
+    r"^[\s*]*(?:-+>|=+>|→|⇒|=|"
+    r"(?:expected|output|prints?|logs?|returns?|result|gives|should (?:be|print|log|return))\b(?: \w+)?\s*[:=]?)\s*",
     re.I,
 )
 _RESULT = re.compile(r"^(?:expected )?(?:output|result|prints|stdout|answer)$", re.I)

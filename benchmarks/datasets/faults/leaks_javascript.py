@@ -16,13 +16,19 @@ from benchmarks.datasets.faults.javascript_code import (
     text,
     walk,
 )
+from benchmarks.datasets.faults.words import words
 
-_CHECKING = re.compile(r"^_?(?:assert|check|verify|expect|should|ensure|test)|^(?:t|tap|chai)\.\w*(?:equal|ok|is|same)", re.I)
+_CHECKING = re.compile(
+    r"^_?(?:assert|check|verify|expect|should|ensure|test)|^(?:t|tap|chai)\.\w*(?:equal|ok|is|same)", re.I
+)
 _COMPARING = re.compile(r"equal|compare|approx|almost|close|same|^eq$|assert|check|verify|expect|^_$|lodash", re.I)
 _RUNNERS = frozenset(("test", "it", "describe", "suite"))
-_LIBRARIES = frozenset("assert chai jest expect should tape ava vitest mocha @jest/globals".split())
+_LIBRARIES = words("assert chai jest expect should tape ava vitest mocha @jest/globals")
+_BLOCKS = frozenset(("statement_block", "else_clause", "catch_clause", "finally_clause"))
 _EQUAL = frozenset(("===", "==", "!==", "!="))
-_COMPARES = re.compile(r"^(?:JSON\.stringify|_?\.?(?:isEqual|deepEqual|isDeepStrictEqual|is|equals?)|util\.\w+|Object\.is)$")
+_COMPARES = re.compile(
+    r"^(?:JSON\.stringify|_?\.?(?:isEqual|deepEqual|isDeepStrictEqual|is|equals?)|util\.\w+|Object\.is)$"
+)
 _SAID = re.compile(
     r"^(?://|/\*)\s*(?:-+>|=+>|→|⇒|expected\b|should\s+(?:be|print|return|log|equal)|"
     r"(?:output|prints?|logs?|returns?|result)\s*(?::|is\b)|(?:true|false|null|undefined|-?\d[\d.]*|'.*'|\".*\"|[\[{].*[\]}])\s*(?:\*/)?$)",
@@ -55,20 +61,26 @@ def leak(code: str, prompt: str) -> str | None:
     they stand, and of functions without parameters that return nothing.
     """
     root = parse(code)
-    words = told_names(prompt)
+    told = told_names(prompt)
     defined = definitions(root)
-    asked = {name for found in re.findall(r"\bfunction (\w+)|\bclass (\w+)|`(\w+)\(|\bconst (\w+) =", prompt) for name in found if name}
+    asked = {
+        name
+        for found in re.findall(r"\bfunction (\w+)|\bclass (\w+)|`(\w+)\(|\bconst (\w+) =", prompt)
+        for name in found
+        if name
+    }
     scope = _Scope(set(defined) | asked)
-    for name, node in defined.items():
-        if not parameters(node) and node.type in FUNCTIONS and not any(n.type == "return_statement" for n in walk(node)):
+    for node in defined.values():
+        if (
+            not parameters(node)
+            and node.type in FUNCTIONS
+            and not any(n.type == "return_statement" for n in walk(node))
+        ):
             body = node.child_by_field_name("body")
             if body is not None and (reason := _drives(body, _Scope(scope.own, set(scope.results), set(scope.table)))):
                 return reason
     return (
-        _drives(root, scope)
-        or _harness(defined, scope, words)
-        or _unused(root, defined, words)
-        or _written(root, scope)
+        _drives(root, scope) or _harness(defined, scope, told) or _unused(root, defined, told) or _written(root, scope)
     )
 
 
@@ -94,10 +106,9 @@ def _statement(statement: Node, scope: _Scope) -> str | None:
         return None
     if kind == "throw_statement":
         return f"throws by itself: {_line(statement)}" if "AssertionError" in text(statement) else None
-    if kind in ("if_statement", "while_statement"):
-        if reason := _condition(statement, scope):
-            return reason
-    if kind in ("for_in_statement",):
+    if kind in ("if_statement", "while_statement") and (reason := _condition(statement, scope)):
+        return reason
+    if kind == "for_in_statement":
         left, right = statement.child_by_field_name("left"), statement.child_by_field_name("right")
         if left is not None and right is not None:
             (scope.table if scope.expected(right) else scope.results).update(bound_by(left))
@@ -106,9 +117,13 @@ def _statement(statement: Node, scope: _Scope) -> str | None:
     if kind == "expression_statement":
         return _expression(statement, scope)
     for part in statement.named_children:
-        if part.type in ("statement_block", "else_clause", "catch_clause", "finally_clause") or part.type.endswith("statement"):
-            if reason := (_drives(part, scope) if part.type in ("statement_block", "else_clause", "catch_clause", "finally_clause") else _statement(part, scope)):
-                return reason
+        reason = None
+        if part.type in _BLOCKS:
+            reason = _drives(part, scope)
+        elif part.type.endswith("statement"):
+            reason = _statement(part, scope)
+        if reason:
+            return reason
     return None
 
 
@@ -129,9 +144,8 @@ def _expression(node: Node, scope: _Scope) -> str | None:
         one = waiting.pop()
         if one.type in ("arrow_function", "function_expression"):
             continue  # entered where it is known what calls it
-        if one.type == "call_expression":
-            if reason := _call(one, scope):
-                return reason
+        if one.type == "call_expression" and (reason := _call(one, scope)):
+            return reason
         waiting.extend(one.named_children)
     return None
 
@@ -152,7 +166,9 @@ def _call(call: Node, scope: _Scope) -> str | None:
         return f"asserts: {_line(call)}"
     if ".should." in name and scope.computed(function):
         return f"asserts: {_line(call)}"
-    if (name.startswith("console.") or last in ("push", "write", "exit", "alert")) and any(_is_verdict(n, scope) for n in arguments):
+    if (name.startswith("console.") or last in ("push", "write", "exit", "alert")) and any(
+        _is_verdict(n, scope) for n in arguments
+    ):
         return f"compares with what is expected: {_line(call)}"
     target = function.named_children[0] if function.type == "parenthesized_expression" else None
     bodies = [target] if target is not None and target.type in ("arrow_function", "function_expression") else []
@@ -184,7 +200,8 @@ def _condition(statement: Node, scope: _Scope) -> str | None:
         return None
     inside = [n for part in statement.named_children if part != test for n in walk(part)]
     fails = any(n.type == "throw_statement" for n in inside) or any(
-        n.type == "call_expression" and text(n.child_by_field_name("function")) in ("process.exit", "assert.fail", "fail")
+        n.type == "call_expression"
+        and text(n.child_by_field_name("function")) in ("process.exit", "assert.fail", "fail")
         for n in inside
     )
     compared = any(_compares(n, scope) for n in walk(test))
@@ -212,18 +229,25 @@ def _compares(node: Node, scope: _Scope) -> bool:
 
 def _is_verdict(node: Node, scope: _Scope) -> bool:
     """Whether an expression that is shown is a comparison, or chooses words by one."""
-    if node.type in ("parenthesized_expression", "unary_expression", "template_string", "template_substitution", "ternary_expression", "binary_expression"):
+    if node.type in (
+        "parenthesized_expression",
+        "unary_expression",
+        "template_string",
+        "template_substitution",
+        "ternary_expression",
+        "binary_expression",
+    ):
         if _compares(node, scope) and names(node) & (scope.own | scope.results):
             return True
         return any(_is_verdict(n, scope) for n in node.named_children)
     return node.type == "call_expression" and _compares(node, scope)
 
 
-def _harness(defined: dict[str, Node], scope: _Scope, words: set[str]) -> str | None:
+def _harness(defined: dict[str, Node], scope: _Scope, told: set[str]) -> str | None:
     """A function that is given the solution and asserts on what it returns, or such a one left empty."""
     for name, node in defined.items():
         body = node.child_by_field_name("body")
-        if name in words or node.type not in FUNCTIONS or body is None:
+        if name in told or node.type not in FUNCTIONS or body is None:
             continue
         if body.type == "statement_block" and not body.named_children and len(defined) > 1 and _CHECKING.match(name):
             return f"an empty harness: {name}"
@@ -238,27 +262,37 @@ def _harness(defined: dict[str, Node], scope: _Scope, words: set[str]) -> str | 
     return None
 
 
-def _unused(root: Node, defined: dict[str, Node], words: set[str]) -> str | None:
+def _unused(root: Node, defined: dict[str, Node], told: set[str]) -> str | None:
     """A comparison that only a test needs, a library of tests, another name for a harness: nothing uses them."""
     used: dict[str, set[str]] = {name: names(node) - {name} for name, node in defined.items()}
     driving = {
         name
         for statement in root.named_children
-        if statement.type in ("expression_statement", "export_statement", "if_statement", "for_statement", "for_in_statement")
+        if statement.type
+        in ("expression_statement", "export_statement", "if_statement", "for_statement", "for_in_statement")
         for name in names(statement)
     }
     for name, node in defined.items():
-        wanted = name in words or name in driving or any(name in those for other, those in used.items() if other != name)
+        wanted = name in told or name in driving or any(name in those for other, those in used.items() if other != name)
         compares = any(n.type == "binary_expression" and len(names(n) & set(parameters(node))) > 1 for n in walk(node))
-        if not wanted and _COMPARING.search(name) and len(defined) > 1 and (compares or node.end_point[0] - node.start_point[0] > 40):
+        if (
+            not wanted
+            and _COMPARING.search(name)
+            and len(defined) > 1
+            and (compares or node.end_point[0] - node.start_point[0] > 40)
+        ):
             return f"a comparison that only a test needs: {name}"
     in_solution = driving | {name for those in used.values() for name in those}
     for statement in root.named_children:
-        for one in statement.named_children if statement.type in ("lexical_declaration", "variable_declaration") else ():
+        for one in (
+            statement.named_children if statement.type in ("lexical_declaration", "variable_declaration") else ()
+        ):
             name, value = one.child_by_field_name("name"), one.child_by_field_name("value")
-            if name is None or value is None or bound_by(name) & (words | in_solution):
+            if name is None or value is None or bound_by(name) & (told | in_solution):
                 continue
-            if (found := re.match(r"require\(['\"](?:node:)?([\w@/.-]+)['\"]\)", text(value))) and _is_library(found.group(1)):
+            if (found := re.match(r"require\(['\"](?:node:)?([\w@/.-]+)['\"]\)", text(value))) and _is_library(
+                found.group(1)
+            ):
                 return f"a library of tests: {_line(statement)}"
             if value.type == "identifier" and text(value) in defined:
                 return f"another name for a harness: {_line(statement)}"

@@ -13,6 +13,7 @@ from benchmarks.datasets.faults.python_code import (
     callee,
     definitions,
     docstrings,
+    imports,
     is_empty,
     is_literal,
     loads,
@@ -41,12 +42,14 @@ class _Scope:
     Attributes:
         own: functions and classes of the answer, what the prompt asks for, and other names of either.
         asked: those that the prompt names.
+        imported: names that the answer imports, which tests of its own may test.
         results: names that hold what they gave, or anything computed.
         table: names that hold literals: inputs and expected values.
     """
 
     own: set[str]
     asked: set[str]
+    imported: set[str]
     results: set[str] = field(default_factory=set)
     table: set[str] = field(default_factory=set)
 
@@ -73,7 +76,7 @@ def leak(code: str, prompt: str) -> str | None:
     words = told_names(prompt)
     defined = definitions(tree.body)
     asked = {name for found in re.findall(r"\bdef (\w+)|\bclass (\w+)|`(\w+)\(", prompt) for name in found if name}
-    scope = _Scope(set(defined) | asked, asked)
+    scope = _Scope(set(defined) | asked, asked, imports(tree))
     return (
         _drives(tree.body, scope, defined)
         or _harness(defined, scope, words)
@@ -96,7 +99,10 @@ def _statement(statement: ast.stmt, scope: _Scope, defined: dict[str, ast.AST]) 
     """The reason of one driving statement; what it binds becomes known."""
     if isinstance(statement, Function):
         if _is_test(statement) or (not parameters(statement) and statement.name in scope.own and _is_driver(statement)):
-            own = _Scope(scope.own, scope.asked, set(scope.results), scope.table | set(parameters(statement)))
+            tested = scope.own | (scope.imported if _is_test(statement) else set())
+            own = _Scope(
+                tested, scope.asked, scope.imported, set(scope.results), scope.table | set(parameters(statement))
+            )
             return _drives(statement.body, own, defined)
         return None
     if isinstance(statement, ast.ClassDef):
@@ -111,7 +117,11 @@ def _statement(statement: ast.stmt, scope: _Scope, defined: dict[str, ast.AST]) 
             return reason
     if isinstance(statement, ast.With | ast.AsyncWith):
         for item in statement.items:
-            if isinstance(item.context_expr, ast.Call) and callee(item.context_expr) in ("raises", "warns", "assertRaises"):
+            if isinstance(item.context_expr, ast.Call) and callee(item.context_expr) in (
+                "raises",
+                "warns",
+                "assertRaises",
+            ):
                 return f"expects an exception: {_line(statement)}"
     _bind(statement, scope)
     for part in blocks(statement):
@@ -143,7 +153,9 @@ def _condition(statement: ast.If | ast.While, scope: _Scope) -> str | None:
         checks_call = any(isinstance(n, ast.Call) and loads(n.func) & scope.own for n in ast.walk(test))
         return f"fails by itself: {_line(statement)}" if compared or checks_call else None
     said = " ".join(str(n.value) for n in inside if isinstance(n, ast.Constant) and isinstance(n.value, str))
-    verdict = re.search(r"\b(?:pass(?:ed)?|fail(?:ed)?|wrong|incorrect|correct|mismatch|expected|ok|error|success)", said, re.I)
+    verdict = re.search(
+        r"\b(?:pass(?:ed)?|fail(?:ed)?|wrong|incorrect|correct|mismatch|expected|ok|error|success)", said, re.I
+    )
     counts = any(isinstance(n, ast.AugAssign) for n in inside)
     return f"judges by itself: {_line(statement)}" if compared and (verdict or counts) else None
 
@@ -151,7 +163,9 @@ def _condition(statement: ast.If | ast.While, scope: _Scope) -> str | None:
 def _compares(node: ast.Compare, scope: _Scope) -> bool:
     """Whether a result is compared for equality with what was known beforehand."""
     sides = [node.left, *node.comparators]
-    if not any(isinstance(operator, ast.Eq | ast.NotEq | ast.Is | ast.IsNot | ast.Lt | ast.LtE) for operator in node.ops):
+    if not any(
+        isinstance(operator, ast.Eq | ast.NotEq | ast.Is | ast.IsNot | ast.Lt | ast.LtE) for operator in node.ops
+    ):
         return False
     computed = [side for side in sides if scope.computed(side)]
     # a case of a table may be given and wanted at once
@@ -188,11 +202,25 @@ def _calls_own(node: ast.AST, scope: _Scope) -> bool:
 def _holds_comparison(argument: ast.expr, scope: _Scope) -> bool:
     """Whether an argument is a comparison of an own result with what is expected; filters and masks are not."""
     if isinstance(argument, ast.GeneratorExp | ast.ListComp):
-        inner = _Scope(scope.own, scope.asked, scope.results, scope.table | {name for g in argument.generators for name in stores(g.target)})
+        inner = _Scope(
+            scope.own,
+            scope.asked,
+            scope.imported,
+            scope.results,
+            scope.table | {name for g in argument.generators for name in stores(g.target)},
+        )
         return _holds_comparison(argument.elt, inner)
     if isinstance(argument, ast.JoinedStr | ast.FormattedValue | ast.BoolOp | ast.UnaryOp | ast.IfExp | ast.Tuple):
-        return any(_holds_comparison(part, scope) for part in ast.iter_child_nodes(argument) if isinstance(part, ast.expr))
-    if isinstance(argument, ast.Call) and callee(argument) in ("isclose", "allclose", "array_equal", "equals", "isclose"):
+        return any(
+            _holds_comparison(part, scope) for part in ast.iter_child_nodes(argument) if isinstance(part, ast.expr)
+        )
+    if isinstance(argument, ast.Call) and callee(argument) in (
+        "isclose",
+        "allclose",
+        "array_equal",
+        "equals",
+        "isclose",
+    ):
         sides = argument.args
         return any(_calls_own(side, scope) for side in sides) and any(map(scope.expected, sides))
     equal = isinstance(argument, ast.Compare) and any(isinstance(o, ast.Eq | ast.NotEq | ast.Is) for o in argument.ops)
@@ -247,7 +275,10 @@ def _test_class(node: ast.ClassDef, scope: _Scope, defined: dict[str, ast.AST]) 
     if node.name.startswith("Test"):
         for method in node.body:
             if isinstance(method, Function) and _is_test(method):
-                own = _Scope(scope.own, scope.asked, set(scope.results), scope.table | set(parameters(method)[1:]))
+                tested = scope.own | scope.imported
+                own = _Scope(
+                    tested, scope.asked, scope.imported, set(scope.results), scope.table | set(parameters(method)[1:])
+                )
                 if reason := _drives(method.body, own, defined):
                     return reason
     return None
@@ -295,16 +326,20 @@ def _inlined(tree: ast.Module, defined: dict[str, ast.AST], words: set[str]) -> 
 
 def _compares_parameters(name: str, function: Function) -> bool:
     given = set(parameters(function))
-    compared = any(
-        isinstance(n, ast.Compare) and len(loads(n) & given) > 1 for n in ast.walk(function)
-    ) or any(isinstance(n, ast.Call) and callee(n) in ("isclose", "allclose") for n in ast.walk(function))
+    compared = any(isinstance(n, ast.Compare) and len(loads(n) & given) > 1 for n in ast.walk(function)) or any(
+        isinstance(n, ast.Call) and callee(n) in ("isclose", "allclose") for n in ast.walk(function)
+    )
     return len(given) > 1 and compared and bool(_COMPARING.search(name))
 
 
 def _renamed(tree: ast.Module, defined: dict[str, ast.AST], words: set[str]) -> str | None:
     """`candidate = solution`, a name that only a harness asked for."""
     for at, statement in enumerate(tree.body):
-        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Name) and statement.value.id in defined:
+        if (
+            isinstance(statement, ast.Assign)
+            and isinstance(statement.value, ast.Name)
+            and statement.value.id in defined
+        ):
             names = stores(statement)
             used = {name for other in (*tree.body[:at], *tree.body[at + 1 :]) for name in loads(other)}
             if names and not names & (words | used):

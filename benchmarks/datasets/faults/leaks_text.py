@@ -8,7 +8,9 @@ from sqlglot.errors import SqlglotError
 
 _GOOD = re.compile(r"^(?:pass(?:ed)?|ok|correct|match(?:es|ed)?|success|true|valid|✓)\b", re.I)
 _BAD = re.compile(r"^(?:fail(?:ed|ure)?|not ok|wrong|incorrect|mismatch|error|false|invalid|✗)", re.I)
-_SAID = re.compile(r"(?:--|/\*)\s*(?:expected\b|expects?\b|should (?:be|return|give)|=>|->|output:|result:|returns:?\s)[^\n]*", re.I)
+_SAID = re.compile(
+    r"(?:--|/\*)\s*(?:expected\b|expects?\b|should (?:be|return|give)|=>|->|output:|result:|returns:?\s)[^\n]*", re.I
+)
 _EXPECTED_TABLE = re.compile(r"^(?:expected|wanted|golden|reference_result|answer_key)", re.I)
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.Is, exp.NullSafeEQ)
 
@@ -69,20 +71,29 @@ def _compares_result(node: exp.Expression) -> bool:
         return node.find(exp.Except, exp.Values) is not None
     sides = [side.unnest() if isinstance(side, exp.Paren) else side for side in (node.left, node.right)]
     literal = any(isinstance(side, exp.Literal | exp.Neg | exp.Boolean) for side in sides)
-    return literal and any(isinstance(side, exp.Subquery | exp.Select | exp.Count) or side.find(exp.Subquery) for side in sides)
+    return literal and any(
+        isinstance(side, exp.Subquery | exp.Select | exp.Count) or side.find(exp.Subquery) for side in sides
+    )
 
 
 # --- shell ------------------------------------------------------------------------------------------------------------
 
-_TEST = re.compile(r"(?:^|[;&|({!]|\b(?:if|elif|while|until|then|do|else|and)\b)\s*(?:\[\[?|test)\s+(.+?)(?:\s+\]\]?|\s*(?:;|&&|\|\||$))", re.M)
+_TEST = re.compile(
+    r"(?:^|[;&|({!]|\b(?:if|elif|while|until|then|do|else|and)\b)\s*(?:\[\[?|test)\s+(.+?)(?:\s+\]\]?|\s*(?:;|&&|\|\||$))",
+    re.M,
+)
 _OPERATOR = re.compile(r"(?:^|\s)(==?|!=|-eq|-ne|=~)\s")
 _CAPTURED = re.compile(r"^\s*(?:local\s+|export\s+|readonly\s+)?(\w+)=[\"']?(?:\$\(|`)", re.M)
 _LITERAL = re.compile(r"""^(?:"[^"$`]*"|'[^']*'|\$'[^']*'|-?[\w.,:/|-]+)$""")
 _DIFF = re.compile(r"(?:^|[;&|({!]|\b(?:if|then|do)\b)\s*(?:diff|cmp|comm)\b([^\n;&|]*)", re.M)
 _GREP_VERDICT = re.compile(
-    r"\|\s*grep\s+-\w*q\w*\s[^\n]*(?:\|\||&&)\s*[({]?\s*(?:exit|return|echo\s+[\"']?(?:pass|fail|ok|wrong|not ok|error))", re.I
+    r"\|\s*grep\s+-\w*q\w*\s[^\n]*(?:\|\||&&)\s*[({]?\s*"
+    r"(?:exit|return|echo\s+[\"']?(?:pass|fail|ok|wrong|not ok|error))",
+    re.I,
 )
-_NOT_PROGRAMS = re.compile(r"\b(?:uname|id|whoami|date|pwd|hostname|nproc|basename|dirname|realpath|which|command -v|tty|\$\{?#)\b")
+_NOT_PROGRAMS = re.compile(
+    r"\b(?:uname|id|whoami|date|pwd|hostname|nproc|basename|dirname|realpath|which|command -v|tty|\$\{?#)\b"
+)
 
 
 def shell_leak(code: str, prompt: str) -> str | None:
@@ -104,9 +115,9 @@ def shell_leak(code: str, prompt: str) -> str | None:
             return f"tests an output: {found.group().strip()[:100]}"
     for found in _DIFF.finditer(code):
         operands = found.group(1)
-        if "<(" in operands or re.search(r"\s-(?:\s|$)", operands) or re.search(r"expected|golden|wanted", operands):
-            if found.group(1).strip() not in prompt:
-                return f"compares outputs: {found.group().strip()[:100]}"
+        of_output = "<(" in operands or re.search(r"\s-(?:\s|$)|expected|golden|wanted", operands)
+        if of_output and operands.strip() not in prompt:
+            return f"compares outputs: {found.group().strip()[:100]}"
     if found := _GREP_VERDICT.search(code):
         return f"judges an output: {found.group().strip()[:100]}"
     return None

@@ -2,8 +2,8 @@
 
 A *repair* is one when the failing code of the prompt and the answer are the same program: equal up to the names that
 they bind themselves, comments, docstrings, spacing, quotes of strings, redundant parentheses and separators of
-statements. A diagnosis is one when a line that it calls wrong equals, as code, a line that it calls right (or a line that the difference
-of the pair keeps or adds).
+statements. A diagnosis is one when a line that it calls wrong equals, as code, a line that it calls right (or a line
+that the difference of the pair keeps or adds).
 """
 
 import ast
@@ -21,8 +21,13 @@ from benchmarks.datasets.faults.cases import Case
 from benchmarks.datasets.faults.python_code import Function, parameters, parse
 
 _QUOTED = re.compile(r"``([^\n]+?)``|`([^`\n]+)`")
-_WRONG = re.compile(r"\b(?:wrong|incorrect|faulty|bad|mistake|bug(?:gy)?|culprit|fails?|problem(?:atic)?|instead of|was|before|old)\b", re.I)
-_RIGHT = re.compile(r"\b(?:right|correct(?:ed)?|fix(?:ed)?|should|must|replace[sd]?|becomes?|needs?|now|after|new|to)\b", re.I)
+_WRONG = re.compile(
+    r"\b(?:wrong|incorrect|faulty|bad|mistake|bug(?:gy)?|culprit|fails?|problem(?:atic)?|instead of|was|before|old)\b",
+    re.I,
+)
+_RIGHT = re.compile(
+    r"\b(?:right|correct(?:ed)?|fix(?:ed)?|should|must|replace[sd]?|becomes?|needs?|now|after|new|to)\b", re.I
+)
 _KEPT = frozenset(("self", "cls"))
 
 
@@ -58,7 +63,9 @@ def _named(answer: str) -> tuple[set[str], set[str]]:
             after = line[found.end() :].split("`")[0]
             code = next(filter(None, found.groups())).strip()
             end = found.end()
-            calls_wrong = list(_WRONG.finditer(words)) or (list(_WRONG.finditer(after)) if not _RIGHT.search(words) else [])
+            calls_wrong = list(_WRONG.finditer(words)) or (
+                list(_WRONG.finditer(after)) if not _RIGHT.search(words) else []
+            )
             calls_right = list(_RIGHT.finditer(words))
             if calls_wrong and (not calls_right or calls_wrong[-1].start() > calls_right[-1].start()):
                 wrong.add(code)
@@ -91,7 +98,13 @@ def canonical_line(line: str, language: str) -> str | None:
     """The form of a single line, which may be a part of a statement; names count, as nothing shows what binds them."""
     line = line.strip()
     if language == "python":
-        for dressed in (line, f"{line}\n pass", f"if 1: pass\n{line}\n pass", f"try: pass\n{line}\n pass", f"def _():\n {line}"):
+        for dressed in (
+            line,
+            f"{line}\n pass",
+            f"if 1: pass\n{line}\n pass",
+            f"try: pass\n{line}\n pass",
+            f"def _():\n {line}",
+        ):
             if (tree := parse(dressed)) is not None:
                 _undress(tree)
                 return ast.dump(tree)
@@ -99,7 +112,9 @@ def canonical_line(line: str, language: str) -> str | None:
     if language in ("javascript", "typescript"):
         return " ".join(_javascript_tokens(line, {}))
     if language == "sql":
-        return re.sub(r"\s+", "", re.sub(r"'[^']*'|[^']+", lambda m: m[0] if m[0][0] == "'" else m[0].lower(), line)).rstrip(";")
+        return re.sub(
+            r"\s+", "", re.sub(r"'[^']*'|[^']+", lambda m: m[0] if m[0][0] == "'" else m[0].lower(), line)
+        ).rstrip(";")
     return _shell_form(line)
 
 
@@ -133,7 +148,11 @@ def _undress(tree: ast.Module) -> None:
         body = getattr(node, "body", None)
         if isinstance(node, Function | ast.ClassDef | ast.Module) and isinstance(body, list) and len(body) > 1:
             first = body[0]
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
                 del body[0]
         if isinstance(node, ast.Constant):
             node.kind = None
@@ -144,12 +163,9 @@ def _python_bound(tree: ast.Module) -> set[str]:
     local: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, Function | ast.Lambda):
-
             local |= set(parameters(node))
             local |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        elif isinstance(node, ast.comprehension):
-            local |= {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
-        elif isinstance(node, ast.For):
+        elif isinstance(node, (ast.comprehension, ast.For)):
             local |= {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
     keywords = {k.arg for n in ast.walk(tree) if isinstance(n, ast.Call) for k in n.keywords if k.arg}
     declared = {name for n in ast.walk(tree) if isinstance(n, ast.Global) for name in n.names}
@@ -180,7 +196,7 @@ def _python_tokens(line: str) -> list[str]:
 def _javascript_form(code: str) -> str:
     root = javascript_code.parse(code)
     functions = set(javascript_code.definitions(root))
-    order: dict[str, str] = {name: "" for name in javascript_code.bindings(root) - functions}
+    order: dict[str, str] = dict.fromkeys(javascript_code.bindings(root) - functions, "")
     return " ".join(_javascript_tokens(code, order))
 
 
@@ -231,13 +247,15 @@ def _aliases(code: str) -> set[str]:
         trees = [tree for tree in sqlglot.parse(code, dialect="sqlite") if tree is not None]
     except (SqlglotError, RecursionError):
         return set()
-    sources = {a for tree in trees for source in tree.find_all(exp.Table, exp.Subquery, exp.CTE) if (a := source.alias.lower())}
+    sources = {
+        a for tree in trees for source in tree.find_all(exp.Table, exp.Subquery, exp.CTE) if (a := source.alias.lower())
+    }
     columns = {column.name.lower() for tree in trees for column in tree.find_all(exp.Column)}
     return sources - columns
 
 
 def _shell_form(code: str) -> str:
-    """Words as the shell reads them, line by line; the shell's own operators and expansions stay apart from quoted ones."""
+    """Words as the shell reads them; operators and expansions of the shell stay apart from quoted ones."""
     lines = []
     for line in code.replace("\\\n", " ").splitlines():
         lexer = shlex.shlex(line, posix=False, punctuation_chars=True)

@@ -55,10 +55,18 @@ def stores(node: ast.AST) -> set[str]:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
+def imports(tree: ast.AST) -> set[str]:
+    """Names that import statements bind."""
+    found = (n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom))
+    return {alias.asname or alias.name.split(".")[0] for statement in found for alias in statement.names}
+
+
 def callee(call: ast.Call) -> str:
     """The last part of the name that is called; empty where it has none."""
     function = call.func
-    return function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    return (
+        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    )
 
 
 def parameters(function: ast.AST) -> list[str]:
@@ -73,7 +81,8 @@ def is_literal(node: ast.AST) -> bool:
     """Whether an expression is made of constants alone."""
     return not any(isinstance(n, ast.Name | ast.Call | ast.Attribute | ast.Await) for n in ast.walk(node)) or (
         isinstance(node, ast.Call)
-        and callee(node) in ("set", "frozenset", "dict", "list", "tuple", "array", "Decimal", "Fraction", "approx", "float")
+        and callee(node)
+        in ("set", "frozenset", "dict", "list", "tuple", "array", "Decimal", "Fraction", "approx", "float")
         and all(is_literal(argument) for argument in (*node.args, *(k.value for k in node.keywords)))
     )
 
@@ -91,7 +100,6 @@ def is_empty(body: list[ast.stmt]) -> bool:
 def docstrings(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, Function | ast.ClassDef | ast.Module):
-            for statement in node.body[:1]:
-                if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-                    if isinstance(statement.value.value, str):
-                        yield statement.value.value
+            text = ast.get_docstring(node, clean=False)
+            if text is not None:
+                yield text

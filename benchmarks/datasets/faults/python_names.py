@@ -39,19 +39,36 @@ def _read_too_early(tree: ast.Module) -> set[str]:
     """Names that a statement of the top level reads and that only it or a later one binds: `df = df.dropna()`."""
     bound: set[str] = set()
     early: set[str] = set()
-    bound_inside = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
+    bound_inside = {
+        n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    }
     for statement in tree.body:
         if isinstance(statement, ast.Assign | ast.AugAssign):
             reading = statement.value
             names = {n.id for n in ast.walk(reading) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
             inner = {n.id for n in ast.walk(reading) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-            inner |= {a.arg for n in ast.walk(reading) if isinstance(n, ast.arguments) for a in [*n.args, *n.kwonlyargs, *n.posonlyargs]}
+            inner |= {
+                a.arg
+                for n in ast.walk(reading)
+                if isinstance(n, ast.arguments)
+                for a in [*n.args, *n.kwonlyargs, *n.posonlyargs]
+            }
             if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
                 names.add(statement.target.id)
-            targets = {n.id for t in _targets(statement) for n in ast.walk(t) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+            targets = {
+                n.id
+                for t in _targets(statement)
+                for n in ast.walk(t)
+                if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+            }
             early |= (names & targets) - bound - inner
         bound |= {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        bound |= {a.asname or a.name.split(".")[0] for n in ast.walk(statement) if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names}
+        bound |= {
+            a.asname or a.name.split(".")[0]
+            for n in ast.walk(statement)
+            if isinstance(n, ast.Import | ast.ImportFrom)
+            for a in n.names
+        }
         bound |= bound_inside & {getattr(statement, "name", "")}
     return early
 
@@ -93,10 +110,16 @@ def read_columns(tree: ast.Module) -> set[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and isinstance(node.value, ast.Name):
             parts = node.slice.elts if isinstance(node.slice, ast.List) else [node.slice]
-            texts = [p for p in parts if isinstance(p, ast.Constant) and isinstance(p.value, str) and p.value.isidentifier()]
+            texts = [
+                p for p in parts if isinstance(p, ast.Constant) and isinstance(p.value, str) and p.value.isidentifier()
+            ]
             if node.value.id in outside:
                 read |= {str(part.value) for part in texts}
             keys |= {id(part) for part in texts}
-    other = {str(n.value) for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in keys}
+    other = {
+        str(n.value)
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Constant) and isinstance(n.value, str) and id(n) not in keys
+    }
     made = {k.arg for n in ast.walk(tree) if isinstance(n, ast.Call) for k in n.keywords if k.arg}
     return read - other - made

@@ -75,14 +75,18 @@ def bound_names(code: str, language: str) -> set[str]:
             for name in javascript_code.bound_by(left)
         }
         return declared | set(javascript_code.definitions(root))
-    return set(re.findall(r"\bCREATE\s+(?:TEMP\w*\s+)?(?:TABLE|VIEW)\s+(?:IF\s+NOT\s+EXISTS\s+)?[\"`]?(\w+)", code, re.I))
+    return set(
+        re.findall(r"\bCREATE\s+(?:TEMP\w*\s+)?(?:TABLE|VIEW)\s+(?:IF\s+NOT\s+EXISTS\s+)?[\"`]?(\w+)", code, re.I)
+    )
 
 
 def _is_attempt(code: str, answer: str, test: str, language: str) -> bool:
     """Whether an earlier cell makes what the answer makes and the test asks for; not what the answer builds on."""
     tested = bound_names(answer, language) & set(re.findall(r"\w+", test))
     if language == "python" and (tree := parse(answer)) is not None:
-        tested -= {name for s in tree.body if isinstance(s, ast.Assign) and stores(s) & loads(s.value) for name in stores(s)}
+        tested -= {
+            name for s in tree.body if isinstance(s, ast.Assign) and stores(s) & loads(s.value) for name in stores(s)
+        }
     return bool(tested & bound_names(code, language))
 
 
@@ -101,7 +105,11 @@ def _rest(code: str, answer: str, language: str) -> str | None:
         known = {_tokens(javascript_code.text(n)) for n in javascript_code.parse(answer).named_children}
         defined = set(javascript_code.definitions(javascript_code.parse(answer)))
         statements = [n for n in javascript_code.parse(code).named_children if n.type != "comment"]
-        left = [n for n in statements if _tokens(said := javascript_code.text(n)) not in known and not bound_names(said, language) & defined]
+        left = [
+            n
+            for n in statements
+            if _tokens(said := javascript_code.text(n)) not in known and not bound_names(said, language) & defined
+        ]
         body = "\n".join(javascript_code.text(n) for n in left)
         return body if left and len(left) < len(statements) and _asserts_javascript(body) else None
     return None
@@ -122,7 +130,8 @@ def _tests(code: str, answer: str, language: str) -> bool:
 
 def _asserts_python(statement: ast.stmt) -> bool:
     return any(
-        isinstance(n, ast.Assert) or (isinstance(n, ast.Call) and _ASSERTS.match(callee(n)) is not None) for n in ast.walk(statement)
+        isinstance(n, ast.Assert) or (isinstance(n, ast.Call) and _ASSERTS.match(callee(n)) is not None)
+        for n in ast.walk(statement)
     )
 
 

@@ -9,9 +9,16 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.scope import traverse_scope
 
-_SYSTEM = re.compile(r"^(?:sqlite_|pg_|pragma_|information_schema|dual$|sys\.|json_each$|json_tree$|generate_series$|unnest$)", re.I)
-_PSEUDO = frozenset(("rowid", "oid", "_rowid_", "excluded", "value", "key", "current_date", "current_timestamp", "current_time"))
-_AFTER_TABLE = re.compile(r"[`'\"\])*]*\s*(?:\(|:|\||\.\w|-|–|—|\n|,?\s*(?:which |that )?(?:has|have|with|contains?|holds?|columns?|table)\b)", re.I)
+_SYSTEM = re.compile(
+    r"^(?:sqlite_|pg_|pragma_|information_schema|dual$|sys\.|json_each$|json_tree$|generate_series$|unnest$)", re.I
+)
+_PSEUDO = frozenset(
+    ("rowid", "oid", "_rowid_", "excluded", "value", "key", "current_date", "current_timestamp", "current_time")
+)
+_AFTER_TABLE = re.compile(
+    r"[`'\"\])*]*\s*(?:\(|:|\||\.\w|-|–|—|\n|,?\s*(?:which |that )?(?:has|have|with|contains?|holds?|columns?)\b)",
+    re.I,
+)
 
 
 def missing_in_schema(code: str, prompt: str, *, whole: bool) -> str | None:
@@ -25,7 +32,9 @@ def missing_in_schema(code: str, prompt: str, *, whole: bool) -> str | None:
     except (SqlglotError, RecursionError):
         return None
     made: set[str] = set()
-    added = {c.name.lower() for tree in trees for alter in tree.find_all(exp.Alter) for c in alter.find_all(exp.ColumnDef)}
+    added = {
+        c.name.lower() for tree in trees for alter in tree.find_all(exp.Alter) for c in alter.find_all(exp.ColumnDef)
+    }
     for tree in trees:
         made |= {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
         tables = {t.name.lower() for t in tree.find_all(exp.Table)} - made
@@ -58,7 +67,11 @@ def _columns(tree: exp.Expression, table: str) -> set[str]:
     }
     scopes = traverse_scope(tree) if isinstance(tree, exp.Query) else []
     for scope in scopes:
-        own = {alias.lower() for alias, source in scope.sources.items() if isinstance(source, exp.Table) and source.name.lower() == table}
+        own = {
+            alias.lower()
+            for alias, source in scope.sources.items()
+            if isinstance(source, exp.Table) and source.name.lower() == table
+        }
         alone = len(scope.sources) == 1 and own
         for column in scope.columns:
             name = column.name.lower()
@@ -82,12 +95,14 @@ def _lists(table: str, columns: set[str], prompt: str) -> bool:
         if columns <= known and len(re.findall(r"[\w\"`]+", listed)) >= max(1, len(columns)) and re.match(r"\W", rest):
             return True
     # shown by example: what the session created or printed of it
-    return bool(columns) and all(re.search(rf"(?<!\w){re.escape(table)}[\"`]?\.[\"`]?{re.escape(c)}(?!\w)", prompt, re.I) for c in columns)
+    return bool(columns) and all(
+        re.search(rf"(?<!\w){re.escape(table)}[\"`]?\.[\"`]?{re.escape(c)}(?!\w)", prompt, re.I) for c in columns
+    )
 
 
 def embedded_queries(tree: ast.AST) -> Iterator[str]:
     """Strings of Python that are queries."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if re.match(r"\s*(?:SELECT|WITH)\b[\s\S]*\bFROM\b", node.value, re.I):
-                yield node.value
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and re.match(r"\s*(?:SELECT|WITH)\b[\s\S]*\bFROM\b", text, re.I):
+            yield text

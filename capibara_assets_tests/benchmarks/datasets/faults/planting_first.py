@@ -13,7 +13,6 @@ from capibara_assets_tests.benchmarks.datasets.faults.clean import (
     TITLES,
     Base,
     asked,
-    solve,
     test_of,
 )
 
@@ -60,7 +59,11 @@ def leaks() -> Iterator[Case]:
                 yield _answer(base, shape, code)
     for base in SQL[:4]:
         query = base.code.rstrip(";")
-        yield _answer(base, "verdict", f"SELECT CASE WHEN (SELECT COUNT(*) FROM orders) = 4 THEN 'PASS' ELSE 'FAIL' END;\n{query};")
+        yield _answer(
+            base,
+            "verdict",
+            f"SELECT CASE WHEN (SELECT COUNT(*) FROM orders) = 4 THEN 'PASS' ELSE 'FAIL' END;\n{query};",
+        )
         yield _answer(base, "except", f"{query}\nEXCEPT\nVALUES ('Lisbon', 90);")
     for base in BASH[:3]:
         yield _answer(base, "bracket", f'{base.code}\n[ "$({base.call})" = "{base.value}" ] || exit 1')
@@ -77,7 +80,11 @@ def insufficient() -> Iterator[Case]:
     for base in (*PYTHON, *JAVASCRIPT):
         # a helper of an earlier cell that nobody shows
         used = "load_settings()"
-        code = f"settings = {used}\n{base.code}" if base.language == "python" else f"const limit = loadLimit();\n{base.code}"
+        code = (
+            f"settings = {used}\n{base.code}"
+            if base.language == "python"
+            else f"const limit = loadLimit();\n{base.code}"
+        )
         yield _answer(base, "helper", code)
         failing = base.failing
         error = "AssertionError" if base.language == "python" else "Assertion failed"
@@ -113,7 +120,9 @@ def boilerplate() -> Iterator[Case]:
         head = base.code.splitlines()[0].rstrip(":{ ")
         prompt = f"Explain this {TITLES[base.language]} code.\n\nCode:\n{base.code}"
         yield Case(f"{base.name}-named", base.language, "explain", prompt, f"Function `{own_name(base)}`.")
-        yield Case(f"{base.name}-head", base.language, "explain", prompt, f"This code defines `{head}`. It is a function.")
+        yield Case(
+            f"{base.name}-head", base.language, "explain", prompt, f"This code defines `{head}`. It is a function."
+        )
     for base in (base for base in SQL if base.name != "create"):
         words = [word for word in ("where", "group by", "order by", "limit", "join") if word.upper() in base.code]
         prompt = f"Explain this SQL code.\n\nCode:\n{base.code}"

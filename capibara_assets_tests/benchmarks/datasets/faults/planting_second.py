@@ -79,10 +79,18 @@ def leaks() -> Iterator[Case]:
         query = base.code.rstrip(";")
         yield _answer(base, "second-count", f"SELECT (SELECT COUNT(*) FROM ({query})) = 3 AS ok;")
         yield _answer(base, "second-words", f"{query}; -- expected: 3 rows")
-        yield _answer(base, "second-table", f"CREATE TABLE expected (a, b);\n{query}\nEXCEPT SELECT a, b FROM expected;")
+        yield _answer(
+            base, "second-table", f"CREATE TABLE expected (a, b);\n{query}\nEXCEPT SELECT a, b FROM expected;"
+        )
     for base in BASH:
-        yield _answer(base, "second-captured", f'{base.code}\nout=$({base.call})\nif [[ "$out" != "{base.value}" ]]; then echo FAIL; exit 1; fi')
-        yield _answer(base, "second-grep", f'{base.code}\n{base.call} | grep -q "{base.value}" && echo PASS || echo FAIL')
+        yield _answer(
+            base,
+            "second-captured",
+            f'{base.code}\nout=$({base.call})\nif [[ "$out" != "{base.value}" ]]; then echo FAIL; exit 1; fi',
+        )
+        yield _answer(
+            base, "second-grep", f'{base.code}\n{base.call} | grep -q "{base.value}" && echo PASS || echo FAIL'
+        )
         yield _answer(base, "second-cmp", f"{base.code}\n{base.call} | cmp - expected.txt")
     for base in (*ASKED[3:6], *JAVASCRIPT[3:6]):
         shown = f"print({base.call})" if base.language == "python" else f"console.log({base.call})"
@@ -94,7 +102,11 @@ def insufficient() -> Iterator[Case]:
     for base in PYTHON:
         yield _answer(base, "second-client", f"{base.code}\nrows = warehouse.fetch(limit=3)")
         name = base.code.split("(")[0].removeprefix("def ")
-        yield _answer(base, "second-decorated", f"@registered\ndef run_{base.name}():\n    return HANDLERS[{name!r}]\n\n{base.code}")
+        yield _answer(
+            base,
+            "second-decorated",
+            f"@registered\ndef run_{base.name}():\n    return HANDLERS[{name!r}]\n\n{base.code}",
+        )
     for base in JAVASCRIPT:
         yield _answer(base, "second-imported", f"{base.code}\nstore.dispatch(makeAction({base.name!r}));")
         prompt = f"Why does this fail?\n\n```js\n{base.failing}\n```\n\nError:\nAssertionError [ERR_ASSERTION]: The expression evaluated to a falsy value"
@@ -107,7 +119,9 @@ def insufficient() -> Iterator[Case]:
             yield Case(f"{base.name}-second-other", "sql", "solve", prompt, base.code)
             # the table is there, and its columns are not
             names = "orders(id), clients(id), parts(id)"
-            yield Case(f"{base.name}-second-columns", "sql", "solve", f"Write SQL code.\n{task}\nTables: {names}", base.code)
+            yield Case(
+                f"{base.name}-second-columns", "sql", "solve", f"Write SQL code.\n{task}\nTables: {names}", base.code
+            )
     for base in BASH[:3]:
         yield _answer(base, "second-file", f"{base.code}\ncat /opt/tools/defaults.ini")
     for base in PYTHON[:4]:
@@ -140,19 +154,29 @@ def no_ops() -> Iterator[Case]:
         sound = repair(replace(base, wrong=("", "")))
         if base.name in RENAMED:
             old, new = RENAMED[base.name]
-            code = base.code.replace(old, new).replace("clients AS c", "clients AS cl").replace("parts AS a", "parts AS one")
+            code = (
+                base.code.replace(old, new)
+                .replace("clients AS c", "clients AS cl")
+                .replace("parts AS a", "parts AS one")
+            )
             yield replace(sound, example_id=f"{base.name}-second-renamed", answer=code)
         if base.language == "python" and base.name != "by_city" and "'''" not in base.code:
             quotes = base.code.replace("'", '"')
             yield replace(sound, example_id=f"{base.name}-second-quotes", answer=f"{quotes}\n\n# fixed the bug")
         if base.language == "python" and base.code.startswith("def "):
             head, rest = base.code.split("\n", 1)
-            yield replace(sound, example_id=f"{base.name}-second-docstring", answer=f'{head}\n    """What it is for."""\n{rest}')
+            yield replace(
+                sound, example_id=f"{base.name}-second-docstring", answer=f'{head}\n    """What it is for."""\n{rest}'
+            )
         if base.language == "javascript":
             bare = base.code.replace(";\n", "\n").removesuffix(";")
             yield replace(sound, example_id=f"{base.name}-second-semicolons", answer=f"/* mended */\n{bare}")
         if base.language == "sql":
-            yield replace(sound, example_id=f"{base.name}-second-case", answer=base.code.replace("SELECT", "select").replace("FROM", "from"))
+            yield replace(
+                sound,
+                example_id=f"{base.name}-second-case",
+                answer=base.code.replace("SELECT", "select").replace("FROM", "from"),
+            )
         if base.language == "bash":
             yield replace(sound, example_id=f"{base.name}-second-shell", answer=f"# mended\n{base.code}")
         line = max(base.code.splitlines(), key=len).strip()
@@ -174,8 +198,19 @@ def boilerplate() -> Iterator[Case]:
             error = f"{prompt}\n\nError:\nValueError: no"
             yield Case(f"{base.name}-second-error", base.language, "explain", error, "It raises ValueError.")
     for number, base in enumerate((*ASKED[:4], *JAVASCRIPT[:4])):
-        stated = ("Run the following cell.", "The next code cell is an example:", "Implement the function below.", "Exercise 4 solution")[number % 4]
-        yield Case(f"{base.name}-second-task", base.language, "solve", f"Write {TITLES[base.language]} code.\n{stated}", base.code)
+        stated = (
+            "Run the following cell.",
+            "The next code cell is an example:",
+            "Implement the function below.",
+            "Exercise 4 solution",
+        )[number % 4]
+        yield Case(
+            f"{base.name}-second-task",
+            base.language,
+            "solve",
+            f"Write {TITLES[base.language]} code.\n{stated}",
+            base.code,
+        )
 
 
 SECOND = {
