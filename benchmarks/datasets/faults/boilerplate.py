@@ -105,7 +105,7 @@ def _is_name(inner: str, read: _Read) -> bool:
 
 
 def _skeletons(sentence: str, read: _Read) -> set[str]:
-    """A sentence with quoted code and numbers masked; names of the code, too: once all, once those that are no words."""
+    """A sentence with quoted code and numbers masked, and names of the code: once all, once those that are no words."""
     masked = re.sub(r"-?\d+(?:\.\d+)?", "_", _QUOTED.sub(" _ ", sentence))
     tokens = re.findall(r"\w+|[^\w\s]", masked)
     names = {word for word in tokens if word in read.words and word.lower() not in STOP and not word.istitle()}

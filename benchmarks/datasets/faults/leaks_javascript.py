@@ -284,11 +284,10 @@ def _unused(root: Node, defined: dict[str, Node], told: set[str]) -> str | None:
             return f"a comparison that only a test needs: {name}"
     in_solution = driving | {name for those in used.values() for name in those}
     for statement in root.named_children:
-        for one in (
-            statement.named_children if statement.type in ("lexical_declaration", "variable_declaration") else ()
-        ):
-            name, value = one.child_by_field_name("name"), one.child_by_field_name("value")
-            if name is None or value is None or bound_by(name) & (told | in_solution):
+        declared = statement.type in ("lexical_declaration", "variable_declaration")
+        for one in statement.named_children if declared else ():
+            left, value = one.child_by_field_name("name"), one.child_by_field_name("value")
+            if left is None or value is None or bound_by(left) & (told | in_solution):
                 continue
             if (found := re.match(r"require\(['\"](?:node:)?([\w@/.-]+)['\"]\)", text(value))) and _is_library(
                 found.group(1)

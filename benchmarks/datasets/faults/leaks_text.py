@@ -35,7 +35,7 @@ def sql_leak(code: str, prompt: str) -> str | None:
     return None
 
 
-def _tree(tree: exp.Expression, prompt: str) -> str | None:
+def _tree(tree: exp.Expr, prompt: str) -> str | None:
     for node in tree.find_all(exp.Except, exp.Intersect):
         sides = [node.this, node.expression]
         for side in sides:
@@ -65,11 +65,11 @@ def _tree(tree: exp.Expression, prompt: str) -> str | None:
     return None
 
 
-def _compares_result(node: exp.Expression) -> bool:
+def _compares_result(node: exp.Expr) -> bool:
     """Whether the outcome of a query or of an aggregate is compared with a literal."""
     if isinstance(node, exp.Exists):
         return node.find(exp.Except, exp.Values) is not None
-    sides = [side.unnest() if isinstance(side, exp.Paren) else side for side in (node.left, node.right)]
+    sides = [side.unnest() if isinstance(side, exp.Paren) else side for side in (node.this, node.expression)]
     literal = any(isinstance(side, exp.Literal | exp.Neg | exp.Boolean) for side in sides)
     return literal and any(
         isinstance(side, exp.Subquery | exp.Select | exp.Count) or side.find(exp.Subquery) for side in sides
@@ -118,8 +118,8 @@ def shell_leak(code: str, prompt: str) -> str | None:
         of_output = "<(" in operands or re.search(r"\s-(?:\s|$)|expected|golden|wanted", operands)
         if of_output and operands.strip() not in prompt:
             return f"compares outputs: {found.group().strip()[:100]}"
-    if found := _GREP_VERDICT.search(code):
-        return f"judges an output: {found.group().strip()[:100]}"
+    if verdict := _GREP_VERDICT.search(code):
+        return f"judges an output: {verdict.group().strip()[:100]}"
     return None
 
 

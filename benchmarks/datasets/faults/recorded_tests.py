@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from benchmarks.datasets.faults import javascript_code
 from benchmarks.datasets.faults.no_ops import canonical
 from benchmarks.datasets.faults.python_code import callee, definitions, loads, parse, stores
+from benchmarks.datasets.faults.python_names import free_names
 
 _ASSERTS = re.compile(r"^(?:assert\w*|expect|should|raises|fail)$", re.I)
 
@@ -81,13 +82,14 @@ def bound_names(code: str, language: str) -> set[str]:
 
 
 def _is_attempt(code: str, answer: str, test: str, language: str) -> bool:
-    """Whether an earlier cell makes what the answer makes and the test asks for; not what the answer builds on."""
-    tested = bound_names(answer, language) & set(re.findall(r"\w+", test))
-    if language == "python" and (tree := parse(answer)) is not None:
-        tested -= {
-            name for s in tree.body if isinstance(s, ast.Assign) and stores(s) & loads(s.value) for name in stores(s)
-        }
-    return bool(tested & bound_names(code, language))
+    """Whether an earlier cell makes what the test asks of the answer, and nothing that the answer builds on."""
+    made, bound = bound_names(answer, language), bound_names(code, language)
+    if language == "python":
+        tree = parse(answer)
+        needed = set() if tree is None else free_names(tree)
+    else:
+        needed = set(re.findall(r"[\w$]+", answer)) - made
+    return bool(made & bound & set(re.findall(r"\w+", test))) and not needed & bound
 
 
 def _rest(code: str, answer: str, language: str) -> str | None:

@@ -52,14 +52,14 @@ def missing_in_schema(code: str, prompt: str, *, whole: bool) -> str | None:
     return None
 
 
-def _created(tree: exp.Expression) -> set[str]:
+def _created(tree: exp.Expr) -> set[str]:
     """Tables that a statement creates."""
     if isinstance(tree, exp.Create) and (table := tree.this.find(exp.Table)) is not None:
         return {table.name.lower()}
     return set()
 
 
-def _columns(tree: exp.Expression, table: str) -> set[str]:
+def _columns(tree: exp.Expr, table: str) -> set[str]:
     """Columns that are read of a table: qualified by it or its alias, or unqualified where it is the only one."""
     found: set[str] = set()
     defined = {a.alias.lower() for a in tree.find_all(exp.Alias)} | {
