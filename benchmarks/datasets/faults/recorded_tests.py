@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from benchmarks.datasets.faults import javascript_code
@@ -10,6 +10,7 @@ from benchmarks.datasets.faults.no_ops import canonical
 from benchmarks.datasets.faults.python_code import callee, definitions, loads, parse, stores
 from benchmarks.datasets.faults.python_names import free_names
 
+_LODASH = re.compile(r"require\(['\"]lodash['\"]\)")
 _ASSERTS = re.compile(r"^(?:assert\w*|expect|should|raises|fail)$", re.I)
 
 
@@ -47,11 +48,11 @@ def trial(answer: str, language: str, test: str | None, session: Sequence[Cell],
     if at is None:
         return "its execution is not in the table"
     if test is None:
-        found = _rest(session[at].code, answer, language)
         later = [cell.code for cell in session[at + 1 :] if cell.succeeded and cell.language == language]
-        test = found or next((code for code in later if _tests(code, answer, language)), None)
+        test = _rest(session[at].code, answer, language) or _later(later, answer, language)
     if test is None:
         return "no test was recorded"
+    test = _LODASH.sub('({ isEqual: require("util").isDeepStrictEqual })', test) if _compares_only(test) else test
     before = [cell.code for cell in session[:at] if cell.succeeded and cell.language == language]
     # an earlier attempt would pass the test without the answer
     context = [code for code in before if not _is_attempt(code, answer, test, language)]
@@ -117,17 +118,40 @@ def _rest(code: str, answer: str, language: str) -> str | None:
     return None
 
 
-def _tests(code: str, answer: str, language: str) -> bool:
-    """Whether a later cell asserts something about what the answer binds, and does not bind it itself."""
-    bound = bound_names(answer, language)
-    if bound & bound_names(code, language):
-        return False
-    if language == "python":
-        tree = parse(code)
-        return tree is not None and any(_asserts_python(s) and loads(s) & bound for s in tree.body)
-    if language == "javascript":
-        return _asserts_javascript(code) and bool(javascript_code.names(javascript_code.parse(code)) & bound)
-    return False
+def _later(cells: Sequence[str], answer: str, language: str) -> str | None:
+    """Later cells up to the first that asserts something about what the answer binds, or what was made with it.
+
+    A cell that binds the answer's names anew ends the search: what follows judges another answer.
+    """
+    made = bound_names(answer, language)
+    reached = set(made)
+    passed: list[str] = []
+    for code in cells:
+        if made & bound_names(code, language):
+            return None
+        passed.append(code)
+        for read, bound, asserts in _steps(code, language):
+            if read & reached:
+                if asserts:
+                    return "\n".join(passed)
+                reached |= bound
+    return None
+
+
+def _steps(code: str, language: str) -> Iterator[tuple[set[str], set[str], bool]]:
+    """Of every statement of the top level: names that it reads, names that it binds, and whether it asserts."""
+    if language == "python" and (tree := parse(code)) is not None:
+        for statement in tree.body:
+            yield loads(statement), stores(statement), _asserts_python(statement)
+    elif language == "javascript":
+        for node in javascript_code.parse(code).named_children:
+            said = javascript_code.text(node)
+            yield javascript_code.names(node), bound_names(said, language), _asserts_javascript(said)
+
+
+def _compares_only(test: str) -> bool:
+    """Whether a test takes nothing but deep equality from lodash, which the sandbox lacks."""
+    return bool(_LODASH.search(test)) and set(re.findall(r"(?<![\w$.])_\.(\w+)", test)) <= {"isEqual"}
 
 
 def _asserts_python(statement: ast.stmt) -> bool:

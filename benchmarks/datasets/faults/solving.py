@@ -6,6 +6,7 @@ answer needs what this machine lacks is not judged. The same test without the an
 trial is vacuous and shows nothing.
 """
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -64,8 +65,9 @@ def _verdict(ran: Ran, context: int, *, sql: bool) -> tuple[bool | None, str]:
     name = str(error.get("name", ran.ended))
     if ran.cell < context:
         return None, "its session does not run again here"
-    if name in _LACKING or ran.ended in _UNCERTAIN:
-        return None, f"needs what is not here: {name}"
+    lacking = re.match(r"Cannot find module '[^']+'|No module named '[^']+'", str(error.get("value", "")))
+    if name in _LACKING or ran.ended in _UNCERTAIN or lacking:
+        return None, f"needs what is not here: {lacking.group() if lacking else name}"
     if not error:
         return False, "the test says that it is wrong"
     return (

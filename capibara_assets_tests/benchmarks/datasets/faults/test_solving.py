@@ -25,8 +25,13 @@ def test_the_test_is_what_the_execution_ran_besides_the_answer() -> None:
 
 
 def test_the_test_is_a_later_cell_that_asserts() -> None:
-    cells = session(ANSWER, "area(2, 2)", "assert area(2, 3) == 6")
-    assert trial(ANSWER, "python", None, cells, "e0") == Trial("python", (), ANSWER, "assert area(2, 3) == 6")
+    cells = session(ANSWER, "made = area(2, 3)", "assert made == 6", "assert area(1, 1) == 1")
+    assert trial(ANSWER, "python", None, cells, "e0") == Trial(
+        "python", (), ANSWER, "made = area(2, 3)\nassert made == 6"
+    )
+    # a later answer is judged by what follows it
+    again = session(ANSWER, ANSWER.replace("*", "+"), "assert area(2, 2) == 4")
+    assert trial(ANSWER, "python", None, again, "e0") == "no test was recorded"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +75,10 @@ def test_answers_run_with_their_tests_and_tests_without_answers() -> None:
     assert verdicts.vacuous == [False, False, True, False, False, False, False]
     assert verdicts.why[1].startswith("the test fails: AssertionError")
     assert verdicts.not_judged == Counter(
-        {"its session does not run again here": 1, "needs what is not here: ModuleNotFoundError": 1}
+        {
+            "its session does not run again here": 1,
+            "needs what is not here: No module named 'module_that_nobody_has'": 1,
+        }
     )
 
 
