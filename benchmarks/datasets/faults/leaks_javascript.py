@@ -115,7 +115,19 @@ def _statement(statement: Node, scope: _Scope) -> str | None:
             if scope.computed(right):
                 scope.table |= bound_by(left)
     if kind == "expression_statement":
-        return _expression(statement, scope)
+        reason = _expression(statement, scope)
+        # `cart.total = ...` and `cart.add(...)` make something of what the session gave
+        for one in statement.named_children:
+            part = one.child_by_field_name("left") or one.child_by_field_name("function")
+            while part is not None and part.type in ("member_expression", "subscript_expression"):
+                part = part.child_by_field_name("object")
+                if (
+                    part is not None
+                    and part.type == "identifier"
+                    and text(part) not in ("console", "process", "module")
+                ):
+                    scope.results.add(text(part))
+        return reason
     for part in statement.named_children:
         reason = None
         if part.type in _BLOCKS:

@@ -235,6 +235,8 @@ def _bind(statement: ast.stmt, scope: _Scope) -> None:
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
         names = {name for target in targets for name in stores(target)}
         value = statement.value
+        # `frame["share"] = ...` makes something of a frame that the session gave
+        scope.results |= {root for target in targets if (root := _root(target)) is not None}
         if is_literal(value):
             scope.table |= names - scope.results
         elif isinstance(value, ast.Name) and value.id in scope.own:
@@ -244,6 +246,9 @@ def _bind(statement: ast.stmt, scope: _Scope) -> None:
         elif not isinstance(value, ast.Lambda):
             scope.results |= names
             scope.table -= names
+    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        root = _root(statement.value.func)
+        scope.results |= {root} if root is not None and root not in scope.imported else set()
     elif isinstance(statement, ast.For | ast.AsyncFor):
         names = stores(statement.target)
         sources = loads(statement.iter) - {"zip", "enumerate", "sorted", "range", "list", "reversed"}
@@ -254,6 +259,15 @@ def _bind(statement: ast.stmt, scope: _Scope) -> None:
             scope.table |= names
     elif isinstance(statement, ast.With | ast.AsyncWith):
         scope.results |= {name for item in statement.items if item.optional_vars for name in stores(item.optional_vars)}
+
+
+def _root(target: ast.expr) -> str | None:
+    """The name whose part is assigned to or called: `frame` of `frame["share"]` and `frame.drop`."""
+    if not isinstance(target, ast.Attribute | ast.Subscript):
+        return None
+    while isinstance(target, ast.Attribute | ast.Subscript | ast.Call):
+        target = target.func if isinstance(target, ast.Call) else target.value
+    return target.id if isinstance(target, ast.Name) else None
 
 
 # --- harnesses, libraries, names, words -------------------------------------------------------------------------------

@@ -78,6 +78,19 @@ def test_preconditions_and_demonstrations_are_no_leaks(language: str, answer: st
     assert leaked_expectation(replace(BASE, language=language, answer=answer)) is None
 
 
+@pytest.mark.parametrize(
+    ("language", "answer"),
+    [
+        ("python", "df['share'] = df['a'] / df['a'].sum()\nassert df['share'].tolist() == [0.5, 0.5]"),
+        ("python", "basket.remove('tea')\nassert basket == ['milk']"),
+        ("javascript", "cart.total = cart.items.length * 2;\nconsole.assert(cart.total === 4);"),
+        ("javascript", "cart.add('tea');\nif (cart.items.length !== 1) throw new Error('lost');"),
+    ],
+)
+def test_what_the_session_gave_and_the_answer_changed_is_its_result(language: str, answer: str) -> None:
+    assert leaked_expectation(replace(BASE, language=language, answer=answer)) is not None
+
+
 def test_tests_are_the_answer_where_they_are_asked_for() -> None:
     tests = "from geometry import area\n\ndef test_area():\n    assert area(2, 3) == 6"
     assert leaked_expectation(replace(BASE, prompt="Write pytest unit tests for `area(a, b)`.", answer=tests)) is None
