@@ -96,7 +96,7 @@ def _is_name(inner: str, read: _Read) -> bool:
     """Whether quoted text only names what stands there: `.merge()`, or the head of a definition in another spelling."""
     found = re.fullmatch(r"\.?([\w.]+)(?:\(.*\))?(?:\s*->.*)?", inner)
     if found is None:
-        return bool(re.fullmatch(r"[a-z ]+", inner)) and set(inner.split()) <= SORTS
+        return False
     name = found.group(1).split(".")[-1]
     bare = inner.removesuffix("()").lstrip(".") == found.group(1)
     return name in read.words and (

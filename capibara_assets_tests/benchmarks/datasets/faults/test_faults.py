@@ -162,6 +162,7 @@ def test_an_explanation_needs_a_fact_or_words_of_its_own() -> None:
     said = {
         "empty": "Function `low(values, bound)`. It builds a list.",
         "words": "Entries that equal the limit are dropped as well.",
+        "line": "It raises TypeError.\nWrong: `values`\nRight: `return values`",
         "value": "For bound 3 it gave `[1, 2]`.",
     }
     cases = [Case(name, "python", "explain", code, answer) for name, answer in said.items()]
