@@ -98,8 +98,10 @@ def _drives(body: list[ast.stmt], scope: _Scope, defined: dict[str, ast.AST]) ->
 def _statement(statement: ast.stmt, scope: _Scope, defined: dict[str, ast.AST]) -> str | None:
     """The reason of one driving statement; what it binds becomes known."""
     if isinstance(statement, Function):
-        if _is_test(statement) or (not parameters(statement) and statement.name in scope.own and _is_driver(statement)):
-            tested = scope.own | (scope.imported if _is_test(statement) else set())
+        # a function that is asked for and takes data may be called test_distinct
+        is_test = _is_test(statement) and not (statement.name in scope.asked and parameters(statement))
+        if is_test or (not parameters(statement) and statement.name in scope.own and _is_driver(statement)):
+            tested = scope.own | (scope.imported if is_test else set())
             own = _Scope(
                 tested, scope.asked, scope.imported, set(scope.results), scope.table | set(parameters(statement))
             )

@@ -91,6 +91,11 @@ def test_what_the_session_gave_and_the_answer_changed_is_its_result(language: st
     assert leaked_expectation(replace(BASE, language=language, answer=answer)) is not None
 
 
+def test_a_solution_may_be_called_a_test() -> None:
+    answer = "def test_parity(n):\n    assert int(n) == n\n    return n % 2 == 0"
+    assert leaked_expectation(replace(BASE, prompt="Write `test_parity(n)`: is n even?", answer=answer)) is None
+
+
 def test_tests_are_the_answer_where_they_are_asked_for() -> None:
     tests = "from geometry import area\n\ndef test_area():\n    assert area(2, 3) == 6"
     assert leaked_expectation(replace(BASE, prompt="Write pytest unit tests for `area(a, b)`.", answer=tests)) is None
