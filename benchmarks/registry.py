@@ -119,6 +119,12 @@ BENCHES: dict[str, Bench] = {
         "Seconds from logs to the datasets of all domains, for everything and for one new file; equal in any order?",
         SHIPPED,
     ),
+    "examples": Bench(
+        "datasets",
+        "examples:examples",
+        "Faults of examples by domain and kind, and the share of answers that pass their hidden tests.",
+        SHIPPED | {"sample": 10, "reexecution": False},
+    ),
     "dedup": Bench(
         "datasets",
         "dedup:dedup",
