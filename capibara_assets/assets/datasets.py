@@ -50,6 +50,7 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
 
     Worry when a split is small, a kind of example is missing, or many examples are left out.
     """
+    from capibara_assets.datasets.derived.trials import execute
     from capibara_assets.datasets.duplicates.public_benchmarks import benchmark_digests
     from capibara_assets.datasets.examples import VOLATILE, Evidence, build_dataset
     from capibara_assets.datasets.recipe import DatasetRecipe
@@ -67,8 +68,9 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
     # one cache for all domains, since a repair is executed for its language and again for debug
     cache = inputs.store.work_dir("moe_dataset", None, "verdicts")
     again = partial(verify, recipe=recipe.verification, cache=cache)
+    trials = partial(execute, cache=inputs.store.work_dir("moe_dataset", domain, "trials"))
     with keeping(inputs.store.work_dir("moe_dataset", domain, "texts")):
-        made = build_dataset(domain, evidence, groups, recipe, reexecute=again, imported=own)
+        made = build_dataset(domain, evidence, groups, recipe, reexecute=again, execute=trials, imported=own)
     tables, documents = made.tables(), made.documents()
     artifact = inputs.publish("moe_dataset", domain, tables=tables, documents=documents, volatile=VOLATILE)
     return materialized(artifact, inputs, dataset_entries(made))
