@@ -14,10 +14,10 @@ from typing import Any
 import polars as pl
 
 from capibara_assets.datasets.balance import balance_factors
-from capibara_assets.datasets.duplicates.clusters import Cluster, Member, cluster_members, cluster_table
-from capibara_assets.datasets.duplicates.decontamination import Contaminated, contaminated
 from capibara_assets.datasets.derived.derive import capped, derive, shares
 from capibara_assets.datasets.derived.trials import Execute
+from capibara_assets.datasets.duplicates.clusters import Cluster, Member, cluster_members, cluster_table
+from capibara_assets.datasets.duplicates.decontamination import Contaminated, contaminated
 from capibara_assets.datasets.groups import BRIDGE, COMMON
 from capibara_assets.datasets.imported.join import add_imported, import_figures
 from capibara_assets.datasets.kinds import apply, explain, predict, repair, solve

@@ -64,10 +64,12 @@ class DerivedExamples(Declared):
     """Examples derived from solved executions by changes that are executed (datasets/derived/)."""
 
     most_share: float = Field(0.6, ge=0, le=1, description="Largest share of a split's examples; 0: none are made")
-    bugs: dict[str, float] = Field(description="Weight of each kind of injected bug; kinds that are not named are unused")
-    tried: int = Field(8, gt=0, description="Most changes of one solved cell that are executed")
-    per_solution: int = Field(4, gt=0, description="Most examples of one solved cell, of bugs and of inputs each")
-    executions: int = Field(6000, ge=0, description="Most variants of bugs, and of inputs, executed for one domain")
+    bugs: dict[str, float] = Field(
+        description="Weight of each kind of injected bug; kinds that are not named are unused"
+    )
+    tried: int = Field(5, gt=0, description="Most changes of one solved cell that are executed")
+    per_solution: int = Field(3, gt=0, description="Most examples of one solved cell, of bugs and of inputs each")
+    executions: int = Field(3000, ge=0, description="Most variants of bugs, and of inputs, executed for a domain")
 
 
 class Decontamination(Declared):

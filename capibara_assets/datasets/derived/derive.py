@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 from capibara_assets.datasets.derived import injected, predicted, queries
 from capibara_assets.datasets.derived.injected import Injected
-from capibara_assets.datasets.derived.solved import Solved, solved_cells
-from capibara_assets.datasets.derived.trials import Execute
+from capibara_assets.datasets.derived.solved import solved_cells
+from capibara_assets.datasets.derived.trials import Execute, Trial
 from capibara_assets.datasets.kinds import repair
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.recipe import DatasetRecipe
@@ -16,6 +16,10 @@ from capibara_assets.domains import Domain
 from capibara_assets.storage.digests import sha256_bytes
 
 _LESS = 0.8  # quality factor of what was not recorded as it stands
+_MORE_BUGS = 2  # of one solved cell in `debug`, which has no inputs to change: tried, and kept beyond the recipe's
+
+#: Executions that a variant counts as: one in JavaScript needs a context of its own.
+_COST = {"javascript": 3}
 
 ItemT = TypeVar("ItemT")
 
@@ -40,7 +44,8 @@ def derive(domain: Domain, evidence: Evidence, recipe: DatasetRecipe, execute: E
     if execute is None or not wanted.most_share:
         return Derived([], {"solved": 0, "note": "nothing was executed, and only observed changes are examples"})
     solved = sorted(solved_cells(evidence), key=lambda one: sha256_bytes(one.row["execution_id"].encode()))
-    bugs = [injected.trial_of(one, wanted.bugs, wanted.tried) for one in solved]
+    more = _MORE_BUGS if domain == Domain.DEBUG else 0
+    bugs = [injected.trial_of(one, wanted.bugs, wanted.tried + 2 * more) for one in solved]
     bugs = bugs[: _within(wanted.executions, bugs)]
     asked = [] if domain == Domain.DEBUG else [program for one in solved for program in predicted.programs(one)]
     inputs = [predicted.trial_of(program, wanted.tried) for program in asked]
@@ -50,10 +55,10 @@ def derive(domain: Domain, evidence: Evidence, recipe: DatasetRecipe, execute: E
     found = [
         one
         for cell, (_, edits), end in zip(solved, bugs, ends, strict=False)
-        for one in injected.observed(cell, edits, end, wanted.per_solution)
+        for one in injected.observed(cell, edits, end, wanted.per_solution + more)
     ]
     answered = queries.best(on_worlds, ends[len(bugs) + len(inputs) :])
-    found += [one for query, end in answered for one in queries.injected(query, end, wanted.per_solution)]
+    found += [one for query, end in answered for one in queries.injected(query, end, wanted.per_solution + more)]
     made = [*_repairs(evidence, found, recipe)]
     for program, (_, edits), end in zip(asked, inputs, ends[len(bugs) :], strict=False):
         made += predicted.candidates(program, edits, end, recipe, wanted.per_solution)
@@ -71,11 +76,11 @@ def derive(domain: Domain, evidence: Evidence, recipe: DatasetRecipe, execute: E
     return Derived([replace(one, quality=round(one.quality * _LESS, 6)) for one in made], figures)
 
 
-def _within(budget: int, trials: Sequence[tuple[Any, Sequence[Any]]]) -> int:
+def _within(budget: int, trials: Sequence[tuple[Trial, Sequence[Any]]]) -> int:
     """How many of the trials, from the first, stay within a budget of variants."""
     used = 0
-    for position, (_, edits) in enumerate(trials):
-        used += len(edits) + 1
+    for position, (trial, _) in enumerate(trials):
+        used += len(trial.variants) * _COST.get(trial.language, 1)
         if used > budget:
             return position
     return len(trials)

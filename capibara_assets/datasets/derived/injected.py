@@ -62,7 +62,9 @@ def observed(solved: Observable, edits: Sequence[Edit], ends: Ends, most: int) -
     if ends[0] is None or not ends[0].ok:
         return
     failing = [
-        (edit, end) for edit, end in zip(edits, ends[1:], strict=True) if end is not None and _fails(solved, end, ends[0])
+        (edit, end)
+        for edit, end in zip(edits, ends[1:], strict=True)
+        if end is not None and _fails(solved, end, ends[0])
     ]
     taken: list[Edit] = []
     for fresh in (True, False):
@@ -115,4 +117,4 @@ def changed_lines(injected: Injected) -> str:
     gone = [line.strip() for line in before if line not in after]
     new = [line.strip() for line in after if line not in before]
     name = structural_key(injected.pair["fixed_code"], injected.pair["language"])
-    return "\n".join([injected.edit.kind, *gone, "->", *new, *name[:40]])
+    return "\n".join([injected.edit.kind, *gone, "->", *new, name])

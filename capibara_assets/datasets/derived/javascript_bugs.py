@@ -90,8 +90,6 @@ class _Bugs:
                 index = node.child_by_field_name("index")
                 if index is not None and index.type in ("identifier", "binary_expression"):
                     yield self._put("off_by_one", index, f"{text(index)} + 1")
-            case "arrow_function_body":
-                pass
 
     def _of_binary(self, node: Node) -> Iterator[Edit]:
         sign, left, right = (node.child_by_field_name(field) for field in ("operator", "left", "right"))
@@ -136,7 +134,12 @@ class _Bugs:
             yield self._put("negation", test, f"(!{text(test)})")
         if then is not None and node.child_by_field_name("alternative") is None:
             inside = then.named_children if then.type == "statement_block" else [then]
-            if inside and inside[-1].type in _ENDS and node.parent is not None and node.parent.type == "statement_block":
+            if (
+                inside
+                and inside[-1].type in _ENDS
+                and node.parent is not None
+                and node.parent.type == "statement_block"
+            ):
                 yield self._without("missing_guard", node)
 
     def _of_block(self, node: Node) -> Iterator[Edit]:

@@ -100,10 +100,8 @@ def _javascript_changes(code: str) -> Iterator[Edit]:
         node = pending.pop()
         pending.extend(node.named_children)
         source = javascript_source.text(node)
-        parent = node.parent
-        if parent is not None and parent.type in ("pair", "subscript_expression", "import_statement"):
-            if (parent.child_by_field_name("key") or parent.child_by_field_name("index")) == node:
-                continue
+        if _is_key(node):
+            continue
         if node.type == "number" and source.isdigit() and len(source) < 7:
             yield from (Edit("value", at(node.start_byte), at(node.end_byte), o) for o in others(int(source)))
         elif node.type == "string" and not _required(node):
@@ -111,6 +109,13 @@ def _javascript_changes(code: str) -> Iterator[Edit]:
                 yield Edit("value", at(node.start_byte), at(node.end_byte), other)
         elif node.type == "array" and len(node.named_children) >= 3:
             yield from _reordered([(at(c.start_byte), at(c.end_byte)) for c in node.named_children], code)
+
+
+def _is_key(node: Node) -> bool:
+    parent = node.parent
+    if parent is None or parent.type not in ("pair", "subscript_expression"):
+        return False
+    return (parent.child_by_field_name("key") or parent.child_by_field_name("index")) == node
 
 
 def _required(node: Node) -> bool:
@@ -156,8 +161,21 @@ def _is_literal(node: ast.AST) -> bool:
 
 
 _LITERALS = frozenset(
-    ["number", "string", "array", "object", "pair", "true", "false", "null", "unary_expression", "property_identifier"]
-    + ["string_fragment", "escape_sequence", "arguments"]
+    (
+        "number",
+        "string",
+        "array",
+        "object",
+        "pair",
+        "true",
+        "false",
+        "null",
+        "unary_expression",
+        "property_identifier",
+        "string_fragment",
+        "escape_sequence",
+        "arguments",
+    )
 )
 
 
@@ -168,9 +186,10 @@ def _javascript_calls(code: str, functions: set[str]) -> Iterator[str]:
         node = pending.pop()
         pending.extend(reversed(node.named_children))
         called, given = node.child_by_field_name("function"), node.child_by_field_name("arguments")
-        if node.type == "call_expression" and called is not None and javascript_source.text(called) in functions:
-            if given is not None and given.named_children and _all_literal(given):
-                yield javascript_source.text(node)
+        if called is None or given is None or javascript_source.text(called) not in functions:
+            continue
+        if given.named_children and _all_literal(given):
+            yield javascript_source.text(node)
 
 
 def _all_literal(node: Node) -> bool:

@@ -36,7 +36,7 @@ def bugs(code: str, spans: Sequence[Span]) -> list[Edit]:
     if tree is None:
         return []
     found = _Bugs(code, tree)
-    return [edit for edit in found.edits() if any(start <= edit.start and edit.end <= end for start, end in spans)]
+    return [edit for edit in found.edits() if any(start <= edit.start and edit.end <= end + 1 for start, end in spans)]
 
 
 class _Bugs:
@@ -94,7 +94,11 @@ class _Bugs:
             end = node.args[min(1, len(node.args) - 1)] if node.args else None
             if end is not None and not isinstance(end, ast.Starred):
                 yield from (self._put("off_by_one", end, f"{self._text(end)} {sign} 1") for sign in "+-")
-        if name in _CONVERSIONS and len(node.args) == 1 and not isinstance(node.args[0], ast.Starred | ast.GeneratorExp):
+        if (
+            name in _CONVERSIONS
+            and len(node.args) == 1
+            and not isinstance(node.args[0], ast.Starred | ast.GeneratorExp)
+        ):
             yield self._put("missing_call", node, self._text(node.args[0]))
         if name in _FUNCTIONS:
             yield from (self._put("wrong_function", node.func, other) for other in _FUNCTIONS[name])
@@ -146,14 +150,15 @@ class _Bugs:
         for index, statement in enumerate(body):
             start, end = self._line_start(statement), self._end(statement)
             if isinstance(statement, ast.Import | ast.ImportFrom):
-                following = body[index + 1 :]
-                if following:
-                    yield Edit("missing_import", start, self._line_start(following[0]), "")
+                yield Edit("missing_import", start, end + 1, "")
             elif isinstance(owner, ast.Module) or len(body) < 2 or id(statement) in self._skipped:
                 continue
             elif isinstance(statement, ast.If) and not statement.orelse and _leaves(statement.body):
                 yield Edit("missing_guard", start, end + 1, "")
-            elif isinstance(statement, ast.Assign | ast.AugAssign | ast.Expr) and statement.lineno == statement.end_lineno:
+            elif (
+                isinstance(statement, ast.Assign | ast.AugAssign | ast.Expr)
+                and statement.lineno == statement.end_lineno
+            ):
                 yield Edit("missing_statement", start, end + 1, "")
             elif isinstance(statement, ast.Return) and isinstance(body[index - 1], ast.For | ast.While) and index:
                 inside = body[index - 1].body[0]  # type: ignore[attr-defined]
@@ -177,7 +182,9 @@ class _Bugs:
                     typed = part.id[:-1] if part.id.endswith("s") else part.id + "s"
                     yield self._put("misspelt_name", part, typed)
 
-    def _between(self, kind: str, left: ast.expr, right: ast.expr, others: dict[str, tuple[str, ...]]) -> Iterator[Edit]:
+    def _between(
+        self, kind: str, left: ast.expr, right: ast.expr, others: dict[str, tuple[str, ...]]
+    ) -> Iterator[Edit]:
         start, end = self._end(left), self._start(right)
         between = re.search(r"[^\s()\\#]+(?: in)?", self._code[start:end])
         if between is None or "\n" in self._code[start:end]:

@@ -17,6 +17,7 @@ import sys
 import time
 import traceback
 import types
+from pathlib import Path
 from typing import Any
 
 _FIRST_S, _LEAST_S, _WALL_S = 1.5, 0.1, 4.0  # a variant may take five times as long as the first, and the least
@@ -67,7 +68,7 @@ def _described(error: BaseException) -> list[str]:
         shown = [f"----> {error.lineno} {(error.text or '').strip()}"]
     try:
         value = str(error)
-    except Exception:
+    except Exception:  # noqa: BLE001 (a class of the code's own may fail to print itself)
         value = ""
     return [type(error).__name__, value[:_MOST_TEXT], "\n".join(shown)]
 
@@ -120,7 +121,7 @@ def run_trials(payload: str, show: Any = repr) -> None:
     signal.signal(signal.SIGVTALRM, _time_up)
     signal.signal(signal.SIGALRM, _time_up)
     backwards = int(os.environ.get("PYTHONHASHSEED", "1")) % 2 == 0
-    folder, ends = os.getcwd(), []
+    folder, ends = Path.cwd(), []
     asyncio._set_running_loop(None)
     try:
         for group in json.loads(payload):

@@ -125,9 +125,7 @@ def _python_spans(code: str) -> tuple[tuple[Span, ...], bool]:
     tree = python_tree(code)
     if tree is None:
         return (), False
-    testing = {
-        node.name for node in tree.body if isinstance(node, python_source.Definition) and _holds_assertion(node)
-    }
+    testing = {node.name for node in tree.body if isinstance(node, python_source.Definition) and _holds_assertion(node)}
     asserts = any(_holds_assertion(node) for node in tree.body)
     kept = [node for node in tree.body if not _holds_assertion(node) and not _names(node) & testing]
     if any(isinstance(node, python_source.Definition) for node in kept):
@@ -165,9 +163,9 @@ def _javascript_spans(code: str) -> tuple[tuple[Span, ...], bool]:
         )
         if "assert" in text:
             asserts = True
-        elif node.type in ("function_declaration", "class_declaration", "generator_function_declaration"):
-            spans.append(span)
-        elif node.type in ("lexical_declaration", "variable_declaration") and ("=>" in text or "function" in text):
+        elif node.type in ("function_declaration", "class_declaration", "generator_function_declaration") or (
+            node.type in ("lexical_declaration", "variable_declaration") and ("=>" in text or "function" in text)
+        ):
             spans.append(span)
         elif node.type != "comment":
             others.append(span)

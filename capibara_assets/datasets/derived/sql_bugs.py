@@ -18,7 +18,8 @@ _WORDS = {
     "distinct": ("missing_distinct", ("",)), "left": ("join", ("INNER",)), "inner": ("join", ("LEFT",)),
     "min": ("aggregate", ("MAX",)), "max": ("aggregate", ("MIN",)), "sum": ("aggregate", ("COUNT", "AVG")),
     "avg": ("aggregate", ("SUM",)), "count": ("aggregate", ("SUM",)), "not": ("negation", ("",)),
-    "except": ("set_operation", ("INTERSECT",)), "intersect": ("set_operation", ("UNION",)), "union": ("set_operation", ("EXCEPT",)),
+    "except": ("set_operation", ("INTERSECT",)), "intersect": ("set_operation", ("UNION",)),
+    "union": ("set_operation", ("EXCEPT",)),
     "is": ("null_compared", ("=",)), "rank": ("window", ("ROW_NUMBER",)), "dense_rank": ("window", ("RANK",)),
 }  # fmt: skip
 _CLAUSES = (exp.Where, exp.Having, exp.Group, exp.Order, exp.Limit)
@@ -69,7 +70,9 @@ def _columns(code: str, tokens: Sequence[Token], tree: exp.Expression) -> Iterat
         if token.text not in names or token.token_type == TokenType.STRING:
             continue
         end = token.end + 1
-        yield Edit("misspelt_column", token.start, end, token.text[:-1] if token.text.endswith("s") else token.text + "s")
+        yield Edit(
+            "misspelt_column", token.start, end, token.text[:-1] if token.text.endswith("s") else token.text + "s"
+        )
         other = ordered[(ordered.index(token.text) + 1) % len(ordered)]
         if other != token.text:
             yield Edit("wrong_column", token.start, end, other)

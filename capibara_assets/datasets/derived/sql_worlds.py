@@ -79,7 +79,9 @@ def world(query: exp.Query, known: Catalogue, seed: str) -> str | None:
 
 def _tables(query: exp.Query) -> list[str]:
     own = {cte.alias_or_name.lower() for cte in query.find_all(exp.CTE)}
-    return list(dict.fromkeys(t.name.lower() for t in query.find_all(exp.Table) if t.name and t.name.lower() not in own))
+    return list(
+        dict.fromkeys(t.name.lower() for t in query.find_all(exp.Table) if t.name and t.name.lower() not in own)
+    )
 
 
 def _certain(query: exp.Query) -> list[tuple[str, str]]:
@@ -103,9 +105,7 @@ def _sources(select: exp.Select) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     scope: exp.Expression | None = select
     while scope is not None:
-        listed = [scope.args.get("from") or scope.args.get("from_"), *(scope.args.get("joins") or [])]
-        for source in listed:
-            this = source.this if source is not None else None
+        for this in [one.this for one in _from(scope)] if isinstance(scope, exp.Select) else []:
             if isinstance(this, exp.Table):
                 found.setdefault(this.alias_or_name.lower(), this.name.lower())
             elif this is not None:
@@ -124,31 +124,37 @@ def _places(query: exp.Query, known: Catalogue, tables: set[str]) -> dict[int, t
     """Column node -> (table, column); None where one is in doubt. Columns of sub-queries have no place."""
     place: dict[int, tuple[str, str]] = {}
     for column in query.find_all(exp.Column):
-        name, scope = column.name.lower(), column.find_ancestor(exp.Select)
-        if scope is None or name == "*":
+        scope = column.find_ancestor(exp.Select)
+        if scope is None or column.name == "*" or (not column.table and _is_alias(column) and not _in_where(column)):
             continue
-        sources = _sources(scope)
-        if column.table:
-            if column.table.lower() not in sources:
-                return None
-            table = sources[column.table.lower()]
-        else:
-            if _is_alias(column) and not column.find_ancestor(exp.Where):
-                continue
-            own = [one.this for one in (scope.args.get("from") or scope.args.get("from_"), *(scope.args.get("joins") or [])) if one]
-            names = [t.name.lower() if isinstance(t, exp.Table) else None for t in own]
-            if len(names) == 1:
-                table = names[0]
-            elif None in names:
-                return None
-            else:
-                likely = [n for n in names if n is not None and name in known.get(n, frozenset())]
-                if len(likely) != 1:
-                    return None
-                table = likely[0]
-        if table in tables:
-            place[id(column)] = (str(table), name)
+        found = _table_of(column, scope, known)
+        if found is None:
+            return None
+        if found in tables:
+            place[id(column)] = (found, column.name.lower())
     return place
+
+
+def _in_where(column: exp.Column) -> bool:
+    return column.find_ancestor(exp.Where) is not None
+
+
+def _table_of(column: exp.Column, scope: exp.Select, known: Catalogue) -> str | None:
+    """The table that a column is of, "" for a sub-query; None where that is in doubt."""
+    if column.table:
+        sources = _sources(scope)
+        return sources[column.table.lower()] or "" if column.table.lower() in sources else None
+    listed = [one.this for one in _from(scope)]
+    names = [source.name.lower() if isinstance(source, exp.Table) else "" for source in listed]
+    if len(names) != 1 and "" not in names:
+        names = [name for name in names if column.name.lower() in known.get(name, frozenset())]
+    return names[0] if len(names) == 1 else None
+
+
+def _from(select: exp.Select) -> list[exp.Expression]:
+    """FROM and the joins of a SELECT."""
+    listed = [select.args.get("from") or select.args.get("from_"), *(select.args.get("joins") or [])]
+    return [one for one in listed if one is not None]
 
 
 def _read_uses(query: exp.Query, place: dict[int, tuple[str, str]], columns: dict[str, dict[str, _Column]]) -> None:
@@ -168,7 +174,9 @@ def _read_uses(query: exp.Query, place: dict[int, tuple[str, str]], columns: dic
             tie = left.tie or right.tie or ties
             left.tie = right.tie = tie
             left.sort = right.sort = left.sort or right.sort or "number"
-        if isinstance(node, exp.EQ | exp.NEQ | exp.GT | exp.GTE | exp.LT | exp.LTE | exp.Like | exp.ILike | exp.Between | exp.In):
+        if isinstance(
+            node, exp.EQ | exp.NEQ | exp.GT | exp.GTE | exp.LT | exp.LTE | exp.Like | exp.ILike | exp.Between | exp.In
+        ):
             sides = [node.this, node.args.get("expression"), node.args.get("low"), node.args.get("high")]
             sides += node.args.get("expressions") or []
             target = next((c for c in map(of, sides) if c), None)
@@ -237,7 +245,10 @@ def _pool(name: str, sort: str, constants: list[str], random: Random, *, few: bo
     if sort == "date":
         dates = [c[:10] for c in constants if _DATE.fullmatch(c) and len(c) >= 10]
         years = sorted({date[:4] for date in dates}) or ["2023"]
-        made_dates = [*dates, *(f"{random.choice(years)}-{random.randint(1, 12):02}-{random.randint(1, 28):02}" for _ in "abcde")]
+        made_dates = [
+            *dates,
+            *(f"{random.choice(years)}-{random.randint(1, 12):02}-{random.randint(1, 28):02}" for _ in "abcde"),
+        ]
         return [f"'{date}'" for date in dict.fromkeys(made_dates)]
     texts = [c.replace("%", "").replace("_", "x") for c in constants]
     words = random.sample(_WORDS, 4)

@@ -25,7 +25,9 @@ from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
 FORMAT = 1  # part of the key of cached ends; raise it when ends may change
 _TOGETHER = 8  # groups of one Python session
-_TIMEOUT_S, _MEMORY_MIB = 6.0, 2048
+_MEMORY_MIB = 2048
+#: Of a Python session with many trials, which bounds each, and of one variant in JavaScript, which may wait for ever.
+_MANY, _ONE = SessionLimits(6.0, _MEMORY_MIB), SessionLimits(2.0, _MEMORY_MIB, slack_s=1.0)
 _MOST_TEXT = 4000
 _LOOPS = frozenset({"while_statement", "do_statement", "for_statement", "for_in_statement"})
 _OVER = "too many turns"
@@ -113,8 +115,7 @@ def _run(trials: Sequence[Trial], processes: int | None) -> list[list[Any]]:
     return [ends[i] for i in range(len(trials))]
 
 
-def _settings(processes: int | None) -> PoolSettings:
-    limits = SessionLimits(_TIMEOUT_S, _MEMORY_MIB)
+def _settings(limits: SessionLimits, processes: int | None) -> PoolSettings:
     return PoolSettings(sandbox_place(), limits, 2, processes or os.cpu_count() or 1, _QUICK)
 
 
@@ -133,7 +134,7 @@ def _run_python(batches: Sequence[Sequence[Trial]], processes: int | None) -> li
         wanted = "".join(f"    import {module}\n" for module in modules)
         call = f"run_trials({payload!r}, __import__('IPython.lib.pretty').lib.pretty.pretty)"
         sessions.append(Session("python", (_driver(), f"if False:\n    pass\n{wanted}{call}")))
-    result = run_sessions(sessions, _settings(processes))
+    result = run_sessions(sessions, _settings(_MANY, processes))
     return [_agreed(runs) for runs in result.runs]
 
 
@@ -167,7 +168,8 @@ def sql_in_python(trial: Trial) -> Trial:
             f"    database = sqlite3.connect(':memory:', isolation_level=None)\n"
             f"answer = sql_worker.run(database, {script!r}, 1.0)\n"
             f"if answer.get('timeout'):\n    raise MemoryError\n"
-            f"if answer['error']:\n    raise type(answer['error']['name'], (Exception,), {{}})(answer['error']['value'])\n"
+            f"error = answer['error']\n"
+            f"if error:\n    raise type(error['name'], (Exception,), {{}})(error['value'])\n"
             f"print(answer['results'][0]['text'] if answer['results'] else '')"
         )
 
@@ -176,10 +178,8 @@ def sql_in_python(trial: Trial) -> Trial:
 
 def _run_javascript(trials: Sequence[Trial], processes: int | None) -> list[list[Any]]:
     """The ends of each trial's variants: one context a variant, the turns of its loops counted."""
-    sessions = [
-        Session("javascript", (_COUNTER, *map(counted, cells))) for trial in trials for cells in trial.variants
-    ]
-    result = run_sessions(sessions, _settings(processes)) if sessions else PoolResult([])
+    sessions = [Session("javascript", (_COUNTER, *map(counted, cells))) for trial in trials for cells in trial.variants]
+    result = run_sessions(sessions, _settings(_ONE, processes)) if sessions else PoolResult([])
     ends = iter([_javascript_end(runs) for runs in result.runs])
     return [[next(ends) for _ in trial.variants] for trial in trials]
 
@@ -192,7 +192,9 @@ def _javascript_end(runs: Sequence[Ran]) -> list[Any] | None:
         stdout, result, outcome, name = output_of("javascript", ran.answer)
         failure = ran.answer["error"] or {"value": _text(ran.answer["stderr"]).strip(), "traceback": ""}
         shown = "\n".join(part for part in (stdout, result) if part.strip())[:_MOST_TEXT]
-        error = () if outcome == "ok" else (name or "Error", failure["value"][:_MOST_TEXT], failure.get("traceback", ""))
+        error = (
+            () if outcome == "ok" else (name or "Error", failure["value"][:_MOST_TEXT], failure.get("traceback", ""))
+        )
         listed.append([ran.cell - 1, shown, *error])
     return listed[0] if all(one == listed[0] for one in listed) else None
 

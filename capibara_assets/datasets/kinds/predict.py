@@ -34,7 +34,7 @@ _UNTELLING = re.compile(
 
 
 def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
-    """One candidate per execution whose output can be told from its code, and whose context is complete and quoted in full."""
+    """One candidate per execution whose output can be told from its code, with all its context quoted."""
     for session in evidence.sessions:
         for row in session:
             output = recorded_output(row)
