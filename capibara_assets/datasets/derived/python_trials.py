@@ -20,7 +20,7 @@ import types
 from pathlib import Path
 from typing import Any
 
-_FIRST_S, _LEAST_S, _WALL_S = 1.5, 0.1, 4.0  # a variant may take five times as long as the first, and the least
+_FIRST_S, _LEAST_S, _WALL_S = 0.5, 0.1, 4.0  # a variant may take five times as long as the first, and the least
 _MOST_TEXT = 4000
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 
@@ -43,10 +43,10 @@ def _ran(source: str, name: str, namespace: dict[str, Any], show: Any) -> str | 
     lines = [line + "\n" for line in source.split("\n")]
     linecache.cache[name] = (len(source), None, lines, name)
     tree = ast.parse(source, name)
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    if last is not None and source.rstrip().endswith(";"):
-        tree.body.append(last)
-        last = None
+    final = tree.body[-1] if tree.body and not source.rstrip().endswith(";") else None
+    last = final if isinstance(final, ast.Expr) else None
+    if last is not None:
+        tree.body.pop()
     value = _evaluated(tree, name, namespace)
     if last is None:
         return None
