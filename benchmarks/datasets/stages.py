@@ -19,6 +19,7 @@ from typing import Any
 
 import polars as pl
 
+from capibara_assets.datasets.derived.trials import execute
 from capibara_assets.datasets.duplicates.clusters import Cluster
 from capibara_assets.datasets.duplicates.decontamination import Contaminated
 from capibara_assets.datasets.examples import build_dataset
@@ -259,8 +260,9 @@ def _dataset(place: Place, domain: Domain) -> bool:
     )
     cache = store.work_dir("moe_dataset", None, "verdicts")
     again = partial(verify, recipe=recipe.verification, cache=cache) if place.reexecute else None
+    trials = partial(execute, cache=store.work_dir("moe_dataset", domain, "trials")) if place.reexecute else None
     with keeping(store.work_dir("moe_dataset", domain, "texts")):
-        made = build_dataset(domain, own, groups.frame("groups"), recipe, reexecute=again)
+        made = build_dataset(domain, own, groups.frame("groups"), recipe, reexecute=again, execute=trials)
     tables = {
         "examples": Table(Example, made.examples),
         "left_out": Table(LeftOut, made.left_out),

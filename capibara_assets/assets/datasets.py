@@ -46,7 +46,7 @@ def example_groups(context: dg.AssetExecutionContext, store: Store, recipes: Rec
     partitions_def=domains,
     group_name="datasets",
     kinds={"parquet"},
-    code_version="3",
+    code_version="4",
     deps=[e2b_patterns, consolidated_playbook, example_groups, imported_examples],
 )
 def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
@@ -54,6 +54,7 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
 
     Worry when a split is small, a kind of example is missing, or many examples are left out.
     """
+    from capibara_assets.datasets.derived.trials import execute
     from capibara_assets.datasets.examples import VOLATILE, Evidence, build_dataset
     from capibara_assets.datasets.recipe import DatasetRecipe
     from capibara_assets.datasets.verification import verify
@@ -69,8 +70,9 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
     # one cache for all domains, since a repair is executed for its language and again for debug
     cache = inputs.store.work_dir("moe_dataset", None, "verdicts")
     again = partial(verify, recipe=recipe.verification, cache=cache)
+    trials = partial(execute, cache=inputs.store.work_dir("moe_dataset", domain, "trials"))
     with keeping(inputs.store.work_dir("moe_dataset", domain, "texts")):
-        made = build_dataset(domain, evidence, groups, recipe, reexecute=again, imported=own)
+        made = build_dataset(domain, evidence, groups, recipe, reexecute=again, execute=trials, imported=own)
     tables, documents = made.tables(), made.documents()
     artifact = inputs.publish("moe_dataset", domain, tables=tables, documents=documents, volatile=VOLATILE)
     return materialized(artifact, inputs, dataset_entries(made))

@@ -16,6 +16,8 @@ import polars as pl
 from capibara_assets.datasets.audit.quality import quality_report
 from capibara_assets.datasets.audit.verdicts import Audited, audited
 from capibara_assets.datasets.balance import balance_factors
+from capibara_assets.datasets.derived.derive import capped, derive, shares
+from capibara_assets.datasets.derived.trials import Execute
 from capibara_assets.datasets.duplicates.clusters import Cluster, Member, cluster_members, cluster_table
 from capibara_assets.datasets.duplicates.decontamination import Contaminated, contaminated
 from capibara_assets.datasets.groups import BRIDGE, COMMON
@@ -102,6 +104,7 @@ def build_dataset(
     *,
     imported: pl.DataFrame | None = None,
     reexecute: Reexecute | None = None,
+    execute: Execute | None = None,
 ) -> Dataset:
     """Build the dataset of one domain (tables Example, LeftOut, Cluster and Contaminated, and statistics).
 
@@ -115,6 +118,7 @@ def build_dataset(
         imported: examples from files (Example), which are added to those of the experience.
         reexecute: runs executions of the evidence again and returns verdicts; without it nothing is executed, and
             there are no *predict* examples.
+        execute: runs changed code, of which examples are derived; without it there are none.
     """
     own = evidence.of_tenants(recipe.tenants)
     group_of = {
@@ -123,7 +127,8 @@ def build_dataset(
     }
     reasons: dict[str, str] = {}  # execution id -> why its candidate was dropped (the first reason)
     by_id: dict[str, _Placed] = {}
-    for candidate in _candidates(domain, own, recipe):
+    derived = derive(domain, own, recipe, execute)
+    for candidate in [*_candidates(domain, own, recipe), *derived.candidates]:
         placed = _place(domain, candidate, group_of, recipe)
         if isinstance(placed, _Placed):
             by_id[placed.example_id] = placed
@@ -155,6 +160,7 @@ def build_dataset(
     left_out = _left_out(examples, evidence, own, group_of, reasons)
     figures = statistics(MadeFrom(domain, recipe, len(evidence.rows), again.notes), examples, left_out, clusters)
     figures["advice"] = apply.figures([placed.candidate for placed in kept], len(own.lessons))
+    figures["derived"] = derived.figures | shares(examples.select("split", "kind", "derived").iter_rows())
     figures["imported"] = import_figures(examples, unused)
     figures["contaminated"] = {"examples": len(banned), "by_benchmark": counts(held["benchmark"])}
     figures["audit"], figures["quality_report"] = dict(verdicts.figures), quality_report(examples)
@@ -193,7 +199,9 @@ def _messages(candidate: ExampleCandidate) -> str:
 
 def _candidates(domain: Domain, evidence: Evidence, recipe: DatasetRecipe) -> Iterable[ExampleCandidate]:
     if domain == Domain.DEBUG:
-        return [*repair.candidates(evidence, recipe), *repair.diagnoses(evidence, recipe)]
+        repairs = list(repair.candidates(evidence, recipe))
+        advised = apply.candidates(evidence, repairs, recipe)
+        return [*repairs, *repair.diagnoses(evidence, recipe), *advised, *predict.errors(evidence, recipe)]
     solutions = list(solve.candidates(evidence, recipe))
     others = (repair.candidates, explain.candidates, predict.candidates)
     made = [*solutions, *apply.candidates(evidence, solutions, recipe)]
@@ -235,7 +243,10 @@ def _clustered(placed: Sequence[_Placed], recipe: DatasetRecipe) -> list[_Placed
 
     So no other split of the domain holds a near-duplicate of a training example; it adds to that one's weight.
     """
-    ordered = sorted(placed, key=lambda p: (SPLITS.index(p.split), -p.candidate.quality, p.example_id))
+    ordered = sorted(
+        placed,
+        key=lambda p: (SPLITS.index(p.split), p.candidate.derived is not None, -p.candidate.quality, p.example_id),
+    )
     members = [
         Member(p.example_id, p.candidate.kind, p.candidate.compared, p.candidate.language, p.candidate.duplicate_key)
         for p in ordered
@@ -277,7 +288,7 @@ def _executed_again(
 
     A verdict on an execution holds for every example whose answer it is.
     """
-    ordered = sorted(placed, key=lambda p: p.example_id)
+    ordered = sorted((p for p in placed if p.candidate.derived is None), key=lambda p: p.example_id)
     chosen: list[_Placed] = []
     notes: dict[Kind, str] = {}
     for kind in recipe.verification.kinds if reexecute is not None else ():
@@ -291,6 +302,9 @@ def _executed_again(
     verdicts = {verdict.execution_id: verdict for verdict in batch.verdicts}
     kept, reasons = [], {}
     for item in placed:
+        if item.candidate.derived is not None:  # only what came out of two runs was derived
+            kept.append(replace(item, verdict=ReplayVerdict(item.subject, "reexecuted", None, None)))
+            continue
         kind, verdict = item.candidate.kind, verdicts.get(item.subject)
         if kind == "predict" and (verdict is None or verdict.verified != "reexecuted"):
             reasons[item.example_id] = NOT_AGAIN if verdict is None else f"{NOT_AGAIN}: {verdict.reason}"
@@ -309,10 +323,12 @@ def _capped(placed: Sequence[_Placed], domain: Domain, recipe: DatasetRecipe) ->
     """Cap every kind but the main one at its share of the whole, lowest digests first.
 
     Caps do not push the domain below `recipe.cap_floor` examples: up to there the smallest kinds are filled first.
+    Derived examples come after recorded ones, and are capped at their share of each split.
     """
     main = main_kind(domain)
     by_kind: dict[Kind, list[_Placed]] = defaultdict(list)
-    for item in sorted(placed, key=lambda i: i.example_id):
+    ordered = sorted(placed, key=lambda i: (i.candidate.derived is not None, i.example_id))
+    for item in capped(ordered, lambda i: i.split, lambda i: i.candidate.derived, recipe.derived.most_share):
         by_kind[item.candidate.kind].append(item)
     others = sorted(kind for kind in by_kind if kind != main)
     allowed = {kind: len(by_kind[kind]) for kind in others}

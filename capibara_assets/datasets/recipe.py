@@ -60,6 +60,18 @@ class Verification(Declared):
     memory_mib: int = Field(2048, gt=0, description="Most memory of one session")
 
 
+class DerivedExamples(Declared):
+    """Examples derived from solved executions by changes that are executed (datasets/derived/)."""
+
+    most_share: float = Field(0.6, ge=0, le=1, description="Largest share of a split's examples; 0: none are made")
+    bugs: dict[str, float] = Field(
+        description="Weight of each kind of injected bug; kinds that are not named are unused"
+    )
+    tried: int = Field(5, gt=0, description="Most changes of one solved cell that are executed")
+    per_solution: int = Field(3, gt=0, description="Most examples of one solved cell, of bugs and of inputs each")
+    executions: int = Field(3000, ge=0, description="Most variants of bugs, and of inputs, executed for a domain")
+
+
 class Decontamination(Declared):
     """Benchmarks that no training example may hold, and what counts as holding one of their items."""
 
@@ -117,6 +129,7 @@ class DatasetRecipe(Declared):
     include_routing: bool = Field(True, description="Make prompts for the router; without them there is no router")
     routing: Routing
     verification: Verification = Field(default_factory=lambda: Verification.model_validate({}))
+    derived: DerivedExamples = Field(default_factory=lambda: DerivedExamples.model_validate({"bugs": {}}))
     decontamination: Decontamination = Field(default_factory=lambda: Decontamination.model_validate({}))
     exclusions: tuple[str, ...] = Field(
         (), description="Verdict files (`capibara dataset audit`): what they drop is left out when it is made again"

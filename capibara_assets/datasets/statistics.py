@@ -14,7 +14,9 @@ from capibara_assets.datasets.schema import KINDS, SPLITS, Kind
 from capibara_assets.domains import Domain
 
 EVERY = "every"
-_KINDS_OF: dict[Domain, tuple[Kind, ...]] = {Domain.DEBUG: ("repair", "explain")}  # the others have all
+_KINDS_OF: dict[Domain, tuple[Kind, ...]] = {
+    Domain.DEBUG: ("repair", "explain", "predict", "apply")
+}  # the others have all
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""*predict* examples: code with all the earlier code that it needs -> the recorded output.
+"""*predict* examples: code with all the earlier code that it needs -> the recorded output, or the error it raises.
 
 These are candidates: `examples.build_dataset` keeps those that gave the same output when they were executed again.
 """
@@ -12,20 +12,20 @@ from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, has_substance, mean_quality, quotable
 from capibara_assets.datasets.kinds.proof import recorded_output
+from capibara_assets.datasets.kinds.repair import error_text
 from capibara_assets.datasets.recipe import DatasetRecipe
 
-_SOURCE = re.compile(
-    r"""\b(time|datetime\.(now|utcnow|today)|date\.today|perf_counter|monotonic|random|randn?|randint|shuffle|seed|manual_seed|
-    uuid\d?|secrets|environ|getenv|getpid|getcwd|platform|input|open|read_(csv|excel|json|html|parquet|pickle|sql\w*)|
-    urlopen|urlretrieve|requests|httpx|aiohttp|socket|socketserver|http\.(server|client)|HTTPServer|xmlrpc|fetch\w*|load_\w+|make_(blobs|moons|circles|classification|regression)|
-    glob|listdir|walk|subprocess|system|psutil|memory_usage|getsizeof|sleep|threading|multiprocessing|version\w*|__version__|
-    download\w*|from_pretrained|Image|show|tqdm|performance|process|nextTick|setTimeout|setInterval|setImmediate|
-    Anthropic|OpenAI|client\.(messages|beta|completions|chat)|CURRENT_(DATE|TIME|TIMESTAMP)|now|julianday|fit|train\w*)\b
-    |\bid\(|\bhash\(|\bvars\(|\bdir\(|\bhelp\(|Math\.random|new\s+Date|Date\.now|Date\(\)|'now'|RANDOM\(|^[ \t]*[%!]
-    |connect\((?!\s*["']:memory:)""",
-    re.VERBOSE | re.MULTILINE | re.IGNORECASE,
+_UNKNOWABLE = re.compile(
+    r"""\b(time\.(time|time_ns|perf_counter|monotonic|process_time|strftime|localtime|gmtime|ctime)|perf_counter|
+    datetime\.(now|utcnow|today)|date\.today|performance\.now|random|randn?|randint|randperm|shuffle|manual_seed|
+    default_rng|uuid[134]|secrets\.|environ|getenv|getpid|getcwd|platform\.|getsizeof|memory_usage|psutil|__version__|
+    from_pretrained|sklearn\.datasets|Anthropic|OpenAI|client\.(messages|beta|completions|chat)|
+    CURRENT_(DATE|TIME|TIMESTAMP)|julianday)\b
+    |\.fit\(|\.fit_\w+\(|\.backward\(|\bid\(|\bhash\(|\bvars\(|\bdir\(|\bhelp\(|Math\.random|new\s+Date\(\)|Date\.now|
+    'now'|RANDOM\(|^[ \t]*[%!]""",
+    re.VERBOSE | re.MULTILINE,
 )
-_OUTPUT = re.compile(
+_UNTELLING = re.compile(
     r"""0x[0-9a-fA-F]{4,}|\bobject\ at\b|<[\w.]+\ object|<Figure|<Axes|<IPython|\[object\ |/(tmp|home|usr|root|Users)/|
     \b\d+(\.\d+)?\s?(ms|µs|us|ns|seconds|secs?)\b|\{\s*'[^':{}]*'\s*(,\s*'[^':{}]*'\s*)*\}
     |Warning:|<generator|<coroutine|<function""",
@@ -34,7 +34,7 @@ _OUTPUT = re.compile(
 
 
 def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
-    """One candidate per execution whose output is deterministic, and whose context is complete and quoted in full."""
+    """One candidate per execution whose output can be told from its code, with all its context quoted."""
     for session in evidence.sessions:
         for row in session:
             output = recorded_output(row)
@@ -46,7 +46,7 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
                 continue
             code = without_assertions(row["code"]) if row["language"] == "python" else row["code"]
             code, earlier = code.strip("\n"), [piece.text for piece in pieces]
-            if not is_deterministic([without_comments(part, row["language"]) for part in [*earlier, code]], output):
+            if not is_derivable([without_comments(part, row["language"]) for part in [*earlier, code]], output):
                 continue
             whole = "\n".join([*earlier, code])
             yield ExampleCandidate(
@@ -62,9 +62,37 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
             )
 
 
-def is_deterministic(code: Iterable[str], output: str) -> bool:
-    """Whether running `code` (the cell and all it needs) gives `output` every time, judged by the texts alone.
+def is_derivable(code: Iterable[str], output: str) -> bool:
+    """Whether a reader of `code` (the cell and all it needs) can tell `output`, judged by the texts alone.
 
-    Conservative: any sign of a clock, randomness, address, file, network or environment is a no.
+    Not from a clock, chance (seeded or not), fitted numbers, the machine or an address. That it comes out every time is
+    not judged here: it is executed again.
     """
-    return not _OUTPUT.search(output) and not any(_SOURCE.search(cell) for cell in code)
+    return not _UNTELLING.search(output) and not any(_UNKNOWABLE.search(cell) for cell in code)
+
+
+def errors(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
+    """*predict* candidates of the debug domain: failing code whose context is quoted in full -> the error it raises."""
+    for execution_id in sorted(set(evidence.repairs["failing_execution_id"])):
+        row = evidence.rows.get(execution_id)
+        if row is None or row["outcome"] != "error" or not row["error_name"]:
+            continue
+        context = evidence.context(execution_id)
+        pieces = quotable(context, recipe.context_chars)
+        answer = error_text(row["error_name"], row["error_value"], row["traceback"])
+        if not context.complete or len(pieces) < len(context.pieces) or len(answer) > recipe.max_output_chars:
+            continue
+        language, code, earlier = row["language"], row["code"].strip("\n"), [piece.text for piece in pieces]
+        if not is_derivable([without_comments(part, language) for part in [*earlier, code]], answer):
+            continue
+        yield ExampleCandidate(
+            kind="predict",
+            language=language,
+            prompt=prompts.predict_error(language, code, earlier),
+            answer=answer,
+            execution_ids=(execution_id, *(piece.row["execution_id"] for piece in pieces)),
+            duplicate_key=structural_key("\n".join([*earlier, code]), language),
+            difficulty=difficulty(code, language, 0, [row["error_name"]], recipe.difficulty),
+            quality=mean_quality([row]),
+            proof=answer,
+        )

@@ -56,6 +56,15 @@ def predict(language: str, code: str, context: Sequence[str]) -> str:
     )
 
 
+def predict_error(language: str, code: str, context: Sequence[str]) -> str:
+    """Prompt to predict the error that code raises."""
+    return _joined(
+        f"Predict the error that this {language_name(language)} code raises, and where.",
+        ("Session so far:", "\n".join(context)),
+        ("Code:", code),
+    )
+
+
 def apply(advice: Sequence[str], task: str) -> str:
     """Prompt of a task as `solve` words it, below the advice that helped with it."""
     return "\n\n".join(["Advice from the playbook:\n" + "\n".join(f"- {each}" for each in advice), task])

@@ -6,7 +6,7 @@ The answer is the whole fixed code, which ran; the diff from the code of the pro
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import polars as pl
 
@@ -19,6 +19,7 @@ from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, 
 from capibara_assets.datasets.kinds.proof import proof_of
 from capibara_assets.datasets.recipe import DatasetRecipe
 
+WRONG_OUTPUT = "WrongOutput"  # error name of code that ends well and shows something else than it should
 _MESSAGE_CHARS = 300
 _ARROW = re.compile(r"-+> ?\d+ ?(?P<code>[^\n]*)")
 _MOST_CHANGES, _LONGEST_CHANGE = 3, 160
@@ -27,7 +28,12 @@ _UNKNOWN_QUALITY = 0.5  # of an execution that is not among the evidence (it fai
 
 def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
     """One candidate per repair pair."""
-    for pair in _rewritten(evidence).iter_rows(named=True):
+    return of_pairs(evidence, _rewritten(evidence).iter_rows(named=True), recipe)
+
+
+def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
+    """One candidate per pair, given as rows with the fields of repair pairs."""
+    for pair in pairs:
         language = pair["language"]
         statement, failing, fixed = _sides(pair)
         error = error_text(pair["error_name"], pair["error_value"], pair["traceback"])
@@ -37,7 +43,9 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
         yield ExampleCandidate(
             kind="repair",
             language=language,
-            prompt=prompts.repair(language, statement, failing, error, [piece.text for piece in context]),
+            prompt=prompts.repair(
+                language, statement, failing, error, [*pair.get("before", ()), *(piece.text for piece in context)]
+            ),
             answer=fixed,
             execution_ids=(
                 pair["fixed_execution_id"],
@@ -106,6 +114,8 @@ def error_text(name: str | None, value: str | None, traceback: str | None) -> st
 
     A long message keeps its end, which has the cause (a database error quotes the whole query first).
     """
+    if name == WRONG_OUTPUT:
+        return value or ""
     message = " ".join((value or "").split())
     if len(message) > _MESSAGE_CHARS:
         message = "... " + message[-_MESSAGE_CHARS:]

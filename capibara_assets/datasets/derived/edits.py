@@ -1,0 +1,57 @@
+"""Edits of program text: where, what stands there instead, and which kind of change it is."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from capibara_assets.storage.digests import sha256_bytes
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One replacement in a text; `kind` names the change, such as `comparison`."""
+
+    kind: str
+    start: int
+    end: int
+    text: str
+
+    def applied(self, code: str) -> str:
+        """The text with the replacement."""
+        return code[: self.start] + self.text + code[self.end :]
+
+
+class Places:
+    """Positions in a text that a parser gives in UTF-8 bytes, as positions in the text."""
+
+    def __init__(self, code: str) -> None:
+        self._code = code
+        self._starts = [0]
+        for line in code.split("\n"):
+            self._starts.append(self._starts[-1] + len(line) + 1)
+        self._lines = code.split("\n")
+
+    def at(self, line: int, column: int) -> int:
+        """Position of a line (from 1) and a column in bytes."""
+        text = self._lines[line - 1]
+        inside = column if text.isascii() else len(text.encode()[:column].decode(errors="ignore"))
+        return self._starts[line - 1] + inside
+
+
+def drawn(edits: Iterable[Edit], weights: dict[str, float], seed: str, most: int) -> list[Edit]:
+    """At most `most` edits, drawn without replacement by the weight of their kind; the seed decides.
+
+    A kind's weight is shared by its edits in a text, so that many comparisons do not crowd out one missing return.
+    """
+    listed = sorted(set(edits), key=lambda edit: (edit.kind, edit.start, edit.end, edit.text))
+    count: dict[str, int] = {}
+    for edit in listed:
+        count[edit.kind] = count.get(edit.kind, 0) + 1
+
+    def turn(edit: Edit) -> float:
+        digest = sha256_bytes(f"{seed}\n{edit.kind} {edit.start} {edit.end} {edit.text}".encode("utf-8", "replace"))
+        point = (int(digest[:13], 16) + 1) / 16**13
+        weight = weights.get(edit.kind, 0.0) / count[edit.kind]
+        return float(point ** (1 / weight)) if weight > 0 else -1.0
+
+    chosen = sorted(((turn(edit), edit) for edit in listed), key=lambda pair: (-pair[0], pair[1].start, pair[1].text))
+    return [edit for drawn_at, edit in chosen[:most] if drawn_at >= 0]

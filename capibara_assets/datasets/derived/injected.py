@@ -1,0 +1,120 @@
+"""Injected bugs: a solved cell with one bug in it, which fails where the cell passed -> a pair for *repair*.
+
+The pairs have the fields of recorded ones, so that `kinds/repair.py` words their prompts alike.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from capibara_assets.datasets.code.sessions import Row
+from capibara_assets.datasets.code.structure import structural_key
+from capibara_assets.datasets.derived import javascript_bugs, python_bugs
+from capibara_assets.datasets.derived.edits import Edit, drawn
+from capibara_assets.datasets.derived.solved import Solved
+from capibara_assets.datasets.derived.trials import Cells, End, Ends, Trial
+from capibara_assets.datasets.kinds.repair import WRONG_OUTPUT
+
+_MOST_SHOWN = 400
+#: Classes of errors that say that something is missing here, and would be no consequence of a bug.
+_OF_THE_PLACE = frozenset({"ModuleNotFoundError", "PermissionError", "ConnectionError", "gaierror", "TimeoutError"})
+
+
+class Observable(Protocol):
+    """What is needed of a solved cell to tell whether a bug in it showed."""
+
+    @property
+    def row(self) -> Row: ...
+    @property
+    def before(self) -> Cells: ...
+    @property
+    def after(self) -> Cells: ...
+    @property
+    def rows(self) -> tuple[Row, ...]: ...
+
+
+@dataclass(frozen=True)
+class Injected:
+    """A bug whose failure was observed.
+
+    Attributes:
+        pair: as a row of the repair pairs; the failing execution is the solved one's.
+        observed: the failure in words, for the proof.
+    """
+
+    solved: Observable
+    edit: Edit
+    pair: dict[str, Any]
+    observed: str
+
+
+def trial_of(solved: Solved, weights: dict[str, float], most: int) -> tuple[Trial, list[Edit]]:
+    """The solved cell and at most `most` bugs in it, as a trial; and the edits, in the order of its variants."""
+    python = solved.row["language"] == "python"
+    every = (python_bugs if python else javascript_bugs).bugs(solved.code, solved.spans)
+    edits = drawn(every, weights, solved.row["execution_id"], most)
+    cells = (solved.cells(solved.code), *(solved.cells(edit.applied(solved.code)) for edit in edits))
+    return Trial(solved.row["language"] if python else "javascript", cells), edits
+
+
+def observed(solved: Observable, edits: Sequence[Edit], ends: Ends, most: int) -> Iterator[Injected]:
+    """At most `most` of the bugs whose failure was observed: of different kinds first, each at a place of its own."""
+    if ends[0] is None or not ends[0].ok:
+        return
+    failing = [
+        (edit, end)
+        for edit, end in zip(edits, ends[1:], strict=True)
+        if end is not None and _fails(solved, end, ends[0])
+    ]
+    taken: list[Edit] = []
+    for fresh in (True, False):
+        for edit, end in failing:
+            lines = _line(solved.row["code"], edit)
+            same_kind = any(other.kind == edit.kind for other in taken)
+            if len(taken) >= most or same_kind is fresh or any(_line(solved.row["code"], o) == lines for o in taken):
+                continue
+            taken.append(edit)
+            yield _injected(solved, edit, end, ends[0])
+
+
+def _fails(solved: Observable, end: End, passed: End) -> bool:
+    if end.error_name in _OF_THE_PLACE or end.cell < len(solved.before):
+        return False
+    if not end.ok:
+        return True
+    return end.shown != passed.shown and 0 < len(end.shown) <= _MOST_SHOWN and 0 < len(passed.shown) <= _MOST_SHOWN
+
+
+def _line(code: str, edit: Edit) -> int:
+    return code.count("\n", 0, edit.start)
+
+
+def _injected(solved: Observable, edit: Edit, end: End, passed: End) -> Injected:
+    row = solved.row
+    failing = edit.applied(row["code"])
+    name, value = end.error_name, end.error_value
+    if end.ok:
+        call = solved.after[-1].strip("\n") if solved.after else ""
+        shown = f"{call}\n" if 0 < len(call) <= _MOST_SHOWN else ""
+        name, value = WRONG_OUTPUT, f"{shown}Output:\n{end.shown}\n\nExpected:\n{passed.shown}"
+    pair = {
+        "language": row["language"],
+        "failing_execution_id": row["execution_id"],
+        "fixed_execution_id": row["execution_id"],
+        "failing_code": failing,
+        "fixed_code": row["code"],
+        "task": row["task"],
+        "error_name": name,
+        "error_value": value,
+        "traceback": end.traceback,
+    }
+    return Injected(solved, edit, pair, f"{name}: {value}" if value else str(name))
+
+
+def changed_lines(injected: Injected) -> str:
+    """The lines that the bug changed, and where: the lesson that tells it from other bugs of the same code."""
+    before, after = (injected.pair[side].split("\n") for side in ("failing_code", "fixed_code"))
+    gone = [line.strip() for line in before if line not in after]
+    new = [line.strip() for line in after if line not in before]
+    name = structural_key(injected.pair["fixed_code"], injected.pair["language"])
+    return "\n".join([injected.edit.kind, *gone, "->", *new, name])

@@ -1,0 +1,127 @@
+"""Changed inputs: code whose output was recorded, or a solution with a call of its tests, on other inputs -> *predict*.
+
+What is asked is always a whole program: the code, all that it needs, and the call.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from capibara_assets.datasets.code import javascript_source
+from capibara_assets.datasets.code.anatomy import dissect
+from capibara_assets.datasets.code.python_source import without_assertions
+from capibara_assets.datasets.code.sessions import Row
+from capibara_assets.datasets.code.structure import JAVASCRIPT, structural_key, without_comments
+from capibara_assets.datasets.derived.edits import Edit, drawn
+from capibara_assets.datasets.derived.literals import changes, recorded_calls
+from capibara_assets.datasets.derived.solved import Solved, Span
+from capibara_assets.datasets.derived.trials import Cells, Ends, Trial
+from capibara_assets.datasets.kinds import prompts
+from capibara_assets.datasets.kinds.difficulty import difficulty
+from capibara_assets.datasets.kinds.evidence import ExampleCandidate, mean_quality
+from capibara_assets.datasets.kinds.predict import is_derivable
+from capibara_assets.datasets.kinds.proof import recorded_output
+from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.executions.parsing import parse_python
+
+_KINDS = {"value": 1.0, "order": 1.0, "length": 0.5}
+_MOST_CALLS = 3  # of one solution's tests
+_UNTOUCHED = "call"  # a call of the tests as it stands there
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program whose output can be asked for: the earlier code, its code, and where its input stands."""
+
+    row: Row
+    rows: tuple[Row, ...]  # executions that it comes from, its own first
+    before: Cells
+    code: str
+    inputs: Span
+    recorded: bool  # it stands in the log as it is, and so is no example of its own here
+
+
+def programs(solved: Solved) -> list[Program]:
+    """The programs of a solved cell: its own, where it showed something, else one for each recorded call."""
+    row, language = solved.row, solved.row["language"]
+    if recorded_output(row):
+        code = without_assertions(row["code"]).strip("\n") if language == "python" else row["code"].strip("\n")
+        return [Program(row, solved.rows, solved.before, code, _inputs(code, language), True)]
+    solution = dissect(row["code"], language).definitions  # without its docstring, which may tell what comes out
+    if "assert" in solution:
+        return []
+    functions = _functions(solution, language)
+    tests = [row["code"], *solved.after]
+    calls = list(dict.fromkeys(call for test in tests for call in recorded_calls(test, language, functions)))
+    made = []
+    for call in calls[:_MOST_CALLS]:
+        shown = f"print({call})" if language == "python" else f"console.log({call});"
+        code = f"{solution}\n\n{shown}"
+        made.append(Program(row, solved.rows, solved.before, code, (len(solution), len(code)), False))
+    return made
+
+
+def _inputs(code: str, language: str) -> Span:
+    """Where the inputs of a cell stand: after its last definition, or anywhere where it has none."""
+    last = 0
+    if language == "python":
+        lines = code.split("\n")
+        if (tree := parse_python(code)) is not None:
+            for node in tree.body:
+                if type(node).__name__ in ("FunctionDef", "AsyncFunctionDef", "ClassDef"):
+                    last = sum(len(line) + 1 for line in lines[: node.end_lineno])
+    else:
+        for node in javascript_source.parse(code).named_children:
+            if node.type in ("function_declaration", "class_declaration") or "=>" in javascript_source.text(node)[:80]:
+                last = len(code.encode("utf-8", "replace")[: node.end_byte].decode(errors="replace"))
+    return min(last, len(code)), len(code)
+
+
+def _functions(code: str, language: str) -> set[str]:
+    if language == "python":
+        tree = parse_python(code)
+        return {n.name for n in (tree.body if tree else ()) if type(n).__name__ == "FunctionDef"}  # type: ignore[attr-defined]
+    return set(javascript_source.declared(javascript_source.parse(code)))
+
+
+def trial_of(program: Program, most: int) -> tuple[Trial, list[Edit]]:
+    """The program and at most `most` changes of its input, as a trial; and the edits, in the order of its variants."""
+    language = "javascript" if program.row["language"] in JAVASCRIPT else "python"
+    edits = drawn(changes(program.code, language, program.inputs), _KINDS, program.row["execution_id"], most)
+    cells = [(*program.before, code) for code in (program.code, *(edit.applied(program.code) for edit in edits))]
+    return Trial(language, tuple(cells)), edits
+
+
+def candidates(
+    program: Program, edits: Sequence[Edit], ends: Ends, recipe: DatasetRecipe, most: int
+) -> Iterator[ExampleCandidate]:
+    """At most `most` candidates with different outputs: a call of the tests as it stands there, then changed inputs."""
+    listed = [Edit(_UNTOUCHED, 0, 0, ""), *edits]
+    language, seen = program.row["language"], set[str]()
+    if program.recorded and ends[0] is not None:
+        seen.add(ends[0].shown)
+    if len("\n".join(program.before)) > recipe.context_chars:
+        return
+    for edit, end in zip(listed, ends, strict=True):
+        if len(seen) - program.recorded >= most:
+            return
+        if end is None or not end.ok or end.shown in seen or not 0 < len(end.shown) <= recipe.max_output_chars:
+            continue
+        code = edit.applied(program.code)
+        whole = "\n".join([*program.before, code])
+        if not is_derivable([without_comments(whole, language)], end.shown):
+            return
+        seen.add(end.shown)
+        yield ExampleCandidate(
+            kind="predict",
+            language=language,
+            prompt=prompts.predict(language, code, list(program.before)),
+            answer=end.shown,
+            execution_ids=tuple(dict.fromkeys(row["execution_id"] for row in program.rows)),
+            duplicate_key=f"{structural_key(whole, language)}:{end.shown}",
+            difficulty=difficulty(whole, language, 0, [], recipe.difficulty),
+            quality=mean_quality([program.row]),
+            proof=end.shown,
+            derived=f"input:{edit.kind}",
+            # programs of one solution share nearly all of their text; they differ by what goes in and out
+            lesson="\n".join([structural_key(program.code, language), code[program.inputs[0] :], end.shown]),
+        )

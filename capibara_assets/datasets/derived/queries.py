@@ -1,0 +1,122 @@
+"""SQL queries on small databases of our own (`sql_worlds`): bugs in them, and what they and changed queries give."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from capibara_assets.datasets.code.sessions import Row
+from capibara_assets.datasets.code.structure import structural_key, without_comments
+from capibara_assets.datasets.derived import sql_bugs, sql_worlds
+from capibara_assets.datasets.derived.edits import Edit, drawn
+from capibara_assets.datasets.derived.injected import Injected, observed
+from capibara_assets.datasets.derived.trials import Cells, Ends, Trial
+from capibara_assets.datasets.kinds import prompts
+from capibara_assets.datasets.kinds.difficulty import difficulty
+from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, mean_quality
+from capibara_assets.datasets.kinds.predict import is_derivable
+from capibara_assets.datasets.recipe import DatasetRecipe
+
+_SEEDS = 2  # databases that are tried for a query: the one that tells most bugs apart is taken
+_INPUTS = {"value": 1.0, "order": 1.0, "condition": 1.0}
+_EMPTY = "Empty result"
+
+
+@dataclass(frozen=True)
+class Query:
+    """A query on a database of our own, with changes of it."""
+
+    row: Row
+    world: str
+    bugs: tuple[Edit, ...]
+    inputs: tuple[Edit, ...]
+
+    @property
+    def before(self) -> Cells:
+        return (self.world,)
+
+    @property
+    def after(self) -> Cells:
+        return ()
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return (self.row,)
+
+    @property
+    def code(self) -> str:
+        return str(self.row["code"])
+
+    @property
+    def trial(self) -> Trial:
+        """The query as recorded, with its bugs, then with its changed inputs."""
+        changed = (self.code, *(edit.applied(self.code) for edit in (*self.bugs, *self.inputs)))
+        return Trial("sql", tuple((self.world, code) for code in changed))
+
+
+def queries(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Query]:
+    """Each query of the evidence that ran, on each of its databases; none where a column's table is in doubt."""
+    rows = [row for session in evidence.sessions for row in session]
+    rows = [row for row in rows if row["language"] == "sql" and row["outcome"] == "ok" and not row["secrets"]]
+    trees = [(row, tree) for row in rows if (tree := sql_worlds.parsed(row["code"])) is not None]
+    known = sql_worlds.catalogue([tree for _, tree in trees])
+    wanted = recipe.derived
+    for row, tree in trees:
+        seed = row["execution_id"]
+        bugs = drawn(sql_bugs.bugs(row["code"]), wanted.bugs, seed, wanted.tried)
+        inputs = drawn(sql_bugs.inputs(row["code"]), _INPUTS, seed, wanted.per_solution)
+        for number in range(_SEEDS):
+            world = sql_worlds.world(tree, known, f"{seed} {number}")
+            if world is not None and len(world) <= recipe.context_chars:
+                yield Query(row, world, tuple(bugs), tuple(inputs))
+
+
+def best(asked: Sequence[Query], ends: Sequence[Ends]) -> list[tuple[Query, Ends]]:
+    """Of each query the database on which it gives rows and most of its changes give something else."""
+    found: dict[str, tuple[int, Query, Ends]] = {}
+    for query, end in zip(asked, ends, strict=True):
+        passed = end[0]
+        if passed is None or not passed.ok or not passed.shown or passed.shown.startswith(_EMPTY):
+            continue
+        told = sum(one is not None and (not one.ok or one.shown != passed.shown) for one in end[1:])
+        key = query.row["execution_id"]
+        if key not in found or told > found[key][0]:
+            found[key] = (told, query, end)
+    return [(query, end) for _, query, end in found.values()]
+
+
+def injected(query: Query, ends: Ends, most: int) -> Iterator[Injected]:
+    """Bugs of the query whose failure was observed on its database."""
+    for one in observed(query, query.bugs, ends[: len(query.bugs) + 1], most):
+        one.pair["before"] = [query.world]
+        yield one
+
+
+def predicted(query: Query, ends: Ends, recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
+    """What the query gives on its database, and what changed queries give there."""
+    listed = [Edit("database", 0, 0, ""), *query.inputs]
+    seen: set[str] = set()
+    for edit, end in zip(listed, [ends[0], *ends[len(query.bugs) + 1 :]], strict=True):
+        if end is None or not end.ok or end.shown in seen or not 0 < len(end.shown) <= recipe.max_output_chars:
+            continue
+        code = without_comments(edit.applied(query.code), "sql").strip("\n")
+        if end.shown.startswith(_EMPTY) or not _tells(end.shown) or not is_derivable([code], end.shown):
+            continue
+        seen.add(end.shown)
+        yield ExampleCandidate(
+            kind="predict",
+            language="sql",
+            prompt=prompts.predict("sql", code, [query.world]),
+            answer=end.shown,
+            execution_ids=(query.row["execution_id"],),
+            duplicate_key=f"{structural_key(code, 'sql')}:{end.shown}",
+            difficulty=difficulty(code, "sql", 0, [], recipe.difficulty),
+            quality=mean_quality([query.row]),
+            proof=end.shown,
+            derived=f"input:{edit.kind}",
+            lesson="\n".join([query.world, code, end.shown]),
+        )
+
+
+def _tells(shown: str) -> bool:
+    """Whether a printed table holds anything but zeros and missing values."""
+    values = [value for line in shown.split("\n")[1:] for value in line.split()[1:]]
+    return any(value not in ("0", "0.0", "None") for value in values)

@@ -1,0 +1,172 @@
+"""Solved cells with what judges them: code that ended well, the earlier code it needs, and the cells that check it.
+
+The judge is what was recorded: assertions of the cell itself, else later cells that needed it and ended well, else the
+cell's own output. Where in the code a bug may go is decided by the syntax tree: into definitions that hold no
+assertion and are not only called by one, or, in a cell without definitions, into its statements.
+"""
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from capibara_assets.datasets.code import javascript_source, python_source
+from capibara_assets.datasets.code.sessions import Row, needed
+from capibara_assets.datasets.code.structure import JAVASCRIPT
+from capibara_assets.datasets.derived.edits import Places
+from capibara_assets.datasets.derived.trials import Cells
+from capibara_assets.datasets.kinds.evidence import Evidence
+from capibara_assets.executions.parsing import python_tree
+
+_MOST_JUDGES, _HORIZON = 3, 12  # later cells that judge, and that are looked at
+_MOST_MS = 200.0  # longest recorded duration of a cell that is run many times
+_MOST_CHARS = 6000
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Solved:
+    """A solved cell, ready to run again with changes.
+
+    Attributes:
+        before: what it needs of earlier cells, oldest first.
+        after: later cells that need it, oldest first; none where the cell judges itself.
+        spans: the parts of its code that are the solution.
+        asserts: whether its own code, or a later cell's, holds assertions.
+        rows: executions that the cells come from, its own first.
+    """
+
+    row: Row
+    before: Cells
+    after: Cells
+    spans: tuple[Span, ...]
+    asserts: bool
+    rows: tuple[Row, ...]
+
+    @property
+    def code(self) -> str:
+        return str(self.row["code"])
+
+    def cells(self, code: str) -> Cells:
+        """The session with this code in place of the cell's."""
+        return (*self.before, code, *self.after)
+
+
+def solved_cells(evidence: Evidence) -> Iterator[Solved]:
+    """Every solved cell of the evidence that can be judged by running it, in order of sandbox and time."""
+    for session in evidence.sessions:
+        for position, row in enumerate(session):
+            if _is_runnable(row) and (solved := _solved(session, position)) is not None:
+                yield solved
+
+
+def _is_runnable(row: Row) -> bool:
+    if row["outcome"] != "ok" or row["secrets"] or len(row["code"]) > _MOST_CHARS:
+        return False
+    if row["duration_ms"] is not None and row["duration_ms"] > _MOST_MS:
+        return False
+    if row["language"] == "python":
+        return python_tree(row["code"]) is not None
+    return row["language"] in JAVASCRIPT and not javascript_source.parse(row["code"]).has_error
+
+
+def _solved(session: Sequence[Row], position: int) -> Solved | None:
+    row = session[position]
+    context = needed(session, position)
+    rows = [row, *(piece.row for piece in context.pieces)]
+    if not context.complete or any(one["secrets"] for one in rows):
+        return None
+    if sum(one["duration_ms"] or 0 for one in rows) > 2 * _MOST_MS:
+        return None
+    before = tuple(piece.text for piece in context.pieces)
+    spans, asserts = solution_spans(row["code"], row["language"])
+    if not spans:
+        return None
+    after: list[str] = []
+    if not asserts:
+        for later in range(position + 1, min(len(session), position + 1 + _HORIZON)):
+            cells = _judging(session, position, later, before) if len(rows) < 20 else None
+            if cells:
+                after += [cell for cell in cells if cell not in after]
+                rows.append(session[later])
+                asserts |= "assert" in session[later]["code"]
+                if len(rows) - len(context.pieces) > _MOST_JUDGES:
+                    break
+    return Solved(row, before, tuple(after), spans, asserts, tuple(rows))
+
+
+def _judging(session: Sequence[Row], position: int, later: int, before: Cells) -> Cells | None:
+    """A later cell with what stands between that it needs, where it needs the solved one; else None."""
+    row = session[later]
+    if row["language"] != session[position]["language"] or not _is_runnable(row):
+        return None
+    if not ("assert" in row["code"] or row["stdout"].strip() or row["result_text"]):
+        return None
+    context = needed(session, later)
+    if not context.complete or not any(piece.row is session[position] for piece in context.pieces):
+        return None
+    earlier = {one["execution_id"] for one in session[:position]}
+    between: list[str] = []
+    for piece in context.pieces:
+        if piece.row["execution_id"] in earlier:
+            if not any(piece.text in cell for cell in before):
+                return None  # it needs more of before than the solved cell does
+        elif piece.row is not session[position]:
+            between.append(piece.text)
+    return (*between, row["code"])
+
+
+def solution_spans(code: str, language: str) -> tuple[tuple[Span, ...], bool]:
+    """(where the solution stands in a cell, whether the cell holds assertions)."""
+    return _python_spans(code) if language == "python" else _javascript_spans(code)
+
+
+def _python_spans(code: str) -> tuple[tuple[Span, ...], bool]:
+    tree = python_tree(code)
+    if tree is None:
+        return (), False
+    testing = {node.name for node in tree.body if isinstance(node, python_source.Definition) and _holds_assertion(node)}
+    asserts = any(_holds_assertion(node) for node in tree.body)
+    kept = [node for node in tree.body if not _holds_assertion(node) and not _names(node) & testing]
+    if any(isinstance(node, python_source.Definition) for node in kept):
+        kept = [n for n in kept if isinstance(n, (*python_source.Definition.__args__, ast.Import, ast.ImportFrom))]
+    places = Places(code)
+    return tuple(_span(node, places) for node in kept), asserts
+
+
+def _holds_assertion(node: ast.AST) -> bool:
+    return any(isinstance(part, ast.Assert) for part in ast.walk(node))
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
+def _span(node: ast.stmt, places: Places) -> Span:
+    return (
+        places.at(node.lineno, node.col_offset),
+        places.at(node.end_lineno or node.lineno, node.end_col_offset or 0),
+    )
+
+
+def _javascript_spans(code: str) -> tuple[tuple[Span, ...], bool]:
+    root = javascript_source.parse(code)
+    data = code.encode("utf-8", "replace")
+    spans: list[Span] = []
+    others: list[Span] = []
+    asserts = False
+    for node in root.named_children:
+        text = javascript_source.text(node)
+        span = (
+            len(data[: node.start_byte].decode(errors="replace")),
+            len(data[: node.end_byte].decode(errors="replace")),
+        )
+        if "assert" in text:
+            asserts = True
+        elif node.type in ("function_declaration", "class_declaration", "generator_function_declaration") or (
+            node.type in ("lexical_declaration", "variable_declaration") and ("=>" in text or "function" in text)
+        ):
+            spans.append(span)
+        elif node.type != "comment":
+            others.append(span)
+    return tuple(spans or others), asserts

@@ -1,0 +1,128 @@
+"""Bugs to inject into SQL, as edits of its tokens; and the same query in the words of another dialect."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from difflib import SequenceMatcher
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.tokens import Token, TokenType
+
+from capibara_assets.datasets.derived.edits import Edit
+from capibara_assets.datasets.derived.literals import others
+
+_SIGNS = {"<": ("<=", ">"), "<=": ("<",), ">": (">=", "<"), ">=": (">",), "=": ("<>",), "<>": ("=",), "!=": ("=",)}
+_WORDS = {
+    "and": ("boolean", ("OR",)), "or": ("boolean", ("AND",)), "asc": ("order", ("DESC",)), "desc": ("order", ("",)),
+    "distinct": ("missing_distinct", ("",)), "left": ("join", ("INNER",)), "inner": ("join", ("LEFT",)),
+    "min": ("aggregate", ("MAX",)), "max": ("aggregate", ("MIN",)), "sum": ("aggregate", ("COUNT", "AVG")),
+    "avg": ("aggregate", ("SUM",)), "count": ("aggregate", ("SUM",)), "not": ("negation", ("",)),
+    "except": ("set_operation", ("INTERSECT",)), "intersect": ("set_operation", ("UNION",)),
+    "union": ("set_operation", ("EXCEPT",)),
+    "is": ("null_compared", ("=",)), "rank": ("window", ("ROW_NUMBER",)), "dense_rank": ("window", ("RANK",)),
+}  # fmt: skip
+_CLAUSES = (exp.Where, exp.Having, exp.Group, exp.Order, exp.Limit)
+_DIALECTS = ("postgres", "tsql", "mysql")
+
+
+def bugs(code: str) -> list[Edit]:
+    """Every edit of these kinds; none for code that does not parse."""
+    try:
+        tokens = sqlglot.tokenize(code, read="sqlite")
+        tree = sqlglot.parse_one(code, read="sqlite")
+    except (SqlglotError, RecursionError):
+        return []
+    return [*_of_tokens(code, tokens), *_columns(code, tokens, tree), *_clauses(code, tree), *_dialects(code, tree)]
+
+
+def inputs(code: str) -> list[Edit]:
+    """Changes of what a query asks for: its constants, its order, its limit."""
+    found = []
+    for token in sqlglot.tokenize(code, read="sqlite"):
+        end = token.end + 1
+        if token.token_type == TokenType.NUMBER and token.text.isdigit():
+            found += [Edit("value", token.start, end, text) for text in others(int(token.text)) if text != "0"]
+        elif token.text.lower() in ("asc", "desc") and token.token_type in (TokenType.ASC, TokenType.DESC):
+            found.append(Edit("order", token.start, end, "ASC" if token.text.lower() == "desc" else "DESC"))
+        elif token.text in _SIGNS and token.text != "=":
+            found += [Edit("condition", token.start, end, text) for text in _SIGNS[token.text]]
+    return found
+
+
+def _of_tokens(code: str, tokens: Sequence[Token]) -> Iterator[Edit]:
+    for token in tokens:
+        word, end = token.text.lower(), token.end + 1
+        if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
+            continue
+        yield from (Edit("comparison", token.start, end, other) for other in _SIGNS.get(token.text, ()))
+        kind, replacing = _WORDS.get(word, ("", ()))
+        yield from (Edit(kind, token.start, end, other) for other in replacing)
+        if token.token_type == TokenType.NUMBER and token.text.isdigit():
+            yield from (Edit("constant", token.start, end, str(int(token.text) + step)) for step in (1, 9))
+
+
+def _columns(code: str, tokens: Sequence[Token], tree: exp.Expression) -> Iterator[Edit]:
+    """A misspelt or another column, and a qualifier left out."""
+    names = {column.name for column in tree.find_all(exp.Column)}
+    ordered = sorted(names)
+    for position, token in enumerate(tokens):
+        if token.text not in names or token.token_type == TokenType.STRING:
+            continue
+        end = token.end + 1
+        yield Edit(
+            "misspelt_column", token.start, end, token.text[:-1] if token.text.endswith("s") else token.text + "s"
+        )
+        other = ordered[(ordered.index(token.text) + 1) % len(ordered)]
+        if other != token.text:
+            yield Edit("wrong_column", token.start, end, other)
+        if position >= 2 and tokens[position - 1].text == ".":
+            yield Edit("missing_qualifier", tokens[position - 2].start, token.start, "")
+
+
+def _clauses(code: str, tree: exp.Expression) -> Iterator[Edit]:
+    """The whole query without one of its clauses, or without one condition of several."""
+    for clause in tree.find_all(*_CLAUSES):
+        position = next((i for i, other in enumerate(tree.find_all(*_CLAUSES)) if other is clause), 0)
+        changed = tree.copy()
+        list(changed.find_all(*_CLAUSES))[position].pop()
+        yield from _whole(code, f"missing_{clause.key}", changed.sql(dialect="sqlite"))
+    for position, both in enumerate(tree.find_all(exp.And)):
+        changed = tree.copy()
+        node = list(changed.find_all(exp.And))[position]
+        node.replace(both.left.copy())
+        yield from _whole(code, "missing_condition", changed.sql(dialect="sqlite"))
+
+
+def _dialects(code: str, tree: exp.Expression) -> Iterator[Edit]:
+    for dialect in _DIALECTS:
+        with suppress(SqlglotError):
+            yield from _whole(code, "dialect", tree.sql(dialect=dialect), dialect)
+
+
+def _whole(code: str, kind: str, changed: str, dialect: str = "sqlite") -> Iterator[Edit]:
+    """The tokens that a changed query has in place of the code's, in the code's own layout otherwise."""
+    try:
+        listed = sqlglot.tokenize(code, read="sqlite"), sqlglot.tokenize(changed, read=dialect)
+        old, new = ([token for token in one if token.token_type != TokenType.SEMICOLON] for one in listed)
+    except SqlglotError:
+        return
+    pieces, first, last = [], None, 0
+    matcher = SequenceMatcher(None, [t.text.lower() for t in old], [t.text.lower() for t in new], autojunk=False)
+    for sort, i, j, k, m in matcher.get_opcodes():
+        if sort == "equal":
+            continue
+        start = old[i].start if i < len(old) else old[-1].end + 1
+        end = old[j - 1].end + 1 if j > i else start
+        text = changed[new[k].start : new[m - 1].end + 1] if m > k else ""
+        if i == j and k:  # inserted, with the spaces that it has there
+            before = " " if changed[new[k].start - 1].isspace() and not code[start - 1].isspace() else ""
+            text = before + text + (changed[new[m - 1].end + 1 : new[m].start] if m < len(new) else "")
+        if first is None:
+            first = start
+        else:
+            pieces.append(code[last:start])
+        pieces.append(text)
+        last = end
+    if first is not None:
+        yield Edit(kind, first, last, "".join(pieces))

@@ -1,0 +1,131 @@
+"""Bugs that are injected: each kind is found where it can be, changes little, and stays inside the solution."""
+
+import pytest
+
+from capibara_assets.datasets.derived import javascript_bugs, python_bugs, sql_bugs
+from capibara_assets.datasets.derived.edits import Edit, drawn
+from capibara_assets.datasets.derived.literals import changes, recorded_calls
+from capibara_assets.datasets.derived.solved import solution_spans
+
+PYTHON = '''import math
+def area(radii, unit=1):
+    """Largest area."""
+    if not radii:
+        return None
+    best = 0
+    for radius in radii:
+        size = round(math.pi * radius ** 2, 2)
+        if size > best and radius != 0:
+            best = size
+    return best * unit
+assert area([1, 2], 1) == 12.57
+'''
+
+JAVASCRIPT = """function longest(words, least) {
+  let best = '';
+  if (words.length === 0) { return null; }
+  for (let i = 0; i < words.length; i++) {
+    if (words[i].length > best.length && words[i].length >= least) best = words[i].trim();
+  }
+  return best;
+}
+console.assert(longest(['a', 'bcd'], 2) === 'bcd');
+"""
+
+SQL = (
+    "SELECT b.genre, COUNT(*) AS n FROM books AS b LEFT JOIN sales AS s ON s.book_id = b.id "
+    "WHERE b.pages > 100 AND b.genre <> 'x' GROUP BY b.genre ORDER BY n DESC LIMIT 3;"
+)
+
+
+def applied(edits: list[Edit], code: str) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for edit in edits:
+        found.setdefault(edit.kind, set()).add(edit.applied(code))
+    return found
+
+
+def test_python() -> None:
+    spans, asserts = solution_spans(PYTHON, "python")
+    found = applied(python_bugs.bugs(PYTHON, spans), PYTHON)
+    assert asserts
+    for kind, expected in (
+        ("missing_import", PYTHON.replace("import math\n", "")),
+        ("comparison", PYTHON.replace("size > best", "size >= best")),
+        ("boolean", PYTHON.replace("and", "or")),
+        ("missing_return", PYTHON.replace("return best * unit", "best * unit")),
+        ("wrong_indent", PYTHON.replace("    return best", "        return best")),
+        ("missing_guard", PYTHON.replace("    if not radii:\n        return None\n", "")),
+        ("missing_argument", PYTHON.replace("** 2, 2)", "** 2)")),
+        ("missing_statement", PYTHON.replace("    best = 0\n", "")),
+        ("wrong_variable", PYTHON.replace("best = size", "best = radius")),
+    ):
+        assert expected in found[kind], kind
+    assert all("assert area([1, 2], 1) == 12.57" in text for texts in found.values() for text in texts)
+
+
+def test_javascript() -> None:
+    spans, asserts = solution_spans(JAVASCRIPT, "javascript")
+    found = applied(javascript_bugs.bugs(JAVASCRIPT, spans), JAVASCRIPT)
+    assert asserts
+    for kind, expected in (
+        ("comparison", JAVASCRIPT.replace(">= least", "> least")),
+        ("missing_return", JAVASCRIPT.replace("return best;", "best;")),
+        ("missing_guard", JAVASCRIPT.replace("  if (words.length === 0) { return null; }\n", "")),
+        ("missing_call", JAVASCRIPT.replace(".trim()", "")),
+        ("off_by_one", JAVASCRIPT.replace("i < words.length;", "i < words.length - 1;")),
+    ):
+        assert expected in found[kind], kind
+    assert all("'bcd'], 2) === 'bcd')" in text for texts in found.values() for text in texts)
+
+
+def test_sql_keeps_its_layout() -> None:
+    found = applied(sql_bugs.bugs(SQL), SQL)
+    assert SQL.replace("LEFT JOIN", "INNER JOIN") in found["join"]
+    assert SQL.replace(" AND b.genre <> 'x'", "").replace("100 GROUP", "100  GROUP") in found["missing_condition"]
+    assert SQL.replace(" DESC", " ") in found["order"]
+    assert SQL.replace("ON s.book_id", "ON book_id") in found["missing_qualifier"]
+    assert all(text.endswith(";") for texts in found.values() for text in texts)
+
+
+def test_no_code_no_bugs() -> None:
+    assert (
+        python_bugs.bugs("def f(:", [(0, 7)])
+        == javascript_bugs.bugs("function (", [(0, 9)])
+        == sql_bugs.bugs("SELEC (")
+        == []
+    )
+
+
+def test_positions_behind_other_alphabets() -> None:
+    code = "def f(x):\n    note = 'größer, größte'; return x + 1\n"
+    assert code.replace("x + 1", "x - 1") in applied(python_bugs.bugs(code, [(0, len(code))]), code)["operator"]
+
+
+def test_drawn_by_weight_and_seed() -> None:
+    edits = [Edit("often", n, n, "x") for n in range(50)] + [Edit("seldom", n, n, "x") for n in range(50)]
+    chosen = [edit.kind for n in range(200) for edit in drawn(edits, {"often": 9, "seldom": 1}, str(n), 1)]
+    assert 150 < chosen.count("often") < 199
+    assert drawn(edits, {"often": 1}, "a", 60) == drawn(reversed(edits), {"often": 1}, "a", 60)
+    assert {edit.kind for edit in drawn(edits, {"often": 1}, "a", 60)} == {"often"}
+
+
+@pytest.mark.parametrize(
+    ("code", "language", "expected"),
+    [
+        ("def check(c):\n    assert c(2, [1]) == 3\n    assert c(n) == 4\ncheck(f)", "python", ["f(2, [1])"]),
+        ("assert f('a', key=2) == f('b')", "python", ["f('a', key=2)", "f('b')"]),
+        ("assert(f([1, 'a'], {k: -1}) === g(2)); f(x);", "javascript", ["f([1, 'a'], {k: -1})"]),
+    ],
+)
+def test_recorded_calls(code: str, language: str, expected: list[str]) -> None:
+    assert recorded_calls(code, language, {"f"}) == expected
+
+
+def test_changed_inputs_keep_keys_and_types() -> None:
+    code = "print(f(5, 'item 9', [1, 2, 3], {'k': 2.5}))"
+    texts = {edit.applied(code) for edit in changes(code, "python", (0, len(code)))}
+    assert code.replace("f(5", "f(6") in texts
+    assert code.replace("item 9", "item 10") in texts
+    assert code.replace("[1, 2, 3]", "[3, 1, 2]") in texts
+    assert all("'k'" in text for text in texts)

@@ -1,0 +1,96 @@
+"""Derived examples of hand-made evidence: what is kept is what really failed or came out, and its share is capped."""
+
+import polars as pl
+import pytest
+
+from capibara_assets.datasets.derived.derive import capped, derive, shares
+from capibara_assets.datasets.derived.queries import queries
+from capibara_assets.datasets.derived.trials import End, Ends, Trial, execute
+from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
+from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.deployment.declarations import shipped_recipe
+from capibara_assets.domains import Domain
+from capibara_assets.executions.schema import Execution, Pattern, RepairPair
+from capibara_assets.storage.records import table
+from capibara_assets_tests.datasets.conftest import run
+
+CLAMP = '''def clamp(value, low, high):
+    """Bring a value between two bounds."""
+    if value < low:
+        return low
+    return min(value, high)'''
+QUERY = "SELECT name FROM plants WHERE height > 40 ORDER BY height DESC;"
+
+
+def evidence_of(*rows: Execution) -> Evidence:
+    executions = table(Execution, list(rows))
+    return Evidence(executions, table(Pattern, []), table(RepairPair, []), pl.DataFrame())
+
+
+@pytest.fixture(scope="module")
+def made() -> list[ExampleCandidate]:
+    rows = [
+        run("code", CLAMP, task="Clamp a value."),
+        run("test", "assert clamp(5, 1, 3) == 3\nassert clamp(0, 1, 3) == 1\nassert clamp(2, 1, 3) == 2", minute=1),
+        run("query", QUERY, sandbox="s2", language="sql", task="Name the tall plants.", domains=["sql"]),
+        run("gone", "import no_such_module\ndef f(x):\n    return x + 1\nassert f(1) == 2", sandbox="s3"),
+    ]
+    recipe = shipped_recipe("dataset", DatasetRecipe)
+    thorough = recipe.model_copy(update={"derived": recipe.derived.model_copy(update={"tried": 20})})
+    return derive(Domain.PYTHON, evidence_of(*rows), thorough, execute).candidates
+
+
+def test_repairs_show_the_observed_failure(made: list[ExampleCandidate]) -> None:
+    repairs = [one for one in made if one.kind == "repair" and one.language == "python"]
+    assert {str(one.derived).partition(":")[0] for one in repairs} == {"bug"}
+    for one in repairs:
+        assert one.answer in CLAMP or one.answer == CLAMP.replace('    """Bring a value between two bounds."""\n', "")
+        assert "Error" in one.prompt and one.execution_ids[:2] == ("code", "test")
+        assert one.answer not in one.prompt and one.quality < 0.8
+    assert len({one.compared for one in repairs}) == len(repairs) > 1
+
+
+def test_predictions_are_whole_programs(made: list[ExampleCandidate]) -> None:
+    predicted = [one for one in made if one.kind == "predict" and one.language == "python"]
+    assert len(predicted) > 1
+    for one in predicted:
+        namespace: dict[str, object] = {}
+        code = one.prompt.partition("Code:\n")[2].replace("print(", "printed = (")
+        exec(code, namespace)
+        assert str(namespace["printed"]) == one.answer
+
+
+def test_sql_stands_on_its_own_database(made: list[ExampleCandidate]) -> None:
+    queried = [one for one in made if one.language == "sql"]
+    assert {one.kind for one in queried} == {"repair", "predict"}
+    for one in queried:
+        assert "CREATE TABLE plants" in one.prompt and one.execution_ids == ("query",)
+        assert one.kind == "predict" or one.answer == QUERY
+
+
+def test_what_cannot_run_here_gives_none(made: list[ExampleCandidate]) -> None:
+    assert not any("gone" in one.execution_ids for one in made)
+
+
+def test_a_bug_without_effect_gives_none(recipe: DatasetRecipe) -> None:
+    def nothing_shows(trials: list[Trial]) -> list[Ends]:
+        return [tuple(End(len(cells) - 1, "3") for cells in trial.variants) for trial in trials]
+
+    rows = [run("code", CLAMP), run("call", "clamp(5, 1, 3)", minute=1, result_text="3")]
+    made = derive(Domain.PYTHON, evidence_of(*rows), recipe, nothing_shows).candidates  # type: ignore[arg-type]
+    assert [one for one in made if one.kind == "repair"] == []
+
+
+def test_a_column_of_a_doubtful_table_gives_no_database(recipe: DatasetRecipe) -> None:
+    doubtful = run("q", "SELECT height FROM plants JOIN pots ON plants.pot = pots.id", language="sql")
+    clear = run("r", "SELECT plants.height FROM plants", language="sql", sandbox="s2")
+    assert list(queries(evidence_of(doubtful), recipe)) == []
+    assert {query.row["execution_id"] for query in queries(evidence_of(doubtful, clear), recipe)} == {"q", "r"}
+
+
+def test_share_is_capped_in_each_split() -> None:
+    items = [("train", None)] * 4 + [("train", "bug:operator")] * 20 + [("test", "bug:operator")] * 3
+    kept = capped(items, lambda item: item[0], lambda item: item[1], 0.6)
+    assert kept.count(("train", "bug:operator")) == 6 and ("test", "bug:operator") not in kept
+    stated = shares((split, "repair", derived) for split, derived in kept)
+    assert stated["share"] == 0.6 and stated["by_change"] == {"bug:operator": 6}
