@@ -42,7 +42,7 @@ def example_groups(context: dg.AssetExecutionContext, store: Store, recipes: Rec
     partitions_def=domains,
     group_name="datasets",
     kinds={"parquet"},
-    code_version="3",
+    code_version="4",
     deps=[e2b_patterns, consolidated_playbook, example_groups, imported_examples],
 )
 def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
@@ -53,6 +53,7 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
     from capibara_assets.datasets.duplicates.public_benchmarks import benchmark_digests
     from capibara_assets.datasets.examples import VOLATILE, Evidence, build_dataset
     from capibara_assets.datasets.recipe import DatasetRecipe
+    from capibara_assets.datasets.tracing import traced
     from capibara_assets.datasets.verification import verify
     from capibara_assets.storage.kept import keeping
 
@@ -68,6 +69,7 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
     cache = inputs.store.work_dir("moe_dataset", None, "verdicts")
     again = partial(verify, recipe=recipe.verification, cache=cache)
     with keeping(inputs.store.work_dir("moe_dataset", domain, "texts")):
+        evidence = traced(evidence, recipe, cache=inputs.store.work_dir("moe_dataset", domain, "traces"))
         made = build_dataset(domain, evidence, groups, recipe, reexecute=again, imported=own)
     tables, documents = made.tables(), made.documents()
     artifact = inputs.publish("moe_dataset", domain, tables=tables, documents=documents, volatile=VOLATILE)

@@ -13,10 +13,44 @@ from capibara_assets.datasets.code.python_source import docstring_node
 from capibara_assets.datasets.code.structure import located_tokens, structural_key
 from capibara_assets.executions.parsing import python_tree
 
-_MOST_TOKENS, _LONGEST_LINE = 2000, 100
+_MOST_TOKENS, _LONGEST_LINE, _MOST_AROUND = 2000, 100, 12
 _NAME = re.compile(r"[A-Za-z_$][\w$]*$")
 _CONSTANT = re.compile(r"[\d.]|['\"`]|(?:True|False|None|true|false|null|undefined)$")
 _OPERATOR = re.compile(r"[^\w\s'\"`(){}\[\],:;.]+$|(?:and|or|not|in|is|AND|OR|NOT|IN|IS|LIKE)$")
+_LONG_OPERATORS = frozenset(
+    [
+        "=>",
+        "==",
+        "===",
+        "!=",
+        "!==",
+        "<=",
+        ">=",
+        "<>",
+        "&&",
+        "||",
+        "??",
+        "?.",
+        "++",
+        "--",
+        "+=",
+        "-=",
+        "*=",
+        "/=",
+        "%=",
+        "**",
+        "**=",
+        "<<",
+        ">>",
+        ">>>",
+        "|=",
+        "&=",
+        "^=",
+        "::",
+        "..",
+        "...",
+    ]
+)
 _LEVELS = {tokenize.INDENT: "\x01", tokenize.DEDENT: "\x02"}  # Python's blocks, which no text of a token shows
 _UNSEEN = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING, tokenize.ENDMARKER)
 
@@ -61,7 +95,9 @@ def edits(failing: str, fixed: str, language: str) -> list[Edit] | None:
     if structural_key(failing, language) == structural_key(fixed, language):
         return []
     if language == "python" and (trees := _parsed(failing, fixed)) is not None:
-        failing, fixed = (ast.unparse(tree) for tree in trees)  # both in one style: without brackets that change nothing
+        failing, fixed = (
+            ast.unparse(tree) for tree in trees
+        )  # both in one style: without brackets that change nothing
     before, after = _tokens(failing, language), _tokens(fixed, language)
     if max(len(before), len(after)) > _MOST_TOKENS:
         return None
@@ -83,7 +119,7 @@ def edits(failing: str, fixed: str, language: str) -> list[Edit] | None:
                 level,
             )
         )
-    return changes
+    return list(dict.fromkeys(changes))
 
 
 def _parsed(failing: str, fixed: str) -> list[ast.Module] | None:
@@ -109,7 +145,27 @@ def _spans(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, int, 
             spans[-1] = (spans[-1][0], stop, spans[-1][2], end)
         else:
             spans.append((start, stop, begin, end))
-    return spans
+    return [_balanced(old, new, span) for span in spans]
+
+
+def _balanced(old: Sequence[str], new: Sequence[str], span: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
+    """The span, longer by the equal tokens around it that close or open its brackets."""
+    start, stop, begin, end = span
+    for _ in range(_MOST_AROUND):
+        if start == stop or begin == end:  # a bracket that is missing, or too much
+            break
+        open_old, open_new = _unclosed(old[start:stop]), _unclosed(new[begin:end])
+        if open_old == open_new and open_old > 0 and stop < len(old) and end < len(new) and old[stop] == new[end]:
+            stop, end = stop + 1, end + 1
+        elif open_old == open_new and open_old < 0 and start and begin and old[start - 1] == new[begin - 1]:
+            start, begin = start - 1, begin - 1
+        else:
+            return start, stop, begin, end
+    return span
+
+
+def _unclosed(tokens: Sequence[str]) -> int:
+    return sum(token in ("(", "[", "{") for token in tokens) - sum(token in (")", "]", "}") for token in tokens)
 
 
 def _renamed(old: Sequence[str], new: Sequence[str]) -> dict[str, str]:
@@ -120,9 +176,9 @@ def _renamed(old: Sequence[str], new: Sequence[str]) -> dict[str, str]:
         if tag != "replace" or stop - start != end - begin:
             continue
         for a, b in zip(old[start:stop], new[begin:end], strict=True):
-            if a in gone and b in come and _NAME.match(a) and _NAME.match(b):
-                if found.setdefault(a, b) != b:
-                    return {}
+            names = a in gone and b in come and _NAME.match(a) and _NAME.match(b)
+            if names and found.setdefault(a, b) != b:
+                return {}
     counts = all(old.count(a) == new.count(b) > 1 for a, b in found.items())
     return found if counts and len(set(found.values())) == len(found) else {}
 
@@ -133,7 +189,13 @@ def _tokens(code: str, language: str) -> list[Token]:
             return _python_tokens(code)
         except (tokenize.TokenError, SyntaxError):  # as far as its words go
             pass
-    return [Token(*each) for each in located_tokens(code, language) if each[0] != ";"]
+    found: list[Token] = []
+    for text, start, end in located_tokens(code, language):
+        if found and found[-1].end == start and found[-1].text + text in _LONG_OPERATORS:
+            found[-1] = Token(found[-1].text + text, found[-1].start, end)
+        elif text != ";":
+            found.append(Token(text, start, end))
+    return found
 
 
 def _python_tokens(code: str) -> list[Token]:

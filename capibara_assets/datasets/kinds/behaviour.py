@@ -8,7 +8,7 @@ from capibara_assets.datasets.code.decisions import Decision
 from capibara_assets.executions.replay.traces import Trace
 
 _MOST_DETAILS, _LONGEST_CALL, _LONGEST_STEP = 4, 120, 80
-_WORD = re.compile(r"\w+")
+_WORD, _NUMBER, _QUOTED = re.compile(r"\w+"), re.compile(r"\b\d[\d.]*\b"), re.compile(r"`([^`]*)`")
 _PLAIN = re.compile(r"(?:None|null|undefined)$")
 
 
@@ -91,8 +91,10 @@ def listed(parts: Sequence[str]) -> str:
 
 
 def request_text(request: Mapping[str, Any]) -> str:
-    """A request: its method and target, and what it sent."""
-    return f"`{request['request']}`" + (f" with the body `{request['sent']}`" if request["sent"] else "")
+    """A request: its method and target, its own headers, and what it sent."""
+    parts = [f"the header `{header}`" for header in request["headers"]]
+    parts += [f"the body `{request['sent']}`"] if request["sent"] else []
+    return f"`{request['request']}`" + (f" with {listed(parts)}" if parts else "")
 
 
 def request_sentence(request: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> str | None:
@@ -120,7 +122,8 @@ def variable_sentences(trace: Trace, shown_code: str) -> Iterator[tuple[str, str
                 yield name, said
         elif "shape" in value:
             whole = " × ".join(map(str, value["shape"]))
-            yield name, f"`{name}` is a {value['type']} of {whole} values of type {value['dtype']}."
+            ends = f", from {value['range'][0]} to {value['range'][1]}" if "range" in value else ""
+            yield name, f"`{name}` holds {whole} values ({value['type']}, {value['dtype']}){ends}."
         elif "parameters" in value:
             yield name, f"`{name}` has {value['parameters']} parameters."
         elif value.get("value") is not None and value["value"] not in shown_code:
@@ -158,8 +161,13 @@ def _typed(columns: Mapping[str, str]) -> str:
 
 
 def is_new(answer: str, prompt: str) -> bool:
-    """Whether an explanation quotes a value, or names a number, that its prompt does not."""
-    known = set(_WORD.findall(prompt))
-    quoted = " ".join(re.findall(r"`([^`]*)`", answer))
-    numbers = re.findall(r"\b\d[\d.]*\b", answer)
-    return any(word not in known for word in [*_WORD.findall(quoted), *numbers])
+    """Whether an explanation has a value, and a word or number of it, that its prompt does not show."""
+    quoted, known, squeezed = _QUOTED.findall(answer), set(_WORD.findall(prompt)), _squeezed(prompt)
+    numbers = _NUMBER.findall(_QUOTED.sub("", answer))
+    words = [*_WORD.findall(" ".join(quoted)), *numbers]
+    values = [*(value for value in quoted if _squeezed(value) not in squeezed), *(n for n in numbers if n not in known)]
+    return any(word not in known for word in words) and any(value != "200" for value in values)
+
+
+def _squeezed(text: str) -> str:
+    return re.sub(r"[\s'\"]", "", text)

@@ -100,7 +100,11 @@ def _traced_case(pair: Row, evidence: Evidence) -> _Case | None:
         where = _place(pair, failing)
         said = f"`{text}` raises `{name}`" + (f" (`{message}`)" if message else "") + where + "."
         return _Case(f"It is called as `{text}`.", [said, *other], [f"Then `{text}` {right}."])
-    return _Case(f"`{text}` should {_outcome(after, 'return')}.", [f"`{text}` {_outcome(before)}.", *other], [f"Then it {right}."])
+    return _Case(
+        f"`{text}` should {_outcome(after, 'return')}.",
+        [f"`{text}` {_outcome(before)}.", *other],
+        [f"Then it {right}."],
+    )
 
 
 def _differing(failing: Trace, fixed: Trace) -> tuple[str, Mapping[str, Any], Mapping[str, Any]] | None:
@@ -111,7 +115,11 @@ def _differing(failing: Trace, fixed: Trace) -> tuple[str, Mapping[str, Any], Ma
         if after is None or after["raised"] or not (after["result"] or after["changed"]):
             continue
         known = before["raised"] or before["result"] or before["changed"]
-        if known and (before["result"], before["raised"], before["changed"]) != (after["result"], None, after["changed"]):
+        if known and (before["result"], before["raised"], before["changed"]) != (
+            after["result"],
+            None,
+            after["changed"],
+        ):
             return call_text(before) or "", before, after
     return None
 

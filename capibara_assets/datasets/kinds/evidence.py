@@ -27,7 +27,9 @@ class Evidence:
     patterns: pl.DataFrame
     repairs: pl.DataFrame
     bullets: pl.DataFrame
-    traces: Mapping[str, Trace] = field(default_factory=dict)  # by execution id, where it ran again (datasets/tracing.py)
+    traces: Mapping[str, Trace] = field(
+        default_factory=dict
+    )  # by execution id, where it ran again (datasets/tracing.py)
 
     @classmethod
     def of(cls, patterns: Artifact, playbook: Artifact) -> "Evidence":

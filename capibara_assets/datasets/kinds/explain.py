@@ -151,7 +151,9 @@ def _explanation(row: Row, code: str, uses: _Uses | None, evidence: Evidence) ->
     if not told or (_FIGURE.search(plain) and len(told) < 2):
         return None
     names = [f"`{name}`" for name, _ in told]
-    return _Explanation(f"Say what {listed(names)} hold{'s' if len(names) == 1 else ''} after it.", [s for _, s in told])
+    return _Explanation(
+        f"Say what {listed(names)} hold{'s' if len(names) == 1 else ''} after it.", [s for _, s in told]
+    )
 
 
 def _of_calls(row: Row, uses: _Uses, plain: str) -> _Explanation | None:

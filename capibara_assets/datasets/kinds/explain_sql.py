@@ -62,7 +62,9 @@ def result_table(text: str, names: Sequence[str] = ()) -> ResultTable | None:
     if (empty := _NO_ROWS.match(text)) is not None:
         return ResultTable([name.strip() for name in empty["names"].split(",")], [])
     header, *lines = text.split("\n")
-    known = re.fullmatch(r"\s*" + r"\s+".join(f"({re.escape(name)})" for name in names) + r"\s*", header) if names else None
+    known = (
+        re.fullmatch(r"\s*" + r"\s+".join(f"({re.escape(name)})" for name in names) + r"\s*", header) if names else None
+    )
     spans = [known.span(i + 1) for i in range(len(names))] if known else [m.span() for m in _NAME.finditer(header)]
     ends = [end for _, end in spans]
     rows = []
@@ -89,7 +91,9 @@ def _expressions(query: exp.Expr) -> dict[str, exp.Expr]:
 def _rows(query: exp.Expr, shown: ResultTable) -> Iterator[str]:
     """How many rows there are, and what each stands for."""
     count, group = len(shown.rows), query.args.get("group")
-    filters = [name for name, key in (("joins", "joins"), ("WHERE", "where"), ("HAVING", "having")) if query.args.get(key)]
+    filters = [
+        name for name, key in (("joins", "joins"), ("WHERE", "where"), ("HAVING", "having")) if query.args.get(key)
+    ]
     if not count:
         if filters:
             yield f"The result has no rows: nothing is left after {listed(filters)}."
@@ -110,7 +114,8 @@ def _rows(query: exp.Expr, shown: ResultTable) -> Iterator[str]:
         unlike = " different" if query.args.get("distinct") and _all_differ(shown) else ""
         first = ", ".join(f"`{name}` {value}" for name, value in zip(shown.names, shown.rows[0], strict=True))
         after = f" after {listed(filters)}" if filters else ""
-        yield f"There {'is' if count == 1 else 'are'} {count}{unlike} row{'s' * (count != 1)}{after}, the first with {first}."
+        many = f"is 1{unlike} row" if count == 1 else f"are {count}{unlike} rows"
+        yield f"There {many}{after}, {'the first ' * (count > 1)}with {first}."
 
 
 def _keys(query: exp.Expr, shown: ResultTable) -> dict[str, list[str]]:

@@ -1,4 +1,4 @@
-"""JavaScript cells rewritten so that `javascript_tracer.js` sees their tests, loops and calls of top-level functions."""
+"""JavaScript cells rewritten so that `javascript_tracer.js` sees tests, loops, and calls of top-level functions."""
 
 from __future__ import annotations
 
@@ -20,8 +20,22 @@ _BODIES = {"function_declaration", "generator_function_declaration", "method_def
 }
 _FUNCTIONS = {"arrow_function", "function_expression"}
 _MODULES = frozenset(  # those that `sandbox/javascript_session.js` allows
-    """assert assert/strict buffer crypto events path querystring stream string_decoder timers timers/promises url util
-    zlib""".split()
+    [
+        "assert",
+        "assert/strict",
+        "buffer",
+        "crypto",
+        "events",
+        "path",
+        "querystring",
+        "stream",
+        "string_decoder",
+        "timers",
+        "timers/promises",
+        "url",
+        "util",
+        "zlib",
+    ]
 )
 _Edit = tuple[int, int, bytes]  # from, to, text in between
 

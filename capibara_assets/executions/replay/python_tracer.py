@@ -1,4 +1,4 @@
-"""Tracer of re-executed Python: runs cells with their tests, loops and calls counted, and notes the values at a failure.
+"""Tracer of re-executed Python: runs cells, counts their tests, loops and calls, and notes the values at a failure.
 
 `python_worker.py` imports it as a script inside the sandbox: it imports the standard library alone, and keeps out of
 the session's own names. What a value looks like is its `repr`; a value that has none of its own, or a long one, is not
@@ -42,6 +42,7 @@ _COMPARES: dict[str, Function] = {
 }
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SIZED = (list, tuple, dict, set, frozenset, bytearray)
+_VALUES = (int, float, complex, str, *_SIZED)
 
 
 class Traced:
@@ -70,6 +71,8 @@ def shown(value: Any) -> str | None:
             return None
         if isinstance(value, _SIZED) and (len(value) > MOST_ITEMS or not all(map(_is_small, value))):
             return None
+        if isinstance(value, set | frozenset) and value:
+            return f"{{{', '.join(sorted(map(repr, value)))}}}"
         if (shape := getattr(value, "shape", None)) is not None and not isinstance(value, type):
             whole = tuple(int(each) for each in shape)
             if whole:
@@ -93,10 +96,13 @@ def described(value: Any) -> Json | None:
             missing = int(value.isna().sum().sum())
             return {"type": kind, "shape": list(value.shape), "columns": columns, "missing": missing}
         if hasattr(value, "dtype") and getattr(value, "shape", None) is not None and tuple(value.shape):
-            return {"type": kind, "shape": [int(n) for n in value.shape], "dtype": str(value.dtype)}
+            whole: Json = {"type": kind, "shape": [int(n) for n in value.shape], "dtype": str(value.dtype)}
+            with suppress(Exception):  # of numbers alone
+                whole["range"] = [f"{float(end):.4g}" for end in (value.min(), value.max())]
+            return whole
         if callable(getattr(value, "parameters", None)) and callable(getattr(value, "state_dict", None)):
             return {"type": kind, "parameters": sum(int(each.numel()) for each in value.parameters())}
-        if isinstance(value, int | float | str | bool | complex | _SIZED) or hasattr(value, "dtype"):
+        if isinstance(value, _VALUES) or hasattr(value, "dtype"):
             text = shown(value.item() if hasattr(value, "item") and not getattr(value, "shape", ()) else value)
             return {"type": kind, "value": text, "length": len(value) if isinstance(value, (str, *_SIZED)) else None}
     return None
@@ -311,13 +317,15 @@ def _noted(function: Function, names: list[str], positional: tuple[Any, ...], na
 
 def _calling_line() -> int | None:
     frame = sys._getframe(2)
-    while frame is not None and not (frame.f_code.co_filename.startswith("<cell") and frame.f_code.co_name == "<module>"):
+    while frame is not None and not (
+        frame.f_code.co_filename.startswith("<cell") and frame.f_code.co_name == "<module>"
+    ):
         frame = frame.f_back  # type: ignore[assignment]
     return None if frame is None else frame.f_lineno
 
 
 def watch_requests() -> None:
-    """Notes the requests of the HTTP clients that the session has imported (web frameworks' test clients are of them)."""
+    """Notes the requests of HTTP clients that the session has imported; test clients of web frameworks are of them."""
     for module, client in (("httpx", "Client"), ("httpx2", "Client"), ("requests", "Session")):
         kind = getattr(sys.modules.get(module), client, None)
         if kind is not None and not hasattr(kind.send, "__wrapped__"):
@@ -335,6 +343,7 @@ def _watched(plain: Function) -> Function:
             own.requests.append(
                 {
                     "request": f"{request.method} {re.sub('^[a-z]+://[^/]*', '', str(request.url)) or '/'}",
+                    "headers": [f"{name}: {text}" for name, text in _own_headers(client, request)],
                     "sent": content if len(content) <= MOST_CHARS else None,
                     "status": response.status_code,
                     "body": response.text if len(response.text) <= 2 * MOST_CHARS else None,
@@ -345,6 +354,14 @@ def _watched(plain: Function) -> Function:
         return response
 
     return send
+
+
+def _own_headers(client: Any, request: Any) -> Iterator[tuple[str, str]]:
+    """The headers that this request has and the client's others have not, but those that describe its body."""
+    usual = {name.lower(): text for name, text in client.headers.items()}
+    for name, text in request.headers.items():
+        if name.lower() not in ("host", "content-length", "content-type") and usual.get(name.lower()) != text:
+            yield name.lower(), text
 
 
 def failure(error: BaseException, sources: dict[str, ast.Module]) -> Json:
@@ -370,7 +387,9 @@ def failure(error: BaseException, sources: dict[str, ast.Module]) -> Json:
         if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno):
             inner = node
     if inner is not None:
-        heads = [getattr(inner, field) for field in ("test", "iter") if hasattr(inner, "body") and hasattr(inner, field)]
+        heads = [
+            getattr(inner, field) for field in ("test", "iter") if hasattr(inner, "body") and hasattr(inner, field)
+        ]
         for part in heads or [inner]:
             for node in ast.walk(part):
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in stated["names"]:
@@ -429,9 +448,8 @@ def _is_table(value: Any) -> bool:
 
 
 def run_all(cells: list[str]) -> str:
-    """Runs the cells of a session one after the other, twice from the start; returns what both agree on, as JSON."""
-    both = [_run_all(cells) for _ in range(2)]
-    return json.dumps([first if first == second else None for first, second in zip(*both, strict=False)])
+    """Runs the cells of a session one after the other, twice from the start; returns what each did, as JSON."""
+    return json.dumps([_run_all(cells) for _ in range(2)])
 
 
 def _run_all(cells: list[str]) -> list[Json]:

@@ -30,6 +30,7 @@ FILE = "traces.sqlite"
 Trace = dict[str, Any]  # of one cell, as `python_tracer.run` and `javascript_tracer.js` note it
 _HERE = Path(__file__).resolve().parent
 _PASSES = 2
+_VALUES = ("variables", "result")  # of a cell; any of them may differ
 _SESSION_S = 20.0  # CPU seconds; the tracers bound each cell themselves
 
 
@@ -73,7 +74,7 @@ def _run(
     )
     result = run_sessions([traced for _, traced in waiting.values()], settings)
     return {
-        key: _agreed([_read(ran, session) for ran in runs])
+        key: _agreed([traces for ran in runs for traces in _read(ran, session)])
         for (key, (session, _)), runs in zip(waiting.items(), result.runs, strict=True)
     }
 
@@ -109,22 +110,35 @@ def _traced(session: Session) -> Session | None:
     return None
 
 
-def _read(ran: Ran, session: Session) -> list[Trace | None]:
-    """The traces that a run reported, by cell: what both of its passes agree on."""
+def _read(ran: Ran, session: Session) -> list[list[Trace | None]]:
+    """The traces that each pass of a run reported, by cell."""
     nothing: list[Trace | None] = [None] * len(session.cells)
     if ran.ended != "done" or not (stdout := ran.answer.get("stdout")):
-        return nothing
+        return [nothing]
     try:
-        traces = json.loads(("".join(stdout) if isinstance(stdout, list) else stdout).strip().rpartition("\n")[2])
-        if session.language == "python":
-            return (traces + nothing)[: len(nothing)]
-        by_pass = [{trace["number"]: trace for trace in traces if trace["pass"] == n} for n in range(_PASSES)]
-        alike = [[{**trace, "pass": 0} if (trace := one.get(i)) else None for i in range(len(nothing))] for one in by_pass]
-        return _agreed(alike)
-    except (ValueError, TypeError, KeyError, IndexError):  # the session wrote something else there
-        return nothing
+        told = json.loads(("".join(stdout) if isinstance(stdout, list) else stdout).strip().rpartition("\n")[2])
+        if session.language != "python":
+            told = [[{**trace, "pass": 0} for trace in told if trace["pass"] == n] for n in range(_PASSES)]
+        by_number = [{trace["number"]: trace for trace in one} for one in told]
+    except (ValueError, TypeError, KeyError):  # the session wrote something else there
+        return [nothing]
+    return [[one.get(i) for i in range(len(nothing))] for one in by_number]
 
 
 def _agreed(runs: Sequence[list[Trace | None]]) -> list[Trace | None]:
-    first, *others = runs
-    return [trace if all(other[i] == trace for other in others) else None for i, trace in enumerate(first)]
+    """What all runs noted of each cell: of its values those that are equal, else all or nothing."""
+    return [_common(traces) for traces in zip(*runs, strict=True)]
+
+
+def _common(traces: Sequence[Trace | None]) -> Trace | None:
+    first, *others = traces
+    if first is None or any(other is None for other in others):
+        return None
+    alike = [other for other in others if other is not None]
+    if any({**other, **{key: first.get(key) for key in _VALUES}} != first for other in alike if "variables" in other):
+        return None
+    if "variables" not in first:
+        return first if all(other == first for other in alike) else None
+    values = {k: v for k, v in first["variables"].items() if all(o["variables"].get(k) == v for o in alike)}
+    same_result = all(other["result"] == first["result"] for other in alike)
+    return {**first, "variables": values, "result": first["result"] if same_result else None}
