@@ -426,7 +426,7 @@ def test_an_explanation_quotes_the_bullet_that_names_the_same_call(recipe: Datas
     evidence = traced(evidence_of(executions, patterns=[calls], bullets=lessons), recipe)
     found = only(build(evidence, recipe), "explain")
     assert found["answer"] == (
-        "`kept(['a', '', 'b'])` returns `1`: `n` holds twice out of 3 and `whole` is `['a', 'b']`.\n"
+        "`kept(['a', '', 'b'])` returns `1`: `n` holds twice out of 3 and `whole` becomes `['a', 'b']`.\n"
         f"The playbook says: {lessons[0].content}"
     )
     assert found["bullet_ids"] == ["ada/a"]

@@ -10,7 +10,7 @@ from capibara_assets.datasets.code import javascript_source, python_source
 from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.executions.replay.javascript_tracing import is_step, place
 
-Sort = Literal["if", "while", "for", "filter", "choice", "value"]
+Sort = Literal["if", "while", "for", "filter", "choice", "name", "value"]
 
 _LONGEST = 60
 _JAVASCRIPT: dict[str, Sort] = {
@@ -56,7 +56,7 @@ def _of_python(code: str) -> dict[str, Decision]:
                 for test in node.ifs:
                     found[_place(test)] = Decision("filter", _segment(code, test), test.lineno)
             case ast.Assign(targets=[ast.Name(id=name)]):
-                found.setdefault(_place(node), Decision("value", name, node.lineno))
+                found.setdefault(_place(node), Decision("name", name, node.lineno))
             case ast.Call():
                 found.setdefault(_place(node), Decision("value", _segment(code, node), node.lineno))
     return found
@@ -77,8 +77,9 @@ def _of_javascript(root: Node) -> dict[str, Decision]:
         node = pending.pop()
         pending += node.named_children
         if node.parent is not None and is_step(node.parent, node, returned=True):
-            named = node.parent.child_by_field_name("name") if node.parent.type == "variable_declarator" else node
-            found[place(node)] = Decision("value", _line(named), node.start_point[0] + 1)
+            named = node.parent.child_by_field_name("name") if node.parent.type == "variable_declarator" else None
+            said = _line(node) if named is None else _line(named)
+            found[place(node)] = Decision("name" if named else "value", said, node.start_point[0] + 1)
         if (sort := _JAVASCRIPT.get(node.type)) is None:
             continue
         tested = node.child_by_field_name("right" if node.type == "for_in_statement" else "condition")

@@ -63,16 +63,18 @@ def _details(
         if step is None or count != 1 or value is None or step.text not in shown_code or call["cut"]:
             continue
         told = value in arguments or value == call["result"] or len(value) > _LONGEST_STEP or value in shown_code
+        told = told or value.startswith("range(")
         if not told and (step.text, value) not in said and value != step.text:
             said.add((step.text, value))
-            yield 1, step.line, f"`{step.text}` is `{value}`"
+            # a variable's object may change later
+            yield 1, step.line, f"`{step.text}` {'becomes' if step.sort == 'name' else 'is'} `{value}`"
     for at, (yes, no) in {} if call["cut"] else call["tests"].items():
         test = places.get(at)
         if test is None or test.text not in shown_code:
             continue
         if test.sort in ("for", "while"):
             where = f"over `{test.text}`" if test.sort == "for" else f"while `{test.text}`"
-            yield 0, test.line, f"the loop {where} runs {_times(yes)}"
+            yield 0, test.line, f"the loop {where} runs {_times(yes)}" if yes else f"the loop {where} never runs"
         elif yes + no == 1:
             yield 0, test.line, f"`{test.text}` is {'true' if yes else 'false'}"
         elif yes and no:
@@ -82,7 +84,7 @@ def _details(
 
 
 def _times(number: int) -> str:
-    return {0: "not at all", 1: "once", 2: "twice"}.get(number, f"{number} times")
+    return {1: "once", 2: "twice"}.get(number, f"{number} times")
 
 
 def listed(parts: Sequence[str]) -> str:

@@ -113,11 +113,9 @@ def _uses(session: Sequence[Row], evidence: Evidence) -> dict[str, _Uses]:
     handlers: str | None = None  # the cell whose functions answered the last request
     for row in session:
         trace = evidence.traces.get(row["execution_id"])
-        if row["outcome"] != "ok":
-            continue
-        names = cell_names(row["code"], row["language"])
-        definer |= dict.fromkeys(names.bound if names else (), row["execution_id"])
-        if trace is None:
+        if (names := cell_names(row["code"], row["language"])) is not None:
+            definer.update({name: str(row["execution_id"]) for name in names.bound})
+        if trace is None or row["outcome"] != "ok":
             continue
         inside = {i for request in trace.get("requests", ()) for i in range(*request["calls"])}
         for request in trace.get("requests", ()):
@@ -161,7 +159,7 @@ def _of_calls(row: Row, uses: _Uses, plain: str) -> _Explanation | None:
     places = decisions(row["code"], row["language"])
     chosen: dict[str, list[str]] = {}
     seen: set[tuple[Any, ...]] = set()
-    told = []
+    told: list[tuple[bool, int, str, list[str]]] = []
     for call in _without_checks(uses.calls):
         text, parts = call_text(call), call_facts(call, places, plain)
         if text is None or not parts or not _defined(call["function"], plain):

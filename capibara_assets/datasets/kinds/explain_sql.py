@@ -48,7 +48,8 @@ def query_explanation(row: Row) -> tuple[str, list[str]] | None:
     if (shown := result_table(result, list(_expressions(query)))) is None:
         return None
     sentences = [said for part in (_rows, _order, _limit, _values) for said in part(query, shown)]
-    if len(sentences) < 2:
+    grouped, beyond = _keys(query, shown), [said for part in (_limit, _values) for said in part(query, shown)]
+    if len(sentences) < 2 or not (grouped or beyond):  # rows in their order: their listing says it
         return None
     return f"Say how its result comes about.\n\nResult:\n{result}", sentences
 

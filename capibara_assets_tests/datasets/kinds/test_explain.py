@@ -73,8 +73,8 @@ def test_a_function_is_explained_by_the_calls_of_its_session(made: Callable[[str
         "Explain what this Python code does. Show it for `spans('ab-cde')` and `spans('-x')`."
     )
     assert made("count").answer == (
-        "`spans('ab-cde')` returns `3`: `parts` is `['ab', 'cde']` and `part` always holds (twice tested). "
-        "`spans('-x')` returns `1`: `parts` is `['', 'x']` and `part` holds once out of 2."
+        "`spans('ab-cde')` returns `3`: `parts` becomes `['ab', 'cde']` and `part` always holds (twice tested). "
+        "`spans('-x')` returns `1`: `parts` becomes `['', 'x']` and `part` holds once out of 2."
     )
     assert made("count").execution_ids == ("count", "use")
 
