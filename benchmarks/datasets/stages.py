@@ -28,6 +28,7 @@ from capibara_assets.datasets.kinds.evidence import Evidence
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.routing import balance, build_routing
 from capibara_assets.datasets.schema import Example, Group, LeftOut, Route
+from capibara_assets.datasets.tracing import traced
 from capibara_assets.datasets.verification import verify
 from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.domains import DOMAINS, Domain
@@ -261,6 +262,8 @@ def _dataset(place: Place, domain: Domain) -> bool:
     cache = store.work_dir("moe_dataset", None, "verdicts")
     again = partial(verify, recipe=recipe.verification, cache=cache) if place.reexecute else None
     trials = partial(execute, cache=store.work_dir("moe_dataset", domain, "trials")) if place.reexecute else None
+    if place.reexecute:
+        own = traced(own, recipe, cache=store.work_dir("moe_dataset", domain, "traces"))
     with keeping(store.work_dir("moe_dataset", domain, "texts")):
         made = build_dataset(domain, own, groups.frame("groups"), recipe, reexecute=again, execute=trials)
     tables = {

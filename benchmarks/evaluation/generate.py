@@ -97,7 +97,7 @@ def _prompts(base: Any, folder: Any, most: int) -> Tokens:
     cells = read_experience(folder, now=datetime.now(UTC)).executions.select("language", "code").unique().rows()
     ranked = sorted(cells, key=lambda cell: hashlib.sha256(repr(cell).encode()).hexdigest())[: 2 * most]
     texts = [
-        explain(language, code) if number % 2 else predict(language, code, [])
+        explain(language, code, "Show it for one call.") if number % 2 else predict(language, code, [])
         for number, (language, code) in enumerate(ranked)
     ]
     tokens = prompt_tokens(base, [[{"role": "user", "content": text}] for text in texts])

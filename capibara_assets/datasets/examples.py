@@ -22,7 +22,7 @@ from capibara_assets.datasets.duplicates.clusters import Cluster, Member, cluste
 from capibara_assets.datasets.duplicates.decontamination import Contaminated, contaminated
 from capibara_assets.datasets.groups import BRIDGE, COMMON
 from capibara_assets.datasets.imported.join import add_imported, import_figures
-from capibara_assets.datasets.kinds import apply, explain, predict, repair, solve
+from capibara_assets.datasets.kinds import apply, diagnose, explain, predict, repair, solve
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS, Example, Kind, LeftOut, Split, Verified, main_kind
@@ -201,7 +201,7 @@ def _candidates(domain: Domain, evidence: Evidence, recipe: DatasetRecipe) -> It
     if domain == Domain.DEBUG:
         repairs = list(repair.candidates(evidence, recipe))
         advised = apply.candidates(evidence, repairs, recipe)
-        return [*repairs, *repair.diagnoses(evidence, recipe), *advised, *predict.errors(evidence, recipe)]
+        return [*repairs, *diagnose.candidates(evidence, recipe), *advised, *predict.errors(evidence, recipe)]
     solutions = list(solve.candidates(evidence, recipe))
     others = (repair.candidates, explain.candidates, predict.candidates)
     made = [*solutions, *apply.candidates(evidence, solutions, recipe)]

@@ -106,7 +106,7 @@ def _missing(made_from: MadeFrom, examples: int, kinds: Mapping[str, int], left_
 _WHY: dict[Kind, str] = {
     "solve": "no execution that ended well has a recorded task, docstring, comment, heading or assertions",
     "repair": "no failed execution has a later one in its session that mended it",
-    "explain": "no pattern's explanation says more than its name",
+    "explain": "nothing that ran again shows more than its code says",
     "predict": "no recorded output follows from the quoted code alone and came out again",
     "apply": "no bullet of the consolidated playbook is recorded with a stated task, nor followed by its solution",
 }

@@ -28,6 +28,7 @@ from capibara_assets.datasets.kinds.evidence import Evidence
 from capibara_assets.datasets.kinds.repair import error_text
 from capibara_assets.datasets.recipe import DatasetRecipe, Decontamination
 from capibara_assets.datasets.schema import Example, LeftOut
+from capibara_assets.datasets.tracing import traced
 from capibara_assets.datasets.verification import verify
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
@@ -148,7 +149,7 @@ def test_repair_in_debug_and_in_the_domain_of_its_language(recipe: DatasetRecipe
         domains=["python", "debug"],
     )
     fixed = run("good", failing.code.replace("* m", "* n"), minute=1, domains=["python", "debug"])
-    evidence = evidence_of([failing, fixed], [pair(failing, fixed)])
+    evidence = traced(evidence_of([failing, fixed], [pair(failing, fixed)]), recipe)
     groups = assign_groups(evidence.executions, evidence.repairs, None, recipe)
     python, debug = (build_dataset(domain, evidence, groups, recipe) for domain in (Domain.PYTHON, Domain.DEBUG))
     found = only(debug, "repair")
@@ -163,7 +164,10 @@ def test_repair_in_debug_and_in_the_domain_of_its_language(recipe: DatasetRecipe
     )
     assert only(python, "repair")["messages"] == found["messages"]
     assert set(debug.examples["kind"]) == {"repair", "explain"}  # solve examples are never debug
-    assert only(debug, "explain")["answer"] == "It raises NameError.\nWrong: `return 2 * m`\nRight: `return 2 * n`"
+    assert only(debug, "explain")["answer"] == (
+        "`double(2)` raises `NameError` (`name 'm' is not defined`) at `return 2 * m`. "
+        "In `return 2 * m` the name `m` has to be `n`. Then `double(2)` returns `4`."
+    )
     assert only(python, "solve")["difficulty"] > 0  # it took two attempts
 
 
@@ -171,18 +175,6 @@ def test_a_long_error_keeps_its_end() -> None:
     found = error_text("DatabaseError", f"Execution failed on sql '{'x' * 900}': no such table: a", None)
     assert found.endswith("no such table: a")
     assert len(found) < 350
-
-
-def test_explain_without_the_docstring_that_its_explanation_quotes(recipe: DatasetRecipe) -> None:
-    execution = run("e", "data = 1")
-    code = 'def double(n):\n    """Return twice a number."""\n    return 2 * n'
-    patterns = [
-        pattern("double", code, "Function `double(n)`. Return twice a number.", [execution]),
-        pattern("bare", "def f():\n    pass", "Function `f()`.", [execution]),
-    ]
-    found = only(build(evidence_of([execution], patterns=patterns), recipe))
-    assert found["kind"] == "explain"
-    assert found["prompt"] == "Explain this Python code.\n\nCode:\ndef double(n):\n    return 2 * n"
 
 
 def test_predict_quotes_all_that_it_needs(recipe: DatasetRecipe) -> None:
@@ -424,15 +416,20 @@ def test_apply_where_the_recorder_says_which_bullets_were_in_use(recipe: Dataset
 
 
 def test_an_explanation_quotes_the_bullet_that_names_the_same_call(recipe: DatasetRecipe) -> None:
-    execution = run("e", "frame = frame.dropna()")
-    calls = pattern("drop", "frame = frame.dropna()", "Removes what is missing from a table.", [execution])
-    calls = calls.model_copy(update={"kind": "dataframe", "name": ".dropna()"})
+    code = "def kept(names):\n    whole = [n for n in names if n]\n    return whole.count('a')"
+    executions = [run("e", code), run("f", "kept(['a', '', 'b'])", minute=1)]
+    calls = pattern("count", "whole.count('a')", "", executions[:1])
+    calls = calls.model_copy(update={"kind": "dataframe", "name": ".count()"})
     lessons = [
-        bullet("a", "Call `df.dropna(subset=[...])` with the columns that matter.", rank=1),
-        bullet("b", "dropna is a word here, not a call", rank=2),
+        bullet("a", "Call `names.count(...)` for one name only.", rank=1),
+        bullet("b", "count is a word here, not a call", rank=2),
     ]
-    found = only(build(evidence_of([execution], patterns=[calls], bullets=lessons), recipe), "explain")
-    assert found["answer"] == f"Removes what is missing from a table.\nThe playbook says: {lessons[0].content}"
+    evidence = traced(evidence_of(executions, patterns=[calls], bullets=lessons), recipe)
+    found = only(build(evidence, recipe), "explain")
+    assert found["answer"] == (
+        "`kept(['a', '', 'b'])` returns `1`: `n` holds twice out of 3 and `whole` becomes `['a', 'b']`.\n"
+        f"The playbook says: {lessons[0].content}"
+    )
     assert found["bullet_ids"] == ["ada/a"]
 
 
@@ -512,20 +509,16 @@ def test_another_tenants_rows_are_nowhere(recipe: DatasetRecipe) -> None:
     twin = run("twin", problem(1) + "  # theirs", "s2", tenant="other")
     theirs = run("theirs", problem(2), "s3", tenant="other")
     nobody = run("nobody", problem(3), "s4")
-    patterns = [
-        pattern("mixed", "def f(n):\n    return n", "Function that gives back what it is given.", [own, theirs]),
-        pattern("pure", "def g(n):\n    return 2 * n", "Function that gives back twice its input.", [own]),
-    ]
-    evidence = evidence_of([own, twin, theirs, nobody], patterns=patterns)
+    evidence = evidence_of([own, twin, theirs, nobody])
     narrow = recipe.model_copy(update={"tenants": ("acme",)})
     dataset = build(evidence, narrow)
     assert reasons(dataset) == {"twin": OTHER_TENANT, "theirs": OTHER_TENANT}
     assert sorted(dataset.examples.filter(pl.col("kind") == "solve")["execution_ids"].explode()) == ["nobody", "own"]
     assert set(dataset.examples.filter(pl.col("kind") == "solve")["weight"]) == {1.0}
-    assert only(dataset, "explain")["answer"] == "Function that gives back twice its input."
+    assert set(traced(evidence, narrow).traces) == {"own", "nobody"}
     assert {name for names in dataset.examples["tenants"] for name in names} == {"acme"}
     assert "theirs" not in json.dumps(dataset.examples.to_dicts()) + json.dumps(dataset.clusters.to_dicts())
-    assert dataset.statistics["by_tenant"] == {"acme": 2, "none": 1}
+    assert dataset.statistics["by_tenant"] == {"acme": 1, "none": 1}
     everyone = build(evidence, recipe)
     assert set(everyone.examples["tenants"].explode().drop_nulls()) == {"acme", "other"}
 

@@ -24,6 +24,12 @@ def tokens(code: str, language: str) -> list[str]:
     return [t if t[0] in "'\"`" else t.lower() for t in listed] if language == "sql" else listed
 
 
+def located_tokens(code: str, language: str) -> list[tuple[str, int, int]]:
+    """Lexical tokens without comments, as written, with the positions where they begin and end."""
+    matches = _LEXERS.get(language, _HASH).finditer(code)
+    return [(match["token"], match.start(), match.end()) for match in matches if match["token"]]
+
+
 def without_comments(code: str, language: str) -> str:
     """The code without its comments; strings and spacing unchanged."""
     return _LEXERS.get(language, _HASH).sub(lambda match: match["token"] or "", code)

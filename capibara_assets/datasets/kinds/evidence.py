@@ -2,8 +2,8 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -11,6 +11,7 @@ import polars as pl
 
 from capibara_assets.datasets.code.sessions import Piece, Row, SessionContext, needed, sessions
 from capibara_assets.datasets.schema import Kind
+from capibara_assets.executions.replay.traces import Trace
 from capibara_assets.storage.artifact import Artifact
 
 AdvisedBy = Literal["record", "likeness"]
@@ -26,6 +27,9 @@ class Evidence:
     patterns: pl.DataFrame
     repairs: pl.DataFrame
     bullets: pl.DataFrame
+    traces: Mapping[str, Trace] = field(
+        default_factory=dict
+    )  # by execution id, where it ran again (datasets/tracing.py)
 
     @classmethod
     def of(cls, patterns: Artifact, playbook: Artifact) -> "Evidence":

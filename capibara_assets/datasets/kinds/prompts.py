@@ -37,14 +37,16 @@ def repair(language: str, statement: str, failing: str, error: str, context: Seq
     )
 
 
-def diagnose(language: str, failing: str, error: str) -> str:
-    """Prompt to explain why code fails, with its error."""
-    return _joined(f"Explain why this {language_name(language)} code fails.", ("Code:", failing), ("Error:", error))
+def diagnose(language: str, failing: str, error: str, shown: str) -> str:
+    """Prompt to explain why code fails, with its error; `shown`: the call that fails and what it should give, or ""."""
+    head = f"Explain why this {language_name(language)} code fails."
+    return _joined(f"{head} {shown}" if shown else head, ("Code:", failing), ("Error:", error))
 
 
-def explain(language: str, code: str) -> str:
-    """Prompt to explain code."""
-    return _joined(f"Explain this {language_name(language)} code.", ("Code:", code))
+def explain(language: str, code: str, asked: str, context: Sequence[str] = ()) -> str:
+    """Prompt to explain code; `asked`: what the explanation is to be shown for."""
+    head = f"Explain what this {language_name(language)} code does. {asked}"
+    return _joined(head, ("Session so far:", "\n".join(context)), ("Code:", code))
 
 
 def predict(language: str, code: str, context: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""*repair* examples: failing code and its error -> the fixed code; and diagnoses, which explain the difference.
+"""*repair* examples: failing code and its error -> the fixed code.
 
 The answer is the whole fixed code, which ran; the diff from the code of the prompt to the answer is a field of its own
 (`Example.diff`), so that answers stay executable.
@@ -12,7 +12,7 @@ import polars as pl
 
 from capibara_assets.datasets.code.anatomy import dissect
 from capibara_assets.datasets.code.sessions import Row
-from capibara_assets.datasets.code.structure import structural_key, tokens, without_comments
+from capibara_assets.datasets.code.structure import structural_key
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, mean_quality, quotable
@@ -22,20 +22,19 @@ from capibara_assets.datasets.recipe import DatasetRecipe
 WRONG_OUTPUT = "WrongOutput"  # error name of code that ends well and shows something else than it should
 _MESSAGE_CHARS = 300
 _ARROW = re.compile(r"-+> ?\d+ ?(?P<code>[^\n]*)")
-_MOST_CHANGES, _LONGEST_CHANGE = 3, 160
 _UNKNOWN_QUALITY = 0.5  # of an execution that is not among the evidence (it failed, and its quality was too low)
 
 
 def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
     """One candidate per repair pair."""
-    return of_pairs(evidence, _rewritten(evidence).iter_rows(named=True), recipe)
+    return of_pairs(evidence, rewritten(evidence).iter_rows(named=True), recipe)
 
 
 def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
     """One candidate per pair, given as rows with the fields of repair pairs."""
     for pair in pairs:
         language = pair["language"]
-        statement, failing, fixed = _sides(pair)
+        statement, failing, fixed = sides(pair)
         error = error_text(pair["error_name"], pair["error_value"], pair["traceback"])
         context = quotable(evidence.context(pair["fixed_execution_id"]), recipe.context_chars)
         context = [piece for piece in context if piece.row["execution_id"] != pair["failing_execution_id"]]
@@ -55,39 +54,15 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
             subjects=2,
             duplicate_key=f"{structural_key(failing, language)}:{structural_key(fixed, language)}",
             difficulty=difficulty(fixed, language, len(errors), errors, recipe.difficulty),
-            quality=_quality(evidence, pair),
+            quality=pair_quality(evidence, pair),
             proof=_proof(evidence, pair["fixed_execution_id"]),
             diff=unified_diff(failing, fixed),
             # mutants of one function share nearly all of its text; they differ by the mistake
-            lesson=f"{error}\n{_lesson(failing, fixed)}",
+            lesson=f"{error}\n{lesson(failing, fixed)}",
         )
 
 
-def diagnoses(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
-    """*explain* candidates of the debug domain: the error, and the lines whose change fixed it."""
-    for pair in _rewritten(evidence).iter_rows(named=True):
-        language = pair["language"]
-        _, failing, fixed = _sides(pair)
-        changes = _changes(failing, fixed, language)
-        error = error_text(pair["error_name"], pair["error_value"], pair["traceback"])
-        if not changes:
-            continue
-        yield ExampleCandidate(
-            kind="explain",
-            language=language,
-            prompt=prompts.diagnose(language, failing, error),
-            answer="\n".join([f"It raises {pair['error_name'] or 'an error'}.", *changes]),
-            execution_ids=(pair["fixed_execution_id"], pair["failing_execution_id"]),
-            subjects=2,
-            duplicate_key=f"{structural_key(failing, language)}:{structural_key(fixed, language)}",
-            difficulty=difficulty(failing, language, 1, [pair["error_name"] or ""], recipe.difficulty),
-            quality=_quality(evidence, pair),
-            diff=unified_diff(failing, fixed),
-            lesson=f"{error}\n{_lesson(failing, fixed)}",
-        )
-
-
-def _rewritten(evidence: Evidence) -> pl.DataFrame:
+def rewritten(evidence: Evidence) -> pl.DataFrame:
     """Pairs whose code changed: a command that was only run again was mended by what stands between."""
     return evidence.repairs.filter(pl.col("failing_code") != pl.col("fixed_code")).sort("pair_id")
 
@@ -98,7 +73,7 @@ def unified_diff(failing: str, fixed: str) -> str:
     return "\n".join(lines)
 
 
-def _lesson(failing: str, fixed: str) -> str:
+def lesson(failing: str, fixed: str) -> str:
     """The changed lines with their context, without line numbers."""
     lines = unified_diff(failing, fixed).split("\n")[2:]
     return "\n".join(line for line in lines if not line.startswith("@@"))
@@ -124,7 +99,7 @@ def error_text(name: str | None, value: str | None, traceback: str | None) -> st
     return f"{lines[-1]}\n{last}" if lines and lines[-1] else last
 
 
-def _sides(pair: Row) -> tuple[str, str, str]:
+def sides(pair: Row) -> tuple[str, str, str]:
     """(statement or "", failing code, fixed code): without statement and tests, unless the change is in these."""
     failing, fixed = (dissect(pair[side], pair["language"]) for side in ("failing_code", "fixed_code"))
     same = structural_key(failing.body, pair["language"]) == structural_key(fixed.body, pair["language"])
@@ -133,26 +108,6 @@ def _sides(pair: Row) -> tuple[str, str, str]:
     return (pair["task"] or fixed.statement or failing.statement or "").strip(), failing.body, fixed.body
 
 
-def _changes(failing: str, fixed: str, language: str) -> list[str]:
-    """Up to three changed lines, in words; none when more changed, or only spacing and comments."""
-    before, after = _significant_lines(failing, language), _significant_lines(fixed, language)
-    gone = [line for key, line in before.items() if key not in after]
-    new = [line for key, line in after.items() if key not in before]
-    if not (gone or new) or max(len(gone), len(new)) > _MOST_CHANGES or max(map(len, gone + new)) > _LONGEST_CHANGE:
-        return []
-    if not gone:
-        return [f"Missing: `{line}`" for line in new]
-    if not new:
-        return [f"Too much: `{line}`" for line in gone]
-    return [f"Wrong: `{line}`" for line in gone] + [f"Right: `{line}`" for line in new]
-
-
-def _significant_lines(code: str, language: str) -> dict[tuple[str, ...], str]:
-    """Tokens of each line (without semicolons) -> the line; comments and blank lines are dropped."""
-    lines = (line.strip() for line in without_comments(code, language).split("\n"))
-    return {key: line for line in lines if (key := tuple(t for t in tokens(line, language) if t != ";"))}
-
-
-def _quality(evidence: Evidence, pair: Row) -> float:
+def pair_quality(evidence: Evidence, pair: Row) -> float:
     row = evidence.rows.get(pair["fixed_execution_id"])
     return mean_quality([row]) if row is not None else _UNKNOWN_QUALITY

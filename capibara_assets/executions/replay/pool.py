@@ -111,7 +111,8 @@ def run_sessions(
         finally:
             workers.close()
         report(index, runs[index, run])
-    by_session = [[runs[index, run] for run in range(settings.times)] for index in range(len(sessions))]
+    times = range(settings.times)
+    by_session = [[runs[index, run] for run in times if (index, run) in runs] for index in range(len(sessions))]
     return PoolResult(by_session, sorted(lost), sorted({index for index, _ in again}))
 
 
@@ -122,7 +123,8 @@ def _run_together(
     times, processes = settings.times, settings.processes
     runs: _Runs = {}
     final: set[tuple[int, int]] = set()
-    waiting = [deque(_in_order(sessions)) for _ in range(times)]
+    order = list(_in_order(sessions))
+    waiting = [deque(i for i in order if not sessions[i].once or i % times == run) for run in range(times)]
     places = threading.Semaphore(processes)
     failures: list[BaseException] = []
 
@@ -167,7 +169,7 @@ def _preload(sessions: Sequence[Session]) -> list[str]:
     """Modules (dotted names) to import before forking: known, installed, and imported by several Python sessions."""
     counts: Counter[str] = Counter()
     for session in sessions:
-        if session.language == "python":
+        if session.language in ("python", "traced python"):
             counts.update({name for cell in session.cells for name in _IMPORTED.findall(cell)})
     chosen = []
     for name in sorted(name for name, count in counts.items() if count >= _PRELOAD_FROM):

@@ -4,7 +4,8 @@ Started isolated; reads one JSON request a line and answers with one line. Its o
 (false: SQL alone, nothing heavy is loaded), `preload` (modules imported before the forks), `alone` (true: this process
 may end every process that it sees, since they are its sessions').
 
-Python cells run in the shell of `python_shell.py`, SQL in `sandbox/sql_worker.py`.
+Python cells run in the shell of `python_shell.py`, SQL in `sandbox/sql_worker.py`, cells to trace in
+`python_tracer.py`.
 """
 
 import ctypes
@@ -28,6 +29,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sandbox"))
 import python_shell  # type: ignore[import-not-found,unused-ignore]
+import python_tracer  # type: ignore[import-not-found,unused-ignore]
 import sql_worker  # type: ignore[import-not-found,unused-ignore]
 
 del sys.path[:2]
@@ -170,6 +172,9 @@ class SessionServer:
             bound(resource.RLIMIT_AS, address_space() + (request["memory_mib"] << 20))
             if request["language"] == "sql":
                 answer = run_sql(request, progress)
+            elif request["language"] == "traced python":
+                begin_cell(0, request, progress)
+                answer = {"results": [], "stdout": python_tracer.run_all(request["cells"]), "stderr": "", "error": None}
             else:
                 cells = request["cells"]
                 answer = python_shell.run_cells(self.shell, cells, lambda index: begin_cell(index, request, progress))

@@ -37,8 +37,9 @@ _ENDS = frozenset({"done", "cpu", "wall", "memory", "exit", "signal", "garbled",
 class Session:
     """Cells of code that run one after the other in a fresh interpreter."""
 
-    language: str  # python, sql or javascript
+    language: str  # python, sql, javascript, or "traced python" (traces.py)
     cells: tuple[str, ...]
+    once: bool = False  # run once, under any hash seed, however often others run
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class _Worker:
             arguments = {"python": options.python, "preload": options.preload, "alone": alone}
             script = _HERE / "python_worker.py"
             command = [sys.executable, "-P", str(script), json.dumps(arguments)]
-            readable = [script, _HERE / "python_shell.py", _SANDBOX / "sql_worker.py"]
+            readable = [script, _HERE / "python_shell.py", _HERE / "python_tracer.py", _SANDBOX / "sql_worker.py"]
         # set order follows the hash seed: each run has another one, the same in every batch
         environment = {"PYTHONHASHSEED": str(run + 1)}
         self._sandboxed: Sandboxed = options.isolation.start(

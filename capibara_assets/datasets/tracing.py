@@ -1,0 +1,76 @@
+"""Traces of a domain's sessions: what each cell did when it ran again, where that is what was recorded."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from capibara_assets.datasets.code.sessions import Row
+from capibara_assets.datasets.code.structure import JAVASCRIPT
+from capibara_assets.datasets.kinds.evidence import Evidence
+from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.executions.replay.traces import Trace, trace_sessions
+from capibara_assets.executions.replay.workers import Session
+
+_MOST_CELLS = 60  # of a session: what follows would cost more than it explains
+
+
+def traced(evidence: Evidence, recipe: DatasetRecipe, *, cache: Path | None = None) -> Evidence:
+    """The evidence with the traces of the executions that a recipe's tenants own.
+
+    Raises:
+        InputError: the cache cannot be used.
+        IsolationError: workers do not start.
+    """
+    parts = [part for session in evidence.of_tenants(recipe.tenants).sessions for part in _runnable(session)]
+    sessions = [Session(_family(part[0]["language"]), tuple(row["code"] for row in part)) for part in parts]
+    found = trace_sessions(sessions, cache=cache, memory_mib=recipe.verification.memory_mib)
+    traces = {
+        row["execution_id"]: trace
+        for part, listed in zip(parts, found, strict=True)
+        for row, trace in zip(part, listed, strict=True)
+        if trace is not None and _as_recorded(row, trace)
+    }
+    return replace(evidence, traces=traces)
+
+
+def _family(language: str) -> str:
+    return "javascript" if language in JAVASCRIPT else language
+
+
+def _runnable(session: Sequence[Row]) -> list[list[Row]]:
+    """The cells of a session in Python and in JavaScript, each up to the first that timed out or held a secret."""
+    parts = []
+    for family in ("python", "javascript"):
+        part: list[Row] = []
+        for row in session:
+            if _family(row["language"]) != family:
+                continue
+            if row["outcome"] == "timeout" or row["secrets"] or len(part) == _MOST_CELLS:
+                break
+            part.append(row)
+        if part:
+            parts.append(part)
+    return parts
+
+
+def _as_recorded(row: Row, trace: Trace) -> bool:
+    """Whether a cell ended as it was recorded, and printed the same.
+
+    The tracer of JavaScript passes over statements that need what is missing here, such as a package; the calls that
+    it notes stand for themselves.
+    """
+    if row["language"] in JAVASCRIPT:
+        return True
+    error = trace["error"]
+    if (row["outcome"] == "ok") != (error is None) or (error is not None and error["name"] != row["error_name"]):
+        return False
+    return bool(trace["stdout"].strip()[:2000] == row["stdout"].strip()[:2000] and _same_result(row, trace["result"]))
+
+
+def _same_result(row: Row, result: Mapping[str, Any] | None) -> bool:
+    recorded = (row["result_text"] or "").strip()
+    value = (result or {}).get("value")
+    if not recorded or "\n" in recorded or value is None:
+        return True
+    return recorded in (value, value[1:-1])  # a string's text is recorded without its quotes
