@@ -100,7 +100,7 @@ def measure(source: BenchInput, planted: int) -> dict[str, Any]:
         "planted_in_examples": examples.filter(
             pl.col("execution_ids").list.eval(pl.element().is_in(copies["execution_id"].implode())).list.any()
         ).height,
-        "groups": group_statistics(groups),
+        "groups": group_statistics(groups, union, recipe),
         "splits": dict(sorted(groups["split"].value_counts().iter_rows())),
         "examples": {
             f"{domain}": dict(sorted(part["split"].value_counts().iter_rows()))

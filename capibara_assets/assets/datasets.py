@@ -17,15 +17,16 @@ if TYPE_CHECKING:
     from capibara_assets.datasets.recipe import DatasetRecipe
 
 
-@dg.asset(group_name="datasets", kinds={"parquet"}, code_version="2", deps=[e2b_patterns, consolidated_playbook])
+@dg.asset(group_name="datasets", kinds={"parquet"}, code_version="3", deps=[e2b_patterns, consolidated_playbook])
 def example_groups(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
     """Groups of related executions (same problem, sandbox, near-duplicates) with their train/validation/test split.
 
-    Computed over all domains; a group keeps its split for ever. Worry when many executions are left out.
+    Computed over all domains; a group keeps its split for ever. Worry when many executions are left out, or when
+    `too_large` names a group.
     """
     import polars as pl
 
-    from capibara_assets.datasets.groups import assign_groups
+    from capibara_assets.datasets.groups import assign_groups, group_statistics
     from capibara_assets.datasets.recipe import DatasetRecipe
     from capibara_assets.datasets.schema import Group
 
@@ -38,8 +39,11 @@ def example_groups(context: dg.AssetExecutionContext, store: Store, recipes: Rec
     former = previous.frame("groups") if previous else None
     cache = inputs.store.work_dir("example_groups", None, "readings")
     groups = assign_groups(executions, repairs, former, recipe, cache=cache)
-    artifact = inputs.publish("example_groups", None, tables={"groups": (Group, groups)})
-    return materialized(artifact, inputs, groups_entries(groups))
+    statistics = group_statistics(groups, executions, recipe)
+    artifact = inputs.publish(
+        "example_groups", None, tables={"groups": (Group, groups)}, documents={"statistics": statistics}
+    )
+    return materialized(artifact, inputs, groups_entries(groups, statistics))
 
 
 @dg.asset(

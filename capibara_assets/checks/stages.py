@@ -20,9 +20,19 @@ def executions_not_empty(context: dg.AssetCheckExecutionContext, store: Store) -
     return dg.AssetCheckResult(passed=count > 0, metadata={"executions": count})
 
 
+@dg.asset_check(asset="example_groups", blocking=False)
+def no_group_dominates(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
+    """No group of related executions holds more of a domain than the dataset recipe's `largest_group`."""
+    artifact = Inputs(context.instance, store.open()).artifact("example_groups")
+    too_large = artifact.document("statistics")["too_large"]
+    return dg.AssetCheckResult(
+        passed=not too_large, severity=dg.AssetCheckSeverity.WARN, metadata={"too_large": too_large}
+    )
+
+
 @dg.asset_check(asset="moe_dataset", blocking=True, partitions_def=domains)
 def no_leakage(context: dg.AssetCheckExecutionContext, store: Store, recipes: Recipes) -> dg.AssetCheckResult:
-    """No group, sandbox, execution, or equal or near-equal text is in two splits, over all available domains."""
+    """No group, sandbox, execution, (nearly) equal text or problem is in two splits, over all available domains."""
     from capibara_assets.datasets.checks import leakage
     from capibara_assets.datasets.recipe import DatasetRecipe
 
@@ -137,6 +147,7 @@ def evaluation_valid(context: dg.AssetCheckExecutionContext, store: Store) -> dg
 
 STAGE_CHECKS = [
     executions_not_empty,
+    no_group_dominates,
     no_leakage,
     examples_valid,
     labels_supervised,

@@ -2,13 +2,14 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import polars as pl
 
 from capibara_assets.datasets.code.structure import normal_text, structural_key
 from capibara_assets.datasets.duplicates.near import near_texts
+from capibara_assets.datasets.duplicates.translated import translated
 from capibara_assets.datasets.recipe import DatasetRecipe, NearDuplicates, Routing
 from capibara_assets.datasets.schema import SPLITS, Example, main_kind
 from capibara_assets.datasets.tokens.templates import Tokenizer
@@ -28,7 +29,7 @@ def leakage(examples: Mapping[Domain, pl.DataFrame], near: NearDuplicates | None
     """Leaks between splits of all domains: a group, sandbox, execution, text or structurally equal code in two splits.
 
     Args:
-        near: also report near-duplicates of whole texts, by these parameters.
+        near: also report near-duplicates of whole texts, by these parameters, and the same problem in two languages.
     """
     every = (
         pl.concat([frame.select(list(_COLUMNS)) for frame in examples.values()])
@@ -37,13 +38,15 @@ def leakage(examples: Mapping[Domain, pl.DataFrame], near: NearDuplicates | None
     )
     splits: dict[tuple[str, str], set[str]] = defaultdict(set)
     texts = []
-    for kind, language, messages, group, split, sandboxes, executions, _ in every.iter_rows():
+    asked = []
+    for kind, language, messages, group, split, sandboxes, executions, _, proof in every.iter_rows():
         splits["group", group].add(split)
         for sandbox in sandboxes:
             splits["sandbox", sandbox].add(split)
         for execution in executions:
             splits["execution", execution].add(split)
         turns = [turn for turn in json.loads(messages) if turn["role"] != "system"]  # many may share one system text
+        asked.append("\n".join([*(turn["content"] for turn in turns if turn["role"] == "user"), proof or ""]))
         text = normal_text("\n".join(turn["content"] for turn in turns))
         texts.append(text)
         splits["text", sha256_bytes(text.encode("utf-8", "replace"))].add(split)
@@ -54,19 +57,23 @@ def leakage(examples: Mapping[Domain, pl.DataFrame], near: NearDuplicates | None
         leaks = sorted(name for (kind, name), where in splits.items() if kind == sort and len(where) > 1)
         if leaks:
             leaking.append(f"{len(leaks)} {sort}(s) in more than one split, such as {', '.join(leaks[:_SHOWN])}")
-    return leaking + (_near_leakage(every, texts, near) if near is not None else [])
-
-
-def _near_leakage(every: pl.DataFrame, texts: Sequence[str], near: NearDuplicates) -> list[str]:
+    if near is None:
+        return leaking
     pairs = near_texts(texts, near)
+    alike = zip(pairs.left.tolist(), pairs.right.tolist(), strict=True)
+    two_languages = translated(asked, every["language"].to_list(), every["split"].to_list())
+    return [
+        *leaking,
+        *_pairs_in_two_splits("near-duplicates", every, alike),
+        *_pairs_in_two_splits("examples of one problem, each in a language of its own,", every, two_languages),
+    ]
+
+
+def _pairs_in_two_splits(what: str, every: pl.DataFrame, pairs: Iterable[tuple[int, int]]) -> list[str]:
     split, ids = every["split"].to_list(), every["example_id"].to_list()
-    leaks = sorted(
-        (ids[left], ids[right])
-        for left, right in zip(pairs.left.tolist(), pairs.right.tolist(), strict=True)
-        if split[left] != split[right]
-    )
+    leaks = sorted({tuple(sorted((ids[a], ids[b]))) for a, b in pairs if split[a] != split[b]})
     shown = ", ".join(" and ".join(pair) for pair in leaks[:_SHOWN])
-    return [f"{len(leaks)} pair(s) of near-duplicates in two splits, such as {shown}"] if leaks else []
+    return [f"{len(leaks)} pair(s) of {what} in two splits, such as {shown}"] if leaks else []
 
 
 def example_problems(domain: Domain, examples: pl.DataFrame) -> list[str]:
@@ -213,4 +220,5 @@ _COLUMNS: dict[str, Any] = {
     "sandbox_ids": pl.List(pl.String),
     "execution_ids": pl.List(pl.String),
     "example_id": pl.String,
+    "proof": pl.String,
 }

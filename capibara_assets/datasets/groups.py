@@ -1,24 +1,19 @@
 """Groups of executions about the same problem, and the split (train, validation, test) of each group.
 
-Any of these links two executions: the same sandbox; the same recorded task; the same statement in a docstring or
-leading comment; code of substance that is structurally equal, or a near-duplicate by exact Jaccard similarity. Code is
-compared twice: what a cell defines, and the whole cell with its checks and what it shows. Code or statements that many
-sandboxes share (boilerplate, a schema query, one task given to a fleet), and code without substance, link nothing, else
-everything would end up in one group; instead they are usable in one split only. So nothing is in two splits, whatever
-the data.
+Executions of one session, and of sessions that links.py joins, are a group. Code and statements that link without
+joining are usable in one split only. So nothing is in two splits, whatever the data.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
 import polars as pl
 
-from capibara_assets.datasets.duplicates.near import components, similar
-from capibara_assets.datasets.duplicates.readings import CodeView, readings, shingle_sets, statement_key
+from capibara_assets.datasets.duplicates.problems import problem_view
+from capibara_assets.datasets.duplicates.readings import readings, statement_key
+from capibara_assets.datasets.links import Links, Unit, first_of
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS, Group, Split
 from capibara_assets.domains import DOMAINS
@@ -28,18 +23,6 @@ from capibara_assets.storage.records import table
 BRIDGE = "bridges groups of two splits"
 COMMON = "common code or task, used in another split"
 _FEWEST_GROUPS = 3  # below this a domain cannot have three splits
-
-
-@dataclass(frozen=True)
-class Unit:
-    """One execution with the features that grouping compares."""
-
-    unit_id: str
-    sandbox_id: str
-    domains: tuple[str, ...]
-    usable: bool  # may become an example: it ran, or is part of a repair
-    views: tuple[CodeView, ...]
-    statement_key: bytes | None
 
 
 def assign_groups(
@@ -60,7 +43,7 @@ def assign_groups(
         cache: folder that caches the features of texts (duplicates/readings.py); it does not change the result.
     """
     units = sorted(_units(executions, repairs, recipe, cache), key=lambda unit: unit.unit_id)
-    links = _Links.of(units, recipe)
+    links = Links.of(units, recipe)
     former: dict[str, tuple[str, Split]] = {}
     if previous is not None:
         kept = previous.filter(pl.col("reason_left_out").is_null())
@@ -86,15 +69,40 @@ def assign_groups(
     return table(Group, rows)
 
 
-def group_statistics(groups: pl.DataFrame) -> dict[str, float | int]:
-    """Number of groups, share of the largest in all executions, and executions left out by reason."""
+def group_statistics(groups: pl.DataFrame, executions: pl.DataFrame, recipe: DatasetRecipe) -> dict[str, Any]:
+    """Groups of all domains and of each, as JSON; `too_large` names the groups above the recipe's share of a domain.
+
+    Args:
+        groups: the table Group.
+        executions: of all domains (`execution_id` and `domains` are read).
+    """
+    placed = groups.join(executions.select(unit_id="execution_id", domain="domains").explode("domain"), on="unit_id")
     sizes = groups["group_id"].value_counts()["count"].to_list()
+    domains = {str(domain): _domain_statistics(part) for (domain,), part in sorted(placed.group_by("domain"))}
     return {
         "executions": groups.height,
         "groups": len(sizes),
         "largest_share": max(sizes) / groups.height if sizes else 0.0,
         "bridges": int((groups["reason_left_out"] == BRIDGE).sum()),
         "common": int((groups["reason_left_out"] == COMMON).sum()),
+        "domains": domains,
+        "too_large": [
+            f"{domain}: group {each['largest']} holds {each['largest_share']:.1%} of {each['executions']} executions"
+            for domain, each in domains.items()
+            if each["largest_share"] > recipe.largest_group
+        ],
+    }
+
+
+def _domain_statistics(part: pl.DataFrame) -> dict[str, Any]:
+    sizes = part["group_id"].value_counts().sort("count", "group_id", descending=[True, False])
+    in_split = dict(part.group_by("split").agg(pl.col("group_id").n_unique()).iter_rows())
+    return {
+        "executions": part.height,
+        "groups": sizes.height,
+        "groups_of_split": {split: in_split.get(split, 0) for split in SPLITS},
+        "largest": sizes["group_id"][0],
+        "largest_share": sizes["count"][0] / part.height,
     }
 
 
@@ -105,8 +113,19 @@ def _units(
     read = readings(((row.language, row.code) for row in rows), recipe.near_duplicates.shingle, cache)
     for row in rows:
         reading = read[row.language, row.code]
-        key = statement_key(row.task) if row.task else reading.statement_key
-        yield Unit(row.unit_id, row.sandbox_id, tuple(sorted(row.domains)), row.usable, reading.views, key)
+        key, problem = reading.statement_key, reading.problem
+        if row.task:
+            key, problem = statement_key(row.task), problem_view(row.task, row.task, row.code)
+        yield Unit(
+            row.unit_id,
+            row.sandbox_id,
+            row.language,
+            tuple(sorted(row.domains)),
+            row.usable,
+            reading.views,
+            key,
+            problem,
+        )
 
 
 class _UnitRow(NamedTuple):
@@ -147,73 +166,16 @@ def _rows(executions: pl.DataFrame, repairs: pl.DataFrame) -> Iterable[_UnitRow]
                 yield _UnitRow(unit_id, sandbox, domains, True, code, language, task)
 
 
-def _first_of(pairs: Sequence[tuple[int, int]], size: int) -> list[int]:
-    """The first position of each position's connected component; pairs are the edges."""
-    left, right = (np.array([pair[side] for pair in pairs], np.int64) for side in (0, 1))
-    return [int(first) for first in components(left, right, size)]
-
-
-def _linked_sets(pairs: Sequence[tuple[int, int]], size: int) -> list[list[int]]:
-    """The connected components of more than one position, each ascending."""
-    members: dict[int, list[int]] = defaultdict(list)
-    for position, first in enumerate(_first_of(pairs, size)):
-        members[first].append(position)
-    return [inside for inside in members.values() if len(inside) > 1]
-
-
-@dataclass(frozen=True)
-class _Links:
-    """Sets of units (by position) that belong to one group, and sets that must not be in two splits."""
-
-    edges: list[list[int]]
-    exclusive: list[list[int]]
-
-    @classmethod
-    def of(cls, units: Sequence[Unit], recipe: DatasetRecipe) -> "_Links":
-        """Links by sandbox, and by code of substance and statements in at most `link_up_to_sandboxes` sandboxes."""
-        sandboxes, statements = defaultdict(list), defaultdict(list)
-        for position, unit in enumerate(units):
-            sandboxes[unit.sandbox_id or unit.unit_id].append(position)
-            if unit.usable and unit.statement_key:
-                statements[unit.statement_key].append(position)
-        telling, alike = _alike(units, recipe)
-        edges = [
-            members
-            for members in (*telling, *statements.values())
-            if len({units[member].sandbox_id or units[member].unit_id for member in members})
-            <= recipe.link_up_to_sandboxes
-        ]
-        return cls([*sandboxes.values(), *edges], [*alike, *statements.values()])
-
-
-def _alike(units: Sequence[Unit], recipe: DatasetRecipe) -> tuple[list[list[int]], list[list[int]]]:
-    """Sets of usable units with structurally equal or near-duplicate code: of substance, and of any length."""
-    views = [(position, view) for position, unit in enumerate(units) if unit.usable for view in unit.views]
-    substance = [view.tokens >= recipe.substance_tokens for _, view in views]
-    first: dict[tuple[bytes, bool], int] = {}
-    equal = [
-        (first.setdefault((key, told), index), index)
-        for index, (_, view) in enumerate(views)
-        for key in view.keys
-        for told in {False, substance[index]}
-    ]
-    near = similar(shingle_sets([view for _, view in views]), recipe.near_duplicates)
-    pairs = [*equal, *zip(near.left.tolist(), near.right.tolist(), strict=True)]
-    alike = [(views[left][0], views[right][0]) for left, right in pairs]
-    telling = [pair for pair, (left, right) in zip(alike, pairs, strict=True) if substance[left] and substance[right]]
-    return _linked_sets(telling, len(units)), _linked_sets(alike, len(units))
-
-
 def _components(units: Sequence[Unit], edges: list[list[int]], without: Collection[str]) -> list[int]:
     """Component (smallest position) of each unit; the units `without` stand alone."""
     pairs: list[tuple[int, int]] = []
     for members in edges:
         linked = [member for member in members if units[member].unit_id not in without]
         pairs += [(linked[0], member) for member in linked[1:]]
-    return _first_of(pairs, len(units))
+    return first_of(pairs, len(units))
 
 
-def _bridges(units: Sequence[Unit], links: _Links, former: Mapping[str, tuple[str, Split]]) -> set[str]:
+def _bridges(units: Sequence[Unit], links: Links, former: Mapping[str, tuple[str, Split]]) -> set[str]:
     """New units that would join groups of two splits.
 
     First those with a direct link to two splits; where a chain of new units still joins two, the whole chain.
@@ -262,9 +224,14 @@ def _splits(
     """Split of each unit: the former one of its group, else by the group's digest, then balanced per domain."""
     fixed = dict(former.values())
     split_of = {group: fixed.get(group) or hashed_split(group, recipe) for group in set(groups.values())}
-    for domain in DOMAINS:
-        sizes = Counter(groups[unit.unit_id] for unit in units if unit.usable and domain in unit.domains)
-        _balance(sizes, split_of, fixed, recipe)
+    of_domain = [
+        Counter(groups[unit.unit_id] for unit in units if unit.usable and domain in unit.domains) for domain in DOMAINS
+    ]
+    # first what trains for its size in any domain: then no domain takes away what another one tests with
+    oversized = set[str]().union(*(_oversized(sizes, fixed, recipe) for sizes in of_domain))
+    split_of.update(dict.fromkeys(oversized, SPLITS[0]))
+    for sizes in of_domain:
+        _balance(sizes, split_of, fixed, oversized, recipe)
     return {
         unit.unit_id: former[unit.unit_id][1] if unit.unit_id in former else split_of[groups[unit.unit_id]]
         for unit in units
@@ -286,24 +253,31 @@ def _point(group: str) -> float:
     return int(sha256_bytes(f"split:{group}".encode())[:13], 16) / 16**13
 
 
+def _oversized(sizes: Mapping[str, int], fixed: Mapping[str, Split], recipe: DatasetRecipe) -> set[str]:
+    """Groups, none of them fixed, of more than 1.5 times the share of validation or test: they would dominate there.
+
+    None where a domain has no other groups.
+    """
+    most = 1.5 * min(recipe.splits[split] for split in SPLITS[1:]) * sum(sizes.values())
+    found = {group for group, size in sizes.items() if group not in fixed and size > most}
+    return found if len(sizes) >= _FEWEST_GROUPS and len(found) < len(sizes) else set()
+
+
 def _balance(
-    sizes: Mapping[str, int], split_of: dict[str, Split], fixed: Mapping[str, Split], recipe: DatasetRecipe
+    sizes: Mapping[str, int],
+    split_of: dict[str, Split],
+    fixed: Mapping[str, Split],
+    oversized: Collection[str],
+    recipe: DatasetRecipe,
 ) -> None:
     """Rebalance the splits of a domain with few groups; only groups not in `fixed` move.
 
-    A group that alone exceeds 1.5 times the share of validation or test trains (it would dominate there). Then
-    training groups, lowest digest first, move until validation and test have their minimum: `recipe.minimum_groups` (at
-    most a quarter of the groups, at least one of three), and half their share of the executions.
+    Training groups, lowest digest first and oversized ones last, move until validation and test have their minimum:
+    `recipe.minimum_groups` (at most a quarter of the groups, at least one of three), and half their share of the
+    executions.
     """
     total = sum(sizes.values())
     movable = sorted((group for group in sizes if group not in fixed), key=lambda group: (_point(group), group))
-    oversized = {
-        group
-        for group in movable
-        if len(sizes) >= _FEWEST_GROUPS and any(sizes[group] > 1.5 * recipe.splits[s] * total for s in SPLITS[1:])
-    }
-    if len(oversized) < len(sizes):
-        split_of.update(dict.fromkeys(oversized, SPLITS[0]))
     spare = [g for g in movable if split_of[g] == "train" and g not in oversized] + [
         g for g in movable if g in oversized
     ]
@@ -322,7 +296,7 @@ def _balance(
 
 def _second_splits(
     units: Sequence[Unit],
-    links: _Links,
+    links: Links,
     splits: Mapping[str, Split],
     former: Mapping[str, tuple[str, Split]],
     left_out: Mapping[str, str],

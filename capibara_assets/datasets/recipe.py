@@ -23,6 +23,17 @@ class NearDuplicates(Declared):
         return self
 
 
+class SameProblem(Declared):
+    """When two texts, also of two languages, are about one problem (datasets/duplicates/problems.py)."""
+
+    words: float = Field(0.8, gt=0, le=1, description="Least similarity of the words of two statements, alone")
+    words_with_case: float = Field(0.4, gt=0, le=1, description="The same where they also share a telling case")
+    cases: int = Field(2, ge=1, description="Telling cases that, shared, suffice alone (and half of the fewer ones)")
+    problems_per_case: int = Field(
+        4, ge=1, description="A case in more different lists of cases than this tells nothing"
+    )
+
+
 class DifficultyWeights(Declared):
     """Share of each ingredient in an example's difficulty; they are normalised to sum to one."""
 
@@ -105,12 +116,19 @@ class DatasetRecipe(Declared):
     """Parameters of groups, splits, examples and routes."""
 
     splits: dict[Split, float] = Field(description="Share of the groups in train, validation and test")
-    minimum_groups: int = Field(4, ge=1, description="Groups that validation and test get where a domain has enough")
+    minimum_groups: int = Field(6, ge=1, description="Groups that validation and test get where a domain has enough")
     substance_tokens: int = Field(20, ge=1, description="Code of fewer tokens never links two sandboxes")
     link_up_to_sandboxes: int = Field(
         8, ge=2, description="Code in more sandboxes than this is common and links nothing"
     )
+    link_share: float = Field(
+        0.25, gt=0, le=1, description="Sessions that share less of their code than this are not one group"
+    )
+    largest_group: float = Field(
+        0.1, gt=0, le=1, description="Share of a domain above which a group's weakest links are cut, and it is reported"
+    )
     near_duplicates: NearDuplicates = Field(default_factory=lambda: NearDuplicates.model_validate({}))
+    same_problem: SameProblem = Field(default_factory=lambda: SameProblem.model_validate({}))
     caps: dict[Kind, float] = Field(
         description="Largest share of a domain's examples, for kinds other than its main kind"
     )

@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from capibara_assets.datasets.examples import Dataset
 
 
-def groups_entries(groups: "pl.DataFrame") -> dict[str, Any]:
-    """Metadata of `example_groups`: number of groups, and executions per split."""
+def groups_entries(groups: "pl.DataFrame", statistics: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata of `example_groups`: number of groups, executions per split, and each domain's largest group."""
     return {
         "executions": groups.height,
         "groups": groups["group_id"].n_unique(),
         "splits": counts(dict(groups["split"].value_counts().iter_rows())),
         "left_out": int(groups["reason_left_out"].is_not_null().sum()),
+        "largest_share": {domain: round(each["largest_share"], 4) for domain, each in statistics["domains"].items()},
+        "too_large": statistics["too_large"],
         "preview": preview(groups),
     }
 

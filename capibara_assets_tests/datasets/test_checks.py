@@ -59,6 +59,18 @@ def leaks(left: Example, right: Example) -> list[str]:
     return leakage({Domain.PYTHON: table(Example, [left]), Domain.DEBUG: table(Example, [right])})
 
 
+def test_one_problem_in_two_languages_is_found(recipe: DatasetRecipe) -> None:
+    asked = "Fold a strip of paper at every marked millimetre and count the layers at its centre.\nfold{}([3, 41]) is 4"
+    python = example("a", asked.format("_strip") + " in Python")
+    javascript = example("b", asked.format("Strip") + " in JavaScript", language="javascript", split="test")
+    other = example("c", "Unfold a strip of paper.", language="javascript", split="test")
+    tables = {Domain.PYTHON: table(Example, [python]), Domain.JAVASCRIPT: table(Example, [javascript, other])}
+    (found,) = leakage(tables, recipe.near_duplicates)
+    assert "1 pair(s) of examples of one problem" in found and "a and b" in found
+    tables[Domain.JAVASCRIPT] = table(Example, [other])
+    assert leakage(tables, recipe.near_duplicates) == []
+
+
 CODE = "def total(xs):\n    result = 0\n    for x in xs:\n        result += x\n    return result"
 
 

@@ -59,15 +59,72 @@ def test_links() -> None:
             run("near-2", near, sandbox="e"),
             run("task-1", problem(5), sandbox="f", task=task),
             run("task-2", problem(6), sandbox="g", task=f"  {task.upper()} "),
-            run("alike-1", problem(7), sandbox="h", task="Return the number of vowels in a text."),
+            run("words-1", problem(7), sandbox="h", task="Write code that returns the number of vowels in texts."),
+            run("alike-1", problem(8), sandbox="i", task="Return the number of vowels and of consonants in a text."),
         ]
     )
     assert grouped(groups, "session-1", "session-2")
     assert grouped(groups, "equal-1", "equal-2")
     assert grouped(groups, "near-1", "near-2")
     assert grouped(groups, "task-1", "task-2")
+    assert grouped(groups, "task-1", "words-1")
     assert not grouped(groups, "task-1", "alike-1")  # similar text alone links nothing
     assert groups["group_id"].n_unique() == 5
+
+
+PYTHON = '''def widest_gap(numbers):
+    """Find the widest gap between two neighbours of a sorted list of integers.
+
+    >>> widest_gap([1, 4, 11])
+    7
+    """
+    return max(b - a for a, b in zip(numbers, numbers[1:]))
+
+assert widest_gap([2, 3]) == 1
+assert widest_gap([-5, 0, 30]) == 30
+'''
+JAVASCRIPT = """/**
+ * Finds the widest gap between two neighbours of a sorted array of numbers.
+ */
+function widestGap(values) {
+  return Math.max(...values.slice(1).map((value, i) => value - values[i]))
+}
+"""
+CHECKS = "const first = [2, 3];\nassert.deepStrictEqual(gap(first), 1)\nexpect(gap([-5, 0, 30])).toBe(30)\n"
+
+
+@pytest.mark.parametrize("text", [JAVASCRIPT, f"const gap = (v) => v.reduce(widest, 0)\n{CHECKS}"])
+def test_a_problem_in_two_languages_is_one_group(text: str) -> None:
+    other = run("javascript", text, sandbox="j", language="javascript", domains=["javascript"])
+    groups = assign([*fleet(5), run("python", PYTHON, sandbox="p"), other])
+    assert grouped(groups, "python", "javascript")
+    assert groups["group_id"].n_unique() == 6
+
+
+def test_sessions_that_share_their_first_cells_stay_apart() -> None:
+    executions = [
+        run(f"{box}-{cell}", problem(cell if cell < 2 else 100 * box + cell), sandbox=f"notebook-{box}")
+        for box in range(7)
+        for cell in range(12)
+    ]
+    groups = assign(executions)
+    assert groups["group_id"].n_unique() == 7
+    assert no_straddling(groups)
+    shared = groups.filter(pl.col("unit_id").str.contains("-[01]$") & pl.col("reason_left_out").is_null())
+    assert shared["split"].n_unique() == 1  # what they share is in one split alone
+
+
+def test_a_large_group_is_cut_at_its_weakest_links_and_said_when_it_cannot_be() -> None:
+    def session(name: int, codes: range) -> list[Execution]:
+        return [run(f"{name}-{code}", problem(code), sandbox=f"box-{name}", domains=["ml"]) for code in codes]
+
+    chain = [cell for name in range(10) for cell in session(name, range(4 * name, 4 * name + 6))]  # a third of each
+    statistics = group_statistics(assign(chain), frame(chain), RECIPE)
+    assert statistics["domains"]["ml"]["groups"] == 10
+    assert statistics["too_large"] == []
+    whole = [*chain, *session(99, range(900, 920))]
+    (said,) = group_statistics(assign(whole), frame(whole), RECIPE)["too_large"]
+    assert "ml: group" in said and "25.0% of 80 executions" in said
 
 
 def test_imports_and_boilerplate_do_not_link_but_stay_in_one_split() -> None:
@@ -77,7 +134,7 @@ def test_imports_and_boilerplate_do_not_link_but_stay_in_one_split() -> None:
     executions += [run(f"schema{i:02d}", problem(999), sandbox=box) for i, box in enumerate(boxes)]
     groups = assign(executions)
     assert groups["group_id"].n_unique() == 60
-    assert group_statistics(groups)["largest_share"] == pytest.approx(3 / 180)
+    assert group_statistics(groups, frame(executions), RECIPE)["largest_share"] == pytest.approx(3 / 180)
     for name in ("import", "schema"):
         usable = groups.filter(pl.col("unit_id").str.starts_with(name), pl.col("reason_left_out").is_null())
         assert usable["split"].unique().to_list() == ["train"]
@@ -152,7 +209,7 @@ def test_planted_near_duplicates_never_straddle() -> None:
     assert all(split[f"p{i:04d}"] == split[f"copy{i:03d}"] for i in range(300))
 
 
-@pytest.mark.parametrize("count", [3, 10, 16, 40])
+@pytest.mark.parametrize("count", [3, 10, 16, 40, 60])
 def test_a_small_domain_has_every_split(count: int) -> None:
     groups = assign(fleet(count))
     wanted = min(RECIPE.minimum_groups, max(1, count // 4))

@@ -15,6 +15,18 @@ _NO_STATEMENT = re.compile(
 )
 _CODE = re.compile(r"[;{}]\s*$|^\s*(import|from|return|def|class|const|let|var|SELECT|@)\b.*[=(;]", re.MULTILINE)
 _MIN_WORDS, _MAX_CHARS = 3, 2000
+# words of "this cell generates and saves Figure 3": that something is shown or kept, and under which number
+_SHOWN = """figure figures fig figs plot plots chart charts graph graphs image images picture table tables section
+sections chapter part listing equation appendix slide page exercise"""
+_SHOWING = """plot plots plotting generate generates generating save saves saving saved show shows showing display
+displays draw draws drawing produce produces create creates make makes render renders export exports write writes print
+prints reproduce reproduces recreate run runs execute executes use used output outputs see"""
+_AROUND = """a an the this that these it its in of for from to into as and or with on at by we our you us let lets now
+here is are will be below above following next previous first last cell cells code notebook script snippet block file
+files disk folder pdf png svg jpg jpeg eps book paper text article main supplementary left right panel number"""
+_NAMES_NOTHING = frozenset(f"{_SHOWN} {_SHOWING} {_AROUND}".split())
+_NUMBERED = frozenset(_SHOWN.split())
+_FEWEST_TELLING = 2  # words on what is shown
 
 
 def leading_comment(code: str, language: str) -> tuple[str | None, str]:
@@ -47,9 +59,18 @@ def clean_block(inner: str) -> str:
 
 
 def is_statement(text: str) -> bool:
-    """Whether a comment or docstring describes the code in words: three or more, and no code or directive."""
+    """Whether a comment or docstring describes the code in words: three or more, and no code or directive.
+
+    One that says no more than that a figure, table or section is made, shown or saved describes nothing.
+    """
     if not text or len(text) > _MAX_CHARS or len(_WORD.findall(text)) < _MIN_WORDS or _NO_STATEMENT.match(text):
         return False
-    if _CODE.search(text.split("\n", 1)[0]):
+    if _CODE.search(text.split("\n", 1)[0]) or _only_shows(text):
         return False
     return python_tree(text) is None  # words that parse are commented-out code
+
+
+def _only_shows(text: str) -> bool:
+    words = [word.lower() for word in _WORD.findall(text)]
+    telling = [word for word in words if word not in _NAMES_NOTHING]
+    return len(telling) < _FEWEST_TELLING and not _NUMBERED.isdisjoint(words)

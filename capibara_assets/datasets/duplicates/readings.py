@@ -16,6 +16,7 @@ import numpy as np
 
 from capibara_assets.datasets.code.anatomy import dissect
 from capibara_assets.datasets.code.structure import normal_text, shingles, structural_key, tokens
+from capibara_assets.datasets.duplicates.problems import ProblemView, problem_view
 from capibara_assets.datasets.duplicates.shingles import Ints, ShingleSets, UInts, hash_sets
 from capibara_assets.storage.cache import Cache, CacheRead
 from capibara_assets.storage.kept import program_digest
@@ -38,10 +39,11 @@ class CodeView:
 
 @dataclass(frozen=True)
 class CodeReading:
-    """Features of one code text: its views, and the digest of the statement in it."""
+    """Features of one code text: its views, the digest of the statement in it, and what it says of its problem."""
 
     views: tuple[CodeView, ...]
     statement_key: bytes | None  # None: no statement, or too short to tell problems apart
+    problem: ProblemView
 
 
 def readings(codes: Iterable[Code], shingle: int, cache: Path | None = None) -> dict[Code, CodeReading]:
@@ -86,14 +88,14 @@ def shingle_sets(views: Sequence[CodeView]) -> ShingleSets:
 
 def _read(codes: Sequence[Code], shingle: int) -> dict[Code, CodeReading]:
     parts: list[tuple[str, str]] = []  # language and text of all views
-    counts, statements = [], []
+    counts, stated = [], []
     for language, code in codes:
         anatomy = dissect(code, language)
         body = anatomy.definitions or anatomy.body or code
         views = list(dict.fromkeys((body, code)))
         parts += [(language, view) for view in views]
         counts.append(len(views))
-        statements.append(statement_key(anatomy.statement))
+        stated.append((statement_key(anatomy.statement), problem_view(anatomy.statement, code)))
     cut = [tokens(code, language) for language, code in parts]
     sets = hash_sets([shingles(each, shingle) for each in cut])
     made = [
@@ -104,12 +106,9 @@ def _read(codes: Sequence[Code], shingle: int) -> dict[Code, CodeReading]:
         )
         for (language, code), each, (start, end) in zip(parts, cut, pairwise(sets.offsets.tolist()), strict=True)
     ]
-    return dict(zip(codes, _grouped(made, counts, statements), strict=True))
-
-
-def _grouped(views: Sequence[CodeView], counts: Sequence[int], statements: Sequence[bytes | None]) -> list[CodeReading]:
     ends = _offsets(np.asarray(counts, np.int64)).tolist()
-    return [CodeReading(tuple(views[a:b]), key) for (a, b), key in zip(pairwise(ends), statements, strict=True)]
+    grouped = [CodeReading(tuple(made[a:b]), *about) for (a, b), about in zip(pairwise(ends), stated, strict=True)]
+    return dict(zip(codes, grouped, strict=True))
 
 
 def _sha(text: str) -> bytes:
@@ -122,13 +121,15 @@ def _offsets(counts: Ints) -> Ints:
 
 # --- on disk ----------------------------------------------------------------------------------------------------------
 
+_HEAD = struct.Struct("<qqq")  # bytes of the statement's digest, words and cases of the problem
 _VIEW = struct.Struct(f"<{_DIGEST}s{_DIGEST}sqq")  # of a view: its keys, tokens and number of shingles
 
 
 def packed(reading: CodeReading) -> bytes:
-    """A reading as bytes: the digest of the statement, or nothing, and the views, each with its shingles."""
-    stated = reading.statement_key or b""
-    parts = [len(stated).to_bytes(8), stated]
+    """A reading as bytes: the digest of the statement, or nothing, its problem, and its views with their shingles."""
+    stated, problem = reading.statement_key or b"", reading.problem
+    parts = [_HEAD.pack(len(stated), len(problem.words), len(problem.cases)), stated]
+    parts += [problem.words.tobytes(), problem.cases.tobytes()]
     for view in reading.views:
         parts += [_VIEW.pack(*view.keys, view.tokens, len(view.shingles)), view.shingles.tobytes()]
     return b"".join(parts)
@@ -136,10 +137,13 @@ def packed(reading: CodeReading) -> bytes:
 
 def unpacked(data: bytes) -> CodeReading:
     """The reading that `packed` made the bytes of."""
-    at = first = 8 + int.from_bytes(data[:8])  # all lengths are multiples of eight: arrays are aligned
+    stated, words, cases = _HEAD.unpack_from(data)
+    first = _HEAD.size + stated
+    at = first + 8 * (words + cases)  # all lengths are multiples of eight: arrays are aligned
+    told = np.frombuffer(data, np.uint64, words + cases, first)
     views = []
     while at < len(data):
         structure, text, count, size = _VIEW.unpack_from(data, at)
         views.append(CodeView((structure, text), np.frombuffer(data, np.uint64, size, at + _VIEW.size), count))
         at += _VIEW.size + 8 * size
-    return CodeReading(tuple(views), data[8:first] or None)
+    return CodeReading(tuple(views), data[_HEAD.size : first] or None, ProblemView(told[:words], told[words:]))

@@ -76,7 +76,7 @@ def plan_training(
     trainable = weights.lora_parameters(settings.rank, settings.modules, dora=settings.use_dora)
     examples = read_examples(request)
     counts = count_tokens(examples, request.base_model, settings.max_length, request.work)
-    voters = tuple(_voter(request, voter, settings, examples, counts) for voter in recipe.voters)
+    voters, without = _voters(request, settings, examples, counts)
     lengths = list(counts.lengths.values())
     longest = max(lengths)
     parallel = _parallel(recipe, target)
@@ -124,6 +124,7 @@ def plan_training(
         time=time,
         smaller=smaller.said if smaller else "",
         warnings=(
+            *(f"voter {name} will be missing: {reason}" for name, reason in without.items()),
             *_warnings(settings, recipe, memory, target, lengths),
             *_privacy_warnings(recipe, settings, list(adapted.values()), voters),
         ),
@@ -198,16 +199,37 @@ def _require_possible(
         )
 
 
+def _voters(
+    request: TrainingRequest, settings: Settings, examples: pl.DataFrame, counts: TokenCounts
+) -> tuple[tuple[VoterPlan, ...], dict[str, str]]:
+    """The plans of all voters with examples, and the names of those without, with the reason: they will be missing.
+
+    Raises:
+        InputError: fewer than the quorum have examples.
+    """
+    recipe = request.recipe
+    planned = [_voter(request, voter, settings, examples, counts) for voter in recipe.voters]
+    voters = tuple(plan for plan in planned if isinstance(plan, VoterPlan))
+    without = {voter.name: plan for voter, plan in zip(recipe.voters, planned, strict=True) if isinstance(plan, str)}
+    if len(voters) < recipe.quorum:
+        raise InputError(
+            f"{len(voters)} of {len(recipe.voters)} voters have examples, {recipe.quorum} needed: "
+            + "; ".join(f"voter {name}: {reason}" for name, reason in without.items())
+        )
+    return voters, without
+
+
 def _voter(
     request: TrainingRequest, voter: VoterSpec, settings: Settings, examples: pl.DataFrame, counts: TokenCounts
-) -> VoterPlan:
+) -> VoterPlan | str:
+    """The plan of a voter, or why it has nothing to train or validate on."""
     recipe, n = request.recipe, len(request.recipe.voters)
     ids, lengths = counts.of(training_part(examples, voter.shard, n))
     _, validation_lengths = counts.of(validation_shard(examples, voter.shard, n))
     if not ids or not validation_lengths:
         part = "train" if not ids else "validation"
-        raise InputError(
-            f"voter {voter.name}: none of the {part} examples can be used with max_length {settings.max_length} "
+        return (
+            f"none of the {part} examples can be used with max_length {settings.max_length} "
             f"({counts.left_out} of {len(examples)} left out): raise max_length, or mend the dataset"
         )
     validation = validation_lengths[: recipe.data.max_validation_examples]
@@ -323,7 +345,8 @@ def _privacy_warnings(
 ) -> list[str]:
     """Warnings on the noise that privacy requires, compared with the signal of clients or examples."""
     warnings = []
-    for voter, plan in zip(recipe.voters, plans, strict=True):
+    of_name = {voter.name: voter for voter in recipe.voters}
+    for voter, plan in ((of_name[plan.name], plan) for plan in plans):
         match voter.strategy:
             case FederatedStrategy(privacy=Privacy() as privacy, trained=trained, rounds=asked) as strategy:
                 budget, numbers = budget_of(strategy), dimensions(trained, sizes, settings.rank)

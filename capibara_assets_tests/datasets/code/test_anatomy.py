@@ -115,6 +115,28 @@ def test_no_statement(text: str) -> None:
     assert not is_statement(text)
 
 
-@pytest.mark.parametrize("text", ["remove rows that contain missing values", "Step 2: find unique tokens (words)"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The code below draws and exports Fig. 7b.",
+        "Section 4.2: Figure 11 of the paper",
+        "Reproduces table 3 and saves it as a PDF file",
+        "Let's now plot the figure",
+    ],
+)
+def test_that_a_figure_is_made_is_no_statement(text: str) -> None:
+    assert not is_statement(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "remove rows that contain missing values",
+        "Step 2: find unique tokens (words)",
+        "Plot sales per month as a bar chart",
+        "Figure 2: residuals against fitted values",
+        "Save the three longest words",
+    ],
+)
 def test_statement(text: str) -> None:
     assert is_statement(text)

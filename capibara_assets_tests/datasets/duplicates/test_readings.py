@@ -44,9 +44,14 @@ CODES: list[Code] = [
 ]
 
 
-def plain(found: dict[Code, CodeReading]) -> dict[Code, tuple[list[tuple[object, ...]], bytes | None]]:
+def plain(found: dict[Code, CodeReading]) -> dict[Code, tuple[object, ...]]:
     return {
-        code: ([(v.keys, v.shingles.tolist(), v.tokens) for v in reading.views], reading.statement_key)
+        code: (
+            [(v.keys, v.shingles.tolist(), v.tokens) for v in reading.views],
+            reading.statement_key,
+            reading.problem.words.tolist(),
+            reading.problem.cases.tolist(),
+        )
         for code, reading in found.items()
     }
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import psutil
 import pytest
 import torch
@@ -18,7 +19,9 @@ import torch
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import read_adapter
 from capibara_assets.training import __main__ as training_main
+from capibara_assets.training.data.order import validation_shard
 from capibara_assets.training.monitoring.events import read_events
+from capibara_assets.training.plan.plan import plan_training
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.resume.points import load_point
 from capibara_assets.training.supervisor import run
@@ -307,3 +310,29 @@ def test_each_way_to_end_has_an_exit_code(
     (tmp_path / "request.json").write_text(make_request().model_dump_json())
     assert training_main.main(["--request", str(tmp_path / "request.json")]) == code
     assert capsys.readouterr().err == f"{ends}\n"
+
+
+@pytest.mark.usefixtures("stubs")
+def test_a_voter_whose_validation_examples_are_all_too_long_is_missing(
+    make_request: MakeRequest, dataset: Path, tmp_path: Path
+) -> None:
+    def with_long_shards(*numbers: int) -> TrainingRequest:
+        table = pl.read_parquet(dataset)
+        ids = [name for number in numbers for name in validation_shard(table, number, 4)["example_id"]]
+        longer = pl.col("messages").str.replace("adds", "adds " + "and adds " * 200)
+        messages = pl.when(pl.col("example_id").is_in(ids)).then(longer).otherwise(pl.col("messages"))
+        file = tmp_path / f"long-{len(numbers)}.parquet"
+        table.with_columns(messages=messages).write_parquet(file)
+        return make_request(work=file.stem, data=file)
+
+    request = with_long_shards(2)
+    stub_voters.tell(request, voter_2="fails")
+    outcome = train_domain(request, Killer({}, 0))
+    assert outcome.finished == ("voter-0", "voter-1", "voter-3")
+    plan = plan_training(request)
+    assert [voter.name for voter in plan.voters] == ["voter-0", "voter-1", "voter-3"]
+    assert plan.examples_left_out == len(validation_shard(pl.read_parquet(dataset), 2, 4))
+    (warning,) = [line for line in plan.warnings if "will be missing" in line]
+    assert warning.startswith("voter voter-2 will be missing: none of the validation examples can be used")
+    with pytest.raises(InputError, match="2 of 4 voters have examples, 3 needed: voter voter-1: none of"):
+        train_domain(with_long_shards(1, 2), Killer({}, 0))

@@ -1,0 +1,119 @@
+"""Which texts are about the same problem, in whatever language: by the words of their statements and by their cases.
+
+A problem is often set in several languages, in nearly the same words, with the same inputs and expected values. Words
+are compared without what a language dictates: the spelling of identifiers, names of types and languages, examples and
+the phrases in which any task is given. Cases that many problems share (`f([]) == []`) tell nothing.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+
+import numpy as np
+
+from capibara_assets.datasets.code.cases import cases
+from capibara_assets.datasets.duplicates.near import similar
+from capibara_assets.datasets.duplicates.shingles import ShingleSets, UInts, hash_sets
+from capibara_assets.datasets.recipe import NearDuplicates, SameProblem
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
+_PROMPT = re.compile(r"^\s*(?:[*#/-]+\s*)*(?:>>>|>|\$)\s")
+_FEWEST = 3  # telling words of a statement that tells one problem from another
+_CLASSES = {
+    "number": "int integer num numeric float double numbers",
+    "text": "str string char character",
+    "list": "array arr tuple vector sequence lst",
+    "map": "dict dictionary object hash hashmap record",
+    "nothing": "none null undefined nil",
+    "boolean": "bool",
+    "index": "idx indice indices",
+    "code": "function method program script procedure routine snippet def func fn lambda",
+}
+_CLASS_OF = {word: name for name, words in _CLASSES.items() for word in words.split()}
+_COMMON = """a an the of for from in into on at by with and or is are be was it its that this these those which as if
+then to python javascript js typescript ts java node ecmascript given write create implement complete define make
+develop return returns using use used whether your you should will can code following below above please task problem
+find get check takes take input output i e g eg ie example examples called name named parameter parameters argument
+arguments param params type types new const let var self"""
+_UNTELLING = frozenset(_COMMON.split())
+
+
+@dataclass(frozen=True)
+class ProblemView:
+    """What a text says of its problem, as hashes.
+
+    Attributes:
+        words: of its statement, alone and in pairs, ascending; empty where it is too short to tell problems apart.
+        cases: its cases, ascending.
+    """
+
+    words: UInts
+    cases: UInts
+
+
+def problem_view(statement: str | None, *texts: str) -> ProblemView:
+    """The view of a statement, and of all texts with cases of the same problem."""
+    words = telling_words(statement or "")
+    spoken = {*words, *(" ".join(pair) for pair in pairwise(words))}
+    found = {"\0".join(case) for text in texts for case in cases(text)}
+    sets = hash_sets([spoken if len(set(words)) >= _FEWEST else (), found])
+    first = sets.offsets[1]
+    return ProblemView(sets.values[:first].copy(), sets.values[first:].copy())
+
+
+def telling_words(statement: str) -> list[str]:
+    """The words of a statement that any language would use for the problem, in order; examples are left out."""
+    words: list[str] = []
+    prompted = False
+    for line in statement.split("\n"):
+        example, prompted = prompted or bool(cases(line)), _PROMPT.match(line) is not None
+        if not example and not prompted:
+            words += (_plain(word.lower()) for word in _WORD.findall(line))
+    return [word for word in words if word not in _UNTELLING]
+
+
+def _plain(word: str) -> str:
+    """A word without its plural, by its class where it names a type."""
+    if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
+        word = word[:-1]
+    return _CLASS_OF.get(word, word)
+
+
+def same_problem(views: Sequence[ProblemView], near: NearDuplicates, recipe: SameProblem) -> Iterator[tuple[int, int]]:
+    """Pairs of distinct views about one problem, and (n, n) for each view that tells its problem from others.
+
+    Either the words of two statements are nearly equal; or they share enough cases that few problems have; or they
+    share such a case and the words are alike.
+    """
+    words = [view.words for view in views]
+    spoken = similar(_sets(words), near.model_copy(update={"jaccard": recipe.words}))
+    yield from zip(spoken.left.tolist(), spoken.right.tolist(), strict=True)
+    rare = _rare({view.cases.tobytes(): view.cases for view in views}.values(), recipe.problems_per_case)
+    told = [[case for case in view.cases.tolist() if case in rare] for view in views]
+    yield from ((at, at) for at, view in enumerate(views) if len(view.words) or len(told[at]) >= recipe.cases)
+    holders: dict[int, list[int]] = defaultdict(list)
+    for at, held in enumerate(told):
+        for case in held:
+            holders[case].append(at)
+    shared = Counter(pair for members in holders.values() for pair in combinations(members, 2))
+    for (left, right), count in shared.items():
+        enough = count >= max(recipe.cases, min(len(told[left]), len(told[right])) / 2)
+        if enough or _jaccard(words[left], words[right]) >= recipe.words_with_case:
+            yield left, right
+
+
+def _rare(sets: Iterable[UInts], most: int) -> set[int]:
+    held = Counter(case for values in sets for case in values.tolist())
+    return {case for case, count in held.items() if count <= most}
+
+
+def _sets(values: Sequence[UInts]) -> ShingleSets:
+    offsets = np.cumsum([0, *map(len, values)], dtype=np.int64)
+    return ShingleSets(np.concatenate([*values, np.empty(0, np.uint64)]), offsets)
+
+
+def _jaccard(left: UInts, right: UInts) -> float:
+    shared = len(np.intersect1d(left, right, assume_unique=True))
+    return shared / max(1, len(left) + len(right) - shared)
