@@ -259,7 +259,7 @@ def _slices(
     Holm adjusts over all of them.
     """
     base, tuned, reference = names
-    parts = {}
+    parts: dict[str, tuple[pl.DataFrame, ScoreRule]] = {}
     for column, named in (("kind", "{}"), ("source", "source {}")):
         values = sorted(set(scores[column].to_list()) - {""}) if column in scores.columns else []
         own = {named.format(value): (scores.filter(pl.col(column) == value), score_rule) for value in values}
