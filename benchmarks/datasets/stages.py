@@ -27,7 +27,7 @@ from capibara_assets.datasets.kinds.evidence import Evidence
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.routing import balance, build_routing
 from capibara_assets.datasets.schema import Example, Group, LeftOut, Route
-from capibara_assets.datasets.verification import verify
+from capibara_assets.datasets.verification import judge_answers, verify
 from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.executions.ingest.ingest import ingest, ledger_name
@@ -259,8 +259,9 @@ def _dataset(place: Place, domain: Domain) -> bool:
     )
     cache = store.work_dir("moe_dataset", None, "verdicts")
     again = partial(verify, recipe=recipe.verification, cache=cache) if place.reexecute else None
+    judge = partial(judge_answers, recipe=recipe.verification, cache=cache) if place.reexecute else None
     with keeping(store.work_dir("moe_dataset", domain, "texts")):
-        made = build_dataset(domain, own, groups.frame("groups"), recipe, reexecute=again)
+        made = build_dataset(domain, own, groups.frame("groups"), recipe, reexecute=again, judge=judge)
     tables = {
         "examples": Table(Example, made.examples),
         "left_out": Table(LeftOut, made.left_out),

@@ -42,7 +42,7 @@ def example_groups(context: dg.AssetExecutionContext, store: Store, recipes: Rec
     partitions_def=domains,
     group_name="datasets",
     kinds={"parquet"},
-    code_version="3",
+    code_version="4",
     deps=[e2b_patterns, consolidated_playbook, example_groups, imported_examples],
 )
 def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
@@ -53,7 +53,7 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
     from capibara_assets.datasets.duplicates.public_benchmarks import benchmark_digests
     from capibara_assets.datasets.examples import VOLATILE, Evidence, build_dataset
     from capibara_assets.datasets.recipe import DatasetRecipe
-    from capibara_assets.datasets.verification import verify
+    from capibara_assets.datasets.verification import judge_answers, verify
     from capibara_assets.storage.kept import keeping
 
     domain = Domain(context.partition_key)
@@ -67,8 +67,9 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
     # one cache for all domains, since a repair is executed for its language and again for debug
     cache = inputs.store.work_dir("moe_dataset", None, "verdicts")
     again = partial(verify, recipe=recipe.verification, cache=cache)
+    judge = partial(judge_answers, recipe=recipe.verification, cache=cache)
     with keeping(inputs.store.work_dir("moe_dataset", domain, "texts")):
-        made = build_dataset(domain, evidence, groups, recipe, reexecute=again, imported=own)
+        made = build_dataset(domain, evidence, groups, recipe, reexecute=again, judge=judge, imported=own)
     tables, documents = made.tables(), made.documents()
     artifact = inputs.publish("moe_dataset", domain, tables=tables, documents=documents, volatile=VOLATILE)
     return materialized(artifact, inputs, dataset_entries(made))

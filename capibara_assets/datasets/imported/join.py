@@ -258,6 +258,8 @@ def _example(domain: Domain, item: Incoming, group: str, split: Split, recipe: D
         cluster_id=item.example_id,
         proof=None,
         diff=None,
+        test=None,
+        derived=None,
         weight=1.0,
         balance=1.0,
         verified="unverified",

@@ -29,7 +29,7 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
     """One candidate per repair pair."""
     for pair in _rewritten(evidence).iter_rows(named=True):
         language = pair["language"]
-        statement, failing, fixed = _sides(pair)
+        statement, failing, fixed, test = _sides(pair)
         error = error_text(pair["error_name"], pair["error_value"], pair["traceback"])
         context = quotable(evidence.context(pair["fixed_execution_id"]), recipe.context_chars)
         context = [piece for piece in context if piece.row["execution_id"] != pair["failing_execution_id"]]
@@ -50,6 +50,7 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
             quality=_quality(evidence, pair),
             proof=_proof(evidence, pair["fixed_execution_id"]),
             diff=unified_diff(failing, fixed),
+            test=test or None,
             # mutants of one function share nearly all of its text; they differ by the mistake
             lesson=f"{error}\n{_lesson(failing, fixed)}",
         )
@@ -59,7 +60,7 @@ def diagnoses(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCand
     """*explain* candidates of the debug domain: the error, and the lines whose change fixed it."""
     for pair in _rewritten(evidence).iter_rows(named=True):
         language = pair["language"]
-        _, failing, fixed = _sides(pair)
+        _, failing, fixed, _ = _sides(pair)
         changes = _changes(failing, fixed, language)
         error = error_text(pair["error_name"], pair["error_value"], pair["traceback"])
         if not changes:
@@ -114,13 +115,14 @@ def error_text(name: str | None, value: str | None, traceback: str | None) -> st
     return f"{lines[-1]}\n{last}" if lines and lines[-1] else last
 
 
-def _sides(pair: Row) -> tuple[str, str, str]:
-    """(statement or "", failing code, fixed code): without statement and tests, unless the change is in these."""
+def _sides(pair: Row) -> tuple[str, str, str, str]:
+    """(statement or "", failing code, fixed code, test): code without statement and test, unless they alone changed."""
     failing, fixed = (dissect(pair[side], pair["language"]) for side in ("failing_code", "fixed_code"))
     same = structural_key(failing.body, pair["language"]) == structural_key(fixed.body, pair["language"])
     if same or not failing.body or not fixed.body:
-        return pair["task"] or "", pair["failing_code"].strip("\n"), pair["fixed_code"].strip("\n")
-    return (pair["task"] or fixed.statement or failing.statement or "").strip(), failing.body, fixed.body
+        return pair["task"] or "", pair["failing_code"].strip("\n"), pair["fixed_code"].strip("\n"), ""
+    statement = (pair["task"] or fixed.statement or failing.statement or "").strip()
+    return statement, failing.body, fixed.body, fixed.test
 
 
 def _changes(failing: str, fixed: str, language: str) -> list[str]:
