@@ -29,7 +29,7 @@ from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.routing import balance, build_routing
 from capibara_assets.datasets.schema import Example, Group, LeftOut, Route
 from capibara_assets.datasets.tracing import traced
-from capibara_assets.datasets.verification import verify
+from capibara_assets.datasets.verification import judge_answers, verify
 from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.executions.ingest.ingest import ingest, ledger_name
@@ -261,11 +261,12 @@ def _dataset(place: Place, domain: Domain) -> bool:
     )
     cache = store.work_dir("moe_dataset", None, "verdicts")
     again = partial(verify, recipe=recipe.verification, cache=cache) if place.reexecute else None
+    judge = partial(judge_answers, recipe=recipe.verification, cache=cache) if place.reexecute else None
     trials = partial(execute, cache=store.work_dir("moe_dataset", domain, "trials")) if place.reexecute else None
     if place.reexecute:
         own = traced(own, recipe, cache=store.work_dir("moe_dataset", domain, "traces"))
     with keeping(store.work_dir("moe_dataset", domain, "texts")):
-        made = build_dataset(domain, own, groups.frame("groups"), recipe, reexecute=again, execute=trials)
+        made = build_dataset(domain, own, groups.frame("groups"), recipe, reexecute=again, judge=judge, execute=trials)
     tables = {
         "examples": Table(Example, made.examples),
         "left_out": Table(LeftOut, made.left_out),

@@ -62,7 +62,7 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
     from capibara_assets.datasets.examples import VOLATILE, Evidence, build_dataset
     from capibara_assets.datasets.recipe import DatasetRecipe
     from capibara_assets.datasets.tracing import traced
-    from capibara_assets.datasets.verification import verify
+    from capibara_assets.datasets.verification import judge_answers, verify
     from capibara_assets.storage.kept import keeping
 
     domain = Domain(context.partition_key)
@@ -75,10 +75,13 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
     # one cache for all domains, since a repair is executed for its language and again for debug
     cache = inputs.store.work_dir("moe_dataset", None, "verdicts")
     again = partial(verify, recipe=recipe.verification, cache=cache)
+    judge = partial(judge_answers, recipe=recipe.verification, cache=cache)
     trials = partial(execute, cache=inputs.store.work_dir("moe_dataset", domain, "trials"))
     with keeping(inputs.store.work_dir("moe_dataset", domain, "texts")):
         evidence = traced(evidence, recipe, cache=inputs.store.work_dir("moe_dataset", domain, "traces"))
-        made = build_dataset(domain, evidence, groups, recipe, reexecute=again, execute=trials, imported=own)
+        made = build_dataset(
+            domain, evidence, groups, recipe, reexecute=again, judge=judge, execute=trials, imported=own
+        )
     tables, documents = made.tables(), made.documents()
     artifact = inputs.publish("moe_dataset", domain, tables=tables, documents=documents, volatile=VOLATILE)
     return materialized(artifact, inputs, dataset_entries(made))

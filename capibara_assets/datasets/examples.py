@@ -16,6 +16,7 @@ import polars as pl
 from capibara_assets.datasets.audit.quality import quality_report
 from capibara_assets.datasets.audit.verdicts import Audited, audited
 from capibara_assets.datasets.balance import balance_factors
+from capibara_assets.datasets.code.anatomy import dissect
 from capibara_assets.datasets.derived.derive import capped, derive, shares
 from capibara_assets.datasets.derived.trials import Execute
 from capibara_assets.datasets.duplicates.clusters import Cluster, Member, cluster_members, cluster_table
@@ -27,6 +28,7 @@ from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS, Example, Kind, LeftOut, Split, Verified, main_kind
 from capibara_assets.datasets.statistics import MadeFrom, counts, statistics
+from capibara_assets.datasets.verification import Judgement, Judgements
 from capibara_assets.domains import Domain
 from capibara_assets.executions.replay.replay import ReplayBatch, ReplayVerdict
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
@@ -45,11 +47,16 @@ NOTHING = "no statement, deterministic output, pattern or repair to learn from"
 OTHER_TENANT = "belongs to a tenant that the recipe does not name"
 NOT_AGAIN = "its output was not executed again"
 CONTAMINATED = "holds an item of a named benchmark"
+TESTS_ITSELF = "its answer would hold a test of its own result"
+NOT_PASSED = "its answer does not pass its test"
+
+_JUDGED: tuple[Kind, ...] = ("solve", "apply", "repair")  # their answers are code that a test can judge
 
 VOLATILE = ("reexecution.json",)
 """Documents outside the data version: timings, cache hits and the machine's isolation."""
 
 Reexecute = Callable[[Evidence, Sequence[str]], ReplayBatch]
+Judge = Callable[[Evidence, Sequence[ExampleCandidate]], Judgements]
 
 
 @dataclass(frozen=True)
@@ -84,7 +91,7 @@ class _Placed:
     group_id: str
     split: Split
     cluster: tuple[Cluster, ...] = ()
-    verdict: ReplayVerdict | None = None
+    verdict: ReplayVerdict | Judgement | None = None
 
     @property
     def subject(self) -> str:
@@ -104,6 +111,7 @@ def build_dataset(
     *,
     imported: pl.DataFrame | None = None,
     reexecute: Reexecute | None = None,
+    judge: Judge | None = None,
     execute: Execute | None = None,
 ) -> Dataset:
     """Build the dataset of one domain (tables Example, LeftOut, Cluster and Contaminated, and statistics).
@@ -118,6 +126,7 @@ def build_dataset(
         imported: examples from files (Example), which are added to those of the experience.
         reexecute: runs executions of the evidence again and returns verdicts; without it nothing is executed, and
             there are no *predict* examples.
+        judge: runs answers with their hidden tests; without it no test is tried.
         execute: runs changed code, of which examples are derived; without it there are none.
     """
     own = evidence.of_tenants(recipe.tenants)
@@ -140,7 +149,8 @@ def build_dataset(
     verdicts = _audited(clustered, by_id, imported, domain, recipe)
     wanted = [p for p in clustered if p.example_id not in verdicts.dropped]
     limited = _limited_solutions(wanted, recipe)
-    again = _executed_again(limited, own, recipe, reexecute)
+    judged = _judged(limited, own, recipe, judge)
+    again = _executed_again(judged.kept, own, recipe, reexecute)
     kept = _capped(again.kept, domain, recipe)
     for example_id in sorted(banned & set(by_id)):
         reasons.setdefault(by_id[example_id].subject, CONTAMINATED)
@@ -148,7 +158,13 @@ def build_dataset(
         reasons,
         by_id,
         clustered,
-        ((wanted, verdicts.dropped), (limited, ENOUGH), (again.kept, again.reasons), (kept, CAPPED)),
+        (
+            (wanted, verdicts.dropped),
+            (limited, ENOUGH),
+            (judged.kept, judged.reasons),
+            (again.kept, again.reasons),
+            (kept, CAPPED),
+        ),
     )
     made = table(Example, [_example(domain, p, own) for p in kept])
     unusable = {**verdicts.dropped, **dict.fromkeys(banned - set(by_id), CONTAMINATED)}
@@ -165,7 +181,14 @@ def build_dataset(
     figures["contaminated"] = {"examples": len(banned), "by_benchmark": counts(held["benchmark"])}
     figures["audit"], figures["quality_report"] = dict(verdicts.figures), quality_report(examples)
     dropped = table(LeftOut, [LeftOut(unit_id=i, reason=why) for i, why in sorted(unusable.items())])
-    return Dataset(examples, pl.concat([left_out, unused, dropped]), clusters, held, figures, again.summary)
+    return Dataset(
+        examples,
+        pl.concat([left_out, unused, dropped]),
+        clusters,
+        held,
+        figures,
+        again.summary | {"judged": judged.summary},
+    )
 
 
 def _holding_benchmarks(
@@ -215,6 +238,8 @@ def _place(
     recipe: DatasetRecipe,
 ) -> _Placed | str:
     """The candidate with its group and split, or the reason why it cannot be used."""
+    if candidate.kind in _JUDGED and dissect(candidate.answer, candidate.language).test:
+        return TESTS_ITSELF
     if len(candidate.prompt) > recipe.max_prompt_chars or len(candidate.answer) > recipe.max_answer_chars:
         return TOO_LONG
     if any(unit not in group_of for unit in candidate.execution_ids):
@@ -271,6 +296,15 @@ def _limited_solutions(placed: Sequence[_Placed], recipe: DatasetRecipe) -> list
     return kept
 
 
+def _chosen(placed: Iterable[_Placed], kind: Kind, recipe: DatasetRecipe) -> tuple[list[_Placed], str | None]:
+    """(what of a kind is executed, lowest digests first; how many are not)."""
+    of_kind = sorted((p for p in placed if p.candidate.kind == kind), key=lambda p: p.example_id)
+    most = recipe.verification.per_kind
+    rest = len(of_kind) - most
+    note = f"{rest} more were not executed again: the recipe executes {most}" if rest > 0 else None
+    return of_kind[:most], note
+
+
 @dataclass(frozen=True)
 class _Again:
     """Result of executing some answers again."""
@@ -281,22 +315,42 @@ class _Again:
     summary: dict[str, Any]
 
 
+def _judged(placed: Sequence[_Placed], evidence: Evidence, recipe: DatasetRecipe, judge: Judge | None) -> _Again:
+    """Run answers of the recipe's kinds with their tests: drop those that fail, and tests that judge nothing."""
+    chosen: list[_Placed] = []
+    for kind in _JUDGED:
+        if judge is not None and kind in recipe.verification.kinds:
+            chosen += _chosen((p for p in placed if p.candidate.test and not p.candidate.derived), kind, recipe)[0]
+    batch = judge(evidence, [p.candidate for p in chosen]) if judge is not None and chosen else Judgements([], {})
+    said = {p.example_id: judgement for p, judgement in zip(chosen, batch.found, strict=True)}
+    kept, reasons = [], {}
+    for item in placed:
+        judgement = said.get(item.example_id)
+        if judgement is not None and judgement.fails:
+            reasons[item.example_id] = f"{NOT_PASSED}: {judgement.reason}"
+            continue
+        if judgement is not None:
+            test = item.candidate.test if judgement.tells else None
+            item = replace(item, verdict=judgement, candidate=replace(item.candidate, test=test))
+        kept.append(item)
+    return _Again(kept, reasons, {}, batch.summary)
+
+
 def _executed_again(
     placed: Sequence[_Placed], evidence: Evidence, recipe: DatasetRecipe, reexecute: Reexecute | None
 ) -> _Again:
-    """Execute answers of the recipe's kinds again, lowest digests first, and drop *predict* examples that fail.
+    """Execute answers of the recipe's kinds again that no test judged, and drop *predict* examples that fail.
 
     A verdict on an execution holds for every example whose answer it is.
     """
-    ordered = sorted((p for p in placed if p.candidate.derived is None), key=lambda p: p.example_id)
     chosen: list[_Placed] = []
     notes: dict[Kind, str] = {}
+    recorded = [p for p in placed if p.candidate.derived is None]
     for kind in recipe.verification.kinds if reexecute is not None else ():
-        of_kind = [p for p in ordered if p.candidate.kind == kind]
-        chosen += of_kind[: recipe.verification.per_kind]
-        if len(of_kind) > recipe.verification.per_kind:
-            rest = len(of_kind) - recipe.verification.per_kind
-            notes[kind] = f"{rest} more were not executed again: the recipe executes {recipe.verification.per_kind}"
+        of_kind, note = _chosen(recorded, kind, recipe)
+        chosen += [p for p in of_kind if p.verdict is None]
+        if note is not None:
+            notes[kind] = note
     subjects = list(dict.fromkeys(p.subject for p in chosen))
     batch = reexecute(evidence, subjects) if reexecute is not None and subjects else ReplayBatch([], {})
     verdicts = {verdict.execution_id: verdict for verdict in batch.verdicts}
@@ -305,7 +359,7 @@ def _executed_again(
         if item.candidate.derived is not None:  # only what came out of two runs was derived
             kept.append(replace(item, verdict=ReplayVerdict(item.subject, "reexecuted", None, None)))
             continue
-        kind, verdict = item.candidate.kind, verdicts.get(item.subject)
+        kind, verdict = item.candidate.kind, item.verdict or verdicts.get(item.subject)
         if kind == "predict" and (verdict is None or verdict.verified != "reexecuted"):
             reasons[item.example_id] = NOT_AGAIN if verdict is None else f"{NOT_AGAIN}: {verdict.reason}"
             continue
@@ -409,7 +463,7 @@ def _example(domain: Domain, item: _Placed, evidence: Evidence) -> Example:
     )
 
 
-def _verified(verdict: ReplayVerdict | None) -> tuple[Verified, str | None]:
+def _verified(verdict: ReplayVerdict | Judgement | None) -> tuple[Verified, str | None]:
     """How an answer was verified, and why its result was not reproduced, if it was not."""
     if verdict is None:
         return "recorded", "not chosen: the recipe executes other kinds, or fewer of this one"

@@ -61,12 +61,14 @@ class Routing(Declared):
 
 
 class Verification(Declared):
-    """Which examples' code is executed again in the local sandbox; verdicts are cached by digest."""
+    """Which examples' code is executed in the local sandbox; verdicts are cached by digest."""
 
     kinds: tuple[Kind, ...] = Field(
-        ("predict",), description="Kinds whose code is executed again; without predict in it there are no such examples"
+        ("solve", "apply", "repair", "predict"),
+        description="Kinds whose code is executed, with its hidden test if it has one; without predict in it there are"
+        " no such examples",
     )
-    per_kind: int = Field(400, ge=0, description="Most examples of each kind executed again, lowest digest first")
+    per_kind: int = Field(10_000, ge=0, description="Most examples of each kind that are executed, lowest digest first")
     timeout_s: float = Field(10.0, gt=0, description="Most seconds of one cell")
     memory_mib: int = Field(2048, gt=0, description="Most memory of one session")
 

@@ -55,12 +55,14 @@ class Example(Record):
     cluster_id: str = Field(description="Cluster of equal and near-equal examples that it stands for")
     proof: str | None = Field(None, description="What its answer showed when it ran, or the assertions that it passed")
     diff: str | None = Field(None, description="Of a repair: unified diff from the code of the prompt to the answer")
-    test: str | None = Field(None, description="Code that judges the answer when it runs after it; not trained on")
+    test: str | None = Field(
+        None, description="Code that judges the answer when it runs after it in its session; not trained on"
+    )
     derived: str | None = Field(None, description="Kind of change that made it of a recorded one; None: as recorded")
     weight: float = Field(description="1 + ln(number of examples in its cluster)", ge=1)
     balance: float = Field(description="Factor that brings the difficulties to the recipe's target", gt=0)
-    verified: Verified = Field(description="How its answer was verified")
-    not_replayed: str | None = Field(description="Why its code was not executed again; None when it was")
+    verified: Verified = Field(description="reexecuted: it passes its test, or gave its output again")
+    not_replayed: str | None = Field(description="Why it is not reexecuted; None when it is")
     provenance: Provenance = Field(description="experience (executions and bullets) or imported (a file of examples)")
     execution_ids: list[str] = Field(description="Executions it is made of, the answer's first, then its context")
     bullet_ids: list[str] = Field(description="Playbook bullets it is made of")

@@ -1,15 +1,24 @@
-"""Verification of examples by replaying the executions behind them in the local sandbox, with their context."""
+"""Verification of examples in the local sandbox: executions are replayed, and answers run with their hidden tests."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from capibara_assets.datasets.kinds.evidence import Evidence
+from capibara_assets.datasets.code.broken import broken
+from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.recipe import Verification
-from capibara_assets.executions.replay.replay import Replay, ReplayBatch, replay_batch
+from capibara_assets.datasets.schema import Verified
+from capibara_assets.executions.replay.replay import Replay, ReplayBatch, ReplayVerdict, replay_batch
+from capibara_assets.executions.replay.verdicts import EARLY, REASONS
 
 INCOMPLETE = "its session's state is not complete"
 NO_DATABASE = "its database is gone: no earlier cell creates its tables"
 SECRETS = "secrets in its record were replaced"
+UNKNOWN = "its execution is not among the evidence"
+
+_OTHER_OUTPUT = REASONS["output"][1]
+_FAILS = tuple(REASONS[kind][1] for kind in ("failed", "ended"))
 
 
 def replays_of(evidence: Evidence, execution_ids: Sequence[str]) -> list[Replay]:
@@ -67,3 +76,108 @@ def verify(
         processes=processes,
         demand=demand,
     )
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a hidden test says of an answer.
+
+    Attributes:
+        verified: `reexecuted`: the answer passes; `unverified`: it ran and nothing can be told from it; `recorded`: it
+            cannot run here.
+        reason: why it is not `reexecuted`.
+        fails: the answer does not pass.
+        tells: the test tells the answer from one that does nothing; where that could not be tried, True.
+    """
+
+    verified: Verified
+    reason: str | None
+    fails: bool = False
+    tells: bool = True
+
+
+@dataclass(frozen=True)
+class Judgements:
+    """Judgements in the order of the candidates, and a summary for reports (JSON values)."""
+
+    found: list[Judgement]
+    summary: dict[str, Any]
+
+
+def judge_answers(
+    evidence: Evidence,
+    candidates: Sequence[ExampleCandidate],
+    recipe: Verification,
+    *,
+    cache: Path | None = None,
+    processes: int | None = None,
+) -> Judgements:
+    """Run each answer with its hidden test, and the test with an answer that does nothing, in the session's context.
+
+    An answer passes if it ends without error. The test judges if the answer that does nothing fails, or shows something
+    else where the answer shows what was recorded; one that does nothing may be right, so else one that raises has to.
+    """
+
+    def run(replays: Sequence[Replay]) -> ReplayBatch:
+        return replay_batch(
+            replays, cache=cache, timeout_s=recipe.timeout_s, memory_mib=recipe.memory_mib, processes=processes, times=1
+        )
+
+    replays = [_judged(evidence, one) for one in candidates]
+    idle = [_wrong(one, candidate, raising=False) for one, candidate in zip(replays, candidates, strict=True)]
+    batch = run([*replays, *idle])
+    half = len(replays)
+    passing, failing = batch.verdicts[:half], batch.verdicts[half:]
+    undecided = [i for i in range(half) if passing[i].verified == failing[i].verified == "reexecuted"]
+    last = run([_wrong(replays[i], candidates[i], raising=True) for i in undecided]).verdicts
+    without = dict(zip(undecided, last, strict=True))
+    found = [_judgement(passing[i], without.get(i, failing[i])) for i in range(half)]
+    failed = [(i, unit) for i in range(half) if found[i].fails for unit in _tested_cells(evidence, candidates[i])]
+    whole = run(replays_of(evidence, [unit for _, unit in failed])).verdicts
+    for (i, _), verdict in zip(failed, whole, strict=True):
+        if verdict.verified != "reexecuted" and verdict.reason != _OTHER_OUTPUT:  # nor do the recorded cells run here
+            found[i] = Judgement("unverified", verdict.reason)
+    summary = {key: batch.summary[key] for key in ("ran", "cached", "cpu_seconds", "seconds")}
+    return Judgements(found, {"answers": half, **summary})
+
+
+def _tested_cells(evidence: Evidence, candidate: ExampleCandidate) -> list[str]:
+    """The execution of the answer, and those after it that its test is made of."""
+    session, position = evidence.places[candidate.execution_ids[0]]
+    later = {row["execution_id"] for row in session[position:]}
+    return [unit for unit in dict.fromkeys(candidate.execution_ids) if unit in later]
+
+
+def _judged(evidence: Evidence, candidate: ExampleCandidate) -> Replay:
+    """The replay of an answer and its test; what they show together is what their cells showed."""
+    subject = candidate.execution_ids[0]
+    if subject not in evidence.rows:
+        return Replay(subject, candidate.language, (candidate.answer,), hindrance=UNKNOWN)
+    one = _replay(evidence, subject)
+    if (
+        one.hindrance == INCOMPLETE
+    ):  # told by names, some of which only a failing test reads: its run says which it needs
+        one = replace(one, hindrance=None)
+    return _with_answer(one, candidate, candidate.answer)
+
+
+def _with_answer(one: Replay, candidate: ExampleCandidate, answer: str) -> Replay:
+    return replace(one, cells=(*one.cells[:-1], f"{answer}\n\n{candidate.test}"))
+
+
+def _wrong(one: Replay, candidate: ExampleCandidate, *, raising: bool) -> Replay:
+    return _with_answer(one, candidate, broken(candidate.answer, candidate.language, raising=raising))
+
+
+def _judgement(passing: ReplayVerdict, failing: ReplayVerdict) -> Judgement:
+    """The judgement from a run of the answer and one of an answer that does nothing."""
+    reason = passing.reason or ""
+    if passing.verified == "recorded" or reason.endswith(EARLY):
+        return Judgement(passing.verified, passing.reason)
+    if passing.verified == "reexecuted":
+        return Judgement("reexecuted", None, tells=failing.verified != "reexecuted")
+    if reason != _OTHER_OUTPUT:
+        return Judgement("unverified", reason, fails=reason.startswith(_FAILS))
+    if failing.verified == "recorded" or (failing.reason or "").startswith(_FAILS):
+        return Judgement("reexecuted", None)
+    return Judgement("unverified", reason, tells=False)

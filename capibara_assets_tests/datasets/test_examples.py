@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from capibara_assets.datasets.examples import (
     DUPLICATE,
     FAILED,
     NOT_AGAIN,
+    NOT_PASSED,
     NOTHING,
     OTHER_TENANT,
     TOO_LONG,
@@ -29,7 +31,7 @@ from capibara_assets.datasets.kinds.repair import error_text
 from capibara_assets.datasets.recipe import DatasetRecipe, Decontamination
 from capibara_assets.datasets.schema import Example, LeftOut
 from capibara_assets.datasets.tracing import traced
-from capibara_assets.datasets.verification import verify
+from capibara_assets.datasets.verification import Judgement, Judgements, judge_answers, verify
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
 from capibara_assets.executions.replay.replay import ReplayBatch, ReplayVerdict
@@ -256,9 +258,9 @@ def test_the_order_of_rows_does_not_matter(recipe: DatasetRecipe) -> None:
     evidence = evidence_of(executions)
     groups = assign_groups(evidence.executions, evidence.repairs, None, recipe)
     mixed = Evidence(evidence.executions.reverse(), evidence.patterns, evidence.repairs, evidence.bullets)
-    assert build_dataset(Domain.PYTHON, mixed, groups.sample(fraction=1, shuffle=True, seed=3), recipe).examples.equals(
-        expected
-    )
+    shuffled = groups.sample(fraction=1, shuffle=True, seed=3)
+    found = build_dataset(Domain.PYTHON, mixed, shuffled, recipe, reexecute=came_out_again)
+    assert found.examples.equals(expected)
 
 
 def test_other_domains_growing_leave_the_digest_as_it_is(recipe: DatasetRecipe) -> None:
@@ -345,6 +347,51 @@ def test_an_output_that_does_not_come_out_again_is_no_example(recipe: DatasetRec
     assert reasons(dataset)["other"].startswith(NOT_AGAIN)
     assert dataset.reexecution["executions"] == 2  # chance is told apart by its text
     assert dataset.statistics["verified"]["every"] == {"reexecuted": 1.0}
+
+
+def test_a_hidden_test_keeps_drops_or_leaves_an_example(recipe: DatasetRecipe) -> None:
+    """In the sandbox of this machine: one test judges, one judges nothing, one does not pass, one answer has none."""
+    code = 'def {0}(n):\n    """Give twice what it is given."""\n    return 2 * n\n\n'
+    executions = [
+        run("judged", code.format("double") + "assert double(2) == 4", "s1"),
+        run("empty", code.format("twofold") + "assert twofold", "s2"),
+        run("failing", code.format("dual") + "flag = []\nassert not flag\nassert dual(2) == 5", "s3", stdout="x\n"),
+        run("bare", code.format("twin").rstrip(), "s4"),
+    ]
+    judge = partial(judge_answers, recipe=recipe.verification)
+    evidence = evidence_of(executions)
+    groups = assign_groups(evidence.executions, evidence.repairs, None, recipe)
+    few = recipe.model_copy(update={"near_duplicates": recipe.near_duplicates.model_copy(update={"jaccard": 1.0})})
+    dataset = build_dataset(Domain.PYTHON, evidence, groups, few, reexecute=came_out_again, judge=judge)
+    solved = dataset.examples.filter(pl.col("kind") == "solve").to_dicts()
+    found = {row["execution_ids"][0]: (row["test"], row["verified"]) for row in solved}
+    assert found == {
+        "judged": ("assert double(2) == 4", "reexecuted"),
+        "empty": (None, "reexecuted"),
+        "failing": ("flag = []\nassert not flag\nassert dual(2) == 5", "unverified"),  # nor does its cell run here
+        "bare": (None, "reexecuted"),
+    }
+
+
+def test_an_answer_that_fails_its_test_is_left_out(recipe: DatasetRecipe) -> None:
+    def fails(evidence: Evidence, candidates: Any) -> Judgements:
+        return Judgements([Judgement("unverified", "failed", fails=True) for _ in candidates], {})
+
+    evidence = evidence_of([run("e", problem(1) + "\n\nassert solve_birch_1('a') == 2")])
+    groups = assign_groups(evidence.executions, evidence.repairs, None, recipe)
+    dataset = build_dataset(Domain.PYTHON, evidence, groups, recipe, judge=fails)
+    assert (dataset.examples.height, reasons(dataset)) == (0, {"e": f"{NOT_PASSED}: failed"})
+
+
+def test_an_answer_never_holds_its_own_test(recipe: DatasetRecipe) -> None:
+    """Where only the test changed, the whole cell would be the repair."""
+    code = "def double(n):\n    return 2 * n\n\nassert double(2) == {}"
+    failing = run("bad", code.format(5), outcome="error", error_name="AssertionError")
+    fixed = run("good", code.format(4), minute=1)
+    evidence = evidence_of([failing, fixed], [pair(failing, fixed)])
+    assert "repair" not in set(build(evidence, recipe, Domain.DEBUG).examples["kind"])
+    only_asserts = run("e", "# the sum of three numbers\nassert sum([1, 2, 3]) == 6")
+    assert build(evidence_of([only_asserts]), recipe).examples.is_empty()
 
 
 def test_beyond_the_recipes_number_nothing_runs_again(recipe: DatasetRecipe) -> None:

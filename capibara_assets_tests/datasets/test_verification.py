@@ -5,9 +5,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from capibara_assets.datasets.kinds.evidence import Evidence
+from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.recipe import Verification
-from capibara_assets.datasets.verification import INCOMPLETE, NO_DATABASE, SECRETS, replays_of, verify
+from capibara_assets.datasets.verification import INCOMPLETE, NO_DATABASE, SECRETS, judge_answers, replays_of, verify
 from capibara_assets.executions.schema import Execution
 from capibara_assets.storage.records import table
 from capibara_assets_tests.datasets.conftest import run
@@ -57,3 +57,43 @@ def test_verdicts_come_in_the_order_asked_for_with_the_isolation(session: Eviden
     ]
     assert "Not isolated" in batch.summary["isolation"]
     assert batch.summary["share_replayed"] == pytest.approx(0.6667, abs=1e-4)
+
+
+def answered(name: str, answer: str, test: str) -> ExampleCandidate:
+    return ExampleCandidate("solve", "python", "Write it.", answer, (name,), name, 0.5, 1.0, test=test)
+
+
+def test_a_hidden_test_judges_answers() -> None:
+    double, triple = "def double(x):\n    return x * 2", "def triple(x):\n    return by(x, 3)"
+    cells = {
+        "right": (double, "assert double(2) == 4", {}),
+        "wrong": (double.replace("2", "3"), "assert double(2) == 4", {}),
+        "says nothing": (double, "assert True", {}),
+        "none is right": ("def first(xs):\n    return xs[0] if xs else None", "assert first([]) is None", {}),
+        "shown": (double, "print(double(2))", {"stdout": "4\n"}),
+        "shown otherwise": (double, "print(double(id(double) % 97))", {"stdout": "4\n"}),
+        "in its session": (triple, "assert triple(2) == 6", {}),
+        "broken session": (double, "assert double(2) == 5", {"recorded": f"{double}\nassert double(2) == 5"}),
+        "elsewhere": (double, "import a_package_of_nobody\nassert double(2) == 4", {}),
+    }
+    rows, candidates = [run("before", "def by(x, n):\n    return x * n", minute=0)], []
+    for minute, (name, (answer, test, more)) in enumerate(cells.items(), 1):
+        fields: dict[str, Any] = dict(more)
+        recorded = fields.pop("recorded", f"{answer.replace('x * 3', 'x * 2')}\n{test}")
+        rows.append(run(name, recorded, minute=minute, **fields))
+        candidates.append(answered(name, answer, test))
+    recipe = Verification.model_validate({})
+    said = judge_answers(evidence(*rows), candidates, recipe, processes=2)
+    found = {c.execution_ids[0]: (j.verified, j.fails, j.tells) for c, j in zip(candidates, said.found, strict=True)}
+    assert found == {
+        "right": ("reexecuted", False, True),
+        "wrong": ("unverified", True, True),
+        "says nothing": ("reexecuted", False, False),
+        "none is right": ("reexecuted", False, True),
+        "shown": ("reexecuted", False, True),
+        "shown otherwise": ("unverified", False, False),
+        "in its session": ("reexecuted", False, True),
+        "broken session": ("unverified", False, True),
+        "elsewhere": ("recorded", False, True),
+    }
+    assert said.summary["answers"] == len(cells)

@@ -1,4 +1,4 @@
-"""Dissection of a cell: the statement of its purpose, its signature, its code, and the assertions that check it.
+"""Dissection of a cell: the statement of its purpose, its signature, its code, and the tests that judge it.
 
 Each part is a piece of the recorded code: the code without its statement and its tests is still code that ran.
 """
@@ -7,12 +7,14 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from capibara_assets.datasets.code import anatomy_javascript, anatomy_python
+from capibara_assets.datasets.code import anatomy_javascript, anatomy_python, flow_shell, flow_sql
 from capibara_assets.datasets.code.comments import is_statement, leading_comment
-from capibara_assets.datasets.code.parts import CellParts
+from capibara_assets.datasets.code.parts import CellParts, of_roles, pieces
+from capibara_assets.datasets.code.roles import Role, roles
 from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.storage.kept import of_text
 
+_OTHERS = frozenset({"sql", "bash", "sh", "shell", "zsh"})
 _BLANKS = re.compile(r"\n{3,}")
 
 
@@ -22,10 +24,12 @@ class Anatomy:
 
     statement: str | None  # docstring or leading comment that says what the code is for
     documented: bool  # the statement belongs to what is defined (docstring), not to the cell (leading comment)
-    signature: str  # headers of the functions and classes it defines; "" when none
+    signature: str  # headers of the functions and classes that are asked for; "" when none
     body: str  # the code less the statement and the tests
-    definitions: str  # the body less the calls at its end that only show what was defined
-    tests: tuple[str, ...]  # assertions of the cell, one per element, dedented
+    definitions: str  # the body less what only shows what was defined
+    tests: tuple[str, ...]  # the tests as a prompt quotes them: assertions one by one, where each says all it needs
+    test: str  # what the body lacks: code that judges it when it runs after it; "" when there is none
+    remainder: str  # what the definitions lack: the test, and what shows what was defined, as in the cell
 
 
 def _decoded(stated: dict[str, Any]) -> Anatomy:
@@ -40,14 +44,32 @@ def dissect(code: str, language: str) -> Anatomy:
         cell = anatomy_python.parts(code)
     elif language in JAVASCRIPT:
         cell = anatomy_javascript.parts(code)
+    elif language in _OTHERS:
+        cell = _parts(code, language)
     if cell is None:
         comment, rest = leading_comment(code, language)
         stated = comment is not None and is_statement(comment)
         body = rest if stated else code
         cell = CellParts(comment if stated else None, False, "", body, body, ())
-    return Anatomy(
-        cell.statement, cell.documented, cell.signature, _tidy(cell.body), _tidy(cell.definitions), cell.tests
+    body, definitions, test, remainder = map(_tidy, (cell.body, cell.definitions, cell.test, cell.remainder))
+    return Anatomy(cell.statement, cell.documented, cell.signature, body, definitions, cell.tests, test, remainder)
+
+
+def _parts(code: str, language: str) -> CellParts:
+    """The parts of a cell in a language without signatures."""
+    program = flow_sql.program(code) if language == "sql" else flow_shell.program(code)
+    played = flow_sql.roles(code, program) if language == "sql" else roles(program)
+    tested, shown = of_roles(played, Role.TEST), of_roles(played, Role.DEMONSTRATION)
+    every = set(range(len(program.units)))
+    kept, defined, test, rest = (
+        pieces(code, program.units, keep) for keep in (every - tested, every - tested - shown, tested, tested | shown)
     )
+    comment, below = leading_comment(kept, language)
+    stated = comment is not None and is_statement(comment)
+    if stated:
+        kept, defined = below, leading_comment(defined, language)[1]
+    tests = (test.strip("\n"),) if tested else ()
+    return CellParts(comment if stated else None, False, "", kept, defined, tests, test, rest)
 
 
 def _tidy(code: str) -> str:

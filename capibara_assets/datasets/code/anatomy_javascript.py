@@ -1,72 +1,55 @@
-"""Dissection of a JavaScript cell: leading comment, signatures, body, and the checks at its end."""
+"""Dissection of a JavaScript cell: leading comment, signatures, body, and its tests."""
 
 import re
 
 from tree_sitter import Node
 
+from capibara_assets.datasets.code import flow_javascript
 from capibara_assets.datasets.code.comments import is_statement, leading_comment
-from capibara_assets.datasets.code.javascript_source import declared, leaves, parse, text
-from capibara_assets.datasets.code.parts import CellParts
+from capibara_assets.datasets.code.javascript_source import declared, leaves, text
+from capibara_assets.datasets.code.parts import CellParts, body_test, of_roles, pieces
+from capibara_assets.datasets.code.roles import Role, roles
 
-_HELPER = re.compile(r"^_?(check|test|compare|assert|verify|expect|is_?equal|deep_?equal|same)", re.IGNORECASE)
-_ASSERTION = re.compile(r"\bassert\b|\bassert\.|console\.assert|\bthrow\b|\bexpect\(|deepEqual|deepStrictEqual")
+_ASSERTION = re.compile(r"(console\.)?assert\b|expect\(")
 _FUNCTIONS = frozenset({"function_declaration", "generator_function_declaration", "class_declaration"})
-_SHOWS = frozenset({"expression_statement", "lexical_declaration", "variable_declaration"})
 _VALUES = frozenset({"arrow_function", "function_expression", "class", "function"})
 
 
 def parts(code: str) -> CellParts | None:
     """The parts of a cell; None when it does not parse."""
-    root = parse(code)
-    if root.has_error:
+    program = flow_javascript.program(code)
+    if program is None:
         return None
-    data = code.encode("utf-8", "replace")
-    statements = [node for node in root.named_children if node.type not in ("comment", "empty_statement")]
-    kept, peeled = _peel(statements)
-    if not kept or not _ASSERTION.search("\n".join(text(node) for node in peeled)):
-        kept, peeled = statements, []
-    until = peeled[0].start_byte if peeled else len(data)
-    shown = _demonstration(statements) or _demonstration(kept)
-    defined = min(until, shown[0].start_byte) if shown else until
-    body, definitions = (data[:end].decode("utf-8", "replace") for end in (until, defined))
+    nodes, units, played = flow_javascript.statement_nodes(code), program.units, roles(program)
+    tested, shown = of_roles(played, Role.TEST), of_roles(played, Role.DEMONSTRATION)
+    every = set(range(len(units)))
+    body, definitions = (pieces(code, units, every - cut) for cut in (tested, tested | shown))
     comment, _ = leading_comment(body, "javascript")
     stated = comment is not None and is_statement(comment)
     if stated:
         body, definitions = (leading_comment(part, "javascript")[1] for part in (body, definitions))
-    signature = "\n".join(_header(node) for node in kept if _defined(node) is not None)
-    tests = tuple(source for node in peeled for source in _assertions(node))
-    return CellParts(comment if stated else None, stated and bool(signature), signature, body, definitions, tests)
+    asked = [node for node, role in zip(nodes, played, strict=True) if role is Role.SOLUTION]
+    signature = "\n".join(_header(node) for node in asked if _defined(node) is not None)
+    test = pieces(code, units, tested)
+    return CellParts(
+        comment if stated else None,
+        stated and bool(signature),
+        signature,
+        body,
+        definitions,
+        _tests([nodes[i] for i in sorted(tested)], test),
+        body_test(code, units, tested),
+        pieces(code, units, tested | shown),
+    )
 
 
-def _peel(statements: list[Node]) -> tuple[list[Node], list[Node]]:
-    """(the code, the tests after it): everything after the last definition that is no test helper."""
-    end = len(statements)
-    for index in range(len(statements) - 1, -1, -1):
-        name = _defined(statements[index])
-        if name is not None and not _HELPER.match(name):
-            break
-        end = index
-    return statements[:end], statements[end:]
-
-
-def _demonstration(kept: list[Node]) -> list[Node]:
-    """The end of a cell that only shows or checks what was defined before, and that nothing before needs; else none.
-
-    It may define small helpers of its own as constants (`const double = (n) => 2 * n`), but no functions or classes.
-    """
-    first = next((i for i, node in enumerate(kept) if _defined(node) is not None), len(kept))
-    for start in range(first + 1, len(kept)):
-        before, after = kept[:start], kept[start:]
-        if _defined(kept[start]) is None and all(node.type in _SHOWS for node in after):
-            given, needs = _words(before), _words(after)
-            helpers = {name for node in after for name in declared(node)}
-            if given.isdisjoint(helpers) and needs & {_defined(node) for node in before}:
-                return after
-    return []
-
-
-def _words(nodes: list[Node]) -> set[str | None]:
-    return {text(leaf) for node in nodes for leaf in leaves(node) if leaf.type in ("identifier", "type_identifier")}
+def _tests(tested: list[Node], test: str) -> tuple[str, ...]:
+    """The assertions one by one if each says all that it needs, else the whole test."""
+    assertions = [node for each in tested for node in _assertions(each)]
+    own = {name for node in tested for name in declared(node)} - {"assert"}
+    if assertions and all(own.isdisjoint(text(leaf) for leaf in leaves(node)) for node in assertions):
+        return tuple(text(node) for node in assertions)
+    return (test.strip("\n"),) if tested else ()
 
 
 def _defined(statement: Node) -> str | None:
@@ -92,13 +75,13 @@ def _header(statement: Node) -> str:
     return " ".join(head[0].split()) + arrow
 
 
-def _assertions(node: Node) -> list[str]:
-    """Lines of a test statement that assert something: `console.assert(...)`, `assert(...)`."""
+def _assertions(node: Node) -> list[Node]:
+    """Statements of a test that assert something: `console.assert(...)`, `assert(...)`."""
     pending, assertions = [node], []
     while pending:
         current = pending.pop(0)
-        if current.type == "expression_statement" and re.match(r"(console\.)?assert\b|expect\(", text(current)):
-            assertions.append(text(current))
+        if current.type == "expression_statement" and _ASSERTION.match(text(current)):
+            assertions.append(current)
         else:
             pending = [*current.named_children, *pending]
     return assertions

@@ -1,81 +1,84 @@
-"""Dissection of a Python cell: docstring or leading comment, signatures, body, and the assertions at its end."""
+"""Dissection of a Python cell: docstring or leading comment, signatures, body, and its tests."""
 
 import ast
 import copy
 import inspect
 import re
+from collections.abc import Collection
+from itertools import accumulate
 
+from capibara_assets.datasets.code import flow_python
 from capibara_assets.datasets.code.comments import clean_lines, is_statement
-from capibara_assets.datasets.code.parts import CellParts
+from capibara_assets.datasets.code.parts import CellParts, body_test, of_roles, pieces
 from capibara_assets.datasets.code.python_source import Definition, Function, docstring_node, parse
+from capibara_assets.datasets.code.roles import Role, roles
 
-_TEST_NAME = re.compile(r"^_?(check|test|verify)(_|$|[A-Z0-9])")
 _MAX_DOCSTRINGS = 4
 
 
 def parts(code: str) -> CellParts | None:
     """The parts of a cell; None when it does not parse."""
-    tree = parse(code)
-    if tree is None:
+    tree, program = parse(code), flow_python.program(code)
+    if tree is None or program is None:
         return None
-    lines = code.split("\n")
-    kept, peeled = _peel(tree.body)
-    if not kept or not any(isinstance(node, ast.Assert) for part in peeled for node in ast.walk(part)):
-        kept, peeled = tree.body, []
-    tests = _assertions(peeled, lines)
-    cut: set[int] = set()
-    if peeled:
-        first = peeled[0]
-        start = min([first.lineno, *(d.lineno for d in getattr(first, "decorator_list", []))])
-        cut |= set(range(start, len(lines) + 1))
-    statement, removed = _docstrings(tree, kept)
+    lines, units = code.split("\n"), program.units
+    played = roles(program)
+    asked = [node for node, role in zip(tree.body, played, strict=True) if role is Role.SOLUTION]
+    statement, removed = _docstrings(tree, asked)
     documented = statement is not None
     if statement is None:
         statement, removed = _leading_comment(lines, tree)
-    if statement is not None:
-        cut |= removed | _blanks_after(removed, lines)
+    cut = removed | _blanks_after(removed, lines) if statement is not None else set()
     # a tree from source with blanked magics or a lifted indent has the same lines, so that cutting by line is exact
-    body = "\n".join(line for number, line in enumerate(lines, 1) if number not in cut)
-    shown = _demonstration(kept)
-    if shown:
-        cut |= set(range(shown[0].lineno, len(lines) + 1))
-    definitions = "\n".join(line for number, line in enumerate(lines, 1) if number not in cut)
-    return CellParts(statement, documented, "\n".join(_headers(kept)), body, definitions, tests)
+    starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
+    without = [(starts[number - 1], min(starts[number], len(code))) for number in sorted(cut)]
+    tested, shown = of_roles(played, Role.TEST), of_roles(played, Role.DEMONSTRATION)
+    every = set(range(len(units)))
+    test = pieces(code, units, tested)
+    return CellParts(
+        statement,
+        documented,
+        "\n".join(_headers(asked)),
+        pieces(code, units, every - tested, without),
+        pieces(code, units, every - tested - shown, without),
+        _tests([tree.body[i] for i in sorted(tested)], lines, test),
+        _run(body_test(code, units, tested), tree, tested),
+        _run(pieces(code, units, tested | shown, without), tree, tested),
+    )
 
 
-def _peel(statements: list[ast.stmt]) -> tuple[list[ast.stmt], list[ast.stmt]]:
-    """(the code, the tests after it): asserts, test functions and calls of test functions at the end of the cell."""
-    names = {s.name for s in statements if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef)) and _is_test(s)}
-    end = len(statements)
-    while end and _tests(statements[end - 1], names):
-        end -= 1
-    return statements[:end], statements[end:]
+def _run(test: str, tree: ast.Module, tested: Collection[int]) -> str:
+    """The test with calls of its functions and cases that only a test runner would have found."""
+    read = {part.id for node in tree.body for part in ast.walk(node) if isinstance(part, ast.Name)}
+    calls = []
+    for node in (tree.body[i] for i in sorted(tested)):
+        if isinstance(node, ast.ClassDef) and node.name not in read and node.bases and "main" not in test:
+            loaded = f"unittest.defaultTestLoader.loadTestsFromTestCase({node.name})"
+            calls.append(f"assert unittest.TextTestRunner().run({loaded}).wasSuccessful()")
+        elif (
+            isinstance(node, ast.FunctionDef) and node.name not in read and not (node.args.args or node.decorator_list)
+        ):
+            calls.append(f"{node.name}()")
+    return "\n\n".join([test.strip("\n"), "\n".join(calls)]) if calls else test
 
 
-def _demonstration(statements: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements after the last definition, if they only show or check what was defined; else none."""
-    last = max((i for i, statement in enumerate(statements) if isinstance(statement, Definition)), default=-1)
-    after = statements[last + 1 :]
-    if last < 0 or not after:
-        return []
-    defined = {statement.name for statement in statements if isinstance(statement, Definition)}
-    used = {node.id for statement in after for node in ast.walk(statement) if isinstance(node, ast.Name)}
-    return after if defined & used else []
+def _tests(tested: list[ast.stmt], lines: list[str], test: str) -> tuple[str, ...]:
+    """The assertions one by one if each says all that it needs, else the whole test."""
+    assertions = _assertions(tested, lines)
+    own = {name for node in tested if not isinstance(node, ast.Import | ast.ImportFrom) for name in _stored(node)}
+    read = [
+        {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)} for a in assertions if (tree := parse(a))
+    ]
+    if assertions and all(own.isdisjoint(names) for names in read):
+        return assertions
+    judged = [node for node in tested if not isinstance(node, (ast.Import, ast.ImportFrom))]
+    return (test.strip("\n"),) if judged else ()
 
 
-def _is_test(function: Function) -> bool:
-    return bool(_TEST_NAME.match(function.name)) and any(isinstance(node, ast.Assert) for node in ast.walk(function))
-
-
-def _tests(statement: ast.stmt, names: set[str]) -> bool:
-    match statement:
-        case ast.Assert():
-            return True
-        case ast.FunctionDef() | ast.AsyncFunctionDef():
-            return statement.name in names
-        case ast.Expr(value=ast.Call(func=ast.Name(id=called))):
-            return called in names
-    return False
+def _stored(node: ast.stmt) -> set[str]:
+    """Every name that is bound anywhere in a statement."""
+    named = {part.name for part in ast.walk(node) if isinstance(part, Definition)}
+    return named | {p.id for p in ast.walk(node) if isinstance(p, ast.Name) and isinstance(p.ctx, ast.Store)}
 
 
 def _assertions(peeled: list[ast.stmt], lines: list[str]) -> tuple[str, ...]:

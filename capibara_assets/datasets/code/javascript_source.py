@@ -154,19 +154,19 @@ def leaves(node: Node) -> Iterator[Node]:
 
 def declared(node: Node) -> Iterator[str]:
     """Every name that is declared anywhere below `node`: variables, parameters, functions, classes, catch bindings."""
-    for child in _walk(node):
+    for child in walk(node):
         if child.type == "variable_declarator" or child.type in (
             "function_declaration",
             "class_declaration",
             "generator_function_declaration",
             "function_expression",
         ):
-            yield from _pattern_names(child.child_by_field_name("name"))
+            yield from pattern_names(child.child_by_field_name("name"))
         elif child.type in ("formal_parameters", "for_in_statement", "catch_clause"):
             field = {"for_in_statement": "left", "catch_clause": "parameter"}.get(child.type)
-            yield from _pattern_names(child.child_by_field_name(field) if field else child)
+            yield from pattern_names(child.child_by_field_name(field) if field else child)
         elif child.type == "arrow_function":
-            yield from _pattern_names(child.child_by_field_name("parameter"))
+            yield from pattern_names(child.child_by_field_name("parameter"))
 
 
 def statements(code: str) -> tuple[Statement, ...]:
@@ -182,7 +182,7 @@ def statements(code: str) -> tuple[Statement, ...]:
     for node in root.named_children:
         if node.type in ("comment", "empty_statement"):
             continue
-        used = {text(part) for part in _walk(node) if part.type in ("identifier", "shorthand_property_identifier")}
+        used = {text(part) for part in walk(node) if part.type in ("identifier", "shorthand_property_identifier")}
         used -= set(declared(node)) | GLOBALS
         later = used if node.type in _DEFINITIONS else set()
         names = StatementNames(
@@ -192,7 +192,7 @@ def statements(code: str) -> tuple[Statement, ...]:
     return tuple(listed)
 
 
-def _walk(node: Node) -> Iterator[Node]:
+def walk(node: Node) -> Iterator[Node]:
     pending = [node]
     while pending:
         current = pending.pop()
@@ -200,19 +200,19 @@ def _walk(node: Node) -> Iterator[Node]:
         pending.extend(reversed(current.children))
 
 
-def _pattern_names(node: Node | None) -> Iterator[str]:
+def pattern_names(node: Node | None) -> Iterator[str]:
     if node is None:
         return
     if node.type in ("identifier", "shorthand_property_identifier_pattern"):
         yield text(node)
     elif node.type == "assignment_pattern" or node.type == "object_assignment_pattern":
-        yield from _pattern_names(node.child_by_field_name("left"))
+        yield from pattern_names(node.child_by_field_name("left"))
     elif node.type == "pair_pattern":
-        yield from _pattern_names(node.child_by_field_name("value"))
+        yield from pattern_names(node.child_by_field_name("value"))
     else:
         for child in node.named_children:
             if node.type in ("formal_parameters", "array_pattern", "object_pattern", "rest_pattern"):
-                yield from _pattern_names(child)
+                yield from pattern_names(child)
 
 
 def _top_level(statement: Node) -> Iterator[str]:
@@ -221,12 +221,12 @@ def _top_level(statement: Node) -> Iterator[str]:
     while pending:
         node = pending.pop()
         if node.type in ("function_declaration", "class_declaration", "generator_function_declaration"):
-            yield from _pattern_names(node.child_by_field_name("name"))
+            yield from pattern_names(node.child_by_field_name("name"))
             continue
         if node.type in _SCOPES and node is not statement:
             continue
         if node.type == "variable_declarator":
-            yield from _pattern_names(node.child_by_field_name("name"))
+            yield from pattern_names(node.child_by_field_name("name"))
         elif node.type in ("assignment_expression", "augmented_assignment_expression", "update_expression"):
             target = node.child_by_field_name("left") or node.child_by_field_name("argument")
             if target is not None and target.type == "identifier":
@@ -235,7 +235,7 @@ def _top_level(statement: Node) -> Iterator[str]:
 
 
 def _changes(statement: Node) -> Iterator[str]:
-    for node in _walk(statement):
+    for node in walk(statement):
         if node.type in ("assignment_expression", "augmented_assignment_expression", "update_expression"):
             yield from _root(node.child_by_field_name("left") or node.child_by_field_name("argument"))
         elif node.type == "call_expression" and (called := node.child_by_field_name("function")) is not None:

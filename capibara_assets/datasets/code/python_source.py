@@ -12,7 +12,7 @@ from capibara_assets.executions.parsing import python_tree
 _MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?:[%!?]|[A-Za-z_][\w.]*\?{1,2}$).*$", re.MULTILINE)
 _ASSIGNED_SHELL = re.compile(r"^(?P<indent>[ \t]*)(?P<target>[\w, ]+=)\s*[!%].*$", re.MULTILINE)
 _HARMLESS = re.compile(r"^_?(print|display|repr|len|check|test|verify)(_|$|[A-Z0-9])")
-_CHANGING = frozenset(
+CHANGING = frozenset(
     (
         "add",
         "append",
@@ -131,12 +131,12 @@ def _names(nodes: Sequence[ast.stmt]) -> StatementNames:
         now, deferred = _loads(simple)
         needed |= now - bound
         later |= deferred
-        bound |= set(_bindings(simple))
+        bound |= set(bindings(simple))
     changed = {name for node in nodes for name in _changes(node)}
     star = any(
         isinstance(part, ast.ImportFrom) and part.names[0].name == "*" for node in nodes for part in ast.walk(node)
     )
-    imported = {name for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)) for name in _bindings(node)}
+    imported = {name for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)) for name in bindings(node)}
     later -= bound | needed | BUILTINS
     needed -= BUILTINS
     return StatementNames(
@@ -197,7 +197,7 @@ def _loads(whole: ast.AST) -> tuple[set[str], set[str]]:
                 visit(child, inner, inside)
             return
         if isinstance(node, ast.ClassDef):
-            inner = local | {name for child in node.body for name in _bindings(child)}
+            inner = local | {name for child in node.body for name in bindings(child)}
             for outer in [*node.bases, *node.decorator_list, *(keyword.value for keyword in node.keywords)]:
                 visit(outer, local, inside)
             for part in node.body:
@@ -230,11 +230,11 @@ def _local_names(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> f
     if isinstance(node, ast.Lambda):
         return frozenset(names)
     outer = {name for part in ast.walk(node) if isinstance(part, ast.Global) for name in part.names}
-    names |= {name for part in node.body for name in _bindings(part)}
+    names |= {name for part in node.body for name in bindings(part)}
     return frozenset(names - outer)
 
 
-def _bindings(statement: ast.AST) -> Iterator[str]:
+def bindings(statement: ast.AST) -> Iterator[str]:
     """Names that a statement binds in its own scope (not those inside functions and classes that it defines)."""
     pending: list[ast.AST] = [statement]
     while pending:
@@ -262,7 +262,7 @@ def _changes(statement: ast.stmt) -> Iterator[str]:
     for node in ast.walk(statement):
         if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, (ast.Store, ast.Del)):
             yield from _base(node)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING:
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGING:
             yield from _base(node.func)
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             for decorator in node.decorator_list:

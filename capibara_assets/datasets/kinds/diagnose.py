@@ -44,7 +44,7 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
     """One candidate per repair pair whose failure can be told with its values, and whose change can be named."""
     for pair in rewritten(evidence).iter_rows(named=True):
         language = pair["language"]
-        _, failing, fixed = sides(pair)
+        _, failing, fixed, _ = sides(pair)
         changes = edits(failing, fixed, language)
         if not changes or len(changes) > _MOST_EDITS or any(len(c.before + c.after) > _LONGEST_EDIT for c in changes):
             continue

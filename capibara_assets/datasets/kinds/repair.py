@@ -34,7 +34,7 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
     """One candidate per pair, given as rows with the fields of repair pairs."""
     for pair in pairs:
         language = pair["language"]
-        statement, failing, fixed = sides(pair)
+        statement, failing, fixed, test = sides(pair)
         error = error_text(pair["error_name"], pair["error_value"], pair["traceback"])
         context = quotable(evidence.context(pair["fixed_execution_id"]), recipe.context_chars)
         context = [piece for piece in context if piece.row["execution_id"] != pair["failing_execution_id"]]
@@ -57,6 +57,7 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
             quality=pair_quality(evidence, pair),
             proof=_proof(evidence, pair["fixed_execution_id"]),
             diff=unified_diff(failing, fixed),
+            test=test or None,
             # mutants of one function share nearly all of its text; they differ by the mistake
             lesson=f"{error}\n{lesson(failing, fixed)}",
         )
@@ -99,13 +100,14 @@ def error_text(name: str | None, value: str | None, traceback: str | None) -> st
     return f"{lines[-1]}\n{last}" if lines and lines[-1] else last
 
 
-def sides(pair: Row) -> tuple[str, str, str]:
-    """(statement or "", failing code, fixed code): without statement and tests, unless the change is in these."""
+def sides(pair: Row) -> tuple[str, str, str, str]:
+    """(statement or "", failing code, fixed code, test): code without statement and test, unless they alone changed."""
     failing, fixed = (dissect(pair[side], pair["language"]) for side in ("failing_code", "fixed_code"))
     same = structural_key(failing.body, pair["language"]) == structural_key(fixed.body, pair["language"])
     if same or not failing.body or not fixed.body:
-        return pair["task"] or "", pair["failing_code"].strip("\n"), pair["fixed_code"].strip("\n")
-    return (pair["task"] or fixed.statement or failing.statement or "").strip(), failing.body, fixed.body
+        return pair["task"] or "", pair["failing_code"].strip("\n"), pair["fixed_code"].strip("\n"), ""
+    statement = (pair["task"] or fixed.statement or failing.statement or "").strip()
+    return statement, failing.body, fixed.body, fixed.test
 
 
 def pair_quality(evidence: Evidence, pair: Row) -> float:

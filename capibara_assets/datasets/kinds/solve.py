@@ -30,7 +30,7 @@ class _Statement:
     text: str
     signature: str
     tests: tuple[str, ...]
-    test_ids: tuple[str, ...]
+    later: tuple[Row, ...]  # cells whose assertions it passed
     factor: float
 
 
@@ -57,7 +57,10 @@ def _candidate(
         "\n".join([normal_text(statement.text), statement.signature, *statement.tests]).encode("utf-8", "replace")
     )
     errors = evidence.failures.get(row["execution_id"], [])
-    tests = statement.tests if statement.test_ids else anatomy.tests
+    tests = statement.tests if statement.later else anatomy.tests
+    rest = anatomy.remainder if statement.answer == anatomy.definitions else anatomy.test
+    later_ids = [cell["execution_id"] for cell in statement.later]
+    judging = [rest, *_later_code(evidence, row, statement.later)]
     return ExampleCandidate(
         kind="solve",
         language=row["language"],
@@ -65,12 +68,13 @@ def _candidate(
             row["language"], statement.text, statement.signature, statement.tests, [piece.text for piece in context]
         ),
         answer=statement.answer,
-        execution_ids=(row["execution_id"], *statement.test_ids, *(piece.row["execution_id"] for piece in context)),
+        execution_ids=(row["execution_id"], *later_ids, *(piece.row["execution_id"] for piece in context)),
         duplicate_key=f"{task}:{structural_key(statement.answer, row['language'])}",
         difficulty=difficulty(statement.answer, row["language"], len(errors), errors, recipe.difficulty),
         quality=round(mean_quality([row]) * statement.factor, 6),
         task_key=task,
         proof=proof_of(row, tests),
+        test="\n\n".join(part for part in judging if part.strip()) or None,
     )
 
 
@@ -114,8 +118,19 @@ def _statement(
         cells = _later_tests(session, position, recipe.tests_shown)
         if cells:
             tests = tuple(cell["code"].strip("\n") for cell in cells)
-            return _Statement(anatomy.body, "", "", tests, tuple(cell["execution_id"] for cell in cells), _WEAKER)
+            return _Statement(anatomy.body, "", "", tests, tuple(cells), _WEAKER)
     return None
+
+
+def _later_code(evidence: Evidence, row: Row, later: Sequence[Row]) -> list[str]:
+    """The code of later cells, each with what it needs of the cells between."""
+    session, position = evidence.places[row["execution_id"]]
+    before = {cell["execution_id"] for cell in session[: position + 1]}
+    found: list[str] = []
+    for cell in later:
+        between = [p.text for p in evidence.context(cell["execution_id"]).pieces if p.row["execution_id"] not in before]
+        found += [text for text in [*between, cell["code"].strip("\n")] if text not in found]
+    return found
 
 
 def _names_it(task: str, signature: str) -> bool:

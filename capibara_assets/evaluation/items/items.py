@@ -1,21 +1,17 @@
 """Held-out items: questions with the check of their answers, made from what recorded sessions asserted or printed.
 
-An answer replaces a piece of a recorded cell. The rest of that cell and the later cells that had to pass are its tests;
+An answer replaces a piece of a recorded cell. It runs in the context of its session, before the example's hidden test;
 the cell's recorded output is the expected output. Whether a check can be trusted is decided by `grading`, which runs
 every reference first and grades no item whose own reference fails.
 """
 
-import ast
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import polars as pl
 
-from capibara_assets.datasets.code.javascript_source import parse as parse_javascript
-from capibara_assets.datasets.code.python_source import parse as parse_python
 from capibara_assets.datasets.code.sessions import Row, needed, sessions
 from capibara_assets.datasets.kinds.proof import recorded_output
 from capibara_assets.evaluation.items.made_databases import made_database
@@ -24,7 +20,6 @@ from capibara_assets.executions.sandbox.results import LANGUAGES
 CheckKind = Literal["assertions", "output", "exact", "text"]
 TIMEOUT_S = 10.0
 _RUN = frozenset({"solve", "repair", "apply"})
-_BLANKS = re.compile(r"\n{3,}")
 
 
 @dataclass(frozen=True)
@@ -106,7 +101,7 @@ def _item(row: Mapping[str, Any], places: Mapping[str, tuple[Sequence[Row], int]
     if row["kind"] == "predict":
         check = Check("exact", expected=reference)
     elif row["kind"] in _RUN and row["language"] in LANGUAGES:
-        check = _check(reference, row["language"], row["execution_ids"], places, messages[-2]["content"])
+        check = _check(row, reference, messages[-2]["content"], places)
     return Item(
         row["example_id"],
         row["group_id"],
@@ -122,70 +117,22 @@ def _item(row: Mapping[str, Any], places: Mapping[str, tuple[Sequence[Row], int]
 
 
 def _check(
-    reference: str,
-    language: str,
-    execution_ids: Sequence[str],
-    places: Mapping[str, tuple[Sequence[Row], int]],
-    question: str,
+    example: Mapping[str, Any], reference: str, question: str, places: Mapping[str, tuple[Sequence[Row], int]]
 ) -> Check:
-    """The check of recorded code; `text` where its cell is missing, or printed and asserted nothing."""
-    if not execution_ids or execution_ids[0] not in places:
+    """The check of recorded code; `text` where its cell is missing, or it has no test and showed nothing."""
+    if not example["execution_ids"] or example["execution_ids"][0] not in places:
         return Check("text")
-    session, position = places[execution_ids[0]]
-    row = session[position]
-    later = [
-        place[0][place[1]]["code"]
-        for i in execution_ids[1:]
-        if (place := places.get(i)) is not None and place[0] is session and place[1] > position
-    ]
-    tests = "\n".join(part for part in (after(reference, row["code"], language), *later) if part.strip())
+    session, position = places[example["execution_ids"][0]]
+    row, tests = session[position], example["test"] or ""
     context = needed(session, position)
-    if language == "sql" and not context.complete and (database := made_database(question, reference)) is not None:
+    if (
+        example["language"] == "sql"
+        and not context.complete
+        and (database := made_database(question, reference)) is not None
+    ):
         return Check("output", database)
     before = "\n".join(piece.text for piece in context.pieces)
     expected = recorded_output(row)
     if not expected and not tests:
         return Check("text")
     return Check("output" if expected else "assertions", before, tests, expected)
-
-
-def after(answer: str, code: str, language: str) -> str:
-    """The code after a piece of a cell in that cell: its demonstration and assertions; "" where there is none."""
-    if language == "python":
-        return _after_statements(answer, code)
-    if language == "javascript":
-        whole = _BLANKS.sub("\n\n\n", code)
-        head, match, tail = whole.partition(answer)
-        return tail.strip("\n") if match and _is_whole(head, answer, tail) else ""
-    return ""
-
-
-def _is_whole(head: str, answer: str, tail: str) -> bool:
-    """Whether a JavaScript cell splits into whole statements at these borders."""
-    return not any(parse_javascript(part).has_error for part in (head, answer, tail))
-
-
-def _after_statements(answer: str, code: str) -> str:
-    tree, piece = parse_python(code), parse_python(answer)
-    if tree is None or piece is None:
-        return ""
-    end = next(_ends(tree.body, piece.body), None)
-    if end is None or end >= len(tree.body):
-        return ""
-    first = tree.body[end]
-    start = min([first.lineno, *(d.lineno for d in getattr(first, "decorator_list", []))])
-    return "\n".join(code.split("\n")[start - 1 :]).strip("\n")
-
-
-def _ends(cell: Sequence[ast.stmt], piece: Sequence[ast.stmt]) -> Iterator[int]:
-    """Indices at which a piece ends that starts the cell, perhaps after its docstring."""
-    for skipped in (0, 1):
-        part = cell[skipped : skipped + len(piece)]
-        if [_kind(node) for node in part] == [_kind(node) for node in piece]:
-            yield skipped + len(piece)
-
-
-def _kind(node: ast.stmt) -> tuple[str, str]:
-    """A key that compares statements, even where the docstring of one was removed."""
-    name = getattr(node, "name", None)
-    return type(node).__name__, str(name) if name is not None else ast.dump(node)

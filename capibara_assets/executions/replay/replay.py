@@ -46,6 +46,28 @@ NO_INTERPRETER = "no interpreter for its language here"
 NO_DATABASE = "its database is gone: a file that no cell fills"
 _FILE_DATABASE = re.compile(r"sqlite3?\.connect\(\s*[rf]?[\"'](?!:memory:|file:)[^\"']+[\"']")
 _FILLS = re.compile(r"\bcreate\s+(temp\w*\s+)?table\b|\.to_sql\(|\.backup\(", re.IGNORECASE)
+#: What `require` gives in a session (ALLOWED in sandbox/javascript_session.js).
+MODULES = frozenset(
+    [
+        "assert",
+        "assert/strict",
+        "buffer",
+        "crypto",
+        "events",
+        "path",
+        "querystring",
+        "stream",
+        "string_decoder",
+        "timers",
+        "timers/promises",
+        "url",
+        "util",
+        "zlib",
+    ]
+)
+_REQUIRED = re.compile(
+    r"^(?:const|let|var)\b[^=\n]*=\s*require\(\s*['\"`](?:node:)?([^'\"`]+)['\"`]\s*\)", re.MULTILINE
+)
 _MAGIC = re.compile(r"^\s*(?:[%!?]|[\w, ]+=\s*[%!]|[\w.]+\?{1,2}\s*$)", re.MULTILINE)
 
 
@@ -162,6 +184,10 @@ def _hindered(one: Replay) -> str | None:
         return NO_INTERPRETER
     if one.outcome == "timeout":
         return TIMED_OUT_THEN
+    if one.language == "javascript":
+        required = (name for cell in one.cells for name in _REQUIRED.findall(cell))
+        if (name := next((name for name in required if name not in MODULES), None)) is not None:
+            return f"{REASONS['package'][1]}: {name}"
     if one.language == "python" and any(_has_magic(cell) for cell in one.cells):
         return MAGIC
     # connecting makes an empty file: without this test, missing tables would look like another output

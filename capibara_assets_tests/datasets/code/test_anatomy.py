@@ -95,9 +95,9 @@ def test_code_that_uses_what_comes_after_is_not_a_demonstration() -> None:
     assert "const PI" in dissect(script, "javascript").definitions
 
 
-def test_only_asserts_are_code_not_tests_of_nothing() -> None:
+def test_a_cell_that_only_asserts_is_a_test() -> None:
     found = dissect("assert total([1]) == 1", "python")
-    assert (found.body, found.tests) == ("assert total([1]) == 1", ())
+    assert (found.body, found.tests) == ("", ("assert total([1]) == 1",))
 
 
 @pytest.mark.parametrize(

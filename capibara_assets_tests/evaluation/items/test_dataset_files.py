@@ -26,8 +26,9 @@ def test_with_its_executions_the_code_of_an_example_can_be_run(tmp_path: Path):
     examples, executions = tmp_path / "examples.parquet", tmp_path / "executions.parquet"
     code = "def answer():\n    return 7 ** 2"
     turns = [{"role": "user", "content": "Write it."}, {"role": "assistant", "content": code}]
-    table(Example, [example(7, execution_ids=["e1"], messages=json.dumps(turns))]).write_parquet(examples)
-    cell = execution(1, f"{code}\nassert answer() == 49")
+    test = "assert answer() == 49"
+    table(Example, [example(7, execution_ids=["e1"], messages=json.dumps(turns), test=test)]).write_parquet(examples)
+    cell = execution(1, f"{code}\n{test}")
     table(Execution, [cell]).write_parquet(executions)
     [bare], [whole] = read_items(examples), read_items(examples, executions)
     assert bare.check.kind == "text" and whole.check.kind == "assertions"

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from capibara_assets.datasets.schema import Example
-from capibara_assets.evaluation.items.items import Check, Item, after, items_of
+from capibara_assets.evaluation.items.items import Check, Item, items_of
 from capibara_assets.executions.schema import Execution
 from capibara_assets.storage.records import table
 
@@ -44,18 +44,19 @@ def item(one: Example, *executions: Execution) -> Item:
     return found
 
 
-def test_assertions_after_the_answer_are_its_tests() -> None:
-    found = item(example(DOUBLE, ["e1"]), execution(1, f"{DOUBLE}\n\nassert double(2) == 4\nassert double(0) == 0"))
-    assert found.check == Check("assertions", tests="assert double(2) == 4\nassert double(0) == 0")
+def test_the_hidden_test_checks_the_answer() -> None:
+    test = "assert double(2) == 4\nassert double(0) == 0"
+    found = item(example(DOUBLE, ["e1"], test=test), execution(1, f"{DOUBLE}\n\n{test}"))
+    assert found.check == Check("assertions", tests=test)
     assert (found.prompt, found.reference) == (({"role": "user", "content": "Write it."},), DOUBLE)
     assert (found.group_id, found.domain, found.execution_ids) == ("g", "python", ("e1",))
 
 
 def test_a_demonstration_and_what_it_showed() -> None:
-    cell = f"{DOUBLE}\n\nprint(double(1))\nassert double(2) == 4\ndouble(3)".replace("):\n", '):\n    """Doubles."""\n')
-    found = item(example(DOUBLE, ["e1"]), execution(1, cell, stdout="2\n", result_text="6"))
-    assert found.check.kind == "output"
-    assert found.check.tests == "print(double(1))\nassert double(2) == 4\ndouble(3)"
+    test = "print(double(1))\nassert double(2) == 4\ndouble(3)"
+    cell = execution(1, f"{DOUBLE}\n\n{test}", stdout="2\n", result_text="6")
+    found = item(example(DOUBLE, ["e1"], test=test), cell)
+    assert (found.check.kind, found.check.tests) == ("output", test)
     assert found.check.expected == "2\n6"
 
 
@@ -67,16 +68,6 @@ def test_what_it_needs_of_its_session_runs_before() -> None:
         execution(3, "triple = double(1) + 1\ntriple", result_text="3"),
     )
     assert found.check == Check("output", before=DOUBLE, expected="3")
-
-
-def test_later_cells_that_had_to_pass_are_tests() -> None:
-    found = item(
-        example(DOUBLE, ["e1", "e2"]),
-        execution(1, DOUBLE),
-        execution(2, "assert double(2) == 4"),
-        execution(3, "double(9)"),
-    )
-    assert found.check == Check("assertions", tests="assert double(2) == 4")
 
 
 def test_predicted_outputs_are_compared_as_text() -> None:
@@ -107,13 +98,6 @@ def test_a_query_whose_database_is_gone_gets_one() -> None:
     found = item(one, made, execution(1, query, language="sql", result_text="   name\n0  Rake"))
     assert "Rake" in found.check.before
     assert found.check.expected == "   name\n0  Rake"
-
-
-def test_pieces_that_are_not_the_beginning_of_their_cell_have_no_tests() -> None:
-    assert after("x = 1", "y = 2\nassert y == 2", "python") == ""
-    assert after(DOUBLE, "(", "python") == ""
-    assert after("const a = 1;", "const a = 1;\nconsole.assert(a === 1);", "javascript") == "console.assert(a === 1);"
-    assert after("a", "const a = 1;", "javascript") == ""
 
 
 def test_no_examples_no_items() -> None:

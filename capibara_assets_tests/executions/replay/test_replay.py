@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capibara_assets.errors import InputError
+from capibara_assets.executions.replay import replay as replay_module
 from capibara_assets.executions.replay import workers as replay_workers
 from capibara_assets.executions.replay.cache import FILE, CachedVerdict, ReplayVerdictCache
 from capibara_assets.executions.replay.replay import Replay, ReplayBatch, ReplayVerdict, replay_batch
@@ -469,3 +471,13 @@ def nothing_left_behind() -> Iterator[None]:
     if children.exists():
         names = [Path("/proc", pid, "cmdline") for pid in children.read_text().split()]
         assert not [name for name in names if name.exists() and b"sandbox/launch.py" in name.read_bytes()]
+
+
+@needs_node
+def test_a_module_that_sessions_do_not_get_is_known_without_a_run() -> None:
+    worker = Path(replay_module.__file__).parents[1] / "sandbox" / "javascript_session.js"
+    allowed = worker.read_text("utf-8").partition("ALLOWED = new Set([")[2].partition("]")[0]
+    assert frozenset(re.findall(r"'([^']+)'", allowed)) == replay_module.MODULES
+    batch = replay_batch([javascript("const left = require('left-pad');\nleft('a')"), javascript("1", result="1")])
+    assert [verdict.reason for verdict in batch.verdicts] == ["its package is not installed here: left-pad", None]
+    assert batch.summary["ran"] == 1

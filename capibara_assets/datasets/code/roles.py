@@ -1,0 +1,365 @@
+"""The part that each top-level statement of a program plays, by the flow of values from definitions to assertions.
+
+What is asked for are the definitions whose results are judged. What judges them (an assertion, an error or an output
+that hangs on the comparison of such a result with another value) is a test, and so is all that only tests need: their
+data, other names of the definition, functions that compare or run cases, imports. Names decide nothing: `check(n)` is
+what was asked for where its result is judged, and a test where it judges the result of another.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from functools import cached_property
+
+from capibara_assets.datasets.code import flow
+from capibara_assets.datasets.code.flow import Call, Program, Value
+from capibara_assets.datasets.code.flow_walk import Check, Walk, closed, pairs, walked
+
+
+class Role(Enum):
+    """The part of a statement in its program."""
+
+    SOLUTION = "what was asked for, and what that needs"
+    TEST = "judges it, or is needed for that alone"
+    DEMONSTRATION = "shows what it does"
+
+
+class _Cell:
+    """The statements of a program and what is known of them."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.defined = {f.name: f for unit in program.units if (f := unit.defined) is not None and f.name is not None}
+        self.walks: list[Walk] = []
+        self.held: dict[str, list[Value]] = defaultdict(list)  # of top-level statements that define nothing
+        for unit in program.units:
+            if (function := unit.defined) is not None:
+                self.walks.append(walked(function))
+            else:
+                walk = Walk(held=self.held)
+                walk.block(unit.block)
+                self.walks.append(walk)
+        bound = {name for walk in self.walks for name in walk.binds}
+        for name in self.held.keys() - bound:  # a name of the language or of the session holds what it held before
+            del self.held[name]
+        self.of = {
+            f.name: walk for unit, walk in zip(program.units, self.walks, strict=True) if (f := unit.defined) and f.name
+        }
+
+    @cached_property
+    def statements(self) -> list[int]:
+        """Positions of the statements that define no function or class."""
+        return [i for i, unit in enumerate(self.program.units) if unit.defined is None]
+
+    def origin(self, names: Iterable[str]) -> set[str]:
+        """The definitions that values under these names came from."""
+        return closed(names, self.held, self.defined) & self.defined.keys()
+
+    # --- which definitions test others --------------------------------------------------------------------------------
+
+    @cached_property
+    def testers(self) -> set[str]:
+        """Definitions that call others, or what they are given, and judge the results."""
+        return {name for name in self.defined if self._tests(name)}
+
+    def _tests(self, name: str) -> bool:
+        function, walk = self.defined[name], self.of[name]
+        if function.is_case:
+            return True
+        called = {call.root for call in walk.calls if call.direct} & walk.parameters
+        subjects = (self.defined.keys() - {name}) | called
+        data = walk.parameters - called
+        own = {each: values for each, values in walk.held.items() if each in walk.binds | walk.parameters}
+        for value in walk.gives:
+            if not value.equals and not value.truths and closed(value.names, own) & subjects:
+                return False
+
+        def judged(left: set[str], right: set[str]) -> bool:
+            if not left & subjects or right & subjects:
+                return False
+            return not left & right & data and (not left & data or bool(right & data))
+
+        for check in [*walk.checks, *self._reports(walk, own)]:
+            names = closed((n for value in check.values for n in value.names), own)
+            if names & subjects and check.strict and not names & data:
+                return True
+            if any(judged(a, b) or judged(b, a) for a, b in pairs(check.values, own)):
+                return True
+        return False
+
+    def _reports(self, walk: Walk, held: dict[str, list[Value]]) -> list[Check]:
+        """The outputs that hang on a comparison, where a block shows nothing else."""
+        reports = [Check(values, False, True) for values in walk.shows if any(pairs(values, held, self.defined))]
+        return reports if walk.shows and len(reports) == len(walk.shows) else []
+
+    # --- which definitions serve the tests ----------------------------------------------------------------------------
+
+    @cached_property
+    def harness(self) -> set[str]:
+        """Definitions that judge or compare what they are given, and are only ever given results of others."""
+        found: set[str] = set()
+        while True:
+            places = [self.walks[i] for i in self.statements]
+            places += [self.of[name] for name in self.testers | found]
+            others = self.defined.keys() - self.testers - found
+            more = {name for name in others if self._serves(name, places, others)}
+            if not more:
+                return found
+            found |= more
+
+    def _serves(self, name: str, places: Sequence[Walk], others: Iterable[str]) -> bool:
+        if any(
+            name in self.of[other].free for other in others if other != name and self.of[name].free.isdisjoint({other})
+        ):
+            return False
+        uses = [(walk, call) for walk in places for call in walk.calls if call.root and name in self._behind(call.root)]
+        decorated = [f for f in self.testers if name in self.defined[f].outer.names]
+        if not uses:
+            return bool(decorated)
+        if not all(self._is_given_results(name, walk, call) for walk, call in uses):
+            return False
+        walk = self.of[name]
+        held = {each: values for each, values in walk.held.items() if each in walk.binds}
+        for check in walk.checks:
+            names = closed((n for value in check.values for n in value.names), held)
+            if check.strict and names & walk.parameters:
+                return True
+            if any(
+                a & walk.parameters and b & walk.parameters and not a & b & walk.parameters
+                for a, b in pairs(check.values, held)
+            ):
+                return True
+        compared = any(any(argument.equals for argument in call.arguments) for _, call in uses)
+        shown = {n for values in walk.shows for value in values for n in closed(value.names, held)}
+        failing = {n for check in walk.checks for value in check.values for n in closed(value.names, held)}
+        if compared and (shown | failing) & walk.parameters:
+            return True
+        if not walk.gives and {call.root for call in walk.calls} & walk.parameters:
+            return any(self._runs_checks(call) for _, call in uses)
+        return self._is_asked_yes_or_no(name, places)
+
+    def _behind(self, root: str) -> set[str]:
+        return {root} if root in self.defined else self.origin({root})
+
+    def _is_given_results(self, name: str, walk: Walk, call: Call) -> bool:
+        given = closed(call.given, walk.held if walk.parameters else self.held, self.defined)
+        called = {each.root for each in walk.calls if each.direct} & walk.parameters
+        return bool(given & ((self.defined.keys() - {name}) | called)) or self._runs_checks(call)
+
+    def _runs_checks(self, call: Call) -> bool:
+        """Whether a function with checks in it is given to a call."""
+        for argument in call.arguments:
+            if argument.names & self.testers:
+                return True
+            for function in argument.functions:
+                inner = walked(function)
+                if inner.checks or any(self._runs_checks(each) for each in inner.calls):
+                    return True
+        return False
+
+    def _is_asked_yes_or_no(self, name: str, places: Sequence[Walk]) -> bool:
+        """Whether each use asks if a result is like another value."""
+        asked = [
+            call
+            for walk in places
+            for check in walk.checks
+            for value in [
+                *check.values,
+                *(held for n in check.values for m in n.names for held in walk.held.get(m, ())),
+            ]
+            for call in value.truths
+            if call.root and name in self._behind(call.root)
+        ]
+        return bool(asked) and all(
+            len(call.arguments) > 1 and any(not self.origin(a.names) - {name} for a in call.arguments) for call in asked
+        )
+
+    # --- what is asked for --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def subjects(self) -> set[str]:
+        """The definitions whose results are judged or shown, and those that they need."""
+        rest = self.defined.keys() - self.testers - self.harness - self.fixtures
+        served = self._reached(self.harness)
+        made = {
+            name
+            for i in self.statements
+            for call in self.walks[i].calls
+            if call.root is not None
+            for name in self._behind(call.root)
+            if not self._is_given_results(name, self.walks[i], call)
+        }
+        found = {name for name in rest if name not in served or name in made}
+        found = (self._reached(found) & self.defined.keys()) - self.testers
+        return found or set(rest) or self.defined.keys() - self.testers or set(self.defined)
+
+    @cached_property
+    def fixtures(self) -> set[str]:
+        """Definitions that tests only hand to others: made for them after these, or among the tests."""
+        units, libraries = self.program.units, self.program.libraries
+        order = [f.name for unit in units if (f := unit.defined) and f.name]
+        walks = [self.walks[i] for i in self.statements]
+        read = {name for each in self.defined.keys() - self.testers for name in self.of[each].free}
+        called = {call.root for walk in walks for call in walk.calls}
+        takers: dict[str, set[str]] = defaultdict(set)
+        for call in (call for walk in walks for call in walk.calls if call.root in self.defined):
+            for name in self.origin(call.given) - {call.root}:
+                takers[name].add(str(call.root))
+        begins = [
+            i
+            for i in self.statements
+            if any(check.strict for check in self.walks[i].checks) or self.walks[i].binds & libraries
+        ]
+        late = {
+            f.name
+            for unit in units[min(begins, default=len(units)) :]
+            if (f := unit.defined) and f.name and not f.parameters
+        }
+        handed = {
+            name
+            for name, others in takers.items()
+            if name not in called and all(order.index(other) < order.index(name) for other in others)
+        }
+        return (handed | (late & takers.keys())) - read
+
+    def _reached(self, names: Iterable[str]) -> set[str]:
+        """These definitions and all that they need."""
+        found, pending = set[str](), list(names)
+        while pending:
+            name = pending.pop()
+            if name not in found and name in self.defined:
+                found.add(name)
+                pending += self.origin(self.of[name].free)
+        return found
+
+    def judges(self, position: int) -> bool:
+        """Whether a statement judges a result of what is asked for, or uses what only tests need."""
+        walk = self.walks[position]
+        if self.program.units[position].imports:
+            return False
+        if all(isinstance(part, flow.Assert) for part in self.program.units[position].block):
+            return True
+        reads = walk.reads
+        if reads & self.program.libraries or reads & (self.defined.keys() - self.subjects):
+            return True
+        if any(check.strict and (not check.shown) and self._is_result(check) for check in walk.checks):
+            return True
+        if not self._is_closed(walk):
+            return False
+        return any(
+            self._is_result(check) and (not check.shown or self._is_compared(check))
+            for check in [*walk.checks, *self._reports(walk, self.held)]
+        )
+
+    def _is_result(self, check: Check) -> bool:
+        return bool(self.origin(n for value in check.values for n in value.names) & self.subjects)
+
+    def _is_compared(self, check: Check) -> bool:
+        """Whether a result is compared with something that is none."""
+        compared = pairs(check.values, self.held, self.defined)
+        return any(bool(left & self.subjects) != bool(right & self.subjects) for left, right in compared)
+
+    def _is_closed(self, walk: Walk) -> bool:
+        """Whether a statement uses nothing of its session: it works on examples of its own."""
+        bound = self.defined.keys() | {name for i in self.statements for name in self.walks[i].binds}
+        return walk.free <= bound | self.program.given | {None} and "input" not in walk.reads
+
+
+def roles(program: Program) -> list[Role]:
+    """The part of each top-level statement, in order."""
+    cell = _Cell(program)
+    if not cell.defined:
+        return _of_script(program, cell)
+    tests = {i for i in cell.statements if cell.judges(i)}
+    tests |= {i for i, unit in enumerate(program.units) if unit.defined and unit.defined.name not in cell.subjects}
+    solution = _needed_by_solution(cell, tests)
+    tests = _with_their_needs(cell, tests, solution)
+    shown = _shown(cell, tests, solution)
+    for i in cell.statements:  # what uses the values of a test goes with it
+        made = {name for j in tests for name in cell.walks[j].binds}
+        if i not in solution and cell.walks[i].free & made - {name for j in solution for name in cell.walks[j].binds}:
+            tests.add(i)
+    return [
+        Role.TEST if i in tests else Role.DEMONSTRATION if i in shown else Role.SOLUTION
+        for i in range(len(program.units))
+    ]
+
+
+def _of_script(program: Program, cell: _Cell) -> list[Role]:
+    """Of a program that defines nothing: only its assertions are tests."""
+    tests = {
+        i for i, unit in enumerate(program.units) if unit.block and all(isinstance(s, flow.Assert) for s in unit.block)
+    }
+    return [Role.TEST if i in tests else Role.SOLUTION for i in range(len(program.units))]
+
+
+def _needed_by_solution(cell: _Cell, tests: set[int]) -> set[int]:
+    """Positions of the asked definitions, and of all that they need."""
+    units = cell.program.units
+    last = max(i for i, unit in enumerate(units) if unit.defined and unit.defined.name in cell.subjects)
+    until = max(
+        last, min(tests & set(cell.statements), default=len(units))
+    )  # what is changed later is changed by tests
+    found = {i for i, unit in enumerate(units) if unit.defined and unit.defined.name in cell.subjects}
+    names = {name for i in found for name in cell.walks[i].free}
+    while True:
+        data = names - cell.defined.keys()
+        more = {
+            i
+            for i in cell.statements
+            if i not in found | tests
+            and (cell.walks[i].binds & (names | cell.subjects) or (cell.walks[i].changes & data and i < until))
+        }
+        if not more:
+            return found
+        found |= more
+        names |= {name for i in more for name in cell.walks[i].free}
+
+
+def _with_their_needs(cell: _Cell, tests: set[int], solution: set[int]) -> set[int]:
+    """The tests with the statements that make or change what they read."""
+    found = set(tests)
+    libraries = cell.program.libraries
+    found |= {i for i in cell.statements if cell.program.units[i].imports and cell.walks[i].binds & libraries}
+    found -= solution
+    names = {name for i in found for name in cell.walks[i].free}
+    while True:
+        more = set()
+        for i in cell.statements:
+            walk = cell.walks[i]
+            gives = walk.binds | walk.changes | (walk.passed - cell.defined.keys())
+            if i not in found | solution and gives & names:
+                more.add(i)
+        if not more:
+            return found
+        found |= more
+        names |= {name for i in more for name in cell.walks[i].free}
+
+
+def _shown(cell: _Cell, tests: set[int], solution: set[int]) -> set[int]:
+    """Statements that use what is asked for and give it nothing, and what only they need."""
+    rest = [i for i in cell.statements if i not in tests | solution]
+    shown = {i for i in rest if cell.origin(cell.walks[i].reads) & cell.subjects and not cell.program.units[i].imports}
+    last = max(i for i, unit in enumerate(cell.program.units) if unit.defined and unit.defined.name in cell.subjects)
+    shown |= {i for i in rest if i > last and not (cell.walks[i].binds or cell.walks[i].changes)}
+    while True:
+        more = set()
+        for i in rest:
+            binds = cell.walks[i].binds
+            readers = {j for j, walk in enumerate(cell.walks) if j != i and walk.free & binds}
+            if i not in shown and readers and readers <= shown | tests:
+                more.add(i)
+        if not more:
+            break
+        shown |= more
+    empty = {
+        i
+        for i in solution
+        if (f := cell.program.units[i].defined) is not None
+        and f.is_empty
+        and not any(f.name in walk.reads for walk in cell.walks)
+    }
+    if len(empty) < len({i for i in solution if cell.program.units[i].defined}):
+        shown |= empty
+        solution -= empty
+    return shown
