@@ -13,7 +13,7 @@ from benchmarks.datasets.stages import ASSETS, Place, materialize_all
 from benchmarks.training.inputs import MAX_LENGTH, NANO, make_request
 from capibara_assets.datasets.examples import Evidence
 from capibara_assets.datasets.tokens.tokenising import encode_examples
-from capibara_assets.domains import Domain
+from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.modeling.adapters import applied, read_adapter
 from capibara_assets.modeling.base import Base, load_base
 from capibara_assets.modeling.losses import collate, length_sorted, token_nll
@@ -40,9 +40,9 @@ class Sources:
         return cls(place.open())
 
     def evidence(self, domain: Domain) -> Evidence:
-        return Evidence.of(
-            self.store.latest("e2b_patterns", domain), self.store.latest("consolidated_playbook", domain)
-        )
+        patterns = {each: self.store.latest("e2b_patterns", each) for each in DOMAINS}
+        playbook = self.store.latest("consolidated_playbook", domain)
+        return Evidence.of(patterns[domain], playbook, others=list(patterns.values()))
 
     def groups(self) -> pl.DataFrame:
         found: pl.DataFrame = self.store.latest("example_groups", None).frame("groups")

@@ -248,15 +248,11 @@ def _dataset(place: Place, domain: Domain) -> bool:
     store, recipe = place.open(), shipped_recipe("dataset", DatasetRecipe)
     patterns, playbook = _needed(store, "e2b_patterns", domain), _needed(store, "consolidated_playbook", domain)
     groups = _needed(store, "example_groups")
-    inputs = _digests([patterns, playbook, groups]) | {"reexecute": place.reexecute}
+    every = [_needed(store, "e2b_patterns", each) for each in DOMAINS]
+    inputs = _digests([*every, playbook, groups]) | {"reexecute": place.reexecute}
     if _stands(store, "moe_dataset", domain, inputs):
         return False
-    own = Evidence(
-        executions=patterns.frame("executions"),
-        patterns=patterns.frame("patterns"),
-        repairs=patterns.frame("repairs"),
-        bullets=playbook.frame("bullets"),
-    )
+    own = Evidence.of(patterns, playbook, others=every)
     cache = store.work_dir("moe_dataset", None, "verdicts")
     again = partial(verify, recipe=recipe.verification, cache=cache) if place.reexecute else None
     with keeping(store.work_dir("moe_dataset", domain, "texts")):

@@ -42,8 +42,13 @@ def example_groups(context: dg.AssetExecutionContext, store: Store, recipes: Rec
     partitions_def=domains,
     group_name="datasets",
     kinds={"parquet"},
-    code_version="3",
-    deps=[e2b_patterns, consolidated_playbook, example_groups, imported_examples],
+    code_version="4",
+    deps=[
+        dg.AssetDep(e2b_patterns, partition_mapping=dg.AllPartitionMapping()),
+        consolidated_playbook,
+        example_groups,
+        imported_examples,
+    ],
 )
 def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
     """Training examples of one domain as chat messages with provenance: verified, deduplicated, split without leakage.
@@ -59,7 +64,11 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
     domain = Domain(context.partition_key)
     inputs = Inputs.of(context, store)
     recipe = inputs.recipe(recipes, "dataset", DatasetRecipe)
-    evidence = Evidence.of(inputs.artifact("e2b_patterns", domain), inputs.artifact("consolidated_playbook", domain))
+    # of all domains: a session's cells are in several, and a prompt quotes the whole session
+    patterns = inputs.every("e2b_patterns", domain)
+    evidence = Evidence.of(
+        patterns[domain], inputs.artifact("consolidated_playbook", domain), others=list(patterns.values())
+    )
     imported, groups = inputs.available(IMPORTED, domain), inputs.artifact("example_groups").frame("groups")
     own = imported.frame("examples") if imported else None
     if benchmarks := recipe.decontamination.benchmarks:

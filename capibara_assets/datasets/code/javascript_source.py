@@ -154,7 +154,7 @@ def leaves(node: Node) -> Iterator[Node]:
 
 def declared(node: Node) -> Iterator[str]:
     """Every name that is declared anywhere below `node`: variables, parameters, functions, classes, catch bindings."""
-    for child in _walk(node):
+    for child in walk(node):
         if child.type == "variable_declarator" or child.type in (
             "function_declaration",
             "class_declaration",
@@ -182,7 +182,7 @@ def statements(code: str) -> tuple[Statement, ...]:
     for node in root.named_children:
         if node.type in ("comment", "empty_statement"):
             continue
-        used = {text(part) for part in _walk(node) if part.type in ("identifier", "shorthand_property_identifier")}
+        used = {text(part) for part in walk(node) if part.type in ("identifier", "shorthand_property_identifier")}
         used -= set(declared(node)) | GLOBALS
         later = used if node.type in _DEFINITIONS else set()
         names = StatementNames(
@@ -192,7 +192,8 @@ def statements(code: str) -> tuple[Statement, ...]:
     return tuple(listed)
 
 
-def _walk(node: Node) -> Iterator[Node]:
+def walk(node: Node) -> Iterator[Node]:
+    """Every node below `node`, itself first, in the order of the text."""
     pending = [node]
     while pending:
         current = pending.pop()
@@ -235,7 +236,7 @@ def _top_level(statement: Node) -> Iterator[str]:
 
 
 def _changes(statement: Node) -> Iterator[str]:
-    for node in _walk(statement):
+    for node in walk(statement):
         if node.type in ("assignment_expression", "augmented_assignment_expression", "update_expression"):
             yield from _root(node.child_by_field_name("left") or node.child_by_field_name("argument"))
         elif node.type == "call_expression" and (called := node.child_by_field_name("function")) is not None:

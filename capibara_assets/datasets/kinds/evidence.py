@@ -2,10 +2,10 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import polars as pl
 
@@ -20,18 +20,31 @@ _IMPORTS_ONLY = re.compile(r"^\s*((from\s+\S+\s+import\b.*|import\b.*|pass|[%!].
 
 @dataclass(frozen=True)
 class Evidence:
-    """The evidence of one domain's dataset: the tables of `e2b_patterns` and `consolidated_playbook`."""
+    """The evidence of one domain's dataset: the tables of `e2b_patterns` and `consolidated_playbook`.
+
+    Attributes:
+        around: executions of other domains, from which the rest of each session is taken; None: there are none.
+        splits: execution id -> split; context from another session is only taken of the same split.
+    """
 
     executions: pl.DataFrame
     patterns: pl.DataFrame
     repairs: pl.DataFrame
     bullets: pl.DataFrame
+    around: pl.DataFrame | None = None
+    splits: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, patterns: Artifact, playbook: Artifact) -> "Evidence":
-        """The evidence in published artifacts of `e2b_patterns` and `consolidated_playbook`."""
+    def of(cls, patterns: Artifact, playbook: Artifact, others: Iterable[Artifact] = ()) -> "Evidence":
+        """The evidence in published artifacts of `e2b_patterns` (the domain's and others') and `consolidated_playbook`.
+
+        A session belongs to several domains where its cells do: the schema of a repaired query was printed by a cell
+        that is in no repair.
+        """
         executions, mined, repairs = (patterns.frame(name) for name in ("executions", "patterns", "repairs"))
-        return cls(executions, mined, repairs, playbook.frame("bullets"))
+        every = [executions, *(other.frame("executions") for other in others)]
+        around = pl.concat(every).unique("execution_id", maintain_order=True) if len(every) > 1 else None
+        return cls(executions, mined, repairs, playbook.frame("bullets"), around)
 
     @cached_property
     def rows(self) -> dict[str, Row]:
@@ -46,8 +59,28 @@ class Evidence:
 
     @cached_property
     def places(self) -> dict[str, tuple[list[Row], int]]:
-        """execution id -> (its session, its position there)."""
-        return {row["execution_id"]: (session, i) for session in self.sessions for i, row in enumerate(session)}
+        """execution id -> (its whole session, with the cells of other domains, and its position there)."""
+        if self.around is None:
+            whole: Iterable[list[Row]] = self.sessions
+        else:
+            boxes = self.executions["sandbox_id"].unique().implode()
+            whole = sessions(self.around.filter(pl.col("sandbox_id").is_in(boxes))).values()
+        return {row["execution_id"]: (session, i) for session in whole for i, row in enumerate(session)}
+
+    @cached_property
+    def known(self) -> dict[str, Row]:
+        """execution id -> execution, also of other domains where an example may quote it."""
+        return {name: session[position] for name, (session, position) in self.places.items()} | self.rows
+
+    @cached_property
+    def _memory(self) -> dict[str, Any]:
+        return {}
+
+    def remembered(self, name: str, make: Callable[[], Any]) -> Any:
+        """What `make` gives, made once for this evidence."""
+        if name not in self._memory:
+            self._memory[name] = make()
+        return self._memory[name]
 
     @cached_property
     def failures(self) -> dict[str, list[str]]:
@@ -72,13 +105,16 @@ class Evidence:
         """
         if tenants is None:
             return self
-        own = self.executions.filter(pl.col("tenant").is_null() | pl.col("tenant").is_in(list(tenants)))
+        theirs = pl.col("tenant").is_null() | pl.col("tenant").is_in(list(tenants))
+        own = self.executions.filter(theirs)
+        around = None if self.around is None else self.around.filter(theirs)
         if own.height == self.executions.height:
-            return self
+            return replace(self, around=around)
         ids = own["execution_id"].implode()
         sides = pl.col("failing_execution_id").is_in(ids) & pl.col("fixed_execution_id").is_in(ids)
         alone = pl.col("execution_ids").list.set_difference(pl.lit(own["execution_id"].to_list())).list.len() == 0
-        return replace(self, executions=own, patterns=self.patterns.filter(alone), repairs=self.repairs.filter(sides))
+        patterns, repairs = self.patterns.filter(alone), self.repairs.filter(sides)
+        return replace(self, executions=own, patterns=patterns, repairs=repairs, around=around)
 
     def context(self, execution_id: str) -> SessionContext:
         """The earlier code of its session that an execution needs."""
@@ -103,6 +139,7 @@ class ExampleCandidate:
     subjects: int = 1  # number of leading executions that must be usable in a split; the others are quoted context
     task_key: str | None = None  # equal for solutions of one task
     anywhere: bool = False  # True: executions that may not be used are dropped instead of the candidate
+    lacking: str | None = None  # why its prompt cannot hold what the answer needs
     bullet_ids: tuple[str, ...] = ()  # playbook bullets that it quotes
     advised_by: AdvisedBy | None = None  # of *apply*: how the bullets are known to have helped
     proof: str | None = None  # what the answer's execution showed, or the assertions that it passed
