@@ -40,9 +40,8 @@ class Sources:
         return cls(place.open())
 
     def evidence(self, domain: Domain) -> Evidence:
-        return Evidence.of(
-            self.store.latest("e2b_patterns", domain), self.store.latest("consolidated_playbook", domain)
-        )
+        patterns, playbook = (self.store.latest(name, domain) for name in ("e2b_patterns", "consolidated_playbook"))
+        return Evidence.of(patterns, playbook)
 
     def groups(self) -> pl.DataFrame:
         found: pl.DataFrame = self.store.latest("example_groups", None).frame("groups")

@@ -33,12 +33,11 @@ from capibara_assets.datasets.verification import judge_answers, verify
 from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.executions.ingest.ingest import ingest, ledger_name
-from capibara_assets.executions.patterns.extract import extract_patterns
-from capibara_assets.executions.patterns.repairs import find_repairs
+from capibara_assets.executions.patterns.extract import extract_knowledge
 from capibara_assets.executions.recipe import ExperienceRecipe
-from capibara_assets.executions.schema import Execution, LogFile, Pattern, Quarantined, RepairPair
+from capibara_assets.executions.schema import Execution, LogFile, Quarantined
 from capibara_assets.executions.secrets.redact import redact_text
-from capibara_assets.executions.selection import evidence, in_window, of_domain
+from capibara_assets.executions.selection import around_domain, of_domain
 from capibara_assets.playbooks.consolidate import consolidate
 from capibara_assets.playbooks.graduation import AgentFilter, graduate
 from capibara_assets.playbooks.read import Playbooks, read_playbooks
@@ -206,8 +205,12 @@ def _executions(place: Place, domain: Domain) -> bool:
     inputs = _digests([logs])
     if _stands(store, "e2b_executions", domain, inputs):
         return False
-    executions = of_domain(logs.frame("executions"), domain)
-    store.publish("e2b_executions", domain, tables={"executions": Table(Execution, executions)}, inputs=inputs)
+    every = logs.frame("executions")
+    tables = {
+        "executions": Table(Execution, of_domain(every, domain)),
+        "around": Table(Execution, around_domain(every, domain)),
+    }
+    store.publish("e2b_executions", domain, tables=tables, inputs=inputs)
     return True
 
 
@@ -217,15 +220,9 @@ def _patterns(place: Place, domain: Domain) -> bool:
     inputs = _digests([source])
     if _stands(store, "e2b_patterns", domain, inputs):
         return False
-    executions = in_window(source.frame("executions"), recipe)
-    with keeping(store.work_dir("e2b_patterns", domain, "texts")):
-        patterns = extract_patterns(executions, domain, recipe)
-    repairs = find_repairs(executions)
-    tables = {
-        "executions": Table(Execution, evidence(executions, repairs, recipe)),
-        "patterns": Table(Pattern, patterns),
-        "repairs": Table(RepairPair, repairs),
-    }
+    texts = store.work_dir("e2b_patterns", domain, "texts")
+    made = extract_knowledge(source.frame("executions"), source.frame("around"), domain, recipe, texts)
+    tables = {name: Table(model, frame) for name, (model, frame) in made.tables().items()}
     store.publish("e2b_patterns", domain, tables=tables, inputs=inputs)
     return True
 
@@ -253,12 +250,7 @@ def _dataset(place: Place, domain: Domain) -> bool:
     inputs = _digests([patterns, playbook, groups]) | {"reexecute": place.reexecute}
     if _stands(store, "moe_dataset", domain, inputs):
         return False
-    own = Evidence(
-        executions=patterns.frame("executions"),
-        patterns=patterns.frame("patterns"),
-        repairs=patterns.frame("repairs"),
-        bullets=playbook.frame("bullets"),
-    )
+    own = Evidence.of(patterns, playbook)
     cache = store.work_dir("moe_dataset", None, "verdicts")
     again = partial(verify, recipe=recipe.verification, cache=cache) if place.reexecute else None
     judge = partial(judge_answers, recipe=recipe.verification, cache=cache) if place.reexecute else None

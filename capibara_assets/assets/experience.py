@@ -42,17 +42,19 @@ def e2b_logs(context: dg.AssetExecutionContext, store: Store, experience: Experi
     return materialized(artifact, inputs, shown)
 
 
-@dg.asset(partitions_def=domains, group_name="experience", kinds={"parquet"}, code_version="2", deps=[e2b_logs])
+@dg.asset(partitions_def=domains, group_name="experience", kinds={"parquet"}, code_version="3", deps=[e2b_logs])
 def e2b_executions(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult:
     """The executions of one domain; one execution can belong to two (a SQL repair is `sql` and `debug`).
 
     Worry when it is empty.
     """
     from capibara_assets.executions.schema import Execution
-    from capibara_assets.executions.selection import of_domain
+    from capibara_assets.executions.selection import around_domain, of_domain
 
     domain = Domain(context.partition_key)
     inputs = Inputs.of(context, store)
-    executions = of_domain(inputs.artifact("e2b_logs").frame("executions"), domain)
-    artifact = inputs.publish("e2b_executions", domain, tables={"executions": (Execution, executions)})
+    every = inputs.artifact("e2b_logs").frame("executions")
+    executions = of_domain(every, domain)
+    tables = {"executions": (Execution, executions), "around": (Execution, around_domain(every, domain))}
+    artifact = inputs.publish("e2b_executions", domain, tables=tables)
     return materialized(artifact, inputs, executions_entries(executions))

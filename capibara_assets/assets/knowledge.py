@@ -41,7 +41,7 @@ def consolidated_playbook(context: dg.AssetExecutionContext, store: Store, recip
     return materialized(artifact, inputs, consolidated_entries(consolidation))
 
 
-@dg.asset(partitions_def=domains, group_name="knowledge", kinds={"parquet"}, code_version="2", deps=[e2b_executions])
+@dg.asset(partitions_def=domains, group_name="knowledge", kinds={"parquet"}, code_version="3", deps=[e2b_executions])
 def e2b_patterns(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
     """Code patterns (functions, queries, API calls, ...) and repair pairs (failing code with traceback, later fix).
 
@@ -53,7 +53,8 @@ def e2b_patterns(context: dg.AssetExecutionContext, store: Store, recipes: Recip
     domain = Domain(context.partition_key)
     inputs = Inputs.of(context, store)
     recipe = inputs.recipe(recipes, "experience", ExperienceRecipe)
-    executions = inputs.artifact("e2b_executions", domain).frame("executions")
-    extracted = extract_knowledge(executions, domain, recipe, inputs.store.work_dir("e2b_patterns", domain, "texts"))
+    read = inputs.artifact("e2b_executions", domain)
+    texts = inputs.store.work_dir("e2b_patterns", domain, "texts")
+    extracted = extract_knowledge(read.frame("executions"), read.frame("around"), domain, recipe, texts)
     artifact = inputs.publish("e2b_patterns", domain, tables=extracted.tables())
     return materialized(artifact, inputs, patterns_entries(extracted))

@@ -27,10 +27,11 @@ TABLES: dict[str, dict[str, str]] = {
         "quarantine": "executions.schema:Quarantined",
         "files": "executions.schema:LogFile",
     },
-    "e2b_executions": {"executions": "executions.schema:Execution"},
+    "e2b_executions": {"executions": "executions.schema:Execution", "around": "executions.schema:Execution"},
     "consolidated_playbook": {"bullets": "playbooks.schema:Consolidated", "agents": "playbooks.schema:Agent"},
     "e2b_patterns": {
         "executions": "executions.schema:Execution",
+        "around": "executions.schema:Execution",
         "patterns": "executions.schema:Pattern",
         "repairs": "executions.schema:RepairPair",
     },

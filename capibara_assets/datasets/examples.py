@@ -25,6 +25,7 @@ from capibara_assets.datasets.groups import BRIDGE, COMMON
 from capibara_assets.datasets.imported.join import add_imported, import_figures
 from capibara_assets.datasets.kinds import apply, diagnose, explain, predict, repair, solve
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
+from capibara_assets.datasets.kinds.sufficiency import why_insufficient, why_unpredictable
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS, Example, Kind, LeftOut, Split, Verified, main_kind
 from capibara_assets.datasets.statistics import MadeFrom, counts, statistics
@@ -46,6 +47,7 @@ FAILED = "failed and was not repaired"
 NOTHING = "no statement, deterministic output, pattern or repair to learn from"
 OTHER_TENANT = "belongs to a tenant that the recipe does not name"
 NOT_AGAIN = "its output was not executed again"
+INSUFFICIENT = "its prompt does not suffice"
 CONTAMINATED = "holds an item of a named benchmark"
 TESTS_ITSELF = "its answer would hold a test of its own result"
 NOT_PASSED = "its answer does not pass its test"
@@ -129,16 +131,16 @@ def build_dataset(
         judge: runs answers with their hidden tests; without it no test is tried.
         execute: runs changed code, of which examples are derived; without it there are none.
     """
-    own = evidence.of_tenants(recipe.tenants)
     group_of = {
         unit: (group, split, reason)
         for unit, group, split, reason in groups.select("unit_id", "group_id", "split", "reason_left_out").iter_rows()
     }
+    own = replace(evidence.of_tenants(recipe.tenants), splits={unit: split for unit, (_, split, _) in group_of.items()})
     reasons: dict[str, str] = {}  # execution id -> why its candidate was dropped (the first reason)
     by_id: dict[str, _Placed] = {}
     derived = derive(domain, own, recipe, execute)
     for candidate in [*_candidates(domain, own, recipe), *derived.candidates]:
-        placed = _place(domain, candidate, group_of, recipe)
+        placed = _insufficient(candidate) or _place(domain, candidate, group_of, recipe)
         if isinstance(placed, _Placed):
             by_id[placed.example_id] = placed
         else:
@@ -229,6 +231,18 @@ def _candidates(domain: Domain, evidence: Evidence, recipe: DatasetRecipe) -> It
     others = (repair.candidates, explain.candidates, predict.candidates)
     made = [*solutions, *apply.candidates(evidence, solutions, recipe)]
     return made + [candidate for kind in others for candidate in kind(evidence, recipe)]
+
+
+def _insufficient(candidate: ExampleCandidate) -> str | None:
+    """Why a prompt does not hold what its answer needs; of an explanation everything stands in the prompt."""
+    if candidate.kind == "explain":
+        return None
+    why = candidate.lacking
+    if why is None and candidate.kind == "predict":
+        why = why_unpredictable(candidate.language, candidate.prompt)
+    elif why is None:
+        why = why_insufficient(candidate.language, candidate.prompt, candidate.answer)
+    return f"{INSUFFICIENT}: {why}" if why else None
 
 
 def _place(
@@ -431,7 +445,7 @@ def _members(placed: _Placed, by_id: Mapping[str, _Placed]) -> list[Cluster]:
 
 def _example(domain: Domain, item: _Placed, evidence: Evidence) -> Example:
     candidate = item.candidate
-    rows = [evidence.rows[unit] for unit in candidate.execution_ids if unit in evidence.rows]
+    rows = [evidence.known[unit] for unit in candidate.execution_ids if unit in evidence.known]
     verified, not_replayed = _verified(item.verdict)
     return Example(
         example_id=item.example_id,

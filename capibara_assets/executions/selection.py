@@ -15,6 +15,13 @@ def of_domain(executions: pl.DataFrame, domain: Domain | str) -> pl.DataFrame:
     return executions.filter(pl.col("domains").list.contains(str(domain)))
 
 
+def around_domain(executions: pl.DataFrame, domain: Domain | str) -> pl.DataFrame:
+    """The other executions of the sandboxes of `domain`: what its sessions ran that belongs to other domains alone."""
+    sandboxes = of_domain(executions, domain)["sandbox_id"].unique()
+    elsewhere = pl.col("domains").list.contains(str(domain)).not_() & (pl.col("domains").list.len() > 0)
+    return executions.filter(pl.col("sandbox_id").is_in(sandboxes.implode()), elsewhere)
+
+
 def in_window(executions: pl.DataFrame, recipe: ExperienceRecipe) -> pl.DataFrame:
     """The executions in the recipe's languages from `time_range_days` before `as_of` (or the newest one) to it.
 

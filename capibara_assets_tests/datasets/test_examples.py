@@ -119,8 +119,10 @@ def test_solve_from_assertions_in_later_cells_that_need_the_code(recipe: Dataset
         run("other", "assert 1 + 1 == 2", minute=3),
     ]
     found = only(build(evidence_of(cells), recipe), "solve")
-    assert found["prompt"] == "Write Python code.\n\nIt has to pass:\nassert shop.price(2) == 6\nshop.price(2)"
-    assert found["execution_ids"] == ["app", "request"]
+    assert found["prompt"] == (
+        "Write Python code.\n\nIt has to pass:\nshop = Shop()\nassert shop.price(2) == 6\nshop.price(2)"
+    )
+    assert found["execution_ids"] == ["app", "client", "request"]
 
 
 def test_code_without_any_statement_gives_no_solve_example(recipe: DatasetRecipe) -> None:
@@ -157,7 +159,7 @@ def test_repair_in_debug_and_in_the_domain_of_its_language(recipe: DatasetRecipe
     found = only(debug, "repair")
     assert found["prompt"] == (
         "Fix this Python code.\nReturn twice a number.\n\nCode:\ndef double(n):\n    return 2 * m\n\n"
-        "Error:\nreturn 2 * m\nNameError: name 'm' is not defined"
+        "It has to pass:\nassert double(2) == 4\n\nError:\nreturn 2 * m\nNameError: name 'm' is not defined"
     )
     assert found["answer"] == "def double(n):\n    return 2 * n"
     assert found["execution_ids"] == ["good", "bad"]

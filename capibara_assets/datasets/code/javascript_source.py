@@ -193,6 +193,7 @@ def statements(code: str) -> tuple[Statement, ...]:
 
 
 def walk(node: Node) -> Iterator[Node]:
+    """Every node below `node`, itself first, in the order of the text."""
     pending = [node]
     while pending:
         current = pending.pop()

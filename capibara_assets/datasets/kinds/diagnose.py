@@ -18,7 +18,8 @@ from capibara_assets.datasets.kinds.behaviour import call_text, listed
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.kinds.explain_sql import result_table
-from capibara_assets.datasets.kinds.repair import error_text, lesson, pair_quality, rewritten, sides, unified_diff
+from capibara_assets.datasets.kinds.repair import lesson, pair_quality, rewritten, sides, unified_diff
+from capibara_assets.datasets.kinds.tracebacks import error_text
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.replay.traces import Trace
 
@@ -51,7 +52,7 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
         case = _query_case(pair, evidence) or _traced_case(pair, evidence)
         if case is None:
             continue
-        error = error_text(pair["error_name"], pair["error_value"], pair["traceback"])
+        error = error_text(pair["error_name"], pair["error_value"], pair["traceback"], language)
         yield ExampleCandidate(
             kind="explain",
             language=language,

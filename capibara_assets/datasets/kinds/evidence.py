@@ -2,10 +2,10 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import polars as pl
 
@@ -21,21 +21,27 @@ _IMPORTS_ONLY = re.compile(r"^\s*((from\s+\S+\s+import\b.*|import\b.*|pass|[%!].
 
 @dataclass(frozen=True)
 class Evidence:
-    """The evidence of one domain's dataset: the tables of `e2b_patterns` and `consolidated_playbook`."""
+    """The evidence of one domain's dataset: the tables of `e2b_patterns` and `consolidated_playbook`.
+
+    Attributes:
+        around: the rest of the sessions, which belongs to other domains alone: the schema of a repaired query was
+            printed by a cell that is in no repair. None: there is none.
+        splits: execution id -> split; context from another session is only taken of the same split.
+    """
 
     executions: pl.DataFrame
     patterns: pl.DataFrame
     repairs: pl.DataFrame
     bullets: pl.DataFrame
-    traces: Mapping[str, Trace] = field(
-        default_factory=dict
-    )  # by execution id, where it ran again (datasets/tracing.py)
+    traces: Mapping[str, Trace] = field(default_factory=dict)  # by execution id, where it ran again (tracing.py)
+    around: pl.DataFrame | None = None
+    splits: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, patterns: Artifact, playbook: Artifact) -> "Evidence":
         """The evidence in published artifacts of `e2b_patterns` and `consolidated_playbook`."""
         executions, mined, repairs = (patterns.frame(name) for name in ("executions", "patterns", "repairs"))
-        return cls(executions, mined, repairs, playbook.frame("bullets"))
+        return cls(executions, mined, repairs, playbook.frame("bullets"), around=patterns.frame("around"))
 
     @cached_property
     def rows(self) -> dict[str, Row]:
@@ -49,9 +55,31 @@ class Evidence:
         return [by_session[key] for key in sorted(by_session)]
 
     @cached_property
+    def whole_sessions(self) -> list[list[Row]]:
+        """The sessions with their cells of other domains, each in order of time."""
+        if self.around is None:
+            return self.sessions
+        return list(sessions(pl.concat([self.executions, self.around])).values())
+
+    @cached_property
     def places(self) -> dict[str, tuple[list[Row], int]]:
-        """execution id -> (its session, its position there)."""
-        return {row["execution_id"]: (session, i) for session in self.sessions for i, row in enumerate(session)}
+        """execution id -> (its whole session, and its position there)."""
+        return {row["execution_id"]: (whole, i) for whole in self.whole_sessions for i, row in enumerate(whole)}
+
+    @cached_property
+    def known(self) -> dict[str, Row]:
+        """execution id -> execution, also of other domains where an example may quote it."""
+        return {name: session[position] for name, (session, position) in self.places.items()} | self.rows
+
+    @cached_property
+    def _memory(self) -> dict[str, Any]:
+        return {}
+
+    def remembered(self, name: str, make: Callable[[], Any]) -> Any:
+        """What `make` gives, made once for this evidence."""
+        if name not in self._memory:
+            self._memory[name] = make()
+        return self._memory[name]
 
     @cached_property
     def failures(self) -> dict[str, list[str]]:
@@ -76,13 +104,16 @@ class Evidence:
         """
         if tenants is None:
             return self
-        own = self.executions.filter(pl.col("tenant").is_null() | pl.col("tenant").is_in(list(tenants)))
+        theirs = pl.col("tenant").is_null() | pl.col("tenant").is_in(list(tenants))
+        own = self.executions.filter(theirs)
+        around = None if self.around is None else self.around.filter(theirs)
         if own.height == self.executions.height:
-            return self
+            return replace(self, around=around)
         ids = own["execution_id"].implode()
         sides = pl.col("failing_execution_id").is_in(ids) & pl.col("fixed_execution_id").is_in(ids)
         alone = pl.col("execution_ids").list.set_difference(pl.lit(own["execution_id"].to_list())).list.len() == 0
-        return replace(self, executions=own, patterns=self.patterns.filter(alone), repairs=self.repairs.filter(sides))
+        patterns, repairs = self.patterns.filter(alone), self.repairs.filter(sides)
+        return replace(self, executions=own, patterns=patterns, repairs=repairs, around=around)
 
     def context(self, execution_id: str) -> SessionContext:
         """The earlier code of its session that an execution needs."""
@@ -107,6 +138,7 @@ class ExampleCandidate:
     subjects: int = 1  # number of leading executions that must be usable in a split; the others are quoted context
     task_key: str | None = None  # equal for solutions of one task
     anywhere: bool = False  # True: executions that may not be used are dropped instead of the candidate
+    lacking: str | None = None  # why its prompt cannot hold what the answer needs
     bullet_ids: tuple[str, ...] = ()  # playbook bullets that it quotes
     advised_by: AdvisedBy | None = None  # of *apply*: how the bullets are known to have helped
     proof: str | None = None  # what the answer's execution showed, or the assertions that it passed

@@ -12,7 +12,7 @@ from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, has_substance, mean_quality, quotable
 from capibara_assets.datasets.kinds.proof import recorded_output
-from capibara_assets.datasets.kinds.repair import error_text
+from capibara_assets.datasets.kinds.tracebacks import error_text
 from capibara_assets.datasets.recipe import DatasetRecipe
 
 _UNKNOWABLE = re.compile(
@@ -79,7 +79,7 @@ def errors(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCandida
             continue
         context = evidence.context(execution_id)
         pieces = quotable(context, recipe.context_chars)
-        answer = error_text(row["error_name"], row["error_value"], row["traceback"])
+        answer = error_text(row["error_name"], row["error_value"], row["traceback"], row["language"])
         if not context.complete or len(pieces) < len(context.pieces) or len(answer) > recipe.max_output_chars:
             continue
         language, code, earlier = row["language"], row["code"].strip("\n"), [piece.text for piece in pieces]

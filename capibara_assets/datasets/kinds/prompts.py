@@ -1,6 +1,7 @@
 """The wording of every prompt: short, and the same in every domain."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 _NAMES = {
     "python": "Python",
@@ -12,49 +13,83 @@ _NAMES = {
 }
 
 
+SIGNATURE, TESTS, SESSION, SCHEMA, FILES = "Signature:", "It has to pass:", "Session so far:", "Schema:", "Files:"
+CODE, ERROR = "Code:", "Error:"
+SECTIONS = (SIGNATURE, TESTS, SESSION, SCHEMA, FILES, CODE, ERROR)
+"""Titles of the parts of a prompt that hold code or output; what stands before the first is prose."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a prompt shows besides a task and earlier code: tables, beginnings of files, and of a repair the test."""
+
+    schema: str = ""
+    files: Sequence[tuple[str, str]] = ()  # name, beginning
+    test: str = ""
+
+    def parts(self) -> tuple[tuple[str, str], tuple[str, str]]:
+        """The sections of tables and files."""
+        return (SCHEMA, self.schema), (FILES, "\n".join(f"{name}:\n{head}" for name, head in self.files))
+
+
+NOTHING = Shown()
+
+
 def language_name(language: str) -> str:
     """The language's name as people write it."""
     return _NAMES.get(language, language.capitalize())
 
 
-def solve(language: str, statement: str, signature: str, tests: Sequence[str], context: Sequence[str]) -> str:
+def solve(
+    language: str,
+    statement: str,
+    signature: str,
+    tests: Sequence[str],
+    context: Sequence[str],
+    shown: Shown = NOTHING,
+) -> str:
     """Prompt of a task to solve; any part may be empty, but not statement and tests at once."""
     return _joined(
         f"Write {language_name(language)} code." + (f"\n{statement}" if statement else ""),
-        ("Signature:", signature),
-        ("It has to pass:", "\n".join(tests)),
-        ("Session so far:", "\n".join(context)),
+        (SIGNATURE, signature),
+        (TESTS, "\n".join(tests)),
+        (SESSION, "\n".join(context)),
+        *shown.parts(),
     )
 
 
-def repair(language: str, statement: str, failing: str, error: str, context: Sequence[str]) -> str:
-    """Prompt to repair failing code, with its error."""
+def repair(
+    language: str, statement: str, failing: str, error: str, context: Sequence[str], shown: Shown = NOTHING
+) -> str:
+    """Prompt to repair failing code, with its error and the test that it did not pass."""
     return _joined(
         f"Fix this {language_name(language)} code." + (f"\n{statement}" if statement else ""),
-        ("Session so far:", "\n".join(context)),
-        ("Code:", failing),
-        ("Error:", error),
+        (SESSION, "\n".join(context)),
+        *shown.parts(),
+        (CODE, failing),
+        (TESTS, shown.test),
+        (ERROR, error),
     )
 
 
 def diagnose(language: str, failing: str, error: str, shown: str) -> str:
     """Prompt to explain why code fails, with its error; `shown`: the call that fails and what it should give, or ""."""
     head = f"Explain why this {language_name(language)} code fails."
-    return _joined(f"{head} {shown}" if shown else head, ("Code:", failing), ("Error:", error))
+    return _joined(f"{head} {shown}" if shown else head, (CODE, failing), (ERROR, error))
 
 
 def explain(language: str, code: str, asked: str, context: Sequence[str] = ()) -> str:
     """Prompt to explain code; `asked`: what the explanation is to be shown for."""
     head = f"Explain what this {language_name(language)} code does. {asked}"
-    return _joined(head, ("Session so far:", "\n".join(context)), ("Code:", code))
+    return _joined(head, (SESSION, "\n".join(context)), (CODE, code))
 
 
 def predict(language: str, code: str, context: Sequence[str]) -> str:
     """Prompt to predict the output of code."""
     return _joined(
         f"Predict the output of this {language_name(language)} code.",
-        ("Session so far:", "\n".join(context)),
-        ("Code:", code),
+        (SESSION, "\n".join(context)),
+        (CODE, code),
     )
 
 
@@ -62,8 +97,8 @@ def predict_error(language: str, code: str, context: Sequence[str]) -> str:
     """Prompt to predict the error that code raises."""
     return _joined(
         f"Predict the error that this {language_name(language)} code raises, and where.",
-        ("Session so far:", "\n".join(context)),
-        ("Code:", code),
+        (SESSION, "\n".join(context)),
+        (CODE, code),
     )
 
 

@@ -7,6 +7,7 @@ The answer is the whole fixed code, which ran; the diff from the code of the pro
 import difflib
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import polars as pl
 
@@ -15,13 +16,21 @@ from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import structural_key
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
-from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, mean_quality, quotable
+from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, mean_quality
+from capibara_assets.datasets.kinds.failing_test import FailingTest, failing_test
 from capibara_assets.datasets.kinds.proof import proof_of
+from capibara_assets.datasets.kinds.surroundings import surroundings
+from capibara_assets.datasets.kinds.tracebacks import own_frames, summary
 from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
 
 WRONG_OUTPUT = "WrongOutput"  # error name of code that ends well and shows something else than it should
-_MESSAGE_CHARS = 300
-_ARROW = re.compile(r"-+> ?\d+ ?(?P<code>[^\n]*)")
+NO_TEST = "an assertion failed, and the test that holds it cannot be shown"
+NO_TASK = "nothing says what the code is for, nor does its error"
+
+_UNTELLING = re.compile(r"^$|Assert|^Error$|^Exception$|Timeout|KeyboardInterrupt|SystemExit|^Unknown")
+_BARE = re.compile(r"|assertion failed:?\.?|(true|false) [!=]+ (true|false)|console\.assert", re.IGNORECASE)
+_CHECKS = re.compile(r"\bassert|\bexpect\(|deepEqual|assertEqual")
 _UNKNOWN_QUALITY = 0.5  # of an execution that is not among the evidence (it failed, and its quality was too low)
 
 
@@ -34,33 +43,62 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
     """One candidate per pair, given as rows with the fields of repair pairs."""
     for pair in pairs:
         language = pair["language"]
-        statement, failing, fixed, test = sides(pair)
-        error = error_text(pair["error_name"], pair["error_value"], pair["traceback"])
-        context = quotable(evidence.context(pair["fixed_execution_id"]), recipe.context_chars)
-        context = [piece for piece in context if piece.row["execution_id"] != pair["failing_execution_id"]]
+        statement, failing, fixed, judge = sides(pair)
+        statement = statement or _session_statement(evidence, pair)
+        test = failing_test(pair["failing_code"], failing, language, own_frames(pair["traceback"], language))
+        error = _error(pair, test)
+        before = pair.get("before", ())
+        around = surroundings(
+            evidence,
+            pair["fixed_execution_id"],
+            [(fixed, language), (failing, language)],
+            "\n".join([statement, failing, test.text, *before]),
+            recipe,
+            without=(pair["failing_execution_id"],),
+        )
+        shown = replace(around.shown, test=test.text)
         errors = evidence.failures.get(pair["fixed_execution_id"], [pair["error_name"] or ""])
         yield ExampleCandidate(
             kind="repair",
             language=language,
-            prompt=prompts.repair(
-                language, statement, failing, error, [*pair.get("before", ()), *(piece.text for piece in context)]
-            ),
+            prompt=prompts.repair(language, statement, failing, error, [*before, *around.session], shown),
             answer=fixed,
-            execution_ids=(
-                pair["fixed_execution_id"],
-                pair["failing_execution_id"],
-                *(piece.row["execution_id"] for piece in context),
-            ),
+            execution_ids=(pair["fixed_execution_id"], pair["failing_execution_id"], *around.execution_ids),
             subjects=2,
             duplicate_key=f"{structural_key(failing, language)}:{structural_key(fixed, language)}",
             difficulty=difficulty(fixed, language, len(errors), errors, recipe.difficulty),
             quality=pair_quality(evidence, pair),
+            lacking=around.lacking or _unclear(pair, statement, failing, test),
             proof=_proof(evidence, pair["fixed_execution_id"]),
             diff=unified_diff(failing, fixed),
-            test=test or None,
+            test=judge or None,
             # mutants of one function share nearly all of its text; they differ by the mistake
             lesson=f"{error}\n{lesson(failing, fixed)}",
         )
+
+
+def _unclear(pair: Row, statement: str, failing: str, test: FailingTest) -> str | None:
+    """Why the prompt does not tell what is wanted; None where task, test and error do."""
+    name, value = pair["error_name"] or "", " ".join((pair["error_value"] or "").split())
+    if test.text or (_CHECKS.search(failing) and not test.raised_by_test):
+        return None
+    if test.raised_by_test or (_UNTELLING.search(name) and _BARE.fullmatch(value)):
+        return NO_TEST
+    return None if statement or not _UNTELLING.search(name) else NO_TASK
+
+
+def _session_statement(evidence: Evidence, pair: Row) -> str:
+    """What the session says that the code is for: the words of an earlier attempt at the same, or its only task."""
+    session, position = evidence.places.get(pair["fixed_execution_id"], ([], 0))
+    before = session[:position]
+    asked = dissect(pair["fixed_code"], pair["language"]).signature
+    for row in before:
+        if asked and row["language"] == pair["language"] and row["execution_id"] != pair["failing_execution_id"]:
+            attempt = dissect(row["code"], row["language"])
+            if attempt.signature == asked and (row["task"] or attempt.statement):
+                return (row["task"] or attempt.statement or "").strip()
+    tasks = {row["task"].strip() for row in before if row["task"] and FROM_MARKDOWN not in row["flags"]}
+    return tasks.pop() if len(tasks) == 1 else ""
 
 
 def rewritten(evidence: Evidence) -> pl.DataFrame:
@@ -85,19 +123,11 @@ def _proof(evidence: Evidence, execution_id: str) -> str | None:
     return None if row is None else proof_of(row, dissect(row["code"], row["language"]).tests)
 
 
-def error_text(name: str | None, value: str | None, traceback: str | None) -> str:
-    """Summary of an error: the failing line, where the traceback shows one, then class and message.
-
-    A long message keeps its end, which has the cause (a database error quotes the whole query first).
-    """
-    if name == WRONG_OUTPUT:
-        return value or ""
-    message = " ".join((value or "").split())
-    if len(message) > _MESSAGE_CHARS:
-        message = "... " + message[-_MESSAGE_CHARS:]
-    last = f"{name or 'Error'}: {message}" if message else name or "Error"
-    lines = [match["code"].strip() for match in _ARROW.finditer(traceback or "")]
-    return f"{lines[-1]}\n{last}" if lines and lines[-1] else last
+def _error(pair: Row, test: FailingTest) -> str:
+    """What the prompt says of the failure."""
+    if pair["error_name"] == WRONG_OUTPUT:
+        return pair["error_value"] or ""
+    return summary(pair["error_name"], pair["error_value"], test.frames)
 
 
 def sides(pair: Row) -> tuple[str, str, str, str]:

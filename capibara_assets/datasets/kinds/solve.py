@@ -5,6 +5,7 @@ introduction) right above the cell, the signature with the assertions that the c
 cells of its session that needed it). Code without any of these has no statement and gives no *solve* example.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -14,14 +15,17 @@ from capibara_assets.datasets.code.sessions import Row, needed
 from capibara_assets.datasets.code.structure import normal_text, structural_key
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
-from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, has_substance, mean_quality, quotable
+from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, has_substance, mean_quality
 from capibara_assets.datasets.kinds.proof import proof_of
+from capibara_assets.datasets.kinds.surroundings import surroundings
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
 from capibara_assets.storage.digests import sha256_bytes
 
-_WEAKER = 0.9  # quality factor of statements that were not written as a task: comments, headings, assertions
+# quality factor of statements not written as a task (comments, headings, assertions), and of inferred tables
+_WEAKER = 0.9
 _TEST_CELL_CHARS = 600
+_WORD = re.compile(r"[A-Za-z_$][\w$]*")
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class _Statement:
     text: str
     signature: str
     tests: tuple[str, ...]
-    later: tuple[Row, ...]  # cells whose assertions it passed
+    later: tuple[Row, ...]  # cells of the tests, with what these need of the cells between
     factor: float
 
 
@@ -52,26 +56,30 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
 def _candidate(
     evidence: Evidence, row: Row, anatomy: Anatomy, statement: _Statement, recipe: DatasetRecipe
 ) -> ExampleCandidate:
-    context = quotable(evidence.context(row["execution_id"]), recipe.context_chars)
+    told = "\n".join([statement.text, statement.signature, *statement.tests])
+    codes = [(statement.answer, row["language"])]
+    around = surroundings(evidence, row["execution_id"], codes, told, recipe)
+    context = list(around.session)
     task = sha256_bytes(
         "\n".join([normal_text(statement.text), statement.signature, *statement.tests]).encode("utf-8", "replace")
     )
     errors = evidence.failures.get(row["execution_id"], [])
     tests = statement.tests if statement.later else anatomy.tests
     rest = anatomy.remainder if statement.answer == anatomy.definitions else anatomy.test
-    later_ids = [cell["execution_id"] for cell in statement.later]
-    judging = [rest, *_later_code(evidence, row, statement.later)]
+    later_ids = dict.fromkeys(cell["execution_id"] for cell in statement.later)
+    judging = [rest, *(statement.tests if statement.later else ())]
     return ExampleCandidate(
         kind="solve",
         language=row["language"],
         prompt=prompts.solve(
-            row["language"], statement.text, statement.signature, statement.tests, [piece.text for piece in context]
+            row["language"], statement.text, statement.signature, statement.tests, context, around.shown
         ),
         answer=statement.answer,
-        execution_ids=(row["execution_id"], *later_ids, *(piece.row["execution_id"] for piece in context)),
+        execution_ids=(row["execution_id"], *later_ids, *around.execution_ids),
         duplicate_key=f"{task}:{structural_key(statement.answer, row['language'])}",
         difficulty=difficulty(statement.answer, row["language"], len(errors), errors, recipe.difficulty),
-        quality=round(mean_quality([row]) * statement.factor, 6),
+        quality=round(mean_quality([row]) * statement.factor * (_WEAKER if around.inferred else 1.0), 6),
+        lacking=around.lacking,
         task_key=task,
         proof=proof_of(row, tests),
         test="\n\n".join(part for part in judging if part.strip()) or None,
@@ -104,7 +112,7 @@ def _statement(
         if not answers_task:
             return None
         # a task that names what is to be defined asks for no more than that
-        named = bool(anatomy.signature) and _names_it(task, anatomy.signature)
+        named = bool(anatomy.signature) and _names_it(task, anatomy.signature, anatomy.tests)
         answer, signature = (anatomy.definitions, "") if named else (anatomy.body, anatomy.signature)
         return _Statement(answer, task.strip(), signature, (), (), 1.0)
     if anatomy.statement is not None:
@@ -115,40 +123,39 @@ def _statement(
     if anatomy.signature and shown:
         return _Statement(anatomy.definitions, "", anatomy.signature, shown, (), _WEAKER)
     if anatomy.signature:
-        cells = _later_tests(session, position, recipe.tests_shown)
-        if cells:
-            tests = tuple(cell["code"].strip("\n") for cell in cells)
-            return _Statement(anatomy.body, "", "", tests, tuple(cells), _WEAKER)
+        later = _later_tests(session, position, recipe.tests_shown)
+        if later:
+            tests = tuple(dict.fromkeys(text for text, _ in later))
+            return _Statement(anatomy.body, "", "", tests, tuple(cell for _, cell in later), _WEAKER)
     return None
 
 
-def _later_code(evidence: Evidence, row: Row, later: Sequence[Row]) -> list[str]:
-    """The code of later cells, each with what it needs of the cells between."""
-    session, position = evidence.places[row["execution_id"]]
-    before = {cell["execution_id"] for cell in session[: position + 1]}
-    found: list[str] = []
-    for cell in later:
-        between = [p.text for p in evidence.context(cell["execution_id"]).pieces if p.row["execution_id"] not in before]
-        found += [text for text in [*between, cell["code"].strip("\n")] if text not in found]
-    return found
-
-
-def _names_it(task: str, signature: str) -> bool:
-    """Whether the task names a function or class of the signature."""
-    words = set(task.replace("(", " ").replace("`", " ").replace(".", " ").replace(",", " ").split())
+def _names_it(task: str, signature: str, tests: Sequence[str]) -> bool:
+    """Whether the task names what its tests call of the signature; without tests, any function or class of it."""
+    words = set(_WORD.findall(task))
     names = {word.partition("(")[0].rstrip(":") for line in signature.split("\n") for word in line.split()[1:3]}
-    return bool(names & words)
+    called = names & {word for test in tests for word in _WORD.findall(test)}
+    return called <= words if called else bool(names & words)
 
 
-def _later_tests(session: Sequence[Row], position: int, most: int) -> list[Row]:
-    """Later cells that ran, hold assertions, and need this cell: the tests that it passed."""
-    cells: list[Row] = []
+def _later_tests(session: Sequence[Row], position: int, most: int) -> list[tuple[str, Row]]:
+    """Later cells that ran, hold assertions, and need this cell: the tests that it passed, each with its row.
+
+    What such a cell needs of the cells in between (a client of the application that is asked for) stands before it.
+    """
+    told: list[tuple[str, Row]] = []
+    cells = 0
+    places = {row["execution_id"]: place for place, row in enumerate(session)}
     for later in range(position + 1, len(session)):
         row = session[later]
         if row["outcome"] != "ok" or "assert" not in row["code"] or len(row["code"]) > _TEST_CELL_CHARS:
             continue
-        if any(piece.row is session[position] for piece in needed(session, later).pieces):
-            cells.append(row)
-            if len(cells) == most:
+        pieces = needed(session, later).pieces
+        if any(piece.row is session[position] for piece in pieces):
+            between = [piece for piece in pieces if places[piece.row["execution_id"]] > position]
+            told += [(piece.text, piece.row) for piece in between]
+            told.append((row["code"].strip("\n"), row))
+            cells += 1
+            if cells == most:
                 break
-    return cells
+    return told

@@ -97,10 +97,12 @@ class ExtractedKnowledge:
     """Tables of `Pattern` and `RepairPair`, and of the `Execution`s that later stages use.
 
     Attributes:
+        around: the other executions of their sandboxes, which belong to other domains alone.
         read: number of executions in the recipe's window.
     """
 
     executions: pl.DataFrame
+    around: pl.DataFrame
     patterns: pl.DataFrame
     repairs: pl.DataFrame
     read: int
@@ -109,25 +111,28 @@ class ExtractedKnowledge:
         """Name -> (row type, table)."""
         return {
             "executions": (Execution, self.executions),
+            "around": (Execution, self.around),
             "patterns": (Pattern, self.patterns),
             "repairs": (RepairPair, self.repairs),
         }
 
 
 def extract_knowledge(
-    executions: pl.DataFrame, domain: Domain, recipe: ExperienceRecipe, texts: Path
+    executions: pl.DataFrame, around: pl.DataFrame, domain: Domain, recipe: ExperienceRecipe, texts: Path
 ) -> ExtractedKnowledge:
     """Extracts patterns and repair pairs from one domain's executions.
 
     Args:
         executions: all of the domain (table of `Execution`); the recipe selects among them.
+        around: the other executions of their sandboxes, which later stages may quote.
         texts: folder that caches the idioms of each text for the next run; the result does not depend on it.
     """
     inside = in_window(executions, recipe)
     with keeping(texts):
         patterns = extract_patterns(inside, domain, recipe)
     repairs = find_repairs(inside)
-    return ExtractedKnowledge(evidence(inside, repairs, recipe), patterns, repairs, inside.height)
+    quoted = evidence(in_window(around, recipe), repairs, recipe)
+    return ExtractedKnowledge(evidence(inside, repairs, recipe), quoted, patterns, repairs, inside.height)
 
 
 def extract_patterns(executions: pl.DataFrame, domain: Domain | str, recipe: ExperienceRecipe) -> pl.DataFrame:

@@ -1,0 +1,148 @@
+"""The files that code opens: the beginning of each, as far as the session wrote or printed it before."""
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from capibara_assets.datasets.code import javascript_source, python_source
+from capibara_assets.datasets.code.sessions import Row
+from capibara_assets.datasets.code.structure import JAVASCRIPT
+from capibara_assets.datasets.kinds.proof import recorded_output
+
+_FILE = re.compile(r"^(?!\w+://)[\w./~\\-]*[\w-]\.[A-Za-z]\w{0,7}$")
+_SHELL_WORD = re.compile(r"[\w./~-]+\.[A-Za-z]\w{0,7}\b")
+_HEREDOC = (
+    r"(?:>\s*{name}\s*<<-?\s*['\"]?(?P<end>\w+)['\"]?|<<-?\s*['\"]?(?P<end2>\w+)['\"]?\s*>\s*{name})\s*\n"
+    r"(?P<body>.*?)\n\s*(?:(?P=end)|(?P=end2))\b"
+)
+_ECHO = r"(?:echo|printf)\s+(?:-e\s+)?(?P<quote>['\"])(?P<body>.*?)(?P=quote)\s*>\s*{name}\b"
+_PRINTS = r"(?:^|[!%;&|]|\b)\s*(?:cat|head|less|more|type)\b[^|>\n]*{name}"
+_LINES, _CHARS = 8, 400
+_READS = frozenset({"read", "read_text", "readlines", "readline", "readFileSync", "load", "safe_load"})
+
+
+@dataclass(frozen=True)
+class ShownFile:
+    """The beginning of a file, and the execution that wrote or printed it."""
+
+    name: str
+    head: str
+    execution_id: str
+
+
+def files_shown(session: Sequence[Row], position: int, codes: Sequence[tuple[str, str]]) -> list[ShownFile]:
+    """The files that these codes (code, language) name and that an earlier cell wrote or printed."""
+    names = dict.fromkeys(name for code, language in codes for name in _named(code, language))
+    shown = []
+    for name in names:
+        if any(_writes_it(code, language, name) for code, language in codes):
+            continue  # a file that the code makes itself
+        for row in reversed(session[:position]):
+            if name in row["code"] and row["outcome"] == "ok" and (head := _head(row, name)):
+                shown.append(ShownFile(name, head, row["execution_id"]))
+                break
+    return shown
+
+
+def _named(code: str, language: str) -> Iterator[str]:
+    if language == "python":
+        tree = python_source.parse(code)
+        for node in ast.walk(tree) if tree is not None else ():
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and _FILE.match(node.value):
+                yield node.value
+    elif language in JAVASCRIPT:
+        for part in javascript_source.walk(javascript_source.parse(code)):
+            if part.type == "string" and _FILE.match(value := javascript_source.text(part)[1:-1]):
+                yield value
+    elif language == "bash":
+        yield from _SHELL_WORD.findall(code)
+
+
+def _head(row: Row, name: str) -> str:
+    """The beginning of what a cell wrote to a file, or printed of it; "" where that is not known."""
+    content = _written(row["code"], row["language"], name)
+    if content is None and _prints(row["code"], row["language"], name):
+        content = recorded_output(row)
+    lines = (content or "").strip("\n").split("\n")
+    head = "\n".join(lines[:_LINES])
+    cut = len(lines) > _LINES or len(head) > _CHARS
+    return head[:_CHARS] + ("\n..." if cut else "") if head.strip() else ""
+
+
+def _written(code: str, language: str, name: str) -> str | None:
+    """The text that a cell writes to a file, where it stands in the cell as a literal."""
+    first, _, rest = code.lstrip().partition("\n")
+    if re.match(rf"%%(writefile|file)\s+(-a\s+)?['\"]?{re.escape(name)}['\"]?\s*$", first):
+        return rest
+    for form in (_HEREDOC, _ECHO):
+        if match := re.search(form.format(name=rf"['\"]?{re.escape(name)}['\"]?"), code, re.DOTALL):
+            return match["body"].replace("\\n", "\n") if form is _ECHO else match["body"]
+    if language == "python":
+        return _written_python(code, name)
+    if language in JAVASCRIPT:
+        for node in javascript_source.walk(javascript_source.parse(code)):
+            called = node.child_by_field_name("function") if node.type == "call_expression" else None
+            listed = node.child_by_field_name("arguments") if called is not None else None
+            if listed is not None and re.search(r"(write|append)File", javascript_source.text(called)):  # type: ignore[arg-type]
+                given = [javascript_source.text(one) for one in listed.named_children]
+                if len(given) > 1 and given[0][1:-1] == name and given[1][:1] in "'\"`":
+                    return given[1][1:-1].replace("\\n", "\n")
+    return None
+
+
+def _written_python(code: str, name: str) -> str | None:
+    tree = python_source.parse(code)
+    if tree is None:
+        return None
+    literals = {
+        target.id: node.value.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    handles: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.With):
+            for item in node.items:
+                if _opens(item.context_expr, name) and isinstance(item.optional_vars, ast.Name):
+                    handles.add(item.optional_vars.id)
+        elif isinstance(node, ast.Assign) and _opens(node.value, name):
+            handles |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+            if node.func.attr not in ("write", "write_text", "writelines"):
+                continue
+            owner = node.func.value
+            if (isinstance(owner, ast.Name) and owner.id in handles) or name in ast.unparse(owner):
+                text = node.args[0]
+                if isinstance(text, ast.Constant) and isinstance(text.value, str):
+                    return text.value
+                if isinstance(text, ast.Name) and text.id in literals:
+                    return str(literals[text.id])
+    return None
+
+
+def _opens(node: ast.expr, name: str) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and (getattr(node.func, "id", "") == "open" or getattr(node.func, "attr", "") == "open")
+        and name in ast.unparse(node)
+    )
+
+
+def _writes_it(code: str, language: str, name: str) -> bool:
+    quoted = rf"['\"]{re.escape(name)}['\"]"
+    made = rf"open\(\s*{quoted}\s*,\s*(?:mode\s*=\s*)?['\"][wax]|(?:to_\w+|savefig|write\w*|save|dump)\(\s*{quoted}"
+    return re.search(made, code) is not None or _written(code, language, name) is not None
+
+
+def _prints(code: str, language: str, name: str) -> bool:
+    """Whether the output of a cell is the text of a file: a lone `cat`, or a read whose value is shown."""
+    if language == "bash" or code.lstrip()[:1] in "!%":
+        one = code.strip("\n ").count("\n") == 0 and not re.search(r"[;&|]", code)
+        return one and re.search(_PRINTS.format(name=re.escape(name)), code) is not None
+    called = set(re.findall(r"\.(\w+)\(", code))
+    shows = re.findall(r"\b(?:print|console\.log)\(", code)
+    return bool(called & _READS) and len(shows) <= 1 and code.strip().count("\n") <= 3

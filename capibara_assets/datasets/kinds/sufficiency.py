@@ -1,0 +1,113 @@
+"""Whether a prompt holds what its answer needs, judged by parsing alone: names, tables and columns, shell variables."""
+
+import re
+
+from capibara_assets.datasets.code import javascript_source
+from capibara_assets.datasets.code.queries import reads_of
+from capibara_assets.datasets.code.sessions import cell_names
+from capibara_assets.datasets.code.structure import JAVASCRIPT, without_comments
+from capibara_assets.datasets.kinds.prompts import CODE, SECTIONS, SIGNATURE, TESTS
+
+_IPYTHON = frozenset(re.findall(r"\w+", "display get_ipython In Out _ __ ___ _i _ih _oh exit quit"))
+_HOST = frozenset(
+    re.findall(
+        r"\w+",
+        """AbortController AbortSignal Blob BroadcastChannel CompressionStream CryptoKey CustomEvent DOMException Event
+        EventTarget File FinalizationRegistry Float16Array FormData Headers Iterator MessageChannel MessageEvent
+        MessagePort ReadableStream Request Response SharedArrayBuffer SubtleCrypto TransformStream WebAssembly WebSocket
+        WritableStream __dirname __filename atob btoa crypto import navigator new super this""",
+    )
+)
+_SHELL_GIVEN = frozenset(
+    re.findall(
+        r"\w+",
+        """HOME PATH PWD OLDPWD USER SHELL TERM LANG LC_ALL TMPDIR HOSTNAME RANDOM SECONDS LINENO UID EUID IFS PPID
+        BASH""",
+    )
+)
+_SHELL_VARIABLE = re.compile(r"(?<!\\)\$\{?([A-Za-z_]\w*)")
+_SHELL_BOUND = re.compile(
+    r"(?:^|[;&|(\s])(?:export\s+|local\s+|declare\s+(?:-\w+\s+)?|readonly\s+)?([A-Za-z_]\w*)\+?=|\bfor\s+(\w+)\s+in\b|"
+    r"\bread\s+(?:-\w+\s+)*(\w+)",
+    re.MULTILINE,
+)
+_SINGLE_QUOTED = re.compile(r"'[^']*'")
+_IN_PROSE = re.compile(r"`([^`\n]+)`|\b([A-Za-z_$][\w$]*)(?=\()|\b(\w*(?:_\w|[a-z][A-Z]|\d)[\w$]*)|\b([A-Z])\b")
+_WORD = re.compile(r"[A-Za-z_$][\w$]*")
+_TITLES = re.compile(rf"(?:\A|\n\n)({'|'.join(re.escape(title) for title in SECTIONS)})\n")
+_NAMING = frozenset({SIGNATURE, TESTS})  # sections whose every name is given
+
+
+def why_unpredictable(language: str, prompt: str) -> str | None:
+    """What the code whose output is asked for needs that the code before it does not define; None: nothing."""
+    before, _, code = prompt.rpartition(f"\n\n{CODE}\n")
+    return why_insufficient(language, before, code)
+
+
+def why_insufficient(language: str, prompt: str, answer: str) -> str | None:
+    """What the answer needs that neither it, the prompt nor the language defines; None where there is nothing.
+
+    A name counts as defined where code of the prompt binds it, or where its text names it as code: in a signature, as a
+    call, in backticks, or in a form that no word of prose has. A table or column counts where its name occurs.
+    """
+    if language in ("bash", "sh", "shell"):
+        missing = sorted(_shell_needs(answer) - set(_SHELL_VARIABLE.findall(prompt)) - _bound_in_shell(prompt))
+        return f"variables that the prompt does not define: {', '.join(missing)}" if missing else None
+    if (lacking := _unknown_names(language, prompt, answer)) is not None:
+        return f"names that the prompt does not define: {lacking}"
+    reads = reads_of(answer, language)
+    lowered = prompt.lower()
+    words = set(re.findall(r"\w+", lowered))
+    for what, names in (("tables", reads.tables), ("columns", reads.columns)):
+        if missing := sorted(n for n in names if n not in words and not (re.search(r"\W", n) and n in lowered)):
+            return f"{what} that the prompt does not name: {', '.join(missing[:5])}"
+    return None
+
+
+def _unknown_names(language: str, prompt: str, answer: str) -> str | None:
+    if language != "python" and language not in JAVASCRIPT:
+        return None
+    names = cell_names(answer, language)
+    if names is None or not names.exact:
+        return None  # what a star import binds is not known
+    given = _IPYTHON if language == "python" else _HOST | _assigned(answer)
+    missing = names.needed - given
+    if missing:
+        missing -= _defined_in(language, prompt)
+    return ", ".join(sorted(missing)[:5]) or None
+
+
+def _assigned(code: str) -> frozenset[str]:
+    """Names that JavaScript assigns without declaring them, which makes them global: `s = …`, `for (k in …)`."""
+    found = set()
+    for node in javascript_source.walk(javascript_source.parse(code)):
+        if node.type in ("assignment_expression", "for_in_statement"):
+            target = node.child_by_field_name("left")
+            found |= (
+                {javascript_source.text(n) for n in javascript_source.walk(target)} if target is not None else set()
+            )
+    return frozenset(found)
+
+
+def _defined_in(language: str, prompt: str) -> frozenset[str]:
+    """Names that the prompt's code binds, or that its text names as code."""
+    prose, *parts = _TITLES.split(prompt)
+    found: set[str] = set()
+    for match in _IN_PROSE.finditer(prose):
+        found.update(_WORD.findall(next(group for group in match.groups() if group)))
+    for title, code in zip(parts[::2], parts[1::2], strict=True):
+        names = None if title in _NAMING else cell_names(code, language)
+        if names is None:  # a signature, a test, or failing code that does not parse
+            found.update(_WORD.findall(without_comments(code, language)))
+        else:
+            found |= names.bound
+    return frozenset(found)
+
+
+def _shell_needs(command: str) -> set[str]:
+    plain = _SINGLE_QUOTED.sub("''", command)
+    return set(_SHELL_VARIABLE.findall(plain)) - _bound_in_shell(command) - _SHELL_GIVEN
+
+
+def _bound_in_shell(text: str) -> set[str]:
+    return {next(group for group in match.groups() if group) for match in _SHELL_BOUND.finditer(text)}

@@ -1,0 +1,61 @@
+"""What a prompt shows around its task: the earlier code that is needed, tables, and the beginnings of files."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from capibara_assets.datasets.code.queries import sql_texts
+from capibara_assets.datasets.kinds.evidence import Evidence, quotable
+from capibara_assets.datasets.kinds.files_shown import files_shown
+from capibara_assets.datasets.kinds.prompts import Shown
+from capibara_assets.datasets.kinds.schema_shown import ShownSchema, schema_shown
+from capibara_assets.datasets.recipe import DatasetRecipe
+
+CUT = "the earlier code that it needs is longer than the recipe's context"
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Earlier code (oldest first), tables and files; the executions that tell them; why a part is missing, if so."""
+
+    session: tuple[str, ...]
+    shown: Shown
+    execution_ids: tuple[str, ...]
+    lacking: str | None
+    inferred: bool = False  # tables are only known by the columns that queries read
+
+
+def surroundings(
+    evidence: Evidence,
+    execution_id: str,
+    codes: Sequence[tuple[str, str]],
+    told: str,
+    recipe: DatasetRecipe,
+    without: Collection[str] = (),
+) -> Surroundings:
+    """What the prompt of an execution shows of its session.
+
+    Args:
+        codes: code that the prompt must make understood, with its language; the answer first.
+        told: what the prompt says besides.
+        without: executions that are not quoted.
+    """
+    context = evidence.context(execution_id)
+    pieces = [piece for piece in context.pieces if piece.row["execution_id"] not in without]
+    if codes[0][1] == "sql":
+        pieces = []  # of the statements before a query, it needs the tables that they made, not their rows
+    fitting = [p for p in quotable(context, recipe.context_chars) if any(p is piece for piece in pieces)]
+    lacking = CUT if len(fitting) < len(pieces) else None
+    session, position = evidence.places.get(execution_id, ([], 0))
+    files = files_shown(session, position, codes)
+    schema = ShownSchema("")
+    if any(True for code in codes for _ in sql_texts(*code)):
+        before = "\n".join([told, *(piece.text for piece in fitting)])
+        schema = schema_shown(evidence, execution_id, codes, before, recipe.context_chars)
+    ids = [*(p.row["execution_id"] for p in fitting), *schema.execution_ids, *(one.execution_id for one in files)]
+    return Surroundings(
+        tuple(piece.text for piece in fitting),
+        Shown(schema.text, tuple((one.name, one.head) for one in files)),
+        tuple(dict.fromkeys(ids)),
+        lacking or schema.lacking,
+        schema.inferred,
+    )

@@ -1,0 +1,191 @@
+"""What prompts hold: names, tables, shell variables; the failing test; files; the tables that other sessions tell."""
+
+from typing import Any
+
+import pytest
+
+from capibara_assets.datasets.examples import INSUFFICIENT, build_dataset
+from capibara_assets.datasets.groups import assign_groups
+from capibara_assets.datasets.kinds import repair, solve
+from capibara_assets.datasets.kinds.failing_test import failing_test
+from capibara_assets.datasets.kinds.files_shown import files_shown
+from capibara_assets.datasets.kinds.prompts import Shown
+from capibara_assets.datasets.kinds.prompts import solve as worded
+from capibara_assets.datasets.kinds.sufficiency import why_insufficient, why_unpredictable
+from capibara_assets.datasets.kinds.tracebacks import error_text, own_frames
+from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.domains import Domain
+from capibara_assets_tests.datasets.conftest import evidence_of, pair, run
+
+JUDGED: list[tuple[str, str, str, str | None]] = [
+    ("python", "Plot the data.", "plot(data)", "names that the prompt does not define: data, plot"),
+    ("python", "Plot `data` with plot(data).", "plot(data)", None),
+    ("python", "Sum them.\n\nSession so far:\nrows = [1]", "print(sum(rows))", None),
+    (
+        "python",
+        "Sum them.\n\nSession so far:\nprint(rows)",
+        "print(sum(rows))",
+        "names that the prompt does not define: rows",
+    ),
+    ("python", "Make it.\n\nIt has to pass:\nassert f(client) == 2", "def f(c):\n    return client", None),
+    ("python", "Do.", "from math import *\nprint(sqrt(2))", None),
+    ("javascript", "Do.", "const fs = require('fs'); total = 1; console.log(total, new Blob([]))", None),
+    ("javascript", "Do.", "show(cart)", "names that the prompt does not define: cart, show"),
+    (
+        "javascript",
+        "Do.\n\nSignature:\nfunction show(cart)",
+        "const show = (cart) => helper(cart)",
+        "names that the prompt does not define: helper",
+    ),
+    ("sql", "How heavy is each crate?", "SELECT weight FROM crates", "tables that the prompt does not name: crates"),
+    (
+        "sql",
+        "How heavy are crates?\n\nSchema:\ncrates(id, kilos)",
+        "SELECT weight FROM crates",
+        "columns that the prompt does not name: weight",
+    ),
+    (
+        "sql",
+        "How heavy?\n\nSchema:\nCRATES(id, Weight)",
+        "WITH c AS (SELECT weight w FROM crates) SELECT w FROM c",
+        None,
+    ),
+    ("bash", "List them.", "ls \"$HOME\" '$x' && for f in *; do echo $f; done", None),
+    ("bash", "List them.", "ls $TARGET", "variables that the prompt does not define: TARGET"),
+]
+
+
+@pytest.mark.parametrize(("language", "prompt", "answer", "why"), JUDGED)
+def test_what_a_prompt_lacks(language: str, prompt: str, answer: str, why: str | None) -> None:
+    assert why_insufficient(language, f"Write code.\n{prompt}", answer) == why
+
+
+def test_of_an_output_the_code_is_judged_and_not_the_words() -> None:
+    assert why_unpredictable("python", "Predict.\n\nSession so far:\nx = 1\n\nCode:\nprint(x)") is None
+    assert why_unpredictable("python", "Predict.\n\nCode:\nprint(x)") == "names that the prompt does not define: x"
+
+
+CELL = """
+def area(w, h):
+    return w + h
+
+def check(candidate):
+    side = 3
+    assert candidate(2, 2) == 4
+    assert candidate(side, 5) == 15
+    assert candidate(1, 1) == 1
+
+check(area)"""
+TRACE = """AssertionError                            Traceback (most recent call last)Cell In[4], line 10
+      8     assert candidate(1, 1) == 1
+---> 10 check(area)
+Cell In[4], line 7, in check(candidate)
+----> 7     assert candidate(side, 5) == 15
+AssertionError: """
+NODE = """Cell[2]:7
+  if (got !== want) throw new Error('wrong')
+                    ^
+
+Error: wrong
+    at Cell[2]:7:21
+    at node:internal/main:3:1"""
+
+
+def test_the_failing_test_is_the_one_of_the_traceback() -> None:
+    found = failing_test(CELL, "def area(w, h):\n    return w + h", "python", own_frames(TRACE, "python"))
+    assert found.text == "side = 3\nassert area(side, 5) == 15"
+    assert found.raised_by_test and not found.frames
+    cell = (
+        "const area = (w, h) => w + h\nconst size = 5\nlet got = area(1, size)\nlet want = 6\n\n"
+        "// compare\nif (got !== want) throw new Error('wrong')\nlet more = area(9, 9)"
+    )
+    found = failing_test(cell, "const area = (w, h) => w + h", "javascript", own_frames(NODE, "javascript"))
+    assert found.text.split("\n")[-1].startswith("if (got")
+    assert "let got = area(1, size)" in found.text and "more" not in found.text
+
+
+def test_an_error_shows_the_users_lines_and_no_library() -> None:
+    trace = (
+        "Cell In[1], line 2\n----> 2 total(rows)\nCell In[1], line 9, in total(rows)\n"
+        "----> 9     return frame.sum(rows)\n"
+        "File /usr/lib/python3.11/site-packages/x/core.py:88, in sum(self)\n---> 88     raise ValueError(n)\n"
+    )
+    assert error_text("ValueError", "bad", trace) == "total(rows)\nin total: return frame.sum(rows)\nValueError: bad"
+
+
+def repaired(recipe: DatasetRecipe, failing: str, fixed: str, **error: Any) -> Any:
+    bad = run("bad", failing, outcome="error", domains=["python", "debug"], **error)
+    good = run("good", fixed, minute=1, domains=["python", "debug"])
+    (found,) = repair.candidates(evidence_of([bad, good], [pair(bad, good)]), recipe)
+    return found
+
+
+def test_a_bare_assertion_without_its_test_is_no_question(recipe: DatasetRecipe) -> None:
+    code = "def area(w, h):\n    return w + h"
+    mended = code.replace("+", "*")
+    found = repaired(recipe, code, mended, error_name="AssertionError", error_value="")
+    assert found.lacking == repair.NO_TEST
+    found = repaired(recipe, code, mended, error_name="TypeError", error_value="unsupported operand")
+    assert found.lacking is None
+    tests = "\n\nassert area(2, 3) == 6"
+    found = repaired(recipe, code + tests, mended + tests, error_name="AssertionError", error_value="")
+    assert found.lacking is None
+    assert "It has to pass:\nassert area(2, 3) == 6" in found.prompt
+
+
+def test_a_session_states_the_task_of_its_repair(recipe: DatasetRecipe) -> None:
+    first = run("first", "def area(w, h):\n    return w", task="Write `area(w, h)` of a rectangle.")
+    bad = run("bad", "def area(w, h):\n    return w * x", minute=1, outcome="error", error_name="NameError")
+    good = run("good", "def area(w, h):\n    return w * h", minute=2)
+    (found,) = repair.candidates(evidence_of([first, bad, good], [pair(bad, good)]), recipe)
+    assert found.prompt.startswith("Fix this Python code.\nWrite `area(w, h)` of a rectangle.\n\nCode:")
+
+
+def test_a_query_gets_the_schema_that_its_session_printed(recipe: DatasetRecipe) -> None:
+    cells = [
+        run("look", "print(db.schema())", result_text="CREATE TABLE crates (id INT, kilos REAL)", domains=["python"]),
+        run("ask", "-- How heavy is the heaviest crate?\nSELECT MAX(kilos) FROM crates", minute=1, language="sql"),
+    ]
+    found = next(c for c in solve.candidates(evidence_of(cells), recipe) if c.language == "sql")
+    assert found.prompt.endswith("\n\nSchema:\nCREATE TABLE crates (id INT, kilos REAL);")
+    assert found.execution_ids == ("ask", "look")
+
+
+def test_another_session_tells_the_tables_where_it_is_the_only_word(recipe: DatasetRecipe) -> None:
+    ask = run("ask", "-- How heavy is the heaviest crate?\nSELECT MAX(kilos) FROM crates", language="sql")
+    told = [
+        run(f"look{i}", "DESCRIBE", f"s{i + 2}", language="sql", result_text=f"CREATE TABLE crates (id INT, {columns})")
+        for i, columns in enumerate(["kilos REAL", "kilos REAL", "kilos REAL, colour TEXT"])
+    ]
+    (found,) = solve.candidates(evidence_of([ask, *told[:2]]), recipe)
+    assert (found.execution_ids, found.quality) == (("ask", "look0"), 0.72)
+    (found,) = solve.candidates(evidence_of([ask, *told]), recipe)  # they do not agree: what the query reads, is shown
+    assert found.prompt.endswith("Schema:\ncrates(kilos)")
+    assert found.quality < 0.72
+
+
+def test_a_file_that_an_earlier_cell_wrote_is_shown() -> None:
+    cells = [
+        run("a", "%%writefile rain.csv\nday,mm\n1,4\n"),
+        run("b", "cat > more.csv <<'EOF'\nday,mm\nEOF\n", language="bash", minute=1),
+        run("c", "with open('note.txt', 'w') as out:\n    out.write('hello')", minute=2),
+        run("d", "!cat seen.txt", stdout="as it is", minute=3),
+    ]
+    session = [dict(cell) for cell in cells]
+    code = "for n in ('rain.csv', 'more.csv', 'note.txt', 'seen.txt', 'new.txt'): print(open(n).read())"
+    shown = files_shown(session, 4, [(code, "python")])
+    assert [(one.name, one.head, one.execution_id) for one in shown] == [
+        ("rain.csv", "day,mm\n1,4", "a"),
+        ("more.csv", "day,mm", "b"),
+        ("note.txt", "hello", "c"),
+        ("seen.txt", "as it is", "d"),
+    ]
+    assert worded("python", "Read.", "", [], [], Shown(files=[("a.txt", "x")])).endswith("Files:\na.txt:\nx")
+
+
+def test_what_does_not_suffice_is_left_out_with_its_reason(recipe: DatasetRecipe) -> None:
+    evidence = evidence_of([run("e", "# add the numbers that were read before\nprint(sum(numbers) * 2)")])
+    groups = assign_groups(evidence.executions, evidence.repairs, None, recipe)
+    made = build_dataset(Domain.PYTHON, evidence, groups, recipe)
+    assert made.examples.is_empty()
+    assert made.left_out["reason"].to_list() == [f"{INSUFFICIENT}: names that the prompt does not define: numbers"]
