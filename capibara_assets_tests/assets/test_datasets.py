@@ -44,6 +44,7 @@ def published(instance: dg.DagsterInstance, tmp_path: Path) -> Published:
     shown = [run(f"e{i}", f"print({i} + 40)", f"box-{i}", stdout=f"{i + 40}\n") for i in range(3)]
     tables = {
         "executions": (Execution, table(Execution, [*fleet(40), *shown])),
+        "around": (Execution, table(Execution, [])),
         "patterns": (Pattern, table(Pattern, [])),
         "repairs": (RepairPair, table(RepairPair, [])),
     }
@@ -77,10 +78,11 @@ def test_the_version_is_the_same_whatever_was_cached(published: Published):
     first = dataset(published)
     examples = first.frame("examples")
     assert set(examples.filter(examples["kind"] == "predict")["verified"]) == {"reexecuted"}
-    assert first.document("reexecution")["cached"] == 0 < first.document("reexecution")["ran"]
+    ran = first.document("reexecution")["ran"]
+    assert first.document("reexecution")["cached"] == 0 < ran
     make(published, [moe_dataset])
     again = latest_metadata(published.instance, "moe_dataset", PYTHON)["reexecution"]
-    assert again["cached"] == 3 and again["ran"] == 0
+    assert again["cached"] == ran and again["ran"] == 0
     assert dataset(published).digest == first.digest
     shutil.rmtree(Path(published.store.work) / "moe_dataset")
     make(published, [moe_dataset])

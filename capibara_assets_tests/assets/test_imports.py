@@ -51,6 +51,7 @@ class World:
         for domain in (PYTHON, ML):
             executions = table(Execution, fleet(60, domain, prefix=domain))
             tables = {"executions": (Execution, executions), "patterns": (Pattern, table(Pattern, []))}
+            tables["around"] = (Execution, table(Execution, []))
             published.put("e2b_patterns", domain, tables=tables | {"repairs": (RepairPair, table(RepairPair, []))})
             published.put("consolidated_playbook", domain, tables={"bullets": (Consolidated, table(Consolidated, []))})
 

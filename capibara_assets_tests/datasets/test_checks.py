@@ -141,7 +141,7 @@ def test_a_system_turn_may_come_first() -> None:
 def test_balance(recipe: DatasetRecipe) -> None:
     kinds = ["solve"] * 100 + ["predict"] * 200
     frame = table(Example, [example(f"e{i}", f"p{i}", kind=kind) for i, kind in enumerate(kinds)])
-    assert balance_problems(Domain.PYTHON, frame, recipe) == ["predict: 200 of 300 examples, more than its cap 0.25"]
+    assert balance_problems(Domain.PYTHON, frame, recipe) == ["predict: 200 of 300 examples, more than its cap 0.4"]
 
 
 def test_label_audit() -> None:

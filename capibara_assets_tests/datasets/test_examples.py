@@ -27,7 +27,7 @@ from capibara_assets.datasets.examples import (
 )
 from capibara_assets.datasets.groups import BRIDGE, assign_groups
 from capibara_assets.datasets.kinds.evidence import Evidence
-from capibara_assets.datasets.kinds.repair import error_text
+from capibara_assets.datasets.kinds.tracebacks import error_text
 from capibara_assets.datasets.recipe import DatasetRecipe, Decontamination
 from capibara_assets.datasets.schema import Example, LeftOut
 from capibara_assets.datasets.tracing import traced

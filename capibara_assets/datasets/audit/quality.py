@@ -16,6 +16,7 @@ from capibara_assets.datasets.code.anatomy import dissect
 from capibara_assets.datasets.code.structure import tokens
 from capibara_assets.datasets.kinds.difficulty import decisions
 from capibara_assets.datasets.kinds.evidence import has_substance
+from capibara_assets.datasets.kinds.sufficiency import why_insufficient
 
 EVERY = "every"
 NOT_STATED = "not stated"
@@ -80,17 +81,12 @@ def _qualities(row: Mapping[str, Any], added: frozenset[str], alike: int) -> Qua
     return Qualities(
         executed=row["verified"] == "reexecuted" if code or row["kind"] == "predict" else None,
         judged=row["test"] is not None if code else None,
-        sufficient=_sufficient(row["language"], prompt, answer) if code else None,
+        sufficient=why_insufficient(row["language"], prompt, answer) is None if code else None,
         no_leak=not dissect(answer, row["language"]).tests if code else None,
         non_trivial=non_trivial,
         distinct=row["weight"] == 1,
         derived=row["derived"] is not None,
     )
-
-
-def _sufficient(language: str, prompt: str, answer: str) -> bool | None:
-    """Whether the prompt holds what the answer needs; None: not measured, since no builder decides it yet."""
-    return None
 
 
 def _computes(answer: str, prompt: str, language: str) -> bool:

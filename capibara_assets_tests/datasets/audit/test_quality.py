@@ -31,7 +31,8 @@ def shares(*examples: Example) -> dict[str, Any]:
         (GOOD, {"weight": 1.0}, "distinct", 1.0),
         (GOOD, {"weight": 1.693147}, "distinct", 0.0),
         (GOOD, {"derived": "changed input"}, "derived", 1.0),
-        (GOOD, {}, "sufficient", None),
+        (GOOD, {}, "sufficient", 1.0),
+        ("def longest(words):\n    return max(words, key=rank)", {}, "sufficient", 0.0),
     ],
 )
 def test_a_quality(answer: str, values: dict[str, Any], quality: str, expected: float | None) -> None:
