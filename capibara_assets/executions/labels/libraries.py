@@ -92,6 +92,20 @@ MODULES: dict[str, Signal] = {
     for module in names.split()
 }
 
+#: Libraries for any kind of computing: importing one says nothing, only what is called of it may.
+GENERAL = frozenset(("numpy", "scipy", "cupy", "numba", "PIL", "networkx", "sympy", "tqdm", "joblib", "h5py"))
+
+_PLAIN = """
+gcd lcm prod sum cumsum max min maximum minimum abs absolute fabs sqrt cbrt power pow exp log log2 log10 ceil
+floor round rint trunc mod fmod remainder divide floor_divide divmod add subtract multiply sign isclose
+allclose array_equal all any array asarray zeros ones full empty arange diff sort unique roll flip rot90
+transpose diag trace eye identity ravel flatten tolist append insert delete where nonzero count_nonzero pi e
+inf nan int8 int32 int64 uint8 float32 float64 bool_ ndarray isnan isinf bitwise_and bitwise_or bitwise_xor
+base_repr binary_repr roots poly1d polyval comb factorial binom perm isprime prime primerange factorint
+divisors Symbol symbols sympify simplify njit jit vectorize constants special"""
+#: What any program computes with them: arithmetic, number theory, making and ordering arrays.
+ARITHMETIC = frozenset(_PLAIN.split())
+
 #: Distributions (as in `!pip install`) whose name is not that of their module.
 DISTRIBUTIONS: dict[str, str] = {
     "scikit_learn": "sklearn",
@@ -211,7 +225,6 @@ VARIABLES: dict[str, Signal] = {
     for signal, names in (
         (Signal(Domain.ML, 1.0), "X_train X_test y_train y_test y_pred X_val y_val y_hat train_loader test_loader"),
         (Signal(Domain.ML, 0.7), "train_dl learning_rate n_epochs num_epochs"),
-        (Signal(Domain.ML, 0.7, helper=True), "df"),
         (Signal(Domain.API, 1.0), "api_key API_KEY access_token base_url BASE_URL"),
     )
     for name in names.split()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from capibara_assets.executions.labels.libraries import ALIASES, MODULES, Signal, module_signal
+from capibara_assets.executions.labels.libraries import ALIASES, ARITHMETIC, GENERAL, MODULES, Signal, module_signal
 from capibara_assets.executions.labels.signals import Sign
 from capibara_assets.executions.parsing import descend, python_nodes
 
@@ -45,6 +45,7 @@ class NameFlow:
     imports: tuple[tuple[str, str], ...]  # (name, known library)
     edges: tuple[tuple[str, frozenset[str]], ...]  # (name, names its value was made from)
     uses: tuple[tuple[str, int], ...]  # (name, times something of it was called or read)
+    plain: tuple[tuple[str, int], ...]  # (name, those of these times that any program computes with)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +105,15 @@ def _origins(flows: Iterable[NameFlow]) -> dict[str, _Origin]:
 
 
 def _used(flow: NameFlow, origins: dict[str, _Origin]) -> Iterator[Sign]:
+    plain = dict(flow.plain)
     for name, times in flow.uses:
         if (origin := origins.get(name)) is None:
             continue
         domain, _, helper = origin.signal
+        if origin.library in GENERAL:  # by what is called of it, not by what was made with it
+            times = 0 if origin.hops else times - plain.get(name, 0)
+        if not times:
+            continue
         if origin.hops == 0:
             yield Sign(domain, f"{origin.library} in use", min(_DIRECT * times, _MOST_DIRECT), helper)
         else:
@@ -118,15 +124,21 @@ def _used(flow: NameFlow, origins: dict[str, _Origin]) -> Iterator[Sign]:
 def name_flow(code: str) -> NameFlow:
     """The name flow of one cell; empty when it does not parse."""
     uses: Counter[str] = Counter()
+    plain: Counter[str] = Counter()
     nodes = python_nodes(code)
     for node in nodes.get(ast.Attribute, ()):
         if type(node.value) is ast.Name:
             # pandas is also how SQL is run from Python
             uses[node.value.id] += not node.attr.startswith("read_sql")
+            plain[node.value.id] += node.attr in ARITHMETIC
     uses.update(node.func.id for node in nodes.get(ast.Call, ()) if type(node.func) is ast.Name)
     imports = [pair for kind in _IMPORTS for node in nodes.get(kind, ()) for pair in _imports(node)]
     edges = [edge for kind in _MAKERS for node in nodes.get(kind, ()) for edge in _made(node)]
-    return NameFlow(tuple(imports), tuple((n, s) for n, s in edges if s), tuple(sorted(uses.items())))
+    return NameFlow(tuple(imports), tuple((n, s) for n, s in edges if s), *map(_sorted, (uses, plain)))
+
+
+def _sorted(counts: Counter[str]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(counts.items()))
 
 
 def _made(node: ast.AST) -> Iterator[tuple[str, frozenset[str]]]:
@@ -155,7 +167,8 @@ def _imports(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
                 yield alias.asname or alias.name.split(".")[0], known[0]
     elif node.module is not None and not node.level:
         for alias in node.names:
-            if known := module_signal(f"{node.module}.{alias.name}"):
+            known = module_signal(f"{node.module}.{alias.name}")
+            if known and not (known[0] in GENERAL and alias.name in ARITHMETIC):
                 yield alias.asname or alias.name, known[0]
 
 

@@ -14,6 +14,7 @@ from capibara_assets.executions.labels.hosted_models import MODEL_ENDPOINTS, hos
 from capibara_assets.executions.labels.javascript_signals import javascript_signs
 from capibara_assets.executions.labels.libraries import (
     ATTRIBUTES,
+    GENERAL,
     HTTP_METHODS,
     KEYWORDS,
     METHODS,
@@ -33,6 +34,7 @@ from capibara_assets.executions.parsing import (
     python_nodes,
 )
 
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _PER_SIGN = 3.0  # one sign, repeated in a cell, counts at most this much
 _IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import|import[ \t]+([\w.]+))", re.MULTILINE)
 _SQL = re.compile(
@@ -117,6 +119,8 @@ def _python_facts(code: str) -> CodeFacts:
     for kind, read in _READERS.items():
         for node in nodes.get(kind, ()):
             signs.extend(read(node))
+    own = {f".{node.name}()" for kind in _FUNCTIONS for node in nodes.get(kind, ())}
+    signs = [sign for sign in signs if sign.what not in own]  # a method that the code defines is no library's
     queries = any(sign.what == "a SQL magic" for sign in magic)
     return CodeFacts(True, not queries and is_statementless(tree), ast.Assert in nodes, ranked(signs))
 
@@ -136,7 +140,7 @@ def ranked(signs: Iterable[Sign]) -> tuple[Sign, ...]:
 
 def _import_signs(modules: Iterable[str]) -> Iterator[Sign]:
     for module in modules:
-        if known := module_signal(module):
+        if (known := module_signal(module)) and known[0] not in GENERAL:
             name, signal = known
             yield Sign(signal.domain, f"import {name}", signal.weight, signal.helper)
 

@@ -18,10 +18,10 @@ from capibara_assets_tests.executions.formats.test_notebooks import RAISED, code
 KNOWN_LOGS = Path(__file__).parent / "known_logs"
 SECRET = "e2b" + "_" + "0123456789abcdef" * 2 + "01234567"
 KNOWN = {
-    "executions": "89f73dfdadd1d816",
+    "executions": "7e887b08465107a6",
     "quarantine": "0ad65aab869e3f8d",
     "files": "175cb6bebe9127a8",
-    "summary": "9b1a3cb1958d29cc",
+    "summary": "9bda40091867dfb1",
 }
 
 

@@ -48,6 +48,17 @@ def first(code: str, language: str = "python") -> Domain | None:
         ("pd.read_sql_query('SELECT a FROM b WHERE c > 1', conn)", Domain.SQL),
         ("def add(a, b):\n    return a + b\nassert add(1, 2) == 3", Domain.PYTHON),
         ("from itertools import groupby\nprint([k for k, _ in groupby('aab')])", Domain.PYTHON),
+        ("import math\nprint(math.gcd(12, 18), math.sqrt(2), math.factorial(5))", Domain.PYTHON),
+        (
+            "import numpy as np\nfor a in range(9):\n    print(np.gcd(a, 6), np.lcm(a, 6), np.prod([a, 2]))",
+            Domain.PYTHON,
+        ),
+        ("from scipy import gcd\nprint(gcd(4, 6))\nprint(gcd(9, 6))", Domain.PYTHON),
+        ("from scipy.special import comb, factorial\nprint(comb(5, 2) + factorial(3))", Domain.PYTHON),
+        ("df = {'a': 1}\ndf['b'] = 2\nfor key in df:\n    print(key, df[key], df.items())", Domain.PYTHON),
+        ("class Suit:\n    def fit(self): return 1\nprint(Suit().fit(), Suit().fit(), Suit().fit())", Domain.PYTHON),
+        ("import pandas as pd\ndf = pd.read_csv('a.csv')\ndf.groupby('x')['y'].mean()", Domain.ML),
+        ("import numpy as np\nq, r = np.linalg.qr(np.random.randn(9, 4))\nprint(np.linalg.norm(r))", Domain.ML),
         ("import json\njson.loads('{}').get('/x')\nprint('select one from these')", Domain.PYTHON),
     ],
 )
