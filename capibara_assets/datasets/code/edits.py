@@ -141,7 +141,8 @@ def _spans(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, int, 
     for tag, start, stop, begin, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if tag == "equal":
             continue
-        if spans and start - spans[-1][1] <= 1:
+        # one change where little is equal in between, or where its brackets close behind it
+        if spans and (start - spans[-1][1] <= 1 or not _is_whole(old, new, spans[-1])):
             spans[-1] = (spans[-1][0], stop, spans[-1][2], end)
         else:
             spans.append((start, stop, begin, end))
@@ -162,6 +163,11 @@ def _balanced(old: Sequence[str], new: Sequence[str], span: tuple[int, int, int,
         else:
             return start, stop, begin, end
     return span
+
+
+def _is_whole(old: Sequence[str], new: Sequence[str], span: tuple[int, int, int, int]) -> bool:
+    start, stop, begin, end = span
+    return _unclosed(old[start:stop]) == _unclosed(new[begin:end])
 
 
 def _unclosed(tokens: Sequence[str]) -> int:

@@ -46,7 +46,7 @@ def call_facts(call: Mapping[str, Any], places: Mapping[str, Decision], shown_co
     kept = sorted(sorted(details)[:_MOST_DETAILS], key=lambda each: each[1])
     parts = [detail for _, _, detail in kept]
     if call["inner"]:
-        parts.append(f"it calls itself {_times(call['inner'])}, {call['depth']} deep")
+        parts.append(f"it calls itself {times(call['inner'])}, {call['depth']} deep")
     parts += [f"`{name}` is changed to `{value}`" for name, value in changed.items() if name]
     return [said, *parts]
 
@@ -63,7 +63,7 @@ def _details(
         if step is None or count != 1 or value is None or step.text not in shown_code or call["cut"]:
             continue
         told = value in arguments or value == call["result"] or len(value) > _LONGEST_STEP or value in shown_code
-        told = told or value.startswith("range(")
+        told = told or value.startswith("range(") or value in ("new Map([])", "new Set([])")
         if not told and (step.text, value) not in said and value != step.text:
             said.add((step.text, value))
             # a variable's object may change later
@@ -74,16 +74,17 @@ def _details(
             continue
         if test.sort in ("for", "while"):
             where = f"over `{test.text}`" if test.sort == "for" else f"while `{test.text}`"
-            yield 0, test.line, f"the loop {where} runs {_times(yes)}" if yes else f"the loop {where} never runs"
+            yield 0, test.line, f"the loop {where} runs {times(yes)}" if yes else f"the loop {where} never runs"
         elif yes + no == 1:
             yield 0, test.line, f"`{test.text}` is {'true' if yes else 'false'}"
         elif yes and no:
-            yield 0, test.line, f"`{test.text}` holds {_times(yes)} out of {yes + no}"
+            yield 0, test.line, f"`{test.text}` holds {times(yes)} out of {yes + no}"
         else:
-            yield 0, test.line, f"`{test.text}` {'always' if yes else 'never'} holds ({_times(yes + no)} tested)"
+            yield 0, test.line, f"`{test.text}` {'always' if yes else 'never'} holds ({times(yes + no)} tested)"
 
 
-def _times(number: int) -> str:
+def times(number: int) -> str:
+    """How often, in words."""
     return {1: "once", 2: "twice"}.get(number, f"{number} times")
 
 

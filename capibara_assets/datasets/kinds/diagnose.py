@@ -14,7 +14,7 @@ from capibara_assets.datasets.code.edits import edits
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import structural_key
 from capibara_assets.datasets.kinds import prompts
-from capibara_assets.datasets.kinds.behaviour import call_text, listed
+from capibara_assets.datasets.kinds.behaviour import call_text, listed, times
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.kinds.explain_sql import result_table
@@ -135,7 +135,7 @@ def _outcome(call: Mapping[str, Any], verb: str = "returns") -> str:
 
 def _otherwise(pair: Row, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
     """The first test or step of the call that comes out otherwise in the mended code."""
-    if before["inner"] or before["cut"] or after["cut"]:
+    if before["inner"] or before["raised"] or before["cut"] or after["cut"]:
         return []
     places = [decisions(pair[f"{side}_code"], pair["language"]) for side in ("failing", "fixed")]
     noted = []
@@ -143,7 +143,7 @@ def _otherwise(pair: Row, before: Mapping[str, Any], after: Mapping[str, Any]) -
         values = {at: f"is `{value}`" for at, (n, value) in call["steps"].items() if n == 1 and value is not None}
         for at, (yes, no) in call["tests"].items():
             loop = at in listed_places and listed_places[at].sort in ("for", "while")
-            values[at] = f"runs {yes} times" if loop else f"is {'true' if yes else 'false'}" if yes + no == 1 else ""
+            values[at] = f"runs {times(yes)}" if loop else f"is {'true' if yes else 'false'}" if yes + no == 1 else ""
         found = [(listed_places[at], value) for at, value in values.items() if at in listed_places and value]
         texts = [(place.sort, place.text) for place, _ in found]
         noted.append({(p.sort, p.text): (p, value) for p, value in found if texts.count((p.sort, p.text)) == 1})

@@ -11,6 +11,7 @@ import functools
 import inspect
 import io
 import json
+import math
 import operator
 import re
 import signal
@@ -24,7 +25,7 @@ from typing import Any
 
 NAME = "__capibara_tracer__"  # under which instrumented code reaches this module
 CELL_S, SESSION_S = 1.0, 4.0  # CPU seconds of one cell, and of a session's cells before the next one begins
-MOST_CALLS, MOST_EVENTS, MOST_CHARS, MOST_ITEMS, MOST_COLUMNS = 12, 20_000, 160, 60, 12
+MOST_CALLS, MOST_EVENTS, MOST_CHARS, MOST_ITEMS, MOST_ENTRIES = 12, 20_000, 160, 60, 16
 Json = dict[str, Any]
 Function = Callable[..., Any]
 
@@ -75,11 +76,13 @@ def shown(value: Any) -> str | None:
             return f"{{{', '.join(sorted(map(repr, value)))}}}"
         if (shape := getattr(value, "shape", None)) is not None and not isinstance(value, type):
             whole = tuple(int(each) for each in shape)
-            if whole:
+            if whole and (math.prod(whole) > MOST_ENTRIES or hasattr(value, "iloc")):
                 return f"{type(value).__name__} of shape {whole}"
-        text = repr(value)
-        if len(text) <= MOST_CHARS and "\n" not in text and " at 0x" not in text and not text.startswith("<"):
-            return text
+            text = " ".join(repr(value if whole else value.item()).split())
+        else:
+            text = repr(value)
+        odd = "\n" in text or "..." in text or " at 0x" in text or text.startswith("<")
+        return None if odd or len(text) > MOST_CHARS else text
     return None
 
 
