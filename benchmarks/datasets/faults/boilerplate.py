@@ -22,6 +22,7 @@ _MANY = 5  # examples that share a skeleton
 _SEVERAL = 3  # answers that hold a sentence word for word
 _SENTENCE_WORDS = 8  # a sentence that relates things, and those that the head of a definition does not name
 _RELATED = 2
+_NUMBERS = 2  # of a problem that is put in figures
 _QUOTED = re.compile(r"```.*?```|``.+?``|`[^`\n]+`|\"[^\"\n]*\"|(?<!\w)'[^'\n]*'(?!\w)", re.S)
 _SENTENCE = re.compile(r"(?<=[.!?:])\s+(?=[A-Z`\"'])|\n+")
 _stemmer = snowballstemmer.stemmer("english")
@@ -60,7 +61,7 @@ def _read(prompt: str) -> _Read:
     heads = " ".join(re.findall(r"(?:\bdef|\bclass|\bfunction\*?|\bconst|\blet)\s+(\w+[^\n{:]*)", prompt))
     return _Read(
         prompt,
-        re.sub(r"\s+", "", prompt),
+        re.sub(r"[^\S\n]+", "", prompt),
         frozenset(re.findall(r"\w+", prompt)),
         frozenset(map(_stem, _parts(prompt))),
         frozenset(map(_stem, _parts(heads))),
@@ -86,7 +87,8 @@ def _facts(sentence: str, read: _Read) -> bool:
     """Whether a sentence holds quoted text or a number that the prompt does not show: a value, a line put right."""
     for quoted in _QUOTED.findall(sentence):
         inner = quoted.strip("`\"'").strip()
-        if inner and re.sub(r"\s+", "", inner) not in read.squeezed and not _is_name(inner, read):
+        stands = re.search(re.escape(re.sub(r"\s+", "", inner)) + r"(?!\w)", read.squeezed)
+        if inner and not stands and not _is_name(inner, read):
             return True
     numbers = re.findall(r"(?<![\w.])-?\d+(?:\.\d+)?", _QUOTED.sub(" ", sentence))
     return any(not re.search(rf"(?<![\w.]){re.escape(number)}(?!\w)", read.prompt) for number in numbers)
@@ -122,6 +124,8 @@ def _empty_task(case: Case) -> str | None:
     """Why a task says nothing: no words but those of any task, no test, and no signature whose name tells."""
     if re.search(r"\bassert|^\s*>{1,3} \S|\bexpect\(", case.prompt, re.M):
         return None
+    if len(re.findall(r"\d+", case.prompt)) >= _NUMBERS and re.search(r"[=$?]", case.prompt):
+        return None  # a problem in figures
     session = re.compile(r"\b(?:session|context|so far|earlier|before|schema|tables?|advice|playbook|files?)\b", re.I)
     stated = [s for s in case.sections if not session.search(s.title) and not is_error(s) and s.title != "```"]
     lines = [line for s in stated for line in (s.title, *s.text.splitlines()) if not _is_signature(line)]

@@ -40,11 +40,15 @@ _VERDICT = re.compile(r"\b(?:pass(?:ed)?|fail(?:ed)?|wrong|incorrect|correct|mis
 
 @dataclass
 class _Scope:
-    """What the driving part knows: own functions, names of results, names of literals."""
+    """What the driving part knows: own functions, names of results, of literals, and of what own functions gave."""
 
     own: set[str]
     results: set[str] = field(default_factory=set)
     table: set[str] = field(default_factory=set)
+    given: set[str] = field(default_factory=set)
+
+    def is_own(self, node: Node) -> bool:
+        return bool(names(node) & (self.own | self.given))
 
     def computed(self, node: Node) -> bool:
         return bool(names(node) & (self.own | self.results))
@@ -77,7 +81,9 @@ def leak(code: str, prompt: str) -> str | None:
             and not any(n.type == "return_statement" for n in walk(node))
         ):
             body = node.child_by_field_name("body")
-            if body is not None and (reason := _drives(body, _Scope(scope.own, set(scope.results), set(scope.table)))):
+            if body is not None and (
+                reason := _drives(body, _Scope(scope.own, set(scope.results), set(scope.table), set(scope.given)))
+            ):
                 return reason
     return (
         _drives(root, scope) or _harness(defined, scope, told) or _unused(root, defined, told) or _written(root, scope)
@@ -127,6 +133,7 @@ def _statement(statement: Node, scope: _Scope) -> str | None:
                     and text(part) not in ("console", "process", "module")
                 ):
                     scope.results.add(text(part))
+                    scope.given.add(text(part))
         return reason
     for part in statement.named_children:
         reason = None
@@ -147,6 +154,7 @@ def _bind(name: Node, value: Node, scope: _Scope) -> None:
         scope.table |= bound
     else:
         scope.results |= bound
+        scope.given |= bound if scope.is_own(value) else set()
 
 
 def _expression(node: Node, scope: _Scope) -> str | None:
@@ -188,14 +196,16 @@ def _call(call: Node, scope: _Scope) -> str | None:
         bodies += callbacks
     for body in bodies:
         source = function.child_by_field_name("object")
-        inner = _Scope(scope.own, set(scope.results), set(scope.table))
+        inner = _Scope(scope.own, set(scope.results), set(scope.table), set(scope.given))
         if source is not None and last != "then":
             if not scope.expected(source):
                 inner.results |= set(parameters(body))
+            inner.given |= set(parameters(body)) if scope.is_own(source) else set()
             if scope.expected(source) or scope.computed(source):
                 inner.table |= set(parameters(body))
         elif last == "then":
             inner.results |= set(parameters(body))
+            inner.given |= set(parameters(body)) if scope.is_own(function) else set()
         block = body.child_by_field_name("body")
         if block is not None:
             reason = _drives(block, inner) if block.type == "statement_block" else _expression(block, inner)
@@ -208,7 +218,7 @@ def _call(call: Node, scope: _Scope) -> str | None:
 
 def _condition(statement: Node, scope: _Scope) -> str | None:
     test = statement.child_by_field_name("condition")
-    if test is None or not scope.computed(test):
+    if test is None or not scope.is_own(test):
         return None
     inside = [n for part in statement.named_children if part != test for n in walk(part)]
     fails = any(n.type == "throw_statement" for n in inside) or any(

@@ -44,6 +44,7 @@ class _Scope:
         asked: those that the prompt names.
         imported: names that the answer imports, which tests of its own may test.
         results: names that hold what they gave, or anything computed.
+        given: those of them that own functions gave: what a service answers is no expectation on the solution.
         table: names that hold literals: inputs and expected values.
     """
 
@@ -52,6 +53,10 @@ class _Scope:
     imported: set[str]
     results: set[str] = field(default_factory=set)
     table: set[str] = field(default_factory=set)
+    given: set[str] = field(default_factory=set)
+
+    def is_own(self, node: ast.AST) -> bool:
+        return bool(loads(node) & (self.own | self.given))
 
     def computed(self, node: ast.AST) -> bool:
         return bool(loads(node) & (self.own | self.results))
@@ -103,7 +108,12 @@ def _statement(statement: ast.stmt, scope: _Scope, defined: dict[str, ast.AST]) 
         if is_test or (not parameters(statement) and statement.name in scope.own and _is_driver(statement)):
             tested = scope.own | (scope.imported if is_test else set())
             own = _Scope(
-                tested, scope.asked, scope.imported, set(scope.results), scope.table | set(parameters(statement))
+                tested,
+                scope.asked,
+                scope.imported,
+                set(scope.results),
+                scope.table | set(parameters(statement)),
+                scope.given,
             )
             return _drives(statement.body, own, defined)
         return None
@@ -146,7 +156,7 @@ def _is_expectation(test: ast.expr, scope: _Scope, defined: dict[str, ast.AST]) 
 def _condition(statement: ast.If | ast.While, scope: _Scope) -> str | None:
     """`if result != expected:` that raises, exits or prints a verdict."""
     test = statement.test
-    if not scope.computed(test):
+    if not scope.is_own(test):
         return None
     inside = [n for part in (statement.body, statement.orelse) for s in part for n in ast.walk(s)]
     calls = {callee(n) for n in inside if isinstance(n, ast.Call)}
@@ -210,6 +220,7 @@ def _holds_comparison(argument: ast.expr, scope: _Scope) -> bool:
             scope.imported,
             scope.results,
             scope.table | {name for g in argument.generators for name in stores(g.target)},
+            scope.given,
         )
         return _holds_comparison(argument.elt, inner)
     if isinstance(argument, ast.JoinedStr | ast.FormattedValue | ast.BoolOp | ast.UnaryOp | ast.IfExp | ast.Tuple):
@@ -228,7 +239,7 @@ def _holds_comparison(argument: ast.expr, scope: _Scope) -> bool:
     equal = isinstance(argument, ast.Compare) and any(isinstance(o, ast.Eq | ast.NotEq | ast.Is) for o in argument.ops)
     if not (equal and isinstance(argument, ast.Compare) and _compares(argument, scope)):
         return False
-    return _calls_own(argument, scope) or bool(loads(argument) & scope.results and scope.own)
+    return scope.is_own(argument)
 
 
 def _bind(statement: ast.stmt, scope: _Scope) -> None:
@@ -247,6 +258,7 @@ def _bind(statement: ast.stmt, scope: _Scope) -> None:
             scope.table |= names
         elif not isinstance(value, ast.Lambda):
             scope.results |= names
+            scope.given |= names if scope.is_own(value) else set()
             scope.table -= names
     elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         root = _root(statement.value.func)
@@ -255,6 +267,7 @@ def _bind(statement: ast.stmt, scope: _Scope) -> None:
         names = stores(statement.target)
         sources = loads(statement.iter) - {"zip", "enumerate", "sorted", "range", "list", "reversed"}
         (scope.table if is_literal(statement.iter) or sources <= scope.table else scope.results).update(names)
+        scope.given |= names if scope.is_own(statement.iter) else set()
         if scope.computed(statement.iter):
             # `for given, wanted in [(f(1), 2)]`: each may be either
             scope.results |= names
@@ -293,7 +306,12 @@ def _test_class(node: ast.ClassDef, scope: _Scope, defined: dict[str, ast.AST]) 
             if isinstance(method, Function) and _is_test(method):
                 tested = scope.own | scope.imported
                 own = _Scope(
-                    tested, scope.asked, scope.imported, set(scope.results), scope.table | set(parameters(method)[1:])
+                    tested,
+                    scope.asked,
+                    scope.imported,
+                    set(scope.results),
+                    scope.table | set(parameters(method)[1:]),
+                    scope.given,
                 )
                 if reason := _drives(method.body, own, defined):
                     return reason

@@ -2,9 +2,9 @@
 
 import re
 
-import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
+
+from benchmarks.datasets.faults.sql_code import statements
 
 _GOOD = re.compile(r"^(?:pass(?:ed)?|ok|correct|match(?:es|ed)?|success|true|valid|✓)\b", re.I)
 _BAD = re.compile(r"^(?:fail(?:ed|ure)?|not ok|wrong|incorrect|mismatch|error|false|invalid|✗)", re.I)
@@ -25,11 +25,7 @@ def sql_leak(code: str, prompt: str) -> str | None:
             return f"an expected result in a comment: {found[:100]}"
     if found := re.search(r"^\s*(?:ASSERT\b|RAISE\s+EXCEPTION\b|SELECT\s+RAISE\s*\()[^\n]*", code, re.I | re.M):
         return f"asserts: {found.group().strip()[:100]}"
-    try:
-        trees = [tree for tree in sqlglot.parse(code, dialect="sqlite") if tree is not None]
-    except SqlglotError:
-        return None
-    for tree in trees:
+    for tree in statements(code):
         if reason := _tree(tree, prompt):
             return reason
     return None

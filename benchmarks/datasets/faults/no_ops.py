@@ -12,13 +12,12 @@ import re
 import shlex
 import tokenize
 
-import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from benchmarks.datasets.faults import javascript_code
 from benchmarks.datasets.faults.cases import Case
 from benchmarks.datasets.faults.python_code import Function, parameters, parse
+from benchmarks.datasets.faults.sql_code import statements
 
 _QUOTED = re.compile(r"``([^\n]+?)``|`([^`\n]+)`")
 _WRONG = re.compile(
@@ -243,10 +242,7 @@ def _sql_form(code: str) -> str:
 
 def _aliases(code: str) -> set[str]:
     """Names that a query gives to its tables and parts."""
-    try:
-        trees = [tree for tree in sqlglot.parse(code, dialect="sqlite") if tree is not None]
-    except (SqlglotError, RecursionError):
-        return set()
+    trees = statements(code)
     sources = {
         a for tree in trees for source in tree.find_all(exp.Table, exp.Subquery, exp.CTE) if (a := source.alias.lower())
     }

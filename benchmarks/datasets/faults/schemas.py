@@ -4,10 +4,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.scope import traverse_scope
+
+from benchmarks.datasets.faults.sql_code import statements
 
 _SYSTEM = re.compile(
     r"^(?:sqlite_|pg_|pragma_|information_schema|dual$|sys\.|json_each$|json_tree$|generate_series$|unnest$)", re.I
@@ -27,10 +27,7 @@ def missing_in_schema(code: str, prompt: str, *, whole: bool) -> str | None:
     Args:
         whole: a table counts as shown when the prompt lists the columns that the query reads; else their names suffice.
     """
-    try:
-        trees = [tree for tree in sqlglot.parse(code, dialect="sqlite") if tree is not None]
-    except (SqlglotError, RecursionError):
-        return None
+    trees = statements(code)
     made: set[str] = set()
     added = {
         c.name.lower() for tree in trees for alter in tree.find_all(exp.Alter) for c in alter.find_all(exp.ColumnDef)

@@ -21,6 +21,7 @@ _LACKING = words(
     """ModuleNotFoundError ImportError FileNotFoundError ConnectionError ConnectionRefusedError URLError gaierror
     TimeoutError"""
 )
+_UNINSTALLED = re.compile(r"Cannot find module '[^']+'|No module named '[^']+'|.*to be installed")
 _REFUSALS = frozenset(("0", "none", "fail", "failed", "false", "wrong"))
 _UNCERTAIN = frozenset(("wall", "cpu", "memory", "lost", "garbled", "stuck"))
 
@@ -65,7 +66,7 @@ def _verdict(ran: Ran, context: int, *, sql: bool) -> tuple[bool | None, str]:
     name = str(error.get("name", ran.ended))
     if ran.cell < context:
         return None, "its session does not run again here"
-    lacking = re.match(r"Cannot find module '[^']+'|No module named '[^']+'", str(error.get("value", "")))
+    lacking = _UNINSTALLED.match(str(error.get("value", "")))
     if name in _LACKING or ran.ended in _UNCERTAIN or lacking:
         return None, f"needs what is not here: {lacking.group() if lacking else name}"
     if not error:

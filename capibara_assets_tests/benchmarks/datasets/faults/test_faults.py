@@ -68,6 +68,11 @@ BASE = Case("one", "python", "solve", "Write `area(a, b)`: the area of a rectang
             "javascript",
             "const assert = require('assert');\nfunction area(a, b) {\n  assert(a >= 0);\n  return a * b;\n}",
         ),
+        (
+            "python",
+            "import requests\nanswer = requests.get(URL)\nif answer.status_code != 200:\n    raise SystemExit('failed')",
+        ),
+        ("javascript", "const answer = await fetch(URL);\nif (answer.status !== 200) throw new Error('failed');"),
         ("javascript", "const area = (a, b) => a * b;\nconsole.log(area(2, 3));"),
         ("javascript", "function area(a, b) {\n  if (a !== +a) throw new TypeError('a');\n  return a * b;\n}"),
         ("sql", "SELECT CASE WHEN total = 0 THEN 'ok' ELSE 'error' END FROM orders WHERE state = 'paid'"),
@@ -160,6 +165,14 @@ def test_a_prompt_is_cut_at_headings_and_fences() -> None:
         ("What came out", ""),
         ("No", "thing"),
     ]
+
+
+def test_a_problem_in_figures_is_a_task() -> None:
+    case = replace(
+        BASE, prompt="Write Python code.\nIf $y = 3x + 4$, what is $y$ when $x = 2$?", answer="print(3 * 2 + 4)"
+    )
+    assert not boilerplate([case])
+    assert boilerplate([replace(case, prompt="Write Python code.\nThis cell generates Figure 3.")])
 
 
 def test_an_explanation_needs_a_fact_or_words_of_its_own() -> None:
