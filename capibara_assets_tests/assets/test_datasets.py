@@ -79,7 +79,7 @@ def test_the_version_is_the_same_whatever_was_cached(published: Published):
     assert first.document("reexecution")["cached"] == 0 < first.document("reexecution")["ran"]
     make(published, [moe_dataset])
     again = latest_metadata(published.instance, "moe_dataset", PYTHON)["reexecution"]
-    assert again["cached"] == 3 and again["ran"] == 0
+    assert again["cached"] == first.document("reexecution")["ran"] and again["ran"] == 0
     assert dataset(published).digest == first.digest
     shutil.rmtree(Path(published.store.work) / "moe_dataset")
     make(published, [moe_dataset])
