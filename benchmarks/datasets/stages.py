@@ -67,7 +67,7 @@ class Place:
         experience: folder of logs and playbooks.
         store: root of the artifact store.
         readers: processes that read logs; None: as the library chooses.
-        reexecute: whether *predict* examples are executed again.
+        reexecute: whether answers are executed again.
     """
 
     experience: Path

@@ -136,7 +136,7 @@ def judge_answers(
     whole = run(replays_of(evidence, [unit for _, unit in failed])).verdicts
     for (i, _), verdict in zip(failed, whole, strict=True):
         if verdict.verified != "reexecuted" and verdict.reason != _OTHER_OUTPUT:  # nor do the recorded cells run here
-            found[i] = Judgement("unverified", verdict.reason)
+            found[i] = Judgement(verdict.verified, verdict.reason)
     summary = {key: batch.summary[key] for key in ("ran", "cached", "cpu_seconds", "seconds")}
     return Judgements(found, {"answers": half, **summary})
 

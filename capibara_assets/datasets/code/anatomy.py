@@ -39,13 +39,10 @@ def _decoded(stated: dict[str, Any]) -> Anatomy:
 @of_text("dissect", asdict, _decoded)
 def dissect(code: str, language: str) -> Anatomy:
     """Cut a cell into its parts; code that does not parse is cut at its leading comment only."""
-    cell = None
-    if language == "python":
-        cell = anatomy_python.parts(code)
-    elif language in JAVASCRIPT:
-        cell = anatomy_javascript.parts(code)
-    elif language in _OTHERS:
-        cell = _parts(code, language)
+    try:
+        cell = _cell(code, language)
+    except RecursionError:  # nested deeper than is followed
+        cell = None
     if cell is None:
         comment, rest = leading_comment(code, language)
         stated = comment is not None and is_statement(comment)
@@ -53,6 +50,14 @@ def dissect(code: str, language: str) -> Anatomy:
         cell = CellParts(comment if stated else None, False, "", body, body, ())
     body, definitions, test, remainder = map(_tidy, (cell.body, cell.definitions, cell.test, cell.remainder))
     return Anatomy(cell.statement, cell.documented, cell.signature, body, definitions, cell.tests, test, remainder)
+
+
+def _cell(code: str, language: str) -> CellParts | None:
+    if language == "python":
+        return anatomy_python.parts(code)
+    if language in JAVASCRIPT:
+        return anatomy_javascript.parts(code)
+    return _parts(code, language) if language in _OTHERS else None
 
 
 def _parts(code: str, language: str) -> CellParts:

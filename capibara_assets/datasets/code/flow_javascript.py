@@ -188,6 +188,9 @@ class _Reader:
         parameters = node.child_by_field_name("parameters") or node.child_by_field_name("parameter")
         names = frozenset(pattern_names(parameters))
         if body is not None and body.type != "statement_block":
+            effects = tuple(self.expression(body)) if body.type == "call_expression" else ()
+            if effects and isinstance(effects[0], flow.Show | flow.Assert | flow.Fail):  # it gives nothing
+                return flow.Function(called, names, effects)
             return flow.Function(called, names, (flow.Give(self.value(body)),))
         empty = body is None or not body.named_children
         return flow.Function(called, names, self.block(body), is_empty=empty)

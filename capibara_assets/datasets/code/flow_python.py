@@ -258,7 +258,10 @@ class _Reader:
         arguments = node.args
         every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
         parameters = frozenset(a.arg for a in every if a is not None)
-        return flow.Function(None, parameters, (flow.Give(self.value(node.body)),), self.values(arguments.defaults))
+        effects = tuple(self._expression(node.body))
+        gives = not isinstance(effects[0], flow.Show | flow.Assert | flow.Fail)
+        block = (flow.Give(self.value(node.body)),) if gives else effects
+        return flow.Function(None, parameters, block, self.values(arguments.defaults))
 
 
 def _reads(node: ast.AST) -> set[str]:

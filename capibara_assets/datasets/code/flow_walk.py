@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from capibara_assets.datasets.code import flow
 from capibara_assets.datasets.code.flow import NONE, Block, Call, Function, Value
@@ -105,9 +106,9 @@ class Walk:
         self.block(function.block)
         self.inner -= 1
 
-    @property
+    @cached_property
     def free(self) -> set[str]:
-        """Names that it reads and does not bind."""
+        """Names that it reads and does not bind; of a block that was read to its end."""
         return (self.reads - (self.binds - self.outer) - self.parameters) | (self.outer & self.binds)
 
 

@@ -7,7 +7,7 @@ what was asked for where its result is judged, and a test where it judges the re
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
 
@@ -31,6 +31,7 @@ class _Cell:
         self.program = program
         self.defined = {f.name: f for unit in program.units if (f := unit.defined) is not None and f.name is not None}
         self.walks: list[Walk] = []
+        self._origins: dict[str, set[str]] = {}
         self.held: dict[str, list[Value]] = defaultdict(list)  # of top-level statements that define nothing
         for unit in program.units:
             if (function := unit.defined) is not None:
@@ -53,7 +54,12 @@ class _Cell:
 
     def origin(self, names: Iterable[str]) -> set[str]:
         """The definitions that values under these names came from."""
-        return closed(names, self.held, self.defined) & self.defined.keys()
+        found: set[str] = set()
+        for name in names:
+            if name not in self._origins:
+                self._origins[name] = closed([name], self.held, self.defined) & self.defined.keys()
+            found |= self._origins[name]
+        return found
 
     # --- which definitions test others --------------------------------------------------------------------------------
 
@@ -275,10 +281,16 @@ def roles(program: Program) -> list[Role]:
     solution = _needed_by_solution(cell, tests)
     tests = _with_their_needs(cell, tests, solution)
     shown = _shown(cell, tests, solution)
+    kept = {name for i in solution for name in cell.walks[i].binds}
+    made = {name for i in tests for name in cell.walks[i].binds} - kept
     for i in cell.statements:  # what uses the values of a test goes with it
-        made = {name for j in tests for name in cell.walks[j].binds}
-        if i not in solution and cell.walks[i].free & made - {name for j in solution for name in cell.walks[j].binds}:
+        if i not in solution and cell.walks[i].free & made:
             tests.add(i)
+            made |= cell.walks[i].binds - kept
+    for i in sorted(shown):  # a text alone after a test says that it passed
+        unit = program.units[i]
+        if i - 1 in tests and i - 1 in cell.statements and all(isinstance(part, flow.Show) for part in unit.block):
+            tests |= set() if cell.walks[i].free - program.given else {i}
     return [
         Role.TEST if i in tests else Role.DEMONSTRATION if i in shown else Role.SOLUTION
         for i in range(len(program.units))
@@ -301,19 +313,26 @@ def _needed_by_solution(cell: _Cell, tests: set[int]) -> set[int]:
         last, min(tests & set(cell.statements), default=len(units))
     )  # what is changed later is changed by tests
     found = {i for i, unit in enumerate(units) if unit.defined and unit.defined.name in cell.subjects}
-    names = {name for i in found for name in cell.walks[i].free}
-    while True:
-        data = names - cell.defined.keys()
-        more = {
-            i
-            for i in cell.statements
-            if i not in found | tests
-            and (cell.walks[i].binds & (names | cell.subjects) or (cell.walks[i].changes & data and i < until))
-        }
-        if not more:
-            return found
-        found |= more
-        names |= {name for i in more for name in cell.walks[i].free}
+    givers: dict[str, set[int]] = defaultdict(set)
+    for i in cell.statements:
+        if i not in tests:
+            walk = cell.walks[i]
+            for name in walk.binds | (walk.changes - cell.defined.keys() if i < until else set()):
+                givers[name].add(i)
+    return _with_givers(cell, found, givers, cell.subjects)
+
+
+def _with_givers(cell: _Cell, found: set[int], givers: Mapping[str, set[int]], more: Iterable[str] = ()) -> set[int]:
+    """These statements, and those that give what they (and `more`) read, transitively."""
+    found = set(found)
+    pending = [*more, *(name for i in found for name in cell.walks[i].free)]
+    seen = set(pending)
+    while pending:
+        for i in givers.get(pending.pop(), set()) - found:
+            found.add(i)
+            pending += cell.walks[i].free - seen
+            seen |= cell.walks[i].free
+    return found
 
 
 def _with_their_needs(cell: _Cell, tests: set[int], solution: set[int]) -> set[int]:
@@ -322,18 +341,13 @@ def _with_their_needs(cell: _Cell, tests: set[int], solution: set[int]) -> set[i
     libraries = cell.program.libraries
     found |= {i for i in cell.statements if cell.program.units[i].imports and cell.walks[i].binds & libraries}
     found -= solution
-    names = {name for i in found for name in cell.walks[i].free}
-    while True:
-        more = set()
-        for i in cell.statements:
-            walk = cell.walks[i]
-            gives = walk.binds | walk.changes | (walk.passed - cell.defined.keys())
-            if i not in found | solution and gives & names:
-                more.add(i)
-        if not more:
-            return found
-        found |= more
-        names |= {name for i in more for name in cell.walks[i].free}
+    givers: dict[str, set[int]] = defaultdict(set)
+    for i in cell.statements:
+        walk = cell.walks[i]
+        if i not in solution:
+            for name in walk.binds | walk.changes | (walk.passed - cell.defined.keys()):
+                givers[name].add(i)
+    return _with_givers(cell, found, givers)
 
 
 def _shown(cell: _Cell, tests: set[int], solution: set[int]) -> set[int]:
@@ -342,16 +356,17 @@ def _shown(cell: _Cell, tests: set[int], solution: set[int]) -> set[int]:
     shown = {i for i in rest if cell.origin(cell.walks[i].reads) & cell.subjects and not cell.program.units[i].imports}
     last = max(i for i, unit in enumerate(cell.program.units) if unit.defined and unit.defined.name in cell.subjects)
     shown |= {i for i in rest if i > last and not (cell.walks[i].binds or cell.walks[i].changes)}
-    while True:
-        more = set()
-        for i in rest:
-            binds = cell.walks[i].binds
-            readers = {j for j, walk in enumerate(cell.walks) if j != i and walk.free & binds}
-            if i not in shown and readers and readers <= shown | tests:
-                more.add(i)
-        if not more:
-            break
-        shown |= more
+    readers: dict[str, set[int]] = defaultdict(set)
+    for i, walk in enumerate(cell.walks):
+        for name in walk.free:
+            readers[name].add(i)
+    before = -1
+    while before < len(shown):
+        before = len(shown)
+        for i in reversed(rest):
+            used = set().union(*(readers[name] for name in cell.walks[i].binds)) - {i}
+            if used and used <= shown | tests:
+                shown.add(i)
     empty = {
         i
         for i in solution

@@ -100,6 +100,12 @@ def test_a_cell_that_only_asserts_is_a_test() -> None:
     assert (found.body, found.tests) == ("", ("assert total([1]) == 1",))
 
 
+@pytest.mark.parametrize("language", ["python", "javascript"])
+def test_what_is_nested_too_deeply_is_not_cut(language: str) -> None:
+    chain = "a = b" + ".c(1)" * 3000
+    assert dissect(f"{chain}\na", language).body == f"{chain}\na"
+
+
 @pytest.mark.parametrize(
     "text",
     [

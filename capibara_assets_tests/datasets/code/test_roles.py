@@ -33,6 +33,7 @@ JAVASCRIPT_TESTS = {
     "a chain of its own": "const expect = (found) => ({\n  toBe(want) { if (found !== want) throw new Error(found); },\n});\nexpect(pad('7', 3)).toBe('007');",
     "a runner of its own": "function it(name, body) {\n  body();\n  console.log(name);\n}\nit('pads', () => { if (pad('7', 3) !== '007') throw new Error('pad'); });",
     "an inlined comparison": "const like = (a, b) => isList(a) ? a.every((x, i) => like(x, b[i])) : a === b;\nconst isList = (a) => Array.isArray(a);\nif (!like([pad('7', 3)], ['007'])) throw new Error('pad');",
+    "reports": "const report = (name, ok) => console.log(ok ? 'ok' : 'not ok', name);\nreport('seven', pad('7', 3) === '007');\nconsole.log('done');",
     "asynchronous": "(async () => {\n  const found = await pad('7', 3);\n  if (found !== '007') throw new Error(found);\n})();",
 }  # fmt: skip
 
