@@ -18,6 +18,7 @@ from capibara_assets.executions.parsing import embedded_sql, parse_sql
 _VERB = re.compile(
     r"\s*(?:select|with|insert|update|delete|create|alter|replace|pragma|describe|desc|show|explain|merge|from)\s", re.I
 )
+_READS_TABLES = re.compile(r"\bselect\b.*\bfrom\b", re.I | re.S)
 _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 _FURTHER_DIALECTS = ("duckdb", "mysql")
 _SYSTEM = ("sqlite_", "pragma_", "pg_", "duckdb_")
@@ -82,7 +83,7 @@ def _if_sql(text: str) -> Iterator[str]:
 
 @lru_cache(maxsize=4096)
 def statements(text: str) -> tuple[exp.Expr, ...]:
-    """The statements of a SQL text; none when no common dialect reads it."""
+    """The statements of a SQL text; where no common dialect reads it whole, as much as can be read of it."""
     logging.getLogger("sqlglot").setLevel(logging.ERROR)
     parsed = parse_sql(text)
     for dialect in _FURTHER_DIALECTS if parsed is None and len(text) < 20_000 else ():
@@ -91,6 +92,12 @@ def statements(text: str) -> tuple[exp.Expr, ...]:
             break
         except (sqlglot.errors.SqlglotError, RecursionError, ValueError, TypeError):
             continue
+    if parsed is None and len(text) < 20_000 and _READS_TABLES.search(text):
+        try:
+            lenient = sqlglot.parse(text, read="sqlite", error_level=sqlglot.ErrorLevel.IGNORE)
+        except (sqlglot.errors.SqlglotError, RecursionError, ValueError, TypeError, AttributeError):
+            return ()
+        parsed = [statement for statement in lenient if statement is not None]
     return tuple(parsed or ())  # type: ignore[arg-type]
 
 

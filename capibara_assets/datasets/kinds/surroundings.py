@@ -3,7 +3,9 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from capibara_assets.datasets.code.anatomy import dissect
 from capibara_assets.datasets.code.queries import sql_texts
+from capibara_assets.datasets.code.sessions import Piece, cell_names
 from capibara_assets.datasets.kinds.evidence import Evidence, quotable
 from capibara_assets.datasets.kinds.files_shown import files_shown
 from capibara_assets.datasets.kinds.prompts import Shown
@@ -43,6 +45,7 @@ def surroundings(
     pieces = [piece for piece in context.pieces if piece.row["execution_id"] not in without]
     if codes[0][1] == "sql":
         pieces = []  # of the statements before a query, it needs the tables that they made, not their rows
+    pieces = [piece for piece in pieces if not _attempt(evidence, execution_id, piece, codes[0])]
     fitting = [p for p in quotable(context, recipe.context_chars) if any(p is piece for piece in pieces)]
     lacking = CUT if len(fitting) < len(pieces) else None
     session, position = evidence.places.get(execution_id, ([], 0))
@@ -59,3 +62,13 @@ def surroundings(
         lacking or schema.lacking,
         schema.inferred,
     )
+
+
+def _attempt(evidence: Evidence, execution_id: str, piece: Piece, answer: tuple[str, str]) -> bool:
+    """Whether earlier code is an attempt at the same task that binds nothing the answer needs: it would tell it."""
+    row = evidence.known.get(execution_id)
+    own = dissect(row["code"], row["language"]).statement if row is not None else None
+    if own is None or dissect(piece.row["code"], piece.row["language"]).statement != own:
+        return False
+    bound, needs = cell_names(piece.text, piece.row["language"]), cell_names(*answer)
+    return bound is not None and needs is not None and not bound.bound & needs.needed

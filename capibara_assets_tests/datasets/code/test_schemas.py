@@ -115,6 +115,11 @@ def test_what_a_query_needs_of_the_database(query: str) -> None:
     assert (set(reads.tables), set(reads.owned)) == (tables, owned)
 
 
+def test_of_a_query_that_no_dialect_reads_as_much_as_can_be_read() -> None:
+    odd = "SELECT sku FROM goods WHERE grams > 3 LIMIT 2 - (SELECT COUNT(*) FROM sales) % 2 OFFSET (SELECT 1)"
+    assert reads_of(odd, "sql").tables >= {"goods"}
+
+
 def test_queries_inside_other_languages() -> None:
     assert reads_of("n = db.execute('''SELECT sku FROM goods''')", "python").tables == {"goods"}
     assert reads_of("rows = db.all(`SELECT sku FROM goods`)", "javascript").tables == {"goods"}

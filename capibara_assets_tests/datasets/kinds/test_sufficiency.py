@@ -151,6 +151,17 @@ def test_a_query_gets_the_schema_that_its_session_printed(recipe: DatasetRecipe)
     assert found.execution_ids == ("ask", "look")
 
 
+def test_an_earlier_attempt_at_the_same_task_is_not_quoted(recipe: DatasetRecipe) -> None:
+    asked = "# How heavy is the heaviest crate?\nquery = 'SELECT MAX({}) FROM crates'\ndb.read(query)\ndb.append(query)"
+    cells = [
+        run("open", "db = connect('crates.db')"),
+        run("first", asked.format("kilos"), minute=1),
+        run("second", asked.format("kilos * 1"), minute=2),
+    ]
+    found = [c for c in solve.candidates(evidence_of(cells), recipe) if c.execution_ids[0] == "second"]
+    assert "Session so far:\ndb = connect('crates.db')\n\nSchema:\ncrates(kilos)" in found[0].prompt
+
+
 def test_another_session_tells_the_tables_where_it_is_the_only_word(recipe: DatasetRecipe) -> None:
     ask = run("ask", "-- How heavy is the heaviest crate?\nSELECT MAX(kilos) FROM crates", language="sql")
     told = [
