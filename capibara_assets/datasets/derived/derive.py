@@ -70,6 +70,7 @@ def derive(domain: Domain, evidence: Evidence, recipe: DatasetRecipe, execute: E
         "queries": len({query.row["execution_id"] for query in on_worlds}),
         "answered": len(answered),
         "tried": sum(len(edits) for _, edits in [*bugs, *inputs]),
+        "trials": len(ends),
         "runs_here": sum(bool(end and end[0] and end[0].ok) for end in ends),
         "observed": dict(sorted(Counter(str(one.derived) for one in made).items())),
     }
@@ -114,6 +115,29 @@ def capped(
             room[split(item)] -= 1
         kept.append(item)
     return kept
+
+
+def missing(tried: dict[str, Any], kept: dict[str, Any], recipe: DatasetRecipe) -> list[str]:
+    """Sentences on why there are no more derived examples.
+
+    Args:
+        tried: figures of `derive`.
+        kept: `shares` of the examples.
+    """
+    if "observed" not in tried:
+        return [f"derived: {tried['note']}"] if "note" in tried else []
+    lines, observed = [], sum(tried["observed"].values())
+    if observed > kept["examples"]:
+        lines.append(
+            f"derived: {observed - kept['examples']} more were observed, and are over the cap of "
+            f"{recipe.derived.most_share:.0%} of each split, over their kind's, or duplicates"
+        )
+    trials = tried["trials"] - tried["runs_here"]
+    if trials:
+        lines.append(
+            f"derived: {trials} of {tried['trials']} solved programs do not pass here, or are too slow to vary"
+        )
+    return lines
 
 
 def shares(examples: Iterable[tuple[str, str, str | None]]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from capibara_assets.datasets.derived import javascript_bugs, python_bugs
 from capibara_assets.datasets.derived.edits import Edit, drawn
 from capibara_assets.datasets.derived.solved import Solved
 from capibara_assets.datasets.derived.trials import Cells, End, Ends, Trial
+from capibara_assets.datasets.kinds.predict import is_derivable
 from capibara_assets.datasets.kinds.repair import WRONG_OUTPUT
 
 _MOST_SHOWN = 400
@@ -82,7 +83,9 @@ def _fails(solved: Observable, end: End, passed: End) -> bool:
         return False
     if not end.ok:
         return True
-    return end.shown != passed.shown and 0 < len(end.shown) <= _MOST_SHOWN and 0 < len(passed.shown) <= _MOST_SHOWN
+    if end.shown == passed.shown or not all(0 < len(shown) <= _MOST_SHOWN for shown in (end.shown, passed.shown)):
+        return False
+    return is_derivable((*solved.before, solved.row["code"], *solved.after), f"{end.shown}\n{passed.shown}")
 
 
 def _line(code: str, edit: Edit) -> int:

@@ -75,8 +75,6 @@ def others(value: object) -> Iterator[str]:
         elif len(value) >= 3 and value.isalpha():
             yield repr(value[1:] + value[0])
             yield repr(value[:-1])
-        elif " " in value.strip():
-            yield repr(" ".join(reversed(value.split(" "))))
 
 
 def _reordered(items: list[Span], code: str) -> Iterator[Edit]:

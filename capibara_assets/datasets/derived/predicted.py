@@ -3,6 +3,7 @@
 What is asked is always a whole program: the code, all that it needs, and the call.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.parsing import parse_python
 
 _KINDS = {"value": 1.0, "order": 1.0, "length": 0.5}
+_WIDE = re.compile(r"[ \t]*\n([ \t]*\n)+")
 _MOST_CALLS = 3  # of one solution's tests
 _UNTOUCHED = "call"  # a call of the tests as it stands there
 
@@ -44,7 +46,8 @@ def programs(solved: Solved) -> list[Program]:
     """The programs of a solved cell: its own, where it showed something, else one for each recorded call."""
     row, language = solved.row, solved.row["language"]
     if recorded_output(row):
-        code = without_assertions(row["code"]).strip("\n") if language == "python" else row["code"].strip("\n")
+        code = without_assertions(row["code"]) if language == "python" else row["code"]
+        code = _WIDE.sub("\n\n", without_comments(code, language)).strip()  # a comment may tell of the recorded input
         return [Program(row, solved.rows, solved.before, code, _inputs(code, language), True)]
     solution = dissect(row["code"], language).definitions  # without its docstring, which may tell what comes out
     if "assert" in solution:
