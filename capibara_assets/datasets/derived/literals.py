@@ -141,9 +141,9 @@ def _python_calls(code: str, functions: set[str]) -> Iterator[str]:
             case ast.Expr(value=ast.Call(func=ast.Name(id=called), args=[ast.Name(id=given)])) if given in functions:
                 if called in tests and tests[called].args.args:
                     stands_for[tests[called].args.args[0].arg] = given
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assert):
-            for part in ast.walk(node.test):
+    for checked in ast.walk(tree):
+        if isinstance(checked, ast.Assert):
+            for part in ast.walk(checked.test):
                 if isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id in stands_for:
                     values = [*part.args, *(keyword.value for keyword in part.keywords)]
                     if values and all(map(_is_literal, values)):

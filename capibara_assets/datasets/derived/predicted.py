@@ -73,9 +73,12 @@ def _inputs(code: str, language: str) -> Span:
                 if type(node).__name__ in ("FunctionDef", "AsyncFunctionDef", "ClassDef"):
                     last = sum(len(line) + 1 for line in lines[: node.end_lineno])
     else:
-        for node in javascript_source.parse(code).named_children:
-            if node.type in ("function_declaration", "class_declaration") or "=>" in javascript_source.text(node)[:80]:
-                last = len(code.encode("utf-8", "replace")[: node.end_byte].decode(errors="replace"))
+        for child in javascript_source.parse(code).named_children:
+            if (
+                child.type in ("function_declaration", "class_declaration")
+                or "=>" in javascript_source.text(child)[:80]
+            ):
+                last = len(code.encode("utf-8", "replace")[: child.end_byte].decode(errors="replace"))
     return min(last, len(code)), len(code)
 
 

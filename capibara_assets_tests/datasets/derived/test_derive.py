@@ -81,6 +81,15 @@ def test_a_bug_without_effect_gives_none(recipe: DatasetRecipe) -> None:
     assert [one for one in made if one.kind == "repair"] == []
 
 
+def test_an_order_that_a_query_leaves_open_is_not_asked_for(recipe: DatasetRecipe) -> None:
+    rows = [
+        run("open", "SELECT name, kind FROM plants LIMIT 2", language="sql"),
+        run("fixed", "SELECT COUNT(*) AS n FROM plants WHERE kind <> 'moss'", language="sql", sandbox="s2"),
+    ]
+    made = derive(Domain.SQL, evidence_of(*rows), recipe, execute).candidates
+    assert {one.execution_ids[0] for one in made if one.kind == "predict"} == {"fixed"}
+
+
 def test_a_column_of_a_doubtful_table_gives_no_database(recipe: DatasetRecipe) -> None:
     doubtful = run("q", "SELECT height FROM plants JOIN pots ON plants.pot = pots.id", language="sql")
     clear = run("r", "SELECT plants.height FROM plants", language="sql", sandbox="s2")
