@@ -35,7 +35,7 @@ class Derived:
 def derive(domain: Domain, evidence: Evidence, recipe: DatasetRecipe, execute: Execute | None) -> Derived:
     """Change the domain's solved cells, run the changes, and make candidates of those whose effect was observed.
 
-    `debug` gets bugs alone, every other domain both.
+    `debug` gets bugs alone, to repair and to predict their errors; every other domain bugs to repair, and inputs.
 
     Args:
         execute: runs trials; None: nothing is executed, so nothing is derived.
@@ -62,7 +62,9 @@ def derive(domain: Domain, evidence: Evidence, recipe: DatasetRecipe, execute: E
     made = [*_repairs(evidence, found, recipe)]
     for program, (_, edits), end in zip(asked, inputs, ends[len(bugs) :], strict=False):
         made += predicted.candidates(program, edits, end, recipe, wanted.per_solution)
-    if domain != Domain.DEBUG:
+    if domain == Domain.DEBUG:
+        made += [one for one in (injected.raised(bug, recipe) for bug in found) if one is not None]
+    else:
         made += [one for query, end in answered for one in queries.predicted(query, end, recipe)]
     figures = {
         "solved": len(solved),

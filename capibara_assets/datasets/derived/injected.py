@@ -13,8 +13,12 @@ from capibara_assets.datasets.derived import javascript_bugs, python_bugs
 from capibara_assets.datasets.derived.edits import Edit, drawn
 from capibara_assets.datasets.derived.solved import Solved
 from capibara_assets.datasets.derived.trials import Cells, End, Ends, Trial
+from capibara_assets.datasets.kinds import prompts
+from capibara_assets.datasets.kinds.difficulty import difficulty
+from capibara_assets.datasets.kinds.evidence import ExampleCandidate, mean_quality
 from capibara_assets.datasets.kinds.predict import is_derivable
-from capibara_assets.datasets.kinds.repair import WRONG_OUTPUT
+from capibara_assets.datasets.kinds.repair import WRONG_OUTPUT, error_text
+from capibara_assets.datasets.recipe import DatasetRecipe
 
 _MOST_SHOWN = 400
 #: Classes of errors that say that something is missing here, and would be no consequence of a bug.
@@ -121,3 +125,28 @@ def changed_lines(injected: Injected) -> str:
     new = [line.strip() for line in after if line not in before]
     name = structural_key(injected.pair["fixed_code"], injected.pair["language"])
     return "\n".join([injected.edit.kind, *gone, "->", *new, name])
+
+
+def raised(one: Injected, recipe: DatasetRecipe) -> ExampleCandidate | None:
+    """The *predict* candidate of a bug that raises: the failing code with what judges it -> the error."""
+    pair, solved = one.pair, one.solved
+    language, earlier = pair["language"], [*solved.before]
+    code = "\n\n".join(cell.strip("\n") for cell in (pair["failing_code"], *solved.after))
+    answer = error_text(pair["error_name"], pair["error_value"], pair["traceback"])
+    if pair["error_name"] == WRONG_OUTPUT or len("\n".join(earlier)) > recipe.context_chars:
+        return None
+    if len(answer) > recipe.max_output_chars or not is_derivable([*earlier, code], answer):
+        return None
+    return ExampleCandidate(
+        kind="predict",
+        language=language,
+        prompt=prompts.predict_error(language, code, earlier),
+        answer=answer,
+        execution_ids=tuple(dict.fromkeys(row["execution_id"] for row in solved.rows)),
+        duplicate_key=structural_key("\n".join([*earlier, code]), language),
+        difficulty=difficulty(code, language, 0, [pair["error_name"]], recipe.difficulty),
+        quality=mean_quality([solved.row]),
+        proof=answer,
+        derived=f"bug:{one.edit.kind}",
+        lesson=f"{answer}\n{changed_lines(one)}",
+    )

@@ -50,6 +50,17 @@ def test_repairs_show_the_observed_failure(made: list[ExampleCandidate]) -> None
     assert len({one.compared for one in repairs}) == len(repairs) > 1
 
 
+def test_debug_predicts_the_errors_of_bugs(recipe: DatasetRecipe) -> None:
+    rows = [run("code", CLAMP), run("test", "assert clamp(5, 1, 3) == 3\nassert clamp(0, 1, 3) == 1", minute=1)]
+    made = derive(Domain.DEBUG, evidence_of(*rows), recipe, execute).candidates
+    predicted = [one for one in made if one.kind == "predict"]
+    assert predicted and {one.kind for one in made} == {"repair", "predict"}
+    for one in predicted:
+        with pytest.raises(Exception) as raised:  # noqa: B017, PT011 (whatever it is, the answer names it)
+            exec(one.prompt.partition("Code:\n")[2], {})
+        assert one.answer.split("\n")[-1].partition(":")[0] == type(raised.value).__name__
+
+
 def test_predictions_are_whole_programs(made: list[ExampleCandidate]) -> None:
     predicted = [one for one in made if one.kind == "predict" and one.language == "python"]
     assert len(predicted) > 1
