@@ -92,6 +92,8 @@ def _within(budget: int, trials: Sequence[tuple[Trial, Sequence[Any]]]) -> int:
 def _repairs(evidence: Evidence, found: Sequence[Injected], recipe: DatasetRecipe) -> Iterable[ExampleCandidate]:
     candidates = repair.of_pairs(evidence, [one.pair for one in found], recipe)
     for one, candidate in zip(found, candidates, strict=True):
+        if not injected.is_mendable(one, candidate.prompt):
+            continue
         ids = (*candidate.execution_ids, *(row["execution_id"] for row in one.solved.rows))
         yield replace(
             candidate,

@@ -3,6 +3,7 @@
 The pairs have the fields of recorded ones, so that `kinds/repair.py` words their prompts alike.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -21,6 +22,7 @@ from capibara_assets.datasets.kinds.repair import WRONG_OUTPUT, error_text
 from capibara_assets.datasets.recipe import DatasetRecipe
 
 _MOST_SHOWN = 400
+_VALUE = re.compile(r"\b(\d[\d.]*)|'([^'\n]*)'|\"([^\"\n]*)\"")
 #: Classes of errors that say that something is missing here, and would be no consequence of a bug.
 _OF_THE_PLACE = frozenset({"ModuleNotFoundError", "PermissionError", "ConnectionError", "gaierror", "TimeoutError"})
 
@@ -116,6 +118,17 @@ def _injected(solved: Observable, edit: Edit, end: End, passed: End) -> Injected
         "traceback": end.traceback,
     }
     return Injected(solved, edit, pair, f"{name}: {value}" if value else str(name))
+
+
+def is_mendable(one: Injected, prompt: str) -> bool:
+    """Whether the values that the bug took away stand somewhere in the prompt; a changed number has to be found out."""
+    if one.edit.kind in ("constant", "status"):
+        return True
+    gone = one.pair["fixed_code"][one.edit.start : one.edit.end]
+    values = {a or b or c for a, b, c in _VALUE.findall(gone)} - {
+        a or b or c for a, b, c in _VALUE.findall(one.edit.text)
+    }
+    return all(value in prompt for value in values - {"0", "1", "2", ""})
 
 
 def changed_lines(injected: Injected) -> str:

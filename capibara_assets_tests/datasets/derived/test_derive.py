@@ -56,7 +56,7 @@ def test_debug_predicts_the_errors_of_bugs(recipe: DatasetRecipe) -> None:
     predicted = [one for one in made if one.kind == "predict"]
     assert predicted and {one.kind for one in made} == {"repair", "predict"}
     for one in predicted:
-        with pytest.raises(Exception) as raised:  # noqa: B017, PT011 (whatever it is, the answer names it)
+        with pytest.raises(Exception) as raised:
             exec(one.prompt.partition("Code:\n")[2], {})
         assert one.answer.split("\n")[-1].partition(":")[0] == type(raised.value).__name__
 
@@ -81,6 +81,17 @@ def test_sql_stands_on_its_own_database(made: list[ExampleCandidate]) -> None:
 
 def test_what_cannot_run_here_gives_none(made: list[ExampleCandidate]) -> None:
     assert not any("gone" in one.execution_ids for one in made)
+
+
+def test_what_nobody_could_know_is_not_asked_for(recipe: DatasetRecipe) -> None:
+    code = "def fee(days):\n    extra = 37 * days\n    total = 5\n    total += extra\n    return total"
+    rows = [run("code", code, task="The fee of some days."), run("test", "assert fee(2) == 79", minute=1)]
+    thorough = recipe.model_copy(
+        update={"derived": recipe.derived.model_copy(update={"tried": 40, "per_solution": 40})}
+    )
+    made = derive(Domain.PYTHON, evidence_of(*rows), thorough, execute).candidates
+    kinds = {(one.derived, "extra = 37 * days" in one.prompt) for one in made if one.kind == "repair"}
+    assert kinds and ("bug:missing_statement", False) not in kinds
 
 
 def test_a_bug_without_effect_gives_none(recipe: DatasetRecipe) -> None:
