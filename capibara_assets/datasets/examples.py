@@ -17,7 +17,7 @@ from capibara_assets.datasets.audit.quality import quality_report
 from capibara_assets.datasets.audit.verdicts import Audited, audited
 from capibara_assets.datasets.balance import balance_factors
 from capibara_assets.datasets.code.anatomy import dissect
-from capibara_assets.datasets.derived.derive import capped, derive, shares
+from capibara_assets.datasets.derived.derive import capped, derive, missing, shares
 from capibara_assets.datasets.derived.trials import Execute
 from capibara_assets.datasets.duplicates.clusters import Cluster, Member, cluster_members, cluster_table
 from capibara_assets.datasets.duplicates.decontamination import Contaminated, contaminated
@@ -178,7 +178,9 @@ def build_dataset(
     left_out = _left_out(examples, evidence, own, group_of, reasons)
     figures = statistics(MadeFrom(domain, recipe, len(evidence.rows), again.notes), examples, left_out, clusters)
     figures["advice"] = apply.figures([placed.candidate for placed in kept], len(own.lessons))
-    figures["derived"] = derived.figures | shares(examples.select("split", "kind", "derived").iter_rows())
+    of_changes = shares(examples.select("split", "kind", "derived").iter_rows())
+    figures["derived"] = derived.figures | of_changes
+    figures["missing"] += missing(derived.figures, of_changes, recipe)
     figures["imported"] = import_figures(examples, unused)
     figures["contaminated"] = {"examples": len(banned), "by_benchmark": counts(held["benchmark"])}
     figures["audit"], figures["quality_report"] = dict(verdicts.figures), quality_report(examples)

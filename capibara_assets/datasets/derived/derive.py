@@ -35,7 +35,7 @@ class Derived:
 def derive(domain: Domain, evidence: Evidence, recipe: DatasetRecipe, execute: Execute | None) -> Derived:
     """Change the domain's solved cells, run the changes, and make candidates of those whose effect was observed.
 
-    `debug` gets bugs alone, every other domain both.
+    `debug` gets bugs alone, to repair and to predict their errors; every other domain bugs to repair, and inputs.
 
     Args:
         execute: runs trials; None: nothing is executed, so nothing is derived.
@@ -62,7 +62,9 @@ def derive(domain: Domain, evidence: Evidence, recipe: DatasetRecipe, execute: E
     made = [*_repairs(evidence, found, recipe)]
     for program, (_, edits), end in zip(asked, inputs, ends[len(bugs) :], strict=False):
         made += predicted.candidates(program, edits, end, recipe, wanted.per_solution)
-    if domain != Domain.DEBUG:
+    if domain == Domain.DEBUG:
+        made += [one for one in (injected.raised(bug, recipe) for bug in found) if one is not None]
+    else:
         made += [one for query, end in answered for one in queries.predicted(query, end, recipe)]
     figures = {
         "solved": len(solved),
@@ -70,6 +72,7 @@ def derive(domain: Domain, evidence: Evidence, recipe: DatasetRecipe, execute: E
         "queries": len({query.row["execution_id"] for query in on_worlds}),
         "answered": len(answered),
         "tried": sum(len(edits) for _, edits in [*bugs, *inputs]),
+        "trials": len(ends),
         "runs_here": sum(bool(end and end[0] and end[0].ok) for end in ends),
         "observed": dict(sorted(Counter(str(one.derived) for one in made).items())),
     }
@@ -89,6 +92,8 @@ def _within(budget: int, trials: Sequence[tuple[Trial, Sequence[Any]]]) -> int:
 def _repairs(evidence: Evidence, found: Sequence[Injected], recipe: DatasetRecipe) -> Iterable[ExampleCandidate]:
     candidates = repair.of_pairs(evidence, [one.pair for one in found], recipe)
     for one, candidate in zip(found, candidates, strict=True):
+        if not injected.is_mendable(one, candidate.prompt):
+            continue
         ids = (*candidate.execution_ids, *(row["execution_id"] for row in one.solved.rows))
         yield replace(
             candidate,
@@ -114,6 +119,29 @@ def capped(
             room[split(item)] -= 1
         kept.append(item)
     return kept
+
+
+def missing(tried: dict[str, Any], kept: dict[str, Any], recipe: DatasetRecipe) -> list[str]:
+    """Sentences on why there are no more derived examples.
+
+    Args:
+        tried: figures of `derive`.
+        kept: `shares` of the examples.
+    """
+    if "observed" not in tried:
+        return [f"derived: {tried['note']}"] if "note" in tried else []
+    lines, observed = [], sum(tried["observed"].values())
+    if observed > kept["examples"]:
+        lines.append(
+            f"derived: {observed - kept['examples']} more were observed, and are over the cap of "
+            f"{recipe.derived.most_share:.0%} of each split, over their kind's, or duplicates"
+        )
+    trials = tried["trials"] - tried["runs_here"]
+    if trials:
+        lines.append(
+            f"derived: {trials} of {tried['trials']} solved programs do not pass here, or are too slow to vary"
+        )
+    return lines
 
 
 def shares(examples: Iterable[tuple[str, str, str | None]]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 The pairs have the fields of recorded ones, so that `kinds/repair.py` words their prompts alike.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -13,9 +14,15 @@ from capibara_assets.datasets.derived import javascript_bugs, python_bugs
 from capibara_assets.datasets.derived.edits import Edit, drawn
 from capibara_assets.datasets.derived.solved import Solved
 from capibara_assets.datasets.derived.trials import Cells, End, Ends, Trial
-from capibara_assets.datasets.kinds.repair import WRONG_OUTPUT
+from capibara_assets.datasets.kinds import prompts
+from capibara_assets.datasets.kinds.difficulty import difficulty
+from capibara_assets.datasets.kinds.evidence import ExampleCandidate, mean_quality
+from capibara_assets.datasets.kinds.predict import is_derivable
+from capibara_assets.datasets.kinds.repair import WRONG_OUTPUT, error_text
+from capibara_assets.datasets.recipe import DatasetRecipe
 
 _MOST_SHOWN = 400
+_VALUE = re.compile(r"\b(\d[\d.]*)|'([^'\n]*)'|\"([^\"\n]*)\"")
 #: Classes of errors that say that something is missing here, and would be no consequence of a bug.
 _OF_THE_PLACE = frozenset({"ModuleNotFoundError", "PermissionError", "ConnectionError", "gaierror", "TimeoutError"})
 
@@ -82,7 +89,9 @@ def _fails(solved: Observable, end: End, passed: End) -> bool:
         return False
     if not end.ok:
         return True
-    return end.shown != passed.shown and 0 < len(end.shown) <= _MOST_SHOWN and 0 < len(passed.shown) <= _MOST_SHOWN
+    if end.shown == passed.shown or not all(0 < len(shown) <= _MOST_SHOWN for shown in (end.shown, passed.shown)):
+        return False
+    return is_derivable((*solved.before, solved.row["code"], *solved.after), f"{end.shown}\n{passed.shown}")
 
 
 def _line(code: str, edit: Edit) -> int:
@@ -111,6 +120,17 @@ def _injected(solved: Observable, edit: Edit, end: End, passed: End) -> Injected
     return Injected(solved, edit, pair, f"{name}: {value}" if value else str(name))
 
 
+def is_mendable(one: Injected, prompt: str) -> bool:
+    """Whether the values that the bug took away stand somewhere in the prompt; a changed number has to be found out."""
+    if one.edit.kind in ("constant", "status"):
+        return True
+    gone = one.pair["fixed_code"][one.edit.start : one.edit.end]
+    values = {a or b or c for a, b, c in _VALUE.findall(gone)} - {
+        a or b or c for a, b, c in _VALUE.findall(one.edit.text)
+    }
+    return all(value in prompt for value in values - {"0", "1", "2", ""})
+
+
 def changed_lines(injected: Injected) -> str:
     """The lines that the bug changed, and where: the lesson that tells it from other bugs of the same code."""
     before, after = (injected.pair[side].split("\n") for side in ("failing_code", "fixed_code"))
@@ -118,3 +138,28 @@ def changed_lines(injected: Injected) -> str:
     new = [line.strip() for line in after if line not in before]
     name = structural_key(injected.pair["fixed_code"], injected.pair["language"])
     return "\n".join([injected.edit.kind, *gone, "->", *new, name])
+
+
+def raised(one: Injected, recipe: DatasetRecipe) -> ExampleCandidate | None:
+    """The *predict* candidate of a bug that raises: the failing code with what judges it -> the error."""
+    pair, solved = one.pair, one.solved
+    language, earlier = pair["language"], [*solved.before]
+    code = "\n\n".join(cell.strip("\n") for cell in (pair["failing_code"], *solved.after))
+    answer = error_text(pair["error_name"], pair["error_value"], pair["traceback"])
+    if pair["error_name"] == WRONG_OUTPUT or len("\n".join(earlier)) > recipe.context_chars:
+        return None
+    if len(answer) > recipe.max_output_chars or not is_derivable([*earlier, code], answer):
+        return None
+    return ExampleCandidate(
+        kind="predict",
+        language=language,
+        prompt=prompts.predict_error(language, code, earlier),
+        answer=answer,
+        execution_ids=tuple(dict.fromkeys(row["execution_id"] for row in solved.rows)),
+        duplicate_key=structural_key("\n".join([*earlier, code]), language),
+        difficulty=difficulty(code, language, 0, [pair["error_name"]], recipe.difficulty),
+        quality=mean_quality([solved.row]),
+        proof=answer,
+        derived=f"bug:{one.edit.kind}",
+        lesson=f"{answer}\n{changed_lines(one)}",
+    )

@@ -75,8 +75,6 @@ def others(value: object) -> Iterator[str]:
         elif len(value) >= 3 and value.isalpha():
             yield repr(value[1:] + value[0])
             yield repr(value[:-1])
-        elif " " in value.strip():
-            yield repr(" ".join(reversed(value.split(" "))))
 
 
 def _reordered(items: list[Span], code: str) -> Iterator[Edit]:
@@ -143,9 +141,9 @@ def _python_calls(code: str, functions: set[str]) -> Iterator[str]:
             case ast.Expr(value=ast.Call(func=ast.Name(id=called), args=[ast.Name(id=given)])) if given in functions:
                 if called in tests and tests[called].args.args:
                     stands_for[tests[called].args.args[0].arg] = given
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assert):
-            for part in ast.walk(node.test):
+    for checked in ast.walk(tree):
+        if isinstance(checked, ast.Assert):
+            for part in ast.walk(checked.test):
                 if isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id in stands_for:
                     values = [*part.args, *(keyword.value for keyword in part.keywords)]
                     if values and all(map(_is_literal, values)):

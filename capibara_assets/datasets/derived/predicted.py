@@ -3,6 +3,7 @@
 What is asked is always a whole program: the code, all that it needs, and the call.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.parsing import parse_python
 
 _KINDS = {"value": 1.0, "order": 1.0, "length": 0.5}
+_WIDE = re.compile(r"[ \t]*\n([ \t]*\n)+")
 _MOST_CALLS = 3  # of one solution's tests
 _UNTOUCHED = "call"  # a call of the tests as it stands there
 
@@ -44,7 +46,8 @@ def programs(solved: Solved) -> list[Program]:
     """The programs of a solved cell: its own, where it showed something, else one for each recorded call."""
     row, language = solved.row, solved.row["language"]
     if recorded_output(row):
-        code = without_assertions(row["code"]).strip("\n") if language == "python" else row["code"].strip("\n")
+        code = without_assertions(row["code"]) if language == "python" else row["code"]
+        code = _WIDE.sub("\n\n", without_comments(code, language)).strip()  # a comment may tell of the recorded input
         return [Program(row, solved.rows, solved.before, code, _inputs(code, language), True)]
     solution = dissect(row["code"], language).definitions  # without its docstring, which may tell what comes out
     if "assert" in solution:
@@ -70,9 +73,12 @@ def _inputs(code: str, language: str) -> Span:
                 if type(node).__name__ in ("FunctionDef", "AsyncFunctionDef", "ClassDef"):
                     last = sum(len(line) + 1 for line in lines[: node.end_lineno])
     else:
-        for node in javascript_source.parse(code).named_children:
-            if node.type in ("function_declaration", "class_declaration") or "=>" in javascript_source.text(node)[:80]:
-                last = len(code.encode("utf-8", "replace")[: node.end_byte].decode(errors="replace"))
+        for child in javascript_source.parse(code).named_children:
+            if (
+                child.type in ("function_declaration", "class_declaration")
+                or "=>" in javascript_source.text(child)[:80]
+            ):
+                last = len(code.encode("utf-8", "replace")[: child.end_byte].decode(errors="replace"))
     return min(last, len(code)), len(code)
 
 

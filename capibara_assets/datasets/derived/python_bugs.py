@@ -46,7 +46,7 @@ class _Bugs:
         self._skipped = {
             id(part) for node in ast.walk(tree) for skipped in _unchanged(node) for part in ast.walk(skipped)
         }
-        self._keys = sorted({k.value for n in ast.walk(tree) for k in _string_keys(n)})
+        self._keys = sorted({key for node in ast.walk(tree) for key in _string_keys(node)})
 
     def edits(self) -> Iterator[Edit]:
         """All edits."""
@@ -223,6 +223,6 @@ def _unchanged(node: ast.AST) -> Iterator[ast.AST]:
             yield annotation
 
 
-def _string_keys(node: ast.AST) -> Iterator[ast.Constant]:
+def _string_keys(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
-        yield node.slice
+        yield node.slice.value

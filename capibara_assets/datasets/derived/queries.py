@@ -8,7 +8,7 @@ from capibara_assets.datasets.code.structure import structural_key, without_comm
 from capibara_assets.datasets.derived import sql_bugs, sql_worlds
 from capibara_assets.datasets.derived.edits import Edit, drawn
 from capibara_assets.datasets.derived.injected import Injected, observed
-from capibara_assets.datasets.derived.trials import Cells, Ends, Trial
+from capibara_assets.datasets.derived.trials import Cells, End, Ends, Trial
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, mean_quality
@@ -22,10 +22,15 @@ _EMPTY = "Empty result"
 
 @dataclass(frozen=True)
 class Query:
-    """A query on a database of our own, with changes of it."""
+    """A query on a database of our own, with changes of it.
+
+    Attributes:
+        turned: the database with its rows in the opposite order.
+    """
 
     row: Row
     world: str
+    turned: str
     bugs: tuple[Edit, ...]
     inputs: tuple[Edit, ...]
 
@@ -47,9 +52,15 @@ class Query:
 
     @property
     def trial(self) -> Trial:
-        """The query as recorded, with its bugs, then with its changed inputs."""
-        changed = (self.code, *(edit.applied(self.code) for edit in (*self.bugs, *self.inputs)))
-        return Trial("sql", tuple((self.world, code) for code in changed))
+        """The query as recorded, with its bugs, with its changed inputs; then it and these on the turned database."""
+        bugs, inputs = ([edit.applied(self.code) for edit in edits] for edits in (self.bugs, self.inputs))
+        turned = [(self.turned, code) for code in (self.code, *inputs)]
+        return Trial("sql", (*((self.world, code) for code in (self.code, *bugs, *inputs)), *turned))
+
+    def asked(self, ends: Ends) -> list[End | None]:
+        """The ends of the query and of its changed inputs; None where the order of rows in the tables shows."""
+        first = [ends[0], *ends[len(self.bugs) + 1 :][: len(self.inputs)]]
+        return [one if one == two else None for one, two in zip(first, ends[-len(first) :], strict=True)]
 
 
 def queries(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Query]:
@@ -64,9 +75,10 @@ def queries(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Query]:
         bugs = drawn(sql_bugs.bugs(row["code"]), wanted.bugs, seed, wanted.tried)
         inputs = drawn(sql_bugs.inputs(row["code"]), _INPUTS, seed, wanted.per_solution)
         for number in range(_SEEDS):
-            world = sql_worlds.world(tree, known, f"{seed} {number}")
-            if world is not None and len(world) <= recipe.context_chars:
-                yield Query(row, world, tuple(bugs), tuple(inputs))
+            turns = (sql_worlds.world(tree, known, f"{seed} {number}", backwards=turned) for turned in (False, True))
+            world, turned = turns
+            if world is not None and turned is not None and len(world) <= recipe.context_chars:
+                yield Query(row, world, turned, tuple(bugs), tuple(inputs))
 
 
 def best(asked: Sequence[Query], ends: Sequence[Ends]) -> list[tuple[Query, Ends]]:
@@ -77,6 +89,7 @@ def best(asked: Sequence[Query], ends: Sequence[Ends]) -> list[tuple[Query, Ends
         if passed is None or not passed.ok or not passed.shown or passed.shown.startswith(_EMPTY):
             continue
         told = sum(one is not None and (not one.ok or one.shown != passed.shown) for one in end[1:])
+        told += len(end) * (query.asked(end)[0] is not None)
         key = query.row["execution_id"]
         if key not in found or told > found[key][0]:
             found[key] = (told, query, end)
@@ -85,7 +98,10 @@ def best(asked: Sequence[Query], ends: Sequence[Ends]) -> list[tuple[Query, Ends
 
 def injected(query: Query, ends: Ends, most: int) -> Iterator[Injected]:
     """Bugs of the query whose failure was observed on its database."""
-    for one in observed(query, query.bugs, ends[: len(query.bugs) + 1], most):
+    tried = ends[: len(query.bugs) + 1]
+    if query.asked(ends)[0] is None:  # another order of its rows would be as right: only errors tell
+        tried = (tried[0], *(None if end is None or end.ok else end for end in tried[1:]))
+    for one in observed(query, query.bugs, tried, most):
         one.pair["before"] = [query.world]
         yield one
 
@@ -94,7 +110,7 @@ def predicted(query: Query, ends: Ends, recipe: DatasetRecipe) -> Iterator[Examp
     """What the query gives on its database, and what changed queries give there."""
     listed = [Edit("database", 0, 0, ""), *query.inputs]
     seen: set[str] = set()
-    for edit, end in zip(listed, [ends[0], *ends[len(query.bugs) + 1 :]], strict=True):
+    for edit, end in zip(listed, query.asked(ends), strict=True):
         if end is None or not end.ok or end.shown in seen or not 0 < len(end.shown) <= recipe.max_output_chars:
             continue
         code = without_comments(edit.applied(query.code), "sql").strip("\n")

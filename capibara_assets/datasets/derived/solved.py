@@ -32,7 +32,6 @@ class Solved:
         before: what it needs of earlier cells, oldest first.
         after: later cells that need it, oldest first; none where the cell judges itself.
         spans: the parts of its code that are the solution.
-        asserts: whether its own code, or a later cell's, holds assertions.
         rows: executions that the cells come from, its own first.
     """
 
@@ -40,7 +39,6 @@ class Solved:
     before: Cells
     after: Cells
     spans: tuple[Span, ...]
-    asserts: bool
     rows: tuple[Row, ...]
 
     @property
@@ -85,14 +83,12 @@ def _solved(session: Sequence[Row], position: int) -> Solved | None:
     after: list[str] = []
     if not asserts:
         for later in range(position + 1, min(len(session), position + 1 + _HORIZON)):
-            cells = _judging(session, position, later, before) if len(rows) < 20 else None
-            if cells:
+            if cells := _judging(session, position, later, before):
                 after += [cell for cell in cells if cell not in after]
                 rows.append(session[later])
-                asserts |= "assert" in session[later]["code"]
                 if len(rows) - len(context.pieces) > _MOST_JUDGES:
                     break
-    return Solved(row, before, tuple(after), spans, asserts, tuple(rows))
+    return Solved(row, before, tuple(after), spans, tuple(rows))
 
 
 def _judging(session: Sequence[Row], position: int, later: int, before: Cells) -> Cells | None:

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from difflib import SequenceMatcher
+from typing import Any
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
-from sqlglot.tokens import Token, TokenType
 
 from capibara_assets.datasets.derived.edits import Edit
 from capibara_assets.datasets.derived.literals import others
@@ -41,33 +41,33 @@ def inputs(code: str) -> list[Edit]:
     found = []
     for token in sqlglot.tokenize(code, read="sqlite"):
         end = token.end + 1
-        if token.token_type == TokenType.NUMBER and token.text.isdigit():
+        if token.token_type.name == "NUMBER" and token.text.isdigit():
             found += [Edit("value", token.start, end, text) for text in others(int(token.text)) if text != "0"]
-        elif token.text.lower() in ("asc", "desc") and token.token_type in (TokenType.ASC, TokenType.DESC):
+        elif token.text.lower() in ("asc", "desc") and token.token_type.name in ("ASC", "DESC"):
             found.append(Edit("order", token.start, end, "ASC" if token.text.lower() == "desc" else "DESC"))
         elif token.text in _SIGNS and token.text != "=":
             found += [Edit("condition", token.start, end, text) for text in _SIGNS[token.text]]
     return found
 
 
-def _of_tokens(code: str, tokens: Sequence[Token]) -> Iterator[Edit]:
+def _of_tokens(code: str, tokens: Sequence[Any]) -> Iterator[Edit]:
     for token in tokens:
         word, end = token.text.lower(), token.end + 1
-        if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
+        if token.token_type.name in ("STRING", "IDENTIFIER"):
             continue
         yield from (Edit("comparison", token.start, end, other) for other in _SIGNS.get(token.text, ()))
         kind, replacing = _WORDS.get(word, ("", ()))
         yield from (Edit(kind, token.start, end, other) for other in replacing)
-        if token.token_type == TokenType.NUMBER and token.text.isdigit():
+        if token.token_type.name == "NUMBER" and token.text.isdigit():
             yield from (Edit("constant", token.start, end, str(int(token.text) + step)) for step in (1, 9))
 
 
-def _columns(code: str, tokens: Sequence[Token], tree: exp.Expression) -> Iterator[Edit]:
+def _columns(code: str, tokens: Sequence[Any], tree: exp.Expr) -> Iterator[Edit]:
     """A misspelt or another column, and a qualifier left out."""
     names = {column.name for column in tree.find_all(exp.Column)}
     ordered = sorted(names)
     for position, token in enumerate(tokens):
-        if token.text not in names or token.token_type == TokenType.STRING:
+        if token.text not in names or token.token_type.name == "STRING":
             continue
         end = token.end + 1
         yield Edit(
@@ -80,7 +80,7 @@ def _columns(code: str, tokens: Sequence[Token], tree: exp.Expression) -> Iterat
             yield Edit("missing_qualifier", tokens[position - 2].start, token.start, "")
 
 
-def _clauses(code: str, tree: exp.Expression) -> Iterator[Edit]:
+def _clauses(code: str, tree: exp.Expr) -> Iterator[Edit]:
     """The whole query without one of its clauses, or without one condition of several."""
     for clause in tree.find_all(*_CLAUSES):
         position = next((i for i, other in enumerate(tree.find_all(*_CLAUSES)) if other is clause), 0)
@@ -94,7 +94,7 @@ def _clauses(code: str, tree: exp.Expression) -> Iterator[Edit]:
         yield from _whole(code, "missing_condition", changed.sql(dialect="sqlite"))
 
 
-def _dialects(code: str, tree: exp.Expression) -> Iterator[Edit]:
+def _dialects(code: str, tree: exp.Expr) -> Iterator[Edit]:
     for dialect in _DIALECTS:
         with suppress(SqlglotError):
             yield from _whole(code, "dialect", tree.sql(dialect=dialect), dialect)
@@ -104,7 +104,7 @@ def _whole(code: str, kind: str, changed: str, dialect: str = "sqlite") -> Itera
     """The tokens that a changed query has in place of the code's, in the code's own layout otherwise."""
     try:
         listed = sqlglot.tokenize(code, read="sqlite"), sqlglot.tokenize(changed, read=dialect)
-        old, new = ([token for token in one if token.token_type != TokenType.SEMICOLON] for one in listed)
+        old, new = ([token for token in one if token.token_type.name != "SEMICOLON"] for one in listed)
     except SqlglotError:
         return
     pieces, first, last = [], None, 0

@@ -56,8 +56,12 @@ def catalogue(queries: list[exp.Query]) -> dict[str, frozenset[str]]:
     return {table: frozenset(columns) for table, columns in found.items()}
 
 
-def world(query: exp.Query, known: Catalogue, seed: str) -> str | None:
-    """CREATE and INSERT statements of a database that the query runs on; None where a column's table is in doubt."""
+def world(query: exp.Query, known: Catalogue, seed: str, *, backwards: bool = False) -> str | None:
+    """CREATE and INSERT statements of a database that the query runs on; None where a column's table is in doubt.
+
+    Args:
+        backwards: with the same rows in the opposite order, on which only what a query leaves open depends.
+    """
     tables = _tables(query)
     if not tables:
         return None
@@ -74,7 +78,7 @@ def world(query: exp.Query, known: Catalogue, seed: str) -> str | None:
                 columns[table]["id"] = _Column("number")
     random = Random(seed)
     ties: dict[int, list[str]] = {}
-    return "\n".join(_statements(table, inside, random, ties) for table, inside in sorted(columns.items()))
+    return "\n".join(_statements(table, inside, random, ties, backwards) for table, inside in sorted(columns.items()))
 
 
 def _tables(query: exp.Query) -> list[str]:
@@ -103,7 +107,7 @@ def _certain(query: exp.Query) -> list[tuple[str, str]]:
 def _sources(select: exp.Select) -> dict[str, str | None]:
     """Alias -> table of the sources of one SELECT and of those around it; None for a sub-query."""
     found: dict[str, str | None] = {}
-    scope: exp.Expression | None = select
+    scope: exp.Expr | None = select
     while scope is not None:
         for this in [one.this for one in _from(scope)] if isinstance(scope, exp.Select) else []:
             if isinstance(this, exp.Table):
@@ -151,7 +155,7 @@ def _table_of(column: exp.Column, scope: exp.Select, known: Catalogue) -> str | 
     return names[0] if len(names) == 1 else None
 
 
-def _from(select: exp.Select) -> list[exp.Expression]:
+def _from(select: exp.Select) -> list[exp.Expr]:
     """FROM and the joins of a SELECT."""
     listed = [select.args.get("from") or select.args.get("from_"), *(select.args.get("joins") or [])]
     return [one for one in listed if one is not None]
@@ -161,10 +165,10 @@ def _read_uses(query: exp.Query, place: dict[int, tuple[str, str]], columns: dic
     """What the query tells about its columns: types, constants, NULLs, and which are joined."""
     ties = 0
 
-    def of(node: exp.Expression | None) -> _Column | None:
+    def of(node: exp.Expr | None) -> _Column | None:
         inner = node
         while isinstance(inner, exp.Func) and inner.this is not None and not isinstance(inner, exp.AggFunc):
-            inner = inner.this if isinstance(inner.this, exp.Expression) else None
+            inner = inner.this if isinstance(inner.this, exp.Expr) else None
         spot = place.get(id(inner)) if isinstance(inner, exp.Column) else None
         return columns[spot[0]][spot[1]] if spot else None
 
@@ -173,7 +177,8 @@ def _read_uses(query: exp.Query, place: dict[int, tuple[str, str]], columns: dic
             ties += 1
             tie = left.tie or right.tie or ties
             left.tie = right.tie = tie
-            left.sort = right.sort = left.sort or right.sort or "number"
+            counted = _COUNTED.search(node.this.name) or _COUNTED.search(node.expression.name)
+            left.sort = right.sort = left.sort or right.sort or ("number" if counted else "text")
         if isinstance(
             node, exp.EQ | exp.NEQ | exp.GT | exp.GTE | exp.LT | exp.LTE | exp.Like | exp.ILike | exp.Between | exp.In
         ):
@@ -201,13 +206,16 @@ def _read_uses(query: exp.Query, place: dict[int, tuple[str, str]], columns: dic
                         columns[spot[0]][spot[1]].sort = "date"
 
 
-def _statements(table: str, columns: dict[str, _Column], random: Random, ties: dict[int, list[str]]) -> str:
+def _statements(
+    table: str, columns: dict[str, _Column], random: Random, ties: dict[int, list[str]], backwards: bool
+) -> str:
     types = {"number": "INTEGER", "text": "TEXT", "date": "TEXT"}
     listed = {name: _values(table, name, column, random, ties) for name, column in columns.items()}
     sorts = {name: _sort(name, column) for name, column in columns.items()}
     real = {name for name, values in listed.items() if sorts[name] == "number" and any("." in v for v in values)}
     defined = ", ".join(f"{name} {'REAL' if name in real else types[sorts[name]]}" for name in columns)
-    rows = ", ".join("(" + ", ".join(listed[name][row] for name in columns) + ")" for row in range(_ROWS))
+    order = range(_ROWS - 1, -1, -1) if backwards else range(_ROWS)
+    rows = ", ".join("(" + ", ".join(listed[name][row] for name in columns) + ")" for row in order)
     return f"CREATE TABLE {table} ({defined});\nINSERT INTO {table} VALUES {rows};"
 
 

@@ -32,6 +32,7 @@ _MOST_TEXT = 4000
 _LOOPS = frozenset({"while_statement", "do_statement", "for_statement", "for_in_statement"})
 _OVER = "too many turns"
 _COUNTER = f"var __turns = 0; function __turn() {{ if (++__turns > 1e5) throw new RangeError('{_OVER}'); }}"
+_PLACE = re.compile(r"Cell\[(\d+)\]:(\d+)")
 _IMPORTED = re.compile(r"^[ \t]*(?:import|from)[ \t]+([A-Za-z_][\w.]*)", re.MULTILINE)
 _QUICK = RerunPolicy(uncertain=frozenset(), patience=(0.5, 1.0))
 
@@ -180,11 +181,12 @@ def _run_javascript(trials: Sequence[Trial], processes: int | None) -> list[list
     """The ends of each trial's variants: one context a variant, the turns of its loops counted."""
     sessions = [Session("javascript", (_COUNTER, *map(counted, cells))) for trial in trials for cells in trial.variants]
     result = run_sessions(sessions, _settings(_ONE, processes)) if sessions else PoolResult([])
-    ends = iter([_javascript_end(runs) for runs in result.runs])
+    every = [cells for trial in trials for cells in trial.variants]
+    ends = iter([_javascript_end(runs, cells) for runs, cells in zip(result.runs, every, strict=True)])
     return [[next(ends) for _ in trial.variants] for trial in trials]
 
 
-def _javascript_end(runs: Sequence[Ran]) -> list[Any] | None:
+def _javascript_end(runs: Sequence[Ran], cells: Cells) -> list[Any] | None:
     listed = []
     for ran in runs:
         if ran.ended != "done" or _OVER in (ran.answer.get("error") or {}).get("value", ""):
@@ -192,11 +194,18 @@ def _javascript_end(runs: Sequence[Ran]) -> list[Any] | None:
         stdout, result, outcome, name = output_of("javascript", ran.answer)
         failure = ran.answer["error"] or {"value": _text(ran.answer["stderr"]).strip(), "traceback": ""}
         shown = "\n".join(part for part in (stdout, result) if part.strip())[:_MOST_TEXT]
-        error = (
-            () if outcome == "ok" else (name or "Error", failure["value"][:_MOST_TEXT], failure.get("traceback", ""))
-        )
-        listed.append([ran.cell - 1, shown, *error])
+        told = (name or "Error", failure["value"][:_MOST_TEXT], _failing_line(failure.get("traceback", ""), cells))
+        listed.append([ran.cell - 1, shown, *(() if outcome == "ok" else told)])
     return listed[0] if all(one == listed[0] for one in listed) else None
+
+
+def _failing_line(traceback: str, cells: Cells) -> str:
+    """The line where a JavaScript error was raised, as Python shows it; "" where none is told."""
+    place = _PLACE.search(traceback)
+    if place is None or not 2 <= int(place[1]) <= len(cells) + 1:
+        return ""
+    lines = cells[int(place[1]) - 2].split("\n")  # the counter of turns is the first cell
+    return f"----> {place[2]} {lines[int(place[2]) - 1]}" if int(place[2]) <= len(lines) else ""
 
 
 def counted(code: str) -> str:

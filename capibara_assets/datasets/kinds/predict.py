@@ -19,7 +19,8 @@ _UNKNOWABLE = re.compile(
     r"""\b(time\.(time|time_ns|perf_counter|monotonic|process_time|strftime|localtime|gmtime|ctime)|perf_counter|
     datetime\.(now|utcnow|today)|date\.today|performance\.now|random|randn?|randint|randperm|shuffle|manual_seed|
     default_rng|uuid[134]|secrets\.|environ|getenv|getpid|getcwd|platform\.|getsizeof|memory_usage|psutil|__version__|
-    from_pretrained|sklearn\.datasets|Anthropic|OpenAI|client\.(messages|beta|completions|chat)|
+    from_pretrained|sklearn\.datasets|sklearn\ import\ datasets|
+    datasets\.load_\w+|Anthropic|OpenAI|client\.(messages|beta|completions|chat)|
     CURRENT_(DATE|TIME|TIMESTAMP)|julianday)\b
     |\.fit\(|\.fit_\w+\(|\.backward\(|\bid\(|\bhash\(|\bvars\(|\bdir\(|\bhelp\(|Math\.random|new\s+Date\(\)|Date\.now|
     'now'|RANDOM\(|^[ \t]*[%!]""",

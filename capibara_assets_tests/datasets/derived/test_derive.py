@@ -50,6 +50,17 @@ def test_repairs_show_the_observed_failure(made: list[ExampleCandidate]) -> None
     assert len({one.compared for one in repairs}) == len(repairs) > 1
 
 
+def test_debug_predicts_the_errors_of_bugs(recipe: DatasetRecipe) -> None:
+    rows = [run("code", CLAMP), run("test", "assert clamp(5, 1, 3) == 3\nassert clamp(0, 1, 3) == 1", minute=1)]
+    made = derive(Domain.DEBUG, evidence_of(*rows), recipe, execute).candidates
+    predicted = [one for one in made if one.kind == "predict"]
+    assert predicted and {one.kind for one in made} == {"repair", "predict"}
+    for one in predicted:
+        with pytest.raises(Exception) as raised:
+            exec(one.prompt.partition("Code:\n")[2], {})
+        assert one.answer.split("\n")[-1].partition(":")[0] == type(raised.value).__name__
+
+
 def test_predictions_are_whole_programs(made: list[ExampleCandidate]) -> None:
     predicted = [one for one in made if one.kind == "predict" and one.language == "python"]
     assert len(predicted) > 1
@@ -72,6 +83,17 @@ def test_what_cannot_run_here_gives_none(made: list[ExampleCandidate]) -> None:
     assert not any("gone" in one.execution_ids for one in made)
 
 
+def test_what_nobody_could_know_is_not_asked_for(recipe: DatasetRecipe) -> None:
+    code = "def fee(days):\n    extra = 37 * days\n    total = 5\n    total += extra\n    return total"
+    rows = [run("code", code, task="The fee of some days."), run("test", "assert fee(2) == 79", minute=1)]
+    thorough = recipe.model_copy(
+        update={"derived": recipe.derived.model_copy(update={"tried": 40, "per_solution": 40})}
+    )
+    made = derive(Domain.PYTHON, evidence_of(*rows), thorough, execute).candidates
+    kinds = {(one.derived, "extra = 37 * days" in one.prompt) for one in made if one.kind == "repair"}
+    assert kinds and ("bug:missing_statement", False) not in kinds
+
+
 def test_a_bug_without_effect_gives_none(recipe: DatasetRecipe) -> None:
     def nothing_shows(trials: list[Trial]) -> list[Ends]:
         return [tuple(End(len(cells) - 1, "3") for cells in trial.variants) for trial in trials]
@@ -79,6 +101,15 @@ def test_a_bug_without_effect_gives_none(recipe: DatasetRecipe) -> None:
     rows = [run("code", CLAMP), run("call", "clamp(5, 1, 3)", minute=1, result_text="3")]
     made = derive(Domain.PYTHON, evidence_of(*rows), recipe, nothing_shows).candidates  # type: ignore[arg-type]
     assert [one for one in made if one.kind == "repair"] == []
+
+
+def test_an_order_that_a_query_leaves_open_is_not_asked_for(recipe: DatasetRecipe) -> None:
+    rows = [
+        run("open", "SELECT name, kind FROM plants LIMIT 2", language="sql"),
+        run("fixed", "SELECT COUNT(*) AS n FROM plants WHERE kind <> 'moss'", language="sql", sandbox="s2"),
+    ]
+    made = derive(Domain.SQL, evidence_of(*rows), recipe, execute).candidates
+    assert {one.execution_ids[0] for one in made if one.kind == "predict"} == {"fixed"}
 
 
 def test_a_column_of_a_doubtful_table_gives_no_database(recipe: DatasetRecipe) -> None:

@@ -52,6 +52,7 @@ def test_javascript() -> None:
     assert wrong is not None and wrong.shown == "-6"
     assert never is None
     assert raised is not None and raised.error_name == "ReferenceError"
+    assert raised.traceback == f"----> 1 {codes[3]}"
 
 
 def test_counted_loops_stay_on_their_lines() -> None:
