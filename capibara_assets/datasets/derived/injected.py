@@ -18,7 +18,8 @@ from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate, mean_quality
 from capibara_assets.datasets.kinds.predict import is_derivable
-from capibara_assets.datasets.kinds.repair import WRONG_OUTPUT, error_text
+from capibara_assets.datasets.kinds.repair import WRONG_OUTPUT
+from capibara_assets.datasets.kinds.tracebacks import error_text
 from capibara_assets.datasets.recipe import DatasetRecipe
 
 _MOST_SHOWN = 400
@@ -145,7 +146,7 @@ def raised(one: Injected, recipe: DatasetRecipe) -> ExampleCandidate | None:
     pair, solved = one.pair, one.solved
     language, earlier = pair["language"], [*solved.before]
     code = "\n\n".join(cell.strip("\n") for cell in (pair["failing_code"], *solved.after))
-    answer = error_text(pair["error_name"], pair["error_value"], pair["traceback"])
+    answer = error_text(pair["error_name"], pair["error_value"], pair["traceback"], language)
     if pair["error_name"] == WRONG_OUTPUT or len("\n".join(earlier)) > recipe.context_chars:
         return None
     if len(answer) > recipe.max_output_chars or not is_derivable([*earlier, code], answer):
