@@ -20,7 +20,8 @@ import types
 from pathlib import Path
 from typing import Any
 
-_FIRST_S, _LEAST_S, _WALL_S = 0.5, 0.1, 4.0  # a variant may take five times as long as the first, and the least
+_FIRST_S, _LEAST_S, _WALL_S = 0.5, 0.1, 2.0  # a variant may take five times as long as the first, and the least
+_PATIENCE = 2  # variants of one group that ran into a limit, after which the others do not run
 _MOST_TEXT = 4000
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 
@@ -130,6 +131,8 @@ def run_trials(payload: str, show: Any = repr) -> None:
             seconds = max(_LEAST_S, 5 * (time.process_time() - began))
             order = range(1, len(group)) if found[0]["error"] is None else range(0)
             for number in reversed(order) if backwards else order:
+                if sum(end["error"] is not None and end["error"][0] == "TimeUp" for end in found.values()) >= _PATIENCE:
+                    break
                 found[number] = _variant(group[number], show, seconds)
                 os.chdir(folder)
             ends.append([found.get(number) for number in range(len(group))])

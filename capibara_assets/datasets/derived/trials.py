@@ -26,8 +26,9 @@ from capibara_assets.storage.digests import canonical_json, sha256_bytes
 FORMAT = 1  # part of the key of cached ends; raise it when ends may change
 _TOGETHER = 8  # groups of one Python session
 _MEMORY_MIB = 2048
-#: Of a Python session with many trials, which bounds each, and of one variant in JavaScript, which may wait for ever.
-_MANY, _ONE = SessionLimits(6.0, _MEMORY_MIB), SessionLimits(2.0, _MEMORY_MIB, slack_s=1.0)
+#: Of a Python session with many trials, of one with a single trial, and of one variant in JavaScript.
+_MANY, _ALONE = SessionLimits(6.0, _MEMORY_MIB), SessionLimits(3.0, _MEMORY_MIB, slack_s=2.0)
+_ONE = SessionLimits(2.0, _MEMORY_MIB, slack_s=1.0)
 _MOST_TEXT = 4000
 _LOOPS = frozenset({"while_statement", "do_statement", "for_statement", "for_in_statement"})
 _OVER = "too many turns"
@@ -135,7 +136,7 @@ def _run_python(batches: Sequence[Sequence[Trial]], processes: int | None) -> li
         wanted = "".join(f"    import {module}\n" for module in modules)
         call = f"run_trials({payload!r}, __import__('IPython.lib.pretty').lib.pretty.pretty)"
         sessions.append(Session("python", (_driver(), f"if False:\n    pass\n{wanted}{call}")))
-    result = run_sessions(sessions, _settings(_MANY, processes))
+    result = run_sessions(sessions, _settings(_MANY if any(len(batch) > 1 for batch in batches) else _ALONE, processes))
     return [_agreed(runs) for runs in result.runs]
 
 
