@@ -4,10 +4,8 @@ Nothing is dropped silently: an execution without an example is listed with the 
 its cluster, and an example that holds a benchmark's item is listed as contaminated.
 """
 
-import json
-import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,49 +14,33 @@ import polars as pl
 from capibara_assets.datasets.audit.quality import quality_report
 from capibara_assets.datasets.audit.verdicts import Audited, audited
 from capibara_assets.datasets.balance import balance_factors
-from capibara_assets.datasets.code.anatomy import dissect
 from capibara_assets.datasets.derived.derive import capped, derive, missing, shares
 from capibara_assets.datasets.derived.trials import Execute
 from capibara_assets.datasets.duplicates.clusters import Cluster, Member, cluster_members, cluster_table
 from capibara_assets.datasets.duplicates.decontamination import Contaminated, contaminated
-from capibara_assets.datasets.groups import BRIDGE, COMMON
+from capibara_assets.datasets.executing import Judge, Reexecute, executed_again, judged_by_tests, verified_as
 from capibara_assets.datasets.imported.join import add_imported, import_figures
 from capibara_assets.datasets.kinds import apply, diagnose, explain, predict, repair, solve
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
-from capibara_assets.datasets.kinds.sufficiency import why_insufficient, why_unpredictable
+from capibara_assets.datasets.placing import UNKNOWN_GROUP, Placed, insufficient, messages_of, place
 from capibara_assets.datasets.recipe import DatasetRecipe
-from capibara_assets.datasets.schema import SPLITS, Example, Kind, LeftOut, Split, Verified, main_kind
+from capibara_assets.datasets.schema import SPLITS, Example, Kind, LeftOut, Split, main_kind
 from capibara_assets.datasets.statistics import MadeFrom, counts, statistics
-from capibara_assets.datasets.verification import Judgement, Judgements
 from capibara_assets.domains import Domain
-from capibara_assets.executions.replay.replay import ReplayBatch, ReplayVerdict
-from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.storage.records import Record, table
 
 __all__ = ["Dataset", "Evidence", "build_dataset"]
 
-UNKNOWN_GROUP = "not in example_groups: materialize it again"
-STRADDLES = "its executions are in more than one split"
-TOO_LONG = "prompt or answer longer than the recipe allows"
 DUPLICATE = "duplicate of a kept example, which counts it as weight"
 ENOUGH = "the recipe keeps fewer solutions of one task"
 CAPPED = "over the cap of its kind"
 FAILED = "failed and was not repaired"
 NOTHING = "no statement, deterministic output, pattern or repair to learn from"
 OTHER_TENANT = "belongs to a tenant that the recipe does not name"
-NOT_AGAIN = "its output was not executed again"
-INSUFFICIENT = "its prompt does not suffice"
 CONTAMINATED = "holds an item of a named benchmark"
-TESTS_ITSELF = "its answer would hold a test of its own result"
-NOT_PASSED = "its answer does not pass its test"
-
-_JUDGED: tuple[Kind, ...] = ("solve", "apply", "repair")  # their answers are code that a test can judge
 
 VOLATILE = ("reexecution.json",)
 """Documents outside the data version: timings, cache hits and the machine's isolation."""
-
-Reexecute = Callable[[Evidence, Sequence[str]], ReplayBatch]
-Judge = Callable[[Evidence, Sequence[ExampleCandidate]], Judgements]
 
 
 @dataclass(frozen=True)
@@ -84,25 +66,6 @@ class Dataset:
     def documents(self) -> dict[str, Any]:
         """Name -> JSON."""
         return {"statistics": self.statistics, "reexecution": self.reexecution}
-
-
-@dataclass(frozen=True)
-class _Placed:
-    candidate: ExampleCandidate
-    example_id: str
-    group_id: str
-    split: Split
-    cluster: tuple[Cluster, ...] = ()
-    verdict: ReplayVerdict | Judgement | None = None
-
-    @property
-    def subject(self) -> str:
-        """The execution that the answer comes from."""
-        return self.candidate.execution_ids[0]
-
-    @property
-    def weight(self) -> float:
-        return round(1 + math.log(len(self.cluster)), 6)
 
 
 def build_dataset(
@@ -137,11 +100,11 @@ def build_dataset(
     }
     own = replace(evidence.of_tenants(recipe.tenants), splits={unit: split for unit, (_, split, _) in group_of.items()})
     reasons: dict[str, str] = {}  # execution id -> why its candidate was dropped (the first reason)
-    by_id: dict[str, _Placed] = {}
+    by_id: dict[str, Placed] = {}
     derived = derive(domain, own, recipe, execute)
     for candidate in [*_candidates(domain, own, recipe), *derived.candidates]:
-        placed = _insufficient(candidate) or _place(domain, candidate, group_of, recipe)
-        if isinstance(placed, _Placed):
+        placed = insufficient(candidate) or place(domain, candidate, group_of, recipe)
+        if isinstance(placed, Placed):
             by_id[placed.example_id] = placed
         else:
             reasons.setdefault(candidate.execution_ids[0], placed)
@@ -151,8 +114,8 @@ def build_dataset(
     verdicts = _audited(clustered, by_id, imported, domain, recipe)
     wanted = [p for p in clustered if p.example_id not in verdicts.dropped]
     limited = _limited_solutions(wanted, recipe)
-    judged = _judged(limited, own, recipe, judge)
-    again = _executed_again(judged.kept, own, recipe, reexecute)
+    judged = judged_by_tests(limited, own, recipe, judge)
+    again = executed_again(judged.kept, own, recipe, reexecute)
     kept = _capped(again.kept, domain, recipe)
     for example_id in sorted(banned & set(by_id)):
         reasons.setdefault(by_id[example_id].subject, CONTAMINATED)
@@ -196,10 +159,10 @@ def build_dataset(
 
 
 def _holding_benchmarks(
-    placed: Mapping[str, _Placed], imported: pl.DataFrame | None, recipe: DatasetRecipe
+    placed: Mapping[str, Placed], imported: pl.DataFrame | None, recipe: DatasetRecipe
 ) -> pl.DataFrame:
     """The examples, own and imported, that hold an item of the recipe's benchmarks (table Contaminated)."""
-    rows = [(p.example_id, p.candidate.language, _messages(p.candidate)) for p in placed.values()]
+    rows = [(p.example_id, p.candidate.language, messages_of(p.candidate)) for p in placed.values()]
     frame = pl.DataFrame(rows, schema=dict.fromkeys(("example_id", "language", "messages"), pl.String), orient="row")
     if imported is not None:
         frame = pl.concat([frame, imported.select(frame.columns)])
@@ -207,21 +170,16 @@ def _holding_benchmarks(
 
 
 def _audited(
-    clustered: Sequence[_Placed],
-    by_id: Mapping[str, _Placed],
+    clustered: Sequence[Placed],
+    by_id: Mapping[str, Placed],
     imported: pl.DataFrame | None,
     domain: Domain,
     recipe: DatasetRecipe,
 ) -> Audited:
     """What a person's verdicts leave out, of the clusters and of the imported examples."""
-    clusters = [[(m.member_id, _messages(by_id[m.member_id].candidate)) for m in p.cluster] for p in clustered]
+    clusters = [[(m.member_id, messages_of(by_id[m.member_id].candidate)) for m in p.cluster] for p in clustered]
     others = imported.select("example_id", "messages").rows() if imported is not None else []
     return audited([*clusters, *([other] for other in others)], domain, recipe.exclusions)
-
-
-def _messages(candidate: ExampleCandidate) -> str:
-    turns = [{"role": "user", "content": candidate.prompt}, {"role": "assistant", "content": candidate.answer}]
-    return json.dumps(turns, ensure_ascii=False)
 
 
 def _candidates(domain: Domain, evidence: Evidence, recipe: DatasetRecipe) -> Iterable[ExampleCandidate]:
@@ -235,51 +193,7 @@ def _candidates(domain: Domain, evidence: Evidence, recipe: DatasetRecipe) -> It
     return made + [candidate for kind in others for candidate in kind(evidence, recipe)]
 
 
-def _insufficient(candidate: ExampleCandidate) -> str | None:
-    """Why a prompt does not hold what its answer needs; of an explanation everything stands in the prompt."""
-    if candidate.kind == "explain":
-        return None
-    why = candidate.lacking
-    if why is None and candidate.kind == "predict":
-        why = why_unpredictable(candidate.language, candidate.prompt)
-    elif why is None:
-        why = why_insufficient(candidate.language, candidate.prompt, candidate.answer)
-    return f"{INSUFFICIENT}: {why}" if why else None
-
-
-def _place(
-    domain: Domain,
-    candidate: ExampleCandidate,
-    group_of: Mapping[str, tuple[str, Split, str | None]],
-    recipe: DatasetRecipe,
-) -> _Placed | str:
-    """The candidate with its group and split, or the reason why it cannot be used."""
-    if candidate.kind in _JUDGED and dissect(candidate.answer, candidate.language).test:
-        return TESTS_ITSELF
-    if len(candidate.prompt) > recipe.max_prompt_chars or len(candidate.answer) > recipe.max_answer_chars:
-        return TOO_LONG
-    if any(unit not in group_of for unit in candidate.execution_ids):
-        return UNKNOWN_GROUP
-    if candidate.anywhere:
-        usable = tuple(unit for unit in candidate.execution_ids if group_of[unit][2] is None)
-        candidate = replace(candidate, execution_ids=usable, subjects=len(usable))
-    places = [group_of[unit] for unit in candidate.execution_ids]
-    subjects = places[: candidate.subjects]
-    for _, _, reason in subjects:
-        if reason is not None:
-            return reason
-    # quoted context may be common code, but never of another split
-    splits = {split for _, split, _ in places}
-    if not subjects:
-        return COMMON
-    if len(splits) > 1 or any(reason == BRIDGE for _, _, reason in places):
-        return STRADDLES
-    group, split, _ = min(subjects)
-    identity = [domain, candidate.kind, candidate.prompt, candidate.answer, *candidate.execution_ids]
-    return _Placed(candidate, sha256_bytes(canonical_json(identity))[:32], group, split)
-
-
-def _clustered(placed: Sequence[_Placed], recipe: DatasetRecipe) -> list[_Placed]:
+def _clustered(placed: Sequence[Placed], recipe: DatasetRecipe) -> list[Placed]:
     """The best of each cluster of one kind (training first, then quality, then digest), with its cluster.
 
     So no other split of the domain holds a near-duplicate of a training example; it adds to that one's weight.
@@ -299,7 +213,7 @@ def _clustered(placed: Sequence[_Placed], recipe: DatasetRecipe) -> list[_Placed
     ]
 
 
-def _limited_solutions(placed: Sequence[_Placed], recipe: DatasetRecipe) -> list[_Placed]:
+def _limited_solutions(placed: Sequence[Placed], recipe: DatasetRecipe) -> list[Placed]:
     """At most `recipe.solutions_per_task` different solutions of one task: the best, then the lowest digest."""
     kept, count = [], Counter[tuple[str, str]]()
     for item in sorted(placed, key=lambda i: (-i.candidate.quality, i.example_id)):
@@ -312,91 +226,14 @@ def _limited_solutions(placed: Sequence[_Placed], recipe: DatasetRecipe) -> list
     return kept
 
 
-def _chosen(placed: Iterable[_Placed], kind: Kind, recipe: DatasetRecipe) -> tuple[list[_Placed], str | None]:
-    """(what of a kind is executed, lowest digests first; how many are not)."""
-    of_kind = sorted((p for p in placed if p.candidate.kind == kind), key=lambda p: p.example_id)
-    most = recipe.verification.per_kind
-    rest = len(of_kind) - most
-    note = f"{rest} more were not executed again: the recipe executes {most}" if rest > 0 else None
-    return of_kind[:most], note
-
-
-@dataclass(frozen=True)
-class _Again:
-    """Result of executing some answers again."""
-
-    kept: list[_Placed]
-    reasons: dict[str, str]  # example id -> why it was dropped
-    notes: dict[Kind, str]
-    summary: dict[str, Any]
-
-
-def _judged(placed: Sequence[_Placed], evidence: Evidence, recipe: DatasetRecipe, judge: Judge | None) -> _Again:
-    """Run answers of the recipe's kinds with their tests: drop those that fail, and tests that judge nothing."""
-    chosen: list[_Placed] = []
-    for kind in _JUDGED:
-        if judge is not None and kind in recipe.verification.kinds:
-            chosen += _chosen((p for p in placed if p.candidate.test and not p.candidate.derived), kind, recipe)[0]
-    batch = judge(evidence, [p.candidate for p in chosen]) if judge is not None and chosen else Judgements([], {})
-    said = {p.example_id: judgement for p, judgement in zip(chosen, batch.found, strict=True)}
-    kept, reasons = [], {}
-    for item in placed:
-        judgement = said.get(item.example_id)
-        if judgement is not None and judgement.fails:
-            reasons[item.example_id] = f"{NOT_PASSED}: {judgement.reason}"
-            continue
-        if judgement is not None:
-            test = item.candidate.test if judgement.tells else None
-            item = replace(item, verdict=judgement, candidate=replace(item.candidate, test=test))
-        kept.append(item)
-    return _Again(kept, reasons, {}, batch.summary)
-
-
-def _executed_again(
-    placed: Sequence[_Placed], evidence: Evidence, recipe: DatasetRecipe, reexecute: Reexecute | None
-) -> _Again:
-    """Execute answers of the recipe's kinds again that no test judged, and drop *predict* examples that fail.
-
-    A verdict on an execution holds for every example whose answer it is.
-    """
-    chosen: list[_Placed] = []
-    notes: dict[Kind, str] = {}
-    recorded = [p for p in placed if p.candidate.derived is None]
-    for kind in recipe.verification.kinds if reexecute is not None else ():
-        of_kind, note = _chosen(recorded, kind, recipe)
-        chosen += [p for p in of_kind if p.verdict is None]
-        if note is not None:
-            notes[kind] = note
-    subjects = list(dict.fromkeys(p.subject for p in chosen))
-    batch = reexecute(evidence, subjects) if reexecute is not None and subjects else ReplayBatch([], {})
-    verdicts = {verdict.execution_id: verdict for verdict in batch.verdicts}
-    kept, reasons = [], {}
-    for item in placed:
-        if item.candidate.derived is not None:  # only what came out of two runs was derived
-            kept.append(replace(item, verdict=ReplayVerdict(item.subject, "reexecuted", None, None)))
-            continue
-        kind, verdict = item.candidate.kind, item.verdict or verdicts.get(item.subject)
-        if kind == "predict" and (verdict is None or verdict.verified != "reexecuted"):
-            reasons[item.example_id] = NOT_AGAIN if verdict is None else f"{NOT_AGAIN}: {verdict.reason}"
-            continue
-        kept.append(item if kind == "explain" else replace(item, verdict=verdict))
-    if any(p.candidate.kind == "predict" for p in placed):
-        if reexecute is None or "predict" not in recipe.verification.kinds:
-            notes["predict"] = "nothing was executed again, and only outputs that came out again are asked for"
-        elif not any(p.candidate.kind == "predict" for p in kept):
-            notes["predict"] = "no recorded output came out again when its code was executed"
-    summary = {"executions": len(subjects), "of_examples": len(placed), **batch.summary}
-    return _Again(kept, reasons, notes, summary)
-
-
-def _capped(placed: Sequence[_Placed], domain: Domain, recipe: DatasetRecipe) -> list[_Placed]:
+def _capped(placed: Sequence[Placed], domain: Domain, recipe: DatasetRecipe) -> list[Placed]:
     """Cap every kind but the main one at its share of the whole, lowest digests first.
 
     Caps do not push the domain below `recipe.cap_floor` examples: up to there the smallest kinds are filled first.
     Derived examples come after recorded ones, and are capped at their share of each split.
     """
     main = main_kind(domain)
-    by_kind: dict[Kind, list[_Placed]] = defaultdict(list)
+    by_kind: dict[Kind, list[Placed]] = defaultdict(list)
     ordered = sorted(placed, key=lambda i: (i.candidate.derived is not None, i.example_id))
     for item in capped(ordered, lambda i: i.split, lambda i: i.candidate.derived, recipe.derived.most_share):
         by_kind[item.candidate.kind].append(item)
@@ -418,9 +255,9 @@ def _capped(placed: Sequence[_Placed], domain: Domain, recipe: DatasetRecipe) ->
 
 def _explain_losses(
     reasons: dict[str, str],
-    by_id: Mapping[str, _Placed],
-    clustered: Sequence[_Placed],
-    stages: Sequence[tuple[Sequence[_Placed], str | Mapping[str, str]]],
+    by_id: Mapping[str, Placed],
+    clustered: Sequence[Placed],
+    stages: Sequence[tuple[Sequence[Placed], str | Mapping[str, str]]],
 ) -> None:
     """Add the reason of each placed example that is not kept; a duplicate shares its representative's."""
     lost: dict[str, str] = {}
@@ -438,23 +275,23 @@ def _explain_losses(
                 reasons.setdefault(by_id[link.member_id].subject, fate)
 
 
-def _members(placed: _Placed, by_id: Mapping[str, _Placed]) -> list[Cluster]:
+def _members(placed: Placed, by_id: Mapping[str, Placed]) -> list[Cluster]:
     return [
         link.model_copy(update={"execution_ids": list(dict.fromkeys(by_id[link.member_id].candidate.execution_ids))})
         for link in placed.cluster
     ]
 
 
-def _example(domain: Domain, item: _Placed, evidence: Evidence) -> Example:
+def _example(domain: Domain, item: Placed, evidence: Evidence) -> Example:
     candidate = item.candidate
     rows = [evidence.known[unit] for unit in candidate.execution_ids if unit in evidence.known]
-    verified, not_replayed = _verified(item.verdict)
+    verified, not_replayed = verified_as(item.verdict)
     return Example(
         example_id=item.example_id,
         domain=domain,
         kind=candidate.kind,
         language=candidate.language,
-        messages=_messages(candidate),
+        messages=messages_of(candidate),
         group_id=item.group_id,
         split=item.split,
         difficulty=candidate.difficulty,
@@ -477,13 +314,6 @@ def _example(domain: Domain, item: _Placed, evidence: Evidence) -> Example:
         tenants=sorted({row["tenant"] for row in rows if row["tenant"]}),
         source_places=sorted({f"{row['source_file']}:{row['source_line']}" for row in rows}),
     )
-
-
-def _verified(verdict: ReplayVerdict | Judgement | None) -> tuple[Verified, str | None]:
-    """How an answer was verified, and why its result was not reproduced, if it was not."""
-    if verdict is None:
-        return "recorded", "not chosen: the recipe executes other kinds, or fewer of this one"
-    return verdict.verified, verdict.reason
 
 
 def _stated(values: Iterable[str | None]) -> str | None:

@@ -14,6 +14,8 @@ Provenance = Literal["experience", "imported"]
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 KINDS: tuple[Kind, ...] = ("solve", "repair", "explain", "predict", "apply")
+CODE_KINDS: frozenset[Kind] = frozenset({"solve", "repair", "apply"})
+"""Kinds whose answer is code and nothing else, which a test can judge."""
 
 
 def main_kind(domain: Domain) -> Kind:

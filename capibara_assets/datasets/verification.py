@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from capibara_assets.datasets.code.broken import broken
+from capibara_assets.datasets.anatomy.broken import broken
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.recipe import Verification
 from capibara_assets.datasets.schema import Verified

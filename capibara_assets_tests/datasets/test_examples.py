@@ -16,18 +16,16 @@ from capibara_assets.datasets.examples import (
     CONTAMINATED,
     DUPLICATE,
     FAILED,
-    NOT_AGAIN,
-    NOT_PASSED,
     NOTHING,
     OTHER_TENANT,
-    TOO_LONG,
     Dataset,
-    Reexecute,
     build_dataset,
 )
+from capibara_assets.datasets.executing import NOT_AGAIN, NOT_PASSED, Reexecute
 from capibara_assets.datasets.groups import BRIDGE, assign_groups
 from capibara_assets.datasets.kinds.evidence import Evidence
 from capibara_assets.datasets.kinds.tracebacks import error_text
+from capibara_assets.datasets.placing import TOO_LONG
 from capibara_assets.datasets.recipe import DatasetRecipe, Decontamination
 from capibara_assets.datasets.schema import Example, LeftOut
 from capibara_assets.datasets.tracing import traced

@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from capibara_assets.datasets.code.anatomy import dissect
+from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.code.structure import tokens
 from capibara_assets.datasets.kinds.difficulty import decisions
 from capibara_assets.datasets.kinds.evidence import has_substance
 from capibara_assets.datasets.kinds.sufficiency import why_insufficient
+from capibara_assets.datasets.schema import CODE_KINDS
 
 EVERY = "every"
 NOT_STATED = "not stated"
-CODE_KINDS = frozenset({"solve", "repair", "apply"})  # whose answer is code and nothing else
 _FEWEST_TOKENS = 10  # of code without a decision that is more than one call: a function that makes one has as many
 _FEWEST_WORDS = 4  # that an explanation adds to what its prompt says already
 _MOST_ALIKE = 4  # explanations that add the same words to their prompts; more are a form that was filled in

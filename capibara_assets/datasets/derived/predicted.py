@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.code import javascript_source
-from capibara_assets.datasets.code.anatomy import dissect
 from capibara_assets.datasets.code.python_source import without_assertions
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import JAVASCRIPT, structural_key, without_comments

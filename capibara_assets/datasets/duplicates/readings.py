@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from capibara_assets.datasets.code.anatomy import dissect
+from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.code.structure import normal_text, shingles, structural_key, tokens
 from capibara_assets.datasets.duplicates.problems import ProblemView, problem_view
 from capibara_assets.datasets.duplicates.shingles import Ints, ShingleSets, UInts, hash_sets

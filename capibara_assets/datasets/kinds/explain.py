@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from capibara_assets.datasets.code.anatomy import dissect
+from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.code.decisions import decisions
 from capibara_assets.datasets.code.sessions import Piece, Row, cell_names
 from capibara_assets.datasets.code.structure import structural_key, without_comments

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from capibara_assets.datasets.code.anatomy import dissect
+from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import structural_key
 from capibara_assets.datasets.kinds import prompts

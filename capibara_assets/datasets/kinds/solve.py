@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from capibara_assets.datasets.code.anatomy import Anatomy, dissect
+from capibara_assets.datasets.anatomy.dissect import Anatomy, dissect
 from capibara_assets.datasets.code.comments import is_statement
 from capibara_assets.datasets.code.sessions import Row, needed
 from capibara_assets.datasets.code.structure import normal_text, structural_key

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from capibara_assets.datasets.code.anatomy import dissect
+from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.code.queries import sql_texts
 from capibara_assets.datasets.code.sessions import Piece, cell_names
 from capibara_assets.datasets.kinds.evidence import Evidence, quotable

@@ -14,12 +14,12 @@ import polars as pl
 
 from capibara_assets.datasets.code.sessions import Row, needed, sessions
 from capibara_assets.datasets.kinds.proof import recorded_output
+from capibara_assets.datasets.schema import CODE_KINDS
 from capibara_assets.evaluation.items.made_databases import made_database
 from capibara_assets.executions.sandbox.results import LANGUAGES
 
 CheckKind = Literal["assertions", "output", "exact", "text"]
 TIMEOUT_S = 10.0
-_RUN = frozenset({"solve", "repair", "apply"})
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _item(row: Mapping[str, Any], places: Mapping[str, tuple[Sequence[Row], int]
     check = Check("text")
     if row["kind"] == "predict":
         check = Check("exact", expected=reference)
-    elif row["kind"] in _RUN and row["language"] in LANGUAGES:
+    elif row["kind"] in CODE_KINDS and row["language"] in LANGUAGES:
         check = _check(row, reference, messages[-2]["content"], places)
     return Item(
         row["example_id"],

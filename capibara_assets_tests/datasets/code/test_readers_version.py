@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.code import sessions
-from capibara_assets.datasets.code.anatomy import dissect
 from capibara_assets.datasets.code.structure import structural_key
 from capibara_assets.datasets.duplicates.readings import readings
 from capibara_assets.executions.patterns.extract import idioms_of

@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from capibara_assets.datasets.code.anatomy import dissect
+from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.code.comments import is_statement
 
 PYTHON = textwrap.dedent('''\

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from capibara_assets.datasets.code import flow
-from capibara_assets.datasets.code.flow import NONE, Block, Call, Names, Program, Unit, Value, joined
+from capibara_assets.datasets.anatomy import flow
+from capibara_assets.datasets.anatomy.flow import NONE, Block, Call, Names, Program, Unit, Value, joined
 from capibara_assets.datasets.code.javascript_source import (
     GLOBALS,
     declared,

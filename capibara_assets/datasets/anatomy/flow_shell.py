@@ -6,8 +6,8 @@ Words are names: `sort in.txt > out.txt` reads `in.txt` and binds `out.txt`; a f
 import re
 from collections.abc import Iterator
 
-from capibara_assets.datasets.code import flow
-from capibara_assets.datasets.code.flow import NONE, Call, Names, Program, Unit, Value
+from capibara_assets.datasets.anatomy import flow
+from capibara_assets.datasets.anatomy.flow import NONE, Call, Names, Program, Unit, Value
 
 _TOKEN = re.compile(
     r"(?P<comment>(?<![^\s;(){}|&])\#[^\n]*)|(?P<text>\"(?:\\.|[^\"\\])*\"|'[^']*')|(?P<here><<-?\s*['\"]?(?P<mark>\w+)['\"]?)"

@@ -3,12 +3,12 @@
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from capibara_assets.datasets.code.flow import Do, Unit
-from capibara_assets.datasets.code.roles import Role
+from capibara_assets.datasets.anatomy.flow import Do, Unit
+from capibara_assets.datasets.anatomy.roles import Role
 
 
 class CellParts(NamedTuple):
-    """The parts of a cell before blank lines are tidied (see `anatomy.Anatomy`)."""
+    """The parts of a cell before blank lines are tidied (see `dissect.Anatomy`)."""
 
     statement: str | None
     documented: bool

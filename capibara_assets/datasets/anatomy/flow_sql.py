@@ -2,10 +2,10 @@
 
 import re
 
+from capibara_assets.datasets.anatomy.flow import Program, Unit
+from capibara_assets.datasets.anatomy.roles import Role
 from capibara_assets.datasets.code import sql_source
-from capibara_assets.datasets.code.flow import Program, Unit
 from capibara_assets.datasets.code.names import StatementNames
-from capibara_assets.datasets.code.roles import Role
 from capibara_assets.datasets.code.structure import tokens
 
 _COMMENT = r"--[^\n]*|/\*.*?\*/"

@@ -4,7 +4,7 @@
 
 import pytest
 
-from capibara_assets.datasets.code.anatomy import dissect
+from capibara_assets.datasets.anatomy.dissect import dissect
 
 SLUG = 'def slug(title):\n    return "-".join(title.lower().split())'
 PAD = "function pad(text, size) {\n  return text.padStart(size, '0');\n}"

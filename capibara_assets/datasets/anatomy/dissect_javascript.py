@@ -4,11 +4,11 @@ import re
 
 from tree_sitter import Node
 
-from capibara_assets.datasets.code import flow_javascript
+from capibara_assets.datasets.anatomy import flow_javascript
+from capibara_assets.datasets.anatomy.parts import CellParts, body_test, of_roles, pieces
+from capibara_assets.datasets.anatomy.roles import Role, roles
 from capibara_assets.datasets.code.comments import is_statement, leading_comment
 from capibara_assets.datasets.code.javascript_source import declared, leaves, text
-from capibara_assets.datasets.code.parts import CellParts, body_test, of_roles, pieces
-from capibara_assets.datasets.code.roles import Role, roles
 
 _ASSERTION = re.compile(r"(console\.)?assert\b|expect\(")
 _FUNCTIONS = frozenset({"function_declaration", "generator_function_declaration", "class_declaration"})

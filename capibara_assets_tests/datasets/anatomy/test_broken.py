@@ -2,7 +2,7 @@
 
 import pytest
 
-from capibara_assets.datasets.code.broken import broken
+from capibara_assets.datasets.anatomy.broken import broken
 
 
 def test_functions_and_methods_do_nothing() -> None:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
 
-from capibara_assets.datasets.code import flow
-from capibara_assets.datasets.code.flow import Call, Program, Value
-from capibara_assets.datasets.code.flow_walk import Check, Walk, closed, pairs, walked
+from capibara_assets.datasets.anatomy import flow
+from capibara_assets.datasets.anatomy.flow import Call, Program, Value
+from capibara_assets.datasets.anatomy.flow_walk import Check, Walk, closed, pairs, walked
 
 
 class Role(Enum):

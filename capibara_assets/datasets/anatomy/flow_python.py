@@ -3,8 +3,8 @@
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 
-from capibara_assets.datasets.code import flow
-from capibara_assets.datasets.code.flow import NONE, Block, Call, Names, Program, Unit, Value, joined
+from capibara_assets.datasets.anatomy import flow
+from capibara_assets.datasets.anatomy.flow import NONE, Block, Call, Names, Program, Unit, Value, joined
 from capibara_assets.datasets.code.python_source import BUILTINS, CHANGING, bindings, parse
 
 #: Packages (or ends of their modules' names) that are for tests alone.

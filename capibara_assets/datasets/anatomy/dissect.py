@@ -7,10 +7,10 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from capibara_assets.datasets.code import anatomy_javascript, anatomy_python, flow_shell, flow_sql
+from capibara_assets.datasets.anatomy import dissect_javascript, dissect_python, flow_shell, flow_sql
+from capibara_assets.datasets.anatomy.parts import CellParts, of_roles, pieces
+from capibara_assets.datasets.anatomy.roles import Role, roles
 from capibara_assets.datasets.code.comments import is_statement, leading_comment
-from capibara_assets.datasets.code.parts import CellParts, of_roles, pieces
-from capibara_assets.datasets.code.roles import Role, roles
 from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.storage.kept import of_text
 
@@ -54,9 +54,9 @@ def dissect(code: str, language: str) -> Anatomy:
 
 def _cell(code: str, language: str) -> CellParts | None:
     if language == "python":
-        return anatomy_python.parts(code)
+        return dissect_python.parts(code)
     if language in JAVASCRIPT:
-        return anatomy_javascript.parts(code)
+        return dissect_javascript.parts(code)
     return _parts(code, language) if language in _OTHERS else None
 
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from capibara_assets.datasets.code import flow
-from capibara_assets.datasets.code.flow import NONE, Block, Call, Function, Value
+from capibara_assets.datasets.anatomy import flow
+from capibara_assets.datasets.anatomy.flow import NONE, Block, Call, Function, Value
 
 
 @dataclass

@@ -7,11 +7,11 @@ import re
 from collections.abc import Collection
 from itertools import accumulate
 
-from capibara_assets.datasets.code import flow_python
+from capibara_assets.datasets.anatomy import flow_python
+from capibara_assets.datasets.anatomy.parts import CellParts, body_test, of_roles, pieces
+from capibara_assets.datasets.anatomy.roles import Role, roles
 from capibara_assets.datasets.code.comments import clean_lines, is_statement
-from capibara_assets.datasets.code.parts import CellParts, body_test, of_roles, pieces
 from capibara_assets.datasets.code.python_source import Definition, Function, docstring_node, parse
-from capibara_assets.datasets.code.roles import Role, roles
 
 _MAX_DOCSTRINGS = 4
 

@@ -1,0 +1,4 @@
+"""Anatomy of a recorded cell: solution, helpers, tests and scaffolding, told apart by the flow of values.
+
+Imports `datasets/code` alone.
+"""

@@ -1,0 +1,102 @@
+"""Runs the answers of placed candidates: with the tests that judge them, or again as they were recorded."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
+from capibara_assets.datasets.placing import Placed
+from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.datasets.schema import CODE_KINDS, Kind, Verified
+from capibara_assets.datasets.verification import Judgement, Judgements
+from capibara_assets.executions.replay.replay import ReplayBatch, ReplayVerdict
+
+NOT_AGAIN = "its output was not executed again"
+NOT_PASSED = "its answer does not pass its test"
+
+Reexecute = Callable[[Evidence, Sequence[str]], ReplayBatch]
+Judge = Callable[[Evidence, Sequence[ExampleCandidate]], Judgements]
+
+
+@dataclass(frozen=True)
+class Again:
+    """Result of executing some answers again."""
+
+    kept: list[Placed]
+    reasons: dict[str, str]  # example id -> why it was dropped
+    notes: dict[Kind, str]
+    summary: dict[str, Any]
+
+
+def judged_by_tests(placed: Sequence[Placed], evidence: Evidence, recipe: DatasetRecipe, judge: Judge | None) -> Again:
+    """Run answers of the recipe's kinds with their tests: drop those that fail, and tests that judge nothing."""
+    chosen: list[Placed] = []
+    for kind in sorted(CODE_KINDS):
+        if judge is not None and kind in recipe.verification.kinds:
+            chosen += _chosen((p for p in placed if p.candidate.test and not p.candidate.derived), kind, recipe)[0]
+    batch = judge(evidence, [p.candidate for p in chosen]) if judge is not None and chosen else Judgements([], {})
+    said = {p.example_id: judgement for p, judgement in zip(chosen, batch.found, strict=True)}
+    kept, reasons = [], {}
+    for item in placed:
+        judgement = said.get(item.example_id)
+        if judgement is not None and judgement.fails:
+            reasons[item.example_id] = f"{NOT_PASSED}: {judgement.reason}"
+            continue
+        if judgement is not None:
+            test = item.candidate.test if judgement.tells else None
+            item = replace(item, verdict=judgement, candidate=replace(item.candidate, test=test))
+        kept.append(item)
+    return Again(kept, reasons, {}, batch.summary)
+
+
+def executed_again(
+    placed: Sequence[Placed], evidence: Evidence, recipe: DatasetRecipe, reexecute: Reexecute | None
+) -> Again:
+    """Execute answers of the recipe's kinds again that no test judged, and drop *predict* examples that fail.
+
+    A verdict on an execution holds for every example whose answer it is.
+    """
+    chosen: list[Placed] = []
+    notes: dict[Kind, str] = {}
+    recorded = [p for p in placed if p.candidate.derived is None]
+    for kind in recipe.verification.kinds if reexecute is not None else ():
+        of_kind, note = _chosen(recorded, kind, recipe)
+        chosen += [p for p in of_kind if p.verdict is None]
+        if note is not None:
+            notes[kind] = note
+    subjects = list(dict.fromkeys(p.subject for p in chosen))
+    batch = reexecute(evidence, subjects) if reexecute is not None and subjects else ReplayBatch([], {})
+    verdicts = {verdict.execution_id: verdict for verdict in batch.verdicts}
+    kept, reasons = [], {}
+    for item in placed:
+        if item.candidate.derived is not None:  # only what came out of two runs was derived
+            kept.append(replace(item, verdict=ReplayVerdict(item.subject, "reexecuted", None, None)))
+            continue
+        kind, verdict = item.candidate.kind, item.verdict or verdicts.get(item.subject)
+        if kind == "predict" and (verdict is None or verdict.verified != "reexecuted"):
+            reasons[item.example_id] = NOT_AGAIN if verdict is None else f"{NOT_AGAIN}: {verdict.reason}"
+            continue
+        kept.append(item if kind == "explain" else replace(item, verdict=verdict))
+    if any(p.candidate.kind == "predict" for p in placed):
+        if reexecute is None or "predict" not in recipe.verification.kinds:
+            notes["predict"] = "nothing was executed again, and only outputs that came out again are asked for"
+        elif not any(p.candidate.kind == "predict" for p in kept):
+            notes["predict"] = "no recorded output came out again when its code was executed"
+    summary = {"executions": len(subjects), "of_examples": len(placed), **batch.summary}
+    return Again(kept, reasons, notes, summary)
+
+
+def _chosen(placed: Iterable[Placed], kind: Kind, recipe: DatasetRecipe) -> tuple[list[Placed], str | None]:
+    """(what of a kind is executed, lowest digests first; how many are not)."""
+    of_kind = sorted((p for p in placed if p.candidate.kind == kind), key=lambda p: p.example_id)
+    most = recipe.verification.per_kind
+    rest = len(of_kind) - most
+    note = f"{rest} more were not executed again: the recipe executes {most}" if rest > 0 else None
+    return of_kind[:most], note
+
+
+def verified_as(verdict: ReplayVerdict | Judgement | None) -> tuple[Verified, str | None]:
+    """How an answer was verified, and why its result was not reproduced, if it was not."""
+    if verdict is None:
+        return "recorded", "not chosen: the recipe executes other kinds, or fewer of this one"
+    return verdict.verified, verdict.reason

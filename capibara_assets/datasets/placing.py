@@ -1,0 +1,95 @@
+"""Candidates with their group and split, or the reason why they cannot be used."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from capibara_assets.datasets.anatomy.dissect import dissect
+from capibara_assets.datasets.duplicates.clusters import Cluster
+from capibara_assets.datasets.groups import BRIDGE, COMMON
+from capibara_assets.datasets.kinds.evidence import ExampleCandidate
+from capibara_assets.datasets.kinds.sufficiency import why_insufficient, why_unpredictable
+from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.datasets.schema import CODE_KINDS, Split
+from capibara_assets.datasets.verification import Judgement
+from capibara_assets.domains import Domain
+from capibara_assets.executions.replay.replay import ReplayVerdict
+from capibara_assets.storage.digests import canonical_json, sha256_bytes
+
+UNKNOWN_GROUP = "not in example_groups: materialize it again"
+STRADDLES = "its executions are in more than one split"
+TOO_LONG = "prompt or answer longer than the recipe allows"
+TESTS_ITSELF = "its answer would hold a test of its own result"
+INSUFFICIENT = "its prompt does not suffice"
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A candidate that may become an example, with what is known of it so far."""
+
+    candidate: ExampleCandidate
+    example_id: str
+    group_id: str
+    split: Split
+    cluster: tuple[Cluster, ...] = ()
+    verdict: ReplayVerdict | Judgement | None = None
+
+    @property
+    def subject(self) -> str:
+        """The execution that the answer comes from."""
+        return self.candidate.execution_ids[0]
+
+    @property
+    def weight(self) -> float:
+        return round(1 + math.log(len(self.cluster)), 6)
+
+
+def place(
+    domain: Domain,
+    candidate: ExampleCandidate,
+    group_of: Mapping[str, tuple[str, Split, str | None]],
+    recipe: DatasetRecipe,
+) -> Placed | str:
+    """The candidate with its group and split, or the reason why it cannot be used."""
+    if candidate.kind in CODE_KINDS and dissect(candidate.answer, candidate.language).test:
+        return TESTS_ITSELF
+    if len(candidate.prompt) > recipe.max_prompt_chars or len(candidate.answer) > recipe.max_answer_chars:
+        return TOO_LONG
+    if any(unit not in group_of for unit in candidate.execution_ids):
+        return UNKNOWN_GROUP
+    if candidate.anywhere:
+        usable = tuple(unit for unit in candidate.execution_ids if group_of[unit][2] is None)
+        candidate = replace(candidate, execution_ids=usable, subjects=len(usable))
+    places = [group_of[unit] for unit in candidate.execution_ids]
+    subjects = places[: candidate.subjects]
+    for _, _, reason in subjects:
+        if reason is not None:
+            return reason
+    # quoted context may be common code, but never of another split
+    splits = {split for _, split, _ in places}
+    if not subjects:
+        return COMMON
+    if len(splits) > 1 or any(reason == BRIDGE for _, _, reason in places):
+        return STRADDLES
+    group, split, _ = min(subjects)
+    identity = [domain, candidate.kind, candidate.prompt, candidate.answer, *candidate.execution_ids]
+    return Placed(candidate, sha256_bytes(canonical_json(identity))[:32], group, split)
+
+
+def insufficient(candidate: ExampleCandidate) -> str | None:
+    """Why a prompt does not hold what its answer needs; of an explanation everything stands in the prompt."""
+    if candidate.kind == "explain":
+        return None
+    why = candidate.lacking
+    if why is None and candidate.kind == "predict":
+        why = why_unpredictable(candidate.language, candidate.prompt)
+    elif why is None:
+        why = why_insufficient(candidate.language, candidate.prompt, candidate.answer)
+    return f"{INSUFFICIENT}: {why}" if why else None
+
+
+def messages_of(candidate: ExampleCandidate) -> str:
+    """The chat messages of a candidate, as JSON."""
+    turns = [{"role": "user", "content": candidate.prompt}, {"role": "assistant", "content": candidate.answer}]
+    return json.dumps(turns, ensure_ascii=False)
