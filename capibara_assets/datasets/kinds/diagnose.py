@@ -149,7 +149,8 @@ def _otherwise(pair: Row, before: Mapping[str, Any], after: Mapping[str, Any]) -
         noted.append({(p.sort, p.text): (p, value) for p, value in found if texts.count((p.sort, p.text)) == 1})
     for key, (place, value) in sorted(noted[0].items(), key=lambda each: each[1][0].line):
         if key in noted[1] and (other := noted[1][key][1]) != value:
-            what = f"the loop over `{place.text}`" if place.sort == "for" else f"`{place.text}`"
+            loop = {"for": "the loop over ", "while": "the loop while "}.get(place.sort, "")
+            what = f"{loop}`{place.text}`"
             return [f"In it {what} {value}, in the mended code it {other}."]
     return []
 
