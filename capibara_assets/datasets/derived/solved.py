@@ -18,7 +18,7 @@ from capibara_assets.datasets.kinds.evidence import Evidence
 from capibara_assets.executions.parsing import python_tree
 
 _MOST_JUDGES, _HORIZON = 3, 12  # later cells that judge, and that are looked at
-_MOST_MS = 200.0  # longest recorded duration of a cell that is run many times
+_MOST_MS = 400.0  # longest recorded duration of a cell that is run many times
 _MOST_CHARS = 6000
 
 Span = tuple[int, int]
