@@ -20,7 +20,7 @@ from capibara_assets_tests.datasets.duplicates.test_readings import CODES as ODD
 from capibara_assets_tests.datasets.duplicates.test_readings import plain
 from capibara_assets_tests.executions.ingest.test_reading_version import KNOWN_LOGS
 
-KNOWN = {"texts": "d5220647637d850b", "readings": "d0fba49e5c126a50"}
+KNOWN = {"texts": "d5220647637d850b", "readings": "fc5925ae850eb641"}
 
 
 def codes() -> list[tuple[str, str]]:
