@@ -156,11 +156,11 @@ def label_audit(examples: pl.DataFrame, tokenizer: Tokenizer) -> list[str]:
 
 
 def secret_problems(examples: pl.DataFrame) -> list[str]:
-    """Examples that still hold a secret in messages, proof or diff; placeholders are fine. No secret is quoted."""
-    columns = examples.select("messages", "proof", "diff")
+    """Examples that still hold a secret in any of their texts; placeholders are fine. No secret is quoted."""
+    columns = examples.select("messages", "proof", "diff", "test")
     texts = [
-        "\n".join([*(turn["content"] for turn in json.loads(messages)), proof or "", diff or ""])
-        for messages, proof, diff in columns.iter_rows()
+        "\n".join([*(turn["content"] for turn in json.loads(messages)), *(text or "" for text in others)])
+        for messages, *others in columns.iter_rows()
     ]
     by_kind: dict[str, list[str]] = defaultdict(list)
     for example_id, text, suspect in zip(examples["example_id"], texts, may_hold_secrets(texts), strict=True):

@@ -22,7 +22,7 @@ from capibara_assets.datasets.executing import Judge, Reexecute, executed_again,
 from capibara_assets.datasets.imported.join import add_imported, import_figures
 from capibara_assets.datasets.kinds import apply, diagnose, explain, predict, repair, solve
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
-from capibara_assets.datasets.placing import UNKNOWN_GROUP, Placed, insufficient, messages_of, place
+from capibara_assets.datasets.placing import UNKNOWN_GROUP, Placed, messages_of, placed_of
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS, Example, Kind, LeftOut, Split, main_kind
 from capibara_assets.datasets.statistics import MadeFrom, counts, statistics
@@ -99,15 +99,8 @@ def build_dataset(
         for unit, group, split, reason in groups.select("unit_id", "group_id", "split", "reason_left_out").iter_rows()
     }
     own = replace(evidence.of_tenants(recipe.tenants), splits={unit: split for unit, (_, split, _) in group_of.items()})
-    reasons: dict[str, str] = {}  # execution id -> why its candidate was dropped (the first reason)
-    by_id: dict[str, Placed] = {}
     derived = derive(domain, own, recipe, execute)
-    for candidate in [*_candidates(domain, own, recipe), *derived.candidates]:
-        placed = insufficient(candidate) or place(domain, candidate, group_of, recipe)
-        if isinstance(placed, Placed):
-            by_id[placed.example_id] = placed
-        else:
-            reasons.setdefault(candidate.execution_ids[0], placed)
+    by_id, reasons = placed_of([*_candidates(domain, own, recipe), *derived.candidates], domain, group_of, recipe)
     held = _holding_benchmarks(by_id, imported, recipe)
     banned = set(held["example_id"])
     clustered = _clustered([p for p in by_id.values() if p.example_id not in banned], recipe)

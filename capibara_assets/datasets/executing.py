@@ -52,14 +52,14 @@ def judged_by_tests(placed: Sequence[Placed], evidence: Evidence, recipe: Datase
 def executed_again(
     placed: Sequence[Placed], evidence: Evidence, recipe: DatasetRecipe, reexecute: Reexecute | None
 ) -> Again:
-    """Execute answers of the recipe's kinds again that no test judged, and drop *predict* examples that fail.
+    """Execute what *predict* examples ask for again, and drop those whose output does not come out.
 
-    A verdict on an execution holds for every example whose answer it is.
+    A verdict on an execution holds for every example whose answer it is and that no test judged.
     """
     chosen: list[Placed] = []
     notes: dict[Kind, str] = {}
     recorded = [p for p in placed if p.candidate.derived is None]
-    for kind in recipe.verification.kinds if reexecute is not None else ():
+    for kind in recipe.verification.replayed if reexecute is not None else ():
         of_kind, note = _chosen(recorded, kind, recipe)
         chosen += [p for p in of_kind if p.verdict is None]
         if note is not None:
@@ -78,7 +78,7 @@ def executed_again(
             continue
         kept.append(item if kind == "explain" else replace(item, verdict=verdict))
     if any(p.candidate.kind == "predict" for p in placed):
-        if reexecute is None or "predict" not in recipe.verification.kinds:
+        if reexecute is None or "predict" not in recipe.verification.replayed:
             notes["predict"] = "nothing was executed again, and only outputs that came out again are asked for"
         elif not any(p.candidate.kind == "predict" for p in kept):
             notes["predict"] = "no recorded output came out again when its code was executed"

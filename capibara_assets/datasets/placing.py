@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from capibara_assets.datasets.anatomy.dissect import dissect
@@ -15,11 +15,14 @@ from capibara_assets.datasets.schema import CODE_KINDS, Split
 from capibara_assets.datasets.verification import Judgement
 from capibara_assets.domains import Domain
 from capibara_assets.executions.replay.replay import ReplayVerdict
+from capibara_assets.executions.secrets.prefilter import may_hold_secrets
+from capibara_assets.executions.secrets.rules import find_secrets
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
 UNKNOWN_GROUP = "not in example_groups: materialize it again"
 STRADDLES = "its executions are in more than one split"
 TOO_LONG = "prompt or answer longer than the recipe allows"
+SECRET = "what its execution shows looks like a secret"
 TESTS_ITSELF = "its answer would hold a test of its own result"
 INSUFFICIENT = "its prompt does not suffice"
 
@@ -43,6 +46,35 @@ class Placed:
     @property
     def weight(self) -> float:
         return round(1 + math.log(len(self.cluster)), 6)
+
+
+def placed_of(
+    candidates: Sequence[ExampleCandidate],
+    domain: Domain,
+    group_of: Mapping[str, tuple[str, Split, str | None]],
+    recipe: DatasetRecipe,
+) -> tuple[dict[str, Placed], dict[str, str]]:
+    """The candidates that can be used, by example id; execution id -> why its candidate cannot (the first reason).
+
+    Args:
+        group_of: execution id -> group, split, and why it may not be used.
+    """
+    by_id: dict[str, Placed] = {}
+    reasons: dict[str, str] = {}
+    for candidate, secret in zip(candidates, _hold_secrets(candidates), strict=True):
+        placed = SECRET if secret else insufficient(candidate) or place(domain, candidate, group_of, recipe)
+        if isinstance(placed, Placed):
+            by_id[placed.example_id] = placed
+        else:
+            reasons.setdefault(candidate.execution_ids[0], placed)
+    return by_id, reasons
+
+
+def _hold_secrets(candidates: Sequence[ExampleCandidate]) -> Iterator[bool]:
+    """Whether a candidate shows what looks like a secret: logs were redacted, but executing code makes values anew."""
+    texts = ["\n".join([c.prompt, c.answer, c.proof or "", c.diff or "", c.test or ""]) for c in candidates]
+    for text, suspect in zip(texts, may_hold_secrets(texts), strict=True):
+        yield suspect and bool(find_secrets(text))
 
 
 def place(

@@ -64,9 +64,12 @@ class Verification(Declared):
     """Which examples' code is executed in the local sandbox; verdicts are cached by digest."""
 
     kinds: tuple[Kind, ...] = Field(
-        ("solve", "apply", "repair", "predict"),
-        description="Kinds whose code is executed, with its hidden test if it has one; without predict in it there are"
-        " no such examples",
+        ("solve", "apply", "repair"), description="Kinds whose answers are executed with their hidden tests"
+    )
+    replayed: tuple[Kind, ...] = Field(
+        ("predict",),
+        description="Kinds whose recorded execution runs again where no test judged the answer; without predict in it"
+        " there are no such examples",
     )
     per_kind: int = Field(10_000, ge=0, description="Most examples of each kind that are executed, lowest digest first")
     timeout_s: float = Field(10.0, gt=0, description="Most seconds of one cell")

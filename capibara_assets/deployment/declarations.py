@@ -36,6 +36,9 @@ class Declared(BaseModel):
 def read_mapping(file: Path) -> dict[str, Any]:
     """The mapping in a YAML or TOML file (by its ending); an empty file gives an empty mapping.
 
+    With `extends: NAME` it is that of NAME.yaml beside it, but for the keys given here; of a key that is a mapping in
+    both, its own keys are replaced.
+
     Raises:
         InputError: the file cannot be read, is no YAML or TOML, no mapping, or gives a key twice.
     """
@@ -51,7 +54,16 @@ def read_mapping(file: Path) -> dict[str, Any]:
         raise InputError(f"{file} is not YAML: {error}") from error
     if not isinstance(values, dict | None):
         raise InputError(f"{file}: expected a mapping of keys to values, found a {type(values).__name__}")
-    return values or {}
+    values = values or {}
+    if (name := values.pop("extends", None)) is None:
+        return values
+    if name == file.stem:
+        raise InputError(f"{file} extends itself: name another file beside it")
+    base = read_mapping(file.parent / f"{name}.yaml")
+    both = {
+        key: base[key] | own for key, own in values.items() if isinstance(own, dict) and isinstance(base.get(key), dict)
+    }
+    return base | values | both
 
 
 def read_value(text: str, source: object) -> Any:

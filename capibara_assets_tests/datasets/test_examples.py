@@ -312,7 +312,7 @@ def test_without_execution_there_is_no_predict_example_and_that_is_said(recipe: 
 
 def test_a_kind_that_the_recipe_does_not_verify_is_not_executed(recipe: DatasetRecipe) -> None:
     solve_only = recipe.model_copy(
-        update={"verification": recipe.verification.model_copy(update={"kinds": ("solve",)})}
+        update={"verification": recipe.verification.model_copy(update={"replayed": ("solve",)})}
     )
     executions = [shown("e", "ab"), run("s", problem(1), "box-s"), run("t", problem(2), "box-t")]
     asked: list[str] = []
@@ -369,7 +369,7 @@ def test_a_hidden_test_keeps_drops_or_leaves_an_example(recipe: DatasetRecipe) -
         "judged": ("assert double(2) == 4", "reexecuted"),
         "empty": (None, "reexecuted"),
         "failing": ("flag = []\nassert not flag\nassert dual(2) == 5", "unverified"),  # nor does its cell run here
-        "bare": (None, "reexecuted"),
+        "bare": (None, "recorded"),
     }
 
 

@@ -33,6 +33,7 @@ def written(folder: Path, text: str | bytes) -> Path:
         ("seed: 1\ninner: {rank: 2, rank: 3}", "key 'rank' is given twice"),
         ("inner: {}", "seed: Field required"),
         ("seed: fast", "seed: Input should be a valid integer"),
+        ("extends: choice", "extends itself"),
         ("[1, 2]", "expected a mapping of keys to values, found a list"),
         ("a: [", "is not YAML"),
         (b"\xff\xfe\x00", "is not YAML"),
@@ -53,6 +54,12 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"seed: .*; inner\.rank: "):
         read_declared(written(tmp_path, "seed: a\ninner: {rank: b}"), Outer)
+
+
+def test_a_file_that_extends_another_says_what_differs(tmp_path: Path) -> None:
+    (tmp_path / "whole.yaml").write_text("seed: 1\ninner: {rank: 4, alpha: 8}\nnames: [a]")
+    own = written(tmp_path, "extends: whole\ninner: {rank: 2}\nnames: [b]")
+    assert read_mapping(own) == {"seed": 1, "inner": {"rank": 2, "alpha": 8}, "names": ["b"]}
 
 
 def test_an_empty_file_is_an_empty_mapping(tmp_path: Path) -> None:

@@ -142,8 +142,8 @@ def _otherwise(pair: Row, before: Mapping[str, Any], after: Mapping[str, Any]) -
     for listed_places, call in zip(places, (before, after), strict=True):
         values = {at: f"is `{value}`" for at, (n, value) in call["steps"].items() if n == 1 and value is not None}
         for at, (yes, no) in call["tests"].items():
-            loop = at in listed_places and listed_places[at].sort in ("for", "while")
-            values[at] = f"runs {times(yes)}" if loop else f"is {'true' if yes else 'false'}" if yes + no == 1 else ""
+            turns = at in listed_places and listed_places[at].sort in ("for", "while")
+            values[at] = f"runs {times(yes)}" if turns else f"is {'true' if yes else 'false'}" if yes + no == 1 else ""
         found = [(listed_places[at], value) for at, value in values.items() if at in listed_places and value]
         texts = [(place.sort, place.text) for place, _ in found]
         noted.append({(p.sort, p.text): (p, value) for p, value in found if texts.count((p.sort, p.text)) == 1})
