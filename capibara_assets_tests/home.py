@@ -122,7 +122,14 @@ def quick_recipes(folder: Path) -> None:
     evaluation = yaml.safe_load((folder / "evaluation.yaml").read_text())
     evaluation["generation"]["max_items"] = 2
     evaluation["decoding"]["max_new_tokens"] = 16
-    for name, values in (("training-demo", training), ("consensus", consensus), ("evaluation", evaluation)):
+    # What is derived and traced has tests of its own.
+    dataset = {"extends": "dataset", "derived": {"executions": 20}}
+    for name, values in (
+        ("dataset-demo", dataset),
+        ("training-demo", training),
+        ("consensus", consensus),
+        ("evaluation", evaluation),
+    ):
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(values))
 
 

@@ -35,7 +35,7 @@ from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.executions.ingest.ingest import ingest, ledger_name
 from capibara_assets.executions.patterns.extract import extract_knowledge
 from capibara_assets.executions.recipe import ExperienceRecipe
-from capibara_assets.executions.schema import Execution, LogFile, Quarantined
+from capibara_assets.executions.schema import Execution, LogFile, Pattern, Quarantined, RepairPair
 from capibara_assets.executions.secrets.redact import redact_text
 from capibara_assets.executions.selection import around_domain, of_domain
 from capibara_assets.playbooks.consolidate import consolidate
@@ -222,7 +222,12 @@ def _patterns(place: Place, domain: Domain) -> bool:
         return False
     texts = store.work_dir("e2b_patterns", domain, "texts")
     made = extract_knowledge(source.frame("executions"), source.frame("around"), domain, recipe, texts)
-    tables = {name: Table(model, frame) for name, (model, frame) in made.tables().items()}
+    tables = {
+        "executions": Table(Execution, made.executions),
+        "around": Table(Execution, made.around),
+        "patterns": Table(Pattern, made.patterns),
+        "repairs": Table(RepairPair, made.repairs),
+    }
     store.publish("e2b_patterns", domain, tables=tables, inputs=inputs)
     return True
 

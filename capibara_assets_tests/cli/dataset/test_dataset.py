@@ -13,14 +13,16 @@ from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
 from capibara_assets_tests.conftest import sandboxes_of
 from capibara_assets_tests.datasets.imported.test_join import SECRET, pair_of
+from capibara_assets_tests.home import quick_recipes
 
 ROW = {"prompt": "What is 1+1?", "completion": "2"}
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name, value in {"HOME": tmp_path / "home", "EXPERIENCE": tmp_path / "experience"}.items():
-        monkeypatch.setenv(f"CAPIBARA_{name}", str(value))
+    quick_recipes(tmp_path / "recipes")
+    for name in ("home", "experience", "recipes"):
+        monkeypatch.setenv(f"CAPIBARA_{name.upper()}", str(tmp_path / name))
     monkeypatch.setenv("DAGSTER_HOME", "")
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -27,6 +27,7 @@ from capibara_assets.resources import Store
 from capibara_assets.storage.digests import tree_digest
 from capibara_assets_tests.canary import CANARY, FAILED, MENDED, plant, singing
 from capibara_assets_tests.conftest import sandboxes_of
+from capibara_assets_tests.home import quick_recipes
 
 pytestmark = pytest.mark.slow
 
@@ -45,6 +46,7 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(shipped / "playbooks", folder / "experience" / "playbooks")
     (logs / "sessions.jsonl").write_text("".join(sandboxes_of(shipped, per_domain=6)))
     plant(logs)
+    quick_recipes(folder / "recipes")
     with pytest.MonkeyPatch.context() as patch:
         deploy(patch, folder, folder / "home")
         result = CliRunner().invoke(run, ["--select", DATA, "--domains", ",".join(DOMAINS)], catch_exceptions=False)
@@ -55,6 +57,7 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def deploy(patch: pytest.MonkeyPatch, folder: Path, home: Path) -> Deployment:
     patch.setenv("CAPIBARA_EXPERIENCE", str(folder / "experience"))
     patch.setenv("CAPIBARA_HOME", str(home))
+    patch.setenv("CAPIBARA_RECIPES", str(folder / "recipes"))
     patch.setenv("DAGSTER_HOME", "")
     return Deployment.from_environment()
 
