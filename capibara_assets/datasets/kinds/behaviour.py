@@ -114,35 +114,22 @@ def request_sentence(request: Mapping[str, Any], calls: Sequence[Mapping[str, An
     return f"{request_text(request)} is answered{by} with {answer}."
 
 
-def variable_sentences(trace: Trace, shown_code: str) -> Iterator[tuple[str, str]]:
-    """(name, sentence) of the variables that a cell leaves, as far as its text does not say them."""
+def table_sentences(trace: Trace, shown_code: str) -> Iterator[tuple[str, str]]:
+    """(name, sentence) of the tables that a cell changed.
+
+    What else a variable holds after it (a shape, a random draw, a number of parameters) explains nothing.
+    """
     for name, value in trace["variables"].items():
-        if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", shown_code) is None:
-            continue
         before = trace["before"].get(name)
-        if "columns" in value:
-            if value != before and (said := _table_sentence(name, value, before)):
-                yield name, said
-        elif "shape" in value:
-            whole = " × ".join(map(str, value["shape"]))
-            ends = f", from {value['range'][0]} to {value['range'][1]}" if "range" in value else ""
-            yield name, f"`{name}` holds {whole} values ({value['type']}, {value['dtype']}){ends}."
-        elif "parameters" in value:
-            yield name, f"`{name}` has {value['parameters']} parameters."
-        elif value.get("value") is not None and value["value"] not in shown_code:
-            yield name, f"`{name}` is `{value['value']}`."
-        elif value.get("length"):
-            yield name, f"`{name}` is a {value['type']} of {value['length']} items."
+        if "columns" not in value or before is None or "columns" not in before or value == before:
+            continue
+        if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", shown_code) and (said := _table_sentence(name, value, before)):
+            yield name, said
 
 
-def _table_sentence(name: str, value: Mapping[str, Any], before: Mapping[str, Any] | None) -> str:
-    """Size and columns of a table or, where it was there before, what changed."""
-    rows, width = value["shape"][0], len(value["columns"])
-    columns = _typed(value["columns"])
-    if before is None:
-        missing = f"; {value['missing']} values are missing" if value["missing"] else ""
-        return f"`{name}` has {rows} rows and {width} columns ({columns}){missing}."
-    parts = []
+def _table_sentence(name: str, value: Mapping[str, Any], before: Mapping[str, Any]) -> str:
+    """What changed of the size and the columns of a table; "" where nothing did."""
+    rows, parts = value["shape"][0], []
     if rows != before["shape"][0]:
         parts.append(f"goes from {before['shape'][0]} to {rows} rows")
     new = {key: kind for key, kind in value["columns"].items() if key not in before["columns"]}

@@ -23,7 +23,7 @@ from capibara_assets.datasets.kinds.behaviour import (
     listed,
     request_sentence,
     request_text,
-    variable_sentences,
+    table_sentences,
 )
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, has_substance, mean_quality, quotable
@@ -145,13 +145,11 @@ def _explanation(row: Row, code: str, uses: _Uses | None, evidence: Evidence) ->
     trace = evidence.traces.get(row["execution_id"])
     if trace is None or "variables" not in trace or (uses is not None and uses.calls):
         return None
-    told = list(variable_sentences(trace, plain))[-_MOST_VARIABLES:]
+    told = list(table_sentences(trace, plain))[-_MOST_VARIABLES:]
     if not told or (_FIGURE.search(plain) and len(told) < 2):
         return None
     names = [f"`{name}`" for name, _ in told]
-    return _Explanation(
-        f"Say what {listed(names)} hold{'s' if len(names) == 1 else ''} after it.", [s for _, s in told]
-    )
+    return _Explanation(f"Say how it changes {listed(names)}.", [sentence for _, sentence in told])
 
 
 def _of_calls(row: Row, uses: _Uses, plain: str) -> _Explanation | None:
