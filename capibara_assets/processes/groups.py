@@ -32,6 +32,21 @@ if not os.read(pipe, 1):
         pass
 """
 
+# Becomes the group's leader once the guard stands: our death before that closes stdin without a byte. Python ignores
+# SIGPIPE and SIGXFSZ, which a program would inherit.
+_LAUNCH = """
+import os, signal, sys
+if not os.read(0, 1):
+    sys.exit(1)
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+try:
+    os.execvp(sys.argv[1], sys.argv[1:])
+except OSError as error:
+    sys.exit(f"{sys.argv[1]}: {error.strerror}")
+"""
+
 
 @contextmanager
 def process_group(
@@ -41,7 +56,7 @@ def process_group(
 
     On leaving the block, for whatever reason, the whole group is ended: if the leader still runs, SIGINT, up to
     `grace_s` seconds to save its work, then SIGKILL; if it has ended, SIGKILL for the stragglers. Should our own
-    process be killed outright, a guard process does the same.
+    process be killed outright, a guard process does the same; `command` is not run before the guard stands.
 
     Args:
         command: program and arguments; stdin is empty, stdout and stderr are ours.
@@ -51,7 +66,13 @@ def process_group(
     """
     reader, writer = os.pipe()
     try:
-        process = subprocess.Popen(command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, start_new_session=True)
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _LAUNCH, *command],
+            env=env,
+            cwd=cwd,
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
         try:
             leader = Process.of(process.pid)
             guard = subprocess.Popen(
@@ -61,6 +82,9 @@ def process_group(
                 start_new_session=True,
             )
             try:
+                assert process.stdin is not None
+                with suppress(BrokenPipeError), process.stdin as start:  # killed already: its exit code says so
+                    start.write(b".")
                 yield process
             finally:
                 try:

@@ -104,6 +104,36 @@ with process_group({family(tmp_path, "ignore")!r}, grace_s=0.3) as process:
     assert all_gone(members, within_s=10)
 
 
+def test_nothing_runs_when_our_own_process_is_killed_before_the_guard_stands(tmp_path: Path) -> None:
+    parent = f"""
+import os, signal, subprocess
+from capibara_assets.processes.groups import process_group
+start = subprocess.Popen
+def once(*arguments, **options):
+    subprocess.Popen = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+    process = start(*arguments, **options)
+    print(process.pid, flush=True)
+    return process
+subprocess.Popen = once
+with process_group({family(tmp_path, "ignore")!r}):
+    pass
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", parent], cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, check=False
+    )
+    assert ended.returncode == -signal.SIGKILL
+    assert all_gone([int(ended.stdout)]) and not (tmp_path / "pids").exists()
+
+
+@pytest.mark.parametrize("program", ["/nowhere/at-all", "no-such-program-at-all"])
+def test_a_program_that_is_not_there_is_a_sentence_and_an_exit_code(
+    program: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with process_group([program]) as process:
+        wait(process)
+    assert process.returncode == 1 and capfd.readouterr().err == f"{program}: No such file or directory\n"
+
+
 def test_the_exit_code_of_a_child_is_kept() -> None:
     with process_group([sys.executable, "-S", "-c", "raise SystemExit(7)"]) as process:
         wait(process)
