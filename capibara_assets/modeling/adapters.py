@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, check_safetensors
 from capibara_assets.modeling.quantised import is_quantised, merged
+from capibara_assets.storage.foreign import require_plain
 from capibara_assets.storage.jsonfiles import read_object, readable_json, write_bytes_atomic
 
 _PREFIX = "base_model.model."
@@ -101,6 +102,7 @@ def read_adapter(folder: Path, *, dora: bool = False) -> LoraAdapter:
             LoRA pairs, or an option whose delta is not scale * B @ A (DoRA, bias, experts' fused parameters, fully
             trained modules, initialisations that change the base).
     """
+    require_plain(folder)
     config_file, weights_file = folder / ADAPTER_CONFIG, folder / ADAPTER_WEIGHTS
     for file in (config_file, weights_file):
         if not file.is_file():

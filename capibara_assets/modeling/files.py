@@ -2,13 +2,14 @@
 
 import json
 import struct
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.heads import Head, head_of, title
 from capibara_assets.storage.digests import combine, sha256_file
+from capibara_assets.storage.foreign import require_plain
 from capibara_assets.storage.jsonfiles import read_object
 
 CONFIG = "config.json"
@@ -30,6 +31,9 @@ _IDENTITY = (
     "spiece.model",
 )
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+_LARGEST_SIZES = {"vocab_size": 1 << 24, "hidden_size": 1 << 20, "intermediate_size": 1 << 22, "d_model": 1 << 20,
+                  "num_hidden_layers": 4096, "num_layers": 4096, "n_layer": 4096, "num_attention_heads": 1 << 16,
+                  "num_local_experts": 1 << 16, "num_experts": 1 << 16, "max_position_embeddings": 1 << 30}  # fmt: skip
 _LARGEST_HEADER = 100_000_000  # the limit of the safetensors format itself
 
 
@@ -57,14 +61,40 @@ def validate_base(path: Path, heads: Sequence[Head] = ("causal",)) -> None:
     """
     if not path.is_dir():
         raise InputError(f"base model folder {path} does not exist: give a folder in transformers' format")
+    require_plain(path)
     config = read_config(path)
     if head_of(config) not in heads:
         named = ", ".join(config.get("architectures") or []) or "none named"
         raise InputError(f"{path / CONFIG}: not a {' or '.join(map(title, heads))} (architectures: {named})")
     if not any((path / name).is_file() for name in _TOKENIZERS):
         raise InputError(f"no tokenizer in {path}: expected one of {', '.join(_TOKENIZERS)}")
-    for file in weight_files(path):
+    files = list(weight_files(path))
+    for file in files:
         check_safetensors(file)
+    require_sane_sizes(config, path / CONFIG, sum(file.stat().st_size for file in files))
+
+
+def require_sane_sizes(config: Mapping[str, Any], where: Path, weights: int | None = None) -> None:
+    """Check sizes before a model is built by them: what no model has takes minutes and all memory to build.
+
+    Args:
+        weights: bytes of the weight files, where there are any: an embedding does not have more than 8 values a byte.
+
+    Raises:
+        InputError: a size is negative or beyond any model's, or does not fit the weights.
+    """
+    for name, value in config.items():
+        if isinstance(value, dict):
+            require_sane_sizes(value, where)
+        for ending, most in _LARGEST_SIZES.items():
+            if name.endswith(ending) and isinstance(value, int | float) and not 0 <= value <= most:
+                raise InputError(f"{where}: {name} is {value}, models have 0 to {most:,}: the config is damaged")
+    rows, width = config.get("vocab_size"), config.get("hidden_size")
+    if weights is not None and isinstance(rows, int) and isinstance(width, int) and rows * width > 8 * weights:
+        raise InputError(
+            f"{where}: an embedding of {rows:,} x {width:,} does not fit into {weights:,} bytes of weights: the "
+            "config is another model's"
+        )
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -109,6 +139,23 @@ def check_safetensors(file: Path) -> None:
         raise InputError(f"{file} is damaged: {size} bytes where its header says {expected}; copy it again")
 
 
+def without_code(name: str, content: bytes) -> bytes:
+    """A file of a model without what names code to run in its config (`auto_map`); others unchanged, byte for byte.
+
+    What is merged of several models runs by the library's own classes; code of one of them would come along unread.
+    """
+    if not name.endswith("config.json") or b'"auto_map"' not in content:
+        return content
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        return content  # whoever reads it says what is wrong
+    if not isinstance(document, dict) or "auto_map" not in document:
+        return content
+    del document["auto_map"]
+    return json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n"
+
+
 def weight_files(path: Path) -> Iterator[Path]:
     """The weight files of a model, as its index names them.
 
@@ -122,6 +169,8 @@ def weight_files(path: Path) -> Iterator[Path]:
     if not names:
         raise InputError(f"no weights in {path}: expected *.safetensors (other formats are never read)")
     for name in names:
+        if PurePosixPath(str(name)).name != name:
+            raise InputError(f"{path / INDEX} names {name!r}, which is no file of the folder")
         if not (path / name).is_file():
             raise InputError(f"{path / name} is missing, though {INDEX} names it: copy the whole model")
         yield path / name

@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.cpu.blocks import lengthened, whole_blocks
+from capibara_assets.modeling.cpu.products import quick_products
 from capibara_assets.modeling.heads import Head
 from capibara_assets.modeling.precision import Precision, autocast
 
@@ -185,7 +186,7 @@ def token_losses(
     was_training = model.training
     model.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), quick_products(device, precision):
             for indices in length_sorted([len(example.input_ids) for example in encoded], batch_tokens):
                 if poll:
                     poll()

@@ -9,9 +9,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from capibara_assets.errors import InputError
+from capibara_assets.modeling.files import require_sane_sizes
 from capibara_assets.modeling.heads import Head, head_of, model_class
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ def skeleton(config: Mapping[str, Any], name: str) -> Skeleton:
         InputError: Transformers does not know the architecture, cannot build it from this config, or it has no blocks
             of linear layers.
     """
+    require_sane_sizes(config, Path(name))
     model, settings = _empty(config, name)
     import torch
 

@@ -2,15 +2,23 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from capibara_assets.modeling.light_imports import LoraConfig, get_peft_model, without_bitsandbytes
+from capibara_assets.modeling.light_imports import LoraConfig, get_peft_model
+from capibara_assets.processes.hidden_libraries import without_bitsandbytes
+from capibara_assets_tests.modeling.tiny import save_tiny
 
 
-def test_a_voter_imports_no_library_that_it_does_not_use() -> None:
+def test_training_and_merging_import_no_library_that_they_do_not_use(tmp_path: Path, nano: Path) -> None:
+    base, merged = save_tiny(tmp_path / "base", nano), tmp_path / "merged"
     code = (
-        "import sys, capibara_assets.training.loop.train; "
+        "import pathlib, sys, types, capibara_assets.training.loop.train\n"
+        "from capibara_assets.consensus.merging.experts_merge import write_merged\n"
+        "from capibara_assets.modeling.base import load_base\n"
+        f"base, merged = load_base(pathlib.Path({str(base)!r})), pathlib.Path({str(merged)!r})\n"
+        "write_merged(base, types.SimpleNamespace(deltas={}), merged)\n"
         "print(sorted({'bitsandbytes', 'deepspeed'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
