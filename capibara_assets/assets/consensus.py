@@ -18,7 +18,7 @@ from capibara_assets.resources import BaseModel, Recipes, Store
     partitions_def=domains,
     group_name="consensus",
     kinds={"safetensors"},
-    code_version="3",
+    code_version="4",
     deps=[trained_adapters, moe_dataset],
 )
 def consensus_checkpoint(
@@ -56,7 +56,7 @@ def consensus_checkpoint(
 @dg.asset(
     group_name="consensus",
     kinds={"safetensors", "transformers"},
-    code_version="3",
+    code_version="4",
     deps=[consensus_checkpoint, moe_dataset],
 )
 def merged_checkpoint(
@@ -95,7 +95,7 @@ def merged_checkpoint(
 @dg.asset(
     group_name="consensus",
     kinds={"safetensors", "transformers"},
-    code_version="3",
+    code_version="4",
     deps=[consensus_checkpoint, merged_checkpoint, moe_dataset, routing_dataset],
 )
 def moe_checkpoint(

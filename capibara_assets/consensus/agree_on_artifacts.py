@@ -9,8 +9,11 @@ import numpy as np
 
 from capibara_assets.consensus.aggregation.geometry import distances_of
 from capibara_assets.consensus.agree import Agreement, agree
+from capibara_assets.consensus.certificates.certificate import Remeasure
+from capibara_assets.consensus.certificates.model import Certificate
 from capibara_assets.consensus.choose.experts import validation_shards
 from capibara_assets.consensus.recipe import ConsensusRecipe
+from capibara_assets.consensus.remeasure import remeasured_problems
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import read_adapter
 from capibara_assets.modeling.base import Base
@@ -65,6 +68,20 @@ def agree_on_artifacts(base: Base, adapters: "Artifact", dataset: "Artifact", re
     missing = adapters.document("summary")["missing"]
     agreement = agree_on_voters(base, voters, dataset.frame("examples"), recipe, context, missing)
     return replace(agreement, distances=attested_distances(voters, agreement.certificate.model_dump(mode="json")))
+
+
+def choice_again(base: Base, dataset: "Artifact", recipe: ConsensusRecipe) -> Remeasure:
+    """What makes a certificate's choice again from its base model and dataset, for `verify_certificate`.
+
+    Args:
+        recipe: how much of each shard a vote reads.
+    """
+
+    def remeasure(certificate: Certificate, voters: Mapping[str, Path]) -> list[str]:
+        validation, shards = validation_shards(base, voters, dataset.frame("examples"), recipe)
+        return remeasured_problems(certificate, voters, base, validation, shards, recipe)
+
+    return remeasure
 
 
 def read_privacy(folders: Mapping[str, Path]) -> dict[str, Any] | None:

@@ -194,8 +194,13 @@ def voting_rounds(
         shard: indices into `validation` that the voter judges on.
 
     Raises:
-        InputError: fewer usable examples than rounds.
+        InputError: fewer usable examples than rounds; an index of no example.
     """
+    if strangers := [index for index in shard if not 0 <= index < len(validation)]:
+        raise InputError(
+            f"the shard of voter {name!r} names example {strangers[0]}, there are {len(validation)}, from 0: give "
+            "indices into the validation examples"
+        )
     usable = [index for index in shard if validation[index].supervised > 0]
     lengths = [len(validation[index].input_ids) for index in usable]
     kept = [usable[i] for i in subsample(lengths, recipe.examples_per_shard, recipe.tokens_per_shard)]

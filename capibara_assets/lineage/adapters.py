@@ -23,7 +23,7 @@ from capibara_assets.storage.store import ArtifactStore, MissingArtifact
 
 if TYPE_CHECKING:
     from capibara_assets.checkpoints.store.store import Checkpoint
-    from capibara_assets.consensus.certificates.certificate import Verification
+    from capibara_assets.consensus.certificates.certificate import Remeasure, Verification
 
 _SOURCE = re.compile(r"(?P<asset>[^\[\]]+)(\[(?P<partition>[^\[\]]+)\])?")
 _VOTERS = "voters/"
@@ -178,12 +178,16 @@ def absence(results: Results, wanted: str, execution_ids: Sequence[str], forgott
 
 
 def verify_published(
-    store: ArtifactStore, consensus: Artifact, keys: Mapping[str, str] | None = None
+    store: ArtifactStore,
+    consensus: Artifact,
+    keys: Mapping[str, str] | None = None,
+    remeasure: "Remeasure | None" = None,
 ) -> "Verification":
     """Verify a `consensus_checkpoint`: its certificate, its adapter, and its voters where they are still in the store.
 
     Args:
         keys: signer -> public key that is known from elsewhere.
+        remeasure: makes the choice again, from base model and examples.
 
     Returns:
         The verification; voters that were removed because a record was forgotten are in `forgotten`.
@@ -207,6 +211,7 @@ def verify_published(
         result=consensus.directory("adapter"),
         forgotten={gone.digest for gone in removed(store)},
         keys=keys,
+        remeasure=remeasure,
     )
 
 

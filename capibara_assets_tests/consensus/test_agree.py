@@ -211,6 +211,9 @@ def test_rounds_and_empty_shards(
     assert three.certificate.accepted == tuple(honest)
     with pytest.raises(InputError, match="voter 'voter-2' has 0 validation examples"):
         agree(tiny, voters, validation, {**shards, "voter-2": []}, RECIPE, {})
+    for stranger in (len(validation), -1):
+        with pytest.raises(InputError, match=f"shard of voter 'voter-2' names example {stranger}, there are"):
+            agree(tiny, voters, validation, {**shards, "voter-2": [0, stranger]}, RECIPE, {})
 
 
 def test_the_recipe_that_ships_is_the_default() -> None:

@@ -12,8 +12,11 @@ from capibara_assets.errors import InputError
 from capibara_assets.storage.jsonfiles import read_json
 
 if TYPE_CHECKING:
-    from capibara_assets.consensus.certificates.certificate import Verification
+    from capibara_assets.consensus.certificates.certificate import Remeasure, Verification
+    from capibara_assets.storage.artifact import Artifact
+    from capibara_assets.storage.store import ArtifactStore
 
+WITH_RESERVATIONS = 3
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
@@ -31,44 +34,71 @@ def consensus() -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="JSON object, voter to public key; CERT must use exactly these.",
 )
+@click.option(
+    "--remeasure",
+    is_flag=True,
+    help="Also measure every candidate's loss again: needs the deployment's base model and dataset, and minutes.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
-def verify(cert: Path, voters: Path | None, result: Path | None, keys: Path | None, as_json: bool) -> None:
+def verify(
+    cert: Path, voters: Path | None, result: Path | None, keys: Path | None, remeasure: bool, as_json: bool
+) -> None:
     """Recompute what the certificate CERT states, from the inputs that are available, and compare.
 
     Checks signatures, the vote count, attestation, every candidate, and the consensus adapter itself. For a certificate
-    in the deployment's store the inputs come from that store. Exit code 1 with the problems when anything differs.
+    in the deployment's store the inputs come from that store. Exit code 0: all of it was checked and holds; 1:
+    something differs; 3: it holds with reservations, which are listed: what could not be checked, keys nobody vouches
+    for, thresholds below the shipped ones.
     """
-    verification = _verified(cert, voters, result, _keys(keys))
+    if remeasure and (voters is not None or result is not None):
+        raise click.UsageError("--remeasure reads all inputs from the deployment's store: leave --voters, --result out")
+    show(str(cert), {"certificate": str(cert)}, _verified(cert, voters, result, _keys(keys), remeasure), as_json)
+
+
+def show(name: str, about: dict[str, str], verification: "Verification", as_json: bool) -> None:
+    """Print a verification, and exit by what it proves: 0 all of it, 3 with reservations, 1 it does not hold.
+
+    Args:
+        about: what the JSON document says beside the findings.
+    """
     if as_json:
-        click.echo(json.dumps({"certificate": str(cert), "ok": verification.ok, **asdict(verification)}))
+        findings = {"ok": verification.ok, "proven": verification.proven, **asdict(verification)}
+        click.echo(json.dumps({**about, **findings}))
     else:
-        click.echo(f"{cert}: the certificate {'holds' if verification.ok else 'does not hold'}")
+        holds = "holds" if verification.proven else "holds, with reservations" if verification.ok else "does not hold"
+        click.echo(f"{name}: the certificate {holds}")
         for title, lines in (
             ("problems", verification.problems),
             ("done again", verification.recomputed),
             ("could not be checked", verification.unchecked),
+            ("proves less than usual", verification.reservations),
+            ("not proven by any such certificate", verification.unproven),
             ("inputs forgotten", verification.forgotten),
         ):
             if lines:
                 click.echo(f"{title}:")
                 for line in lines:
                     click.echo(f"  {line}")
-    if not verification.ok:
-        raise SystemExit(1)
+    if not verification.proven:
+        raise SystemExit(WITH_RESERVATIONS if verification.ok else 1)
 
 
-def _verified(cert: Path, voters: Path | None, result: Path | None, keys: dict[str, str] | None) -> "Verification":
+def _verified(
+    cert: Path, voters: Path | None, result: Path | None, keys: dict[str, str] | None, remeasure: bool
+) -> "Verification":
     from capibara_assets.consensus.certificates.certificate import read_certificate, verify_certificate
 
     if voters is None and result is None:
-        published = _published(cert, keys)
+        published = _published(cert, keys, remeasure)
         if published is not None:
             return published
+    if remeasure:
+        raise InputError(f"{cert} is not in the deployment's store: base model and examples of its vote are not known")
     folders = {voter.name: voters / voter.name for voter in read_certificate(cert).voters} if voters else None
     return verify_certificate(cert, folders, result=result, keys=keys)
 
 
-def _published(cert: Path, keys: dict[str, str] | None) -> "Verification | None":
+def _published(cert: Path, keys: dict[str, str] | None, remeasure: bool) -> "Verification | None":
     """Verify a certificate of the deployment's store with the store's own artifacts; None for other certificates."""
     folder = cert.absolute().parent
     if folder.parent.parent.name != "consensus_checkpoint" or not (folder / "manifest.json").is_file():
@@ -76,17 +106,36 @@ def _published(cert: Path, keys: dict[str, str] | None) -> "Verification | None"
     from capibara_assets.cli.graph.results import open_results
     from capibara_assets.lineage.adapters import verify_published
 
-    with open_results(Deployment.from_environment()) as results:
+    deployment = Deployment.from_environment()
+    with open_results(deployment) as results:
         for artifact in results.store.list("consensus_checkpoint"):
             if artifact.digest == folder.name and artifact.partition == folder.parent.name:
-                return verify_published(results.store, artifact, keys)
+                again = _remeasuring(deployment, results.store, artifact) if remeasure else None
+                return verify_published(results.store, artifact, keys, again)
     return None
+
+
+def _remeasuring(deployment: Deployment, store: "ArtifactStore", artifact: "Artifact") -> "Remeasure":
+    """Makes the choice again from the deployment's base model and consensus recipe and the vote's dataset."""
+    from capibara_assets.consensus.agree_on_artifacts import choice_again
+    from capibara_assets.consensus.recipe import ConsensusRecipe
+    from capibara_assets.modeling.base import load_base
+    from capibara_assets.resources import Recipes
+    from capibara_assets.storage.store import MissingArtifact
+
+    digest = artifact.document("certificate")["context"]["moe_dataset"]
+    try:
+        dataset = store.open("moe_dataset", artifact.partition, digest)
+    except MissingArtifact as error:
+        raise InputError(f"the dataset of the vote is gone, its losses cannot be measured again: {error}") from error
+    recipe = Recipes(profile=deployment.profile, folder=deployment.recipes).load("consensus", ConsensusRecipe)
+    return choice_again(load_base(Path(deployment.base_model)), dataset, recipe)
 
 
 def _keys(file: Path | None) -> dict[str, str] | None:
     if file is None:
         return None
-    keys = read_json(file)
+    keys = read_json(file, strict=True)
     if not isinstance(keys, dict) or not all(isinstance(key, str) for key in keys.values()):
         raise InputError(f"{file}: expected a JSON object of voters and their public keys")
     return keys

@@ -152,6 +152,7 @@ def tenant(name: str, as_json: bool) -> None:
 @_AS_JSON
 def certificate(domain: str, as_json: bool) -> None:
     """Verify the certificate of DOMAIN's consensus, or of a former one by its digest."""
+    from capibara_assets.cli.checkpoint.consensus import show
     from capibara_assets.cli.graph.results import open_results
     from capibara_assets.lineage.adapters import verify_published
     from capibara_assets.lineage.columns import one_of
@@ -161,20 +162,9 @@ def certificate(domain: str, as_json: bool) -> None:
         if artifact is None:
             every = {one.digest: one for one in results.store.list("consensus_checkpoint")}
             artifact = every[one_of("certificate", domain, every, "name a domain that has a consensus_checkpoint")]
-        findings: dict[str, Any] = {"digest": artifact.digest, "domain": artifact.partition}
-        findings |= asdict(verify_published(results.store, artifact))
-    if as_json:
-        click.echo(json.dumps(findings))
-    else:
-        verdict = "does not hold" if findings["problems"] else "holds"
-        forgotten = "; inputs forgotten: " + ", ".join(findings["forgotten"]) if findings["forgotten"] else ""
-        click.echo(
-            f"consensus_checkpoint[{findings['domain']}] {findings['digest']}: the certificate {verdict}{forgotten}"
-        )
-        _list("done again", findings["recomputed"])
-        _list("problems", findings["problems"])
-    if findings["problems"]:
-        raise SystemExit(1)
+        verification = verify_published(results.store, artifact)
+    about = {"digest": artifact.digest, "domain": str(artifact.partition)}
+    show(f"consensus_checkpoint[{artifact.partition}] {artifact.digest}", about, verification, as_json)
 
 
 def _adapter(trail: dict[str, Any]) -> None:

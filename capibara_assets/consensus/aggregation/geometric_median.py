@@ -38,7 +38,8 @@ def geometric_median_weights(gram: Matrix, distances: Matrix) -> tuple[Vector, i
         if step is None:
             break
         position, residual = step, _residual(step, points)
-    inverse = 1.0 / _from(position, points)[1]
+    lengths = _from(position, points)[1]
+    inverse = lengths.min() / lengths
     return inverse / inverse.sum(), iteration, residual
 
 
@@ -46,14 +47,16 @@ def _step(position: Vector, points: Matrix, residual: float) -> Vector | None:
     """A better position; None where float64 finds none."""
     offsets, lengths = _from(position, points)
     units = offsets / lengths[:, None]
-    pull, inverse = units.sum(axis=0), 1.0 / lengths
+    # Inverse lengths in units of the largest of them: of voters that lie 1e30 apart the sum may overflow
+    nearest = float(lengths.min())
+    pull, inverse = units.sum(axis=0), nearest / lengths
     hessian = np.eye(points.shape[1]) * inverse.sum() - (units * inverse[:, None]).T @ units
-    direction = np.linalg.lstsq(hessian, pull, rcond=None)[0]
+    direction = nearest * np.linalg.lstsq(hessian, pull, rcond=None)[0]
     # Near the optimum the cost is flat to the last digit, so it is the gradient that tells a good Newton step there
     if _residual(position + direction, points) < residual / 2:
         return np.asarray(position + direction)
     # Weiszfeld's step never goes uphill: it is used where Newton's, however short, is no better
-    for move in (*(direction / 2.0**halved for halved in range(_HALVINGS)), pull / inverse.sum()):
+    for move in (*(direction / 2.0**halved for halved in range(_HALVINGS)), nearest * pull / inverse.sum()):
         if _cost_change(position, move, points) < 0.0:
             return np.asarray(position + move)
     return None

@@ -156,10 +156,10 @@ def caf(cloud: Cloud) -> RuleWeights:
         values, vectors = np.linalg.eigh(root[:, None] * centred * root[None, :])
         if values[-1] < spread:
             kept, spread = share, float(values[-1])
-        outlying = np.where(left > 0, np.square(centred @ (root * vectors[:, -1])), 0.0)
+        outlying = np.where(left > 0, np.abs(centred @ (root * vectors[:, -1])), 0.0)
         if outlying.max() <= 0.0:
             break
-        left = left * (1.0 - outlying / outlying.max())
+        left = left * (1.0 - np.square(outlying / outlying.max()))  # the squares themselves may overflow
     return RuleWeights(kept, {"rounds": rounds, "eigenvalue": spread})
 
 

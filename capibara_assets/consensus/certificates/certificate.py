@@ -1,7 +1,6 @@
 """The certificate of an agreement: everything needed to check afterwards who was accepted, why, and the result."""
 
-import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from capibara_assets.checkpoints.inspect.verify import adapter_digest
+from capibara_assets.consensus.certificates.averages import average_problems
 from capibara_assets.consensus.certificates.model import (
     READABLE,
     SCHEMA_VERSION,
@@ -21,17 +21,25 @@ from capibara_assets.consensus.certificates.model import (
     sealed,
     whole_digest,
 )
+from capibara_assets.consensus.certificates.reservations import (
+    SINGLE_OPERATOR,
+    key_reservations,
+    loss_findings,
+    threshold_reservations,
+)
 from capibara_assets.consensus.certificates.verification import (
     attestation_problems,
+    key_problems,
     privacy_problems,
     result_problems,
     shape_problems,
     vote_problems,
 )
-from capibara_assets.errors import InputError
-from capibara_assets.modeling.adapters import write_adapter
+from capibara_assets.consensus.election.options import option_problem
+from capibara_assets.errors import InputError, in_words
+from capibara_assets.modeling.adapters import read_adapter, write_adapter
 from capibara_assets.modeling.files import ADAPTER_WEIGHTS
-from capibara_assets.storage.jsonfiles import write_json_atomic
+from capibara_assets.storage.jsonfiles import strict_json, write_json_atomic
 
 if TYPE_CHECKING:
     from capibara_assets.consensus.agree import Agreement
@@ -40,6 +48,8 @@ __all__ = [
     "Certificate", "ResultEntry", "TallyEntry", "Thresholds", "Verification", "VoterEntry", "certify", "json_schema",
     "read_certificate", "sealed", "verify_certificate", "write_certificate",
 ]  # fmt: skip
+
+Remeasure = Callable[[Certificate, Mapping[str, Path]], list[str]]
 
 
 @dataclass(frozen=True)
@@ -52,16 +62,26 @@ class Verification:
         forgotten: inputs it names that were removed since, because a record in them was forgotten: they cannot be
             checked again.
         unchecked: what could not be verified here, and why.
+        reservations: what was verified and still proves less than a vote under the shipped thresholds would.
+        unproven: what no certificate of this trust model proves.
     """
 
     problems: tuple[str, ...]
     recomputed: tuple[str, ...]
     forgotten: tuple[str, ...] = ()
     unchecked: tuple[str, ...] = ()
+    reservations: tuple[str, ...] = ()
+    unproven: tuple[str, ...] = (SINGLE_OPERATOR,)
 
     @property
     def ok(self) -> bool:
+        """Nothing contradicts the certificate; that proves as much as was checked."""
         return not self.problems
+
+    @property
+    def proven(self) -> bool:
+        """It holds, and nothing was left unchecked or is weaker than usual."""
+        return not (self.problems or self.unchecked or self.reservations)
 
 
 def certify(agreement: "Agreement", folder: Path) -> Path:
@@ -89,7 +109,7 @@ def read_certificate(path: Path) -> Certificate:
         InputError: missing, not JSON, or not a certificate of a known schema version.
     """
     try:
-        return parse_certificate(json.loads(path.read_text("utf-8")))
+        return parse_certificate(strict_json(path.read_bytes()))
     except (OSError, ValueError, RecursionError, InputError) as error:
         raise InputError(f"{path} is not a certificate: {error}") from error
 
@@ -106,7 +126,7 @@ def parse_certificate(document: Any) -> Certificate:
     try:
         certificate = Certificate.model_validate(document)
     except ValidationError as error:
-        raise InputError(str(error)) from error
+        raise InputError(in_words(error)) from error
     if certificate.schema_version == 2 and not certificate.election:
         raise InputError("schema version 2 names the election that its ballots are signed for, this one names none")
     return certificate
@@ -124,6 +144,7 @@ def verify_certificate(
     result: Path | None = None,
     forgotten: Collection[str] = (),
     keys: Mapping[str, str] | None = None,
+    remeasure: "Remeasure | None" = None,
 ) -> Verification:
     """Check a certificate: its digests, and every step that its inputs allow to be done again.
 
@@ -140,9 +161,11 @@ def verify_certificate(
         forgotten: digests of artifacts that were removed because a record was forgotten: those that it was made from
             are named, and are no problem of the certificate.
         keys: voter -> public key (base64) known from elsewhere: those in the certificate have to be these.
+        remeasure: makes the choice again from base model and examples, and returns what differs
+            (`remeasured_problems`).
 
     Raises:
-        InputError: `source` is no certificate.
+        InputError: `source` is no certificate; keys that cannot be compared.
     """
     if isinstance(source, Certificate):
         certificate = source
@@ -151,27 +174,22 @@ def verify_certificate(
         voters = voters if voters is not None else voters_beside(Path(source), certificate)
         beside = Path(source).parent / "adapter"
         result = beside if result is None and (beside / ADAPTER_WEIGHTS).is_file() else result
+    if keys is not None:
+        _require_usable(keys, certificate)
     problems: list[str] = []
     if certificate.digest != content_digest(certificate):
         problems.append("the certificate's content is not what its digest states: it was changed")
     elif certificate.schema_version > 1 and certificate.seal != whole_digest(certificate):
         problems.append("the certificate's keys or signatures are not what its seal states: they were changed")
     recomputed = ["content digest", "qualities", "count", "quorum"]
-    unchecked = ["losses: that needs the base model and the validation examples"]
+    unchecked = [*key_reservations(certificate, keys)]
     problems += shape_problems(certificate)
-    if certificate.schema_version == 1:
-        unchecked.append("signatures: version 1 has none, whoever can edit the file can have made it up")
-    else:
+    if certificate.schema_version > 1:
         recomputed += ["signatures", "gate", "choice"]
-        stated = {voter.name: voter.public_key for voter in certificate.voters}
-        problems += [
-            f"{name}: its key is {stated.get(name)}, not {key}"
-            for name, key in sorted((keys or {}).items())
-            if stated.get(name) != key
-        ]
-        if keys is None:
-            unchecked.append("whose keys these are: give the public keys that you know")
+        problems += key_problems(certificate, keys or {}) + average_problems(certificate)
     problems += vote_problems(certificate)
+    contradicted, left_open = loss_findings(certificate)
+    problems += contradicted
     if certificate.privacy is not None:
         problems += privacy_problems(certificate.privacy)
         recomputed.append("epsilon")
@@ -181,13 +199,30 @@ def verify_certificate(
         recomputed += ["voters' digests", "attestation", "result"]
     else:
         unchecked.append("attestation and the candidates: the voters' adapters are not here")
+    if remeasure is not None and voters is not None:
+        problems += remeasure(certificate, voters)
+        recomputed.append("losses")
+    else:
+        unchecked += left_open
     if result is not None:
         problems += _published_problems(certificate, result)
         recomputed.append("published adapter")
     else:
         unchecked.append("the published adapter: it is not here")
     gone = tuple(sorted(name for name, digest in certificate.context.items() if digest in set(forgotten)))
-    return Verification(tuple(problems), tuple(recomputed), gone, tuple(unchecked))
+    weak = tuple(threshold_reservations(certificate))
+    return Verification(tuple(problems), tuple(recomputed), gone, tuple(unchecked), weak)
+
+
+def _require_usable(keys: Mapping[str, str], certificate: Certificate) -> None:
+    """Raise unless known keys can be compared with the certificate's: none given, or none there, compares nothing."""
+    if not keys:
+        raise InputError("no public key was given: name at least one voter's, or verify without keys")
+    if certificate.schema_version == 1:
+        raise InputError(
+            "a certificate of version 1 has no keys to compare with those given: its vote is not signed. Ask for one "
+            "of version 2, or verify without keys"
+        )
 
 
 def voters_beside(file: Path, certificate: Certificate) -> dict[str, Path] | None:
@@ -209,5 +244,6 @@ def _published_problems(certificate: Certificate, folder: Path) -> list[str]:
     except InputError as error:
         return [f"the published adapter cannot be read: {error}"]
     if digest == certificate.result.digest:
-        return []
+        problem = option_problem(read_adapter(folder))
+        return [f"the published adapter: {problem}"] if problem else []
     return [f"the published adapter is {digest[:12]}, not {certificate.result.digest[:12]}"]

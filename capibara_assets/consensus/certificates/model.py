@@ -23,7 +23,7 @@ _PACKAGES = ("numpy", "torch", "transformers", "safetensors", "cryptography")
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class VoterEntry(_Part):

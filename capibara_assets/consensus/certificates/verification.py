@@ -40,6 +40,19 @@ def shape_problems(certificate: Certificate) -> list[str]:
     return problems
 
 
+def key_problems(certificate: Certificate, known: Mapping[str, str]) -> list[str]:
+    """Keys that are not those known from elsewhere, and one key for several voters: each has to have its own."""
+    stated = {voter.name: voter.public_key for voter in certificate.voters}
+    problems = [f"{name}: its key is {stated.get(name)}, not {key}" for name, key in sorted(known.items())
+                if stated.get(name) != key]  # fmt: skip
+    owners: dict[str, list[str]] = {}
+    for name, key in stated.items():
+        if key is not None:
+            owners.setdefault(key, []).append(name)
+    return problems + [f"{' and '.join(names)} have one key: one signed for the other"
+                       for names in owners.values() if len(names) > 1]  # fmt: skip
+
+
 def vote_problems(certificate: Certificate) -> list[str]:
     """Problems in signatures, qualities, the count, acceptance and its reasons, the gate's verdicts or the choice."""
     problems = []

@@ -13,7 +13,7 @@ evaluation.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -25,6 +25,7 @@ from capibara_assets.consensus.choose.convex import convex_weights, mixture_gap
 from capibara_assets.consensus.choose.integrated import integrated_verdict, strategy_weights
 from capibara_assets.consensus.choose.lanes import lanes
 from capibara_assets.consensus.choose.shares import rounded_shares, weighted_shares
+from capibara_assets.consensus.election.options import with_common_options
 from capibara_assets.consensus.recipe import ConsensusRecipe, ConvexRecipe, IntegratedRecipe, SoupRecipe
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, applied
@@ -47,7 +48,7 @@ _MARGIN = 1e-5  # nats per token: losses nearer than this are equal up to those 
 class Tried(BaseModel):
     """One candidate: what it was made of, and how it did. `rebuild` makes it again, without a model."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str = Field(description="The voter's, else the kind")
     kind: Kind
@@ -169,7 +170,7 @@ def choose(
 
 
 def rebuild(entry: Tried, voters: Mapping[str, LoraAdapter]) -> MergedAdapter:
-    """Make a candidate's adapter again, from its entry and the voters' adapters alone.
+    """Make a candidate's adapter again, from its entry and the adapters of all accepted voters.
 
     Raises:
         InputError: a voter that it was made from is missing.
@@ -178,11 +179,13 @@ def rebuild(entry: Tried, voters: Mapping[str, LoraAdapter]) -> MergedAdapter:
     if missing := [name for name in entry.voters if name not in voters]:
         raise InputError(f"{entry.name} was made from {', '.join(missing)} too: give the adapters of all its voters")
     adapters = [voters[name] for name in entry.voters]
+    every = list(voters.values())
     if entry.kind == "robust":
-        return combine(adapters, str(entry.rule), f=entry.f, pre=entry.pre, rank=entry.requested_rank).adapter
+        made = combine(adapters, str(entry.rule), f=entry.f, pre=entry.pre, rank=entry.requested_rank).adapter
+        return _publishable(made, every)
     if entry.weights is None:
         raise ValueError(f"{entry.name} has no weights")
-    return _merged(adapters, entry.weights, entry.requested_rank)
+    return _publishable(_merged(adapters, entry.weights, entry.requested_rank), every)
 
 
 def measure(base: Base, adapter: LoraAdapter | None, validation: Sequence["Encoded"]) -> TokenLosses:
@@ -221,7 +224,7 @@ class _VoterCombiner:
     def voter(self, place: int, loss: float) -> _Candidate:
         """A single voter as a candidate."""
         weights = tuple(float(place == other) for other in range(len(self.adapters)))
-        adapter = _merged(self.adapters, weights, self.rank)
+        adapter = _publishable(_merged(self.adapters, weights, self.rank), self.adapters)
         self._made[weights] = (adapter, loss)
         return _Candidate("voter", adapter, weights, loss, {}, {}, place)
 
@@ -236,9 +239,14 @@ class _VoterCombiner:
         given = dict(zip(places, weights, strict=True))
         whole = tuple(given.get(place, 0.0) for place in range(len(self.adapters)))
         if whole not in self._made:
-            adapter = _merged(self.adapters, whole, self.rank)
+            adapter = _publishable(_merged(self.adapters, whole, self.rank), self.adapters)
             self._made[whole] = (adapter, self.loss(adapter))
         return whole, *self._made[whole]
+
+
+def _publishable(adapter: MergedAdapter, voters: Sequence[LoraAdapter]) -> MergedAdapter:
+    """The adapter with a config in which no voter alone decides what concerns all."""
+    return replace(adapter, config=with_common_options(adapter.config, voters))
 
 
 def _merged(adapters: Sequence[LoraAdapter], weights: Sequence[float], rank: int | None) -> MergedAdapter:
@@ -252,11 +260,12 @@ def _merged(adapters: Sequence[LoraAdapter], weights: Sequence[float], rank: int
 def _robust(combiner: _VoterCombiner, recipe: ConsensusRecipe, f: int) -> _Candidate:
     """The robust rule's aggregate of all voters."""
     robust = combine(combiner.adapters, recipe.rule, f=f, pre=recipe.pre, rank=recipe.rank)
-    loss = combiner.loss(robust.adapter)
+    adapter = _publishable(robust.adapter, combiner.adapters)
+    loss = combiner.loss(adapter)
     if robust.weights is not None:
-        combiner.keep(robust.weights, robust.adapter, loss)
+        combiner.keep(robust.weights, adapter, loss)
     settings = {"rule": recipe.rule, "pre": recipe.pre, "f": f}
-    return _Candidate("robust", robust.adapter, robust.weights, loss, robust.evidence, settings)
+    return _Candidate("robust", adapter, robust.weights, loss, robust.evidence, settings)
 
 
 def _convex(

@@ -28,6 +28,7 @@ from safetensors import SafetensorError
 
 from capibara_assets.checkpoints.inspect.verify import Attested, Shapes, adapter_digest
 from capibara_assets.checkpoints.inspect.verify import attest as attest_one
+from capibara_assets.consensus.election.options import option_problem
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, read_adapter
 from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
@@ -137,7 +138,7 @@ def majority_shapes(adapters: Mapping[str, LoraAdapter]) -> dict[str, tuple[int,
 
 def _attest_one(adapter: LoraAdapter, expected: Shapes) -> Attested:
     """`checkpoints.inspect.verify.attest`, and the faults that show only when the factors are multiplied."""
-    if problem := _config_problem(adapter.config) or _tensor_problem(adapter):
+    if problem := _config_problem(adapter.config) or option_problem(adapter) or _tensor_problem(adapter):
         return Attested((problem,), finite=True, norm=None)
     attested = attest_one(adapter, expected)
     if attested.norm is None:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.storage.records import Record
@@ -21,6 +21,8 @@ _PURPOSE = "capibara-assets ballot"  # no signature over anything else can pass 
 
 class Ballot(Record):
     """One voter's judgement of one candidate on one part of its own shard; what only a signed one has may be null."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     schema_name: ClassVar[str] = "ballots"
     schema_version: ClassVar[int] = 2

@@ -32,7 +32,7 @@ from capibara_assets.consensus.merging.options import DTYPES, PER_MODEL, known_m
 from capibara_assets.consensus.merging.stack import Block, MappedTensor, Stack, grouped
 from capibara_assets.consensus.merging.writer import PIECE, Shape, Writer, index, shards, write_side_by_side
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.files import CONFIG, INDEX
+from capibara_assets.modeling.files import CONFIG, INDEX, without_code
 from capibara_assets.storage.digests import combine, sha256_file
 from capibara_assets.storage.manifest import MANIFEST
 
@@ -101,7 +101,11 @@ def merge_checkpoints(paths: Sequence[Path | str], method: str, out: Path | str,
     with new_folder(target) as folder:
         _check_room(folder, total)
         digests = _write(job, headers, folder, given["threads"])
-        files = {name: file for name, file in source.files.items() if name != CONFIG}
+        files = {
+            name: of_bytes(without_code(name, to_bytes(file))) if name.endswith("config.json") else file
+            for name, file in source.files.items()
+            if name != CONFIG
+        }
         if source.config:
             files[CONFIG] = of_bytes(_config(source, given["dtype"], bool(untied_names)))
         if len(headers) > 1:
@@ -326,9 +330,10 @@ def _manifest_bytes(value: Mapping[str, Any]) -> bytes:
 
 def _config(source: Model, dtype: str | None, unties: bool) -> bytes:
     """config.json of the source, with the new element type, and without a tie that no longer holds."""
+    plain = without_code(CONFIG, to_bytes(source.files[CONFIG]))
     if dtype is None and not unties:
-        return to_bytes(source.files[CONFIG])
-    config = dict(source.config)
+        return plain
+    config = json.loads(plain)
     if dtype is not None:
         config["torch_dtype" if "torch_dtype" in config and "dtype" not in config else "dtype"] = dtype
     if unties:

@@ -4,7 +4,6 @@
 """
 
 import math
-import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,9 @@ from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, applied
 from capibara_assets.modeling.base import Base
+from capibara_assets.modeling.files import without_code
 from capibara_assets.modeling.quantised import is_quantised, save_dequantised
+from capibara_assets.processes.hidden_libraries import without
 
 if TYPE_CHECKING:
     from capibara_assets.datasets.tokens.tokenising import Encoded
@@ -136,7 +137,8 @@ def write_merged(base: Base, merge: ExpertsMerge, out: Path) -> None:
         if any(is_quantised(layer) for layer in base.model.modules()):
             save_dequantised(base.model, out)
         else:
-            base.model.save_pretrained(out)
+            with without("deepspeed"):  # Transformers asks whether the model is DeepSpeed's: four seconds of imports
+                base.model.save_pretrained(out)
     copy_tokenizer(base.path, out)
 
 
@@ -160,9 +162,9 @@ def merge_problems(report: Mapping[str, Any], experts: Collection[str]) -> list[
 
 
 def copy_tokenizer(source: Path, out: Path) -> None:
-    """Copy a model's tokenizer and chat template, byte for byte."""
+    """Copy a model's tokenizer and chat template, byte for byte but for code that a config names."""
     for file in sorted({file for pattern in _TOKENIZER_FILES for file in source.glob(pattern) if file.is_file()}):
-        shutil.copyfile(file, out / file.name)
+        (out / file.name).write_bytes(without_code(file.name, file.read_bytes()))
 
 
 def chosen(domain: Domain, validation: Mapping[Domain, Sequence["Encoded"]], most: int, tokens: int) -> list["Encoded"]:

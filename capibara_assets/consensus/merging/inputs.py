@@ -17,6 +17,7 @@ from capibara_assets.consensus.merging.element_kernels import BF16, F16, F32
 from capibara_assets.consensus.merging.stack import MappedTensor
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.files import CONFIG
+from capibara_assets.storage.foreign import require_plain
 
 FLOATS: Mapping[str, int] = {"F32": F32, "BF16": BF16, "F16": F16}
 """Element types that are merged; integers and booleans are copied where the models agree on them."""
@@ -67,6 +68,7 @@ def read_model(path: Path | str) -> Model:
         InputError: no such folder, damaged or missing files, an adapter, or weights in another format.
     """
     path = Path(path)
+    require_plain(path)
     content = huggingface.read(path)
     if content.kind == "adapter":
         raise InputError(
@@ -81,7 +83,7 @@ def read_model(path: Path | str) -> Model:
     if CONFIG in content.files:
         try:
             config = json.loads(to_bytes(content.files[CONFIG]))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{path / CONFIG} is damaged: it is not JSON ({error}); copy it again") from error
     files = {
         name: source

@@ -13,13 +13,15 @@ from capibara_assets_tests.consensus import certificates as certificate_tests
 CERTIFICATE = Path(certificate_tests.__file__).parent / "certificate_1.json"
 
 
-def test_a_certificate_that_holds() -> None:
+def test_one_that_holds_with_reservations_exits_with_3() -> None:
     found = CliRunner().invoke(consensus, ["verify", str(CERTIFICATE)])
-    assert found.exit_code == 0, found.output
-    assert "the certificate holds" in found.output and "signatures: version 1 has none" in found.output
+    assert found.exit_code == 3, found.output
+    assert "the certificate holds, with reservations" in found.output
+    assert "signatures: version 1 has none" in found.output and "not proven by any such certificate" in found.output
     found = CliRunner().invoke(consensus, ["verify", str(CERTIFICATE), "--json"])
     document = json.loads(found.output)
-    assert document["ok"] is True and document["problems"] == [] and "count" in document["recomputed"]
+    assert document["ok"] is True and document["proven"] is False and document["problems"] == []
+    assert "count" in document["recomputed"] and found.exit_code == 3
 
 
 def test_problems_are_named_and_exit_with_1(tmp_path: Path) -> None:
@@ -38,7 +40,12 @@ def test_problems_are_named_and_exit_with_1(tmp_path: Path) -> None:
 
 def test_what_is_no_certificate_or_no_keys(tmp_path: Path) -> None:
     (tmp_path / "keys.json").write_text("[]")
+    (tmp_path / "no_key.json").write_text("{}")
+    (tmp_path / "twice.json").write_text('{"voter-0": "a", "voter-0": "b"}')
     for arguments, words in (
+        ([str(CERTIFICATE), "--keys", str(tmp_path / "no_key.json")], "no public key was given"),
+        ([str(CERTIFICATE), "--keys", str(tmp_path / "twice.json")], "'voter-0' is there twice in one object"),
+        ([str(CERTIFICATE), "--remeasure"], "is not in the deployment's store"),
         ([str(tmp_path / "none.json")], "is not a certificate"),
         ([str(CERTIFICATE), "--keys", str(tmp_path / "keys.json")], "expected a JSON object of voters"),
     ):

@@ -183,6 +183,15 @@ def test_caf_ends_whatever_the_norm(size: float) -> None:
     assert np.linalg.norm(result.vector - vectors[:6].mean(axis=0)) < 3.0
 
 
+def test_caf_stands_liars_of_different_orders_of_magnitude() -> None:
+    """Squares of what they stick out by overflow; f = 2 of 7 is within its precondition."""
+    voters = np.random.default_rng(0).standard_normal((7, 10))
+    voters[0] *= 1e80
+    voters[1] *= 1e40
+    found = aggregate(voters, "caf", f=2)
+    assert np.abs(found.vector).max() <= np.abs(voters[2:]).max()
+
+
 def test_caf_against_the_range_of_the_randomised_tool(shared: Path) -> None:
     folder, index = oracle(shared)
     for case in index["byz"]:
@@ -244,6 +253,16 @@ def test_geometric_median_of_lengths_of_many_orders_of_magnitude() -> None:
         points[::2] *= 1e3
         result = aggregate(points, "geometric_median")
         assert result.evidence["residual"] < 1e-9, seed
+
+
+@given(st.integers(3, 11), st.integers(1, 12), st.integers(0, 10**6))
+def test_geometric_median_of_any_finite_voters_is_no_worse_than_the_best_of_them(n: int, d: int, seed: int) -> None:
+    """Each voter at its own order of magnitude, 1e-30 to 1e30: a sum of their inverses overflows."""
+    random = np.random.default_rng(seed)
+    voters = random.standard_normal((n, d)) * 10.0 ** random.integers(-30, 31, size=(n, 1))
+    found = aggregate(voters, "geometric_median", f=(n - 1) // 2).vector
+    costs = np.linalg.norm(voters[:, None] - voters[None, :], axis=2).sum(axis=1)
+    assert np.linalg.norm(voters - found, axis=1).sum() <= costs.min() * (1 + 1e-9)
 
 
 def test_geometric_median_is_found_where_the_mean_is_a_voter() -> None:

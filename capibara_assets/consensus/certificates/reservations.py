@@ -1,0 +1,91 @@
+"""What a certificate that holds does not prove: keys nobody vouches for, weak thresholds, losses that nobody signed."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from capibara_assets.consensus.certificates.averages import LOSS_ROUNDING
+from capibara_assets.consensus.certificates.model import Certificate
+from capibara_assets.consensus.election.voting import faults
+from capibara_assets.consensus.recipe import ConsensusRecipe
+
+SINGLE_OPERATOR = (
+    "independent voters: one party ran every voter and the count, and could have run others; signatures show that "
+    "nothing was changed after the vote"
+)
+
+
+def key_reservations(certificate: Certificate, keys: Mapping[str, str] | None) -> Iterator[str]:
+    """Voters whose keys nobody vouches for; in version 1 nobody signed at all."""
+    if certificate.schema_version == 1:
+        yield "signatures: version 1 has none, whoever can edit the file can have made it up"
+        return
+    unknown = [v.name for v in certificate.voters if v.public_key is not None and v.name not in (keys or {})]
+    if keys is None:
+        yield "whose keys these are: give the public keys that you know (--keys), else anybody can have signed"
+    elif unknown:
+        yield f"whose keys those of {', '.join(unknown)} are: they are not among the keys given"
+
+
+def threshold_reservations(certificate: Certificate) -> Iterator[str]:
+    """Thresholds that ask less than those that ship: a vote under them says less."""
+    stated, shipped = certificate.thresholds, ConsensusRecipe.model_validate({})
+    for name, value, least in (
+        ("quality", stated.quality, shipped.quality_threshold),
+        ("consensus", stated.consensus, shipped.consensus_threshold),
+        ("copy_ratio", stated.copy_ratio, shipped.copy_ratio),
+    ):
+        if value < least:
+            yield f"that the voters are sound by the usual bar: {name} {value:g} is below the shipped {least:g}"
+    for name, value, most in (
+        ("norm_ratio", stated.norm_ratio, shipped.norm_ratio_limit),
+        ("tolerance", stated.tolerance, shipped.tolerance),
+    ):
+        if value > most:
+            yield f"that the voters are sound by the usual bar: {name} {value:g} is above the shipped {most:g}"
+    usual = faults(certificate.n, shipped.fault_tolerance)
+    if certificate.f < usual:
+        yield f"that a liar does no harm: f is {certificate.f}, {certificate.n} voters stand {usual}"
+    elif certificate.f == 0:
+        yield f"that a liar does no harm: {certificate.n} voters stand none, it takes four"
+
+
+def loss_findings(certificate: Certificate) -> tuple[list[str], list[str]]:
+    """Stated losses beside the signed ballots: (what contradicts them, what they leave open).
+
+    The validation examples are the electors' shards together, and each ballot has the base's loss on its voter's shard
+    and the candidate's. So the base's loss follows where nobody lied, and of a voter's loss the others' ballots give
+    the least that it can be, without those of f that may lie. Losses of averages are in no ballot.
+    """
+    if certificate.schema_version == 1 or certificate.n == 1:
+        return [], ["losses: nobody signed them"]
+    tokens: dict[str, int] = defaultdict(int)
+    sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))  # candidate -> voter -> nats
+    parts = set[tuple[str, int]]()
+    for ballot in certificate.ballots:
+        part = (ballot.voter, ballot.round)
+        if part not in parts:
+            parts.add(part)
+            tokens[ballot.voter] += ballot.tokens
+            sums["base"][ballot.voter] += ballot.tokens * (ballot.base_loss or 0.0)
+        loss = 0.0 if ballot.loss is None else ballot.loss
+        sums[f"voter {ballot.candidate}"][ballot.voter] += ballot.tokens * loss
+    total = sum(tokens.values())
+    if not total:
+        return ["no ballot states tokens"], []
+    stated: dict[str, float | None] = {"base": certificate.result.base_loss}
+    stated |= {f"voter {entry.name}": entry.loss for entry in certificate.tried if entry.kind == "voter"}
+    problems = []
+    for name, told in stated.items():
+        believed = sorted(sums[name].values())[: max(0, len(sums[name]) - certificate.f)]
+        if told is not None and (least := math.fsum(believed) / total) - told > LOSS_ROUNDING:
+            problems.append(f"the loss of {name} is stated as {told:.6f}, the ballots allow no less than {least:.6f}")
+    open_ = ["losses of the candidates that are averages: no ballot has them, measure them again (--remeasure)"]
+    everybody = {v.name for v in certificate.voters if v.stage != "attestation" and v.votes} == tokens.keys()
+    measured = math.fsum(sums["base"].values()) / total
+    if everybody and abs(measured - certificate.result.base_loss) > LOSS_ROUNDING:
+        open_.append(
+            f"the base's loss: {measured:.6f} by the ballots, stated is {certificate.result.base_loss:.6f}; a voter "
+            "misstated it, or the count did"
+        )
+    return problems, open_

@@ -1,0 +1,44 @@
+"""A certificate of a real vote with one liar, what it was made from, and copies of it to spoil."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from capibara_assets.consensus.agree import Agreement, agree
+from capibara_assets.consensus.certificates.certificate import certify
+from capibara_assets.consensus.election.polling import hold_here
+from capibara_assets.consensus.recipe import ConsensusRecipe
+from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
+from capibara_assets.modeling.base import Base
+from capibara_assets_tests.consensus.conftest import Tokens, changed
+
+Agreed = tuple[Path, dict[str, Path], Path]
+
+
+@pytest.fixture(scope="module")
+def original(
+    tiny: Base,
+    honest: dict[str, LoraAdapter],
+    validation: list[Tokens],
+    shards: dict[str, list[int]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, Agreement]:
+    """A certificate of a vote with one liar, the published adapter beside it, and the voters elsewhere."""
+    folder = tmp_path_factory.mktemp("agreed")
+    for name, adapter in {**honest, "voter-2": changed(honest["voter-2"], -1.0)}.items():
+        write_adapter(adapter, folder / "inputs" / name)
+    voters = {name: folder / "inputs" / name for name in honest}
+    context = {"domain": "python", "data": "a" * 64}
+    agreement = agree(tiny, voters, validation, shards, ConsensusRecipe(), context, hold=hold_here)
+    certify(agreement, folder)
+    return folder, agreement
+
+
+@pytest.fixture
+def agreed(original: tuple[Path, Agreement], tmp_path: Path) -> Agreed:
+    """A copy of it: certificate, voters, published adapter."""
+    shutil.copytree(original[0], tmp_path / "copy")
+    folder = tmp_path / "copy"
+    voters = {path.name: path for path in sorted((folder / "inputs").iterdir())}
+    return folder / "certificate.json", voters, folder / "adapter"
