@@ -52,18 +52,40 @@ def write_json_atomic(path: Path, value: Any) -> None:
     write_bytes_atomic(path, readable_json(value))
 
 
-def read_json(file: Path) -> Any:
-    """The value in a JSON file that a user can mend.
+def strict_json(data: bytes) -> Any:
+    """The value of a JSON text as RFC 8259 has it, where two readers must not see two things.
+
+    Raises:
+        ValueError: not JSON, NaN or infinity, or a name twice in one object.
+    """
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            twice = next(name for number, (name, _) in enumerate(pairs) if name in dict(pairs[:number]))
+            raise ValueError(f"{twice!r} is there twice in one object")
+        return found
+
+    def refused(name: str) -> Any:
+        raise ValueError(f"{name} is no JSON number")
+
+    return json.loads(data, object_pairs_hook=once, parse_constant=refused)
+
+
+def read_json(file: Path, strict: bool = False) -> Any:
+    """The value in a JSON file that a user can mend; `strict`: as `strict_json`.
 
     Raises:
         InputError: it cannot be read, or is not JSON.
     """
     try:
-        return json.loads(file.read_bytes())
+        return (strict_json if strict else json.loads)(file.read_bytes())
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
     except ValueError as error:
         raise InputError(f"{file} is not JSON: {error}") from error
+    except RecursionError as error:
+        raise InputError(f"{file} is nested too deeply to be read") from error
 
 
 def read_object(file: Path, expected: str = "a JSON object") -> dict[str, Any]:

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from capibara_assets.errors import InputError
+from capibara_assets.storage.foreign import require_plain
 
 if TYPE_CHECKING:
     from capibara_assets.checkpoints.content import Content
@@ -96,6 +97,7 @@ def detect_format(path: Path) -> str:
     """
     if not path.exists():
         raise InputError(f"{path} does not exist: give the file or folder of a checkpoint")
+    require_plain(path)
     fitting = [known.name for known in FORMATS.values() if known.detect(path)]
     if len(fitting) == 1:
         return fitting[0]
@@ -115,8 +117,9 @@ def read(path: Path, from_: str | None = None) -> "Content":
     """Read a checkpoint; `from_` where its format cannot be detected from its files.
 
     Raises:
-        InputError: it does not exist, its format is unknown, or it is damaged.
+        InputError: it does not exist, its format is unknown, or it is damaged; as `require_plain`.
     """
+    require_plain(path)
     return format_named(from_ or detect_format(path)).read(path)
 
 

@@ -140,7 +140,7 @@ def _shards(path: Path, index: str) -> list[str]:
 def _weight_map(index: Path) -> dict[str, str]:
     try:
         places = json.loads(index.read_bytes())["weight_map"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{index} is damaged: it is not JSON with a weight_map; copy it again") from error
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
         raise InputError(f"{index} is damaged: its weight_map does not name a file for each tensor")

@@ -8,6 +8,7 @@ import pickle
 import re
 import zipfile
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,6 +23,7 @@ from capibara_assets.errors import InputError
 
 SUFFIXES = (".pt", ".pth", ".bin")
 _MODEL, _ADAPTER = "pytorch_model.bin", "adapter_model.bin"
+_MOST_REPEATED, _ALWAYS_FITS = 64, 1 << 26
 _DAMAGE = (RuntimeError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError, zipfile.BadZipFile)
 
 
@@ -53,6 +55,7 @@ def read(path: Path) -> Content:
         return Content(content.tensors, kind, content.tree, content.ties, read_files(path, [file.name]), content.origin)
     state = load(path)
     tensors, tree, ties = flatten(state)
+    _require_backed(path, tensors)
     return Content(
         {name: live(tensor, name) for name, tensor in tensors.items()},
         "state",
@@ -84,6 +87,16 @@ def write(content: Content, path: Path) -> None:
         write_files(content.files, folder)
 
 
+def _require_backed(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Raise for tensors of terabytes that a few stored bytes are repeated to."""
+    for name, tensor in tensors.items():
+        if tensor.layout is not torch.strided:  # refused later, with its place
+            continue
+        size, stored = tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes()
+        if size > max(_MOST_REPEATED * stored, _ALWAYS_FITS):
+            raise InputError(f"{path}: {name} is {size:,} bytes made of {stored:,} stored ones: it is not unpacked")
+
+
 def state_of(content: Content) -> Any:
     """The nested state with every tensor in memory; a flat dictionary where the content has no tree."""
     if content.tree is not None:
@@ -106,7 +119,24 @@ def load(path: Path) -> Any:
     with path.open("rb") as file:
         if not mapped and file.read(4) == b"PK\3\4":
             raise InputError(f"{path} is damaged or no file of torch.save (its end is missing): copy it again")
+        if mapped:
+            _require_stored(path)
         return load_stream(path if mapped else file, str(path), mapped=mapped)
+
+
+def _require_stored(path: Path) -> None:
+    """Raise unless each member is there once and stored as it is: mapped, compressed bytes would be read as weights."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        raise InputError(f"{path} is damaged or no file of torch.save ({_first_line(error)}): copy it again") from error
+    names = [member.filename for member in members]
+    if any(member.compress_type != zipfile.ZIP_STORED for member in members) or len(set(names)) < len(names):
+        raise InputError(
+            f"{path} has compressed or doubled members, which torch.save never writes: unpack it and save it with "
+            "torch.save again"
+        )
 
 
 def load_stream(source: Path | IO[bytes], what: str, *, mapped: bool = False) -> Any:

@@ -1,0 +1,194 @@
+"""Folders from elsewhere: what leads out of them, never ends or is another thing than it seems is refused at once."""
+
+import json
+import os
+import pickle
+import shutil
+import socket
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from capibara_assets.checkpoints.formats import read
+from capibara_assets.consensus.api import merge_checkpoints
+from capibara_assets.errors import InputError
+from capibara_assets.evaluation.contenders.model_folder import model_folder, opened
+from capibara_assets.modeling.adapters import read_adapter
+from capibara_assets.modeling.base import load_base
+from capibara_assets.modeling.skeleton import skeleton
+from capibara_assets.storage.foreign import require_plain
+from capibara_assets_tests.modeling.tiny import save_tiny
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory, nano: Path) -> Path:
+    return save_tiny(tmp_path_factory.mktemp("model") / "tiny", nano)
+
+
+@pytest.fixture
+def foreign(model: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(model, tmp_path / "foreign"))
+
+
+def config(folder: Path, **values: object) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+def out_of_it(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+    (folder.parent / "elsewhere.json").write_text("{}")
+    (folder / "tokenizer.json").symlink_to(folder.parent / "elsewhere.json")
+
+
+def to_nowhere(folder: Path) -> None:
+    (folder / "extra").symlink_to(folder / "extra")
+
+
+def a_pipe(folder: Path) -> None:
+    os.mkfifo(folder / "special_tokens_map.json")
+
+
+def a_socket(folder: Path) -> None:
+    here = Path.cwd()
+    os.chdir(folder)  # names of sockets are short
+    try:
+        socket.socket(socket.AF_UNIX).bind("vocab.json")
+    finally:
+        os.chdir(here)
+
+
+def an_index_out_of_it(folder: Path) -> None:
+    shutil.copyfile(folder / "model.safetensors", folder.parent / "stolen.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = {"model.embed_tokens.weight": "../stolen.safetensors"}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": names}))
+
+
+def a_deep_config(folder: Path) -> None:
+    (folder / "config.json").write_text('{"a":' * 100_000 + "1" + "}" * 100_000)
+
+
+def a_wide_embedding(folder: Path) -> None:
+    config(folder, hidden_size=1 << 19, vocab_size=1 << 23)
+
+
+def endless_layers(folder: Path) -> None:
+    config(folder, num_hidden_layers=10**9)
+
+
+def a_negative_size(folder: Path) -> None:
+    config(folder, vocab_size=-1)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (out_of_it, "tokenizer.json is a link out of its folder"),
+        (to_nowhere, "extra is a link that leads nowhere"),
+        (a_pipe, "is no file but a pipe"),
+        (a_socket, "is no file but a pipe, socket or device"),
+        (an_index_out_of_it, r"names '\.\./stolen.safetensors', which is no file of the folder"),
+        (a_deep_config, "nested too deeply"),
+        (a_wide_embedding, "does not fit into"),
+        (endless_layers, "num_hidden_layers is 1000000000"),
+        (a_negative_size, "vocab_size is -1"),
+    ],
+)
+def test_a_model_folder_is_refused_at_once(foreign: Path, spoil: Callable[[Path], None], words: str) -> None:
+    spoil(foreign)
+    began = time.process_time()
+    with pytest.raises(InputError, match=words) as caught:
+        load_base(foreign)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(InputError), opened(model_folder(foreign)):
+        pass
+    assert time.process_time() - began < 2
+
+
+def test_a_checkpoint_and_an_adapter_are_refused_alike(foreign: Path, tmp_path: Path) -> None:
+    out_of_it(foreign)
+    for name in (None, "huggingface"):
+        with pytest.raises(InputError, match="a link out of its folder"):
+            read(foreign, name)
+    os.mkfifo(tmp_path / "weights.safetensors")
+    with pytest.raises(InputError, match="is no file but a pipe"):
+        read(tmp_path / "weights.safetensors")
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").symlink_to(tmp_path / "foreign" / "config.json")
+    with pytest.raises(InputError, match="a link out of its folder"):
+        read_adapter(adapter)
+
+
+def test_links_inside_and_into_the_cache_of_a_snapshot_are_followed(model: Path, tmp_path: Path) -> None:
+    """As Hugging Face's cache lays models out; and as a folder may name its own files twice."""
+    snapshot, blobs = tmp_path / "models--a--b" / "snapshots" / "c0ffee", tmp_path / "models--a--b" / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    for number, file in enumerate(sorted(model.iterdir())):
+        shutil.copyfile(file, blobs / str(number))
+        (snapshot / file.name).symlink_to(Path("../../blobs") / str(number))
+    (snapshot / "again.json").symlink_to("config.json")
+    require_plain(snapshot)
+    assert load_base(snapshot).digest
+
+
+def test_a_merge_brings_no_code_along(foreign: Path, tmp_path: Path) -> None:
+    """Neither that of the first model's config nor that of its tokenizer's, whatever else the merge changes in them."""
+    names = {"auto_map": {"AutoModelForCausalLM": "modeling_evil.Evil"}}
+    config(foreign, **names)
+    tokenizer = foreign / "tokenizer_config.json"
+    stated = json.loads(tokenizer.read_text())
+    tokenizer.write_text(json.dumps(stated | names))
+    for number, options in enumerate(({}, {"dtype": "bfloat16"})):
+        out = tmp_path / f"merged-{number}"
+        merge_checkpoints([foreign, foreign], "linear", out, **options)
+        assert "auto_map" not in json.loads((out / "config.json").read_text())
+        assert json.loads((out / "tokenizer_config.json").read_text()) == stated
+        assert load_base(out).digest
+
+
+def test_a_config_of_absurd_sizes_builds_no_skeleton(model: Path) -> None:
+    stated = json.loads((model / "config.json").read_text())
+    with pytest.raises(InputError, match="num_hidden_layers is 100000"):
+        skeleton({**stated, "num_hidden_layers": 100_000}, "tiny")
+
+
+def test_compressed_or_doubled_members_of_a_pt_file_are_no_weights(tmp_path: Path) -> None:
+    torch.save({"w": torch.zeros(4096)}, tmp_path / "sound.pt")
+    for name, method, doubled in (("compressed", zipfile.ZIP_DEFLATED, False), ("doubled", zipfile.ZIP_STORED, True)):
+        with zipfile.ZipFile(tmp_path / "sound.pt") as sound, zipfile.ZipFile(tmp_path / f"{name}.pt", "w") as spoilt:
+            for member in sound.namelist():
+                spoilt.writestr(member, sound.read(member), compress_type=method)
+            if doubled:
+                with pytest.warns(UserWarning, match="Duplicate name"):
+                    spoilt.writestr(sound.namelist()[0], b"other")
+        with pytest.raises(InputError, match="compressed or doubled members"):
+            read(tmp_path / f"{name}.pt")
+    assert len(read(tmp_path / "sound.pt").tensors) == 1
+
+
+def test_terabytes_made_of_one_number_are_not_unpacked(tmp_path: Path) -> None:
+    torch.save({"w": torch.ones(1).expand(1 << 40)}, tmp_path / "bomb.pt")
+    with pytest.raises(InputError, match=r"w is 4,398,046,511,104 bytes made of 4 stored ones"):
+        read(tmp_path / "bomb.pt")
+    torch.save({"w": torch.ones(8).expand(4, 8)}, tmp_path / "sound.pt")
+    assert len(read(tmp_path / "sound.pt").tensors) == 1
+
+
+def test_a_state_that_only_unpickling_could_restore_runs_nothing(tmp_path: Path) -> None:
+    class Runs:
+        def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
+            return os.system, (f"touch {tmp_path / 'ran'}",)
+
+    (tmp_path / "evil.pt").write_bytes(pickle.dumps(Runs()))
+    with pytest.raises(InputError):
+        read(tmp_path / "evil.pt")
+    save_file({"w": torch.zeros(2)}, tmp_path / "sound.safetensors")
+    assert not (tmp_path / "ran").exists()
