@@ -114,7 +114,7 @@ def test_a_record_is_forgotten_down_to_the_last_byte(
     assert {"trained_adapters[python]", "consensus_checkpoint[python]", "merged_checkpoint"} <= stale
     # an evaluation of sql also reads the router and the merge, which saw the forgotten record; nothing else of sql does
     assert {name for name in stale if "[sql]" in name} <= {"evaluation[sql]"}
-    old = answered(lineage, "certificate", "python")
+    old = answered(lineage, "certificate", "python", code=3)
     assert old["problems"] == [] and old["forgotten"] == ["moe_dataset"]
     unknown = answered(lineage, "adapter", "python/voter-0", "--absent", MENDED, code=1)
     assert not unknown["absent"] and "(forgotten)" in unknown["unknown"][0]
@@ -128,7 +128,7 @@ def test_a_record_is_forgotten_down_to_the_last_byte(
     assert {name: after[name] for name in untouched} == {name: before[name] for name in untouched}
     assert stale_in_dagster(deployment, "trained_adapters") == set()
     assert singing(deployment.home, tokenizer=Tokenizer.from_file(str(nano / "tokenizer.json"))) == []
-    assert answered(lineage, "certificate", "python")["forgotten"] == []
+    assert answered(lineage, "certificate", "python", code=3)["forgotten"] == []
     for adapter in ("python/voter-0", "python", "python/consensus", "merged_checkpoint"):
         proof = answered(lineage, "adapter", adapter, "--absent", MENDED, "--absent", FAILED, "--forgotten")
         assert proof["absent"] and proof["executions_checked"] > 0, adapter

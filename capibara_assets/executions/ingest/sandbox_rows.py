@@ -54,9 +54,8 @@ def write_sandbox_rows(
     spill.drop("kept_lines", bucket)
     read = spill.frame("records", bucket, SPILLED)
     spill.drop("records", bucket)
-    read = read.join(kept, on="content", how="semi")
-    if len(read) > len(kept):  # equal executions
-        read = read.unique("content", keep="any")
+    # equal executions, also where as many kept lines are gone with their file
+    read = read.join(kept, on="content", how="semi").unique("content", keep="any")
     fresh = redacted(read, also)
     fresh = fresh.with_columns(bullet_ids=lists(fresh["bullet_ids"].fill_null("")))
     rows = fresh.join(kept.drop("execution_id"), on="content")

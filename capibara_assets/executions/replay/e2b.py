@@ -9,13 +9,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 from capibara_assets.errors import InputError
-from capibara_assets.executions.replay.workers import Ran, Session, WorkerOptions, Workers
+from capibara_assets.executions.replay.workers import Bounds, Ran, Session, WorkerOptions, Workers, local_workers
 from capibara_assets.executions.sandbox.isolation import Isolation, IsolationError, best_isolation
 
 KEY, PLACE = "E2B_API_KEY", "CAPIBARA_SANDBOX"
@@ -47,29 +47,30 @@ def sandbox_place(demand: Collection[str] = ()) -> Isolation:
     return replace(local, kind="e2b", isolated=(_CLAUSE, *local.isolated))
 
 
-def workers_of(options: WorkerOptions, run: int) -> Workers | E2BWorkers:
-    """The workers of one thread, in the place that the isolation names."""
-    return E2BWorkers(options, run) if options.isolation.kind == "e2b" else Workers(options, run)
+@contextmanager
+def workers_of(options: WorkerOptions) -> Iterator[AnyWorkers]:
+    """The workers of a batch, in the place that the isolation names."""
+    with local_workers(options.isolation, options.memory_mib) as local:
+        yield E2BWorkers(local) if options.isolation.kind == "e2b" else local
 
 
 class E2BWorkers:
     """Sandboxes of E2B for Python, beside the local workers for other languages."""
 
-    def __init__(self, options: WorkerOptions, run: int) -> None:
-        self._options = options
-        self._local = Workers(options, run)
+    def __init__(self, local: Workers) -> None:
+        self._local = local
 
-    def run(self, session: Session, patience: float) -> Ran:
+    def run(self, session: Session, run: int, options: WorkerOptions, bounds: Bounds) -> Ran:
         """Run a session in a fresh sandbox, until one of its cells raises.
 
         Raises:
             IsolationError: E2B refuses the key, or gives no sandbox.
         """
         if session.language != "python":
-            return self._local.run(session, patience)
+            return self._local.run(session, run, options, bounds)
         from e2b_code_interpreter import Sandbox
 
-        cell_s = _SLACK_S + patience * self._options.limits.timeout_s
+        cell_s = _SLACK_S + bounds.patience * bounds.limits.timeout_s
         whole_s = _START_S + int(cell_s * len(session.cells))
         try:
             sandbox = Sandbox.create(timeout=whole_s, allow_internet_access=False)
@@ -81,8 +82,8 @@ class E2BWorkers:
             with suppress(Exception):  # E2B ends it by itself when its time is over
                 sandbox.kill()
 
-    def close(self) -> None:
-        self._local.close()
+
+AnyWorkers = Workers | E2BWorkers
 
 
 def _run_cells(sandbox: Any, cells: tuple[str, ...], cell_s: float) -> Ran:

@@ -2,10 +2,10 @@
 // Statements are tried one by one, so that one that needs something which is missing here does not end the others.
 var __capibara = (() => {
   'use strict';
-  const MOST_CALLS = 12, MOST_EVENTS = 20000, MOST_CHARS = 160, MOST_ITEMS = 60, CELL_MS = 1500;
+  const MOST_CALLS = 12, MOST_EVENTS = 20000, MOST_STEPS = 90, MOST_CHARS = 160, MOST_ITEMS = 60, CELL_MS = 1500;
   const MAKER = ['con', 'structor'].join(''); // words that javascript_worker.js looks for would send every session to a thread of its own
   const done = [];
-  let cell, call = null, line = 0, began = 0;
+  let cell, call = null, frame = null, line = 0, began = 0;
   const has = Object.hasOwn;
 
   // A value as JavaScript would write it; null where it has no such text, or a long one.
@@ -44,63 +44,99 @@ var __capibara = (() => {
   const tick = () => {
     cell.events += 1;
     if (cell.events % 512 === 0 && Date.now() - began > CELL_MS) throw new Error('traced for too long');
-    return cell.events < MOST_EVENTS;
   };
-  const count = (at, which) => {
-    if (!tick()) return;
-    const counts = call === null ? cell.tests : call.tests;
-    (has(counts, at) ? counts[at] : (counts[at] = [0, 0]))[which] += 1;
+  const taken = () => { const found = frame.operands; frame.operands = {}; return found; };
+  const note = (...event) => {
+    if (call.events.length < MOST_STEPS) call.events.push(event);
+    else call.cut = true;
+  };
+  const read = (names, all) => {
+    const found = {};
+    for (const name of Object.keys(names)) {
+      let value;
+      try { value = names[name](); } catch { continue; }
+      if (typeof value === 'function') continue;
+      const now = shown(value);
+      if (all || !has(frame.known, name) || frame.known[name] !== now) found[name] = frame.known[name] = now;
+    }
+    return found;
+  };
+  const given = (names, values) => {
+    const found = {};
+    names.forEach((name, i) => { if (name && i < values.length && typeof values[i] !== 'function') found[name] = shown(values[i]); });
+    return found;
   };
 
   return {
     cell(number, turn) {
-      cell = { number, pass: turn, calls: [], tests: {}, errors: [], events: 0 };
+      cell = { number, pass: turn, calls: [], errors: [], events: 0 };
       done.push(cell);
       began = Date.now();
     },
-    t(at, value) { count(at, value ? 0 : 1); return value; },
-    n(at) { count(at, 0); },
-    s(at, value) {
-      if (call !== null && tick()) call.steps[at] = has(call.steps, at) ? [call.steps[at][0] + 1, null] : [1, shown(value)];
+    // the events of python_tracer.py, each given its place
+    t(at, value) { tick(); if (frame !== null) note('tested', at, taken(), Boolean(value)); return value; },
+    q(at, value) { if (frame !== null) note('tested', at, { ...frame.operands }, Boolean(value)); return value; },
+    l(at, value) { if (frame !== null) note('looped', at, taken(), shown(value)); return value; },
+    n(at, names) { tick(); if (frame !== null) note('turned', at, read(names, true)); },
+    r(at, names) { tick(); if (frame !== null && !call.cut) note('ran', at, taken(), read(names, false)); },
+    v(at, value) { if (frame !== null) note('returned', at, taken(), shown(value)); return value; },
+    j(at) { if (frame !== null) note('jumped', at); },
+    c(at) { if (frame !== null) { frame.operands = {}; note('caught', at); } },
+    o(at, value) {
+      if (frame !== null && !call.cut && typeof value !== 'function') {
+        const found = shown(value);
+        if (found !== null) frame.operands[at] = found;
+      }
       return value;
     },
-    wrap(name, names, plain) {
+    wrap(name, names, plain, followed) {
       if (typeof plain !== 'function') return plain;
-      const traced = function (...given) {
+      const traced = function (...values) {
         tick();
         if (call !== null) {
-          const outer = call;
-          if (outer.function !== name) return plain.apply(this, given);
-          outer.inner += 1; outer.now += 1; outer.depth = Math.max(outer.depth, outer.now);
-          try { return plain.apply(this, given); } finally { outer.now -= 1; }
+          const outer = frame;
+          let result = null, raised = null;
+          if (followed) note('called', name, given(names, values));
+          frame = followed ? { known: given(names, values), operands: {} } : null;
+          try {
+            const found = plain.apply(this, values);
+            result = shown(found);
+            return found;
+          } catch (error) {
+            raised = failed(error);
+            throw error;
+          } finally {
+            if (followed) note('ended', result, raised, raised === null || frame === null ? {} : frame.operands);
+            frame = outer;
+          }
         }
-        if (cell.calls.length >= MOST_CALLS || cell.events > MOST_EVENTS) return plain.apply(this, given);
-        const args = given.map((value, i) => [names[i] ?? '', shown(value)]);
-        const mine = { function: name, arguments: args, named: [], line, tests: {}, steps: {}, inner: 0, now: 0, depth: 0, result: null, raised: null };
+        if (cell.calls.length >= MOST_CALLS || cell.events > MOST_EVENTS) return plain.apply(this, values);
+        const args = values.map((value, i) => [names[i] ?? '', shown(value)]);
+        const mine = { function: name, arguments: args, named: [], events: [], result: null, raised: null, cut: !followed };
         cell.calls.push(mine);
         call = mine;
+        frame = { known: given(names, values), operands: {} };
         try {
-          const result = plain.apply(this, given);
+          const result = plain.apply(this, values);
           mine.result = shown(result);
-          mine.type = Array.isArray(result) ? 'array' : typeof result;
           return result;
         } catch (error) {
           mine.raised = failed(error);
+          mine.operands = frame === null ? {} : frame.operands;
           throw error;
         } finally {
-          call = null;
+          call = frame = null;
           mine.changed = {};
-          given.forEach((value, i) => {
+          values.forEach((value, i) => {
             const after = value !== null && typeof value === 'object' ? shown(value) : null;
             if (after !== null && after !== args[i][1]) mine.changed[names[i] ?? ''] = after;
           });
-          mine.cut = cell.events > MOST_EVENTS;
         }
       };
       return Object.assign(traced, plain);
     },
-    at(number) { line = number; call = null; },
-    failed(error) { cell.errors.push([line, ...failed(error)]); call = null; },
+    at(number) { line = number; call = frame = null; },
+    failed(error) { cell.errors.push([line, ...failed(error)]); call = frame = null; },
     missing(name) { throw new Error(`Cannot find ${'mod'}ule '${name}'`); },
     report() { return JSON.stringify(done); },
   };

@@ -1,4 +1,9 @@
-"""Runs sessions of code in isolated workers, each several times under different hash seeds; replaces dead workers."""
+"""Runs sessions of code in isolated workers, each several times under different hash seeds; replaces dead workers.
+
+As many sessions run as there are cores. One that waits (for a socket, a sleep, another thread) needs none: others begin
+meanwhile, up to a bound. Limits count CPU seconds, and the clock stands where no core is free, so that how many run at
+a time changes no verdict.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +13,12 @@ import re
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from capibara_assets.executions.replay.e2b import workers_of
-from capibara_assets.executions.replay.workers import Ran, Session, SessionLimits, WorkerOptions
+from capibara_assets.executions.replay.e2b import AnyWorkers, workers_of
+from capibara_assets.executions.replay.workers import Bounds, Ran, Session, SessionLimits, WorkerOptions
 from capibara_assets.executions.sandbox.isolation import Isolation
 
 _IMPORTED = re.compile(r"^[ \t]*(?:import|from)[ \t]+([A-Za-z_][\w.]*)", re.MULTILINE)
@@ -27,6 +33,7 @@ _NOT_PRELOADED = frozenset(
     ("this", "antigravity", "idlelib", "tkinter", "turtle", "curses", "readline", "pdb", "__main__")
 )
 _PRELOAD_FROM = 2  # sessions that import a module
+_MOST_WAITING = 6  # sessions that may wait beside those that run: each has a worker, which takes memory
 #: Ends that may be the machine's doing; such a session runs again, alone.
 UNCERTAIN = frozenset({"wall", "cpu", "memory", "signal", "garbled", "lost"})
 #: Wall clock that one cell may take for each second of CPU, before and when it runs alone.
@@ -60,14 +67,14 @@ class PoolSettings:
 
     Attributes:
         times: runs of each session, each under another hash seed.
-        processes: sessions that run at the same time.
+        processes: sessions that use a processor at the same time; None: as many as this process may use.
         apart: languages whose sessions each get a worker of their own.
     """
 
     isolation: Isolation
     limits: SessionLimits
     times: int
-    processes: int
+    processes: int | None = None
     rerun: RerunPolicy = RerunPolicy()
     apart: frozenset[str] = frozenset()
 
@@ -99,57 +106,101 @@ def run_sessions(
     if not sessions:
         return PoolResult([])
     python = any(session.language == "python" for session in sessions)
-    options = WorkerOptions(settings.isolation, settings.limits, _preload(sessions), python, settings.apart)
+    limits, rerun = settings.limits, settings.rerun
+    options = WorkerOptions(settings.isolation, limits.memory_mib, _preload(sessions), python, settings.apart)
     report: _Report = finished or (lambda index, ran: None)
-    runs, final = _run_together(sessions, settings, options, report)
-    lost = {index for (index, _), ran in runs.items() if ran.ended in ("lost", "garbled")}
-    again = sorted(runs.keys() - final)
-    for index, run in again:
-        workers = workers_of(options, run)
-        try:
-            runs[index, run] = workers.run(sessions[index], settings.rerun.patience[1])
-        finally:
-            workers.close()
-        report(index, runs[index, run])
+    with workers_of(options) as workers:
+        runs, final = _run_together(sessions, settings, _Batch(workers, options, report))
+        again = sorted(runs.keys() - final)
+        former = {key: runs[key].ended for key in again}
+        for index, run in again:
+            runs[index, run] = workers.run(sessions[index], run, options, Bounds(limits, rerun.patience[1]))
+            report(index, runs[index, run])
+    ended = {key: former.get(key, ran.ended) for key, ran in runs.items()}
+    lost = {index for (index, _), how in ended.items() if how in ("lost", "garbled")}
     times = range(settings.times)
     by_session = [[runs[index, run] for run in times if (index, run) in runs] for index in range(len(sessions))]
     return PoolResult(by_session, sorted(lost), sorted({index for index, _ in again}))
 
 
+@dataclass(frozen=True)
+class _Batch:
+    """What runs the sessions of a batch, and whom to tell of the ends."""
+
+    workers: AnyWorkers
+    options: WorkerOptions
+    report: _Report
+
+
+class _Places:
+    """Bounds how many sessions run: of each run of a batch, of all runs, and with those that wait."""
+
+    def __init__(self, times: int, processes: int) -> None:
+        self._active = [0] * times
+        self._held = 0
+        self._each, self._all, self.most = max(1, processes // times), processes, processes + _MOST_WAITING
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def one(self, run: int) -> Iterator[Callable[[bool], None]]:
+        """A place for a session of a run, once there is one; yields what is told when it begins and ends to wait."""
+        waiting = False
+
+        def waits(now: bool) -> None:
+            nonlocal waiting
+            with self._changed:
+                self._active[run] += waiting - now
+                waiting = now
+                self._changed.notify_all()
+
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_free(run))
+            self._active[run] += 1
+            self._held += 1
+        try:
+            yield waits
+        finally:
+            with self._changed:
+                self._active[run] -= not waiting
+                self._held -= 1
+                self._changed.notify_all()
+
+    def _is_free(self, run: int) -> bool:
+        return self._active[run] < self._each and sum(self._active) < self._all and self._held < self.most
+
+
 def _run_together(
-    sessions: Sequence[Session], settings: PoolSettings, options: WorkerOptions, report: _Report
+    sessions: Sequence[Session], settings: PoolSettings, batch: _Batch
 ) -> tuple[_Runs, set[tuple[int, int]]]:
     """Runs all sessions, several at a time; returns the runs, and the keys of those that are final."""
-    times, processes = settings.times, settings.processes
+    times, rerun = settings.times, settings.rerun
     runs: _Runs = {}
     final: set[tuple[int, int]] = set()
     order = list(_in_order(sessions))
     waiting = [deque(i for i in order if not sessions[i].once or i % times == run) for run in range(times)]
-    places = threading.Semaphore(processes)
+    places = _Places(times, settings.processes or cores())
     failures: list[BaseException] = []
 
     def work(run: int) -> None:
-        # a thread owns its workers: on Linux they end with the thread that started them
-        workers = workers_of(options, run)
         try:
-            while not failures:
-                try:
-                    index = waiting[run].popleft()
-                except IndexError:
-                    return
-                with places:
-                    runs[index, run] = ran = workers.run(sessions[index], settings.rerun.patience[0])
-                if settings.rerun.is_final(ran.ended):
+            while waiting[run] and not failures:
+                with places.one(run) as waits:
+                    try:
+                        index = waiting[run].popleft()
+                    except IndexError:
+                        return
+                    bounds = Bounds(settings.limits, rerun.patience[0], waits)
+                    runs[index, run] = ran = batch.workers.run(sessions[index], run, batch.options, bounds)
+                if rerun.is_final(ran.ended):
                     final.add((index, run))
-                    report(index, ran)
+                    batch.report(index, ran)
         except Exception as error:  # noqa: BLE001 (raised again by the thread that waits)
             failures.append(error)
-        finally:
-            workers.close()
 
     threads = [
-        threading.Thread(target=work, args=(slot % times,), name=f"replay-{slot}", daemon=True)
-        for slot in range(times * max(1, min(processes // times, len(sessions))))
+        threading.Thread(target=work, args=(run,), name=f"replay-{run}-{slot}", daemon=True)
+        for run in range(times)
+        for slot in range(min(places.most, len(waiting[run])))
     ]
     for thread in threads:
         thread.start()
@@ -160,21 +211,26 @@ def _run_together(
     return runs, final
 
 
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _in_order(sessions: Sequence[Session]) -> Iterable[int]:
     """Numbers of the sessions, those of one language together, so that few workers start."""
     return sorted(range(len(sessions)), key=lambda index: sessions[index].language == "javascript")
 
 
-def _preload(sessions: Sequence[Session]) -> list[str]:
+def _preload(sessions: Sequence[Session]) -> frozenset[str]:
     """Modules (dotted names) to import before forking: known, installed, and imported by several Python sessions."""
     counts: Counter[str] = Counter()
     for session in sessions:
         if session.language in ("python", "traced python"):
             counts.update({name for cell in session.cells for name in _IMPORTED.findall(cell)})
-    chosen = []
-    for name in sorted(name for name, count in counts.items() if count >= _PRELOAD_FROM):
+    chosen = set()
+    for name in (name for name, count in counts.items() if count >= _PRELOAD_FROM):
         top = name.split(".")[0]
         known = top in _PRELOADED or (top in sys.stdlib_module_names and top not in _NOT_PRELOADED)
         if known and importlib.util.find_spec(top) is not None:
-            chosen += [name, *_WITH.get(name, ())]
-    return chosen
+            chosen |= {name, *_WITH.get(name, ())}
+    return frozenset(chosen)

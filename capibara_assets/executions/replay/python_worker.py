@@ -1,8 +1,8 @@
 """Worker of `pool.py` for Python and SQL: forks one fresh session per request, so that no state leaks between them.
 
-Started isolated; reads one JSON request a line and answers with one line. Its only argument is a JSON object: `python`
-(false: SQL alone, nothing heavy is loaded), `preload` (modules imported before the forks), `alone` (true: this process
-may end every process that it sees, since they are its sessions').
+Started isolated; reads one JSON request a line and answers with one line. Its only argument is a JSON object: `alone`
+(true: this process may end every process that it sees, since they are its sessions'). A request with `preload` (modules
+to import before the next fork) and `python` (whether sessions need a shell) is answered when all is loaded.
 
 Python cells run in the shell of `python_shell.py`, SQL in `sandbox/sql_worker.py`, cells to trace in
 `python_tracer.py`.
@@ -34,7 +34,7 @@ import sql_worker  # type: ignore[import-not-found,unused-ignore]
 
 del sys.path[:2]
 
-POLL_S = 0.5
+POLL_S = 0.2
 FUTEX = {"x86_64": 202, "aarch64": 98}.get(os.uname().machine)
 LIBC = ctypes.CDLL(None)
 Json = dict[str, Any]
@@ -54,17 +54,22 @@ class SessionServer:
     def __init__(self, options: Json) -> None:
         self.alone: bool = options["alone"]
         set_dumpable(False)
-        self.shell = python_shell.make_shell() if options["python"] else None
-        for module in options["preload"]:
-            with suppress(ImportError):  # the session that imports it will say so itself
-                importlib.import_module(module)
-        if self.shell is not None:
-            python_shell.warm_up(self.shell, options["preload"])
-        gc.collect()
-        gc.freeze()  # a collection in a fork would copy every page that it reads
+        self.shell: Any = None
         if not self.alone and sys.platform.startswith("linux"):
             become_subreaper()
         self.kept = set(Path(tempfile.gettempdir()).iterdir()) if self.alone else set()
+
+    def prepare(self, preload: list[str], python: bool) -> None:
+        """Loads what sessions import, and the shell that runs them."""
+        if python and self.shell is None:
+            self.shell = python_shell.make_shell()
+        for module in preload:
+            with suppress(ImportError):  # the session that imports it will say so itself
+                importlib.import_module(module)
+        if self.shell is not None:
+            python_shell.warm_up(self.shell, preload)
+        gc.collect()
+        gc.freeze()  # a collection in a fork would copy every page that it reads
 
     def answer(self, request: Json) -> Json:
         """Runs one session; returns its answer, or how it ended."""
@@ -106,23 +111,24 @@ class SessionServer:
         Returns its status, the resources that it used, and why it was killed.
         """
         cell, deadline, ended = bytes(progress[:2]), time.monotonic() + wall_s, None
-        stuck_at = ""
+        stuck_at, delayed = "", 0.0
         while True:
             signal.sigtimedwait([signal.SIGCHLD], POLL_S)
             done, status, used = os.wait4(pid, os.WNOHANG)
             if done:
                 return status, used, ended
             if bytes(progress[:2]) != cell:
-                cell, deadline = bytes(progress[:2]), time.monotonic() + wall_s
+                cell, deadline, delayed = bytes(progress[:2]), time.monotonic() + wall_s, run_delay_s(pid)
             now_at, stuck_at = stuck_at, self._stuck(pid)
-            if ended is None and (time.monotonic() > deadline or (stuck_at and stuck_at == now_at)):
+            late = time.monotonic() > deadline and time.monotonic() > deadline + run_delay_s(pid) - delayed
+            if ended is None and (late or (stuck_at and stuck_at == now_at)):
                 ended = "stuck" if stuck_at and stuck_at == now_at else "wall"
                 os.kill(pid, signal.SIGKILL)
 
     def _stuck(self, pid: int) -> str:
         """Describes where a session's threads wait for each other without a time limit; "" when one of them may go on.
 
-        Only of a session without other processes, and only where the kernel tells.
+        Only of a session without other processes that waits for no alarm, and only where the kernel tells.
         """
         if not self.alone or FUTEX is None:
             return ""
@@ -135,10 +141,13 @@ class SessionServer:
                 call, *arguments = (thread / "syscall").read_text().split()
                 if int(call) != FUTEX or int(arguments[3], 16) != 0:
                     return ""
-                switches = [line for line in (thread / "status").read_text().split("\n") if "ctxt_switches" in line]
+                status = dict(line.split(":", 1) for line in (thread / "status").read_text().splitlines())
+                if int(status["SigCgt"], 16) >> (signal.SIGALRM - 1) & 1:
+                    return ""
+                switches = [status["voluntary_ctxt_switches"], status["nonvoluntary_ctxt_switches"]]
                 waits.append(f"{thread.name} {arguments} {switches}")
             return "\n".join(sorted(waits))
-        except (OSError, ValueError, IndexError):  # it is running, has ended, or may not be inspected
+        except (OSError, ValueError, LookupError):  # it is running, has ended, or may not be inspected
             return ""
 
     def _end_stragglers(self, pid: int) -> None:
@@ -227,6 +236,14 @@ def reaped(pids: list[int]) -> bool:
     return False
 
 
+def run_delay_s(pid: int) -> float:
+    """Seconds that a process could have run and no processor was free: of the thread that lost most; 0 if unknown."""
+    with suppress(OSError, ValueError, IndexError):
+        delays = [int(file.read_text().split()[1]) for file in Path("/proc", str(pid), "task").glob("*/schedstat")]
+        return max(delays, default=0) / 1e9
+    return 0.0
+
+
 def clear_temporary_folder(kept: set[Path]) -> None:
     """Removes everything but `kept` from the temporary folder, which belongs to this sandbox."""
     for path in Path(tempfile.gettempdir()).iterdir():
@@ -295,7 +312,11 @@ def main() -> None:
     answers.flush()
     for line in requests:
         request = json.loads(line)
-        answers.write(json.dumps(server.answer(request) | {"nonce": request["nonce"]}).encode() + b"\n")
+        if "preload" in request:
+            server.prepare(request["preload"], request["python"])
+            answers.write(b"ready\n")
+        else:
+            answers.write(json.dumps(server.answer(request) | {"nonce": request["nonce"]}).encode() + b"\n")
         answers.flush()
 
 

@@ -13,7 +13,6 @@ time; the wall clock is generous, and a verdict that depends on it is not cached
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 import sqlite3
@@ -39,7 +38,7 @@ from capibara_assets.executions.sandbox.results import LANGUAGES
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
 #: Part of the key of cached verdicts; raise it when verdicts may change.
-FORMAT = 1
+FORMAT = 2
 TIMED_OUT_THEN = "it timed out when it was recorded"
 MAGIC = "it uses a magic or the shell"
 NO_INTERPRETER = "no interpreter for its language here"
@@ -120,7 +119,7 @@ def replay_batch(
         cache: folder that caches verdicts (digests and verdicts, no code); None: no cache.
         timeout_s: most CPU seconds of one cell.
         memory_mib: most memory of one session beyond what an interpreter takes.
-        processes: how many sessions run at a time (default: the cores there are).
+        processes: how many sessions run at a time (default: the cores that this process may use).
         demand: what must be isolated (network, files, processes), or nothing runs.
         isolation: where and how workers are started (default: E2B where its key is there, else the strongest here).
 
@@ -143,9 +142,7 @@ def replay_batch(
     keys = [None if _hindered(one) else _key(one, conditions) for one in replays]  # None: it does not run
     known, to_run = _cached(replays, keys, stored)
     cached = len(known)
-    settings = PoolSettings(
-        isolation, SessionLimits(timeout_s, memory_mib), times, processes=processes or os.cpu_count() or 1
-    )
+    settings = PoolSettings(isolation, SessionLimits(timeout_s, memory_mib), times, processes)
     result = run_sessions([Session(one.language, one.cells) for one in to_run.values()], settings)
     for (key, one), runs in zip(to_run.items(), result.runs, strict=True):
         known[key] = CachedVerdict(*judge(one.language, one.cells, _expected(one), runs))

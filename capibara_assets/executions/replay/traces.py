@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,13 +23,12 @@ from capibara_assets.storage.cache import Cache
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
 #: Part of the key of cached traces; raise it when a trace may hold something else.
-TRACES_VERSION = 1
+TRACES_VERSION = 2
 FILE = "traces.sqlite"
 
 Trace = dict[str, Any]  # of one cell, as `python_tracer.run` and `javascript_tracer.js` note it
 _HERE = Path(__file__).resolve().parent
 _PASSES = 2
-_VALUES = ("variables", "result")  # of a cell; any of them may differ
 _SESSION_S = 20.0  # CPU seconds; the tracers bound each cell themselves
 
 
@@ -69,7 +67,7 @@ def _run(
         best_isolation(),
         SessionLimits(_SESSION_S, memory_mib),
         2,
-        processes or os.cpu_count() or 1,
+        processes,
         RerunPolicy(uncertain=frozenset({"lost", "garbled"})),
     )
     result = run_sessions([traced for _, traced in waiting.values()], settings)
@@ -126,7 +124,7 @@ def _read(ran: Ran, session: Session) -> list[list[Trace | None]]:
 
 
 def _agreed(runs: Sequence[list[Trace | None]]) -> list[Trace | None]:
-    """What all runs noted of each cell: of its values those that are equal, else all or nothing."""
+    """What all runs noted of each cell: all or nothing, but for its result."""
     return [_common(traces) for traces in zip(*runs, strict=True)]
 
 
@@ -134,11 +132,8 @@ def _common(traces: Sequence[Trace | None]) -> Trace | None:
     first, *others = traces
     if first is None or any(other is None for other in others):
         return None
+    result = first.get("result")
     alike = [other for other in others if other is not None]
-    if any({**other, **{key: first.get(key) for key in _VALUES}} != first for other in alike if "variables" in other):
+    if any({**other, "result": result} != {**first, "result": result} for other in alike):
         return None
-    if "variables" not in first:
-        return first if all(other == first for other in alike) else None
-    values = {k: v for k, v in first["variables"].items() if all(o["variables"].get(k) == v for o in alike)}
-    same_result = all(other["result"] == first["result"] for other in alike)
-    return {**first, "variables": values, "result": first["result"] if same_result else None}
+    return {**first, "result": result if all(other.get("result") == result for other in alike) else None}

@@ -71,7 +71,7 @@ def run(connection: sqlite3.Connection, code: str, timeout_s: float) -> dict[str
                 if cursor.fetchone() is not None:
                     stdout = [f"only the first {MAX_ROWS} rows are shown\n"]
     except (sqlite3.Error, sqlite3.Warning) as error:
-        if str(error) == "interrupted" and time.monotonic() > deadline:
+        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:  # also by what the handler raised
             return {"timeout": True}
         name = type(error).__name__
         failure = {"name": name, "value": str(error), "traceback": f"sqlite3.{name}: {error}\n[SQL: {code}]"}

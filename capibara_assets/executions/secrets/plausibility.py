@@ -17,6 +17,22 @@ _WORDS = "password passwd pass pwd secret user username postgres mysql root admi
 _ACCESS_WORDS = frozenset(_WORDS.split())
 _HEX = frozenset(string.hexdigits)
 _UUID_DASHES = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_SIGNS = frozenset("!@#%^$*?")
+# as `roles` has them for Rust
+_RANDOM = "(?:[A-Za-z][0-9]+[A-Za-z]|[a-z][A-Z]{1,2}[a-z]{1,2}[A-Z])"
+_RUN = "[A-Za-z0-9_+/.-]{6}"
+_SIGNED = re.compile(r"[0-9][A-Za-z0-9_.-]*[!@#%^$*?]|[!@#%^$*?][A-Za-z0-9_.-]*[0-9]")
+MINGLED = re.compile(f"{_RANDOM}|{_SIGNED.pattern}")
+_LONG_MINGLED = re.compile(f"{_RUN}{_RANDOM}|{_RANDOM}{_RUN}")
+_DIGITS = re.compile(r"[0-9]+")
+_DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+_WORD = re.compile(r"[A-Z][a-z]{2,}|[a-z]{4,}")
+#: E-mail addresses, versions, numbered things, percent-encoded text, formats of printf.
+_NOT_ALONE = re.compile(
+    r"@[\w-]+\.[A-Za-z]{2,}|@v?\d+\.|^[A-Za-z_]+[#%]\d+$|#\w+\.\w|%(?:20|2[A-Fa-f]|3[A-Fa-f]|5[BDEbde]|7[BDbd])"
+    r"|%\d{0,2}(?:\.\d+)?[sdifgxeru](?![A-Za-z])"
+)
+_BLANK_UUID = re.compile(r"0{8}-.*|(.)\1{7}-.*")
 
 
 def entropy(text: str) -> float:
@@ -42,7 +58,7 @@ def filled_in(value: str) -> bool:
 def random_looking(value: str) -> bool:
     """Whether a value has a long run of random letters and digits, judged by character classes and entropy."""
     longest = max(re.split(r"[-_./:=+%~]", value), key=len)
-    if len(longest) < 8 or _UUID_DASHES.fullmatch(value):
+    if len(longest) < 8 or _wordy(value) or _UUID_DASHES.fullmatch(value):
         return False
     if set(longest) <= _HEX and len(longest) >= 24:
         return has_digit(longest) and entropy(longest) >= 2.8
@@ -53,7 +69,7 @@ def random_looking(value: str) -> bool:
 
 def assigned_secret(value: str) -> bool:
     """Whether a literal assigned to a secret-looking name is a secret: no placeholder, path, model name or sentence."""
-    if len(value) < 16 or _PLACEHOLDER.search(value) or value[0] in "<{$%":
+    if len(value) < 16 or _wordy(value) or _PLACEHOLDER.search(value) or value[0] in "<{$%" or ">=" in value:
         return False
     longest = max(re.split(r"[-_./:]", value), key=len)
     if value[0] in "/." and not (len(longest) >= 20 and has_digit(longest) and longest != longest.lower()):
@@ -85,6 +101,105 @@ def strong_password(value: str) -> bool:
     signs = sum(not c.isalnum() for c in value)
     sorts = (any(map(str.islower, value)), any(map(str.isupper, value)), has_digit(value), signs > 0)
     return sum(sorts) >= 3 and any(c.isalpha() for c in value) and signs <= len(value) / 2
+
+
+def mingled(value: str) -> bool:
+    """Whether digits stand among letters or on one side of a sign: so do they in nearly every random value."""
+    return MINGLED.search(value) is not None
+
+
+def long_mingled(value: str) -> bool:
+    """As `mingled`, in a run of letters and digits as long as tokens have."""
+    return _LONG_MINGLED.search(value) is not None
+
+
+def signed_password(value: str) -> bool:
+    """Whether a value is a password of letters of both cases, digits and a sign that names do not hold."""
+    if not 8 <= len(value) <= 64 or not _SIGNED.search(value) or _NOT_ALONE.search(value) or not _three_sorts(value):
+        return False
+    if value[0] in "./~$%<{-" or "/" in value or "=" in value.rstrip("=") or not value.isascii():
+        return False
+    if "".join(filter(str.isalpha, value)).lower() in _ACCESS_WORDS:
+        return False  # Password@1 is documentation
+    signs = sum(c in _SIGNS for c in value)
+    return 1 <= signs <= len(value) / 3 and not _PLACEHOLDER.search(value) and entropy(value) >= 2.7
+
+
+def scrambled(value: str) -> bool:
+    """Whether small letters, capitals and digits alternate as by chance: in names they come in words."""
+    if (
+        not 16 <= len(value) <= 400
+        or not long_mingled(value)
+        or _wordy(value)
+        or _PLACEHOLDER.search(value)
+        or value[0] in ".~$%"
+    ):
+        return False
+    letters = "".join(filter(str.isalnum, value))
+    longest = max(re.split(r"[-_.=%~!@#^$*?]", value), key=len)
+    if len(longest) < (20 if _DOTTED.fullmatch(value) else 12) or (value[0] == "/" and "." in value):
+        return False
+    return (
+        _changes(letters if "+" in longest or "/" in longest else longest) >= 0.36
+        and (_three_sorts(value) or _scattered_capitals(value))
+        and entropy(value) >= 3.3
+    )
+
+
+def unmistakable(value: str) -> bool:
+    """Whether a value is a secret by its characters alone, wherever it is said that there is one."""
+    return signed_password(value) or scrambled(value)
+
+
+def scrambled_or_digest(value: str) -> bool:
+    """Whether a value is a secret, or would be an identifier or a digest were it not used to log in."""
+    digest = _hexadecimal(value, 32) or _UUID_DASHES.fullmatch(value) is not None
+    return unmistakable(value) or (digest and long_mingled(value) and not _BLANK_UUID.fullmatch(value))
+
+
+def credential(value: str) -> bool:
+    """Whether a value is a secret given that its name says so: random, but neither a path, a name nor an address."""
+    if unmistakable(value):
+        return True
+    if not mingled(value) or value[0] in "<{$%/.~*-" or "://" in value or _PLACEHOLDER.search(value):
+        return False
+    if _hexadecimal(value, 16) or _UUID_DASHES.fullmatch(value):
+        return not _BLANK_UUID.fullmatch(value)
+    # base32 has few digits among its capitals; digits of names end them
+    least = 0.1 if value == value.upper() else 0.25
+    if _changes("".join(filter(str.isalnum, value))) < least:
+        return False
+    several = value.isalnum() and len(value) >= 10 and len(_DIGITS.findall(value)) >= 2
+    return assigned_secret(value) or (several and not _wordy(value) and entropy(value) >= 2.9)
+
+
+def pieced(value: str) -> bool:
+    """Whether a literal is a piece of a random value, which is too short to have a random value's statistics."""
+    signs = sum(not c.isalnum() for c in value)
+    if not mingled(value):  # what the gate of pieces asks for; else 12:30 would be one
+        return False
+    random = signs <= len(value) / 3 and has_digit(value) and _changes(value) * len(value) >= 2
+    return random and len(set(value)) >= min(5, len(value)) and value[0] not in "<{$%/.~" and filled_in(value)
+
+
+def _wordy(value: str) -> bool:
+    """Whether most of a value is words, as in the name of a class."""
+    return sum(map(len, _WORD.findall(value))) > 0.7 * len(value)
+
+
+def _changes(value: str) -> float:
+    """The share of characters that a character of another sort follows: digits, capitals, others."""
+    kinds = [0 if c.isdigit() else 1 if c.isupper() else 2 for c in value]
+    return sum(a != b for a, b in pairwise(kinds)) / max(len(kinds), 1)
+
+
+def _three_sorts(value: str) -> bool:
+    return has_digit(value) and value != value.lower() and value != value.upper()
+
+
+def _hexadecimal(value: str, length: int) -> bool:
+    letters = sum(c.isalpha() for c in value)
+    return len(value) >= length and set(value) <= _HEX and 0 < letters < len(value) and entropy(value) >= 2.5
 
 
 def header_credential(value: str) -> bool:

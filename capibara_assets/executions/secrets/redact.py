@@ -10,7 +10,7 @@ import polars as pl
 from capibara_assets.executions.formats.envelope_reader import Recorded, strip_ansi
 from capibara_assets.executions.parsing import python_tree
 from capibara_assets.executions.secrets.personal import PERSONAL, personal_rules
-from capibara_assets.executions.secrets.plausibility import entropy
+from capibara_assets.executions.secrets.plausibility import entropy, signed_password
 from capibara_assets.executions.secrets.prefilter import may_hold_secrets, rules_by_text
 from capibara_assets.executions.secrets.rules import Rule, Secret, find_secrets, provider_rules, rules_for
 
@@ -27,6 +27,7 @@ SessionSecrets = dict[tuple[int, str], list[Secret]]  # (position in the session
 def redact_text(text: str) -> str:
     """`text` without secrets; placeholders are numbered by appearance."""
     secrets = find_secrets(text)
+    secrets = _with_known(text, secrets, _known((text[s.start : s.end], s.kind) for s in secrets))
     numbers = _Numbers()
     return _replaced(text, secrets, [numbers.placeholder(s.kind, text[s.start : s.end]) for s in secrets])
 
@@ -139,14 +140,20 @@ def _scan(record: Recorded, near: Sequence[Rule], rules: Sequence[Rule]) -> Iter
 
 
 def _known_values(session: Sequence[Recorded], secrets_at: SessionSecrets) -> dict[str, str]:
+    return _known(
+        (getattr(session[i], name)[secret.start : secret.end], secret.kind)
+        for (i, name), secrets in secrets_at.items()
+        for secret in secrets
+    )
+
+
+def _known(found: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Value -> kind of the secrets that are long and random enough to be replaced wherever they stand."""
     known: dict[str, str] = {}
-    for (i, name), secrets in secrets_at.items():
-        for secret in secrets:
-            value = getattr(session[i], name)[secret.start : secret.end]
-            telling = known.get(value, "SECRET") == "SECRET"  # of two names for one value the telling one stays
-            if telling and len(value) >= 12 and entropy(value) >= 3:
-                known[value] = secret.kind
+    for value, kind in found:
+        telling = known.get(value, "SECRET") == "SECRET"  # of two names for one value the telling one stays
+        if telling and ((len(value) >= 12 and entropy(value) >= 3) or signed_password(value)):
+            known[value] = kind
     return known
 
 

@@ -7,24 +7,23 @@ substring is two orders of magnitude cheaper than matching expressions, and near
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from capibara_assets.executions.secrets.plausibility import (
-    assigned_secret,
+    MINGLED,
     filled_in,
     has_digit,
-    header_credential,
     hex_letters_and_digits,
     json_web_token,
     mixed_case_and_digits,
-    password,
     random_looking,
-    strong_password,
     token,
 )
 from capibara_assets.executions.secrets.providers import PROVIDER_SHAPES
+from capibara_assets.executions.secrets.roles import CONTEXT_SHAPES, LINE_START, ROLES
 
 _TOKEN = "A-Za-z0-9_-"
+_LONGEST = 500  # characters of a part of a stretch (`Rule.parts`)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +44,10 @@ class Rule:
 
     `gate` is for rules whose anchors stand in every other text: an expression in the syntax of Rust's regex crate that
     matches whatever the rule matches, or more (`prefilter.py`).
+
+    With `near_values` the rule is tried only around lines with something that could be a random value.
+
+    With `parts`, the group is a stretch of text and the secrets are the plausible matches of `parts` that start in it.
     """
 
     kind: str
@@ -56,6 +59,8 @@ class Rule:
     whole_word: bool = True
     tail: str = "A-Za-z0-9"
     gate: str = ""
+    parts: re.Pattern[str] | None = None
+    near_values: bool = False
 
 
 def find_secrets(text: str, names_in_code: str | None = None, rules: Sequence[Rule] | None = None) -> list[Secret]:
@@ -114,12 +119,50 @@ def _has_anchor(anchors: tuple[str, ...], text: str) -> bool:
 
 def _matches(rule: Rule, text: str) -> Iterator[Secret]:
     stretch = re.compile(f"[{rule.tail}]*") if rule.tail else None
-    for match in rule.pattern.finditer(text):
-        start, end = match.span(rule.group)
+    for start, end in _spans(rule, text):
         if stretch is not None and (more := stretch.match(text, end)):
             end = more.end()
         if start < end and "\0" not in text[start:end] and (rule.plausible is None or rule.plausible(text[start:end])):
             yield Secret(start, end, rule.kind)
+
+
+def _spans(rule: Rule, text: str) -> Iterator[tuple[int, int]]:
+    """Where the values stand that the rule would have judged."""
+    if rule.parts is None:
+        yield from (match.span(rule.group) for match in _found(rule, text))
+        return
+    examined = 0
+    for region in _found(rule, text):
+        start, end = region.span(rule.group)
+        for part in rule.parts.finditer(text, max(start, examined), min(end + _LONGEST, len(text))):
+            if part.start() >= end:
+                break
+            examined = part.end()
+            yield part.span(part.lastindex or 0)
+        examined = max(examined, end)
+
+
+def _found(rule: Rule, text: str) -> Iterator[re.Match[str]]:
+    if not rule.near_values:
+        return rule.pattern.finditer(text)
+    return (match for start, end in _near_values(text) for match in rule.pattern.finditer(text, start, end))
+
+
+@lru_cache(maxsize=8)
+def _near_values(text: str) -> list[tuple[int, int]]:
+    """The lines that could hold a random value, each with the two before it: names cost ten times as much to find."""
+    stretches: list[tuple[int, int]] = []
+    at = 0
+    while match := MINGLED.search(text, at):
+        start = match.start()
+        for _ in range(3):
+            start = max(text.rfind("\n", 0, start), 0)
+        at = text.find("\n", match.end())
+        at = len(text) if at < 0 else at
+        if stretches and start <= stretches[-1][1]:
+            start = stretches.pop()[0]
+        stretches.append((start, at))
+    return stretches
 
 
 def _inside_word(text: str, start: int) -> bool:
@@ -258,63 +301,20 @@ def _detect_secrets_rules() -> Iterator[Rule]:
 
 # --- secrets known by what stands before them ---------------------------------------------------------------------
 
-_ContextShape = tuple[str, tuple[str, ...], str, Callable[[str], bool]]
-
-#: What may stand before a name at the start of a line.
-_LINE_START = r"^[ \t]*(?:export[ \t]+|set[ \t]+)?[\w.-]{0,60}?"
-
-_NAME = (
-    r"(?=[acdempstw])"  # each begins with one of these: sorts out most places before the names are tried one by one
-    r"(?:secret|token|passw(?:or)?d|passphrase|pwd|credential|(?:api|access|auth|encryption|private|signing|account"
-    r"|client|session|master|storage|webhook|subscription|service|app|consumer|deploy|admin)[_-]?key)[\w.-]{0,40}"
-)
-_PASSWORD_NAME = r"(?:passw(?:or)?d|passphrase|pwd|_pass)[\w.-]{0,20}"
-_SECRET_ANCHORS = ("secret", "token", "passw", "passphrase", "pwd", "_pass", "key", "credential")
-_PASSWORD_ANCHORS = ("passw", "passphrase", "pwd", "_pass")
-_QUOTE = r"\\?[\"']"
-_IS = r"[\s]*(?::[\s]*[\w]+[\s]*)?(?::=|=>|=|:|,)[\s]*"  # with a type between, as in `KEY: str = "…"`
-_SCHEME = r"(?:bearer|basic|token|apikey|api-key|key)[\s]+"
-
-#: (kind, anchors, expression with the secret in its group, plausibility)
-_CONTEXT_SHAPES: tuple[_ContextShape, ...] = (
-    ("PASSWORD", ("://",), r"[a-z][a-z0-9+.-]{1,30}://[^\s:/?#\[\]@'\"<>]*:([^\s/'\"@<>{}]+)@[^\s'\"]", password),
-    ("PASSWORD", _PASSWORD_ANCHORS, r"[;?&][\s]*(?:user[\s])?(?:password|pwd)[\s]?=[\s]?([^\s\"';&<>{}$\\]{5,})",
-     password),
-    ("PASSWORD", ("-u", "--user"), rf"[\s](?:-u|--user)(?:[\s]|=)[\s]*{_QUOTE}?[\w.@-]+:([^\s\"'\\$]{{6,}})",
-     strong_password),
-    ("AUTHORIZATION", ("authorization",),
-     rf"authorization{_QUOTE}?[\s]*[\]:=,]+[\s]*[frb]?{_QUOTE}?{_SCHEME}([A-Za-z0-9._~+/=-]+)", header_credential),
-    ("AUTHORIZATION", ("authorization", "bearer"),
-     rf"(?:authorization{_QUOTE}?[\s]*[\]:=,]+[\s]*{_QUOTE}?|bearer[\s]+)([A-Za-z0-9._~+/=-]{{20,}})", random_looking),
-    ("AWS_SECRET_ACCESS_KEY", ("aws",),
-     rf"aws[\w.-]{{0,20}}secret[\w.-]{{0,20}}{_QUOTE}?\]?[\s]*[:=][\s]*{_QUOTE}?([0-9A-Za-z/+]{{38,42}})"
-     r"(?![0-9A-Za-z/+])", has_digit),
-    ("SECRET", _SECRET_ANCHORS, rf"{_NAME}{_QUOTE}?\]?{_IS}[frb]?{_QUOTE}([^\"'\s\\]{{16,}}){_QUOTE}",
-     assigned_secret),
-    ("PASSWORD", _PASSWORD_ANCHORS, rf"{_PASSWORD_NAME}{_QUOTE}?\]?{_IS}[frb]?{_QUOTE}([^\"'\s\\]{{8,64}}){_QUOTE}",
-     strong_password),
-    # any other key: `CLOUDFLARE_KEY = "…"`, where the value must look the more random
-    ("SECRET", ("_key", "-key"), rf"[a-z0-9][_-]keys?{_QUOTE}?\]?{_IS}[frb]?{_QUOTE}([^\"'\s\\]{{16,}}){_QUOTE}",
-     random_looking),
-    ("SECRET", ("_key",), rf"{_LINE_START}[a-z0-9]_key=([^\s\"']{{16,}})", random_looking),
-    # env dumps and settings without quotes
-    ("SECRET", _SECRET_ANCHORS,
-     rf"{_LINE_START}{_NAME}=([^\s\"']{{16,}})", assigned_secret),
-    ("PASSWORD", _PASSWORD_ANCHORS,
-     rf"{_LINE_START}{_PASSWORD_NAME}(?:=|:[ \t]+)([^\s\"']{{8,64}})$", strong_password),
-    # query parameters, HTTP headers, YAML
-    ("SECRET", _SECRET_ANCHORS,
-     rf"(?:{_NAME}{_QUOTE}?[\s]?[:=][\s]?|[?&](?:api_?key|key|sig|signature)=)([A-Za-z0-9_.+/~=%-]{{16,}})"
-     r"(?![\w(\[.])", random_looking),
-)  # fmt: skip
-
 
 def _context_rules() -> Iterator[Rule]:
     """Secrets known by what stands before them: connection strings, headers, assignments to secret-looking names."""
-    for kind, anchors, expression, plausible in _CONTEXT_SHAPES:
+    for kind, anchors, expression, plausible in CONTEXT_SHAPES:
         pattern = re.compile(expression, re.IGNORECASE | re.MULTILINE)
         gate = "" if anchors == ("aws",) else _gate(expression)
         yield Rule(kind, anchors, pattern, 1, plausible, anchors != ("://",), whole_word=False, tail="", gate=gate)
+    for role in ROLES:
+        flags = re.MULTILINE | re.ASCII | (0 if role.case else re.IGNORECASE)
+        yield Rule(
+            role.kind, role.anchors, re.compile(role.expression, flags), 1, role.plausible, not role.case,
+            whole_word=False, tail="", gate=role.gate, near_values=role.near_values,
+            parts=re.compile(role.parts) if role.parts else None,
+        )  # fmt: skip
 
 
 def _gate(expression: str) -> str:
@@ -323,7 +323,7 @@ def _gate(expression: str) -> str:
     It has no lookarounds and narrower \s and \w, which stand in character classes in all expressions that come here;
     a name's class is widened further, to one that costs a third, and what may stand before a name is left out.
     """
-    wider = _LOOKAROUND.sub("", expression).replace(_LINE_START, "").replace(r"[\w.-]{", r"[^\s\"']{")
+    wider = _LOOKAROUND.sub("", expression).replace(LINE_START, "").replace(r"[\w.-]{", r"[^\s\"']{")
     return "(?im)" + wider.replace(r"\w", r"\w\p{N}").replace(r"[\s", r"[\s\x1c-\x1f")
 
 

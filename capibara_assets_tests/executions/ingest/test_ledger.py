@@ -258,6 +258,15 @@ def holds_secret(path: Path) -> bool:
     return False
 
 
+def test_an_equal_line_counts_once_where_a_line_of_its_session_is_gone(logs: Path, ledger: Path) -> None:
+    (logs / "a.jsonl").write_bytes(record(0, "one"))
+    run_ingest(logs, ledger)
+    (logs / "a.jsonl").unlink()
+    for name in "bc":
+        (logs / f"{name}.jsonl").write_bytes(record(1, "one"))
+    assert numbers(run_ingest(logs, ledger)[1]) == [0, 1]
+
+
 @pytest.mark.parametrize("attempts", [3, pytest.param(7, marks=pytest.mark.extended)])
 def test_killed_runs_leave_no_secret_and_the_next_one_finds_everything(logs: Path, ledger: Path, attempts: int) -> None:
     """kill -9 at any moment, while files grow: at the end each execution is there once, and no secret was ever left."""

@@ -46,6 +46,7 @@ var first = kept([1, 2, 9], 5);
 kept([4, 2], 7);
 if (first) { left.pad(first); }
 """
+NESTED = "const outer = (n) => { const inner = () => n + 1; function late() {} return inner(); }; outer(2);"
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
     sessions = [
         Session("python", (PYTHON, "weigh(1, seen := [1, 3])\nlist(pets)", "random.random()", "print(len(pets))")),
         Session("python", (BAD, RAISING, "while True: pass", "at([1], 0)")),
-        Session("javascript", (JAVASCRIPT,)),
+        Session("javascript", (JAVASCRIPT, NESTED)),
     ]
     found = trace_sessions(sessions, cache=folder)
     assert trace_sessions(sessions, cache=folder) == found
@@ -62,19 +63,27 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
     return found
 
 
-def by_text(counts: dict[str, Any]) -> list[Any]:
-    return [value for _, value in sorted(counts.items(), key=lambda item: int(item[0].split(":")[0]))]
+def told(call: dict[str, Any]) -> list[list[Any]]:
+    """The events of a call without their places."""
+    return [[event[0], *event[2 if event[0] not in ("called", "ended") else 1 :]] for event in call["events"]]
 
 
-def test_calls_with_their_tests_loops_steps_and_depth(traces: list[list[Any]]) -> None:
-    first, second = traces[0][0], traces[0][1]
-    (call,) = first["calls"]  # of `weigh`: `check` asserts, and is passed over; a generator is no call
+def test_a_call_has_its_steps_with_the_values_of_their_parts(traces: list[list[Any]]) -> None:
+    (call,) = traces[0][0]["calls"]  # of `weigh`: `check` asserts, and is passed over; a generator is no call
     assert (call["function"], call["arguments"], call["result"]) == ("weigh", [["n", "9"]], "7")
-    assert (call["inner"], call["depth"], by_text(call["tests"])) == (2, 2, [[2, 1]])
-    (other,) = second["calls"]
+    assert told(call)[:4] == [
+        ["ran", {"5:11:5:12": "9"}, {"half": "4"}],
+        ["tested", {"6:7:6:11": "4"}, True],
+        ["called", "weigh", {"n": "4", "seen": "None"}],
+        ["ran", {"5:11:5:12": "4"}, {"half": "2"}],
+    ]
+    assert told(call)[-2:] == [
+        ["ended", "3", None, {}],
+        ["returned", {"7:15:7:19": "4", "7:28:7:32": "4", "7:22:7:33": "3"}, "7"],
+    ]
+    (other,) = traces[0][1]["calls"]
     assert other["changed"] == {"seen": "[1]"} and other["result"] == "0"
-    assert by_text(other["tests"]) == [[0, 1], [2, 0], [1, 1]]
-    assert [1, "0"] in other["steps"].values()
+    assert ["ran", {"10:12:10:16": "[1, 3]", "10:24:10:28": "3", "10:12:10:29": "None"}, {"seen": "[1]"}] in told(other)
 
 
 def test_a_value_that_differs_between_runs_is_not_noted(traces: list[list[Any]]) -> None:
@@ -83,23 +92,33 @@ def test_a_value_that_differs_between_runs_is_not_noted(traces: list[list[Any]])
     assert traces[0][3]["stdout"] == "4\n"
 
 
-def test_a_failure_has_the_values_of_its_line(traces: list[list[Any]]) -> None:
+def test_a_failure_has_the_values_of_the_step_that_raised(traces: list[list[Any]]) -> None:
     failed, raised, endless, after = traces[1]
-    assert failed["compared"] | {"at": ""} == {"at": "", "operation": "Eq", "left": "6", "right": "7"}
-    assert failed["error"]["name"] == "AssertionError"
-    assert raised["error"]["names"] == {"xs": "[1]", "i": "3"} and raised["error"]["line"] == 2
-    assert raised["calls"][0]["raised"] == ["IndexError", "list index out of range"]
+    assert failed["error"]["name"] == "AssertionError" and raised["error"]["line"] == 2
+    (call,) = raised["calls"]
+    assert call["raised"] == ["IndexError", "list index out of range"]
+    assert call["operands"] == {"2:11:2:13": "[1]", "2:14:2:15": "3"}
     assert endless["error"]["name"] == "Timeout"
     assert after["calls"][0]["result"] == "2"  # the session goes on
 
 
 def test_javascript_goes_on_without_a_package(traces: list[list[Any]]) -> None:
-    (cell,) = traces[2]
+    cell = traces[2][0]
     assert [call["result"] for call in cell["calls"]] == ["null", "{ sum: 6 }"]
     first = cell["calls"][0]
     assert first["arguments"] == [["xs", "[1, 2, 9]"], ["most", "5"]] and first["changed"] == {"xs": "[1, 2, 9, 3]"}
-    assert sorted(first["tests"].values()) == [[0, 1], [2, 1], [3, 0]]
+    assert told(first)[:4] == [
+        ["ran", {}, {"sum": "0"}],
+        ["looped", {"3:18:3:20": "[1, 2, 9]"}, "[1, 2, 9]"],
+        ["turned", {"x": "1"}],
+        ["tested", {"3:26:3:27": "1", "3:30:3:34": "5"}, True],
+    ]
     assert [error[1:] for error in cell["errors"]] == [["Error", "Cannot find module 'left-pad'"]]
+
+
+def test_what_runs_in_an_inner_function_is_not_followed(traces: list[list[Any]]) -> None:
+    (call,) = traces[2][1]["calls"]
+    assert (call["result"], call["events"], call["cut"]) == ("3", [], True)
 
 
 def test_code_that_does_not_parse_is_not_traced() -> None:

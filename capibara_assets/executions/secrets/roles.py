@@ -1,0 +1,298 @@
+"""Secrets known by what consumes them: a name they are assigned to, a flag, a call, a header, SQL, a URL, a sentence.
+
+A rule states a role and how plausible a value must be in it: behind `password =` a value may be plainer than anywhere
+on a line that mentions a login. No rule knows a tool or a literal.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from capibara_assets.executions.secrets.plausibility import (
+    assigned_secret,
+    credential,
+    has_digit,
+    header_credential,
+    password,
+    pieced,
+    random_looking,
+    scrambled,
+    scrambled_or_digest,
+    signed_password,
+    strong_password,
+    unmistakable,
+)
+
+ContextShape = tuple[str, tuple[str, ...], str, Callable[[str], bool]]
+
+
+@dataclass(frozen=True)
+class Role:
+    """A place where secrets stand: see `rules.Rule` for the fields of the same names."""
+
+    kind: str
+    anchors: tuple[str, ...]
+    expression: str
+    plausible: Callable[[str], bool]
+    gate: str
+    parts: str = ""
+    case: bool = False  # whether capitals matter
+    near_values: bool = False
+
+
+#: What may stand before a name at the start of a line.
+LINE_START = r"^[ \t]*(?:export[ \t]+|set[ \t]+)?[\w.-]{0,60}?"
+
+_NAME = (
+    r"(?=[acdempstw])"  # each begins with one of these: sorts out most places before the names are tried one by one
+    r"(?:secret|token|passw(?:or)?d|passphrase|pwd|credential|(?:api|access|auth|encryption|private|signing|account"
+    r"|client|session|master|storage|webhook|subscription|service|app|consumer|deploy|admin)[_-]?key)[\w.-]{0,40}"
+)
+_PASSWORD_NAME = r"(?:passw(?:or)?d|passphrase|pwd|_pass)[\w.-]{0,20}"
+_SECRET_ANCHORS = ("secret", "token", "passw", "passphrase", "pwd", "_pass", "key", "credential")
+_PASSWORD_ANCHORS = ("passw", "passphrase", "pwd", "_pass")
+_QUOTE = r"\\?[\"']"
+_IS = r"[\s]*(?::[\s]*[\w]+[\s]*)?(?::=|=>|=|:|,)[\s]*"  # with a type between, as in `KEY: str = "…"`
+_SCHEME = r"(?:bearer|basic|token|apikey|api-key|key)[\s]+"
+
+#: (kind, anchors, expression with the secret in its group, plausibility)
+CONTEXT_SHAPES: tuple[ContextShape, ...] = (
+    ("PASSWORD", ("://",), r"[a-z][a-z0-9+.-]{1,30}://[^\s:/?#\[\]'\"<>]*:([^\s/'\"<>{}]+)@[^\s'\"]", password),
+    ("PASSWORD", _PASSWORD_ANCHORS, r"[;?&][\s]*(?:user[\s])?(?:password|pwd)[\s]?=[\s]?([^\s\"';&<>{}$\\]{5,})",
+     password),
+    ("PASSWORD", ("-u", "--user"), rf"[\s](?:-u|--user)(?:[\s]|=)[\s]*{_QUOTE}?[\w.@-]+:([^\s\"'\\$]{{6,}})",
+     strong_password),
+    ("AUTHORIZATION", ("authorization",),
+     rf"authorization{_QUOTE}?[\s]*[\]:=,]+[\s]*[frb]?{_QUOTE}?{_SCHEME}([A-Za-z0-9._~+/=-]+)", header_credential),
+    ("AUTHORIZATION", ("authorization", "bearer"),
+     rf"(?:authorization{_QUOTE}?[\s]*[\]:=,]+[\s]*{_QUOTE}?|bearer[\s]+)([A-Za-z0-9._~+/=-]{{20,}})", random_looking),
+    ("AWS_SECRET_ACCESS_KEY", ("aws",),
+     rf"aws[\w.-]{{0,20}}secret[\w.-]{{0,20}}{_QUOTE}?\]?[\s]*[:=][\s]*{_QUOTE}?([0-9A-Za-z/+]{{38,42}})"
+     r"(?![0-9A-Za-z/+])", has_digit),
+    ("SECRET", _SECRET_ANCHORS, rf"{_NAME}{_QUOTE}?\]?{_IS}[frb]?{_QUOTE}([^\"'\s\\]{{16,}}){_QUOTE}",
+     assigned_secret),
+    ("PASSWORD", _PASSWORD_ANCHORS, rf"{_PASSWORD_NAME}{_QUOTE}?\]?{_IS}[frb]?{_QUOTE}([^\"'\s\\]{{8,64}}){_QUOTE}",
+     strong_password),
+    # any other key: `CLOUDFLARE_KEY = "…"`, where the value must look the more random
+    ("SECRET", ("_key", "-key"), rf"[a-z0-9][_-]keys?{_QUOTE}?\]?{_IS}[frb]?{_QUOTE}([^\"'\s\\]{{16,}}){_QUOTE}",
+     random_looking),
+    ("SECRET", ("_key",), rf"{LINE_START}[a-z0-9]_key=([^\s\"']{{16,}})", random_looking),
+    # env dumps and settings without quotes
+    ("SECRET", _SECRET_ANCHORS,
+     rf"{LINE_START}{_NAME}=([^\s\"']{{16,}})", assigned_secret),
+    ("PASSWORD", _PASSWORD_ANCHORS,
+     rf"{LINE_START}{_PASSWORD_NAME}(?:=|:[ \t]+)([^\s\"']{{8,64}})$", strong_password),
+    # query parameters, HTTP headers, YAML
+    ("SECRET", _SECRET_ANCHORS,
+     rf"(?:{_NAME}{_QUOTE}?[\s]?[:=][\s]?|[?&](?:api_?key|key|sig|signature)=)([A-Za-z0-9_.+/~=%-]{{16,}})"
+     r"(?![\w(\[.])", random_looking),
+)  # fmt: skip
+
+# --- roles: what consumes the value -------------------------------------------------------------------------------
+
+_KEYS = (
+    "api|access|auth|encryption|private|signing|account|client|session|master|storage|shared|webhook|subscription"
+    "|service|app|consumer|deploy|admin|license|pre-?shared|recovery"
+)
+_NOUNS = (
+    rf"(?:assword|pa?s{{1,2}}w(?:o?r)?d|passwort|passphrase|passcode|pwd|pswd|psw|secret|token|credential|\bcreds\b"
+    rf"|secure_?string|(?:{_KEYS})[_ -]?key|(?:recovery|backup|activation)[_ -]codes?|kennwort|contrase[nñ]a|senha"
+    r"|mot de passe|identified[^\n']{0,40}\bby\b|[Пп]ароль|密码|_auth\b|\bauth[\"']|(?<!\d)pass(?=[\"':=_ ])"
+    r"|(?<!\d)pw\b|[_-]pat\b|(?:\b|_)t?otp|\bmfa|\b2fa|\bpsk\b)"
+    r"(?!\w{0,40}:\d{1,9}>)"  # in a placeholder
+)
+_NOUN_ANCHORS = (
+    *("pass", "assword", "pasw", "pssw", "pwd", "psw", "secret", "token", "credential", "creds"),
+    *("key", "kennwort", "contrase", "senha", "mot de", "identified", "пароль", "密码", "_auth", 'auth"', "auth'"),
+    *("pswd", "pw", "_pat", "-pat", "otp", "mfa", "2fa", "psk", "recovery", "backup", "activation", "secure"),
+)  # fmt: skip
+_WIDE = (
+    rf"(?:{_NOUNS}|key\b|log[_ -]?[io]n|sign[_ -]?[io]n|auth|user|account|admin|connect|crypt|unlock|sudo|\bssh"
+    r"|\bwpa|salt|pepper|cookie|session|bearer|webhook|\bdsn\b)(?!\w{0,40}:\d{1,9}>)"
+)
+_WIDE_ANCHORS = (
+    *_NOUN_ANCHORS,
+    *("login", "log_in", "log in", "log-in", "logon", "log on", "signin", "sign in", "sign_in", "sign-in", "auth"),
+    *("user", "account", "admin", "connect", "crypt", "unlock", "sudo", "ssh", "wpa", "salt", "pepper", "cookie"),
+    *("session", "bearer", "webhook", "dsn"),
+)  # fmt: skip
+#: What is called with credentials: a function or a class.
+_CALLED = "login|log_?in|auth|client|connect|session|credential|account|sdk|api|configure|hmac|jwt|fernet|crypt|cipher"
+_CALLED_ANCHORS = ("login", "log_in", *_CALLED.split("|")[2:])
+#: Ends of names that say of the value that it is none itself.
+_NO_SECRET = "".join(
+    f"(?<!{end})"
+    for end in ("name", "file", "path", "hash", "sha", "digest", "length", "type", "url", "uri", "count", "_at", "size")
+)
+_CHARS = r"A-Za-z0-9_.!@#%^$*?+~/"
+#: A value, up to what cannot belong to it; the full stop of a sentence does not, nor does a name that is called.
+_NO_ESCAPE = r"(?!(?<=\\)x[0-9a-f]{2})"
+_VALUE = rf"{_NO_ESCAPE}([{_CHARS}-]{{7,400}}[A-Za-z0-9_!@#%^$*?+~/-]={{0,2}})(?=[.:]*(?:[^{_CHARS}:=(\[{{-]|$))"
+_PART = rf"{_NO_ESCAPE}(?<![{_CHARS}-])[A-Za-z0-9_!@#%^$+~/-][{_CHARS}-]{{6,200}}[A-Za-z0-9_!@#%^$*?+~/-]={{0,2}}"
+#: Between a name and its value, in any syntax: `=`, `":"`, `=>`, `('`, `">`, `", value = "`, `: String = "`, ` is `.
+_BETWEEN = (
+    r"(?:(?![\"'`][ \t]*\))[ \t\"'`\\\])\[(:=>,|]{1,12}|(?=[\"']?,?[ \t]*\n[ \t]*[\"']?value\b)[\"']?,?)"
+    r"(?:[ \t]{0,40}(?:\r?\n[ \t]{0,40})?[\"']?\b"
+    r"(?:is|was|to|value|string|str|text|by|as|const|default|n|u|b|r|f|=)[ \t\"'`=:(>?]{1,8}){0,2}"
+)
+
+# what every plausible value has (`plausibility.mingled`), and what stands before it, in the syntax of Rust's crate
+_RANDOM = "(?:[A-Za-z][0-9]+[A-Za-z]|[a-z][A-Z]{1,2}[a-z]{1,2}[A-Z])"
+_RUN = "A-Za-z0-9_+/.-"
+_NOUN_GATE = f"(?:{'|'.join(_NOUN_ANCHORS)})"
+_SIGNED = r"(?-u:[0-9][A-Za-z0-9_.-]*[!@#%^$*?]|[!@#%^$*?][A-Za-z0-9_.-]*[0-9])"
+_MINGLED = f"(?-ui:{_SIGNED}|{_RANDOM})"
+_LONG_MINGLED = (  # `plausibility.long_mingled`
+    rf"(?-ui:{_SIGNED}|[{_RUN}]{{6}}{_RANDOM}|{_RANDOM}[{_RUN}]{{6}})"
+)
+_LINE_GATE = f"(?i)(?:{'|'.join(dict.fromkeys((*_WIDE_ANCHORS, *_CALLED_ANCHORS)))})[^\\n]*{_LONG_MINGLED}"
+_NEAR_GATE = rf"(?i){_NOUN_GATE}[^\n]*(?:\n[^\n]*\n?[^\n]*)?{_MINGLED}"
+_FLAG_GATE = rf"(?m:^|[\s\"'\[(,`\x1c-\x1f])--?[A-Za-z]{{1,3}}[\"', =]{{0,4}}[{_CHARS}-]*{_MINGLED}"
+
+_QUOTED = r"[\"']([^\s\"']{8,400})[\"']"
+_WEB = r"A-Za-z0-9_.~%+"
+
+ROLES: tuple[Role, ...] = (
+    # assigned to, keyed by, set through, passed as the flag or the argument of that name
+    Role("SECRET", _NOUN_ANCHORS, rf"{_NOUNS}[\w.-]{{0,30}}{_NO_SECRET}{_BETWEEN}{_VALUE}", credential, _NEAR_GATE,
+         near_values=True),
+    # "the password for the wiki is ...", "token of the runner: ...", "... is your password"
+    Role(
+        "SECRET", _NOUN_ANCHORS,
+        rf"{_NOUNS}[\w ',()@.-]{{0,60}}?(?:\b(?:is|was|to|ist|es|est|é)\b:?|[:=]|->|→)[ \t]*[\"'`*]{{0,3}}{_VALUE}",
+        credential, _NEAR_GATE, near_values=True,
+    ),
+    Role(
+        "SECRET", _NOUN_ANCHORS,
+        rf"(?<![{_CHARS}-]){_VALUE}[\"'`*]{{0,3}} (?:is|as|ist|es|est)\b[^\n.]{{0,40}}?{_NOUNS}", credential,
+        rf"(?i){_MINGLED}[^\s]* (?:is|as|ist|es|est)[^\n.]*{_NOUN_GATE}", near_values=True,
+    ),
+    # on a line about logging in or about keys, where nothing but the value's statistics can tell
+    Role("SECRET", _WIDE_ANCHORS, rf"{_WIDE}(?=([^\n]{{0,100}}))", unmistakable, _LINE_GATE, _PART,
+         near_values=True),
+    # literals handed to clients, ciphers and the like
+    Role(
+        "SECRET", _CALLED_ANCHORS, rf"(?:{_CALLED})[\w.]{{0,24}}\((?=([^\n]{{0,200}}))",
+        scrambled_or_digest, _LINE_GATE, _PART, near_values=True,
+    ),
+    Role(
+        "SECRET", ("(",), rf"\b[A-Z]\w*(?:\.\w+)?\([ \t]*[\"'](?=[{_CHARS}-]*[A-Za-z]\d+[A-Za-z]){_VALUE}",
+        scrambled,
+        rf"[A-Z][A-Za-z0-9_.]*\([ \t]*[\"'][{_CHARS}-]*[A-Za-z][0-9]+[A-Za-z]",
+        case=True, near_values=True,
+    ),
+    # columns: of an INSERT, of a table with a header, and the line after a prompt
+    Role(
+        "SECRET", ("insert",),
+        rf"insert\s+into[^;()]{{0,120}}\([^()]{{0,400}}{_NOUNS}[^()]{{0,400}}\)[^;()]{{0,60}}values(?=([^;]{{0,800}}))",
+        credential, rf"(?is)insert\s+into[^;]*{_NOUN_GATE}[^;]*values", _QUOTED,
+    ),
+    Role(
+        "SECRET", _NOUN_ANCHORS,
+        rf"^[\w \t\"|,;-]{{0,200}}{_NOUNS}[\w \t\"|,;-]{{0,200}}:?[ \t]*\n"
+        r"(?=((?:[^\n]{0,300}\n){0,5}[^\n]{0,300}))",
+        unmistakable, rf"(?im){_NOUN_GATE}[\w \t\"|,;-]*:?[ \t]*\n(?:[^\n]*\n){{0,5}}[^\n]*{_MINGLED}", _PART,
+    ),
+    # what is piped into a login
+    Role(
+        "SECRET", ("echo", "printf"),
+        rf"(?:echo|printf)\b(?=([^\n|]{{8,200}})\|[^\n]{{0,160}}(?:{_NOUNS}|login|auth|sudo|crypt|openssl|gpg))",
+        scrambled_or_digest,
+        rf"(?i)(?:echo|printf)[^\n|]*{_MINGLED}[^\n|]*\|[^\n]*(?:{_NOUN_GATE}|login|auth|sudo|crypt|openssl|gpg)",
+        _PART,
+    ),
+    # flags of one letter, with their value behind them or attached; `user:password`, `user%password`
+    Role(
+        "SECRET", ("-",), rf"(?:^|[\s\"'\[(,`])--?[A-Za-z]{{1,3}}[\"', =]{{1,4}}{_VALUE}", unmistakable, _FLAG_GATE,
+        case=True, near_values=True,
+    ),
+    Role(
+        "PASSWORD", ("-",), rf"(?:^|[ \t\"'])-[A-Za-z]{_VALUE}", signed_password, _FLAG_GATE,
+        case=True, near_values=True,
+    ),
+    Role(
+        "PASSWORD", (":", "%"),
+        rf"(?:^|[\s\"'=/\\`])[A-Za-z][A-Za-z0-9_.@-]{{0,40}}(?::|%(?![0-9A-Fa-f]{{2}})){_VALUE}",
+        signed_password,
+        rf"[A-Za-z0-9_.@-][:%][{_CHARS}-]*{_SIGNED}", near_values=True, case=True,
+    ),
+    Role(
+        "PASSWORD", ("-u", "-user", "-auth", "-cred"),
+        rf"[\s\"']-{{1,2}}(?:u|user|auth|creds?)[\"', =]{{1,4}}[\w.@-]{{1,60}}:{_VALUE}", credential,
+        rf"(?i)-(?:u|user|auth|creds?)[\"', =]{{1,4}}[\w\p{{N}}.@-]+:[{_CHARS}-]*{_MINGLED}",
+    ),
+    Role(
+        "PASSWORD", ("@",), r"[\w.-]{1,40}:([^\s\"'`/:]{8,64})@[A-Za-z0-9]", signed_password,
+        r"[A-Za-z0-9_.-]:[^\s\"'`/:]{8}[^\s\"'`/:]*@[A-Za-z0-9]", case=True,
+    ),
+    Role(
+        "PASSWORD", ("@",), r"(?:^|[\s\"':=`])[A-Za-z][\w.-]{0,40}/([^\s\"'`/]{8,64})@[\w/]", signed_password,
+        r"[A-Za-z0-9_.-]/[^\s\"'`/]{8}[^\s\"'`/]*@", case=True,
+    ),
+    Role(
+        "SECRET", ("-",),
+        rf"^(?![^\n]*\b(?:git|hg|jj|svn|commit|docker|podman|image|kubectl|sha\d*sum)\b)[^\n]{{0,200}}?"
+        rf"[ \t\"']-[akpstwPTKS][\"', =]{{1,4}}{_VALUE}",
+        scrambled_or_digest, _FLAG_GATE, case=True, near_values=True,
+    ),
+    # what is said to a prompt or to a shell: any argument
+    Role(
+        "SECRET", ("$", "!", "subprocess", "system", "popen", "spawn", "shell"),
+        r"(?:^[\w.@~:\[\]()/ -]{0,40}\$ |^!|subprocess\.\w+\(|system\(|popen\w*\(|spawn\w*\(|shell\w*\()"
+        r"(?=([^\n]{0,400}))",
+        unmistakable,
+        rf"(?im)(?:\$ |^!|subprocess\.|system\(|popen[\w\p{{N}}]*\(|spawn[\w\p{{N}}]*\("
+        rf"|shell[\w\p{{N}}]*\()[^\n]*{_MINGLED}",
+        _PART, near_values=True,
+    ),
+    # subcommands: `auth ...`, `login ...`
+    Role(
+        "SECRET", ("login", "logon", "auth", "signin", "unlock"),
+        rf"(?<![\w.])(?:log-?[io]n|auth(?:enticate|orize)?|sign-?in|unlock)[ \t]{{1,4}}[\"']?{_VALUE}",
+        scrambled_or_digest, _LINE_GATE, near_values=True,
+    ),
+    # headers and cookies
+    Role(
+        "SECRET", ("cookie", "x-"),
+        r"(?:\bcookie|\bx-[\w-]{0,30}(?:auth|key|sign)[\w-]{0,30})[\"']?[ \t]{0,3}[:=,](?=([^\n]{0,400}))",
+        scrambled_or_digest, rf"(?i)(?:cookie|x-[\w-]*(?:auth|key|sign)[\w-]*)[\"']?[ \t]*[:=,][^\n]*{_MINGLED}", _PART,
+    ),
+    # parts of URLs
+    Role(
+        "SECRET", ("://",), rf"[A-Za-z]://([{_WEB}-]{{16,400}})(?::[\w-]*)?@[A-Za-z0-9]", scrambled_or_digest,
+        rf"[A-Za-z]://[{_WEB}-]{{16}}[^/\s@]*@", case=True,
+    ),
+    Role(
+        "SECRET", ("sig=", "sign=", "signature=", "key=", "code=", "auth=", "sid=", "hmac=", "token="),
+        rf"[?&;][\w.-]{{0,40}}(?:sign?|signature|key|code|auth|sid|hmac|token)=([{_WEB}/-]{{16,2000}}={{0,2}})",
+        scrambled_or_digest,
+        rf"(?i)[?&;][\w\p{{N}}.-]*(?:sign?|signature|key|code|auth|sid|hmac|token)=[{_WEB}/-]{{16}}",
+    ),
+    Role(
+        "SECRET", ("hook", "/bot", "incoming", "/feed", "/invite", "/private"),
+        r"://[^\s\"'<>]{0,120}(?:hook|/bot(?=\d)|incoming|/feed|/invite|/private)(?=([^\s\"'<>?#]{0,300}))",
+        scrambled_or_digest,
+        r"(?i)://[^\s\"'<>]*(?:hook|/bot|incoming|/feed|/invite|/private)[^\s\"'<>?#]*(?-u:[A-Za-z0-9_-]{16})",
+        r"[A-Za-z0-9_-]{16,}",
+    ),
+    # files of passwords: pgpass, htpasswd, shadow, LDIF
+    Role(
+        "PASSWORD", (":",), r"^[\w.*-]+:(?:\d{2,5}|\*):[!-9;-~]+:[!-9;-~]+:([!-9;-~]{8,200})$", credential,
+        rf"(?m)^[^\s:]+:(?:\d+|\*):[^:\s]+:[^:\s]+:[^:\s]*{_MINGLED}", case=True,
+    ),
+    Role(
+        "PASSWORD_HASH", ("$", "SHA", "pbkdf2"),
+        r"(?<![\w$])(\$(?:2[abxy]|1|5|6|7|y|apr1|argon2\w{0,2}|scrypt|pbkdf2[\w-]{0,12})\$[./A-Za-z0-9$=,+-]{20,400}"
+        r"|\{S?SHA\d{0,3}\}[A-Za-z0-9+/]{20,120}={0,2}|pbkdf2_sha\d+\$\d+\$[A-Za-z0-9+/$=]{20,200})",
+        has_digit,
+        r"\$(?:2[abxy]|1|5|6|7|y|apr1|argon2[\w\p{N}]*|scrypt|pbkdf2[\w\p{N}-]*)\$[./A-Za-z0-9$=,+-]{20}"
+        r"|SHA[0-9]*\}[A-Za-z0-9+/]{20}|pbkdf2_sha", case=True,
+    ),
+    # what a name is given in pieces: `"..." + "..."`, `"..." \` and the next line, `join("...", "...")`
+    Role(
+        "SECRET", _NOUN_ANCHORS,
+        rf"{_NOUNS}[\w\"'\]$]{{0,30}}[ \t]*(?::[ \t]*\w+[ \t]*)?(?::=|=>|=|:)[ \t]*\(?[ \t\n]*"
+        r"(?=((?:[\w.]{0,20}\(?\[?[frbu]?[\"'][^\"'\n]{4,200}[\"'][\])]{0,2}[ \t\n]*"
+        r"(?:\+|\.{1,2}|&|<>|\|\||\\|,)?[ \t\n\\]*){2,8}))",
+        pieced, _NEAR_GATE, r"[\"']([^\s\"'\\]{4,200})[\"']",
+    ),
+)  # fmt: skip

@@ -1,0 +1,102 @@
+"""Sessions that wait give their place to others, those that compute do not; a busy machine changes no end."""
+
+import itertools
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from capibara_assets.executions.replay.pool import PoolSettings, RerunPolicy, run_sessions
+from capibara_assets.executions.replay.workers import Ran, Session, SessionLimits, kept_workers
+from capibara_assets.executions.sandbox.isolation import Isolation, best_isolation
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel does not tell who waits")
+NOTHING_AGAIN = RerunPolicy(uncertain=frozenset(), patience=(0.5, 0.5))
+LOOSE = SessionLimits(20.0, 512)
+
+
+def python(code: str) -> Session:
+    return Session("python", (code,))
+
+
+def ran(sessions: list[Session], limits: SessionLimits = LOOSE, processes: int = 1) -> list[Ran]:
+    settings = PoolSettings(best_isolation(), limits, 1, processes, NOTHING_AGAIN)
+    return [run for (run,) in run_sessions(sessions, settings).runs]
+
+
+@linux
+def test_sleeping_sessions_take_less_long_than_one_after_the_other() -> None:
+    began = time.monotonic()
+    ends = ran([python("import time\ntime.sleep(3)")] * 6)  # on one core
+    assert {end.ended for end in ends} == {"done"}
+    assert time.monotonic() - began < 0.9 * sum(end.answer["wall_s"] for end in ends)
+
+
+def test_computing_sessions_run_one_at_a_time() -> None:
+    code = (
+        "import time\nbegan = time.monotonic()\nwhile time.process_time() < 0.3: pass\nprint(began, time.monotonic())"
+    )
+    ends = ran([python(code)] * 3)
+    times = sorted(tuple(map(float, end.answer["stdout"].split())) for end in ends)
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(times))
+
+
+@pytest.fixture
+def busy() -> Iterator[None]:
+    """One core for this process and its children, and three other processes that compute there."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+        os.sched_setaffinity(0, allowed)
+
+
+@linux
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel does not tell who had no processor")
+def test_a_busy_machine_changes_no_end(busy: None) -> None:
+    best_isolation()
+    wall_s = 1.0
+    sessions = [
+        python("import time\nbegan = time.process_time()\nwhile time.process_time() < began + 0.6: pass"),
+        python("import time\ntime.sleep(60)"),
+        python("import threading\nthreading.Event().wait()"),
+        python(
+            "import signal, threading\n_ = signal.signal(signal.SIGALRM, lambda *_: event.set())\n"
+            "event = threading.Event()\n_ = signal.setitimer(signal.ITIMER_REAL, 0.7)\n_ = event.wait()"
+        ),
+    ]
+    ends = ran(sessions, SessionLimits(2.0, 512, slack_s=wall_s - 1.0))
+    assert [end.ended for end in ends] == ["done", "wall", "stuck", "done"]
+    assert ends[0].answer["wall_s"] > wall_s, "the machine was not busy"
+
+
+def test_kept_workers_run_the_next_batch_with_what_it_needs_and_then_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+    start = Isolation.start
+
+    def counted(isolation: Isolation, *arguments, **options):
+        started.append(start(isolation, *arguments, **options))
+        return started[-1]
+
+    best_isolation()
+    monkeypatch.setattr(Isolation, "start", counted)
+    loaded = "import sys\nprint('colorsys' in sys.modules, 'left' in globals())"
+    with kept_workers():
+        (sql,) = ran([Session("sql", ("SELECT 1 AS one",))])
+        (first,) = ran([python(f"{loaded}\nleft = 1")])
+        second, _ = ran([python(f"{loaded}\nimport colorsys"), python("import colorsys")])
+        assert len(started) == 1 and started[0].process.poll() is None
+        started[0].process.kill()
+        started[0].process.wait()
+        assert ran([python("1")])[0].ended == "done", "one that died is replaced"
+    assert [end.answer["stdout"] for end in (sql, first, second)] == ["", "False False\n", "True False\n"]
+    assert len(started) == 2 and all(worker.process.poll() is not None for worker in started)

@@ -1,0 +1,176 @@
+"""Secrets in the places where they stand, by what consumes them; and the look-alikes that must stay."""
+
+import random
+import string
+
+import pytest
+
+from capibara_assets.executions.secrets.prefilter import may_hold_secrets
+from capibara_assets.executions.secrets.redact import redact_session, redact_text
+from capibara_assets.executions.secrets.rules import find_secrets
+from capibara_assets_tests.executions.conftest import executed, recorded
+
+ALNUM = string.ascii_letters + string.digits
+ALPHABETS = {"hex": string.hexdigits[:16], "random": ALNUM, "base64": ALNUM + "+/", "base32": ALNUM[26:52] + "234567"}
+_DRAWN = 8  # values for each place
+
+
+def drawn(kind: str, generator: random.Random) -> str:
+    """A value of a kind such as `password`, `hex40` or `random24`."""
+    if kind == "password":
+        letters = "".join(generator.choices(string.ascii_lowercase, k=9))
+        digits = "".join(generator.choices(string.digits[1:], k=4))
+        return letters[:6].capitalize() + generator.choice("!@#%") + digits + letters[6:]
+    if kind == "uuid":
+        text = drawn("hex32", generator)
+        return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}"
+    name = next(name for name in ALPHABETS if kind.startswith(name))
+    # a digit between letters, as nearly every random value has one
+    return ("B7E" if name == "base32" else "b7e") + "".join(
+        generator.choices(ALPHABETS[name], k=int(kind.removeprefix(name)) - 3)
+    )
+
+
+PLACES = {
+    "password": (
+        "$ mariadb --host=db --user=app --password={} shop",
+        "$ mongorestore -u admin -p {} --archive=x",
+        "$ MYSQL_PWD={} mysqldump shop",
+        "$ RESTIC_PASSWORD={} restic backup /srv",
+        "- name: set up\n  shell: createuser app && DB_PASSWORD={} ./install.sh --quiet",
+        "$ mysql -uroot -p{} shop",
+        "$ zip -P {} out.zip a.txt",
+        "$ smbclient //nas/share -U anna%{}",
+        "$ sqlplus scott/{}@db/orcl",
+        "$ openssl enc -d -aes256 -pass pass:{} -in a",
+        "$ echo '{}' | sudo -S apt-get update",
+        "$ echo anna:{} | chpasswd",
+        "$ curl -u anna:{} https://wiki.internal",
+        'smtp.setPassword("{}");',
+        "client = ftplib.FTP('h', 'anna', '{}'); client.login('anna', '{}')",
+        "requests.get(url, auth=('anna', '{}'))",
+        "$pdo = mysqli_connect('h', 'app', '{}', 'shop');",
+        "define('DB_PASSWORD', '{}');",
+        "ENV ADMIN_PASSWORD {}",
+        '<property name="hibernate.connection.password">{}</property>',
+        '<add key="SmtpPassword" value="{}" />',
+        "- name: DB_PASSWORD\n  value: {}",
+        "CREATE USER anna IDENTIFIED BY '{}';",
+        "CREATE LOGIN anna WITH PASSWORD = N'{}'",
+        "machine files.internal login anna password {}",
+        "db.internal:5432:shop:app:{}",
+        "amqps://worker:{}@mq.internal:5671/jobs",
+        "The initial password for the wiki is {}.",
+        "Das Passwort lautet: {}",
+        "Please log in as anna with {} and change it.",
+        "Use {} as the password.",
+        "subprocess.run(['kinit', 'anna', '{}'])",
+        "user,password,mail\nanna,{},a@b.example\n",
+    ),
+    "hex40": (
+        "wandb.login(key='{}')",
+        "$ snyk auth {}",
+        "$ tool deploy --access-token {}",
+        "X-Auth-Key: {}",
+        "UPDATE users SET api_token = '{}' WHERE id = 7;",
+        "INSERT INTO devices (name, auth_token)\nVALUES ('a', '{}');",
+        "https://{}@errors.internal/2",
+        "Set-Cookie: sid={}; Path=/",
+        "Your API key for the staging account is {}",
+        "apiKey: {}",
+        "const client = new Client({{ apiKey: '{}' }})",
+    ),
+    "random24": (
+        "$ redis-cli -a {} ping",
+        "//registry.internal/:_authToken={}",
+        "stripe = Stripe('{}')",
+        "jwt.encode(payload, \"{}\", algorithm='HS256')",
+        'token := "{}"',
+        'secret_access = "{}"',
+        "$ echo {} | gh auth login --with-token",
+        "https://chat.internal/hooks/{}",
+        "git clone https://{}@git.internal/a/b.git",
+    ),
+    "uuid": ('api_key = "{}"', "$ heroku config:set CLIENT_SECRET={}"),
+    "base3232": ("otpauth://totp/a?secret={}", "totp_secret: {}"),
+    "base6440": ("$ aws configure set aws_secret_access_key {}", "PrivateKey = {}"),
+}
+CLEAN = (
+    "token = tokenizer.next()",
+    "password: str",
+    "def login(user: str, password: str = '') -> Session:",
+    "sorted(rows, key=lambda x: x[1])",
+    "df.sort_values(key='column_2')",
+    "generate(prompt, max_tokens=512, temperature=0.7)",
+    "password = os.environ['DB_PASSWORD']",
+    "$ mysql --password=$MYSQL_PASSWORD -u root",
+    "$ PGPASSWORD=${{PGPASSWORD}} psql",
+    "$ tool login --token <token>",
+    "password: changeme",
+    "api_key: your-token-here",
+    "Password: ********",
+    "The token must have at least 16 characters and 2 digits.",
+    "secretName: shop-tls-2024",
+    "passwordFile: /run/secrets/db_password_1",
+    "from transformers import AutoTokenizer, Qwen2ForCausalLM",
+    ":type secret_ref: V1LocalObjectReference",
+    "assert digest('password') == '5f4dcc3b5aa765d61d8327deb882cf99'",
+    "https://en.wikipedia.org/wiki/Hopcroft%E2%80%93Karp_algorithm",
+    "$ docker run -p 8080:80 -e LANG=C.UTF-8 nginx:1.25",
+    "$ git log -p {hex40}",
+    "commit {hex40}",
+    "sha256:{hex64}",
+    "request_id = '{uuid}'",
+    '<img src="data:image/png;base64,{base64120}">',
+    "token_type_ids = [0, 1, 1]",
+    "pad_token_id=50256, eos_token='<|endoftext|>'",
+    "KeyError: 'user_2024_Q1'",
+    "UserWarning: key x1y2 of Account#12 is deprecated",
+)
+
+
+@pytest.mark.parametrize(("kind", "place"), [(kind, place) for kind, places in PLACES.items() for place in places])
+def test_a_secret_is_known_by_its_place(kind: str, place: str) -> None:
+    generator = random.Random(place)
+    for _ in range(_DRAWN):
+        value = drawn(kind, generator)
+        text = place.replace("{}", value).replace("{{", "{").replace("}}", "}")
+        redacted = redact_text(text)
+        assert value not in redacted and value[1:-1] not in redacted, text
+        assert redact_text(redacted) == redacted
+        assert may_hold_secrets([text] + ["x = 1"] * 64)[0], text
+
+
+@pytest.mark.parametrize("text", CLEAN)
+def test_what_only_looks_like_it_stays(text: str) -> None:
+    generator = random.Random(text)
+    for kind in ("hex40", "hex64", "uuid", "base64120"):
+        text = text.replace(f"{{{kind}}}", drawn(kind, generator))
+    assert redact_text(text) == text
+
+
+def test_both_halves_of_a_value_that_is_put_together_go() -> None:
+    generator = random.Random(3)
+    for _ in range(_DRAWN):
+        value = drawn("hex32", generator)
+        redacted = redact_text(f'api_token = "{value[:16]}" + "{value[16:]}"')
+        assert value[:16] not in redacted and value[16:] not in redacted
+
+
+def test_a_short_password_goes_from_the_whole_session() -> None:
+    value = drawn("password", random.Random(4))[:11]
+    records = [
+        recorded(f"$ sshpass -p {value} ssh a@b", execution_id="a", language="bash"),
+        recorded("ls", execution_id="b", execution=executed(stdout=f"denied: {value}\n")),
+    ]
+    assert redact_session(records) == [1, 1]
+    assert records[1].stdout == "denied: <SECRET:1>\n"
+
+
+def test_a_value_named_once_goes_from_the_whole_text() -> None:
+    value = drawn("hex40", random.Random(5))
+    assert value not in redact_text(f"api_key = '{value}'\nprint('{value}')")
+
+
+def test_an_escape_of_a_string_is_no_part_of_a_value() -> None:
+    assert find_secrets("'\\x12\\x35\\n\\nsession_key\\x18\\x11 \\x01(\\x0b\\x32!.pack.hparams.SessionGroup'") == []
