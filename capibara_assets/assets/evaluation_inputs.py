@@ -51,8 +51,9 @@ def read_run(inputs: Inputs, recipes: Recipes, base_model: BaseModel, domain: Do
     Raises:
         InputError: a result is missing or failed a blocking check, or a recipe does not validate.
     """
+    import polars as pl
+
     from capibara_assets.datasets.recipe import DatasetRecipe
-    from capibara_assets.evaluation.contenders.losses import held_out
     from capibara_assets.evaluation.decision_rule import DecisionRule
     from capibara_assets.evaluation.evaluate import Terms
     from capibara_assets.evaluation.items.items import items_of
@@ -63,7 +64,8 @@ def read_run(inputs: Inputs, recipes: Recipes, base_model: BaseModel, domain: Do
     rule = inputs.recipe(recipes, "decision", DecisionRule)
     base = inputs.base(base_model)
     results = _Results.read(inputs, domain)
-    items = items_of(held_out(results.dataset.frame("examples"), recipe), executions_of(inputs, results.dataset))
+    test = results.dataset.frame("examples").filter(pl.col("split") == "test").sort("example_id")
+    items = items_of(test, executions_of(inputs, results.dataset))
     models = _models(inputs, results, base, recipe)
     training = training_examples(inputs, domain, results.dataset, results.consensus)
     near = inputs.recipe(recipes, "dataset", DatasetRecipe).near_duplicates

@@ -11,7 +11,7 @@ from capibara_assets.domains import Domain
 
 LOWER = frozenset({"loss_per_assistant_token", "perplexity"})
 HIGHER = frozenset({"exact_match", "repair_rate", "bleu", "chrf", "rouge_l"})
-_PASS = re.compile(r"pass@[1-9]\d*")
+_PASS = re.compile(r"pass@[1-9]\d*(/(un)?seen)?")
 
 End = float | Literal["base"]
 
@@ -69,6 +69,12 @@ class DecisionRule(Declared):
     domains: dict[Domain, ScoreRule] = Field(
         default_factory=dict, description="… and what differs in a domain (keys of `default`; the others are as there)."
     )
+    graded: ScoreRule | None = Field(
+        default=None,
+        description="The score that decides in place of a loss where enough items are graded and it can tell; null: "
+        "never.",
+    )
+    min_graded: int = Field(default=60, ge=1, description="Graded items of a domain that are enough.")
     min_groups: int = Field(
         default=6, ge=2, description="Groups of test items without which no interval is believed: inconclusive."
     )
@@ -88,6 +94,10 @@ class DecisionRule(Declared):
             for name, given in values["domains"].items()
         }
         return {**values, "domains": own}
+
+    def deciding_by(self, score: ScoreRule) -> "DecisionRule":
+        """The rule with this score in every domain."""
+        return self.model_copy(update={"default": score, "domains": {}, "graded": None})
 
     def score(self, domain: str) -> ScoreRule:
         """The score rule of a domain, or the default for a benchmark of another name."""

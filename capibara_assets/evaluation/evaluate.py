@@ -10,9 +10,11 @@ import polars as pl
 from capibara_assets.datasets.recipe import NearDuplicates
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.decision.decide import Arms, decide
+from capibara_assets.evaluation.decision.deciding import deciding
 from capibara_assets.evaluation.decision.test_uses import TestUse
 from capibara_assets.evaluation.decision_rule import DecisionRule
 from capibara_assets.evaluation.grading.grade import Grade, SandboxSettings, grade
+from capibara_assets.evaluation.items.families import with_families
 from capibara_assets.evaluation.items.items import Item
 from capibara_assets.evaluation.items.leaks import Leak, find_leaks, refuse_leaks
 from capibara_assets.evaluation.measuring.domain import DomainModels, measure
@@ -28,7 +30,6 @@ from capibara_assets.evaluation.statistics.scores import (
     Score,
     graded_scores,
     of_losses,
-    of_metric,
     prose_scores,
 )
 from capibara_assets.storage.records import table
@@ -92,6 +93,7 @@ def evaluate_domain(
     near_training = refuse_leaks(
         find_leaks(items, training, near), len(items), "the training examples of the contenders"
     )
+    items = with_families(items, training)
     measured = measure(models, without(items, near_training), terms.recipe, work)
     measured = replace(measured, left_out={**measured.left_out, **{one.item_id: str(one) for one in near_training}})
     graded = grade_and_score(items, measured, terms.recipe, work=work)
@@ -153,8 +155,11 @@ def judge(
     Raises:
         InputError: no contender has the rule's metric.
     """
-    rule = terms.rule
-    scores, metric = graded.scores, rule.score(domain).metric
+    rule, scores = terms.rule, graded.scores
+    level = 1 - rule.confidence if terms.test_use is None else terms.test_use.level
+    who = arms or ARMS
+    chosen = deciding(domain, scores, rule, (who.base, who.playbook, who.tuned), level)
+    metric = chosen.rule.metric
     if arms is not None and metric not in set(scores["metric"]) and not measured.crashed:
         known = ", ".join(sorted(set(scores["metric"]))) or "none"
         raise InputError(
@@ -167,7 +172,10 @@ def judge(
     figures_of_all, comparisons, crashed = _figures(scores, rule, measured, references)
     decision = None
     if arms:
-        decision = decide(domain, of_metric(scores, metric), rule, arms=arms, crashed=crashed, test_use=terms.test_use)
+        decision = decide(
+            domain, chosen.scores, rule.deciding_by(chosen.rule), arms=arms, crashed=crashed,
+            test_use=terms.test_use, beside=chosen.beside, why=chosen.why,
+        )  # fmt: skip
     answered = {answer.item_id for answer in measured.answers}
     return Evaluation(
         items=items,

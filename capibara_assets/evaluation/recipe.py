@@ -24,7 +24,7 @@ class GenerationRecipe(Declared):
         description="Contenders that answer; losses are computed for all contenders.",
     )
     max_items: int = Field(
-        default=16, ge=0, description="Items that are answered per domain, by smallest id digest; 0: none."
+        default=72, ge=0, description="Items that are answered per domain, those that are graded first; 0: none."
     )
     k: tuple[int, ...] = Field(default=(1,), description="pass@k is reported for each; at most `decoding.samples`.")
 
@@ -36,7 +36,7 @@ class EvaluationRecipe(Declared):
         default=ARMS, description="Who is compared; those that do not exist are left out."
     )
     max_test_examples: int = Field(
-        default=64, ge=8, description="Test examples per domain, by smallest example id digest."
+        default=64, ge=8, description="Test examples per domain whose losses are taken, by smallest id digest."
     )
     max_length: int = Field(
         default=1024, ge=128, description="Longer examples are left out of all arms alike, and counted."
@@ -45,7 +45,7 @@ class EvaluationRecipe(Declared):
         default=512, ge=32, description="Tokens that the playbook may take in the context."
     )
     generation: GenerationRecipe = GenerationRecipe()
-    decoding: Decoding = Decoding(max_new_tokens=128)
+    decoding: Decoding = Decoding(max_new_tokens=192)
     workers: int | None = Field(default=None, ge=1, description="Processes that grade; None: one per core.")
     worst_examples: int = Field(default=8, ge=0, le=100, description="Worst examples that the report shows.")
 

@@ -45,7 +45,9 @@ METRICS = {
 def metric_of(name: str) -> Metric:
     """How a metric is shown, by name; pass@k for any k."""
     if name.startswith("pass@"):
-        return Metric(name, name, "code that runs and passes its check", "higher", True)
+        at, _, families = name.partition("/")
+        of = f" of {families} families" if families else ""
+        return Metric(name, f"{at}{of}", f"answers{of} that run and pass their check", "higher", True)
     return METRICS.get(name, Metric(name, name, "", "higher", False))
 
 
@@ -155,9 +157,14 @@ class EvaluationReport:
     def metrics(self) -> list[str]:
         """Names of the metrics that any contender has: losses first, then metrics of runs, then text similarity."""
         names = dict.fromkeys(name for row in self.figures.values() for name in row)
-        passes = sorted((name for name in names if name.startswith("pass@")), key=lambda name: int(name[5:]))
+        passes = sorted((name for name in names if name.startswith("pass@")), key=_place)
         order = ["loss_per_assistant_token", "perplexity", *passes, *METRICS]
         return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
+
+
+def _place(name: str) -> tuple[int, str]:
+    k, _, families = name.removeprefix("pass@").partition("/")
+    return int(k), families
 
 
 def shown(words: str, most: int = SHOWN_CHARACTERS) -> str:

@@ -109,6 +109,7 @@ class Decision(pydantic.BaseModel):
     )
     reason: str = Field(description="One readable paragraph: what was compared, by how much, why.")
     metric: str = Field(description="What was measured, such as loss_per_assistant_token or pass@1.")
+    metric_reason: str = Field(default="", description="Why it decided, where another could have.")
     arms: dict[str, ArmScore] = Field(description="Those that were run, by contender.")
     gain_over_base: Interval | None = Field(description="Score minus the base's; null: an arm crashed.")
     gain_over_playbook: Interval | None = Field(

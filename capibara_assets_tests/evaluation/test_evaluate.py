@@ -156,6 +156,22 @@ def test_what_is_asked_stays_as_items_are_added():
     assert [one.item_id for one in items_to_answer(ITEMS, 99)] == [one.item_id for one in ITEMS]
 
 
+def test_items_that_run_are_asked_first_each_kind_family_and_group_in_turn():
+    prose = [item(n, check=Check("text"), kind="explain") for n in range(20, 30)]
+    seen = [item(n, seen=True, group_id="g1") for n in range(30, 50)]
+    unseen = [item(n, seen=False, kind="repair", group_id=f"g{n % 3}") for n in range(50, 54)]
+    drawn = items_to_answer([*prose, *seen, *unseen], 8)
+    assert [one.is_graded for one in drawn] == [True] * 8
+    assert sum(one.seen is True for one in drawn) == sum(one.seen is False for one in drawn) == 4
+    assert {one.group_id for one in items_to_answer([*prose, *seen, *unseen], 6) if not one.seen} == {"g0", "g1", "g2"}
+    assert len(items_to_answer([*prose, *seen, *unseen], 30)) == 30  # with room for all that run, prose is asked, too
+
+
+def test_of_equal_outputs_one_is_asked():
+    same = [item(n, kind="predict", check=Check("exact", expected=f"{n % 2}\n")) for n in range(20, 40)]
+    assert len(items_to_answer(same, 20)) == 2
+
+
 # --- with models -----------------------------------------------------------------------------------------------------
 
 BRIEF = declared(

@@ -6,13 +6,23 @@ import pytest
 
 from capibara_assets.deployment.declarations import declared, shipped_recipe
 from capibara_assets.errors import InputError
+from capibara_assets.evaluation.decision_rule import DecisionRule
+from capibara_assets.evaluation.decoding import Decoding
 from capibara_assets.evaluation.recipe import EvaluationRecipe
 
 
-def test_what_ships_is_modest_and_complete() -> None:
-    recipe = shipped_recipe("evaluation", EvaluationRecipe)
-    assert recipe.generation.max_items * recipe.decoding.samples <= 32
-    assert {"base", "playbook", "consensus", "consensus+playbook"} <= set(recipe.generation.contenders)
+@pytest.mark.parametrize("name", ["evaluation", "evaluation-demo"])
+def test_what_ships_can_decide_by_answers(name: str) -> None:
+    recipe = shipped_recipe(name, EvaluationRecipe)
+    enough = shipped_recipe("decision", DecisionRule).min_graded
+    assert enough <= recipe.generation.max_items and recipe.generation.max_items * recipe.decoding.samples <= 96
+    assert {"base", "consensus", "merged"} <= set(recipe.generation.contenders)
+
+
+def test_an_answers_budget_follows_the_recorded_one() -> None:
+    decoding = Decoding(max_new_tokens=100, tokens_per_character=0.5)
+    assert [decoding.budget(text) for text in ("", "x", "x" * 61, "x" * 500)] == [100, 17, 47, 100]
+    assert Decoding(max_new_tokens=100).budget("x") == 100
 
 
 @pytest.mark.parametrize(

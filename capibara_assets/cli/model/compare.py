@@ -126,12 +126,12 @@ def rule_of(metric: str | None, rule: "DecisionRule", graded: "Graded", measured
             + "; ".join([f"all contenders have {', '.join(common) or 'none'}", *said])
         )
     if chosen is None or chosen == rule.default.metric:
-        return rule.model_copy(update={"domains": {}})
+        return rule.model_copy(update={"domains": {}, **({"graded": None} if metric else {})})
     if chosen in LOWER:
         raise InputError(
             f"--metric {chosen}: its pass mark is not defined: give a --rule with its range and thresholds"
         )
-    return rule.model_copy(update={"domains": {}, "default": ScoreRule(metric=chosen)})
+    return rule.deciding_by(ScoreRule(metric=chosen))
 
 
 def _test_use(

@@ -40,13 +40,18 @@ _STATUS = Path("/proc/self/status")
 
 
 class PromptedItem(Protocol):
-    """The part of an item that a contender sees."""
+    """The part of an item that a contender sees, and its budget."""
 
     @property
     def item_id(self) -> str: ...
 
     @property
     def prompt(self) -> Sequence[Message]: ...
+
+    @property
+    def reference(self) -> str:
+        """The recorded answer, of which only the length counts, for the budget; "" where there is none."""
+        ...
 
 
 class Answer(Record):
@@ -181,6 +186,7 @@ def seed_of(decoding: Decoding, item_id: str, sample: int) -> int:
 
 def _key(own: str, item: PromptedItem, sample: int, decoding: Decoding) -> str:
     chosen = decoding.model_dump(exclude={"samples"})  # a later run may ask for more samples
+    chosen["max_new_tokens"] = decoding.budget(item.reference)
     prompt = [dict(message) for message in item.prompt]
     return sha256_bytes(canonical_json([own, item.item_id, prompt, sample, chosen]))
 
@@ -283,7 +289,7 @@ def _from_model(
                 [[seed_of(decoding, items[numbers[at]].item_id, s) for s in missing[numbers[at]]] for at in chosen],
                 decoding,
                 stop_ids(base),
-                BatchLimits(rows),
+                BatchLimits(rows, budgets=[decoding.budget(items[numbers[at]].reference) for at in chosen]),
             )
             for index, sample, done in generated:
                 number = numbers[chosen[index]]
@@ -305,7 +311,7 @@ def _from_endpoint(
                 client,
                 endpoint,
                 contender.framing.around(items[number].prompt),
-                decoding,
+                decoding.model_copy(update={"max_new_tokens": decoding.budget(items[number].reference)}),
                 seed_of(decoding, items[number].item_id, sample),
             ): (number, sample)
             for number, samples in missing.items()

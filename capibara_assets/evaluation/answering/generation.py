@@ -79,10 +79,12 @@ class BatchLimits:
     Attributes:
         rows: samples in the batch, at most.
         cache_mib: memory for keys and values in MiB, at most (a single row is always admitted).
+        budgets: tokens of an answer to each prompt, at most `decoding.max_new_tokens`; None: just that.
     """
 
     rows: int = 32
     cache_mib: int = 1024
+    budgets: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -90,11 +92,13 @@ class _Sampling:
     """How tokens are chosen, and when an answer ends.
 
     Attributes:
+        budgets: tokens of the answer of each job, at most.
         uniform: random numbers of each job, (jobs, max_new_tokens) in [0, 1); None for greedy decoding.
     """
 
     decoding: Decoding
     stops: frozenset[int]
+    budgets: Sequence[int]
     uniform: np.ndarray | None
 
     def next_tokens(self, rows: Sequence[_Row], logits: Tensor) -> list[int]:
@@ -104,11 +108,12 @@ class _Sampling:
             draws = np.array([self.uniform[row.job, len(row.chosen)] for row in rows])
         return choose(logits, self.decoding, draws)
 
-    def finished(self, chosen: Sequence[int]) -> Generated | None:
+    def finished(self, row: _Row) -> Generated | None:
         """The answer, where the last token ended it; None: it goes on."""
+        chosen = row.chosen
         if chosen[-1] in self.stops:
             return Generated(tuple(chosen[:-1]), len(chosen), "stop")
-        if len(chosen) >= self.decoding.max_new_tokens:
+        if len(chosen) >= self.budgets[row.job]:
             return Generated(tuple(chosen), len(chosen), "length")
         return None
 
@@ -137,7 +142,11 @@ def generate(
     _check(model, prompts, decoding)
     if not jobs:
         return
-    sampling = _Sampling(decoding, stops, _uniforms([seeds[index][sample] for index, sample in jobs], decoding))
+    own = limits.budgets or [decoding.max_new_tokens] * len(prompts)
+    budgets = [min(own[index], decoding.max_new_tokens) for index, _ in jobs]
+    sampling = _Sampling(
+        decoding, stops, budgets, _uniforms([seeds[index][sample] for index, sample in jobs], decoding)
+    )
     if not keeps_rows_apart(model):
         finished = _one_by_one(model, [prompts[index] for index, _ in jobs], sampling)
     else:
@@ -273,7 +282,7 @@ class _Batch:
             row.chosen.append(token)
         for number in reversed(range(len(self._rows) - count, len(self._rows))):
             row = self._rows[number]
-            if (done := self._sampling.finished(row.chosen)) is not None:
+            if (done := self._sampling.finished(row)) is not None:
                 last = len(self._rows) - 1
                 self._cache.remove(number, last, self._rows[last].length)
                 self._rows[number] = self._rows[last]
@@ -322,7 +331,7 @@ def _one_by_one(
             kept = {name: output[name] for name in ("past_key_values", "cache_params") if output.get(name) is not None}
             if not kept:
                 raise InputError(f"{type(model).__name__} keeps no cache that is known here: it cannot be evaluated")
-            done = sampling.finished(row.chosen)
+            done = sampling.finished(row)
             tokens = torch.as_tensor([row.chosen[-1:]], device=device)
         yield job, done
 

@@ -12,7 +12,8 @@ with the playbook. Where the domain has no playbook, B is A.
 
 Each condition is met when the interval's lower end reaches its bar, and failed when the upper end stays below it. One
 that is neither makes the verdict *inconclusive*, unless another one has failed. Also, C must not be significantly worse
-than the base model, than the promoted model, or in any slice: a kind or a source of items (Holm over the slices).
+than the base model, than the promoted model, or in any slice: a kind or a source of items, or what `deciding.py` puts
+beside them (Holm over the slices).
 """
 
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from capibara_assets.evaluation.decision.deciding import Beside
 from capibara_assets.evaluation.decision.paragraph import DecisionFacts, explain
 from capibara_assets.evaluation.decision.test_uses import TestUse
 from capibara_assets.evaluation.decision_rule import DecisionRule, ScoreRule
@@ -69,7 +71,8 @@ def decide(
     arms: Arms = Arms(),
     crashed: Mapping[str, str] | None = None,
     test_use: TestUse | None = None,
-    elsewhere: Mapping[str, pl.DataFrame] | None = None,
+    beside: Mapping[str, Beside] | None = None,
+    why: str = "",
 ) -> Decision:
     """Judge the fine-tuned model against the base model and, where there is one, the base with the playbook in context.
 
@@ -78,7 +81,8 @@ def decide(
         crashed: contender → why it has no scores. An arm that crashed is not promoted, nor is another over it.
         test_use: this use of the test items, from the ledger (test_uses.py): its level of significance replaces the
             rule's, and it may refuse the candidate.
-        elsewhere: other domains' scores of the same arms, in which the fine-tuned model may not be worse either.
+        beside: scores of the same arms that do not decide, in which the fine-tuned model may not be worse either.
+        why: why this metric decides (deciding.py), for the record.
     """
     score_rule, broken = rule.score(domain), dict(crashed or {})
     confidence = rule.confidence if test_use is None else 1 - test_use.level
@@ -93,7 +97,8 @@ def decide(
     over_promoted = points.gain(arms.tuned, arms.promoted) if arms.promoted in points.names else None
     of_playbook = points.gain(arms.tuned_playbook, arms.tuned) if arms.tuned_playbook in points.names else None
     try:
-        slices = _slices(scores, elsewhere or {}, score_rule, rule, confidence, (arms.base, arms.tuned, reference))
+        names = (arms.base, arms.tuned, reference, arms.playbook)
+        slices = _slices(scores, beside or {}, score_rule, rule, confidence, names)
     except NotComparable as unfit:
         return _crashed(domain, score_rule, arms, {unfit.contender: unfit.why}, test_use)
     outcome = _outcome(points, rule, test_use, score, gain, over_base, over_promoted, slices)
@@ -101,7 +106,7 @@ def decide(
     more = max(items_needed(score, score_rule.min_score), items_needed(gain, score_rule.min_gain))
     scored = {name: ArmScore(value=points.value(name), score=points.score(name)) for name in points.names}
     story = DecisionFacts(
-        domain, score_rule, outcome, scored, score, gain, over_base, of_playbook, slices, more, rule.min_groups,
+        domain, score_rule, why, outcome, scored, score, gain, over_base, of_playbook, slices, more, rule.min_groups,
         test_use, arms.base, reference, arms.tuned, broken,
     )  # fmt: skip
     return Decision(
@@ -109,6 +114,7 @@ def decide(
         outcome=outcome,
         reason=explain(story),
         metric=score_rule.metric,
+        metric_reason=why,
         arms=scored,
         gain_over_base=over_base,
         gain_over_playbook=gain if reference == arms.playbook else None,
@@ -248,31 +254,30 @@ def _short(found: Interval) -> float:
 
 def _slices(
     scores: pl.DataFrame,
-    elsewhere: Mapping[str, pl.DataFrame],
+    beside: Mapping[str, Beside],
     score_rule: ScoreRule,
     rule: DecisionRule,
     confidence: float,
-    names: tuple[str, str, str],
+    names: tuple[str, str, str, str],
 ) -> dict[str, SliceResult]:
-    """Of each kind and source of items, where there are several, and of each other domain: did it get worse?
+    """Of each kind and source of items, where there are several, and of all beside them: did it get worse?
 
     Holm adjusts over all of them.
     """
-    base, tuned, reference = names
+    base, tuned, reference, playbook = names
     parts: dict[str, tuple[pl.DataFrame, ScoreRule]] = {}
     for column, named in (("kind", "{}"), ("source", "source {}")):
         values = sorted(set(scores[column].to_list()) - {""}) if column in scores.columns else []
         own = {named.format(value): (scores.filter(pl.col(column) == value), score_rule) for value in values}
         parts |= own if len(values) > 1 else {}
-    parts |= {domain: (frame, rule.score(domain)) for domain, frame in sorted(elsewhere.items())}
     gains: dict[str, Interval | None] = {}
     for name, (part, its_rule) in parts.items():
-        try:
-            points = ContenderPoints.of(part, dict.fromkeys((base, tuned, reference)), its_rule, rule, confidence)
-        except NotComparable as unfit:
-            raise NotComparable(unfit.contender, f"in {name} it {unfit.why}") from unfit
-        enough = points.group_count >= rule.min_groups
-        gains[name] = points.gain(tuned, reference) if enough else None
+        gains[name] = _gain(name, part, its_rule, rule, confidence, (base, tuned, reference))
+    for name, one in sorted(beside.items()):
+        there = set(one.scores["contender"])
+        over = playbook if playbook in there else base  # not all contenders answer
+        if {base, tuned} & there:
+            gains[name] = _gain(name, one.scores, one.rule, rule, confidence, (base, tuned, over))
     adjusted = holm({name: one.p_value for name, one in gains.items() if one is not None and one.p_value is not None})
     return {
         name: SliceResult(
@@ -282,3 +287,19 @@ def _slices(
         )
         for name, one in gains.items()
     }
+
+
+def _gain(
+    name: str,
+    part: pl.DataFrame,
+    score_rule: ScoreRule,
+    rule: DecisionRule,
+    confidence: float,
+    names: tuple[str, str, str],
+) -> Interval | None:
+    """Gain of the second named contender over the third on a slice; None: too few groups to say."""
+    try:
+        points = ContenderPoints.of(part, dict.fromkeys(names), score_rule, rule, confidence)
+    except NotComparable as unfit:
+        raise NotComparable(unfit.contender, f"in {name} it {unfit.why}") from unfit
+    return points.gain(names[1], names[2]) if points.group_count >= rule.min_groups else None

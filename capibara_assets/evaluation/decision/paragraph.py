@@ -24,6 +24,7 @@ class DecisionFacts:
 
     domain: str
     score_rule: ScoreRule
+    why: str  # why this metric decides; "": no other was asked
     outcome: DecisionOutcome
     arms: Mapping[str, ArmScore]
     score: Interval
@@ -42,8 +43,8 @@ class DecisionFacts:
 
 def explain(facts: DecisionFacts) -> str:
     """Write the paragraph."""
-    said = [_compared(facts), _score(facts), _gain(facts), _playbook(facts), _slices(facts), _test_use(facts)]
-    return " ".join([*(sentence for sentence in said if sentence), _ending(facts)])
+    said = [_score(facts), _gain(facts), _playbook(facts), _slices(facts), _test_use(facts)]
+    return " ".join([*(sentence for sentence in (facts.why, _compared(facts), *said) if sentence), _ending(facts)])
 
 
 def _compared(facts: DecisionFacts) -> str:
@@ -64,7 +65,7 @@ def _score(facts: DecisionFacts) -> str:
 def _gain(facts: DecisionFacts) -> str:
     gain = facts.gain
     other = _arm(facts, facts.reference)
-    without = "" if facts.reference != facts.base else " (no bullet graduated, so there is no playbook arm to beat)"
+    without = "" if facts.reference != facts.base else " (no bullet graduated, or no arm with a playbook answered)"
     p = f", {_p(gain.p_value)} for no difference" if gain.p_value is not None else ""
     least = (
         f"these items would have shown a difference of {100 * gain.detectable:.1f} points with 80 % power"

@@ -14,8 +14,9 @@ from capibara_assets.executions.replay.verdicts import output_of
 from capibara_assets.executions.replay.workers import Ran, Session
 
 Verdict = Literal["passed", "failed", "error", "timeout", "refused", "ungraded"]
-#: How answer and tests stand to each other: two cells, or one (the recorded output is that of both).
-Layout = Literal["apart", "joined"]
+#: How answer and tests stand to each other: two cells, or one (the recorded output is that of both); or two cells whose
+#: output does not count, where the recorded one is that of neither (a display before tests of a later cell).
+Layout = Literal["apart", "joined", "unseen"]
 
 _ENDS: dict[str, tuple[Verdict, str]] = {
     "cpu": ("timeout", "used up its CPU seconds"),
@@ -116,11 +117,13 @@ class GradingPlan:
         if verdict != "passed":
             if tried.layout == "apart" and self.item.check.tests.strip() and self.item.check.kind == "output":
                 return GradingPlan(self.item, ItemCalibration("joined"))
+            if tried.layout == "joined" and self.observed.assertions:
+                return GradingPlan(self.item, ItemCalibration("unseen"))
             return replace(tried, why_not=f"its own recorded answer does not pass here: {detail}")
         if self.is_claimable(reports):
             return replace(tried, why_not=CLAIMABLE)
         known = {place: text for place, text in _texts(_stdout(ran)).items() if "k" in place}
-        if self.item.check.kind == "output" and not self.item.check.expected:
+        if self._shows and not self.item.check.expected:
             shown = self._shown(ran, rest)
             if not _rows(shown):
                 return replace(tried, why_not="its own recorded answer shows no rows on a database made for it")
@@ -129,7 +132,12 @@ class GradingPlan:
 
     def is_claimable(self, known: Reports) -> bool:
         """Whether a program that reports True for everything would pass the tests."""
-        return self.item.check.kind == "assertions" and claims_suffice(self.observed.assertions, known)
+        return not self._shows and claims_suffice(self.observed.assertions, known)
+
+    @property
+    def _shows(self) -> bool:
+        """Whether an answer has to show something."""
+        return self.item.check.kind == "output" and self.calibration.layout != "unseen"
 
     def judge(self, ran: Ran) -> tuple[Verdict, str]:
         """The verdict on a run of an answer, and why."""
@@ -163,7 +171,7 @@ class GradingPlan:
         if output_of(self.item.language, ran.answer | {"stdout": rest})[2] != "ok":
             return "failed", "an assertion of its own was not true"
         expected = self.item.check.expected or self.calibration.known.get(_SHOWN_BY_REFERENCE)
-        if self.item.check.kind != "output" or expected is None:
+        if not self._shows or expected is None:
             return "passed", ""
         if not self._same(self._shown(ran, rest), expected):
             recorded = bool(self.item.check.expected)

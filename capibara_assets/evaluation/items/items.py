@@ -1,11 +1,15 @@
 """Held-out items: questions with the check of their answers, made from what recorded sessions asserted or printed.
 
 An answer replaces a piece of a recorded cell. It runs in the context of its session, before the example's hidden test;
-the cell's recorded output is the expected output. Whether a check can be trusted is decided by `grading`, which runs
-every reference first and grades no item whose own reference fails.
+the cell's recorded output is the expected output. A query whose database is gone runs on the one that its question
+quotes, else on one made for it (Zhong et al. 2020, arXiv 2010.02840: queries that give the same rows on a database made
+to tell them apart most likely mean the same). Predicted outputs are compared where an execution confirmed them. Whether
+a check can be trusted is decided by `grading`, which runs every reference first and grades no item whose own reference
+fails.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -13,13 +17,17 @@ from typing import Any, Literal
 import polars as pl
 
 from capibara_assets.datasets.code.sessions import Row, needed, sessions
+from capibara_assets.datasets.derived import sql_worlds
+from capibara_assets.datasets.kinds.prompts import SESSION, section
 from capibara_assets.datasets.kinds.proof import recorded_output
 from capibara_assets.datasets.schema import CODE_KINDS
-from capibara_assets.evaluation.items.made_databases import made_database
 from capibara_assets.executions.sandbox.results import LANGUAGES
 
 CheckKind = Literal["assertions", "output", "exact", "text"]
 TIMEOUT_S = 10.0
+_TABLES = re.compile(r"^Tables?: (?P<tables>.+)$", re.MULTILINE)
+_TABLE = re.compile(r"(\w+)\(([^()]+)\)")
+_ROWS = 24  # of each table of a made database: an answer is not told by heart, so it may be large
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,7 @@ class Item:
         check: how an answer is graded.
         execution_ids: executions that it is made of.
         source: where these come from, as stated in the logs; "" where nothing is.
+        seen: whether training holds another program of its family (`families.py`); None: it was not compared.
     """
 
     item_id: str
@@ -70,6 +79,12 @@ class Item:
     check: Check
     execution_ids: tuple[str, ...]
     source: str = ""
+    seen: bool | None = None
+
+    @property
+    def is_graded(self) -> bool:
+        """Whether an answer gets a verdict, if the reference passes."""
+        return self.check.kind != "text"
 
 
 def items_of(examples: pl.DataFrame, executions: pl.DataFrame) -> list[Item]:
@@ -99,7 +114,7 @@ def _item(row: Mapping[str, Any], places: Mapping[str, tuple[Sequence[Row], int]
     reference = messages[-1]["content"]
     check = Check("text")
     if row["kind"] == "predict":
-        check = Check("exact", expected=reference)
+        check = Check("exact", expected=reference) if _is_confirmed(row) else check
     elif row["kind"] in CODE_KINDS and row["language"] in LANGUAGES:
         check = _check(row, reference, messages[-2]["content"], places)
     return Item(
@@ -116,6 +131,11 @@ def _item(row: Mapping[str, Any], places: Mapping[str, tuple[Sequence[Row], int]
     )
 
 
+def _is_confirmed(row: Mapping[str, Any]) -> bool:
+    """Whether an execution showed the output that is to be predicted; an imported file is taken at its word."""
+    return row["derived"] is not None or row["verified"] == "reexecuted" or row["provenance"] == "imported"
+
+
 def _check(
     example: Mapping[str, Any], reference: str, question: str, places: Mapping[str, tuple[Sequence[Row], int]]
 ) -> Check:
@@ -125,14 +145,23 @@ def _check(
     session, position = places[example["execution_ids"][0]]
     row, tests = session[position], example["test"] or ""
     context = needed(session, position)
-    if (
-        example["language"] == "sql"
-        and not context.complete
-        and (database := made_database(question, reference)) is not None
-    ):
-        return Check("output", database)
+    if example["language"] == "sql" and not context.complete:
+        database = section(question, SESSION) if example["derived"] else _database(question, reference, row)
+        return Check("output", database) if database else Check("text")
     before = "\n".join(piece.text for piece in context.pieces)
     expected = recorded_output(row)
     if not expected and not tests:
         return Check("text")
     return Check("output" if expected else "assertions", before, tests, expected)
+
+
+def _database(question: str, query: str, row: Row) -> str | None:
+    """Statements that make a database for a query whose own is gone; None where a column's table is in doubt."""
+    tree = sql_worlds.parsed(query)
+    if tree is None:
+        return None
+    named = [pair for line in _TABLES.finditer(question) for pair in _TABLE.findall(line["tables"])]
+    told = {table.lower(): frozenset(c.split()[0].lower() for c in columns.split(",")) for table, columns in named}
+    known = sql_worlds.catalogue([tree])
+    every = {table: known.get(table, frozenset()) | told.get(table, frozenset()) for table in known.keys() | told}
+    return sql_worlds.world(tree, every, row["execution_id"], rows=_ROWS, whole=True)

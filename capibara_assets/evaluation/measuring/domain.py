@@ -18,7 +18,7 @@ from capibara_assets.evaluation.contenders.contenders import (
 from capibara_assets.evaluation.contenders.losses import contender_losses, routed_losses
 from capibara_assets.evaluation.items.dataset_files import examples_of_items
 from capibara_assets.evaluation.items.items import Item
-from capibara_assets.evaluation.measuring.measured import Measurements, answers_of, with_room
+from capibara_assets.evaluation.measuring.measured import Measurements, answers_of, items_to_score, with_room
 from capibara_assets.evaluation.recipe import EvaluationRecipe
 from capibara_assets.evaluation.routing.router import Router
 from capibara_assets.modeling.adapters import LoraAdapter
@@ -89,17 +89,18 @@ class DomainModels:
 def measure(
     models: DomainModels, items: Sequence[Item], recipe: EvaluationRecipe, work: Path | None = None
 ) -> Measurements:
-    """Compute losses of every contender of the recipe on every item, and answers of those that generate.
+    """Compute losses of every contender of the recipe on a sample of the items, and answers of those that generate.
 
     Args:
         work: folder for the journal of answers, from which an interrupted evaluation resumes; None: no journal.
     """
     names = [name for arm in recipe.contenders for name in models.names(arm)]
-    losses = domain_losses(models, items, recipe, names)
+    scored = items_to_score(items, recipe.max_test_examples)
+    losses = domain_losses(models, scored, recipe, names)
     fit = set(losses["example_id"])
-    left_out = {item.item_id: f"longer than {recipe.max_length} tokens" for item in items if item.item_id not in fit}
+    left_out = {item.item_id: f"longer than {recipe.max_length} tokens" for item in scored if item.item_id not in fit}
     answering = [models.contender(name) for arm in recipe.generation.contenders for name in models.names(arm)]
-    roomy, without_room = with_room(answering, [item for item in items if item.item_id in fit], recipe.decoding)
+    roomy, without_room = with_room(answering, items, recipe.decoding)
     answers, usage = answers_of(answering, roomy, recipe, work)
     return Measurements(names, losses, answers, usage=usage, left_out=left_out | without_room)
 

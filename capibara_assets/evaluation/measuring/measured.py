@@ -1,6 +1,7 @@
 """Losses and answers of every contender before grading, and how answers are measured."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.evaluation.answering.answer import Answer, answer_items, too_long
 from capibara_assets.evaluation.contenders.contenders import Contender
 from capibara_assets.evaluation.decoding import Decoding
+from capibara_assets.evaluation.grading.grade import plain_text
 from capibara_assets.evaluation.items.items import Item
 from capibara_assets.evaluation.recipe import EvaluationRecipe
 from capibara_assets.evaluation.report import AnsweringCost
@@ -45,9 +47,41 @@ class Measurements:
 
 
 def items_to_answer(items: Sequence[Item], most: int) -> list[Item]:
-    """Sample the items to answer: those with the smallest id digests (stable as data grows), in the order of ids."""
+    """Sample the items to answer: those that are graded first, each kind and seen or unseen families in turn, and in
+    each of these each group in turn; by the digests of their ids (stable as data grows). In the order of ids.
+
+    Of outputs that are expected to be equal one is asked for, so that a model that always says the same solves one.
+    """
     ranked = sorted(items, key=lambda item: sha256_bytes(f"asked:{item.item_id}".encode()))
+    expected: set[tuple[str, str]] = set()
+    drawn = []
+    for item in ranked:
+        said = (item.language, plain_text(item.check.expected))
+        if item.check.kind != "exact" or said not in expected:
+            drawn.append(item)
+        if item.check.kind == "exact":
+            expected.add(said)
+    by_group = _turns([(item.kind, item.seen, item.group_id) for item in drawn])
+    drawn = [drawn[at] for at in sorted(range(len(drawn)), key=lambda at: by_group[at])]
+    by_kind = _turns([(item.kind, item.seen) for item in drawn])
+    order = sorted(range(len(drawn)), key=lambda at: (not drawn[at].is_graded, by_kind[at]))
+    return sorted((drawn[at] for at in order[:most]), key=lambda item: item.item_id)
+
+
+def items_to_score(items: Sequence[Item], most: int) -> list[Item]:
+    """Sample the items whose losses are taken: those with the smallest digests of their ids, in the order of ids."""
+    ranked = sorted(items, key=lambda item: sha256_bytes(item.item_id.encode()))
     return sorted(ranked[:most], key=lambda item: item.item_id)
+
+
+def _turns(keys: Sequence[Hashable]) -> list[int]:
+    """How many equal keys stand before each one."""
+    counts: Counter[Hashable] = Counter()
+    turns = []
+    for key in keys:
+        turns.append(counts[key])
+        counts[key] += 1
+    return turns
 
 
 def with_room(

@@ -21,6 +21,8 @@ from capibara_assets.storage.records import Record, conform
 LOSS = "loss_per_assistant_token"
 EXACT = "exact_match"
 REPAIRS = "repair_rate"
+SEEN, UNSEEN = "/seen", "/unseen"
+"""Behind the name of a metric: of items whose family training has seen, or not."""
 LIKENESS = {"chrf": "chrf", "bleu": "bleu", "rouge_l": "rougeL"}
 """Metric of prose -> its field of `TextScores`."""
 UNJUDGED = frozenset({"refused", "ungraded"})
@@ -35,7 +37,8 @@ class Score(Record):
     key: ClassVar[tuple[str, ...]] = ("metric", "contender", "item_id")
 
     metric: str = Field(
-        description="loss_per_assistant_token, pass@<k>, exact_match, repair_rate, chrf, bleu, rouge_l."
+        description="loss_per_assistant_token, pass@<k>, pass@<k>/seen, pass@<k>/unseen, exact_match, repair_rate, "
+        "chrf, bleu, rouge_l."
     )
     contender: str = Field(description="As in example_loss.")
     item_id: str = Field(description="The held-out item.")
@@ -128,10 +131,13 @@ def of_metric(scores: pl.DataFrame, metric: str) -> pl.DataFrame:
 
 
 def _graded(item: Item, n: int, passed: int, ks: Sequence[int]) -> list[tuple[str, float]]:
-    if item.check.kind == "exact":
-        return [(EXACT, passed / n)]
-    of_code = [(f"pass@{k}", pass_at_k(n, passed, k)) for k in ks]
-    return of_code + ([(REPAIRS, passed / n)] if item.kind == "repair" else [])
+    families = [""] if item.seen is None else ["", SEEN if item.seen else UNSEEN]
+    scores = [(f"pass@{k}{family}", pass_at_k(n, passed, k)) for k in ks for family in families]
+    return scores + [(name, passed / n) for name in (EXACT, REPAIRS) if _has(item, name)]
+
+
+def _has(item: Item, metric: str) -> bool:
+    return item.check.kind == "exact" if metric == EXACT else item.kind == "repair"
 
 
 def _score(metric: str, contender: str, item: Item, score: float) -> Score:

@@ -37,6 +37,7 @@ DRAWN = Decoding(max_new_tokens=6, temperature=1.0, samples=3)
 class Item:
     item_id: str
     prompt: tuple[dict[str, str], ...]
+    reference: str = ""
 
 
 def items(count: int, first: int = 0) -> list[Item]:

@@ -222,6 +222,12 @@ def test_logits_that_are_not_finite_are_an_error():
         choose(torch.tensor([[0.0, float("nan")], [0.0, 1.0]]), Decoding(), None)
 
 
+def test_each_prompt_has_its_budget(llama: Any):
+    prompts, budgets = prompts_of(1, 5), [1, 7, 3, 40, 2]
+    expected = [greedy(llama, prompt, min(budget, 12)) for prompt, budget in zip(prompts, budgets, strict=True)]
+    assert [each for (each,) in run(llama, prompts, Decoding(max_new_tokens=12), rows=2, budgets=budgets)] == expected
+
+
 def test_a_prompt_without_room_or_tokens_is_refused(llama: Any):
     for prompts, match in (([[3]], r"context is 128"), ([[3], []], "prompt 1 has no tokens")):
         with pytest.raises(InputError, match=match):

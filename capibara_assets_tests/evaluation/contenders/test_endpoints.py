@@ -181,6 +181,7 @@ def test_the_key_comes_from_the_environment_and_openais_goes_to_openai_only(
 class Item:
     item_id: str
     prompt: tuple[dict[str, str], ...]
+    reference: str = ""
 
 
 def items(count: int) -> list[Item]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from capibara_assets.domains import Domain
 from capibara_assets.evaluation.decision.decide import VERDICTS, Arms, across_domains, decide, judge
+from capibara_assets.evaluation.decision.deciding import Beside
 from capibara_assets.evaluation.decision.test_uses import TestUse as Use
 from capibara_assets.evaluation.decision_rule import DecisionRule, ScoreRule
 from capibara_assets.evaluation.schema import Decision, Interval, ItemScore, read_decision
@@ -280,18 +281,22 @@ def test_slices_are_adjusted_for_their_number():
     assert not any(one.worse for one in found.slices.values())
 
 
-def test_another_domain_is_a_slice():
+def beside(**parts: pl.DataFrame) -> dict[str, Beside]:
+    return {name: Beside(part, SPECIFIED.default) for name, part in parts.items()}
+
+
+def test_what_stands_beside_is_a_slice():
     better = scores({"base": passes(0.5), "consensus": passes(0.97)})
     worse = scores({"base": passes(0.5), "consensus": passes(0.3)})
-    found = decide("python", better, SPECIFIED, elsewhere={"sql": worse, "ml": better})
-    assert found.outcome == "worse_slice" and found.slices["sql"].worse and not found.slices["ml"].worse
+    found = decide("python", better, SPECIFIED, beside=beside(unseen=worse, seen=better))
+    assert found.outcome == "worse_slice" and found.slices["unseen"].worse and not found.slices["seen"].worse
 
 
-def test_an_arm_that_crashed_in_another_domain_is_a_crashed_arm():
+def test_an_arm_that_lacks_what_stands_beside_is_a_crashed_arm():
     better = scores({"base": passes(0.5), "consensus": passes(0.97)})
-    found = decide("python", better, SPECIFIED, elsewhere={"sql": better.filter(pl.col("contender") == "base")})
+    found = decide("python", better, SPECIFIED, beside=beside(loss=better.filter(pl.col("contender") == "base")))
     assert (found.outcome, found.verdict) == ("crashed_arm", "reject")
-    assert "consensus: in sql it was not scored" in found.reason
+    assert "consensus: in loss it was not scored" in found.reason
 
 
 def test_a_slice_of_few_groups_is_named_not_judged():

@@ -1,6 +1,7 @@
 """Items from examples: what followed the answer in its cell are its tests, what the cell showed is expected."""
 
 import json
+import sqlite3
 from datetime import UTC, datetime
 from typing import Any
 
@@ -71,7 +72,10 @@ def test_what_it_needs_of_its_session_runs_before() -> None:
 
 
 def test_predicted_outputs_are_compared_as_text() -> None:
-    assert item(example("4", ["e1"], "predict"), execution(1, "2 + 2")).check == Check("exact", expected="4")
+    cell = execution(1, "2 + 2")
+    assert item(example("4", ["e1"], "predict", verified="reexecuted"), cell).check == Check("exact", expected="4")
+    assert item(example("4", ["e1"], "predict", derived="input:value"), cell).check == Check("exact", expected="4")
+    assert item(example("4", ["e1"], "predict"), cell).check == Check("text")  # recorded once, and never confirmed
 
 
 @pytest.mark.parametrize(
@@ -87,17 +91,48 @@ def test_where_there_is_nothing_to_check_there_is_no_verdict(one: Example, cells
     assert item(one, *cells).check == Check("text")
 
 
+QUESTION = "Write SQL code.\nName them.\nTables: products(id, name, category, price), orders(id, product_id, total)"
+
+
 def test_a_query_whose_database_is_gone_gets_one() -> None:
     query = "SELECT name FROM products;"
-    question = "Write SQL code.\nName them.\nTables: products(id, name)"
-    one = example(query, ["e1"], language="sql", question=question)
+    one = example(query, ["e1"], language="sql", question=QUESTION)
     found = item(one, execution(1, query, language="sql", result_text="   name\n0  Rake"))
-    assert found.check.before.startswith("CREATE TABLE products (id, name);")
-    assert found.check.expected == ""
+    assert (found.check.kind, found.check.expected) == ("output", "")
+    assert found.check == item(one, execution(1, query, language="sql")).check
     made = execution(0, "CREATE TABLE products (id, name); INSERT INTO products VALUES (1, 'Rake');", language="sql")
     found = item(one, made, execution(1, query, language="sql", result_text="   name\n0  Rake"))
     assert "Rake" in found.check.before
     assert found.check.expected == "   name\n0  Rake"
+
+
+@pytest.mark.parametrize(
+    ("reference", "changed"),
+    [
+        ("SELECT name FROM products WHERE category IN ('toys', 'garden')", ("'toys', ", "")),
+        ("SELECT name, price FROM products WHERE price > 100", (">", "<")),
+        ("SELECT name, price FROM products WHERE price >= 100", (">=", ">")),
+        ("SELECT product_id, SUM(total) FROM orders GROUP BY product_id", ("SUM", "AVG")),
+        ("SELECT name FROM products WHERE category IS NULL", ("IS NULL", "IS NOT NULL")),
+        ("SELECT name FROM products WHERE category = 'it''s; DROP TABLE products'", (" = ", " <> ")),
+        ("SELECT name FROM products ORDER BY price DESC LIMIT 3", ("DESC", "ASC")),
+    ],
+)
+def test_a_changed_query_shows_other_rows_on_a_made_database(reference: str, changed: tuple[str, str]) -> None:
+    one = example(reference, ["e1"], language="sql", question=QUESTION)
+    connection = sqlite3.connect(":memory:")
+    connection.executescript(item(one, execution(1, reference, language="sql")).check.before)
+    found, other = (connection.execute(query).fetchall() for query in (reference, reference.replace(*changed)))
+    assert found and sorted(map(repr, found)) != sorted(map(repr, other))
+    if "products" in reference:  # an answer may read columns that the recorded one does not
+        assert connection.execute("SELECT id, name, category, price FROM products").fetchall()
+
+
+def test_a_derived_repair_runs_on_the_database_that_it_quotes() -> None:
+    query, world = "SELECT n FROM t", "CREATE TABLE t (n INTEGER);\nINSERT INTO t VALUES (1), (2);"
+    question = f"Fix this SQL code.\n\nSession so far:\n{world}\n\nCode:\nSELECT m FROM t\n\nError:\nno column m"
+    one = example(query, ["e1"], "repair", language="sql", question=question, derived="bug:wrong_column")
+    assert item(one, execution(1, query, language="sql")).check == Check("output", before=world)
 
 
 def test_no_examples_no_items() -> None:

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capibara_assets.evaluation.statistics.scores import pass_at_k
+from capibara_assets.evaluation.grading.grade import Grade
+from capibara_assets.evaluation.items.items import Check, CheckKind, Item
+from capibara_assets.evaluation.statistics.scores import graded_scores, pass_at_k
 
 
 def exact(n: int, c: int, k: int) -> float:
@@ -48,3 +50,23 @@ def test_small_chances_keep_their_digits() -> None:
 def test_counts_that_make_no_sense(n: int, c: int, k: int) -> None:
     with pytest.raises(ValueError, match=f"n={n}, c={c}, k={k}"):
         pass_at_k(n, c, k)
+
+
+def graded(check: CheckKind, kind: str, seen: bool | None, *verdicts: str) -> dict[str, float]:
+    item = Item("i", "g", "sql", kind, "sql", (), "", Check(check), (), seen=seen)
+    grades = [
+        Grade(contender="base", item_id="i", sample=n, verdict=verdict, detail="", isolation="")  # type: ignore[arg-type]
+        for n, verdict in enumerate(verdicts)
+    ]
+    return {one.metric: one.score for one in graded_scores([item], grades, [1])}
+
+
+def test_whatever_runs_counts_and_families_apart() -> None:
+    assert graded("exact", "predict", None, "passed") == {"pass@1": 1.0, "exact_match": 1.0}
+    assert graded("output", "repair", True, "passed", "failed") == {
+        "pass@1": 0.5,
+        "pass@1/seen": 0.5,
+        "repair_rate": 0.5,
+    }
+    assert graded("assertions", "solve", False, "error") == {"pass@1": 0.0, "pass@1/unseen": 0.0}
+    assert graded("assertions", "solve", False, "ungraded") == {}
