@@ -19,17 +19,15 @@ from typing import Any
 
 import polars as pl
 
-from capibara_assets.datasets.derived.trials import execute
 from capibara_assets.datasets.duplicates.clusters import Cluster
 from capibara_assets.datasets.duplicates.decontamination import Contaminated
 from capibara_assets.datasets.examples import build_dataset
 from capibara_assets.datasets.groups import assign_groups
 from capibara_assets.datasets.kinds.evidence import Evidence
+from capibara_assets.datasets.making import make_dataset
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.routing import balance, build_routing
 from capibara_assets.datasets.schema import Example, Group, LeftOut, Route
-from capibara_assets.datasets.tracing import traced
-from capibara_assets.datasets.verification import judge_answers, verify
 from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.executions.ingest.ingest import ingest, ledger_name
@@ -255,15 +253,15 @@ def _dataset(place: Place, domain: Domain) -> bool:
     inputs = _digests([patterns, playbook, groups]) | {"reexecute": place.reexecute}
     if _stands(store, "moe_dataset", domain, inputs):
         return False
-    own = Evidence.of(patterns, playbook)
-    cache = store.work_dir("moe_dataset", None, "verdicts")
-    again = partial(verify, recipe=recipe.verification, cache=cache) if place.reexecute else None
-    judge = partial(judge_answers, recipe=recipe.verification, cache=cache) if place.reexecute else None
-    trials = partial(execute, cache=store.work_dir("moe_dataset", domain, "trials")) if place.reexecute else None
+    own = Evidence.of(
+        patterns, playbook, [_needed(store, "e2b_patterns", other) for other in DOMAINS if other != domain]
+    )
+    table = groups.frame("groups")
     if place.reexecute:
-        own = traced(own, recipe, cache=store.work_dir("moe_dataset", domain, "traces"))
-    with keeping(store.work_dir("moe_dataset", domain, "texts")):
-        made = build_dataset(domain, own, groups.frame("groups"), recipe, reexecute=again, judge=judge, execute=trials)
+        made = make_dataset(domain, own, table, recipe, partial(store.work_dir, "moe_dataset"))
+    else:
+        with keeping(store.work_dir("moe_dataset", domain, "texts")):
+            made = build_dataset(domain, own, table, recipe)
     tables = {
         "examples": Table(Example, made.examples),
         "left_out": Table(LeftOut, made.left_out),

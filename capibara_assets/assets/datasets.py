@@ -50,7 +50,7 @@ def example_groups(context: dg.AssetExecutionContext, store: Store, recipes: Rec
     partitions_def=domains,
     group_name="datasets",
     kinds={"parquet"},
-    code_version="4",
+    code_version="5",
     deps=[e2b_patterns, consolidated_playbook, example_groups, imported_examples],
 )
 def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
@@ -58,30 +58,20 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
 
     Worry when a split is small, a kind of example is missing, or many examples are left out.
     """
-    from capibara_assets.datasets.derived.trials import execute
-    from capibara_assets.datasets.examples import VOLATILE, Evidence, build_dataset
+    from capibara_assets.datasets.examples import VOLATILE, Evidence
+    from capibara_assets.datasets.making import make_dataset
     from capibara_assets.datasets.recipe import DatasetRecipe
-    from capibara_assets.datasets.tracing import traced
-    from capibara_assets.datasets.verification import judge_answers, verify
-    from capibara_assets.storage.kept import keeping
 
     domain = Domain(context.partition_key)
     inputs = Inputs.of(context, store)
     recipe = inputs.recipe(recipes, "dataset", DatasetRecipe)
-    evidence = Evidence.of(inputs.artifact("e2b_patterns", domain), inputs.artifact("consolidated_playbook", domain))
-    imported, groups = inputs.available(IMPORTED, domain), inputs.artifact("example_groups").frame("groups")
+    imported, grouped = inputs.available(IMPORTED, domain), inputs.artifact("example_groups")
+    patterns, playbook = inputs.artifact("e2b_patterns", domain), inputs.artifact("consolidated_playbook", domain)
+    evidence = Evidence.of(patterns, playbook, inputs.behind(grouped, "e2b_patterns", domain))
     own = examples_of(imported) if imported else None
     record_files(inputs, recipe)
-    # one cache for all domains, since a repair is executed for its language and again for debug
-    cache = inputs.store.work_dir("moe_dataset", None, "verdicts")
-    again = partial(verify, recipe=recipe.verification, cache=cache)
-    judge = partial(judge_answers, recipe=recipe.verification, cache=cache)
-    trials = partial(execute, cache=inputs.store.work_dir("moe_dataset", domain, "trials"))
-    with keeping(inputs.store.work_dir("moe_dataset", domain, "texts")):
-        evidence = traced(evidence, recipe, cache=inputs.store.work_dir("moe_dataset", domain, "traces"))
-        made = build_dataset(
-            domain, evidence, groups, recipe, reexecute=again, judge=judge, execute=trials, imported=own
-        )
+    folder = partial(inputs.store.work_dir, "moe_dataset")
+    made = make_dataset(domain, evidence, grouped.frame("groups"), recipe, folder, own)
     tables, documents = made.tables(), made.documents()
     artifact = inputs.publish("moe_dataset", domain, tables=tables, documents=documents, volatile=VOLATILE)
     return materialized(artifact, inputs, dataset_entries(made))

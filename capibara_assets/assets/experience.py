@@ -11,7 +11,7 @@ from capibara_assets.partitions import domains
 from capibara_assets.resources import Experience, Store
 
 
-@dg.asset(group_name="experience", kinds={"parquet"}, code_version="3")
+@dg.asset(group_name="experience", kinds={"parquet"}, code_version="4")
 def ace_playbooks(context: dg.AssetExecutionContext, store: Store, experience: Experience) -> dg.MaterializeResult:
     """All bullets of the agents' ACE playbooks, with their counters. Worry when many lines are quarantined."""
     from capibara_assets.executions.secrets.redact import redact_text
@@ -23,7 +23,7 @@ def ace_playbooks(context: dg.AssetExecutionContext, store: Store, experience: E
     return materialized(artifact, inputs, playbooks_entries(read))
 
 
-@dg.asset(group_name="experience", kinds={"parquet"}, code_version="3")
+@dg.asset(group_name="experience", kinds={"parquet"}, code_version="4")
 def e2b_logs(context: dg.AssetExecutionContext, store: Store, experience: Experience) -> dg.MaterializeResult:
     """All executions from the log files, each line read exactly once, validated, redacted and classified.
 

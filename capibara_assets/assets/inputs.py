@@ -136,6 +136,17 @@ class Inputs:
         }
         return {domain: artifact for domain, artifact in found.items() if artifact is not None}
 
+    def behind(self, artifact: "Artifact", name: str, without: Domain) -> "list[Artifact]":
+        """The results of an asset, of the other domains, that an artifact was made of; not those that are gone since.
+
+        Reading them through it adds no dependency: it changes with them, and its manifest records which they were.
+        """
+        upstream = artifact.manifest.inputs.get("upstream", {})
+        wanted = [(domain, upstream.get(source_name(name, domain))) for domain in DOMAINS if domain != without]
+        return [
+            self.store.open(name, d, digest) for d, digest in wanted if digest and self.store.holds(name, d, digest)
+        ]
+
     def recipe(self, recipes: Recipes, name: str, model: type[pydantic.BaseModel]) -> Any:
         """A recipe, whose digest counts as an input."""
         self.settings[f"recipe:{name}"] = recipes.digest(name)

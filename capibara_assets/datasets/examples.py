@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from capibara_assets.datasets.agreement.fitted import fitted
 from capibara_assets.datasets.audit.quality import quality_report
 from capibara_assets.datasets.audit.verdicts import Audited, audited
 from capibara_assets.datasets.balance import balance_factors
@@ -19,8 +20,9 @@ from capibara_assets.datasets.derived.trials import Execute
 from capibara_assets.datasets.duplicates.clusters import Cluster, Member, cluster_members, cluster_table
 from capibara_assets.datasets.duplicates.decontamination import Contaminated, contaminated
 from capibara_assets.datasets.executing import Judge, Reexecute, executed_again, judged_by_tests, verified_as
+from capibara_assets.datasets.explanations import diagnose, explain
 from capibara_assets.datasets.imported.join import add_imported, import_figures
-from capibara_assets.datasets.kinds import apply, diagnose, explain, predict, repair, solve
+from capibara_assets.datasets.kinds import apply, predict, repair, solve
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.placing import UNKNOWN_GROUP, Placed, messages_of, placed_of
 from capibara_assets.datasets.recipe import DatasetRecipe
@@ -99,8 +101,10 @@ def build_dataset(
         for unit, group, split, reason in groups.select("unit_id", "group_id", "split", "reason_left_out").iter_rows()
     }
     own = replace(evidence.of_tenants(recipe.tenants), splits={unit: split for unit, (_, split, _) in group_of.items()})
-    derived = derive(domain, own, recipe, execute)
-    by_id, reasons = placed_of([*_candidates(domain, own, recipe), *derived.candidates], domain, group_of, recipe)
+    doubts, agreement = fitted(own, execute) if execute is not None else ({}, {})
+    derived = derive(domain, own, recipe, execute, doubts)
+    candidates = [*_candidates(domain, own, recipe), *derived.candidates]
+    by_id, reasons, unplaced = placed_of(candidates, domain, group_of, recipe, doubts)
     held = _holding_benchmarks(by_id, imported, recipe)
     banned = set(held["example_id"])
     clustered = _clustered([p for p in by_id.values() if p.example_id not in banned], recipe)
@@ -135,8 +139,9 @@ def build_dataset(
     figures = statistics(MadeFrom(domain, recipe, len(evidence.rows), again.notes), examples, left_out, clusters)
     figures["advice"] = apply.figures([placed.candidate for placed in kept], len(own.lessons))
     of_changes = shares(examples.select("split", "kind", "derived").iter_rows())
-    figures["derived"] = derived.figures | of_changes
+    figures["derived"], figures["agreement"] = derived.figures | of_changes, agreement
     figures["missing"] += missing(derived.figures, of_changes, recipe)
+    figures["unusable"] = {f"{kind}: {why}": n for (kind, why), n in sorted(unplaced.items())}
     figures["imported"] = import_figures(examples, unused)
     figures["contaminated"] = {"examples": len(banned), "by_benchmark": counts(held["benchmark"])}
     figures["audit"], figures["quality_report"] = dict(verdicts.figures), quality_report(examples)

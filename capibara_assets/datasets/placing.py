@@ -2,16 +2,21 @@
 
 import json
 import math
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
+from capibara_assets.datasets.agreement.votes import HARDCODED, Doubt
 from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.duplicates.clusters import Cluster
 from capibara_assets.datasets.groups import BRIDGE, COMMON
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.sufficiency import why_insufficient, why_unpredictable
+from capibara_assets.datasets.kinds.worth import unworthy
 from capibara_assets.datasets.recipe import DatasetRecipe
-from capibara_assets.datasets.schema import CODE_KINDS, Split
+from capibara_assets.datasets.schema import CODE_KINDS, Kind, Split
 from capibara_assets.datasets.verification import Judgement
 from capibara_assets.domains import Domain
 from capibara_assets.executions.replay.replay import ReplayVerdict
@@ -25,6 +30,14 @@ TOO_LONG = "prompt or answer longer than the recipe allows"
 SECRET = "what its execution shows looks like a secret"
 TESTS_ITSELF = "its answer would hold a test of its own result"
 INSUFFICIENT = "its prompt does not suffice"
+FITTED = "its answer is fitted to its test"
+
+_RETURN = re.compile(r"\breturn\b([^\n]*)")
+_LITERAL_LAST = re.compile(
+    r"(?:^|[?:]|\belse)[\s(]*(?:-?\d[\w.]*|[tT]rue|[fF]alse|None|null|'[^']*'|\"[^\"]*\")\)?;?\s*\}?\s*$"
+)
+_FEW_LINES = 2
+_SENSELESS = 0.5  # share of other inputs on which other solutions contradict code whose output is not asked for
 
 
 @dataclass(frozen=True)
@@ -53,21 +66,57 @@ def placed_of(
     domain: Domain,
     group_of: Mapping[str, tuple[str, Split, str | None]],
     recipe: DatasetRecipe,
-) -> tuple[dict[str, Placed], dict[str, str]]:
-    """The candidates that can be used, by example id; execution id -> why its candidate cannot (the first reason).
+    doubts: Mapping[str, Doubt] = MappingProxyType({}),
+) -> tuple[dict[str, Placed], dict[str, str], Counter[tuple[Kind, str]]]:
+    """The candidates that can be used, by example id; why an execution's cannot (the first reason); all by reason.
 
     Args:
         group_of: execution id -> group, split, and why it may not be used.
+        doubts: execution id -> why its answer is not right in general.
     """
     by_id: dict[str, Placed] = {}
     reasons: dict[str, str] = {}
+    count = Counter[tuple[Kind, str]]()
     for candidate, secret in zip(candidates, _hold_secrets(candidates), strict=True):
-        placed = SECRET if secret else insufficient(candidate) or place(domain, candidate, group_of, recipe)
+        why = SECRET if secret else insufficient(candidate) or unsound(candidate, doubts)
+        why = why or unworthy(candidate, recipe.fewest_steps)
+        placed = why or place(domain, candidate, group_of, recipe)
         if isinstance(placed, Placed):
             by_id[placed.example_id] = placed
         else:
             reasons.setdefault(candidate.execution_ids[0], placed)
-    return by_id, reasons
+            count[candidate.kind, placed.partition(": names")[0]] += 1
+    return by_id, reasons, count
+
+
+def unsound(candidate: ExampleCandidate, doubts: Mapping[str, Doubt]) -> str | None:
+    """Why the code of an answer is fitted to its test.
+
+    What code does can be told, and a slip in it mended, whatever it is for. There only stubs are left out, which hold
+    what their cases expect, or are contradicted on most inputs and give nothing but literals.
+    """
+    answers = candidate.kind in CODE_KINDS
+    found = [doubts[unit] for unit in candidate.execution_ids[: 1 if answers else None] if unit in doubts]
+    if not found or candidate.kind not in (*CODE_KINDS, "predict"):
+        return None
+    written = candidate.kind != "predict" and not _is_slip(candidate)
+    stub = _is_stub(candidate.answer if answers else candidate.prompt)
+    worst = max(found, key=lambda one: one.share)
+    if written or worst.reason == HARDCODED or (stub and worst.share > _SENSELESS):
+        return f"{FITTED}: {worst.reason}"
+    return None
+
+
+def _is_slip(candidate: ExampleCandidate) -> bool:
+    """Whether a repair changes a line or two: what it mends was written by another."""
+    added = [line for line in (candidate.diff or "").split("\n")[2:] if line.startswith("+")]
+    return candidate.kind == "repair" and len(added) <= _FEW_LINES
+
+
+def _is_stub(text: str) -> bool:
+    """Whether all that the code in a text returns are literals."""
+    returned = _RETURN.findall(text)
+    return bool(returned) and all(_LITERAL_LAST.search(value) for value in returned)
 
 
 def _hold_secrets(candidates: Sequence[ExampleCandidate]) -> Iterator[bool]:

@@ -143,6 +143,9 @@ class DatasetRecipe(Declared):
     context_chars: int = Field(1500, ge=0, description="Most characters of earlier cells quoted in a prompt")
     max_prompt_chars: int = Field(4000, gt=0, description="Longer prompts are left out, never cut")
     max_answer_chars: int = Field(2400, gt=0, description="Longer answers are left out, never cut")
+    fewest_steps: int = Field(
+        3, ge=0, description="Decisions, loops, operations and calls below which code is not worth writing or reading"
+    )
     advice: Advice | None = Field(
         default_factory=lambda: Advice.model_validate({}),
         description="When a solution followed a bullet; null: only where the log or the bullet says so",

@@ -1,9 +1,8 @@
 """Traces of a domain's sessions: what each cell did when it ran again, where that is what was recorded."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import JAVASCRIPT
@@ -68,9 +67,8 @@ def _as_recorded(row: Row, trace: Trace) -> bool:
     return bool(trace["stdout"].strip()[:2000] == row["stdout"].strip()[:2000] and _same_result(row, trace["result"]))
 
 
-def _same_result(row: Row, result: Mapping[str, Any] | None) -> bool:
+def _same_result(row: Row, value: str | None) -> bool:
     recorded = (row["result_text"] or "").strip()
-    value = (result or {}).get("value")
     if not recorded or "\n" in recorded or value is None:
         return True
     return recorded in (value, value[1:-1])  # a string's text is recorded without its quotes

@@ -124,21 +124,23 @@ def judge_answers(
         )
 
     replays = [_judged(evidence, one) for one in candidates]
-    idle = [_wrong(one, candidate, raising=False) for one, candidate in zip(replays, candidates, strict=True)]
-    batch = run([*replays, *idle])
-    half = len(replays)
-    passing, failing = batch.verdicts[:half], batch.verdicts[half:]
-    undecided = [i for i in range(half) if passing[i].verified == failing[i].verified == "reexecuted"]
-    last = run([_wrong(replays[i], candidates[i], raising=True) for i in undecided]).verdicts
-    without = dict(zip(undecided, last, strict=True))
-    found = [_judgement(passing[i], without.get(i, failing[i])) for i in range(half)]
-    failed = [(i, unit) for i in range(half) if found[i].fails for unit in _tested_cells(evidence, candidates[i])]
+    batch = run(replays)
+    passing = dict(enumerate(batch.verdicts))
+    telling = [i for i, one in passing.items() if one.verified == "reexecuted" or one.reason == _OTHER_OUTPUT]
+    idle = run([_wrong(replays[i], candidates[i], raising=False) for i in telling])
+    failing = dict(zip(telling, idle.verdicts, strict=True))
+    undecided = [i for i in telling if passing[i].verified == failing[i].verified == "reexecuted"]
+    last = run([_wrong(replays[i], candidates[i], raising=True) for i in undecided])
+    failing |= dict(zip(undecided, last.verdicts, strict=True))
+    found = [_judgement(one, failing.get(i)) for i, one in passing.items()]
+    failed = [(i, unit) for i, one in enumerate(found) if one.fails for unit in _tested_cells(evidence, candidates[i])]
     whole = run(replays_of(evidence, [unit for _, unit in failed])).verdicts
     for (i, _), verdict in zip(failed, whole, strict=True):
         if verdict.verified != "reexecuted" and verdict.reason != _OTHER_OUTPUT:  # nor do the recorded cells run here
             found[i] = Judgement(verdict.verified, verdict.reason)
-    summary = {key: batch.summary[key] for key in ("ran", "cached", "cpu_seconds", "seconds")}
-    return Judgements(found, {"answers": half, **summary})
+    batches = [batch.summary, idle.summary, last.summary]
+    summary = {key: round(sum(one[key] for one in batches), 3) for key in ("ran", "cached", "cpu_seconds", "seconds")}
+    return Judgements(found, {"answers": len(replays), **summary})
 
 
 def _tested_cells(evidence: Evidence, candidate: ExampleCandidate) -> list[str]:
@@ -169,15 +171,15 @@ def _wrong(one: Replay, candidate: ExampleCandidate, *, raising: bool) -> Replay
     return _with_answer(one, candidate, broken(candidate.answer, candidate.language, raising=raising))
 
 
-def _judgement(passing: ReplayVerdict, failing: ReplayVerdict) -> Judgement:
-    """The judgement from a run of the answer and one of an answer that does nothing."""
+def _judgement(passing: ReplayVerdict, failing: ReplayVerdict | None) -> Judgement:
+    """The judgement from a run of the answer and one of an answer that does nothing; None: that would tell nothing."""
     reason = passing.reason or ""
     if passing.verified == "recorded" or reason.endswith(EARLY):
         return Judgement(passing.verified, passing.reason)
+    if failing is None:
+        return Judgement("unverified", reason, fails=reason.startswith(_FAILS))
     if passing.verified == "reexecuted":
         return Judgement("reexecuted", None, tells=failing.verified != "reexecuted")
-    if reason != _OTHER_OUTPUT:
-        return Judgement("unverified", reason, fails=reason.startswith(_FAILS))
     if failing.verified == "recorded" or (failing.reason or "").startswith(_FAILS):
         return Judgement("reexecuted", None)
     return Judgement("unverified", reason, tells=False)

@@ -61,7 +61,7 @@ def make(published: Published, assets: list[Any], overrides: dict[str, Any] | No
         partition_key=PYTHON.value if partitioned else None,
         resources={
             "store": published.store,
-            "recipes": Recipes(overrides={"dataset": overrides or {}}),
+            "recipes": Recipes(overrides={"dataset": {"fewest_steps": 0, **(overrides or {})}}),
             "base_model": SHIPPED,
         },
     )

@@ -166,9 +166,9 @@ def test_repair_in_debug_and_in_the_domain_of_its_language(recipe: DatasetRecipe
     )
     assert only(python, "repair")["messages"] == found["messages"]
     assert set(debug.examples["kind"]) == {"repair", "explain"}  # solve examples are never debug
-    assert only(debug, "explain")["answer"] == (
-        "`double(2)` raises `NameError` (`name 'm' is not defined`) at `return 2 * m`. "
-        "In `return 2 * m` the name `m` has to be `n`. Then `double(2)` returns `4`."
+    assert only(debug, "explain")["answer"].endswith(
+        "`n` is meant, the parameter of `double`. Then `return 2 * n` gives `2 * 2` = `4`. "
+        "With that, `double(2)` returns `4`."
     )
     assert only(python, "solve")["difficulty"] > 0  # it took two attempts
 
@@ -460,24 +460,6 @@ def test_apply_where_the_recorder_says_which_bullets_were_in_use(recipe: Dataset
     recorded = Evidence(evidence.executions.with_columns(column), evidence.patterns, evidence.repairs, evidence.bullets)
     found = only(build(recorded, recipe), "apply")
     assert (found["execution_ids"], found["bullet_ids"]) == (["done"], ["ada/shr-1"])
-
-
-def test_an_explanation_quotes_the_bullet_that_names_the_same_call(recipe: DatasetRecipe) -> None:
-    code = "def kept(names):\n    whole = [n for n in names if n]\n    return whole.count('a')"
-    executions = [run("e", code), run("f", "kept(['a', '', 'b'])", minute=1)]
-    calls = pattern("count", "whole.count('a')", "", executions[:1])
-    calls = calls.model_copy(update={"kind": "dataframe", "name": ".count()"})
-    lessons = [
-        bullet("a", "Call `names.count(...)` for one name only.", rank=1),
-        bullet("b", "count is a word here, not a call", rank=2),
-    ]
-    evidence = traced(evidence_of(executions, patterns=[calls], bullets=lessons), recipe)
-    found = only(build(evidence, recipe), "explain")
-    assert found["answer"] == (
-        "`kept(['a', '', 'b'])` returns `1`: `n` holds twice out of 3 and `whole` becomes `['a', 'b']`.\n"
-        f"The playbook says: {lessons[0].content}"
-    )
-    assert found["bullet_ids"] == ["ada/a"]
 
 
 # --- clusters, balance, tenants ---------------------------------------------------------------------------------------

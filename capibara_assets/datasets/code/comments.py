@@ -2,6 +2,7 @@
 
 import re
 import textwrap
+from collections.abc import Iterator
 
 from capibara_assets.executions.parsing import python_tree
 
@@ -27,6 +28,28 @@ files disk folder pdf png svg jpg jpeg eps book paper text article main suppleme
 _NAMES_NOTHING = frozenset(f"{_SHOWN} {_SHOWING} {_AROUND}".split())
 _NUMBERED = frozenset(_SHOWN.split())
 _FEWEST_TELLING = 2  # words on what is shown
+
+# of a comment or heading: an item of a list, a definition of a name, words that point at text which is not there
+_REMARK = re.compile(
+    r"^\W*\(?(\d+|[a-z])[.)]\s|^\W*[\w.\[\]]{1,20}\s*[:=]\s|[:,(]$|"
+    r"\b(earlier|previous|previously|above|below|chapter|this (section|cell|notebook|book|directory))\b|"
+    r"\b(incorrect|wrong|deprecated)\b|\b(import|load|install|set ?up)\b.*\b(librar|packag|modul|dependenc|import)",
+    re.IGNORECASE,
+)
+_DOES = """access add aggregate append apply assign build calculate call cast center check clean clip collect combine
+compare compile compute concatenate configure connect construct convert copy count create decode define
+delete derive detect determine display divide download draw drop embed encode ensure enumerate estimate
+evaluate examine execute extract fetch fill filter find fit flatten format generate get give group handle
+help hold implement import impute initialize insert invert iterate join keep label limit list load locate
+log look make map mark mask match measure merge modify move multiply normalize obtain open order parse pass
+perform pick plot predict prepare print process query raise rank read recode reduce remove rename reorder
+replace represent reshape resize retrieve return reverse round run sample save scale score search select
+send serialize set show simulate skip sort split stack standardize store subtract sum summarize swap test
+tokenize track train transform translate tune turn update upload use validate verify visualize wrap write"""
+_VERBS = frozenset(_DOES.split())
+_BEFORE = "to only let us we can please now first then next finally function code a an that which method"
+_BEFORE_VERBS = frozenset(_BEFORE.split())
+_NAME = re.compile(r"[A-Za-z_$][\w$]*")
 
 
 def leading_comment(code: str, language: str) -> tuple[str | None, str]:
@@ -74,3 +97,22 @@ def _only_shows(text: str) -> bool:
     words = [word.lower() for word in _WORD.findall(text)]
     telling = [word for word in words if word not in _NAMES_NOTHING]
     return len(telling) < _FEWEST_TELLING and not _NUMBERED.isdisjoint(words)
+
+
+def is_task(text: str) -> bool:
+    """Whether a comment or heading asks for something: it says what is to be done, and stands for itself."""
+    if _REMARK.search(text):
+        return False
+    words = [word.lower() for word in _NAME.findall(text)]
+    while words and words[0] in _BEFORE_VERBS:
+        words.pop(0)
+    return "?" in text or any(form in _VERBS for word in words[:1] for form in _base_forms(word))
+
+
+def _base_forms(word: str) -> Iterator[str]:
+    """What a verb may be a form of: `splitting` of `split`, `encoding` of `encode`, `reads` of `read`."""
+    yield word
+    if word.endswith("s"):
+        yield word[:-1]
+    if word.endswith("ing"):
+        yield from (word[:-3], word[:-3] + "e", word[:-4])

@@ -276,6 +276,19 @@ def _changes(statement: ast.stmt) -> Iterator[str]:
                     yield from _base(call.func)
                 for argument in call.args:
                     yield from _base(argument)
+                yield from _handed_over(call.func)
+
+
+def _handed_over(called: ast.expr) -> Iterator[str]:
+    """Variables whose bound methods a new object is given, which then acts: `Thread(target=server.run).start()`."""
+    made = called.value if isinstance(called, ast.Attribute) else called
+    if not isinstance(made, ast.Call):
+        return
+    name = made.func.attr if isinstance(made.func, ast.Attribute) else getattr(made.func, "id", "")
+    if name[:1].isupper():  # a class, as everybody writes them
+        for given in (*made.args, *(keyword.value for keyword in made.keywords)):
+            if isinstance(given, ast.Attribute):
+                yield from _base(given)
 
 
 def _base(node: ast.expr) -> Iterator[str]:

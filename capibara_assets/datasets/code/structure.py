@@ -12,6 +12,7 @@ _STRINGS = (
     r"""'''(?:\\.|[^\\])*?'''|\"\"\"(?:\\.|[^\\])*?\"\"\"|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`"""
 )
 _REST = r"[A-Za-z_$][\w$]*|\d[\w.]*|\S"
+_TRAILING = re.compile(r"[ \t]+$", re.MULTILINE)
 _HASH = re.compile(rf"(?P<comment>\#[^\n]*)|(?P<token>{_STRINGS}|{_REST})", re.DOTALL)
 _SLASHES = re.compile(rf"(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<token>{_STRINGS}|{_REST})", re.DOTALL)
 _DASHES = re.compile(rf"(?P<comment>--[^\n]*|/\*.*?\*/)|(?P<token>{_STRINGS}|{_REST})", re.DOTALL)
@@ -33,6 +34,12 @@ def located_tokens(code: str, language: str) -> list[tuple[str, int, int]]:
 def without_comments(code: str, language: str) -> str:
     """The code without its comments; strings and spacing unchanged."""
     return _LEXERS.get(language, _HASH).sub(lambda match: match["token"] or "", code)
+
+
+def without_trailing_spaces(code: str, language: str) -> str:
+    """The code without spaces at the ends of its lines; as it is where they may stand in a text of several lines."""
+    stripped = _TRAILING.sub("", code)
+    return stripped if tokens(stripped, language) == tokens(code, language) else code
 
 
 def shingles(words: list[str], size: int) -> frozenset[str]:
@@ -64,6 +71,15 @@ def structural_key(code: str, language: str) -> str:
     else:
         form = "\x00".join(t for t in tokens(code, language) if t != ";")
     return sha256_bytes(f"{language}\n{form}".encode("utf-8", "replace"))
+
+
+def bound_names(code: str, language: str) -> frozenset[str]:
+    """Names that a program binds itself, but for methods; none where it does not parse or its language is another."""
+    if language == "python" and (tree := python_source.parse(code)) is not None:
+        return frozenset(_bound_names(tree)[1])
+    if language in JAVASCRIPT:
+        return frozenset(javascript_source.declared(javascript_source.parse(code)))
+    return frozenset()
 
 
 def normal_text(text: str) -> str:

@@ -1,11 +1,11 @@
 """Derived examples of one domain: injected bugs (*repair*) and changed inputs (*predict*), observed in the sandbox."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from capibara_assets.datasets.derived import injected, predicted, queries
+from capibara_assets.datasets.derived import injected, predicted, queries, query_walks
 from capibara_assets.datasets.derived.injected import Injected
 from capibara_assets.datasets.derived.solved import solved_cells
 from capibara_assets.datasets.derived.trials import Execute, Trial
@@ -19,7 +19,7 @@ _LESS = 0.8  # quality factor of what was not recorded as it stands
 _MORE_BUGS = 2  # of one solved cell in `debug`, which has no inputs to change: tried, and kept beyond the recipe's
 
 #: Executions that a variant counts as: one in JavaScript needs a context of its own.
-_COST = {"javascript": 3}
+_COST = {"javascript": 2}
 
 ItemT = TypeVar("ItemT")
 
@@ -32,18 +32,26 @@ class Derived:
     figures: dict[str, Any]
 
 
-def derive(domain: Domain, evidence: Evidence, recipe: DatasetRecipe, execute: Execute | None) -> Derived:
+def derive(
+    domain: Domain,
+    evidence: Evidence,
+    recipe: DatasetRecipe,
+    execute: Execute | None,
+    unsound: Collection[str] = (),
+) -> Derived:
     """Change the domain's solved cells, run the changes, and make candidates of those whose effect was observed.
 
     `debug` gets bugs alone, to repair and to predict their errors; every other domain bugs to repair, and inputs.
 
     Args:
         execute: runs trials; None: nothing is executed, so nothing is derived.
+        unsound: executions whose code is not right in general: nothing is derived of them.
     """
     wanted = recipe.derived
     if execute is None or not wanted.most_share:
         return Derived([], {"solved": 0, "note": "nothing was executed, and only observed changes are examples"})
-    solved = sorted(solved_cells(evidence), key=lambda one: sha256_bytes(one.row["execution_id"].encode()))
+    sound = [one for one in solved_cells(evidence) if not any(row["execution_id"] in unsound for row in one.rows)]
+    solved = sorted(sound, key=lambda one: sha256_bytes(one.row["execution_id"].encode()))
     more = _MORE_BUGS if domain == Domain.DEBUG else 0
     bugs = [injected.trial_of(one, wanted.bugs, wanted.tried + 2 * more) for one in solved]
     bugs = bugs[: _within(wanted.executions, bugs)]
@@ -51,14 +59,19 @@ def derive(domain: Domain, evidence: Evidence, recipe: DatasetRecipe, execute: E
     inputs = [predicted.trial_of(program, wanted.tried) for program in asked]
     inputs = inputs[: _within(wanted.executions, inputs)]
     on_worlds = list(queries.queries(evidence, recipe))
-    ends = execute([*(trial for trial, _ in [*bugs, *inputs]), *(query.trial for query in on_worlds)])
+    walked = [] if domain == Domain.DEBUG else list(query_walks.walks(evidence, recipe))
+    trials = [*(trial for trial, _ in [*bugs, *inputs]), *(query.trial for query in on_worlds)]
+    ends = execute([*trials, *(walk.trial for walk in walked)])
+    ends, walk_ends = ends[: len(trials)], ends[len(trials) :]
     found = [
         one
         for cell, (_, edits), end in zip(solved, bugs, ends, strict=False)
         for one in injected.observed(cell, edits, end, wanted.per_solution + more)
     ]
-    answered = queries.best(on_worlds, ends[len(bugs) + len(inputs) :])
-    found += [one for query, end in answered for one in queries.injected(query, end, wanted.per_solution + more)]
+    answered = queries.answered(on_worlds, ends[len(bugs) + len(inputs) :])
+    found += [
+        one for query, end in queries.best(answered) for one in queries.injected(query, end, wanted.per_solution + more)
+    ]
     made = [*_repairs(evidence, found, recipe)]
     for program, (_, edits), end in zip(asked, inputs, ends[len(bugs) :], strict=False):
         made += predicted.candidates(program, edits, end, recipe, wanted.per_solution)
@@ -66,11 +79,12 @@ def derive(domain: Domain, evidence: Evidence, recipe: DatasetRecipe, execute: E
         made += [one for one in (injected.raised(bug, recipe) for bug in found) if one is not None]
     else:
         made += [one for query, end in answered for one in queries.predicted(query, end, recipe)]
+        made += query_walks.candidates(walked, walk_ends, recipe)
     figures = {
         "solved": len(solved),
         "programs": len(asked),
         "queries": len({query.row["execution_id"] for query in on_worlds}),
-        "answered": len(answered),
+        "answered": len({query.row["execution_id"] for query, _ in answered}),
         "tried": sum(len(edits) for _, edits in [*bugs, *inputs]),
         "trials": len(ends),
         "runs_here": sum(bool(end and end[0] and end[0].ok) for end in ends),

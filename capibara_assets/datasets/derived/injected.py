@@ -4,7 +4,7 @@ The pairs have the fields of recorded ones, so that `kinds/repair.py` words thei
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,6 +20,7 @@ from capibara_assets.datasets.kinds.evidence import ExampleCandidate, mean_quali
 from capibara_assets.datasets.kinds.predict import is_derivable
 from capibara_assets.datasets.kinds.repair import WRONG_OUTPUT
 from capibara_assets.datasets.kinds.tracebacks import error_text
+from capibara_assets.datasets.kinds.worth import is_call
 from capibara_assets.datasets.recipe import DatasetRecipe
 
 _MOST_SHOWN = 400
@@ -59,7 +60,10 @@ class Injected:
 def trial_of(solved: Solved, weights: dict[str, float], most: int) -> tuple[Trial, list[Edit]]:
     """The solved cell and at most `most` bugs in it, as a trial; and the edits, in the order of its variants."""
     python = solved.row["language"] == "python"
-    every = (python_bugs if python else javascript_bugs).bugs(solved.code, solved.spans)
+    if is_call(solved.code):  # what changes in it is what it is given
+        every: Iterable[Edit] = ()
+    else:
+        every = (python_bugs if python else javascript_bugs).bugs(solved.code, solved.spans)
     edits = drawn(every, weights, solved.row["execution_id"], most)
     cells = (solved.cells(solved.code), *(solved.cells(edit.applied(solved.code)) for edit in edits))
     return Trial(solved.row["language"] if python else "javascript", cells), edits

@@ -9,9 +9,15 @@ from dataclasses import dataclass
 
 from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.code import javascript_source
+from capibara_assets.datasets.code.cases import cases
 from capibara_assets.datasets.code.python_source import without_assertions
 from capibara_assets.datasets.code.sessions import Row
-from capibara_assets.datasets.code.structure import JAVASCRIPT, structural_key, without_comments
+from capibara_assets.datasets.code.structure import (
+    JAVASCRIPT,
+    structural_key,
+    without_comments,
+    without_trailing_spaces,
+)
 from capibara_assets.datasets.derived.edits import Edit, drawn
 from capibara_assets.datasets.derived.literals import changes, recorded_calls
 from capibara_assets.datasets.derived.solved import Solved, Span
@@ -19,7 +25,7 @@ from capibara_assets.datasets.derived.trials import Cells, Ends, Trial
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate, mean_quality
-from capibara_assets.datasets.kinds.predict import is_derivable
+from capibara_assets.datasets.kinds.predict import is_derivable, may_be_unquoted
 from capibara_assets.datasets.kinds.proof import recorded_output
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.parsing import parse_python
@@ -48,8 +54,13 @@ def programs(solved: Solved) -> list[Program]:
     if recorded_output(row):
         code = without_assertions(row["code"]) if language == "python" else row["code"]
         code = _WIDE.sub("\n\n", without_comments(code, language)).strip()  # a comment may tell of the recorded input
-        return [Program(row, solved.rows, solved.before, code, _inputs(code, language), True)]
-    solution = dissect(row["code"], language).definitions  # without its docstring, which may tell what comes out
+        recorded = not may_be_unquoted(row)
+        if not recorded and language in JAVASCRIPT:
+            code = _printed(code)
+        return [Program(row, solved.rows, solved.before, code, _inputs(code, language), recorded)]
+    solution = without_trailing_spaces(
+        dissect(row["code"], language).definitions, language
+    )  # without its docstring, which may tell what comes out
     if "assert" in solution:
         return []
     functions = _functions(solution, language)
@@ -57,10 +68,27 @@ def programs(solved: Solved) -> list[Program]:
     calls = list(dict.fromkeys(call for test in tests for call in recorded_calls(test, language, functions)))
     made = []
     for call in calls[:_MOST_CALLS]:
-        shown = f"print({call})" if language == "python" else f"console.log({call});"
+        shown = f"print({call})" if language == "python" else _logged(call, language, tests)
         code = f"{solution}\n\n{shown}"
         made.append(Program(row, solved.rows, solved.before, code, (len(solution), len(code)), False))
     return made
+
+
+def _printed(code: str) -> str:
+    """JavaScript whose last value is printed: a text shows without quotes, as it was recorded."""
+    last = next(iter(javascript_source.parse(code).named_children[::-1]), None)
+    if last is None or last.type != "expression_statement":
+        return code
+    shown = javascript_source.text(last).rstrip(";")
+    head = code.encode("utf-8", "replace")[: last.start_byte].decode(errors="replace")
+    return f"{head}console.log({shown});"
+
+
+def _logged(call: str, language: str, tests: Sequence[str]) -> str:
+    """A call that is printed, as JSON where its tests expect a list or an object: Node's layout of these is its own."""
+    expected = [case.expected for test in tests for case in cases(test)]
+    structured = any(one.startswith(("[", "{")) for one in expected)
+    return f"console.log(JSON.stringify({call}));" if structured else f"console.log({call});"
 
 
 def _inputs(code: str, language: str) -> Span:
@@ -114,8 +142,8 @@ def candidates(
             continue
         code = edit.applied(program.code)
         whole = "\n".join([*program.before, code])
-        if not is_derivable([without_comments(whole, language)], end.shown):
-            return
+        if not is_derivable([without_comments(whole, language)], end.shown, language):
+            continue
         seen.add(end.shown)
         yield ExampleCandidate(
             kind="predict",

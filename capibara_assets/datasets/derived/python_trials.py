@@ -7,6 +7,7 @@ variants of a group run in reverse order, so that what one leaves behind shows a
 import ast
 import asyncio
 import contextlib
+import functools
 import io
 import json
 import linecache
@@ -14,6 +15,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 import traceback
 import types
@@ -31,35 +33,88 @@ class TimeUp(BaseException):
 
 
 _running = False
+_begun = (0.0, 0.0, frozenset[int | None]())  # of the variant that runs: the time, this thread's delay, the threads
 
 
-def _time_up(*_: Any) -> None:
-    if _running:  # else it comes late, when the variant has ended
-        signal.setitimer(signal.ITIMER_VIRTUAL, _LEAST_S)  # again, should the code catch it
-        raise TimeUp
+def _time_up(number: int, _: Any) -> None:
+    if not _running:  # it comes late, when the variant has ended
+        return
+    if number == signal.SIGALRM and (left := _WALL_S - _own_s()) > 0.01:
+        signal.setitimer(signal.ITIMER_REAL, left)
+        return
+    signal.setitimer(signal.ITIMER_VIRTUAL, _LEAST_S)  # again, should the code catch it
+    raise TimeUp
 
 
-def _ran(source: str, name: str, namespace: dict[str, Any], show: Any) -> str | None:
-    """Runs one cell; returns how its last expression is shown, None where it has none."""
-    lines = [line + "\n" for line in source.split("\n")]
-    linecache.cache[name] = (len(source), None, lines, name)
+def _own_s() -> float:
+    """Seconds since the variant began, without those in which its threads waited for a processor."""
+    began, delay, former = _begun
+    threads = {thread.native_id for thread in threading.enumerate()} - former
+    lost = max([_delay_s() - delay, *map(_delay_s, threads)])
+    return time.monotonic() - began - lost
+
+
+def _delay_s(thread: int | None = None) -> float:
+    """Seconds that a thread (None: this process's first) could have run and no processor was free; 0 if unknown."""
+    try:
+        return int(Path(f"/proc/self/task/{thread or os.getpid()}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+def _ran(cell: str | list[str], name: str, namespace: dict[str, Any], show: Any) -> str | None:
+    """Runs one cell (in a list: of SQL); returns how its last expression is shown, None where it has none."""
+    if isinstance(cell, list):
+        _ran_sql(cell[0], namespace)
+        return None
+    linecache.cache[name] = (len(cell), None, [line + "\n" for line in cell.split("\n")], name)
+    body, last = _compiled(cell, name)
+    _evaluated(body, namespace)
+    if last is None:
+        return None
+    value = _evaluated(last, namespace)
+    return None if value is None else str(show(value))[:_MOST_TEXT]
+
+
+@functools.lru_cache(256)  # the cells that variants have in common
+def _compiled(source: str, name: str) -> tuple[Any, Any]:
     tree = ast.parse(source, name)
     final = tree.body[-1] if tree.body and not source.rstrip().endswith(";") else None
     last = final if isinstance(final, ast.Expr) else None
     if last is not None:
         tree.body.pop()
-    value = _evaluated(tree, name, namespace)
-    if last is None:
-        return None
-    value = _evaluated(ast.Expression(last.value), name, namespace)
-    return None if value is None else str(show(value))[:_MOST_TEXT]
+    build = functools.partial(compile, filename=name, flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    return build(tree, mode="exec"), None if last is None else build(ast.Expression(last.value), mode="eval")
 
 
-def _evaluated(tree: Any, name: str, namespace: dict[str, Any]) -> Any:
-    mode = "eval" if isinstance(tree, ast.Expression) else "exec"
-    code = compile(tree, name, mode, flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+def _evaluated(code: Any, namespace: dict[str, Any]) -> Any:
     value = eval(code, namespace)
     return asyncio.run(value) if code.co_flags & 0x80 else value  # 0x80: it awaits at its top level
+
+
+def _ran_sql(script: str, namespace: dict[str, Any]) -> None:
+    """Runs SQL on the variant's one database in memory, in the worker's own words; the errors are SQLite's."""
+    import sqlite3
+
+    import sql_worker  # type: ignore[import-not-found,unused-ignore]
+
+    if "database" not in namespace:
+        namespace["database"] = sqlite3.connect(":memory:", isolation_level=None)
+    answer = sql_worker.run(namespace["database"], script, 1.0)
+    if answer.get("timeout"):  # by the clock, or by what `_time_up` raised inside SQLite
+        raise TimeUp
+    if error := answer["error"]:
+        raise type(error["name"], (Exception,), {})(error["value"])
+    if answer["results"]:
+        text, data = answer["results"][0]["text"], answer["results"][0]["data"]
+        # real numbers as such, with all their digits: 2.0 is not 2, and no rounding is hidden
+        rows = [
+            [repr(value) if isinstance(value, float) else value for value in row]
+            for row in zip(*data.values(), strict=True)
+        ]
+        print(sql_worker.table_text(list(data), rows) if rows else text)
+    else:
+        print()
 
 
 def _described(error: BaseException) -> list[str]:
@@ -74,13 +129,14 @@ def _described(error: BaseException) -> list[str]:
     return [type(error).__name__, value[:_MOST_TEXT], "\n".join(shown)]
 
 
-def _variant(cells: list[str], show: Any, seconds: float) -> dict[str, Any]:
-    global _running
+def _variant(cells: list[str | list[str]], show: Any, seconds: float) -> dict[str, Any]:
+    global _running, _begun
     module = types.ModuleType("__main__")
     module.__dict__["get_ipython"] = lambda: None
     sys.modules["__main__"] = module
     out: dict[str, Any] = {"cell": 0, "stdout": "", "result": None, "error": None}
     printed = io.StringIO()
+    _begun = time.monotonic(), _delay_s(), frozenset(thread.native_id for thread in threading.enumerate())
     try:
         signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
         signal.setitimer(signal.ITIMER_REAL, _WALL_S)
@@ -97,7 +153,7 @@ def _variant(cells: list[str], show: Any, seconds: float) -> dict[str, Any]:
 
 
 def _cells(
-    cells: list[str], printed: io.StringIO, out: dict[str, Any], namespace: dict[str, Any], show: Any
+    cells: list[str | list[str]], printed: io.StringIO, out: dict[str, Any], namespace: dict[str, Any], show: Any
 ) -> BaseException | None:
     """Runs cells until one raises; returns what it raised."""
     global _running

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import structural_key, without_comments
-from capibara_assets.datasets.derived import sql_bugs, sql_worlds
+from capibara_assets.datasets.derived import sql_bugs, sql_orders, sql_worlds
 from capibara_assets.datasets.derived.edits import Edit, drawn
 from capibara_assets.datasets.derived.injected import Injected, observed
 from capibara_assets.datasets.derived.trials import Cells, End, Ends, Trial
@@ -18,6 +18,7 @@ from capibara_assets.datasets.recipe import DatasetRecipe
 _SEEDS = 2  # databases that are tried for a query: the one that tells most bugs apart is taken
 _INPUTS = {"value": 1.0, "order": 1.0, "condition": 1.0}
 _EMPTY = "Empty result"
+_UNSETTLED = "SELECT 'its order cannot be told'"
 
 
 @dataclass(frozen=True)
@@ -52,15 +53,26 @@ class Query:
 
     @property
     def trial(self) -> Trial:
-        """The query as recorded, with its bugs, with its changed inputs; then it and these on the turned database."""
+        """The query as recorded, with its bugs, with its changed inputs; then it and these where the order may differ.
+
+        That is on the turned database, and with ties broken one way and the other.
+        """
         bugs, inputs = ([edit.applied(self.code) for edit in edits] for edits in (self.bugs, self.inputs))
-        turned = [(self.turned, code) for code in (self.code, *inputs)]
-        return Trial("sql", (*((self.world, code) for code in (self.code, *bugs, *inputs)), *turned))
+        asked = (self.code, *inputs)
+        turned = [(self.turned, code) for code in asked]
+        broken = [
+            (self.world, sql_orders.turned(code, descending=down) or _UNSETTLED)
+            for down in (False, True)
+            for code in asked
+        ]
+        return Trial("sql", (*((self.world, code) for code in (self.code, *bugs, *inputs)), *turned, *broken))
 
     def asked(self, ends: Ends) -> list[End | None]:
-        """The ends of the query and of its changed inputs; None where the order of rows in the tables shows."""
+        """The ends of the query and of its changed inputs; None where that does not settle the order of rows."""
         first = [ends[0], *ends[len(self.bugs) + 1 :][: len(self.inputs)]]
-        return [one if one == two else None for one, two in zip(first, ends[-len(first) :], strict=True)]
+        size = len(first)
+        others = [ends[-size * n :][:size] for n in (1, 2, 3)]
+        return [one if all(each[i] == one for each in others) else None for i, one in enumerate(first)]
 
 
 def queries(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Query]:
@@ -74,6 +86,8 @@ def queries(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Query]:
         seed = row["execution_id"]
         bugs = drawn(sql_bugs.bugs(row["code"]), wanted.bugs, seed, wanted.tried)
         inputs = drawn(sql_bugs.inputs(row["code"]), _INPUTS, seed, wanted.per_solution)
+        if (settled := sql_orders.tie_break(row["code"])) is not None:
+            inputs.append(settled)
         for number in range(_SEEDS):
             turns = (sql_worlds.world(tree, known, f"{seed} {number}", backwards=turned) for turned in (False, True))
             world, turned = turns
@@ -81,13 +95,21 @@ def queries(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Query]:
                 yield Query(row, world, turned, tuple(bugs), tuple(inputs))
 
 
-def best(asked: Sequence[Query], ends: Sequence[Ends]) -> list[tuple[Query, Ends]]:
-    """Of each query the database on which it gives rows and most of its changes give something else."""
+def answered(asked: Sequence[Query], ends: Sequence[Ends]) -> list[tuple[Query, Ends]]:
+    """The queries with the databases on which they give rows."""
+    return [
+        (query, end)
+        for query, end in zip(asked, ends, strict=True)
+        if end[0] is not None and end[0].ok and end[0].shown and not end[0].shown.startswith(_EMPTY)
+    ]
+
+
+def best(listed: Sequence[tuple[Query, Ends]]) -> list[tuple[Query, Ends]]:
+    """Of each query the database on which most of its changes give something else."""
     found: dict[str, tuple[int, Query, Ends]] = {}
-    for query, end in zip(asked, ends, strict=True):
+    for query, end in listed:
         passed = end[0]
-        if passed is None or not passed.ok or not passed.shown or passed.shown.startswith(_EMPTY):
-            continue
+        assert passed is not None
         told = sum(one is not None and (not one.ok or one.shown != passed.shown) for one in end[1:])
         told += len(end) * (query.asked(end)[0] is not None)
         key = query.row["execution_id"]
@@ -133,6 +155,6 @@ def predicted(query: Query, ends: Ends, recipe: DatasetRecipe) -> Iterator[Examp
 
 
 def _tells(shown: str) -> bool:
-    """Whether a printed table holds anything but zeros and missing values."""
+    """Whether a printed table holds more than zeros and missing values, and less than half of these are missing."""
     values = [value for line in shown.split("\n")[1:] for value in line.split()[1:]]
-    return any(value not in ("0", "0.0", "None") for value in values)
+    return any(value not in ("0", "0.0", "None") for value in values) and 3 * values.count("None") < len(values)

@@ -47,6 +47,11 @@ def parsed(code: str) -> exp.Query | None:
     return statements[0]
 
 
+def statements(world: str) -> list[exp.Expr]:
+    """The statements of a database, parsed."""
+    return [one for one in sqlglot.parse(world, read="sqlite") if one is not None]
+
+
 def catalogue(queries: list[exp.Query]) -> dict[str, frozenset[str]]:
     """Columns of each table, from where queries leave no doubt."""
     found: dict[str, set[str]] = defaultdict(set)
@@ -56,11 +61,15 @@ def catalogue(queries: list[exp.Query]) -> dict[str, frozenset[str]]:
     return {table: frozenset(columns) for table, columns in found.items()}
 
 
-def world(query: exp.Query, known: Catalogue, seed: str, *, backwards: bool = False) -> str | None:
+def world(
+    query: exp.Query, known: Catalogue, seed: str, *, backwards: bool = False, rows: int = _ROWS, whole: bool = False
+) -> str | None:
     """CREATE and INSERT statements of a database that the query runs on; None where a column's table is in doubt.
 
     Args:
         backwards: with the same rows in the opposite order, on which only what a query leaves open depends.
+        rows: of each table.
+        whole: with all columns of its tables that are known, also those that it does not use.
     """
     tables = _tables(query)
     if not tables:
@@ -71,6 +80,9 @@ def world(query: exp.Query, known: Catalogue, seed: str, *, backwards: bool = Fa
         return None
     for table, column in place.values():
         columns[table].setdefault(column, _Column())
+    for table in tables if whole else ():
+        for column in sorted(known.get(table, ())):
+            columns[table].setdefault(column, _Column())
     _read_uses(query, place, columns)
     if any(not inside for inside in columns.values()):
         for table, inside in columns.items():
@@ -78,7 +90,8 @@ def world(query: exp.Query, known: Catalogue, seed: str, *, backwards: bool = Fa
                 columns[table]["id"] = _Column("number")
     random = Random(seed)
     ties: dict[int, list[str]] = {}
-    return "\n".join(_statements(table, inside, random, ties, backwards) for table, inside in sorted(columns.items()))
+    listed = ((table, inside, _drawn(table, inside, random, ties, rows)) for table, inside in sorted(columns.items()))
+    return "\n".join(_statements(table, inside, drawn, backwards) for table, inside, drawn in listed)
 
 
 def _tables(query: exp.Query) -> list[str]:
@@ -161,6 +174,13 @@ def _from(select: exp.Select) -> list[exp.Expr]:
     return [one for one in listed if one is not None]
 
 
+def _counted_in(node: exp.Expr | None) -> exp.Expr | None:
+    """What arithmetic counts with: without conversions, brackets and guards against zero."""
+    while isinstance(node, exp.Cast | exp.Paren | exp.Nullif | exp.Coalesce | exp.AggFunc | exp.Neg):
+        node = node.this
+    return node
+
+
 def _read_uses(query: exp.Query, place: dict[int, tuple[str, str]], columns: dict[str, dict[str, _Column]]) -> None:
     """What the query tells about its columns: types, constants, NULLs, and which are joined."""
     ties = 0
@@ -195,8 +215,10 @@ def _read_uses(query: exp.Query, place: dict[int, tuple[str, str]], columns: dic
                         target.values.pop()
         if isinstance(node, exp.Is) and (target := of(node.this)):
             target.nullable = True
-        if isinstance(node, exp.Sum | exp.Avg | exp.Mul | exp.Div | exp.Sub) and (target := of(node.this)):
-            target.sort = target.sort or "number"
+        if isinstance(node, exp.Sum | exp.Avg | exp.Mul | exp.Div | exp.Sub):
+            for side in (node.this, node.args.get("expression")):
+                if (target := of(_counted_in(side))) is not None:
+                    target.sort = target.sort or "number"
         if isinstance(node, exp.Func) and not isinstance(node, exp.AggFunc):
             name = (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).lower()
             if name in _DATE_CALLS or "time" in name or "date" in name:
@@ -206,16 +228,20 @@ def _read_uses(query: exp.Query, place: dict[int, tuple[str, str]], columns: dic
                         columns[spot[0]][spot[1]].sort = "date"
 
 
-def _statements(
-    table: str, columns: dict[str, _Column], random: Random, ties: dict[int, list[str]], backwards: bool
-) -> str:
+def _drawn(
+    table: str, columns: dict[str, _Column], random: Random, ties: dict[int, list[str]], rows: int
+) -> dict[str, list[str]]:
+    """Column -> its values, (rows,)."""
+    return {name: _values(table, name, column, random, ties, rows) for name, column in columns.items()}
+
+
+def _statements(table: str, columns: dict[str, _Column], listed: dict[str, list[str]], backwards: bool) -> str:
     types = {"number": "INTEGER", "text": "TEXT", "date": "TEXT"}
-    listed = {name: _values(table, name, column, random, ties) for name, column in columns.items()}
     sorts = {name: _sort(name, column) for name, column in columns.items()}
     real = {name for name, values in listed.items() if sorts[name] == "number" and any("." in v for v in values)}
     defined = ", ".join(f"{name} {'REAL' if name in real else types[sorts[name]]}" for name in columns)
-    order = range(_ROWS - 1, -1, -1) if backwards else range(_ROWS)
-    rows = ", ".join("(" + ", ".join(listed[name][row] for name in columns) + ")" for row in order)
+    lines = ["(" + ", ".join(values) + ")" for values in zip(*listed.values(), strict=True)]
+    rows = ", ".join(reversed(lines) if backwards else lines)
     return f"CREATE TABLE {table} ({defined});\nINSERT INTO {table} VALUES {rows};"
 
 
@@ -227,19 +253,19 @@ def _sort(name: str, column: _Column) -> str:
     return "number" if _COUNTED.search(name) else "text"
 
 
-def _values(table: str, name: str, column: _Column, random: Random, ties: dict[int, list[str]]) -> list[str]:
+def _values(table: str, name: str, column: _Column, random: Random, ties: dict[int, list[str]], rows: int) -> list[str]:
     """SQL literals of one column, one a row; a table's own key is different in every row."""
     sort = _sort(name, column)
     if sort == "number" and name in ("id", f"{table}_id", f"{table.removesuffix('s')}_id"):
-        return [str(row + 1) for row in range(_ROWS)]
+        return [str(row + 1) for row in range(rows)]
     if column.tie is not None:
         pool = ties.setdefault(column.tie, _pool(name, sort, column.values, random, few=True))
-        return [random.choice(pool) for _ in range(_ROWS)]
+        return [random.choice(pool) for _ in range(rows)]
     pool = _pool(name, sort, column.values, random, few=False)
-    values = [random.choice(pool) for _ in range(_ROWS)]
+    values = [random.choice(pool) for _ in range(rows)]
     if column.nullable:
-        values[random.randrange(_ROWS)] = "NULL"
-        values[random.randrange(_ROWS)] = "NULL"
+        for _ in range(rows // 3):
+            values[random.randrange(rows)] = "NULL"
     return values
 
 

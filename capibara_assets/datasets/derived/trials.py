@@ -5,7 +5,6 @@ An end counts where both runs, which take the variants in opposite orders under 
 """
 
 import json
-import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from capibara_assets.executions.replay.workers import Ran, Session, SessionLimit
 from capibara_assets.storage.cache import Cache
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
-FORMAT = 1  # part of the key of cached ends; raise it when ends may change
+FORMAT = 3  # part of the key of cached ends; raise it when ends may change
 _TOGETHER = 8  # groups of one Python session
 _MEMORY_MIB = 2048
 #: Of a Python session with many trials, of one with a single trial, and of one variant in JavaScript.
@@ -64,19 +63,21 @@ class End:
 
 
 Ends = tuple[End | None, ...]  # None: it did not run, ran into a limit, or ended differently in its two runs
-Execute = Callable[[Sequence[Trial]], list[Ends]]
+Execute = Callable[..., list[Ends]]  # as `execute`: of trials and their purpose
 
 
-def execute(trials: Sequence[Trial], cache: Path | None = None, processes: int | None = None) -> list[Ends]:
+def execute(
+    trials: Sequence[Trial], cache: Path | None = None, processes: int | None = None, purpose: str = "trials"
+) -> list[Ends]:
     """Runs trials and gives the ends of their variants, in order; a language that cannot run here gives none.
 
     Args:
-        cache: folder of the cache, which holds outputs: afterwards exactly those of these trials.
+        cache: folder of the cache, which holds outputs: afterwards exactly those of the last trials of each purpose.
 
     Raises:
         IsolationError: workers do not start.
     """
-    file = None if cache is None else Cache(cache / "trials.sqlite", "ends of trials")
+    file = None if cache is None else Cache(cache / f"{purpose}.sqlite", "ends of trials")
     known = file.read().values if file else {}
     keys = [_key(trial) for trial in trials]
     wanted = {key: trial for key, trial in zip(keys, trials, strict=True) if key is not None and key not in known}
@@ -102,8 +103,7 @@ def _ends(trial: Trial, listed: Sequence[list[Any] | None]) -> Ends:
 
 
 def _run(trials: Sequence[Trial], processes: int | None) -> list[list[Any]]:
-    trials = [sql_in_python(trial) if trial.language == "sql" else trial for trial in trials]
-    python = [i for i, trial in enumerate(trials) if trial.language == "python"]
+    python = [i for i, trial in enumerate(trials) if trial.language not in JAVASCRIPT]
     batches = [python[i : i + _TOGETHER] for i in range(0, len(python), _TOGETHER)]
     ends: dict[int, list[Any]] = {}
     for members, found in zip(batches, _run_python([[trials[i] for i in b] for b in batches], processes), strict=True):
@@ -112,13 +112,13 @@ def _run(trials: Sequence[Trial], processes: int | None) -> list[list[Any]]:
     alone = [i for i in python if i not in ends]  # of a batch that one of them ended
     for i, found in zip(alone, _run_python([[trials[i]] for i in alone], processes), strict=True):
         ends[i] = found[0] if found is not None else []
-    others = [i for i, trial in enumerate(trials) if trial.language != "python"]
+    others = [i for i, trial in enumerate(trials) if trial.language in JAVASCRIPT]
     ends |= dict(zip(others, _run_javascript([trials[i] for i in others], processes), strict=True))
     return [ends[i] for i in range(len(trials))]
 
 
 def _settings(limits: SessionLimits, processes: int | None) -> PoolSettings:
-    return PoolSettings(sandbox_place(), limits, 2, processes or os.cpu_count() or 1, _QUICK)
+    return PoolSettings(sandbox_place(), limits, 2, processes, _QUICK)
 
 
 @once
@@ -130,14 +130,21 @@ def _run_python(batches: Sequence[Sequence[Trial]], processes: int | None) -> li
     """The ends of each batch's trials; None for a batch whose session ended before its variants had run."""
     sessions = []
     for batch in batches:
-        payload = json.dumps([trial.variants for trial in batch])
-        modules = sorted({m[1] for trial in batch for cell in trial.variants[0] for m in _IMPORTED.finditer(cell)})
+        payload = json.dumps([[_sent(trial.language, cells) for cells in trial.variants] for trial in batch])
+        modules = sorted(
+            {m[1] for one in batch if one.language == "python" for c in one.variants[0] for m in _IMPORTED.finditer(c)}
+        )
         # never runs: the pool loads, before it forks sessions, what many of them import
         wanted = "".join(f"    import {module}\n" for module in modules)
         call = f"run_trials({payload!r}, __import__('IPython.lib.pretty').lib.pretty.pretty)"
         sessions.append(Session("python", (_driver(), f"if False:\n    pass\n{wanted}{call}")))
     result = run_sessions(sessions, _settings(_MANY if any(len(batch) > 1 for batch in batches) else _ALONE, processes))
     return [_agreed(runs) for runs in result.runs]
+
+
+def _sent(language: str, cells: Cells) -> list[str | list[str]]:
+    """Cells as `python_trials.py` takes them: those of SQL each in a list."""
+    return [[cell] if language == "sql" else cell for cell in cells]
 
 
 def _agreed(runs: Sequence[Ran]) -> list[list[Any]] | None:
@@ -159,23 +166,6 @@ def _stated(end: dict[str, Any] | None) -> list[Any] | None:
         return None
     shown = "\n".join(part.strip("\n") for part in (end["stdout"], end["result"]) if part and part.strip())
     return [end["cell"], shown, *(end["error"] or ())]
-
-
-def sql_in_python(trial: Trial) -> Trial:
-    """SQL cells on one database in memory, in the worker's own words; the errors are SQLite's."""
-
-    def cell(script: str) -> str:
-        return (
-            f"if 'database' not in globals():\n    import sqlite3, sql_worker\n"
-            f"    database = sqlite3.connect(':memory:', isolation_level=None)\n"
-            f"answer = sql_worker.run(database, {script!r}, 1.0)\n"
-            f"if answer.get('timeout'):\n    raise MemoryError\n"
-            f"error = answer['error']\n"
-            f"if error:\n    raise type(error['name'], (Exception,), {{}})(error['value'])\n"
-            f"print(answer['results'][0]['text'] if answer['results'] else '')"
-        )
-
-    return Trial("python", tuple(tuple(map(cell, cells)) for cells in trial.variants))
 
 
 def _run_javascript(trials: Sequence[Trial], processes: int | None) -> list[list[Any]]:

@@ -27,6 +27,7 @@ class Evidence:
         around: the rest of the sessions, which belongs to other domains alone: the schema of a repaired query was
             printed by a cell that is in no repair. None: there is none.
         splits: execution id -> split; context from another session is only taken of the same split.
+        elsewhere: executions of other domains, whose solutions of the same problems a solution is compared with.
     """
 
     executions: pl.DataFrame
@@ -36,12 +37,20 @@ class Evidence:
     traces: Mapping[str, Trace] = field(default_factory=dict)  # by execution id, where it ran again (tracing.py)
     around: pl.DataFrame | None = None
     splits: Mapping[str, str] = field(default_factory=dict)
+    elsewhere: pl.DataFrame | None = None
 
     @classmethod
-    def of(cls, patterns: Artifact, playbook: Artifact) -> "Evidence":
-        """The evidence in published artifacts of `e2b_patterns` and `consolidated_playbook`."""
+    def of(cls, patterns: Artifact, playbook: Artifact, others: Sequence[Artifact] = ()) -> "Evidence":
+        """The evidence in published artifacts of `e2b_patterns` and `consolidated_playbook`.
+
+        Args:
+            others: `e2b_patterns` of the other domains.
+        """
         executions, mined, repairs = (patterns.frame(name) for name in ("executions", "patterns", "repairs"))
-        return cls(executions, mined, repairs, playbook.frame("bullets"), around=patterns.frame("around"))
+        frames = [other.frame("executions") for other in others]
+        elsewhere = pl.concat(frames).unique("execution_id", maintain_order=True) if frames else None
+        bullets, around = playbook.frame("bullets"), patterns.frame("around")
+        return cls(executions, mined, repairs, bullets, around=around, elsewhere=elsewhere)
 
     @cached_property
     def rows(self) -> dict[str, Row]:
@@ -106,14 +115,14 @@ class Evidence:
             return self
         theirs = pl.col("tenant").is_null() | pl.col("tenant").is_in(list(tenants))
         own = self.executions.filter(theirs)
-        around = None if self.around is None else self.around.filter(theirs)
+        around, elsewhere = (None if t is None else t.filter(theirs) for t in (self.around, self.elsewhere))
         if own.height == self.executions.height:
-            return replace(self, around=around)
+            return replace(self, around=around, elsewhere=elsewhere)
         ids = own["execution_id"].implode()
         sides = pl.col("failing_execution_id").is_in(ids) & pl.col("fixed_execution_id").is_in(ids)
         alone = pl.col("execution_ids").list.set_difference(pl.lit(own["execution_id"].to_list())).list.len() == 0
         patterns, repairs = self.patterns.filter(alone), self.repairs.filter(sides)
-        return replace(self, executions=own, patterns=patterns, repairs=repairs, around=around)
+        return replace(self, executions=own, patterns=patterns, repairs=repairs, around=around, elsewhere=elsewhere)
 
     def context(self, execution_id: str) -> SessionContext:
         """The earlier code of its session that an execution needs."""
@@ -143,6 +152,7 @@ class ExampleCandidate:
     advised_by: AdvisedBy | None = None  # of *apply*: how the bullets are known to have helped
     proof: str | None = None  # what the answer's execution showed, or the assertions that it passed
     diff: str | None = None  # of a repair: from the code of the prompt to the answer
+    failing: str | None = None  # of a repair: the code of the prompt
     test: str | None = None  # code that judges the answer when it runs after it
     derived: str | None = None  # kind of change that made it of a recorded one; None: as recorded
     lesson: str | None = None  # text by which near-duplicates are found; None: prompt and answer

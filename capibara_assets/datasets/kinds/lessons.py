@@ -1,15 +1,9 @@
-"""Playbook bullets, linked to executions and patterns by ids and names."""
+"""Playbook bullets, linked to executions by ids."""
 
-import re
 from collections import defaultdict
 from dataclasses import dataclass
 
 from capibara_assets.datasets.code.sessions import Row
-
-_PHRASES = frozenset({"comprehension", "sql_clause", "training_loop"})  # kinds whose names are words of the field
-_OWN_NAMES = frozenset({"function", "class", "async"})  # the author's own names: only distinctive ones count
-_WORDS = re.compile(r"[a-z]+(?: [a-z]+)+")
-_CODE = re.compile(r"`([^`\n]+)`")
 
 
 @dataclass(frozen=True)
@@ -56,36 +50,3 @@ class Lessons:
         for name in (execution["execution_id"], execution["sandbox_id"]):
             helpful |= set(self.by_evidence.get(name, ()))
         return [self.rows[position] for position in sorted(helpful)]
-
-    def about(self, pattern: Row) -> list[Row]:
-        """Bullets that name a pattern's call, table, class of error or idiom."""
-        names = _names(pattern)
-        return [row for row in self.rows if any(_names_it(row["content"], kind, name) for kind, name in names)]
-
-
-def _names(pattern: Row) -> list[tuple[str, str]]:
-    """(kind, name) by which a bullet may refer to a pattern."""
-    kind, name = pattern["kind"], pattern["name"].strip().removesuffix("()").lstrip(".")
-    if kind == "sql_query":
-        return [("table", table) for table in re.split(r",\s*", name.partition(" ")[2]) if table]
-    if kind == "api_call" and " " in name:
-        return [("route", name)]
-    if kind in ("loop", "async") and not re.fullmatch(r"[\w.]+", name):
-        return []
-    return [(kind, name)] if len(name) >= 3 else []
-
-
-def _names_it(text: str, kind: str, name: str) -> bool:
-    if kind == "route":  # a method and a path
-        return name in text
-    if kind in _PHRASES and _WORDS.fullmatch(name):
-        return re.search(rf"(?<!\w){re.escape(name)}s?(?!\w)", text, re.IGNORECASE) is not None
-    if kind in _OWN_NAMES and not re.search(r"_|[a-z][A-Z]", name):
-        return False
-    if kind == "sql_clause":
-        return re.search(rf"(?<!\w){re.escape(name.upper())}(?!\w)", text) is not None
-    as_code = rf"(?<![\w]){re.escape(name)}(?!\w)"
-    telling = bool(re.search(r"_|\.|[a-z][A-Z]", name))
-    if any(re.search(as_code, quoted) for quoted in _CODE.findall(text)):
-        return True
-    return re.search(as_code if telling else rf"{as_code}(?=\()", text) is not None

@@ -3,11 +3,18 @@
 These are candidates: `examples.build_dataset` keeps those that gave the same output when they were executed again.
 """
 
+import ast
 import re
 from collections.abc import Iterable, Iterator
 
 from capibara_assets.datasets.code.python_source import without_assertions
-from capibara_assets.datasets.code.structure import structural_key, without_comments
+from capibara_assets.datasets.code.sessions import Row
+from capibara_assets.datasets.code.structure import (
+    JAVASCRIPT,
+    structural_key,
+    without_comments,
+    without_trailing_spaces,
+)
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, has_substance, mean_quality, quotable
@@ -34,6 +41,15 @@ _UNTELLING = re.compile(
 )
 
 
+UNQUOTED = "its last value is a text that was recorded without quotes"
+_JAVASCRIPT_VALUE = re.compile(
+    r"-?[\d.]+n?$|-?\d[\d.]*e[+-]?\d+$|(true|false|null|undefined|NaN|-?Infinity)$|[\[{<]|\w+( \[|\(\d*\) [\[{]| \{)"
+)
+_PYTHON_OBJECT = re.compile(r"[A-Za-z_][\w.]*[(\[{]|[<{\[(]|(nan|inf|-inf|NaT|<NA>)$")
+_DIGITS = re.compile(r"\d\.\d{7}|\d\.\d+[eE]-?\d")  # nobody works these out by reading
+_LAYOUT = re.compile(r"^[^\n]*[\[{(]$", re.MULTILINE)  # Node breaks the lines of what it prints by their width
+
+
 def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
     """One candidate per execution whose output can be told from its code, with all its context quoted."""
     for session in evidence.sessions:
@@ -46,8 +62,10 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
             if not context.complete or len(pieces) < len(context.pieces) or not has_substance(row["code"]):
                 continue
             code = without_assertions(row["code"]) if row["language"] == "python" else row["code"]
-            code, earlier = code.strip("\n"), [piece.text for piece in pieces]
-            if not is_derivable([without_comments(part, row["language"]) for part in [*earlier, code]], output):
+            code = without_trailing_spaces(code.strip("\n"), row["language"])
+            earlier = [without_trailing_spaces(piece.text, row["language"]) for piece in pieces]
+            listed = [without_comments(part, row["language"]) for part in [*earlier, code]]
+            if not is_derivable(listed, output, row["language"]):
                 continue
             whole = "\n".join([*earlier, code])
             yield ExampleCandidate(
@@ -60,15 +78,32 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
                 difficulty=difficulty(whole, row["language"], 0, [], recipe.difficulty),
                 quality=mean_quality([row]),
                 proof=output,
+                lacking=UNQUOTED if may_be_unquoted(row) else None,
             )
 
 
-def is_derivable(code: Iterable[str], output: str) -> bool:
+def may_be_unquoted(row: Row) -> bool:
+    """Whether the last value of a cell may be a text, which is recorded without the quotes that a reader sees."""
+    shown = (row["result_text"] or "").strip()
+    if not shown or row["language"] == "sql":
+        return False
+    if row["language"] in JAVASCRIPT:
+        return not _JAVASCRIPT_VALUE.match(shown)
+    try:
+        ast.literal_eval(shown)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return "\n" not in shown and not _PYTHON_OBJECT.match(shown)
+    return False
+
+
+def is_derivable(code: Iterable[str], output: str, language: str = "python") -> bool:
     """Whether a reader of `code` (the cell and all it needs) can tell `output`, judged by the texts alone.
 
-    Not from a clock, chance (seeded or not), fitted numbers, the machine or an address. That it comes out every time is
-    not judged here: it is executed again.
+    Not from a clock, chance (seeded or not), fitted numbers, the machine or an address; nor seven digits of a fraction,
+    or where Node breaks the lines of a value. That it comes out every time is not judged here: it is executed again.
     """
+    if _DIGITS.search(output) or (language in JAVASCRIPT and _LAYOUT.search(output)):
+        return False
     return not _UNTELLING.search(output) and not any(_UNKNOWABLE.search(cell) for cell in code)
 
 

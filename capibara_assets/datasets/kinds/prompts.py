@@ -1,5 +1,6 @@
 """The wording of every prompt: short, and the same in every domain."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ SIGNATURE, TESTS, SESSION, SCHEMA, FILES = "Signature:", "It has to pass:", "Ses
 CODE, ERROR = "Code:", "Error:"
 SECTIONS = (SIGNATURE, TESTS, SESSION, SCHEMA, FILES, CODE, ERROR)
 """Titles of the parts of a prompt that hold code or output; what stands before the first is prose."""
+SPLIT_TITLES = re.compile(rf"(?:\A|\n\n)({'|'.join(re.escape(title) for title in SECTIONS)})\n")
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,13 @@ class Shown:
 
 
 NOTHING = Shown()
+
+
+def section(prompt: str, title: str) -> str:
+    """The content of a titled part of a prompt; "" where it has none."""
+    _, found, rest = f"\n\n{prompt}".partition(f"\n\n{title}\n")
+    ends = [at for other in SECTIONS if found and (at := rest.find(f"\n\n{other}\n")) >= 0]
+    return rest[: min(ends)] if ends else rest
 
 
 def language_name(language: str) -> str:
@@ -72,16 +81,31 @@ def repair(
     )
 
 
-def diagnose(language: str, failing: str, error: str, shown: str) -> str:
+def diagnose(language: str, statement: str, failing: str, error: str, shown: str) -> str:
     """Prompt to explain why code fails, with its error; `shown`: the call that fails and what it should give, or ""."""
-    head = f"Explain why this {language_name(language)} code fails."
-    return _joined(f"{head} {shown}" if shown else head, (CODE, failing), (ERROR, error))
+    head = " ".join(filter(None, [f"Explain why this {language_name(language)} code fails.", shown]))
+    return _joined(head + (f"\n{statement}" if statement else ""), (CODE, failing), (ERROR, error))
 
 
-def explain(language: str, code: str, asked: str, context: Sequence[str] = ()) -> str:
-    """Prompt to explain code; `asked`: what the explanation is to be shown for."""
-    head = f"Explain what this {language_name(language)} code does. {asked}"
-    return _joined(head, (SESSION, "\n".join(context)), (CODE, code))
+def explain(code: str, asked: str, context: Sequence[str] = ()) -> str:
+    """Prompt to explain code; `asked`: what of it, as `walk_through` words it."""
+    return _joined(asked, (SESSION, "\n".join(context)), (CODE, code))
+
+
+def requests(sent: str) -> str:
+    """What an explanation of requests is asked with."""
+    return f"Say which function answers {sent}, with which arguments, and what the client gets."
+
+
+WALK_QUERY = "Walk through this SQL query on this database, clause by clause: which rows each leaves, to the result."
+
+
+def walk_through(call: str) -> str:
+    """What a walk through one call is asked with."""
+    return (
+        f"Walk through `{call}` step by step: what each test compares and which branch is taken, what the variables "
+        "become, and what is returned."
+    )
 
 
 def predict(language: str, code: str, context: Sequence[str]) -> str:

@@ -12,8 +12,9 @@ from dataclasses import replace
 import polars as pl
 
 from capibara_assets.datasets.anatomy.dissect import dissect
+from capibara_assets.datasets.code.comments import is_task
 from capibara_assets.datasets.code.sessions import Row
-from capibara_assets.datasets.code.structure import structural_key
+from capibara_assets.datasets.code.structure import structural_key, without_trailing_spaces
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, mean_quality
@@ -31,6 +32,7 @@ NO_TASK = "nothing says what the code is for, nor does its error"
 _UNTELLING = re.compile(r"^$|Assert|^Error$|^Exception$|Timeout|KeyboardInterrupt|SystemExit|^Unknown")
 _BARE = re.compile(r"|assertion failed:?\.?|(true|false) [!=]+ (true|false)|console\.assert", re.IGNORECASE)
 _CHECKS = re.compile(r"\bassert|\bexpect\(|deepEqual|assertEqual")
+_MOST_TEST = 800  # characters of assertions that are shown besides the one that failed
 _UNKNOWN_QUALITY = 0.5  # of an execution that is not among the evidence (it failed, and its quality was too low)
 
 
@@ -44,6 +46,7 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
     for pair in pairs:
         language = pair["language"]
         statement, failing, fixed, judge = sides(pair)
+        failing, fixed = (without_trailing_spaces(code, language) for code in (failing, fixed))
         statement = statement or _session_statement(evidence, pair)
         test = failing_test(pair["failing_code"], failing, language, own_frames(pair["traceback"], language))
         error = _error(pair, test)
@@ -56,7 +59,7 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
             recipe,
             without=(pair["failing_execution_id"],),
         )
-        shown = replace(around.shown, test=test.text)
+        shown = replace(around.shown, test=_whole_test(test.text, pair["fixed_code"], language))
         errors = evidence.failures.get(pair["fixed_execution_id"], [pair["error_name"] or ""])
         yield ExampleCandidate(
             kind="repair",
@@ -71,10 +74,18 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
             lacking=around.lacking or _unclear(pair, statement, failing, test),
             proof=_proof(evidence, pair["fixed_execution_id"]),
             diff=unified_diff(failing, fixed),
+            failing=failing,
             test=judge or None,
             # mutants of one function share nearly all of its text; they differ by the mistake
             lesson=f"{error}\n{lesson(failing, fixed)}",
         )
+
+
+def _whole_test(shown: str, fixed_code: str, language: str) -> str:
+    """The failing test with the other assertions that the fixed code has to pass, where they stand for themselves."""
+    tests = dissect(fixed_code, language).tests
+    whole = "\n".join(tests)
+    return whole if shown in tests and len(whole) <= _MOST_TEST else shown
 
 
 def _unclear(pair: Row, statement: str, failing: str, test: FailingTest) -> str | None:
@@ -136,7 +147,8 @@ def sides(pair: Row) -> tuple[str, str, str, str]:
     same = structural_key(failing.body, pair["language"]) == structural_key(fixed.body, pair["language"])
     if same or not failing.body or not fixed.body:
         return pair["task"] or "", pair["failing_code"].strip("\n"), pair["fixed_code"].strip("\n"), ""
-    statement = (pair["task"] or fixed.statement or failing.statement or "").strip()
+    told = next((one for one in (fixed, failing) if one.statement and (one.documented or is_task(one.statement))), None)
+    statement = (pair["task"] or (told.statement if told is not None else None) or "").strip()
     return statement, failing.body, fixed.body, fixed.test
 
 

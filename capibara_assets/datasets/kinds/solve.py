@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from capibara_assets.datasets.anatomy.dissect import Anatomy, dissect
-from capibara_assets.datasets.code.comments import is_statement
+from capibara_assets.datasets.code.comments import is_statement, is_task
 from capibara_assets.datasets.code.sessions import Row, needed
-from capibara_assets.datasets.code.structure import normal_text, structural_key
+from capibara_assets.datasets.code.structure import normal_text, structural_key, without_trailing_spaces
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, has_substance, mean_quality
@@ -26,6 +26,7 @@ from capibara_assets.storage.digests import sha256_bytes
 _WEAKER = 0.9
 _TEST_CELL_CHARS = 600
 _WORD = re.compile(r"[A-Za-z_$][\w$]*")
+NO_TASK = "what stands above its code is a remark or heading, not a task"
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class _Statement:
     tests: tuple[str, ...]
     later: tuple[Row, ...]  # cells of the tests, with what these need of the cells between
     factor: float
+    told: bool = False  # by a comment or heading that was not written as a task
 
 
 def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
@@ -74,12 +76,12 @@ def _candidate(
         prompt=prompts.solve(
             row["language"], statement.text, statement.signature, statement.tests, context, around.shown
         ),
-        answer=statement.answer,
+        answer=without_trailing_spaces(statement.answer, row["language"]),
         execution_ids=(row["execution_id"], *later_ids, *around.execution_ids),
         duplicate_key=f"{task}:{structural_key(statement.answer, row['language'])}",
         difficulty=difficulty(statement.answer, row["language"], len(errors), errors, recipe.difficulty),
         quality=round(mean_quality([row]) * statement.factor * (_WEAKER if around.inferred else 1.0), 6),
-        lacking=around.lacking,
+        lacking=NO_TASK if statement.told and not is_task(statement.text) else around.lacking,
         task_key=task,
         proof=proof_of(row, tests),
         test="\n\n".join(part for part in judging if part.strip()) or None,
@@ -117,9 +119,9 @@ def _statement(
         return _Statement(answer, task.strip(), signature, (), (), 1.0)
     if anatomy.statement is not None:
         answer, factor = (anatomy.definitions, 1.0) if anatomy.documented else (anatomy.body, _WEAKER)
-        return _Statement(answer, anatomy.statement, anatomy.signature, (), (), factor)
+        return _Statement(answer, anatomy.statement, anatomy.signature, (), (), factor, not anatomy.documented)
     if row["task"] and is_statement(row["task"]):  # the heading above the cell
-        return _Statement(anatomy.body, row["task"].strip(), anatomy.signature, (), (), _WEAKER)
+        return _Statement(anatomy.body, row["task"].strip(), anatomy.signature, (), (), _WEAKER, True)
     if anatomy.signature and shown:
         return _Statement(anatomy.definitions, "", anatomy.signature, shown, (), _WEAKER)
     if anatomy.signature:

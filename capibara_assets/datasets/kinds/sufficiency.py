@@ -6,7 +6,7 @@ from capibara_assets.datasets.code import javascript_source
 from capibara_assets.datasets.code.queries import reads_of
 from capibara_assets.datasets.code.sessions import cell_names
 from capibara_assets.datasets.code.structure import JAVASCRIPT, without_comments
-from capibara_assets.datasets.kinds.prompts import CODE, SECTIONS, SIGNATURE, TESTS
+from capibara_assets.datasets.kinds.prompts import CODE, SIGNATURE, SPLIT_TITLES, TESTS
 
 _IPYTHON = frozenset(re.findall(r"\w+", "display get_ipython In Out _ __ ___ _i _ih _oh exit quit"))
 _HOST = frozenset(
@@ -34,7 +34,6 @@ _SHELL_BOUND = re.compile(
 _SINGLE_QUOTED = re.compile(r"'[^']*'")
 _IN_PROSE = re.compile(r"`([^`\n]+)`|\b([A-Za-z_$][\w$]*)(?=\()|\b(\w*(?:_\w|[a-z][A-Z]|\d)[\w$]*)|\b([A-Z])\b")
 _WORD = re.compile(r"[A-Za-z_$][\w$]*")
-_TITLES = re.compile(rf"(?:\A|\n\n)({'|'.join(re.escape(title) for title in SECTIONS)})\n")
 _NAMING = frozenset({SIGNATURE, TESTS})  # sections whose every name is given
 
 
@@ -91,7 +90,7 @@ def _assigned(code: str) -> frozenset[str]:
 
 def _defined_in(language: str, prompt: str) -> frozenset[str]:
     """Names that the prompt's code binds, or that its text names as code."""
-    prose, *parts = _TITLES.split(prompt)
+    prose, *parts = SPLIT_TITLES.split(prompt)
     found: set[str] = set()
     for match in _IN_PROSE.finditer(prose):
         found.update(_WORD.findall(next(group for group in match.groups() if group)))

@@ -32,6 +32,14 @@ def test_changes_in_place_count() -> None:
     assert slice_of("s = [1]", "last = s.pop()", "s")[0] == ["s = [1]", "last = s.pop()"]
 
 
+def test_an_object_that_a_thread_runs_is_changed() -> None:
+    server, start = "server = list()", "import threading\nthreading.Thread(target=server.serve, daemon=True).start()"
+    pieces, _ = slice_of(server, start, "print(server)")
+    assert pieces == [server, start]
+    shown = slice_of("import plots\nt = [1]", "plots.draw(x=t.a).show()", "t")[0]
+    assert shown == ["t = [1]"], "a picture of a value does not change it"
+
+
 def test_a_decorator_registers_at_its_object() -> None:
     pieces, complete = slice_of("app = App()", "@app.get('/x')\ndef read():\n    return 1", "app.routes")
     assert pieces[1] == "@app.get('/x')\ndef read():\n    return 1"

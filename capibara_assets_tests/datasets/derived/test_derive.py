@@ -1,5 +1,7 @@
 """Derived examples of hand-made evidence: what is kept is what really failed or came out, and its share is capped."""
 
+import sqlite3
+
 import polars as pl
 import pytest
 
@@ -73,10 +75,27 @@ def test_predictions_are_whole_programs(made: list[ExampleCandidate]) -> None:
 
 def test_sql_stands_on_its_own_database(made: list[ExampleCandidate]) -> None:
     queried = [one for one in made if one.language == "sql"]
-    assert {one.kind for one in queried} == {"repair", "predict"}
+    assert {one.kind for one in queried} == {"repair", "predict", "explain"}
     for one in queried:
         assert "CREATE TABLE plants" in one.prompt and one.execution_ids == ("query",)
-        assert one.kind == "predict" or one.answer == QUERY
+        assert one.kind != "repair" or one.answer == QUERY
+
+
+def test_a_query_is_walked_through_on_its_own_database(made: list[ExampleCandidate]) -> None:
+    (one,) = [each for each in made if each.language == "sql" and each.kind == "explain"]
+    connection = sqlite3.connect(":memory:")
+    connection.executescript(one.prompt.partition("Session so far:\n")[2].partition("\n\nCode:")[0])
+    kept = connection.execute("SELECT name, height FROM plants WHERE height > 40").fetchall()
+    heights = [height for _, height in connection.execute(QUERY.replace("name", "name, height", 1)).fetchall()]
+    said, _, result = one.answer.partition("\nThe result:\n")
+    assert said == (
+        "- `FROM plants` reads 6 rows.\n"
+        f"- `WHERE height > 40` keeps {len(kept)} of 6 rows (plants.name, plants.height): "
+        f"{', '.join(map(str, kept))}.\n"
+        f"- `ORDER BY height DESC` puts them in the order {', '.join(map(str, heights))}."
+    )
+    names = [line.split()[1] for line in result.split("\n")[1:]]
+    assert names == [name for (name,) in connection.execute(QUERY)] and len(set(heights)) == len(heights)
 
 
 def test_what_cannot_run_here_gives_none(made: list[ExampleCandidate]) -> None:
@@ -109,7 +128,8 @@ def test_an_order_that_a_query_leaves_open_is_not_asked_for(recipe: DatasetRecip
         run("fixed", "SELECT COUNT(*) AS n FROM plants WHERE kind <> 'moss'", language="sql", sandbox="s2"),
     ]
     made = derive(Domain.SQL, evidence_of(*rows), recipe, execute).candidates
-    assert {one.execution_ids[0] for one in made if one.kind == "predict"} == {"fixed"}
+    asked = {(one.execution_ids[0], "ORDER BY name, kind" in one.prompt) for one in made if one.kind == "predict"}
+    assert asked == {("open", True), ("fixed", False)}
 
 
 def test_a_column_of_a_doubtful_table_gives_no_database(recipe: DatasetRecipe) -> None:

@@ -36,8 +36,10 @@ def test_python(tmp_path: Path) -> None:
 
 def test_sql() -> None:
     world = "CREATE TABLE t (a INTEGER); INSERT INTO t VALUES (3), (4);"
-    trial = Trial("sql", tuple((world, code) for code in ("SELECT SUM(a) AS s FROM t", "SELECT SUM(b) FROM t")))
-    ((passed, failed),) = execute([trial])
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT SUM(i) FROM n"
+    codes = ("SELECT SUM(a) AS s FROM t", endless, "SELECT SUM(b) FROM t")
+    ((passed, never, failed),) = execute([Trial("sql", tuple((world, code) for code in codes))])
+    assert never is None, "what interrupts it is no error of the code"
     assert passed is not None and passed.shown == "   s\n0  7"
     assert failed is not None and (failed.error_name, failed.error_value) == ("OperationalError", "no such column: b")
     assert failed.traceback == ""

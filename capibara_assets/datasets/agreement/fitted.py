@@ -1,0 +1,222 @@
+"""Answers fitted to their test: recorded solutions of one problem run on other inputs, where most of them agree.
+
+Solutions are of one problem when their recorded cases are (arguments and expected values, in whatever language). Those
+that pass their cases are run on changed inputs; one that gives something else than most others, on more than a corner
+of them, passes its test and is wrong in general. Structurally equal solutions have one vote.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from capibara_assets.datasets.agreement.inputs import Arguments, arguments_of, changed, value_of
+from capibara_assets.datasets.agreement.probes import Told, probe, told
+from capibara_assets.datasets.agreement.votes import (
+    HARDCODED,
+    Ballot,
+    Doubt,
+    confirmed,
+    disputed,
+    outvoted,
+    weaker_languages,
+)
+from capibara_assets.datasets.anatomy.dissect import dissect
+from capibara_assets.datasets.code import javascript_source
+from capibara_assets.datasets.code.cases import Case, cases
+from capibara_assets.datasets.code.sessions import Row
+from capibara_assets.datasets.code.structure import JAVASCRIPT, structural_key
+from capibara_assets.datasets.derived.trials import Ends, Execute, Trial
+from capibara_assets.datasets.kinds.evidence import Evidence
+from capibara_assets.executions.parsing import python_tree
+
+_INPUTS = 36  # changed inputs of a problem
+_FEWEST_SHARED = 2  # cases that make two texts one problem
+_MOST_HOLDERS = 40  # texts with one case: more tell nothing
+
+_ORDERED = re.compile(
+    r"\b(sorted|ascending|descending|increasing|decreasing|rotated|binary search|distinct|unique|only once|ordered|"
+    r"permutation|consecutive|range|median)\b",
+    re.IGNORECASE,
+)  # words of a statement that may bind how its lists are made
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A recorded function with the cases that it passed."""
+
+    execution_id: str
+    language: str
+    before: tuple[str, ...]
+    code: str  # definitions alone
+    name: str
+    key: str  # equal for solutions that are one program
+    cases: frozenset[Case]
+    statement: str
+
+
+def solutions(evidence: Evidence) -> Iterator[Solution]:
+    """The functions of the evidence, and of what was recorded elsewhere, that passed cases in their own cell."""
+    for session in evidence.sessions:
+        for row in session:
+            if row["outcome"] == "ok" and not row["secrets"]:
+                yield from _solution(row, tuple(piece.text for piece in evidence.context(row["execution_id"]).pieces))
+    if evidence.elsewhere is not None:
+        for row in evidence.elsewhere.iter_rows(named=True):
+            if row["outcome"] == "ok" and not row["secrets"] and row["execution_id"] not in evidence.rows:
+                yield from _solution(row, ())
+
+
+def _solution(row: Row, before: tuple[str, ...]) -> Iterator[Solution]:
+    language = "javascript" if row["language"] in JAVASCRIPT else row["language"]
+    if language not in ("python", "javascript"):
+        return
+    found = cases(row["code"])
+    if not found:
+        return
+    anatomy = dissect(row["code"], row["language"])
+    code, stated = anatomy.definitions, row["task"] or anatomy.statement or ""
+    name = _entry(code, language, row["code"])
+    if name is not None:
+        yield Solution(row["execution_id"], language, before, code, name, structural_key(code, language), found, stated)
+
+
+def _entry(code: str, language: str, cell: str) -> str | None:
+    """The function that a cell's tests call: the one that the cell mentions most outside its definitions."""
+    if language == "python":
+        tree = python_tree(code)
+        names = [n.name for n in (tree.body if tree else ()) if type(n).__name__ == "FunctionDef"]  # type: ignore[attr-defined]
+    else:
+        names = list(dict.fromkeys(javascript_source.declared(javascript_source.parse(code))))
+    outside = cell.replace(code, "")
+    count = {name: len(re.findall(rf"(?<![\w.$]){re.escape(name)}\b", outside)) for name in names}
+    called = [name for name in names if count[name]]
+    return max(called, key=lambda name: (count[name], names.index(name))) if called else None
+
+
+def problems(listed: Sequence[Solution]) -> list[list[Solution]]:
+    """The solutions by problem: those whose cases are mostly the same."""
+    holders: dict[Case, list[int]] = defaultdict(list)
+    for at, one in enumerate(listed):
+        for case in one.cases:
+            holders[case].append(at)
+    shared: Counter[tuple[int, int]] = Counter()
+    for members in holders.values():
+        if len(members) <= _MOST_HOLDERS:
+            shared.update((left, right) for i, left in enumerate(members) for right in members[i + 1 :])
+    first = list(range(len(listed)))
+
+    def find(at: int) -> int:
+        while first[at] != at:
+            at = first[at]
+        return at
+
+    for (left, right), count in sorted(shared.items()):
+        fewer = min(len(listed[left].cases), len(listed[right].cases))
+        if count >= max(min(_FEWEST_SHARED, fewer), fewer / 2) and count >= _FEWEST_SHARED:
+            a, b = find(left), find(right)
+            first[max(a, b)] = min(a, b)
+    found: dict[int, list[Solution]] = defaultdict(list)
+    for at, one in enumerate(listed):
+        found[find(at)].append(one)
+    return list(found.values())
+
+
+def fitted(evidence: Evidence, execute: Execute) -> tuple[dict[str, Doubt], dict[str, int]]:
+    """Execution id -> why its answer is fitted to its test, of the evidence's own; and what was compared.
+
+    Args:
+        execute: runs trials.
+    """
+    groups = [group for group in problems(list(solutions(evidence))) if any(_own(one, evidence) for one in group)]
+    asked = [(group, given) for group in groups if (given := _given(group)) is not None]
+    probes: list[Trial] = []
+    for group, (recorded, expected, other) in asked:
+        probes += [
+            Trial(one.language, ((*one.before, one.code, probe(one.language, one.name, recorded, expected, other)),))
+            for one in group
+        ]
+    ends = iter(execute(probes, purpose="agreement"))
+    polled = [(group, _ballots(group, [_told(next(ends)) for _ in group])) for group, _ in asked]
+    first = {
+        (at, key): outvoted(one, _others(ballots, key))
+        for at, (_, ballots) in enumerate(polled)
+        for key, one in ballots.items()
+    }
+    weaker = weaker_languages((polled[at][1][key].language, doubt is not None) for (at, key), doubt in first.items())
+    doubts: dict[str, Doubt] = {}
+    for at, (group, ballots) in enumerate(polled):
+        for one in (one for one in group if _own(one, evidence)):
+            doubt, own = first.get((at, one.key)), ballots.get(one.key)
+            others = _others(ballots, one.key)
+            if own is not None and doubt is None:
+                doubt = disputed(own, others, weaker)
+            if _is_hardcoded(one) and (own is None or not confirmed(own, others)):
+                doubt = Doubt(HARDCODED, 1.0)
+            if doubt is not None:
+                doubts[one.execution_id] = doubt
+    compared = sum(len(ballots) > 1 for _, ballots in polled)
+    return doubts, {"problems": len(groups), "run": len(probes), "compared": compared, "fitted": len(doubts)}
+
+
+def _ballots(group: Sequence[Solution], answers: Sequence[Told | None]) -> dict[str, Ballot]:
+    """The ballots of the solutions that gave what was recorded for most cases, as one may be read wrong."""
+    passing = [
+        (one, answer)
+        for one, answer in zip(group, answers, strict=True)
+        if answer is not None and sum(answer.passed) * 3 >= 2 * len(answer.passed)
+    ]
+    return {one.key: Ballot(one.language, answer.given) for one, answer in passing}
+
+
+def _others(ballots: dict[str, Ballot], key: str) -> list[Ballot]:
+    return [ballot for other, ballot in ballots.items() if other != key]
+
+
+def _own(one: Solution, evidence: Evidence) -> bool:
+    return one.execution_id in evidence.rows
+
+
+def _given(group: Sequence[Solution]) -> tuple[list[Arguments], list[Any], list[Arguments]] | None:
+    """Recorded inputs, what they should give, and changed inputs; None where no case can be told in values."""
+    recorded: dict[str, tuple[Arguments, Any]] = {}
+    held = Counter(case for one in group for case in one.cases)
+    for case in sorted(held, key=lambda case: (-held[case], case)):
+        arguments = arguments_of(case)
+        try:
+            expected = value_of(case.expected)
+        except ValueError:
+            continue
+        if arguments:
+            recorded.setdefault(case.arguments, (arguments, expected))
+    if not recorded:
+        return None
+    width = Counter(len(arguments) for arguments, _ in recorded.values()).most_common(1)[0][0]
+    kept = [(arguments, expected) for arguments, expected in recorded.values() if len(arguments) == width][:8]
+    inputs = [arguments for arguments, _ in kept]
+    strict = any(_ORDERED.search(one.statement) for one in group)
+    other = changed(inputs, sorted(recorded)[0], _INPUTS, strict=strict)
+    return inputs, [expected for _, expected in kept], other
+
+
+def _told(ends: Ends) -> Told | None:
+    end = ends[0] if ends else None
+    return told(end.shown) if end is not None and end.ok else None
+
+
+_LITERAL = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.])")
+_QUOTED = re.compile(r"'(?:\\.|[^'\\\n])*'|\"(?:\\.|[^\"\\\n])*\"")
+
+
+def _is_hardcoded(one: Solution) -> bool:
+    """Whether the answer holds the numbers that two of its cases expect, each with an argument of its case."""
+    numbers = {text for text in _LITERAL.findall(one.code) if len(text) > 1}
+    written = {*_LITERAL.findall(one.code), *(text[1:-1] for text in _QUOTED.findall(one.code))}
+    found = set[str]()
+    for case in one.cases:
+        expected = set(_LITERAL.findall(case.expected)) & numbers
+        given = {*_LITERAL.findall(case.arguments), *(text[1:-1] for text in _QUOTED.findall(case.arguments))}
+        if expected and (given & written - expected or len(expected) > 2):
+            found |= {case.expected}
+    return len(found) >= 2

@@ -1,0 +1,89 @@
+"""What the solutions of one problem say of each other: each gave something on the same changed inputs.
+
+Most programs decide. Where they do not, because only one other tells or those of one language agree among themselves
+alone, the language decides whose solutions are outvoted more often elsewhere: a fitted answer of it is likelier.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+OUTVOTED = "most other recorded solutions of its problem give something else on other inputs"
+DISPUTED = "the recorded solution of its problem in another language gives something else on most other inputs"
+HARDCODED = "it holds what its tests expect"
+
+_CORNER = 0.2  # share of the inputs on which a sound answer may differ from most others
+_MOST = 0.5
+_DISPUTED = 0.34
+_FEWEST_VOTES = 2
+_LIKELIER = 1.5  # how much oftener a language's solutions are outvoted, to lose disputes
+_FEWEST_INPUTS = 4
+
+Given = tuple[str | None, ...]  # what a program gave on each input; None: it raised
+
+
+@dataclass(frozen=True)
+class Ballot:
+    """What one program gave; programs that are structurally equal have one ballot."""
+
+    language: str
+    given: Given
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Why an answer is taken to be fitted to its test, and on which share of the other inputs it is contradicted."""
+
+    reason: str
+    share: float
+
+
+def outvoted(own: Ballot, others: Sequence[Ballot]) -> Doubt | None:
+    """The doubt that at least two other programs raise which agree with each other, on more than a corner of inputs.
+
+    A corner is also less than half of the inputs of each value that most give: of a predicate that is seldom true, the
+    few inputs where it is tell.
+    """
+    wrong: dict[str, list[bool]] = defaultdict(list)
+    for place, mine in enumerate(own.given):
+        votes = Counter(other.given[place] for other in others if other.given[place] is not None)
+        most, count = votes.most_common(1)[0] if votes else (None, 0)
+        if most is not None and count >= _FEWEST_VOTES:
+            wrong[most].append(mine != most and count >= votes[mine] + _FEWEST_VOTES)
+    told_by, against = sum(map(len, wrong.values())), sum(map(sum, wrong.values()))
+    of_value = any(sum(one) >= 2 and sum(one) > _MOST * len(one) for one in wrong.values())
+    if against >= 2 and (against > _CORNER * told_by or of_value):
+        return Doubt(OUTVOTED, against / told_by)
+    return None
+
+
+def disputed(own: Ballot, others: Sequence[Ballot], weaker: Iterable[str]) -> Doubt | None:
+    """The doubt that another language's programs raise for one of a weaker language, if none of them confirms it."""
+    if own.language not in weaker:
+        return None
+    shares = [_contradicted(own.given, other.given) for other in others if other.language != own.language]
+    told = [share for share in shares if share is not None]
+    return Doubt(DISPUTED, min(told)) if told and min(told) > _DISPUTED else None
+
+
+def _contradicted(own: Given, other: Given) -> float | None:
+    """Share of the inputs of the other's answers where the own answer is another; None where these are few."""
+    pairs = [(mine, theirs) for mine, theirs in zip(own, other, strict=True) if theirs is not None]
+    return sum(a != b for a, b in pairs) / len(pairs) if len(pairs) >= _FEWEST_INPUTS else None
+
+
+def confirmed(own: Ballot, others: Sequence[Ballot]) -> bool:
+    """Whether at least two other programs give the same on most inputs."""
+    shares = [_contradicted(own.given, other.given) for other in others]
+    return sum(share is not None and share <= _CORNER for share in shares) >= _FEWEST_VOTES
+
+
+def weaker_languages(judged: Iterable[tuple[str, bool]]) -> frozenset[str]:
+    """The languages whose programs are outvoted much oftener than another's, of (language, outvoted)."""
+    whole, lost = Counter[str](), Counter[str]()
+    for language, is_outvoted in judged:
+        whole[language] += 1
+        lost[language] += is_outvoted
+    rates = {language: (lost[language] + 1) / (count + 1) for language, count in whole.items()}
+    least = min(rates.values(), default=0.0)
+    return frozenset(language for language, rate in rates.items() if rate >= _LIKELIER * least)

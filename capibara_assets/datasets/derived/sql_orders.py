@@ -1,0 +1,60 @@
+"""Whether a query settles the order of its rows: the same query with what ties broken one way and the other.
+
+An engine is free to return tied rows, and rows that nothing orders, in any order, whatever it does on one database.
+"""
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from capibara_assets.datasets.derived.edits import Edit
+
+
+def turned(code: str, *, descending: bool) -> str | None:
+    """The query with ties, and rows without an order, ordered by all its columns; None where it has a star or no form.
+
+    Sub-queries that keep a part of their rows are treated alike.
+    """
+    tree = _parsed(code)
+    if tree is None:
+        return None
+    for query in [tree, *(one for one in tree.find_all(exp.Select) if one is not tree and one.args.get("limit"))]:
+        width = len(query.selects)
+        if not width or query.is_star:
+            return None
+        places = [exp.Ordered(this=exp.Literal.number(n + 1), desc=descending) for n in range(width)]
+        order = query.args.get("order")
+        query.set("order", exp.Order(expressions=[*(order.expressions if order is not None else []), *places]))
+    return tree.sql(dialect="sqlite")
+
+
+def tie_break(code: str) -> Edit | None:
+    """The edit that orders by the query's columns what it leaves open; None where it cannot be placed."""
+    tree = _parsed(code)
+    if tree is None or tree.is_star or not all(one.alias_or_name for one in tree.selects):
+        return None
+    tokens = sqlglot.tokenize(code, read="sqlite")
+    depth, limit = 0, None
+    for token in tokens:
+        depth += {"L_PAREN": 1, "R_PAREN": -1}.get(token.token_type.name, 0)
+        if token.token_type.name == "LIMIT" and depth == 0:
+            limit = token
+    last = [token for token in tokens if token.token_type.name != "SEMICOLON"][-1]
+    order = tree.args.get("order")
+    sorted_by = (
+        {one.this.name.lower() for one in order.expressions if isinstance(one.this, exp.Column)} if order else set()
+    )
+    names = [one.alias_or_name for one in tree.selects if one.alias_or_name.lower() not in sorted_by]
+    if not names or len(set(names)) < len(names):
+        return None
+    text = f"{', ' if order else ' ORDER BY '}{', '.join(names)}"
+    at = last.end + 1 if limit is None else limit.start
+    return Edit("ties", at, at, text if limit is None else f"{text.strip() if not order else text} ")
+
+
+def _parsed(code: str) -> exp.Query | None:
+    try:
+        tree = sqlglot.parse_one(code, read="sqlite")
+    except (SqlglotError, RecursionError):
+        return None
+    return tree if isinstance(tree, exp.Query) else None

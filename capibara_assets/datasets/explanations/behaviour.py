@@ -1,0 +1,80 @@
+"""What recorded code did when it ran again, in words: calls, and requests with their answers."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_LONGEST_CALL = 120
+_REJECTED = {
+    404: "no route has this path",
+    405: "the route of this path takes another method",
+    422: "the request does not fit the parameters, as the body says",
+}
+_WORD, _NUMBER, _QUOTED = re.compile(r"\w+"), re.compile(r"\b\d[\d.]*\b"), re.compile(r"`([^`]*)`")
+
+
+def call_text(call: Mapping[str, Any]) -> str | None:
+    """A call as the language writes it; None where an argument has no text."""
+    parts = []
+    for name, text in call["arguments"]:
+        if text is None or " of shape (" in text:
+            return None
+        parts.append(f"{name}={text}" if name in call["named"] else text)
+    written = f"{call['function']}({', '.join(parts)})"
+    return written if len(written) <= _LONGEST_CALL else None
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Parts of a sentence as a list: a, b and c."""
+    if not parts:
+        return ""
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def request_text(request: Mapping[str, Any]) -> str:
+    """A request: its method and target, its own headers, and what it sent."""
+    parts = [f"the header `{header}`" for header in request["headers"]]
+    parts += [f"the body `{request['sent']}`"] if request["sent"] else []
+    return f"`{request['request']}`" + (f" with {listed(parts)}" if parts else "")
+
+
+def request_sentence(request: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> str | None:
+    """What answered a request: the function with its arguments, what it gave, status and body; None: cannot be told.
+
+    Args:
+        calls: what the request called, in order: the function that it was for comes first.
+    """
+    body = (request["body"] or "").strip()
+    if request["body"] is None or "\n" in body:
+        return None
+    answer = f"status {request['status']}" + (f" and the body `{body}`" if body else " and no body")
+    if request["location"]:
+        answer += f", and sends the client on to `{request['location']}`"
+    if not calls:
+        if request["status"] not in _REJECTED:
+            return None
+        return f"{request_text(request)}: {_REJECTED[request['status']]}, and no function of the code runs: {answer}."
+    first = calls[0]
+    named = [[name, "request" if name == "request" and value is None else value] for name, value in first["arguments"]]
+    text = call_text({**first, "arguments": named, "named": [name for name in first["named"] if name != "request"]})
+    if text is None:
+        return None
+    if first["raised"]:
+        by = [each["function"] for each in calls[1:]]
+        then = f"`{by[-1]}` turns that into" if by else "which the framework turns into"
+        return f"{request_text(request)}: `{text}` runs and raises `{first['raised'][0]}`; {then} {answer}."
+    gave = f" and returns `{first['result']}`" if first["result"] is not None else ""
+    return f"{request_text(request)}: `{text}` runs{gave}, which gives {answer}."
+
+
+def is_new(answer: str, prompt: str) -> bool:
+    """Whether an explanation has a value, and a word or number of it, that its prompt does not show."""
+    quoted, known, squeezed = _QUOTED.findall(answer), set(_WORD.findall(prompt)), _squeezed(prompt)
+    numbers = _NUMBER.findall(_QUOTED.sub("", answer))
+    words = [*_WORD.findall(" ".join(quoted)), *numbers]
+    values = [*(value for value in quoted if _squeezed(value) not in squeezed), *(n for n in numbers if n not in known)]
+    return any(word not in known for word in words) and any(value != "200" for value in values)
+
+
+def _squeezed(text: str) -> str:
+    return re.sub(r"[\s'\"]", "", text)

@@ -1,0 +1,285 @@
+"""Whether an example teaches something that its prompt asks for: work to do, a task, nothing that only its author knew.
+
+Judged by the texts alone. That an answer is right is judged by running it (executing.py, agreement/fitted.py).
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from capibara_assets.datasets.code import javascript_source, python_source
+from capibara_assets.datasets.code.cases import cases
+from capibara_assets.datasets.code.queries import sql_texts
+from capibara_assets.datasets.code.structure import JAVASCRIPT, located_tokens, without_comments
+from capibara_assets.datasets.kinds.evidence import ExampleCandidate
+from capibara_assets.datasets.kinds.prompts import SIGNATURE, SPLIT_TITLES, TESTS
+
+TRIVIAL = "there is hardly anything to do"
+DIALECT = "its query holds a clause that only another dialect or the sorting of NULL explains"
+LOOSE = "its query looks for a part of a text that the task quotes whole"
+UNTOLD = "its answer is made of texts or data that its prompt does not tell"
+CONTRADICTED = "the examples of its task contradict its test"
+NO_EFFECT = "its code holds a statement without effect"
+MISREAD = "its test compares only a part of what it expects: the rest is the assertion's message"
+NEEDLESS = "its repair also changes what its error and its task do not speak of"
+UNASKED = "its answer serves what its prompt never asks for"
+INPUT_ONLY = "its repair changes input data, not code"
+OVERWRITTEN = "its test reads a name that the code sets more than once"
+STATED = "an assertion in its prompt tells its output"
+NO_PLACE = "no place is told of the error, which its prompt asks for"
+
+_BUILTIN, _METHOD, _LOOP = 2, 3, 2  # steps of a call and a loop: to know a method is to know something
+_PYTHON_STEPS = (
+    ast.If, ast.IfExp, ast.For, ast.While, ast.comprehension, ast.Lambda, ast.Try, ast.With, ast.AsyncWith, ast.Match,
+    ast.BinOp, ast.BoolOp, ast.Compare, ast.AugAssign, ast.Call, ast.Subscript, ast.Raise, ast.Yield, ast.ClassDef,
+    ast.FormattedValue, ast.Starred, ast.keyword,
+)  # fmt: skip
+_IN_JAVASCRIPT = """if_statement ternary_expression for_statement for_in_statement while_statement do_statement
+switch_case binary_expression augmented_assignment_expression update_expression call_expression
+new_expression subscript_expression arrow_function function_expression try_statement
+throw_statement class_declaration template_substitution spread_element unary_expression regex"""
+_JAVASCRIPT_STEPS = frozenset(_IN_JAVASCRIPT.split())
+_SHOWS = re.compile(r"^(print|console\.log|repr|str|JSON\.stringify)\b")
+_DIALECT = re.compile(  # a collation of a server, or NULL above the largest values
+    r"\bCOLLATE\s+(?!NOCASE|BINARY|RTRIM)\w|\bDESC\s+NULLS\s+FIRST\b|"
+    r"\bIS\s+NULL\s+THEN\s+1\s+ELSE\s+0\s+END\s+DESC\b",
+    re.IGNORECASE,
+)
+_FLAGGED = re.compile(r"\bNULLS\s+(FIRST|LAST)\b|\bIS\s+NULL\s+THEN\s+\d\s+ELSE\s+\d\s+END\b", re.IGNORECASE)
+_DATABASE = re.compile(r"\b(FROM|JOIN)\s+\w+\.\w+", re.IGNORECASE)  # a table by the name of its database
+_ON_DIALECT = re.compile(r"\bnulls?\b|\bmissing\b|\bcollat|\bunknown\b|\bcase.?(in)?sensitiv", re.IGNORECASE)
+_QUOTED = re.compile(r"[\"“']([^\"”'\n]{2,60})[\"”']")
+_PARTIAL = re.compile(r"\b(contain|includ|like|with the word|substring|part of|mention|starting|ending|similar)", re.I)
+_PATTERN = re.compile(r"LIKE\s+(?:LOWER\s*\(\s*)?'%([^'%]+)%'", re.IGNORECASE)
+_LONG_TEXT, _MOST_UNTOLD, _MOST_NUMBERS, _MOST_FOREIGN = 25, 200, 8, 4
+_ROUTE = re.compile(r"^@\w+\.\w+\(\s*[\"'](/[^\"']*)[\"']", re.MULTILINE)
+_DEFINES = re.compile(r"\b(def|class|lambda|function)\b|=>")
+_NESTED = r"[^()\n]*(?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)[^()\n]*)*"
+_CALL = re.compile(rf"\s*(?:(?:print|console\.log)\(\s*)?[\w$]+\({_NESTED}\)\s*\)?;?\s*$")
+_LITERAL = re.compile(r"^(?:[rbfuRBFU]{0,2}['\"`]|\d)")
+
+
+def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
+    """Why an example is not worth learning, or asks for what nobody could know; None where it is.
+
+    Args:
+        fewest_steps: of code that is worth writing or reading (`steps`).
+    """
+    if candidate.language == "sql":
+        return _unworthy_query(candidate) if candidate.kind in ("solve", "apply", "repair") else None
+    if candidate.kind in ("solve", "apply") and any(True for _ in sql_texts(candidate.answer, candidate.language)):
+        return _unworthy_query(candidate)
+    if candidate.language != "python" and candidate.language not in JAVASCRIPT:
+        return None
+    if candidate.kind == "predict":
+        return _unworthy_output(candidate, fewest_steps)
+    if candidate.kind not in ("solve", "apply", "repair"):
+        return None
+    if _misread(candidate.test or "", candidate.language):
+        return MISREAD
+    if _is_contradicted(candidate):
+        return CONTRADICTED
+    if candidate.language == "python" and _holds_idle(candidate.answer):
+        return NO_EFFECT
+    if candidate.kind == "repair":
+        return _unworthy_repair(candidate)
+    if _DEFINES.search(candidate.answer) and steps(candidate.answer, candidate.language) < fewest_steps:
+        return TRIVIAL
+    if any(path.partition("{")[0] not in candidate.prompt for path in _ROUTE.findall(candidate.answer)):
+        return UNASKED
+    return UNTOLD if _untold(candidate) else None
+
+
+def _unworthy_query(candidate: ExampleCandidate) -> str | None:
+    asked = candidate.prompt
+    if candidate.kind == "repair":
+        failing = candidate.failing or ""
+        if _FLAGGED.search(candidate.answer) and not _FLAGGED.search(failing) and not _ON_DIALECT.search(asked):
+            return NEEDLESS
+        named = "no such table" in asked or "unknown database" in asked
+        return NEEDLESS if _DATABASE.search(failing) and not (named or _DATABASE.search(candidate.answer)) else None
+    if _DIALECT.search(candidate.answer) and not _ON_DIALECT.search(asked):
+        return DIALECT
+    quoted = {text.lower() for text in _QUOTED.findall(asked.split("\n\nSchema:")[0])}
+    if quoted & {text.lower() for text in _PATTERN.findall(candidate.answer)} and not _PARTIAL.search(asked):
+        return LOOSE
+    return None
+
+
+def _unworthy_output(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
+    language, code = candidate.language, candidate.prompt.partition("\n\n")[2]
+    if candidate.prompt.startswith("Predict the error"):
+        return None if "\n" in candidate.answer else NO_PLACE
+    if _is_stated(code, candidate.answer, language):
+        return STATED
+    program = re.sub(r"^(Session so far|Code):$", "", code, flags=re.MULTILINE)
+    return TRIVIAL if steps(program, language) < fewest_steps else None
+
+
+def steps(code: str, language: str) -> int:
+    """What code does, counted: decisions, loops, operations, calls and their options.
+
+    Its own functions and printing do not count, nor do decorators but for their options.
+    """
+    if language == "python":
+        tree = python_source.parse(code)
+        return 99 if tree is None else sum(_counts(node, tree) for node in _evaluated(tree))
+    root = javascript_source.parse(code)
+    own = set(javascript_source.declared(root))
+    found = 0
+    for node in javascript_source.walk(root):
+        if node.type not in _JAVASCRIPT_STEPS:
+            continue
+        if node.type == "call_expression":
+            called = node.child_by_field_name("function")
+            name = javascript_source.text(called) if called is not None else ""
+            found += 0 if name in own or _SHOWS.match(name) else _weight(name, "Math.")
+        elif node.type in ("arrow_function", "function_expression"):
+            parent = node.parent
+            found += parent is None or parent.type != "variable_declarator"
+        else:
+            found += node.type.startswith(("for", "while", "do"))
+            found += node.type != "unary_expression" or javascript_source.text(node)[:1] == "!"
+    return found
+
+
+def _weight(name: str, arithmetic: str) -> int:
+    return 1 if name.startswith(arithmetic) else _METHOD if "." in name else _BUILTIN
+
+
+def _evaluated(tree: ast.Module) -> Iterator[ast.AST]:
+    """Every node but annotations, and of decorators their options: what stands in these does nothing by itself."""
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        yield node
+        for field, value in ast.iter_fields(node):
+            inner = [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, ast.AST)]
+            if field == "decorator_list":
+                pending += [keyword for one in inner if isinstance(one, ast.Call) for keyword in one.keywords]
+            elif field not in ("annotation", "returns"):
+                pending += inner
+
+
+def _counts(node: ast.AST, tree: ast.Module) -> int:
+    if not isinstance(node, _PYTHON_STEPS):
+        return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+    if isinstance(node, ast.Call):
+        own = {one.name for one in tree.body if isinstance(one, ast.FunctionDef)}
+        name = ast.unparse(node.func)
+        return 0 if name in own or _SHOWS.match(name) else _weight(name, "math.")
+    return _LOOP if isinstance(node, ast.For | ast.While | ast.comprehension) else 1
+
+
+def _holds_idle(code: str) -> bool:
+    """Whether a function holds an expression that does nothing, such as a value that it was to return."""
+    tree = python_source.parse(code)
+    for function in ast.walk(tree) if tree is not None else ():
+        if isinstance(function, python_source.Function):
+            for node in ast.walk(function):
+                if isinstance(node, ast.Expr) and node is not function.body[0]:
+                    value = node.value
+                    if isinstance(value, ast.Compare | ast.Name | ast.BinOp):
+                        return True
+                    if isinstance(value, ast.Constant) and not isinstance(value.value, str) and value.value is not ...:
+                        return True
+    return False
+
+
+def _misread(test: str, language: str) -> bool:
+    """Whether an assertion's message is a value: `assert f(x) == 1, 2` was meant to compare a pair."""
+    tree = python_source.parse(test) if language == "python" and "assert" in test else None
+    return tree is not None and any(
+        isinstance(node, ast.Assert)
+        and (isinstance(node.msg, ast.UnaryOp | ast.List | ast.Tuple | ast.Dict) or _is_number(node.msg))
+        for node in ast.walk(tree)
+    )
+
+
+def _is_contradicted(candidate: ExampleCandidate) -> bool:
+    """Whether the prose of a prompt expects another list of a call than its test."""
+    prose, *parts = SPLIT_TITLES.split(candidate.prompt)
+    shown = dict(zip(parts[::2], parts[1::2], strict=True)).get(TESTS, "")
+    asserted = {case.arguments: case.expected for case in cases(f"{shown}\n{candidate.test or ''}")}
+    return any(
+        case.expected != other
+        and case.expected[:1] == "[" == other[:1]
+        and case.expected.count(",") == other.count(",")
+        for case in cases(prose)
+        if (other := asserted.get(case.arguments)) is not None
+    )
+
+
+def _is_number(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and not isinstance(node.value, str)
+
+
+def _untold(candidate: ExampleCandidate) -> bool:
+    """Whether an answer holds much that only its author knew: one asked for by tests alone, or that no test judges."""
+    texts, numbers = _literals(candidate.answer, candidate.language)
+    head, _, rest = candidate.prompt.partition("\n\n")
+    if "\n" not in head and rest.startswith((SIGNATURE, TESTS)):  # no task is stated
+        foreign = {text for text in (*texts, *numbers) if text.strip() and text not in candidate.prompt}
+        return len(foreign) >= _MOST_FOREIGN and not _ROUTE.search(candidate.answer)
+    if candidate.test:
+        return False
+    long = sum(len(text) for text in texts if len(text) >= _LONG_TEXT and text not in candidate.prompt)
+    return long > _MOST_UNTOLD or sum(number not in candidate.prompt for number in numbers) >= _MOST_NUMBERS
+
+
+def _literals(code: str, language: str) -> tuple[list[str], list[str]]:
+    """(contents of texts, numbers of more than one digit) of a program."""
+    tokens = [token for token, _, _ in located_tokens(code, language)]
+    texts = [t.lstrip("rbfuRBFU").strip("'\"`") for t in tokens if t.lstrip("rbfuRBFU")[:1] in ("'", '"', "`")]
+    return texts, [t for t in tokens if t[0].isdigit() and len(t) > 1]
+
+
+def _unworthy_repair(candidate: ExampleCandidate) -> str | None:
+    if candidate.failing and not _DEFINES.search(candidate.answer) and _changes_input(candidate):
+        return INPUT_ONLY
+    return OVERWRITTEN if candidate.language == "python" and _is_overwritten(candidate) else None
+
+
+def is_call(code: str) -> bool:
+    """Whether code is one call of something that is defined elsewhere, perhaps printed."""
+    return _CALL.match(code) is not None
+
+
+def _changes_input(candidate: ExampleCandidate) -> bool:
+    """Whether all the code is one call, or only literals differ, and what is new is what the test expects."""
+    before, after = (
+        [token for token, _, _ in located_tokens(code, candidate.language)]
+        for code in (candidate.failing or "", candidate.answer)
+    )
+    new = [b for a, b in zip(before, after, strict=False) if a != b]
+    if is_call(candidate.answer):
+        return True
+    if len(before) != len(after) or not new or not all(map(_LITERAL.match, new)):
+        return False
+    shown = candidate.prompt.rpartition("\n\nCode:\n")[2].partition(f"\n\n{TESTS}\n")[2]
+    return all(token in shown for token in new)
+
+
+def _is_overwritten(candidate: ExampleCandidate) -> bool:
+    code, test = python_source.parse(candidate.answer), python_source.parse(candidate.test or "")
+    if code is None or test is None or _DEFINES.search(candidate.answer):
+        return False
+    targets = [
+        t.id for node in code.body if isinstance(node, ast.Assign) for t in node.targets if isinstance(t, ast.Name)
+    ]
+    read = {node.id for node in ast.walk(test) if isinstance(node, ast.Name)}
+    return any(targets.count(name) > 1 for name in read)
+
+
+def _is_stated(code: str, output: str, language: str) -> bool:
+    """Whether an assertion in code quotes the output, or the last part of it."""
+    if "assert" not in code:
+        return False
+    flat = "".join(output.split()).strip("()'\"")
+    parts = {flat, flat.partition(",")[2]} - {""}
+    asserted = [
+        "".join(one.split())
+        for one in re.split(r"\n(?=\S)|\n\s*(?=(?:console\.)?assert)", without_comments(code, language))
+        if re.match(r"\s*(console\.)?assert", one)
+    ]
+    return any(len(part) > 1 and part in one for part in parts for one in asserted)

@@ -1,0 +1,161 @@
+"""What is worth learning, of hand-made candidates: each class of faults with a sound neighbour."""
+
+import pytest
+
+from capibara_assets.datasets.code.comments import is_task
+from capibara_assets.datasets.kinds import prompts, worth
+from capibara_assets.datasets.kinds.evidence import ExampleCandidate
+from capibara_assets.datasets.kinds.predict import may_be_unquoted
+from capibara_assets.datasets.schema import Kind
+from capibara_assets_tests.datasets.conftest import run
+
+
+def candidate(kind: Kind, answer: str, prompt: str = "", language: str = "python", **values: str) -> ExampleCandidate:
+    return ExampleCandidate(kind, language, prompt, answer, ("e",), "", 0.0, 1.0, **values)  # type: ignore[arg-type]
+
+
+def unworthy(one: ExampleCandidate) -> str | None:
+    return worth.unworthy(one, 3)
+
+
+@pytest.mark.parametrize(
+    ("trivial", "enough", "language"),
+    [
+        ("def f(a):\n    return 4 * a", "def f(a):\n    return [4 * x for x in a if x]", "python"),
+        ("def f(s):\n    return len(s)", "def f(s):\n    return s.strip().lower()", "python"),
+        (
+            "function f(a, b) { if (a < b) { return a; } return b; }",
+            "const f = (xs) => xs.filter((x) => x > 1);",
+            "javascript",
+        ),
+        ("const f = (a) => Math.pow(a, 3);", "function f(s) { return s.split(' ').length; }", "javascript"),
+    ],
+)
+def test_a_formula_teaches_nothing(trivial: str, enough: str, language: str) -> None:
+    assert unworthy(candidate("solve", trivial, language=language)) == worth.TRIVIAL
+    assert unworthy(candidate("solve", enough, language=language)) is None
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("SELECT a FROM t ORDER BY a DESC NULLS FIRST", worth.DIALECT),
+        ("SELECT a FROM t ORDER BY CASE WHEN a IS NULL THEN 1 ELSE 0 END DESC, a DESC", worth.DIALECT),
+        ("SELECT a FROM t WHERE b LIKE '%x%' COLLATE SQL_Latin1_General_CP1_CI_AS", worth.DIALECT),
+        ("SELECT a FROM t WHERE LOWER(b) LIKE LOWER('%Nature%')", worth.LOOSE),
+        ("SELECT a FROM t WHERE b = 'nature' COLLATE NOCASE ORDER BY a NULLS LAST", None),
+    ],
+)
+def test_clauses_that_no_question_tells(query: str, why: str | None) -> None:
+    asked = 'Write SQL code.\nWhich a are in the journal "nature"?\n\nSchema:\nt(a, b)'
+    assert unworthy(candidate("solve", query, asked, "sql")) == why
+
+
+def test_a_value_as_the_message_of_an_assertion() -> None:
+    answer = "def f(xs):\n    return [x for x in xs if x < 0]"
+    assert unworthy(candidate("solve", answer, test="assert f([-1, -6]) == -1, -6")) == worth.MISREAD
+    assert unworthy(candidate("solve", answer, test="assert f([-1]) == [-1], 'negative'")) is None
+
+
+def test_a_task_that_contradicts_its_test() -> None:
+    answer = "def f(xs):\n    return sorted(xs, key=lambda x: bin(x).count('1'))"
+    asked = prompts.solve("python", "Sort by ones.\n>>> f([1, 3, 2]) == {}", "def f(xs)", [], [])
+    test = "assert f([1, 3, 2]) == [1, 2, 3]"
+    assert unworthy(candidate("solve", answer, asked.format("[1, 3, 2]"), test=test)) == worth.CONTRADICTED
+    assert unworthy(candidate("solve", answer, asked.format("[1, 2, 3]"), test=test)) is None
+
+
+def test_a_forgotten_return() -> None:
+    idle = "def f(n, k):\n    if k > n:\n        0\n    return f(n - 1, k) + f(n - 1, k - 1)"
+    assert unworthy(candidate("repair", idle)) == worth.NO_EFFECT
+    assert unworthy(candidate("repair", idle.replace("    0", "    return 0"))) is None
+
+
+def test_input_data_is_no_bug() -> None:
+    prompt = prompts.repair("python", "", "g([(6, 9), (16, 34)], 2)", "Output: 1", [])
+    asked = candidate("repair", "g([(6, 9), (15, 34)], 2)", prompt, failing="g([(6, 9), (16, 34)], 2)")
+    assert unworthy(asked) == worth.INPUT_ONLY
+    code = "for i in range({}):\n    total = total + i"
+    assert unworthy(candidate("repair", code.format(10), "", failing=code.format(11))) is None
+    shown = prompts.Shown(test="assert r.json() == {'price': 3}")
+    prompt = prompts.repair("python", "", "r = c.post('/', json={'price': 4})", "AssertionError", [], shown)
+    copied = candidate(
+        "repair", "r = c.post('/', json={'price': 3})", prompt, failing="r = c.post('/', json={'price': 4})"
+    )
+    assert unworthy(copied) == worth.INPUT_ONLY
+
+
+@pytest.mark.parametrize("call", ["console.log(rotate(arg, 2));", "print(f([1, (2, 3)]))", "f(g(1), x)"])
+def test_what_one_call_is_given_is_no_bug(call: str) -> None:
+    assert worth.is_call(call) and not worth.is_call(f"x = {call}") and not worth.is_call(f"{call}\n{call}")
+
+
+def test_rules_that_no_test_shows_are_not_asked_for() -> None:
+    bands = " ".join(f"'{grade}' if x > {point} else" for grade, point in (("A+", 3.9), ("A", 3.7), ("B", 2.7)))
+    graded = f"def grade(x):\n    return {bands} 'C'"
+    asked = "Write Python code.\n\nIt has to pass:\nassert grade(4.0) == 'A+'"
+    assert unworthy(candidate("solve", graded, asked, test="assert grade(4.0) == 'A+'")) == worth.UNTOLD
+    stated = asked.replace("code.\n", "code.\nGrades by points.\n")
+    assert unworthy(candidate("solve", graded, stated, test="assert grade(4.0) == 'A+'")) is None
+
+
+def test_a_test_of_one_of_several_responses() -> None:
+    code = "r = c.get('/a')\nr = c.post('/b', json=first(x))"
+    assert unworthy(candidate("repair", code, test="assert r.ok")) == worth.OVERWRITTEN
+    assert unworthy(candidate("repair", code.replace("r = c.post", "s = c.post"), test="assert r.ok")) is None
+
+
+def test_outputs_that_the_prompt_states() -> None:
+    code = "r = call(x)[1:]\nassert r.json() == {'result': 84.0}\nr.status, r.json()"
+    stated = candidate(
+        "predict", "(200, {'result': 84.0})", prompts.predict("python", code, ["x = [y + 1 for y in z]"])
+    )
+    assert unworthy(stated) == worth.STATED
+    told = prompts.predict("python", code.replace("84.0", "2 * n"), ["x = [y + 1 for y in z]"])
+    assert unworthy(candidate("predict", "(200, {'result': 84.0})", told)) is None
+
+
+def test_an_error_has_a_place() -> None:
+    prompt = prompts.predict_error("javascript", "console.assert(f(1) === 2)", [])
+    assert unworthy(candidate("predict", "Error: Assertion failed", prompt, "javascript")) == worth.NO_PLACE
+    assert unworthy(candidate("predict", "f(1)\nTypeError: x", prompt, "javascript")) is None
+
+
+def test_data_that_only_the_author_knew() -> None:
+    asked = "Write Python code.\nDefine the evaluation."
+    invented = f"cases = [score(x) for x in [{', '.join(str(n) for n in range(20, 40))}]]"
+    assert unworthy(candidate("solve", invented, asked)) == worth.UNTOLD
+    assert unworthy(candidate("solve", invented, asked, test="assert cases")) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "asks"),
+    [
+        ("remove rows that contain missing values", True),
+        ("to convert class labels from strings to integers", True),
+        ("encoding each token into integers", True),
+        ("1. incorrect approach: squareform matrix", False),
+        ("W : array with shape (n, m)", False),
+        ("load the documents as in the section above", False),
+        ("Binary cross-entropy", False),
+        ("Import the required libraries", False),
+    ],
+)
+def test_a_comment_is_a_task_where_it_asks_for_something(text: str, asks: bool) -> None:
+    assert is_task(text) is asks
+
+
+@pytest.mark.parametrize(
+    ("shown", "language", "unquoted"),
+    [
+        ("Valid Email", "python", True),
+        ("[1, 2]", "python", False),
+        ("3.5", "python", False),
+        ("array([1, 2])", "python", False),
+        ("pollgon", "javascript", True),
+        ("[ 1, 2 ]", "javascript", False),
+        ("Map(1) { 1 => 2 }", "javascript", False),
+    ],
+)
+def test_texts_are_recorded_without_quotes(shown: str, language: str, unquoted: bool) -> None:
+    assert may_be_unquoted(run("e", "f()", result_text=shown, language=language).model_dump()) is unquoted
