@@ -20,7 +20,7 @@ run: setup ## the whole graph for all six domains on the shipped experience
 SUITE := not extended and not fuzz and not soak and not numbers
 TWO_WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
 
-test: setup ## the suite that CI runs: everything that guards behaviour, under ten minutes
+test: setup ## the suite that CI runs: everything that guards behaviour
 	$(BIN)/python -m pytest -m "$(SUITE)" $(TWO_WORKERS)
 
 test-fast: setup ## under two minutes, for every change

@@ -80,13 +80,13 @@ def command(environment: dict[str, str], *arguments: str) -> str:
     return done.stdout
 
 
-def command_here(environment: dict[str, str], *arguments: str) -> str:
+def command_here(environment: dict[str, str], *arguments: str, exit_code: int = 0) -> str:
     """Run `capibara ARGUMENTS` in this process, which has imported everything already; returns what it printed."""
     from capibara_assets.cli.main import cli
 
     with patch.dict(os.environ, environment):  # a command's options become variables: those go, too
         result = CliRunner().invoke(cli, arguments, catch_exceptions=False)
-    assert result.exit_code == 0, result.output[-4000:]
+    assert result.exit_code == exit_code, result.output[-4000:]
     return result.stdout
 
 
@@ -123,12 +123,13 @@ def quick_recipes(folder: Path) -> None:
     evaluation["generation"]["max_items"] = 2
     evaluation["decoding"]["max_new_tokens"] = 16
     # What is derived and traced has tests of its own.
-    dataset = {"extends": "dataset", "derived": {"executions": 20}}
+    dataset = {"extends": "dataset", "derived": {"executions": 20}, "fewest_steps": 0}
     for name, values in (
         ("dataset-demo", dataset),
         ("training-demo", training),
-        ("consensus", consensus),
+        ("consensus-demo", consensus),
         ("evaluation", evaluation),
+        ("evaluation-demo", {"extends": "evaluation"}),
     ):
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(values))
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from capibara_assets.domains import Domain
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, in_words
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.training.decided import PlannedRun
 from capibara_assets.training.recipe import TrainingRecipe, VoterSpec
@@ -195,5 +195,4 @@ def read_request(file: Path) -> TrainingRequest:
     except FileNotFoundError as error:
         raise InputError(f"training request {file} does not exist") from error
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'request'}: {one['msg']}" for one in error.errors())
-        raise InputError(f"training request {file}: {problems}") from error
+        raise InputError(f"training request {file}: {in_words(error)}") from error

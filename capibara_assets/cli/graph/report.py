@@ -20,6 +20,8 @@ from capibara_assets.metadata import heat_map
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.store import ArtifactStore
 
+GRADED = ("base", "consensus", "merged")
+"""Contenders whose share of solved items a run shows."""
 SANDBOX = re.compile(r'"sandbox_id"\s*:\s*"([^"]+)"')
 
 
@@ -81,14 +83,23 @@ def _domain(inputs: Inputs, domain: Domain, quarantine: pl.DataFrame | None, sec
     }
 
 
-def _passed(evaluation: Artifact | None) -> dict[str, float]:
-    """Share of graded items that base and consensus solved at once, and their number; empty where none was graded."""
+def _passed(evaluation: Artifact | None) -> dict[str, dict[str, float]]:
+    """pass@1 of all graded items, and of those of seen and of unseen families (`pass@1/unseen`).
+
+    Of each: the share that base, consensus and merged solved, the number of items, and the gain of the consensus over
+    the base with its interval. Empty where none was graded.
+    """
     if evaluation is None:
         return {}
-    graded = evaluation.frame("scores").filter(pl.col("metric") == "pass@1")
-    shares = dict(graded.group_by("contender").agg(pl.col("score").mean()).iter_rows())
-    judged = {name: shares[name] for name in ("base", "consensus") if name in shares}
-    return judged | {"items": graded["item_id"].n_unique()} if len(judged) == 2 else {}
+    metrics = evaluation.document("metrics")
+    figures, passed = metrics["figures"], dict[str, dict[str, float]]()
+    for one in metrics["comparisons"]:
+        metric, gain = one["metric"], one["difference"]
+        if metric.startswith("pass@1") and (one["candidate"], one["reference"]) == ("consensus", "base"):
+            shares = {name: figures[name][metric]["estimate"] for name in GRADED if metric in figures.get(name, {})}
+            ends = {"gain": gain["estimate"], "low": gain["low"], "high": gain["high"]}
+            passed[metric] = {**shares, **ends, "items": gain["n"], "groups": gain["groups"]}
+    return passed
 
 
 def _quarantined_in(quarantine: pl.DataFrame | None, sandboxes: set[str]) -> int:
@@ -124,7 +135,8 @@ def table_of(report: dict[str, Any]) -> pd.DataFrame:
                 "playbook": domain["playbook_loss"],
                 "consensus": domain["consensus_loss"],
                 "merged": domain["merged_loss"],
-                "pass@1": _shares(domain["pass_at_1"]),
+                "pass@1": _shares(domain["pass_at_1"].get("pass@1", {})),
+                "unseen": _shares(domain["pass_at_1"].get("pass@1/unseen", {})),
                 "voters +/-": f"{accepted}/{len(domain['voters']) - accepted}",
                 "verdict": domain["verdict"] or "–",
                 "seconds": domain["seconds"],
@@ -135,8 +147,11 @@ def table_of(report: dict[str, Any]) -> pd.DataFrame:
 
 
 def _shares(passed: dict[str, float]) -> str:
-    """`0.10 → 0.25 of 40`: of how many graded items base and consensus solved which share."""
-    return f"{passed['base']:.2f} → {passed['consensus']:.2f} of {passed['items']}" if passed else "–"
+    """`0.10 → 0.25 of 64 (+0.04 to +0.26)`: shares of graded items that base and consensus solved, and the gain."""
+    if not passed:
+        return "–"
+    shares = f"{passed['base']:.2f} → {passed['consensus']:.2f} of {passed['items']}"
+    return f"{shares} ({passed['low']:+.2f} to {passed['high']:+.2f})"
 
 
 def print_table(report: dict[str, Any]) -> None:

@@ -19,13 +19,13 @@ from capibara_assets.modeling.light_imports import (
     LoraConfig,
     get_peft_model,
     get_peft_model_state_dict,
-    without_bitsandbytes,
 )
 from capibara_assets.modeling.lora_targets import is_expert
 from capibara_assets.modeling.losses import IGNORED, Batch, token_nll
 from capibara_assets.modeling.precision import Precision, autocast, matrix_dtype
 from capibara_assets.modeling.quantised import QuantisedLoading
 from capibara_assets.modeling.recomputation import keep_every_nth
+from capibara_assets.processes.hidden_libraries import without_bitsandbytes
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.step.settings import Settings
 

@@ -14,6 +14,8 @@ from capibara_assets.assets.inputs import Origin
 from capibara_assets.cli.graph.report import build_report, loss_matrix, print_table, table_of, write_html
 from capibara_assets.datasets.schema import Example
 from capibara_assets.domains import Domain
+from capibara_assets.evaluation.decision_rule import DecisionRule
+from capibara_assets.evaluation.statistics.figures import as_document, figures
 from capibara_assets.evaluation.statistics.scores import Score
 from capibara_assets.executions.schema import Execution, Quarantined
 from capibara_assets.storage.records import table
@@ -85,8 +87,11 @@ def evaluated(
         for name, items in (passed or {}).items()
         for i, one in enumerate(items)
     ]
-    documents = {"means": means, "decision": {"verdict": verdict, "reason": "…"}}
-    published.put("evaluation", domain, tables={"scores": (Score, table(Score, rows))}, documents=documents)
+    scores = table(Score, rows)
+    found, comparisons = figures(scores, DecisionRule(resamples=1_000), list(passed or {}), ["base"])
+    decided = {"verdict": verdict, "reason": "…"}
+    documents = {"means": means, "decision": decided, "metrics": as_document(found, comparisons)}
+    published.put("evaluation", domain, tables={"scores": (Score, scores)}, documents=documents)
 
 
 def agreed(published: Published, domain: Domain, *rejected: str) -> None:
@@ -180,7 +185,17 @@ def test_the_document(whole: Published):
         "playbook_loss": 1.8,
         "consensus_loss": 1.0,
         "merged_loss": 1.2,
-        "pass_at_1": {"base": 0.25, "consensus": 0.75, "items": 4},
+        "pass_at_1": {
+            "pass@1": {
+                "base": 0.25,
+                "consensus": 0.75,
+                "gain": 0.5,
+                "low": pytest.approx(-0.1, abs=0.25),
+                "high": pytest.approx(0.85, abs=0.15),
+                "items": 4,
+                "groups": 4,
+            }
+        },
         "voters": [{"name": f"voter-{i}", "accepted": i != 2, "reason": f"why {i}"} for i in range(4)],
         "verdict": "promote",
         "seconds": 12.5,
@@ -254,7 +269,11 @@ def test_the_table_counts_voters(whole: Published):
 def test_the_terminal_shows_every_figure(whole: Published, capsys: pytest.CaptureFixture[str]):
     print_table(report(whole))
     shown = capsys.readouterr().out
-    assert re.search(r"python +3 +1 +5 +2\.000 +1\.800 +1\.000 +1\.200 +0\.25 → 0\.75 of 4 +3/1 +promote", shown), shown
+    assert re.search(
+        r"python +3 +1 +5 +2\.000 +1\.800 +1\.000 +1\.200 +"
+        r"0\.25 → 0\.75 of 4 \([+-][\d.]+ to [+-][\d.]+\) +– +3/1 +promote",
+        shown,
+    ), shown
     assert re.search(r"sql +1\.900 +2\.900", shown)
     assert "62 s, peak memory 1.25 GiB, 2 lines quarantined in all" in shown
 
