@@ -18,6 +18,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=Settings.threads)
     parser.add_argument("--seed", type=int, default=Settings.seed)
     parser.add_argument("--corpus-bytes", type=int, default=Settings.corpus_bytes)
+    parser.add_argument("--start", default="", help="folder of an earlier run's model to go on with")
+    parser.add_argument(
+        "--skills", type=float, default=Settings.skills, help="share of conversations that train skills"
+    )
     parser.add_argument("--compile", action="store_true", help="torch.compile the model (needs a C++ compiler)")
     parser.add_argument("--card", action="store_true", help="only write the card again, from the summary in --out")
     given = parser.parse_args(arguments)
@@ -31,6 +35,8 @@ def main(arguments: list[str] | None = None) -> None:
         threads=given.threads,
         seed=given.seed,
         corpus_bytes=given.corpus_bytes,
+        start=given.start,
+        skills=given.skills,
         compiled=given.compile,
     )
     train(settings, given.out, given.state)

@@ -76,6 +76,11 @@ class Corpus:
     held_out: tuple[Document, ...]
     sources: tuple[Source, ...]
 
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """What its documents are scored under: `LANGUAGES`, then others."""
+        return tuple(dict.fromkeys((*LANGUAGES, *(document.language for document in self.training))))
+
 
 def permissive_licence(package: Message) -> str | None:
     """The licence that a distribution's metadata declares if it is permissive (MIT, BSD, Apache and the like)."""
@@ -235,7 +240,7 @@ def _endless(make: Callable[[Random], str], rng: Random, language: str, source: 
         yield Document(language, source, make(rng))
 
 
-def _take(documents: Iterable[Document], size: int, seen: set[bytes]) -> list[Document]:
+def take(documents: Iterable[Document], size: int, seen: set[bytes]) -> list[Document]:
     """Documents not ``seen`` before (by digest), until they make ``size`` bytes together."""
     taken: list[Document] = []
     total = 0
@@ -261,8 +266,8 @@ def build_corpus(size: int, seed: int, packages: Sequence[str] = PYTHON_PACKAGES
     seen: set[bytes] = set()
     library = list(standard_library(tests=False))
     # The library's tests show many calls but one style: a fifth of the Python at most.
-    tests = _take(_by_digest(standard_library(tests=True)), int(size * 0.15), seen)
-    python = _take(library, int(size * 0.25), seen)
+    tests = take(_by_digest(standard_library(tests=True)), int(size * 0.15), seen)
+    python = take(library, int(size * 0.25), seen)
     versions: dict[tuple[str, str], tuple[str, str]] = {}
     packaged: list[Document] = []
     for name in packages:
@@ -271,7 +276,7 @@ def build_corpus(size: int, seed: int, packages: Sequence[str] = PYTHON_PACKAGES
         if source:
             versions[name, "python"] = (source.version, source.licence)
     rest = int(size * 0.75) - sum(len(document.text) for document in (*python, *tests))
-    python += tests + _take(_by_digest(packaged), rest, seen)
+    python += tests + take(_by_digest(packaged), rest, seen)
 
     shipped: list[Document] = []
     for name in JAVASCRIPT_PACKAGES:
@@ -279,19 +284,23 @@ def build_corpus(size: int, seed: int, packages: Sequence[str] = PYTHON_PACKAGES
         shipped += documents
         if source:
             versions[name, "javascript"] = (source.version, source.licence)
-    javascript = _take(_by_digest(shipped), int(size * 0.04), seen)
+    javascript = take(_by_digest(shipped), int(size * 0.04), seen)
     rest = int(size * 0.12) - sum(len(document.text) for document in javascript)
     programs = _endless(javascript_program, Random(f"{seed}-javascript"), "javascript", "generated-javascript")
-    javascript += _take(programs, rest, seen)
+    javascript += take(programs, rest, seen)
     scripts = _endless(sql_script, Random(f"{seed}-sql"), "sql", "generated-sql")
-    sql = _take(scripts, int(size * 0.08), seen)
+    sql = take(scripts, int(size * 0.08), seen)
     # Only documents that are trained on lend their functions, lest the hold-out leak into the conversations.
     lenders = [
         document for document in python if not document.held_out and document.source != "python-standard-library-tests"
     ]
-    chat = _take(chat_documents(lenders, Random(f"{seed}-chat")), int(size * 0.05), seen)
+    chat = take(chat_documents(lenders, Random(f"{seed}-chat")), int(size * 0.05), seen)
 
-    documents = [*python, *javascript, *sql, *chat]
+    return corpus_of([*python, *javascript, *sql, *chat], seed, versions)
+
+
+def corpus_of(documents: Sequence[Document], seed: int, versions: dict[tuple[str, str], tuple[str, str]]) -> Corpus:
+    """The documents in an order that the seed decides; `versions`: (version, licence) by (source, language)."""
     order = _by_digest(documents)
     Random(f"{seed}-order").shuffle(order)
     return Corpus(

@@ -26,4 +26,6 @@ class Settings:
     matrix_rate: float = 0.004  # Muon, in AdamW's units (rate x 0.2 is the size of an update)
     vector_rate: float = 0.003  # AdamW: embeddings and norms
     save_minutes: float = 5.0
+    start: str = ""  # folder of an earlier run's model: its weights and tokenizer are gone on with
+    skills: float = 0.0  # share of the corpus that is `skills.py`'s
     compiled: bool = False  # torch.compile: a fifth faster or more, needs a C++ compiler

@@ -11,16 +11,18 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from capibara_assets.errors import InputError
-from workshop.base_model.corpus import LANGUAGES, Corpus, Document, build_corpus
+from workshop.base_model.corpus import Corpus, Document, build_corpus
 from workshop.base_model.files import write_json
 from workshop.base_model.model import save_tokenizer
 from workshop.base_model.settings import Settings
+from workshop.base_model.skills import with_skills
 from workshop.base_model.tokenizer import DOCUMENT_END, train_bpe
 
 Tokens = NDArray[np.uint16]
 
 SOURCES = "sources.json"
 SETTINGS = "settings.json"
+_HELD_OUT = "held_out_"
 _MAY_CHANGE = ("minutes", "threads", "save_minutes", "compiled")  # what a resumed run may do otherwise
 
 
@@ -34,7 +36,7 @@ class Streams:
 
 def sample_for_tokenizer(corpus: Corpus, share: int = 3_000_000) -> list[str]:
     """Training texts in corpus order, up to ``share`` bytes of each language (twice that for Python)."""
-    room = {language: share * (2 if language == "python" else 1) for language in LANGUAGES}
+    room = {language: share * (2 if language == "python" else 1) for language in corpus.languages}
     texts = []
     for document in corpus.training:
         if room[document.language] > 0:
@@ -62,7 +64,7 @@ def make_streams(bpe: Tokenizer, corpus: Corpus, sequence: int, seed: int) -> St
     stream = encode(bpe, corpus.training)
     held_out = {
         language: encode(bpe, tuple(document for document in corpus.held_out if document.language == language))
-        for language in LANGUAGES
+        for language in corpus.languages
     }
     for name, length in (("training", stream.size), *((language, ids.size) for language, ids in held_out.items())):
         if length <= sequence:
@@ -79,16 +81,24 @@ def prepare(settings: Settings, out: Path, state: Path) -> tuple[Tokenizer, Stre
     """
     kept = state / SETTINGS
     if not kept.exists():
-        return tokenize_corpus(build_corpus(settings.corpus_bytes, settings.seed), settings, out, state)
+        skills = int(settings.corpus_bytes * settings.skills)
+        corpus = build_corpus(settings.corpus_bytes - skills, settings.seed)
+        corpus = with_skills(corpus, skills, settings.seed) if skills else corpus
+        return tokenize_corpus(corpus, settings, out, state)
     _check_same(settings, json.loads(kept.read_text()), state)
     bpe = Tokenizer.from_file(str(state / "tokenizer.json"))
-    held_out = {language: np.load(_held_out_file(state, language)) for language in LANGUAGES}
+    held_out = {file.stem.removeprefix(_HELD_OUT): np.load(file) for file in sorted(state.glob(f"{_HELD_OUT}*.npy"))}
     return bpe, Streams(np.load(state / "training.npy", mmap_mode="r"), held_out)
 
 
 def tokenize_corpus(corpus: Corpus, settings: Settings, out: Path, state: Path) -> tuple[Tokenizer, Streams]:
-    """Train the tokenizer, encode the corpus, and keep both in ``state`` (the tokenizer in ``out`` as well)."""
-    bpe = train_bpe(sample_for_tokenizer(corpus), settings.vocabulary)
+    """Train the tokenizer or take the start's, encode the corpus, and keep both in ``state`` (the one in ``out`` too)."""
+    kept = Path(settings.start) / "tokenizer.json"
+    bpe = (
+        Tokenizer.from_file(str(kept))
+        if settings.start
+        else train_bpe(sample_for_tokenizer(corpus), settings.vocabulary)
+    )
     streams = make_streams(bpe, corpus, settings.sequence, settings.seed)
     np.save(state / "training.npy", streams.training)
     for language, stream in streams.held_out.items():
@@ -101,7 +111,7 @@ def tokenize_corpus(corpus: Corpus, settings: Settings, out: Path, state: Path) 
 
 
 def _held_out_file(state: Path, language: str) -> Path:
-    return state / f"held_out_{language}.npy"
+    return state / f"{_HELD_OUT}{language}.npy"
 
 
 def _check_same(settings: Settings, kept: dict[str, object], state: Path) -> None:

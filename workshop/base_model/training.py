@@ -53,6 +53,8 @@ def train(settings: Settings, out: Path, state: Path) -> None:
     state.mkdir(parents=True, exist_ok=True)
     bpe, streams = prepare(settings, out, state)
     model = make_model(make_config(bpe, settings), settings.seed)
+    if settings.start:
+        model.load_state_dict(LlamaForCausalLM.from_pretrained(settings.start, dtype=torch.float32).state_dict())
     forward = forward_pass(model, settings)
     optimizers = make_optimizers(model, settings)
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
