@@ -180,7 +180,7 @@ class Skills:
         return self._rng.choice(asked).format(_NAMES[language])
 
     def _mended_task(self) -> tuple[str, str, str] | None:
-        """A small function with a bug, and the call that shows it, executed (Python), or the test alone (JavaScript)."""
+        """A small function with a bug, and a call that shows it: executed in Python, the test alone in JavaScript."""
         rng = self._rng
         task = small_task(rng, draw_world(rng))
         script = bool(task.javascript) and rng.random() < 0.35
@@ -319,7 +319,7 @@ def _failing(wrong: str, task: Task) -> tuple[tuple[Any, ...], Any] | None:
         try:
             if _result(wrong, _call(task, arguments, "python")) != result:
                 return arguments, result
-        except Exception:
+        except Exception:  # noqa: BLE001 - a bug may raise anything
             return arguments, result
     return None
 
@@ -328,5 +328,5 @@ def _ended(wrong: str, call: str) -> str:
     """What a call of wrong code gives or raises."""
     try:
         return f"It gives {_result(wrong, call)!r}."
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - as above
         return f"{type(error).__name__}: {error}"

@@ -92,7 +92,7 @@ def prepare(settings: Settings, out: Path, state: Path) -> tuple[Tokenizer, Stre
 
 
 def tokenize_corpus(corpus: Corpus, settings: Settings, out: Path, state: Path) -> tuple[Tokenizer, Streams]:
-    """Train the tokenizer or take the start's, encode the corpus, and keep both in ``state`` (the one in ``out`` too)."""
+    """Train the tokenizer, or take the start's, encode the corpus, and keep both in ``state`` (it in ``out``, too)."""
     kept = Path(settings.start) / "tokenizer.json"
     bpe = (
         Tokenizer.from_file(str(kept))

@@ -9,7 +9,10 @@ from typing import Any
 
 from workshop.base_model.worlds import Field, World
 
-_SYLLABLES = ["ba", "be", "bo", "da", "de", "do", "fa", "fi", "go", "ka", "ke", "ki", "la", "le", "lo", "ma", "me", "mi", "na", "ne", "no", "pa", "po", "ra", "re", "ri", "sa", "se", "so", "ta", "te", "ti", "va", "vi", "zo", "zu"]
+_SYLLABLES = (
+    "ba", "be", "bo", "da", "de", "do", "fa", "fi", "go", "ka", "ke", "ki", "la", "le", "lo", "ma", "me", "mi",
+    "na", "ne", "no", "pa", "po", "ra", "re", "ri", "sa", "se", "so", "ta", "te", "ti", "va", "vi", "zo", "zu",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ def _changes(rng: Random, one: str) -> _Step:
             _Step(f"plus {k}", f"{one} + {k}", f"{one} + {k}", lambda x: x + k),
             _Step(f"minus {k}", f"{one} - {k}", f"{one} - {k}", lambda x: x - k),
             _Step("squared", f"{one} ** 2", f"{one} ** 2", lambda x: x**2),
-            _Step("negated", f"-{one}", f"-{one}", lambda x: -x or 0),
+            _Step("negated", f"-{one}", f"0 - {one}", lambda x: -x or 0),
             _Step("without their sign", f"abs({one})", f"Math.abs({one})", abs),
         ]
     )
@@ -112,7 +115,7 @@ _ENDS: tuple[tuple[str, str, str, Callable[[list[int]], Any]], ...] = (
 
 def numbers(rng: Random) -> Task:
     """Numbers of a list: some of them, changed, then one thing made of them."""
-    items, one = rng.choice((("numbers", "number"), ("values", "value"), ("xs", "x"), (word(rng), word(rng)[:3])))
+    items, one = rng.choice((("numbers", "number"), ("values", "value"), ("xs", "x"), (word(rng), word(rng)[:4])))
     test, change = _tests(rng, one), _changes(rng, one)
     said, python_end, javascript_end, done = rng.choice(_ENDS)
     largest = "largest" in said
@@ -164,13 +167,17 @@ _TEXTS: tuple[tuple[str, str, str, Callable[[str], Any]], ...] = (
     ("how many words the text has", "len({0}.split())", "{0}.split(' ').length", lambda t: len(t.split())),
     ("the first word of the text", "{0}.split()[0]", "{0}.split(' ')[0]", lambda t: t.split()[0]),
     ("the last word of the text", "{0}.split()[-1]", "{0}.split(' ').at(-1)", lambda t: t.split()[-1]),
-    ("the words of the text in alphabetical order", "sorted({0}.split())", "{0}.split(' ').sort()", lambda t: sorted(t.split())),
+    ("the words of the text in alphabetical order", "sorted({0}.split())", "{0}.split(' ').sort()",
+     lambda t: sorted(t.split())),
     ("the length of the text", "len({0})", "{0}.length", len),
     ("the longest word of the text", "max({0}.split(), key=len)", "", lambda t: max(t.split(), key=len)),
-    ("the length of each word", "[len(w) for w in {0}.split()]", "{0}.split(' ').map((w) => w.length)", lambda t: [len(w) for w in t.split()]),
-    ("the first letters of the words", "''.join(w[0] for w in {0}.split())", "{0}.split(' ').map((w) => w[0]).join('')", lambda t: "".join(w[0] for w in t.split())),
+    ("the length of each word", "[len(w) for w in {0}.split()]", "{0}.split(' ').map((w) => w.length)",
+     lambda t: [len(w) for w in t.split()]),
+    ("the first letters of the words", "''.join(w[0] for w in {0}.split())",
+     "{0}.split(' ').map((w) => w[0]).join('')", lambda t: "".join(w[0] for w in t.split())),
     ("the words joined by dashes", "'-'.join({0}.split())", "{0}.split(' ').join('-')", lambda t: "-".join(t.split())),
-    ("the text without its vowels", "''.join(c for c in {0} if c not in 'aeiou')", "{0}.replace(/[aeiou]/g, '')", lambda t: "".join(c for c in t if c not in "aeiou")),
+    ("the text without its vowels", "''.join(c for c in {0} if c not in 'aeiou')",
+     "{0}.replace(/[aeiou]/g, '')", lambda t: "".join(c for c in t if c not in "aeiou")),
     ("how many vowels the text has", "sum(c in 'aeiou' for c in {0})", "", lambda t: sum(c in "aeiou" for c in t)),
     ("whether the text reads the same backwards", "{0} == {0}[::-1]", "", lambda t: t == t[::-1]),
 )  # fmt: skip
@@ -272,16 +279,22 @@ def loops(rng: Random) -> Task:
     items, total, one, k = (
         word(rng),
         rng.choice(("total", "count", word(rng))),
-        rng.choice(("x", "item", word(rng)[:3])),
+        rng.choice(("x", "item", word(rng)[:4])),
         rng.randint(1, 9),
     )
     begin = rng.randint(0, 5)
     forms: tuple[tuple[str, str, str, Callable[[int, int], int]], ...] = (
-        (f"Start with {begin}, add each number and {k}", f"{total} += {one} + {k}", f"{total} += {one} + {k};", lambda t, x: t + x + k),
-        (f"Start with {begin} and add the numbers over {k}", f"if {one} > {k}:\n            {total} += {one}", f"if ({one} > {k}) {total} += {one};", lambda t, x: t + x if x > k else t),
-        (f"Start with {begin} and count the numbers under {k}", f"if {one} < {k}:\n            {total} += 1", f"if ({one} < {k}) {total} += 1;", lambda t, x: t + (x < k)),
-        (f"Start with {begin} and keep the larger of it and each number", f"if {one} > {total}:\n            {total} = {one}", f"if ({one} > {total}) {total} = {one};", max),
-        (f"Start with {begin} and subtract each number", f"{total} -= {one}", f"{total} -= {one};", lambda t, x: t - x),
+        (f"Start with {begin}, add each number and {k}",
+         f"{total} += {one} + {k}", f"{total} += {one} + {k};", lambda t, x: t + x + k),
+        (f"Start with {begin} and add the numbers over {k}",
+         f"if {one} > {k}:\n            {total} += {one}", f"if ({one} > {k}) {total} += {one};",
+         lambda t, x: t + x if x > k else t),
+        (f"Start with {begin} and count the numbers under {k}",
+         f"if {one} < {k}:\n            {total} += 1", f"if ({one} < {k}) {total} += 1;", lambda t, x: t + (x < k)),
+        (f"Start with {begin} and keep the larger of it and each number",
+         f"if {one} > {total}:\n            {total} = {one}", f"if ({one} > {total}) {total} = {one};", max),
+        (f"Start with {begin} and subtract each number",
+         f"{total} -= {one}", f"{total} -= {one};", lambda t, x: t - x),
     )  # fmt: skip
     said, python, javascript, step = rng.choice(forms)
     name = function_name(rng, rng.choice(("reduce", "fold", "sum", "run")), items)

@@ -16,7 +16,7 @@ from capibara_assets.errors import InputError
 from workshop.base_model import training
 from workshop.base_model.__main__ import main
 from workshop.base_model.card import write_card
-from workshop.base_model.corpus import build_corpus
+from workshop.base_model.corpus import Corpus, build_corpus
 from workshop.base_model.model import rate
 from workshop.base_model.settings import Settings
 from workshop.base_model.streams import tokenize_corpus
@@ -43,13 +43,18 @@ def clock_by_calls(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def corpus() -> Corpus:
+    return build_corpus(_TINY.corpus_bytes, _TINY.seed, ("click",))
+
+
+@pytest.fixture(scope="module")
+def run(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A finished tiny run: (out, state)."""
     root = tmp_path_factory.mktemp("pretraining")
     out, state = root / "out", root / "state"
     out.mkdir()
     state.mkdir()
-    tokenize_corpus(build_corpus(_TINY.corpus_bytes, _TINY.seed, ("click",)), _TINY, out, state)
+    tokenize_corpus(corpus, _TINY, out, state)
     with pytest.MonkeyPatch.context() as patch:
         clock_by_calls(patch)
         train(_TINY, out, state)
@@ -188,3 +193,18 @@ def test_rate_is_a_trapezoid() -> None:
     assert rate(0.02) == rate(0.5) == 1.0
     assert rate(0.75) == pytest.approx(0.5)
     assert rate(1.0) == 0.0
+
+
+def test_a_run_goes_on_with_the_weights_and_tokenizer_of_an_earlier_one(
+    run: tuple[Path, Path], corpus: Corpus, tmp_path: Path
+) -> None:
+    out, state = tmp_path / "out", tmp_path / "state"
+    settings = replace(_TINY, start=str(run[0]), minutes=1e-9)
+    out.mkdir()
+    state.mkdir()
+    fewer = replace(corpus, training=corpus.training[::2])  # of which another tokenizer would be trained
+    tokenize_corpus(fewer, settings, out, state)
+    train(settings, out, state)
+    assert (out / "tokenizer.json").read_text() == (run[0] / "tokenizer.json").read_text()
+    before, after = (AutoModelForCausalLM.from_pretrained(folder).state_dict() for folder in (run[0], out))
+    assert all(torch.allclose(before[name].float(), after[name].float(), atol=0.01) for name in before)
