@@ -7,6 +7,7 @@ import builtins
 import keyword
 import re
 import sqlite3
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 from typing import Any
@@ -22,6 +23,7 @@ from workshop.base_model.worlds import draw_world
 
 LANGUAGE = "skills"
 _NAMES = {"python": "Python", "javascript": "JavaScript", "sql": "SQL"}
+_MOST_LINES = 100
 _SHORTEST, _LONGEST = 40, 1200  # characters of a program that is repeated or mended
 _SYSTEM = ("You are a careful programmer.", "You write correct programs.", "You know {name} well.")
 _KEPT = frozenset((*dir(builtins), *keyword.kwlist, "self", "cls"))
@@ -189,12 +191,15 @@ class Skills:
         if not found:
             return None
         wrong = self._one(found).applied(code)
-        failing = task.calls[0] if script else _failing(wrong, task)
+        try:
+            failing = task.calls[0] if script else _failing(wrong, task)
+            call = _call(task, failing[0] if failing else (), language)
+            error = "" if script or failing is None else _ended(wrong, call)
+        except _Endless:
+            return None
         if failing is None:
             return None
-        arguments, result = failing
-        call = _call(task, arguments, language)
-        error = "" if script else _ended(wrong, call)
+        result = failing[1]
         tests = (
             _test(call, result, language) if rng.random() < 0.6 else f"{call} should give {_value(result, language)}"
         )
@@ -307,10 +312,33 @@ def _word_at(code: str, at: int) -> str:
     return found.group() if found else ""
 
 
+class _Endless(BaseException):
+    """Code ran longer than any that ends."""
+
+
 def _result(code: str, call: str) -> Any:
+    """What a call of our own task gives, in which one token may be wrong.
+
+    Raises:
+        _Endless: it ran for more lines than any call needs: a list that a loop makes longer, say.
+    """
+    lines = 0
+
+    def count(*_: Any) -> Any:
+        nonlocal lines
+        lines += 1
+        if lines > _MOST_LINES:
+            raise _Endless
+        return count
+
     namespace: dict[str, Any] = {}
-    exec(code, namespace)  # our own task with one token changed: no loop without end, no files
-    return eval(call, namespace)
+    exec(code, namespace)
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        return eval(call, namespace)
+    finally:
+        sys.settrace(before)
 
 
 def _failing(wrong: str, task: Task) -> tuple[tuple[Any, ...], Any] | None:

@@ -13,6 +13,7 @@ _SYLLABLES = (
     "ba", "be", "bo", "da", "de", "do", "fa", "fi", "go", "ka", "ke", "ki", "la", "le", "lo", "ma", "me", "mi",
     "na", "ne", "no", "pa", "po", "ra", "re", "ri", "sa", "se", "so", "ta", "te", "ti", "va", "vi", "zo", "zu",
 )  # fmt: skip
+_RESERVED = {"delete", "rename"}  # words of SQL or JavaScript that syllables can make
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class Task:
 
 def word(rng: Random) -> str:
     """A word that nobody has read before."""
-    return "".join(rng.choice(_SYLLABLES) for _ in range(rng.randint(2, 4)))
+    made = "".join(rng.choice(_SYLLABLES) for _ in range(rng.randint(2, 4)))
+    return word(rng) if made in _RESERVED else made
 
 
 def function_name(rng: Random, *hints: str) -> str:

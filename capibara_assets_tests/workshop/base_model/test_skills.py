@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from workshop.base_model.corpus import Document, corpus_of
-from workshop.base_model.skills import Skills, functions, renamed, with_skills
+from workshop.base_model.skills import Skills, _Endless, _result, functions, renamed, with_skills
 from workshop.base_model.tokenizer import TURN_END
 
 LIBRARY = Document(
@@ -87,6 +87,12 @@ def test_requests_tell_the_truth_of_wrong_code(conversations: dict[str, list[tup
         call = test.removeprefix("assert ").rsplit(" == ", 1)[0]
         assert f"It gives {eval(call, wrong)!r}." == gives
         exec(test, right)
+
+
+def test_wrong_code_that_never_ends_is_left() -> None:
+    with pytest.raises(_Endless):
+        _result("def f(xs):\n    for x in xs:\n        xs.append(x)", "f([1])")
+    assert _result("def f(xs):\n    return sum(xs)", "f([1, 2])") == 3
 
 
 def test_a_corpus_with_skills_lends_only_what_is_trained_on() -> None:
