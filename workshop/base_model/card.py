@@ -10,6 +10,7 @@ from typing import Any
 from capibara_assets.errors import InputError
 
 SUMMARY = "training_summary.json"
+_SHIPPED = "resources/base_models/capibara-nano"
 
 _HEAD = """\
 ---
@@ -27,17 +28,23 @@ stage of the pipeline (adapters, votes, merges, evaluation) runs anywhere, offli
 model to fine-tune and to test with, not an assistant.
 """
 
+_TWICE = """\
+It read files first, then conversations that need skills: repeating code, renaming in it, mending it, telling what it
+prints, writing small functions (`workshop/base_model/skills.py`). The tasks come from a grammar of their own that
+knows nothing of the experience that ships.
+"""
+
 _TAIL = """\
 ## Limits
 
-- It has learned the shape of code, not its meaning: left alone it writes plausible fragments, rarely a program that
+- It repeats short code and mends single mistakes in it; left alone it writes plausible fragments, rarely a program that
   solves a stated problem. It knows little English beyond docstrings and comments, and no other natural language.
 - The generated JavaScript and SQL come from a grammar with few patterns. The held-out programs come from the same
   grammar, so their loss says little about JavaScript and SQL at large; the shipped JavaScript is a small part.
 - The hold-out is split by document. Files of one package share idioms (and licence texts), so the Python loss is that
   of familiar projects, not of unseen ones.
-- Conversations are documented functions and generated exchanges in the chat format, without any instruction tuning or
-  alignment. Do not use what it writes unread.
+- Conversations are documented functions and generated exchanges in the chat format, without any alignment. Do not use
+  what it writes unread.
 
 ## Licence
 
@@ -90,11 +97,38 @@ def _composition(sources: Sequence[dict[str, Any]]) -> str:
     return f"By bytes: {said}.\n\n" + _table(("source", "version", "licence", "as", "documents", "MB"), rows)
 
 
+def _run(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """A run's rows of the table of trainings."""
+    settings = summary["settings"]
+    passes = summary["tokens"] / summary["training_tokens"]
+    return [
+        ("tokens seen", f"{summary['tokens']:,} ({passes:.2f} passes)"),
+        ("of the corpus, skills", f"{settings.get('skills', 0.0):.0%}"),
+        ("steps", f"{summary['steps']:,} of {settings['batch'] * settings['sequence']:,} tokens"),
+        ("time", f"{summary['seconds'] / 60:.1f} minutes"),
+        ("CPU threads", str(settings["threads"])),
+        ("speed", f"{summary['tokens'] / summary['seconds']:,.0f} tokens/s"),
+        ("optimiser", f"Muon {settings['matrix_rate']} (matrices), AdamW {settings['vector_rate']} (the rest)"),
+        ("seed", str(settings["seed"])),
+        ("PyTorch", summary["torch"]),
+    ]
+
+
+def _command(settings: dict[str, Any], out: str) -> str:
+    """The command of a run, written to `out`."""
+    skills = f" --start FIRST --skills {settings['skills']:g}" if settings.get("start") else ""
+    return (
+        f"python -m workshop.base_model --out {out} --state STATE --minutes {settings['minutes']:g}"
+        f" --threads {settings['threads']} --seed {settings['seed']} --corpus-bytes {settings['corpus_bytes']}{skills}"
+        + (" --compile" if settings["compiled"] else "")
+    )
+
+
 def card(summary: dict[str, Any], config: dict[str, Any]) -> str:
     """The card's text, from the run's summary and the model's configuration."""
-    settings = summary["settings"]
-    speed = summary["tokens"] / summary["seconds"]
-    passes = summary["tokens"] / summary["training_tokens"]
+    settings, before = summary["settings"], summary.get("before")
+    runs = [before, summary] if before else [summary]
+    commands = [_command(run["settings"], "FIRST" if run is before else _SHIPPED) for run in runs]
     facts = [
         ("architecture", f"Llama ({config['architectures'][0]}), tied embeddings"),
         ("parameters", f"{summary['parameters']:,}"),
@@ -105,21 +139,9 @@ def card(summary: dict[str, Any], config: dict[str, Any]) -> str:
         ("context", f"{config['max_position_embeddings']:,} positions; trained on {settings['sequence']:,}"),
         ("stored as", config["dtype"]),
     ]
-    run = [
-        ("tokens seen", f"{summary['tokens']:,} ({passes:.2f} passes)"),
-        ("steps", f"{summary['steps']:,} of {settings['batch'] * settings['sequence']:,} tokens"),
-        ("time", f"{summary['seconds'] / 60:.1f} minutes"),
-        ("CPU threads", str(settings["threads"])),
-        ("speed", f"{speed:,.0f} tokens/s"),
-        ("optimiser", f"Muon {settings['matrix_rate']} (matrices), AdamW {settings['vector_rate']} (the rest)"),
-        ("seed", str(settings["seed"])),
-        ("PyTorch", summary["torch"]),
-    ]
-    command = (
-        f"python -m workshop.base_model --out resources/base_models/capibara-nano --state STATE "
-        f"--minutes {settings['minutes']:g} --threads {settings['threads']} --seed {settings['seed']}"
-        + (" --compile" if settings["compiled"] else "")
-    )
+    columns = [_run(run) for run in runs]
+    rows = [(cells[0][0], *(value for _, value in cells)) for cells in zip(*columns, strict=True)]
+    head = ("", "first", "then") if before else ("", "value")
     return "\n".join(
         [
             _HEAD,
@@ -128,16 +150,18 @@ def card(summary: dict[str, Any], config: dict[str, Any]) -> str:
             "\nChat format: `<|role|>`, a line break, the content, `<|end|>`, a line break; roles are system, user and"
             " assistant.\nThe template marks the assistant's tokens for `return_assistant_tokens_mask`.\n",
             "## Training\n",
-            _table(("", "value"), run),
-            f"\n```\n{command}\n```\n\nThe budget is wall-clock time, so a run elsewhere sees as many tokens as its"
+            *([_TWICE] if before else []),
+            _table(head, rows),
+            "\n```\n"
+            + "\n".join(commands)
+            + "\n```\n\nThe budget is wall-clock time, so a run elsewhere sees as many tokens as its"
             " machine is fast.\n",
             "## Held-out loss\n",
             _losses(summary["held_out"]),
             "\nThe 5-gram is an interpolated Kneser-Ney model of the same training tokens on the same targets.\n"
             "Bytes are UTF-8 bytes of text: separators and role tokens count in the nats, not in the bytes.\n",
             "## Corpus\n",
-            _composition(summary["sources"]),
-            "",
+            *(part for run in runs for part in (_composition(run["sources"]), "")),
             _TAIL,
         ]
     )

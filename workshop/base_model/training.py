@@ -101,6 +101,8 @@ def train(settings: Settings, out: Path, state: Path) -> None:
         "held_out": evaluate(model, bpe, streams, settings),
         "torch": torch.__version__,
     }
+    if settings.start and (earlier := Path(settings.start) / SUMMARY).is_file():
+        summary["before"] = json.loads(earlier.read_text())
     write_json(out / SUMMARY, summary)
     write_card(out)
     say("finished")
