@@ -87,6 +87,41 @@ def last(xs):
         if x > n:
             n = x
     return n"""
+STORED = """\
+free = [3, 2, 1]
+def keep(name, size):
+    number = free.pop()
+    if size > 1 and len(name) > 0:
+        number += 10
+    if number > 20:
+        number -= 1
+    return number"""
+COUNTED = """\
+const free = [3, 2, 1];
+function label(name, size) {
+  let number = free.pop();
+  if (size > 1) name = name + '!';
+  if (size > 2) name = name + '?';
+  return name + (number + 30);
+}"""
+SHELF = """\
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+books = []
+
+def shelve(title):
+    books.append(title)
+    return len(books)
+
+async def create(request):
+    return JSONResponse({"number": shelve(request.query_params["title"])})
+
+app = Starlette(routes=[Route("/books", create, methods=["POST"])])
+client = TestClient(app)"""
+SHELVED = "client.post('/books?title=atlas').json()"
 STARTS = """\
 def counted(xs):
     most = 1
@@ -135,6 +170,19 @@ def made() -> Callable[[str], ExampleCandidate | None]:
         run("server", SERVER, "f"),
         run("ask", ASK, "f", minute=1),
         run("other", "1 / 1", "g", result_text="7"),
+        run("stored", STORED, "k"),
+        run("stores", "keep('abc', 2), keep('d', 2)", "k", minute=1),
+        run("first", STORED, "l"),
+        run("stores-one", "keep('abc', 2)", "l", minute=1),
+        run("counted", COUNTED, "m", **script),
+        run("counts", "label('abc', 2)\nlabel('d', 2);", "m", minute=1, **script),
+        run("once", COUNTED, "p", **script),
+        run("counts-one", "label('abc', 2)", "p", minute=1, **script),
+        run("shelf", SHELF, "n"),
+        run("shelved", SHELVED, "n", minute=1),
+        run("filled", SHELF, "o"),
+        run("by hand", "shelve('novel')", "o", minute=1),
+        run("then", SHELVED, "o", minute=2),
     ]
     pairs += [pair(broken, mended), pair(broken, renamed), pair(dialect, lite)]
     recipe = shipped_recipe("dataset", DatasetRecipe)
@@ -209,7 +257,8 @@ def test_what_a_reader_cannot_tell_is_not_walked_through(made: Callable[[str], E
 
 def test_a_request_is_explained_by_its_answer(made: Callable[[str], ExampleCandidate]) -> None:
     assert made("server").prompt.startswith(
-        "Say which function answers `GET /square?width=7`, `GET /square?width=x` and `GET /circle`, with which "
+        "Say which function answers `GET /square?width=7`, `GET /square?width=x` and `GET /circle`, sent one after the "
+        "other, with which "
     )
     assert made("server").answer == (
         '- `GET /square?width=7`: `show(request)` runs, which gives status 200 and the body `{"area":49}`.\n'
@@ -218,6 +267,18 @@ def test_a_request_is_explained_by_its_answer(made: Callable[[str], ExampleCandi
         "- `GET /circle`: no route has this path, and no function of the code runs: "
         "status 404 and the body `Not Found`."
     )
+
+
+def test_what_earlier_calls_left_behind_is_not_told(made: Callable[[str], ExampleCandidate | None]) -> None:
+    assert made("stored") is None and made("counted") is None and made("filled") is None
+    assert "`keep('abc', 2)` returns `11`" in made("first").answer
+    assert '`label("abc", 2)` returns `"abc!31"`' in made("once").answer
+    assert '`{"number":1}`' in made("shelf").answer
+
+
+def test_requests_are_explained_with_the_application_that_they_reach(made: Callable[[str], ExampleCandidate]) -> None:
+    code = made("shelf").prompt.partition("Code:\n")[2]
+    assert 'Route("/books", create' in code and "def shelve" in code and "TestClient" not in code
 
 
 @pytest.mark.parametrize(
