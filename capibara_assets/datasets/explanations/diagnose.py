@@ -133,12 +133,20 @@ def _in(parted: Divergence, failing: str, fixed: str) -> bool:
 
 
 def _differing(failing: Trace, fixed: Trace) -> Outcome | None:
-    """The first call that returns or raises something else in the mended code, where it returns."""
+    """The first call that returns or raises something else in the mended code, where it returns.
+
+    None where an earlier one may come out otherwise, too, and cannot be told: the error of the prompt may be its own.
+    """
     later = {text: call for call in fixed["calls"] if (text := call_text(call)) is not None}
-    for before in failing["calls"]:
+    for place, before in enumerate(failing["calls"]):
         text = call_text(before)
-        after = later.get(text or "")
-        if text is None or after is None or after["raised"] or after["result"] is None:
+        if text is None:
+            same = fixed["calls"][place : place + 1]
+            if not same or before["result"] is None or before["result"] != same[0]["result"]:
+                return None
+            continue
+        after = later.get(text)
+        if after is None or after["raised"] or after["result"] is None:
             continue
         if (before["result"], before["raised"]) != (after["result"], None):
             return Outcome(text, before, after)

@@ -151,6 +151,10 @@ def made() -> Callable[[str], ExampleCandidate | None]:
         executions += [bad, good]
         pairs.append(pair(bad, good))
     script = {"language": "javascript", "domains": ["javascript"]}
+    numbers = ", ".join(str(10**9 + n) for n in range(12))
+    twice = OLD_TOTAL.replace("if (", f"if (total([{numbers}]) < 0) throw 1;\nif (")
+    long = run("long-bad", twice, "r", outcome="error", error_name="Error", **script)
+    short = run("long", twice.replace("sum = x", "sum += x"), "r", minute=1, task="The sum.", **script)
     broken = run("js-bad", OLD_TOTAL, "j", outcome="error", error_name="Error", **script)
     mended = run("js", OLD_TOTAL.replace("sum = x", "sum += x"), "j", minute=1, task="The sum.", **script)
     renamed = run("js-same", OLD_TOTAL.replace("x", "y"), "j", minute=2, **script)
@@ -158,7 +162,7 @@ def made() -> Callable[[str], ExampleCandidate | None]:
     dialect = run("sql-bad", "SELECT YEAR(day) AS y FROM trips", "q", outcome="error", **query)
     lite = run("sql", "SELECT strftime('%Y', day) AS y FROM trips", "q", minute=1, language="sql")
     executions += [
-        *(broken, mended, renamed, dialect, lite),
+        *(broken, mended, renamed, dialect, lite, long, short),
         run("runs", RUNS, "a"),
         run("use", "runs('aab'), runs('aabbb')", "a", minute=1),
         run("power", f"{POWER}\npower(3, 2)", "b"),
@@ -184,7 +188,7 @@ def made() -> Callable[[str], ExampleCandidate | None]:
         run("by hand", "shelve('novel')", "o", minute=1),
         run("then", SHELVED, "o", minute=2),
     ]
-    pairs += [pair(broken, mended), pair(broken, renamed), pair(dialect, lite)]
+    pairs += [pair(broken, mended), pair(long, short), pair(broken, renamed), pair(dialect, lite)]
     recipe = shipped_recipe("dataset", DatasetRecipe)
     evidence = traced(evidence_of(executions, pairs), recipe)
     assert "other" not in evidence.traces  # another result than was recorded
@@ -344,6 +348,10 @@ def test_a_diagnosis_goes_from_the_symptom_to_the_line(
 ) -> None:
     assert shown in made(f"why {name}").prompt
     assert made(f"why {name}").answer == answer
+
+
+def test_a_call_after_one_that_cannot_be_told_is_no_diagnosis(made: Callable[[str], ExampleCandidate | None]) -> None:
+    assert made("why long") is None and made("why js") is not None
 
 
 def test_where_more_than_one_place_changed_or_none_there_is_no_diagnosis(
