@@ -129,7 +129,14 @@ def counted(xs):
         return [most]
     return xs
 assert counted([]) == []"""
+CLOCK = """\
+def clock(n):
+    rest = n % 60
+    hours, rest = divmod(n, 60, 60)
+    return hours * 100 + rest
+assert clock(65) == 105"""
 FIXES = {
+    "clock": (CLOCK, CLOCK.replace(", 60, 60", ", 60"), "TypeError"),
     "starts": (STARTS, STARTS.replace("most = 1", "most = 0"), "AssertionError"),
     "wrong": (WRONG, WRONG.replace("-=", "+="), "AssertionError"),
     "forgotten": (FORGOTTEN, FORGOTTEN.replace("   x * 2", "   return x * 2"), "AssertionError"),
@@ -348,6 +355,10 @@ def test_a_diagnosis_goes_from_the_symptom_to_the_line(
 ) -> None:
     assert shown in made(f"why {name}").prompt
     assert made(f"why {name}").answer == answer
+
+
+def test_of_several_targets_each_has_its_own_part(made: Callable[[str], ExampleCandidate]) -> None:
+    assert "`hours, rest = divmod(n, 60)`, which makes `hours` `1`." in made("why clock").answer
 
 
 def test_a_call_after_one_that_cannot_be_told_is_no_diagnosis(made: Callable[[str], ExampleCandidate | None]) -> None:
