@@ -5,7 +5,7 @@ its cluster, and an example that holds a benchmark's item is listed as contamina
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,15 +15,17 @@ from capibara_assets.datasets.agreement.fitted import fitted
 from capibara_assets.datasets.audit.quality import quality_report
 from capibara_assets.datasets.audit.verdicts import Audited, audited
 from capibara_assets.datasets.balance import balance_factors
+from capibara_assets.datasets.code.templates import template_key
 from capibara_assets.datasets.derived.derive import capped, derive, missing, shares
 from capibara_assets.datasets.derived.trials import Execute
 from capibara_assets.datasets.duplicates.clusters import Cluster, Member, cluster_members, cluster_table
 from capibara_assets.datasets.duplicates.decontamination import Contaminated, contaminated
-from capibara_assets.datasets.executing import Judge, Reexecute, executed_again, judged_by_tests, verified_as
+from capibara_assets.datasets.executing import Judge, Reexecute, as_shown, executed_again, judged_by_tests, verified_as
 from capibara_assets.datasets.explanations import diagnose, explain
 from capibara_assets.datasets.imported.join import add_imported, import_figures
 from capibara_assets.datasets.kinds import apply, predict, repair, solve
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
+from capibara_assets.datasets.kinds.prompts import CODE, section
 from capibara_assets.datasets.placing import UNKNOWN_GROUP, Placed, messages_of, placed_of
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS, Example, Kind, LeftOut, Split, main_kind
@@ -35,6 +37,7 @@ __all__ = ["Dataset", "Evidence", "build_dataset"]
 
 DUPLICATE = "duplicate of a kept example, which counts it as weight"
 ENOUGH = "the recipe keeps fewer solutions of one task"
+ALIKE = "the recipe keeps fewer examples that differ in names and values alone"
 CAPPED = "over the cap of its kind"
 FAILED = "failed and was not repaired"
 NOTHING = "no statement, deterministic output, pattern or repair to learn from"
@@ -103,15 +106,16 @@ def build_dataset(
     own = replace(evidence.of_tenants(recipe.tenants), splits={unit: split for unit, (_, split, _) in group_of.items()})
     doubts, agreement = fitted(own, execute) if execute is not None else ({}, {})
     derived = derive(domain, own, recipe, execute, doubts)
-    candidates = [*_candidates(domain, own, recipe), *derived.candidates]
+    candidates = [*_candidates(domain, own, recipe, execute), *derived.candidates]
     by_id, reasons, unplaced = placed_of(candidates, domain, group_of, recipe, doubts)
     held = _holding_benchmarks(by_id, imported, recipe)
     banned = set(held["example_id"])
     clustered = _clustered([p for p in by_id.values() if p.example_id not in banned], recipe)
     verdicts = _audited(clustered, by_id, imported, domain, recipe)
     wanted = [p for p in clustered if p.example_id not in verdicts.dropped]
-    limited = _limited_solutions(wanted, recipe)
-    judged = judged_by_tests(limited, own, recipe, judge)
+    limited = _limited(wanted, lambda p: p.candidate.task_key, recipe.solutions_per_task)
+    varied = _limited(limited, _template, recipe.examples_per_template)
+    judged = judged_by_tests(varied, own, recipe, judge)
     again = executed_again(judged.kept, own, recipe, reexecute)
     kept = _capped(again.kept, domain, recipe)
     for example_id in sorted(banned & set(by_id)):
@@ -123,6 +127,7 @@ def build_dataset(
         (
             (wanted, verdicts.dropped),
             (limited, ENOUGH),
+            (varied, ALIKE),
             (judged.kept, judged.reasons),
             (again.kept, again.reasons),
             (kept, CAPPED),
@@ -180,15 +185,17 @@ def _audited(
     return audited([*clusters, *([other] for other in others)], domain, recipe.exclusions)
 
 
-def _candidates(domain: Domain, evidence: Evidence, recipe: DatasetRecipe) -> Iterable[ExampleCandidate]:
+def _candidates(
+    domain: Domain, evidence: Evidence, recipe: DatasetRecipe, execute: Execute | None
+) -> Iterable[ExampleCandidate]:
     if domain == Domain.DEBUG:
         repairs = list(repair.candidates(evidence, recipe))
         advised = apply.candidates(evidence, repairs, recipe)
         return [*repairs, *diagnose.candidates(evidence, recipe), *advised, *predict.errors(evidence, recipe)]
     solutions = list(solve.candidates(evidence, recipe))
-    others = (repair.candidates, explain.candidates, predict.candidates)
     made = [*solutions, *apply.candidates(evidence, solutions, recipe)]
-    return made + [candidate for kind in others for candidate in kind(evidence, recipe)]
+    made += [*repair.candidates(evidence, recipe), *explain.candidates(evidence, recipe)]
+    return [*made, *as_shown(predict.candidates(evidence, recipe), evidence, execute)]
 
 
 def _clustered(placed: Sequence[Placed], recipe: DatasetRecipe) -> list[Placed]:
@@ -211,17 +218,26 @@ def _clustered(placed: Sequence[Placed], recipe: DatasetRecipe) -> list[Placed]:
     ]
 
 
-def _limited_solutions(placed: Sequence[Placed], recipe: DatasetRecipe) -> list[Placed]:
-    """At most `recipe.solutions_per_task` different solutions of one task: the best, then the lowest digest."""
-    kept, count = [], Counter[tuple[str, str]]()
+def _limited(placed: Sequence[Placed], key: Callable[[Placed], str | None], most: int) -> list[Placed]:
+    """At most `most` examples of one kind, split and key: the best, then the lowest digest; all that have no key."""
+    kept, count = [], Counter[tuple[str, str, str]]()
     for item in sorted(placed, key=lambda i: (-i.candidate.quality, i.example_id)):
-        task = item.candidate.task_key
-        if task is not None:
-            count[item.candidate.kind, task] += 1
-            if count[item.candidate.kind, task] > recipe.solutions_per_task:
+        if (known := key(item)) is not None:
+            count[item.candidate.kind, item.split, known] += 1
+            if count[item.candidate.kind, item.split, known] > most:
                 continue
         kept.append(item)
     return kept
+
+
+def _template(placed: Placed) -> str | None:
+    """What is equal for examples that differ in names and values alone: of code to read, and of code with one bug."""
+    one = placed.candidate
+    if one.kind == "repair" and one.derived is not None:
+        return f"{one.derived}:{template_key(one.answer, one.language)}"
+    if one.kind in ("predict", "explain"):
+        return f"{one.prompt.split()[0]}:{template_key(section(one.prompt, CODE), one.language)}"
+    return None
 
 
 def _capped(placed: Sequence[Placed], domain: Domain, recipe: DatasetRecipe) -> list[Placed]:

@@ -1,16 +1,19 @@
 """Runs the answers of placed candidates: with the tests that judge them, or again as they were recorded."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from capibara_assets.datasets.derived.trials import Execute, Trial
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
+from capibara_assets.datasets.kinds.prompts import CODE, SESSION, section
 from capibara_assets.datasets.placing import Placed
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import CODE_KINDS, Kind, Verified
 from capibara_assets.datasets.verification import Judgement, Judgements
 from capibara_assets.executions.replay.replay import ReplayBatch, ReplayVerdict
 
+NOT_AS_SHOWN = "without its assertions its code shows something else"
 NOT_AGAIN = "its output was not executed again"
 NOT_PASSED = "its answer does not pass its test"
 
@@ -100,3 +103,26 @@ def verified_as(verdict: ReplayVerdict | Judgement | None) -> tuple[Verified, st
     if verdict is None:
         return "recorded", "not chosen: the recipe executes other kinds, or fewer of this one"
     return verdict.verified, verdict.reason
+
+
+def as_shown(
+    candidates: Iterable[ExampleCandidate], evidence: Evidence, execute: Execute | None
+) -> Iterator[ExampleCandidate]:
+    """Recorded predictions; `lacking` where the shown code, which has no assertions, does not give the output.
+
+    An assertion may call what changes a value that is shown later.
+    """
+    listed = list(candidates)
+    doubtful = [one for one in listed if _lost_assertions(one, evidence)]
+    cells = [tuple(filter(None, (section(one.prompt, SESSION), section(one.prompt, CODE)))) for one in doubtful]
+    ends = [] if execute is None else execute([Trial("python", (each,)) for each in cells], purpose="as_shown")
+    shown = {id(one): end[0] for one, end in zip(doubtful, ends, strict=False)}
+    for one in listed:
+        end = shown.get(id(one))
+        other = end is not None and " ".join(end.shown.split()) != " ".join(one.answer.split())
+        yield replace(one, lacking=one.lacking or NOT_AS_SHOWN) if other else one
+
+
+def _lost_assertions(one: ExampleCandidate, evidence: Evidence) -> bool:
+    row = evidence.rows.get(one.execution_ids[0])
+    return one.language == "python" and row is not None and "assert" in row["code"]

@@ -139,6 +139,9 @@ class DatasetRecipe(Declared):
     )
     cap_floor: int = Field(240, ge=0, description="Caps do not push a domain below this many examples")
     solutions_per_task: int = Field(3, gt=0, description="Most different solutions kept of one task statement")
+    examples_per_template: int = Field(
+        3, gt=0, description="Most examples of a kind and split whose code differs in names and values alone"
+    )
     tests_shown: int = Field(4, gt=0, description="Most assertions quoted in a prompt")
     context_chars: int = Field(1500, ge=0, description="Most characters of earlier cells quoted in a prompt")
     max_prompt_chars: int = Field(4000, gt=0, description="Longer prompts are left out, never cut")

@@ -1,4 +1,7 @@
-"""Traces of a domain's sessions: what each cell did when it ran again, where that is what was recorded."""
+"""Traces of a domain's sessions: what each cell did when it ran again, where that is what was recorded.
+
+What explanations would tell runs once more, from the code alone that their prompts show.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,6 +9,7 @@ from pathlib import Path
 
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import JAVASCRIPT
+from capibara_assets.datasets.explanations import diagnose, explain
 from capibara_assets.datasets.kinds.evidence import Evidence
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.replay.traces import Trace, trace_sessions
@@ -30,7 +34,11 @@ def traced(evidence: Evidence, recipe: DatasetRecipe, *, cache: Path | None = No
         for row, trace in zip(part, listed, strict=True)
         if trace is not None and _as_recorded(row, trace)
     }
-    return replace(evidence, traces=traces)
+    ran = replace(evidence, traces=traces)
+    own = ran.of_tenants(recipe.tenants)
+    asked = list(dict.fromkeys([*explain.sessions_alone(own, recipe), *diagnose.sessions_alone(own)]))
+    again = trace_sessions(asked, cache=cache, memory_mib=recipe.verification.memory_mib)
+    return replace(ran, alone=dict(zip(asked, again, strict=True)))
 
 
 def _family(language: str) -> str:

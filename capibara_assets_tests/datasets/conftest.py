@@ -193,5 +193,5 @@ def fleet(count: int, domain: str = "python", prefix: str = "p") -> list[Executi
 
 @pytest.fixture(scope="session")
 def recipe() -> DatasetRecipe:
-    """The shipped recipe, but for code of a few operations: hand-made code has no more."""
-    return shipped_recipe("dataset", DatasetRecipe).model_copy(update={"fewest_steps": 0})
+    """The shipped recipe, but for code of a few operations, and much of one template: hand-made code has no more."""
+    return shipped_recipe("dataset", DatasetRecipe).model_copy(update={"fewest_steps": 0, "examples_per_template": 99})

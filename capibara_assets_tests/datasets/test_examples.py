@@ -12,6 +12,7 @@ import pytest
 from capibara_assets.datasets import checks
 from capibara_assets.datasets.audit.verdicts import keep_verdicts
 from capibara_assets.datasets.examples import (
+    ALIKE,
     CAPPED,
     CONTAMINATED,
     DUPLICATE,
@@ -234,6 +235,19 @@ def test_caps_hold_and_name_what_they_drop(recipe: DatasetRecipe) -> None:
     assert set(reasons(dataset).values()) == {CAPPED}
     assert checks.balance_problems(Domain.PYTHON, dataset.examples, small) == []
     assert build(evidence_of([*fleet(40), *shown]), recipe).examples.height == 100  # the floor lets them stay
+
+
+def test_a_few_examples_differ_in_names_and_values_alone(recipe: DatasetRecipe) -> None:
+    shown = [
+        run(f"x{i}", f"a{i} = {i}\nprint(a{i} * 7 + {i * i})", f"x{i}", stdout=f"{i * 7 + i * i}\n") for i in range(9)
+    ]
+    other = [run("y", "print([3, 1][0] * 7)", "y", stdout="21\n")]
+    few = recipe.model_copy(update={"examples_per_template": 2})
+    dataset = build(evidence_of([*fleet(30), *shown, *other]), few)
+    splits = dataset.examples.filter((pl.col("kind") == "predict") & (pl.col("execution_ids").list.first() != "y"))
+    assert splits["split"].value_counts()["count"].max() == 2
+    assert "y" in set(dataset.examples["execution_ids"].explode())
+    assert set(reasons(dataset).values()) == {ALIKE}
 
 
 def test_every_execution_is_in_an_example_or_left_out_with_a_reason(recipe: DatasetRecipe) -> None:

@@ -3,7 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from sqlglot import exp
+
 from capibara_assets.datasets.code.sessions import Row
+from capibara_assets.datasets.code.stated_tables import Stated, stated_tables, without_tables
 from capibara_assets.datasets.code.structure import structural_key, without_comments
 from capibara_assets.datasets.derived import sql_bugs, sql_orders, sql_worlds
 from capibara_assets.datasets.derived.edits import Edit, drawn
@@ -16,6 +19,7 @@ from capibara_assets.datasets.kinds.predict import is_derivable
 from capibara_assets.datasets.recipe import DatasetRecipe
 
 _SEEDS = 2  # databases that are tried for a query: the one that tells most bugs apart is taken
+_ROWS, _FEWER_ROWS = 6, 4
 _INPUTS = {"value": 1.0, "order": 1.0, "condition": 1.0}
 _EMPTY = "Empty result"
 _UNSETTLED = "SELECT 'its order cannot be told'"
@@ -80,19 +84,36 @@ def queries(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Query]:
     rows = [row for session in evidence.sessions for row in session]
     rows = [row for row in rows if row["language"] == "sql" and row["outcome"] == "ok" and not row["secrets"]]
     trees = [(row, tree) for row in rows if (tree := sql_worlds.parsed(row["code"])) is not None]
-    known = sql_worlds.catalogue([tree for _, tree in trees])
+    stated = [stated_tables(row["task"] or "") for row, _ in trees]
+    known = sql_worlds.catalogue([tree for _, tree in trees], stated)
     wanted = recipe.derived
-    for row, tree in trees:
+    for (row, tree), tables in zip(trees, stated, strict=True):
         seed = row["execution_id"]
         bugs = drawn(sql_bugs.bugs(row["code"]), wanted.bugs, seed, wanted.tried)
         inputs = drawn(sql_bugs.inputs(row["code"]), _INPUTS, seed, wanted.per_solution)
         if (settled := sql_orders.tie_break(row["code"])) is not None:
             inputs.append(settled)
         for number in range(_SEEDS):
-            turns = (sql_worlds.world(tree, known, f"{seed} {number}", backwards=turned) for turned in (False, True))
-            world, turned = turns
-            if world is not None and turned is not None and len(world) <= recipe.context_chars:
-                yield Query(row, world, turned, tuple(bugs), tuple(inputs))
+            worlds = _worlds(tree, known, f"{seed} {number}", tables, recipe)
+            if worlds is not None:
+                yield Query(row, *worlds, tuple(bugs), tuple(inputs))
+
+
+def _worlds(
+    tree: exp.Query, known: sql_worlds.Catalogue, seed: str, stated: Stated, recipe: DatasetRecipe
+) -> tuple[str, str] | None:
+    """A database that can be quoted, and the same turned: of the tables as the task states them, else as they are used.
+
+    Of what is stated fewer rows are taken where it would be too long.
+    """
+    for tables, rows in ((stated, _ROWS), (stated, _FEWER_ROWS), ({}, _ROWS)):
+        first, turned = (
+            sql_worlds.world(tree, known, seed, backwards=backwards, rows=rows, stated=tables)
+            for backwards in (False, True)
+        )
+        if first is not None and turned is not None and len(first) <= recipe.context_chars:
+            return first, turned
+    return None
 
 
 def answered(asked: Sequence[Query], ends: Sequence[Ends]) -> list[tuple[Query, Ends]]:
@@ -125,6 +146,7 @@ def injected(query: Query, ends: Ends, most: int) -> Iterator[Injected]:
         tried = (tried[0], *(None if end is None or end.ok else end for end in tried[1:]))
     for one in observed(query, query.bugs, tried, most):
         one.pair["before"] = [query.world]
+        one.pair["task"] = without_tables(one.pair["task"] or "") or None  # its tables are those of the database
         yield one
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlglot import exp
 
+from capibara_assets.datasets.code.stated_tables import stated_tables
 from capibara_assets.datasets.code.structure import structural_key, without_comments
 from capibara_assets.datasets.derived import sql_worlds
 from capibara_assets.datasets.derived.query_clauses import ROWS, QueryWalk, is_followed, query_walk
@@ -30,7 +31,8 @@ def walks(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[QueryWalk]:
     rows = [row for session in evidence.sessions for row in session]
     rows = [row for row in rows if row["language"] == "sql" and row["outcome"] == "ok" and not row["secrets"]]
     trees = [(row, tree) for row in rows if (tree := sql_worlds.parsed(row["code"])) is not None]
-    known = sql_worlds.catalogue([tree for _, tree in trees])
+    stated = [stated_tables(row["task"] or "") for row, _ in trees]
+    known = sql_worlds.catalogue([tree for _, tree in trees], stated)
     seen: set[str] = set()
     for row, tree in trees:
         key = structural_key(row["code"], "sql")

@@ -4,36 +4,38 @@ Columns, their types and what ties them together are read from the query by sqlg
 beside others, so that conditions are met by some and not by all. The whole database is quoted in the example.
 """
 
-import re
-from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from random import Random
+from types import MappingProxyType
 
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-_ROWS = 6
-_WORDS = ("Alder", "Birch", "Cedar", "Dunes", "Ember", "Fjord", "Grove", "Heath")
-_DATE = re.compile(r"\d{4}-\d\d(-\d\d)?( \d\d:\d\d(:\d\d)?)?")
-_DATED = re.compile(r"(date|_on|_at|day|time|month)s?$|^(date|day|created|updated)", re.IGNORECASE)
-_COUNTED = re.compile(
-    r"(id|count|amount|price|cost|total|number|num|qty|quantity|age|year|score|rating|balance|pages|size|rank|length|"
-    r"weight|population|area|salary|income|fee|value|hours|minutes|guests|units|stock|level|points)s?$",
-    re.IGNORECASE,
+from capibara_assets.datasets.code.stated_tables import Stated
+from capibara_assets.datasets.derived.sql_values import (
+    Column,
+    Sort,
+    day_of,
+    is_counted,
+    is_name,
+    pool,
+    sort_by_name,
+    step_of,
+    words,
+    written,
 )
+
+_ROWS = 6
 _DATE_CALLS = ("strftime", "date", "datetime", "julianday")
+_MOST_CONSTANTS, _OTHERS, _LINKED = 3, 3, 4
 
-Catalogue = Mapping[str, frozenset[str]]  # table -> columns that queries of the domain name there
+_NOT_STATED: Stated = MappingProxyType({})
 
-
-@dataclass
-class _Column:
-    sort: str | None = None  # number, text, date
-    values: list[str] = field(default_factory=list)  # constants that it is compared with
-    nullable: bool = False
-    tie: int | None = None  # columns of one tie are joined: they share their values
+Catalogue = Mapping[str, Mapping[str, Sort | None]]
+"""Table -> the columns that queries of the domain name there -> what they hold, as far as uses tell."""
 
 
 def parsed(code: str) -> exp.Query | None:
@@ -52,46 +54,60 @@ def statements(world: str) -> list[exp.Expr]:
     return [one for one in sqlglot.parse(world, read="sqlite") if one is not None]
 
 
-def catalogue(queries: list[exp.Query]) -> dict[str, frozenset[str]]:
-    """Columns of each table, from where queries leave no doubt."""
-    found: dict[str, set[str]] = defaultdict(set)
+def catalogue(queries: Sequence[exp.Query], stated: Sequence[Stated] = ()) -> dict[str, dict[str, Sort | None]]:
+    """Columns of each table, from where queries leave no doubt and from what their tasks state."""
+    found: dict[str, dict[str, Sort | None]] = defaultdict(dict)
     for query in queries:
         for column, table in _certain(query):
-            found[table].add(column)
-    return {table: frozenset(columns) for table, columns in found.items()}
+            found[table].setdefault(column, None)
+    for tables in stated:
+        for table, columns in tables.items():
+            for column in columns:
+                found[table].setdefault(column, None)
+    votes = defaultdict[tuple[str, str], Counter[Sort]](Counter)
+    for query in queries:
+        for spot, use in (_uses(query, found, {}) or {}).items():
+            votes[spot].update([use.sort] if use.sort is not None else [])
+    for (table, name), counted in votes.items():
+        if name in found[table] and counted:
+            found[table][name] = min(counted.items(), key=lambda one: (-one[1], one[0]))[0]
+    return found
 
 
 def world(
-    query: exp.Query, known: Catalogue, seed: str, *, backwards: bool = False, rows: int = _ROWS, whole: bool = False
+    query: exp.Query,
+    known: Catalogue,
+    seed: str,
+    *,
+    backwards: bool = False,
+    rows: int = _ROWS,
+    stated: Stated = _NOT_STATED,
 ) -> str | None:
     """CREATE and INSERT statements of a database that the query runs on; None where a column's table is in doubt.
 
     Args:
         backwards: with the same rows in the opposite order, on which only what a query leaves open depends.
         rows: of each table.
-        whole: with all columns of its tables that are known, also those that it does not use.
+        stated: tables as a task states them: all of these are made, with all their columns in that order.
     """
-    tables = _tables(query)
-    if not tables:
+    uses = _uses(query, known, stated)
+    if uses is None:
         return None
-    columns: dict[str, dict[str, _Column]] = {table: {} for table in tables}
-    place = _places(query, known, set(tables))
-    if place is None:
-        return None
-    for table, column in place.values():
-        columns[table].setdefault(column, _Column())
-    for table in tables if whole else ():
-        for column in sorted(known.get(table, ())):
-            columns[table].setdefault(column, _Column())
-    _read_uses(query, place, columns)
-    if any(not inside for inside in columns.values()):
-        for table, inside in columns.items():
-            if not inside:
-                columns[table]["id"] = _Column("number")
-    random = Random(seed)
-    ties: dict[int, list[str]] = {}
-    listed = ((table, inside, _drawn(table, inside, random, ties, rows)) for table, inside in sorted(columns.items()))
-    return "\n".join(_statements(table, inside, drawn, backwards) for table, inside, drawn in listed)
+    columns: dict[str, dict[str, Column]] = {}
+    for table, listed in stated.items():
+        columns[table] = {name: uses.get((table, name), Column()) for name in listed}
+    for (table, name), column in uses.items():
+        columns.setdefault(table, {}).setdefault(name, column)
+    for table in _tables(query):
+        if not columns.setdefault(table, {}):
+            columns[table]["id"] = Column("number")
+    for table, inside in columns.items():
+        for name, column in inside.items():
+            own = stated.get(table, {}).get(name) or known.get(table, {}).get(name)
+            column.sort = column.sort or own or sort_by_name(name)
+    order = list(stated) if stated else sorted(columns)
+    drawn = _drawn({table: columns[table] for table in [*order, *sorted(columns.keys() - set(order))]}, seed, rows)
+    return "\n".join(_statements(table, columns[table], values, backwards) for table, values in drawn.items())
 
 
 def _tables(query: exp.Query) -> list[str]:
@@ -181,110 +197,201 @@ def _counted_in(node: exp.Expr | None) -> exp.Expr | None:
     return node
 
 
-def _read_uses(query: exp.Query, place: dict[int, tuple[str, str]], columns: dict[str, dict[str, _Column]]) -> None:
-    """What the query tells about its columns: types, constants, NULLs, and which are joined."""
-    ties = 0
-
-    def of(node: exp.Expr | None) -> _Column | None:
-        inner = node
-        while isinstance(inner, exp.Func) and inner.this is not None and not isinstance(inner, exp.AggFunc):
-            inner = inner.this if isinstance(inner.this, exp.Expr) else None
-        spot = place.get(id(inner)) if isinstance(inner, exp.Column) else None
-        return columns[spot[0]][spot[1]] if spot else None
-
-    for node in query.walk():
-        if isinstance(node, exp.EQ) and (left := of(node.this)) and (right := of(node.expression)):
-            ties += 1
-            tie = left.tie or right.tie or ties
-            left.tie = right.tie = tie
-            counted = _COUNTED.search(node.this.name) or _COUNTED.search(node.expression.name)
-            left.sort = right.sort = left.sort or right.sort or ("number" if counted else "text")
-        if isinstance(
-            node, exp.EQ | exp.NEQ | exp.GT | exp.GTE | exp.LT | exp.LTE | exp.Like | exp.ILike | exp.Between | exp.In
-        ):
-            sides = [node.this, node.args.get("expression"), node.args.get("low"), node.args.get("high")]
-            sides += node.args.get("expressions") or []
-            target = next((c for c in map(of, sides) if c), None)
-            for side in sides:
-                if target is not None and isinstance(side, exp.Literal):
-                    target.values.append(side.name)
-                    sort = ("date" if _DATE.fullmatch(side.name) else "text") if side.is_string else "number"
-                    if not (isinstance(node.this, exp.Func) and not isinstance(node.this, exp.Lower | exp.Upper)):
-                        target.sort = target.sort or sort
-                    else:
-                        target.values.pop()
-        if isinstance(node, exp.Is) and (target := of(node.this)):
+def _uses(query: exp.Query, known: Catalogue, stated: Stated) -> dict[tuple[str, str], Column] | None:
+    """(table, column) -> what the query tells of it; None where a column's table is in doubt."""
+    tables = _tables(query)
+    every = {table: {**known.get(table, {}), **stated.get(table, {})} for table in tables}
+    place = _places(query, every, set(tables)) if tables else None
+    if place is None:
+        return None
+    uses = {spot: Column() for spot in place.values()}
+    of = {node: uses[spot] for node, spot in place.items()}
+    for number, node in enumerate(query.walk()):
+        if isinstance(node, exp.EQ):
+            _tie(node, of, number + 1)
+        if isinstance(node, exp.Predicate):
+            _compare(node, of)
+        if isinstance(node, exp.Is) and (target := _column(node.this, of)) is not None:
             target.nullable = True
         if isinstance(node, exp.Sum | exp.Avg | exp.Mul | exp.Div | exp.Sub):
             for side in (node.this, node.args.get("expression")):
-                if (target := of(_counted_in(side))) is not None:
+                if (target := _column(_counted_in(side), of)) is not None:
                     target.sort = target.sort or "number"
         if isinstance(node, exp.Func) and not isinstance(node, exp.AggFunc):
             name = (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).lower()
             if name in _DATE_CALLS or "time" in name or "date" in name:
                 for part in node.find_all(exp.Column):
-                    if id(part) in place:
-                        spot = place[id(part)]
-                        columns[spot[0]][spot[1]].sort = "date"
+                    if id(part) in of:
+                        of[id(part)].sort = "date"
+    return uses
 
 
-def _drawn(
-    table: str, columns: dict[str, _Column], random: Random, ties: dict[int, list[str]], rows: int
-) -> dict[str, list[str]]:
-    """Column -> its values, (rows,)."""
-    return {name: _values(table, name, column, random, ties, rows) for name, column in columns.items()}
+def _column(node: exp.Expr | None, of: Mapping[int, Column]) -> Column | None:
+    """The column that an expression is, or that a function of it takes."""
+    while isinstance(node, exp.Func) and node.this is not None and not isinstance(node, exp.AggFunc):
+        node = node.this if isinstance(node.this, exp.Expr) else None
+    return of.get(id(node)) if isinstance(node, exp.Column) else None
 
 
-def _statements(table: str, columns: dict[str, _Column], listed: dict[str, list[str]], backwards: bool) -> str:
+def _tie(node: exp.EQ, of: Mapping[int, Column], number: int) -> None:
+    left, right = _column(node.this, of), _column(node.expression, of)
+    if left is not None and right is not None:
+        left.tie = right.tie = left.tie or right.tie or number
+        counted = is_counted(node.this.name) or is_counted(node.expression.name)
+        left.sort = right.sort = left.sort or right.sort or ("number" if counted else "text")
+
+
+def _compare(node: exp.Expr, of: Mapping[int, Column]) -> None:
+    """What a comparison with constants says of a column, or of the column that an aggregate takes."""
+    sides = [node.this, node.args.get("expression"), node.args.get("low"), node.args.get("high")]
+    sides += node.args.get("expressions") or []
+    literals = [side for side in sides if isinstance(side, exp.Literal)]
+    target, taken = next(((c, side) for side in sides if (c := _column(side, of)) is not None), (None, None))
+    if not literals:
+        return
+    if target is None:
+        _compare_aggregate(node, sides, literals[0], of)
+        return
+    texts = [literal.name for literal in literals]
+    called = isinstance(taken, exp.Func) and not isinstance(taken, exp.Lower | exp.Upper)
+    dated = all(day_of(text, Random(0)) is not None for text in texts if literals[0].is_string)
+    if called and not (literals[0].is_string and dated):
+        return
+    if isinstance(node, exp.Like | exp.ILike):
+        target.likes += texts
+        target.sort = target.sort or ("date" if day_of(texts[0].split("%")[0], Random(0)) else "text")
+        return
+    target.sort = target.sort or (("date" if dated else "text") if literals[0].is_string else "number")
+    met, missed = _met(node, texts, target.sort, turned=isinstance(node.this, exp.Literal))
+    target.met += met
+    target.missed += missed
+
+
+def _compare_aggregate(
+    node: exp.Expr, sides: Sequence[exp.Expr | None], literal: exp.Literal, of: Mapping[int, Column]
+) -> None:
+    """A sum, mean or extreme of a column, also by its alias, compared with a number."""
+    for side in sides:
+        scope = side.find_ancestor(exp.Select) if isinstance(side, exp.Column) else None
+        listed = scope.expressions if scope is not None else []
+        named = next((one.this for one in listed if side is not None and one.alias and one.alias == side.name), side)
+        if isinstance(named, exp.Sum | exp.Avg | exp.Min | exp.Max) and not literal.is_string:
+            target = _column(_counted_in(named.this), of)
+            if target is not None and target.sort in (None, "number"):
+                target.sort = "number"
+                part = 0.7 if isinstance(named, exp.Sum) else 1.0  # two rows of it exceed the sum, one does not
+                met, missed = _met(node, [written(round(float(literal.name) * part))], "number", turned=False)
+                target.met += met
+                target.missed += missed
+            return
+
+
+def _met(node: exp.Expr, texts: Sequence[str], sort: Sort, *, turned: bool) -> tuple[list[str], list[str]]:
+    """Values that meet a comparison with constants, and such that do not."""
+    if isinstance(node, exp.EQ | exp.In):
+        return list(texts), []
+    if isinstance(node, exp.NEQ):
+        return [], list(texts)
+    if isinstance(node, exp.Between) and len(texts) == 2:
+        return [_between(texts[0], texts[1], sort)], [_beyond(texts[1], sort, up=True), texts[0]]
+    if isinstance(node, exp.GT | exp.GTE | exp.LT | exp.LTE):
+        up = isinstance(node, exp.GT | exp.GTE) is not turned
+        return [_beyond(texts[0], sort, up=up)], [_beyond(texts[0], sort, up=not up), texts[0]]
+    return [], []
+
+
+def _beyond(text: str, sort: Sort, *, up: bool) -> str:
+    """A value on one side of a constant."""
+    if sort == "number":
+        step = step_of(float(text))
+        return written(max(float(text) + (step if up else -step), min(float(text), 0)))
+    day = day_of(text, Random(text)) if sort == "date" else None
+    return text if day is None else (day + timedelta(days=40 if up else -40)).isoformat()
+
+
+def _between(low: str, high: str, sort: Sort) -> str:
+    if sort == "number":
+        return written((float(low) + float(high)) // 2)
+    days = [day_of(text, Random(text)) for text in (low, high)]
+    first, last = days
+    return low if first is None or last is None else (first + (last - first) // 2).isoformat()
+
+
+def _drawn(tables: Mapping[str, Mapping[str, Column]], seed: str, rows: int) -> dict[str, dict[str, list[str]]]:
+    """Table -> column -> its values, (rows,). In every table one row meets all that the query asks of its columns.
+
+    Rows that refer to another table's refer to some of these, and the row that meets all to the one that does.
+    """
+    random = Random(seed)
+    few = max(_LINKED, 2 * rows // 3)
+    keys = {table: _key(table, inside) for table, inside in tables.items()}
+    meets = {table: random.randrange(min(rows, few)) for table in tables}  # the place of that row
+    owners = {inside[key].tie: table for table, inside in tables.items() if (key := keys[table]) is not None}
+    ties: dict[int, list[str]] = {}
+    drawn: dict[str, dict[str, list[str]]] = {}
+    for table, inside in tables.items():
+        drawn[table] = {}
+        for name, column in inside.items():
+            target = _referred(name, column, tables, owners)
+            if name == keys[table]:
+                values = [str(row + 1) for row in range(rows)]
+            elif target is not None and target != table and keys[target] is not None:
+                linked = [str(row + 1) for row in range(min(rows, few))]
+                values = [str(meets[target] + 1), *(random.choice(linked) for _ in range(rows - 1))]
+            elif column.tie is not None:
+                shared = ties.setdefault(column.tie, pool(table, name, column, random, _LINKED)[:_LINKED])
+                values = [random.choice(shared) for _ in range(rows)]
+            else:
+                values = _filled(table, name, column, random, rows, unique=is_name(name) and keys[table] is not None)
+            if name != keys[table]:
+                values.insert(meets[table], values.pop(0))
+            drawn[table][name] = values
+    return drawn
+
+
+def _key(table: str, columns: Mapping[str, Column]) -> str | None:
+    """The column that numbers a table's rows."""
+    named = ("id", *(f"{one}_id" for one in (table, table.removesuffix("s"), table.removesuffix("es"))))
+    return next((name for name in named if name in columns and columns[name].sort == "number"), None)
+
+
+def _referred(
+    name: str, column: Column, tables: Mapping[str, Mapping[str, Column]], owners: Mapping[int | None, str]
+) -> str | None:
+    """The table whose rows a column refers to, by what it is joined with or by its name."""
+    if column.tie is not None and column.tie in owners:
+        return owners[column.tie]
+    if words(name)[-1] != "id":
+        return None
+    one = "_".join(words(name)[:-1])
+    return next((table for table in (one, f"{one}s", f"{one}es", f"{one[:-1]}ies") if table in tables), None)
+
+
+def _filled(table: str, name: str, column: Column, random: Random, rows: int, *, unique: bool) -> list[str]:
+    """Values of a column: first one that meets its conditions, then others, about half of them of its constants."""
+    listed = pool(table, name, column, random, rows)
+    told = min(len(column.met) + len(column.likes) + len(column.missed), _MOST_CONSTANTS)
+    if words(name)[-1] == "id" and not told:
+        listed = [str(number + 1) for number in range(_LINKED)]
+    constants, others = listed[:told], listed[told:]
+    ranged = column.sort != "text" and (not told or column.missed)  # few are equal, so that orders are settled
+    if (unique or ranged) and len(listed) >= rows and words(name)[-1] != "id":
+        values = [*constants, *others][:rows]
+    else:
+        some = (others[:_OTHERS] if column.sort == "text" else others) or listed
+        values = [*constants, some[0], *(random.choice([*constants, *some]) for _ in range(rows))][:rows]
+    first, rest = values[0], values[1:]
+    random.shuffle(rest)
+    if column.nullable:
+        for row in random.sample(range(len(rest)), rows // 3):
+            rest[row] = "NULL"
+    return [first, *rest]
+
+
+def _statements(table: str, columns: Mapping[str, Column], listed: Mapping[str, list[str]], backwards: bool) -> str:
     types = {"number": "INTEGER", "text": "TEXT", "date": "TEXT"}
-    sorts = {name: _sort(name, column) for name, column in columns.items()}
-    real = {name for name, values in listed.items() if sorts[name] == "number" and any("." in v for v in values)}
-    defined = ", ".join(f"{name} {'REAL' if name in real else types[sorts[name]]}" for name in columns)
-    lines = ["(" + ", ".join(values) + ")" for values in zip(*listed.values(), strict=True)]
+    real = {name for name, column in columns.items() if column.sort == "number" and any("." in v for v in listed[name])}
+    defined = ", ".join(f"{name} {'REAL' if name in real else types[c.sort or 'text']}" for name, c in columns.items())
+    lines = ["(" + ", ".join(values) + ")" for values in zip(*(listed[name] for name in columns), strict=True)]
     rows = ", ".join(reversed(lines) if backwards else lines)
     return f"CREATE TABLE {table} ({defined});\nINSERT INTO {table} VALUES {rows};"
-
-
-def _sort(name: str, column: _Column) -> str:
-    if column.sort:
-        return column.sort
-    if _DATED.search(name):
-        return "date"
-    return "number" if _COUNTED.search(name) else "text"
-
-
-def _values(table: str, name: str, column: _Column, random: Random, ties: dict[int, list[str]], rows: int) -> list[str]:
-    """SQL literals of one column, one a row; a table's own key is different in every row."""
-    sort = _sort(name, column)
-    if sort == "number" and name in ("id", f"{table}_id", f"{table.removesuffix('s')}_id"):
-        return [str(row + 1) for row in range(rows)]
-    if column.tie is not None:
-        pool = ties.setdefault(column.tie, _pool(name, sort, column.values, random, few=True))
-        return [random.choice(pool) for _ in range(rows)]
-    pool = _pool(name, sort, column.values, random, few=False)
-    values = [random.choice(pool) for _ in range(rows)]
-    if column.nullable:
-        for _ in range(rows // 3):
-            values[random.randrange(rows)] = "NULL"
-    return values
-
-
-def _pool(name: str, sort: str, constants: list[str], random: Random, *, few: bool) -> list[str]:
-    if sort == "number":
-        numbers = [float(c) for c in constants if re.fullmatch(r"-?\d+(\.\d+)?", c)]
-        made = [value for number in numbers for value in (number, number + 1, max(number - 1, 0), number * 2)]
-        near = range(2019, 2025) if "year" in name.lower() else range(2, 90)
-        made += [] if few and numbers else [float(n) for n in ((1, 2, 3, 4) if few else random.sample(near, 5))]
-        return [str(int(value)) if value == int(value) else str(value) for value in dict.fromkeys(made)]
-    if sort == "date":
-        dates = [c[:10] for c in constants if _DATE.fullmatch(c) and len(c) >= 10]
-        years = sorted({date[:4] for date in dates}) or ["2023"]
-        made_dates = [
-            *dates,
-            *(f"{random.choice(years)}-{random.randint(1, 12):02}-{random.randint(1, 28):02}" for _ in "abcde"),
-        ]
-        return [f"'{date}'" for date in dict.fromkeys(made_dates)]
-    texts = [c.replace("%", "").replace("_", "x") for c in constants]
-    words = random.sample(_WORDS, 4)
-    made_texts = [*texts, *(f"{words[0]}{t}" for t in texts if len(t) < 8), *words[: 4 if not texts else 2]]
-    return ["'" + text.replace("'", "''") + "'" for text in dict.fromkeys(made_texts)]

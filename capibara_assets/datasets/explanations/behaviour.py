@@ -45,7 +45,7 @@ def request_sentence(request: Mapping[str, Any], calls: Sequence[Mapping[str, An
         calls: what the request called, in order: the function that it was for comes first.
     """
     body = (request["body"] or "").strip()
-    if request["body"] is None or "\n" in body:
+    if request["body"] is None or request["sent"] is None or "\n" in body:
         return None
     answer = f"status {request['status']}" + (f" and the body `{body}`" if body else " and no body")
     if request["location"]:

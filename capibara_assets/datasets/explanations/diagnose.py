@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from capibara_assets.datasets.code.edits import edits
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import structural_key
+from capibara_assets.datasets.explanations import alone
 from capibara_assets.datasets.explanations.behaviour import call_text, is_new
 from capibara_assets.datasets.explanations.diagnose_names import name_cause
 from capibara_assets.datasets.explanations.diagnose_sql import query_cause
@@ -25,6 +26,7 @@ from capibara_assets.datasets.kinds.repair import lesson, pair_quality, rewritte
 from capibara_assets.datasets.kinds.tracebacks import error_text
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.replay.traces import Trace
+from capibara_assets.executions.replay.workers import Session
 
 
 class Case(NamedTuple):
@@ -79,12 +81,31 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
         )
 
 
+def sessions_alone(evidence: Evidence) -> Iterator[Session]:
+    """What has to run by itself, before `candidates` can tell what stands: both codes, with the call that differs."""
+    for pair in rewritten(evidence).iter_rows(named=True):
+        _, *codes, _ = sides(pair)
+        if pair["language"] != "sql" and (found := _outcome(pair, evidence)) is not None:
+            for code in codes:
+                yield alone.session([code], alone.call(found.text, code), pair["language"])
+
+
+def _outcome(pair: Row, evidence: Evidence) -> Outcome | None:
+    """The first call that comes out otherwise in the mended code, where its result can be told."""
+    failing, fixed = (evidence.traces.get(pair[f"{side}_execution_id"]) for side in ("failing", "fixed"))
+    found = None if failing is None or fixed is None else _differing(failing, fixed)
+    return found if found is not None and is_readable(found.after["result"]) else None
+
+
 def _case(pair: Row, failing: str, fixed: str, evidence: Evidence) -> Case | None:
     """The cause of a failure of Python or JavaScript."""
-    traces = [evidence.traces.get(pair[f"{side}_execution_id"]) for side in ("failing", "fixed")]
-    found = None if traces[0] is None or traces[1] is None else _differing(traces[0], traces[1])
-    if found is None or not is_readable(found.after["result"]):
+    found = _outcome(pair, evidence)
+    if found is None:
         return None
+    for code, call in ((failing, found.before), (fixed, found.after)):
+        own = alone.session([code], alone.call(found.text, code), pair["language"])
+        if not alone.alike(call, evidence.alone.get(own)):
+            return None  # it followed a state that the prompt does not show
     right = f"With that, `{found.text}` returns `{found.after['result']}`."
     if (named := name_cause(pair, failing, fixed)) is not None:
         outcome = outcome_at(pair, found.after, named.mended)
@@ -112,12 +133,20 @@ def _in(parted: Divergence, failing: str, fixed: str) -> bool:
 
 
 def _differing(failing: Trace, fixed: Trace) -> Outcome | None:
-    """The first call that returns or raises something else in the mended code, where it returns."""
+    """The first call that returns or raises something else in the mended code, where it returns.
+
+    None where an earlier one may come out otherwise, too, and cannot be told: the error of the prompt may be its own.
+    """
     later = {text: call for call in fixed["calls"] if (text := call_text(call)) is not None}
-    for before in failing["calls"]:
+    for place, before in enumerate(failing["calls"]):
         text = call_text(before)
-        after = later.get(text or "")
-        if text is None or after is None or after["raised"] or after["result"] is None:
+        if text is None:
+            same = fixed["calls"][place : place + 1]
+            if not same or before["result"] is None or before["result"] != same[0]["result"]:
+                return None
+            continue
+        after = later.get(text)
+        if after is None or after["raised"] or after["result"] is None:
             continue
         if (before["result"], before["raised"]) != (after["result"], None):
             return Outcome(text, before, after)

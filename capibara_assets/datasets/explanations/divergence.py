@@ -226,7 +226,7 @@ def _outcome(seen: _Seen, step: Step, code: str) -> str | None:
             value = result[names[0]] if len(names) == 1 else None
             if value is None or not is_readable(value):
                 return None
-            known = step.sort == "assign" and bool(step.targets)
+            known = step.sort == "assign" and len(step.targets) == 1  # of several, each has a part of the value
             return f"makes `{names[0]}` {_equal(text, value) if known else f'`{value}`'}"
     return None
 

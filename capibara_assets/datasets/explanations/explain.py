@@ -2,7 +2,8 @@
 
 The question names the call, the requests or the database, and the answer follows it from the first step to the result:
 which branch is taken and why, what variables become, which function answers. What cannot be told whole, or what a
-reader could not tell from the prompt, gives no example.
+reader could not tell from the prompt, gives no example; nor does what comes out otherwise when the shown code runs by
+itself, since a state that earlier calls left is not in the prompt.
 """
 
 import re
@@ -12,16 +13,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from capibara_assets.datasets.anatomy.dissect import dissect
-from capibara_assets.datasets.code.sessions import Piece, Row, cell_names
+from capibara_assets.datasets.code.sessions import Piece, Row, SessionContext, cell_names
 from capibara_assets.datasets.code.steps import steps
 from capibara_assets.datasets.code.structure import JAVASCRIPT, structural_key, without_comments
-from capibara_assets.datasets.explanations.behaviour import call_text, is_new, listed, request_sentence, request_text
+from capibara_assets.datasets.explanations import alone
+from capibara_assets.datasets.explanations.behaviour import call_text, is_new, request_sentence, request_text
 from capibara_assets.datasets.explanations.walk import walk
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, has_substance, mean_quality, quotable
 from capibara_assets.datasets.kinds.predict import is_derivable
 from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.executions.replay.traces import Trace
+from capibara_assets.executions.replay.workers import Session
 
 _WIDE = re.compile(r"[ \t]*\n([ \t]*\n)+")
 _MOST_SHOWN = 3
@@ -45,49 +49,120 @@ class _Explanation:
     answer: str
     rows: Sequence[Row] = ()  # further executions that it is made of
     lesson: str | None = None  # by which near-duplicates are found; None: prompt and answer
+    call: str | None = None  # its text; None: of requests
+    requests: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """The code of a prompt, the earlier code that it needs, and where requests are sent to: the application's name."""
+
+    code: str
+    earlier: tuple[Piece, ...]
+    app: str = ""
+
+
+@dataclass(frozen=True)
+class _Proposal:
+    """A candidate, and what has to come out of its prompt's code by itself."""
+
+    candidate: ExampleCandidate
+    made: _Explanation
+    code: str
+    session: Session
+
+    def stands(self, traces: Sequence[Trace | None] | None) -> bool:
+        """Whether what the prompt shows alone does what the answer says."""
+        if self.made.call is not None:
+            call = alone.only_call(traces, self.made.call)
+            return call is not None and _answer(call, self.code, self.candidate.language) == self.made.answer
+        trace = alone.used(traces)
+        requests = [] if trace is None else trace["requests"]
+        return trace is not None and self.made.answer == _told(
+            [(each, trace["calls"][slice(*each["calls"])]) for each in requests]
+        )
+
+
+def sessions_alone(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Session]:
+    """What has to run by itself, before `candidates` can tell what stands."""
+    for proposal in _proposals(evidence, recipe):
+        yield proposal.session
 
 
 def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
     """One candidate per successful execution of which a call or requests can be told whole."""
+    for proposal in _proposals(evidence, recipe):
+        if proposal.stands(evidence.alone.get(proposal.session)):
+            yield proposal.candidate
+
+
+def _proposals(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[_Proposal]:
     for session in evidence.sessions:
         uses = _uses(session, evidence)
         for row in session:
             own = uses.get(row["execution_id"])
             if own is None or own.failed or row["outcome"] != "ok" or not has_substance(row["code"]):
                 continue
-            code = dissect(row["code"], row["language"]).body or row["code"]
-            code = _WIDE.sub("\n\n", without_comments(code, row["language"])).strip()  # they may tell of a result
-            pieces = _context(row, code, evidence, recipe)
-            made = None if pieces is None else _explanation(row, code, own)
-            if pieces is None or made is None:
-                continue
-            earlier = [piece.text for piece in pieces]
-            prompt = prompts.explain(code, made.asked, earlier)
-            plain = [*(without_comments(part, row["language"]) for part in earlier), code]
-            if not is_new(made.answer, prompt) or not is_derivable(plain, made.answer):
-                continue
-            rows = [row, *made.rows, *(piece.row for piece in pieces)]
-            yield ExampleCandidate(
-                kind="explain",
-                language=row["language"],
-                prompt=prompt,
-                answer=made.answer,
-                execution_ids=tuple(dict.fromkeys(each["execution_id"] for each in rows)),
-                duplicate_key=structural_key(code, row["language"]),
-                difficulty=difficulty(code, row["language"], 0, [], recipe.difficulty),
-                quality=mean_quality([row]),
-                lesson=made.lesson,
-            )
+            made = _explanation(row, own)
+            shown = None if made is None else _shown(row, own, evidence, recipe)
+            if made is not None and shown is not None:
+                proposal = _proposal(row, shown, made, recipe)
+                if proposal is not None:
+                    yield proposal
 
 
-def _context(row: Row, code: str, evidence: Evidence, recipe: DatasetRecipe) -> list[Piece] | None:
-    """The earlier code that `code` needs; None where it is not known, or too long to be quoted."""
-    names = cell_names(code, row["language"])
-    if names is not None and names.exact and not names.needed:
-        return []
-    context = evidence.context(row["execution_id"])
+def _proposal(row: Row, shown: _Shown, made: _Explanation, recipe: DatasetRecipe) -> _Proposal | None:
+    """The candidate of an explanation; None where its prompt tells it already."""
+    language, code, earlier = row["language"], shown.code, [piece.text for piece in shown.earlier]
+    prompt = prompts.explain(code, made.asked, earlier)
+    plain = [*(without_comments(part, language) for part in earlier), code]
+    if not is_new(made.answer, prompt) or not is_derivable(plain, made.answer):
+        return None
+    done = alone.requests(made.requests, shown.app) if made.call is None else alone.call(made.call, code)
+    rows = [row, *made.rows, *(piece.row for piece in shown.earlier)]
+    candidate = ExampleCandidate(
+        kind="explain",
+        language=language,
+        prompt=prompt,
+        answer=made.answer,
+        execution_ids=tuple(dict.fromkeys(each["execution_id"] for each in rows)),
+        duplicate_key=structural_key(code, language),
+        difficulty=difficulty(code, language, 0, [], recipe.difficulty),
+        quality=mean_quality([row]),
+        lesson=made.lesson,
+    )
+    return _Proposal(candidate, made, code, alone.session([*earlier, code], done, language))
+
+
+def _shown(row: Row, uses: _Uses, evidence: Evidence, recipe: DatasetRecipe) -> _Shown | None:
+    """The code of a prompt; None where it is not known, or too long to be quoted."""
+    language, app = row["language"], ""
+    if uses.requests:
+        session, place = evidence.places[row["execution_id"]]
+        names = cell_names(row["code"], language)
+        answered = {call["function"].split(".")[0] for _, calls in uses.requests for call in calls}
+        found = alone.application(session, place, answered & names.bound if names is not None else ())
+        if found is None or not found[1].pieces:
+            return None
+        app, context = found
+        code = _uncommented(context.pieces[-1].text, language)
+        context = SessionContext(context.pieces[:-1], context.complete)
+    else:
+        code = _uncommented(dissect(row["code"], language).body or row["code"], language)
+        names = cell_names(code, language)
+        given = names is not None and names.exact and not names.needed
+        context = SessionContext((), True) if given else evidence.context(row["execution_id"])
     pieces = quotable(context, recipe.context_chars)
-    return pieces if context.complete and len(pieces) == len(context.pieces) else None
+    whole = context.complete and len(pieces) == len(context.pieces)
+    return _Shown(code, tuple(pieces), app) if whole else None
+
+
+def _uncommented(code: str, language: str) -> str:
+    """Code without its comments, which may tell of a result, and without the lines that held nothing else."""
+    lines, bare = code.split("\n"), without_comments(code, language).split("\n")
+    if len(lines) == len(bare):
+        bare = [new for old, new in zip(lines, bare, strict=True) if new.strip() or not old.strip()]
+    return _WIDE.sub("\n\n", "\n".join(bare)).strip()
 
 
 def _uses(session: Sequence[Row], evidence: Evidence) -> dict[str, _Uses]:
@@ -119,21 +194,16 @@ def _uses(session: Sequence[Row], evidence: Evidence) -> dict[str, _Uses]:
     return found
 
 
-def _explanation(row: Row, code: str, uses: _Uses) -> _Explanation | None:
+def _explanation(row: Row, uses: _Uses) -> _Explanation | None:
     if uses.requests:
         return _of_requests(uses)
-    known = steps(row["code"], row["language"])
-    shown = " ".join(code.split())
     best: tuple[tuple[int, int, int], _Explanation] | None = None
     for call, where in uses.calls:
         text = call_text(call)
-        if text is None or call["result"] is None or not _stands(call, known, shown):
+        if text is None or call["result"] is None:
             continue
-        lines = walk(call, known, row["code"])
-        if lines is None:
-            continue
-        answer = "\n".join([*lines, f"So `{text}` returns `{call['result']}`."])
-        if len(answer) <= _LONGEST_WALK:
+        answer = _answer(call, row["code"], row["language"])
+        if answer is not None and len(answer) <= _LONGEST_WALK:
             ways = {
                 (kind, at, str(details[-1])) if kind == "tested" else (kind, at)
                 for kind, at, *details in call["events"]
@@ -142,28 +212,30 @@ def _explanation(row: Row, code: str, uses: _Uses) -> _Explanation | None:
             # the one that shows most of the code, then some variety of values, then the shortest
             rank = (len(ways), min(len(values), _ENOUGH_VALUES), -len(answer))
             if best is None or rank > best[0]:
-                best = rank, _Explanation(prompts.walk_through(text), answer, [where])
+                best = rank, _Explanation(prompts.walk_through(text), answer, [where], call=text)
     return None if best is None else best[1]
 
 
-def _stands(call: Mapping[str, Any], known: Mapping[str, Any], shown: str) -> bool:
-    """Whether each step of a call stands in the code that the reader sees."""
-    places = {event[1] for event in call["events"] if event[0] not in ("called", "ended")}
-    return all(at in known and (known[at].sort == "catch" or _squeezed(known[at], shown)) for at in places)
-
-
-def _squeezed(step: Any, shown: str) -> bool:
-    return all(part in shown for part in ([step.text] if step.sort != "for" else step.text.split(" in ")))
+def _answer(call: Mapping[str, Any], code: str, language: str) -> str | None:
+    """The walk through a call of a cell's function, to its result; None where it cannot be told."""
+    lines = walk(call, steps(code, language), code)
+    return None if lines is None else "\n".join([*lines, f"So `{call_text(call)}` returns `{call['result']}`."])
 
 
 def _of_requests(uses: _Uses) -> _Explanation | None:
-    chosen: dict[str, str] = {}
+    chosen: dict[str, tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]] = {}
     for request, calls in uses.requests:
-        if (said := request_sentence(request, calls)) is not None and len(chosen) < _MOST_SHOWN:
-            chosen.setdefault(request_text(request), said)
+        if request_sentence(request, calls) is not None and len(chosen) < _MOST_SHOWN:
+            chosen.setdefault(request_text(request), (request, calls))
     given = any(argument for _, calls in uses.requests for call in calls for argument in call["arguments"])
-    if not chosen or not given:  # what takes nothing gives the same to everyone
+    answer = _told(list(chosen.values()))
+    if not answer or not given:  # what takes nothing gives the same to everyone
         return None
-    answer = "\n".join(f"- {said}" for said in chosen.values())
+    requests = [request for request, _ in chosen.values()]
     # spellings of one application teach the same: the answer tells them apart, not the code
-    return _Explanation(prompts.requests(listed(list(chosen))), answer, uses.rows, answer)
+    return _Explanation(prompts.requests(list(chosen)), answer, uses.rows, answer, requests=requests)
+
+
+def _told(requests: Sequence[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]]) -> str:
+    """What answers requests, a line each; those that cannot be told are missing."""
+    return "\n".join(f"- {said}" for each in requests if (said := request_sentence(*each)) is not None)

@@ -1,9 +1,12 @@
 """A worked walk through one call: every step that was noted of it, in order, as lines of plain sentences.
 
 A walk is whole, or there is none: a value that has no text, a step that cannot be told, a set whose order shows, a
-number of many digits or a run of too many steps ends it. Every value in it was seen in both runs.
+number of many digits, a run of too many steps or too many turns that go alike end it. Every value in it was seen in
+both runs.
 """
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +17,8 @@ from capibara_assets.datasets.explanations.substitution import Substitution, is_
 
 _MOST_LINES, _MOST_TURNS, _MOST_DEPTH, _LONGEST, _LONGEST_SUBSTITUTED = 26, 9, 4, 120, 90
 _LEAST_SENTENCES, _LEAST_TESTS = 4, 2  # tests: and turns of loops
+_MOST_ALIKE = 5  # lines that say the same of other values
+_VALUE = re.compile(r"`[^`]*`")
 _CHANGING = frozenset(["pop", "popleft", "popitem", "shift", "splice", "next", "heappop", "add", "append", "push"])
 _TRUTHS = ("True", "False", "true", "false")
 
@@ -90,6 +95,9 @@ class _Walk:
         written = root.written()
         if told:
             written.append(f"- The caller's object has changed: {', '.join(told)}.")
+        alike = Counter(_VALUE.sub("", line) for line in written)
+        if max(alike.values(), default=0) > _MOST_ALIKE:
+            return None
         if len(written) > _MOST_LINES or self.sentences < _LEAST_SENTENCES or self.tests < _LEAST_TESTS:
             return None
         return written

@@ -12,6 +12,7 @@ import polars as pl
 from capibara_assets.datasets.code.sessions import Piece, Row, SessionContext, needed, sessions
 from capibara_assets.datasets.schema import Kind
 from capibara_assets.executions.replay.traces import Trace
+from capibara_assets.executions.replay.workers import Session
 from capibara_assets.storage.artifact import Artifact
 
 AdvisedBy = Literal["record", "likeness"]
@@ -27,6 +28,7 @@ class Evidence:
         around: the rest of the sessions, which belongs to other domains alone: the schema of a repaired query was
             printed by a cell that is in no repair. None: there is none.
         splits: execution id -> split; context from another session is only taken of the same split.
+        alone: traces of what explanations show, each in a fresh session (tracing.py).
         elsewhere: executions of other domains, whose solutions of the same problems a solution is compared with.
     """
 
@@ -35,6 +37,7 @@ class Evidence:
     repairs: pl.DataFrame
     bullets: pl.DataFrame
     traces: Mapping[str, Trace] = field(default_factory=dict)  # by execution id, where it ran again (tracing.py)
+    alone: Mapping[Session, Sequence[Trace | None]] = field(default_factory=dict)
     around: pl.DataFrame | None = None
     splits: Mapping[str, str] = field(default_factory=dict)
     elsewhere: pl.DataFrame | None = None

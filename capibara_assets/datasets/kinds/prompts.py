@@ -92,9 +92,11 @@ def explain(code: str, asked: str, context: Sequence[str] = ()) -> str:
     return _joined(asked, (SESSION, "\n".join(context)), (CODE, code))
 
 
-def requests(sent: str) -> str:
-    """What an explanation of requests is asked with."""
-    return f"Say which function answers {sent}, with which arguments, and what the client gets."
+def requests(sent: Sequence[str]) -> str:
+    """What an explanation of requests is asked with; `sent`: each of them, in their order."""
+    order = ", sent one after the other" if len(sent) > 1 else ""
+    listed = " and ".join(filter(None, [", ".join(sent[:-1]), sent[-1]]))
+    return f"Say which function answers {listed}{order}, with which arguments, and what the client gets."
 
 
 WALK_QUERY = "Walk through this SQL query on this database, clause by clause: which rows each leaves, to the result."

@@ -14,6 +14,7 @@ from capibara_assets.datasets.code.comments import is_statement, is_task
 from capibara_assets.datasets.code.sessions import Row, needed
 from capibara_assets.datasets.code.structure import normal_text, structural_key, without_trailing_spaces
 from capibara_assets.datasets.kinds import prompts
+from capibara_assets.datasets.kinds.asked import only_tested, shown_test, without_unasked
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, has_substance, mean_quality
 from capibara_assets.datasets.kinds.proof import proof_of
@@ -27,6 +28,16 @@ _WEAKER = 0.9
 _TEST_CELL_CHARS = 600
 _WORD = re.compile(r"[A-Za-z_$][\w$]*")
 NO_TASK = "what stands above its code is a remark or heading, not a task"
+
+
+TEST_TELLS = "texts that only its test tells, which is too long to be shown"
+
+
+@dataclass(frozen=True)
+class _Asked:
+    prompt: str
+    answer: str
+    lacking: str | None = None
 
 
 @dataclass(frozen=True)
@@ -70,22 +81,37 @@ def _candidate(
     rest = anatomy.remainder if statement.answer == anatomy.definitions else anatomy.test
     later_ids = dict.fromkeys(cell["execution_id"] for cell in statement.later)
     judging = [rest, *(statement.tests if statement.later else ())]
+    test = "\n\n".join(part for part in judging if part.strip())
+    asked = _asked(row["language"], statement, test, context, around.shown)
+    lacking = NO_TASK if statement.told and not is_task(statement.text) else around.lacking
     return ExampleCandidate(
         kind="solve",
         language=row["language"],
-        prompt=prompts.solve(
-            row["language"], statement.text, statement.signature, statement.tests, context, around.shown
-        ),
-        answer=without_trailing_spaces(statement.answer, row["language"]),
+        prompt=asked.prompt,
+        answer=asked.answer,
         execution_ids=(row["execution_id"], *later_ids, *around.execution_ids),
-        duplicate_key=f"{task}:{structural_key(statement.answer, row['language'])}",
-        difficulty=difficulty(statement.answer, row["language"], len(errors), errors, recipe.difficulty),
+        duplicate_key=f"{task}:{structural_key(asked.answer, row['language'])}",
+        difficulty=difficulty(asked.answer, row["language"], len(errors), errors, recipe.difficulty),
         quality=round(mean_quality([row]) * statement.factor * (_WEAKER if around.inferred else 1.0), 6),
-        lacking=NO_TASK if statement.told and not is_task(statement.text) else around.lacking,
+        lacking=lacking or asked.lacking,
         task_key=task,
         proof=proof_of(row, tests),
-        test="\n\n".join(part for part in judging if part.strip()) or None,
+        test=test or None,
     )
+
+
+def _asked(language: str, statement: _Statement, test: str, context: Sequence[str], shown: prompts.Shown) -> _Asked:
+    """Prompt and answer: without what nobody asked for, and with the test where only that tells what is expected."""
+
+    def prompt(tests: Sequence[str]) -> str:
+        return prompts.solve(language, statement.text, statement.signature, tests, context, shown)
+
+    whole = without_trailing_spaces(statement.answer, language)
+    answer = without_unasked(whole, prompt(statement.tests), test, language)
+    judged = shown_test(test, language)
+    if not judged or not only_tested(answer, prompt(statement.tests), judged, language):
+        return _Asked(prompt(statement.tests), answer)
+    return _Asked(prompt([judged]), answer, TEST_TELLS if len(judged) > _TEST_CELL_CHARS else None)
 
 
 def _answers_of_tasks(session: Sequence[Row]) -> set[str]:

@@ -17,6 +17,7 @@ from capibara_assets.datasets.kinds.prompts import SIGNATURE, SPLIT_TITLES, TEST
 TRIVIAL = "there is hardly anything to do"
 DIALECT = "its query holds a clause that only another dialect or the sorting of NULL explains"
 LOOSE = "its query looks for a part of a text that the task quotes whole"
+UNSTATED = "its query rounds, cuts off or compares with a number that its prompt does not state"
 UNTOLD = "its answer is made of texts or data that its prompt does not tell"
 CONTRADICTED = "the examples of its task contradict its test"
 NO_EFFECT = "its code holds a statement without effect"
@@ -48,6 +49,9 @@ _DIALECT = re.compile(  # a collation of a server, or NULL above the largest val
 _FLAGGED = re.compile(r"\bNULLS\s+(FIRST|LAST)\b|\bIS\s+NULL\s+THEN\s+\d\s+ELSE\s+\d\s+END\b", re.IGNORECASE)
 _DATABASE = re.compile(r"\b(FROM|JOIN)\s+\w+\.\w+", re.IGNORECASE)  # a table by the name of its database
 _ON_DIALECT = re.compile(r"\bnulls?\b|\bmissing\b|\bcollat|\bunknown\b|\bcase.?(in)?sensitiv", re.IGNORECASE)
+_ROUNDS = re.compile(r"\bround|digit|decimal|place|precision|nearest|whole|integer|percent\D*\d", re.IGNORECASE)
+_CUTS = re.compile(r"\bLIMIT\s+(\d+)|(?:[<>]=?)\s*(\d+(?:\.\d+)?)(?![\d.]*\s*[*/+-])", re.IGNORECASE)
+_NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _QUOTED = re.compile(r"[\"“']([^\"”'\n]{2,60})[\"”']")
 _PARTIAL = re.compile(r"\b(contain|includ|like|with the word|substring|part of|mention|starting|ending|similar)", re.I)
 _PATTERN = re.compile(r"LIKE\s+(?:LOWER\s*\(\s*)?'%([^'%]+)%'", re.IGNORECASE)
@@ -100,10 +104,22 @@ def _unworthy_query(candidate: ExampleCandidate) -> str | None:
         return NEEDLESS if _DATABASE.search(failing) and not (named or _DATABASE.search(candidate.answer)) else None
     if _DIALECT.search(candidate.answer) and not _ON_DIALECT.search(asked):
         return DIALECT
+    if candidate.language == "sql" and _is_unstated(candidate.answer, asked):
+        return UNSTATED
     quoted = {text.lower() for text in _QUOTED.findall(asked.split("\n\nSchema:")[0])}
     if quoted & {text.lower() for text in _PATTERN.findall(candidate.answer)} and not _PARTIAL.search(asked):
         return LOOSE
     return None
+
+
+def _is_unstated(query: str, asked: str) -> bool:
+    """Whether a query rounds, or holds a bound of more than one, of which the prompt says nothing."""
+    if "ROUND(" in query.upper() and not _ROUNDS.search(asked):
+        return True
+    said = set(re.findall(r"\d+(?:\.\d+)?", asked))
+    said |= {str(value) for value, word in enumerate(_NUMBERS) if re.search(rf"\b{word}\b", asked, re.IGNORECASE)}
+    bounds = {limit or bound for limit, bound in _CUTS.findall(query)}
+    return any(bound not in said for bound in bounds - {"0", "1"})
 
 
 def _unworthy_output(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
@@ -223,8 +239,21 @@ def _untold(candidate: ExampleCandidate) -> bool:
         return len(foreign) >= _MOST_FOREIGN and not _ROUTE.search(candidate.answer)
     if candidate.test:
         return False
+    if candidate.language == "python" and _holds_records(candidate.answer, candidate.prompt):
+        return True
     long = sum(len(text) for text in texts if len(text) >= _LONG_TEXT and text not in candidate.prompt)
     return long > _MOST_UNTOLD or sum(number not in candidate.prompt for number in numbers) >= _MOST_NUMBERS
+
+
+def _holds_records(code: str, prompt: str) -> bool:
+    """Whether code binds several records at its top whose texts the prompt does not tell."""
+    tree = python_source.parse(code)
+    bound = [node.value for node in (tree.body if tree is not None else ()) if isinstance(node, ast.Assign)]
+    records = [node for value in bound for node in ast.walk(value) if isinstance(node, ast.Dict)]
+    texts = [
+        [v.value for v in one.values if isinstance(v, ast.Constant) and isinstance(v.value, str)] for one in records
+    ]
+    return sum(any(text not in prompt for text in listed) for listed in texts) > 1
 
 
 def _literals(code: str, language: str) -> tuple[list[str], list[str]]:

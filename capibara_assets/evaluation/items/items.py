@@ -9,7 +9,6 @@ fails.
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,6 +16,7 @@ from typing import Any, Literal
 import polars as pl
 
 from capibara_assets.datasets.code.sessions import Row, needed, sessions
+from capibara_assets.datasets.code.stated_tables import stated_tables
 from capibara_assets.datasets.derived import sql_worlds
 from capibara_assets.datasets.kinds.prompts import SESSION, section
 from capibara_assets.datasets.kinds.proof import recorded_output
@@ -25,8 +25,6 @@ from capibara_assets.executions.sandbox.results import LANGUAGES
 
 CheckKind = Literal["assertions", "output", "exact", "text"]
 TIMEOUT_S = 10.0
-_TABLES = re.compile(r"^Tables?: (?P<tables>.+)$", re.MULTILINE)
-_TABLE = re.compile(r"(\w+)\(([^()]+)\)")
 _ROWS = 24  # of each table of a made database: an answer is not told by heart, so it may be large
 
 
@@ -160,8 +158,5 @@ def _database(question: str, query: str, row: Row) -> str | None:
     tree = sql_worlds.parsed(query)
     if tree is None:
         return None
-    named = [pair for line in _TABLES.finditer(question) for pair in _TABLE.findall(line["tables"])]
-    told = {table.lower(): frozenset(c.split()[0].lower() for c in columns.split(",")) for table, columns in named}
-    known = sql_worlds.catalogue([tree])
-    every = {table: known.get(table, frozenset()) | told.get(table, frozenset()) for table in known.keys() | told}
-    return sql_worlds.world(tree, every, row["execution_id"], rows=_ROWS, whole=True)
+    told = stated_tables(question)
+    return sql_worlds.world(tree, sql_worlds.catalogue([tree], [told]), row["execution_id"], rows=_ROWS, stated=told)

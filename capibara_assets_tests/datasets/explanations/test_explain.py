@@ -87,6 +87,41 @@ def last(xs):
         if x > n:
             n = x
     return n"""
+STORED = """\
+free = [3, 2, 1]
+def keep(name, size):
+    number = free.pop()
+    if size > 1 and len(name) > 0:
+        number += 10
+    if number > 20:
+        number -= 1
+    return number"""
+COUNTED = """\
+const free = [3, 2, 1];
+function label(name, size) {
+  let number = free.pop();
+  if (size > 1) name = name + '!';
+  if (size > 2) name = name + '?';
+  return name + (number + 30);
+}"""
+SHELF = """\
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+books = []
+
+def shelve(title):
+    books.append(title)
+    return len(books)
+
+async def create(request):
+    return JSONResponse({"number": shelve(request.query_params["title"])})
+
+app = Starlette(routes=[Route("/books", create, methods=["POST"])])
+client = TestClient(app)"""
+SHELVED = "client.post('/books?title=atlas').json()"
 STARTS = """\
 def counted(xs):
     most = 1
@@ -94,7 +129,14 @@ def counted(xs):
         return [most]
     return xs
 assert counted([]) == []"""
+CLOCK = """\
+def clock(n):
+    rest = n % 60
+    hours, rest = divmod(n, 60, 60)
+    return hours * 100 + rest
+assert clock(65) == 105"""
 FIXES = {
+    "clock": (CLOCK, CLOCK.replace(", 60, 60", ", 60"), "TypeError"),
     "starts": (STARTS, STARTS.replace("most = 1", "most = 0"), "AssertionError"),
     "wrong": (WRONG, WRONG.replace("-=", "+="), "AssertionError"),
     "forgotten": (FORGOTTEN, FORGOTTEN.replace("   x * 2", "   return x * 2"), "AssertionError"),
@@ -116,6 +158,10 @@ def made() -> Callable[[str], ExampleCandidate | None]:
         executions += [bad, good]
         pairs.append(pair(bad, good))
     script = {"language": "javascript", "domains": ["javascript"]}
+    numbers = ", ".join(str(10**9 + n) for n in range(12))
+    twice = OLD_TOTAL.replace("if (", f"if (total([{numbers}]) < 0) throw 1;\nif (")
+    long = run("long-bad", twice, "r", outcome="error", error_name="Error", **script)
+    short = run("long", twice.replace("sum = x", "sum += x"), "r", minute=1, task="The sum.", **script)
     broken = run("js-bad", OLD_TOTAL, "j", outcome="error", error_name="Error", **script)
     mended = run("js", OLD_TOTAL.replace("sum = x", "sum += x"), "j", minute=1, task="The sum.", **script)
     renamed = run("js-same", OLD_TOTAL.replace("x", "y"), "j", minute=2, **script)
@@ -123,7 +169,7 @@ def made() -> Callable[[str], ExampleCandidate | None]:
     dialect = run("sql-bad", "SELECT YEAR(day) AS y FROM trips", "q", outcome="error", **query)
     lite = run("sql", "SELECT strftime('%Y', day) AS y FROM trips", "q", minute=1, language="sql")
     executions += [
-        *(broken, mended, renamed, dialect, lite),
+        *(broken, mended, renamed, dialect, lite, long, short),
         run("runs", RUNS, "a"),
         run("use", "runs('aab'), runs('aabbb')", "a", minute=1),
         run("power", f"{POWER}\npower(3, 2)", "b"),
@@ -135,8 +181,21 @@ def made() -> Callable[[str], ExampleCandidate | None]:
         run("server", SERVER, "f"),
         run("ask", ASK, "f", minute=1),
         run("other", "1 / 1", "g", result_text="7"),
+        run("stored", STORED, "k"),
+        run("stores", "keep('abc', 2), keep('d', 2)", "k", minute=1),
+        run("first", STORED, "l"),
+        run("stores-one", "keep('abc', 2)", "l", minute=1),
+        run("counted", COUNTED, "m", **script),
+        run("counts", "label('abc', 2)\nlabel('d', 2);", "m", minute=1, **script),
+        run("once", COUNTED, "p", **script),
+        run("counts-one", "label('abc', 2)", "p", minute=1, **script),
+        run("shelf", SHELF, "n"),
+        run("shelved", SHELVED, "n", minute=1),
+        run("filled", SHELF, "o"),
+        run("by hand", "shelve('novel')", "o", minute=1),
+        run("then", SHELVED, "o", minute=2),
     ]
-    pairs += [pair(broken, mended), pair(broken, renamed), pair(dialect, lite)]
+    pairs += [pair(broken, mended), pair(long, short), pair(broken, renamed), pair(dialect, lite)]
     recipe = shipped_recipe("dataset", DatasetRecipe)
     evidence = traced(evidence_of(executions, pairs), recipe)
     assert "other" not in evidence.traces  # another result than was recorded
@@ -209,7 +268,8 @@ def test_what_a_reader_cannot_tell_is_not_walked_through(made: Callable[[str], E
 
 def test_a_request_is_explained_by_its_answer(made: Callable[[str], ExampleCandidate]) -> None:
     assert made("server").prompt.startswith(
-        "Say which function answers `GET /square?width=7`, `GET /square?width=x` and `GET /circle`, with which "
+        "Say which function answers `GET /square?width=7`, `GET /square?width=x` and `GET /circle`, sent one after the "
+        "other, with which "
     )
     assert made("server").answer == (
         '- `GET /square?width=7`: `show(request)` runs, which gives status 200 and the body `{"area":49}`.\n'
@@ -218,6 +278,18 @@ def test_a_request_is_explained_by_its_answer(made: Callable[[str], ExampleCandi
         "- `GET /circle`: no route has this path, and no function of the code runs: "
         "status 404 and the body `Not Found`."
     )
+
+
+def test_what_earlier_calls_left_behind_is_not_told(made: Callable[[str], ExampleCandidate | None]) -> None:
+    assert made("stored") is None and made("counted") is None and made("filled") is None
+    assert "`keep('abc', 2)` returns `11`" in made("first").answer
+    assert '`label("abc", 2)` returns `"abc!31"`' in made("once").answer
+    assert '`{"number":1}`' in made("shelf").answer
+
+
+def test_requests_are_explained_with_the_application_that_they_reach(made: Callable[[str], ExampleCandidate]) -> None:
+    code = made("shelf").prompt.partition("Code:\n")[2]
+    assert 'Route("/books", create' in code and "def shelve" in code and "TestClient" not in code
 
 
 @pytest.mark.parametrize(
@@ -283,6 +355,14 @@ def test_a_diagnosis_goes_from_the_symptom_to_the_line(
 ) -> None:
     assert shown in made(f"why {name}").prompt
     assert made(f"why {name}").answer == answer
+
+
+def test_of_several_targets_each_has_its_own_part(made: Callable[[str], ExampleCandidate]) -> None:
+    assert "`hours, rest = divmod(n, 60)`, which makes `hours` `1`." in made("why clock").answer
+
+
+def test_a_call_after_one_that_cannot_be_told_is_no_diagnosis(made: Callable[[str], ExampleCandidate | None]) -> None:
+    assert made("why long") is None and made("why js") is not None
 
 
 def test_where_more_than_one_place_changed_or_none_there_is_no_diagnosis(

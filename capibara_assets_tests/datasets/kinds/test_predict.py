@@ -2,7 +2,12 @@
 
 import pytest
 
+from capibara_assets.datasets.derived.trials import End, Ends, Trial
+from capibara_assets.datasets.executing import NOT_AS_SHOWN, as_shown
+from capibara_assets.datasets.kinds import predict
 from capibara_assets.datasets.kinds.predict import is_derivable
+from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets_tests.datasets.conftest import evidence_of, run
 
 
 @pytest.mark.parametrize(
@@ -41,3 +46,24 @@ def test_not_derivable(code: str, output: str) -> None:
 )
 def test_derivable(code: str, output: str) -> None:
     assert is_derivable([code], output)
+
+
+def test_what_an_assertion_changed_is_not_asked_for(recipe: DatasetRecipe) -> None:
+    code = "seen = []\ndef keep(x):\n    seen.append(x)\n    return x\nassert keep(4) == 4\nlen(seen)"
+    rows = [
+        run("changed", code, result_text="1"),
+        run("plain", code.replace("len(seen)", "keep(7)"), "s2", result_text="7"),
+    ]
+    evidence = evidence_of(rows)
+
+    def shown_alone(trials: list[Trial], purpose: str) -> list[Ends]:
+        ends = []
+        for trial in trials:
+            names: dict[str, object] = {}
+            head, _, last = trial.variants[0][-1].rpartition("\n")
+            exec(head, names)
+            ends.append((End(0, str(eval(last, names))),))
+        return ends
+
+    made = as_shown(predict.candidates(evidence, recipe), evidence, shown_alone)  # type: ignore[arg-type]
+    assert {one.execution_ids[0]: one.lacking for one in made} == {"changed": NOT_AS_SHOWN, "plain": None}

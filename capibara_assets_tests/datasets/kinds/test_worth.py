@@ -159,3 +159,25 @@ def test_a_comment_is_a_task_where_it_asks_for_something(text: str, asks: bool) 
 )
 def test_texts_are_recorded_without_quotes(shown: str, language: str, unquoted: bool) -> None:
     assert may_be_unquoted(run("e", "f()", result_text=shown, language=language).model_dump()) is unquoted
+
+
+@pytest.mark.parametrize(
+    ("query", "task", "why"),
+    [
+        ("SELECT ROUND(AVG(a), 2) AS m FROM t GROUP BY b", "The mean of a per b.", worth.UNSTATED),
+        ("SELECT ROUND(AVG(a), 2) AS m FROM t GROUP BY b", "The mean of a per b, to 2 digits.", None),
+        ("SELECT b FROM t GROUP BY b HAVING COUNT(*) >= 2", "How often does each b occur?", worth.UNSTATED),
+        ("SELECT b FROM t GROUP BY b HAVING COUNT(*) >= 2", "Which b occur at least two times?", None),
+        ("SELECT a FROM t ORDER BY a LIMIT 4", "List a.", worth.UNSTATED),
+        ("SELECT a FROM t ORDER BY a LIMIT 4", "List the 4 smallest a.", None),
+        ("SELECT a FROM t ORDER BY a LIMIT 1", "The smallest a.", None),
+    ],
+)
+def test_a_query_holds_no_bound_that_nobody_stated(query: str, task: str, why: str | None) -> None:
+    assert unworthy(candidate("solve", query, f"Write SQL code.\n{task}", "sql")) == why
+
+
+def test_records_that_only_the_author_knew_are_not_asked_for() -> None:
+    code = "ROWS = [{'name': 'Ana'}, {'name': 'Bo'}]\ndef names():\n    return [row['name'] for row in ROWS if row]"
+    assert unworthy(candidate("solve", code, "Serve the names.")) == worth.UNTOLD
+    assert unworthy(candidate("solve", code, "Serve the names 'Ana' and 'Bo'.")) is None

@@ -1,0 +1,107 @@
+"""What an answer holds beside what was asked for, and what its test expects that only the test tells."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from capibara_assets.datasets.code import python_source
+from capibara_assets.datasets.code.structure import located_tokens
+
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_TEXT = re.compile(r"^[rbfuRBFU]{0,2}(['\"`])(.*)\1$", re.DOTALL)
+_WORDED = re.compile(r"\w\w")
+#: Special methods that code needs without naming them -> what asks for them, in prose or in a test.
+_SPECIAL = {
+    "__len__": re.compile(r"\blen\(|\blength|\bnumber of|\bempty|\bhow many", re.IGNORECASE),
+    "__repr__": re.compile(r"\brepr|\bprint|\bshow|\bdisplay|\btext\b|\bstring|\bstr\(|\bf['\"]", re.IGNORECASE),
+    "__str__": re.compile(r"\bprint|\bshow|\bdisplay|\btext\b|\bstring|\bstr\(|\bf['\"]|\bformat", re.IGNORECASE),
+}
+
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def without_unasked(answer: str, prompt: str, test: str, language: str) -> str:
+    """Python without the definitions and constants that nothing in it, its prompt or its test names.
+
+    Of code that defines nothing all is the answer. What decorators register is used by them.
+    """
+    tree = python_source.parse(answer) if language == "python" else None
+    if tree is None or not any(isinstance(node, _Definition) for node in tree.body):
+        return answer
+    lines = answer.split("\n")
+    for node in reversed(list(_removable(tree, prompt, test))):
+        first, last = node.lineno - 1, node.end_lineno or node.lineno
+        while last < len(lines) and not lines[last].strip():
+            last += 1
+        del lines[first:last]
+    cut = "\n".join(lines).strip("\n")
+    if cut == answer.strip("\n") or python_source.parse(cut) is None:
+        return answer
+    return without_unasked(cut, prompt, test, language)  # what only that needed
+
+
+def _removable(tree: ast.Module, prompt: str, test: str) -> Iterator[ast.stmt]:
+    """Statements that may go, in their order."""
+    told = f"{prompt}\n{test}"
+    asked, used = set(_NAME.findall(told)), _used(tree)
+    if not any(isinstance(node, _Definition) and node.name in asked for node in tree.body):
+        return  # which of its parts was asked for is not said by name
+    for node in tree.body:
+        if isinstance(node, _Definition) and not node.decorator_list and node.name not in asked | used:
+            yield node
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict | ast.List | ast.Set | ast.Tuple):
+            names = {
+                name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+            }
+            if names and not names & (asked | used):
+                yield node
+        elif isinstance(node, ast.ClassDef) and not node.bases:
+            methods = [inner for inner in node.body if isinstance(inner, ast.FunctionDef)]
+            for method in methods:
+                if not method.decorator_list and len(methods) > 1 and not _is_asked(method.name, asked | used, told):
+                    yield method
+
+
+def _is_asked(method: str, names: set[str], told: str) -> bool:
+    if method in _SPECIAL:
+        return method in names or _SPECIAL[method].search(told) is not None
+    return method.startswith("__") or method in names
+
+
+def _used(tree: ast.Module) -> set[str]:
+    """Names, attributes and texts that code reads, but for a function's or class's own name inside itself."""
+    found: set[str] = set()
+    for top in tree.body:
+        inside = set()
+        for node in ast.walk(top):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                inside.add(node.id)
+            elif isinstance(node, ast.Attribute):
+                inside.add(node.attr)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                inside.add(node.value)
+        found |= inside - ({top.name} if isinstance(top, _Definition) else set())
+    return found
+
+
+def shown_test(test: str, language: str) -> str:
+    """A test up to its last assertion; "" where it has none."""
+    if language != "python":
+        return test if "assert" in test or "throw" in test else ""
+    tree = python_source.parse(test)
+    judging = (
+        [node for node in tree.body if any(isinstance(n, ast.Assert | ast.Raise) for n in ast.walk(node))]
+        if tree
+        else []
+    )
+    return "\n".join(test.split("\n")[: judging[-1].end_lineno]) if judging else ""
+
+
+def only_tested(answer: str, prompt: str, test: str, language: str) -> set[str]:
+    """Texts that an answer and its test hold alike, and its prompt does not: the test alone tells them."""
+    return {text for text in _texts(answer, language) & _texts(test, language) if text not in prompt}
+
+
+def _texts(code: str, language: str) -> set[str]:
+    found = (_TEXT.match(token) for token, _, _ in located_tokens(code, language))
+    return {match[2] for match in found if match is not None and _WORDED.search(match[2])}

@@ -1,0 +1,115 @@
+"""Databases for queries: the tables that a task states, values that read like their columns, filters that bite."""
+
+import re
+import sqlite3
+
+import pytest
+
+from capibara_assets.datasets.code.stated_tables import stated_tables
+from capibara_assets.datasets.derived import sql_worlds
+from capibara_assets.datasets.derived.derive import derive
+from capibara_assets.datasets.derived.trials import execute
+from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.domains import Domain
+from capibara_assets_tests.datasets.conftest import evidence_of, run
+
+TABLES = "Tables: owners(id, name, city), dogs(id, owner_id, name, breed, born_on, weight)"
+FILTERS = [
+    "breed = 'boxer'",
+    "breed LIKE '%hound%'",
+    "name LIKE 'R%'",
+    "weight > 31",
+    "weight BETWEEN 12 AND 20",
+    "born_on >= '2021-05-01'",
+    "born_on LIKE '2022-11-%'",
+    "strftime('%Y', born_on) = '2020'",
+    "breed IN ('boxer', 'poodle') AND weight < 25",
+    "weight IS NOT NULL",
+    "breed <> 'boxer'",
+]
+
+
+def _rows(world: str, query: str) -> list[tuple[object, ...]]:
+    connection = sqlite3.connect(":memory:")
+    connection.executescript(world)
+    return connection.execute(query).fetchall()
+
+
+def _world(query: str, seed: str = "s", stated: str = "") -> str:
+    tree = sql_worlds.parsed(query)
+    assert tree is not None
+    tables = stated_tables(stated)
+    made = sql_worlds.world(tree, sql_worlds.catalogue([tree], [tables]), seed, stated=tables)
+    assert made is not None
+    return made
+
+
+@pytest.mark.parametrize("condition", FILTERS)
+def test_a_filter_selects_some_rows_and_leaves_some(condition: str) -> None:
+    query = f"SELECT id, name FROM dogs WHERE {condition}"
+    for seed in "abcd":
+        kept = _rows(_world(query, seed, TABLES), query)
+        assert 0 < len(kept) < 6, (seed, kept)
+
+
+def test_tables_are_made_as_they_are_stated() -> None:
+    query = "SELECT o.name FROM owners AS o JOIN dogs AS d ON d.owner_id = o.id WHERE d.weight > 20"
+    made = re.findall(r"CREATE TABLE (\w+) \(([^)]*)\)", _world(query, stated=TABLES))
+    assert [(table, re.sub(r" [A-Z]+", "", columns)) for table, columns in made] == [
+        ("owners", "id, name, city"),
+        ("dogs", "id, owner_id, name, breed, born_on, weight"),
+    ]
+
+
+def test_rows_refer_to_rows_and_the_same_seed_gives_the_same() -> None:
+    query = "SELECT o.name FROM owners AS o WHERE o.id IN (SELECT owner_id FROM dogs WHERE breed = 'boxer')"
+    world = _world(query, stated=TABLES)
+    assert world == _world(query, stated=TABLES) != _world(query, "t", TABLES)
+    assert _rows(world, "SELECT * FROM dogs WHERE owner_id NOT IN (SELECT id FROM owners)") == []
+    assert 0 < len(_rows(world, query)) < 6
+
+
+def test_values_read_like_their_columns() -> None:
+    world = _world("SELECT first_name, city, status, born_on, salary, cargo FROM sailors WHERE language = 'Basque'")
+    values = _rows(world, "SELECT first_name, city, status, born_on, salary, cargo, language FROM sailors")
+    assert all(isinstance(salary, int) and salary > 999 for _, _, _, _, salary, _, _ in values)
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d", str(day)) for _, _, _, day, _, _, _ in values)
+    assert all(re.fullmatch(r"[A-Z][a-z]+", str(word)) for row in values for word in row[:2])
+    assert "Basque" in {row[-1] for row in values} and not any(
+        "Basque" in str(v) != "Basque" for r in values for v in r
+    )
+
+
+def test_a_column_is_of_numbers_where_another_query_adds_it_up(recipe: DatasetRecipe) -> None:
+    one, other = "SELECT id, toll FROM ferries ORDER BY toll DESC", "SELECT SUM(toll) AS whole FROM ferries"
+    trees = [tree for text in (one, other) if (tree := sql_worlds.parsed(text)) is not None]
+    made = sql_worlds.world(trees[0], sql_worlds.catalogue(trees), "s")
+    assert made is not None and "toll INTEGER" in made
+    assert "toll TEXT" in str(sql_worlds.world(trees[0], sql_worlds.catalogue(trees[:1]), "s"))
+
+
+def test_a_repair_shows_one_schema(recipe: DatasetRecipe) -> None:
+    task = f"Name the dogs above 31 by weight.\n{TABLES}"
+    rows = [run("q", "SELECT name FROM dogs WHERE weight > 31 ORDER BY weight DESC;", task=task, language="sql")]
+    few = recipe.model_copy(update={"derived": recipe.derived.model_copy(update={"tried": 1, "bugs": {"order": 1.0}})})
+    made = [one for one in derive(Domain.DEBUG, evidence_of(rows), few, execute).candidates if one.kind == "repair"]
+    assert made
+    for one in made:
+        assert "Name the dogs above 31 by weight." in one.prompt and "Tables:" not in one.prompt
+        assert "CREATE TABLE dogs (id INTEGER, owner_id INTEGER, name TEXT, breed TEXT, " in one.prompt
+
+
+@pytest.mark.parametrize(
+    ("text", "tables"),
+    [
+        (
+            f"What?\n{TABLES}",
+            {"owners": ["id", "name", "city"], "dogs": ["id", "owner_id", "name", "breed", "born_on", "weight"]},
+        ),
+        ("a(x INT, y VARCHAR(20)); b(z)", {"a": ["x", "y"], "b": ["z"]}),
+        ("Implement `pages(items, size)` for me.", {}),
+        ("Schema:\nCREATE TABLE a (x INT)", {}),
+    ],
+)
+def test_tables_are_read_where_a_line_lists_nothing_else(text: str, tables: dict[str, list[str]]) -> None:
+    assert {table: list(columns) for table, columns in stated_tables(text).items()} == tables
