@@ -109,7 +109,7 @@ def _dataset(text: str) -> SimpleNamespace:
         {"split": [text], "kind": [text], "difficulty": [0.5], "quality": [0.5], "messages": [text]}
     )
     row = {"kind": text, "source": text, "examples": 3, "judged": 0.5}
-    figures = dict.fromkeys(("audit", "verified", "duplicates", "advice"), {}) | {"contaminated": {"examples": 0}}
+    figures = {name: {} for name in ("audit", "verified", "duplicates", "advice")} | {"contaminated": {"examples": 0}}
     figures |= cast(Any, {"quality_report": [row, row], "missing": [text, text]})
     left_out = pl.DataFrame({"reason": [text]})
     return SimpleNamespace(examples=examples, statistics=figures, left_out=left_out, reexecution={})
@@ -130,9 +130,7 @@ def _evaluated(text: str) -> Any:
 def _certificate(text: str) -> Any:
     document = certificate(4, outvoted=(1,))
     for part in (*document["voters"], *document["ballots"], *document["tallies"]):
-        part |= {
-            key: text for key in ("name", "voter", "candidate", "reason") if part.get(key, "").startswith("voter-0")
-        }
+        part |= {key: text for key in ("name", "voter", "candidate") if part.get(key) == "voter-0"}
     document["voters"][1]["reason"] = text
     document["evidence"]["order"] = [text if name == "voter-0" else name for name in document["evidence"]["order"]]
     return certificate_entries(document, losses(document))
