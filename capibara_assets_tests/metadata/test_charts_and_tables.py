@@ -96,7 +96,7 @@ def test_counts_are_largest_first_then_by_name():
 
 def test_a_matrix_shows_gaps():
     lines = (matrix(["r"], ["c", "d"], {("r", "d"): 0.12345}, corner="v \\ c").md_str or "").splitlines()
-    assert lines == ["| v \\ c | c | d |", "| --- | ---: | ---: |", "| r | – | 0.123 |"]
+    assert lines == ["| v \\\\ c | c | d |", "| --- | ---: | ---: |", "| r | – | 0.123 |"]
 
 
 # --- drawings --------------------------------------------------------------------------------------------------------
