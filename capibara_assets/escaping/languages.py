@@ -15,7 +15,8 @@ _PUNCTUATION = re.compile(r"([\\`*_\[\]<|~&$])")
 _BLOCK = re.compile(r"\d{1,9}(?=[.)](\s|$))|(?=#{1,6}(\s|$)|>|[+-](\s|$)|[=:-]+$)")
 # GitHub's Markdown makes links of these wherever they stand, escaped or not; but in code
 _LINKED = re.compile(r"(?i)://|www\.|mailto:|xmpp:|@[\w-]+\.")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+# Blanks and what nobody sees before a sign do not keep a spreadsheet from computing
+_FORMULA = re.compile("[\t\r\n]|[\\s\x00-\x1f\x7f\u200b-\u200f\ufeff]*[=+@＝＋－＠-]")
 
 
 def visible(words: str) -> str:
@@ -85,7 +86,7 @@ def markup(words: str) -> str:
 
 def spreadsheet(words: str) -> str:
     """Text for a cell of CSV; what a spreadsheet would take for a formula has an apostrophe before it."""
-    return f"'{words}" if words.lstrip(" \u00a0\ufeff").startswith(_FORMULA) else words
+    return f"'{words}" if _FORMULA.match(words) else words
 
 
 def _longest_run(words: str) -> int:

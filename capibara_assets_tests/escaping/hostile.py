@@ -33,6 +33,7 @@ HOSTILE = {
     "formula @": "@SUM(1+1)*cmd|' /C calc'!A0",
     "formula after tab": "\t=1+1",
     "formula after CR": "\r=1+1",
+    "formula after blanks": " \u3000=1+1",
 }
 # On which a terminal acts, or by which text reads otherwise than it is
 ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
