@@ -10,7 +10,7 @@ _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff"
     "\ud800-\udfff\U0001d173-\U0001d17a\U000e0000-\U000e007f]"
 )
-_PUNCTUATION = re.compile(r"([\\`*_\[\]<|~&$])")
+_PUNCTUATION = re.compile(r"([\\`*_\[\]|~&$])")
 # What begins a heading, list, quotation, rule or table's rule at the start of a line: a backslash makes it text
 _BLOCK = re.compile(r"\d{1,9}(?=[.)](\s|$))|(?=#{1,6}(\s|$)|>|[+-](\s|$)|[=:-]+$)")
 # GitHub's Markdown makes links of these wherever they stand, escaped or not; but in code
@@ -40,7 +40,8 @@ def markdown_text(words: str) -> Markdown:
     if isinstance(words, Markdown):
         return words
     escaped = " ".join(
-        markdown_code(word) if _LINKED.search(word) else _PUNCTUATION.sub(r"\\\1", word) for word in flat(words).split()
+        markdown_code(word) if _LINKED.search(word) else _PUNCTUATION.sub(r"\\\1", word).replace("<", "&lt;")
+        for word in flat(words).split()
     )
     return Markdown(_BLOCK.sub(r"\g<0>\\", escaped, count=1) if _BLOCK.match(escaped) else escaped)
 

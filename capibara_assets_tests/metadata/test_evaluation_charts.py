@@ -230,4 +230,4 @@ def test_many_contenders_and_endless_answers_stay_within_an_events_size():
 
 def test_a_hostile_answer_is_no_markup_in_the_metadata():
     entries = evaluation_entries(report(notes=["| a | <b> [x](javascript:y)"]), "page")
-    assert str(entries["notes"].value) == "- \\| a \\| \\<b> \\[x\\](javascript:y)"
+    assert str(entries["notes"].value) == "- \\| a \\| &lt;b> \\[x\\](javascript:y)"
