@@ -12,6 +12,7 @@ from capibara_assets.automation.progress import progress
 from capibara_assets.automation.sensors import SENSORS
 from capibara_assets.checks import ALL_CHECKS
 from capibara_assets.deployment.environment import TPU, Deployment
+from capibara_assets.escaping.terminal import log_plainly
 from capibara_assets.launching.launchers import Launcher
 from capibara_assets.resources import (
     BaseModel,
@@ -86,4 +87,5 @@ def build(deployment: Deployment) -> dg.Definitions:
     ).map_asset_specs(func=policies)
 
 
+log_plainly()  # Dagster's processes log what quotes foreign text
 defs = build(Deployment.from_environment())

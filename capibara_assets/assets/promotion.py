@@ -18,6 +18,7 @@ from capibara_assets.assets.inputs import (
 )
 from capibara_assets.assets.routing import expert_router
 from capibara_assets.domains import Domain
+from capibara_assets.escaping.languages import Markdown, markdown_list, markdown_text
 from capibara_assets.resources import Recipes, Store
 
 if TYPE_CHECKING:
@@ -117,14 +118,17 @@ def _publish(inputs: Inputs, document: Mapping[str, Any], routing: Mapping[str, 
 def _shown(inputs: Inputs, document: Mapping[str, Any], move: "Move | None") -> dict[str, Any]:
     from capibara_assets.lineage.checkpoints import serving_checkpoints
 
-    lines = [f"- **{domain}** ({entry['verdict']}): {entry['reason']}" for domain, entry in document["domains"].items()]
+    lines = [
+        Markdown(f"**{domain}** ({markdown_text(entry['verdict'])}): {markdown_text(entry['reason'])}")
+        for domain, entry in document["domains"].items()
+    ]
     return {
         "serving": dg.MetadataValue.json(document["serving"]),
         CHECKPOINTS: dg.MetadataValue.json(serving_checkpoints(inputs.store, document)),
         "moved": sorted(move.moved) if move else [],
         "number": move.number if move else 0,
         "by": f"{move.by} ({move.action})" if move else "nobody: nothing moved",
-        "why": dg.MetadataValue.md("\n".join(lines)),
+        "why": dg.MetadataValue.md(markdown_list(lines)),
     }
 
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import dagster as dg
 
+from capibara_assets.escaping.languages import visible
+
 
 class ProgressHandler(logging.Handler):
     """Prints finished steps and their log messages, with time and domain."""
@@ -20,7 +22,7 @@ class ProgressHandler(logging.Handler):
             line = f"{event.step_key} in {event.step_success_data.duration_ms / 1000:.1f} s"
         else:
             return
-        print(f"{self.format_time(record)} {partition:<10} {line}", file=sys.stdout, flush=True)
+        print(visible(f"{self.format_time(record)} {partition:<10} {line}"), file=sys.stdout, flush=True)
 
     @staticmethod
     def format_time(record: logging.LogRecord) -> str:

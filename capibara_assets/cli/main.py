@@ -12,6 +12,7 @@ import click
 
 from capibara_assets import __version__
 from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.escaping.terminal import print_plainly
 from capibara_assets.processes.startup import set_up_process
 
 # Command -> module:function, and the first sentence of its help (a test compares them). A module is imported when its
@@ -153,6 +154,7 @@ def main() -> None:
 def run_command_line(command: click.Command, name: str) -> None:
     """Run a command on this process's arguments; print a user's error as one sentence after `name`."""
     set_up_process()
+    print_plainly()
     try:
         command(standalone_mode=False)
     except InputError as error:

@@ -10,6 +10,7 @@ from typing import Any
 
 import dagster as dg
 
+from capibara_assets.escaping.languages import markdown_table
 from capibara_assets.training.monitoring.progress import duration
 from capibara_assets.training.supervisor.reporting import PROGRESS
 
@@ -31,7 +32,6 @@ _COLUMNS = (
     "in use",
     *("left", "steps left", "micro-steps left"),
 )
-_RULE = "| --- | --- |" + " ---: |" * (len(_COLUMNS) - 2)
 
 
 class ProgressObserver:
@@ -94,16 +94,16 @@ def progress_metadata(voters: list[dict[str, Any]]) -> dict[str, Any]:
 
 def progress_table(voters: list[dict[str, Any]]) -> str:
     """Markdown table with a row per voter; the remaining steps are given in optimizer steps and micro-steps."""
-    return "\n".join([f"| {' | '.join(_COLUMNS)} |", _RULE, *(_row(voter) for voter in voters)])
+    return markdown_table(_COLUMNS, map(_row, voters), right=range(2, len(_COLUMNS)))
 
 
-def _row(voter: Mapping[str, Any]) -> str:
+def _row(voter: Mapping[str, Any]) -> list[str]:
     def shown(key: str, form: str) -> str:
         value = voter.get(key)
         return "–" if value is None else value if isinstance(value, str) else format(value, form)
 
     goes_on = "seconds_left" in voter and voter["state"] == "training"
-    cells = [
+    return [
         voter["voter"],
         voter["state"],
         f"{voter['step']}/{voter['steps']}" if "steps" in voter else "–",
@@ -122,7 +122,6 @@ def _row(voter: Mapping[str, Any]) -> str:
             else ("–", "–", "–")
         ),
     ]
-    return f"| {' | '.join(cells)} |"
 
 
 def _use(voter: Mapping[str, Any]) -> str:

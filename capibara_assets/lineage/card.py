@@ -14,6 +14,13 @@ import yaml
 
 from capibara_assets.datasets.schema import Example
 from capibara_assets.domains import Domain
+from capibara_assets.escaping.languages import (
+    flat,
+    markdown_code,
+    markdown_list,
+    markdown_table,
+    markdown_text,
+)
 from capibara_assets.lineage.attribution import COLUMNS, NONE_STATED, Attribution, attribution
 from capibara_assets.lineage.columns import columns
 from capibara_assets.lineage.voters import SEEN, dataset, dataset_of
@@ -169,30 +176,32 @@ def card(subject: CardSubject, owed: Attribution) -> str:
         "tags": sorted({*subject.tags, *owed.languages, *owed.domains}),
     }
     if front["license"] == "other":
-        front["license_name"] = _flat(", ".join(sorted(set(owed.licences))))
+        front["license_name"] = flat(", ".join(sorted(set(owed.licences))))
     sections = [
-        f"# {subject.title}\n\n{subject.what}",
-        f"## Base model\n\n`{subject.base_model}`, digest `{subject.base_digest}`. Its own licence applies to it.",
+        f"# {markdown_text(subject.title)}\n\n{subject.what}",
+        f"## Base model\n\n{markdown_code(subject.base_model)}, digest {markdown_code(subject.base_digest)}. "
+        "Its own licence applies to it.",
         "## Data\n\n"
-        + _table(
+        + markdown_table(
             ("domain", "dataset digest", "examples"),
             [
-                (d, f"`{digest}`", _GONE if d in subject.gone else str(owed.domains.get(d, 0)))
+                (d, markdown_code(digest), _GONE if d in subject.gone else str(owed.domains.get(d, 0)))
                 for d, digest in sorted(subject.datasets.items())
             ],
         )
         + f"\n\n{owed.examples} examples of {owed.executions} executions and {owed.bullets} playbook bullets. "
         "Each example names its executions, files and lines: `capibara lineage example ID`.",
         "## Licences of the data\n\n"
-        + _table(("licence", "examples"), [(name, str(n)) for name, n in owed.licences.items()])
+        + markdown_table(("licence", "examples"), [(name, str(n)) for name, n in owed.licences.items()])
         + "\n\nCounted by example; an example of several executions counts for each of their licences. "
         f"`{NONE_STATED}`: the recorder was not told.",
         "## Sources\n\n"
-        + _table(("source", "licence", "examples"), [(s, licence, str(n)) for (s, licence), n in owed.sources.items()]),
+        + markdown_table(
+            ("source", "licence", "examples"), [(s, licence, str(n)) for (s, licence), n in owed.sources.items()]
+        ),
     ]
     if owed.credits:
-        lines = "\n".join(f"- {_inline(line)}" for line in owed.credits)
-        sections.append(f"## Attribution\n\nAs their licences ask:\n\n{lines}")
+        sections.append(f"## Attribution\n\nAs their licences ask:\n\n{markdown_list(owed.credits)}")
     sections.append(f"## Certificate\n\n{subject.proof}")
     head = yaml.safe_dump(front, sort_keys=False, allow_unicode=True, width=10_000)
     return f"---\n{head}---\n\n" + "\n\n".join(sections) + "\n"
@@ -208,17 +217,3 @@ def hub_licences(stated: Sequence[str]) -> str | list[str]:
     if None in ids or NONE_STATED in stated:
         return "other"
     return identified[0] if len(identified) == 1 else identified
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *([_inline(cell) for cell in row] for row in rows)]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-
-
-def _inline(text: str) -> str:
-    """Text of a record escaped for a table cell: on one line, no bar, no markup."""
-    return _flat(text).replace("|", "\\|").replace("<", "&lt;")
-
-
-def _flat(text: str) -> str:
-    return " ".join(text.split())

@@ -4,13 +4,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from capibara_assets.escaping.languages import markup
 from capibara_assets.metadata.drawing import (
     BLUE,
     COLOURS,
     GREY,
     GRID,
     INK,
-    escaped,
     scale,
     shortened,
     svg,
@@ -81,7 +81,7 @@ def bar_chart(values: Mapping[str, float], y_label: str) -> str:
         x, y = LEFT + index * step, scale_y(max(value, 0.0))
         parts.append(
             f'<rect x="{x + 2:.1f}" y="{y:.1f}" width="{max(step - 4, 1):.1f}" height="{HEIGHT - BOTTOM - y:.1f}" '
-            f'fill="{COLOURS[0]}"><title>{escaped(name)}: {value:.4g}</title></rect>'
+            f'fill="{COLOURS[0]}"><title>{markup(name)}: {value:.4g}</title></rect>'
         )
         parts.append(text(x + step / 2, HEIGHT - BOTTOM + 14, name, anchor="middle", size=10))
     return _frame(parts, "", y_label)
@@ -197,7 +197,7 @@ def _frame(parts: Sequence[str], x_label: str, y_label: str, title: str = "") ->
         f'<path d="M{LEFT} {TOP} V{HEIGHT - BOTTOM} H{WIDTH - 16}" fill="none" stroke="#9ca3af"/>'
         + text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, x_label, anchor="middle")
         + f'<text transform="translate(12 {HEIGHT / 2}) rotate(-90)" text-anchor="middle" font-size="11" '
-        f'fill="#374151">{escaped(y_label)}</text>'
+        f'fill="#374151">{markup(y_label)}</text>'
     )
     head = [text((LEFT + WIDTH - RIGHT) / 2, 11, title, anchor="middle")] if title else []
     return svg([axes, *head, *parts], WIDTH, HEIGHT)

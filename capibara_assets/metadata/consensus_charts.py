@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from capibara_assets.escaping.languages import Markdown, markdown_table
 from capibara_assets.metadata.charts import ChartRow, row_chart
 from capibara_assets.metadata.drawing import (
     BLUE,
@@ -22,7 +23,7 @@ from capibara_assets.metadata.drawing import (
     word,
     words_group,
 )
-from capibara_assets.metadata.tables import badge, cell, markdown
+from capibara_assets.metadata.tables import badge
 
 WIDTH = 560  # of the dialog in which the UI shows a picture
 NUMBERED_VOTERS = 10  # a larger matrix has only colours, since its numbers would not fit
@@ -39,10 +40,10 @@ def verdict_table(certificate: Document) -> str:
     """Markdown table of the voters: verdict with a green or red dot, weight, and reason."""
     lines = []
     for voter in certificate["voters"]:
-        verdict = "![][a] accepted" if voter["accepted"] else "![][r] **rejected**"
+        verdict = Markdown("![][a] accepted" if voter["accepted"] else "![][r] **rejected**")
         weight = "–" if voter.get("weight") is None else f"{voter['weight']:.3f}"
-        lines.append((cell(voter["name"]), verdict, weight, cell(voter["reason"])))
-    table = markdown(("voter", "verdict", "weight", "why"), lines, right=[2])
+        lines.append((voter["name"], verdict, weight, voter["reason"]))
+    table = markdown_table(("voter", "verdict", "weight", "why"), lines, right=[2])
     return "\n".join([table, "", badge("a", GREEN), badge("r", RED)])
 
 

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from capibara_assets.escaping.languages import markdown_list, markdown_table
 from capibara_assets.metadata.charts import bar_chart
-from capibara_assets.metadata.tables import cell, counts, markdown, plot, preview
+from capibara_assets.metadata.tables import counts, plot, preview
 
 if TYPE_CHECKING:
     import polars as pl
@@ -39,7 +40,7 @@ def dataset_entries(dataset: "Dataset") -> dict[str, Any]:
         "left_out": counts(dict(dataset.left_out["reason"].value_counts().iter_rows())),
         "quality": dg.MetadataValue.md(quality_table(figures["quality_report"])),
         "audit": dg.MetadataValue.json(figures["audit"]),
-        "missing": dg.MetadataValue.md("\n".join(f"- {line}" for line in figures["missing"])),
+        "missing": dg.MetadataValue.md(markdown_list(figures["missing"])),
         "verified": dg.MetadataValue.json(figures["verified"]),
         "duplicates": dg.MetadataValue.json(figures["duplicates"]),
         "advice": dg.MetadataValue.json(figures["advice"]),
@@ -55,10 +56,9 @@ def quality_table(report: Sequence[Mapping[str, Any]]) -> str:
     (kind, source, examples, *shares) = report[-1]
     head = [kind, source, examples, *(share.replace("_", " ") for share in shares)]
     rows = [
-        [cell(row[kind]), cell(row[source]), f"{row[examples]:,}", *(percent(row[share]) for share in shares)]
-        for row in report
+        [row[kind], row[source], f"{row[examples]:,}", *(percent(row[share]) for share in shares)] for row in report
     ]
-    return markdown(head, rows, right=range(2, len(head)))
+    return markdown_table(head, rows, right=range(2, len(head)))
 
 
 def percent(share: float | None) -> str:

@@ -4,16 +4,14 @@ A chart has a white background, so that it is readable in light and dark themes,
 browser shows it as an image. The same figures give the same bytes.
 """
 
-import html
-import re
 from collections.abc import Callable, Sequence
+
+from capibara_assets.escaping.languages import markup
 
 INK, FAINT, GRID = "#374151", "#6b7280", "#e5e7eb"
 GREEN, RED, BLUE, GREY = "#2e7d32", "#c62828", "#3568c0", "#9ca3af"
 COLOURS = (BLUE, "#d1602a", "#3a8f4d", "#9a4cb5", "#b58a00", "#2f9aa0", "#c23b6e", FAINT)
 _CHARACTER = 0.56  # of the font size: the mean width of a character in the usual sans-serif fonts
-# Characters that XML 1.0 cannot represent
-_UNWRITABLE = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def svg(parts: Sequence[str], width: float, height: float) -> str:
@@ -32,12 +30,12 @@ def text(
     """A text element, escaped; `anchor` (start, middle, end) is the part of the text placed at (x, y)."""
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
     weight = ' font-weight="bold"' if bold else ""
-    return f'<text {place} font-size="{size}" fill="{colour}"{weight}>{escaped(words)}</text>'
+    return f'<text {place} font-size="{size}" fill="{colour}"{weight}>{markup(words)}</text>'
 
 
 def word(x: float, y: float, words: str) -> str:
     """A text element for a `words_group`, which has the style: many labels stay small."""
-    return f'<text x="{x:.1f}" y="{y:.1f}">{escaped(words)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}">{markup(words)}</text>'
 
 
 def words_group(words: Sequence[str], *, size: int, colour: str, anchor: str) -> str:
@@ -45,11 +43,6 @@ def words_group(words: Sequence[str], *, size: int, colour: str, anchor: str) ->
     if not words:
         return ""
     return f'<g font-size="{size}" fill="{colour}" text-anchor="{anchor}">{"".join(words)}</g>'
-
-
-def escaped(words: str) -> str:
-    """Text escaped for XML, unrepresentable characters replaced."""
-    return html.escape(_UNWRITABLE.sub("\ufffd", words))
 
 
 def width_of(words: str, size: int = 11) -> float:

@@ -6,12 +6,20 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 import polars as pl
 
+from capibara_assets.escaping.languages import (
+    Markdown,
+    markdown_code,
+    markdown_link,
+    markdown_list,
+    markdown_table,
+    markdown_text,
+)
 from capibara_assets.evaluation.report import Comparison, EvaluationReport, metric_of
 from capibara_assets.evaluation.schema import Interval
 from capibara_assets.metadata.charts import bar_chart, line_chart
 from capibara_assets.metadata.evaluation_charts import figure
-from capibara_assets.metadata.evaluation_page import charts, router_charts, visible
-from capibara_assets.metadata.tables import ENTRY_BYTES, cell, markdown, plot, preview
+from capibara_assets.metadata.evaluation_page import charts, router_charts
+from capibara_assets.metadata.tables import ENTRY_BYTES, plot, preview
 
 if TYPE_CHECKING:
     from capibara_assets.evaluation.routing.router import Router
@@ -28,7 +36,7 @@ def evaluation_entries(report: EvaluationReport, page: str) -> dict[str, dg.Meta
     """
     entries: dict[str, dg.MetadataValue] = {
         "verdict": dg.MetadataValue.text(report.verdict),
-        "why": dg.MetadataValue.md(visible(report.paragraph)),
+        "why": dg.MetadataValue.md(markdown_text(report.paragraph)),
         "report": dg.MetadataValue.path(page),
         "side_by_side": dg.MetadataValue.md(side_by_side(report)),
         "differences": dg.MetadataValue.md(differences(report.comparisons)),
@@ -43,12 +51,11 @@ def evaluation_entries(report: EvaluationReport, page: str) -> dict[str, dg.Meta
         entries["worst_examples"] = preview(_worst(report))
     if report.sources:
         lines = [
-            (f"[{cell(source.name)}]({source.url})" if source.url else cell(source.name), f"`{source.digest[:16]}`")
-            for source in report.sources
+            (markdown_link(source.name, source.url), markdown_code(source.digest[:16])) for source in report.sources
         ]
-        entries["made_from"] = dg.MetadataValue.md(markdown(("result", "digest"), lines))
+        entries["made_from"] = dg.MetadataValue.md(markdown_table(("result", "digest"), lines))
     if report.notes:
-        entries["notes"] = dg.MetadataValue.md("\n".join(f"- {cell(visible(note))}" for note in report.notes))
+        entries["notes"] = dg.MetadataValue.md(markdown_list(report.notes))
     return entries
 
 
@@ -76,11 +83,12 @@ def side_by_side(report: EvaluationReport) -> str:
     lines: list[list[str]] = []
     counts: dict[str, str] = {}
     for contender, row in report.figures.items():
-        shown = f"**{cell(contender)}**" if contender == report.judged else cell(contender)
+        shown = markdown_text(contender)
+        shown = Markdown(f"**{shown}**") if contender == report.judged else shown
         lines.append([shown, *(_figure(row, name) for name in names)])
         counts |= {name: f"{one.n} ({one.groups} groups)" for name, one in row.items()}
-    lines.append(["*n*", *(counts.get(name, "–") for name in names)])
-    return markdown(head, lines, right=range(1, len(head)))
+    lines.append([Markdown("*n*"), *(counts.get(name, "–") for name in names)])
+    return markdown_table(head, lines, right=range(1, len(head)))
 
 
 def differences(comparisons: Sequence[Comparison]) -> str:
@@ -91,12 +99,12 @@ def differences(comparisons: Sequence[Comparison]) -> str:
         ends = f"{figure(gain.low, True, signed=True)} – {figure(gain.high, True, signed=True)}"
         adjusted = "–" if one.adjusted is None else f"{one.adjusted:.3f}"
         smallest = "–" if gain.detectable is None else figure(gain.detectable, True)
-        named = (cell(one.candidate), cell(one.reference), one.metric)
+        named = (one.candidate, one.reference, one.metric)
         lines.append((*named, figure(gain.estimate, True, signed=True), ends, adjusted, smallest))
     if len(comparisons) > COMPARED:
         lines.append((f"{len(comparisons) - COMPARED} more are on the page", *[""] * 6))
     head = ("contender", "against", "score", "difference", "interval", "p after Holm", "smallest")
-    return markdown(head, lines, right=range(3, len(head)))
+    return markdown_table(head, lines, right=range(3, len(head)))
 
 
 def _figure(row: Mapping[str, Interval], name: str) -> str:
@@ -115,7 +123,7 @@ def _worst(report: EvaluationReport) -> pl.DataFrame:
             "contender": answer.contender,
             "verdict": answer.verdict or "",
             "loss": answer.loss,
-            "answer": visible(answer.text or ""),
+            "answer": answer.text or "",
         }
         for item in report.worst
         for answer in item.answers

@@ -1,13 +1,10 @@
 """The report of an evaluation as one HTML page without scripts or external resources; answers are escaped as text."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
+from capibara_assets.escaping.pages import html_page
 from capibara_assets.evaluation.report import Comparison, EvaluationReport, metric_of
 from capibara_assets.evaluation.schema import Interval
 from capibara_assets.metadata.charts import line_chart
@@ -21,44 +18,24 @@ from capibara_assets.metadata.evaluation_charts import (
 )
 
 CHARTED = 3  # number of scores that have a chart
-# Control characters, invisible and direction-changing characters, and lone surrogates, which UTF-8 cannot encode
-_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 
 
 def page(report: EvaluationReport) -> str:
     """The report as an HTML page; the same report gives the same bytes."""
     names = report.metrics()
-    html: str = (
-        _environment()
-        .get_template("evaluation.html.jinja")
-        .render(
-            report=report,
-            columns=[_column(report, name) for name in names],
-            rows=_rows(report, names),
-            charts=charts(report),
-            comparisons=[_comparison(one) for one in report.comparisons if _first(one, report)],
-            further=[_comparison(one) for one in report.comparisons if not _first(one, report)],
-            curves=line_chart(report.curves, "step", "validation loss") if report.curves else "",
-            router_charts=router_charts(report.router),
-            router_facts=_router_facts(report.router),
-            settings=[(name, str(value)) for name, value in report.settings.items()],
-        )
-    )
-    return visible(html)
-
-
-@cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("capibara_assets.metadata"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    environment.filters["visible"] = visible
-    return environment
-
-
-def visible(words: str) -> str:
-    """Replace characters that are invisible, or change how others are shown, with their code: `\\u202e`."""
-    return _HIDDEN.sub(lambda match: f"\\u{ord(match.group()):04x}", words)
+    values = {
+        "report": report,
+        "columns": [_column(report, name) for name in names],
+        "rows": _rows(report, names),
+        "charts": charts(report),
+        "comparisons": [_comparison(one) for one in report.comparisons if _first(one, report)],
+        "further": [_comparison(one) for one in report.comparisons if not _first(one, report)],
+        "curves": line_chart(report.curves, "step", "validation loss") if report.curves else "",
+        "router_charts": router_charts(report.router),
+        "router_facts": _router_facts(report.router),
+        "settings": [(name, str(value)) for name, value in report.settings.items()],
+    }
+    return html_page("capibara_assets.metadata", "evaluation.html.jinja", values)
 
 
 def charts(report: EvaluationReport) -> list[str]:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from capibara_assets.escaping.languages import markdown_table, markup
 from capibara_assets.metadata.drawing import (
     BLUE,
     COLOURS,
@@ -13,7 +14,6 @@ from capibara_assets.metadata.drawing import (
     GRID,
     INK,
     RED,
-    escaped,
     scale,
     shortened,
     svg,
@@ -137,7 +137,7 @@ def memory_chart(bars: Sequence[MemoryBar], limits: Mapping[str, float], title: 
                 continue
             parts.append(
                 f'<rect x="{x(at):.1f}" y="{middle - thick / 2:.1f}" width="{max(x(at + count) - x(at), 0.5):.1f}" '
-                f'height="{thick:g}" fill="{colours[name]}"><title>{escaped(name)}: {_size(count)}</title></rect>'
+                f'height="{thick:g}" fill="{colours[name]}"><title>{markup(name)}: {_size(count)}</title></rect>'
             )
             at += count
         if bar.total is not None and bar.total > at:
@@ -211,20 +211,14 @@ def front_chart(points: Sequence[FrontPoint], title: str, *, limit: float | None
 
 def figures_table(rows: Sequence[tuple[str, str, str]]) -> str:
     """Markdown table of figures, ours beside XLA's."""
-    return _markdown(("figure", "ours", "XLA's"), rows)
+    return markdown_table(("figure", "ours", "XLA's"), rows)
 
 
 def reasons_table(values: Mapping[str, object], reasons: Mapping[str, str]) -> str:
     """Markdown table of a plan: each setting, its value and its reason."""
     rows = [(name, _value(value), reasons.get(name, "")) for name, value in values.items()]
     rows += [(name, "", reason) for name, reason in reasons.items() if name not in values]
-    return _markdown(("setting", "value", "why"), rows)
-
-
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    from capibara_assets.metadata.tables import cell, markdown
-
-    return markdown(head, [[cell(one) for one in row] for row in rows])
+    return markdown_table(("setting", "value", "why"), rows)
 
 
 def _value(value: object) -> str:
@@ -244,7 +238,7 @@ def _size(count: float) -> str:
 def _numbered(x: float, y: float, number: int, colour: str, name: str) -> str:
     """A dot with its number in the legend."""
     return (
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="7.5" fill="{colour}" stroke="#ffffff"><title>{escaped(name)}</title>'
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="7.5" fill="{colour}" stroke="#ffffff"><title>{markup(name)}</title>'
         f"</circle>" + text(x, y + 3.5, str(number), anchor="middle", colour="#ffffff", size=9, bold=True)
     )
 
@@ -265,7 +259,7 @@ def _axes(x_label: str, y_label: str, floor: float) -> list[str]:
         f'<path d="M{LEFT:.1f} {TOP:.1f}V{floor:.1f}H{WIDTH - RIGHT:.1f}" fill="none" stroke="{GREY}"/>',
         text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, x_label, anchor="middle"),
         f'<text transform="translate(12 {(TOP + floor) / 2:.1f}) rotate(-90)" text-anchor="middle" font-size="11" '
-        f'fill="{INK}">{escaped(y_label)}</text>',
+        f'fill="{INK}">{markup(y_label)}</text>',
     ]
 
 

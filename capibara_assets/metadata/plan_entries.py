@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from capibara_assets.escaping.languages import markdown_block, markdown_table, markdown_text
 from capibara_assets.metadata.plan_charts import (
     GIB,
     FrontPoint,
@@ -16,7 +17,7 @@ from capibara_assets.metadata.plan_charts import (
     reasons_table,
     roofline_chart,
 )
-from capibara_assets.metadata.tables import document, markdown, plot
+from capibara_assets.metadata.tables import document, plot
 
 if TYPE_CHECKING:
     from capibara_assets.planning.cost import Cost, CostPlan
@@ -72,7 +73,7 @@ def tpu_entries(
         "memory": _memory(bars, target, plan.memory_budget, "chip"),
         "xla": dg.MetadataValue.md(xla_table(plan, verdict)),
         "files": ", ".join(sorted(files)),
-        "gin": dg.MetadataValue.md(f"```\n{plan.gin}\n```"),
+        "gin": dg.MetadataValue.md(markdown_block(plan.gin)),
         **cost_entries(cost),
     }
 
@@ -169,10 +170,10 @@ def cost_entries(cost: "CostPlan") -> Entries:
         "a backfill of all domains": cost.backfill,
     }
     rows = [(name, _hours(one), _dollars(one)) for name, one in costs.items()]
-    table = markdown(("", "hours", "dollars"), rows, right=(1, 2))
+    table = markdown_table(("", "hours", "dollars"), rows, right=(1, 2))
     notes = f"{cost.adapter.seconds_note}. {cost.adapter.usd_note}. {cost.backfill_note}."
     return {
-        "costs": dg.MetadataValue.md(f"{table}\n\n{notes}"),
+        "costs": dg.MetadataValue.md(f"{table}\n\n{markdown_text(notes)}"),
         COST: dg.MetadataValue.json(cost.model_dump(mode="json")),
     }
 

@@ -2,12 +2,13 @@
 
 import base64
 import json
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+
+from capibara_assets.escaping.languages import markdown_table, markdown_text, visible
 
 if TYPE_CHECKING:
     import polars as pl
@@ -31,14 +32,16 @@ def preview(frame: "pl.DataFrame", columns: Sequence[str] | None = None) -> dg.T
 def _cell(value: Any) -> str | int | float | bool | None:
     if value is None or isinstance(value, bool | int | float):
         return value
-    text = value.isoformat() if isinstance(value, datetime) else str(value)
+    text = value.isoformat() if isinstance(value, datetime) else visible(str(value))
     return text if len(text) <= PREVIEW_CHARACTERS else text[: PREVIEW_CHARACTERS - 1] + "…"
 
 
 def counts(values: Mapping[str, int]) -> dg.MarkdownMetadataValue:
     """A two-column table of counts, largest first."""
     rows = sorted(values.items(), key=lambda item: (-item[1], item[0]))
-    return dg.MetadataValue.md(markdown(("what", "count"), [(name, f"{count:,}") for name, count in rows], right=[1]))
+    return dg.MetadataValue.md(
+        markdown_table(("what", "count"), [(name, f"{count:,}") for name, count in rows], right=[1])
+    )
 
 
 def matrix(
@@ -49,13 +52,7 @@ def matrix(
     for row in rows:
         cells = [values.get((row, column)) for column in columns]
         lines.append([row, *("–" if c is None else f"{c:.3f}" for c in cells)])
-    return dg.MetadataValue.md(markdown([corner, *columns], lines, right=range(1, len(columns) + 1)))
-
-
-def markdown(head: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[int] = ()) -> str:
-    """A Markdown table; columns whose index is in `right` are right-aligned. Cells are taken as they are (`cell`)."""
-    rule = ["---:" if column in right else "---" for column in range(len(head))]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows))
+    return dg.MetadataValue.md(markdown_table([corner, *columns], lines, right=range(1, len(columns) + 1)))
 
 
 def plot(drawing: str, below: str = "") -> dg.MarkdownMetadataValue:
@@ -77,10 +74,5 @@ def document(value: Mapping[str, Any], left_out: Collection[str], where: str) ->
     return dg.MetadataValue.json({name: where if name in left_out else part for name, part in value.items()})
 
 
-def cell(words: str) -> str:
-    """Text escaped for a cell of a Markdown table."""
-    return re.sub(r"([\\|*_`<\[\]])", r"\\\1", " ".join(words.split()))
-
-
 def _picture(words: str, drawing: str) -> str:
-    return f"![{words}](data:image/svg+xml;base64,{base64.b64encode(drawing.encode()).decode()})"
+    return f"![{markdown_text(words)}](data:image/svg+xml;base64,{base64.b64encode(drawing.encode()).decode()})"

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from capibara_assets.escaping.languages import markdown_table, markdown_text
 from capibara_assets.metadata.charts import line_chart
-from capibara_assets.metadata.tables import markdown, plot
+from capibara_assets.metadata.tables import plot
 
 if TYPE_CHECKING:
     from capibara_assets.planning.cost import TimedTraining
@@ -47,7 +48,7 @@ def training_entries(summary: dict[str, Any], voters: Path) -> dict[str, dg.Meta
         title: dg.MetadataValue.md(plot(line_chart(lines[figure], "step", label)).md_str or "")
         for figure, (title, label) in _CURVES.items()
     }
-    table = {"voters": dg.MetadataValue.md(markdown(head, rows, right=range(2, len(head))))}
+    table = {"voters": dg.MetadataValue.md(markdown_table(head, rows, right=range(2, len(head))))}
     shown = {**table, **slice_entries(summary["voters"]), **charts, "seconds": float(summary["seconds"])}
     return shown | decision_entries(summary)
 
@@ -59,8 +60,8 @@ def decision_entries(summary: dict[str, Any]) -> dict[str, dg.MetadataValue | st
         rows = []
         for one in planned["decisions"]:
             value = ", ".join(map(str, one["value"])) if isinstance(one["value"], list) else one["value"]
-            rows.append((one["name"], str(value), one["by"], one["reason"].replace("|", " ")))
-        entries["decided"] = dg.MetadataValue.md(markdown(("setting", "value", "decided by", "because"), rows))
+            rows.append((one["name"], str(value), one["by"], one["reason"]))
+        entries["decided"] = dg.MetadataValue.md(markdown_table(("setting", "value", "decided by", "because"), rows))
     if placement := summary.get("placement"):
         groups = ", ".join("+".join(group) for group in placement["gpus"])
         where = f"on GPUs {groups}" if groups else "on processors"
@@ -78,13 +79,13 @@ def slice_entries(voters: Mapping[str, Mapping[str, Any]]) -> dict[str, dg.Metad
     rows = []
     for name, row in measured.items():
         predicted, share = (
-            "-" if row[key] is None else f"{row[key]:.1%}" for key in ("measured_over_predicted", "share_of_peak")
+            "–" if row[key] is None else f"{row[key]:.1%}" for key in ("measured_over_predicted", "share_of_peak")
         )
         times = (f"{row['compile_seconds']:.1f}", f"{row['step_seconds']:.4g}", predicted)
         rows.append((name, f"{row['devices']} x {row['device']}", *times, f"{row['tflops_per_chip']:.4g}", share))
     notes = sorted({row["peak_note"] for row in measured.values() if row["peak_note"]})
-    table = markdown(head, rows, right=range(2, len(head)))
-    return {"chips": dg.MetadataValue.md("\n".join([table, *(f"\n{note}" for note in notes)]))}
+    table = markdown_table(head, rows, right=range(2, len(head)))
+    return {"chips": dg.MetadataValue.md("\n".join([table, *(f"\n{markdown_text(note)}" for note in notes)]))}
 
 
 def outcome_entries(outcome: "TimedTraining | None") -> dict[str, dg.MetadataValue | str]:

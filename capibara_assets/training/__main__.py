@@ -17,6 +17,7 @@ from pathlib import Path
 from dagster_pipes import DAGSTER_PIPES_CONTEXT_ENV_VAR, open_dagster_pipes
 
 from capibara_assets.errors import InputError
+from capibara_assets.escaping.terminal import print_plainly
 from capibara_assets.processes.background import JOB_LOG
 from capibara_assets.training.exporters.live import EXPORT_THREAD
 from capibara_assets.training.request import read_request
@@ -100,4 +101,5 @@ def leave(code: int) -> None:
 
 
 if __name__ == "__main__":
+    print_plainly()
     leave(main())

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from capibara_assets.errors import InputError
+from capibara_assets.escaping.terminal import print_plainly
 from capibara_assets.training.monitoring.events import Report
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest, read_request
@@ -112,4 +113,5 @@ def _reporting(request: TrainingRequest, voter: VoterSpec) -> Iterator[Report]:
 
 
 if __name__ == "__main__":
+    print_plainly()
     sys.exit(main())

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capibara_assets.escaping.languages import visible
 from capibara_assets.evaluation.report import (
     AnsweringCost,
     Comparison,
@@ -27,7 +28,7 @@ from capibara_assets.metadata.evaluation_charts import (
     interval_chart,
 )
 from capibara_assets.metadata.evaluation_entries import evaluation_entries
-from capibara_assets.metadata.evaluation_page import page, visible
+from capibara_assets.metadata.evaluation_page import page
 from capibara_assets.metadata.tables import ENTRY_BYTES
 
 LOSS = "loss_per_assistant_token"
@@ -229,4 +230,4 @@ def test_many_contenders_and_endless_answers_stay_within_an_events_size():
 
 def test_a_hostile_answer_is_no_markup_in_the_metadata():
     entries = evaluation_entries(report(notes=["| a | <b> [x](javascript:y)"]), "page")
-    assert str(entries["notes"].value) == "- \\| a \\| \\<b> \\[x\\](javascript:y)"
+    assert str(entries["notes"].value) == "- \\| a \\| &lt;b> \\[x\\](javascript:y)"

@@ -24,5 +24,5 @@ def test_a_slices_voters_show_compiling_steps_and_utilisation() -> None:
 
 def test_other_devices_have_no_share_and_other_targets_no_table() -> None:
     row = STEP | {"share_of_peak": None, "measured_over_predicted": None, "peak_note": "no share of a peak"}
-    assert "| - | 98.5 | - |" in slice_entries({"voter-0": row})["chips"].value
+    assert "| – | 98.5 | – |" in slice_entries({"voter-0": row})["chips"].value
     assert slice_entries({"voter-0": {"seconds": 3.0}}) == {}

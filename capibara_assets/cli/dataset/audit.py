@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from capibara_assets.cli.checkpoint.text import table
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
+from capibara_assets.escaping.pages import html_page
 from capibara_assets.metadata.dataset_entries import percent
-from capibara_assets.metadata.evaluation_page import visible
 from capibara_assets.storage.jsonfiles import write_bytes_atomic
 
 if TYPE_CHECKING:
@@ -73,17 +72,13 @@ def page(
     lines: "Sequence[Verdict]",
 ) -> str:
     """The samples as one HTML page without scripts or external resources; examples are escaped as text."""
-    environment = Environment(
-        loader=PackageLoader("capibara_assets.cli"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    environment.filters["percent"] = percent
     decided = {(line.example_id, line.domain): line for line in lines if line.verdict is not None}
     shown = {
         domain: [_shown(one, decided.get((one.row["example_id"], domain))) for one in sample]
         for domain, sample in samples.items()
     }
-    html: str = environment.get_template("audit.html.jinja").render(reports=reports, samples=shown, verdicts=VERDICTS)
-    return visible(html)
+    values = {"reports": reports, "samples": shown, "verdicts": VERDICTS}
+    return html_page("capibara_assets.cli", "audit.html.jinja", values, percent=percent)
 
 
 def _shown(one: "Sampled", decided: "Verdict | None") -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """`capibara jobs`: background trainings started by this command line, by Dagster, or on a cluster."""
 
+import codecs
 import json
 import sys
 import time
@@ -71,8 +72,9 @@ def logs(name: str, follow: bool) -> None:
     registry = open_jobs()
     job = registry.find(name)
     if job.pod is not None:
+        characters = _characters()
         for chunk in pod_log(job.pod, follow):
-            _write(chunk)
+            _write(characters.decode(chunk))
         return
     if job.log is None:
         hint = f": `capibara ui` shows run {job.run}" if job.run else ""
@@ -95,12 +97,13 @@ def stop(name: str, grace: float) -> None:
 def follow_file(path: Path, goes_on: Callable[[], bool]) -> None:
     """Copy a file to standard output, and keep copying what is appended while `goes_on()` is true."""
     file: BinaryIO | None = None
+    characters = _characters()
     while True:
         last = not goes_on()  # asked before reading: what was written before the end is then there
         if file is None and path.is_file():
             file = path.open("rb")
         if file is not None and (data := file.read()):
-            _write(data)
+            _write(characters.decode(data))
         if last:
             if file is not None:
                 file.close()
@@ -113,6 +116,11 @@ def open_jobs() -> Jobs:
     return Jobs(Deployment.from_environment().home)
 
 
-def _write(data: bytes) -> None:
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+def _characters() -> codecs.IncrementalDecoder:
+    """A decoder of a log's bytes, which may break off within a character."""
+    return codecs.getincrementaldecoder("utf-8")("backslashreplace")
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

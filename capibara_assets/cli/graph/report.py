@@ -9,13 +9,13 @@ import click
 import dagster as dg
 import pandas as pd
 import polars as pl
-from jinja2 import Environment, PackageLoader
 
 from capibara_assets.assets.inputs import Inputs
 from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.cli.graph.run_record import latest_record
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import DOMAINS, Domain
+from capibara_assets.escaping.pages import html_page
 from capibara_assets.metadata import heat_map
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.store import ArtifactStore
@@ -178,17 +178,17 @@ def write_html(report: dict[str, Any], path: Path) -> Path:
     """Write the report as one self-contained HTML page; returns its path."""
     matrix = {(e, d): loss for e, losses in report["loss_matrix"].items() for d, loss in losses.items()}
     names = [domain.value for domain in DOMAINS if domain in report["loss_matrix"]]
-    environment = Environment(loader=PackageLoader("capibara_assets.cli"), autoescape=True)
-    page = environment.get_template("report.html.jinja").render(
-        report=report,
-        table=table_of(report).to_html(
+    values = {
+        "report": report,
+        "table": table_of(report).to_html(
             index=False, na_rep="–", float_format=lambda v: f"{v:.3f}", border=0, escape=True
         ),
-        matrix=heat_map(names, names, matrix),
-        failures=report.get("failures", {}),
-    )
+        "matrix": heat_map(names, names, matrix),
+        "failures": report.get("failures", {}),
+    }
+    page = html_page("capibara_assets.cli", "report.html.jinja", values)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page)
+    path.write_text(page, "utf-8")
     return path
 
 

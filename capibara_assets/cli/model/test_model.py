@@ -114,7 +114,7 @@ def _answer_all(
 
 
 def _show(row: dict[str, Any]) -> None:
-    click.secho(f"[{row['id']}] {row['prompt'][-1]['content']}", bold=True)
+    click.echo(f"[{row['id']}] {row['prompt'][-1]['content']}")
     click.echo(row["answer"] if row["error"] is None else f"error: {row['error']}")
     if row["finish"] == "length":
         click.echo(f"[cut after {row['tokens']} tokens]")

@@ -8,12 +8,12 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
-from jinja2 import Environment, PackageLoader
 
 from capibara_assets.cli.checkpoint.store import StoreLocation, on_store
 from capibara_assets.cli.checkpoint.text import table
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
+from capibara_assets.escaping.pages import html_page
 from capibara_assets.metadata import line_chart
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def compare_epochs(
             compared[source] = _compared(*subject, chosen, ask, prompts)
     if output is not None:
         output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(_page(source, compared) if output.suffix == ".html" else _only_chart(compared))
+        output.write_text(_page(source, compared) if output.suffix == ".html" else _only_chart(compared), "utf-8")
     if as_json:
         documents = {name: comparison.document() | {"answers": said} for name, (comparison, said) in compared.items()}
         click.echo(json.dumps({"source": source, "voters": documents}, indent=2))
@@ -87,7 +87,7 @@ def compare_epochs(
             click.echo(f"{name}:")
         click.echo(as_text(comparison))
         for prompt, by_epoch in said.items():
-            click.secho(f"\n{prompt}", bold=True)
+            click.echo(f"\n{prompt}")
             for epoch, text in by_epoch.items():
                 click.echo(f"  epoch {epoch}: {text!r}")
 
@@ -249,11 +249,8 @@ def _only_chart(compared: "Mapping[str, tuple[EpochComparison, Any]]") -> str:
 
 def _page(source: str, compared: "Mapping[str, tuple[EpochComparison, dict[str, dict[str, str]]]]") -> str:
     """Curves, tables and answers as one self-contained HTML page."""
-    environment = Environment(loader=PackageLoader("capibara_assets.cli"), autoescape=True)
-    return environment.get_template("compare_epochs.html.jinja").render(
-        source=source,
-        voters=[
-            {"name": name, "comparison": comparison, "chart": chart(comparison, ""), "answers": said}
-            for name, (comparison, said) in compared.items()
-        ],
-    )
+    voters = [
+        {"name": name, "comparison": comparison, "chart": chart(comparison, ""), "answers": said}
+        for name, (comparison, said) in compared.items()
+    ]
+    return html_page("capibara_assets.cli", "compare_epochs.html.jinja", {"source": source, "voters": voters})

@@ -12,6 +12,7 @@ The folder is created atomically.
 
 import json
 import os
+import shlex
 import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -184,8 +185,8 @@ def vllm_commands(adapters: Mapping[str, int], base: str, merged: bool, quantise
         modules = " ".join(f"{domain}=adapters/{domain}" for domain in sorted(adapters))
         rank = max_lora_rank(list(adapters.values()))
         commands["experts"] = (
-            f"vllm serve ${{BASE_MODEL:-{base}}} --enable-lora --max-loras {len(adapters)} --max-lora-rank {rank} "
-            f"--lora-modules {modules}"
+            f"vllm serve ${{BASE_MODEL:-{shlex.quote(base)}}} --enable-lora --max-loras {len(adapters)} "
+            f"--max-lora-rank {rank} --lora-modules {modules}"
         )
     if merged:
         commands["merged"] = "vllm serve merged --served-model-name merged"

@@ -9,6 +9,15 @@ from typing import Any
 
 from huggingface_hub import EvalResult, ModelCardData
 
+from capibara_assets.escaping.languages import (
+    flat,
+    markdown_block,
+    markdown_code,
+    markdown_list,
+    markdown_table,
+    markdown_text,
+)
+
 _SHORT = 12
 
 
@@ -74,31 +83,32 @@ def card(facts: CardFacts) -> str:
         eval_results=results or None,
     )
     if facts.licence == "other":
-        data.license_name = ", ".join(sorted(facts.licences)) or "other"
+        data.license_name = flat(", ".join(sorted(facts.licences))) or "other"
     sections = [
-        f"# {facts.title}",
+        f"# {markdown_text(facts.title)}",
         "One LoRA adapter per domain on one base model, each agreed on by several independently trained voters and "
         "promoted by a paired test on held-out examples, with a router that picks one for a prompt or leaves it to the "
         "base model.",
-        f"## Base model\n\n`{facts.base_name}`, digest `{facts.base_digest}`, licence: {_flat(facts.base_licence)}.",
+        f"## Base model\n\n{markdown_code(facts.base_name)}, digest {markdown_code(facts.base_digest)}, "
+        f"licence: {markdown_text(facts.base_licence)}.",
         "## What serves\n\n"
-        + _table(("domain", "checkpoint", "why"), [_row(one) for one in facts.domains])
+        + markdown_table(("domain", "checkpoint", "why"), [_row(one) for one in facts.domains])
         + _merged(facts),
         "## Evaluation\n\n" + _evaluation(facts),
         "## Router\n\n" + _router(facts),
         "## How to serve\n\nIn this folder:\n\n"
         + (
-            "\n\n".join(f"{name}:\n\n```sh\n{text}\n```" for name, text in facts.commands.items())
+            "\n\n".join(f"{name}:\n\n{markdown_block(text, 'sh')}" for name, text in facts.commands.items())
             or "The base alone serves."
         )
         + "\n\nTransformers and PEFT: `PeftModel.from_pretrained(base, 'adapters/<domain>')`.",
         "## Licences of the data\n\n"
-        + _table(("licence", "training examples"), [(name, str(n)) for name, n in facts.licences.items()])
+        + markdown_table(("licence", "training examples"), [(name, str(n)) for name, n in facts.licences.items()])
         + f"\n\n{facts.examples} training examples in all; one of several executions counts for each of their "
         "licences. The base model's licence applies as well.",
     ]
     if facts.credits:
-        sections.append("## Attribution\n\n" + "\n".join(f"- {_flat(line)}" for line in facts.credits))
+        sections.append("## Attribution\n\n" + markdown_list(facts.credits))
     sections.append("## Limits\n\n" + _limits(facts))
     return f"---\n{data.to_yaml(line_break=chr(10))}\n---\n\n" + "\n\n".join(sections) + "\n"
 
@@ -131,13 +141,13 @@ def _result(domain: str, name: str, interval: Mapping[str, Any]) -> EvalResult:
 
 
 def _row(one: ServedDomain) -> tuple[str, str, str]:
-    return one.domain, f"`{one.checkpoint[:_SHORT]}`" if one.checkpoint else "base model", one.reason
+    return one.domain, markdown_code(one.checkpoint[:_SHORT]) if one.checkpoint else "base model", one.reason
 
 
 def _merged(facts: CardFacts) -> str:
     if facts.merged is None:
         return "\n\nNo merged model serves: it does as soon as every domain is promoted."
-    few = f", and in few bits: {', '.join(facts.quantised)}" if facts.quantised else ""
+    few = f", and in few bits: {markdown_text(', '.join(facts.quantised))}" if facts.quantised else ""
     return f"\n\nMerged model: `{facts.merged[:_SHORT]}` in `merged/`{few}."
 
 
@@ -156,7 +166,7 @@ def _evaluation(facts: CardFacts) -> str:
     if not rows:
         return "No adapter serves whose evaluation is in the store."
     return (
-        _table(("domain", "figure", "estimate", "interval", "n"), rows)
+        markdown_table(("domain", "figure", "estimate", "interval", "n"), rows)
         + "\n\nPaired, on held-out examples of other problems than those that were trained on; intervals resample "
         "whole groups of examples."
     )
@@ -168,7 +178,7 @@ def _router(facts: CardFacts) -> str:
     report = facts.router
     words = [
         f"Reads {'hashed n-grams' if report.get('kind', 'ngrams') == 'ngrams' else 'hidden states of the base'}, knows "
-        f"{', '.join(report['experts'])}."
+        f"{markdown_text(', '.join(report['experts']))}."
     ]
     if report.get("test_accuracy") is not None:
         words.append(f"Right for {report['test_accuracy']:.1%} of {report['test_prompts']} held-out prompts.")
@@ -198,14 +208,4 @@ def _limits(facts: CardFacts) -> str:
         lines.append(f"No adapter serves in {', '.join(base)}: the base model answers there.")
     if facts.quantised:
         lines.append("The quantised exports were not evaluated by themselves: measure them before they serve.")
-    return "\n".join(f"- {line}" for line in lines)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *([_flat(cell) for cell in row] for row in rows)]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-
-
-def _flat(text: str) -> str:
-    """Text escaped for a table cell: on one line, no bar, no markup."""
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    return markdown_list(lines)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean, median
 from typing import Any
 
+from capibara_assets.escaping.languages import spreadsheet
 from capibara_assets.training.monitoring.logs import RunInfo
 from capibara_assets.training.monitoring.views import Event, MetricPoint, current_view, points_of, series_of
 
@@ -78,5 +79,7 @@ def table(runs: Iterable[tuple[RunInfo, Sequence[MetricPoint]]]) -> str:
     for info, points in runs:
         for point in points:
             for name, value in point.values.items():
-                rows.writerow([info.run, info.name, point.step, point.time, name, repr(value)])
+                rows.writerow(
+                    [*map(spreadsheet, (info.run, info.name)), point.step, point.time, spreadsheet(name), repr(value)]
+                )
     return text.getvalue()

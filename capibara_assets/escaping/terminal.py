@@ -1,0 +1,65 @@
+"""What this process prints and logs for people, without characters on which a terminal acts."""
+
+import logging
+import re
+import sys
+from typing import Any
+
+from capibara_assets.escaping.languages import visible
+
+# What a library's progress bar writes at a terminal: back to the line's start and text, or up by lines and no text
+_BAR = re.compile(r"\r|\n*(\x1b\[A)+\Z")
+
+
+class PlainStream:
+    """A text stream on which escape sequences, overwriting and hidden characters appear as their codes.
+
+    It has no `buffer`: bytes would go around it.
+
+    Args:
+        bars: let a progress bar move to the start of its line.
+    """
+
+    def __init__(self, stream: Any, *, bars: bool = False):
+        self._stream, self._bars = stream, bars
+
+    def write(self, text: str) -> int:
+        if not isinstance(text, str):
+            raise TypeError(f"a text stream takes str, not {type(text).__name__}")
+        kept = _BAR.match(text) if self._bars else None
+        place = kept.end() if kept else 0
+        self._stream.write(text[:place] + visible(text[place:]))
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "buffer":
+            raise AttributeError(name)
+        return getattr(self._stream, name)
+
+
+class PlainRecord(logging.LogRecord):
+    """A log record whose message has no characters on which a terminal acts."""
+
+    def getMessage(self) -> str:  # logging's name
+        return visible(super().getMessage())
+
+
+def print_plainly() -> None:
+    """Make stdout, stderr and log messages of this process plain; what is not in the encoding is escaped, too."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None or isinstance(stream, PlainStream):
+            continue
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+        setattr(sys, name, PlainStream(stream, bars=name == "stderr" and stream.isatty()))
+    log_plainly()
+
+
+def log_plainly() -> None:
+    """Make log messages of this process plain."""
+    logging.setLogRecordFactory(PlainRecord)
