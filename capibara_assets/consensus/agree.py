@@ -20,6 +20,7 @@ from capibara_assets.consensus.certificates.model import (
 )
 from capibara_assets.consensus.choose.choosing import BASE, ConsensusChoice, Tried, ValidationLosses, choose, measure
 from capibara_assets.consensus.choose.integrated import read_strategies
+from capibara_assets.consensus.election.keys import REGISTERED, VoterKeys, registry_digest
 from capibara_assets.consensus.election.polling import Hold, Poll, hold_vote
 from capibara_assets.consensus.election.voter import DIGITS
 from capibara_assets.consensus.electorate import (
@@ -92,6 +93,7 @@ def agree(
     context: Mapping[str, str],
     *,
     privacy: Mapping[str, Any] | None = None,
+    keys: VoterKeys | None = None,
     hold: Hold = hold_vote,
 ) -> Agreement:
     """Reach one adapter by the vote of independent voters, and certify it.
@@ -107,6 +109,7 @@ def agree(
         recipe: thresholds, aggregation rule, and how much validation data is read.
         context: domain and digests of the inputs, for the certificate.
         privacy: voter -> parameters and epsilon of its differentially private training, for the certificate.
+        keys: of registered voters, who sign with these; without, every voter draws a key for this vote.
         hold: runs the vote; by default with a process per voter (`polling.hold_here`: in this process).
 
     Raises:
@@ -116,9 +119,12 @@ def agree(
     """
     attested = attest_voters(base, voters, recipe)
     _require_candidates(attested)
+    if keys is not None:
+        context = {**context, REGISTERED: registry_digest(keys.registry, attested.names)}
     election = make_election(attested, base, recipe, context, privacy)
     rounds = {name: voting_rounds(name, shards.get(name, ()), validation, recipe) for name in attested.electors}
-    assignments = make_assignments(attested, election, {n: examples_of(own, validation) for n, own in rounds.items()})
+    examples = {name: examples_of(own, validation) for name, own in rounds.items()}
+    assignments = make_assignments(attested, election, examples, keys)
     alone = len(attested.names) == 1
     poll = Poll({}, (), {}) if alone else hold(base, assignments, recipe.consensus_timeout, recipe.max_retries)
     counted = count_votes(attested, election, poll)

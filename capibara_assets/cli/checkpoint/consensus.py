@@ -1,4 +1,4 @@
-"""`capibara consensus`: verify the certificate of a consensus adapter."""
+"""`capibara consensus`: verify the certificate of a consensus adapter, and keep voters' keys."""
 
 import json
 from dataclasses import asdict
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from capibara_assets.cli.checkpoint.consensus_keys import keys_group
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
-from capibara_assets.storage.jsonfiles import read_json
 
 if TYPE_CHECKING:
     from capibara_assets.consensus.certificates.certificate import Remeasure, Verification
@@ -22,7 +22,10 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 @click.group()
 def consensus() -> None:
-    """Verify the certificate of a consensus adapter."""
+    """Verify the certificate of a consensus adapter, and keep voters' keys."""
+
+
+consensus.add_command(keys_group)
 
 
 @consensus.command("verify")
@@ -32,7 +35,7 @@ def consensus() -> None:
 @click.option(
     "--keys",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="JSON object, voter to public key; CERT must use exactly these.",
+    help="Registry of public keys (`capibara consensus keys`); CERT must use these.",
 )
 @click.option(
     "--remeasure",
@@ -52,7 +55,10 @@ def verify(
     """
     if remeasure and (voters is not None or result is not None):
         raise click.UsageError("--remeasure reads all inputs from the deployment's store: leave --voters, --result out")
-    show(str(cert), {"certificate": str(cert)}, _verified(cert, voters, result, _keys(keys), remeasure), as_json)
+    from capibara_assets.consensus.election.keys import read_registry
+
+    known = None if keys is None else read_registry(keys)
+    show(str(cert), {"certificate": str(cert)}, _verified(cert, voters, result, known, remeasure), as_json)
 
 
 def show(name: str, about: dict[str, str], verification: "Verification", as_json: bool) -> None:
@@ -130,12 +136,3 @@ def _remeasuring(deployment: Deployment, store: "ArtifactStore", artifact: "Arti
         raise InputError(f"the dataset of the vote is gone, its losses cannot be measured again: {error}") from error
     recipe = Recipes(profile=deployment.profile, folder=deployment.recipes).load("consensus", ConsensusRecipe)
     return choice_again(load_base(Path(deployment.base_model)), dataset, recipe)
-
-
-def _keys(file: Path | None) -> dict[str, str] | None:
-    if file is None:
-        return None
-    keys = read_json(file, strict=True)
-    if not isinstance(keys, dict) or not all(isinstance(key, str) for key in keys.values()):
-        raise InputError(f"{file}: expected a JSON object of voters and their public keys")
-    return keys

@@ -20,6 +20,7 @@ from capibara_assets.consensus.choose.combining import combine
 from capibara_assets.consensus.choose.integrated import integrated_verdict, strategy_weights
 from capibara_assets.consensus.choose.shares import PARTS, weighted_shares
 from capibara_assets.consensus.election.attestation import Limits, attest, read_submission
+from capibara_assets.consensus.election.keys import REGISTERED, registry_digest
 from capibara_assets.consensus.election.voting import quality, vouched_best
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter
@@ -41,10 +42,16 @@ def shape_problems(certificate: Certificate) -> list[str]:
 
 
 def key_problems(certificate: Certificate, known: Mapping[str, str]) -> list[str]:
-    """Keys that are not those known from elsewhere, and one key for several voters: each has to have its own."""
+    """Keys that are not those known from elsewhere, and one key for several voters: each has to have its own.
+
+    A voter without a key cast no ballot that counts: nobody spoke in its name.
+    """
     stated = {voter.name: voter.public_key for voter in certificate.voters}
     problems = [f"{name}: its key is {stated.get(name)}, not {key}" for name, key in sorted(known.items())
-                if stated.get(name) != key]  # fmt: skip
+                if name not in stated or stated[name] not in (None, key)]  # fmt: skip
+    settled = certificate.context.get(REGISTERED)
+    if settled and stated.keys() <= known.keys() and registry_digest(known, stated) != settled:
+        problems.append("the keys given are not those that were registered before the vote: its election names others")
     owners: dict[str, list[str]] = {}
     for name, key in stated.items():
         if key is not None:
