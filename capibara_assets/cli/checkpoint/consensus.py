@@ -1,4 +1,4 @@
-"""`capibara consensus`: verify the certificate of a consensus adapter, and keep voters' keys."""
+"""`capibara consensus`: verify the certificate of a consensus, and keep voters' keys."""
 
 import json
 from dataclasses import asdict
@@ -24,7 +24,7 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 @click.group()
 def consensus() -> None:
-    """Verify the certificate of a consensus adapter, and keep voters' keys."""
+    """Verify the certificate of a consensus, and keep voters' keys."""
 
 
 consensus.add_command(keys_group)
