@@ -27,6 +27,8 @@ def consensus_checkpoint(
     """The domain's consensus adapter, with the certificate of the vote. Worry when voters are rejected."""
     from capibara_assets.consensus.agree import VOLATILE
     from capibara_assets.consensus.agree_on_artifacts import agree_on_artifacts
+    from capibara_assets.consensus.certificates.public_record import StoreRecord
+    from capibara_assets.consensus.election.keys import VoterKeys
     from capibara_assets.consensus.recipe import ConsensusRecipe
     from capibara_assets.lineage.card import consensus_subject, write_model_card
     from capibara_assets.modeling.adapters import write_adapter
@@ -36,7 +38,9 @@ def consensus_checkpoint(
     recipe = inputs.recipe(recipes, "consensus", ConsensusRecipe)
     adapters, dataset = inputs.artifact("trained_adapters", domain), inputs.artifact("moe_dataset", domain)
     base = inputs.base(base_model)
-    agreement = agree_on_artifacts(base, adapters, dataset, recipe)
+    record = StoreRecord(inputs.store)
+    agreement = agree_on_artifacts(base, adapters, dataset, recipe, VoterKeys.from_environment(), record.announce)
+    record.require_first(agreement.certificate)
     subject = consensus_subject(domain, base_model.card_name, base.digest, agreement.certificate.digest)
     origin = Origin(recipe, base.digest, dataset.digest, metrics=agreement.metrics())
     with TemporaryDirectory() as folder:
@@ -50,6 +54,7 @@ def consensus_checkpoint(
             volatile=VOLATILE,
             checkpoints={"adapter": inputs.checkpointed(f"{domain}/consensus", origin)},
         )
+    record.enter(agreement.certificate)
     return materialized(artifact, inputs, consensus_entries(agreement))
 
 

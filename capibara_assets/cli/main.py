@@ -30,7 +30,7 @@ COMMANDS = {
         "training.compare_epochs:compare_epochs",
         "Compare a training's epochs: validation loss with intervals, over-fitting, and the epoch to keep.",
     ),
-    "consensus": ("checkpoint.consensus:consensus", "Verify the certificate of a consensus adapter."),
+    "consensus": ("checkpoint.consensus:consensus", "Verify the certificate of a consensus, and keep voters' keys."),
     "dashboard": (
         "training.dashboard:dashboard",
         "Open TensorBoard on the training logs in FOLDER, or on the deployment's newest logs.",

@@ -4,7 +4,7 @@
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,11 @@ from capibara_assets.consensus.certificates.model import (
     sealed,
     tally_entries,
 )
+from capibara_assets.consensus.certificates.published_election import EXAMPLES, PublishedElection, examples_digests
 from capibara_assets.consensus.choose.choosing import BASE, ConsensusChoice, Tried, ValidationLosses, choose, measure
 from capibara_assets.consensus.choose.integrated import read_strategies
+from capibara_assets.consensus.election.ballots import examples_digest
+from capibara_assets.consensus.election.keys import REGISTERED, VoterKeys, registry_digest
 from capibara_assets.consensus.election.polling import Hold, Poll, hold_vote
 from capibara_assets.consensus.election.voter import DIGITS
 from capibara_assets.consensus.electorate import (
@@ -40,6 +43,7 @@ from capibara_assets.modeling.base import Base
 if TYPE_CHECKING:
     from capibara_assets.datasets.tokens.tokenising import Encoded
 
+Announce = Callable[[PublishedElection], None]
 CONSENSUS = "consensus"
 VOLATILE = ("certificate.json",)
 """Left out of the data version: keys and signatures are new in every run. The model card has the digest of the rest."""
@@ -92,6 +96,8 @@ def agree(
     context: Mapping[str, str],
     *,
     privacy: Mapping[str, Any] | None = None,
+    keys: VoterKeys | None = None,
+    announce: Announce | None = None,
     hold: Hold = hold_vote,
 ) -> Agreement:
     """Reach one adapter by the vote of independent voters, and certify it.
@@ -107,6 +113,8 @@ def agree(
         recipe: thresholds, aggregation rule, and how much validation data is read.
         context: domain and digests of the inputs, for the certificate.
         privacy: voter -> parameters and epsilon of its differentially private training, for the certificate.
+        keys: of registered voters, who sign with these; without, every voter draws a key for this vote.
+        announce: publishes the election, before the first ballot.
         hold: runs the vote; by default with a process per voter (`polling.hold_here`: in this process).
 
     Raises:
@@ -116,9 +124,10 @@ def agree(
     """
     attested = attest_voters(base, voters, recipe)
     _require_candidates(attested)
-    election = make_election(attested, base, recipe, context, privacy)
     rounds = {name: voting_rounds(name, shards.get(name, ()), validation, recipe) for name in attested.electors}
-    assignments = make_assignments(attested, election, {n: examples_of(own, validation) for n, own in rounds.items()})
+    examples = {name: examples_of(own, validation) for name, own in rounds.items()}
+    election = _announced(attested, base, recipe, context, privacy, examples, keys, announce)
+    assignments = make_assignments(attested, election, examples, keys)
     alone = len(attested.names) == 1
     poll = Poll({}, (), {}) if alone else hold(base, assignments, recipe.consensus_timeout, recipe.max_retries)
     counted = count_votes(attested, election, poll)
@@ -129,6 +138,28 @@ def agree(
     certificate = _certificate(attested, election, counted, choice, losses)
     finite = {name: loss for name, loss in losses.items() if math.isfinite(loss)}
     return Agreement(choice.adapter, sealed(certificate), finite)
+
+
+def _announced(
+    attested: AttestedVoters,
+    base: Base,
+    recipe: ConsensusRecipe,
+    context: Mapping[str, str],
+    privacy: Mapping[str, Any] | None,
+    examples: Mapping[str, Sequence[Sequence["Encoded"]]],
+    keys: VoterKeys | None,
+    announce: Announce | None,
+) -> Election:
+    """The election, all that is settled before the vote in it, once it is published."""
+    read = {name: [examples_digest(part) for part in parts] for name, parts in examples.items()}
+    context = {**context, EXAMPLES: examples_digests(read)}
+    registry = {} if keys is None else keys.registry
+    if keys is not None:
+        context[REGISTERED] = registry_digest(registry, attested.names)
+    election = make_election(attested, base, recipe, context, privacy)
+    if announce is not None:
+        announce(PublishedElection.of(election, attested.f, registry, read))
+    return election
 
 
 def _choice(

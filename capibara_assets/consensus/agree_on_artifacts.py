@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from capibara_assets.consensus.aggregation.geometry import distances_of
-from capibara_assets.consensus.agree import Agreement, agree
+from capibara_assets.consensus.agree import Agreement, Announce, agree
 from capibara_assets.consensus.certificates.certificate import Remeasure
 from capibara_assets.consensus.certificates.model import Certificate
 from capibara_assets.consensus.choose.experts import validation_shards
+from capibara_assets.consensus.election.keys import VoterKeys
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.consensus.remeasure import remeasured_problems
 from capibara_assets.errors import InputError
@@ -33,6 +34,8 @@ def agree_on_voters(
     recipe: ConsensusRecipe,
     context: Mapping[str, str],
     missing: Collection[str] = (),
+    keys: VoterKeys | None = None,
+    announce: Announce | None = None,
 ) -> Agreement:
     """Run `agree` on a published `voters/` folder and the domain's examples; voter i judges on the i-th shard.
 
@@ -41,6 +44,8 @@ def agree_on_voters(
         examples: table of `Example`; its validation split is cut into shards.
         context: domain and digests of the inputs, for the certificate.
         missing: registered voters that did not finish: they count in n (and so in f), and are rejected.
+        keys: long-lived keys, of voters that have one.
+        announce: publishes the election, before the first ballot.
 
     Raises:
         ConsensusError, InputError: as `agree`; no voter at all; no validation examples.
@@ -50,10 +55,19 @@ def agree_on_voters(
     if not voters:
         raise InputError(f"no voters in {folder}: train the domain first")
     validation, shards = validation_shards(base, voters, examples, recipe)
-    return agree(base, voters, validation, shards, recipe, context, privacy=read_privacy(voters))
+    return agree(
+        base, voters, validation, shards, recipe, context, privacy=read_privacy(voters), keys=keys, announce=announce
+    )
 
 
-def agree_on_artifacts(base: Base, adapters: "Artifact", dataset: "Artifact", recipe: ConsensusRecipe) -> Agreement:
+def agree_on_artifacts(
+    base: Base,
+    adapters: "Artifact",
+    dataset: "Artifact",
+    recipe: ConsensusRecipe,
+    keys: VoterKeys | None = None,
+    announce: Announce | None = None,
+) -> Agreement:
     """Run `agree_on_voters` on a domain's `trained_adapters` and `moe_dataset`, and add the distances between voters.
 
     Raises:
@@ -66,7 +80,7 @@ def agree_on_artifacts(base: Base, adapters: "Artifact", dataset: "Artifact", re
         "moe_dataset": dataset.digest,
     }
     missing = adapters.document("summary")["missing"]
-    agreement = agree_on_voters(base, voters, dataset.frame("examples"), recipe, context, missing)
+    agreement = agree_on_voters(base, voters, dataset.frame("examples"), recipe, context, missing, keys, announce)
     return replace(agreement, distances=attested_distances(voters, agreement.certificate.model_dump(mode="json")))
 
 

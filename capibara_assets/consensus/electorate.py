@@ -23,6 +23,7 @@ from capibara_assets.consensus.election.attestation import (
     majority_shapes,
     read_submission,
 )
+from capibara_assets.consensus.election.keys import VoterKeys
 from capibara_assets.consensus.election.polling import Poll
 from capibara_assets.consensus.election.voter import Assignment
 from capibara_assets.consensus.election.voting import Outcome, faults
@@ -138,12 +139,16 @@ def make_election(
 
 
 def make_assignments(
-    attested: AttestedVoters, election: Election, rounds: Mapping[str, tuple[tuple["Encoded", ...], ...]]
+    attested: AttestedVoters,
+    election: Election,
+    rounds: Mapping[str, tuple[tuple["Encoded", ...], ...]],
+    keys: VoterKeys | None = None,
 ) -> list[Assignment]:
     """One assignment per elector: judge every candidate but its own, on its own examples.
 
     Args:
         rounds: elector -> its examples for each round.
+        keys: of registered voters; the others draw one each.
     """
     digests, faults_left = attested.digests, max(0, attested.f - len(attested.excluded))
     others = {name: [other for other in attested.candidates if other != name] for name in attested.electors}
@@ -155,6 +160,8 @@ def make_assignments(
             digests={other: digests[other] for other in others[name]},
             election=election.digest,
             faults=faults_left,
+            key_file=None if keys is None else keys.file(name),
+            registered=None if keys is None else keys.registry.get(name),
         )
         for name in attested.electors
     ]

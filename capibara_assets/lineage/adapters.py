@@ -24,6 +24,7 @@ from capibara_assets.storage.store import ArtifactStore, MissingArtifact
 if TYPE_CHECKING:
     from capibara_assets.checkpoints.store.store import Checkpoint
     from capibara_assets.consensus.certificates.certificate import Remeasure, Verification
+    from capibara_assets.consensus.certificates.public_record import PublicRecord
 
 _SOURCE = re.compile(r"(?P<asset>[^\[\]]+)(\[(?P<partition>[^\[\]]+)\])?")
 _VOTERS = "voters/"
@@ -182,12 +183,14 @@ def verify_published(
     consensus: Artifact,
     keys: Mapping[str, str] | None = None,
     remeasure: "Remeasure | None" = None,
+    record: "PublicRecord | None" = None,
 ) -> "Verification":
     """Verify a `consensus_checkpoint`: its certificate, its adapter, and its voters where they are still in the store.
 
     Args:
         keys: signer -> public key that is known from elsewhere.
         remeasure: makes the choice again, from base model and examples.
+        record: the election that was published, and the log of certificates.
 
     Returns:
         The verification; voters that were removed because a record was forgotten are in `forgotten`.
@@ -212,6 +215,7 @@ def verify_published(
         forgotten={gone.digest for gone in removed(store)},
         keys=keys,
         remeasure=remeasure,
+        record=record,
     )
 
 

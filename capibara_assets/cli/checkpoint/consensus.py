@@ -1,4 +1,4 @@
-"""`capibara consensus`: verify the certificate of a consensus adapter."""
+"""`capibara consensus`: verify the certificate of a consensus, and keep voters' keys."""
 
 import json
 from dataclasses import asdict
@@ -7,22 +7,27 @@ from typing import TYPE_CHECKING
 
 import click
 
+from capibara_assets.cli.checkpoint.consensus_keys import keys_group
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
-from capibara_assets.storage.jsonfiles import read_json
 
 if TYPE_CHECKING:
     from capibara_assets.consensus.certificates.certificate import Remeasure, Verification
+    from capibara_assets.consensus.certificates.public_record import PublicRecord
     from capibara_assets.storage.artifact import Artifact
     from capibara_assets.storage.store import ArtifactStore
 
 WITH_RESERVATIONS = 3
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 @click.group()
 def consensus() -> None:
-    """Verify the certificate of a consensus adapter."""
+    """Verify the certificate of a consensus, and keep voters' keys."""
+
+
+consensus.add_command(keys_group)
 
 
 @consensus.command("verify")
@@ -31,17 +36,28 @@ def consensus() -> None:
 @click.option("--result", type=_FOLDER, help="Folder of the published adapter; default: beside CERT.")
 @click.option(
     "--keys",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="JSON object, voter to public key; CERT must use exactly these.",
+    type=_FILE,
+    help="Registry of public keys (`capibara consensus keys`); CERT must use these.",
 )
 @click.option(
     "--remeasure",
     is_flag=True,
     help="Also measure every candidate's loss again: needs the deployment's base model and dataset, and minutes.",
 )
+@click.option("--election", type=_FILE, help="The election as it was published before the vote; CERT must be of it.")
+@click.option("--log", type=_FILE, help="Log of certificates; CERT must stand in it, as its election's only one.")
+@click.option("--log-head", metavar="DIGEST", help="Of a line that you saw in that log; it must still be there.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def verify(
-    cert: Path, voters: Path | None, result: Path | None, keys: Path | None, remeasure: bool, as_json: bool
+    cert: Path,
+    voters: Path | None,
+    result: Path | None,
+    keys: Path | None,
+    remeasure: bool,
+    election: Path | None,
+    log: Path | None,
+    log_head: str | None,
+    as_json: bool,
 ) -> None:
     """Recompute what the certificate CERT states, from the inputs that are available, and compare.
 
@@ -52,7 +68,12 @@ def verify(
     """
     if remeasure and (voters is not None or result is not None):
         raise click.UsageError("--remeasure reads all inputs from the deployment's store: leave --voters, --result out")
-    show(str(cert), {"certificate": str(cert)}, _verified(cert, voters, result, _keys(keys), remeasure), as_json)
+    from capibara_assets.consensus.certificates.public_record import PublicRecord
+    from capibara_assets.consensus.election.keys import read_registry
+
+    known = None if keys is None else read_registry(keys)
+    record = PublicRecord.read(election, log, log_head)
+    show(str(cert), {"certificate": str(cert)}, _verified(cert, voters, result, known, remeasure, record), as_json)
 
 
 def show(name: str, about: dict[str, str], verification: "Verification", as_json: bool) -> None:
@@ -84,21 +105,28 @@ def show(name: str, about: dict[str, str], verification: "Verification", as_json
 
 
 def _verified(
-    cert: Path, voters: Path | None, result: Path | None, keys: dict[str, str] | None, remeasure: bool
+    cert: Path,
+    voters: Path | None,
+    result: Path | None,
+    keys: dict[str, str] | None,
+    remeasure: bool,
+    record: "PublicRecord",
 ) -> "Verification":
     from capibara_assets.consensus.certificates.certificate import read_certificate, verify_certificate
 
     if voters is None and result is None:
-        published = _published(cert, keys, remeasure)
+        published = _published(cert, keys, remeasure, record)
         if published is not None:
             return published
     if remeasure:
         raise InputError(f"{cert} is not in the deployment's store: base model and examples of its vote are not known")
     folders = {voter.name: voters / voter.name for voter in read_certificate(cert).voters} if voters else None
-    return verify_certificate(cert, folders, result=result, keys=keys)
+    return verify_certificate(cert, folders, result=result, keys=keys, record=record)
 
 
-def _published(cert: Path, keys: dict[str, str] | None, remeasure: bool) -> "Verification | None":
+def _published(
+    cert: Path, keys: dict[str, str] | None, remeasure: bool, record: "PublicRecord"
+) -> "Verification | None":
     """Verify a certificate of the deployment's store with the store's own artifacts; None for other certificates."""
     folder = cert.absolute().parent
     if folder.parent.parent.name != "consensus_checkpoint" or not (folder / "manifest.json").is_file():
@@ -111,7 +139,7 @@ def _published(cert: Path, keys: dict[str, str] | None, remeasure: bool) -> "Ver
         for artifact in results.store.list("consensus_checkpoint"):
             if artifact.digest == folder.name and artifact.partition == folder.parent.name:
                 again = _remeasuring(deployment, results.store, artifact) if remeasure else None
-                return verify_published(results.store, artifact, keys, again)
+                return verify_published(results.store, artifact, keys, again, record)
     return None
 
 
@@ -130,12 +158,3 @@ def _remeasuring(deployment: Deployment, store: "ArtifactStore", artifact: "Arti
         raise InputError(f"the dataset of the vote is gone, its losses cannot be measured again: {error}") from error
     recipe = Recipes(profile=deployment.profile, folder=deployment.recipes).load("consensus", ConsensusRecipe)
     return choice_again(load_base(Path(deployment.base_model)), dataset, recipe)
-
-
-def _keys(file: Path | None) -> dict[str, str] | None:
-    if file is None:
-        return None
-    keys = read_json(file, strict=True)
-    if not isinstance(keys, dict) or not all(isinstance(key, str) for key in keys.values()):
-        raise InputError(f"{file}: expected a JSON object of voters and their public keys")
-    return keys

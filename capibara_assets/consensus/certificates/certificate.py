@@ -21,6 +21,7 @@ from capibara_assets.consensus.certificates.model import (
     sealed,
     whole_digest,
 )
+from capibara_assets.consensus.certificates.public_record import PublicRecord
 from capibara_assets.consensus.certificates.reservations import (
     SINGLE_OPERATOR,
     key_reservations,
@@ -145,6 +146,7 @@ def verify_certificate(
     forgotten: Collection[str] = (),
     keys: Mapping[str, str] | None = None,
     remeasure: "Remeasure | None" = None,
+    record: PublicRecord | None = None,
 ) -> Verification:
     """Check a certificate: its digests, and every step that its inputs allow to be done again.
 
@@ -163,9 +165,10 @@ def verify_certificate(
         keys: voter -> public key (base64) known from elsewhere: those in the certificate have to be these.
         remeasure: makes the choice again from base model and examples, and returns what differs
             (`remeasured_problems`).
+        record: the election that was published before the vote, and the log of certificates.
 
     Raises:
-        InputError: `source` is no certificate; keys that cannot be compared.
+        InputError: `source` is no certificate, or of version 1 and `record` is given; keys that cannot be compared.
     """
     if isinstance(source, Certificate):
         certificate = source
@@ -209,9 +212,13 @@ def verify_certificate(
         recomputed.append("published adapter")
     else:
         unchecked.append("the published adapter: it is not here")
+    record = record or PublicRecord()
+    problems += record.problems(certificate)
+    recomputed += record.done
     gone = tuple(sorted(name for name, digest in certificate.context.items() if digest in set(forgotten)))
-    weak = tuple(threshold_reservations(certificate))
-    return Verification(tuple(problems), tuple(recomputed), gone, tuple(unchecked), weak)
+    weak = (*threshold_reservations(certificate), *record.reservations(certificate))
+    unproven = (SINGLE_OPERATOR, *record.unproven())
+    return Verification(tuple(problems), tuple(recomputed), gone, tuple(unchecked), weak, unproven)
 
 
 def _require_usable(keys: Mapping[str, str], certificate: Certificate) -> None:

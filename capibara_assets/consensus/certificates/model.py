@@ -203,30 +203,33 @@ class Election:
     software: Mapping[str, str]
     seeds: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def subject(self) -> dict[str, Any]:
+        """What its digest is over, as JSON."""
+        return {
+            "context": dict(self.context),
+            "base_digest": self.base_digest,
+            "thresholds": self.thresholds.model_dump(mode="json"),
+            "voters": dict(self.voters),
+            "candidates": sorted(self.candidates),
+            "without_vote": sorted(self.without_vote),
+            "rule": self.rule,
+            "pre": self.pre,
+            "rank": self.rank,
+            "merge_strategy": self.merge_strategy,
+            "privacy": None if self.privacy is None else dict(self.privacy),
+            "seeds": dict(self.seeds),
+            "software": dict(self.software),
+        }
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 that the ballots name."""
-        return election_id(
-            {
-                "context": dict(self.context),
-                "base_digest": self.base_digest,
-                "thresholds": self.thresholds.model_dump(mode="json"),
-                "voters": dict(self.voters),
-                "candidates": sorted(self.candidates),
-                "without_vote": sorted(self.without_vote),
-                "rule": self.rule,
-                "pre": self.pre,
-                "rank": self.rank,
-                "merge_strategy": self.merge_strategy,
-                "privacy": None if self.privacy is None else dict(self.privacy),
-                "seeds": dict(self.seeds),
-                "software": dict(self.software),
-            }
-        )
+        return election_id(self.subject)
 
 
-def stated_election(certificate: Certificate) -> str:
-    """The election digest computed from a certificate's own fields."""
+def stated_election(certificate: Certificate) -> Election:
+    """The election by a certificate's own fields."""
     attested = [voter for voter in certificate.voters if voter.stage != "attestation"]
     return Election(
         context=certificate.context,
@@ -242,7 +245,7 @@ def stated_election(certificate: Certificate) -> str:
         privacy=certificate.privacy,
         software=certificate.software,
         seeds=certificate.seeds,
-    ).digest
+    )
 
 
 def count(
@@ -281,7 +284,7 @@ def recount(certificate: Certificate) -> Outcome:
         excluded,
         without_vote=[v.name for v in certificate.voters if not v.votes and v.stage != "attestation"],
         keys={voter.name: voter.public_key for voter in certificate.voters if voter.public_key is not None},
-        election=stated_election(certificate),
+        election=stated_election(certificate).digest,
         candidates={v.name: v.digest for v in certificate.voters if v.digest is not None},
     )
 

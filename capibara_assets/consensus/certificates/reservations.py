@@ -25,6 +25,10 @@ def key_reservations(certificate: Certificate, keys: Mapping[str, str] | None) -
         yield "whose keys these are: give the public keys that you know (--keys), else anybody can have signed"
     elif unknown:
         yield f"whose keys those of {', '.join(unknown)} are: they are not among the keys given"
+    electors = {v.name for v in certificate.voters if v.stage != "attestation" and v.votes and certificate.n > 1}
+    silent = [v.name for v in certificate.voters if v.public_key is None and v.name in electors & (keys or {}).keys()]
+    if silent:
+        yield f"whether {', '.join(silent)} kept silent or was not asked: there is a key for it, and no ballot"
 
 
 def threshold_reservations(certificate: Certificate) -> Iterator[str]:

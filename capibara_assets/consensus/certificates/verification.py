@@ -20,6 +20,7 @@ from capibara_assets.consensus.choose.combining import combine
 from capibara_assets.consensus.choose.integrated import integrated_verdict, strategy_weights
 from capibara_assets.consensus.choose.shares import PARTS, weighted_shares
 from capibara_assets.consensus.election.attestation import Limits, attest, read_submission
+from capibara_assets.consensus.election.keys import REGISTERED, registry_digest
 from capibara_assets.consensus.election.voting import quality, vouched_best
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter
@@ -41,10 +42,16 @@ def shape_problems(certificate: Certificate) -> list[str]:
 
 
 def key_problems(certificate: Certificate, known: Mapping[str, str]) -> list[str]:
-    """Keys that are not those known from elsewhere, and one key for several voters: each has to have its own."""
+    """Keys that are not those known from elsewhere, and one key for several voters: each has to have its own.
+
+    A voter without a key cast no ballot that counts: nobody spoke in its name.
+    """
     stated = {voter.name: voter.public_key for voter in certificate.voters}
     problems = [f"{name}: its key is {stated.get(name)}, not {key}" for name, key in sorted(known.items())
-                if stated.get(name) != key]  # fmt: skip
+                if name not in stated or stated[name] not in (None, key)]  # fmt: skip
+    settled = certificate.context.get(REGISTERED)
+    if settled and stated.keys() <= known.keys() and registry_digest(known, stated) != settled:
+        problems.append("the keys given are not those that were registered before the vote: its election names others")
     owners: dict[str, list[str]] = {}
     for name, key in stated.items():
         if key is not None:
@@ -65,7 +72,7 @@ def vote_problems(certificate: Certificate) -> list[str]:
     if certificate.schema_version == 1:
         problems += _quality_problems(certificate, max(0, outcome.f - len(outcome.excluded)))
     else:
-        if (election := stated_election(certificate)) != certificate.election:
+        if (election := stated_election(certificate).digest) != certificate.election:
             problems.append(
                 f"what was fixed before the vote makes election {election[:12]}, not {certificate.election[:12]}"
             )
@@ -159,7 +166,7 @@ def result_problems(certificate: Certificate, folders: Mapping[str, Path]) -> li
     except ValueError as error:
         return [f"the result cannot be recomputed: {error}"]
     evidence = {"order": [voter.name for voter in chosen], **combination.evidence}
-    problems = [f"evidence: {what}" for what in _differences(evidence, certificate.evidence)]
+    problems = [f"evidence: {what}" for what in differences(evidence, certificate.evidence)]
     digest = digest_of(combination.adapter)
     if certificate.schema_version > 1:
         return problems + _candidate_problems(certificate, adapters)
@@ -345,17 +352,17 @@ def _candidate_problems(certificate: Certificate, adapters: Mapping[str, LoraAda
     return problems
 
 
-def _differences(right: Any, stated: Any, place: str = "") -> Iterable[str]:
+def differences(right: Any, stated: Any, place: str = "") -> Iterable[str]:
     """Differences between two JSON values, in words; numbers may differ by rounding."""
     if isinstance(right, Mapping) and isinstance(stated, Mapping):
         for key in sorted({*map(str, right), *map(str, stated)}):
             if key not in right or key not in stated:
                 yield f"{place}{key} is {'not ' if key in right else ''}stated"
             else:
-                yield from _differences(right[key], stated[key], f"{place}{key}.")
+                yield from differences(right[key], stated[key], f"{place}{key}.")
     elif isinstance(right, list | tuple) and isinstance(stated, list | tuple) and len(right) == len(stated):
         for position, (one, other) in enumerate(zip(right, stated, strict=True)):
-            yield from _differences(one, other, f"{place}{position}.")
+            yield from differences(one, other, f"{place}{position}.")
     elif isinstance(right, float | int) and isinstance(stated, float | int):
         if not math.isclose(right, stated, rel_tol=_EVIDENCE_TOLERANCE, abs_tol=_EVIDENCE_TOLERANCE):
             yield f"{place.rstrip('.')} is {right}, not {stated}"

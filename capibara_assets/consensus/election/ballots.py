@@ -1,7 +1,8 @@
 """Ballots, and the signatures that bind them: to a voter's key, an election, a candidate's bytes and a round.
 
 Signatures are Ed25519 (RFC 8032) over canonical JSON. A key is drawn by the voter's own process from the kernel's
-generator, so that a process forked from another never shares one, and it never leaves that process.
+generator, so that a process forked from another never shares one, and it never leaves that process; or it is the
+voter's registered one (`keys`), which that process reads.
 """
 
 import base64
@@ -62,6 +63,15 @@ def new_key() -> Ed25519PrivateKey:
 def public_key(key: Ed25519PrivateKey) -> str:
     """The public half, base64."""
     return base64.b64encode(key.public_key().public_bytes_raw()).decode("ascii")
+
+
+def is_public_key(text: str) -> bool:
+    """Whether a text is a public key as `public_key` writes it."""
+    try:
+        Ed25519PublicKey.from_public_bytes(_bytes(text))
+    except ValueError:
+        return False
+    return True
 
 
 def signed(ballot: Ballot, key: Ed25519PrivateKey) -> Ballot:

@@ -1,7 +1,7 @@
-"""One voter of a vote, in its own process: draws a key, reads the candidates, measures them, signs its ballots.
+"""One voter of a vote, in its own process: has a key, reads the candidates, measures them, signs its ballots.
 
 Its answer is one JSON file, written beside and renamed: the reader never waits for a voter that hangs in the middle of
-a message, and unpickles nothing that a voter made. The private key is in no file and no message.
+a message, and unpickles nothing that a voter made. The private key is in no message, and in no file but its own.
 """
 
 import json
@@ -18,6 +18,7 @@ import torch
 
 from capibara_assets.checkpoints.inspect.verify import adapter_digest
 from capibara_assets.consensus.election.ballots import Ballot, examples_digest, new_key, public_key, signed
+from capibara_assets.consensus.election.keys import read_private_key
 from capibara_assets.consensus.election.voting import quality, vouched_best
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, applied, read_adapter
@@ -47,6 +48,8 @@ class Assignment:
         digests: name -> digest that the adapter must have: the ballots name it.
         election: digest of the election, which the ballots name.
         faults: voters that may still lie; so many losses are below the one that counts as the best.
+        key_file: where the voter's process reads its private key; None: it draws one for this vote.
+        registered: the public key that the answer has to have; None: any.
     """
 
     voter: str
@@ -55,6 +58,8 @@ class Assignment:
     digests: Mapping[str, str]
     election: str
     faults: int
+    key_file: Path | None = None
+    registered: str | None = None
 
 
 @dataclass(frozen=True)
@@ -98,12 +103,14 @@ def run(assignment: Assignment, base: Base | BaseModelSource, folder: Path, thre
 def answer(
     assignment: Assignment, base: Base, poll: Callable[[], None] | None = None, evaluate: Evaluate | None = None
 ) -> dict[str, Any]:
-    """Draw a key, judge every candidate in every round, and sign the ballots; returns public key and ballots as JSON.
+    """Judge every candidate in every round, and sign the ballots; returns public key and ballots as JSON.
 
     Raises:
-        InputError: a candidate is not what the vote is about, or the base model's loss is not finite.
+        InputError: a candidate is not what the vote is about, the base model's loss is not finite, or the voter's
+            private key cannot be used or is not the registered one.
     """
-    key = new_key()
+    key = new_key() if assignment.key_file is None else read_private_key(assignment.key_file)
+    _require_registered(assignment, public_key(key))
     measure = evaluate or (lambda model, adapter, examples: losses(model, adapter, examples, poll))
     examples = [example for part in assignment.rounds for example in part]
     by_candidate: dict[str | None, Losses] = {None: measure(base, None, examples)}
@@ -149,9 +156,15 @@ def read_answer(file: Path, assignment: Assignment) -> tuple[str, tuple[Ballot, 
             raise InputError(f"the answer of {voter} is not its own, or has no key and list of ballots")
         if len(ballots) > most:
             raise InputError(f"{voter} cast {len(ballots)} ballots where {most} are the most that can make sense")
+        _require_registered(assignment, public)
         return public, tuple(Ballot.model_validate(ballot) for ballot in ballots)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"the answer of {voter} is no answer: {error}") from error
+
+
+def _require_registered(assignment: Assignment, public: str) -> None:
+    if assignment.registered not in (None, public):
+        raise InputError(f"{assignment.voter} has key {public}, {assignment.registered} is registered for it")
 
 
 def _ballots(

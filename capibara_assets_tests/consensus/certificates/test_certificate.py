@@ -218,7 +218,7 @@ def test_the_digest_leaves_out_keys_and_signatures_alone(agreed: Agreed) -> None
     )
     assert content_digest(other_key) == certificate.digest == content_digest(certificate)
     assert verify_certificate(other_key).problems[0].startswith("the certificate's keys or signatures")
-    assert stated_election(certificate) == certificate.election == certificate.ballots[0].election
+    assert stated_election(certificate).digest == certificate.election == certificate.ballots[0].election
 
 
 def test_changed_inputs_are_found(agreed: Agreed, honest: dict[str, LoraAdapter]) -> None:

@@ -1,0 +1,51 @@
+"""`capibara consensus keys`: long-lived keys of voters, and the registry of their public halves."""
+
+import json
+from pathlib import Path
+
+import click
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.group("keys")
+def keys_group() -> None:
+    """Make and register voters' keys.
+
+    A folder with registry.json and the private keys at hand, VOTER.key each, named by CAPIBARA_VOTER_KEYS, is what
+    registered voters sign with; the others draw a key for one vote.
+    """
+
+
+@keys_group.command("new")
+@click.argument("voter")
+@click.option("--out", type=_FILE, required=True, help="New file of the private key, readable by its owner alone.")
+def new(voter: str, out: Path) -> None:
+    """Draw a key for VOTER, and print its public half."""
+    from capibara_assets.consensus.election.keys import write_new_key
+
+    click.echo(write_new_key(voter, out))
+    click.echo(f"the private key of {voter} is in {out}; keep it, and register the public one above", err=True)
+
+
+@keys_group.command("register")
+@click.argument("registry", type=_FILE)
+@click.argument("voter")
+@click.argument("public")
+def register(registry: Path, voter: str, public: str) -> None:
+    """Add the PUBLIC key of VOTER to the file REGISTRY, which is made where there is none."""
+    from capibara_assets.consensus.election.keys import register as add
+
+    known = add(registry, voter, public)
+    click.echo(f"{registry}: {len(known)} voter{'s' if len(known) != 1 else ''}")
+
+
+@keys_group.command("show")
+@click.argument("file", type=_FILE)
+def show(file: Path) -> None:
+    """Print what is public of FILE: the keys of a registry, or the public half of a private key (FILE.key)."""
+    from capibara_assets.consensus.election.ballots import public_key
+    from capibara_assets.consensus.election.keys import read_private_key, read_registry
+
+    found = public_key(read_private_key(file)) if file.suffix == ".key" else read_registry(file)
+    click.echo(found if isinstance(found, str) else json.dumps(found, indent=2, sort_keys=True))

@@ -1,0 +1,185 @@
+"""Long-lived keys of voters: private key files, the registry of public keys, and the folder a deployment has of both.
+
+A private key is a PEM file that its owner alone may read. Only the voter's own process reads it: the coordinator
+knows the registry and the file's place. The registry is the JSON object, voter to public key, that verification takes.
+"""
+
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from capibara_assets.consensus.election.ballots import is_public_key, new_key, public_key
+from capibara_assets.errors import InputError
+from capibara_assets.storage.digests import canonical_json, sha256_bytes
+from capibara_assets.storage.jsonfiles import read_json, sync_folder, write_json_atomic
+from capibara_assets.storage.locks import locked
+from capibara_assets.storage.manifest import check_name
+
+VARIABLE = "CAPIBARA_VOTER_KEYS"
+REGISTRY = "registry.json"
+REGISTERED = "registry"
+"""In an election's context: digest of the keys that were registered for its voters before the vote."""
+_OTHERS = 0o077
+_OTHERS_WRITE = 0o022
+_MOST_BYTES = 4096  # of a key file; one of Ed25519 has 119
+
+
+@dataclass(frozen=True)
+class VoterKeys:
+    """A folder with `registry.json` and the private keys at hand, `VOTER.key` each.
+
+    Attributes:
+        registry: voter -> public key (base64).
+    """
+
+    folder: Path
+    registry: Mapping[str, str]
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "VoterKeys | None":
+        """That which CAPIBARA_VOTER_KEYS names; None: keys are drawn for one vote."""
+        named = environment.get(VARIABLE)
+        return cls.of(Path(named).expanduser()) if named else None
+
+    @classmethod
+    def of(cls, folder: Path) -> "VoterKeys":
+        """Raises InputError: no registry there, or a private key whose public half nobody could look up."""
+        registry = read_registry(folder / REGISTRY)
+        if strangers := sorted({file.stem for file in folder.glob("*.key")} - registry.keys()):
+            raise InputError(
+                f"{folder / REGISTRY} has no public key of {', '.join(strangers)}, whose private key is there: "
+                "register it (capibara consensus keys register)"
+            )
+        return cls(folder.absolute(), registry)
+
+    def file(self, voter: str) -> Path | None:
+        """Where a registered voter's private key has to lie; None: it is not registered, and draws a key."""
+        return self.folder / f"{voter}.key" if voter in self.registry else None
+
+
+def registry_digest(registry: Mapping[str, str], voters: Iterable[str]) -> str:
+    """SHA-256 of the keys that are registered for these voters; others may come and go."""
+    return sha256_bytes(canonical_json({name: registry[name] for name in voters if name in registry}))
+
+
+def write_new_key(voter: str, file: Path) -> str:
+    """Draw a key for a voter into a new file that its owner alone may read; returns the public half.
+
+    Raises:
+        InputError: there is such a file, or others may write to its folder; or the voter's name is none.
+    """
+    _require_name(voter)
+    folder = file.absolute().parent
+    try:
+        found = folder.stat()
+    except OSError as error:
+        raise InputError(f"cannot write to {folder}: {error.strerror}; make it with `mkdir -m 700`") from error
+    if found.st_mode & _OTHERS_WRITE or found.st_uid not in (0, os.geteuid()):
+        raise InputError(f"others may write to {folder}, and put another key in this one's place: chmod 700 it")
+    key = new_key()
+    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError as error:
+        raise InputError(f"{file} exists, and a key is never overwritten: choose another name") from error
+    except OSError as error:
+        raise InputError(f"cannot write {file}: {error.strerror}") from error
+    try:
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(text)
+            opened.flush()
+            os.fsync(descriptor)
+    except BaseException:
+        file.unlink()  # half a key is none, and would be in the way
+        raise
+    sync_folder(folder)
+    return public_key(key)
+
+
+def read_private_key(file: Path) -> Ed25519PrivateKey:
+    """A voter's private key. No message repeats what the file holds.
+
+    Raises:
+        InputError: it is not there, may be read or written by others, or holds no Ed25519 key.
+    """
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for its writer
+        with os.fdopen(descriptor, "rb") as opened:
+            found = os.fstat(descriptor)
+            data = opened.read(_MOST_BYTES + 1) if stat.S_ISREG(found.st_mode) else b""
+    except OSError as error:
+        raise InputError(f"the private key {file.name} cannot be read: {error.strerror}") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise InputError(f"the private key {file.name} is no regular file")
+    if found.st_mode & _OTHERS or found.st_uid not in (0, os.geteuid()):
+        raise InputError(
+            f"the private key {file.name} may be used by others (mode {stat.S_IMODE(found.st_mode):04o}): it may be "
+            "known to them; make a new one, register it, and keep it at mode 600"
+        )
+    try:
+        key = load_pem_private_key(data, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise InputError(
+            f"{file.name} is no private key of Ed25519 in PEM: make one with `capibara consensus keys new`"
+        )
+    return key
+
+
+def read_registry(file: Path) -> dict[str, str]:
+    """Voters and their public keys.
+
+    Raises:
+        InputError: it cannot be read, is no registry, has a voter twice, one key for two voters, or what is no key.
+    """
+    document = read_json(file, strict=True)
+    if not isinstance(document, dict):
+        raise InputError(f"{file}: expected a JSON object of voters and their public keys")
+    registry: dict[str, str] = {}
+    for voter, key in document.items():
+        _require_new(file, registry, voter, key)
+        registry[voter] = key
+    return registry
+
+
+def register(file: Path, voter: str, key: str) -> dict[str, str]:
+    """Add a voter's public key to a registry, which is made where there is none; returns all of it.
+
+    Raises:
+        InputError: the voter is registered, the key is somebody's, or is none.
+    """
+    _require_name(voter)
+    with locked(file.with_name(f".{file.name}.lock")):
+        registry = read_registry(file) if file.exists() else {}
+        _require_new(file, registry, voter, key)
+        registry[voter] = key
+        write_json_atomic(file, registry)
+    return registry
+
+
+def _require_new(file: Path, registry: Mapping[str, str], voter: str, key: object) -> None:
+    if voter in registry:
+        raise InputError(f"{file}: {voter} is registered already; who loses a key takes another name")
+    if not isinstance(key, str) or not is_public_key(key):
+        raise InputError(f"{file}: that of {voter} is no public key: 32 bytes of Ed25519 in base64 are one")
+    if owner := next((name for name, known in registry.items() if known == key), None):
+        raise InputError(f"{file}: the key of {voter} is registered for {owner}: one key is one voter's")
+
+
+def _require_name(voter: str) -> None:
+    try:
+        check_name(voter)
+    except ValueError as error:
+        raise InputError(f"{voter!r} is no name of a voter: {error}") from error
