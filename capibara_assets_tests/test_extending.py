@@ -27,6 +27,18 @@ ROOT = Path(__file__).resolve().parents[1]
 pytestmark = pytest.mark.slow
 
 
+STEPS = """
+import json, sys
+from capibara_assets.cli.main import cli
+for step in json.loads(sys.argv[1]):
+    if isinstance(step, str):
+        exec(step, {})
+    else:
+        cli(step, standalone_mode=False)
+    print(end="\\f", flush=True)
+"""
+
+
 @dataclass(frozen=True)
 class Checkout:
     """A copy of the package and of its declarations, to which a test adds something."""
@@ -49,15 +61,16 @@ class Checkout:
             text = text[: match.start()] + match.expand(added) + text[match.start() :]
         path.write_text(text, "utf-8")
 
-    def run(self, *arguments: object, **environment: str) -> str:
-        """What Python prints with these arguments, run with this copy of the package."""
+    def run(self, *steps: str | Sequence[object], **environment: str) -> list[str]:
+        """What each step prints, a program or the words of a `capibara` command; all run in one process."""
         own = {
             "PYTHONPATH": os.pathsep.join((str(self.folder), str(ROOT))),
             "CAPIBARA_HOME": str(self.folder / "home"),
             "DAGSTER_HOME": "",
         }
+        asked = json.dumps([step if isinstance(step, str) else [str(word) for word in step] for step in steps])
         done = subprocess.run(
-            [sys.executable, *map(str, arguments)],
+            [sys.executable, "-c", STEPS, asked],
             cwd=self.folder,
             env={**os.environ, **own, **environment},
             capture_output=True,
@@ -65,10 +78,7 @@ class Checkout:
             check=False,
         )
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-        return done.stdout
-
-    def capibara(self, *arguments: object, **environment: str) -> str:
-        return self.run("-m", "capibara_assets.cli", *arguments, **environment)
+        return done.stdout.split("\f")[:-1]
 
     def tables(self, asset: str, name: str) -> Sequence[dict[str, Any]]:
         """Rows of a table that the copy's deployment published for an asset."""
@@ -99,9 +109,6 @@ def test_a_domain_is_a_member_of_the_enumeration(checkout: Checkout, tmp_path: P
         "assets = [one for one in defs.resolve_all_asset_specs() if one.partitions_def]\n"
         "print(len(assets), all('shell' in one.partitions_def.get_partition_keys() for one in assets))\n"
     )
-    count, in_all = checkout.run("-c", program).split()
-    assert int(count) >= 5 and in_all == "True"
-
     recipe = tmp_path / "resources" / "recipes" / "experience.yaml"
     recipe.write_text(re.sub(r"^languages: .*$", "languages: [python, bash]", recipe.read_text(), flags=re.MULTILINE))
     logs = tmp_path / "experience" / "e2b_logs"
@@ -109,9 +116,10 @@ def test_a_domain_is_a_member_of_the_enumeration(checkout: Checkout, tmp_path: P
     cells = [("bash", "ls -l | wc -l"), ("bash", "grep -c word notes.txt"), ("python", "total = sum([1, 2])")]
     rows = [envelope(code, language=language, execution_id=f"e{n}") for n, (language, code) in enumerate(cells)]
     (logs / "log.jsonl").write_bytes(b"".join(line(row) + b"\n" for row in rows))
-    checkout.capibara(
-        *("run", "--domains", "shell", "--select", "e2b_logs,e2b_executions"), CAPIBARA_EXPERIENCE=str(logs.parent)
-    )
+    command = ("run", "--domains", "shell", "--select", "e2b_logs,e2b_executions")
+    printed, _ = checkout.run(program, command, CAPIBARA_EXPERIENCE=str(logs.parent))
+    count, in_all = printed.split()
+    assert int(count) >= 5 and in_all == "True"
     read = checkout.tables("e2b_executions", "executions")
     assert {(row["language"], tuple(row["domains"])) for row in read} == {("bash", ("shell",))} and len(read) == 2
 
@@ -156,13 +164,13 @@ def test_a_format_of_agents_logs_is_a_module_and_a_line(checkout: Checkout, tmp_
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "today.txt").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"otter"\n')
     program = (
-        "import sys; from datetime import UTC, datetime; from pathlib import Path\n"
+        "from datetime import UTC, datetime; from pathlib import Path\n"
         "from capibara_assets.executions.ingest.ingest import read_experience\n"
-        "read = read_experience(Path(sys.argv[1]), now=datetime.now(UTC))\n"
+        "read = read_experience(Path('logs'), now=datetime.now(UTC))\n"
         "print(read.executions['outcome'].to_list(), read.executions['domains'].to_list())\n"
         "print(read.summary['known'], read.quarantine['reason'].to_list())\n"
     )
-    ran, rest = checkout.run("-c", program, tmp_path / "logs").splitlines()
+    ran, rest = checkout.run(program)[0].splitlines()
     assert ran == "['error', 'unknown'] [['python'], []]"
     assert rest == "{'agent_call:skipped': 1} ['invalid_json']"
 
@@ -209,11 +217,9 @@ def test_a_training_strategy_is_a_class_and_its_trainer(checkout: Checkout, tmp_
     rows = [{"prompt": f"Say {a} and {b}.", "completion": f"{b}, {a}"} for a in words for b in words]
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    assert "newest" in checkout.capibara("run", "--help")
-    said = checkout.capibara(
-        *("train", "--recipe", "strategies/newest", "--data", "data.jsonl", "--output", "out"),
-        NOTE=str(tmp_path / "note"),
-    )
+    train = ("train", "--recipe", "strategies/newest", "--data", "data.jsonl", "--output", "out")
+    profiles, said = checkout.run(("run", "--help"), train, NOTE=str(tmp_path / "note"))
+    assert "newest" in profiles
     assert "verified: adapter_model.safetensors" in said
     assert (tmp_path / "note").read_text() == "trained as declared"
     assert '"newest"' in (tmp_path / "out" / "training_info.json").read_text()
@@ -256,7 +262,7 @@ def test_a_playbook_format_is_a_module_and_a_line_in_detection(checkout: Checkou
     playbooks.mkdir(parents=True)
     advice = ("Read the error before the code.", "Name the columns of an INSERT.")
     (playbooks / "team.txt").write_text("\n".join(("advice, one a line:", *advice)))
-    checkout.capibara("run", "--select", "ace_playbooks", CAPIBARA_EXPERIENCE=str(playbooks.parent))
+    checkout.run(("run", "--select", "ace_playbooks"), CAPIBARA_EXPERIENCE=str(playbooks.parent))
     assert {row["content"] for row in checkout.tables("ace_playbooks", "bullets")} == set(advice)
 
 
@@ -268,7 +274,7 @@ def test_a_hardware_target_is_a_file(checkout: Checkout) -> None:
     declared["price"] |= {"usd_per_hour": 0.25}
     checkout.add("resources/hardware/old-desktop.yaml", yaml.safe_dump(declared))
     arguments = ("plan", "--model", "capibara-nano", "--examples", 50, "--json", "--hardware")
-    plan, usual = (json.loads(checkout.capibara(*arguments, name)) for name in ("old-desktop", "cpu-laptop"))
+    plan, usual = map(json.loads, checkout.run(*((*arguments, name) for name in ("old-desktop", "cpu-laptop"))))
     assert (plan["target"], plan["hardware"]) == ("old-desktop", "the machine under the desk")
     budget, larger = (one["plan"]["estimates"]["memory_budget_bytes"] for one in (plan, usual))
     assert budget == pytest.approx(larger * 3 / 4)
@@ -302,12 +308,11 @@ def test_a_merge_method_is_an_entry_of_the_table(checkout: Checkout, tmp_path: P
         (tmp_path / name / "config.json").write_text('{"model_type": "llama"}')
     expected = models[0] + models[1]
 
-    checkout.capibara("merge", "total", "a", "b", "--out", "merged")
     program = (
         "from capibara_assets.consensus.merging.checkpoint_merge import merge_checkpoints\n"
         "merge_checkpoints(['a', 'b'], 'total', 'merged-by-function')\n"
     )
-    checkout.run("-c", program)
+    checkout.run(("merge", "total", "a", "b", "--out", "merged"), program)
     for folder in ("merged", "merged-by-function"):
         (file,) = (tmp_path / folder).glob("*.safetensors")
         np.testing.assert_allclose(load_file(file)["layer.weight"], expected, rtol=1e-6)
@@ -354,5 +359,5 @@ def test_an_aggregation_rule_is_an_entry_of_the_table(checkout: Checkout) -> Non
         (r"^from capibara_assets", "from capibara_assets.consensus.aggregation.medoid import medoid\n"),
         (r'^    "mean": ', '    "medoid": medoid,\n'),
     )
-    vector, weights = checkout.run("-c", AGGREGATE).splitlines()
+    vector, weights = checkout.run(AGGREGATE)[0].splitlines()
     assert (vector, weights) == ("2.0", "(0.0, 0.0, 1.0, 0.0)")

@@ -16,7 +16,7 @@ from capibara_assets.escaping.terminal import print_plainly
 from capibara_assets.processes.startup import set_up_process
 
 # Command -> module:function, and the first sentence of its help (a test compares them). A module is imported when its
-# command is used, since importing Dagster takes a second.
+# command is used, since importing Dagster takes a second or two, and many commands need none of it.
 COMMANDS = {
     "checkpoint": (
         "checkpoint.checkpoint:checkpoint",
@@ -107,7 +107,6 @@ COMMANDS = {
     ),
     "ui": ("graph.ui:ui", "Open Dagster's UI on this deployment."),
 }
-WITHOUT_DAGSTER = frozenset({"plan"})
 
 
 class Commands(click.Group):
@@ -125,19 +124,15 @@ class Commands(click.Group):
             raise InputError("benches run as `python -m benchmarks NAME` from a checkout of the repository")
         if cmd_name not in COMMANDS:
             return None
-        if cmd_name not in WITHOUT_DAGSTER:
-            hush_dagster()
+        hush_dagster()
         module, name = COMMANDS[cmd_name][0].split(":")
         command: click.Command = getattr(import_module(f"capibara_assets.cli.{module}"), name)
         return command
 
 
 def hush_dagster() -> None:
-    """Silence Dagster's warnings about its own beta features."""
-    import dagster as dg
-
-    for category in (dg.BetaWarning, dg.PreviewWarning):
-        warnings.simplefilter("ignore", category)
+    """Silence Dagster's warnings about its own beta features; by their words, as importing it takes a second or two."""
+    warnings.filterwarnings("ignore", r"(?s).* is currently in (beta|preview), and may have breaking changes")
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

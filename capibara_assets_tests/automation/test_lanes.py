@@ -102,15 +102,22 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGINT, marks=pytest.mark.extended),  # once and again below
+        signal.SIGTERM,
+        signal.SIGKILL,
+    ],
+)
 def test_a_run_that_is_stopped_leaves_no_lane_behind(tmp_path: Path, number: signal.Signals):
     command = [sys.executable, "-c", RUN, str(tmp_path), "sleeps-1", "sleeps-2", "sleeps-3"]
     run = subprocess.Popen(command, start_new_session=True)
     await_files(tmp_path, "sleeps-1.begun", "sleeps-2.begun")
     lanes = [psutil.Process(int(file.read_text().split()[0])) for file in tmp_path.glob("*.begun")]
     run.send_signal(number)
-    assert run.wait(30) == (-number if number == signal.SIGKILL else 130)
-    gone, alive = psutil.wait_procs(lanes, 30)
+    assert run.wait(120) == (-number if number == signal.SIGKILL else 130)
+    gone, alive = psutil.wait_procs(lanes, 120)
     assert len(gone) == 2 and not alive
     assert not list(tmp_path.glob("*.done")), "the steps were interrupted"
     assert len(lanes) == len(list(tmp_path.glob("*.begun"))) == 2, "and no other began"
@@ -129,6 +136,6 @@ def test_a_second_interruption_kills_a_lane_that_does_not_end(tmp_path: Path):
         time.sleep(0.02)
     assert run.poll() is None, "one interruption waits for the step that runs"
     run.send_signal(signal.SIGINT)
-    assert run.wait(30) == 130
-    gone, alive = psutil.wait_procs(lanes, 30)
+    assert run.wait(120) == 130
+    gone, alive = psutil.wait_procs(lanes, 120)
     assert len(gone) == 2 and not alive

@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+import warnings
 
 import click
 import pytest
 from click.testing import CliRunner
+from dagster._utils.warnings import beta_warning, preview_warning
 
-from capibara_assets.cli.main import COMMANDS, cli
+from capibara_assets.cli.main import COMMANDS, cli, hush_dagster
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
@@ -23,7 +25,7 @@ def test_help_lists_every_command() -> None:
 
 
 def test_help_and_plan_load_nothing_that_takes_time() -> None:
-    """Neither the list of commands nor a plan without XLA needs arrays, file systems, Dagster or a trainer."""
+    """Neither lists of commands nor a plan without XLA need arrays, file systems, Dagster or a trainer."""
     plan = ["plan", "--model", "llama2-7b", "--hardware", "tpu-v5e-64", "--examples", "50", "--json"]
     program = (
         "import sys\n"
@@ -35,6 +37,16 @@ def test_help_and_plan_load_nothing_that_takes_time() -> None:
         "    heavy = {'dagster', 'torch', 'jax', 'transformers', 'polars', 'numpy', 'fsspec'}\n"
         "    print(sorted(heavy & set(sys.modules)))\n"
     )
-    for arguments in (["--help"], plan):
+    for arguments in (["--help"], ["merge", "--help"], plan):
         done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_of_warnings_only_dagsters_about_its_own_features_are_silenced() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        hush_dagster()
+        beta_warning("Parameter `owners`")
+        preview_warning("Class\n`Component`")
+        warnings.warn("the beta of this model is 0.9", stacklevel=1)
+    assert [str(one.message) for one in caught] == ["the beta of this model is 0.9"]

@@ -143,7 +143,7 @@ def test_imports_and_boilerplate_do_not_link_but_stay_in_one_split() -> None:
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=settings.default.max_examples // 5)
 def test_the_order_of_rows_does_not_matter(random: object) -> None:
     executions = [*fleet(20), *fleet(20, "ml", "m"), run("again", problem(3), sandbox="elsewhere")]
     expected = assign(executions)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.experience.measure import read_labels
 from capibara_assets.executions.formats.envelope_reader import Recorded, read_line
 from capibara_assets.executions.ingest.ingest import Ingest, read_experience
 
@@ -59,7 +60,18 @@ def ingest_lines(tmp_path: Path) -> Callable[..., Ingest]:
     return read
 
 
-@pytest.fixture(scope="session")
-def real(shared_data: Path) -> Ingest:
-    """The shared collection of real executions."""
-    return read_experience(shared_data / "experience", now=NOW)
+@pytest.fixture(
+    scope="session",
+    params=[pytest.param(3, id="a_third"), pytest.param(1, marks=pytest.mark.extended, id="whole")],
+)
+def real(request: pytest.FixtureRequest, shared_data: Path) -> Ingest:
+    """Every third log of the shared collection of real executions; all of them in `make test-all`."""
+    folder = shared_data / "experience"
+    return read_experience(folder, now=NOW, files=sorted((folder / "e2b_logs").iterdir())[:: request.param])
+
+
+def labels_of(real: Ingest, shared_data: Path) -> list[dict[str, Any]]:
+    """The labels of the executions that were read."""
+    read = set(real.executions["execution_id"])
+    labels = read_labels(shared_data / "experience" / "labels.jsonl.gz")
+    return [label for label in labels if label["execution_id"] in read]

@@ -15,8 +15,9 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import applied, read_adapter
 from capibara_assets.modeling.base import Base, load_base
 from capibara_assets.modeling.quantised import QuantisedMergeWarning, is_quantised, plain_weight
+from capibara_assets_tests.late import late
 
-pytest.importorskip("bitsandbytes", reason="bitsandbytes is an extra")
+late("bitsandbytes", reason="bitsandbytes is an extra")
 
 IDS = torch.arange(24).reshape(2, 12)
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")

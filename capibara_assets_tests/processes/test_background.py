@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from capibara_assets.cli.graph.jobs import jobs as command
 from capibara_assets.errors import InputError
-from capibara_assets.processes.background import Job, Jobs, Pod, pod_state, state_of, stop
+from capibara_assets.processes.background import STOP_GRACE_S, Job, Jobs, Pod, pod_state, state_of, stop
 from capibara_assets.processes.identity import Process
 from capibara_assets_tests.processes.test_groups import all_gone, pids
 
@@ -94,7 +94,7 @@ time.sleep(60)
     (child,) = pids(tmp_path)
     began = time.monotonic()
     stopped = CliRunner().invoke(command, ["stop", job.id])
-    assert stopped.output == f"{job.id} stopped\n" and time.monotonic() - began < 10
+    assert stopped.output == f"{job.id} stopped\n" and time.monotonic() - began < STOP_GRACE_S
     assert (tmp_path / "saved").read_text() == "yes"
     assert job.process and all_gone([job.process.pid, child])
     with pytest.raises(InputError, match="does not run: it is stopped"):
@@ -104,13 +104,13 @@ time.sleep(60)
 def test_a_job_that_ignores_the_signal_is_killed(jobs: Jobs, tmp_path: Path) -> None:
     text = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     job = jobs.start_background(script(f"{text}; print('deaf', flush=True); import time; time.sleep(60)"))
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while "deaf" not in jobs.log_file(job.id).read_text():
         assert time.monotonic() < deadline
         time.sleep(0.02)
     began = time.monotonic()
     stop(jobs, job, grace_s=0.5)
-    assert 0.5 <= time.monotonic() - began < 10
+    assert 0.5 <= time.monotonic() - began < 60
     assert job.process and all_gone([job.process.pid])
     assert ended(jobs, job).state == "stopped"
 

@@ -38,7 +38,7 @@ def family(folder: Path, reaction: str) -> list[str]:
 
 
 def pids(folder: Path) -> list[int]:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not (folder / "pids").exists():
         assert time.monotonic() < deadline, "the child never started"
         time.sleep(0.02)
@@ -53,7 +53,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def all_gone(members: list[int], within_s: float = 5.0) -> bool:
+def all_gone(members: list[int], within_s: float = 60.0) -> bool:
     deadline = time.monotonic() + within_s
     while any(alive(pid) for pid in members):
         if time.monotonic() > deadline:
@@ -101,7 +101,7 @@ with process_group({family(tmp_path, "ignore")!r}, grace_s=0.3) as process:
     members = pids(tmp_path)
     os.kill(launcher.pid, signal.SIGKILL)
     launcher.wait()
-    assert all_gone(members, within_s=10)
+    assert all_gone(members)
 
 
 def test_nothing_runs_when_our_own_process_is_killed_before_the_guard_stands(tmp_path: Path) -> None:

@@ -67,8 +67,8 @@ def test_interrupted_training_goes_on(
         assert first.poll() is None and time.monotonic() < deadline, (tmp_path / "first.log").read_text()[-3000:]
         time.sleep(0.02)
     first.send_signal(signal.SIGINT)
-    assert first.wait(timeout=60) == 130, (tmp_path / "first.log").read_text()[-3000:]
-    deadline = time.monotonic() + 10
+    assert first.wait(timeout=300) == 130, (tmp_path / "first.log").read_text()[-3000:]
+    deadline = time.monotonic() + 60
     while training_processes(deployment.work):
         assert time.monotonic() < deadline, "an orphan trains on"
         time.sleep(0.05)

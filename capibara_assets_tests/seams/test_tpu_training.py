@@ -33,10 +33,11 @@ from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.supervisor.worker import train_by_strategy
 from capibara_assets_tests.home import MadeHome
 from capibara_assets_tests.home import command as command_of_home
+from capibara_assets_tests.late import late
 from capibara_assets_tests.modeling.tiny import save_tiny
 from capibara_assets_tests.training.conftest import request_maker, save_dataset
 
-pytest.importorskip("jax")
+late("jax", reason="the extra tpu is not installed")
 TARGET = "tpu-v5e-8"
 LIKE_A_SLICE = {
     "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8",

@@ -24,6 +24,7 @@ from capibara_assets.training.monitoring.events import read_events
 from capibara_assets.training.standalone.choices import RunOptions
 from capibara_assets.training.standalone.output_folder import finished_output, read_info
 from capibara_assets.training.standalone.run import prepare
+from capibara_assets.training.supervisor import reporting
 from capibara_assets_tests.commands import command_of
 from capibara_assets_tests.modeling.tiny import save_tiny
 
@@ -105,6 +106,8 @@ def test_a_rank_writes_where_the_publisher_the_exporters_and_a_resume_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """The steps that docs/training.md names for several hosts: a rank by torchrun, then the publisher."""
+    # W&B starts a process of its own: where all is busy that takes longer than a training waits for its exporters
+    monkeypatch.setattr(reporting, "_PATIENT_S", 300.0)
     output = tmp_path / "out"
 
     def request(steps: int, resume: str | None = None) -> Path:

@@ -13,7 +13,7 @@ from pathlib import Path
 from capibara_assets.storage.store import ArtifactStore
 
 store, tree, random = ArtifactStore(sys.argv[1]), Path(sys.argv[2]), random.Random(7)
-deadline = time.monotonic() + 30
+deadline = time.monotonic() + 300
 for victim in itertools.count():
     published, left_behind = len(store.list("result")), len(list((Path(sys.argv[1]) / "staging").glob("*")))
     if time.monotonic() > deadline or (victim >= 30 and published >= 8 and left_behind >= 4):
@@ -66,7 +66,7 @@ except InputError as error:
 
 def run(script: str, store: Path, tree: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", script, str(store), str(tree)], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", script, str(store), str(tree)], capture_output=True, text=True, timeout=600, check=False
     )
 
 

@@ -297,13 +297,13 @@ def _stored(checkpoint: "Checkpoint") -> dict[str, Any]:
 
 def _served() -> dict[str, list[str]]:
     """Checkpoint id -> what of the deployment it serves as: `python/consensus`, `merged_checkpoint`."""
+    from capibara_assets.checkpoints.artifacts import open_artifacts
     from capibara_assets.evaluation.serving.promotion import NOTHING
     from capibara_assets.evaluation.serving.promotion_log import PromotionLog
     from capibara_assets.lineage.checkpoints import serving_checkpoints
-    from capibara_assets.resources import Store
 
     deployment = Deployment.from_environment()
-    store = Store(root=deployment.store, work=str(deployment.work)).open()
+    store = open_artifacts(deployment.store, deployment.work)
     head = PromotionLog(store).head()
     served: dict[str, list[str]] = {}
     for what, identity in serving_checkpoints(store, head.promotion if head else NOTHING).items():
@@ -313,11 +313,11 @@ def _served() -> dict[str, list[str]]:
 
 def _origin(about: Any) -> "CheckpointOrigin":
     """The artifacts and executions behind a checkpoint, from the deployment's artifact store."""
+    from capibara_assets.checkpoints.artifacts import open_artifacts
     from capibara_assets.lineage.checkpoint_origin import origin
-    from capibara_assets.resources import Store
 
     deployment = Deployment.from_environment()
-    return origin(Store(root=deployment.store, work=str(deployment.work)).open(), about)
+    return origin(open_artifacts(deployment.store, deployment.work), about)
 
 
 def _base(store: "CheckpointStore", given: str | None) -> str | None:

@@ -21,9 +21,10 @@ from capibara_assets_tests.checkpoints.formats.nested_states import (
     ordered,
     values,
 )
+from capibara_assets_tests.late import late
 
-ocp = pytest.importorskip("orbax.checkpoint", reason="the extra tpu is not installed")
-jax = pytest.importorskip("jax", reason="the extra tpu is not installed")
+ocp = late("orbax.checkpoint", reason="the extra tpu is not installed")
+jax = late("jax", reason="the extra tpu is not installed")
 
 RANDOM = np.random.default_rng(0)
 STATE = {

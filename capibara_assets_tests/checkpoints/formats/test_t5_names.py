@@ -17,8 +17,9 @@ from capibara_assets.checkpoints.formats.t5_names import CONFIG, to_t5x, to_tran
 from capibara_assets.errors import InputError
 from capibara_assets_tests.checkpoints.formats.nested_states import values
 from capibara_assets_tests.checkpoints.formats.test_t5x import theirs  # noqa: F401  (a fixture)
+from capibara_assets_tests.late import late
 
-pytest.importorskip("tensorstore", reason="the extra tpu is not installed")
+late("tensorstore", reason="the extra tpu is not installed")
 
 SIZES = {"vocab_size": 40, "d_model": 12, "d_kv": 4, "num_heads": 5, "d_ff": 18, "num_layers": 3}
 SCALES = {"scale_decoder_outputs": True}

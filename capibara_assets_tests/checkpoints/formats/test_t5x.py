@@ -27,10 +27,11 @@ from capibara_assets_tests.checkpoints.formats.nested_states import (
     values,
 )
 from capibara_assets_tests.checkpoints.limits import files_of_at_most
+from capibara_assets_tests.late import late
 
-ts = pytest.importorskip("tensorstore", reason="the extra tpu is not installed")
-serialization = pytest.importorskip("flax.serialization", reason="flax, the reference reader, is not installed")
-msgpack = pytest.importorskip("msgpack", reason="the extra tpu is not installed")
+ts = late("tensorstore", reason="the extra tpu is not installed")
+serialization = late("flax.serialization", reason="flax, the reference reader, is not installed")
+msgpack = late("msgpack", reason="the extra tpu is not installed")
 
 ARCHIVE = Path(__file__).with_name("written_by_t5x.tar.gz")
 """`checkpoint_1000` of a T5 v1.1 of one layer with Adafactor, bfloat16 target, saved on four (faked) devices by T5X's
@@ -164,7 +165,7 @@ def test_paths_of_other_machines_and_buckets_mean_folders_here(theirs: Path, tmp
 
 
 def test_an_index_alone_with_all_arrays_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(serialization, "MAX_CHUNK_SIZE", 40)  # flax: 1 GiB
+    monkeypatch.setattr("flax.serialization.MAX_CHUNK_SIZE", 40)  # flax: 1 GiB
     arrays = {"a": np.arange(60, dtype=np.float32).reshape(5, 12), "b": np.float32(2.5), "c": np.arange(3)}
     state = {"version": 3, "optimizer": {"state": {"step": np.int32(5)}, "target": arrays}}
     (tmp_path / "checkpoint_5").write_bytes(serialization.to_bytes(state))

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from capibara_assets.checkpoints.content import PIECE, of_numpy, to_numpy
 from capibara_assets.checkpoints.formats import zarr
 from capibara_assets.errors import IntegrityError
+from capibara_assets_tests.late import late
 
-pytest.importorskip("tensorstore", reason="the extra tpu is not installed")
+late("tensorstore", reason="the extra tpu is not installed")
 
 SHAPES = st.lists(st.integers(1, 9), max_size=4).map(tuple)
 

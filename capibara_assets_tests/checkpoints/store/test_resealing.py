@@ -249,7 +249,7 @@ def test_a_flipped_bit_in_what_points_to_the_store_is_found(tmp_path: Path) -> N
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)

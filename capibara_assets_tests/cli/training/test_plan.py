@@ -178,13 +178,14 @@ def test_a_plan_is_quick_and_loads_nothing_heavy() -> None:
         "print(used.ru_utime + used.ru_stime, heavy)\n"
     )
     fastest = float("inf")
-    for _ in range(3):  # other work on the same core makes processor time longer, too
+    for _ in range(5):  # other work on the same core makes processor time longer, too
         done = subprocess.run(
             [sys.executable, "-c", program, *SLICE], capture_output=True, text=True, env={**os.environ}, check=True
         )
         seconds, heavy = done.stdout.splitlines()[-1].split(" ", 1)
         assert heavy == "[]"
-        fastest = min(fastest, float(seconds))
+        if (fastest := min(fastest, float(seconds))) < 2.0:
+            break
     assert fastest < 2.0
 
 

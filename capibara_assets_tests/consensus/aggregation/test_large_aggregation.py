@@ -16,6 +16,18 @@ from capibara_assets.consensus.aggregation.preaggregation import pre_aggregate
 
 N, F, D = 15, 3, 2 * kernels.BLOCK + 77
 
+# Mixing precedes any rule, and what is not finite is found before both: a rule of each kind, all in `make test-all`.
+OF_EACH_KIND = ("median", "krum")
+REST = [rule for rule in RULES if rule not in OF_EACH_KIND]
+FIRST_MIXED = [
+    *((rule, "nnm") for rule in OF_EACH_KIND),
+    *(pytest.param(rule, "nnm", marks=pytest.mark.extended) for rule in REST),
+]
+INFINITE = [
+    *((rule, np.inf) for rule in OF_EACH_KIND),
+    *(pytest.param(rule, np.inf, marks=pytest.mark.extended) for rule in REST),
+]
+
 
 @pytest.fixture(scope="module")
 def vectors() -> np.ndarray:
@@ -31,8 +43,7 @@ def options_of(rule: str) -> dict[str, Any]:
     return {"centered_clipping": {"tau": 1.0}, "monna": {"reference": 4}}.get(rule, {})
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("pre", [None, "nnm"])
+@pytest.mark.parametrize(("rule", "pre"), [*((rule, None) for rule in RULES), *FIRST_MIXED])
 def test_compiled_passes_agree_with_numpy(
     rule: str, pre: str | None, vectors: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,8 +74,7 @@ def test_order_threads_and_kind_of_input_do_not_show(
         assert aggregate(same, rule, f=F, **options_of(rule)).vector.tobytes() == first.vector.tobytes()
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize(("rule", "value"), [*((rule, np.nan) for rule in RULES), *INFINITE])
 def test_non_finite_voters_are_left_out(rule: str, value: float, vectors: np.ndarray) -> None:
     spoilt = vectors.copy()
     spoilt[[2, 9], [D - 1, 5]] = value

@@ -157,11 +157,16 @@ def test_no_leaf_can_be_changed(original: tuple[Path, Agreement], which: int, ho
     assert _shows(document, *leaves[which % len(leaves)], how)
 
 
-def test_hardly_a_leaf_can_be_changed_and_sealed_again(original: tuple[Path, Agreement]) -> None:
-    """Every single one: signatures, the count and the inputs cover all but what takes the model."""
+@pytest.mark.parametrize("of_a_name", [1, pytest.param(None, marks=pytest.mark.extended)])
+def test_hardly_a_leaf_can_be_changed_and_sealed_again(original: tuple[Path, Agreement], of_a_name: int | None) -> None:
+    """One of each name, or every single one: signatures, count and inputs cover all but what takes the model."""
     text = (original[0] / "certificate.json").read_text()
     voters = {path.name: path for path in sorted((original[0] / "inputs").iterdir())}
-    leaves = [leaf for leaf in _leaves(json.loads(text)) if leaf[0] not in (("digest",), ("seal",))]
+    named: dict[tuple[str | int, ...], list[tuple[tuple[str | int, ...], Any]]] = {}
+    for place, value in _leaves(json.loads(text)):
+        if place not in (("digest",), ("seal",)):
+            named.setdefault(tuple("" if isinstance(step, int) else step for step in place), []).append((place, value))
+    leaves = [leaf for alike in named.values() for leaf in alike[:of_a_name]]
     hidden = {
         place
         for number, (place, value) in enumerate(leaves)

@@ -145,10 +145,10 @@ def test_a_voter_that_dies_or_hangs_is_asked_again(
     ("how", "timeout", "retries", "words"),
     [
         ("killed", 60, 2, "3 attempts, last: killed by signal 9"),
-        ("stopped", 3, 1, "no sign of life for 1.5 s"),
+        ("stopped", 6, 1, "no sign of life for 3 s"),
         ("garbage", 60, 1, "2 attempts, last: the answer of voter-2 is no answer"),
         ("raises", 60, 0, "1 attempt, last: ended with exit code 1, no answer"),
-        ("beats", 2, 1, "late: no answer within 2 s"),
+        ("beats", 4, 1, "late: no answer within 4 s"),
     ],
 )
 def test_a_voter_that_stays_away_is_absent_and_not_fatal(

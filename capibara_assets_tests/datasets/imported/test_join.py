@@ -231,7 +231,7 @@ def test_planted_near_duplicates_never_straddle(files: Files, recipe: DatasetRec
     ),
     seed=st.randoms(use_true_random=False),
 )
-@settings(max_examples=15)
+@settings(max_examples=settings.default.max_examples // 3)
 def test_no_split_is_shared_whatever_comes_in_whatever_order(
     recipe: DatasetRecipe, rows: list[tuple[int, int, int, Split | None]], seed: random.Random
 ):

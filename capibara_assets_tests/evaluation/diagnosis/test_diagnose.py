@@ -16,6 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from capibara_assets.datasets.tokens.tokenising import encode
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.contenders.model_folder import model_folder, require_its_base
+from capibara_assets.evaluation.diagnosis import behaviour
 from capibara_assets.evaluation.diagnosis.behaviour import SANE
 from capibara_assets.evaluation.diagnosis.catalogue import CATALOGUE, Diagnosis
 from capibara_assets.evaluation.diagnosis.diagnose import Examination, LoadingConditions, examine
@@ -31,6 +32,18 @@ WEIGHTS = "model.safetensors"
 EMBEDDING = "model.embed_tokens.weight"
 QUERIES = [f"model.layers.{layer}.self_attn.q_proj" for layer in range(6)]
 Tensors = dict[str, Tensor]
+
+
+@pytest.fixture
+def whole_answers() -> None:
+    """For tests of what is found in answers, which take as many tokens as a user's examination."""
+
+
+@pytest.fixture(autouse=True)
+def short_answers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere a few tokens show that nothing but the planted fault is found."""
+    if "whole_answers" not in request.fixturenames:
+        monkeypatch.setattr(behaviour, "ANSWER_TOKENS", 8)
 
 
 @pytest.fixture
@@ -104,6 +117,7 @@ def untied(folder: Path, edit: Callable[[Tensor], Tensor]) -> None:
     change(folder, lambda tensors: tensors.update({"lm_head.weight": edit(tensors[EMBEDDING].clone())}))
 
 
+@pytest.mark.usefixtures("whole_answers")
 def test_sound_models_and_adapters_are_sound(nano: Path, adapter: Path) -> None:
     whole = examine(model_folder(nano))
     assert whole.diagnoses == [] and all(step.status == "pass" for step in whole.steps)
@@ -392,6 +406,7 @@ def test_logits_that_are_not_finite_with_finite_weights(model: Path) -> None:
     assert only(examine(model_folder(model))).id == "logits_not_finite"
 
 
+@pytest.mark.usefixtures("whole_answers")
 def test_gibberish(model: Path, nano: Path) -> None:
     turned = torch.randperm(4090, generator=torch.Generator().manual_seed(0)) + 6
     untied(model, lambda head: torch.cat([head[:6], head[turned]]))
@@ -400,6 +415,7 @@ def test_gibberish(model: Path, nano: Path) -> None:
         assert found.id == "gibberish" and found.evidence["loss"] > 0.75 * found.evidence["guessing"]
 
 
+@pytest.mark.usefixtures("whole_answers")
 def test_answers_without_end(model: Path) -> None:
     base = load_base(model)
     tokens = torch.tensor([encode(SANE[0], base.tokenizer, 256).input_ids])
@@ -415,6 +431,7 @@ def test_answers_without_end(model: Path) -> None:
     assert found.id == "never_ends" and found.severity == "warning" and found.evidence["end_probability"] < 0.01
 
 
+@pytest.mark.usefixtures("whole_answers")
 def test_answers_that_repeat_for_ever(model: Path) -> None:
     """Trained for a moment on answers that loop, and on sane ones, so that its loss stays good."""
     base = load_base(model)

@@ -186,6 +186,6 @@ def test_planted_data_is_as_it_says():
 
 def test_a_planted_difference_is_found_and_an_absent_one_is_not():
     """`python -m benchmarks evaluate` draws 200 and 2,000 of each; here as many as take seconds."""
-    assert significant(200, 0.05, clustered=False) >= 0.95
-    assert significant(300, 0.0, clustered=False) <= 0.06
+    assert significant(100, 0.05, clustered=False) >= 0.95
+    assert significant(150, 0.0, clustered=False) <= 0.06
     assert significant(100, 0.0, clustered=True) <= 0.09

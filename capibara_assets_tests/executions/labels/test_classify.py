@@ -8,20 +8,18 @@ from benchmarks.experience.measure import (
     FAMILIES,
     ClassifierScores,
     classifier_scores,
-    read_labels,
     read_source_domains,
 )
 from capibara_assets.domains import Domain
 from capibara_assets.executions.ingest.ingest import Ingest
 from capibara_assets.executions.labels.classify import classify_session
-from capibara_assets_tests.executions.conftest import recorded
+from capibara_assets_tests.executions.conftest import labels_of, recorded
 
 
 @pytest.fixture(scope="module")
 def scores(shared_data: Path, real: Ingest) -> ClassifierScores:
-    folder = shared_data / "experience"
-    labels = read_labels(folder / "labels.jsonl.gz")
-    return classifier_scores(real.executions, labels, read_source_domains(folder / "sources.json"), FAMILIES)
+    domains = read_source_domains(shared_data / "experience" / "sources.json")
+    return classifier_scores(real.executions, labels_of(real, shared_data), domains, FAMILIES)
 
 
 def test_real_sessions_are_classified(scores: ClassifierScores) -> None:

@@ -15,8 +15,9 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.jax import lora, step, weights
 from capibara_assets.modeling.jax.sizes import StepSettings
 from capibara_assets.planning.models import ModelShape, from_config, read_shape
+from capibara_assets_tests.late import late
 
-jax = pytest.importorskip("jax")
+jax = late("jax", reason="the extra tpu is not installed")
 NANO = resources_root() / "base_models" / "capibara-nano"
 POLICIES = (StepSettings(), StepSettings(remat="full", chunks=4), StepSettings(remat="minimal", chunks=2))
 LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")

@@ -61,7 +61,7 @@ def wandb_series(folder: Path) -> Series:
     runs = (folder / "wandb").glob("offline-run-*/*.wandb")
     # The last attempt: W&B's service may still be writing an older one when the newest is done
     newest = max(runs, key=lambda path: (int(path.parent.name.rpartition("-")[2]), path.stat().st_mtime_ns))
-    deadline, records = time.monotonic() + 20, list[Any]()
+    deadline, records = time.monotonic() + 120, list[Any]()
     while not any(record.WhichOneof("record_type") == "exit" for record in records):  # W&B's service writes behind us
         assert time.monotonic() < deadline, "the run was never ended"
         time.sleep(0.05)

@@ -79,7 +79,7 @@ def test_what_failed_halfway_is_written_again_from_the_start(tmp_path: Path, mon
     logs = {"voter-0": tmp_path / "voter-0" / "events.jsonl"}
     live = LiveExport(logs, {"wandb": making(exporter)}, said.append, every_s=0.01)
     live.notice(finished[-1])
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while exporter.points != EXPECTED:
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -8,11 +8,12 @@ import pytest
 
 from capibara_assets.errors import InputError
 from capibara_assets.storage.mirror import upload
-from capibara_assets_tests.training.jax.test_trainer import config, conversations
-
-pytest.importorskip("jax")
 from capibara_assets.training.jax.places import POINTS, SCRATCH, JaxPlaces
 from capibara_assets.training.jax.saved import JaxResumePoint, newest_point, save_point
+from capibara_assets_tests.late import late
+from capibara_assets_tests.training.jax.test_trainer import config, conversations
+
+late("jax", reason="the extra tpu is not installed")
 
 ARRAYS = {"x": np.ones(3, np.float32)}
 

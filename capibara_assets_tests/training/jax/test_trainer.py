@@ -15,10 +15,11 @@ from capibara_assets.planning.accounting import Method, flops_per_token
 from capibara_assets.planning.models import read_shape
 from capibara_assets.planning.writers.jax_config import JaxConfig
 from capibara_assets.storage.mirror import mirror, upload
+from capibara_assets.training.jax import measured, rows, saved, trainer
+from capibara_assets_tests.late import late
 from capibara_assets_tests.modeling.tiny import save_tiny
 
-pytest.importorskip("jax")
-from capibara_assets.training.jax import measured, rows, saved, trainer
+late("jax", reason="the extra tpu is not installed")
 
 LAYERS = ("q_proj", "v_proj", "down_proj")
 NANO = resources_root() / "base_models" / "capibara-nano"

