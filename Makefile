@@ -84,11 +84,9 @@ bench-gitleaks: bench-env ## gitleaks' rules (MIT), another peer of `python -m b
 experience: setup ## re-generate the shipped experience by really running it
 	$(BIN)/python -m workshop.experience --out resources/experience
 
-base-model: setup ## pre-train the shipped base model again: files, then skills (two hours)
+base-model: setup ## pre-train the shipped base model again (an hour and a half)
 	$(BIN)/python -m workshop.base_model --compile --minutes 85 \
-		--out .capibara/pretrained --state .capibara/pretraining
-	$(BIN)/python -m workshop.base_model --compile --minutes 40 --threads 2 --start .capibara/pretrained --skills 0.75 \
-		--corpus-bytes 48000000 --out resources/base_models/capibara-nano --state .capibara/skills
+		--out resources/base_models/capibara-nano --state .capibara/pretraining
 
 setup: $(STAMP)
 

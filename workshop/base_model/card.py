@@ -37,14 +37,14 @@ knows nothing of the experience that ships.
 _TAIL = """\
 ## Limits
 
-- It repeats short code and mends single mistakes in it; left alone it writes plausible fragments, rarely a program that
+- It has learned the shape of code, not its meaning: left alone it writes plausible fragments, rarely a program that
   solves a stated problem. It knows little English beyond docstrings and comments, and no other natural language.
 - The generated JavaScript and SQL come from a grammar with few patterns. The held-out programs come from the same
   grammar, so their loss says little about JavaScript and SQL at large; the shipped JavaScript is a small part.
 - The hold-out is split by document. Files of one package share idioms (and licence texts), so the Python loss is that
   of familiar projects, not of unseen ones.
-- Conversations are documented functions and generated exchanges in the chat format, without any alignment. Do not use
-  what it writes unread.
+- Conversations are documented functions and generated exchanges in the chat format, without any instruction tuning or
+  alignment. Do not use what it writes unread.
 
 ## Licence
 
@@ -103,7 +103,6 @@ def _run(summary: dict[str, Any]) -> list[tuple[str, str]]:
     passes = summary["tokens"] / summary["training_tokens"]
     return [
         ("tokens seen", f"{summary['tokens']:,} ({passes:.2f} passes)"),
-        ("of the corpus, skills", f"{settings.get('skills', 0.0):.0%}"),
         ("steps", f"{summary['steps']:,} of {settings['batch'] * settings['sequence']:,} tokens"),
         ("time", f"{summary['seconds'] / 60:.1f} minutes"),
         ("CPU threads", str(settings["threads"])),
@@ -116,10 +115,12 @@ def _run(summary: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _command(settings: dict[str, Any], out: str) -> str:
     """The command of a run, written to `out`."""
-    skills = f" --start FIRST --skills {settings['skills']:g}" if settings.get("start") else ""
+    then = ""
+    if settings.get("start"):
+        then = f" --corpus-bytes {settings['corpus_bytes']} --start FIRST --skills {settings['skills']:g}"
     return (
         f"python -m workshop.base_model --out {out} --state STATE --minutes {settings['minutes']:g}"
-        f" --threads {settings['threads']} --seed {settings['seed']} --corpus-bytes {settings['corpus_bytes']}{skills}"
+        f" --threads {settings['threads']} --seed {settings['seed']}{then}"
         + (" --compile" if settings["compiled"] else "")
     )
 
