@@ -40,7 +40,6 @@ def consensus_checkpoint(
     base = inputs.base(base_model)
     record = StoreRecord(inputs.store)
     agreement = agree_on_artifacts(base, adapters, dataset, recipe, VoterKeys.from_environment(), record.announce)
-    record.require_first(agreement.certificate)
     subject = consensus_subject(domain, base_model.card_name, base.digest, agreement.certificate.digest)
     origin = Origin(recipe, base.digest, dataset.digest, metrics=agreement.metrics())
     with TemporaryDirectory() as folder:

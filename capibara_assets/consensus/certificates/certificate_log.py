@@ -101,17 +101,18 @@ def parsed_log(data: bytes) -> CertificateLog:
 def append_certificate(file: Path, election: str, certificate: str) -> LogLine:
     """Append a certificate to a log, which is made where there is none; one that stands in it is returned.
 
-    Processes append one after the other. What a crash left of a line, which nobody was told is there, is cut off.
+    Processes append one after the other. What a crash left of a line, which nobody was told is there, is cut off. An
+    election that was held again with another outcome (a voter absent, another processor) has two certificates in it.
 
     Raises:
-        InputError: another certificate of this election stands in it.
         IntegrityError: the chain is broken: nothing is appended to what was changed.
         OSError: it cannot be written in full; it is then as before.
     """
     with locked(file):
         data = file.read_bytes()
         log = parsed_log(data)
-        require_only(log, file, election, certificate)
+        if log.problem:
+            raise IntegrityError(f"{file}: {log.problem}; restore it from a copy")
         known = (line for line in log.lines if (line.election, line.certificate) == (election, certificate))
         if found := next(known, None):
             return found
@@ -126,18 +127,6 @@ def append_certificate(file: Path, election: str, certificate: str) -> LogLine:
         _write(file, log.whole, (b"" if ended else b"\n") + line.text + b"\n")
     sync_folder(file.parent)
     return line
-
-
-def require_only(log: CertificateLog, file: Path, election: str, certificate: str) -> None:
-    """Raise InputError where another certificate of the election is in the log, IntegrityError where it is broken."""
-    if log.problem:
-        raise IntegrityError(f"{file}: {log.problem}; restore it from a copy")
-    if others := [other for other in log.of(election) if other != certificate]:
-        raise InputError(
-            f"election {election[:12]} has certificate {others[0][:12]} already ({file}), this one is "
-            f"{certificate[:12]}: a second one would make both worthless. The first stands; vote on something else "
-            "(other voters, data or thresholds) for another"
-        )
 
 
 def _line(text: bytes) -> LogLine | None:

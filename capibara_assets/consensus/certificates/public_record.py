@@ -1,7 +1,7 @@
 """What is published around a vote: its election before the first ballot, and its certificate's digest in the log.
 
-A certificate is compared with both: the election that was published is the one it states, and it is that one's only
-certificate.
+A certificate is compared with both: the election that was published is the one it states, and whether it is that one's
+only certificate is told.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,6 @@ from capibara_assets.consensus.certificates.certificate_log import (
     CertificateLog,
     append_certificate,
     read_log,
-    require_only,
 )
 from capibara_assets.consensus.certificates.model import Certificate
 from capibara_assets.consensus.certificates.published_election import PublishedElection, read_election
@@ -63,6 +62,9 @@ class PublicRecord:
         """What holds and proves less than usual."""
         if self.election is not None and (strays := self.election.strays(certificate)):
             yield f"that {', '.join(strays)} judged on the published examples: ballots name others"
+        known = () if self.log is None else self.log.of(certificate.election)
+        if others := [other[:12] for other in known if other != certificate.digest]:
+            yield f"that it is its election's only certificate: the log has {', '.join(others)}, too: it was held again"
 
     @property
     def done(self) -> list[str]:
@@ -90,11 +92,8 @@ def _log_problems(log: CertificateLog, certificate: Certificate, head: str | Non
         yield f"the log: {log.problem}"
     if head is not None and head not in {line.digest for line in log.lines}:
         yield f"the log: the line {head[:12]} that was in it is not: lines were removed or replaced"
-    known = log.of(certificate.election)
-    if certificate.digest not in known:
+    if certificate.digest not in log.of(certificate.election):
         yield "the log: this certificate does not stand in it"
-    if others := [other[:12] for other in known if other != certificate.digest]:
-        yield f"the log: its election has another certificate, {', '.join(others)}: one of them is not what was voted"
 
 
 @dataclass(frozen=True)
@@ -114,11 +113,6 @@ class StoreRecord:
         name, data = f"{election.digest}.json", readable_json(election.model_dump(mode="json"))
         if not place.create(name, data) and place.read(name) != data:
             raise IntegrityError(f"{place.root}/{name} is not the election of this digest: restore or remove it")
-
-    def require_first(self, certificate: Certificate) -> None:
-        """Raise InputError where the log has another certificate of the same election; IntegrityError: it is broken."""
-        if self._log is not None and self._log.is_file():
-            require_only(read_log(self._log), self._log, certificate.election, certificate.digest)
 
     def enter(self, certificate: Certificate) -> None:
         """Append a certificate to the log. Raises as `append_certificate`."""
