@@ -13,7 +13,7 @@ _TABLE = rf"{_NAMED}[ \t]*\([ \t]*{_COLUMN}(?:\s*,\s*{_COLUMN})*\s*\)"
 _LISTED = re.compile(_TABLE, re.IGNORECASE)
 _LINE = re.compile(
     rf"^[ \t]*(?:[-*][ \t]*)?(?:(?:database |the )?(?:tables?|schema|relations?)[ \t]*:)?[ \t]*{_TABLE}"
-    rf"(?:[ \t]*(?:,|;|\band\b)?[ \t]*{_TABLE})*[ \t]*[.;]?[ \t]*$",
+    rf"(?:[ \t]*(?:(?:,|;|\band\b)[ \t]*)?{_TABLE})*[ \t]*(?:[.;][ \t]*)?$",
     re.IGNORECASE | re.MULTILINE,
 )
 _TITLE = re.compile(
