@@ -46,13 +46,9 @@ def consensus_checkpoint(
         write_adapter(agreement.adapter, Path(folder))
         write_model_card(Path(folder), inputs.store, {domain: adapters}, subject)
         artifact = inputs.publish(
-            "consensus_checkpoint",
-            domain,
-            trees={"adapter": Path(folder)},
-            documents=agreement.documents(),
-            volatile=VOLATILE,
-            checkpoints={"adapter": inputs.checkpointed(f"{domain}/consensus", origin)},
-        )
+            "consensus_checkpoint", domain, trees={"adapter": Path(folder)}, documents=agreement.documents(),
+            volatile=VOLATILE, checkpoints={"adapter": inputs.checkpointed(f"{domain}/consensus", origin)},
+        )  # fmt: skip
     record.enter(agreement.certificate)
     return materialized(artifact, inputs, consensus_entries(agreement))
 

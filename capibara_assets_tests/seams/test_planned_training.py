@@ -144,7 +144,7 @@ def test_a_run_on_the_laptop_says_who_decided(shared_home: MadeHome) -> None:
     with open_instance(deployment) as instance:
         shown = latest_metadata(instance, "trained_adapters", "python")
     assert "| hardware.backend | single | plan |" in shown["decided"]
-    assert "| training.micro_batch | at most 1024 tokens at once | recipe |" in shown["decided"]
+    assert r"| training.micro\_batch | at most 1024 tokens at once | recipe |" in shown["decided"]
     assert "voters at a time, on processors" in shown["placement"]
 
 

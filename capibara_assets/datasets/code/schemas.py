@@ -18,9 +18,9 @@ _TABLE_KEYS = ("table_name", "tbl_name", "relname")
 _PSQL_TITLE = re.compile(r"(?:Table|View)\s+\"(?:\w+\.)?(\w+)\"")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _ASKED = re.compile(
-    r"(?:table_x?info|get_columns)\s*\(?\s*=?\s*['\"`]?(\w+)|^\s*\\d\+?\s+(?:\w+\.)?(\w+)|"
-    r"\b(?:describe|desc|show\s+columns\s+(?:from|in)|summarize)\s+(?:table\s+)?(?:\w+\.)?[`\"]?(\w+)|"
-    r"\btable_name\s*=\s*'(\w+)'",
+    r"(?:table_x?info|get_columns)[\s(=]{0,20}['\"`]?(\w+)|^[ \t]{0,20}\\d\+?\s{1,20}(?:\w+\.)?(\w+)|"
+    r"\b(?:describe|desc|show\s{1,20}columns\s{1,20}(?:from|in)|summarize)\s{1,20}(?:table\s{1,20})?(?:\w+\.)?[`\"]?(\w+)|"
+    r"\btable_name\s{0,20}=\s{0,20}'(\w+)'",
     re.IGNORECASE | re.MULTILINE,
 )
 _ASKS = re.compile(

@@ -19,7 +19,7 @@ from capibara_assets.datasets.duplicates.shingles import ShingleSets, UInts, has
 from capibara_assets.datasets.recipe import NearDuplicates, SameProblem
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
-_PROMPT = re.compile(r"^\s*(?:[*#/-]+\s*)*(?:>>>|>|\$)\s")
+_PROMPT = re.compile(r"^[*#/\s-]*(?:>>>|>|\$)\s")
 _FEWEST = 3  # telling words of a statement that tells one problem from another
 _CLASSES = {
     "number": "int integer num numeric float double numbers",

@@ -17,7 +17,7 @@ from capibara_assets.storage.artifact import Artifact
 
 AdvisedBy = Literal["record", "likeness"]
 
-_IMPORTS_ONLY = re.compile(r"^\s*((from\s+\S+\s+import\b.*|import\b.*|pass|[%!].*|#.*)?\s*)*$")
+_IMPORTS_ONLY = re.compile(r"\s*(?:pass\b\s*)*(?:from\s+\S+\s+import\b.*|import\b.*|[%!].*|#.*)?$")
 
 
 @dataclass(frozen=True)

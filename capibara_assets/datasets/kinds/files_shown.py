@@ -9,14 +9,15 @@ from capibara_assets.datasets.code import javascript_source, python_source
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.kinds.proof import recorded_output
+from capibara_assets.executions.heredocs import heredocs
 
 _FILE = re.compile(r"^(?!\w+://)[\w./~\\-]*[\w-]\.[A-Za-z]\w{0,7}$")
 _SHELL_WORD = re.compile(r"[\w./~-]+\.[A-Za-z]\w{0,7}\b")
-_HEREDOC = (
-    r"(?:>\s*{name}\s*<<-?\s*['\"]?(?P<end>\w+)['\"]?|<<-?\s*['\"]?(?P<end2>\w+)['\"]?\s*>\s*{name})\s*\n"
-    r"(?P<body>.*?)\n\s*(?:(?P=end)|(?P=end2))\b"
+# bounded, or hostile cells take time without end
+_ECHO = (
+    r"(?:echo|printf)\s{{1,9}}(?:-e\s{{1,9}})?(?P<quote>['\"])(?P<body>.{{0,2000}}?)(?P=quote)"
+    r"\s{{0,9}}>\s{{0,9}}{name}\b"
 )
-_ECHO = r"(?:echo|printf)\s+(?:-e\s+)?(?P<quote>['\"])(?P<body>.*?)(?P=quote)\s*>\s*{name}\b"
 _PRINTS = r"(?:^|[!%;&|]|\b)\s*(?:cat|head|less|more|type)\b[^|>\n]*{name}"
 _LINES, _CHARS = 8, 400
 _READS = frozenset({"read", "read_text", "readlines", "readline", "readFileSync", "load", "safe_load"})
@@ -75,9 +76,11 @@ def _written(code: str, language: str, name: str) -> str | None:
     first, _, rest = code.lstrip().partition("\n")
     if re.match(rf"%%(writefile|file)\s+(-a\s+)?['\"]?{re.escape(name)}['\"]?\s*$", first):
         return rest
-    for form in (_HEREDOC, _ECHO):
-        if match := re.search(form.format(name=rf"['\"]?{re.escape(name)}['\"]?"), code, re.DOTALL):
-            return match["body"].replace("\\n", "\n") if form is _ECHO else match["body"]
+    for document in heredocs(code):
+        if name in (_target(document.before), _target(document.after)):
+            return document.body
+    if match := re.search(_ECHO.format(name=rf"['\"]?{re.escape(name)}['\"]?"), code, re.DOTALL):
+        return match["body"].replace("\\n", "\n")
     if language == "python":
         return _written_python(code, name)
     if language in JAVASCRIPT:
@@ -89,6 +92,12 @@ def _written(code: str, language: str, name: str) -> str | None:
                 if len(given) > 1 and given[0][1:-1] == name and given[1][:1] in "'\"`":
                     return given[1][1:-1].replace("\\n", "\n")
     return None
+
+
+def _target(words: str) -> str | None:
+    """The file that the end of a command, or the whole of it, is redirected to."""
+    _, sign, file = words.rpartition(">")
+    return file.strip().strip("'\"") if sign else None
 
 
 def _written_python(code: str, name: str) -> str | None:

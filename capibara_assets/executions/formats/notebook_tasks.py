@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 FROM_MARKDOWN = "task_from_markdown"  # flag: the task is the heading or introduction that stands above the cell
 _LONGEST = 1000  # characters; of longer text only the heading, or the paragraph that introduces the cell, is kept
-_HEADING = re.compile(r"^ {0,3}(?P<marks>#{1,6})[ \t]+(?P<text>.*?)(?:[ \t]+#+)?[ \t]*$")
+_HEADING = re.compile(r"^ {0,3}(?P<marks>#{1,6})[ \t]+(?P<text>.*)$")
+_CLOSING = re.compile(r"(?<![ \t])[ \t]+#+\Z")
 _NUMBER = re.compile(r"^(?:\d+(?:\.\d+)*[.):]?|[IVXivx]+[.)]|[A-Za-z][.)])\s+")
 _IMAGE = re.compile(r"!\[[^\]]*\]\([^)]*\)|<img\b[^>]*>|<!--.*?-->", re.DOTALL)
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
@@ -57,8 +58,8 @@ def _headings(lines: Sequence[str]) -> list[_Heading]:
         mark = line.strip()[:3]
         if mark in ("```", "~~~"):
             fence = "" if fence == mark else fence or mark
-        elif not fence and (match := _HEADING.match(line)) and match["text"].strip():
-            headings.append(_Heading(len(match["marks"]), match["text"], number))
+        elif not fence and (match := _HEADING.match(line)) and (text := _CLOSING.sub("", match["text"].rstrip(" \t"))):
+            headings.append(_Heading(len(match["marks"]), text, number))
     return headings
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from capibara_assets.domains import Domain
+from capibara_assets.executions.heredocs import without_heredocs
 
 _PROGRAMS = {
     Domain.PYTHON: """python ipython pip pipx uv uvx poetry pdm hatch pytest py.test tox nox mypy ruff black isort
@@ -22,7 +23,6 @@ _SPLIT = re.compile(r"&&|\|\||[;&|\n()]|\$\(|`")
 # a shell that runs what stands between quotes, here or on another host
 _INNER = re.compile(r"\b(?:(?:bash|sh|zsh|dash)\s+(?:-\w+\s+)*-\w*c|ssh\s[^'\"|;&]*)\s*(['\"])(.*?)\1", re.DOTALL)
 _STRING = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
-_HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?(.*?)\n.*?\n\s*\1(?=\s|$)", re.DOTALL)
 _ASSIGNMENT = re.compile(r"\w+=\S*$")
 # programs that run the command behind them, with how many words of their own come between
 _RUNNERS = {"sudo": 0, "time": 0, "env": 0, "nohup": 0, "exec": 0, "command": 0, "nice": 0, "xargs": 0, "timeout": 1,
@@ -35,7 +35,7 @@ _TOOLS = ("run", "exec", "tool", "x", "dlx")
 @lru_cache(maxsize=4096)
 def shell_domains(command: str) -> tuple[Domain, ...]:
     """The domains of the programs that a command runs, in order, each once; none where no program tells one."""
-    bare = _STRING.sub("''", _INNER.sub(r"; \2", _HEREDOC.sub(r"\2", command)))
+    bare = _STRING.sub("''", _INNER.sub(r"; \2", without_heredocs(command)))
     found = [domain for part in _SPLIT.split(bare) if (domain := _of_words(part.split())) is not None]
     return tuple(dict.fromkeys(found))
 

@@ -6,7 +6,9 @@ from capibara_assets.datasets.code.stated_tables import stated_tables, without_t
 
 
 def test_tables_of_lines_that_hold_nothing_else() -> None:
-    text = "How many?\nTables: films(id, name TEXT), halls(id INTEGER PRIMARY KEY, opened DATE)\nf(x) is no table of it."
+    text = (
+        "How many?\nTables: films(id, name TEXT), halls(id INTEGER PRIMARY KEY, opened DATE)\nf(x) is no table of it."
+    )
     assert stated_tables(text) == {
         "films": {"id": None, "name": "text"},
         "halls": {"id": "number", "opened": "date"},

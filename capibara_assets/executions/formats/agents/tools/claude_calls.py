@@ -42,16 +42,22 @@ _OWN = re.compile(  # texts that Claude Code writes as the user
     r"\s*(?:<(?:local-command-|bash-|command-|task-notification|system-reminder|ide_|user-memory|user-prompt-submit-hook)"
     r"|\[Request interrupted|Caveat: The messages below|This session is being continued from a previous)"
 )
-_SLASH = re.compile(r"<command-name>\s*(.*?)\s*</command-name>.*<command-args>\s*(.*?)\s*</command-args>", re.DOTALL)
 _SUMMARY_CODE = re.compile(r"exit code (-?\d{1,10})\b")
 
 
 def words_of(parts: list[str]) -> str | None:
     """The user's words in the parts of a message; a command's name and what the user added to it count as such."""
-    slash = _SLASH.search(parts[0]) if parts else None
-    own = [f"{slash[1]} {slash[2]}"] if slash and slash[2] else []
+    name, added = (_element(parts[0], tag) for tag in ("command-name", "command-args")) if parts else ("", "")
+    own = [f"{name} {added}"] if name and added else []
     own = own or [text for text in parts if text.strip() and not _OWN.match(text)]
     return "\n".join(own) or None
+
+
+def _element(text: str, tag: str) -> str:
+    """What stands in the first element of a name; "" where there is none."""
+    _, _, behind = text.partition(f"<{tag}>")
+    inside, end, _ = behind.partition(f"</{tag}>")
+    return inside.strip() if end else ""
 
 
 class Streams(NamedTuple):
