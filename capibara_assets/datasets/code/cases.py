@@ -259,9 +259,9 @@ class _Reader:
         return None, at
 
     def _skipped(self, at: int, closing: str) -> int:
-        """The place of the comma or closing bracket that ends an expression which is no value."""
-        open_brackets = 0
-        while at < len(self.tokens):
+        """The place of the comma or closing bracket that ends an expression which is no value, where it is near."""
+        open_brackets, last = 0, min(at + _LARGE, len(self.tokens))
+        while at < last:
             text = self.tokens[at].text
             if not open_brackets and text in (",", closing):
                 return at

@@ -10,7 +10,7 @@ from capibara_assets.datasets.code.names import Statement, StatementNames
 from capibara_assets.executions.parsing import python_tree
 
 _MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?:[%!?]|[A-Za-z_][\w.]*\?{1,2}$).*$", re.MULTILINE)
-_ASSIGNED_SHELL = re.compile(r"^(?P<indent>[ \t]*)(?P<target>[\w, ]+=)\s*[!%].*$", re.MULTILINE)
+_ASSIGNED_SHELL = re.compile(r"^(?P<indent>[ \t]*)(?P<target>\w[\w, ]*=)\s*[!%].*$", re.MULTILINE)
 _HARMLESS = re.compile(r"^_?(print|display|repr|len|check|test|verify)(_|$|[A-Z0-9])")
 CHANGING = frozenset(
     (
