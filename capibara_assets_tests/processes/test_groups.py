@@ -49,7 +49,7 @@ def alive(pid: int) -> bool:
     """Running: a zombie that nobody has reaped yet does not count."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # gone before it is opened, or while it is read
         return False
 
 
