@@ -32,6 +32,8 @@ class Heredoc:
 
 def heredocs(text: str) -> Iterator[Heredoc]:
     """The here-documents of a text that are closed, in their order; none inside another."""
+    if "<<" not in text:
+        return
     lines = text.split("\n")
     closing: dict[str, list[int]] = defaultdict(list)
     for number, line in enumerate(lines):

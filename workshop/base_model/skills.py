@@ -14,6 +14,7 @@ from typing import Any
 
 from capibara_assets.datasets.derived import javascript_bugs, python_bugs, sql_bugs
 from capibara_assets.datasets.derived.edits import Edit
+from capibara_assets.executions.parsing import python_tree
 from workshop.base_model.corpus import Corpus, Document, corpus_of, take
 from workshop.base_model.javascript import javascript_exchange, javascript_program
 from workshop.base_model.sql import sql_exchange, sql_script, sql_statement
@@ -52,18 +53,9 @@ def functions(documents: Iterable[Document]) -> list[str]:
                 cut = (body[0].lineno - 1, body[0].end_lineno or 0) if ast.get_docstring(node) else (0, 0)
                 kept = [n for n in range(node.lineno - 1, node.end_lineno) if not cut[0] <= n < cut[1]]
                 code = "\n".join(lines[n][node.col_offset :] for n in kept).replace(":\n\n", ":\n")
-                if _SHORTEST <= len(code) <= _LONGEST and code.count("\n") >= 2 and python_parses(code):
+                if _SHORTEST <= len(code) <= _LONGEST and code.count("\n") >= 2 and python_tree(code) is not None:
                     found.add(code)
     return sorted(found)
-
-
-def python_parses(code: str) -> bool:
-    """Whether it is Python."""
-    try:
-        ast.parse(code)
-    except (SyntaxError, ValueError):
-        return False
-    return True
 
 
 def renamed(code: str, rng: Random) -> str:

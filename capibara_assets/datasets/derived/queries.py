@@ -79,15 +79,23 @@ class Query:
         return [one if all(each[i] == one for each in others) else None for i, one in enumerate(first)]
 
 
-def queries(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Query]:
-    """Each query of the evidence that ran, on each of its databases; none where a column's table is in doubt."""
+def recorded(evidence: Evidence) -> tuple[list[tuple[Row, exp.Query, Stated]], sql_worlds.Catalogue]:
+    """(each query of the evidence that ran: its row, its tree, the tables that its task lists; all their columns)."""
     rows = [row for session in evidence.sessions for row in session]
     rows = [row for row in rows if row["language"] == "sql" and row["outcome"] == "ok" and not row["secrets"]]
-    trees = [(row, tree) for row in rows if (tree := sql_worlds.parsed(row["code"])) is not None]
-    stated = [stated_tables(row["task"] or "") for row, _ in trees]
-    known = sql_worlds.catalogue([tree for _, tree in trees], stated)
+    read: list[tuple[Row, exp.Query, Stated]] = [
+        (row, tree, stated_tables(row["task"] or ""))
+        for row in rows
+        if (tree := sql_worlds.parsed(row["code"])) is not None
+    ]
+    return read, sql_worlds.catalogue([tree for _, tree, _ in read], [tables for *_, tables in read])
+
+
+def queries(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Query]:
+    """Each query of the evidence that ran, on each of its databases; none where a column's table is in doubt."""
+    read, known = recorded(evidence)
     wanted = recipe.derived
-    for (row, tree), tables in zip(trees, stated, strict=True):
+    for row, tree, tables in read:
         seed = row["execution_id"]
         bugs = drawn(sql_bugs.bugs(row["code"]), wanted.bugs, seed, wanted.tried)
         inputs = drawn(sql_bugs.inputs(row["code"]), _INPUTS, seed, wanted.per_solution)

@@ -10,9 +10,9 @@ from typing import Any
 
 from sqlglot import exp
 
-from capibara_assets.datasets.code.stated_tables import stated_tables
 from capibara_assets.datasets.code.structure import structural_key, without_comments
 from capibara_assets.datasets.derived import sql_worlds
+from capibara_assets.datasets.derived.queries import recorded
 from capibara_assets.datasets.derived.query_clauses import ROWS, QueryWalk, is_followed, query_walk
 from capibara_assets.datasets.derived.query_lines import clause_lines
 from capibara_assets.datasets.derived.trials import Ends
@@ -28,13 +28,9 @@ _MOST_ROWS, _LONGEST = 12, 2000
 
 def walks(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[QueryWalk]:
     """Each query of the evidence whose clauses can be followed, on each of its databases."""
-    rows = [row for session in evidence.sessions for row in session]
-    rows = [row for row in rows if row["language"] == "sql" and row["outcome"] == "ok" and not row["secrets"]]
-    trees = [(row, tree) for row in rows if (tree := sql_worlds.parsed(row["code"])) is not None]
-    stated = [stated_tables(row["task"] or "") for row, _ in trees]
-    known = sql_worlds.catalogue([tree for _, tree in trees], stated)
+    read, known = recorded(evidence)
     seen: set[str] = set()
-    for row, tree in trees:
+    for row, tree, _ in read:
         key = structural_key(row["code"], "sql")
         if key in seen or not isinstance(tree, exp.Select) or not is_followed(tree):
             continue
