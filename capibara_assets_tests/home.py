@@ -148,7 +148,7 @@ def _make(folder: Path) -> None:
     quick_recipes(folder / "recipes")
     nano = resources_root() / "base_models" / "capibara-nano"
     save_tiny(folder / "base_model", tokenizer_of=nano, positions=2048)
-    printed = command(MadeHome(folder).environment, "run", "--domains", ",".join(DOMAINS), "--parallel", "2")
+    printed = command(MadeHome(folder).environment, "run", "--domains", ",".join(DOMAINS), "--parallel", "1")
     (folder / "run.log").write_text(printed)
 
 
