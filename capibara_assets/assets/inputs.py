@@ -46,6 +46,18 @@ def latest_digest(instance: dg.DagsterInstance, name: str, partition: str | None
     return latest_metadata(instance, name, partition).get(DIGEST)
 
 
+def latest_digests(instance: dg.DagsterInstance, name: str) -> dict[str | None, str]:
+    """Partition (None for an asset without any) → digest that its latest materialization published; in two queries."""
+    key = dg.AssetKey(name)
+    latest = instance.get_latest_storage_id_by_partition(key, dg.DagsterEventType.ASSET_MATERIALIZATION)
+    wanted = dg.AssetRecordsFilter(key, storage_ids=list(latest.values())) if latest else key
+    found = {}
+    for record in instance.fetch_materializations(wanted, limit=len(latest) or 1).records:
+        if record.asset_materialization and (digest := record.asset_materialization.metadata.get(DIGEST)):
+            found[record.partition_key] = str(digest.value)
+    return found
+
+
 def source_name(name: str, partition: str | None = None) -> str:
     """How a record names an upstream result: `name|partition`."""
     return f"{name}|{partition or WHOLE}"

@@ -8,7 +8,7 @@ import json
 import shutil
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from capibara_assets.lineage.columns import columns
 from capibara_assets.lineage.records import Results, holds_execution
 from capibara_assets.lineage.traces import TEXTS, holding, holds, pieces, telling
 from capibara_assets.storage.artifact import Artifact
+from capibara_assets.storage.jsonfiles import read_json, write_json_atomic
 from capibara_assets.storage.locks import locked
 from capibara_assets.storage.removal import finish_removals, remove_artifact, removed
 from capibara_assets.storage.store import ArtifactStore
@@ -35,6 +36,7 @@ KEPT_UNTIL_REMADE = "example_groups"
 """Holds ids and no text, and is the only record of the splits."""
 LEDGERS = ("e2b_logs", "_")
 _ROWS = ("e2b_logs", "e2b_executions", "e2b_patterns")  # with whole executions, the ledger's source first
+_NOTES = "forget-lines.json"
 _NEEDLES = 96
 _PIECES_OF_A_LINE = 3
 
@@ -96,13 +98,36 @@ def find(results: Results, execution_ids: Sequence[str]) -> ForgetFindings:
         execution_ids=tuple(wanted),
         before=tuple(before),
         rows=rows,
-        lines=tuple(_lines(places, rows)),
+        lines=tuple(_lines(places, rows, {line for line in noted_lines(store) if line.execution_id in wanted})),
         artifacts=tuple(sorted(tainted, key=_removal_order)),
         tombstones=tuple(_tombstone(name, places, rows, quarantine) for name in wanted if name not in before),
         quarantined=quarantine.height,
         needles=tuple(needles[:_NEEDLES]),
         domains=tuple(sorted({str(a.partition) for a in tainted if a.partition is not None})),
     )
+
+
+def note_lines(store: ArtifactStore, findings: ForgetFindings) -> None:
+    """Keep the lines that hold the records until `drop_lines`: when the ledger is purged, nothing else names them."""
+    _write_notes(store, noted_lines(store) | set(findings.lines))
+
+
+def drop_lines(store: ArtifactStore, findings: ForgetFindings) -> None:
+    """The records are forgotten and their lines were told: nothing identifies them any longer."""
+    _write_notes(store, {line for line in noted_lines(store) if line.execution_id not in findings.execution_ids})
+
+
+def noted_lines(store: ArtifactStore) -> set[LogLine]:
+    """Lines of the forgets that were begun and have not ended."""
+    file = store.work / _NOTES
+    return {LogLine(**line) for line in read_json(file)} if file.exists() else set()
+
+
+def _write_notes(store: ArtifactStore, lines: set[LogLine]) -> None:
+    if lines:
+        write_json_atomic(store.work / _NOTES, [asdict(line) for line in sorted(lines, key=_line_order)])
+    else:
+        (store.work / _NOTES).unlink(missing_ok=True)
 
 
 def alone(store: ArtifactStore) -> AbstractContextManager[None]:
@@ -134,7 +159,6 @@ def work_folders(store: ArtifactStore, digests: Collection[str], needles: Sequen
     Tokenised sets are always deleted: their text cannot be searched, and they can be made again.
     """
     doomed: set[Path] = set()
-    ledgers = store.work.joinpath(*LEDGERS)
     for request in store.work.glob("*/*/*/request.json"):
         try:
             stated = json.loads(request.read_bytes())
@@ -142,8 +166,9 @@ def work_folders(store: ArtifactStore, digests: Collection[str], needles: Sequen
             stated = {}
         if not isinstance(stated, dict) or _datasets(stated) & {"", *digests}:
             doomed.add(request.parent)
+    kept = (store.work.joinpath(*LEDGERS), store.work / _NOTES)
     for path in store.work.rglob("*"):
-        if path.is_relative_to(ledgers) or any(path.is_relative_to(folder) for folder in doomed):
+        if any(path.is_relative_to(one) for one in kept) or any(path.is_relative_to(folder) for folder in doomed):
             continue
         made_from_it = path.is_dir() and path.name in digests
         if made_from_it or (path.is_file() and (path.suffix == ".arrow" or holds(path, needles))):
@@ -296,12 +321,18 @@ def _places(ledger: Ledger, wanted: Sequence[str]) -> pl.DataFrame:
     return rows.join(names, on="file", how="left")
 
 
-def _lines(places: Sequence[tuple[Ledger, pl.DataFrame]], rows: pl.DataFrame) -> Iterable[LogLine]:
+def _lines(places: Sequence[tuple[Ledger, pl.DataFrame]], rows: pl.DataFrame, noted: set[LogLine]) -> Iterable[LogLine]:
     """Every line that holds one of the executions, duplicates included; from the table where no ledger has it."""
-    known = {LogLine(*row) for _, frame in places for row in frame.select("execution_id", "name", "line").iter_rows()}
+    known = noted | {
+        LogLine(*row) for _, frame in places for row in frame.select("execution_id", "name", "line").iter_rows()
+    }
     if "source_file" in rows.columns:
         known |= {LogLine(*row) for row in rows.select("execution_id", "source_file", "source_line").iter_rows()}
-    return sorted(known, key=lambda line: (line.execution_id, line.file, line.line))
+    return sorted(known, key=_line_order)
+
+
+def _line_order(line: LogLine) -> tuple[str, str, int]:
+    return line.execution_id, line.file, line.line
 
 
 def _tombstone(

@@ -92,7 +92,7 @@ def forget_in(
     from capibara_assets.cli.graph.results import results_of
     from capibara_assets.executions.ingest.forgotten import write_tombstones
     from capibara_assets.lineage.checkpoints import require_readable
-    from capibara_assets.lineage.forget import alone, find
+    from capibara_assets.lineage.forget import alone, find, note_lines
     from capibara_assets.resources import Store
 
     store = Store(root=deployment.store, work=str(deployment.work)).open()
@@ -106,6 +106,7 @@ def forget_in(
             _require_quiet(instance)
         if records.tombstones:
             write_tombstones(store, records.tombstones, reason)
+        note_lines(store, records)
         return _carry_out(deployment, instance, results, records, quiet=not despite_runs)
 
 
@@ -132,7 +133,15 @@ def _carry_out(
     """Everything after the tombstones. Each step is repeatable; what identifies the records is removed last."""
     from capibara_assets.cli.graph.results import results_of
     from capibara_assets.lineage.checkpoints import behind, purge, still_holding
-    from capibara_assets.lineage.forget import all_removed, delete, doomed, purge_ledgers, remove, work_folders
+    from capibara_assets.lineage.forget import (
+        all_removed,
+        delete,
+        doomed,
+        drop_lines,
+        purge_ledgers,
+        remove,
+        work_folders,
+    )
 
     store, saw = results.store, results
     failures = _remake(deployment, instance)
@@ -155,6 +164,7 @@ def _carry_out(
     places = _Places(removed, checkpoints, ledgers, work, history, logs)
     report = _report(records, saw, places, aftermath, dry_run=False)
     remove(store, removed)
+    drop_lines(store, records)
     store.sweep(0.0 if quiet else 3600.0)
     holding = [*_search(deployment, records), *still_holding(store, records.needles)]
     left = [f"{one} still holds a piece of it" for one in holding]
@@ -173,19 +183,14 @@ def _require_quiet(instance: dg.DagsterInstance) -> None:
 
 def _remake(deployment: Deployment, instance: dg.DagsterInstance) -> dict[str, str]:
     """Materialize again, without the records, what is upstream of training; return the failures."""
-    from capibara_assets.assets.inputs import latest_digest
+    from capibara_assets.assets.inputs import latest_digests
     from capibara_assets.automation.pipeline import run_graph
     from capibara_assets.cli.graph.opened import graph_run
     from capibara_assets.lineage.forget import REMADE
 
-    made = {
-        (name, domain)
-        for name in REMADE
-        for domain in (None, *DOMAINS)
-        if latest_digest(instance, name, domain.value if domain else None) is not None
-    }
-    assets = [name for name in REMADE if any(one == name for one, _ in made)]
-    domains = [domain for domain in DOMAINS if any(where == domain for _, where in made)]
+    made = {name: latest_digests(instance, name) for name in REMADE}
+    assets = [name for name, partitions in made.items() if partitions]
+    domains = [domain for domain in DOMAINS if any(domain in partitions for partitions in made.values())]
     outcome = run_graph(graph_run(deployment, instance), assets, domains, lambda _: None)
     return {f"{name}[{where}]": message for (name, where), message in outcome.failures.items()}
 

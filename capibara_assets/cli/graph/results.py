@@ -1,14 +1,14 @@
 """The current results of a deployment, for commands that trace records through them."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import dagster as dg
 
-from capibara_assets.assets.inputs import latest_digest
+from capibara_assets.assets.inputs import latest_digests
 from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.deployment.environment import Deployment
-from capibara_assets.domains import DOMAINS
+from capibara_assets.domains import Domain
 from capibara_assets.lineage.records import Results
 from capibara_assets.resources import Store
 from capibara_assets.storage.store import ArtifactStore, MissingArtifact
@@ -25,12 +25,7 @@ def results_of(instance: dg.DagsterInstance, store: ArtifactStore) -> Results:
     """The artifacts of the latest materializations, without those that were removed."""
     current = {}
     for name in store.names():
-        for partition in (None, *DOMAINS):
-            digest = latest_digest(instance, name, partition.value if partition else None)
-            if digest is None:
-                continue
-            try:
-                current[name, partition.value if partition else None] = store.open(name, partition, digest)
-            except MissingArtifact:
-                continue
+        for partition, digest in latest_digests(instance, name).items():
+            with suppress(MissingArtifact):
+                current[name, partition] = store.open(name, partition and Domain(partition), digest)
     return Results(store, current)
