@@ -123,7 +123,7 @@ def quick_recipes(folder: Path) -> None:
     evaluation["generation"]["max_items"] = 2
     evaluation["decoding"]["max_new_tokens"] = 16
     # What is derived and traced has tests of its own.
-    dataset = {"extends": "dataset", "derived": {"executions": 20}, "fewest_steps": 0}
+    dataset = {"extends": "dataset", "derived": {"executions": 6}, "fewest_steps": 0}
     for name, values in (
         ("dataset-demo", dataset),
         ("training-demo", training),

@@ -12,7 +12,7 @@ from dagster._core.definitions.data_version import CachingStaleStatusResolver, S
 from dagster._core.loader import LoadingContextForTest
 from tokenizers import Tokenizer
 
-from capibara_assets.assets.inputs import latest_digest
+from capibara_assets.assets.inputs import latest_digests
 from capibara_assets.checkpoints.artifacts import checkpoints_of, open_artifacts
 from capibara_assets.checkpoints.content import to_bytes
 from capibara_assets.cli.dataset.forget import forget
@@ -43,11 +43,11 @@ def answered(command: object, *arguments: str, code: int = 0) -> dict:
     return json.loads(capibara(command, *arguments, "--json", code=code).stdout)
 
 
-def versions(deployment: Deployment) -> dict[str, str | None]:
+def versions(deployment: Deployment) -> dict[str, str]:
     os.environ["DAGSTER_HOME"] = ""
     with open_instance(deployment) as instance:
-        found = {f"{name}[{d}]": latest_digest(instance, name, d) for name in OF_DOMAINS for d in DOMAINS}
-        return found | {name: latest_digest(instance, name) for name in WHOLE}
+        found = {name: latest_digests(instance, name) for name in GRAPH}
+    return {f"{name}[{d}]" if d else name: digest for name, of in found.items() for d, digest in of.items()}
 
 
 def stale_in_dagster(deployment: Deployment, name: str) -> set[str]:
@@ -83,7 +83,7 @@ def test_a_record_is_forgotten_down_to_the_last_byte(
 ) -> None:
     """Every byte is gone and what has to be trained again is named; in `make test-all` it is trained again, too."""
     before = versions(deployment)
-    assert None not in before.values()
+    assert set(before) == {*WHOLE, *(f"{name}[{domain}]" for name in OF_DOMAINS for domain in DOMAINS)}
     planted_checkpoint = plant_checkpoint(deployment, before["moe_dataset[python]"])
     checkpoints = checkpoints_of(open_artifacts(deployment.store, deployment.work))
     epochs = {one.id for one in checkpoints.list() if "lora_config" not in str(one.manifest.about.sources)}

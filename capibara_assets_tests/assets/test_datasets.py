@@ -28,6 +28,11 @@ from capibara_assets_tests.datasets.conftest import fleet, run
 from capibara_assets_tests.published import Published
 
 PYTHON = Domain.PYTHON
+# What is derived has tests of its own.
+SMALL = {
+    "fewest_steps": 0,
+    "derived": {"executions": 3, "bugs": {"constant": 1}},
+}
 SHIPPED = BaseModel(location=str(resources_root() / "base_models" / "capibara-nano"))
 
 
@@ -43,7 +48,7 @@ def published(instance: dg.DagsterInstance, tmp_path: Path) -> Published:
     found = Published.afresh(instance, tmp_path)
     shown = [run(f"e{i}", f"print({i} + 40)", f"box-{i}", stdout=f"{i + 40}\n") for i in range(3)]
     tables = {
-        "executions": (Execution, table(Execution, [*fleet(40), *shown])),
+        "executions": (Execution, table(Execution, [*fleet(20), *shown])),
         "around": (Execution, table(Execution, [])),
         "patterns": (Pattern, table(Pattern, [])),
         "repairs": (RepairPair, table(RepairPair, [])),
@@ -61,7 +66,7 @@ def make(published: Published, assets: list[Any], overrides: dict[str, Any] | No
         partition_key=PYTHON.value if partitioned else None,
         resources={
             "store": published.store,
-            "recipes": Recipes(overrides={"dataset": {"fewest_steps": 0, **(overrides or {})}}),
+            "recipes": Recipes(overrides={"dataset": SMALL | (overrides or {})}),
             "base_model": SHIPPED,
         },
     )

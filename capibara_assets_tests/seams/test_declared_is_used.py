@@ -72,8 +72,9 @@ def test_every_module_is_reached_from_a_command_or_a_stage() -> None:
 def test_every_setting_of_tokenising_is_set_by_a_stage() -> None:
     """`tokens_of` is what training calls, and it passes the recipe's threads on; other callers take the defaults."""
     given = set[str]()
-    for file in (ROOT / "capibara_assets").rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    texts = [file.read_text(encoding="utf-8") for file in modules().values()]
+    for text in texts:
+        for node in ast.walk(ast.parse(text)) if "DataPreprocessor(" in text else ():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "DataPreprocessor":
                 given |= {"tokenizer", "max_length"} | {str(keyword.arg) for keyword in node.keywords}
     assert given == {field.name for field in fields(DataPreprocessor)}
