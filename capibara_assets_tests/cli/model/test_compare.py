@@ -79,7 +79,7 @@ def promoted(tasks: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Res
     return found, folder / "out"
 
 
-def test_a_model_that_solves_all_is_promoted_with_figures_and_a_page(promoted: tuple[Result, Path]):
+def test_a_model_that_solves_all_is_promoted_with_figures_and_a_page(promoted: tuple[Result, Path]) -> None:
     found, out = promoted
     assert found.exit_code == 0, found.output
     result = json.loads(found.stdout)
@@ -97,12 +97,13 @@ def test_a_worse_model_is_kept_out_and_the_exit_code_says_decided(tasks: Path, t
     assert found.exit_code == 0 and "reject" in found.output and "overfit" in found.output, found.output
 
 
+@pytest.mark.extended
 def test_too_few_items_are_inconclusive_with_an_exit_code_of_their_own(tasks: Path, tmp_path: Path):
     found = compared(tasks, tmp_path, (8, TASKS))
     assert found.exit_code == 3 and "inconclusive" in found.output, found.output
 
 
-def test_former_scores_are_a_reference(tasks: Path, tmp_path: Path, promoted: tuple[Result, Path]):
+def test_former_scores_are_a_reference(tasks: Path, tmp_path: Path, promoted: tuple[Result, Path]) -> None:
     former = f"{promoted[1] / 'scores.jsonl'}#baseline"
     tuned = answers(tmp_path / "tuned.jsonl", TASKS)
     options = ("--baseline", former, "--finetuned", tuned, "--dataset", tasks, "--output", tmp_path / "b")
@@ -148,6 +149,7 @@ def test_an_optimised_prompt_belongs_to_the_baselines_model(tasks: Path, tmp_pat
         "--output", tmp_path / "out", "--max-new-tokens", 4, "--max-items", 3, "--json",
     )  # fmt: skip
     assert found.exit_code == 3, found.output  # three items
+    assert json.loads(found.stdout)["decision"]["verdict"] == "inconclusive"
     figures = json.loads(found.stdout)["metrics"]["figures"]
     assert set(figures) == {"baseline", "optimized", "finetuned"}
     assert set(figures["baseline"]) == {"loss_per_assistant_token", "perplexity", "pass@1"} == set(figures["optimized"])

@@ -205,7 +205,7 @@ def test_a_journal_has_one_writer(base: Base, tmp_path: Path):
         assert free.lines == {}
 
 
-def test_after_kill_nine_the_next_answer_is_made_and_none_twice(folder: Path, tmp_path: Path):
+def test_after_kill_nine_the_next_answer_is_made_and_none_twice(folder: Path, tmp_path: Path) -> None:
     journal = tmp_path / "answers.jsonl"
     made, decoding = answering._from_model, Decoding(max_new_tokens=6, temperature=1.0, samples=2)
 

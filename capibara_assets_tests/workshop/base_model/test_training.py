@@ -182,10 +182,10 @@ def test_a_card_needs_a_finished_run(tmp_path: Path) -> None:
         write_card(tmp_path)
 
 
-def test_a_corpus_too_small_is_refused(tmp_path: Path) -> None:
-    corpus = build_corpus(60_000, 0, ())
+def test_a_corpus_too_small_is_refused(corpus: Corpus, tmp_path: Path) -> None:
+    small = replace(corpus, training=corpus.training[:10])
     with pytest.raises(InputError, match="larger corpus"):
-        tokenize_corpus(corpus, replace(_TINY, vocabulary=400, sequence=4096), tmp_path, tmp_path)
+        tokenize_corpus(small, replace(_TINY, vocabulary=400, sequence=4096), tmp_path, tmp_path)
 
 
 @given(st.floats(0, 1))
