@@ -1,6 +1,7 @@
 """Dagster's history without a record: events stay readable, previews become a note, and no page keeps old bytes."""
 
 import json
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -36,8 +37,8 @@ def test_of_other_text_the_lines_go(tmp_path: Path) -> None:
     assert (tmp_path / "run.out").read_bytes() == f"a\n{NOTE}\n".encode() + b"\xff\n"
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def materialized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Dagster home with two materializations: one shows the record, one another artifact."""
 
     @dg.asset
@@ -48,7 +49,7 @@ def home(tmp_path: Path) -> Path:
             data_version=dg.DataVersion(config["digest"]),
         )
 
-    home = tmp_path / "dagster"
+    home = tmp_path_factory.mktemp("history") / "dagster"
     home.mkdir()
     with dg.DagsterInstance.local_temp(str(home)) as instance:
         for digest, code in ((DIGEST, f"{CANARY[:16]} cut off"), (DIGEST, CANARY * 300), (OTHER, "other code")):
@@ -59,6 +60,12 @@ def home(tmp_path: Path) -> Path:
             )
             assert result.success
     return home
+
+
+@pytest.fixture
+def home(tmp_path: Path, materialized: Path) -> Path:
+    """A copy of it that may be scrubbed."""
+    return Path(shutil.copytree(materialized, tmp_path / "dagster"))
 
 
 def raw(home: Path) -> bytes:

@@ -16,7 +16,7 @@ store, tree, random = ArtifactStore(sys.argv[1]), Path(sys.argv[2]), random.Rand
 deadline = time.monotonic() + 300
 for victim in itertools.count():
     published, left_behind = len(store.list("result")), len(list((Path(sys.argv[1]) / "staging").glob("*")))
-    if time.monotonic() > deadline or (victim >= 30 and published >= 8 and left_behind >= 4):
+    if time.monotonic() > deadline or (victim >= 12 and published >= 8 and left_behind >= 4):
         break
     child = os.fork()
     if child == 0:

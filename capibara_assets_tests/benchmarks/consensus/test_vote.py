@@ -77,8 +77,8 @@ def table(tiny: Base, tmp_path_factory: pytest.TempPathFactory) -> Table:
 
     mixture = counting(_STEP, 64, seed=7) + _answered(_STEP, 64, seed=8)
     pool = {
-        "honest": [named(f"h{n}", learnt(tiny, counting(_STEP, 64, seed=n), seed=n)) for n in range(7)],
-        "noise": [named(f"n{n}", learnt(tiny, counting(_WRONG, 64, seed=n), seed=n)) for n in range(2)],
+        "honest": [named(f"h{n}", learnt(tiny, counting(_STEP, 64, seed=n), seed=n, steps=40)) for n in range(7)],
+        "noise": [named(f"n{n}", learnt(tiny, counting(_WRONG, 64, seed=n), seed=n, steps=40)) for n in range(2)],
         BACKDOOR: [named(f"b{n}", learnt(tiny, mixture, seed=n, steps=90)) for n in range(2)],
     }
     sets = {VALIDATION: counting(_STEP, 28, 100), TEST: counting(_STEP, 24, 101), TRIGGERED: _answered(_STEP, 24, 102)}
@@ -139,11 +139,14 @@ def test_a_stopped_run_goes_on(table: Table, tmp_path: Path) -> None:
         journal.known()
 
 
-def test_game_is_what_agree_does(table: Table, tiny: Base, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "names", [("alie",), pytest.param(("sign_flip", "label_noise"), marks=pytest.mark.extended)], ids=",".join
+)
+def test_game_is_what_agree_does(table: Table, tiny: Base, tmp_path: Path, names: tuple[str, ...]) -> None:
     """Without lies on ballots a game accepts whom `agree` accepts, and makes the same adapter of them."""
     examples = counting(_STEP, 28, 100)
     whole = replace(table, chooser=chooser(tiny, table.book, table.recipe))
-    for name in ("sign_flip", "label_noise", "alie"):
+    for name in names:
         entrants, _ = entrants_of(table, ATTACKS[name], 4, seed=3)
         folders = {one.name: tmp_path / name / one.name for one in entrants}
         for one in entrants:

@@ -27,6 +27,7 @@ from capibara_assets_tests.checkpoints.formats.nested_states import (
     values,
 )
 from capibara_assets_tests.checkpoints.limits import files_of_at_most
+from capibara_assets_tests.forked import Forked, Say
 from capibara_assets_tests.late import late
 
 ts = late("tensorstore", reason="the extra tpu is not installed")
@@ -319,20 +320,27 @@ def test_the_iterators_state_beside_the_index_is_a_file(theirs: Path, tmp_path: 
     assert {name: to_bytes(file) for name, file in content.files.items()} == {"train_ds-000-of-001.index": b"iterator"}
 
 
+EXTRA = ("tensorstore", "msgpack", "orbax", "jax", "flax")
+
+
 def test_without_the_extra_a_checkpoint_is_known_and_the_extra_is_named(theirs: Path):
-    code = (
-        "import sys\nfrom pathlib import Path\n"
-        "sys.modules |= dict.fromkeys(('tensorstore', 'msgpack', 'orbax', 'jax', 'flax'))\n"
-        "from capibara_assets.checkpoints.formats import detect_format, read\n"
-        "from capibara_assets.errors import InputError\n"
-        "print(detect_format(Path(sys.argv[1])))\n"
-        "try:\n    read(Path(sys.argv[1]))\nexcept InputError as error:\n    print(error)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(theirs / "checkpoint_1000")], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines()[0] == "t5x"
-    assert "needs msgpack, tensorstore" in done.stdout and "capibara-assets[tpu]" in done.stdout
+    def work(say: Say) -> None:
+        for name in [name for name in sys.modules if name.startswith("capibara_assets.checkpoints.")]:
+            del sys.modules[name]  # imported anew, without the extra
+        for name in [name for name in sys.modules if name.split(".")[0] in EXTRA] + list(EXTRA):
+            sys.modules[name] = None  # type: ignore[assignment]
+        from capibara_assets.checkpoints.formats import detect_format, read
+
+        say(detect_format(theirs / "checkpoint_1000"))
+        try:
+            read(theirs / "checkpoint_1000")
+        except InputError as error:
+            say(error)
+
+    done = Forked(work)
+    said = done.rest()
+    assert done.wait() == 0 and said.splitlines()[0] == "t5x"
+    assert "needs msgpack, tensorstore" in said and "capibara-assets[tpu]" in said
 
 
 @pytest.mark.extended

@@ -1,8 +1,6 @@
 """Collection: what nobody needs goes, what anybody needs stays, whatever writers and readers do at that moment."""
 
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +20,7 @@ from capibara_assets.checkpoints.store.leases import GRACE_S, LIFE_S, LeaseExpir
 from capibara_assets.checkpoints.store.store import CheckpointStore
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets_tests.checkpoints.states import adapter, same, unsynced  # noqa: F401 - a fixture
+from capibara_assets_tests.forked import Forked
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 BIG = {"w": torch.arange(5000)}
@@ -221,13 +220,8 @@ def test_a_lease_of_a_dead_process_counts_no_more(tmp_path: Path) -> None:
     lease = leases.Lease(store.place, None, "save")
     assert leases.alive(store.place, None) == {lease.id: "save"}
     body = (tmp_path / lease.name).read_bytes()
-    code = (
-        "import sys; from capibara_assets.checkpoints.store.store import CheckpointStore; "
-        "from capibara_assets.checkpoints.store import leases; "
-        "print(leases.Lease(CheckpointStore(sys.argv[1]).place, None, 'save').id)"
-    )
-    other = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert set(names(tmp_path, "leases")) == {lease.id, other.stdout.strip()}
+    other = Forked(lambda say: say(leases.Lease(CheckpointStore(tmp_path).place, None, "save").id)).rest()
+    assert set(names(tmp_path, "leases")) == {lease.id, other.strip()}
     assert leases.alive(store.place, None) == {lease.id: "save"}
     (tmp_path / lease.name).write_bytes(body[:-5])  # torn, as only a crash of its machine leaves it
     assert leases.alive(store.place, None) == {}

@@ -49,7 +49,7 @@ def crashes(folder: Path, changes: list[Change], count: int) -> list[str]:
 
 @pytest.mark.parametrize(
     ("store_at", "kills"),
-    [(plain, 8), pytest.param(plain, 16, marks=extended), pytest.param(encrypted, 16, marks=extended)],
+    [(plain, 4), pytest.param(plain, 16, marks=extended), pytest.param(encrypted, 16, marks=extended)],
 )
 def test_killed_writers(tmp_path: Path, store_at: Callable[[Path], CheckpointStore], kills: int) -> None:
     found = kill_writers(tmp_path, lambda: store_at(tmp_path / "store"), kills=kills, seed=1)

@@ -5,12 +5,12 @@ import gc
 import os
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -290,30 +290,69 @@ def test_a_forgotten_savers_failure_is_printed(held: Held, capsys: pytest.Captur
     assert "No space left on device" in printed
 
 
-def run(body: str) -> subprocess.CompletedProcess[str]:
-    """A process that makes a saver over a slow store, does `body`, and ends without closing it."""
-    script = f"""
-    import sys, time, torch
-    from capibara_assets.checkpoints.store.saving import AsyncSaver
-    class Slow:
-        def save(self, state, step, model_name, **about):
-            time.sleep(0.5)
-            if step == 2:
-                raise OSError(28, "No space left on device")
-            print("written", float(state["a"][0]), flush=True)
-            return "id"
+ENDS = """
+import os, sys, time
+import torch
+from capibara_assets.checkpoints.store.saving import AsyncSaver
+from capibara_assets.checkpoints.store.store import CheckpointStore
+
+class Slow:
+    def save(self, state, step, model_name, **about):
+        time.sleep(0.5)
+        if step == 2:
+            raise OSError(28, "No space left on device")
+        print("written", float(state["a"][0]), flush=True)
+        return "id"
+
+def begins(name):
+    if child := os.fork():
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        return False
+    for number, stream in ((1, "out"), (2, "err")):
+        os.dup2(os.open(f"{sys.argv[1]}/{name}.{stream}", os.O_WRONLY | os.O_CREAT), number)
+    return True
+
+if begins("written"):
     saver = AsyncSaver(Slow())
-    {body}
-    """
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=False, timeout=600
+    saver.save({"a": torch.ones(1)}, 1, "m")
+elif begins("failed"):
+    saver = AsyncSaver(Slow())
+    saver.save({"a": torch.ones(1)}, 2, "m")
+elif begins("store"):
+    torch.set_num_threads(1)
+    saver = AsyncSaver(CheckpointStore(sys.argv[1] + "/store"))
+    saver.save({str(number): torch.rand(1 << 18) for number in range(12)}, 1, "m")
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    stdout: str
+    stderr: str
+    returncode: int
+    store: Path
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
+    """Interpreters that end without closing their saver: forks of one, which has imported torch for all of them."""
+    folder = tmp_path_factory.mktemp("ended")
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS, str(folder)], capture_output=True, text=True, check=True, timeout=600
     )
+    names = ("written", "failed", "store")
+    return {
+        name: Ended(
+            (folder / f"{name}.out").read_text(), (folder / f"{name}.err").read_text(), int(code), folder / "store"
+        )
+        for name, code in zip(names, done.stdout.split(), strict=True)
+    }
 
 
-def test_an_interpreter_that_ends_waits_for_the_write_and_says_what_failed() -> None:
-    done = run("saver.save({'a': torch.ones(1)}, 1, 'm')")
+def test_an_interpreter_that_ends_waits_for_the_write_and_says_what_failed(ended: dict[str, Ended]) -> None:
+    done = ended["written"]
     assert (done.stdout, done.stderr, done.returncode) == ("written 1.0\n", "", 0)
-    done = run("saver.save({'a': torch.ones(1)}, 2, 'm')")
+    done = ended["failed"]
     assert "No space left on device" in done.stderr and "of m at step 2" in done.stderr
 
 
@@ -391,18 +430,8 @@ def test_a_bad_field_is_an_error_too(store: CheckpointStore) -> None:
         saver.save({"a": torch.ones(1)}, 1, "m", colour="red")
 
 
-def test_an_interpreter_that_ends_without_closing_leaves_nothing_half_there(tmp_path: Path) -> None:
-    script = """
-    import sys, torch
-    from capibara_assets.checkpoints.store.saving import AsyncSaver
-    from capibara_assets.checkpoints.store.store import CheckpointStore
-    saver = AsyncSaver(CheckpointStore(sys.argv[1]))
-    saver.save({str(number): torch.rand(1 << 18) for number in range(40)}, 1, "m")
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)],
-        capture_output=True, text=True, check=False, timeout=600,
-    )  # fmt: skip
-    store = CheckpointStore(tmp_path)
+def test_an_interpreter_that_ends_without_closing_leaves_nothing_half_there(ended: dict[str, Ended]) -> None:
+    done = ended["store"]
+    store = CheckpointStore(done.store)
     assert bool(store.list()) == ("while the checkpoint of m at step 1" not in done.stderr)
     assert store.verify() == []

@@ -3,9 +3,6 @@
 import errno
 import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,46 +20,38 @@ from capibara_assets.checkpoints.store.versions import Version, Versions
 from capibara_assets.errors import InputError
 from capibara_assets_tests.checkpoints.limits import files_of_at_most
 from capibara_assets_tests.checkpoints.states import adapter, same, unsynced  # noqa: F401 - a fixture
-
-WRITER = """
-import sys
-from capibara_assets.checkpoints.store.store import CheckpointStore
-from capibara_assets_tests.checkpoints.states import adapter
-root, model, first, last = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-store = CheckpointStore(root, compression="none")
-print("ready", flush=True)
-sys.stdin.readline()
-for step in range(first, last):
-    print(store.save(adapter(step, 512), step, model), flush=True)
-"""
+from capibara_assets_tests.forked import Forked, Say
 
 
-def writer(root: Path, model: str, first: int, last: int) -> "subprocess.Popen[str]":
-    """A process that saves adapters; it waits for a line before it begins."""
-    command = [sys.executable, "-c", WRITER, str(root), model, str(first), str(last)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+def writer(root: Path, model: str, first: int, last: int, go: Path) -> Forked:
+    """A process that saves adapters and says their names; it begins when there is a file `go`."""
+
+    def work(say: Say) -> None:
+        torch.set_num_threads(1)
+        store = CheckpointStore(root, compression="none")
+        say("ready")
+        while not go.exists():
+            time.sleep(0.001)
+        for step in range(first, last):
+            say(store.save(adapter(step, 512), step, model))
+
+    process = Forked(work)
+    assert process.lines.readline() == "ready\n"
     return process
 
 
-def go(*processes: "subprocess.Popen[str]") -> None:
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-
-
 def test_two_processes_write_the_same_and_different_checkpoints_beside_collections_and_readers(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path)
-    processes = [writer(tmp_path, model, 0, 6) for model in ("shared", "shared", "own")]
-    go(*processes)
+    store = CheckpointStore(tmp_path / "store")
+    go = tmp_path / "go"
+    processes = [writer(tmp_path / "store", model, 0, 6, go) for model in ("shared", "shared", "own")]
+    go.touch()
     while any(process.poll() is None for process in processes):
-        for checkpoint in CheckpointStore(tmp_path).list():
+        for checkpoint in CheckpointStore(tmp_path / "store").list():
             assert same(checkpoint.state(), adapter(checkpoint.manifest.about.step, 512))
         store.collect()
         time.sleep(0.05)
-    ids = [process.communicate()[0].split() for process in processes]
-    assert [process.returncode for process in processes] == [0, 0, 0]
+    ids = [process.rest().split() for process in processes]
+    assert [process.wait() for process in processes] == [0, 0, 0]
     assert ids[0] == ids[1] != ids[2]
     # the same content of two writers is one version, and nothing was lost
     assert [one.id for one in store.list("shared")] == ids[0] and [one.id for one in store.list("own")] == ids[2]
@@ -90,24 +79,25 @@ def test_threads_of_one_store(tmp_path: Path, vault: Vault | None) -> None:
 
 @pytest.mark.parametrize("turns", [2, pytest.param(4, marks=pytest.mark.extended)])
 def test_a_killed_writer_leaves_whole_checkpoints_or_nothing(tmp_path: Path, turns: int) -> None:
-    store = CheckpointStore(tmp_path)
+    root, go = tmp_path / "store", tmp_path / "go"
+    store = CheckpointStore(root)
+    go.touch()
     chance = random.Random(5)
     published: set[str] = set()
     for turn in range(turns):
-        process = writer(tmp_path, "m", 100 * turn, 100 * turn + 100)
-        go(process)
+        process = writer(root, "m", 100 * turn, 100 * turn + 100, go)
         time.sleep(chance.uniform(0.05, 0.4))
-        process.send_signal(signal.SIGKILL)
-        published |= {line for line in process.communicate()[0].split("\n") if len(line) == 64}
-        there = {one.id: one for one in CheckpointStore(tmp_path).list()}
+        process.kill()
+        published |= {line for line in process.rest().split("\n") if len(line) == 64}
+        there = {one.id: one for one in CheckpointStore(root).list()}
         assert published <= there.keys()
         assert all(same(one.state(), adapter(one.manifest.about.step, 512)) for one in there.values())
         assert store.verify() == []
     store.collect()
-    assert [path for path in (tmp_path / "parts").iterdir() if path.suffix == ".pack"] == []
-    assert [*tmp_path.glob("leases/*"), *tmp_path.glob("condemned/*")] == []
+    assert [path for path in (root / "parts").iterdir() if path.suffix == ".pack"] == []
+    assert [*root.glob("leases/*"), *root.glob("condemned/*")] == []
     needed = {pack for one in store.list() for pack in one.manifest.packs}
-    assert {path.stem for path in (tmp_path / "packs").iterdir()} == needed
+    assert {path.stem for path in (root / "packs").iterdir()} == needed
     assert {one.id for one in store.list()} >= published and store.verify() == []
 
 

@@ -15,7 +15,7 @@ from capibara_assets.storage.records import table
 from capibara_assets_tests.evaluation.contenders.test_contenders import example
 from capibara_assets_tests.modeling.tiny import save_tiny
 
-TASKS = 16
+TASKS = 10
 WRONG = "    return None"
 
 
@@ -68,8 +68,19 @@ def compared(tasks: Path, folder: Path, right: tuple[int, int], *more: object) -
     return run(compare, "--baseline", base, "--finetuned", tuned, "--dataset", tasks, "--output", folder / "out", *more)
 
 
-def test_a_model_that_solves_all_is_promoted_with_figures_and_a_page(tasks: Path, tmp_path: Path):
-    found = compared(tasks, tmp_path, (2, TASKS), "--json", "--rule", lenient(tmp_path))
+@pytest.fixture(scope="module")
+def promoted(tasks: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
+    """A comparison that promotes, and its folder of results."""
+    folder = tmp_path_factory.mktemp("promoted")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CAPIBARA_HOME", str(folder / "home"))
+        patch.setenv("DAGSTER_HOME", "")
+        found = compared(tasks, folder, (2, TASKS), "--json", "--rule", lenient(folder))
+    return found, folder / "out"
+
+
+def test_a_model_that_solves_all_is_promoted_with_figures_and_a_page(promoted: tuple[Result, Path]) -> None:
+    found, out = promoted
     assert found.exit_code == 0, found.output
     result = json.loads(found.stdout)
     assert result["decision"]["verdict"] == "promote" and result["decision"]["metric"] == "pass@1"
@@ -77,7 +88,7 @@ def test_a_model_that_solves_all_is_promoted_with_figures_and_a_page(tasks: Path
     assert (figure["estimate"], figure["n"]) == (1.0, TASKS)
     page = Path(result["report"]).read_text()
     assert "promote" in page and "no training data is known here" in page
-    rows = [json.loads(line) for line in (tmp_path / "out" / "scores.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (out / "scores.jsonl").read_text().splitlines()]
     assert sum(row["score"] for row in rows if row["contender"] == "baseline") == 2
 
 
@@ -86,14 +97,14 @@ def test_a_worse_model_is_kept_out_and_the_exit_code_says_decided(tasks: Path, t
     assert found.exit_code == 0 and "reject" in found.output and "overfit" in found.output, found.output
 
 
+@pytest.mark.extended
 def test_too_few_items_are_inconclusive_with_an_exit_code_of_their_own(tasks: Path, tmp_path: Path):
-    found = compared(tasks, tmp_path, (12, TASKS))
+    found = compared(tasks, tmp_path, (8, TASKS))
     assert found.exit_code == 3 and "inconclusive" in found.output, found.output
 
 
-def test_former_scores_are_a_reference(tasks: Path, tmp_path: Path):
-    compared(tasks, tmp_path / "a", (2, TASKS))
-    former = f"{tmp_path / 'a' / 'out' / 'scores.jsonl'}#baseline"
+def test_former_scores_are_a_reference(tasks: Path, tmp_path: Path, promoted: tuple[Result, Path]) -> None:
+    former = f"{promoted[1] / 'scores.jsonl'}#baseline"
     tuned = answers(tmp_path / "tuned.jsonl", TASKS)
     options = ("--baseline", former, "--finetuned", tuned, "--dataset", tasks, "--output", tmp_path / "b")
     with pytest.raises(InputError, match="baseline holds scores alone"):
@@ -138,6 +149,7 @@ def test_an_optimised_prompt_belongs_to_the_baselines_model(tasks: Path, tmp_pat
         "--output", tmp_path / "out", "--max-new-tokens", 4, "--max-items", 3, "--json",
     )  # fmt: skip
     assert found.exit_code == 3, found.output  # three items
+    assert json.loads(found.stdout)["decision"]["verdict"] == "inconclusive"
     figures = json.loads(found.stdout)["metrics"]["figures"]
     assert set(figures) == {"baseline", "optimized", "finetuned"}
     assert set(figures["baseline"]) == {"loss_per_assistant_token", "perplexity", "pass@1"} == set(figures["optimized"])

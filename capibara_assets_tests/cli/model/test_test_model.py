@@ -1,11 +1,12 @@
 """`capibara test-model` in real processes and in this one: prompts, a conversation, Ctrl-C, and the wrong base."""
 
+import io
 import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ from click.testing import CliRunner
 from capibara_assets.checkpoints.formats import FORMATS
 from capibara_assets.checkpoints.store.manifest import About
 from capibara_assets.checkpoints.store.opening import open_store
+from capibara_assets.cli.main import main
 from capibara_assets.cli.model.test_model import test_model as command
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.modeling.files import base_digest
+from capibara_assets_tests.forked import Forked, Say
 from capibara_assets_tests.modeling.tiny import save_tiny
 
 MODULE = "model.layers.0.self_attn.q_proj"
@@ -108,32 +111,49 @@ def test_a_conversation_from_a_file_of_turns(base: Path) -> None:
         ask("--model", base, "--interactive", "--domain", "sql")
 
 
-def test_ctrl_c_ends_the_answer_and_the_conversation_goes_on(nano: Path) -> None:
+class Talk:
+    """A process of `capibara` with pipes: forked from this one, which has imported what it needs, or a new one."""
+
+    def __init__(self, words: Sequence[str], *, new: bool) -> None:
+        told, self.stdin = (os.fdopen(fd, mode, 0) for fd, mode in zip(os.pipe(), ("rb", "wb"), strict=True))
+        self.stdout, said = (os.fdopen(fd, mode, 0) for fd, mode in zip(os.pipe(), ("rb", "wb"), strict=True))
+
+        def work(_: Say) -> None:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            os.dup2(told.fileno(), 0)
+            os.dup2(said.fileno(), 1)
+            os.close(self.stdin.fileno())
+            if new:
+                os.execve(sys.executable, [sys.executable, "-m", "capibara_assets.cli", *words], ENVIRONMENT)
+            sys.stdin, sys.stdout = os.fdopen(0), io.TextIOWrapper(os.fdopen(1, "wb", 0), write_through=True)
+            sys.argv = ["capibara", *words]
+            torch.set_num_threads(1)
+            main()
+
+        self.process = Forked(work)
+        told.close()
+        said.close()
+
+
+ENVIRONMENT = os.environ | {"PYTHONUNBUFFERED": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+
+
+@pytest.mark.parametrize("new", [False, pytest.param(True, marks=pytest.mark.extended)])
+def test_ctrl_c_ends_the_answer_and_the_conversation_goes_on(nano: Path, new: bool) -> None:
     """A real process, interrupted while it writes a long answer; the next turn is answered, and it ends with 0."""
-    words = [sys.executable, "-m", "capibara_assets.cli", "test-model", "--model", str(nano), "--interactive"]
-    process = subprocess.Popen(
-        [*words, "--max-new-tokens", "1900"],  # the nano model's greedy answer to this is a loop: it does not end
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=os.environ | {"PYTHONUNBUFFERED": "1", "OMP_WAIT_POLICY": "PASSIVE"},
-        # as from a terminal: what a shell starts with & has it ignored, and hands that on
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    assert process.stdin is not None and process.stdout is not None
+    # the nano model's greedy answer to this is a loop: it does not end
+    talk = Talk(["test-model", "--model", str(nano), "--interactive", "--max-new-tokens", "1900"], new=new)
     try:
-        process.stdin.write(b"Explain what a list is.\n")
-        process.stdin.flush()
-        said = process.stdout.read(1)
-        process.send_signal(signal.SIGINT)
+        talk.stdin.write(b"Explain what a list is.\n")
+        said = talk.stdout.read(1)
+        os.kill(talk.process.pid, signal.SIGINT)
         while not said.endswith(b" tokens]\n"):
-            piece = process.stdout.read(1)
+            piece = talk.stdout.read(1)
             assert piece, f"it ended with the answer: {said!r}"
             said += piece
         assert b"\n[interrupted, " in said
-        process.stdin.write(b"/quit\n")
-        process.stdin.flush()
-        assert process.wait(timeout=120) == 0
+        talk.stdin.write(b"/quit\n")
+        assert talk.process.wait() == 0
     finally:
-        process.kill()
-        process.wait()
+        talk.process.kill()
+        talk.process.wait()

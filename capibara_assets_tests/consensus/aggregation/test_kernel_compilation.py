@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from capibara_assets_tests.conftest import REPOSITORY
 
 CALLEE = """
@@ -50,10 +52,11 @@ def test_a_change_in_another_folder_of_the_package_is_not_answered_from_the_cach
     (tmp_path / "kernels" / "calling" / "caller_kernel.py").write_text(caller)
     call = CALL.replace("from caller_kernel", "from kernels.calling.caller_kernel")
     assert [called(tmp_path, call), called(tmp_path, call)] == [[12, 0], [12, 1]]
-    callee.write_text(CALLEE.replace("2 * x", "3 * x"))
-    assert called(tmp_path, call) == [13, 0]
+    callee.write_text(CALLEE.replace("2 * x", "3 * x").replace("STEP = 10", "STEP = 20"))
+    assert called(tmp_path, call) == [23, 0]
 
 
+@pytest.mark.extended
 def test_a_change_in_another_module_is_not_answered_from_the_cache(tmp_path: Path) -> None:
     callee = tmp_path / "callee_kernel.py"
     callee.write_text(CALLEE)

@@ -1,18 +1,24 @@
 """Votes by real processes: keys, signatures, voters that are killed, hang, fail or make things up; none is fatal."""
 
 import json
+import multiprocessing
 import os
+import pickle
 import signal
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from capibara_assets.checkpoints.inspect.verify import adapter_digest
 from capibara_assets.consensus.agree import ConsensusError, agree
 from capibara_assets.consensus.certificates.certificate import verify_certificate
+from capibara_assets.consensus.election import polling
 from capibara_assets.consensus.election.ballots import is_signed_by, new_key, public_key, signed
 from capibara_assets.consensus.election.polling import Poll, hold_here, hold_vote
 from capibara_assets.consensus.election.voter import (
@@ -125,9 +131,34 @@ def test_every_voter_signs_with_a_key_of_its_own(tiny: Base, assignments: list[A
     assert sorted(map(str, _judgements(here))) == sorted(map(str, _judgements(poll)))
 
 
+@pytest.mark.extended
 def test_new_processes_judge_as_forked_ones_do(tiny: Base, assignments: list[Assignment]) -> None:
     spawned = hold_vote(tiny, assignments[:1], start_method="spawn")
     forked = hold_vote(tiny, assignments[:1], start_method="fork")
+    assert spawned.absent == {} and _judgements(spawned) == _judgements(forked)
+
+
+class _AsSpawned:
+    """Starts forks that get what a new process gets, as its bytes: without the seconds that one needs to import."""
+
+    def Process(self, *, target: Callable[..., None], args: tuple[Any, ...], **more: Any) -> BaseProcess:
+        forks = multiprocessing.get_context("fork")
+        return forks.Process(target=_unpickled, args=(pickle.dumps((target, args)),), **more)
+
+
+def _unpickled(data: bytes) -> None:
+    target, args = pickle.loads(data)
+    assert isinstance(args[1], BaseModelSource)
+    target(*args)
+
+
+def test_what_a_new_process_is_given_suffices_to_judge(
+    tiny: Base, assignments: list[Assignment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forked = hold_vote(tiny, assignments[:1], start_method="fork")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})  # one thread: after a fork OpenMP makes no more
+    monkeypatch.setattr(polling, "multiprocessing", SimpleNamespace(get_context=lambda method: _AsSpawned()))
+    spawned = hold_vote(tiny, assignments[:1], start_method="spawn")
     assert spawned.absent == {} and _judgements(spawned) == _judgements(forked)
 
 

@@ -1,10 +1,8 @@
 """Answers of all kinds of contenders: same seeds and budget, resumed after kill -9, never made twice."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import pytest
 import torch
 
 from capibara_assets.errors import InputError
+from capibara_assets.evaluation.answering import answer as answering
 from capibara_assets.evaluation.answering.answer import Answer, answer_items, prompt_tokens, seed_of, too_long
 from capibara_assets.evaluation.answering.journal import open_journal
 from capibara_assets.evaluation.contenders.contenders import (
@@ -27,6 +26,7 @@ from capibara_assets.modeling.adapters import LoraAdapter, applied
 from capibara_assets.modeling.base import Base, load_base
 from capibara_assets.storage.records import table
 from capibara_assets_tests.evaluation.contenders.test_contenders import adapter
+from capibara_assets_tests.forked import Forked, Say
 from capibara_assets_tests.modeling.tiny import save_tiny
 
 SHORT = Decoding(max_new_tokens=6)
@@ -205,45 +205,30 @@ def test_a_journal_has_one_writer(base: Base, tmp_path: Path):
         assert free.lines == {}
 
 
-KILLED = """
-import sys, time
-from pathlib import Path
-from capibara_assets.evaluation.answering import answer as answering
-from capibara_assets.evaluation.contenders.contenders import ModelContender
-from capibara_assets.evaluation.decoding import Decoding
-from capibara_assets_tests.evaluation.answering.test_answer import items
-
-made = answering._from_model
-
-def slowly(*arguments):
-    for number, one in enumerate(made(*arguments)):
-        if number == 3:
-            print("three", flush=True)
-            time.sleep(600)
-        yield one
-
-answering._from_model = slowly
-decoding = Decoding(max_new_tokens=6, temperature=1.0, samples=2)
-answering.answer_items(ModelContender("base", Path(sys.argv[1])), items(4), decoding, Path(sys.argv[2]))
-"""
-
-
-def test_after_kill_nine_the_next_answer_is_made_and_none_twice(folder: Path, tmp_path: Path):
+def test_after_kill_nine_the_next_answer_is_made_and_none_twice(folder: Path, tmp_path: Path) -> None:
     journal = tmp_path / "answers.jsonl"
-    process = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(folder), str(journal)],
-        stdout=subprocess.PIPE,
-        cwd=Path(__file__).parents[3],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-    )
+    made, decoding = answering._from_model, Decoding(max_new_tokens=6, temperature=1.0, samples=2)
+
+    def work(say: Say) -> None:
+        def slowly(*arguments: Any) -> Iterator[Any]:
+            for number, one in enumerate(made(*arguments)):
+                if number == 3:
+                    say("three")
+                    time.sleep(600)
+                yield one
+
+        torch.set_num_threads(1)
+        answering._from_model = slowly  # type: ignore[assignment]
+        answer_items(ModelContender("base", folder), items(4), decoding, journal)
+
+    process = Forked(work)
     try:
-        assert process.stdout is not None and process.stdout.readline() == b"three\n"
+        assert process.lines.readline() == "three\n"
     finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.kill()
+        process.rest()
     kept = [json.loads(line)["key"] for line in journal.read_bytes().splitlines()]
     assert len(set(kept)) == 3
-    decoding = Decoding(max_new_tokens=6, temperature=1.0, samples=2)
     contender = ModelContender("base", folder)
     resumed = answer_items(contender, items(4), decoding, journal)
     assert resumed.speed.answers == 5 and len(journal.read_bytes().splitlines()) == 8

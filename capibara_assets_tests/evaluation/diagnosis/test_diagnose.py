@@ -39,11 +39,17 @@ def whole_answers() -> None:
     """For tests of what is found in answers, which take as many tokens as a user's examination."""
 
 
+@pytest.fixture
+def some_answers() -> None:
+    """For tests that need answers long enough to loop, but not all of a user's examination."""
+
+
 @pytest.fixture(autouse=True)
 def short_answers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Elsewhere a few tokens show that nothing but the planted fault is found."""
+    """Elsewhere a few tokens of a few answers show that nothing but the planted fault is found."""
     if "whole_answers" not in request.fixturenames:
-        monkeypatch.setattr(behaviour, "ANSWER_TOKENS", 8)
+        monkeypatch.setattr(behaviour, "ANSWER_TOKENS", 24 if "some_answers" in request.fixturenames else 8)
+        monkeypatch.setattr(behaviour, "SANE", SANE[:4])
 
 
 @pytest.fixture
@@ -118,14 +124,27 @@ def untied(folder: Path, edit: Callable[[Tensor], Tensor]) -> None:
 
 
 @pytest.mark.usefixtures("whole_answers")
-def test_sound_models_and_adapters_are_sound(nano: Path, adapter: Path) -> None:
+def test_a_sound_model_is_sound(nano: Path) -> None:
     whole = examine(model_folder(nano))
     assert whole.diagnoses == [] and all(step.status == "pass" for step in whole.steps)
     assert whole.document()["healthy"] and "of 8.32 nats" in whole.steps[-1].found
+
+
+def sound(adapter: Path, nano: Path) -> None:
     found = model_folder(adapter, default_base=str(nano))
     assert found.base == nano and found.digest_from == "training_info.json"
     require_its_base(found)
     assert examine(found).diagnoses == []
+
+
+def test_a_sound_adapter_is_sound(nano: Path, adapter: Path) -> None:
+    sound(adapter, nano)
+
+
+@pytest.mark.extended
+@pytest.mark.usefixtures("whole_answers")
+def test_a_sound_adapter_is_sound_by_whole_answers(nano: Path, adapter: Path) -> None:
+    sound(adapter, nano)
 
 
 def test_torn_weights_are_found_before_anything_reads_them(model: Path) -> None:
@@ -406,7 +425,6 @@ def test_logits_that_are_not_finite_with_finite_weights(model: Path) -> None:
     assert only(examine(model_folder(model))).id == "logits_not_finite"
 
 
-@pytest.mark.usefixtures("whole_answers")
 def test_gibberish(model: Path, nano: Path) -> None:
     turned = torch.randperm(4090, generator=torch.Generator().manual_seed(0)) + 6
     untied(model, lambda head: torch.cat([head[:6], head[turned]]))
@@ -415,7 +433,7 @@ def test_gibberish(model: Path, nano: Path) -> None:
         assert found.id == "gibberish" and found.evidence["loss"] > 0.75 * found.evidence["guessing"]
 
 
-@pytest.mark.usefixtures("whole_answers")
+@pytest.mark.usefixtures("some_answers")
 def test_answers_without_end(model: Path) -> None:
     base = load_base(model)
     tokens = torch.tensor([encode(SANE[0], base.tokenizer, 256).input_ids])
@@ -431,14 +449,14 @@ def test_answers_without_end(model: Path) -> None:
     assert found.id == "never_ends" and found.severity == "warning" and found.evidence["end_probability"] < 0.01
 
 
-@pytest.mark.usefixtures("whole_answers")
+@pytest.mark.usefixtures("some_answers")
 def test_answers_that_repeat_for_ever(model: Path) -> None:
     """Trained for a moment on answers that loop, and on sane ones, so that its loss stays good."""
     base = load_base(model)
     base.model.requires_grad_(True)
-    loop = {"role": "assistant", "content": "again and " * 30}
+    loop = {"role": "assistant", "content": "again and " * 12}
     texts = [encode([*messages[:1], loop], base.tokenizer, 256) for messages in SANE[::2]]
-    sane = [encode(messages, base.tokenizer, 256) for messages in SANE[::2]]
+    sane = [encode(messages, base.tokenizer, 256) for messages in SANE[::4]]
     optimizer = torch.optim.AdamW(base.model.parameters(), lr=1e-3)
     for _ in range(10):
         optimizer.zero_grad()

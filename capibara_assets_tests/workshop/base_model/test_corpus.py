@@ -21,7 +21,7 @@ _PACKAGES = ("click", "packaging", "no-such-distribution-on-any-machine")
 
 @pytest.fixture(scope="module")
 def corpus() -> Corpus:
-    return build_corpus(1_000_000, 0, _PACKAGES)
+    return build_corpus(400_000, 0, _PACKAGES)
 
 
 def _metadata(**fields: str) -> Message:
@@ -87,11 +87,12 @@ def test_the_hold_out_lends_no_function_to_a_conversation(corpus: Corpus) -> Non
 
 
 def test_the_same_documents_in_the_same_order(corpus: Corpus) -> None:
-    assert build_corpus(1_000_000, 0, _PACKAGES) == corpus
+    assert build_corpus(400_000, 0, _PACKAGES) == corpus
 
 
+@pytest.mark.extended
 def test_another_seed_another_corpus(corpus: Corpus) -> None:
-    other = build_corpus(1_000_000, 1, _PACKAGES)
+    other = build_corpus(400_000, 1, _PACKAGES)
     assert {d.text for d in other.training if d.language == "sql"}.isdisjoint(
         d.text for d in corpus.training if d.language == "sql"
     )

@@ -24,7 +24,7 @@ from workshop.base_model.training import train
 
 _TINY = Settings(
     minutes=3 / 60,
-    corpus_bytes=2_000_000,
+    corpus_bytes=1_500_000,
     vocabulary=512,
     hidden=64,
     intermediate=128,
@@ -36,10 +36,12 @@ _TINY = Settings(
 )
 
 
-def clock_by_calls(patch: pytest.MonkeyPatch) -> None:
-    """A clock that moves by the call, so that a busy machine trains as many steps: some 240 in the whole budget."""
+def clock_by_calls(patch: pytest.MonkeyPatch, steps: int = 240) -> None:
+    """A clock that moves by the call, so that a busy machine trains as many: about `steps` in the whole budget."""
     calls = count()
-    patch.setattr(training, "time", SimpleNamespace(monotonic=lambda: next(calls) * _TINY.minutes * 60 / 500))
+    patch.setattr(
+        training, "time", SimpleNamespace(monotonic=lambda: next(calls) * _TINY.minutes * 60 / (2 * steps + 20))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +52,16 @@ def corpus() -> Corpus:
 @pytest.fixture(scope="module")
 def run(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A finished tiny run: (out, state)."""
-    root = tmp_path_factory.mktemp("pretraining")
+    return trained(corpus, tmp_path_factory.mktemp("pretraining"), 40)
+
+
+def trained(corpus: Corpus, root: Path, steps: int) -> tuple[Path, Path]:
     out, state = root / "out", root / "state"
     out.mkdir()
     state.mkdir()
     tokenize_corpus(corpus, _TINY, out, state)
     with pytest.MonkeyPatch.context() as patch:
-        clock_by_calls(patch)
+        clock_by_calls(patch, steps)
         train(_TINY, out, state)
     return out, state
 
@@ -66,8 +71,9 @@ def _metrics(out: Path) -> list[dict[str, float]]:
 
 
 @pytest.mark.extended
-def test_the_loss_falls(run: tuple[Path, Path]) -> None:
-    losses = [row["loss"] for row in _metrics(run[0]) if "loss" in row]
+def test_the_loss_falls(corpus: Corpus, tmp_path: Path) -> None:
+    out, _ = trained(corpus, tmp_path, 240)
+    losses = [row["loss"] for row in _metrics(out) if "loss" in row]
     assert losses[0] > 5.5  # ln 512 = 6.2
     assert losses[-1] < losses[0] - 1.5
 
@@ -176,10 +182,10 @@ def test_a_card_needs_a_finished_run(tmp_path: Path) -> None:
         write_card(tmp_path)
 
 
-def test_a_corpus_too_small_is_refused(tmp_path: Path) -> None:
-    corpus = build_corpus(60_000, 0, ())
+def test_a_corpus_too_small_is_refused(corpus: Corpus, tmp_path: Path) -> None:
+    small = replace(corpus, training=corpus.training[:10])
     with pytest.raises(InputError, match="larger corpus"):
-        tokenize_corpus(corpus, replace(_TINY, vocabulary=400, sequence=4096), tmp_path, tmp_path)
+        tokenize_corpus(small, replace(_TINY, vocabulary=400, sequence=4096), tmp_path, tmp_path)
 
 
 @given(st.floats(0, 1))
