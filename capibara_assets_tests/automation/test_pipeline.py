@@ -15,8 +15,8 @@ import pydantic
 import pytest
 
 from capibara_assets.assets.inputs import Inputs, latest_digest, materialized
-from capibara_assets.automation.graph import Graph, Task, Wave, is_current
-from capibara_assets.automation.outcome import RunOutcome
+from capibara_assets.automation.graph import Graph, Wave, is_current
+from capibara_assets.automation.outcome import RunOutcome, Task
 from capibara_assets.automation.pipeline import GraphRun, run_graph
 from capibara_assets.automation.progress import ProgressHandler, progress
 from capibara_assets.definitions import defs
