@@ -410,8 +410,8 @@ def test_an_interruption_between_two_steps_ends_the_run_too(
     ("lost", "made"),
     [
         ("facts/sql", ["logs", "other", "facts:sql"]),
-        ("pooled", ["logs", "other", "pooled"]),
-        ("final/python", ["logs", "other", "final:python"]),
+        pytest.param("pooled", ["logs", "other", "pooled"], marks=pytest.mark.extended),
+        pytest.param("final/python", ["logs", "other", "final:python"], marks=pytest.mark.extended),
     ],
 )
 def test_a_result_that_the_store_has_lost_is_made_again_and_nothing_else(world: World, lost: str, made: list[str]):
