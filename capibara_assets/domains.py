@@ -20,6 +20,7 @@ class Domain(StrEnum):
 
 
 DOMAINS: tuple[Domain, ...] = tuple(Domain)
+WHOLE = "_"  # stands for "not partitioned" where a partition is named
 
 TOLD_BY_LIBRARIES = (Domain.SQL, Domain.API, Domain.ML)
 """Domains that a Python program may belong to instead of plain Python; of equal scores the earlier one counts."""

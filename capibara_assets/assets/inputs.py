@@ -12,7 +12,7 @@ import pydantic
 
 from capibara_assets import __version__
 from capibara_assets.assets.settings import setting_digest
-from capibara_assets.domains import DOMAINS, Domain
+from capibara_assets.domains import DOMAINS, WHOLE, Domain
 from capibara_assets.errors import InputError
 from capibara_assets.resources import BaseModel, Recipes, Store
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 DIGEST = "digest"
 CHECKPOINTS = "checkpoints"
 INPUTS = "inputs"
-WHOLE = "_"  # stands for "not partitioned" where a partition is named
 HELD = "capibara/held"  # run tag: JSON list of the results (`name|partition`) that failed a blocking check
 
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 import dagster as dg
 
-from capibara_assets.assets.inputs import INPUTS, WHOLE, latest_digest, latest_metadata, source_name
+from capibara_assets.assets.inputs import INPUTS, latest_digest, latest_metadata, source_name
 from capibara_assets.automation.held import blocking_checks, failed_partitions
-from capibara_assets.domains import DOMAINS, Domain
+from capibara_assets.automation.outcome import Task
+from capibara_assets.domains import DOMAINS, WHOLE, Domain
 from capibara_assets.partitions import READS_EVERY
 
 
@@ -17,19 +18,6 @@ class Wave:
 
     assets: tuple[str, ...]
     partitioned: bool
-
-
-@dataclass(frozen=True)
-class Task:
-    """Assets of one partition (None: unpartitioned) that one process materializes, upstream first.
-
-    Attributes:
-        after: positions, in the list of tasks, of those that must have ended before, well or not.
-    """
-
-    assets: tuple[str, ...]
-    partition: Domain | None
-    after: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 
-from capibara_assets.automation.graph import Task
-from capibara_assets.automation.outcome import Report, RunOutcome
+from capibara_assets.automation.outcome import Report, RunOutcome, Task
 from capibara_assets.processes.startup import set_up_process
 from capibara_assets.processes.supervise import OVER, Attempt, supervise, when_parent_is_gone
 

@@ -1,15 +1,29 @@
-"""Result of a run: what was materialized, what was current, what failed."""
+"""What a process of a run is given and what it answers: a task; what was materialized, was current, or failed.
+
+Imports nothing that takes time.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from capibara_assets.assets.inputs import WHOLE
-from capibara_assets.automation.graph import Task
-from capibara_assets.domains import Domain
+from capibara_assets.domains import WHOLE, Domain
 
 Report = Callable[[str], None]
 Failures = dict[tuple[str, str], str]
 """(step, partition) → message."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Assets of one partition (None: unpartitioned) that one process materializes, upstream first.
+
+    Attributes:
+        after: positions, in the list of tasks, of those that must have ended before, well or not.
+    """
+
+    assets: tuple[str, ...]
+    partition: Domain | None
+    after: frozenset[int] = frozenset()
 
 
 @dataclass

@@ -10,11 +10,11 @@ from typing import Any
 
 import dagster as dg
 
-from capibara_assets.assets.inputs import HELD, WHOLE, latest_digest, source_name
-from capibara_assets.automation.graph import Graph, Task, is_current
+from capibara_assets.assets.inputs import HELD, latest_digest, source_name
+from capibara_assets.automation.graph import Graph, is_current
 from capibara_assets.automation.lanes import Opened, run_in_lanes
-from capibara_assets.automation.outcome import Failures, Report, RunOutcome
-from capibara_assets.domains import Domain
+from capibara_assets.automation.outcome import Failures, Report, RunOutcome, Task
+from capibara_assets.domains import WHOLE, Domain
 from capibara_assets.processes.interruptions import interruptions
 from capibara_assets.storage.store import ArtifactStore
 

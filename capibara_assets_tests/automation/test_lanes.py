@@ -13,9 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from capibara_assets.automation.graph import Task
 from capibara_assets.automation.lanes import Materialize, run_in_lanes, shares
-from capibara_assets.automation.outcome import Report, RunOutcome
+from capibara_assets.automation.outcome import Report, RunOutcome, Task
 from capibara_assets.domains import Domain
 
 PYTHON, SQL, ML = Domain.PYTHON, Domain.SQL, Domain.ML

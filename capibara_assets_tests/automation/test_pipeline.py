@@ -15,8 +15,8 @@ import pydantic
 import pytest
 
 from capibara_assets.assets.inputs import Inputs, latest_digest, materialized
-from capibara_assets.automation.graph import Graph, Task, Wave, is_current
-from capibara_assets.automation.outcome import RunOutcome
+from capibara_assets.automation.graph import Graph, Wave, is_current
+from capibara_assets.automation.outcome import RunOutcome, Task
 from capibara_assets.automation.pipeline import GraphRun, run_graph
 from capibara_assets.automation.progress import ProgressHandler, progress
 from capibara_assets.definitions import defs
@@ -410,8 +410,8 @@ def test_an_interruption_between_two_steps_ends_the_run_too(
     ("lost", "made"),
     [
         ("facts/sql", ["logs", "other", "facts:sql"]),
-        ("pooled", ["logs", "other", "pooled"]),
-        ("final/python", ["logs", "other", "final:python"]),
+        pytest.param("pooled", ["logs", "other", "pooled"], marks=pytest.mark.extended),
+        pytest.param("final/python", ["logs", "other", "final:python"], marks=pytest.mark.extended),
     ],
 )
 def test_a_result_that_the_store_has_lost_is_made_again_and_nothing_else(world: World, lost: str, made: list[str]):

@@ -126,6 +126,8 @@ def test_malformed_experience_is_quarantined_and_the_run_goes_on(
         str(bad),
         "--select",
         "ace_playbooks,e2b_logs,e2b_executions",
+        "--domains",
+        "api",
         home=tmp_path / "home",
     )
     assert "Traceback" not in done.stderr

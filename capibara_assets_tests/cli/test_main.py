@@ -1,5 +1,6 @@
 """The command itself: what it lists is what there is, and listing loads nothing."""
 
+import json
 import subprocess
 import sys
 import warnings
@@ -28,18 +29,21 @@ def test_help_and_plan_load_nothing_that_takes_time() -> None:
     """Neither lists of commands nor a plan without XLA need arrays, file systems, Dagster or a trainer."""
     plan = ["plan", "--model", "llama2-7b", "--hardware", "tpu-v5e-64", "--examples", "50", "--json"]
     program = (
-        "import sys\n"
-        "sys.argv = ['capibara', *sys.argv[1:]]\n"
+        "import json, sys\n"
         "from capibara_assets.cli.main import main\n"
-        "try:\n"
-        "    main()\n"
-        "finally:\n"
-        "    heavy = {'dagster', 'torch', 'jax', 'transformers', 'polars', 'numpy', 'fsspec'}\n"
-        "    print(sorted(heavy & set(sys.modules)))\n"
+        "heavy = {'dagster', 'torch', 'jax', 'transformers', 'polars', 'numpy', 'fsspec'}\n"
+        "for arguments in json.loads(sys.argv[1]):\n"
+        "    sys.argv = ['capibara', *arguments]\n"
+        "    try:\n"
+        "        main()\n"
+        "    except SystemExit as end:\n"
+        "        assert not end.code, end.code\n"
+        "    print('loaded', arguments[0], sorted(heavy & set(sys.modules)))\n"
     )
-    for arguments in (["--help"], ["merge", "--help"], plan):
-        done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
-        assert done.stdout.splitlines()[-1] == "[]"
+    commands = json.dumps([["--help"], ["merge", "--help"], plan])
+    done = subprocess.run([sys.executable, "-c", program, commands], capture_output=True, text=True, check=True)
+    loaded = [line for line in done.stdout.splitlines() if line.startswith("loaded")]
+    assert loaded == ["loaded --help []", "loaded merge []", "loaded plan []"]
 
 
 def test_of_warnings_only_dagsters_about_its_own_features_are_silenced() -> None:

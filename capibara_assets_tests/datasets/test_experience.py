@@ -13,12 +13,14 @@ from capibara_assets.datasets.kinds.evidence import Evidence
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.routing import balance, build_routing
 from capibara_assets.deployment.declarations import shipped_recipe
+from capibara_assets.deployment.locations import resources_root
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.executions.ingest.ingest import read_experience
 from capibara_assets.executions.patterns.extract import extract_patterns
 from capibara_assets.executions.patterns.repairs import find_repairs
 from capibara_assets.executions.recipe import ExperienceRecipe
 from capibara_assets.executions.selection import evidence, in_window, of_domain
+from capibara_assets_tests.conftest import sandboxes_of
 
 
 def datasets_of(folder: Path, recipe: DatasetRecipe) -> tuple[dict[Domain, Dataset], pl.DataFrame]:
@@ -55,8 +57,10 @@ def test_shared_experience(shared_data: Path, recipe: DatasetRecipe) -> None:
     assert balance(build_routing(examples, recipe))["evenness"] > 0.88
 
 
-def test_shipped_experience(small_experience: Path, recipe: DatasetRecipe) -> None:
-    datasets, _ = datasets_of(small_experience, recipe)
+@pytest.mark.parametrize("sandboxes", [12, pytest.param(30, marks=pytest.mark.extended)])
+def test_shipped_experience(tmp_path: Path, recipe: DatasetRecipe, sandboxes: int) -> None:
+    (tmp_path / "sessions.jsonl").write_text("".join(sandboxes_of(resources_root() / "experience", sandboxes)))
+    datasets, _ = datasets_of(tmp_path, recipe)
     examples = {domain: dataset.examples for domain, dataset in datasets.items()}
     assert checks.leakage(examples, recipe.near_duplicates) == []
     for domain, frame in examples.items():

@@ -37,9 +37,10 @@ def test_the_table_fits_its_schema() -> None:
     assert problems(Group, assign(fleet(30))) == []
 
 
-def test_unrelated_problems_are_apart_and_shares_are_kept() -> None:
-    groups = assign(fleet(400))
-    assert groups["group_id"].n_unique() == 400
+@pytest.mark.parametrize("problems", [150, pytest.param(400, marks=pytest.mark.extended)])
+def test_unrelated_problems_are_apart_and_shares_are_kept(problems: int) -> None:
+    groups = assign(fleet(problems))
+    assert groups["group_id"].n_unique() == problems
     shares = {split: (groups["split"] == split).mean() for split in SPLITS}
     assert 0.74 < shares["train"] < 0.86
     assert min(shares["validation"], shares["test"]) > 0.06
@@ -143,7 +144,7 @@ def test_imports_and_boilerplate_do_not_link_but_stay_in_one_split() -> None:
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=settings.default.max_examples // 5)
+@settings(max_examples=settings.default.max_examples // 10)
 def test_the_order_of_rows_does_not_matter(random: object) -> None:
     executions = [*fleet(20), *fleet(20, "ml", "m"), run("again", problem(3), sandbox="elsewhere")]
     expected = assign(executions)
@@ -160,7 +161,7 @@ def test_assigning_again_changes_nothing() -> None:
 
 
 @given(st.integers(1, 40), st.integers(1, 40))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=settings.default.max_examples // 4)
 def test_an_execution_keeps_its_split_for_ever(before: int, more: int) -> None:
     executions = [*fleet(before), *fleet(more, "sql", "q")]
     former = assign(executions[:before])
@@ -198,15 +199,16 @@ def no_straddling(groups: pl.DataFrame) -> bool:
     )
 
 
-def test_planted_near_duplicates_never_straddle() -> None:
-    executions = fleet(300)
+@pytest.mark.parametrize("count", [100, pytest.param(300, marks=pytest.mark.extended)])
+def test_planted_near_duplicates_never_straddle(count: int) -> None:
+    executions = fleet(count)
     planted = [
         run(f"copy{i:03d}", execution.code.replace("return", f"return {i % 7} +"), sandbox=f"copy-box-{i:03d}")
         for i, execution in enumerate(executions)
     ]
     groups = assign([*executions, *planted])
     split = dict(groups.select("unit_id", "split").iter_rows())
-    assert all(split[f"p{i:04d}"] == split[f"copy{i:03d}"] for i in range(300))
+    assert all(split[f"p{i:04d}"] == split[f"copy{i:03d}"] for i in range(count))
 
 
 @pytest.mark.parametrize("count", [3, 10, 16, 40, 60])

@@ -83,7 +83,7 @@ def test_a_hidden_test_judges_answers() -> None:
         rows.append(run(name, recorded, minute=minute, **fields))
         candidates.append(answered(name, answer, test))
     recipe = Verification.model_validate({})
-    said = judge_answers(evidence(*rows), candidates, recipe, processes=2)
+    said = judge_answers(evidence(*rows), candidates, recipe, processes=1)
     found = {c.execution_ids[0]: (j.verified, j.fails, j.tells) for c, j in zip(candidates, said.found, strict=True)}
     assert found == {
         "right": ("reexecuted", False, True),

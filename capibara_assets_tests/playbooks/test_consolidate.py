@@ -14,7 +14,7 @@ from capibara_assets.playbooks.coverage import cover, estimate_tokens
 from capibara_assets.playbooks.formats.write import HEADING, render_playbook
 from capibara_assets.playbooks.graduation import AgentFilter, graduate, wilson_lower_bound
 from capibara_assets.playbooks.near import NEAR, likeness, meaning_of, weights_of
-from capibara_assets.playbooks.read import read_playbooks
+from capibara_assets.playbooks.read import Playbooks, read_playbooks
 from capibara_assets.playbooks.schema import Consolidated
 from capibara_assets.storage.records import frame_digest
 
@@ -110,15 +110,14 @@ def test_nobody_graduated_is_a_valid_empty_playbook(folder: Path) -> None:
     json.dumps(result.statistics, allow_nan=False)
 
 
-def test_order_of_rows_does_not_matter(shared_data: Path) -> None:
-    playbooks = read_playbooks(shared_data / "experience")
-    agents = graduate(playbooks, EVERYBODY)
-    straight = consolidate(playbooks.bullets, agents, "api")
-    mixed = consolidate(playbooks.bullets.sample(fraction=1.0, shuffle=True, seed=5), agents.reverse(), "api")
+def test_order_of_rows_does_not_matter(public: Playbooks) -> None:
+    agents = graduate(public, EVERYBODY)
+    straight = consolidate(public.bullets, agents, "api")
+    mixed = consolidate(public.bullets.sample(fraction=1.0, shuffle=True, seed=5), agents.reverse(), "api")
     assert frame_digest(Consolidated, straight.bullets) == frame_digest(Consolidated, mixed.bullets)
     assert straight.statistics == mixed.statistics
     # snapshots and derived copies of one playbook are one history: no lesson is counted beyond its file's counter
-    assert straight.bullets["helpful"].max() == playbooks.bullets["helpful"].max()
+    assert straight.bullets["helpful"].max() == public.bullets["helpful"].max()
     assert 0 < straight.statistics["compressed"]["tokens"] <= 512
 
 

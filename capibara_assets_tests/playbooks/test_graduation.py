@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from capibara_assets.domains import Domain
 from capibara_assets.playbooks.graduation import AgentFilter, graduate, wilson_lower_bound
-from capibara_assets.playbooks.read import read_playbooks
+from capibara_assets.playbooks.read import Playbooks, read_playbooks
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,8 @@ def test_snapshots_are_not_counted_twice_and_runs_find_their_agent(tmp_path: Pat
     assert agent["graduation_score"] == pytest.approx(wilson_lower_bound(10, 11))
 
 
-def test_the_public_playbooks_graduate_nobody_at_the_defaults(shared_data: Path) -> None:
-    playbooks = read_playbooks(shared_data / "experience")
-    agents = graduate(playbooks, AgentFilter())
+def test_the_public_playbooks_graduate_nobody_at_the_defaults(public: Playbooks) -> None:
+    agents = graduate(public, AgentFilter())
     assert len(agents) > 5 and not agents["graduated"].any()
     assert all(len(missed) > 0 for missed in agents["missed"])
     # some run reports name playbooks that are there, and say how often the tasks were solved

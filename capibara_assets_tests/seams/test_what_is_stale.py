@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from capibara_assets.automation.graph import Task
+from capibara_assets.automation.outcome import Task
 from capibara_assets.automation.pipeline import GraphRun
 from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.cli.graph.opened import graph_run

@@ -118,12 +118,13 @@ def test_what_an_imported_example_is(files: Files):
     assert not problems(Example, imported.examples) and not example_problems(PYTHON, imported.examples)
 
 
-def test_shares_follow_the_recipe_and_groups_do_not_straddle(files: Files):
-    imported = files.add([pair_of(number) for number in range(600)])
+@pytest.mark.parametrize("count", [200, pytest.param(600, marks=pytest.mark.extended)])
+def test_shares_follow_the_recipe_and_groups_do_not_straddle(files: Files, count: int):
+    imported = files.add([pair_of(number) for number in range(count)])
     shares = dict(imported.examples["split"].value_counts(normalize=True).iter_rows())
     assert shares["train"] == pytest.approx(0.8, abs=0.05)
     assert shares["validation"] == pytest.approx(0.1, abs=0.04) and shares["test"] == pytest.approx(0.1, abs=0.04)
-    assert imported.examples["group_id"].n_unique() == 600 and not leakage({PYTHON: imported.examples})
+    assert imported.examples["group_id"].n_unique() == count and not leakage({PYTHON: imported.examples})
 
 
 def test_near_and_structural_ones_share_group_and_split(files: Files):

@@ -58,7 +58,7 @@ def mutants(count: int, seed: int) -> Iterator[bytes]:
     return (mutated(generator) for _ in range(count))
 
 
-@pytest.mark.parametrize("lines", [20_000, pytest.param(100_000, marks=pytest.mark.extended)])
+@pytest.mark.parametrize("lines", [6_000, pytest.param(100_000, marks=pytest.mark.extended)])
 def test_no_mutated_line_crashes_a_reader(lines: int) -> None:
     kinds = {Recorded: 0, Fault: 0, CountedEntry: 0}
     for data in mutants(lines, seed=3):
@@ -69,12 +69,13 @@ def test_no_mutated_line_crashes_a_reader(lines: int) -> None:
     assert min(kinds.values()) > lines // 200  # the mutator damages some and leaves some whole
 
 
-def test_mutated_lines_cost_no_valid_line(tmp_path: Path) -> None:
-    valid = [line(envelope(f"print({number})", execution_id=f"e{number}")) for number in range(500)]
-    damaged = [data.replace(b"\n", b" ") for data in mutants(500, seed=4)]
+@pytest.mark.parametrize("lines", [150, pytest.param(500, marks=pytest.mark.extended)])
+def test_mutated_lines_cost_no_valid_line(tmp_path: Path, lines: int) -> None:
+    valid = [line(envelope(f"print({number})", execution_id=f"e{number}")) for number in range(lines)]
+    damaged = [data.replace(b"\n", b" ") for data in mutants(lines, seed=4)]
     (tmp_path / "log.jsonl").write_bytes(b"".join(a + b"\n" + b + b"\n" for a, b in zip(valid, damaged, strict=True)))
     ingest = read_experience(tmp_path, now=NOW)
-    assert set(ingest.executions["execution_id"].to_list()) >= {f"e{number}" for number in range(500)}
+    assert set(ingest.executions["execution_id"].to_list()) >= {f"e{number}" for number in range(lines)}
 
 
 def test_mutated_files_are_read_or_quarantined(tmp_path: Path) -> None:

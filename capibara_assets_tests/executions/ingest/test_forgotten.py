@@ -174,8 +174,9 @@ def test_without_the_tombstone_it_is_read_again(logs: Path, ledger: Path) -> Non
     assert "e00004" in ids(found)
 
 
-def test_any_set_of_records_leaves_exactly_the_others(logs: Path, tmp_path: Path) -> None:
-    for seed in range(6):
+@pytest.mark.parametrize("seeds", [3, pytest.param(6, marks=pytest.mark.extended)])
+def test_any_set_of_records_leaves_exactly_the_others(logs: Path, tmp_path: Path, seeds: int) -> None:
+    for seed in range(seeds):
         chance, ledger = random.Random(seed), tmp_path / f"ledger{seed}"
         every = [f"e{i:05d}" for i in range(12)]
         run_ingest(logs, ledger)

@@ -90,7 +90,7 @@ def test_only_the_tail_of_a_grown_file_is_read(logs: Path, ledger: Path, monkeyp
 
 
 @pytest.mark.parametrize(
-    "size", [3, BLOCK + 17, *(pytest.param(size, marks=pytest.mark.extended) for size in (700, BLOCK - 5, 2 * BLOCK))]
+    "size", [BLOCK + 17, *(pytest.param(size, marks=pytest.mark.extended) for size in (3, 700, BLOCK - 5, 2 * BLOCK))]
 )
 def test_a_file_may_grow_byte_by_byte_across_blocks(logs: Path, ledger: Path, size: int) -> None:
     text = b"".join(record(i, task="t" * 9000) for i in range(260))
@@ -145,7 +145,8 @@ def test_a_file_rewritten_in_place_and_longer_is_read_whole(logs: Path, ledger: 
     assert numbers(run_ingest(logs, ledger)[1]) == [*range(6), *range(50, 70)]
 
 
-def test_the_order_of_files_and_the_history_of_runs_leave_no_trace(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seeds", [3, pytest.param(6, marks=pytest.mark.extended)])
+def test_the_order_of_files_and_the_history_of_runs_leave_no_trace(tmp_path: Path, seeds: int) -> None:
     """Secrets are numbered over the sandbox, copies over all code, conflicts over all ids: whatever came first."""
     rows = [
         record(i, "one", execution=executed(stdout=f"{SECRET[:-2]}{i % 4:02d}\n")) if i % 5 == 0 else record(i)
@@ -153,7 +154,7 @@ def test_the_order_of_files_and_the_history_of_runs_leave_no_trace(tmp_path: Pat
     ]
     rows += [record(3, timestamp="2026-10-09T00:00:00Z"), rows[7], rows[10]]
     digests = set()
-    for seed in range(6):
+    for seed in range(seeds):
         chance = random.Random(seed)
         order = rows[:] if seed == 0 else chance.sample(rows, len(rows))
         folder = tmp_path / f"logs-{seed}"
@@ -221,9 +222,10 @@ def test_processes_and_partitions_change_nothing(
     monkeypatch.setattr(ingest_module, "_RANGE_ROWS", 64)
     _, many = run_ingest(logs, ledger, processes=2)
     assert alone.equals(many)
-    assert run_ingest(logs, ledger, processes=2)[0].lines_read == 0
+    # what two wrote serves one as well
+    assert run_ingest(logs, ledger, processes=1)[0].lines_read == 0
     _append(logs / "3.jsonl", record(900, "s3"))
-    grown, more = run_ingest(logs, ledger, processes=2)
+    grown, more = run_ingest(logs, ledger, processes=1)
     assert grown.lines_read == 1
     assert more.equals(run_ingest(logs, None, processes=1)[1])
 
@@ -267,7 +269,7 @@ def test_an_equal_line_counts_once_where_a_line_of_its_session_is_gone(logs: Pat
     assert numbers(run_ingest(logs, ledger)[1]) == [0, 1]
 
 
-@pytest.mark.parametrize("attempts", [3, pytest.param(7, marks=pytest.mark.extended)])
+@pytest.mark.parametrize("attempts", [2, pytest.param(7, marks=pytest.mark.extended)])
 def test_killed_runs_leave_no_secret_and_the_next_one_finds_everything(logs: Path, ledger: Path, attempts: int) -> None:
     """kill -9 at any moment, while files grow: at the end each execution is there once, and no secret was ever left."""
     chance, written, killed = random.Random(7), 0, 0
@@ -297,8 +299,8 @@ def test_killed_runs_leave_no_secret_and_the_next_one_finds_everything(logs: Pat
 def test_two_runs_at_once_are_one_after_the_other(logs: Path, ledger: Path) -> None:
     for name in "abc":
         (logs / f"{name}.jsonl").write_bytes(b"".join(record(i) for i in range(ord(name) * 10, ord(name) * 10 + 15)))
-    processes = [start(logs, ledger) for _ in range(3)]
-    assert [process.communicate()[0].strip() for process in processes] == [b"35"] * 3
+    processes = [start(logs, ledger) for _ in range(2)]
+    assert [process.communicate()[0].strip() for process in processes] == [b"35"] * 2
     tables, executions = run_ingest(logs, ledger)
     assert (tables.lines_read, len(executions)) == (0, 35)
 

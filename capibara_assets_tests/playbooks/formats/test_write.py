@@ -13,7 +13,7 @@ from capibara_assets.playbooks.formats.detection import read_contents
 from capibara_assets.playbooks.formats.parsed import RawBullet, tidy
 from capibara_assets.playbooks.formats.write import to_ace_json, to_ace_text, write_playbook
 from capibara_assets.playbooks.history import exact_counters
-from capibara_assets.playbooks.read import read_playbooks
+from capibara_assets.playbooks.read import Playbooks, read_playbooks
 from capibara_assets.playbooks.schema import Consolidated
 from capibara_assets.storage.records import table
 
@@ -30,11 +30,12 @@ def again(folder: Path, name: str, data: str | bytes) -> pl.DataFrame:
     return found.bullets
 
 
-def test_every_public_playbook_survives_both_forms(shared_data: Path, tmp_path: Path) -> None:
-    bullets = read_playbooks(shared_data / "experience").bullets
+@pytest.mark.parametrize("step", [12, pytest.param(4, marks=pytest.mark.extended)])
+def test_every_public_playbook_survives_both_forms(public: Playbooks, tmp_path: Path, step: int) -> None:
+    bullets = public.bullets
     playbooks = sorted(bullets["playbook_id"].unique())
     assert len(playbooks) > 60
-    for playbook in playbooks[::4]:
+    for playbook in playbooks[::step]:
         one = bullets.filter(pl.col("playbook_id") == playbook)
         back = again(tmp_path / "json", "p.json", to_ace_json(one))
         assert back.sort("local_id").select(MORE).equals(one.sort("local_id").select(MORE)), playbook
