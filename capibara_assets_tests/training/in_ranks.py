@@ -65,6 +65,7 @@ def main(jobs: list[dict[str, Any]]) -> None:
 
 def in_forks(processes: int, jobs: list[dict[str, Any]]) -> bool:
     """Work in so many forks, until all of them are done; whether all did their jobs."""
+    assert not {"bitsandbytes", "deepspeed"} & sys.modules.keys(), "a training imports what it may not use"
     children = []
     for rank in range(processes):
         if child := os.fork():
