@@ -3,32 +3,15 @@
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from capibara_assets.modeling.base import load_base
 from capibara_assets.modeling.light_imports import LoraConfig, get_peft_model
 from capibara_assets.processes.hidden_libraries import without_bitsandbytes
 from capibara_assets_tests.modeling.tiny import save_tiny
 
-HEAVY = {"bitsandbytes", "deepspeed"}
 
-
-def test_merging_imports_no_library_that_it_does_not_use(
-    tmp_path: Path, nano: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is imported with the trainings is looked at in `training/in_ranks.py`, where they are processes anyway."""
-    from capibara_assets.consensus.merging.experts_merge import write_merged
-
-    for name in [name for name in sys.modules if name.partition(".")[0] in HEAVY]:
-        monkeypatch.delitem(sys.modules, name)
-    base = load_base(save_tiny(tmp_path / "base", nano))
-    write_merged(base, SimpleNamespace(deltas={}), tmp_path / "merged")  # type: ignore[arg-type]
-    assert not HEAVY & sys.modules.keys()
-
-
-@pytest.mark.extended
+@pytest.mark.extended  # in `make test` it is looked at in the processes of `training/in_ranks.py`
 def test_training_and_merging_import_no_library_that_they_do_not_use(tmp_path: Path, nano: Path) -> None:
     base, merged = save_tiny(tmp_path / "base", nano), tmp_path / "merged"
     code = (

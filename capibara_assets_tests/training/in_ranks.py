@@ -10,11 +10,15 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from pytest import MonkeyPatch
 
+from capibara_assets.consensus.merging.experts_merge import write_merged
+from capibara_assets.modeling.base import load_base
 from capibara_assets.training.data.voter_run import Interrupted, VoterRun
 from capibara_assets.training.loop import train as loop
 from capibara_assets.training.loop.tactics import BestValidation
@@ -65,7 +69,6 @@ def main(jobs: list[dict[str, Any]]) -> None:
 
 def in_forks(processes: int, jobs: list[dict[str, Any]]) -> bool:
     """Work in so many forks, until all of them are done; whether all did their jobs."""
-    assert not {"bitsandbytes", "deepspeed"} & sys.modules.keys(), "a training imports what it may not use"
     children = []
     for rank in range(processes):
         if child := os.fork():
@@ -74,7 +77,18 @@ def in_forks(processes: int, jobs: list[dict[str, Any]]) -> bool:
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes)}
         main(jobs)
         sys.exit()
-    return not any([os.waitpid(child, 0)[1] for child in children])
+    done = all(status == 0 for status in [os.waitpid(child, 0)[1] for child in children])  # waits for each
+    check_imports(read_request(Path(jobs[0]["request"])))
+    return done
+
+
+def check_imports(request: TrainingRequest) -> None:
+    """What trains and merges imports no library that it does not use; seen here, where nothing else is imported."""
+    with TemporaryDirectory() as folder:
+        nothing: Any = SimpleNamespace(deltas={})
+        write_merged(load_base(request.base_model), nothing, Path(folder) / "merged")
+    heavy = {"bitsandbytes", "deepspeed"} & sys.modules.keys()
+    assert not heavy, f"imported for nothing: {heavy}"
 
 
 if __name__ == "__main__":

@@ -24,7 +24,11 @@ def losses(result: Path) -> list[float]:
 
 def test_eight_at_once_are_eight_times_one_and_four_times_two(make_request: MakeRequest) -> None:
     found = [
-        train(make_request(work=f"by-{size}", lora=QUIET, global_batch=8, micro_batch=size, accumulation=8 // size, max_steps=3))
+        train(
+            make_request(
+                work=f"by-{size}", lora=QUIET, global_batch=8, micro_batch=size, accumulation=8 // size, max_steps=3
+            )
+        )
         for size in (8, 1, 2)
     ]
     for other in found[1:]:

@@ -41,4 +41,6 @@ def test_plans_are_asked_about_as_the_search_chose_them(monkeypatch: pytest.Monk
     assert [case.shape.name for case in chosen] == [model for model, _ in CHOICES[::every]]
     shipped = [one.case for one in known_cases().of("choice")]
     assert len(shipped) == len(CHOICES) >= 15
-    assert shipped[::every] == chosen, "the search chooses differently: `python -m benchmarks plan-xla --compile --choice`"
+    assert shipped[::every] == chosen, (
+        "the search chooses differently: `python -m benchmarks plan-xla --compile --choice`"
+    )

@@ -20,7 +20,14 @@ from capibara_assets.planning.tpu.memory import tpu_memory
 from capibara_assets.planning.tpu.plan import TpuPlan
 from capibara_assets.planning.xla import ask as xla
 from capibara_assets.planning.xla.case import XlaCase, case_of
-from capibara_assets.planning.xla.compile import abstract_mesh, count_collectives, lower, lower_case, read_report, shortage
+from capibara_assets.planning.xla.compile import (
+    abstract_mesh,
+    count_collectives,
+    lower,
+    lower_case,
+    read_report,
+    shortage,
+)
 from capibara_assets_tests.late import late
 from capibara_assets_tests.planning.shapes import NANO, statistics
 

@@ -104,7 +104,12 @@ def test_the_last_and_the_best_stay_and_other_trainings_are_left_alone(
     make_request: MakeRequest, tmp_path: Path
 ) -> None:
     shared = tmp_path / "store"
-    worse = {"learning_rate": 1.0, "warmup": 0.0, "max_steps": 3, "evaluate_every": 1}  # the first validation is the best
+    worse = {
+        "learning_rate": 1.0,
+        "warmup": 0.0,
+        "max_steps": 3,
+        "evaluate_every": 1,
+    }  # the first validation is the best
     first = rows(train(make_request(work="first", checkpoints=shared, **worse)))
     best = min(first, key=lambda row: row["validation_loss"])
     assert [row["step"] for row in first] == sorted({best["step"], 3})

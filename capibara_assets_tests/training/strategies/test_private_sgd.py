@@ -232,7 +232,7 @@ def test_stopped_often_and_resumed_it_is_the_same_to_the_bit(
 
 
 def test_steps_end_before_the_budget_is_passed(make_request: MakeRequest) -> None:
-    made = make_request(lora=QUIET, voters=private(epsilon=1.0, noise_multiplier=4.0), max_steps=9, global_batch=24)
+    made = make_request(lora=QUIET, voters=private(epsilon=1.0, noise_multiplier=4.0), max_steps=5, global_batch=24)
     found = manifest(train(made))
     document = found["published"]["privacy"]
     assert 0 < found["steps"] < found["steps_planned"] and document["stopped_by_budget"]
