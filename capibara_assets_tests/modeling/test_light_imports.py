@@ -11,6 +11,7 @@ from capibara_assets.processes.hidden_libraries import without_bitsandbytes
 from capibara_assets_tests.modeling.tiny import save_tiny
 
 
+@pytest.mark.extended  # in `make test` it is looked at in the processes of `training/in_ranks.py`
 def test_training_and_merging_import_no_library_that_they_do_not_use(tmp_path: Path, nano: Path) -> None:
     base, merged = save_tiny(tmp_path / "base", nano), tmp_path / "merged"
     code = (

@@ -1,18 +1,24 @@
-"""Run by torchrun: trains voter-0 of several requests one after the other, in the same processes.
+"""Trains voter-0 of several requests one after the other, in the same processes.
 
-The argument is a JSON list of jobs: `request`, the file of a request, and `stop_at`: at this question whether to go on
-the last process alone is asked to stop (0: never).
+The arguments are the number of processes and a JSON list of jobs: `request`, the file of a request, and `stop_at`: at
+this question whether to go on the last process alone is asked to stop (0: never). The processes are forks of one that
+has imported everything, in the environment that torchrun would give them: importing is most of what a process costs.
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from pytest import MonkeyPatch
 
+from capibara_assets.consensus.merging.experts_merge import write_merged
+from capibara_assets.modeling.base import load_base
 from capibara_assets.training.data.voter_run import Interrupted, VoterRun
 from capibara_assets.training.loop import train as loop
 from capibara_assets.training.loop.tactics import BestValidation
@@ -61,5 +67,29 @@ def main(jobs: list[dict[str, Any]]) -> None:
         assert interrupted == bool(job["stop_at"]), job
 
 
+def in_forks(processes: int, jobs: list[dict[str, Any]]) -> bool:
+    """Work in so many forks, until all of them are done; whether all did their jobs."""
+    children = []
+    for rank in range(processes):
+        if child := os.fork():
+            children.append(child)
+            continue
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes)}
+        main(jobs)
+        sys.exit()
+    done = all(status == 0 for status in [os.waitpid(child, 0)[1] for child in children])  # waits for each
+    check_imports(read_request(Path(jobs[0]["request"])))
+    return done
+
+
+def check_imports(request: TrainingRequest) -> None:
+    """What trains and merges imports no library that it does not use; seen here, where nothing else is imported."""
+    with TemporaryDirectory() as folder:
+        nothing: Any = SimpleNamespace(deltas={})
+        write_merged(load_base(request.base_model), nothing, Path(folder) / "merged")
+    heavy = {"bitsandbytes", "deepspeed"} & sys.modules.keys()
+    assert not heavy, f"imported for nothing: {heavy}"
+
+
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    sys.exit(not in_forks(int(sys.argv[1]), json.loads(sys.argv[2])))

@@ -57,8 +57,12 @@ def environment(request: TrainingRequest) -> dict[str, Any]:
 @pytest.mark.resume
 @pytest.mark.parametrize(
     ("kind", "halfway"),
-    [("plain", False), ("private", True), pytest.param("plain", True, marks=pytest.mark.extended)],
-    ids=["plain", "private, stopped", "plain, stopped"],
+    [
+        ("plain", False),
+        ("private", False),
+        *(pytest.param(kind, True, marks=pytest.mark.extended) for kind in STRATEGIES),
+    ],
+    ids=["plain", "private", "plain, stopped", "private, stopped"],
 )
 def test_whole_and_stopped_halfway_it_ends_where_it_ended(tmp_path: Path, kind: str, halfway: bool) -> None:
     request = made(tmp_path, kind, "whole")
@@ -71,7 +75,7 @@ def test_whole_and_stopped_halfway_it_ends_where_it_ended(tmp_path: Path, kind: 
     assert len(whole["curve"]) == len(known[kind]["curve"])
     for one, other in zip(whole["curve"], known[kind]["curve"], strict=True):
         assert one == pytest.approx(other, rel=1e-3)
-    if halfway:  # the plain one is also stopped in `loop/test_train.py`
+    if halfway:  # on a smaller base, both are stopped in `loop/test_train.py` and `strategies/test_private_sgd.py`
         stopped = train_stopped(made(tmp_path, kind, "stopped"), calls=31, times=1)
         assert answer(stopped) == whole
 

@@ -24,7 +24,11 @@ def losses(result: Path) -> list[float]:
 
 def test_eight_at_once_are_eight_times_one_and_four_times_two(make_request: MakeRequest) -> None:
     found = [
-        train(make_request(work=f"by-{size}", lora=QUIET, global_batch=8, micro_batch=size, accumulation=8 // size))
+        train(
+            make_request(
+                work=f"by-{size}", lora=QUIET, global_batch=8, micro_batch=size, accumulation=8 // size, max_steps=3
+            )
+        )
         for size in (8, 1, 2)
     ]
     for other in found[1:]:
@@ -34,10 +38,11 @@ def test_eight_at_once_are_eight_times_one_and_four_times_two(make_request: Make
 
 @pytest.mark.parametrize("attention", ["sdpa", pytest.param("eager", marks=pytest.mark.extended)])
 def test_packing_changes_the_layout_only(make_request: MakeRequest, attention: str) -> None:
-    plain = train(make_request(work="plain", lora=QUIET, attention=attention))
-    rows = train(make_request(work="packed", lora=QUIET, attention=attention, packing=True, micro_batch_tokens=256))
+    few = {"lora": QUIET, "attention": attention, "max_steps": 3}
+    plain = train(make_request(work="plain", **few))
+    rows = train(make_request(work="packed", **few, packing=True, micro_batch_tokens=256))
     np.testing.assert_allclose(losses(rows), losses(plain), atol=1e-5)
-    by_four = train(make_request(work="four", lora=QUIET, attention=attention, packing=True, micro_batch=3))
+    by_four = train(make_request(work="four", **few, packing=True, micro_batch=3))
     np.testing.assert_allclose(losses(by_four), losses(plain), atol=1e-5)
 
 

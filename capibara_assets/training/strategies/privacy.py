@@ -119,7 +119,9 @@ def analytic_noise(epsilon: float, delta: float) -> float:
 
 def affordable_steps(epsilon: float, noise_multiplier: float, sampling_rate: float, steps: int, delta: float) -> int:
     """The most steps, up to `steps`, with an epsilon of at most `epsilon`; 0 if even one step exceeds it."""
-    low, high = 0, steps + 1
+    if dp_epsilon(noise_multiplier, sampling_rate, steps, delta) <= epsilon:  # as a rule; epsilon grows with the steps
+        return steps
+    low, high = 0, steps
     while high - low > 1:
         middle = (low + high) // 2
         if dp_epsilon(noise_multiplier, sampling_rate, middle, delta) <= epsilon:

@@ -36,8 +36,8 @@ def curve(folder: Path) -> list[dict[str, float]]:
 def test_each_voter_has_the_losses_and_weights_of_its_training_alone(
     make_request: MakeRequest, micro_batch: int | None
 ) -> None:
-    together = make_request(work="together", lora=PLAIN_LORA, micro_batch=micro_batch)
-    alone = make_request(work="alone", lora=PLAIN_LORA, micro_batch=micro_batch)
+    few = {"lora": PLAIN_LORA, "micro_batch": micro_batch, "max_steps": 3}
+    together, alone = (make_request(work=work, **few) for work in ("together", "alone"))
     results = run(together)
     for voter in alone.recipe.voters:
         single = train_voter(VoterRun(alone, voter, alone.work / voter.name, lambda event: None, nothing))
@@ -55,6 +55,7 @@ def test_each_voter_has_the_losses_and_weights_of_its_training_alone(
     assert len(set(finals)) == len(finals)
 
 
+@pytest.mark.extended
 def test_voters_may_be_a_step_apart(make_request: MakeRequest) -> None:
     """One voter's only resume point is damaged: it starts anew beside the other, and ends a step after it."""
     request = make_request(lora=PLAIN_LORA, epochs=1, max_steps=3, voters=[
@@ -77,6 +78,7 @@ def test_voters_may_be_a_step_apart(make_request: MakeRequest) -> None:
         assert curve(results[name])[-1]["validation_loss"] == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.extended
 @pytest.mark.resume
 def test_stopped_and_started_again_it_ends_where_the_uninterrupted_one_does(make_request: MakeRequest) -> None:
     whole = run(make_request(work="whole", lora=PLAIN_LORA))
@@ -97,6 +99,7 @@ def test_stopped_and_started_again_it_ends_where_the_uninterrupted_one_does(make
         ).read_bytes()
 
 
+@pytest.mark.extended
 def test_peft_loads_what_comes_out(make_request: MakeRequest, tiny_folder: Path) -> None:
     request = make_request(lora=PLAIN_LORA, max_steps=1)
     for folder in run(request).values():

@@ -75,7 +75,7 @@ def test_each_decoder_has_the_loss_of_its_pytorch_model(kind: str) -> None:
     config = {
         "model_type": kind.removesuffix("-biased"),
         "hidden_size": 64,
-        "num_hidden_layers": 3,
+        "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "head_dim": 16,
@@ -91,14 +91,15 @@ def test_each_decoder_has_the_loss_of_its_pytorch_model(kind: str) -> None:
     loaded = weights.from_transformers(shape, arrays(model))
     assert sum(value.size for value in loaded.values()) == shape.parameters
     expected = torch_loss(model, batch).item()
-    for settings in POLICIES if kind == "qwen2" else POLICIES[1:2]:
+    for settings in POLICIES[::2] if kind == "qwen2" else POLICIES[1:2]:  # together, all of them
         assert ours(shape, settings, loaded, {}, batch) == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize(
     ("projection", "tied", "kind"),
     [
-        ("gated-gelu", False, "t5"),
+        # That its step changed at all is seen in `planning/test_step_version.py`.
+        pytest.param("gated-gelu", False, "t5", marks=pytest.mark.extended),
         pytest.param("relu", True, "t5", marks=pytest.mark.extended),
         ("gated-gelu", True, "umt5"),
     ],
@@ -145,7 +146,7 @@ def nano() -> tuple[ModelShape, dict[str, np.ndarray], Any]:
 
 def test_the_nano_model_has_pytorchs_loss_and_gradients(nano: Any) -> None:
     shape, loaded, model = nano
-    batch = batch_of(shape.vocabulary, length=64)
+    batch = batch_of(shape.vocabulary, length=32)
     loss = torch_loss(model, batch)
     loss.backward()
     batch = {name: batch[name] for name in step.batch_table(shape, POLICIES[1], 1, 1)}
@@ -171,7 +172,7 @@ def test_lora_on_the_nano_model_has_pefts_loss(nano: Any, tmp_path: Path) -> Non
     factors = {name: value + chance.normal(0, 0.05, value.shape).astype(np.float32) for name, value in factors.items()}
     weights.save_adapter(shape, settings, factors, str(NANO), tmp_path)
     adapted = PeftModel.from_pretrained(copy.deepcopy(model), str(tmp_path)).eval()
-    batch = batch_of(shape.vocabulary, length=64)
+    batch = batch_of(shape.vocabulary, length=32)
     expected = torch_loss(adapted, batch).item()
     assert abs(expected - torch_loss(model, batch).item()) > 0.01
     assert ours(shape, settings, factors, loaded, batch) == pytest.approx(expected, abs=1e-4)
@@ -191,7 +192,7 @@ def test_weights_come_back_as_they_were(nano: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("optimizer", [pytest.param("adamw", marks=pytest.mark.extended), "adafactor"])
 def test_a_step_lowers_the_loss(optimizer: Any) -> None:
-    shape = read_shape(NANO).model_copy(update={"layers": 2, "hidden": 128, "intermediate": 128, "vocabulary": 256})
+    shape = read_shape(NANO).model_copy(update={"layers": 1, "hidden": 128, "intermediate": 128, "vocabulary": 256})
     settings = StepSettings(optimizer=optimizer, chunks=2)
     chance = np.random.default_rng(0)
     trained_table, _, state_table = step.tables(shape, settings)
@@ -208,7 +209,7 @@ def test_a_step_lowers_the_loss(optimizer: Any) -> None:
 
 
 def test_packed_rows_and_micro_steps_change_nothing_but_the_layout() -> None:
-    shape = read_shape(NANO).model_copy(update={"layers": 2, "hidden": 64, "intermediate": 64, "vocabulary": 64})
+    shape = read_shape(NANO).model_copy(update={"layers": 1, "hidden": 64, "intermediate": 64, "vocabulary": 64})
     chance = np.random.default_rng(0)
     trained = {
         name: chance.normal(0, 0.2, entry.size).astype(np.float32) for name, entry in step.base_table(shape).items()
@@ -222,11 +223,15 @@ def test_packed_rows_and_micro_steps_change_nothing_but_the_layout() -> None:
         "segments": np.tile(np.repeat([0, 1], 16).astype(np.int32), (2, 1)),
     }
     assert ours(shape, StepSettings(packed=True), trained, {}, packed) == pytest.approx(alone, abs=1e-5)
+    # Of LoRA on one module: passes are summed in the same way for each trained weight, and compiling few is quick.
+    adapting = StepSettings(method="lora", lora_rank=2, lora_scale=1.0, lora_modules=("q_proj",))
+    table = lora.factors(step.base_table(shape), adapting)
+    factors = {name: chance.normal(0, 0.2, entry.size).astype(np.float32) for name, entry in table.items()}
     whole, parts = (
-        jax.jit(step.train_step(shape, StepSettings(micro_steps=count)))(
+        jax.jit(step.train_step(shape, replace(adapting, micro_steps=count)))(
+            factors,
             trained,
-            {},
-            {f"{m}.{name}": np.zeros_like(value) for name, value in trained.items() for m in ("first", "second")},
+            {f"{m}.{name}": np.zeros_like(value) for name, value in factors.items() for m in ("first", "second")},
             np.float32(0),
             np.float32(0),
             {"tokens": tokens, "mask": np.where(np.arange(4)[:, None] > 1, mask, 0 * mask)},

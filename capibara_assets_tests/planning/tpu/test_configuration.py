@@ -178,7 +178,7 @@ def test_a_larger_batch_gets_adams_larger_rate_up_to_the_noise_scale() -> None:
 
 
 @given(train=st.integers(1, 200_000), p95=st.floats(10, 50_000), target=st.sampled_from(SLICES))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=settings.default.max_examples // 4)  # each is a search
 def test_whatever_the_data_the_plan_adds_up(train: int, p95: float, target: str) -> None:
     result = plan(NANO, target, train=train, p95_chars=p95)
     assert result.sequence % 128 == 0 and 128 <= result.sequence <= 2048

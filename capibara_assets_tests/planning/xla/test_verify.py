@@ -1,5 +1,6 @@
 """Plans that XLA refuses give way to the next on the front, and what was passed over is said."""
 
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ COMPILING = RECIPE.model_copy(update={"xla": "compile"})
 
 @pytest.fixture(scope="module")
 def front() -> list[TpuPlan]:
-    found = list(tpu_plans("sql", statistics(), NANO, find_target("tpu-v5e-64"), RECIPE))
+    found = list(islice(tpu_plans("sql", statistics(), NANO, find_target("tpu-v5e-64"), RECIPE), 3))
     assert len(found) > 1
     return found
 

@@ -75,7 +75,7 @@ def loss_by_peft(head: str, folder: Path, adapter: Path, request: TrainingReques
 
 
 def test_it_learns_and_peft_gives_the_same_loss(make_request: MakeRequest, other: tuple[str, Path]) -> None:
-    request, events = make(make_request, other, epochs=15, max_steps=100), list[dict[str, Any]]()
+    request, events = make(make_request, other, epochs=15, max_steps=80, evaluate_every=20), list[dict[str, Any]]()
     result = train(request, events=events)
     found = manifest(result)
     assert found["validation_loss"] < 0.8 * found["base_validation_loss"]
@@ -88,11 +88,11 @@ def test_it_learns_and_peft_gives_the_same_loss(make_request: MakeRequest, other
 @pytest.mark.resume
 @masked_alone
 def test_stopped_and_resumed_it_is_the_same_to_the_bit(make_request: MakeRequest, other: tuple[str, Path]) -> None:
-    expected = digests(train(make(make_request, other, work="whole")))
-    request, stops = make(make_request, other, work="stopped"), 0
+    expected = digests(train(make(make_request, other, work="whole", max_steps=5)))
+    request, stops = make(make_request, other, work="stopped", max_steps=5), 0
     while True:
         try:
-            result = train(request, poll=StopAt(9))
+            result = train(request, poll=StopAt(7))
             break
         except Interrupted:
             stops += 1
@@ -104,7 +104,7 @@ def test_micro_batches_do_not_change_the_result(make_request: MakeRequest, other
     by_one, by_two, by_six = (
         # Adam's first steps would make much of rounding, which differs between processors: gradients that are next to
         # nothing count for nothing.
-        read_adapter(train(make(make_request, other, work=f"by-{size}", micro_batch=size, epsilon=1e-4)))
+        read_adapter(train(make(make_request, other, work=f"by-{size}", micro_batch=size, epsilon=1e-4, max_steps=4)))
         for size in (1, 2, 6)
     )
     assert greatest_difference(by_one, by_six) < 1e-4

@@ -39,7 +39,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory, nano: Path) -> Path:
 )
 def test_it_learns_and_its_weights_are_float32(make_request: MakeRequest, wide: Path, kind: str) -> None:
     events = list[dict[str, Any]]()
-    request = make_request(base=wide, quantization=kind, epochs=10, max_steps=30, lora=QUIET)
+    request = make_request(base=wide, quantization=kind, epochs=10, max_steps=24, evaluate_every=12, lora=QUIET)
     result = train(request, events=events)
     found = manifest(result)
     assert found["validation_loss"] < 0.85 * found["base_validation_loss"]
@@ -53,8 +53,8 @@ def test_it_learns_and_its_weights_are_float32(make_request: MakeRequest, wide: 
 @pytest.mark.resume
 @pytest.mark.parametrize("kind", [pytest.param("int8", marks=pytest.mark.extended), "nf4"])
 def test_stopped_and_resumed_it_is_the_same_to_the_bit(make_request: MakeRequest, wide: Path, kind: str) -> None:
-    expected = digests(train(make_request(base=wide, work="whole", quantization=kind)))
-    request, stops = make_request(base=wide, work="stopped", quantization=kind), 0
+    expected = digests(train(make_request(base=wide, work="whole", quantization=kind, max_steps=5)))
+    request, stops = make_request(base=wide, work="stopped", quantization=kind, max_steps=5), 0
     while True:
         try:
             result = train(request, poll=StopAt(11))

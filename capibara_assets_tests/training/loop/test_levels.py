@@ -66,22 +66,22 @@ def steps_of(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_levels_have_their_own_examples_steps_and_rates(request_of: Any) -> None:
     events: list[dict[str, Any]] = []
-    found = manifest(train(request_of(), events=events))
+    found = manifest(train(request_of(global_batch=10, micro_batch_tokens=2000), events=events))
     general, specialized, finetuning = found["levels"]
-    # 30 own and 15 of sql, three of them the same: 42 in steps of 5, three times over
+    # 30 own and 15 of sql, three of them the same: 42 in steps of 10, three times over
     assert general["domains"] == {"python": 30, "sql": 12}
-    assert (general["examples"], general["steps"], general["learning_rate"]) == (42, 3 * 9, 0.01)
-    assert (specialized["examples"], specialized["steps"], specialized["learning_rate"]) == (30, 2 * 6, 0.005)
+    assert (general["examples"], general["steps"], general["learning_rate"]) == (42, 3 * 5, 0.01)
+    assert (specialized["examples"], specialized["steps"], specialized["learning_rate"]) == (30, 2 * 3, 0.005)
     assert (finetuning["examples"], finetuning["repaired"], finetuning["difficult"]) == (6, 3, 6)
-    assert (finetuning["steps"], finetuning["learning_rate"]) == (2, pytest.approx(0.001))
-    assert found["steps"] == 27 + 12 + 2
+    assert (finetuning["steps"], finetuning["learning_rate"]) == (1, pytest.approx(0.001))
+    assert found["steps"] == 15 + 6 + 1
     steps = steps_of(events)
-    assert [event["level"] for event in steps] == ["general"] * 27 + ["specialized"] * 12 + ["finetuning"] * 2
+    assert [event["level"] for event in steps] == ["general"] * 15 + ["specialized"] * 6 + ["finetuning"]
     # Each level has a schedule of its own: its first step at its peak, half a cosine down to a tenth of it
     rates = [event["learning_rate"] for event in steps]
-    for first, last, peak in ((0, 26, 0.01), (27, 38, 0.005), (39, 40, 0.001)):
+    for first, last, peak in ((0, 14, 0.01), (15, 20, 0.005), (21, 21, 0.001)):
         count = last - first
-        expected = [peak * (0.1 + 0.45 * (1 + math.cos(math.pi * n / count))) for n in range(count + 1)]
+        expected = [peak * (0.1 + 0.45 * (1 + math.cos(math.pi * n / max(1, count)))) for n in range(count + 1)]
         assert rates[first : last + 1] == pytest.approx(expected)
     started = next(event for event in events if event["event"] == "started")
     assert started["levels"] == found["levels"]
@@ -107,7 +107,7 @@ def test_without_hard_examples_it_says_so_or_leaves_the_level_out(request_of: An
     with pytest.raises(InputError, match=r"level finetuning: none of the 30 train examples .*without_hard: leave_out"):
         train(request)
     events: list[dict[str, Any]] = []
-    lenient = request_of(work="lenient", strategy=nothing | {"without_hard": "leave_out"}, max_steps=12)
+    lenient = request_of(work="lenient", strategy=nothing | {"without_hard": "leave_out"}, max_steps=4)
     write_table(request.dataset.parent, "python", 40)
     found = manifest(train(lenient, events=events))
     assert [(level["name"], level["examples"] > 0) for level in found["levels"]] == [
@@ -115,10 +115,10 @@ def test_without_hard_examples_it_says_so_or_leaves_the_level_out(request_of: An
         ("specialized", True),
         ("finetuning", False),
     ]
-    assert found["levels"][2]["steps"] == 0 and len(steps_of(events)) == 12
+    assert found["levels"][2]["steps"] == 0 and len(steps_of(events)) == 4
     with pytest.raises(InputError, match="not a table of examples"):  # of another make: no kinds, no difficulties
         train(make_request(work="no-kinds", voters=voters(HIERARCHICAL)))
-    lenient = make_request(work="no-kinds", voters=voters({**HIERARCHICAL, "without_hard": "leave_out"}), max_steps=4)
+    lenient = make_request(work="no-kinds", voters=voters({**HIERARCHICAL, "without_hard": "leave_out"}), max_steps=3)
     assert [level["examples"] > 0 for level in manifest(train(lenient))["levels"]] == [True, True, False]
 
 
@@ -152,8 +152,8 @@ def test_shared_steps(parts: list[tuple[int, float]], most: int | None, tokens: 
 
 @pytest.mark.resume
 def test_stopped_and_resumed_it_is_the_same_to_the_bit(request_of: Any) -> None:
-    expected = digests(train(request_of(work="whole", max_steps=12)))
-    result = train_stopped(request_of(work="stopped", max_steps=12), calls=13)
+    expected = digests(train(request_of(work="whole", max_steps=6)))
+    result = train_stopped(request_of(work="stopped", max_steps=6), calls=13)
     assert digests(result) == expected
 
 

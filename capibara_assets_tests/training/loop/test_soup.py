@@ -161,7 +161,7 @@ def test_the_published_loss_is_that_of_the_published_weights(
     # Validated again, from the files, at the start of a training that begins with them
     from capibara_assets.training.loop.train import train_voter
 
-    request = make_request(work="again", **settings)
+    request = make_request(work="again", **settings | {"max_steps": 1})
     fresh = load_subject(request, resolve(request.recipe, request.lora, fastest="fp32"), CPU)
     tensors = read_adapter(result).tensors
     initial = {name: tensors[theirs] for name, theirs in fresh.peft_names.items()}
@@ -173,7 +173,8 @@ def test_the_published_loss_is_that_of_the_published_weights(
 
 @pytest.mark.resume
 def test_stopped_and_resumed_it_is_the_same_to_the_bit(make_request: MakeRequest) -> None:
-    settings = {"voters": voters({"kind": "soup", "average": "greedy", "ingredients": 3}), "evaluate_every": 1}
+    settings = {"voters": voters({"kind": "soup", "average": "greedy", "ingredients": 2}), "evaluate_every": 1}
+    settings |= {"max_steps": 5}
     expected = digests(train(make_request(work="whole", **settings)))
     result = train_stopped(make_request(work="stopped", **settings), calls=11)
     assert digests(result) == expected

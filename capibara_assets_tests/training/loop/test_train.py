@@ -55,16 +55,16 @@ def greatest_difference(one: LoraAdapter, other: LoraAdapter) -> float:
 
 
 def test_it_learns_and_peft_loads_the_adapter(make_request: MakeRequest) -> None:
-    request, events = make_request(epochs=10, max_steps=40), list[dict[str, Any]]()
+    request, events = make_request(epochs=10, max_steps=30, evaluate_every=10), list[dict[str, Any]]()
     result = train(request, events=events)
     found = manifest(result)
     assert found["validation_loss"] < 0.8 * found["base_validation_loss"]
-    assert found["steps"] == 40 and found["status"] == "finished"
+    assert found["steps"] == 30 and found["status"] == "finished"
     model = PeftModel.from_pretrained(load_base(request.base_model).model, result)
     assert any(bool(value.any()) for name, value in model.named_parameters() if "lora_B" in name)
     curve = json.loads((result / "curve.json").read_text())
-    assert [point["step"] for point in curve if "loss" in point] == list(range(1, 41))
-    assert [point["step"] for point in curve if "validation_loss" in point] == [*range(0, 40, 3), 40]
+    assert [point["step"] for point in curve if "loss" in point] == list(range(1, 31))
+    assert [point["step"] for point in curve if "validation_loss" in point] == [0, 10, 20, 30]
     steps = [event for event in events if event["event"] == "step"]
     assert {(event["attempt"], event["run"]) for event in steps} == {(1, steps[0]["run"])}
     assert all(event["tokens_per_s"] > 0 and event["gradient_norm"] > 0 for event in steps)
@@ -81,36 +81,36 @@ def test_the_best_validation_is_what_is_kept(make_request: MakeRequest, nano: Pa
         rows.append({"example_id": f"e{number:03}", "group_id": f"g{number:03}", "split": split,
                      "messages": json.dumps(messages)})  # fmt: skip
     pl.DataFrame(rows).write_parquet(tmp_path / "opposites.parquet")
-    learn = {"max_steps": 8, "epochs": 9, "learning_rate": 0.02, "evaluate_every": 1, "warmup": 0.0}
+    learn = {"max_steps": 4, "epochs": 9, "learning_rate": 0.02, "evaluate_every": 1, "warmup": 0.0}
     result = train(make_request(base=nano, data=tmp_path / "opposites.parquet", **learn))
     found = manifest(result)
     curve = json.loads((result / "curve.json").read_text())
     losses = {point["step"]: point["validation_loss"] for point in curve if "validation_loss" in point}
     del losses[0]
-    assert found["best_step"] == min(losses, key=losses.__getitem__) < 8
+    assert found["best_step"] == min(losses, key=losses.__getitem__) < 4
     assert found["validation_loss"] == min(losses.values())
 
 
 def test_micro_batches_do_not_change_the_result(make_request: MakeRequest) -> None:
-    quiet = {"lora": {"rank": 2, "alpha": 4, "dropout": 0.0, "use_rslora": False}}
+    quiet = {"lora": {"rank": 2, "alpha": 4, "dropout": 0.0, "use_rslora": False}, "max_steps": 4}
     whole = read_adapter(train(make_request(work="whole", micro_batch_tokens=100_000, **quiet)))
     single = read_adapter(train(make_request(work="single", micro_batch_tokens=1, **quiet)))
     assert greatest_difference(whole, single) < 2e-5
 
 
 def test_voters_start_alike_and_end_apart(make_request: MakeRequest) -> None:
-    frozen = make_request(work="frozen", learning_rate=1e-12)
+    frozen = make_request(work="frozen", learning_rate=1e-12, max_steps=1)
     started = [read_adapter(train(frozen, voter)) for voter in (0, 1)]
     assert greatest_difference(*started) < 1e-9
-    request = make_request()
+    request = make_request(max_steps=4)
     ended = [read_adapter(train(request, voter)) for voter in (0, 1)]
     assert greatest_difference(*ended) > 1e-3
 
 
 def test_the_same_again_gives_the_same_bytes_and_another_seed_others(make_request: MakeRequest) -> None:
-    first, again = train(make_request(work="first")), train(make_request(work="again"))
+    first, again = (train(make_request(work=work, max_steps=3)) for work in ("first", "again"))
     assert digests(first) == digests(again)
-    assert digests(train(make_request(work="other", seed=2))) != digests(first)
+    assert digests(train(make_request(work="other", seed=2, max_steps=3))) != digests(first)
 
 
 class StopAt:
@@ -130,9 +130,9 @@ class StopAt:
 def test_stopped_anywhere_and_resumed_it_is_the_same_to_the_bit(
     make_request: MakeRequest, calls: tuple[int, ...]
 ) -> None:
-    expected = digests(train(make_request(work="whole")))
+    expected = digests(train(make_request(work="whole", max_steps=6)))
     for call in calls:  # while loading, in the first validation, between micro-batches and steps
-        request, stops = make_request(work=f"stopped-{call}"), 0
+        request, stops = make_request(work=f"stopped-{call}", max_steps=6), 0
         for _ in range(200):
             try:
                 result = train(request, poll=StopAt(call))

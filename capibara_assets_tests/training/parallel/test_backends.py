@@ -185,12 +185,11 @@ def runs(name: str, request: pytest.FixtureRequest) -> Runs:
 def train_in_ranks(processes: int, jobs: list[tuple[TrainingRequest, int]]) -> None:
     """Train requests one after the other in the same processes, each stopped at a question (0: never)."""
     described = [{"request": str(write(request)), "stop_at": stop_at} for request, stop_at in jobs]
+    store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # as torchrun's agent has it
+    there = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
     done = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)),
-            *("-m", "capibara_assets_tests.training.in_ranks", json.dumps(described)),
-        ],
-        env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False,
+        [sys.executable, "-m", "capibara_assets_tests.training.in_ranks", str(processes), json.dumps(described)],
+        env=os.environ | there | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-6000:]
 

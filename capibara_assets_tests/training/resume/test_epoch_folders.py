@@ -33,12 +33,13 @@ from capibara_assets.training.resume.epoch_info import (
 from capibara_assets_tests.training.conftest import MakeRequest
 
 ONE = [{"name": "voter", "seed": 0, "shard": 0}]
-STEPS = 8  # an epoch: 48 train examples in steps of 6
+STEPS = 4  # an epoch: 48 train examples in steps of 12
 
 
 def of_its_own(make_request: MakeRequest, name: str, **changes: Any) -> TrainingRequest:
     """A request whose one voter works in an output folder."""
-    changes = {"voters": ONE, "epochs": 3, "max_steps": None, "evaluate_every": 4} | changes
+    sizes = {"global_batch": 12, "micro_batch_tokens": 600}
+    changes = {"voters": ONE, "epochs": 3, "max_steps": None, "evaluate_every": 4} | sizes | changes
     request = make_request(work=f"{name}/.capibara", **changes)
     return request.model_copy(update={"output": request.work.parent, "keep_points": True})
 
@@ -73,7 +74,7 @@ def test_an_epoch_has_the_mean_loss_of_its_tokens_and_weights_that_peft_loads(ma
     folder = train(request)
     document = json.loads((folder / "epoch_info.json").read_text())
     assert [list(row) for row in document] == [list(KEYS)] * 3
-    assert [(row["epoch"], row["global_step"]) for row in document] == [(1, STEPS), (2, 2 * STEPS), (3, 20)]
+    assert [(row["epoch"], row["global_step"]) for row in document] == [(1, STEPS), (2, 2 * STEPS), (3, 10)]
 
     steps = [event for event in read_events(folder / "events.jsonl") if event["event"] == "step"]
     losses = {event["step"]: event["loss"] for event in steps}
@@ -86,11 +87,11 @@ def test_an_epoch_has_the_mean_loss_of_its_tokens_and_weights_that_peft_loads(ma
     assert document[-1]["train_loss"] < document[0]["train_loss"]
 
     # The resume points stay, the last step's among them; each loads, and the last epoch's weights are the last step's.
-    assert (folder / "checkpoint-20" / "state.json").is_file()
+    assert (folder / "checkpoint-10" / "state.json").is_file()
     for path in folder.glob("checkpoint-*"):
         model = PeftModel.from_pretrained(load_base(request.base_model).model, path)
         assert any(bool(value.any()) for name, value in model.named_parameters() if "lora_B" in name), path
-    last, point = read_adapter(epoch_folder(folder, 3)), read_adapter(folder / "checkpoint-20")
+    last, point = read_adapter(epoch_folder(folder, 3)), read_adapter(folder / "checkpoint-10")
     assert all(torch.equal(last.tensors[name], point.tensors[name]) for name in last.tensors)
 
 

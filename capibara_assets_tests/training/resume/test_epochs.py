@@ -21,7 +21,7 @@ from capibara_assets.training.loop import resuming
 from capibara_assets.training.loop import train as loop
 from capibara_assets.training.resume import points as resume
 from capibara_assets.training.supervisor.run import train_domain
-from capibara_assets_tests.training.conftest import MakeRequest
+from capibara_assets_tests.training.conftest import MakeRequest, request_maker
 from capibara_assets_tests.training.loop.test_train import StopAt, digests, train
 from capibara_assets_tests.training.supervisor.test_run import Killer
 
@@ -42,6 +42,14 @@ def ids(root: Path) -> list[tuple[str, int, int, str]]:
 def rows(result: Path) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads((result / "checkpoints.json").read_text())
     return found
+
+
+@pytest.fixture(scope="module")
+def expected(tiny_folder: Path, dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """What an undisturbed training leaves: its store, and its result."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    request = request_maker(tiny_folder, dataset, folder)(work="whole", checkpoints=folder / "store")
+    return folder / "store", train(request)
 
 
 def test_every_validation_leaves_a_checkpoint_that_says_where_it_came_from(
@@ -96,10 +104,15 @@ def test_the_last_and_the_best_stay_and_other_trainings_are_left_alone(
     make_request: MakeRequest, tmp_path: Path
 ) -> None:
     shared = tmp_path / "store"
-    worse = {"learning_rate": 1.0, "warmup": 0.0, "max_steps": 9, "epochs": 3}  # the first validation is the best
+    worse = {
+        "learning_rate": 1.0,
+        "warmup": 0.0,
+        "max_steps": 3,
+        "evaluate_every": 1,
+    }  # the first validation is the best
     first = rows(train(make_request(work="first", checkpoints=shared, **worse)))
     best = min(first, key=lambda row: row["validation_loss"])
-    assert [row["step"] for row in first] == sorted({best["step"], 9})
+    assert [row["step"] for row in first] == sorted({best["step"], 3})
     assert {one.id for one in published(shared)} == {row["id"] for row in first}
     second = rows(train(make_request(work="second", checkpoints=shared, seed=2, **worse)))
     assert {one.id for one in published(shared)} == {row["id"] for row in [*first, *second]}
@@ -109,23 +122,24 @@ def test_the_last_and_the_best_stay_and_other_trainings_are_left_alone(
     only = make_request(
         work="only", checkpoints=tmp_path / "only", epoch_checkpoints={"every": 2, "keep_best": None}, **worse
     )
-    assert [row["step"] for row in rows(train(only))] == [9]
+    assert [row["step"] for row in rows(train(only))] == [3]
 
 
 def test_the_same_inputs_have_the_same_ids_whatever_the_run_and_its_speed(
     make_request: MakeRequest, tmp_path: Path
 ) -> None:
+    few = ALL | {"max_steps": 4}
     results = [
-        train(make_request(work="one", checkpoints=tmp_path / "one", run="a", **ALL)),
+        train(make_request(work="one", checkpoints=tmp_path / "one", run="a", **few)),
         train(
-            make_request(work="two", checkpoints=tmp_path / "two", run="b", report_every=7, checkpoint_every=1, **ALL)
+            make_request(work="two", checkpoints=tmp_path / "two", run="b", report_every=7, checkpoint_every=1, **few)
         ),
     ]
     assert ids(tmp_path / "one") == ids(tmp_path / "two")
-    train(make_request(work="again", checkpoints=tmp_path / "one", run="c", **ALL))
+    train(make_request(work="again", checkpoints=tmp_path / "one", run="c", **few))
     assert ids(tmp_path / "one") == ids(tmp_path / "two")  # a training done again adds nothing
     # And a store changes nothing of what is trained.
-    assert digests(results[0]) == digests(results[1]) == digests(train(make_request(work="without")))
+    assert digests(results[0]) == digests(results[1]) == digests(train(make_request(work="without", max_steps=4)))
     assert not (tmp_path / "without" / "voter-0" / "result" / "checkpoints.json").exists()
 
 
@@ -143,9 +157,9 @@ def test_with_the_optimizers_state_when_the_recipe_says_so(make_request: MakeReq
 @pytest.mark.resume
 @pytest.mark.parametrize("calls", [(6, 14), pytest.param((7, 9, 23), marks=pytest.mark.extended)])
 def test_stopped_anywhere_and_resumed_there_is_each_checkpoint_once(
-    make_request: MakeRequest, tmp_path: Path, calls: tuple[int, ...]
+    make_request: MakeRequest, tmp_path: Path, expected: tuple[Path, Path], calls: tuple[int, ...]
 ) -> None:
-    whole = train(make_request(work="whole", checkpoints=tmp_path / "expected"))
+    store, whole = expected
     for call in calls:
         request = make_request(work=f"stopped-{call}", checkpoints=tmp_path / f"store-{call}")
         for _ in range(100):
@@ -156,23 +170,23 @@ def test_stopped_anywhere_and_resumed_there_is_each_checkpoint_once(
                 if call <= 6:
                     result = train(request)
                     break
-        assert ids(tmp_path / f"store-{call}") == ids(tmp_path / "expected"), call
+        assert ids(tmp_path / f"store-{call}") == ids(store), call
         assert rows(result) == rows(whole) and digests(result) == digests(whole)
 
 
 @pytest.mark.resume
 def test_killed_after_what_was_not_needed_went_and_before_the_result_was_there(
-    make_request: MakeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_request: MakeRequest, tmp_path: Path, expected: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next attempt comes by the last step again; the parent that it names is gone by then."""
-    whole = train(make_request(work="whole", checkpoints=tmp_path / "expected"))
+    store, whole = expected
     request = make_request(checkpoints=tmp_path / "store")
     with monkeypatch.context() as killed:
         killed.setattr(loop, "write_result", lambda *rest: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             train(request)
     assert rows(train(request)) == rows(whole)
-    assert ids(tmp_path / "store") == ids(tmp_path / "expected")
+    assert ids(tmp_path / "store") == ids(store)
 
 
 @pytest.mark.resume
@@ -192,13 +206,14 @@ def test_killed_voters_leave_nothing_half_there_and_nothing_twice(make_request: 
     }
 
 
-def test_an_object_store_gets_the_same_checkpoints(make_request: MakeRequest, tmp_path: Path) -> None:
-    train(make_request(work="local", checkpoints=tmp_path / "store"))
+def test_an_object_store_gets_the_same_checkpoints(
+    make_request: MakeRequest, tmp_path: Path, expected: tuple[Path, Path]
+) -> None:
     root = f"memory://{tmp_path}/store"
     train(make_request(work="remote", checkpoints=root))
     remote = CheckpointStore(root, work=tmp_path / "parts")
     assert remote.verify() == []
-    assert [one.id for one in remote.list()] == [one.id for one in published(tmp_path / "store")]
+    assert [one.id for one in remote.list()] == [one.id for one in published(expected[0])]
     assert not list((tmp_path / "remote").rglob("*.part"))
 
 
@@ -217,9 +232,9 @@ class Gate:
 
 
 def test_a_slow_store_does_not_hold_the_steps_and_a_point_waits_for_what_it_would_lack(
-    make_request: MakeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_request: MakeRequest, tmp_path: Path, expected: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = train(make_request(work="whole", checkpoints=tmp_path / "expected"))
+    store, whole = expected
     gate, events = Gate(monkeypatch), list[dict[str, Any]]()
 
     def poll() -> None:
@@ -234,14 +249,14 @@ def test_a_slow_store_does_not_hold_the_steps_and_a_point_waits_for_what_it_woul
     assert ("checkpoint", 4) not in order  # it was due, but what was published at 3 was not yet known
     later = [place for place, (event, step) in enumerate(order) if event == "checkpoint" and step > 3]
     assert all(order.index(("epoch_checkpoint", 3)) < place for place in later)
-    assert digests(result) == digests(expected) and ids(tmp_path / "store") == ids(tmp_path / "expected")
+    assert digests(result) == digests(whole) and ids(tmp_path / "store") == ids(store)
 
 
 @pytest.mark.resume
 def test_asked_to_stop_while_the_store_stands_still_an_older_point_does_and_the_same_comes_of_it(
-    make_request: MakeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_request: MakeRequest, tmp_path: Path, expected: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train(make_request(work="whole", checkpoints=tmp_path / "expected"))
+    store, _ = expected
     request, events = make_request(checkpoints=tmp_path / "store"), list[dict[str, Any]]()
     with monkeypatch.context() as slow:
         slow.setattr(resuming, "_STOP_GRACE_S", 0.1)
@@ -259,14 +274,14 @@ def test_asked_to_stop_while_the_store_stands_still_an_older_point_does_and_the_
     assert stopped["step"] == 2  # of the point that is there, not the step that was reached
     train(request, events=events)
     assert [event["step"] for event in events if event["event"] == "resumed"] == [2]
-    assert ids(tmp_path / "store") == ids(tmp_path / "expected")
+    assert ids(tmp_path / "store") == ids(store)
 
 
 @pytest.mark.resume
 def test_a_checkpoint_that_cannot_be_written_stops_the_training_and_the_next_attempt_publishes_it(
-    make_request: MakeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_request: MakeRequest, tmp_path: Path, expected: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = train(make_request(work="whole", checkpoints=tmp_path / "expected"))
+    store, whole = expected
     request, events = make_request(checkpoints=tmp_path / "store"), list[dict[str, Any]]()
     with monkeypatch.context() as full:
         full.setattr(files, "sync", lambda fd: (_ for _ in ()).throw(OSError(28, "No space left on device")))
@@ -276,7 +291,7 @@ def test_a_checkpoint_that_cannot_be_written_stops_the_training_and_the_next_att
     assert max(event["step"] for event in events if event["event"] == "step") <= 6  # at a next step, not at the end
     assert CheckpointStore(tmp_path / "store").list() == []
     assert rows(train(request)) == rows(whole)
-    assert ids(tmp_path / "store") == ids(tmp_path / "expected")
+    assert ids(tmp_path / "store") == ids(store)
 
 
 def test_a_resume_point_that_cannot_be_written_stops_it_too(

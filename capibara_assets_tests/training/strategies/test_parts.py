@@ -45,7 +45,7 @@ def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_seeds_are_trained_apart_and_averaged_by_perplexity(make_request: MakeRequest, kept: Path) -> None:
-    request, events = make_request(lora=QUIET, voters=voters(SEEDS)), list[dict[str, Any]]()
+    request, events = make_request(lora=QUIET, voters=voters(SEEDS), max_steps=4), list[dict[str, Any]]()
     result = train(request, events=events)
     found = manifest(result)
     report, each = found["published"], [manifest(kept / f"seed-{n}" / "result") for n in (0, 1)]
@@ -59,11 +59,11 @@ def test_seeds_are_trained_apart_and_averaged_by_perplexity(make_request: MakeRe
     for module in average.modules:
         expected = mean_delta(adapters, shares, module)
         assert torch.allclose(average.delta(module).double(), expected, atol=1e-6)
-    assert found["steps"] == 2 * 8 and found["supervised_tokens"] == sum(one["supervised_tokens"] for one in each)
+    assert found["steps"] == 2 * 4 and found["supervised_tokens"] == sum(one["supervised_tokens"] for one in each)
     assert found["validation_loss"] == report["validation_loss"] < found["base_validation_loss"]
-    assert [point["step"] for point in json.loads((result / "curve.json").read_text())] == [8, 16, 16]
+    assert [point["step"] for point in json.loads((result / "curve.json").read_text())] == [4, 8, 8]
     steps = [event for event in events if event["event"] == "step"]
-    assert [event["part"] for event in steps] == ["seed-0"] * 8 + ["seed-1"] * 8
+    assert [event["part"] for event in steps] == ["seed-0"] * 4 + ["seed-1"] * 4
     assert [event["event"] for event in events].count("finished") == 1
     line = progress_lines(1)
     said = [line({"domain": "python", "voter": "voter-0", **event}) or "" for event in events]
@@ -73,7 +73,7 @@ def test_seeds_are_trained_apart_and_averaged_by_perplexity(make_request: MakeRe
 
 
 def test_finished_parts_are_not_repeated(make_request: MakeRequest) -> None:
-    request, heard = make_request(voters=voters(SEEDS), max_steps=3), list[dict[str, Any]]()
+    request, heard = make_request(voters=voters(SEEDS), max_steps=2), list[dict[str, Any]]()
 
     def stop_in_the_second() -> None:
         if any(event.get("part") == "seed-1" and event["event"] == "step" for event in heard):
@@ -97,12 +97,12 @@ def test_stopped_and_resumed_it_is_the_same_to_the_bit(make_request: MakeRequest
 
 
 def test_one_client_and_one_round_are_plain_training(make_request: MakeRequest, tmp_path: Path) -> None:
-    strategy = {"kind": "federated", "clients": 1, "rounds": 1, "local_epochs": 2}
-    federated = read_adapter(result := train(make_request(work="federated", lora=QUIET, voters=voters(strategy))))
+    strategy, few = {"kind": "federated", "clients": 1, "rounds": 1, "local_epochs": 2}, {"lora": QUIET, "max_steps": 3}
+    federated = read_adapter(result := train(make_request(work="federated", voters=voters(strategy), **few)))
     plain = voters({"kind": "plain"})
     specification = make_request().recipe.voters[0]
     plain[0]["seed"] = part_seed(specification, 1, "client-0")
-    alone = read_adapter(other := train(make_request(work="plain", lora=QUIET, voters=plain)))
+    alone = read_adapter(other := train(make_request(work="plain", voters=plain, **few)))
     for module in alone.modules:
         assert torch.allclose(federated.delta(module), alone.delta(module), atol=1e-5)
     assert manifest(result)["validation_loss"] == pytest.approx(manifest(other)["validation_loss"], rel=1e-5)
@@ -110,7 +110,7 @@ def test_one_client_and_one_round_are_plain_training(make_request: MakeRequest, 
 
 
 def test_rounds_average_clients_by_their_tokens_and_go_on_from_there(make_request: MakeRequest, kept: Path) -> None:
-    result = train(make_request(lora=QUIET, voters=voters(CLIENTS), max_steps=8))
+    result = train(make_request(lora=QUIET, voters=voters(CLIENTS), max_steps=4))
     report = manifest(result)["published"]
     datasets = [pl.read_parquet(kept / "clients" / f"client-{n}.parquet") for n in (0, 1)]
     train_parts = [set(table.filter(split="train")["group_id"]) for table in datasets]
@@ -123,7 +123,7 @@ def test_rounds_average_clients_by_their_tokens_and_go_on_from_there(make_reques
         shares = [client["share"] for client in row["clients"].values()]
         assert shares == [count / sum(tokens) for count in tokens]
         # max_steps bounds a client's steps of both rounds together
-        assert [one["steps"] for one in manifests] == [4, 4]
+        assert [one["steps"] for one in manifests] == [2, 2]
         whole = read_adapter(kept / f"round-{number}" / "global")
         lost = total = 0.0
         for module in whole.modules:
