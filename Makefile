@@ -16,24 +16,25 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 run: setup ## the whole graph for all six domains on the shipped experience
 	$(BIN)/capibara run --profile demo
 
-# Two workers, a file at a time: tests of one file share what they set up. docs/testing.md says what each tier covers.
+# A worker more than cores, for tests wait, too: for processes, locks, time limits. A file at a time: tests of one file
+# share what they set up. docs/testing.md says what each tier covers.
 SUITE := not extended and not fuzz and not soak and not numbers
-TWO_WORKERS := -n 2 --dist loadfile --no-loadscope-reorder
+WORKERS := -n 3 --dist loadfile --no-loadscope-reorder
 
 test: setup ## the suite that CI runs: everything that guards behaviour
-	$(BIN)/python -m pytest -m "$(SUITE)" $(TWO_WORKERS)
+	$(BIN)/python -m pytest -m "$(SUITE)" $(WORKERS)
 
 test-fast: setup ## under two minutes, for every change
-	$(BIN)/python -m pytest -m "$(SUITE) and not slow and not ui and not gcs" $(TWO_WORKERS)
+	$(BIN)/python -m pytest -m "$(SUITE) and not slow and not ui and not gcs" $(WORKERS)
 
 test-all: setup ## all but the soak and the headline figures: larger sizes, whole matrices, benches, a hundred examples
-	HYPOTHESIS_PROFILE=extended $(BIN)/python -m pytest -m "not soak and not numbers" $(TWO_WORKERS)
+	HYPOTHESIS_PROFILE=extended $(BIN)/python -m pytest -m "not soak and not numbers" $(WORKERS)
 
 test-random: setup ## the suite in an order drawn anew, which is printed (ORDER=SEED: that order)
-	$(BIN)/python -m pytest -m "$(SUITE)" $(TWO_WORKERS) -p randomly $(if $(ORDER),--randomly-seed=$(ORDER))
+	$(BIN)/python -m pytest -m "$(SUITE)" $(WORKERS) -p randomly $(if $(ORDER),--randomly-seed=$(ORDER))
 
 test-durations: setup ## docs/test-durations.tsv: seconds of each test module (on a machine that does nothing else)
-	$(BIN)/python -m pytest -m "$(SUITE)" $(TWO_WORKERS) --module-seconds=docs/test-durations.tsv
+	$(BIN)/python -m pytest -m "$(SUITE)" $(WORKERS) --module-seconds=docs/test-durations.tsv
 
 test-numbers: setup ## the headline figures over three seeds (about an hour)
 	$(BIN)/python -m pytest -m numbers

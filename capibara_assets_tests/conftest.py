@@ -47,16 +47,19 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 FIRST = (
     "test_whole_graph.py",
-    "training/standalone/test_scripts.py",
     "executions/replay/test_replay.py",
+    "cli/dataset/test_forget.py",
+    "test_extending.py",
+    "training/parallel/test_backends.py",
+    "modeling/jax/test_jax_step.py",
+    "evaluation/diagnosis/test_diagnose.py",
     "test_forget_canary.py",
     "reliability/test_automation.py",
     "reliability/test_interrupt.py",
     "ui/test_browser.py",
-    "cli/dataset/test_forget.py",
 )
-"""The first of two workers makes the home that several files share, the other one runs what needs none; then come the
-files of a few tests that take longest, or one worker would be left alone with them at the end."""
+"""The first worker makes the home that several files share, the others run what needs none; then come the files of a
+few tests that take longest, or one worker would be left alone with them at the end."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

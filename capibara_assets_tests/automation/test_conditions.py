@@ -16,6 +16,8 @@ pytestmark = pytest.mark.slow
 domains = dg.StaticPartitionsDefinition([Domain.PYTHON.value, Domain.SQL.value, Domain.ML.value])
 VERSIONS: dict[str, str] = {}
 FAILING: set[str] = set()
+UNSOUND: set[str] = set()
+"""What fails its blocking check."""
 DURING: dict[str, Callable[[], object]] = {}
 """What happens while a partition is made, once."""
 
@@ -44,8 +46,8 @@ everything = versioned("everything", False, [agreed, patterns], over_available("
 
 
 @dg.asset_check(asset=plan, blocking=True, partitions_def=domains)
-def plan_is_sound() -> dg.AssetCheckResult:
-    return dg.AssetCheckResult(passed=True)
+def plan_is_sound(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(passed=f"plan:{context.partition_key}" not in UNSOUND)
 
 
 ASSETS = {a.key.to_user_string(): a for a in (logs, executions, patterns, merged, plan, adapters, agreed, everything)}
@@ -118,6 +120,7 @@ def settled() -> Iterator[World]:
 def world(settled: World) -> Iterator[World]:
     VERSIONS.clear()
     FAILING.clear()
+    UNSOUND.clear()
     DURING.clear()
     with dg.DagsterInstance.ephemeral() as instance:
         for storage in ("run_storage", "event_log_storage"):
@@ -157,6 +160,28 @@ def test_a_domain_that_nobody_asked_for_neither_starts_nor_holds_up_what_stands_
         asked = world.settle()
         assert {(name, "ml") for name in chain if ASSETS[name].partitions_def is not None} <= asked
         assert {partition for _, partition in asked} == {"ml", None}
+
+
+def test_a_domain_that_is_no_longer_chosen_does_not_hold_up_the_others(world: World):
+    choose_domains(world.instance, (Domain.PYTHON, Domain.SQL))
+    world.within = dg.AssetSelection.assets(executions, patterns, merged)
+    VERSIONS.update({"executions:ml": "5", "executions:sql": "5", "patterns:sql": "5"})
+    for domain in ("ml", "sql"):
+        world.make(executions, domain)
+    asked = world.settle()
+    assert ("merged", None) in asked and ("patterns", "ml") not in asked
+
+
+def test_nothing_is_made_of_what_failed_a_blocking_check(world: World):
+    world.within = dg.AssetSelection.assets(executions, patterns, plan, adapters)
+    VERSIONS.update({"logs": "4"} | {f"{name}:sql": "4" for name in ("executions", "patterns", "plan", "adapters")})
+    UNSOUND.add("plan:sql")
+    world.make(logs)
+    asked = world.settle()
+    assert ("plan", "sql") in asked and ("adapters", "sql") not in asked
+    UNSOUND.clear()
+    world.make(plan, "sql")
+    assert ("adapters", "sql") in world.settle()
 
 
 def test_a_rerun_with_the_same_version_wakes_nothing(world: World):

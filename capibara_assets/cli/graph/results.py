@@ -8,7 +8,7 @@ import dagster as dg
 from capibara_assets.assets.inputs import latest_digests
 from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.deployment.environment import Deployment
-from capibara_assets.domains import Domain
+from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.lineage.records import Results
 from capibara_assets.resources import Store
 from capibara_assets.storage.store import ArtifactStore, MissingArtifact
@@ -26,6 +26,7 @@ def results_of(instance: dg.DagsterInstance, store: ArtifactStore) -> Results:
     current = {}
     for name in store.names():
         for partition, digest in latest_digests(instance, name).items():
-            with suppress(MissingArtifact):
-                current[name, partition] = store.open(name, partition and Domain(partition), digest)
+            if partition is None or partition in DOMAINS:  # a domain may be gone since
+                with suppress(MissingArtifact):
+                    current[name, partition] = store.open(name, partition and Domain(partition), digest)
     return Results(store, current)
