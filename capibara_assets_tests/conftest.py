@@ -55,7 +55,6 @@ FIRST = (
     "evaluation/diagnosis/test_diagnose.py",
     "test_forget_canary.py",
     "reliability/test_automation.py",
-    "reliability/test_interrupt.py",
     "ui/test_browser.py",
 )
 """The first worker makes the home that several files share, the others run what needs none; then come the files of a

@@ -1,7 +1,7 @@
-"""What an engineer adds in an hour is added in one place: each test adds one to a copy of the package, and uses it.
+"""What an engineer adds in an hour is added in one place: a copy of the package gets one of each, and uses it.
 
 The places are those that docs/architecture.md names. A copy is another checkout: a line, a module or a file more, and
-commands run from there.
+commands run from there. Most additions are used by one process, which imports once.
 """
 
 import json
@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,10 @@ for step in json.loads(sys.argv[1]):
 """
 
 
+Step = str | Sequence[object]
+"""A program, or the words of a `capibara` command."""
+
+
 @dataclass(frozen=True)
 class Checkout:
     """A copy of the package and of its declarations, to which a test adds something."""
@@ -61,8 +66,8 @@ class Checkout:
             text = text[: match.start()] + match.expand(added) + text[match.start() :]
         path.write_text(text, "utf-8")
 
-    def run(self, *steps: str | Sequence[object], **environment: str) -> list[str]:
-        """What each step prints, a program or the words of a `capibara` command; all run in one process."""
+    def run(self, *steps: Step, **environment: str) -> list[str]:
+        """What each step prints; all run in one process."""
         own = {
             "PYTHONPATH": os.pathsep.join((str(self.folder), str(ROOT))),
             "CAPIBARA_HOME": str(self.folder / "home"),
@@ -86,39 +91,58 @@ class Checkout:
         return pl.read_parquet(file).to_dicts()
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Checkout:
+def copied(folder: Path) -> Checkout:
     """Times of files are kept, so that compiled modules are taken along; what no test changes is linked."""
-    shutil.copytree(ROOT / "capibara_assets", tmp_path / "capibara_assets")
-    (tmp_path / "resources").mkdir()
+    shutil.copytree(ROOT / "capibara_assets", folder / "capibara_assets")
+    (folder / "resources").mkdir()
     for path in (ROOT / "resources").iterdir():
         if path.name in ("hardware", "recipes"):
-            shutil.copytree(path, tmp_path / "resources" / path.name)
+            shutil.copytree(path, folder / "resources" / path.name)
         else:
-            (tmp_path / "resources" / path.name).symlink_to(path)
+            (folder / "resources" / path.name).symlink_to(path)
     for name in ("dagster.yaml", "workspace.yaml"):
-        shutil.copyfile(ROOT / name, tmp_path / name)
-    return Checkout(tmp_path)
+        shutil.copyfile(ROOT / name, folder / name)
+    return Checkout(folder)
 
 
-def test_a_domain_is_a_member_of_the_enumeration(checkout: Checkout, tmp_path: Path) -> None:
-    """`domains.py`: named after a language, a partition of every asset, with that language's executions."""
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return copied(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkout, dict[str, list[str]]]:
+    """A checkout to which all of ADDED was added, and what the steps of each have printed."""
+    checkout = copied(tmp_path_factory.mktemp("together"))
+    steps = {name: add(checkout) for name, add in ADDED.items()}
+    folder = checkout.folder
+    environment = {"NOTE": str(folder / "note"), "CAPIBARA_EXPERIENCE": str(folder / "experience")}
+    printed = iter(checkout.run(*chain(*steps.values()), **environment))
+    return checkout, {name: [next(printed) for _ in mine] for name, mine in steps.items()}
+
+
+def add_domain(checkout: Checkout) -> list[Step]:
     checkout.insert("capibara_assets/domains.py", (r'^    API = "api"$', '    SHELL = "shell"\n'))
     program = (
         "from capibara_assets.definitions import defs\n"
         "assets = [one for one in defs.resolve_all_asset_specs() if one.partitions_def]\n"
         "print(len(assets), all('shell' in one.partitions_def.get_partition_keys() for one in assets))\n"
     )
-    recipe = tmp_path / "resources" / "recipes" / "experience.yaml"
+    recipe = checkout.folder / "resources" / "recipes" / "experience.yaml"
     recipe.write_text(re.sub(r"^languages: .*$", "languages: [python, bash]", recipe.read_text(), flags=re.MULTILINE))
-    logs = tmp_path / "experience" / "e2b_logs"
+    logs = checkout.folder / "experience" / "e2b_logs"
     logs.mkdir(parents=True)
     cells = [("bash", "ls -l | wc -l"), ("bash", "grep -c word notes.txt"), ("python", "total = sum([1, 2])")]
     rows = [envelope(code, language=language, execution_id=f"e{n}") for n, (language, code) in enumerate(cells)]
     (logs / "log.jsonl").write_bytes(b"".join(line(row) + b"\n" for row in rows))
-    command = ("run", "--domains", "shell", "--select", "e2b_logs,e2b_executions")
-    printed, _ = checkout.run(program, command, CAPIBARA_EXPERIENCE=str(logs.parent))
-    count, in_all = printed.split()
+    assets = "ace_playbooks,consolidated_playbook,e2b_logs,e2b_executions,e2b_patterns,example_groups"
+    return [program, ("run", "--domains", "shell", "--select", assets)]
+
+
+def test_a_domain_is_a_member_of_the_enumeration(together: tuple[Checkout, dict[str, list[str]]]) -> None:
+    """`domains.py`: named after a language, a partition of every asset, with that language's executions."""
+    checkout, printed = together
+    count, in_all = printed["domain"][0].split()
     assert int(count) >= 5 and in_all == "True"
     read = checkout.tables("e2b_executions", "executions")
     assert {(row["language"], tuple(row["domains"])) for row in read} == {("bash", ("shell",))} and len(read) == 2
@@ -198,8 +222,7 @@ def train_newest(run, strategy):
 """
 
 
-def test_a_training_strategy_is_a_class_and_its_trainer(checkout: Checkout, tmp_path: Path) -> None:
-    """`training/strategy.py` names the class and its trainer; a recipe of `recipes/strategies` is a profile."""
+def add_strategy(checkout: Checkout) -> list[Step]:
     checkout.add("capibara_assets/training/strategies/newest.py", TRAINER)
     checkout.insert(
         "capibara_assets/training/strategy.py",
@@ -215,14 +238,20 @@ def test_a_training_strategy_is_a_class_and_its_trainer(checkout: Checkout, tmp_
     checkout.add("resources/recipes/strategies/newest.yaml", yaml.safe_dump(recipe))
     words = ("lamp", "river", "copper", "anchor", "velvet", "marble")
     rows = [{"prompt": f"Say {a} and {b}.", "completion": f"{b}, {a}"} for a in words for b in words]
-    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (checkout.folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     train = ("train", "--recipe", "strategies/newest", "--data", "data.jsonl", "--output", "out")
-    profiles, said = checkout.run(("run", "--help"), train, NOTE=str(tmp_path / "note"))
+    return [("run", "--help"), train]
+
+
+def test_a_training_strategy_is_a_class_and_its_trainer(together: tuple[Checkout, dict[str, list[str]]]) -> None:
+    """`training/strategy.py` names the class and its trainer; a recipe of `recipes/strategies` is a profile."""
+    checkout, printed = together
+    profiles, said = printed["strategy"]
     assert "newest" in profiles
     assert "verified: adapter_model.safetensors" in said
-    assert (tmp_path / "note").read_text() == "trained as declared"
-    assert '"newest"' in (tmp_path / "out" / "training_info.json").read_text()
+    assert (checkout.folder / "note").read_text() == "trained as declared"
+    assert '"newest"' in (checkout.folder / "out" / "training_info.json").read_text()
 
 
 ADVICE = """
@@ -244,8 +273,10 @@ def read_advice(text):
 """
 
 
-def test_a_playbook_format_is_a_module_and_a_line_in_detection(checkout: Checkout, tmp_path: Path) -> None:
-    """`playbooks/formats/detection.py` tells it by its content; its bullets are in `ace_playbooks`."""
+PIECES_OF_ADVICE = ("Read the error before the code.", "Name the columns of an INSERT.")
+
+
+def add_playbook_format(checkout: Checkout) -> list[Step]:
     checkout.add("capibara_assets/playbooks/formats/advice.py", ADVICE)
     checkout.insert(
         "capibara_assets/playbooks/formats/detection.py",
@@ -258,12 +289,16 @@ def test_a_playbook_format_is_a_module_and_a_line_in_detection(checkout: Checkou
             '    if looks_like_advice(text):\n        return Contents("advice", "read", parsed=read_advice(text))\n',
         ),
     )
-    playbooks = tmp_path / "experience" / "playbooks"
+    playbooks = checkout.folder / "experience" / "playbooks"
     playbooks.mkdir(parents=True)
-    advice = ("Read the error before the code.", "Name the columns of an INSERT.")
-    (playbooks / "team.txt").write_text("\n".join(("advice, one a line:", *advice)))
-    checkout.run(("run", "--select", "ace_playbooks"), CAPIBARA_EXPERIENCE=str(playbooks.parent))
-    assert {row["content"] for row in checkout.tables("ace_playbooks", "bullets")} == set(advice)
+    (playbooks / "team.txt").write_text("\n".join(("advice, one a line:", *PIECES_OF_ADVICE)))
+    return [("run", "--domains", "python", "--select", "ace_playbooks,consolidated_playbook")]
+
+
+def test_a_playbook_format_is_a_module_and_a_line_in_detection(together: tuple[Checkout, dict[str, list[str]]]) -> None:
+    """`playbooks/formats/detection.py` tells it by its content; its bullets are in `ace_playbooks`."""
+    checkout, _ = together
+    assert {row["content"] for row in checkout.tables("ace_playbooks", "bullets")} == set(PIECES_OF_ADVICE)
 
 
 def test_a_hardware_target_is_a_file(checkout: Checkout) -> None:
@@ -292,30 +327,34 @@ def total(stack, recipe):
 '''
 
 
-def test_a_merge_method_is_an_entry_of_the_table(checkout: Checkout, tmp_path: Path) -> None:
-    """`consensus/merging/methods.py`: `merge_checkpoints` and `capibara merge` know it by its name."""
+MODELS = [np.random.default_rng(seed).random((40, 30), np.float32) for seed in range(2)]
+
+
+def add_merge_method(checkout: Checkout) -> list[Step]:
     checkout.add("capibara_assets/consensus/merging/total.py", MERGE)
     checkout.insert(
         "capibara_assets/consensus/merging/methods.py",
         (r"^from capibara_assets", "from capibara_assets.consensus.merging.total import total\n"),
         (r'^( +)"linear": (\w+)\(linear,', r'\1"total": \2(total, "unused", (2, 2), {}),' "\n"),
     )
-    random = np.random.default_rng(0)
-    models = [random.random((40, 30), np.float32) for _ in range(2)]
-    for name, weights in zip("ab", models, strict=True):
-        (tmp_path / name).mkdir()
-        save_file({"layer.weight": weights}, tmp_path / name / "model.safetensors", {"format": "pt"})
-        (tmp_path / name / "config.json").write_text('{"model_type": "llama"}')
-    expected = models[0] + models[1]
-
+    for name, weights in zip("ab", MODELS, strict=True):
+        folder = checkout.folder / name
+        folder.mkdir()
+        save_file({"layer.weight": weights}, folder / "model.safetensors", {"format": "pt"})
+        (folder / "config.json").write_text('{"model_type": "llama"}')
     program = (
         "from capibara_assets.consensus.merging.checkpoint_merge import merge_checkpoints\n"
         "merge_checkpoints(['a', 'b'], 'total', 'merged-by-function')\n"
     )
-    checkout.run(("merge", "total", "a", "b", "--out", "merged"), program)
+    return [("merge", "total", "a", "b", "--out", "merged"), program]
+
+
+def test_a_merge_method_is_an_entry_of_the_table(together: tuple[Checkout, dict[str, list[str]]]) -> None:
+    """`consensus/merging/methods.py`: `merge_checkpoints` and `capibara merge` know it by its name."""
+    checkout, _ = together
     for folder in ("merged", "merged-by-function"):
-        (file,) = (tmp_path / folder).glob("*.safetensors")
-        np.testing.assert_allclose(load_file(file)["layer.weight"], expected, rtol=1e-6)
+        (file,) = (checkout.folder / folder).glob("*.safetensors")
+        np.testing.assert_allclose(load_file(file)["layer.weight"], sum(MODELS), rtol=1e-6)
 
 
 MEDOID = '''
@@ -351,13 +390,27 @@ print(combine(adapters, ConsensusRecipe(rule="medoid").rule, f=1).weights)
 """
 
 
-def test_an_aggregation_rule_is_an_entry_of_the_table(checkout: Checkout) -> None:
-    """`consensus/aggregation/aggregate.py`: a recipe may name it, and the consensus combines adapters by it."""
+def add_aggregation_rule(checkout: Checkout) -> list[Step]:
     checkout.add("capibara_assets/consensus/aggregation/medoid.py", MEDOID)
     checkout.insert(
         "capibara_assets/consensus/aggregation/aggregate.py",
         (r"^from capibara_assets", "from capibara_assets.consensus.aggregation.medoid import medoid\n"),
         (r'^    "mean": ', '    "medoid": medoid,\n'),
     )
-    vector, weights = checkout.run(AGGREGATE)[0].splitlines()
+    return [AGGREGATE]
+
+
+def test_an_aggregation_rule_is_an_entry_of_the_table(together: tuple[Checkout, dict[str, list[str]]]) -> None:
+    """`consensus/aggregation/aggregate.py`: a recipe may name it, and the consensus combines adapters by it."""
+    _, printed = together
+    vector, weights = printed["aggregation rule"][0].splitlines()
     assert (vector, weights) == ("2.0", "(0.0, 0.0, 1.0, 0.0)")
+
+
+ADDED = {
+    "domain": add_domain,
+    "strategy": add_strategy,
+    "playbook format": add_playbook_format,
+    "merge method": add_merge_method,
+    "aggregation rule": add_aggregation_rule,
+}

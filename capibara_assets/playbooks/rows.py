@@ -13,7 +13,9 @@ from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
 _SHOWN = 65_536  # characters of a quarantined entry
 _ENOUGH = 2  # points that make a domain
-# a strong word names the domain and suffices alone; weak words suffice in pairs
+_NO_WORD = r"(?!)"
+# a strong word names the domain and suffices alone; weak words suffice in pairs; a domain without an entry is named by
+# its own name alone
 _STRONG: dict[Domain, str] = {
     Domain.PYTHON: r"python|pytest|pip install|pep ?8|f-strings?|__init__|asyncio|list comprehensions?|docstrings?",
     Domain.SQL: r"sql|sqlite|postgres(?:ql)?|mysql|group by|order by|left join|inner join|select \*|pragma|foreign key",
@@ -160,4 +162,4 @@ def _patterns() -> dict[Domain, tuple[re.Pattern[str], re.Pattern[str]]]:
     def whole_words(words: str) -> re.Pattern[str]:
         return re.compile(rf"(?<!\w)(?:{words})(?!\w)")
 
-    return {domain: (whole_words(_STRONG[domain]), whole_words(_WEAK[domain])) for domain in DOMAINS}
+    return {d: (whole_words(_STRONG.get(d, re.escape(d.value))), whole_words(_WEAK.get(d, _NO_WORD))) for d in DOMAINS}

@@ -77,6 +77,7 @@ def test_every_trainer_finds_the_exported_examples(planned: Planned) -> None:
     assert json.loads(read.stdout) == {split: examples[split] for split in ("train", "validation")}
 
 
+@pytest.mark.extended  # in `make test`: the test above, and training/jax/test_trainer.py
 def test_the_jax_trainer_validates_on_the_exported_validation(
     planned: Planned, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -147,7 +147,7 @@ def extract_patterns(executions: pl.DataFrame, domain: Domain | str, recipe: Exp
 @rare_collections()
 def find_patterns(executions: pl.DataFrame, domain: Domain | str) -> dict[Key, CanonicalForm]:
     """Finds the idioms of a domain's kinds in executions, each with its occurrences."""
-    kinds = _KINDS[Domain(domain)]
+    kinds = _KINDS.get(Domain(domain), _GENERAL)
     forms: dict[Key, CanonicalForm] = {}
     for row in executions.select(_COLUMNS).iter_rows():
         when, execution_id, sandbox_id, language, outcome, error_name, task, result_text, stdout, code = row

@@ -2,10 +2,8 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-from pathlib import Path
 from unittest.mock import Mock
 
 import dagster as dg
@@ -16,23 +14,18 @@ from capibara_assets.assets.inputs import latest_digests
 from capibara_assets.cli.dataset import forget as forget_module
 from capibara_assets.cli.dataset.forget import forget, forget_in
 from capibara_assets.cli.graph.instance import open_instance
-from capibara_assets.cli.graph.run import run
 from capibara_assets.definitions import build
 from capibara_assets.deployment.environment import Deployment
-from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
 from capibara_assets.lineage import forget as library
 from capibara_assets.lineage.forget import REMADE
 from capibara_assets.resources import Store
 from capibara_assets.storage.digests import tree_digest
-from capibara_assets_tests.canary import CANARY, FAILED, MENDED, plant, singing
-from capibara_assets_tests.conftest import sandboxes_of
-from capibara_assets_tests.home import quick_recipes
+from capibara_assets_tests.canary import CANARY, FAILED, MENDED, singing
+from capibara_assets_tests.home import MadeHome
 
 pytestmark = pytest.mark.slow
 
-DATA = "ace_playbooks,consolidated_playbook," + ",".join(REMADE)
-DOMAINS = ("python", "sql")
 CHANGED = {
     "e2b_logs", "example_groups", "routing_dataset",
     "e2b_executions[python]", "e2b_patterns[python]", "moe_dataset[python]",
@@ -40,36 +33,12 @@ CHANGED = {
 """What is made again when the canary's executions, all of them Python, are forgotten."""
 
 
-@pytest.fixture(scope="module")
-def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A deployment whose tables hold the canary; tests work on copies of its home."""
-    folder = tmp_path_factory.mktemp("forget")
-    logs = folder / "experience" / "e2b_logs"
-    logs.mkdir(parents=True)
-    shipped = resources_root() / "experience"
-    shutil.copytree(shipped / "playbooks", folder / "experience" / "playbooks")
-    (logs / "sessions.jsonl").write_text("".join(sandboxes_of(shipped, per_domain=6)))
-    plant(logs)
-    quick_recipes(folder / "recipes")
-    with pytest.MonkeyPatch.context() as patch:
-        deploy(patch, folder, folder / "home")
-        result = CliRunner().invoke(run, ["--select", DATA, "--domains", ",".join(DOMAINS)], catch_exceptions=False)
-        assert result.exit_code == 0, result.output
-    return folder
-
-
-def deploy(patch: pytest.MonkeyPatch, folder: Path, home: Path) -> Deployment:
-    patch.setenv("CAPIBARA_EXPERIENCE", str(folder / "experience"))
-    patch.setenv("CAPIBARA_HOME", str(home))
-    patch.setenv("CAPIBARA_RECIPES", str(folder / "recipes"))
-    patch.setenv("DAGSTER_HOME", "")
-    return Deployment.from_environment()
-
-
 @pytest.fixture
-def deployment(before: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
-    shutil.copytree(before / "home", tmp_path / "home")
-    return deploy(monkeypatch, before, tmp_path / "home")
+def deployment(own_home: MadeHome, monkeypatch: pytest.MonkeyPatch) -> Deployment:
+    """Of the home whose logs hold the canary."""
+    for name, value in own_home.environment.items():
+        monkeypatch.setenv(name, value)
+    return Deployment.from_environment()
 
 
 def versions(deployment: Deployment) -> dict[str, str]:
