@@ -10,9 +10,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from capibara_assets.deployment.locations import resources_root
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, in_words
 
-_OURS = "Value error, "  # Pydantic's mark of a message that is not its own
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -50,7 +49,9 @@ def read_mapping(file: Path) -> dict[str, Any]:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{file} is not TOML: {error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except yaml.YAMLError as error:
+        raise InputError(f"{file} is not YAML: {_yaml_problem(error)}") from error
+    except UnicodeDecodeError as error:
         raise InputError(f"{file} is not YAML: {error}") from error
     if not isinstance(values, dict | None):
         raise InputError(f"{file}: expected a mapping of keys to values, found a {type(values).__name__}")
@@ -75,7 +76,14 @@ def read_value(text: str, source: object) -> Any:
     try:
         return yaml.load(text, Loader=_StrictLoader)
     except yaml.YAMLError as error:
-        raise InputError(f"{source}: {text!r} is no value: {str(error).splitlines()[0]}") from error
+        raise InputError(f"{source}: {text!r} is no value: {_yaml_problem(error)}") from error
+
+
+def _yaml_problem(error: yaml.YAMLError) -> str:
+    """What is wrong, and where, in one line."""
+    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    mark = getattr(error, "problem_mark", None)
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else str(problem)
 
 
 def declared(model: type[Model], values: Mapping[str, Any], source: object) -> Model:
@@ -87,11 +95,7 @@ def declared(model: type[Model], values: Mapping[str, Any], source: object) -> M
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        problems = [
-            ": ".join([*([".".join(map(str, one["loc"]))] if one["loc"] else []), one["msg"].removeprefix(_OURS)])
-            for one in error.errors()
-        ]
-        raise InputError(f"{source}: {'; '.join(problems)}") from error
+        raise InputError(f"{source}: {in_words(error)}") from error
 
 
 def read_declared(file: Path, model: type[Model]) -> Model:

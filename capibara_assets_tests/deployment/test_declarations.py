@@ -29,10 +29,10 @@ def written(folder: Path, text: str | bytes) -> Path:
         ("seed: 1\nsedd: 2", "unknown key 'sedd': did you mean 'seed'"),
         ("seed: 1\nzzz: 2", "unknown key 'zzz': known: seed, inner"),
         ("seed: 1\ninner: {rnak: 2}", "inner: .*unknown key 'rnak': did you mean 'rank'"),
-        ("seed: 1\nseed: 2", "key 'seed' is given twice"),
+        ("seed: 1\nseed: 2", "line 1, column 1: key 'seed' is given twice"),
         ("seed: 1\ninner: {rank: 2, rank: 3}", "key 'rank' is given twice"),
-        ("inner: {}", "seed: Field required"),
-        ("seed: fast", "seed: Input should be a valid integer"),
+        ("inner: {}", "seed: is missing"),
+        ("seed: fast", "seed: should be a valid integer, unable to parse string as an integer, not 'fast'$"),
         ("extends: choice", "extends itself"),
         ("[1, 2]", "expected a mapping of keys to values, found a list"),
         ("a: [", "is not YAML"),
@@ -43,7 +43,13 @@ def written(folder: Path, text: str | bytes) -> Path:
 def test_what_does_not_fit_is_refused_by_name(tmp_path: Path, text: str | bytes, message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         read_declared(written(tmp_path, text), Outer)
-    assert "choice.yaml" in str(caught.value)
+    said = str(caught.value)
+    assert "choice.yaml" in said and "pydantic" not in said and "\n" not in said
+
+
+def test_a_long_value_is_cut(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"not 'a{50,60} …$"):
+        read_declared(written(tmp_path, f"seed: {'a' * 5000}"), Outer)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from capibara_assets.checkpoints.encryption.keys import HOW_TO_GIVE, WrappingKey
 from capibara_assets.checkpoints.encryption.vault import KEY_BYTES, Vault
 from capibara_assets.checkpoints.store.kind import says_encrypted
 from capibara_assets.checkpoints.store.places import StorePlace
-from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.errors import InputError, IntegrityError, in_words
 from capibara_assets.storage.digests import canonical_json
 
 FOLDER = "keys"
@@ -58,7 +58,7 @@ def read_slots(place: StorePlace) -> tuple[dict[str, Slot], dict[str, str]]:
         except FileNotFoundError:
             continue  # a rotation deleted it
         except ValidationError as error:
-            damaged[file] = f"no key slot: {error.errors()[0]['msg']}"
+            damaged[file] = f"no key slot: {in_words(error)}"
             continue
         if not hmac.compare_digest(data, slot.to_json()):
             damaged[file] = "not as it was written: its checksum differs"

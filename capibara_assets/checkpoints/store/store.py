@@ -26,7 +26,7 @@ from capibara_assets.checkpoints.store.places import open_place
 from capibara_assets.checkpoints.store.scrub import Damage, scrub
 from capibara_assets.checkpoints.store.versions import MANIFESTS, Version, Versions, manifest_id
 from capibara_assets.checkpoints.store.writing import PieceWriter
-from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.errors import InputError, IntegrityError, in_words
 from capibara_assets.storage.digests import canonical_json
 from capibara_assets.storage.manifest import check_relative
 
@@ -114,7 +114,9 @@ class CheckpointStore:
         try:
             known = About(model=model_name, step=step, **fields)
         except ValidationError as error:
-            raise InputError(f"invalid description of checkpoint {model_name!r}, step {step}: {error}") from error
+            raise InputError(
+                f"invalid description of checkpoint {model_name!r}, step {step}: {in_words(error)}"
+            ) from error
         return self.write(content, known).id
 
     def write(self, content: Content, about: About) -> Checkpoint:

@@ -18,7 +18,7 @@ from capibara_assets.checkpoints.store.documents import unwrap, wrap
 from capibara_assets.checkpoints.store.leases import Lease
 from capibara_assets.checkpoints.store.manifest import CheckpointManifest
 from capibara_assets.checkpoints.store.places import StorePlace
-from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.errors import InputError, IntegrityError, in_words
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
 MODELS, MANIFESTS = "models", "manifests"
@@ -141,7 +141,7 @@ class Versions:
         try:
             manifest = CheckpointManifest.model_validate(json.loads(zstandard.ZstdDecompressor().decompress(body)))
         except ValidationError as error:
-            raise IntegrityError(f"{self._place.root}/{name} was written by newer code: {error}") from error
+            raise IntegrityError(f"{self._place.root}/{name} was written by newer code: {in_words(error)}") from error
         if manifest_id(manifest, self._vault) != wanted:
             raise IntegrityError(f"{self._place.root}/{name} is another checkpoint than {wanted}")
         self._manifests[file] = manifest

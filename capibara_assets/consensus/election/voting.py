@@ -32,6 +32,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from capibara_assets.consensus.election.ballots import Ballot, is_signed_by
+from capibara_assets.errors import clause
 
 __all__ = ["Ballot", "Outcome", "Refused", "Tally", "VotingStrategy", "faults", "quality", "vote", "vouched_best"]
 
@@ -241,9 +242,7 @@ def _read(ballots: Iterable[Ballot | Mapping[str, Any]]) -> tuple[list[Ballot], 
             fields = ballot if isinstance(ballot, Mapping) else {}
             voter, candidate = (n if isinstance(n := fields.get(key), str) else "" for key in ("voter", "candidate"))
             number = n if type(n := fields.get("round")) is int else 0
-            first = error.errors()[0]
-            why = f"{'.'.join(map(str, first['loc'])) or 'ballot'}: {first['msg']}"
-            refused.append(Refused(voter, candidate, number, "malformed", why))
+            refused.append(Refused(voter, candidate, number, "malformed", clause(error.errors()[0])))
     return cast, refused
 
 

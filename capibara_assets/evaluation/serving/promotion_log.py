@@ -14,7 +14,7 @@ import pydantic
 from pydantic import Field
 
 from capibara_assets.checkpoints.store.places import StorePlace, open_place
-from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.errors import InputError, IntegrityError, in_words
 from capibara_assets.evaluation.serving.promotion import NOTHING, Document, moved, same_state, served
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.storage.store import ArtifactStore
@@ -179,5 +179,7 @@ def _span(known: list[int]) -> str:
 def _parse(data: bytes, where: str) -> Move:
     try:
         return Move.model_validate(json.loads(data))
-    except (ValueError, pydantic.ValidationError) as error:
-        raise IntegrityError(f"{where} is damaged: {str(error).splitlines()[0]}") from error
+    except pydantic.ValidationError as error:
+        raise IntegrityError(f"{where} is damaged: {in_words(error)}") from error
+    except ValueError as error:
+        raise IntegrityError(f"{where} is damaged: {error}") from error
