@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from capibara_assets.errors import InputError
+from capibara_assets.escaping.terminal import print_plainly
 from capibara_assets.training.causes import explained
 
 
@@ -35,4 +36,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    print_plainly()
     sys.exit(main(sys.argv[1:]))
