@@ -48,11 +48,11 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 FIRST = (
     "test_whole_graph.py",
     "executions/replay/test_replay.py",
-    "cli/dataset/test_forget.py",
     "test_extending.py",
     "training/parallel/test_backends.py",
     "modeling/jax/test_jax_step.py",
     "evaluation/diagnosis/test_diagnose.py",
+    "cli/dataset/test_forget.py",
     "test_forget_canary.py",
     "reliability/test_automation.py",
     "ui/test_browser.py",
