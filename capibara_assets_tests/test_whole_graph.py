@@ -144,7 +144,8 @@ def test_one_new_sql_execution_changes_no_other_domain(selection: str, own_home:
         "timeout_s": 10,
     }
     (logs / f"{place}s.jsonl").write_text(json.dumps(record) + "\n")
-    run(own_home, "--select", selection)
+    printed = run(own_home, "--select", selection, "--parallel", "2")  # a process for each domain, as on two cores
+    assert "2 domains at a time" in printed
     after = versions(own_home)
     changed = {name for name in after if after[name] != before[name]}
     assert {"e2b_logs", "e2b_executions[sql]", "e2b_patterns[sql]"} <= changed
