@@ -57,6 +57,16 @@ def test_recorded_python_runs_again_in_sandboxes_of_its_own(server: E2BServer, t
     assert again.verdicts == batch.verdicts and len(server.created) == 8, "verdicts are kept"
 
 
+def test_after_a_broken_connection_a_session_runs_again_in_a_new_sandbox(server: E2BServer):
+    server.drops.add("print(x)")
+    replays = [
+        Replay(str(n), "python", (f"x = {n}", cell), stdout=f"{n}\n") for n, cell in ((1, "print(x)"), (2, "print(+x)"))
+    ]
+    batch = replay_batch(replays)
+    assert {one.verified for one in batch.verdicts} == {"reexecuted"}
+    assert len(server.created) == len(server.killed) == 5 and server.cells.count("x = 1") == 3
+
+
 def test_answers_are_graded_there(server: E2BServer):
     item = made("add", ADD, Check("assertions", tests="assert add(2, 3) == 5"))
     answers = [Said("c", "add", 0, ADD), Said("c", "add", 1, "def add(a, b):\n    return a - b")]

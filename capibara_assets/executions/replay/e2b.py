@@ -88,6 +88,7 @@ AnyWorkers = Workers | E2BWorkers
 
 def _run_cells(sandbox: Any, cells: tuple[str, ...], cell_s: float) -> Ran:
     from e2b import SandboxException, TimeoutException
+    from httpx import TransportError
 
     answer: dict[str, Any] = {}
     for number, cell in enumerate(cells):
@@ -95,7 +96,7 @@ def _run_cells(sandbox: Any, cells: tuple[str, ...], cell_s: float) -> Ran:
             execution = sandbox.run_code(cell, timeout=cell_s)
         except TimeoutException:
             return Ran("wall", number, {})
-        except SandboxException:  # out of memory, or the code ended its sandbox
+        except (SandboxException, TransportError):  # out of memory, the code ended its sandbox, or the connection broke
             return Ran("lost", number, {})
         answer = _answer(execution)
         if answer["error"] is not None:

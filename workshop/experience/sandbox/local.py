@@ -21,6 +21,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Sequence
@@ -118,6 +119,7 @@ class KernelNursery:
 
     def __init__(self, preload: Sequence[str] = ()) -> None:
         self._folder = tempfile.mkdtemp(prefix="capibara-kernels-")
+        self._one = threading.Lock()
         # -P: the folder of the script must not shadow the standard library.
         command = [sys.executable, "-P", str(_HERE / "kernel.py"), *preload]
         self._errors = Path(self._folder, "errors.txt")
@@ -129,9 +131,10 @@ class KernelNursery:
         assert self._process.stdin is not None and self._process.stdout is not None
         request = {"connection": str(connection), "cwd": cwd, "limits": LIMITS}
         try:
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-            self._process.stdin.flush()
-            answer = self._process.stdout.readline()
+            with self._one:  # or a thread reads the process id of another's kernel, and kills that in the end
+                self._process.stdin.write(json.dumps(request).encode() + b"\n")
+                self._process.stdin.flush()
+                answer = self._process.stdout.readline()
         except OSError as error:
             raise self._death() from error
         if not answer:

@@ -1,8 +1,12 @@
 """The sandbox of the workshop: real kernels, Node and SQLite processes, with E2B's shapes."""
 
 import json
+import os
+import signal
+import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -149,6 +153,29 @@ def test_sandboxes_and_contexts_share_nothing(nursery: KernelNursery) -> None:
         assert one.run_code("'secret' in globals()", context=other).text == "False"
         one.run_code("CREATE TABLE t (a)", "sql")
         assert two.run_code("SELECT * FROM t", "sql").error is not None
+
+
+@pytest.mark.timeout(30)
+def test_kernels_started_at_once_are_told_apart(nursery: KernelNursery, tmp_path: Path) -> None:
+    def fork(number: int) -> bool:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        pid = nursery.fork(folder / "k.json", str(folder))
+        try:
+            deadline = time.monotonic() + 20
+            while (there := Path(f"/proc/{pid}/cwd").readlink()) != folder and time.monotonic() < deadline:
+                time.sleep(0.01)
+        finally:
+            os.kill(pid, signal.SIGKILL)
+        return there == folder
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(fork, range(16)))
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_a_dead_kernel_is_an_error_not_a_hang(nursery: KernelNursery) -> None:
