@@ -137,8 +137,8 @@ def small_experience(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def shared_home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> MadeHome:
-    """A home whose whole graph is materialized, for tests that change nothing in it; others take `.copy(tmp_path)`.
+def pristine_home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> MadeHome:
+    """A home whose whole graph is materialized, to be copied and never opened: SQLite writes beside what it reads.
 
     It is kept in pytest's cache for as long as nothing changes that it is made of; `--cache-clear` has it made again.
     """
@@ -148,7 +148,21 @@ def shared_home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     return made_home((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "made-home")
 
 
+@pytest.fixture(scope="session")
+def shared_home(pristine_home: MadeHome, tmp_path_factory: pytest.TempPathFactory) -> MadeHome:
+    """A copy of the materialized home for all tests of a worker that change nothing in it."""
+    return pristine_home.copy(tmp_path_factory.mktemp("shared") / "made")
+
+
 @pytest.fixture
-def own_home(shared_home: MadeHome, tmp_path: Path) -> MadeHome:
+def own_home(pristine_home: MadeHome, tmp_path: Path) -> MadeHome:
     """A copy of the materialized home for one test."""
-    return shared_home.copy(tmp_path / "made")
+    return pristine_home.copy(tmp_path / "made")
+
+
+@pytest.fixture
+def made(own_home: MadeHome, monkeypatch: pytest.MonkeyPatch) -> MadeHome:
+    """`own_home`, as the deployment that this process's environment names."""
+    for name, value in own_home.environment.items():
+        monkeypatch.setenv(name, value)
+    return own_home

@@ -34,10 +34,10 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def address(shared_home: MadeHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def address(pristine_home: MadeHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """`capibara ui` on what `capibara run` made, but for the plans for TPUs."""
     folder = tmp_path_factory.mktemp("ui")
-    made = shared_home.copy(folder / "made")
+    made = pristine_home.copy(folder / "made")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DAGSTER_HOME", "")
         with open_instance(made.deployment) as instance:
