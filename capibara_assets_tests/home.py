@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,8 @@ from unittest.mock import patch
 import yaml
 from click.testing import CliRunner
 
+from capibara_assets.assets.inputs import latest_digests
+from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets_tests.canary import plant
@@ -64,6 +66,13 @@ class MadeHome:
         """The same in another folder, to be changed by one test."""
         shutil.copytree(self.folder, folder)
         return MadeHome(folder)
+
+
+def versions(deployment: Deployment, names: Iterable[str]) -> dict[str, str]:
+    """asset[partition], or the asset → data version that its latest materialization names."""
+    with patch.dict(os.environ, {"DAGSTER_HOME": ""}), open_instance(deployment) as instance:
+        found = {name: latest_digests(instance, name) for name in names}
+    return {f"{name}[{d}]" if d else name: digest for name, of in found.items() for d, digest in of.items()}
 
 
 def command(environment: dict[str, str], *arguments: str) -> str:

@@ -12,7 +12,6 @@ from dagster._core.definitions.data_version import CachingStaleStatusResolver, S
 from dagster._core.loader import LoadingContextForTest
 from tokenizers import Tokenizer
 
-from capibara_assets.assets.inputs import latest_digests
 from capibara_assets.checkpoints.artifacts import checkpoints_of, open_artifacts
 from capibara_assets.checkpoints.content import to_bytes
 from capibara_assets.cli.dataset.forget import forget
@@ -21,7 +20,7 @@ from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.definitions import build
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets_tests.canary import CANARY, FAILED, MENDED, singing
-from capibara_assets_tests.home import DOMAINS, MadeHome, command_here
+from capibara_assets_tests.home import DOMAINS, MadeHome, command_here, versions
 
 pytestmark = pytest.mark.slow
 
@@ -43,13 +42,6 @@ def answered(command: object, *arguments: str, code: int = 0) -> dict:
     return json.loads(capibara(command, *arguments, "--json", code=code).stdout)
 
 
-def versions(deployment: Deployment) -> dict[str, str]:
-    os.environ["DAGSTER_HOME"] = ""
-    with open_instance(deployment) as instance:
-        found = {name: latest_digests(instance, name) for name in GRAPH}
-    return {f"{name}[{d}]" if d else name: digest for name, of in found.items() for d, digest in of.items()}
-
-
 def stale_in_dagster(deployment: Deployment, name: str) -> set[str]:
     """Domains whose partition of an asset Dagster itself calls stale."""
     os.environ["DAGSTER_HOME"] = ""
@@ -60,10 +52,8 @@ def stale_in_dagster(deployment: Deployment, name: str) -> set[str]:
 
 
 @pytest.fixture
-def deployment(own_home: MadeHome, monkeypatch: pytest.MonkeyPatch) -> Deployment:
-    for name, value in own_home.environment.items():
-        monkeypatch.setenv(name, value)
-    return Deployment.from_environment()
+def deployment(made: MadeHome) -> Deployment:
+    return made.deployment
 
 
 def plant_checkpoint(deployment: Deployment, dataset: str | None) -> str:
@@ -82,7 +72,7 @@ def test_a_record_is_forgotten_down_to_the_last_byte(
     made_again: bool, deployment: Deployment, own_home: MadeHome, nano: Path
 ) -> None:
     """Every byte is gone and what has to be trained again is named; in `make test-all` it is trained again, too."""
-    before = versions(deployment)
+    before = versions(deployment, GRAPH)
     assert set(before) == {*WHOLE, *(f"{name}[{domain}]" for name in OF_DOMAINS for domain in DOMAINS)}
     planted_checkpoint = plant_checkpoint(deployment, before["moe_dataset[python]"])
     checkpoints = checkpoints_of(open_artifacts(deployment.store, deployment.work))
@@ -104,7 +94,7 @@ def test_a_record_is_forgotten_down_to_the_last_byte(
     gone = {one.split()[1] for one in report["checkpoints"]}
     assert gone > {planted_checkpoint, *epochs_of_python} and not any("sql/" in one for one in report["checkpoints"])
     assert checkpoints.verify() == []
-    forgotten = versions(deployment)
+    forgotten = versions(deployment, GRAPH)
     untouched = {name for name in before if "[sql]" in name} | {"ace_playbooks"}
     assert {name: forgotten[name] for name in untouched} == {name: before[name] for name in untouched}
     models = [f"{name}[{d}]" for name in ("trained_adapters", "consensus_checkpoint") for d in DOMAINS]
@@ -122,7 +112,7 @@ def test_a_record_is_forgotten_down_to_the_last_byte(
     if not made_again:
         return
     command_here(own_home.environment, "run", "--select", ",".join(GRAPH), "--domains", ",".join(DOMAINS))
-    after = versions(deployment)
+    after = versions(deployment, GRAPH)
     trained = {name for name in models if after[name] != before[name]}
     assert trained == {"trained_adapters[python]", "consensus_checkpoint[python]"}
     assert {name: after[name] for name in untouched} == {name: before[name] for name in untouched}

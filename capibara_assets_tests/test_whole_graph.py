@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from capibara_assets.assets.inputs import latest_digests
 from capibara_assets.checkpoints.artifacts import checkpoints_of, open_artifacts
-from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.lineage.checkpoints import needed_checkpoints
-from capibara_assets_tests.home import DOMAINS, MadeHome, command_here
+from capibara_assets_tests.home import DOMAINS, MadeHome, command_here, versions
 
 pytestmark = pytest.mark.slow
 PARTITIONED = (
@@ -43,13 +41,7 @@ UP_TO_CONSENSUS = (
 )
 
 
-def versions(made: MadeHome) -> dict[str, str]:
-    """asset[partition] → data version that the latest materialization names."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DAGSTER_HOME", "")
-        with open_instance(made.deployment) as instance:
-            found = {name: latest_digests(instance, name) for name in (*PARTITIONED, *WHOLE)}
-    return {f"{name}[{d}]" if d else name: digest for name, of in found.items() for d, digest in of.items()}
+GRAPH = (*PARTITIONED, *WHOLE)
 
 
 def run(made: MadeHome, *arguments: str) -> str:
@@ -57,7 +49,10 @@ def run(made: MadeHome, *arguments: str) -> str:
 
 
 def test_everything_is_materialized_and_reported(own_home: MadeHome):
-    assert set(versions(own_home)) == {*WHOLE, *(f"{name}[{domain}]" for name in PARTITIONED for domain in DOMAINS)}
+    assert set(versions(own_home.deployment, GRAPH)) == {
+        *WHOLE,
+        *(f"{name}[{domain}]" for name in PARTITIONED for domain in DOMAINS),
+    }
     report = json.loads(command_here(own_home.environment, "report", "--json"))
     assert set(report["domains"]) >= set(DOMAINS)
     for name in DOMAINS:
@@ -87,10 +82,10 @@ def test_every_stored_artifact_is_whole(own_home: MadeHome):
 
 
 def test_a_second_run_leaves_all_alone(own_home: MadeHome):
-    before = versions(own_home)
+    before = versions(own_home.deployment, GRAPH)
     output = run(own_home)
     assert "trained_adapters" not in output and "were current" in output
-    assert versions(own_home) == before
+    assert versions(own_home.deployment, GRAPH) == before
 
 
 @pytest.mark.parametrize(
@@ -106,11 +101,11 @@ def test_what_is_made_again_by_force_has_the_same_data_versions(
     domains: tuple[str, ...], selection: str, own_home: MadeHome
 ):
     """Datasets; in `make test-all` training and agreeing, and every asset. The home was made in another process."""
-    before = versions(own_home)
+    before = versions(own_home.deployment, GRAPH)
     chosen = ("--domains", ",".join(domains), "--select", selection)
     output = command_here(own_home.environment, "run", "--force", *chosen)
     assert all(name in output for name in selection.replace("*", "trained_adapters").split(","))
-    assert versions(own_home) == before
+    assert versions(own_home.deployment, GRAPH) == before
 
 
 @pytest.mark.parametrize(
@@ -123,7 +118,7 @@ def test_what_is_made_again_by_force_has_the_same_data_versions(
 )
 def test_one_new_sql_execution_changes_no_other_domain(selection: str, own_home: MadeHome):
     """What examples are made of; in `make test-all` also adapters, then all that is made of every domain's again."""
-    before = versions(own_home)
+    before = versions(own_home.deployment, GRAPH)
     place, where = "harbour", "coast"
     logs = own_home.folder / "experience" / "e2b_logs"
     record = {
@@ -146,7 +141,7 @@ def test_one_new_sql_execution_changes_no_other_domain(selection: str, own_home:
     (logs / f"{place}s.jsonl").write_text(json.dumps(record) + "\n")
     printed = run(own_home, "--select", selection, "--parallel", "2")  # a process for each domain, as on two cores
     assert "2 domains at a time" in printed
-    after = versions(own_home)
+    after = versions(own_home.deployment, GRAPH)
     changed = {name for name in after if after[name] != before[name]}
     assert {"e2b_logs", "e2b_executions[sql]", "e2b_patterns[sql]"} <= changed
     up_to_consensus = set(PARTITIONED) - {"evaluation"}

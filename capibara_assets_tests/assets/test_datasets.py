@@ -24,15 +24,11 @@ from capibara_assets.playbooks.schema import Consolidated
 from capibara_assets.resources import BaseModel, GoogleCloud, Hardware, Recipes
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.records import table
-from capibara_assets_tests.datasets.conftest import fleet, run
+from capibara_assets_tests.datasets.conftest import HARDLY_DERIVED, fleet, run
 from capibara_assets_tests.published import Published
 
 PYTHON = Domain.PYTHON
-# What is derived has tests of its own.
-SMALL = {
-    "fewest_steps": 0,
-    "derived": {"executions": 3, "bugs": {"constant": 1}},
-}
+SMALL = {"fewest_steps": 0, "derived": HARDLY_DERIVED}
 SHIPPED = BaseModel(location=str(resources_root() / "base_models" / "capibara-nano"))
 
 

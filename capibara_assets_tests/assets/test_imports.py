@@ -24,13 +24,12 @@ from capibara_assets.executions.schema import Execution, Pattern, RepairPair
 from capibara_assets.playbooks.schema import Consolidated
 from capibara_assets.resources import Recipes
 from capibara_assets.storage.records import table
-from capibara_assets_tests.datasets.conftest import fleet
+from capibara_assets_tests.datasets.conftest import HARDLY_DERIVED, fleet
 from capibara_assets_tests.datasets.imported.test_join import pair_of
 from capibara_assets_tests.published import Published
 
 PYTHON, ML = Domain.PYTHON, Domain.ML
-# What is derived has tests of its own.
-RECIPES = Recipes(overrides={"dataset": {"derived": {"executions": 3, "bugs": {"constant": 1}}}})
+RECIPES = Recipes(overrides={"dataset": {"derived": HARDLY_DERIVED}})
 NOW, LATER = "2026-11-20T12:00:00+00:00", "2026-11-21T12:00:00+00:00"
 
 

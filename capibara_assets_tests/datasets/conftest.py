@@ -182,6 +182,10 @@ def problem(number: int) -> str:
     )
 
 
+HARDLY_DERIVED = {"executions": 3, "bugs": {"constant": 1}}
+"""A recipe's `derived` for tests of what comes before and after it."""
+
+
 def fleet(count: int, domain: str = "python", prefix: str = "p") -> list[Execution]:
     """`count` unrelated problems, each in a sandbox of its own."""
     offset = {"python": 0, "ml": 1000, "api": 2000, "sql": 3000}[domain]

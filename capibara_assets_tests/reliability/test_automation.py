@@ -30,17 +30,15 @@ CHANGED = {"e2b_executions", "e2b_patterns", "moe_dataset", "trained_adapters", 
 
 
 @pytest.fixture
-def ready(own_home: MadeHome, monkeypatch: pytest.MonkeyPatch) -> MadeHome:
+def ready(made: MadeHome) -> MadeHome:
     """All domains' executions, and as far as Dagster knows all that follows, or it would make that for all first."""
-    for name, value in own_home.environment.items():
-        monkeypatch.setenv(name, value)
     others = [domain for domain in DOMAINS if domain not in TRAINED]
-    command_here(own_home.environment, "run", "--select", "e2b_executions", "--domains", ",".join(others))
-    with open_instance(own_home.deployment) as instance:
+    command_here(made.environment, "run", "--select", "e2b_executions", "--domains", ",".join(others))
+    with open_instance(made.deployment) as instance:
         for name in (*LATER, "consensus_checkpoint"):
             for domain in others:
                 instance.report_runless_asset_event(dg.AssetMaterialization(name, partition=domain.value))
-    return own_home
+    return made
 
 
 def digests(instance: dg.DagsterInstance) -> Digests:

@@ -22,13 +22,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 OTHERS = {domain.value for domain in DOMAINS} - set(TRAINED)
 
 
-@pytest.fixture
-def made(own_home: MadeHome, monkeypatch: pytest.MonkeyPatch) -> MadeHome:
-    for name, value in own_home.environment.items():
-        monkeypatch.setenv(name, value)
-    return own_home
-
-
 def test_after_a_run_of_two_domains_the_first_tick_starts_no_other(made: MadeHome):
     definitions = build(made.deployment)
     with open_instance(made.deployment) as instance:

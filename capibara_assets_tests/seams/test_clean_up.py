@@ -20,13 +20,6 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def made(own_home: MadeHome, monkeypatch: pytest.MonkeyPatch) -> MadeHome:
-    for name, value in own_home.environment.items():
-        monkeypatch.setenv(name, value)
-    return own_home
-
-
-@pytest.fixture
 def instance(made: MadeHome) -> Iterator[dg.DagsterInstance]:
     with open_instance(made.deployment) as opened:
         yield opened

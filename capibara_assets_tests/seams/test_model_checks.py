@@ -103,11 +103,9 @@ class Deployed:
 
 
 @pytest.fixture
-def deployed(own_home: MadeHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deployed]:
-    for name, value in own_home.environment.items():
-        monkeypatch.setenv(name, value)
-    with open_instance(own_home.deployment) as instance:
-        yield Deployed(own_home, instance, tmp_path / "spoilt")
+def deployed(made: MadeHome, tmp_path: Path) -> Iterator[Deployed]:
+    with open_instance(made.deployment) as instance:
+        yield Deployed(made, instance, tmp_path / "spoilt")
 
 
 def edited(name: str, **changes: Any) -> Callable[[Path], None]:

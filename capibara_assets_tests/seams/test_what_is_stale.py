@@ -62,12 +62,10 @@ class Both:
 
 
 @pytest.fixture
-def both(own_home: MadeHome, monkeypatch: pytest.MonkeyPatch) -> Iterator[Both]:
+def both(made: MadeHome) -> Iterator[Both]:
     """With the automation's first look behind it: changes are what comes later."""
-    for name, value in own_home.environment.items():
-        monkeypatch.setenv(name, value)
-    with open_instance(own_home.deployment) as instance:
-        both = Both(own_home, instance)
+    with open_instance(made.deployment) as instance:
+        both = Both(made, instance)
         assert both.requested() == set()
         yield both
 

@@ -10,7 +10,6 @@ import dagster as dg
 import pytest
 from click.testing import CliRunner
 
-from capibara_assets.assets.inputs import latest_digests
 from capibara_assets.cli.dataset import forget as forget_module
 from capibara_assets.cli.dataset.forget import forget, forget_in
 from capibara_assets.cli.graph.instance import open_instance
@@ -22,7 +21,7 @@ from capibara_assets.lineage.forget import REMADE
 from capibara_assets.resources import Store
 from capibara_assets.storage.digests import tree_digest
 from capibara_assets_tests.canary import CANARY, FAILED, MENDED, singing
-from capibara_assets_tests.home import MadeHome
+from capibara_assets_tests.home import MadeHome, versions
 
 pytestmark = pytest.mark.slow
 
@@ -34,21 +33,9 @@ CHANGED = {
 
 
 @pytest.fixture
-def deployment(own_home: MadeHome, monkeypatch: pytest.MonkeyPatch) -> Deployment:
+def deployment(made: MadeHome) -> Deployment:
     """Of the home whose logs hold the canary."""
-    for name, value in own_home.environment.items():
-        monkeypatch.setenv(name, value)
-    return Deployment.from_environment()
-
-
-def versions(deployment: Deployment) -> dict[str, str]:
-    os.environ["DAGSTER_HOME"] = ""
-    with open_instance(deployment) as instance:
-        return {
-            f"{name}[{domain}]" if domain else name: digest
-            for name in REMADE
-            for domain, digest in latest_digests(instance, name).items()
-        }
+    return made.deployment
 
 
 def test_unknown_ids_are_named_and_nothing_is_done(deployment: Deployment) -> None:
@@ -88,21 +75,21 @@ def interrupt(deployment: Deployment, records: list[str], step: str) -> None:
 
 @pytest.mark.extended  # one step in the next test
 def test_interrupted_anywhere_it_can_be_run_again(deployment: Deployment) -> None:
-    old = versions(deployment)
+    old = versions(deployment, REMADE)
     for step in STEPS:
         interrupt(deployment, [FAILED, MENDED], step)
     report = forget_in(deployment, [FAILED, MENDED], "asked to", dry_run=False)
     assert (report.forgotten_before, report.left, report.failures) == ((FAILED, MENDED), (), {})
     assert singing(deployment.home) == []
-    new = versions(deployment)
+    new = versions(deployment, REMADE)
     assert {name for name in new if new[name] != old[name]} == CHANGED
     again = forget_in(deployment, [MENDED], "", dry_run=False)
     assert (again.removed, again.history, again.left) == ((), {}, ())
-    assert versions(deployment) == new
+    assert versions(deployment, REMADE) == new
 
 
 def test_interrupted_it_goes_on_and_the_groups_and_splits_of_the_others_stay(deployment: Deployment) -> None:
-    old_versions = versions(deployment)
+    old_versions = versions(deployment, REMADE)
     store = Store(root=deployment.store, work=str(deployment.work)).open()
     old = store.latest("example_groups", None).frame("groups")  # type: ignore[union-attr]
     interrupt(deployment, [FAILED], "remove")  # the tables are made again, and the old ones are still there
@@ -115,7 +102,7 @@ def test_interrupted_it_goes_on_and_the_groups_and_splits_of_the_others_stay(dep
     assert new.equals(old.filter(old["unit_id"] != FAILED)) and new.height == old.height - 1
     assert singing(deployment.home, (FAILED,)) == []
     assert singing(deployment.home, (MENDED,))  # the repair was not to be forgotten
-    new_versions = versions(deployment)
+    new_versions = versions(deployment, REMADE)
     assert {name for name in new_versions if new_versions[name] != old_versions[name]} == CHANGED
 
 
