@@ -1,7 +1,6 @@
-"""`capibara ui` in a process of its own, webserver, daemon and all, for as long as a test needs it."""
+"""`capibara ui` as a script's background command, webserver, daemon and all, for as long as a test needs it."""
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -9,12 +8,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
+
+from capibara_assets.processes.groups import family
 from capibara_assets_tests.home import MadeHome
+
+IGNORING_SIGINT = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
 
 
 @contextmanager
 def running_ui(made: MadeHome, log: Path, **variables: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Start the deployment's UI on a free port; gives its address, which need not answer yet, and its process.
+
+    It starts with SIGINT ignored, as `capibara ui &` does in a script, and has to end by SIGTERM with all below it.
 
     Args:
         log: file that gets what it prints; the UI runs in its folder.
@@ -25,7 +31,7 @@ def running_ui(made: MadeHome, log: Path, **variables: str) -> Iterator[tuple[st
         port = probe.getsockname()[1]
     with log.open("w") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "capibara_assets.cli", "ui", "--port", str(port)],
+            [*IGNORING_SIGINT, sys.executable, "-m", "capibara_assets.cli", "ui", "--port", str(port)],
             env={**os.environ, **made.environment, **variables},
             cwd=log.parent,
             stdout=output,
@@ -35,5 +41,8 @@ def running_ui(made: MadeHome, log: Path, **variables: str) -> Iterator[tuple[st
         try:
             yield f"http://127.0.0.1:{port}", process
         finally:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(timeout=60)
+            below = family(process.pid)
+            process.terminate()
+            assert process.wait(timeout=60) == 0
+            _, alive = psutil.wait_procs(below, timeout=1)
+            assert not alive, "ended means ended"

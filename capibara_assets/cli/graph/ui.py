@@ -10,6 +10,9 @@ from capibara_assets.cli.graph.instance import dagster_home, open_instance, sett
 from capibara_assets.cli.graph.run import parse_domains
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import DOMAINS
+from capibara_assets.processes.serving import require_free, serve
+
+_GRACE_S = 30.0  # Dagster's servers and daemon end one after the other, and runs under way note their interruption
 
 
 @click.command()
@@ -26,6 +29,7 @@ def ui(port: int, host: str, domain_list: str | None) -> None:
 
     Shows what `capibara run` made, and runs the sensor and the automation, for the domains that were asked for.
     """
+    require_free(host, port)
     deployment = Deployment.from_environment()
     home = dagster_home(deployment)
     with open_instance(deployment) as instance:
@@ -38,6 +42,12 @@ def ui(port: int, host: str, domain_list: str | None) -> None:
     others = len(DOMAINS) - len(chosen)
     hint = f" ({others} others start when you ask for them: --domains)" if others else ""
     click.echo(f"automation: {', '.join(chosen)}{hint}")
-    click.echo(f"Dagster on http://{host}:{port}, history in {home}; stop it with Ctrl-C")
-    arguments = ["dev", "-w", str(settings_file("workspace.yaml")), "-h", host, "-p", str(port)]
-    os.execv(sys.executable, [sys.executable, "-m", "dagster", *arguments])
+    command = [
+        *(sys.executable, "-m", "dagster", "dev", "-w", str(settings_file("workspace.yaml"))),
+        *("-h", host, "-p", str(port)),
+    ]
+
+    def say() -> None:
+        click.echo(f"Dagster on http://{host}:{port}, history in {home}; stop it with Ctrl-C")
+
+    serve("Dagster", command, say, grace_s=_GRACE_S)

@@ -1,11 +1,8 @@
 """`capibara dashboard`: TensorBoard on training logs, updated while trainings run."""
 
 import math
-import signal
-import socket
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +13,7 @@ from capibara_assets.checkpoints.artifacts import open_artifacts
 from capibara_assets.consensus.series import result_logs
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
-from capibara_assets.processes.groups import process_group
+from capibara_assets.processes.serving import require_free, serve
 from capibara_assets.storage.mirror import is_remote
 from capibara_assets.training.exporters import ExportTarget, make_exporter, require
 from capibara_assets.training.exporters.live import Copier
@@ -45,14 +42,14 @@ def dashboard(folder: Path | None, port: int, host: str, refresh: float) -> None
     votes (consensus_score) and its mixture's experts (expert_utilization) are shown, too.
     """
     require("tensorboard")
-    _require_free(host, port)
+    require_free(host, port)
     with tempfile.TemporaryDirectory(prefix="capibara-dashboard-") as exports:
 
         def find() -> list[Log]:
             deployment = Deployment.from_environment()
             return find_logs(folder) if folder else deployment_logs(deployment, Path(exports) / "results")
 
-        serve(find, Path(exports), Address(host, port), refresh)
+        serve_logs(find, Path(exports), Address(host, port), refresh)
 
 
 @dataclass(frozen=True)
@@ -63,7 +60,7 @@ class Address:
     port: int
 
 
-def serve(find: Callable[[], list[Log]], exports: Path, address: Address, refresh_s: float) -> None:
+def serve_logs(find: Callable[[], list[Log]], exports: Path, address: Address, refresh_s: float) -> None:
     """Run TensorBoard until it ends or a signal arrives; refresh its data meanwhile.
 
     Args:
@@ -80,25 +77,17 @@ def serve(find: Callable[[], list[Log]], exports: Path, address: Address, refres
         return len(logs)
 
     shown = refresh()
-    asked: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda received, _frame: asked.append(received))
     command = [
         *(sys.executable, "-m", "tensorboard.main", "--logdir", str(exports / "tensorboard")),
         *("--host", host, "--port", str(port), "--reload_multifile", "true"),
         *("--reload_interval", str(math.ceil(refresh_s))),
     ]
+
+    def say() -> None:
+        click.echo(f"TensorBoard on http://{host}:{port} with {shown} logs; stop it with Ctrl-C")
+
     try:
-        with process_group(command, grace_s=10) as process:
-            click.echo(f"TensorBoard on http://{host}:{port} with {shown} logs; stop it with Ctrl-C")
-            due = time.monotonic() + refresh_s
-            while process.poll() is None and not asked:
-                time.sleep(0.2)
-                if time.monotonic() >= due:
-                    refresh()
-                    due = time.monotonic() + refresh_s
-        if not asked:
-            raise InputError(f"TensorBoard ended with exit code {process.returncode}: see its output above")
+        serve("TensorBoard", command, say, refresh=(refresh, refresh_s))
     finally:
         copier.close()
 
@@ -131,13 +120,3 @@ def newest_logs(deployment: Deployment) -> list[Log]:
             f"no training log below {' or '.join(map(str, places))}: train first, or name a FOLDER with logs"
         )
     return logs
-
-
-def _require_free(host: str, port: int) -> None:
-    """Raises InputError: the port cannot be bound."""
-    try:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))
-    except OSError as error:
-        raise InputError(f"port {port} of {host} is not free ({error.strerror}): choose another with --port") from error

@@ -106,7 +106,8 @@ def test_a_busy_port_and_absent_logs_are_one_sentence_each(tmp_path: Path, monke
         port = busy.getsockname()[1]
         failure = CliRunner().invoke(dashboard, ["--port", str(port), str(tmp_path)]).exception
     assert isinstance(failure, InputError)
-    assert str(failure).startswith(f"port {port} of 127.0.0.1 is not free (Address already in use): choose another")
+    assert str(failure).startswith(f"port {port} of 127.0.0.1 is not free (process {os.getpid()} listens there: ")
+    assert str(failure).endswith("choose another with --port")
 
     deployment = Deployment.from_environment({"CAPIBARA_HOME": str(tmp_path)})
     with pytest.raises(InputError, match=r"no training log below .*: train first"):
