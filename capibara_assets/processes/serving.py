@@ -85,7 +85,7 @@ def _holders(port: int) -> Iterator[str]:
     """Who listens on a port; nobody where the system does not tell (another user's process, macOS)."""
     try:
         listening = [one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN]
-        for pid in sorted({one.pid for one in listening if one.pid and one.laddr.port == port}):
+        for pid in sorted({one.pid for one in listening if one.pid and one.laddr and one.laddr.port == port}):
             said = " ".join(psutil.Process(pid).cmdline())
             yield f"process {pid} listens there: {said[:_SHOWN]}{'…' * (len(said) > _SHOWN)}"
     except psutil.Error:

@@ -30,7 +30,9 @@ finally:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_started_by_a_script_in_the_background_it_ends_with_all_below_it(number: signal.Signals, tmp_path: Path):
+def test_started_by_a_script_in_the_background_it_ends_with_all_below_it(
+    number: signal.Signals, tmp_path: Path
+) -> None:
     program = f"""
         import sys
         from capibara_assets.processes.serving import serve
