@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from capibara_assets.datasets.agreement.hardcoded import is_hardcoded
 from capibara_assets.datasets.agreement.inputs import Arguments, arguments_of, changed, value_of
 from capibara_assets.datasets.agreement.probes import Told, probe, told
 from capibara_assets.datasets.agreement.votes import (
@@ -152,7 +153,9 @@ def fitted(evidence: Evidence, execute: Execute) -> tuple[dict[str, Doubt], dict
             others = _others(ballots, one.key)
             if own is not None and doubt is None:
                 doubt = disputed(own, others, weaker)
-            if _is_hardcoded(one) and (own is None or not confirmed(own, others)):
+            if is_hardcoded(one.code, one.name, one.statement, one.cases) and (
+                own is None or not confirmed(own, others)
+            ):
                 doubt = Doubt(HARDCODED, 1.0)
             if doubt is not None:
                 doubts[one.execution_id] = doubt
@@ -203,20 +206,3 @@ def _given(group: Sequence[Solution]) -> tuple[list[Arguments], list[Any], list[
 def _told(ends: Ends) -> Told | None:
     end = ends[0] if ends else None
     return told(end.shown) if end is not None and end.ok else None
-
-
-_LITERAL = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?![\w.])")
-_QUOTED = re.compile(r"'(?:\\.|[^'\\\n])*'|\"(?:\\.|[^\"\\\n])*\"")
-
-
-def _is_hardcoded(one: Solution) -> bool:
-    """Whether the answer holds the numbers that two of its cases expect, each with an argument of its case."""
-    numbers = {text for text in _LITERAL.findall(one.code) if len(text) > 1}
-    written = {*_LITERAL.findall(one.code), *(text[1:-1] for text in _QUOTED.findall(one.code))}
-    found = set[str]()
-    for case in one.cases:
-        expected = set(_LITERAL.findall(case.expected)) & numbers
-        given = {*_LITERAL.findall(case.arguments), *(text[1:-1] for text in _QUOTED.findall(case.arguments))}
-        if expected and (given & written - expected or len(expected) > 2):
-            found |= {case.expected}
-    return len(found) >= 2
