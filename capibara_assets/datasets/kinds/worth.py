@@ -4,6 +4,7 @@ Judged by the texts alone. That an answer is right is judged by running it (exec
 """
 
 import ast
+import copy
 import re
 from collections.abc import Iterator
 
@@ -61,6 +62,11 @@ _DEFINES = re.compile(r"\b(def|class|lambda|function)\b|=>")
 _NESTED = r"[^()\n]*(?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)[^()\n]*)*"
 _CALL = re.compile(rf"\s*(?:(?:print|console\.log)\(\s*)?[\w$]+\({_NESTED}\)\s*\)?;?\s*$")
 _LITERAL = re.compile(r"^(?:[rbfuRBFU]{0,2}['\"`]|\d)")
+_FILE = re.compile(
+    r"(?:https?://\S+|[\w./~-]+\.(?:txt|[ct]sv|jsonl?|xml|ya?ml|parquet|xlsx?|db|sqlite|zip|gz|png|jpe?g|wav|pkl|np[yz]|pt|h5))$"
+)
+_WRITES = re.compile(r"\bopen\([^()\n]*,\s*(?:mode=)?[\"'][wxa]|\.to_\w+\(|\bdump\(|\b(?:sav|writ)e")
+_FEWEST_OF_TABLE = 3
 
 
 def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
@@ -241,6 +247,8 @@ def _untold(candidate: ExampleCandidate) -> bool:
         return False
     if candidate.language == "python" and _holds_records(candidate.answer, candidate.prompt):
         return True
+    if not _WRITES.search(candidate.answer) and any(_FILE.match(t) and t not in candidate.prompt for t in texts):
+        return True
     long = sum(len(text) for text in texts if len(text) >= _LONG_TEXT and text not in candidate.prompt)
     return long > _MOST_UNTOLD or sum(number not in candidate.prompt for number in numbers) >= _MOST_NUMBERS
 
@@ -264,7 +272,8 @@ def _literals(code: str, language: str) -> tuple[list[str], list[str]]:
 
 
 def _unworthy_repair(candidate: ExampleCandidate) -> str | None:
-    if candidate.failing and not _DEFINES.search(candidate.answer) and _changes_input(candidate):
+    given_only = candidate.failing and not _DEFINES.search(candidate.answer)
+    if given_only and (_changes_input(candidate) or (candidate.language == "python" and _changes_table(candidate))):
         return INPUT_ONLY
     return OVERWRITTEN if candidate.language == "python" and _is_overwritten(candidate) else None
 
@@ -287,6 +296,26 @@ def _changes_input(candidate: ExampleCandidate) -> bool:
         return False
     shown = candidate.prompt.rpartition("\n\nCode:\n")[2].partition(f"\n\n{TESTS}\n")[2]
     return all(token in shown for token in new)
+
+
+def _changes_table(candidate: ExampleCandidate) -> bool:
+    """Whether all that differs are values of written tables: which ones are right, only their author knows."""
+    before, after = python_source.parse(candidate.failing or ""), python_source.parse(candidate.answer)
+    if before is None or after is None:
+        return False
+    return ast.dump(before) != ast.dump(after) and _but_tables(before) == _but_tables(after)
+
+
+def _but_tables(tree: ast.Module) -> str:
+    """The tree as text, with 0 for each constant of a list or dictionary that holds several and nothing else."""
+    own = copy.deepcopy(tree)
+    for node in ast.walk(own):
+        parts = node.elts if isinstance(node, ast.List) else node.values if isinstance(node, ast.Dict) else []
+        constants = [part for part in parts if isinstance(part, ast.Constant)]
+        if len(constants) == len(parts) >= _FEWEST_OF_TABLE:
+            for part in constants:
+                part.value = 0
+    return ast.dump(own)
 
 
 def _is_overwritten(candidate: ExampleCandidate) -> bool:

@@ -85,6 +85,22 @@ def test_input_data_is_no_bug() -> None:
     assert unworthy(copied) == worth.INPUT_ONLY
 
 
+def test_values_of_a_table_are_no_bug_but_shapes_and_limits_are() -> None:
+    table = "frame = DataFrame([['tin', 4.5, {}], ['zinc', 7.0, 3]])\nframe.groupby('metal').sum()"
+    assert unworthy(candidate("repair", table.format(12), failing=table.format(120))) == worth.INPUT_ONLY
+    assert unworthy(candidate("repair", table.format(12), failing=table.format("120.5"))) == worth.INPUT_ONLY
+    for sound in ("x = ones((4, 3, {}))\nmodel(x).shape", "top = frame.nlargest({}, 'tons')", "best = pick([n, {}, k])"):
+        assert unworthy(candidate("repair", sound.format(12), failing=sound.format(120))) is None
+
+
+def test_files_that_only_the_author_had() -> None:
+    code = "text = open('harbour-log.txt').read()\nprint(len(set(text.split())))"
+    assert unworthy(candidate("solve", code, "Count the words of the log.")) == worth.UNTOLD
+    assert unworthy(candidate("solve", code, "Count the words of harbour-log.txt.")) is None
+    own = f"with open('harbour-log.txt', 'w') as log:\n    log.write(note)\n{code}"
+    assert unworthy(candidate("solve", own, "Write a note and count its words.")) is None
+
+
 @pytest.mark.parametrize("call", ["console.log(rotate(arg, 2));", "print(f([1, (2, 3)]))", "f(g(1), x)"])
 def test_what_one_call_is_given_is_no_bug(call: str) -> None:
     assert worth.is_call(call) and not worth.is_call(f"x = {call}") and not worth.is_call(f"{call}\n{call}")
