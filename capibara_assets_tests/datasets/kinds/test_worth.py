@@ -89,7 +89,7 @@ def test_values_of_a_table_are_no_bug_but_shapes_and_limits_are() -> None:
     table = "frame = DataFrame([['tin', 4.5, {}], ['zinc', 7.0, 3]])\nframe.groupby('metal').sum()"
     assert unworthy(candidate("repair", table.format(12), failing=table.format(120))) == worth.INPUT_ONLY
     assert unworthy(candidate("repair", table.format(12), failing=table.format("120.5"))) == worth.INPUT_ONLY
-    for sound in ("x = ones((4, 3, {}))\nmodel(x).shape", "top = frame.nlargest({}, 'tons')", "best = pick([n, {}, k])"):
+    for sound in ("x = ones((4, 3, {}))\nmodel(x).shape", "top = frame.nlargest({}, 'tons')", "x = pick([n, {}, k])"):
         assert unworthy(candidate("repair", sound.format(12), failing=sound.format(120))) is None
 
 
