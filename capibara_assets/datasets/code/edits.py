@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
+from capibara_assets.datasets.code.one_line import in_one_line
 from capibara_assets.datasets.code.python_source import docstring_node
 from capibara_assets.datasets.code.structure import located_tokens, structural_key
 from capibara_assets.executions.parsing import python_tree
@@ -219,7 +220,7 @@ def _python_tokens(code: str) -> list[Token]:
 
 def _text(code: str, tokens: Sequence[Token]) -> str:
     real = [token for token in tokens if token.text not in _LEVELS.values()]
-    return " ".join(code[real[0].start : real[-1].end].split()) if real else ""
+    return in_one_line(code[real[0].start : real[-1].end]) if real else ""
 
 
 def _line(code: str, tokens: Sequence[Token], index: int) -> str:

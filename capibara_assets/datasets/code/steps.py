@@ -9,6 +9,7 @@ from typing import Literal
 from tree_sitter import Node
 
 from capibara_assets.datasets.code import javascript_source, python_source
+from capibara_assets.datasets.code.one_line import in_one_line
 from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.executions.replay import javascript_tracing, python_instrument
 
@@ -158,7 +159,7 @@ class _Python:
 
     def _text(self, node: ast.AST) -> str:
         start, end = self._offsets(node)
-        return " ".join(self.source[start:end].decode("utf-8", "replace").split())
+        return in_one_line(self.source[start:end].decode("utf-8", "replace"))
 
     def _part(self, node: ast.expr, loose: bool = False) -> Part:
         sort, function, below = "other", "", [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr)]
@@ -320,4 +321,4 @@ def _javascript_part(node: Node, loose: bool = False) -> Part:
 
 
 def _line(node: Node) -> str:
-    return " ".join(javascript_source.text(node).split())
+    return in_one_line(javascript_source.text(node))

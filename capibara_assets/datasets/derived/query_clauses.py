@@ -10,6 +10,7 @@ from typing import Any
 import sqlglot
 from sqlglot import exp
 
+from capibara_assets.datasets.code.one_line import in_one_line
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.derived import sql_worlds
 from capibara_assets.datasets.derived.trials import Trial
@@ -145,10 +146,10 @@ def _texts(code: str) -> dict[str, list[str]]:
             and not (within_join and kind == "OUTER")
         ):
             if name:
-                found[name].append(" ".join(code[begin : token.start].split()))
+                found[name].append(in_one_line(code[begin : token.start].strip()))
             name, begin = _BEGINNINGS[kind], token.start
     if name and name != "end":
-        found[name].append(" ".join(code[begin:].split()))
+        found[name].append(in_one_line(code[begin:].strip()))
     return found
 
 

@@ -6,6 +6,7 @@ import re
 from typing import NamedTuple
 
 from capibara_assets.datasets.code import python_source
+from capibara_assets.datasets.code.one_line import in_one_line
 from capibara_assets.datasets.code.sessions import Row
 
 _UNBOUND = re.compile(r"name '(\w+)' is not defined")
@@ -85,7 +86,7 @@ def _import_of(tree: ast.AST, name: str, code: str) -> str | None:
     for node in ast.walk(tree):
         names = node.names if isinstance(node, ast.Import | ast.ImportFrom) else []
         if any((alias.asname or alias.name).split(".")[0] == name for alias in names):
-            return " ".join((ast.get_source_segment(code, node) or "").split())
+            return in_one_line(ast.get_source_segment(code, node) or "")
     return None
 
 

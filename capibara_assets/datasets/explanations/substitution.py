@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Mapping
 
+from capibara_assets.datasets.code.one_line import in_one_line
 from capibara_assets.datasets.code.steps import Part
 
 _LONGEST_VALUE = 120
@@ -57,7 +58,7 @@ class Substitution:
                 text = self.written(each, operands) if each.sort == "index" else each.text
             out += self.source[begin : each.span[0]] + _bracketed(text, each).encode()
             begin = each.span[1]
-        return " ".join((out + self.source[begin : part.span[1]]).decode("utf-8", "replace").split())
+        return in_one_line((out + self.source[begin : part.span[1]]).decode("utf-8", "replace"))
 
     def value(self, part: Part, operands: Mapping[str, str]) -> str:
         """The value of a part, or where it has none the part with the values of its own parts."""

@@ -1,5 +1,6 @@
 """Explanations and diagnoses of recorded code that runs again, all in one batch."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -87,6 +88,21 @@ def last(xs):
         if x > n:
             n = x
     return n"""
+SPACED = """\
+def padded(text, n):
+    words = text.split(" ")
+    for word in words:
+        if word == "":
+            n += 1
+    return "  ".join(words)[:n]"""
+SPACED_SCRIPT = """\
+function padded(text, n) {
+  const words = text.split(" ");
+  for (const word of words) {
+    if (word === "") n += 1;
+  }
+  return words.join("  ").slice(0, n);
+}"""
 STORED = """\
 free = [3, 2, 1]
 def keep(name, size):
@@ -174,6 +190,8 @@ def made() -> Callable[[str], ExampleCandidate | None]:
         run("use", "runs('aab'), runs('aabbb')", "a", minute=1),
         run("power", f"{POWER}\npower(3, 2)", "b"),
         run("halves", f"{HALVES}\nhalves(5)", "c", **script),
+        run("spaced", f"{SPACED}\npadded('red   is a', 9)", "q1"),
+        run("spaced script", f"{SPACED_SCRIPT}\npadded('red   is a', 9)", "q2", **script),
         run("order", f"{ORDER}\nfirst([7, 3])", "d"),
         run("popped", f"{POPPED}\nlast([7, 3])", "h"),
         run("failing", RUNS, "e"),
@@ -258,6 +276,14 @@ def test_javascript_is_walked_through_alike(made: Callable[[str], ExampleCandida
         "- `return seen.map((each) => each - 1)` gives `[5, 2].map((each) => each - 1)` = `[4, 1]`.\n"
         "So `halves(5)` returns `[4, 1]`."
     )
+
+
+def test_blanks_in_quotes_stay_and_what_is_said_to_be_equal_is(made: Callable[[str], ExampleCandidate]) -> None:
+    equations = re.findall(r"(?:becomes|gives) `([^`]*)` = `([^`]*)`", made("spaced").answer)
+    assert [eval(left) for left, _ in equations] == [eval(right) for _, right in equations]
+    assert ("'red   is a'.split(\" \")", "['red', '', '', 'is', 'a']") in equations
+    assert '`"red   is a".split(" ")` = `["red", "", "", "is", "a"]`' in made("spaced script").answer
+    assert '`return words.join("  ").slice(0, n)`' in made("spaced script").answer
 
 
 def test_what_a_reader_cannot_tell_is_not_walked_through(made: Callable[[str], ExampleCandidate | None]) -> None:
