@@ -5,9 +5,9 @@ database is gone, the output differs), the item is `ungraded` for every contende
 answer only reports values and output; it never judges (see `assertions.py`), and the grader runs outside its sandbox.
 Where network, files, processes or their number cannot be isolated, nothing runs: `refused`.
 
-Known limits: the kernel is shared, so code that exploits it escapes; Python answers run in forks of one process whose
-memory they cannot read, but which they can end (it is restarted, and the answer runs once more alone); and an answer
-that finds out which value is asked for may report any value, as any wrong answer may.
+Known limits: the kernel is shared, so code that exploits what `seccomp.py` leaves of it escapes; Python answers run in
+forks of one process whose memory they cannot read, but which they can end (it is restarted, and the answer runs once
+more alone); and an answer that finds out which value is asked for may report any value, as any wrong answer may.
 """
 
 import re
@@ -160,6 +160,7 @@ def isolation_text(isolation: Isolation, missing: Sequence[str] = ()) -> str:
     kept = [aspect for aspect in (*ASPECTS, _NUMBER) if aspect not in _missing(isolation)]
     text = f"{isolation.kind}: {', '.join(kept) if kept else 'nothing'} isolated"
     text += ", memory in a control group" if groups_are_here() else ", memory of each process limited"
+    text += ", system calls filtered" if isolation.system_calls else ", system calls not filtered"
     return f"{text}; weak, allowed by name: {', '.join(missing)} not isolated" if missing else text
 
 
@@ -342,7 +343,8 @@ class _Grader:
             )
 
     def _key(self, what: str, item: Item, parts: list[str]) -> str:
-        place = [FORMAT, what, environment(item.language), self.ran_in, self.sandbox.memory_mib]
+        ran_in = [self.ran_in, self.isolation.filter_digest]
+        place = [FORMAT, what, environment(item.language), *ran_in, self.sandbox.memory_mib]
         return sha256_bytes(canonical_json([*place, *parts]))
 
 

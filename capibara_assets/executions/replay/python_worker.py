@@ -15,7 +15,6 @@ import json
 import mmap
 import os
 import resource
-import shutil
 import signal
 import sqlite3
 import sys
@@ -28,6 +27,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "sandbox"))
+import leftovers  # type: ignore[import-not-found,unused-ignore]
 import python_shell  # type: ignore[import-not-found,unused-ignore]
 import python_tracer  # type: ignore[import-not-found,unused-ignore]
 import sql_worker  # type: ignore[import-not-found,unused-ignore]
@@ -189,7 +189,7 @@ class SessionServer:
                 answer = python_shell.run_cells(self.shell, cells, lambda index: begin_cell(index, request, progress))
             if not self.alone:
                 os.chdir("/")
-                shutil.rmtree(folder, ignore_errors=True)
+                leftovers.remove_tree(Path(folder))
             data = json.dumps(answer).encode()
             while data:
                 data = data[os.write(result, data) :]
@@ -250,7 +250,7 @@ def clear_temporary_folder(kept: set[Path]) -> None:
         if path in kept:
             continue
         if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
+            leftovers.remove_tree(path)
         else:
             path.unlink(missing_ok=True)
 

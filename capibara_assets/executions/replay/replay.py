@@ -138,7 +138,8 @@ def replay_batch(
     if lacking:
         raise InputError(f"the isolation given does not cover {', '.join(lacking)}: {isolation.statement}")
     stored = None if cache is None else ReplayVerdictCache(cache)
-    conditions = [FORMAT, times, timeout_s, memory_mib, isolation.kind, sorted(isolation.aspects)]
+    place = [isolation.kind, sorted(isolation.aspects), isolation.filter_digest]
+    conditions = [FORMAT, times, timeout_s, memory_mib, *place]
     keys = [None if _hindered(one) else _key(one, conditions) for one in replays]  # None: it does not run
     known, to_run = _cached(replays, keys, stored)
     cached = len(known)

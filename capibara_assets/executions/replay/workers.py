@@ -213,7 +213,8 @@ class _Worker:
             script = _HERE / "python_worker.py"
             command = [sys.executable, "-P", str(script), json.dumps(arguments)]
             own = ("python_shell.py", "python_tracer.py", "python_instrument.py")
-            readable = [script, *(_HERE / name for name in own), _SANDBOX / "sql_worker.py"]
+            readable = [script, *(_HERE / name for name in own)]
+            readable += [_SANDBOX / "sql_worker.py", _SANDBOX / "leftovers.py"]
         # set order follows the hash seed: each run has another one, the same in every batch
         environment = {"PYTHONHASHSEED": str(run + 1)}
         self._sandboxed = start(command, readable=readable, environment=environment, errors=self._errors.fileno())

@@ -1,12 +1,14 @@
 """Isolation of untrusted code: the strongest that this machine supports, and a statement of what is not isolated.
 
 There are three ways: bubblewrap; Linux namespaces through `launch.py` (as root the process becomes a user that exists
-nowhere else, otherwise in a user namespace); plain processes. Each is tested by a probe that attempts what must be
-impossible, so the statement reports what was measured, not what was intended.
+nowhere else, otherwise in a user namespace); plain processes. In each a filter of system calls is installed where the
+kernel can (`seccomp.py`). Each is tested by a probe that attempts what must be impossible, so the statement reports
+what was measured, not what was intended.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -14,8 +16,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -25,6 +27,8 @@ import psutil
 
 from capibara_assets.errors import InputError
 from capibara_assets.executions.sandbox.cgroup import leave_group, memory_group
+from capibara_assets.executions.sandbox.leftovers import remove_tree
+from capibara_assets.executions.sandbox.seccomp import attempts, filter_program
 from capibara_assets.processes.groups import family, kill_family
 
 Aspect = Literal["network", "files", "processes"]
@@ -56,6 +60,8 @@ _CLAUSES: dict[Aspect, tuple[str, str]] = {  # (sentence when it is isolated, wh
     ),
     "processes": ("no other process can be seen or signalled", "processes of this user can be seen and signalled"),
 }
+_FILTERED = "system calls that reach deep into the kernel and that programs do without are refused (seccomp)"
+_UNFILTERED = "every system call can be made: this kernel or processor has no seccomp filter of ours"
 
 
 class IsolationError(Exception):
@@ -71,6 +77,12 @@ class Isolation:
     not_isolated: tuple[str, ...]
     aspects: frozenset[Aspect]
     mode: Mode
+    system_calls: bytes = b""  # the BPF program that every process starts with, or does not start; empty: none
+
+    @property
+    def filter_digest(self) -> str:
+        """Part of the keys of kept verdicts: which system calls are refused may change how a program ends."""
+        return hashlib.sha256(self.system_calls).hexdigest() if self.system_calls else ""
 
     @property
     def statement(self) -> str:
@@ -102,21 +114,37 @@ class Isolation:
         """
         home = tempfile.mkdtemp(prefix="capibara-isolated-") if self.mode == "limits" else "/tmp"
         try:
-            process = subprocess.Popen(
-                self._command([str(part) for part in command], readable),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                cwd=home,
-                env=clean_environment(home) | dict(environment or {}),
-                start_new_session=True,
-            )
+            with self._passed_filter() as descriptors:
+                process = subprocess.Popen(
+                    self._command([str(part) for part in command], readable, descriptors),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    cwd=home,
+                    env=clean_environment(home) | dict(environment or {}),
+                    start_new_session=True,
+                    pass_fds=descriptors,
+                )
         except OSError as error:
             raise IsolationError(f"cannot start {command[0]}: {error}") from error
         group = None if memory_mib is None else memory_group(process.pid, memory_mib << 20)
         return Sandboxed(process, home if self.mode == "limits" else None, group)
 
-    def _command(self, command: list[str], readable: Collection[Path]) -> list[str]:
+    @contextmanager
+    def _passed_filter(self) -> Iterator[tuple[int, ...]]:
+        """The descriptor from which bubblewrap reads the filter; none where `launch.py` installs it."""
+        if self.mode != "bubblewrap" or not self.system_calls:
+            yield ()
+            return
+        reading, writing = os.pipe()
+        try:
+            with os.fdopen(writing, "wb") as pipe:  # it holds many times that much
+                pipe.write(self.system_calls)
+            yield (reading,)
+        finally:
+            os.close(reading)
+
+    def _command(self, command: list[str], readable: Collection[Path], descriptors: Sequence[int]) -> list[str]:
         paths = [*_python_paths(), str(_LAUNCHER), *(str(path) for path in readable)]
         spec = {
             "mode": "limits" if self.mode == "bubblewrap" else self.mode,
@@ -125,10 +153,11 @@ class Isolation:
             "tmp_mib": TMP_MIB,
             "limits": _limits(self.mode),
             "more_processes": self.mode == "limits",
+            "system_calls": "" if self.mode == "bubblewrap" else self.system_calls.hex(),
             "command": command,
         }
         launch = [sys.executable, "-I", "-S", str(_LAUNCHER), json.dumps(spec)]
-        return _bubblewrap(paths) + launch if self.mode == "bubblewrap" else launch
+        return _bubblewrap(paths, descriptors) + launch if self.mode == "bubblewrap" else launch
 
 
 @dataclass(frozen=True)
@@ -159,7 +188,7 @@ class Sandboxed:
         if self.group is not None:
             leave_group(self.group)
         if self.home is not None:
-            shutil.rmtree(self.home, ignore_errors=True)
+            remove_tree(Path(self.home))
 
 
 def clean_environment(home: str) -> dict[str, str]:
@@ -231,8 +260,11 @@ def probed(mode: Mode) -> Isolation | None:
         kind = "bubblewrap"
     elif mode == "limits":
         kind = "processes"
-    bare = Isolation(kind, (), (), frozenset(), mode)
+    bare = Isolation(kind, (), (), frozenset(), mode, filter_program())
     prevented = _probe(bare)
+    if prevented is None and bare.system_calls:
+        bare = replace(bare, system_calls=b"")  # a kernel, a container or a bubblewrap that does not take it
+        prevented = _probe(bare)
     if prevented is None:
         return None
     aspects = frozenset(aspect for aspect in ASPECTS if prevented[aspect])
@@ -243,6 +275,10 @@ def probed(mode: Mode) -> Isolation | None:
         isolated.append("the number of processes is limited")
     else:
         not_isolated.append("the number of processes is not limited")
+    if prevented["filtered"]:
+        isolated.append(_FILTERED)
+    else:
+        not_isolated.append(_UNFILTERED)
     not_isolated.append("the kernel is shared: code that exploits it gets out")
     return replace(bare, isolated=tuple(isolated), not_isolated=tuple(not_isolated), aspects=aspects)
 
@@ -253,6 +289,7 @@ def _probe(bare: Isolation) -> dict[str, bool] | None:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         arguments = [secret.name, str(listener.getsockname()[1]), str(os.getpid()), str(LIMITS["RLIMIT_NPROC"])]
+        arguments.append(json.dumps(attempts()))
         command = [sys.executable, "-I", "-S", str(_PROBE), *arguments]
         sandboxed = bare.start(command, readable=[_PROBE])
         try:
@@ -288,7 +325,7 @@ def _bubblewrap_program() -> str | None:
     return shutil.which("bwrap")
 
 
-def _bubblewrap(paths: Sequence[str]) -> list[str]:
+def _bubblewrap(paths: Sequence[str], descriptors: Sequence[int]) -> list[str]:
     program = _bubblewrap_program()
     assert program is not None
     command = [program, "--unshare-all", "--die-with-parent", "--cap-drop", "ALL", "--ro-bind", "/usr", "/usr"]
@@ -302,4 +339,6 @@ def _bubblewrap(paths: Sequence[str]) -> list[str]:
     for path_name in (*_SYSTEM, *paths):
         if not path_name.startswith("/usr/"):
             command += ["--ro-bind-try", path_name, path_name]
+    for descriptor in descriptors:
+        command += ["--seccomp", str(descriptor)]
     return [*command, "--uid", "1000", "--gid", "1000", "--remount-ro", "/", "--chdir", "/tmp", "--"]

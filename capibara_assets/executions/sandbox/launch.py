@@ -2,7 +2,8 @@
 
 A script of the standard library, started by `isolation.py` (or, for the limits alone, by bubblewrap); its argument is a
 JSON object: `mode` ("drop": as root, then an unprivileged user; "user": in a user namespace; "limits": no namespaces),
-`read_only` (paths that stay readable), `tmp_mib`, `limits` (RLIMIT_ names), `more_processes` and `command`.
+`read_only` (paths that stay readable), `tmp_mib`, `limits` (RLIMIT_ names), `more_processes`, `system_calls` (a BPF
+program in hexadecimal digits, which decides on them; may be empty) and `command`.
 """
 
 import ctypes
@@ -23,7 +24,8 @@ from typing import Any
 MS_NOSUID, MS_NODEV, MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 1, 32, 4096, 16384, 1 << 18
 MNT_DETACH = 2
 NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
-PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 24, 38
+PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 22, 24, 38
+SECCOMP_MODE_FILTER = 2
 PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 MOUNT_SETATTR = 442
 CAPSET = {"x86_64": 126, "aarch64": 91}
@@ -173,6 +175,22 @@ def give_up_rights(uid: int, dropping: bool) -> None:
     call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
+class BpfProgram(ctypes.Structure):
+    """The kernel's `struct sock_fprog`."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
+
+
+def refuse_system_calls(program: bytes) -> None:
+    """Installs a filter for this process and all that it starts, for good. Raises SystemCallRefused: it could not."""
+    if not program:
+        return
+    instructions = ctypes.create_string_buffer(program, len(program))
+    handed = BpfProgram(len(program) // 8, ctypes.addressof(instructions))
+    call("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    call("prctl", PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(handed), 0, 0)
+
+
 def limit(spec: dict[str, Any]) -> None:
     """Sets resource limits, never above the present hard limits.
 
@@ -217,6 +235,7 @@ def inside(spec: dict[str, Any], uid: int, parent: int) -> int:
     give_up_rights(uid, spec["mode"] == "drop")
     die_with_parent(parent)
     limit(spec)
+    refuse_system_calls(bytes.fromhex(spec["system_calls"]))
     server = os.fork()
     if server == 0:
         os.execve(spec["command"][0], spec["command"], os.environ)
@@ -229,6 +248,7 @@ def main() -> None:
     spec = json.loads(sys.argv[1])
     if spec["mode"] == "limits":
         limit(spec)
+        refuse_system_calls(bytes.fromhex(spec["system_calls"]))
         os.execve(spec["command"][0], spec["command"], os.environ)
     die_with_parent(int(spec["parent"]))
     uid = FIRST_UID + os.getpid() if spec["mode"] == "drop" else INSIDE_UID

@@ -1,5 +1,7 @@
 """Probe run inside a sandbox: attempts what must be impossible there and prints what was prevented, as JSON."""
 
+import ctypes
+import errno
 import json
 import os
 import signal
@@ -51,10 +53,21 @@ def bounded(most: int) -> bool:
     return False
 
 
+def filtered(attempts: list[list[int]]) -> bool:
+    """Whether each of some system calls, harmless with its arguments, is refused; an unfiltered kernel knows them."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for attempt in attempts:
+        refused = libc.syscall(*map(ctypes.c_long, attempt)) < 0
+        if not refused or ctypes.get_errno() not in (errno.EPERM, errno.ENOSYS, errno.EAFNOSUPPORT):
+            return False
+    return bool(attempts)
+
+
 def main() -> None:
-    secret, port, outsider, most = sys.argv[1:]
+    secret, port, outsider, most, attempts = sys.argv[1:]
     prevented = {"network": network_closed(int(port)), "files": hidden(secret), "processes": alone(int(outsider))}
     prevented["bounded"] = bounded(int(most))
+    prevented["filtered"] = filtered(json.loads(attempts))
     print(json.dumps(prevented))
 
 

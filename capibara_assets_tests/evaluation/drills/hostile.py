@@ -5,7 +5,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,16 +14,29 @@ from typing import Any
 
 import psutil
 
+from capibara_assets import executions
 from capibara_assets.evaluation.grading.grade import Grade, SandboxSettings, counts, grade
 from capibara_assets.evaluation.items.items import Check, Item
+from capibara_assets.executions.replay.e2b import sandbox_place
+from capibara_assets.executions.replay.replay import Replay, replay_batch
 from capibara_assets.executions.replay.workers import node
+from capibara_assets.storage.digests import sha256_bytes
+from capibara_assets_tests.evaluation.drills.hostile_elsewhere import (
+    MORE_JAVASCRIPT,
+    MORE_SQL,
+    REACHING_MORE_JAVASCRIPT,
+)
+from capibara_assets_tests.evaluation.drills.hostile_exhaustion import EXHAUSTING_PYTHON
+from capibara_assets_tests.evaluation.drills.hostile_judge import CHEATING_PYTHON
+from capibara_assets_tests.evaluation.drills.hostile_kernel import KERNEL_PYTHON
 from capibara_assets_tests.evaluation.drills.hostile_programs import (
     JAVASCRIPT,
     PYTHON,
     REACHING_JAVASCRIPT,
     REACHING_PYTHON,
     SQL,
-)  # fmt: skip
+)
+from capibara_assets_tests.evaluation.drills.hostile_reaching import REACHING_MORE
 
 VARIABLE = "CAPIBARA_HOSTILE_SECRET"
 HONEST = "honest"
@@ -57,19 +70,13 @@ def run_hostile(workers: int = 2, only: Collection[str] = ()) -> dict[str, Any]:
     """
     began = time.monotonic()
     secret = secrets.token_hex(16)
-    with TemporaryDirectory(prefix="capibara-hostile-") as folder, _listener(secret) as port, _environment(secret):
-        file = Path(folder) / "secret.txt"
-        file.write_text(secret)
-        places = {"port": str(port), "parent": str(os.getpid()), "file": str(file), "variable": VARIABLE}
+    with _places(secret) as (places, harm):
         items, programs = _programs(places, secret, only)
-        before = _children()
         with _Watch() as watch:
             grades = grade(items, programs, SandboxSettings(workers, MEMORY_MIB, patient=False))
         hostile = [each for each in grades if each.contender != HONEST]
         honest = [each for each in grades if each.contender == HONEST]
-        harmed = [] if file.read_text() == secret else ["the file of the user was changed"]
-        harmed += [f"{path.name} was left in its folder" for path in Path(folder).iterdir() if path != file]
-        harmed += [f"process {process.pid} was left" for process in _children() - before]
+        harmed = harm()
     return {
         "hostile_programs": len(hostile),
         "hostile_passed": sum(each.verdict == "passed" for each in hostile),
@@ -85,6 +92,53 @@ def run_hostile(workers: int = 2, only: Collection[str] = ()) -> dict[str, Any]:
     }
 
 
+def replayed_hostile(only: Collection[str] = ()) -> dict[str, Any]:
+    """Has the programs that reach out executed again, as if the secret had been recorded as their output.
+
+    Returns:
+        how many `replayed`, which `reached` what they should not (empty is right), and what was `harmed`.
+    """
+    secret = secrets.token_hex(16)
+    with _places(secret) as (places, harm):
+        programs = {
+            f"{language}: {name}": (language, _filled(code, places))
+            for language, item_id, each in _sets()
+            if item_id.startswith("reaching")
+            for name, code in each.items()
+            if not only or f"{language}: {name}" in only
+        }
+        replays = [Replay(name, language, (code,), f"{secret}\n") for name, (language, code) in programs.items()]
+        replays.append(Replay(HONEST, "python", (f"print({secret!r})",), f"{secret}\n"))
+        batch = replay_batch(replays, timeout_s=TIMEOUT_S, memory_mib=MEMORY_MIB, times=1)
+        harmed = harm()
+    again = {verdict.execution_id for verdict in batch.verdicts if verdict.verified == "reexecuted"}
+    harmed += [] if HONEST in again else ["what does print it was not verified"]
+    return {"replayed": len(programs), "reached": sorted(again - {HONEST}), "harmed": harmed}
+
+
+def _sets() -> list[tuple[str, str, Mapping[str, str]]]:
+    """(language, item, programs by name) of all that this machine can run and promises to withstand."""
+    sets: list[tuple[str, str, Mapping[str, str]]] = [
+        ("python", "python", PYTHON | EXHAUSTING_PYTHON | CHEATING_PYTHON),
+        ("python", "reaching python", REACHING_PYTHON | REACHING_MORE),
+        ("sql", "sql", SQL | MORE_SQL),
+    ]
+    if sandbox_place().system_calls:  # else the statement says that all can be made
+        sets.append(("python", "reaching python", KERNEL_PYTHON))
+    if node() is not None:
+        sets += [
+            ("javascript", "javascript", JAVASCRIPT | MORE_JAVASCRIPT),
+            ("javascript", "reaching javascript", REACHING_JAVASCRIPT | REACHING_MORE_JAVASCRIPT),
+        ]
+    return sets
+
+
+def _filled(code: str, places: Mapping[str, str]) -> str:
+    for place, value in places.items():
+        code = code.replace("{" + place + "}", value)
+    return code
+
+
 def _programs(places: Mapping[str, str], secret: str, only: Collection[str]) -> tuple[list[Item], list[_Program]]:
     """(items, answers: hostile ones, and honest ones after each few of them)."""
     add = "def add(a, b):\n    return a + b"
@@ -95,7 +149,6 @@ def _programs(places: Mapping[str, str], secret: str, only: Collection[str]) -> 
         _item("sql", "sql", "SELECT name, acres FROM crops ORDER BY name;",
               Check("output", _CROPS, expected="   name  acres\n0  oats      7\n1   rye     12", timeout_s=TIMEOUT_S)),
     ]  # fmt: skip
-    sets = [("python", PYTHON), ("reaching python", REACHING_PYTHON), ("sql", SQL)]
     if node() is not None:
         items += [
             _item("javascript", "javascript", "function add(a, b) { return a + b; }",
@@ -103,15 +156,13 @@ def _programs(places: Mapping[str, str], secret: str, only: Collection[str]) -> 
             _item("reaching javascript", "javascript", f"console.log('{secret}');",
                   Check("output", expected=secret, timeout_s=TIMEOUT_S)),
         ]  # fmt: skip
-        sets += [("javascript", JAVASCRIPT), ("reaching javascript", REACHING_JAVASCRIPT)]
     found: list[_Program] = []
     by_id = {item.item_id: item for item in items}
-    for item_id, programs in sets:
+    for _, item_id, programs in _sets():
         item = by_id[item_id]
         chosen = {name: code for name, code in programs.items() if not only or f"{item.language}: {name}" in only}
         for number, (name, code) in enumerate(chosen.items()):
-            for place, value in places.items():
-                code = code.replace("{" + place + "}", value)
+            code = _filled(code, places)
             found.append(_Program(f"{item.language}: {name}", item_id, 0, f"```{item.language}\n{code}\n```"))
             if number % 4 == 0:
                 comment = {"python": "#", "sql": "--", "javascript": "//"}[item.language]
@@ -134,9 +185,48 @@ def _children() -> set[psutil.Process]:
 
 
 @contextmanager
-def _listener(secret: str) -> Iterator[int]:
-    """A service of this machine that tells the secret to everybody who gets through."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
+def _places(secret: str) -> Iterator[tuple[dict[str, str], Callable[[], list[str]]]]:
+    """(what is there to be reached, by the name that programs give it; what tells which of it was harmed)."""
+    shared = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
+    with (
+        TemporaryDirectory(prefix="capibara-hostile-") as folder,
+        TemporaryDirectory(prefix="capibara-hostile-", dir=shared) as memory,
+        _service(secret, socket.AF_INET, ("127.0.0.1", 0)) as port,
+        _service(secret, socket.AF_UNIX, f"\0capibara-hostile-{secret[:8]}"),
+        _service(secret, socket.AF_UNIX, f"{folder}/service"),
+        _environment(secret),
+    ):
+        file, in_memory = Path(folder) / "secret.txt", Path(memory) / "secret.txt"
+        file.write_text(secret)
+        in_memory.write_text(secret)
+        places = {"port": str(port[1]), "abstract": f"capibara-hostile-{secret[:8]}", "socket": f"{folder}/service"}
+        places |= {"parent": str(os.getpid()), "file": str(file), "shared": str(in_memory)}
+        places |= {"variable": VARIABLE, "worked": secret}
+        before, programs = _children(), _sources()
+
+        def harm() -> list[str]:
+            harmed = [f"{each} was changed" for each in (file, in_memory) if each.read_text() != secret]
+            known = {file, in_memory, Path(folder) / "service"}
+            found = [path for place in (folder, memory) for path in Path(place).iterdir()]
+            harmed += [f"{path.name} was left in its folder" for path in found if path not in known]
+            harmed += [f"process {process.pid} was left" for process in _children() - before]
+            return harmed if programs == _sources() else [*harmed, "the programs that execute were changed"]
+
+        yield places, harm
+
+
+def _sources() -> dict[str, str]:
+    """Digests of what sandboxes are shown of this package."""
+    scripts = [path for name in ("replay", "sandbox") for path in (Path(executions.__path__[0]) / name).iterdir()]
+    return {path.name: sha256_bytes(path.read_bytes()) for path in scripts if path.suffix in (".py", ".js")}
+
+
+@contextmanager
+def _service(secret: str, family: socket.AddressFamily, address: Any) -> Iterator[Any]:
+    """A service of this machine that tells the secret to everybody who gets through; yields its address."""
+    with socket.socket(family) as server:
+        server.bind(address)
+        server.listen()
 
         def serve() -> None:
             while True:
@@ -148,7 +238,7 @@ def _listener(secret: str) -> Iterator[int]:
                     connection.sendall(secret.encode())
 
         threading.Thread(target=serve, daemon=True).start()
-        yield server.getsockname()[1]
+        yield server.getsockname()
 
 
 @contextmanager

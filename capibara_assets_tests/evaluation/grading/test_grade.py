@@ -144,9 +144,19 @@ def test_programs_that_cheat_do_not_pass_and_what_follows_is_right(isolated: Iso
         "python: secret of the environment through /proc", "python: leaves a daemon behind",
         "sql: writes a database outside", "sql: changes the data",
         "javascript: answers in the name of its process", "javascript: file of the user",
+        "python: a user namespace of its own", "python: a ring of input and output", "python: a new key",
+        "python: tracing its own child", "python: a mount by the newer calls", "python: a call of 32 bits",
+        "python: the kernel's own network of messages", "python: taking the filter off",
+        "python: a service of the machine by an abstract name", "python: memory of the machine's processes as files",
+        "python: file of the user by a race of links", "python: more than its limits",
+        "python: a folder that it left, which cannot be opened",
+        "python: a folder that another left, which cannot be opened",
+        "python: traces what reports", "python: changes the equality of numbers", "python: output that is no text",
+        "python: folders deeper than a stack", "sql: rewrites the schema", "sql: reads a file as a database",
+        "javascript: file of the user by a module of Node",
     }  # fmt: skip
     found = run_hostile(only=only)
-    assert found["hostile_programs"] >= 16
+    assert found["hostile_programs"] >= 26
     assert (found["passed"], found["harmed"], found["honest_failed"]) == ([], [], 0)
     assert found["honest_answers"] >= 4
 
@@ -156,8 +166,17 @@ def test_no_hostile_program_passes_or_harms(isolated: Isolation) -> None:
     from capibara_assets_tests.evaluation.drills.hostile import run_hostile
 
     found = run_hostile()
-    assert found["hostile_programs"] >= 30
+    assert found["hostile_programs"] >= 200
     assert (found["passed"], found["harmed"], found["honest_failed"]) == ([], [], 0)
+
+
+@pytest.mark.extended
+def test_no_hostile_program_reaches_out_when_it_is_executed_again(isolated: Isolation) -> None:
+    from capibara_assets_tests.evaluation.drills.hostile import replayed_hostile
+
+    found = replayed_hostile()
+    assert found["replayed"] >= 60
+    assert (found["reached"], found["harmed"]) == ([], [])
 
 
 @pytest.mark.skipif(node() is None, reason="no Node.js")

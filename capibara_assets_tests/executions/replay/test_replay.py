@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from capibara_assets.executions.replay.replay import Replay, ReplayBatch, Replay
 from capibara_assets.executions.replay.verdicts import ReplayFinding
 from capibara_assets.executions.replay.workers import kept_workers
 from capibara_assets.executions.sandbox import isolation as isolation_module
-from capibara_assets.executions.sandbox.isolation import probed
+from capibara_assets.executions.sandbox.isolation import best_isolation, probed
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 _numbers = itertools.count()
@@ -405,6 +406,34 @@ def test_other_limits_outputs_or_code_are_another_verdict(tmp_path: Path) -> Non
     with kept_workers():
         ran = [replay_batch([case], cache=tmp_path, **{"processes": 1} | more).summary["ran"] for case, more in asked]
     assert ran == [1, 1, 1, 1, 0, 0, 1, 1]
+
+
+def test_folders_that_are_closed_or_deep_do_not_stay_for_the_next_session() -> None:
+    if "files" not in best_isolation().aspects:
+        pytest.skip("sessions have no temporary folder of their own here")
+    code = """import os
+os.chdir('/tmp')
+found = [name for name in os.listdir() if name in ('closed', 'deep')]
+os.makedirs('closed/inner', exist_ok=True)
+os.chmod('closed', 0)
+os.makedirs('deep', exist_ok=True)
+os.chdir('deep')
+for _ in range(1500):
+    os.mkdir('d')
+    os.chdir('d')
+print(found)  # """
+    ones = [python(f"{code}{number}", stdout="[]\n") for number in range(2)]
+    batch = replay_batch(ones, times=1, processes=1)
+    assert [each.verified for each in batch.verdicts] == ["reexecuted"] * 2
+
+
+def test_other_system_calls_are_another_verdict(tmp_path: Path) -> None:
+    one, here = python("print(1)", stdout="1\n"), best_isolation()
+    if not here.system_calls:
+        pytest.skip("no filter of system calls here")
+    free = replace(here, system_calls=b"")
+    ran = [replay_batch([one], cache=tmp_path, times=1, isolation=place).summary["ran"] for place in (here, free, here)]
+    assert ran == [1, 1, 0]
 
 
 def test_two_writers_do_not_disturb_each_other(tmp_path: Path) -> None:
