@@ -82,7 +82,7 @@ class SecondRound:
 
 def tolerance_of(base: Base) -> float:
     """Nats per token within which another process has to come to the same losses: by the base's type of numbers."""
-    long = next(base.model.parameters()).dtype in (torch.float32, torch.float64)
+    long = all(each.dtype in (torch.float32, torch.float64) for each in base.model.parameters())
     return FLOAT32_TOLERANCE if long else SHORT_TOLERANCE
 
 

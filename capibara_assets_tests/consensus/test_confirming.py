@@ -293,6 +293,13 @@ def test_confirmations_of_processes_are_those_made_here(vote: Vote) -> None:
     assert len(apart.confirmations) == 4 and apart.digest == here.digest and apart.seal != here.seal
 
 
+@pytest.mark.extended
+def test_new_processes_confirm_as_forked_ones_do(vote: Vote) -> None:
+    """They let go of the base model while they wait, and load it again."""
+    spawned = vote(hold=partial(hold_vote, processes=2, start_method="spawn")).certificate
+    assert spawned.unconfirmed == {} and spawned.digest == vote(hold=hold_here).certificate.digest
+
+
 def test_what_is_no_confirmation(heard: Heard, tmp_path: Path) -> None:
     good = confirm(heard.hearing, heard.proposal, new_key()).model_dump(mode="json")
     file = tmp_path / CONFIRMATION

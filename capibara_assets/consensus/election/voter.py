@@ -8,6 +8,7 @@ middle of a message, and unpickles nothing that a voter made. The private key is
 own.
 """
 
+import gc
 import json
 import math
 import os
@@ -146,6 +147,9 @@ def second_round(
     Args:
         found: the voter's answer.
     """
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()  # voters that wait would keep a model each
     while not (folder / PROPOSAL).is_file():
         time.sleep(_LOOK_S)  # the process that puts it there kills this one when the vote is over, or is gone itself
     proposal = json.loads((folder / PROPOSAL).read_text("utf-8"))
