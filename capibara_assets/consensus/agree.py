@@ -1,4 +1,4 @@
-"""One adapter out of independent voters' adapters: attestation, vote, robust aggregation, certificate, in this order.
+"""One adapter out of independent voters' adapters: attestation, vote, choice, its confirmation, certificate.
 
 `agree` is the whole protocol on adapters in memory and on disk; `agree_on_artifacts` runs it on published artifacts.
 """
@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from capibara_assets.consensus.certificates.model import (
@@ -21,10 +22,20 @@ from capibara_assets.consensus.certificates.model import (
 from capibara_assets.consensus.certificates.published_election import EXAMPLES, PublishedElection, examples_digests
 from capibara_assets.consensus.choose.choosing import BASE, ConsensusChoice, Tried, ValidationLosses, choose, measure
 from capibara_assets.consensus.choose.integrated import read_strategies
+from capibara_assets.consensus.confirming import (
+    Measured,
+    SecondRound,
+    confirm,
+    count_confirmations,
+    open_second_round,
+    propose,
+    tolerance_of,
+)
 from capibara_assets.consensus.election.ballots import examples_digest
+from capibara_assets.consensus.election.confirmations import CONFIRMED, Confirmation
 from capibara_assets.consensus.election.keys import REGISTERED, VoterKeys, registry_digest
 from capibara_assets.consensus.election.polling import Hold, Poll, hold_vote
-from capibara_assets.consensus.election.voter import DIGITS
+from capibara_assets.consensus.election.voter import DIGITS, Proposal
 from capibara_assets.consensus.electorate import (
     AttestedVoters,
     CountedVote,
@@ -118,26 +129,75 @@ def agree(
         hold: runs the vote; by default with a process per voter (`polling.hold_here`: in this process).
 
     Raises:
-        ConsensusError: a single candidate remains, fewer than 2f + 1 answered or were accepted, or no candidate passes
-            the gate; nothing may be published then.
-        InputError: a voter has no shard or an empty one.
+        ConsensusError: a single candidate remains, fewer than 2f + 1 answered, were accepted or confirmed the choice,
+            or no candidate passes the gate; nothing may be published then.
+        InputError: a voter has no shard or an empty one, or an example is in two voters' shards.
     """
     attested = attest_voters(base, voters, recipe)
     _require_candidates(attested)
     rounds = {name: voting_rounds(name, shards.get(name, ()), validation, recipe) for name in attested.electors}
+    _require_disjoint(rounds)
     examples = {name: examples_of(own, validation) for name, own in rounds.items()}
     election = _announced(attested, base, recipe, context, privacy, examples, keys, announce)
-    assignments = make_assignments(attested, election, examples, keys)
-    alone = len(attested.names) == 1
-    poll = Poll({}, (), {}) if alone else hold(base, assignments, recipe.consensus_timeout, recipe.max_retries)
-    counted = count_votes(attested, election, poll)
-    _require_answers(attested, counted)
-    _require_quorum(attested, len(counted.outcome.accepted), counted.reasons, poll.absent)
-    used = sorted({index for own in rounds.values() for part in own for index in part})
-    choice, losses = _choice(base, attested, counted, [validation[index] for index in used], recipe)
-    certificate = _certificate(attested, election, counted, choice, losses)
+    used = sorted(index for own in rounds.values() for part in own for index in part)
+    with TemporaryDirectory(prefix="capibara-candidates-") as home:
+        after = _AfterTheVote(base, attested, election, recipe, rounds, used, validation, Path(home))
+        if len(attested.names) == 1:
+            after.decide(Poll({}, (), {}))
+        else:
+            assignments = make_assignments(attested, election, examples, keys, confirm)
+            after.confirmed(hold(base, assignments, recipe.consensus_timeout, recipe.max_retries, after.decide))
+    assert after.decided is not None
+    counted, choice, losses, _ = after.decided
+    certificate = _certificate(attested, election, counted, choice, losses, after.confirmations, after.unconfirmed)
     finite = {name: loss for name, loss in losses.items() if math.isfinite(loss)}
     return Agreement(choice.adapter, sealed(certificate), finite)
+
+
+@dataclass
+class _AfterTheVote:
+    """What follows from the first round's answers, and from the second's.
+
+    Attributes:
+        rounds: elector -> indices of its examples, of each part; `used` are all of them.
+        home: folder for the candidates that voters are asked to confirm.
+    """
+
+    base: Base
+    attested: AttestedVoters
+    election: Election
+    recipe: ConsensusRecipe
+    rounds: Mapping[str, Sequence[Sequence[int]]]
+    used: Sequence[int]
+    validation: Sequence["Encoded"]
+    home: Path
+    decided: tuple[CountedVote, ConsensusChoice, dict[str, float], SecondRound | None] | None = None
+    confirmations: tuple[Confirmation, ...] = ()
+    unconfirmed: dict[str, str] = field(default_factory=dict)
+
+    def decide(self, poll: Poll) -> dict[str, Proposal]:
+        """Count the ballots and choose; voter -> what it is asked to confirm. Raises as `agree`."""
+        counted = count_votes(self.attested, self.election, poll)
+        _require_answers(self.attested, counted)
+        _require_quorum(self.attested, len(counted.outcome.accepted), counted.reasons, poll.absent)
+        measured = Measured(self.base, [self.validation[index] for index in self.used])
+        choice, losses = _choice(self.base, self.attested, counted, measured, self.recipe)
+        if len(self.attested.names) == 1:
+            self.decided = (counted, choice, losses, None)
+            return {}
+        asked = open_second_round(self.election, counted, choice, measured, self.rounds, self.used)
+        self.decided = (counted, choice, losses, asked)
+        return propose(asked, self.election, counted, choice, measured, self.home)
+
+    def confirmed(self, poll: Poll) -> None:
+        """Count the confirmations. Raises ConsensusError: there are too few."""
+        assert self.decided is not None
+        counted, _, _, asked = self.decided
+        assert asked is not None
+        try:
+            self.confirmations, self.unconfirmed = count_confirmations(asked, self.attested, counted, poll)
+        except InputError as error:
+            raise ConsensusError(f"no consensus: {error}", counted.reasons) from error
 
 
 def _announced(
@@ -153,6 +213,8 @@ def _announced(
     """The election, all that is settled before the vote in it, once it is published."""
     read = {name: [examples_digest(part) for part in parts] for name, parts in examples.items()}
     context = {**context, EXAMPLES: examples_digests(read)}
+    if len(attested.names) > 1:  # who is registered alone does not vote
+        context[CONFIRMED] = f"{tolerance_of(base):g}"
     registry = {} if keys is None else keys.registry
     if keys is not None:
         context[REGISTERED] = registry_digest(registry, attested.names)
@@ -163,21 +225,21 @@ def _announced(
 
 
 def _choice(
-    base: Base, attested: AttestedVoters, counted: CountedVote, examples: Sequence["Encoded"], recipe: ConsensusRecipe
+    base: Base, attested: AttestedVoters, counted: CountedVote, measured: Measured, recipe: ConsensusRecipe
 ) -> tuple[ConsensusChoice, dict[str, float]]:
     """Choose the consensus; with the losses of the base, of every attested voter and of the consensus."""
     outcome = counted.outcome
     accepted = {name: attested.candidates[name] for name in outcome.accepted}
     strategies = read_strategies({name: attested.folders[name] for name in outcome.accepted})
     try:
-        validation = ValidationLosses(base, examples)
+        validation = ValidationLosses(base, measured.examples, measuring=measured.measure)
         choice = choose(validation, accepted, recipe, f=outcome.faults_left, strategies=strategies)
     except InputError as error:
         raise ConsensusError(f"no consensus: {error}", counted.reasons) from error
     losses = {BASE: choice.losses[BASE]}
     for name, adapter in attested.candidates.items():
         known = choice.losses.get(name)
-        losses[name] = measure(base, adapter, examples).by_example.mean if known is None else known
+        losses[name] = measure(base, adapter, measured.examples).by_example.mean if known is None else known
     losses[CONSENSUS] = choice.chosen.loss if choice.chosen.loss is not None else math.nan
     return choice, {name: round(loss, DIGITS) if math.isfinite(loss) else loss for name, loss in losses.items()}
 
@@ -188,6 +250,8 @@ def _certificate(
     counted: CountedVote,
     choice: ConsensusChoice,
     losses: Mapping[str, float],
+    confirmations: tuple[Confirmation, ...],
+    unconfirmed: Mapping[str, str],
 ) -> Certificate:
     """The certificate of the agreement, without its digests."""
     outcome, chosen, digests = counted.outcome, choice.chosen, attested.digests
@@ -213,6 +277,8 @@ def _certificate(
         evidence={"order": sorted(outcome.accepted, key=lambda name: (digests[name], name)), **robust.figures},
         tried=tuple(e.model_copy(update={"figures": {}}) if e.kind == "robust" else e for e in choice.tried),
         chosen=chosen.name,
+        confirmations=confirmations,
+        unconfirmed=dict(unconfirmed),
         result=ResultEntry(
             digest=chosen.digest,
             rank=int(choice.adapter.config["r"]),
@@ -248,6 +314,16 @@ def _entries(attested: AttestedVoters, counted: CountedVote, chosen: Tried) -> t
         )
         for name in attested.names
     )
+
+
+def _require_disjoint(rounds: Mapping[str, Sequence[Sequence[int]]]) -> None:
+    """Raise where an example is judged on twice: the sum of the voters' losses would not be that of all examples."""
+    owner: dict[int, str] = {}
+    for name, own in rounds.items():
+        for index in (index for part in own for index in part):
+            if index in owner:
+                raise InputError(f"example {index} is in the shards of {owner[index]} and {name}: give it to one, once")
+            owner[index] = name
 
 
 def _require_candidates(attested: AttestedVoters) -> None:

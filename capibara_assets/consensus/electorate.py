@@ -25,7 +25,7 @@ from capibara_assets.consensus.election.attestation import (
 )
 from capibara_assets.consensus.election.keys import VoterKeys
 from capibara_assets.consensus.election.polling import Poll
-from capibara_assets.consensus.election.voter import Assignment
+from capibara_assets.consensus.election.voter import Assignment, Confirm
 from capibara_assets.consensus.election.voting import Outcome, faults
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.errors import InputError
@@ -100,6 +100,12 @@ class CountedVote:
         """Electors without a ballot that counts, and why."""
         return {name: self.poll.absent.get(name, "none of its ballots counts") for name in self.outcome.absent}
 
+    @property
+    def heard(self) -> list[str]:
+        """Accepted voters whose ballots count: who confirms in the second round."""
+        voted = {name for tally in self.outcome.tallies for name in (*tally.accepting, *tally.refusing)}
+        return [name for name in self.outcome.accepted if name in voted]
+
 
 def attest_voters(base: Base, voters: Mapping[str, Path], recipe: ConsensusRecipe) -> AttestedVoters:
     """Read the voters' adapters and attest them; an unreadable one is a rejected voter, not an error."""
@@ -143,12 +149,14 @@ def make_assignments(
     election: Election,
     rounds: Mapping[str, tuple[tuple["Encoded", ...], ...]],
     keys: VoterKeys | None = None,
+    confirm: Confirm | None = None,
 ) -> list[Assignment]:
     """One assignment per elector: judge every candidate but its own, on its own examples.
 
     Args:
         rounds: elector -> its examples for each round.
         keys: of registered voters; the others draw one each.
+        confirm: what they do in a second round, if there is one.
     """
     digests, faults_left = attested.digests, max(0, attested.f - len(attested.excluded))
     others = {name: [other for other in attested.candidates if other != name] for name in attested.electors}
@@ -162,6 +170,7 @@ def make_assignments(
             faults=faults_left,
             key_file=None if keys is None else keys.file(name),
             registered=None if keys is None else keys.registry.get(name),
+            confirm=confirm,
         )
         for name in attested.electors
     ]

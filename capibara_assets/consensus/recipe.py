@@ -149,11 +149,11 @@ class ConsensusRecipe(Declared):
         default="majority",
         description="A voter accepts what reaches the quality in most rounds, in every round, or on average",
     )
-    consensus_timeout: float = Field(default=600.0, gt=0, description="Seconds for a domain's whole vote")
+    consensus_timeout: float = Field(default=600.0, gt=0, description="Seconds for each round of a domain's vote")
     max_retries: int = Field(
         default=5,
         ge=0,
-        description="Restarts of a voter's process that dies or hangs; then it is absent",
+        description="Restarts of a voter's process that dies or hangs before its ballots; then it is absent",
     )
     merge_strategy: Literal["weighted_average", "convex_optimization"] | None = Field(
         default=None, description="Forces this candidate; null: the best of all on validation that passes the gate"

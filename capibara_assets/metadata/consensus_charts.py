@@ -30,7 +30,7 @@ NUMBERED_VOTERS = 10  # a larger matrix has only colours, since its numbers woul
 NAME_CHARACTERS = 14
 _ACCEPTS, _REFUSES, _MISSING, _SELF = "#bfe3c3", "#f3b4ad", "#d1d5db", "#f9fafb"
 
-LONG_PARTS = ("ballots", "tallies", "evidence", "tried", "refused")
+LONG_PARTS = ("ballots", "tallies", "evidence", "tried", "refused", "confirmations")
 """Parts of a certificate whose size grows with the square of the voters or with the candidates."""
 
 Document = Mapping[str, Any]
@@ -58,7 +58,7 @@ def outcome_words(certificate: Document) -> str:
 
 
 def signature_words(certificate: Document) -> str:
-    """One line: signed ballots and keys, voters that contradicted themselves or are absent, and the trust model."""
+    """One line: signed ballots and keys, who contradicted itself, is absent or did not confirm, and the trust model."""
     ballots = certificate["ballots"]
     signed = sum(bool(ballot.get("signature")) for ballot in ballots)
     keys = {voter["public_key"] for voter in certificate["voters"] if voter.get("public_key")}
@@ -68,6 +68,10 @@ def signature_words(certificate: Document) -> str:
     for what, field in (("contradicted itself", "equivocated"), ("absent", "absent")):
         if names := list(certificate.get(field) or ()):
             parts.append(f"{what}: {', '.join(names)}")
+    if confirmed := len(certificate.get("confirmations") or ()):
+        parts.append(f"{confirmed} accepted voters signed the losses of the candidates and the choice")
+    if names := list(certificate.get("unconfirmed") or ()):
+        parts.append(f"did not confirm the choice: {', '.join(names)}")
     return "; ".join([*parts, f"trust model {certificate['trust_model']}"])
 
 

@@ -86,6 +86,7 @@ def supervise(
     *,
     grace_s: float = 0.0,
     hurry: Callable[[], bool] = lambda: False,
+    rests: Callable[[int], bool] = lambda at: False,
 ) -> None:
     """Run workers until each is over; when this returns or raises, none of their processes is left.
 
@@ -94,6 +95,7 @@ def supervise(
         go_on: called several times a second; when it returns False or raises, all processes are ended.
         grace_s: time to leave for processes that are ended and have something to save; then they are killed.
         hurry: called meanwhile; True kills those that are left, and so does an exception (an interruption).
+        rests: whether a running worker (by its place) only waits, so that another may start beside it.
     """
     waiting = dict.fromkeys(range(len(workers)), 0.0)  # worker -> `time.monotonic()` before which it is not started
     running: dict[int, Attempt] = {}
@@ -101,7 +103,7 @@ def supervise(
         while (waiting or running) and go_on():
             now = time.monotonic()
             ready = [at for at, not_before in waiting.items() if not_before <= now]
-            for at in ready[: at_once - len(running)]:
+            for at in ready[: max(0, at_once - sum(not rests(at) for at in running))]:
                 running[at] = workers[at].start()
                 del waiting[at]
             _wait(running.values())

@@ -202,6 +202,9 @@ def test_signatures_keys_and_who_is_missing_are_said():
         "11 of 12 ballots signed by 3 keys; 2 refused; contradicted itself: voter-2; absent: voter-3; "
         "trust model single-operator"
     )
+    document |= {"confirmations": [{}] * 3, "unconfirmed": {"voter-1": "refused: another loss"}}
+    assert "; 3 accepted voters signed the losses of the candidates and the choice; " in signature_words(document)
+    assert "did not confirm the choice: voter-1; trust" in signature_words(document)
 
 
 def test_the_outcome_names_what_was_chosen():

@@ -96,6 +96,18 @@ def test_a_pause_holds_up_its_worker_and_no_other() -> None:
     assert others[1].started[0] >= others[0].started[0], "one at a time, in their order"
 
 
+def test_one_that_rests_takes_no_place() -> None:
+    """It runs on, and others run beside it, one at a time."""
+    waits, one, other = workers = [Told("waits"), Told("ends"), Told("ends")]
+
+    def go_on() -> bool:
+        return not (one.codes and other.codes)
+
+    supervise(workers, 1, go_on, rests=lambda at: at == 0 and bool(waits.heard))
+    assert waits.codes == [] and one.codes == other.codes == [0] and waits.started < one.started < other.started
+    assert all_gone([pid for worker in workers for pid in worker.pids])
+
+
 def test_one_that_is_given_up_is_killed_and_the_others_go_on() -> None:
     hangs, ends = Told("hangs", patience=Patience(1, 0, 0)), Told("ends")
     supervise([hangs, ends], 2, always)

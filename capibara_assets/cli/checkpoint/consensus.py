@@ -61,10 +61,10 @@ def verify(
 ) -> None:
     """Recompute what the certificate CERT states, from the inputs that are available, and compare.
 
-    Checks signatures, the vote count, attestation, every candidate, and the consensus adapter itself. For a certificate
-    in the deployment's store the inputs come from that store. Exit code 0: all of it was checked and holds; 1:
-    something differs; 3: it holds with reservations, which are listed: what could not be checked, keys nobody vouches
-    for, thresholds below the shipped ones.
+    Checks signatures, the vote count, attestation, the second round, every candidate, and the consensus adapter itself.
+    For a certificate in the deployment's store the inputs come from that store. Exit code 0: all of it was checked and
+    holds; 1: something differs; 3: it holds with reservations, which are listed: what could not be checked, keys nobody
+    vouches for, no second round, thresholds below the shipped ones.
     """
     if remeasure and (voters is not None or result is not None):
         raise click.UsageError("--remeasure reads all inputs from the deployment's store: leave --voters, --result out")

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from capibara_assets.checkpoints.inspect.verify import adapter_digest
 from capibara_assets.consensus.certificates.averages import average_problems
+from capibara_assets.consensus.certificates.confirmations import confirmation_problems, confirmation_reservations
 from capibara_assets.consensus.certificates.model import (
     READABLE,
     SCHEMA_VERSION,
@@ -123,13 +124,16 @@ def parse_certificate(document: Any) -> Certificate:
     """
     stated = document.get("schema_version") if isinstance(document, dict) else None
     if stated is not None and (stated not in READABLE or isinstance(stated, bool)):
-        raise InputError(f"schema version {stated}, this software reads {' and '.join(map(str, READABLE))}")
+        raise InputError(f"schema version {stated}, this software reads {', '.join(map(str, READABLE))}")
     try:
         certificate = Certificate.model_validate(document)
     except ValidationError as error:
         raise InputError(in_words(error)) from error
-    if certificate.schema_version == 2 and not certificate.election:
-        raise InputError("schema version 2 names the election that its ballots are signed for, this one names none")
+    if certificate.schema_version > 1 and not certificate.election:
+        raise InputError(
+            f"schema version {certificate.schema_version} names the election that its ballots are signed for, this one "
+            "names none"
+        )
     return certificate
 
 
@@ -190,6 +194,9 @@ def verify_certificate(
     if certificate.schema_version > 1:
         recomputed += ["signatures", "gate", "choice"]
         problems += key_problems(certificate, keys or {}) + average_problems(certificate)
+    if certificate.schema_version > 2:
+        recomputed.append("confirmations")
+    problems += confirmation_problems(certificate)
     problems += vote_problems(certificate)
     contradicted, left_open = loss_findings(certificate)
     problems += contradicted
@@ -216,7 +223,8 @@ def verify_certificate(
     problems += record.problems(certificate)
     recomputed += record.done
     gone = tuple(sorted(name for name, digest in certificate.context.items() if digest in set(forgotten)))
-    weak = (*threshold_reservations(certificate), *record.reservations(certificate))
+    weak = (*threshold_reservations(certificate), *confirmation_reservations(certificate))
+    weak += (*record.reservations(certificate),)
     unproven = (SINGLE_OPERATOR, *record.unproven())
     return Verification(tuple(problems), tuple(recomputed), gone, tuple(unchecked), weak, unproven)
 
@@ -228,7 +236,7 @@ def _require_usable(keys: Mapping[str, str], certificate: Certificate) -> None:
     if certificate.schema_version == 1:
         raise InputError(
             "a certificate of version 1 has no keys to compare with those given: its vote is not signed. Ask for one "
-            "of version 2, or verify without keys"
+            "of version 2 or later, or verify without keys"
         )
 
 

@@ -12,13 +12,15 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 from capibara_assets import __version__
 from capibara_assets.consensus.choose.choosing import MergeStrategy, Tried
 from capibara_assets.consensus.election.ballots import Ballot, election_id
+from capibara_assets.consensus.election.confirmations import Confirmation
 from capibara_assets.consensus.election.voting import Outcome, Tally, VotingStrategy, faults, vote
 from capibara_assets.consensus.recipe import CandidateRecipe
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
-SCHEMA_VERSION = 2
-READABLE = (1, 2)
-"""Version 1 had no signatures and no candidates but the rule's: such a certificate is checked as far as it goes."""
+SCHEMA_VERSION = 3
+READABLE = (1, 2, 3)
+"""Version 1 had no signatures and no candidates but the rule's, version 2 no second round: such certificates are
+checked as far as they go."""
 _PACKAGES = ("numpy", "torch", "transformers", "safetensors", "cryptography")
 
 
@@ -134,6 +136,12 @@ class Certificate(_Part):
     evidence: dict[str, Any] = Field(description="What the rule saw: norms, distances, selected voters")
     tried: tuple[Tried, ...] = Field(default=(), description="Every candidate for the consensus, in the order of ties")
     chosen: str = Field(default="", description="The one that became the consensus")
+    confirmations: tuple[Confirmation, ...] = Field(
+        default=(), description="Of the second round: accepted voters' signatures under the losses and the choice"
+    )
+    unconfirmed: dict[str, str] = Field(
+        default_factory=dict, description="Accepted voters with a vote and without a confirmation, and why"
+    )
     result: ResultEntry
     privacy: dict[str, Any] | None = Field(
         default=None,
@@ -143,6 +151,13 @@ class Certificate(_Part):
     software: dict[str, str]
     digest: str = ""
     seal: str = ""
+
+    @model_serializer(mode="wrap")
+    def _as_written(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without a second round where the version has none, so that earlier certificates keep their digests."""
+        document: dict[str, Any] = dump(self)
+        left_out = set() if self.schema_version > 2 else {"confirmations", "unconfirmed"}
+        return {name: value for name, value in document.items() if name not in left_out}
 
     @property
     def accepted(self) -> tuple[str, ...]:
@@ -164,8 +179,8 @@ def content_digest(certificate: Certificate) -> str:
     document = certificate.model_dump(mode="json", exclude={"digest", "seal"})
     for voter in document["voters"]:
         del voter["public_key"]
-    for ballot in document["ballots"]:
-        del ballot["signature"]
+    for signed in (*document["ballots"], *document.get("confirmations", ())):
+        del signed["signature"]
     return sha256_bytes(canonical_json(document))
 
 

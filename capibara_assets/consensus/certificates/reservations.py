@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from capibara_assets.consensus.certificates.averages import LOSS_ROUNDING
+from capibara_assets.consensus.certificates.confirmations import confirmed_tokens
 from capibara_assets.consensus.certificates.model import Certificate
 from capibara_assets.consensus.election.voting import faults
 from capibara_assets.consensus.recipe import ConsensusRecipe
@@ -59,7 +60,8 @@ def loss_findings(certificate: Certificate) -> tuple[list[str], list[str]]:
 
     The validation examples are the electors' shards together, and each ballot has the base's loss on its voter's shard
     and the candidate's. So the base's loss follows where nobody lied, and of a voter's loss the others' ballots give
-    the least that it can be, without those of f that may lie. Losses of averages are in no ballot.
+    the least that it can be, without those of f that may lie. Losses of averages are in no ballot; from version 3 on
+    accepted voters confirm them (`confirmations`).
     """
     if certificate.schema_version == 1 or certificate.n == 1:
         return [], ["losses: nobody signed them"]
@@ -84,7 +86,9 @@ def loss_findings(certificate: Certificate) -> tuple[list[str], list[str]]:
         believed = sorted(sums[name].values())[: max(0, len(sums[name]) - certificate.f)]
         if told is not None and (least := math.fsum(believed) / total) - told > LOSS_ROUNDING:
             problems.append(f"the loss of {name} is stated as {told:.6f}, the ballots allow no less than {least:.6f}")
-    open_ = ["losses of the candidates that are averages: no ballot has them, measure them again (--remeasure)"]
+    open_ = [
+        f"losses of the candidates that are averages: {_who_signed(certificate)}, measure them again (--remeasure)"
+    ]
     everybody = {v.name for v in certificate.voters if v.stage != "attestation" and v.votes} == tokens.keys()
     measured = math.fsum(sums["base"].values()) / total
     if everybody and abs(measured - certificate.result.base_loss) > LOSS_ROUNDING:
@@ -93,3 +97,12 @@ def loss_findings(certificate: Certificate) -> tuple[list[str], list[str]]:
             "misstated it, or the count did"
         )
     return problems, open_
+
+
+def _who_signed(certificate: Certificate) -> str:
+    """Who signed the losses of averages, and on how much of the examples they were measured by who did."""
+    if certificate.schema_version < 3:
+        return "no ballot has them"
+    total, covered = confirmed_tokens(certificate)
+    signed = f"{len(certificate.confirmations)} accepted voters signed them"
+    return signed if covered >= total else f"{signed}, whose own examples have {covered / total:.0%} of the tokens"

@@ -36,7 +36,8 @@ def shape_problems(certificate: Certificate) -> list[str]:
     names = [voter.name for voter in certificate.voters]
     if len(set(names)) < len(names):
         problems.append("a voter is listed twice")
-    if certificate.schema_version == 1 and certificate.model_fields_set & {"election", "tried", "seal", "refused"}:
+    later = {"election", "tried", "seal", "refused", "confirmations", "unconfirmed"}
+    if certificate.schema_version == 1 and certificate.model_fields_set & later:
         problems.append("schema version 1 does not have an election, candidates or a seal: the version was changed")
     return problems
 

@@ -76,15 +76,23 @@ def is_public_key(text: str) -> bool:
 
 def signed(ballot: Ballot, key: Ed25519PrivateKey) -> Ballot:
     """The ballot with the voter's signature over everything else in it and over the public key."""
-    signature = key.sign(message(ballot, public_key(key)))
-    return ballot.model_copy(update={"signature": base64.b64encode(signature).decode("ascii")})
+    return ballot.model_copy(update={"signature": signature_of(message(ballot, public_key(key)), key)})
 
 
 def is_signed_by(ballot: Ballot, public: str) -> bool:
     """Whether the ballot's signature is there and is that of the key (base64)."""
+    return is_signature(ballot.signature, message(ballot, public), public)
+
+
+def signature_of(text: bytes, key: Ed25519PrivateKey) -> str:
+    """A key's signature over bytes, base64."""
+    return base64.b64encode(key.sign(text)).decode("ascii")
+
+
+def is_signature(signature: str | None, text: bytes, public: str) -> bool:
+    """Whether this is the signature of a key (base64) over these bytes."""
     try:
-        key = Ed25519PublicKey.from_public_bytes(_bytes(public))
-        key.verify(_bytes(ballot.signature or ""), message(ballot, public))
+        Ed25519PublicKey.from_public_bytes(_bytes(public)).verify(_bytes(signature or ""), text)
     except (InvalidSignature, ValueError):
         return False
     return True

@@ -1,5 +1,8 @@
 """Supervisor of a vote: one process per voter, restarted when it dies or hangs; a voter that never answers is absent.
 
+Where accepted voters are to confirm the outcome, those who answered stay and wait for it: their keys are in them. Who
+dies meanwhile is not started again, and confirms nothing.
+
 Where each voter has one thread and the model is on a CPU, voters are forked: they share the base model's memory and
 start at once, and each draws its key after the fork. Otherwise they are new processes that map the base model.
 """
@@ -7,8 +10,8 @@ start at once, and each draws its key after the fork. Otherwise they are new pro
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -18,20 +21,28 @@ from typing import Any
 import psutil
 
 from capibara_assets.consensus.election.ballots import Ballot
+from capibara_assets.consensus.election.confirmations import Confirmation
 from capibara_assets.consensus.election.voter import (
     ANSWER,
+    CONFIRMATION,
     FAILURE,
+    PROPOSAL,
     PULSE,
     Assignment,
     BaseModelSource,
     Evaluate,
+    Proposal,
     answer,
+    confirmation_of,
+    own_key,
     read_answer,
+    read_confirmation,
     run,
 )
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.base import Base
 from capibara_assets.processes.supervise import OVER, Attempt, Patience, supervise
+from capibara_assets.storage.jsonfiles import write_json_atomic
 
 _MOST_SAID = 2000  # characters of a failure that are reported
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
@@ -40,14 +51,23 @@ _COPIES = 2.5  # of the model's weights that a voter holds at most: its own, the
 
 @dataclass(frozen=True)
 class Poll:
-    """Answers to a vote: public keys and ballots as the voters sent them, and why absent voters are absent."""
+    """Answers to a vote: public keys and ballots as the voters sent them, and why absent voters are absent.
+
+    Attributes:
+        confirmations: of voters that were asked for one in the second round, and sent it.
+        unconfirmed: those that were asked and sent none -> why.
+    """
 
     keys: dict[str, str]
     ballots: tuple[Ballot, ...]
     absent: dict[str, str]
+    confirmations: tuple[Confirmation, ...] = ()
+    unconfirmed: Mapping[str, str] = field(default_factory=dict)
 
 
-Hold = Callable[[Base, Sequence[Assignment], float, int], Poll]
+Decide = Callable[[Poll], Mapping[str, Proposal]]
+"""What follows from the first round: voter -> what it is asked to confirm."""
+Hold = Callable[[Base, Sequence[Assignment], float, int, Decide], Poll]
 
 
 @dataclass
@@ -57,8 +77,10 @@ class _Voter:
     Attributes:
         begin: starts a process that judges the assignment and answers in a folder.
         quiet_s: seconds without a sign of life after which a process counts as hung.
-        over: whether it has answered, or is given up.
+        over: whether nothing more is expected of it.
         answer: public key and ballots.
+        stays: whether it is kept after its answer, for the second round.
+        proposal: what it is asked to confirm, once it is asked.
     """
 
     assignment: Assignment
@@ -71,6 +93,14 @@ class _Voter:
     problems: list[str] = field(default_factory=list)
     over: bool = False
     answer: tuple[str, tuple[Ballot, ...]] | None = None
+    stays: bool = False
+    proposal: Proposal | None = None
+    confirmation: Confirmation | None = None
+
+    @property
+    def rests(self) -> bool:
+        """Whether its process only waits for the second round."""
+        return self.answer is not None and self.proposal is None and not self.over
 
     @property
     def place(self) -> Path:
@@ -86,10 +116,14 @@ class _Voter:
 
     def judge(self, code: int | None) -> float | None:
         """As `Worker.judge`: an answer counts whether its process has ended or not, a hung process is ended."""
+        if self.over:
+            return OVER
+        if self.answer is not None:
+            return self._judge_again(code)
         try:
             if (self.place / ANSWER).is_file():
-                self.answer, self.over = read_answer(self.place / ANSWER, self.assignment), True
-                return OVER
+                self.answer, self.over = read_answer(self.place / ANSWER, self.assignment), not self.stays
+                return OVER if self.over else None
             problem = self._problem(code)
         except InputError as error:
             problem = str(error)
@@ -99,6 +133,27 @@ class _Voter:
         pause = self.patience.pause(self.attempts)
         self.over = pause == OVER
         return pause
+
+    def ask(self, proposal: Proposal) -> None:
+        """Begin the second round."""
+        self.proposal, self.started = proposal, time.time()
+        write_json_atomic(self.place / PROPOSAL, proposal)
+
+    def _judge_again(self, code: int | None) -> float | None:
+        """As `judge`, in the second round, or before it is asked for it."""
+        try:
+            if self.proposal is not None and (self.place / CONFIRMATION).is_file():
+                candidates = len(self.proposal["losses"])
+                self.confirmation = read_confirmation(self.place / CONFIRMATION, self.assignment.voter, candidates)
+                self.over = True
+                return OVER
+            problem = None if code is None and self.proposal is None else self._problem(code)
+        except InputError as error:
+            problem = str(error)
+        if problem is not None:
+            self.problems.append(problem)
+            self.over = True
+        return OVER if self.over else None
 
     def _problem(self, code: int | None) -> str | None:
         """Why there is no answer and none will come; None while there is hope."""
@@ -115,12 +170,78 @@ class _Voter:
         last = "; ".join(dict.fromkeys(self.problems[-2:]))
         return f"{attempts}, last: {last}" if self.attempts else f"never started: {last}"
 
+    def why_unconfirmed(self, timeout: float) -> str:
+        return self.problems[-1] if self.over and self.problems else f"late: no confirmation within {timeout:g} s"
+
+
+@dataclass
+class _Rounds:
+    """Where a vote stands: its first round, what was decided after it, its second round.
+
+    Attributes:
+        decide: what the second round is about; None: there is none.
+        closes: `time.monotonic()` at which the round is over.
+        poll: the answers of the first round, once it is over.
+        asked: voter -> proposal, once it is decided.
+    """
+
+    voters: Sequence[_Voter]
+    decide: Decide | None
+    at_once: int
+    timeout: float
+    closes: float
+    poll: Poll | None = None
+    asked: Mapping[str, Proposal] = field(default_factory=dict)
+
+    def go_on(self) -> bool:
+        """As `supervise` asks it: begins the second round when the first is over."""
+        if self.poll is None:
+            if any(voter.answer is None and not voter.over for voter in self.voters):
+                if time.monotonic() < self.closes:
+                    return True
+                if self.decide is None:
+                    return False
+            elif self.decide is None:
+                return True
+            self.end_first()
+        working = sum(voter.proposal is not None and not voter.over for voter in self.voters)
+        waiting = [voter for voter in self.voters if voter.rests]
+        for voter in waiting[: max(0, self.at_once - working)]:
+            voter.ask(self.asked[voter.assignment.voter])
+        return time.monotonic() < self.closes
+
+    def end_first(self) -> None:
+        """Count nobody who has not answered by now, and decide what is to be confirmed; who is not asked may leave."""
+        self.poll = _poll(self.voters, self.timeout)
+        self.asked = {} if self.decide is None else self.decide(self.poll)
+        self.closes = time.monotonic() + self.timeout
+        for voter in self.voters:
+            voter.over = voter.over or voter.answer is None or voter.assignment.voter not in self.asked
+
+    def result(self) -> Poll:
+        """All that was answered and confirmed."""
+        if self.poll is None:  # nobody is left
+            self.end_first()
+        assert self.poll is not None
+        asked = [voter for voter in self.voters if voter.assignment.voter in self.asked]
+        given = {v.assignment.voter: v.confirmation for v in asked if v.confirmation is not None}
+        return replace(
+            self.poll,
+            confirmations=tuple(given[name] for name in sorted(given)),
+            unconfirmed={
+                v.assignment.voter: v.why_unconfirmed(self.timeout)
+                for v in sorted(asked, key=lambda v: v.assignment.voter)
+                if v.confirmation is None
+            },
+        )
+
 
 def hold_vote(
     base: Base,
     assignments: Sequence[Assignment],
     timeout: float = 600.0,
     retries: int = 5,
+    decide: Decide | None = None,
     *,
     entry: Callable[..., None] = run,
     processes: int | None = None,
@@ -132,9 +253,13 @@ def hold_vote(
     after a pause that doubles, up to `retries` times and not beyond `timeout`, then it is absent. The vote ends when
     all have answered or the timeout is over: voters without an answer by then are late, and absent.
 
+    With `decide` there is a second round: voters who answered wait until it has returned what they are asked to
+    confirm, and confirm it or not, within the timeout again.
+
     Args:
-        timeout: seconds for the whole vote.
-        retries: restarts of each voter.
+        timeout: seconds for each round.
+        retries: restarts of each voter, in the first round.
+        decide: makes the proposals of the second round from the first one's answers; may raise to end the vote.
         entry: the function that a voter's process runs.
         processes: voters at a time; default: as many as there are processors and memory for.
         start_method: fork or spawn; default: fork where it is safe.
@@ -144,7 +269,8 @@ def hold_vote(
     threads = max(1, cpus // at_once)
     on_cpu = next(base.model.parameters()).device.type == "cpu"
     # GNU's OpenMP cannot make new threads in a child of a process that had some; one thread needs none
-    method = start_method or ("fork" if threads == 1 and on_cpu and os.uname().sysname == "Linux" else "spawn")
+    forks = threads == 1 and on_cpu and os.uname().sysname == "Linux" and _room_to_stay(base, len(assignments), at_once)
+    method = start_method or ("fork" if forks else "spawn")
     with TemporaryDirectory(prefix="capibara-vote-") as home:
         given: Base | BaseModelSource = base
         if method != "fork":
@@ -155,24 +281,40 @@ def hold_vote(
         begin = partial(_begin, multiprocessing.get_context(method), entry, given, 1 if method == "fork" else threads)
         patience = Patience(retries + 1, _FIRST_PAUSE_S, _LONGEST_PAUSE_S)
         voters = [
-            _Voter(each, Path(home) / f"voter-{number}", begin, patience, timeout / patience.attempts)
+            _Voter(
+                each, Path(home) / f"voter-{number}", begin, patience, timeout / patience.attempts,
+                stays=decide is not None,
+            )
             for number, each in enumerate(assignments)
-        ]
-        closes = time.monotonic() + timeout
-        supervise(voters, at_once, lambda: time.monotonic() < closes)
-        return _poll(voters, timeout)
+        ]  # fmt: skip
+        rounds = _Rounds(voters, decide, at_once, timeout, time.monotonic() + timeout)
+        supervise(voters, at_once, rounds.go_on, rests=lambda at: voters[at].rests)
+        return rounds.result()
 
 
 def hold_here(
-    base: Base, assignments: Sequence[Assignment], timeout: float, retries: int, *, evaluate: Evaluate | None = None
+    base: Base,
+    assignments: Sequence[Assignment],
+    timeout: float,
+    retries: int,
+    decide: Decide | None = None,
+    *,
+    evaluate: Evaluate | None = None,
 ) -> Poll:
     """Run the same vote in this process, for simulations: no voter has its own memory, dies or is late."""
-    keys, ballots = {}, list[Ballot]()
-    for each in assignments:
-        document = answer(each, base, evaluate=evaluate)
-        keys[each.voter] = document["public_key"]
-        ballots += [Ballot.model_validate(ballot) for ballot in document["ballots"]]
-    return Poll(keys, tuple(ballots), {})
+    own = {each.voter: own_key(each) for each in assignments}
+    found = {each.voter: answer(each, base, evaluate=evaluate, key=own[each.voter]) for each in assignments}
+    ballots = [Ballot.model_validate(ballot) for each in found.values() for ballot in each["ballots"]]
+    poll = Poll({voter: each["public_key"] for voter, each in found.items()}, tuple(ballots), {})
+    asked = {} if decide is None else decide(poll)
+    said = {
+        each.voter: confirmation_of(each, base, found[each.voter], proposal, own[each.voter], evaluate=evaluate)
+        for each in assignments
+        if (proposal := asked.get(each.voter)) is not None
+    }
+    refused = {voter: f"refused: {each['refused']}" for voter, each in sorted(said.items()) if "refused" in each}
+    given = [Confirmation.model_validate(each["confirmation"]) for v, each in sorted(said.items()) if v not in refused]
+    return replace(poll, confirmations=tuple(given), unconfirmed=refused)
 
 
 def _begin(
@@ -203,6 +345,15 @@ def _poll(voters: Sequence[_Voter], timeout: float) -> Poll:
         absent[voter.assignment.voter] = voter.why_absent()
     ballots.sort(key=lambda b: (b.voter, b.round, b.candidate))
     return Poll(keys, tuple(ballots), absent)
+
+
+def _room_to_stay(base: Base, voters: int, at_once: int) -> bool:
+    """Whether memory suffices for forked voters: one that waits keeps the weights that it changed and put back.
+
+    A new process lets go of its model meanwhile, and maps it again.
+    """
+    weights = sum(parameter.numel() * parameter.element_size() for parameter in base.model.parameters())
+    return bool((voters + (_COPIES - 1) * at_once) * weights <= psutil.virtual_memory().available)
 
 
 def _affordable(base: Base, cpus: int) -> int:

@@ -1,12 +1,18 @@
 """One voter of a vote, in its own process: has a key, reads the candidates, measures them, signs its ballots.
 
-Its answer is one JSON file, written beside and renamed: the reader never waits for a voter that hangs in the middle of
-a message, and unpickles nothing that a voter made. The private key is in no message, and in no file but its own.
+The process stays for the second round, and its key in it: once the coordinator has put a proposal into its folder, it
+confirms that or refuses, and ends.
+
+What it says is one JSON file a round, written beside and renamed: the reader never waits for a voter that hangs in the
+middle of a message, and unpickles nothing that a voter made. The private key is in no message, and in no file but its
+own.
 """
 
+import gc
 import json
 import math
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -15,9 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from capibara_assets.checkpoints.inspect.verify import adapter_digest
 from capibara_assets.consensus.election.ballots import Ballot, examples_digest, new_key, public_key, signed
+from capibara_assets.consensus.election.confirmations import Confirmation
 from capibara_assets.consensus.election.keys import read_private_key
 from capibara_assets.consensus.election.voting import quality, vouched_best
 from capibara_assets.errors import InputError
@@ -25,14 +33,17 @@ from capibara_assets.modeling.adapters import LoraAdapter, applied, read_adapter
 from capibara_assets.modeling.base import Base, load_base
 from capibara_assets.modeling.losses import Losses, assistant_losses
 from capibara_assets.processes.supervise import when_parent_is_gone
-from capibara_assets.storage.jsonfiles import write_json_atomic
+from capibara_assets.storage.jsonfiles import strict_json, write_json_atomic
 
 if TYPE_CHECKING:
     from capibara_assets.datasets.tokens.tokenising import Encoded
 
 ANSWER, FAILURE, PULSE = "answer.json", "failure.json", "pulse"
+PROPOSAL, CONFIRMATION = "proposal.json", "confirmation.json"
 FAILED = 3
-_MOST_BYTES = 4096  # of a ballot in an answer
+_MOST_BYTES = 4096  # of a ballot in an answer, of a candidate in a confirmation
+_MOST_REFUSAL = 2000  # characters of why a voter does not confirm
+_LOOK_S = 0.05  # between two looks for the proposal
 # Small batches keep their activations in the cache and pad little
 _BATCH_TOKENS = 1024
 DIGITS = 6  # of losses: the last bits of a float32 model depend on the number of threads
@@ -50,6 +61,7 @@ class Assignment:
         faults: voters that may still lie; so many losses are below the one that counts as the best.
         key_file: where the voter's process reads its private key; None: it draws one for this vote.
         registered: the public key that the answer has to have; None: any.
+        confirm: what it does in the second round; None: there is none.
     """
 
     voter: str
@@ -60,6 +72,27 @@ class Assignment:
     faults: int
     key_file: Path | None = None
     registered: str | None = None
+    confirm: "Confirm | None" = None
+
+
+@dataclass(frozen=True)
+class Hearing:
+    """A voter in the second round: what it is and has, beside the proposal.
+
+    Attributes:
+        ballots: as it signed them in the first round.
+        measure: the losses of an adapter on its own examples.
+    """
+
+    assignment: Assignment
+    ballots: tuple[Ballot, ...]
+    measure: Callable[[LoraAdapter], Losses]
+
+
+Proposal = Mapping[str, Any]
+"""What the coordinator asks a voter to confirm, as JSON; `confirming.propose` makes it."""
+Confirm = Callable[[Hearing, Proposal, Ed25519PrivateKey], Confirmation]
+"""Confirms a proposal. Raises InputError: why the voter does not."""
 
 
 @dataclass(frozen=True)
@@ -89,28 +122,94 @@ Evaluate = Callable[[Base, LoraAdapter | None, Sequence["Encoded"]], Losses]
 
 
 def run(assignment: Assignment, base: Base | BaseModelSource, folder: Path, threads: int) -> None:
-    """Entry point of a voter's process: writes ANSWER into the folder and exits 0, or FAILURE and exits 3."""
+    """Entry point of a voter's process: writes ANSWER into the folder, or FAILURE and exits 3.
+
+    Where the vote has a second round it then waits for PROPOSAL and writes CONFIRMATION.
+    """
     when_parent_is_gone(partial(os._exit, 1))
     torch.set_num_threads(threads)
     try:
-        loaded = base.load() if isinstance(base, BaseModelSource) else base
-        write_json_atomic(folder / ANSWER, answer(assignment, loaded, poll=(folder / PULSE).touch))
+        key, beat = own_key(assignment), (folder / PULSE).touch
+        found = answer(assignment, _loaded(base), poll=beat, key=key)
+        write_json_atomic(folder / ANSWER, found)
+        if assignment.confirm is not None:
+            second_round(assignment, base, folder, found, key)
     except Exception as error:  # noqa: BLE001 - handed to the coordinator, and the process fails
         write_json_atomic(folder / FAILURE, {"error": f"{type(error).__name__}: {error}"})
         os._exit(FAILED)
 
 
-def answer(
-    assignment: Assignment, base: Base, poll: Callable[[], None] | None = None, evaluate: Evaluate | None = None
+def second_round(
+    assignment: Assignment, base: Base | BaseModelSource, folder: Path, found: Mapping[str, Any], key: Ed25519PrivateKey
+) -> None:
+    """Wait for the proposal, and write the confirmation or why there is none; nothing but the key is kept meanwhile.
+
+    Args:
+        found: the voter's answer.
+    """
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()  # voters that wait would keep a model each
+    while not (folder / PROPOSAL).is_file():
+        time.sleep(_LOOK_S)  # the process that puts it there kills this one when the vote is over, or is gone itself
+    proposal = json.loads((folder / PROPOSAL).read_text("utf-8"))
+    document = confirmation_of(assignment, _loaded(base), found, proposal, key, poll=(folder / PULSE).touch)
+    write_json_atomic(folder / CONFIRMATION, document)
+
+
+def confirmation_of(
+    assignment: Assignment,
+    base: Base,
+    found: Mapping[str, Any],
+    proposal: Proposal,
+    key: Ed25519PrivateKey,
+    poll: Callable[[], None] | None = None,
+    evaluate: Evaluate | None = None,
 ) -> dict[str, Any]:
-    """Judge every candidate in every round, and sign the ballots; returns public key and ballots as JSON.
+    """A voter's say in the second round as JSON: its confirmation, or why it refuses."""
+    if assignment.confirm is None:
+        raise ValueError(f"{assignment.voter} has no second round")
+    measuring = evaluate or (lambda model, adapter, examples: losses(model, adapter, examples, poll))
+    examples = [example for part in assignment.rounds for example in part]
+    ballots = tuple(Ballot.model_validate(ballot) for ballot in found["ballots"])
+    hearing = Hearing(assignment, ballots, lambda adapter: measuring(base, adapter, examples))
+    try:
+        return {"confirmation": assignment.confirm(hearing, proposal, key).model_dump(mode="json")}
+    except InputError as error:
+        return {"refused": str(error)[:_MOST_REFUSAL]}
+
+
+def own_key(assignment: Assignment) -> Ed25519PrivateKey:
+    """The voter's key: its registered one, or one that is drawn for this vote.
 
     Raises:
-        InputError: a candidate is not what the vote is about, the base model's loss is not finite, or the voter's
-            private key cannot be used or is not the registered one.
+        InputError: the private key cannot be used, or is not the registered one.
     """
     key = new_key() if assignment.key_file is None else read_private_key(assignment.key_file)
     _require_registered(assignment, public_key(key))
+    return key
+
+
+def _loaded(base: Base | BaseModelSource) -> Base:
+    return base.load() if isinstance(base, BaseModelSource) else base
+
+
+def answer(
+    assignment: Assignment,
+    base: Base,
+    poll: Callable[[], None] | None = None,
+    evaluate: Evaluate | None = None,
+    key: Ed25519PrivateKey | None = None,
+) -> dict[str, Any]:
+    """Judge every candidate in every round, and sign the ballots; returns public key and ballots as JSON.
+
+    Args:
+        key: the voter's; default: `own_key`.
+
+    Raises:
+        InputError: a candidate is not what the vote is about, the base model's loss is not finite, or as `own_key`.
+    """
+    key = key or own_key(assignment)
     measure = evaluate or (lambda model, adapter, examples: losses(model, adapter, examples, poll))
     examples = [example for part in assignment.rounds for example in part]
     by_candidate: dict[str | None, Losses] = {None: measure(base, None, examples)}
@@ -160,6 +259,29 @@ def read_answer(file: Path, assignment: Assignment) -> tuple[str, tuple[Ballot, 
         return public, tuple(Ballot.model_validate(ballot) for ballot in ballots)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"the answer of {voter} is no answer: {error}") from error
+
+
+def read_confirmation(file: Path, voter: str, candidates: int) -> Confirmation:
+    """Read what a voter wrote in the second round; whether its signature holds is judged by the count.
+
+    Args:
+        candidates: number of them, which bounds its length.
+
+    Raises:
+        InputError: it refused (with its reason), or this is no confirmation of this voter.
+    """
+    try:
+        if file.stat().st_size > _MOST_BYTES * (candidates + 2):
+            raise InputError(f"the confirmation of {voter} has {file.stat().st_size} bytes for {candidates} candidates")
+        document = strict_json(file.read_bytes())
+        if "refused" in document:
+            raise InputError(f"refused: {str(document['refused'])[:_MOST_REFUSAL]}")
+        confirmation = Confirmation.model_validate(document["confirmation"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(f"the confirmation of {voter} is none: {error}") from error
+    if confirmation.voter != voter:
+        raise InputError(f"the confirmation of {voter} is not its own")
+    return confirmation
 
 
 def _require_registered(assignment: Assignment, public: str) -> None:

@@ -1,12 +1,18 @@
 """A certificate of a real vote with one liar, what it was made from, and copies of it to spoil."""
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from capibara_assets.consensus.agree import Agreement, agree
-from capibara_assets.consensus.certificates.certificate import certify
+from capibara_assets.consensus.certificates.certificate import certify, sealed
+from capibara_assets.consensus.certificates.model import Certificate, stated_election
+from capibara_assets.consensus.election.ballots import new_key, public_key, signed
+from capibara_assets.consensus.election.confirmations import ballots_digest, confirmed
 from capibara_assets.consensus.election.polling import hold_here
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
@@ -42,3 +48,20 @@ def agreed(original: tuple[Path, Agreement], tmp_path: Path) -> Agreed:
     folder = tmp_path / "copy"
     voters = {path.name: path for path in sorted((folder / "inputs").iterdir())}
     return folder / "certificate.json", voters, folder / "adapter"
+
+
+def voted_again(
+    certificate: Certificate, keys: Mapping[str, Ed25519PrivateKey] | None = None, **changes: Any
+) -> Certificate:
+    """The certificate with other content as if it had been voted on: all signed by keys that are made up for it."""
+    changed = certificate.model_copy(update=changes)
+    election = stated_election(changed).digest
+    own = {voter.name: new_key() for voter in changed.voters} if keys is None else keys
+    ballots = tuple(
+        signed(ballot.model_copy(update={"election": election}), own[ballot.voter]) for ballot in changed.ballots
+    )
+    named = {"election": election, "ballots": ballots_digest(ballots)}
+    confirmations = tuple(confirmed(one.model_copy(update=named), own[one.voter]) for one in changed.confirmations)
+    voters = tuple(v.model_copy(update={"public_key": public_key(own[v.name])}) for v in changed.voters)
+    update = {"election": election, "ballots": ballots, "voters": voters, "confirmations": confirmations}
+    return sealed(changed.model_copy(update=update))

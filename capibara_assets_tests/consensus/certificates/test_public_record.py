@@ -9,12 +9,12 @@ from click.testing import CliRunner
 
 from capibara_assets.cli.checkpoint.consensus import WITH_RESERVATIONS, consensus
 from capibara_assets.consensus.agree import Agreement, agree
-from capibara_assets.consensus.certificates.certificate import Verification, certify, sealed, verify_certificate
+from capibara_assets.consensus.certificates.certificate import Verification, certify, verify_certificate
 from capibara_assets.consensus.certificates.certificate_log import append_certificate, read_log
 from capibara_assets.consensus.certificates.model import Certificate
 from capibara_assets.consensus.certificates.public_record import PublicRecord, StoreRecord
 from capibara_assets.consensus.certificates.published_election import PublishedElection, examples_digests
-from capibara_assets.consensus.election.ballots import election_id, new_key, public_key, signed
+from capibara_assets.consensus.election.ballots import election_id, new_key, public_key
 from capibara_assets.consensus.election.keys import VoterKeys, register, write_new_key
 from capibara_assets.consensus.election.polling import Poll, hold_here
 from capibara_assets.consensus.recipe import ConsensusRecipe
@@ -22,6 +22,7 @@ from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.modeling.base import Base
 from capibara_assets.storage.store import ArtifactStore
+from capibara_assets_tests.consensus.certificates.conftest import voted_again
 from capibara_assets_tests.consensus.conftest import Tokens
 
 VERSION_1 = Path(__file__).parent / "certificate_1.json"
@@ -81,19 +82,6 @@ def test_what_was_published_is_what_the_ballots_name(voted: Voted) -> None:
     assert without.ok and sum("(--election)" in one or "(--log)" in one for one in without.unproven) == 2
 
 
-def _voted_again(certificate: Certificate, **changes: Any) -> Certificate:
-    """A sound certificate of another election: ballots name it, signed by keys that are made up for it."""
-    from capibara_assets.consensus.certificates.model import stated_election
-
-    changed = certificate.model_copy(update=changes)
-    election, forged = stated_election(changed).digest, {voter.name: new_key() for voter in changed.voters}
-    ballots = tuple(
-        signed(ballot.model_copy(update={"election": election}), forged[ballot.voter]) for ballot in changed.ballots
-    )
-    voters = tuple(v.model_copy(update={"public_key": public_key(forged[v.name])}) for v in changed.voters)
-    return sealed(changed.model_copy(update={"election": election, "ballots": ballots, "voters": voters}))
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -115,7 +103,8 @@ def test_a_certificate_of_another_election_is_refused(
     made_up = changes(certificate)
     if "voters" in made_up:  # ballots of the one that was exchanged go, too
         made_up["ballots"] = tuple(b for b in certificate.ballots if "voter-3" not in (b.voter, b.candidate))
-    forged = _voted_again(certificate, **made_up)
+        made_up["confirmations"] = certificate.confirmations[:3]
+    forged = voted_again(certificate, **made_up)
     if made_up and "voters" not in made_up:
         assert verify_certificate(forged).ok, "sound in itself"
     problems = verified(forged, election).problems
@@ -149,7 +138,7 @@ def test_one_liar_about_examples_spoils_no_certificate_more_than_f_do(voted: Vot
 
     def other(*voters: str) -> tuple[Certificate, PublishedElection]:
         examples = {**election.examples, **{voter: ["0" * 64] for voter in voters}}
-        certificate = _voted_again(agreement.certificate, context={**context, "examples": examples_digests(examples)})
+        certificate = voted_again(agreement.certificate, context={**context, "examples": examples_digests(examples)})
         subject = {**election.election, "context": dict(certificate.context)}
         published = election.model_copy(
             update={

@@ -26,7 +26,7 @@ from capibara_assets.consensus.election.keys import (
     write_new_key,
 )
 from capibara_assets.consensus.election.polling import hold_here, hold_vote
-from capibara_assets.consensus.election.voter import ANSWER, Assignment, answer, run
+from capibara_assets.consensus.election.voter import ANSWER, Assignment, answer, own_key, run, second_round
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
@@ -244,11 +244,14 @@ def test_an_answer_under_another_key_than_the_registered_one_is_none(
 
 def _watched(record: Path, assignment: Assignment, base: Base, folder: Path, threads: int) -> None:
     """Entry of a voter's process that keeps what it was given and what it says, before it says it."""
-    said = json.dumps(answer(assignment, base)).encode()
+    key = own_key(assignment)
+    found = answer(assignment, base, key=key)
+    said = json.dumps(found).encode()
     given = Path("/proc/self/cmdline").read_bytes() + Path("/proc/self/environ").read_bytes() + pickle.dumps(assignment)
     (record / assignment.voter).write_bytes(given + said)
     (folder / "part").write_bytes(said)
     (folder / "part").replace(folder / ANSWER)
+    second_round(assignment, base, folder, found, key)
 
 
 def test_private_keys_stay_where_they_are(
