@@ -12,7 +12,7 @@ from capibara_assets.executions.parsing import python_tree
 from capibara_assets.executions.secrets.personal import PERSONAL, personal_rules
 from capibara_assets.executions.secrets.plausibility import entropy, signed_password
 from capibara_assets.executions.secrets.prefilter import may_hold_secrets, rules_by_text
-from capibara_assets.executions.secrets.rules import Rule, Secret, find_secrets, provider_rules, rules_for
+from capibara_assets.executions.secrets.rules import Rule, Secret, find_secrets, masked, provider_rules, rules_for
 
 TEXT_LIMIT = 64 << 10  # characters of quarantined text that are kept
 _OUTPUT = ("stdout", "stderr", "result_text", "error_name", "error_value", "traceback")
@@ -158,7 +158,7 @@ def _known(found: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def _with_known(text: str, secrets: list[Secret], known: dict[str, str]) -> list[Secret]:
-    """`secrets` and every other place of a known value, left to right."""
+    """`secrets`, every other place of a known value, and what these lay bare, left to right."""
     merged = [Secret(s.start, s.end, known.get(text[s.start : s.end], s.kind)) for s in secrets]
     for value, kind in known.items():
         start = text.find(value)
@@ -167,7 +167,10 @@ def _with_known(text: str, secrets: list[Secret], known: dict[str, str]) -> list
             if all(end <= s.start or start >= s.end for s in merged):
                 merged.append(Secret(start, end, kind))
             start = text.find(value, end)
-    return sorted(merged, key=lambda s: s.start)
+    merged.sort(key=lambda s: s.start)
+    if len(merged) > len(secrets):  # a key that one of these places adjoins has an end only now
+        merged = sorted([*merged, *find_secrets(masked(text, merged))], key=lambda s: s.start)
+    return merged
 
 
 def redaction_report(executions: pl.DataFrame | pl.LazyFrame) -> pl.DataFrame:

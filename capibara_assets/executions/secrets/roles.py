@@ -146,6 +146,14 @@ _LONG_MINGLED = (  # `plausibility.long_mingled`
 )
 _LINE_GATE = f"(?i)(?:{'|'.join(dict.fromkeys((*_WIDE_ANCHORS, *_CALLED_ANCHORS)))})[^\\n]*{_LONG_MINGLED}"
 _NEAR_GATE = rf"(?i){_NOUN_GATE}[^\n]*(?:\n[^\n]*\n?[^\n]*)?{_MINGLED}"
+# Pieces of a literal; of two lines the second has a quote, which the gate asks for.
+_BREAK, _PIECES = r"[ \t]*(?:\n[ \t]*)?", 8
+_JOINS = r"(?:\+|\.{1,2}|&|<>|\|\||\\|,)"
+_PIECE = (
+    rf"[\w.]{{0,20}}\(?\[?[frbu]?[\"'][^\"'\n]{{4,200}}[\"'][\])]{{0,2}}"
+    rf"(?:[ \t]*{_JOINS}?[ \t\\]*{_BREAK}|{_BREAK}{_JOINS}?[ \t\\]*)"
+)
+_PIECES_GATE = rf"(?i){_NOUN_GATE}[^\n]*(?:\n[^\n\"']*[\"'][^\n]*){{0,{_PIECES}}}{_MINGLED}"
 _FLAG_GATE = rf"(?m:^|[\s\"'\[(,`\x1c-\x1f])--?[A-Za-z]{{1,3}}[\"', =]{{0,4}}[{_CHARS}-]*{_MINGLED}"
 
 _QUOTED = r"[\"']([^\s\"']{8,400})[\"']"
@@ -290,9 +298,8 @@ ROLES: tuple[Role, ...] = (
     # what a name is given in pieces: `"..." + "..."`, `"..." \` and the next line, `join("...", "...")`
     Role(
         "SECRET", _NOUN_ANCHORS,
-        rf"{_NOUNS}[\w\"'\]$]{{0,30}}[ \t]*(?::[ \t]*\w+[ \t]*)?(?::=|=>|=|:)[ \t]*\(?[ \t\n]*"
-        r"(?=((?:[\w.]{0,20}\(?\[?[frbu]?[\"'][^\"'\n]{4,200}[\"'][\])]{0,2}[ \t\n]*"
-        r"(?:\+|\.{1,2}|&|<>|\|\||\\|,)?[ \t\n\\]*){2,8}))",
-        pieced, _NEAR_GATE, r"[\"']([^\s\"'\\]{4,200})[\"']",
+        rf"{_NOUNS}[\w\"'\]$]{{0,30}}[ \t]*(?::[ \t]*\w+[ \t]*)?(?::=|=>|=|:)[ \t]*\(?{_BREAK}"
+        rf"(?=((?:{_PIECE}){{2,{_PIECES}}}))",
+        pieced, _PIECES_GATE, r"[\"']([^\s\"'\\]{4,200})[\"']",
     ),
 )  # fmt: skip

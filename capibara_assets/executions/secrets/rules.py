@@ -78,7 +78,7 @@ def find_secrets(text: str, names_in_code: str | None = None, rules: Sequence[Ru
     # one key may hide another: two without a gap, or a long match that swallows a shorter one's end
     while new := _find_once(left, candidates, name):
         secrets += new
-        left = _masked(left, new)
+        left = masked(left, new)
     return sorted(secrets, key=lambda secret: secret.start)
 
 
@@ -94,7 +94,7 @@ def _find_once(text: str, rules: Sequence[Rule], name: str | None) -> list[Secre
     return _without_overlaps(candidates)
 
 
-def _masked(text: str, secrets: Sequence[Secret]) -> str:
+def masked(text: str, secrets: Sequence[Secret]) -> str:
     """`text` with NUL in place of each character of `secrets` (left to right, not overlapping)."""
     parts, last = [], 0
     for secret in secrets:

@@ -69,6 +69,13 @@ def test_no_rule_matches_what_the_gate_holds_back(rule: Rule, examples: int) -> 
         assert verdict or not find_secrets(text), text
 
 
+@pytest.mark.parametrize("lines", [1, 3, 6])
+def test_a_piece_many_lines_below_its_name_is_not_held_back(lines: int) -> None:
+    plain = '    "harbour"\n' * lines
+    text = f'password = (\n{plain}    "Gh7kQ2xV9pL0"\n)'
+    assert find_secrets(text) and gate([text]) == [True]
+
+
 def test_nearly_all_real_text_is_let_by(real: Ingest) -> None:
     texts = real.executions.select(pl.concat_str("code", "stdout", "stderr", separator="\n")).to_series().to_list()
     assert sum(may_hold_secrets(texts)) < 0.02 * len(texts)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from capibara_assets.errors import InputError
@@ -242,6 +242,7 @@ def test_code_that_parsed_still_parses() -> None:
         max_size=12,
     )
 )
+@example([TOKENS["E2B_API_KEY"], "\n", TOKENS["GITLAB_TOKEN"], TOKENS["E2B_API_KEY"]])
 def test_redacting_twice_changes_nothing_more(parts: list[str]) -> None:
     once = redact_text("".join(parts))
     assert redact_text(once) == once
