@@ -60,9 +60,10 @@ def _records(document: LogDocument, reader: Reader, now: datetime) -> Iterator[R
             yield _edit(entry, sandbox, place, moment, flags, tasks.get(session))
         else:
             tasks[session] = entry.task
-            call = _identity(entry.call_id or "") or f"{place}-{_digest([entry.code])[:8]}"
-            if (session, call) in seen:  # a replay repeats the ids of what it replays
-                call = f"{call}-{place}"
+            own = f"{place}-{_digest([entry.code])[:8]}"
+            call = _identity(entry.call_id or "") or own
+            if (session, call) in seen:  # a replay repeats the ids of what it replays, and another one with other code
+                call = f"{call}-{own}"
             seen.add((session, call))
             yield _told_otherwise(_run(entry, sandbox, call, moment, flags), entry)
         places[session] += 1

@@ -86,6 +86,15 @@ def test_ids_stay_while_a_log_grows_and_repeated_ones_are_told_apart() -> None:
     assert len(set(grown)) == 4 and records(*rows)[2].language == PATCH
 
 
+def test_two_replays_that_part_at_one_call_are_both_kept(tmp_path: Path) -> None:
+    common = [{"toy": "ls", "id": "call-1"}, {"toy": "cat a.py", "id": "call-2"}]
+    for name, last in (("one", "edit 3:3"), ("other", "replace 'a' 'b'")):
+        (tmp_path / f"{name}.jsonl").write_bytes(log(*common, {"toy": last, "id": "call-2"}))
+    read = read_experience(tmp_path, now=NOW)
+    assert read.quarantine.height == 0
+    assert sorted(read.executions["code"]) == ["cat a.py", "edit 3:3", "ls", "replace 'a' 'b'"]
+
+
 @pytest.mark.parametrize(
     ("output", "language", "code", "expected"),
     [
