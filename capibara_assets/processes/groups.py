@@ -137,6 +137,24 @@ def family(pid: int) -> list[psutil.Process]:
         return []
 
 
+def end_all(members: Sequence[psutil.Process], wait_s: float) -> None:
+    """Wait up to `wait_s` seconds for the end of all these processes, then SIGKILL those that are left."""
+    deadline = time.monotonic() + wait_s
+    while (left := [one for one in members if runs(one)]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for one in left:
+        with suppress(psutil.Error):
+            one.kill()
+
+
+def runs(process: psutil.Process) -> bool:
+    """Whether a process is there and no zombie, which nobody but its parent can remove."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def kill_family(process: "subprocess.Popen[bytes]", wait_s: float = 0.0) -> None:
     """SIGKILL a leader, its group and all below it, and reap it; wait up to `wait_s` seconds for the end of all."""
     members = family(process.pid)

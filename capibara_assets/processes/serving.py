@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import psutil
 
 from capibara_assets.errors import InputError
-from capibara_assets.processes.groups import process_group
+from capibara_assets.processes.groups import end_all, family, process_group
 
 _LOOK_S = 0.2
 _SHOWN = 120  # characters of the command line of a port's holder
@@ -39,7 +39,7 @@ def serve(
     grace_s: float = 10.0,
     refresh: tuple[Callable[[], object], float] | None = None,
 ) -> None:
-    """Run a server until SIGINT, SIGTERM or SIGHUP asks for its end, and end every process of it.
+    """Run a server until SIGINT, SIGTERM or SIGHUP asks for its end; returns when every process below it has ended.
 
     A shell without job control starts `… &` with SIGINT ignored. Children would inherit that (Dagster takes the ignored
     handler over for SIGTERM and cannot be ended at all); here the signals arrive, and children have their own again.
@@ -62,6 +62,8 @@ def serve(
             if time.monotonic() >= due:
                 call()
                 due = time.monotonic() + pause_s
+        below = family(process.pid)  # also in sessions of their own, as trainings are, which save their work first
+    end_all(below, grace_s)
     if not asked:
         raise InputError(f"{name} ended with exit code {process.returncode}: see its output above")
 

@@ -23,6 +23,7 @@ import signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
 try:
     child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"])
+    apart = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(600)"], start_new_session=True)
     time.sleep(600)
 finally:
     print("saved", flush=True)
@@ -36,7 +37,8 @@ def test_started_by_a_script_in_the_background_it_ends_with_all_below_it(
     program = f"""
         import sys
         from capibara_assets.processes.serving import serve
-        serve("it", [sys.executable, "-S", "-c", {SERVER!r}], lambda: print("runs", flush=True))
+        said = lambda: print("runs", flush=True)
+        serve("it", [sys.executable, "-S", "-c", {SERVER!r}], said, grace_s=2)
     """
     said = tmp_path / "said"
     with said.open("w") as output:
@@ -45,7 +47,7 @@ def test_started_by_a_script_in_the_background_it_ends_with_all_below_it(
         )
     try:
         deadline = time.monotonic() + 60
-        while len(below := family(process.pid)) < 4:  # it, its guard, the server and the server's child
+        while len(below := family(process.pid)) < 5:  # it, its guard, the server and the server's two children
             assert time.monotonic() < deadline and process.poll() is None
             time.sleep(0.05)
         process.send_signal(number)

@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
-
-from capibara_assets.processes.groups import family
+from capibara_assets.processes.groups import family, runs
 from capibara_assets_tests.home import MadeHome
 
 IGNORING_SIGINT = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
@@ -44,5 +42,4 @@ def running_ui(made: MadeHome, log: Path, **variables: str) -> Iterator[tuple[st
             below = family(process.pid)
             process.terminate()
             assert process.wait(timeout=60) == 0
-            _, alive = psutil.wait_procs(below, timeout=1)
-            assert not alive, "ended means ended"
+            assert not [one for one in below if runs(one)], "ended means ended"
