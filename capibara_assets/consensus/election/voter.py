@@ -32,6 +32,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, applied, read_adapter
 from capibara_assets.modeling.base import Base, load_base
 from capibara_assets.modeling.losses import Losses, assistant_losses
+from capibara_assets.processes.memory import return_free_memory
 from capibara_assets.processes.supervise import when_parent_is_gone
 from capibara_assets.storage.jsonfiles import strict_json, write_json_atomic
 
@@ -147,9 +148,11 @@ def second_round(
     Args:
         found: the voter's answer.
     """
-    gc.collect()
+    if isinstance(base, BaseModelSource):
+        gc.collect()  # lets go of its own model; in a forked voter it would copy every page that it looks at
     if torch.cuda.is_initialized():
-        torch.cuda.empty_cache()  # voters that wait would keep a model each
+        torch.cuda.empty_cache()
+    return_free_memory()
     while not (folder / PROPOSAL).is_file():
         time.sleep(_LOOK_S)  # the process that puts it there kills this one when the vote is over, or is gone itself
     proposal = json.loads((folder / PROPOSAL).read_text("utf-8"))

@@ -3,7 +3,6 @@
 A mask is a function of (start, stop) of a block; it returns 1 where an entry is kept, and 0 elsewhere.
 """
 
-import ctypes
 import hashlib
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +13,7 @@ import torch
 from capibara_assets.consensus.merging import ranking_kernels as ranking
 from capibara_assets.consensus.merging import sparsification_kernels as kernels
 from capibara_assets.consensus.merging.stack import Ranked, Stack, nth_equal, order_statistics
+from capibara_assets.processes.memory import return_free_memory
 
 SORTED = 1 << 22
 """Largest tensor, in entries, in which equal entries at a cut are kept in torch's sort order."""
@@ -154,6 +154,5 @@ def _sorted(stack: Stack, ranked: Ranked, first: int, last: int, *, descending: 
     ranking.measures(*ranked.arguments(stack), 0, stack.size, values)
     marks = np.zeros(stack.size, np.uint8)
     marks[torch.argsort(torch.from_numpy(values), descending=descending)[first:last].numpy()] = 1
-    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # glibc's: without it every sort leaves its scratch
-        trim(0)
+    return_free_memory()  # without it every sort leaves its scratch
     return lambda start, stop: marks[start:stop]
