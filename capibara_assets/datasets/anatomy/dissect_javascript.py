@@ -9,6 +9,7 @@ from capibara_assets.datasets.anatomy.parts import CellParts, body_test, of_role
 from capibara_assets.datasets.anatomy.roles import Role, roles
 from capibara_assets.datasets.code.comments import is_statement, leading_comment
 from capibara_assets.datasets.code.javascript_source import declared, leaves, text
+from capibara_assets.datasets.code.one_line import in_one_line
 
 _ASSERTION = re.compile(r"(console\.)?assert\b|expect\(")
 _FUNCTIONS = frozenset({"function_declaration", "generator_function_declaration", "class_declaration"})
@@ -72,7 +73,7 @@ def _header(statement: Node) -> str:
     source = text(statement)
     head = re.split(r"=>|\{", source, maxsplit=1)
     arrow = " =>" if "=>" in source[: len(head[0]) + 2] else ""
-    return " ".join(head[0].split()) + arrow
+    return in_one_line(head[0].strip()) + arrow
 
 
 def _assertions(node: Node) -> list[Node]:

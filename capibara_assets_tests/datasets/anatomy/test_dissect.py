@@ -146,3 +146,10 @@ def test_that_a_figure_is_made_is_no_statement(text: str) -> None:
 )
 def test_statement(text: str) -> None:
     assert is_statement(text)
+
+
+def test_a_signature_of_several_lines_is_one_with_its_default_texts_as_they_were() -> None:
+    code = (
+        'const pad = (text,\n  gap = "  ") => {\n  return text.split(gap);\n}\nconsole.assert(pad("a  b").length === 2)'
+    )
+    assert dissect(code, "javascript").signature == 'const pad = (text, gap = "  ") =>'
