@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from capibara_assets.checkpoints.inspect.verify import adapter_digest, digest_of
+from capibara_assets.consensus.certificates.averages import averages_of
 from capibara_assets.consensus.certificates.model import Election
 from capibara_assets.consensus.choose.choosing import BASE, ConsensusChoice, Tried, choice_of, gate, measure
 from capibara_assets.consensus.election.ballots import Ballot, election_id, examples_digest
@@ -118,12 +119,6 @@ def open_second_round(
         chosen=choice.chosen.digest,
     )
     return SecondRound(decided, examples, own, tokens, float(election.context[CONFIRMED]))
-
-
-def averages_of(tried: Sequence[Tried]) -> list[str]:
-    """Digests of the candidates that are no voter's adapter, each once: no ballot is about them."""
-    alone = {entry.digest for entry in tried if entry.kind == "voter"}
-    return sorted({entry.digest for entry in tried} - alone)
 
 
 def propose(

@@ -105,6 +105,15 @@ def honest(tiny: Base) -> dict[str, LoraAdapter]:
 
 
 @pytest.fixture(scope="session")
+def folders(honest: dict[str, LoraAdapter], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The honest voters' adapters on disk, to be read."""
+    folder = tmp_path_factory.mktemp("voters")
+    for name, adapter in honest.items():
+        write_adapter(adapter, folder / name)
+    return {name: folder / name for name in honest}
+
+
+@pytest.fixture(scope="session")
 def validation() -> list[Tokens]:
     return counting(5, 32, seed=100)
 

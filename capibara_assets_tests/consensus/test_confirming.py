@@ -37,19 +37,10 @@ from capibara_assets.consensus.election.voter import (
 )
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.modeling.base import Base
 from capibara_assets_tests.consensus.conftest import Tokens
 
 Vote = Callable[..., Agreement]
-
-
-@pytest.fixture(scope="module")
-def folders(honest: dict[str, LoraAdapter], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("voters")
-    for name, adapter in honest.items():
-        write_adapter(adapter, folder / name)
-    return {name: folder / name for name in honest}
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,12 @@ _ROUNDING = 1e-9  # of weights
 LOSS_ROUNDING = 2e-6  # of losses, which are stated to six digits
 
 
+def averages_of(tried: Sequence[Tried]) -> list[str]:
+    """Digests of the candidates that are no voter's adapter, each once: no ballot is about them."""
+    alone = {entry.digest for entry in tried if entry.kind == "voter"}
+    return sorted({entry.digest for entry in tried} - alone)
+
+
 def average_problems(certificate: Certificate) -> list[str]:
     """Problems in the weights of averages: not on the simplex, not 1/k, or not what the attempts come to."""
     alone = {entry.name: entry for entry in certificate.tried if entry.kind == "voter"}

@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 
-from capibara_assets.consensus.certificates.averages import LOSS_ROUNDING
+from capibara_assets.consensus.certificates.averages import LOSS_ROUNDING, averages_of
 from capibara_assets.consensus.certificates.model import Certificate
 from capibara_assets.consensus.election.confirmations import (
     CONFIRMED,
@@ -111,12 +111,11 @@ def confirmation_reservations(certificate: Certificate) -> Iterator[str]:
 
 def _decided(certificate: Certificate) -> Decided:
     """What the voters had to confirm, by what the certificate states."""
-    alone = {entry.digest for entry in certificate.tried if entry.kind == "voter"}
     return Decided(
         election=certificate.election,
         ballots=ballots_digest(certificate.ballots),
         losses={entry.digest: entry.loss for entry in certificate.tried},
-        averages={entry.digest for entry in certificate.tried} - alone,
+        averages=averages_of(certificate.tried),
         all_tokens=confirmed_tokens(certificate)[0],
         chosen=certificate.result.digest,
     )

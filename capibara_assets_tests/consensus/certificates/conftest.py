@@ -13,6 +13,7 @@ from capibara_assets.consensus.certificates.certificate import certify, sealed
 from capibara_assets.consensus.certificates.model import Certificate, stated_election
 from capibara_assets.consensus.election.ballots import new_key, public_key, signed
 from capibara_assets.consensus.election.confirmations import ballots_digest, confirmed
+from capibara_assets.consensus.election.keys import register, write_new_key
 from capibara_assets.consensus.election.polling import hold_here
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
@@ -48,6 +49,15 @@ def agreed(original: tuple[Path, Agreement], tmp_path: Path) -> Agreed:
     folder = tmp_path / "copy"
     voters = {path.name: path for path in sorted((folder / "inputs").iterdir())}
     return folder / "certificate.json", voters, folder / "adapter"
+
+
+def registered(folder: Path, adapters: Mapping[str, LoraAdapter]) -> dict[str, Path]:
+    """Voters' adapters on disk, each voter with a key of its own that is registered in the folder's `keys`."""
+    (folder / "keys").mkdir(mode=0o700)
+    for name, adapter in adapters.items():
+        write_adapter(adapter, folder / "voters" / name)
+        register(folder / "keys" / "registry.json", name, write_new_key(name, folder / "keys" / f"{name}.key"))
+    return {name: folder / "voters" / name for name in adapters}
 
 
 def voted_again(

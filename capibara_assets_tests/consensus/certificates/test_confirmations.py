@@ -28,13 +28,13 @@ from capibara_assets.consensus.election.confirmations import (
     confirmed,
     required_confirmations,
 )
-from capibara_assets.consensus.election.keys import VoterKeys, read_private_key, register, write_new_key
+from capibara_assets.consensus.election.keys import VoterKeys, read_private_key
 from capibara_assets.consensus.election.polling import hold_here
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.modeling.base import Base
-from capibara_assets_tests.consensus.certificates.conftest import voted_again
+from capibara_assets_tests.consensus.certificates.conftest import registered, voted_again
 from capibara_assets_tests.consensus.conftest import Tokens, changed
 
 VERSION_2 = Path(__file__).parent / "certificate_2.json"
@@ -52,11 +52,7 @@ def voted(
 ) -> Voted:
     """Certificate of registered voters of whom one is outvoted, adapters, private keys; another election's."""
     folder = tmp_path_factory.mktemp("voted")
-    (folder / "keys").mkdir(mode=0o700)
-    for name, adapter in {**honest, "voter-2": changed(honest["voter-2"], -1.0)}.items():
-        write_adapter(adapter, folder / "voters" / name)
-        register(folder / "keys" / "registry.json", name, write_new_key(name, folder / "keys" / f"{name}.key"))
-    voters = {name: folder / "voters" / name for name in honest}
+    voters = registered(folder, {**honest, "voter-2": changed(honest["voter-2"], -1.0)})
     hold = partial(
         agree, tiny, voters, validation, shards, ConsensusRecipe(), keys=VoterKeys.of(folder / "keys"), hold=hold_here
     )

@@ -15,14 +15,14 @@ from capibara_assets.consensus.certificates.model import Certificate
 from capibara_assets.consensus.certificates.public_record import PublicRecord, StoreRecord
 from capibara_assets.consensus.certificates.published_election import PublishedElection, examples_digests
 from capibara_assets.consensus.election.ballots import election_id, new_key, public_key
-from capibara_assets.consensus.election.keys import VoterKeys, register, write_new_key
+from capibara_assets.consensus.election.keys import VoterKeys
 from capibara_assets.consensus.election.polling import Poll, hold_here
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.errors import InputError, IntegrityError
-from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
+from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.modeling.base import Base
 from capibara_assets.storage.store import ArtifactStore
-from capibara_assets_tests.consensus.certificates.conftest import voted_again
+from capibara_assets_tests.consensus.certificates.conftest import registered, voted_again
 from capibara_assets_tests.consensus.conftest import Tokens
 
 VERSION_1 = Path(__file__).parent / "certificate_1.json"
@@ -39,10 +39,7 @@ def voted(
 ) -> Voted:
     """An agreement of registered voters, its election as it was announced, and a store in which it lies."""
     folder = tmp_path_factory.mktemp("voted")
-    (folder / "keys").mkdir(mode=0o700)
-    for name, adapter in honest.items():
-        write_adapter(adapter, folder / "voters" / name)
-        register(folder / "keys" / "registry.json", name, write_new_key(name, folder / "keys" / f"{name}.key"))
+    voters = registered(folder, honest)
     record = StoreRecord(ArtifactStore(folder / "store"))
     announced: list[PublishedElection] = []
 
@@ -55,7 +52,7 @@ def voted(
         return hold_here(*arguments)
 
     agreement = agree(
-        tiny, {name: folder / "voters" / name for name in honest}, validation, shards, ConsensusRecipe(),
+        tiny, voters, validation, shards, ConsensusRecipe(),
         {"domain": "python", "moe_dataset": "d" * 64}, keys=VoterKeys.of(folder / "keys"), announce=announce, hold=hold,
     )  # fmt: skip
     record.enter(agreement.certificate)

@@ -29,7 +29,6 @@ from capibara_assets.consensus.election.polling import hold_here, hold_vote
 from capibara_assets.consensus.election.voter import ANSWER, Assignment, answer, own_key, run, second_round
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.modeling.base import Base
 from capibara_assets_tests.consensus.conftest import Tokens
 
@@ -58,14 +57,6 @@ def keys(private: Path) -> VoterKeys:
     for voter in VOTERS:
         register(private / "registry.json", voter, write_new_key(voter, private / f"{voter}.key"))
     return VoterKeys.of(private)
-
-
-@pytest.fixture(scope="module")
-def folders(honest: dict[str, LoraAdapter], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("voters")
-    for name, adapter in honest.items():
-        write_adapter(adapter, folder / name)
-    return {name: folder / name for name in honest}
 
 
 @pytest.fixture
