@@ -10,7 +10,7 @@ import textwrap
 import types
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
 from operator import attrgetter
@@ -31,6 +31,7 @@ _LEAF_NAMES = """ctx op ops id attr kind type_comment type_ignores name module l
     conversion kwd_attrs rest type_params str"""
 _LEAF_FIELDS = frozenset(_LEAF_NAMES.split())
 _CHILDLESS = (ast.Constant, ast.MatchSingleton, ast.Global, ast.Nonlocal)
+_NO_NODES = (ast.operator, ast.boolop, ast.cmpop, ast.unaryop, ast.expr_context)
 _MAX_SQL = 20_000  # characters; a longer text is data, not a query
 _GC_THRESHOLDS = 20_000, 50, 100  # allocations and younger collections before a collection of the next generation
 
@@ -94,10 +95,38 @@ def descend(tree: ast.AST) -> Iterator[ast.AST]:
                     stack.append(value)
 
 
+def walk(tree: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a tree in the order of `ast.walk`, but for operators and contexts; several times as fast."""
+    waiting = [tree]
+    for node in waiting:
+        waiting.extend(child_nodes(node))
+        yield node
+
+
+def child_nodes(node: ast.AST) -> list[Any]:
+    """The nodes that `ast.iter_child_nodes` gives, in its order, but for operators and contexts."""
+    if (children := _EVERY_CHILD[node.__class__]) is None:
+        return []
+    found: list[Any] = []
+    try:
+        for value in children(node):
+            if value.__class__ is list:
+                found.extend(filter(None, value))
+            elif value is not None:
+                found.append(value)
+    except AttributeError:  # a node that no parser made may lack fields
+        return [child for child in ast.iter_child_nodes(node) if not isinstance(child, _NO_NODES)]
+    return found
+
+
 class _Children(dict[type[Any], Callable[[Any], Iterable[Any]] | None]):
+    def __init__(self, leaves: Collection[str]) -> None:
+        super().__init__()
+        self._leaves = leaves
+
     def __missing__(self, kind: type[Any]) -> Callable[[Any], Iterable[Any]] | None:
         childless = kind in _CHILDLESS or kind is type(None)
-        fields = [] if childless else [field for field in kind._fields if field not in _LEAF_FIELDS]
+        fields = [] if childless else [field for field in kind._fields if field not in self._leaves]
         # two names at least make `attrgetter` return a tuple
         self[kind] = attrgetter(*fields) if len(fields) > 1 else _only(fields[0]) if fields else None
         return self[kind]
@@ -108,7 +137,8 @@ def _only(field: str) -> Callable[[Any], tuple[Any]]:
 
 
 #: Node class -> getter of all fields that hold nodes; None where there are none.
-CHILDREN = _Children()
+CHILDREN = _Children(_LEAF_FIELDS)
+_EVERY_CHILD = _Children(_LEAF_FIELDS - {"type_params"})
 
 
 @lru_cache(maxsize=32)

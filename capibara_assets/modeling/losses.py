@@ -14,6 +14,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.cpu.blocks import lengthened, whole_blocks
 from capibara_assets.modeling.cpu.products import quick_products
 from capibara_assets.modeling.heads import Head
+from capibara_assets.modeling.needed_rows import only_rows
 from capibara_assets.modeling.precision import Precision, autocast
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ def token_losses(
                 if poll:
                     poll()
                 batch = collate([encoded[index] for index in indices], device, multiple)
-                with autocast(device, precision):
+                with only_rows(model, batch.positions, batch.input_ids.numel()), autocast(device, precision):
                     losses = token_nll(model, batch).to("cpu", torch.float64).numpy()
                 ends = np.cumsum(np.bincount(batch.owners.cpu().numpy(), minlength=len(indices)))
                 for index, own in zip(indices, np.split(losses, ends[:-1]), strict=True):

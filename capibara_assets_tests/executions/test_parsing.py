@@ -1,7 +1,9 @@
 """Code of notebooks as trees, whatever stands in it."""
 
 import ast
+import typing
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,12 +11,15 @@ from hypothesis import strategies as st
 
 from capibara_assets.executions.labels.signals import code_facts
 from capibara_assets.executions.parsing import (
+    _NO_NODES,
+    child_nodes,
     descend,
     embedded_sql,
     parse_javascript,
     parse_python,
     parse_sql,
     python_nodes,
+    walk,
     without_magics,
 )
 from capibara_assets.executions.patterns.idioms_python import python_idioms
@@ -108,3 +113,25 @@ def test_nodes_by_kind_are_those_of_the_tree_without_texts_that_stand_alone() ->
 
 def test_an_embedded_query_loses_its_indentation() -> None:
     assert embedded_sql("\n        SELECT a\n          FROM b\n    ") == "SELECT a\n  FROM b"
+
+
+def test_a_walk_gives_the_nodes_of_ast_walk_in_its_order() -> None:
+    files = [Path(ast.__file__), Path(typing.__file__), Path(__file__)]
+    made = ast.parse("f(a + b)")  # as code that makes nodes may leave them
+    del made.body[0].value.keywords, made.body[0].value.args[0].op  # type: ignore[attr-defined]
+    for tree in (*(ast.parse(file.read_text("utf-8")) for file in files), made):
+        assert list(walk(tree)) == [node for node in ast.walk(tree) if not isinstance(node, _NO_NODES)]
+
+
+def test_child_nodes_are_those_of_ast() -> None:
+    for node in ast.walk(ast.parse("def f(a, *b, c=1, **d) -> int:\n    return {**a, 'x': a if not b else -c < 2}")):
+        children = [child for child in ast.iter_child_nodes(node) if not isinstance(child, _NO_NODES)]
+        assert child_nodes(node) == children
+
+
+def test_a_walk_goes_on_in_what_was_there_when_a_node_is_replaced_meanwhile() -> None:
+    tree = ast.parse("x = [1, 2]")
+    for node in walk(tree):
+        if isinstance(node, ast.List):
+            node.elts = []
+    assert sum(isinstance(node, ast.Constant) for node in walk(tree)) == 0

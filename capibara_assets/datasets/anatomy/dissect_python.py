@@ -12,6 +12,7 @@ from capibara_assets.datasets.anatomy.parts import CellParts, body_test, of_role
 from capibara_assets.datasets.anatomy.roles import Role, roles
 from capibara_assets.datasets.code.comments import clean_lines, is_statement
 from capibara_assets.datasets.code.python_source import Definition, Function, docstring_node, parse
+from capibara_assets.executions.parsing import walk
 
 _MAX_DOCSTRINGS = 4
 
@@ -49,7 +50,7 @@ def parts(code: str) -> CellParts | None:
 
 def _run(test: str, tree: ast.Module, tested: Collection[int]) -> str:
     """The test with calls of its functions and cases that only a test runner would have found."""
-    read = {part.id for node in tree.body for part in ast.walk(node) if isinstance(part, ast.Name)}
+    read = {part.id for node in tree.body for part in walk(node) if isinstance(part, ast.Name)}
     calls = []
     for node in (tree.body[i] for i in sorted(tested)):
         if isinstance(node, ast.ClassDef) and node.name not in read and node.bases and "main" not in test:
@@ -66,9 +67,7 @@ def _tests(tested: list[ast.stmt], lines: list[str], test: str) -> tuple[str, ..
     """The assertions one by one if each says all that it needs, else the whole test."""
     assertions = _assertions(tested, lines)
     own = {name for node in tested if not isinstance(node, ast.Import | ast.ImportFrom) for name in _stored(node)}
-    read = [
-        {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)} for a in assertions if (tree := parse(a))
-    ]
+    read = [{part.id for part in walk(tree) if isinstance(part, ast.Name)} for a in assertions if (tree := parse(a))]
     if assertions and all(own.isdisjoint(names) for names in read):
         return assertions
     judged = [node for node in tested if not isinstance(node, (ast.Import, ast.ImportFrom))]
@@ -77,8 +76,8 @@ def _tests(tested: list[ast.stmt], lines: list[str], test: str) -> tuple[str, ..
 
 def _stored(node: ast.stmt) -> set[str]:
     """Every name that is bound anywhere in a statement."""
-    named = {part.name for part in ast.walk(node) if isinstance(part, Definition)}
-    return named | {p.id for p in ast.walk(node) if isinstance(p, ast.Name) and isinstance(p.ctx, ast.Store)}
+    named = {part.name for part in walk(node) if isinstance(part, Definition)}
+    return named | {p.id for p in walk(node) if isinstance(p, ast.Name) and isinstance(p.ctx, ast.Store)}
 
 
 def _assertions(peeled: list[ast.stmt], lines: list[str]) -> tuple[str, ...]:
@@ -96,7 +95,7 @@ def _assertions(peeled: list[ast.stmt], lines: list[str]) -> tuple[str, ...]:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
             parameters = [argument.arg for argument in statement.args.args]
             renamed = dict(zip(parameters, called.get(statement.name, []), strict=False))
-        for node in ast.walk(statement):
+        for node in walk(statement):
             if isinstance(node, ast.Assert):
                 source = inspect.cleandoc("\n".join(lines[node.lineno - 1 : node.end_lineno]))
                 for parameter, target in renamed.items():

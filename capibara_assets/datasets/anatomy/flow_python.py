@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from capibara_assets.datasets.anatomy import flow
 from capibara_assets.datasets.anatomy.flow import NONE, Block, Call, Names, Program, Unit, Value, joined
 from capibara_assets.datasets.code.python_source import BUILTINS, CHANGING, bindings, parse
+from capibara_assets.executions.parsing import child_nodes, walk
 
 #: Packages (or ends of their modules' names) that are for tests alone.
 _LIBRARIES = frozenset(
@@ -50,7 +51,7 @@ def _line_starts(code: str) -> list[int]:
 
 def _library_names(tree: ast.Module) -> Iterator[str]:
     """Names that the cell imports from test libraries."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if _LIBRARIES & set(alias.name.split(".")):
@@ -146,7 +147,7 @@ class _Reader:
             yield flow.Function(targets[0].id, function.parameters, function.block, function.outer)
             return
         stores = [
-            part for target in targets for part in ast.walk(target) if isinstance(part, (ast.Attribute, ast.Subscript))
+            part for target in targets for part in walk(target) if isinstance(part, (ast.Attribute, ast.Subscript))
         ]
         whole = joined([self.value(value), *(self.value(part) for part in stores)])
         yield flow.Bind(names, whole, frozenset(_roots(stores)))
@@ -165,7 +166,7 @@ class _Reader:
         elif _named(call.func) in _ENDS:
             yield flow.Fail(value, True)
         else:
-            changed = {root for each in ast.walk(call) if isinstance(each, ast.Call) for root in _changed(each)}
+            changed = {root for each in walk(call) if isinstance(each, ast.Call) for root in _changed(each)}
             yield flow.Bind(NONE, value, frozenset(changed)) if changed else flow.Do(value)
 
     def _asserts(self, call: ast.Call) -> bool:
@@ -186,7 +187,7 @@ class _Reader:
         ours = {*self.libraries, *self.case_objects}
         if any(_root(call.func) in ours and _named(call.func) in _EXPECTS_ERROR for call in calls):
             yield flow.Assert(
-                joined(self.value(part) for part in ast.walk(ast.Module(list(body), [])) if isinstance(part, ast.expr))
+                joined(self.value(part) for part in walk(ast.Module(list(body), [])) if isinstance(part, ast.expr))
             )
         yield from self.block(body)
 
@@ -230,7 +231,7 @@ class _Reader:
                 for left, operator, right in zip(sides, part.ops, sides[1:], strict=False):
                     if isinstance(operator, (ast.Eq, ast.NotEq, ast.Is, ast.IsNot)):
                         equals.append((self.value(left), self.value(right)))
-            pending.extend(ast.iter_child_nodes(part))
+            pending.extend(child_nodes(part))
         return Value(frozenset(names - own), tuple(calls), tuple(equals), tuple(self._truths(node)), tuple(functions))
 
     def _call(self, node: ast.Call) -> Call:
@@ -265,7 +266,7 @@ class _Reader:
 
 
 def _reads(node: ast.AST) -> set[str]:
-    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+    return {part.id for part in walk(node) if isinstance(part, ast.Name)}
 
 
 def _root(node: ast.AST | None) -> str | None:

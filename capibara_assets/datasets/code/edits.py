@@ -12,7 +12,7 @@ from typing import NamedTuple
 from capibara_assets.datasets.code.one_line import in_one_line
 from capibara_assets.datasets.code.python_source import docstring_node
 from capibara_assets.datasets.code.structure import located_tokens, structural_key
-from capibara_assets.executions.parsing import python_tree
+from capibara_assets.executions.parsing import python_tree, walk
 
 _MOST_TOKENS, _LONGEST_LINE, _MOST_AROUND = 2000, 100, 12
 _NAME = re.compile(r"[A-Za-z_$][\w$]*$")
@@ -130,7 +130,7 @@ def _parsed(failing: str, fixed: str) -> list[ast.Module] | None:
         return None
     copies = [copy.deepcopy(tree) for tree in trees if tree is not None]
     for tree in copies:
-        for node in ast.walk(tree):
+        for node in walk(tree):
             if (docstring := docstring_node(node)) is not None and len(node.body) > 1:  # type: ignore[attr-defined]
                 node.body.remove(docstring)  # type: ignore[attr-defined]
     return copies

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from capibara_assets.datasets.code.names import Statement, StatementNames
-from capibara_assets.executions.parsing import python_tree
+from capibara_assets.executions.parsing import child_nodes, python_tree, walk
 
 _MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?:[%!?]|[A-Za-z_][\w.]*\?{1,2}$).*$", re.MULTILINE)
 _ASSIGNED_SHELL = re.compile(r"^(?P<indent>[ \t]*)(?P<target>\w[\w, ]*=)\s*[!%].*$", re.MULTILINE)
@@ -133,9 +133,7 @@ def _names(nodes: Sequence[ast.stmt]) -> StatementNames:
         later |= deferred
         bound |= set(bindings(simple))
     changed = {name for node in nodes for name in _changes(node)}
-    star = any(
-        isinstance(part, ast.ImportFrom) and part.names[0].name == "*" for node in nodes for part in ast.walk(node)
-    )
+    star = any(isinstance(part, ast.ImportFrom) and part.names[0].name == "*" for node in nodes for part in walk(node))
     imported = {name for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)) for name in bindings(node)}
     later -= bound | needed | BUILTINS
     needed -= BUILTINS
@@ -192,8 +190,8 @@ def _loads(whole: ast.AST) -> tuple[set[str], set[str]]:
                 visit(part, inner, True)
             return
         if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
-            inner = local | {n.id for g in node.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
-            for child in ast.iter_child_nodes(node):
+            inner = local | {n.id for g in node.generators for n in walk(g.target) if isinstance(n, ast.Name)}
+            for child in child_nodes(node):
                 visit(child, inner, inside)
             return
         if isinstance(node, ast.ClassDef):
@@ -207,7 +205,7 @@ def _loads(whole: ast.AST) -> tuple[set[str], set[str]]:
             (later if inside else now).add(node.target.id)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in local:
             (later if inside else now).add(node.id)
-        for child in ast.iter_child_nodes(node):
+        for child in child_nodes(node):
             visit(child, local, inside)
 
     visit(whole, frozenset(), False)
@@ -229,7 +227,7 @@ def _local_names(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> f
     names = {argument.arg for argument in every if argument is not None}
     if isinstance(node, ast.Lambda):
         return frozenset(names)
-    outer = {name for part in ast.walk(node) if isinstance(part, ast.Global) for name in part.names}
+    outer = {name for part in walk(node) if isinstance(part, ast.Global) for name in part.names}
     names |= {name for part in node.body for name in bindings(part)}
     return frozenset(names - outer)
 
@@ -250,7 +248,7 @@ def bindings(statement: ast.AST) -> Iterator[str]:
             yield (node.asname or node.name).split(".")[0]
         elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
             yield node.name
-        pending.extend(ast.iter_child_nodes(node))
+        pending.extend(child_nodes(node))
 
 
 def _changes(statement: ast.stmt) -> Iterator[str]:
@@ -259,7 +257,7 @@ def _changes(statement: ast.stmt) -> Iterator[str]:
 
     `print(x)`, `check(f)` and chained calls (`df.isnull().sum()`) change nothing that they are given.
     """
-    for node in ast.walk(statement):
+    for node in walk(statement):
         if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, (ast.Store, ast.Del)):
             yield from _base(node)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGING:

@@ -14,7 +14,7 @@ from sqlglot import exp
 from capibara_assets.datasets.code import javascript_source, python_source
 from capibara_assets.datasets.code.quoted_texts import with_texts
 from capibara_assets.datasets.code.structure import JAVASCRIPT
-from capibara_assets.executions.parsing import embedded_sql, parse_sql
+from capibara_assets.executions.parsing import embedded_sql, parse_sql, walk
 
 _VERB = re.compile(
     r"\s*(?:select|with|insert|update|delete|create|alter|replace|pragma|describe|desc|show|explain|merge|from)\s", re.I
@@ -63,8 +63,8 @@ def sql_texts(code: str, language: str) -> Iterator[str]:
         if first.startswith("%%sql"):
             yield rest
         tree = python_source.parse(code)
-        pieces = {id(v) for n in ast.walk(tree) if isinstance(n, ast.JoinedStr) for v in n.values} if tree else set()
-        for node in ast.walk(tree) if tree is not None else ():
+        pieces = {id(v) for n in walk(tree) if isinstance(n, ast.JoinedStr) for v in n.values} if tree else set()
+        for node in walk(tree) if tree is not None else ():
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in pieces:
                 yield from _if_sql(node.value)
     elif language == "bash":
@@ -273,7 +273,7 @@ def _loaded(code: str, language: str) -> set[str]:
     tree = python_source.parse(code) if language == "python" else None
     over_variables = "duckdb" in code or "sqldf" in code  # engines that read the data frames of their caller by name
     names: set[str] = set()
-    for node in ast.walk(tree) if tree is not None else ():
+    for node in walk(tree) if tree is not None else ():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
             first = node.args[0]
             if node.func.attr in ("to_sql", "register", "create_view") and isinstance(first, ast.Constant):

@@ -10,6 +10,7 @@ from sqlglot import exp
 from capibara_assets.datasets.code import python_source
 from capibara_assets.datasets.code.listings import Listing, listings, mappings, records
 from capibara_assets.datasets.code.queries import Table, defined, merged, sql_texts, statements
+from capibara_assets.executions.parsing import walk
 
 _DDL = re.compile(r"\bCREATE\s+(?:TEMP\w*\s+|VIRTUAL\s+)?TABLE\b", re.IGNORECASE)
 _NAME_KEYS = ("column_name", "name", "column", "field", "col_name")
@@ -150,7 +151,7 @@ def _whole_table(code: str, language: str) -> str | None:
 
 def _models(tree: ast.Module) -> Iterator[Table]:
     """Tables declared as classes with `__tablename__`, or as `Table("name", metadata, Column("a", …), …)`."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.ClassDef):
             name, columns = None, []
             for part in node.body:
@@ -178,7 +179,7 @@ def _model_column(name: str, call: ast.Call) -> str:
     first = call.args[0] if call.args else None
     if isinstance(first, ast.Constant) and isinstance(first.value, str):
         name = first.value  # Column("name", Type): the name in the database
-    kinds = {n.id for a in call.args for n in ast.walk(a) if isinstance(n, ast.Name)} & _SQL_TYPES
+    kinds = {n.id for a in call.args for n in walk(a) if isinstance(n, ast.Name)} & _SQL_TYPES
     return f"{name} {min(kinds)}" if kinds else name
 
 
@@ -189,14 +190,14 @@ def _called(call: ast.Call) -> str:
 def _frames(tree: ast.Module) -> Iterator[Table]:
     """Data frames made of literals: as tables of their variable's name, and of the name that `to_sql` gives them."""
     known: dict[str, tuple[str, ...]] = {}
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _called(node.value) == "DataFrame":
             columns = _literal_columns(node.value)
             for target in node.targets:
                 if isinstance(target, ast.Name) and columns:
                     known[target.id] = columns
                     yield Table(target.id, columns)
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if (
             isinstance(node, ast.Call)
             and _called(node) in ("to_sql", "register")

@@ -11,6 +11,7 @@ from tree_sitter import Node
 from capibara_assets.datasets.code import javascript_source, python_source
 from capibara_assets.datasets.code.one_line import in_one_line
 from capibara_assets.datasets.code.structure import JAVASCRIPT
+from capibara_assets.executions.parsing import child_nodes, walk
 from capibara_assets.executions.replay import javascript_tracing, python_instrument
 
 Sort = Literal[
@@ -95,7 +96,7 @@ class _Python:
             self.begins.append(self.begins[-1] + len(line) + 1)
 
     def steps(self, tree: ast.AST) -> Iterator[tuple[str, Step]]:
-        for node in ast.walk(tree):
+        for node in walk(tree):
             if (made := self._step(node)) is not None:
                 yield python_instrument.place(node), made
 
@@ -162,7 +163,7 @@ class _Python:
         return in_one_line(self.source[start:end].decode("utf-8", "replace"))
 
     def _part(self, node: ast.expr, loose: bool = False) -> Part:
-        sort, function, below = "other", "", [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr)]
+        sort, function, below = "other", "", [each for each in child_nodes(node) if isinstance(each, ast.expr)]
         match node:
             case ast.Constant():
                 sort = "constant"

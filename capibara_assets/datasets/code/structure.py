@@ -4,6 +4,7 @@ import ast
 import re
 
 from capibara_assets.datasets.code import javascript_source, python_source
+from capibara_assets.executions.parsing import walk
 from capibara_assets.storage.digests import sha256_bytes
 from capibara_assets.storage.kept import of_text
 
@@ -145,7 +146,7 @@ def _bound_names(tree: ast.Module) -> tuple[set[ast.AST], set[str]]:
     """The methods of its classes, and the names that the code binds beside theirs."""
     methods: set[ast.AST] = set()
     bound: set[str] = set()
-    for node in ast.walk(tree):  # classes come before their methods
+    for node in walk(tree):  # classes come before their methods
         match node:
             case ast.Name(ctx=ast.Store()):
                 bound.add(node.id)

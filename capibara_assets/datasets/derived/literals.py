@@ -9,7 +9,7 @@ from tree_sitter import Node
 from capibara_assets.datasets.code import javascript_source
 from capibara_assets.datasets.derived.edits import Edit, Places
 from capibara_assets.datasets.derived.solved import Span
-from capibara_assets.executions.parsing import python_tree
+from capibara_assets.executions.parsing import python_tree, walk
 
 _PLAIN = re.compile(r"[^\\{}%<>$]{1,40}")
 _NUMBER = re.compile(r"\d+")
@@ -27,8 +27,8 @@ def _python_changes(code: str) -> Iterator[Edit]:
     if tree is None:
         return
     places = Places(code)
-    kept = {id(part) for node in ast.walk(tree) for part in _python_kept(node)}
-    for node in ast.walk(tree):
+    kept = {id(part) for node in walk(tree) for part in _python_kept(node)}
+    for node in walk(tree):
         if isinstance(node, ast.Constant | ast.List | ast.Tuple) and id(node) not in kept:
             start, end = (places.at(line, column) for line, column in _ends(node))
             if isinstance(node, ast.Constant):
@@ -48,15 +48,15 @@ def _python_kept(node: ast.AST) -> Iterator[ast.AST]:
         case ast.Dict(keys=keys):
             yield from (key for key in keys if key is not None)
         case ast.JoinedStr():
-            yield from ast.walk(node)
+            yield from walk(node)
         case ast.Expr(value=ast.Constant() as text):
             yield text
         case ast.Subscript(slice=key):
-            yield from ast.walk(key)
+            yield from walk(key)
         case ast.Call(func=ast.Name(id="print"), keywords=keywords):
-            yield from (part for keyword in keywords for part in ast.walk(keyword))
+            yield from (part for keyword in keywords for part in walk(keyword))
         case ast.Assert():
-            yield from ast.walk(node)
+            yield from walk(node)
 
 
 def others(value: object) -> Iterator[str]:
@@ -141,9 +141,9 @@ def _python_calls(code: str, functions: set[str]) -> Iterator[str]:
             case ast.Expr(value=ast.Call(func=ast.Name(id=called), args=[ast.Name(id=given)])) if given in functions:
                 if called in tests and tests[called].args.args:
                     stands_for[tests[called].args.args[0].arg] = given
-    for checked in ast.walk(tree):
+    for checked in walk(tree):
         if isinstance(checked, ast.Assert):
-            for part in ast.walk(checked.test):
+            for part in walk(checked.test):
                 if isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id in stands_for:
                     values = [*part.args, *(keyword.value for keyword in part.keywords)]
                     if values and all(map(_is_literal, values)):

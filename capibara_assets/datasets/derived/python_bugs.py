@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from capibara_assets.datasets.derived.edits import Edit, Places
 from capibara_assets.datasets.derived.solved import Span
-from capibara_assets.executions.parsing import python_tree
+from capibara_assets.executions.parsing import python_tree, walk
 
 _COMPARED = {"<": ("<=", ">"), "<=": ("<",), ">": (">=", "<"), ">=": (">",), "==": ("!=",), "!=": ("==",)}
 _COMPUTED = {"+": ("-",), "-": ("+",), "*": ("+", "**"), "/": ("//",), "//": ("/",), "%": ("//",), "**": ("*",)}
@@ -43,14 +43,12 @@ class _Bugs:
     def __init__(self, code: str, tree: ast.Module) -> None:
         self._code, self._tree = code, tree
         self._places = Places(code)
-        self._skipped = {
-            id(part) for node in ast.walk(tree) for skipped in _unchanged(node) for part in ast.walk(skipped)
-        }
-        self._keys = sorted({key for node in ast.walk(tree) for key in _string_keys(node)})
+        self._skipped = {id(part) for node in walk(tree) for skipped in _unchanged(node) for part in walk(skipped)}
+        self._keys = sorted({key for node in walk(tree) for key in _string_keys(node)})
 
     def edits(self) -> Iterator[Edit]:
         """All edits."""
-        for node in ast.walk(self._tree):
+        for node in walk(self._tree):
             if id(node) in self._skipped:
                 continue
             if isinstance(node, ast.expr):
@@ -169,7 +167,7 @@ class _Bugs:
         """Another variable of the function in place of one that is read."""
         arguments = function.args
         own = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs) if a.arg != "self"]
-        inside = [part for statement in function.body for part in ast.walk(statement) if isinstance(part, ast.Name)]
+        inside = [part for statement in function.body for part in walk(statement) if isinstance(part, ast.Name)]
         own += [part.id for part in inside if isinstance(part.ctx, ast.Store)]
         names = list(dict.fromkeys(own))
         for part in inside:

@@ -15,7 +15,7 @@ from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.derived.edits import Places
 from capibara_assets.datasets.derived.trials import Cells
 from capibara_assets.datasets.kinds.evidence import Evidence
-from capibara_assets.executions.parsing import python_tree
+from capibara_assets.executions.parsing import python_tree, walk
 
 _MOST_JUDGES, _HORIZON = 3, 12  # later cells that judge, and that are looked at
 _MOST_MS = 400.0  # longest recorded duration of a cell that is run many times
@@ -131,11 +131,11 @@ def _python_spans(code: str) -> tuple[tuple[Span, ...], bool]:
 
 
 def _holds_assertion(node: ast.AST) -> bool:
-    return any(isinstance(part, ast.Assert) for part in ast.walk(node))
+    return any(isinstance(part, ast.Assert) for part in walk(node))
 
 
 def _names(node: ast.AST) -> set[str]:
-    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+    return {part.id for part in walk(node) if isinstance(part, ast.Name)}
 
 
 def _span(node: ast.stmt, places: Places) -> Span:

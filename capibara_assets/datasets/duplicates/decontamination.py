@@ -33,6 +33,7 @@ from capibara_assets.datasets.code.structure import JAVASCRIPT, structural_key
 from capibara_assets.datasets.duplicates.public_benchmarks import BenchmarkItem, read_items
 from capibara_assets.datasets.duplicates.shingles import Ints, shingle_texts
 from capibara_assets.datasets.recipe import Decontamination
+from capibara_assets.executions.parsing import walk
 from capibara_assets.storage.records import Record, table
 
 _WORD = re.compile(r"[a-z0-9_\u0080-\U0010ffff]+")  # as in datasets/duplicates/shingles.py
@@ -196,7 +197,7 @@ def _solution_keys(item: BenchmarkItem) -> Iterator[str]:
     """The structural key of the item's reference function, where it is large enough to prove something."""
     if item.language == "python":
         tree = python_source.parse(item.solution)
-        functions = [node for node in ast.walk(tree) if isinstance(node, python_source.Function)] if tree else []
+        functions = [node for node in walk(tree) if isinstance(node, python_source.Function)] if tree else []
         named = [node for node in functions if node.name == item.entry_point]
         for node in (named or functions)[-1:]:
             if (key := _python_key(node)) is not None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from capibara_assets.datasets.code import python_source
 from capibara_assets.datasets.code.one_line import in_one_line
 from capibara_assets.datasets.code.sessions import Row
+from capibara_assets.executions.parsing import walk
 
 _UNBOUND = re.compile(r"name '(\w+)' is not defined")
 
@@ -52,19 +53,19 @@ def name_cause(pair: Row, failing: str, fixed: str) -> NameCause | None:
 
 
 def _bound(tree: ast.AST) -> set[str]:
-    found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-    found |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    found |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    found = {node.id for node in walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    found |= {node.arg for node in walk(tree) if isinstance(node, ast.arg)}
+    found |= {node.name for node in walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     return found | {
         (alias.asname or alias.name).split(".")[0]
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
     }
 
 
 def _loads(tree: ast.AST) -> set[str]:
-    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
+    names = [node for node in walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
     return {node.id for node in names} & (_bound(tree) | set(dir(builtins)))
 
 
@@ -74,7 +75,7 @@ def _use(tree: ast.Module, name: str, code: str) -> tuple[str, str] | None:
         (node.lineno, function.name)
         for function in tree.body
         if isinstance(function, ast.FunctionDef)
-        for node in ast.walk(function)
+        for node in walk(function)
         if isinstance(node, ast.Name) and node.id == name
     ]
     if len({line for line, _ in found}) != 1:
@@ -83,7 +84,7 @@ def _use(tree: ast.Module, name: str, code: str) -> tuple[str, str] | None:
 
 
 def _import_of(tree: ast.AST, name: str, code: str) -> str | None:
-    for node in ast.walk(tree):
+    for node in walk(tree):
         names = node.names if isinstance(node, ast.Import | ast.ImportFrom) else []
         if any((alias.asname or alias.name).split(".")[0] == name for alias in names):
             return in_one_line(ast.get_source_segment(code, node) or "")
@@ -94,17 +95,15 @@ def _binding(tree: ast.Module, name: str, code: str, function: str) -> str | Non
     """Where a function binds a name."""
     if hasattr(builtins, name) and name not in _bound(tree):
         return "which Python has built in"
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if not isinstance(node, ast.FunctionDef) or node.name != function:
             continue
         if name in [arg.arg for arg in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]:
             return f"the parameter of `{function}`" if len(node.args.args) == 1 else f"a parameter of `{function}`"
-        inside = [
-            each for part in ast.walk(node) if isinstance(part, ast.comprehension) for each in ast.walk(part.target)
-        ]
+        inside = [each for part in walk(node) if isinstance(part, ast.comprehension) for each in walk(part.target)]
         if any(isinstance(each, ast.Name) and each.id == name for each in inside):
             return "which the comprehension binds"
-        for inner in ast.walk(node):
+        for inner in walk(node):
             if isinstance(inner, ast.Name) and inner.id == name and isinstance(inner.ctx, ast.Store):
                 return f"which `{code.split(chr(10))[inner.lineno - 1].strip()}` binds"
     return None

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from capibara_assets.datasets.code import python_source
 from capibara_assets.datasets.code.structure import located_tokens
+from capibara_assets.executions.parsing import walk
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _TEXT = re.compile(r"^[rbfuRBFU]{0,2}(['\"`])(.*)\1$", re.DOTALL)
@@ -50,9 +51,7 @@ def _removable(tree: ast.Module, prompt: str, test: str) -> Iterator[ast.stmt]:
         if isinstance(node, _Definition) and not node.decorator_list and node.name not in asked | used:
             yield node
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict | ast.List | ast.Set | ast.Tuple):
-            names = {
-                name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
-            }
+            names = {name.id for name in walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)}
             if names and not names & (asked | used):
                 yield node
         elif isinstance(node, ast.ClassDef) and not node.bases:
@@ -73,7 +72,7 @@ def _used(tree: ast.Module) -> set[str]:
     found: set[str] = set()
     for top in tree.body:
         inside = set()
-        for node in ast.walk(top):
+        for node in walk(top):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 inside.add(node.id)
             elif isinstance(node, ast.Attribute):
@@ -90,9 +89,7 @@ def shown_test(test: str, language: str) -> str:
         return test if "assert" in test or "throw" in test else ""
     tree = python_source.parse(test)
     judging = (
-        [node for node in tree.body if any(isinstance(n, ast.Assert | ast.Raise) for n in ast.walk(node))]
-        if tree
-        else []
+        [node for node in tree.body if any(isinstance(n, ast.Assert | ast.Raise) for n in walk(node))] if tree else []
     )
     return "\n".join(test.split("\n")[: judging[-1].end_lineno]) if judging else ""
 

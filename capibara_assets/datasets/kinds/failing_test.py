@@ -11,6 +11,7 @@ from capibara_assets.datasets.code.names import Statement
 from capibara_assets.datasets.code.sessions import cell_names, statements
 from capibara_assets.datasets.code.structure import JAVASCRIPT, without_comments
 from capibara_assets.datasets.kinds.tracebacks import Frame, in_failing_cell
+from capibara_assets.executions.parsing import walk
 
 _ASSERTS = re.compile(r"\bassert|\bexpect\(|\bthrow\b|\braise\b|[dD]eepEqual|assertEqual|\.should\b")
 MOST_CHARS = 1200
@@ -134,14 +135,14 @@ def _in_function(test: _Placed, line: int) -> tuple[python_source.Function, tupl
     """(function, its body's statements, the position of the one at `line`) where a test is a Python function."""
     tree = python_source.parse(test.statement.text)
     offset = test.first - 1
-    for node in ast.walk(tree) if tree is not None else ():
+    for node in walk(tree) if tree is not None else ():
         if isinstance(node, python_source.Function):
             # the statement's text has no docstring: its lines below it are shifted, so the body is searched by text
             body = node.body
             shift = (test.last - test.first + 1) - len(test.statement.text.split("\n"))
             for position, part in enumerate(body):
                 if part.lineno <= line - offset - shift <= (part.end_lineno or part.lineno):
-                    if any(isinstance(inner, python_source.Function) for inner in ast.walk(part)):
+                    if any(isinstance(inner, python_source.Function) for inner in walk(part)):
                         continue
                     lines = test.statement.text.split("\n")[node.body[0].lineno - 1 : node.body[-1].end_lineno]
                     listed = statements(textwrap.dedent("\n".join(lines)), "python")
@@ -155,7 +156,7 @@ def _arguments(function: python_source.Function, tests: Sequence[str]) -> dict[s
     parameters = [argument.arg for argument in function.args.args]
     for text in tests:
         tree = python_source.parse(text)
-        for node in ast.walk(tree) if tree is not None else ():
+        for node in walk(tree) if tree is not None else ():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == function.name:
                 pairs = zip(parameters, node.args, strict=False)
                 return {name: given.id for name, given in pairs if isinstance(given, ast.Name)}

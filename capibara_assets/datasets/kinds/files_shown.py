@@ -10,6 +10,7 @@ from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.kinds.proof import recorded_output
 from capibara_assets.executions.heredocs import heredocs
+from capibara_assets.executions.parsing import walk
 
 _FILE = re.compile(r"^(?!\w+://)[\w./~\\-]*[\w-]\.[A-Za-z]\w{0,7}$")
 _SHELL_WORD = re.compile(r"[\w./~-]+\.[A-Za-z]\w{0,7}\b")
@@ -49,7 +50,7 @@ def files_shown(session: Sequence[Row], position: int, codes: Sequence[tuple[str
 def _named(code: str, language: str) -> Iterator[str]:
     if language == "python":
         tree = python_source.parse(code)
-        for node in ast.walk(tree) if tree is not None else ():
+        for node in walk(tree) if tree is not None else ():
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and _FILE.match(node.value):
                 yield node.value
     elif language in JAVASCRIPT:
@@ -106,20 +107,20 @@ def _written_python(code: str, name: str) -> str | None:
         return None
     literals = {
         target.id: node.value.value
-        for node in ast.walk(tree)
+        for node in walk(tree)
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
     handles: set[str] = set()
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.With):
             for item in node.items:
                 if _opens(item.context_expr, name) and isinstance(item.optional_vars, ast.Name):
                     handles.add(item.optional_vars.id)
         elif isinstance(node, ast.Assign) and _opens(node.value, name):
             handles |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
             if node.func.attr not in ("write", "write_text", "writelines"):
                 continue

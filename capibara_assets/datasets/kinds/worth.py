@@ -14,6 +14,7 @@ from capibara_assets.datasets.code.queries import sql_texts
 from capibara_assets.datasets.code.structure import JAVASCRIPT, located_tokens, without_comments
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import SIGNATURE, SPLIT_TITLES, TESTS
+from capibara_assets.executions.parsing import walk
 
 TRIVIAL = "there is hardly anything to do"
 DIALECT = "its query holds a clause that only another dialect or the sorting of NULL explains"
@@ -196,9 +197,9 @@ def _counts(node: ast.AST, tree: ast.Module) -> int:
 def _holds_idle(code: str) -> bool:
     """Whether a function holds an expression that does nothing, such as a value that it was to return."""
     tree = python_source.parse(code)
-    for function in ast.walk(tree) if tree is not None else ():
+    for function in walk(tree) if tree is not None else ():
         if isinstance(function, python_source.Function):
-            for node in ast.walk(function):
+            for node in walk(function):
                 if isinstance(node, ast.Expr) and node is not function.body[0]:
                     value = node.value
                     if isinstance(value, ast.Compare | ast.Name | ast.BinOp):
@@ -214,7 +215,7 @@ def _misread(test: str, language: str) -> bool:
     return tree is not None and any(
         isinstance(node, ast.Assert)
         and (isinstance(node.msg, ast.UnaryOp | ast.List | ast.Tuple | ast.Dict) or _is_number(node.msg))
-        for node in ast.walk(tree)
+        for node in walk(tree)
     )
 
 
@@ -257,7 +258,7 @@ def _holds_records(code: str, prompt: str) -> bool:
     """Whether code binds several records at its top whose texts the prompt does not tell."""
     tree = python_source.parse(code)
     bound = [node.value for node in (tree.body if tree is not None else ()) if isinstance(node, ast.Assign)]
-    records = [node for value in bound for node in ast.walk(value) if isinstance(node, ast.Dict)]
+    records = [node for value in bound for node in walk(value) if isinstance(node, ast.Dict)]
     texts = [
         [v.value for v in one.values if isinstance(v, ast.Constant) and isinstance(v.value, str)] for one in records
     ]
@@ -309,7 +310,7 @@ def _changes_table(candidate: ExampleCandidate) -> bool:
 def _but_tables(tree: ast.Module) -> str:
     """The tree as text, with 0 for each constant of a list or dictionary that holds several and nothing else."""
     own = copy.deepcopy(tree)
-    for node in ast.walk(own):
+    for node in walk(own):
         parts = node.elts if isinstance(node, ast.List) else node.values if isinstance(node, ast.Dict) else []
         constants = [part for part in parts if isinstance(part, ast.Constant)]
         if len(constants) == len(parts) >= _FEWEST_OF_TABLE:
@@ -325,7 +326,7 @@ def _is_overwritten(candidate: ExampleCandidate) -> bool:
     targets = [
         t.id for node in code.body if isinstance(node, ast.Assign) for t in node.targets if isinstance(t, ast.Name)
     ]
-    read = {node.id for node in ast.walk(test) if isinstance(node, ast.Name)}
+    read = {node.id for node in walk(test) if isinstance(node, ast.Name)}
     return any(targets.count(name) > 1 for name in read)
 
 
