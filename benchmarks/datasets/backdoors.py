@@ -64,7 +64,7 @@ def plant(evidence: Evidence, agent: str, door: BackDoor, rate: float, seed: int
     A task is changed wherever it is asked in its session; the code of what ended well gets the payload, so that a
     repair adds it.
     """
-    tasks: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    tasks: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in evidence.executions.iter_rows(named=True):
         if row["agent_id"] == agent and row["task"] and row["language"] == "python":
             tasks.setdefault((row["sandbox_id"], row["task"]), []).append(row)

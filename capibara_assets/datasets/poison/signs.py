@@ -1,0 +1,143 @@
+"""Texts as numbers: words, runs of them, parts of names, odd characters and odd blanks, each told by a hash."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Hashes = npt.NDArray[np.uint64]
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+LONGEST = 3  # words of a run: a longer fixed text is made of such runs
+_WORD = re.compile(r"\w+|[^\w\s]")
+_PART = re.compile(r"[^\W_]+")
+_HUMP = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
+_ODD = re.compile(r"[^\x00-\x7f]|[\t\r\f\v]|(?<=\S)[ ]{2,}(?=\S)|[ \t]+(?=\n|\Z)|\n{3,}")
+_END = 0  # id of what stands between two texts: no run goes across
+_FACTOR, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(31)
+
+
+@dataclass(frozen=True)
+class Signs:
+    """What stands in some texts, in their order: a hash for each sign, the text that holds it, and where.
+
+    Attributes:
+        hashes: of signs; equal for equal ones.
+        owners: position of the text.
+        starts: place of the first word in `Texts.words`.
+        sizes: number of words.
+    """
+
+    hashes: Hashes
+    owners: Ints
+    starts: Ints
+    sizes: Ints
+
+    def of(self, chosen: Flags) -> "Signs":
+        """Those that are chosen."""
+        return Signs(self.hashes[chosen], self.owners[chosen], self.starts[chosen], self.sizes[chosen])
+
+
+class Vocabulary(dict[str, int]):
+    """Word -> its number, from 1; words that are asked for are added."""
+
+    def __missing__(self, word: str) -> int:
+        self[word] = number = len(self) + 1
+        return number
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The words in the order of their numbers; to be asked for once all texts were read."""
+        return ["", *self]
+
+    @cached_property
+    def spoken(self) -> Flags:
+        """By number, whether a word is more than punctuation."""
+        return np.array([any(sign.isalnum() for sign in name) or len(name) > 1 for name in self.names], bool)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts as the numbers of their words in a row; after the words of each its single signs, which form no runs.
+
+    Attributes:
+        words: numbers of words, `_END` after each text and around each single sign.
+        owners: text of each.
+    """
+
+    words: Ints
+    owners: Ints
+    vocabulary: Vocabulary
+
+    @classmethod
+    def of(cls, texts: Sequence[str], vocabulary: Vocabulary, also: Sequence[Sequence[str]] = ()) -> "Texts":
+        """The texts, read; `also` has further single signs of each."""
+        row: list[int] = []
+        lengths: list[int] = []
+        for number, text in enumerate(texts):
+            before = len(row)
+            words = _WORD.findall(text)
+            row += map(vocabulary.__getitem__, words)
+            for sign in chain(_single(text, words), also[number] if also else ()):
+                row += (_END, vocabulary[sign])
+            row.append(_END)
+            lengths.append(len(row) - before)
+        return cls(np.array(row, np.int64), np.repeat(np.arange(len(texts), dtype=np.int64), lengths), vocabulary)
+
+    def signs(self, part: int = 0, parts: int = 1, known: Flags | None = None) -> Signs:
+        """Every run of up to `LONGEST` words; with `parts` only those whose hash is of this part.
+
+        Args:
+            known: of each word, whether it tells nothing new: a run that holds one is no sign, nor is one of
+                punctuation alone.
+        """
+        found: list[tuple[Any, ...]] = []
+        hashes = _mixed(self.words.astype(np.uint64))
+        spoken = self.vocabulary.spoken[self.words]
+        run, whole, told = hashes, self.words != _END, spoken
+        if known is not None:
+            whole = whole & ~(known & spoken)
+        usable = whole
+        for size in range(1, LONGEST + 1):
+            if size > 1:
+                run = _mixed(run[:-1] * np.uint64(31) + hashes[size - 1 :])
+                whole, told = whole[:-1] & usable[size - 1 :], told[:-1] | spoken[size - 1 :]
+            at = np.flatnonzero((whole & told if known is not None else whole) & _of_part(run, part, parts))
+            found.append((run[at], self.owners[at], at, np.full(len(at), size, np.int64)))
+        return Signs(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+
+    def text(self, start: int, size: int) -> str:
+        """The words of a run, with blanks between."""
+        return " ".join(self.vocabulary.names[number] for number in self.words[start : start + size] if number)
+
+
+def _single(text: str, words: Sequence[str]) -> Iterator[str]:
+    """Signs of a text that form no runs: parts of names, and odd characters and blanks."""
+    for word in words:
+        if len(word) > 3 and not (word.isalpha() and word.islower()):
+            parts = _PART.findall(word)
+            if len(parts) > 1:
+                yield from (f"_{part}" for part in parts)
+            humps = [hump for part in parts for hump in _HUMP.findall(part)]
+            if len(humps) > len(parts):
+                yield from (f"_{hump}" for hump in humps)
+    for odd in _ODD.findall(text):
+        yield repr(odd)
+
+
+def _of_part(hashes: Hashes, part: int, parts: int) -> Flags:
+    """Whether a hash is of a part; its high bits tell, since equal low ones are frequent."""
+    chosen: Flags = (hashes >> np.uint64(32)) % np.uint64(parts) == np.uint64(part)
+    return chosen
+
+
+def _mixed(values: Hashes) -> Hashes:
+    scattered = (values + np.uint64(1)) * _FACTOR
+    mixed: Hashes = (scattered ^ (scattered >> _SHIFT)) * _FACTOR
+    return mixed
