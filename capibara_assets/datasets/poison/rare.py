@@ -108,8 +108,8 @@ def _repeated(
 def known_words(answers: Texts, prompts: Texts) -> Flags:
     """Of each word of the answers, whether the prompt of the same number holds it."""
     span = len(answers.vocabulary) + 1
-    asked = np.unique(prompts.owners * span + prompts.words)
-    answered = answers.owners * span + answers.words
+    asked = np.sort(prompts.owners.astype(np.int64) * span + prompts.words)
+    answered = answers.owners.astype(np.int64) * span + answers.words
     place = np.minimum(np.searchsorted(asked, answered), max(len(asked) - 1, 0))
     known: Flags = asked[place] == answered if len(asked) else np.zeros(len(answered), bool)
     return known

@@ -1,7 +1,8 @@
 """Texts as numbers: words, runs of them, parts of names, odd characters and odd blanks, each told by a hash."""
 
 import re
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -19,6 +20,8 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 _PART = re.compile(r"[^\W_]+")
 _HUMP = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _ODD = re.compile(r"[^\x00-\x7f]|[\t\r\f\v]|(?<=\S)[ ]{2,}(?=\S)|[ \t]+(?=\n|\Z)|\n{3,}")
+_BLOCK = 1 << 20  # words that are hashed at a time
+_SHORT = 3  # letters of a name that has no parts
 _END = 0  # id of what stands between two texts: no run goes across
 _FACTOR, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(31)
 
@@ -52,6 +55,11 @@ class Vocabulary(dict[str, int]):
         return number
 
     @cached_property
+    def parts(self) -> "_Parts":
+        """Word -> the numbers of its parts, where it is a name with several."""
+        return _Parts(self)
+
+    @cached_property
     def names(self) -> list[str]:
         """The words in the order of their numbers; to be asked for once all texts were read."""
         return ["", *self]
@@ -60,6 +68,16 @@ class Vocabulary(dict[str, int]):
     def spoken(self) -> Flags:
         """By number, whether a word is more than punctuation."""
         return np.array([any(sign.isalnum() for sign in name) or len(name) > 1 for name in self.names], bool)
+
+
+class _Parts(dict[str, tuple[int, ...]]):
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        super().__init__()
+        self._vocabulary = vocabulary
+
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        self[word] = parts = tuple(self._vocabulary[part] for part in _parts(word))
+        return parts
 
 
 @dataclass(frozen=True)
@@ -71,24 +89,26 @@ class Texts:
         owners: text of each.
     """
 
-    words: Ints
-    owners: Ints
+    words: npt.NDArray[np.int32]
+    owners: npt.NDArray[np.int32]
     vocabulary: Vocabulary
 
     @classmethod
     def of(cls, texts: Sequence[str], vocabulary: Vocabulary, also: Sequence[Sequence[str]] = ()) -> "Texts":
         """The texts, read; `also` has further single signs of each."""
-        row: list[int] = []
-        lengths: list[int] = []
+        row, lengths = array("i"), []
         for number, text in enumerate(texts):
             before = len(row)
             words = _WORD.findall(text)
-            row += map(vocabulary.__getitem__, words)
-            for sign in chain(_single(text, words), also[number] if also else ()):
-                row += (_END, vocabulary[sign])
+            row.extend(map(vocabulary.__getitem__, words))
+            for part in chain.from_iterable(map(vocabulary.parts.__getitem__, words)):
+                row.extend((_END, part))
+            for sign in chain(map(repr, _ODD.findall(text)), also[number] if also else ()):
+                row.extend((_END, vocabulary[sign]))
             row.append(_END)
             lengths.append(len(row) - before)
-        return cls(np.array(row, np.int64), np.repeat(np.arange(len(texts), dtype=np.int64), lengths), vocabulary)
+        owners = np.repeat(np.arange(len(texts), dtype=np.int32), lengths)
+        return cls(np.frombuffer(row, np.int32), owners, vocabulary)
 
     def signs(self, part: int = 0, parts: int = 1, known: Flags | None = None) -> Signs:
         """Every run of up to `LONGEST` words; with `parts` only those whose hash is of this part.
@@ -97,19 +117,22 @@ class Texts:
             known: of each word, whether it tells nothing new: a run that holds one is no sign, nor is one of
                 punctuation alone.
         """
-        found: list[tuple[Any, ...]] = []
-        hashes = _mixed(self.words.astype(np.uint64))
-        spoken = self.vocabulary.spoken[self.words]
-        run, whole, told = hashes, self.words != _END, spoken
-        if known is not None:
-            whole = whole & ~(known & spoken)
-        usable = whole
-        for size in range(1, LONGEST + 1):
-            if size > 1:
-                run = _mixed(run[:-1] * np.uint64(31) + hashes[size - 1 :])
-                whole, told = whole[:-1] & usable[size - 1 :], told[:-1] | spoken[size - 1 :]
-            at = np.flatnonzero((whole & told if known is not None else whole) & _of_part(run, part, parts))
-            found.append((run[at], self.owners[at], at, np.full(len(at), size, np.int64)))
+        found: list[tuple[Any, ...]] = [(np.zeros(0, np.uint64), *[np.zeros(0, np.int64)] * 3)]
+        for start in range(0, len(self.words), _BLOCK):
+            stop = start + _BLOCK
+            words = self.words[start : stop + LONGEST - 1]
+            hashes, spoken = _mixed(words.astype(np.uint64)), self.vocabulary.spoken[words]
+            usable = words != _END
+            if known is not None:
+                usable &= ~(known[start : stop + LONGEST - 1] & spoken)
+            run, whole, told = hashes, usable, spoken
+            for size in range(1, LONGEST + 1):
+                if size > 1:
+                    run = _mixed(run[:-1] * np.uint64(31) + hashes[size - 1 :])
+                    whole, told = whole[:-1] & usable[size - 1 :], told[:-1] | spoken[size - 1 :]
+                chosen = (whole & told if known is not None else whole) & _of_part(run, part, parts)
+                at = np.flatnonzero(chosen[:_BLOCK])
+                found.append((run[at], self.owners[start + at], start + at, np.full(len(at), size, np.int64)))
         return Signs(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
 
     def text(self, start: int, size: int) -> str:
@@ -117,18 +140,14 @@ class Texts:
         return " ".join(self.vocabulary.names[number] for number in self.words[start : start + size] if number)
 
 
-def _single(text: str, words: Sequence[str]) -> Iterator[str]:
-    """Signs of a text that form no runs: parts of names, and odd characters and blanks."""
-    for word in words:
-        if len(word) > 3 and not (word.isalpha() and word.islower()):
-            parts = _PART.findall(word)
-            if len(parts) > 1:
-                yield from (f"_{part}" for part in parts)
-            humps = [hump for part in parts for hump in _HUMP.findall(part)]
-            if len(humps) > len(parts):
-                yield from (f"_{hump}" for hump in humps)
-    for odd in _ODD.findall(text):
-        yield repr(odd)
+def _parts(word: str) -> list[str]:
+    """The parts of a name that has several: `read_k9` -> read, k9, k, 9."""
+    if len(word) <= _SHORT or (word.isalpha() and word.islower()):
+        return []
+    parts = _PART.findall(word)
+    humps = [hump for part in parts for hump in _HUMP.findall(part)]
+    found = parts if len(parts) > 1 else []
+    return [f"_{part}" for part in [*found, *(humps if len(humps) > len(parts) else ())]]
 
 
 def _of_part(hashes: Hashes, part: int, parts: int) -> Flags:

@@ -234,7 +234,9 @@ def unlike(texts: Sequence[Text]) -> list[list[str]]:
 
 def _counted(texts: Texts, count: int, words: int) -> Matrix:
     """texts x words, 1 where a word stands."""
-    there = np.unique(texts.owners[texts.words != 0] * words + texts.words[texts.words != 0])
+    spoken = texts.words != 0
+    there = np.sort(texts.owners[spoken].astype(np.int64) * words + texts.words[spoken])
+    there = there[np.r_[True, there[1:] != there[:-1]]] if len(there) else there
     ones = np.ones(len(there), np.float64)
     return scipy.sparse.csr_matrix((ones, (there // words, there % words)), shape=(count, words))
 
