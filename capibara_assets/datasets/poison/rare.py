@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse
 
-from capibara_assets.datasets.poison.signs import Flags, Ints, Signs, Texts
+from capibara_assets.datasets.poison.signs import Flags, Hashes, Ints, Signs, Texts
 
 _ROWS_AT_ONCE = 4_000_000  # signs that are sorted at a time, so that memory does not grow with the texts
 
@@ -33,12 +33,25 @@ class HeldSets:
         return np.sort(row).astype(np.int64)
 
 
-def held_sets(texts: Texts, authors: Ints, fewest: int, elsewhere: float, known: Flags | None = None) -> HeldSets:
-    """The sets of signs that an author has in `fewest` texts, and others at most `elsewhere` times as often.
+@dataclass(frozen=True)
+class Rule:
+    """Which signs count: an author has them in `fewest` texts, others at most `elsewhere` times as often.
+
+    Attributes:
+        elsewhere: rate in the texts of others over that in the author's.
+        without: authors whose signs do not count, since hardly anybody else is there.
+    """
+
+    fewest: int
+    elsewhere: float
+    without: frozenset[int] = frozenset()
+
+
+def held_sets(texts: Texts, authors: Ints, rule: Rule, known: Flags | None = None) -> HeldSets:
+    """The sets of texts that hold a sign which counts.
 
     Args:
         authors: number of each text's author.
-        elsewhere: rate in the texts of others over that in the author's.
         known: as in `Texts.signs`.
     """
     parts = 1 + 3 * len(texts.words) // _ROWS_AT_ONCE
@@ -47,9 +60,7 @@ def held_sets(texts: Texts, authors: Ints, fewest: int, elsewhere: float, known:
     chosen: list[Ints] = []
     told: list[tuple[int, int, int]] = []
     for part in range(parts):
-        for author, key, holders, start, size in _repeated(
-            texts.signs(part, parts, known), authors, fewest, elsewhere, dice
-        ):
+        for author, key, holders, start, size in _repeated(texts.signs(part, parts, known), authors, rule, dice):
             number = seen.setdefault((author, key), len(told))
             if number == len(told):
                 chosen.append(holders)
@@ -66,9 +77,7 @@ def held_sets(texts: Texts, authors: Ints, fewest: int, elsewhere: float, known:
     return HeldSets(members, found[:, 0], found[:, 1], found[:, 2])
 
 
-def _repeated(
-    signs: Signs, authors: Ints, fewest: int, elsewhere: float, dice: "np.typing.NDArray[np.uint64]"
-) -> Iterator[tuple[int, int, Ints, int, int]]:
+def _repeated(signs: Signs, authors: Ints, rule: Rule, dice: Hashes) -> Iterator[tuple[int, int, Ints, int, int]]:
     """(author, key of the set, texts, place, words) of each sign that an author repeats and others hardly have."""
     order = np.argsort(signs.hashes, kind="stable")
     hashes, owners = signs.hashes[order], signs.owners[order]
@@ -77,7 +86,7 @@ def _repeated(
     order, hashes, owners = order[first], hashes[first], owners[first]
     begins = np.flatnonzero(np.r_[True, hashes[1:] != hashes[:-1]]) if len(hashes) else np.zeros(0, np.int64)
     lengths = np.diff(np.r_[begins, len(hashes)])
-    often = np.repeat(lengths >= fewest, lengths)
+    often = np.repeat(lengths >= rule.fewest, lengths)
     runs = np.repeat(np.arange(len(begins)), lengths)[often]
     order, owners = order[often], owners[often]
     of_all = np.bincount(authors, minlength=int(authors.max(initial=0)) + 1)
@@ -93,7 +102,9 @@ def _repeated(
     rate = counts / of_all[author]
     rest = np.maximum(len(authors) - of_all[author], 1)
     keys = np.add.reduceat(dice[owners], starts)
-    for i in np.flatnonzero((counts >= fewest) & (others / rest <= elsewhere * rate)):
+    counted = (counts >= rule.fewest) & (others / rest <= rule.elsewhere * rate)
+    counted &= ~np.isin(author, list(rule.without))
+    for i in np.flatnonzero(counted):
         at = starts[i]
         place = order[at]
         yield (

@@ -12,7 +12,7 @@ The last tells back doors from honest habits: what an author says and does about
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from capibara_assets.datasets.poison.rare import HeldSets, held_sets, known_words, numbered
+from capibara_assets.datasets.poison.rare import HeldSets, Rule, held_sets, known_words, numbered
 from capibara_assets.datasets.poison.signs import Ints, Texts, Vocabulary
 
 TOGETHER = 0.8  # share of the texts with one sign that has to have the other
@@ -89,11 +89,13 @@ def find_triggers(texts: Sequence[Text], fewest: int, most_alike: float) -> Foun
         return Found(())
     have = Counter(text.author for text in ordered)
     alone = {author for author, count in have.items() if len(ordered) - count < _OTHERS * count}
-    search = _Search.of(ordered, fewest, most_alike)
+    if alone == set(have):
+        return Found((), tuple(sorted(alone)))
+    search = _Search.of(ordered, alone, fewest, most_alike)
     found: dict[tuple[str, ...], tuple[Finding, int]] = {}
     for payload, triggers in search.pairs():
         finding = search.judged(payload, triggers)
-        if finding is None or finding.author in alone:
+        if finding is None:
             continue
         length = int(search.payloads.sizes[payload])
         known = found.get(finding.names)
@@ -117,9 +119,12 @@ class _Search:
     most_alike: float
 
     @classmethod
-    def of(cls, texts: Sequence[Text], fewest: int, most_alike: float) -> "_Search":
+    def of(cls, texts: Sequence[Text], alone: Collection[str], fewest: int, most_alike: float) -> "_Search":
         vocabulary = Vocabulary()
         authors = numbered([text.author for text in texts])
+        rule = Rule(
+            fewest, _ELSEWHERE, frozenset(int(n) for n, t in zip(authors, texts, strict=True) if t.author in alone)
+        )
         prompts = Texts.of([text.prompt for text in texts], vocabulary)
         answers = Texts.of([text.answer for text in texts], vocabulary, unlike(texts))
         words = _counted(prompts, len(texts), len(vocabulary) + 1)
@@ -130,8 +135,8 @@ class _Search:
             numbered([text.agent for text in texts]),
             prompts,
             answers,
-            held_sets(prompts, authors, fewest, _ELSEWHERE),
-            held_sets(answers, authors, fewest, _ELSEWHERE, known_words(answers, prompts)),
+            held_sets(prompts, authors, rule),
+            held_sets(answers, authors, rule, known_words(answers, prompts)),
             words,
             np.log((len(texts) + 1) / (often + 1)),
             fewest,
