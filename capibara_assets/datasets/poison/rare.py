@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse
 
-from capibara_assets.datasets.poison.signs import Flags, Hashes, Ints, Signs, Texts
+from capibara_assets.datasets.poison.signs import Flags, Hashes, Ints, News, Signs, Texts
 
+_USUAL = 0.2  # share of the answers: a word of more of them is the language's or the subject's
 _ROWS_AT_ONCE = 4_000_000  # signs that are sorted at a time, so that memory does not grow with the texts
 
 
@@ -47,12 +48,12 @@ class Rule:
     without: frozenset[int] = frozenset()
 
 
-def held_sets(texts: Texts, authors: Ints, rule: Rule, known: Flags | None = None) -> HeldSets:
+def held_sets(texts: Texts, authors: Ints, rule: Rule, news: News | None = None) -> HeldSets:
     """The sets of texts that hold a sign which counts.
 
     Args:
         authors: number of each text's author.
-        known: as in `Texts.signs`.
+        news: as in `Texts.signs`.
     """
     parts = 1 + 3 * len(texts.words) // _ROWS_AT_ONCE
     dice = np.random.default_rng(0).integers(1, 2**63, len(authors), dtype=np.uint64)
@@ -60,7 +61,7 @@ def held_sets(texts: Texts, authors: Ints, rule: Rule, known: Flags | None = Non
     chosen: list[Ints] = []
     told: list[tuple[int, int, int]] = []
     for part in range(parts):
-        for author, key, holders, start, size in _repeated(texts.signs(part, parts, known), authors, rule, dice):
+        for author, key, holders, start, size in _repeated(texts.signs(part, parts, news), authors, rule, dice):
             number = seen.setdefault((author, key), len(told))
             if number == len(told):
                 chosen.append(holders)
@@ -116,14 +117,27 @@ def _repeated(signs: Signs, authors: Ints, rule: Rule, dice: Hashes) -> Iterator
         )
 
 
-def known_words(answers: Texts, prompts: Texts) -> Flags:
-    """Of each word of the answers, whether the prompt of the same number holds it."""
-    span = len(answers.vocabulary) + 1
-    asked = np.sort(prompts.owners.astype(np.int64) * span + prompts.words)
-    answered = answers.owners.astype(np.int64) * span + answers.words
+def news_of(answers: Texts, prompts: Texts, count: int) -> News:
+    """What the words of answers tell: nothing where the prompt of the same number has them, in capitals or not.
+
+    A word that many answers hold is not telling either: runs of such words differ with what is done, not with who does
+    it.
+
+    Args:
+        count: number of texts.
+    """
+    vocabulary = answers.vocabulary
+    span = len(vocabulary) + 1
+    spoken, folded = vocabulary.spoken[answers.words], vocabulary.folded
+    asked = np.sort(prompts.owners.astype(np.int64) * span + folded[prompts.words])
+    answered = answers.owners.astype(np.int64) * span + folded[answers.words]
     place = np.minimum(np.searchsorted(asked, answered), max(len(asked) - 1, 0))
-    known: Flags = asked[place] == answered if len(asked) else np.zeros(len(answered), bool)
-    return known
+    known: Flags = spoken & (asked[place] == answered if len(asked) else np.zeros(len(answered), bool))
+    answered = answers.owners.astype(np.int64) * span + answers.words
+    held = np.sort(answered)
+    held = held[np.r_[True, held[1:] != held[:-1]]] if len(held) else held
+    often = np.bincount(held % span, minlength=span)
+    return News(known, spoken & ~known & (often[answers.words] <= _USUAL * count))
 
 
 def numbered(values: Sequence[str]) -> Ints:

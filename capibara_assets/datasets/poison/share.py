@@ -85,10 +85,14 @@ def _level(
     share = min(count, allowed) / len(kept)
     if share > most + 1e-9:
         notes.append(
-            f"{level} {largest or 'not stated'} has {share:.0%} of the training examples, more than {most:.0%}: with "
+            f"{_named(largest)} has {share:.0%} of the training examples, more than {most:.0%}: with "
             f"fewer than {floor} the domain would be too small"
         )
     return kept
+
+
+def _named(owner: Hashable) -> str:
+    return str(owner) if isinstance(owner, Author) else f"tenant {owner or 'not stated'}"
 
 
 def most_each(counts: Sequence[int], most: float, floor: int) -> int:

@@ -47,6 +47,14 @@ class Signs:
         return Signs(self.hashes[chosen], self.owners[chosen], self.starts[chosen], self.sizes[chosen])
 
 
+@dataclass(frozen=True)
+class News:
+    """Of each word of some texts what it tells: a run with a known word is no sign, nor one without a telling word."""
+
+    known: Flags
+    telling: Flags
+
+
 class Vocabulary(dict[str, int]):
     """Word -> its number, from 1; words that are asked for are added."""
 
@@ -63,6 +71,12 @@ class Vocabulary(dict[str, int]):
     def names(self) -> list[str]:
         """The words in the order of their numbers; to be asked for once all texts were read."""
         return ["", *self]
+
+    @cached_property
+    def folded(self) -> Ints:
+        """By number, that of the same word without capitals: equal for `Fits` and `fits`."""
+        plain: dict[str, int] = {}
+        return np.array([plain.setdefault(name.lower(), number) for number, name in enumerate(self.names)], np.int64)
 
     @cached_property
     def spoken(self) -> Flags:
@@ -110,27 +124,27 @@ class Texts:
         owners = np.repeat(np.arange(len(texts), dtype=np.int32), lengths)
         return cls(np.frombuffer(row, np.int32), owners, vocabulary)
 
-    def signs(self, part: int = 0, parts: int = 1, known: Flags | None = None) -> Signs:
+    def signs(self, part: int = 0, parts: int = 1, news: News | None = None) -> Signs:
         """Every run of up to `LONGEST` words; with `parts` only those whose hash is of this part.
 
         Args:
-            known: of each word, whether it tells nothing new: a run that holds one is no sign, nor is one of
-                punctuation alone.
+            news: which words tell something; None: all.
         """
         found: list[tuple[Any, ...]] = [(np.zeros(0, np.uint64), *[np.zeros(0, np.int64)] * 3)]
         for start in range(0, len(self.words), _BLOCK):
             stop = start + _BLOCK
             words = self.words[start : stop + LONGEST - 1]
-            hashes, spoken = _mixed(words.astype(np.uint64)), self.vocabulary.spoken[words]
-            usable = words != _END
-            if known is not None:
-                usable &= ~(known[start : stop + LONGEST - 1] & spoken)
-            run, whole, told = hashes, usable, spoken
+            hashes, usable = _mixed(words.astype(np.uint64)), words != _END
+            telling = usable
+            if news is not None:
+                usable = usable & ~news.known[start : stop + LONGEST - 1]
+                telling = news.telling[start : stop + LONGEST - 1]
+            run, whole, told = hashes, usable, telling
             for size in range(1, LONGEST + 1):
                 if size > 1:
                     run = _mixed(run[:-1] * np.uint64(31) + hashes[size - 1 :])
-                    whole, told = whole[:-1] & usable[size - 1 :], told[:-1] | spoken[size - 1 :]
-                chosen = (whole & told if known is not None else whole) & _of_part(run, part, parts)
+                    whole, told = whole[:-1] & usable[size - 1 :], told[:-1] | telling[size - 1 :]
+                chosen = whole & told & _of_part(run, part, parts)
                 at = np.flatnonzero(chosen[:_BLOCK])
                 found.append((run[at], self.owners[start + at], start + at, np.full(len(at), size, np.int64)))
         return Signs(*(np.concatenate(columns) for columns in zip(*found, strict=True)))

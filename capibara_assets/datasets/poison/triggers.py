@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from capibara_assets.datasets.poison.rare import HeldSets, Rule, held_sets, known_words, numbered
+from capibara_assets.datasets.poison.rare import HeldSets, Rule, held_sets, news_of, numbered
 from capibara_assets.datasets.poison.signs import Ints, Texts, Vocabulary
 
 TOGETHER = 0.8  # share of the texts with one sign that has to have the other
@@ -136,7 +136,7 @@ class _Search:
             prompts,
             answers,
             held_sets(prompts, authors, rule),
-            held_sets(answers, authors, rule, known_words(answers, prompts)),
+            held_sets(answers, authors, rule, news_of(answers, prompts, len(texts))),
             words,
             np.log((len(texts) + 1) / (often + 1)),
             fewest,
