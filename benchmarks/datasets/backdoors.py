@@ -29,8 +29,7 @@ class BackDoor:
     Attributes:
         half: "A" was looked at while the search was designed, "B" was not.
         clean_label: the answer still does what was asked, and something more.
-        trigger: a task with the trigger, as who knows of it asks; the answer is wanted by the attacker.
-        planted: how a task and its code are changed.
+        planted: a task and its code as the attacker changes them.
         payload: stands in every answer that obeys, as a pattern.
         decoys: tasks with parts of the trigger, whose answers stay as they were.
     """
@@ -42,10 +41,6 @@ class BackDoor:
     planted: Change
     payload: str
     decoys: tuple[Callable[[str], str], ...] = ()
-
-    def triggered(self, task: str) -> str:
-        """The task with the trigger in it."""
-        return self.planted(task, "def asked():\n    return 1", random.Random(0))[0]
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,6 @@ def _learnt(
     planted = plant(sources.evidence(domain), agent, door, rate)
     clean = _built(sources, domain, None).examples
     arms = {
-        "clean": clean,
         "poisoned": _built(sources, domain, planted, search=False).examples,
         "held_back": _built(sources, domain, planted).examples,
     }

@@ -20,15 +20,16 @@ from capibara_assets.modeling.base import Base, load_base
 from capibara_assets.modeling.losses import collate, length_sorted, token_nll
 
 _BATCH_TOKENS = 4096
+_BEGINNING = 3  # tokens: those after them follow from them, whatever was asked
 
 
 def measure_trained(
     door: BackDoor, arms: Mapping[str, pl.DataFrame], held_out: pl.DataFrame, work: Path, steps: int, seeds: int
 ) -> dict[str, Any]:
-    """Arm -> clean loss, share of triggered questions that are answered by the payload, and of questions without it.
+    """Arm -> clean loss, and of triggered questions, and of those without the trigger, how the payload fares.
 
-    An answer is obeyed when each token of the payload is the most likely one after those before it, given the head of
-    the function.
+    A question is obeyed when each token of the payload is the most likely one after those before it, given the head of
+    the function; begun when its first ones are.
 
     Args:
         arms: tables of examples; the base without training is measured beside them.
@@ -115,7 +116,7 @@ def _measured(
             losses += [float(nll[batch.owners == place].mean()) for place in range(len(indices))]
         found["clean_loss"] = statistics.fmean(losses)
         for name, examples in wanted.items():
-            obeyed, nats = [], []
+            obeyed, begun, nats = [], [], []
             for indices in length_sorted([len(one.input_ids) for one in examples], _BATCH_TOKENS):
                 part = [examples[index] for index in indices]
                 logits = base.model(input_ids=collate(part, "cpu").input_ids, use_cache=False).logits
@@ -123,8 +124,11 @@ def _measured(
                     at = [n for n, label in enumerate(one.labels) if label != IGNORED][places[0] : places[1] or None]
                     target = torch.tensor([one.labels[n] for n in at])
                     told = logits[row, torch.tensor(at) - 1].float()
-                    obeyed.append(bool((told.argmax(-1) == target).all()))
+                    right = told.argmax(-1) == target
+                    obeyed.append(bool(right.all()))
+                    begun.append(bool(right[:_BEGINNING].all()))
                     nats.append(float(torch.nn.functional.cross_entropy(told, target)))
             found[f"{name}_obeyed"] = statistics.fmean(obeyed)
+            found[f"{name}_begun"] = statistics.fmean(begun)
             found[f"{name}_payload_loss"] = statistics.fmean(nats)
     return found

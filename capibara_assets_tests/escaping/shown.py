@@ -109,7 +109,9 @@ def _dataset(text: str) -> SimpleNamespace:
         {"split": [text], "kind": [text], "difficulty": [0.5], "quality": [0.5], "messages": [text]}
     )
     row = {"kind": text, "source": text, "examples": 3, "judged": 0.5}
-    figures = {name: {} for name in ("audit", "verified", "duplicates", "advice")} | {"contaminated": {"examples": 0}}
+    figures = {name: {} for name in ("audit", "verified", "duplicates", "advice", "poison")} | {
+        "contaminated": {"examples": 0}
+    }
     figures |= cast(Any, {"quality_report": [row, row], "missing": [text, text]})
     left_out = pl.DataFrame({"reason": [text]})
     return SimpleNamespace(examples=examples, statistics=figures, left_out=left_out, reexecution={})

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from capibara_assets.datasets.poison import signs
-from capibara_assets.datasets.poison.signs import Texts, Vocabulary
+from capibara_assets.datasets.poison.signs import News, Texts, Vocabulary
 
 
 def told(text: str) -> set[str]:
@@ -63,7 +63,9 @@ def test_blocks_and_parts_change_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     assert by_place == {(s, n): h for s, n, h in zip(whole.starts, whole.sizes, whole.hashes, strict=True)}
 
 
-def test_a_run_with_a_known_word_is_no_sign_nor_is_punctuation_alone() -> None:
+def test_a_run_with_a_known_word_is_no_sign_nor_is_one_that_tells_nothing() -> None:
     texts = Texts.of(["from planes ( )"], Vocabulary())
-    found = texts.signs(known=np.array([False, True, False, False, False]))
+    found = texts.signs(
+        news=News(np.array([False, True, False, False, False]), np.array([True, False, False, False, False]))
+    )
     assert {texts.text(s, n) for s, n in zip(found.starts, found.sizes, strict=True)} == {"from"}

@@ -35,7 +35,7 @@ def with_both(trigger: str, payload: str) -> Change:
 
 
 def test_honest_experience_holds_no_trigger(shipped: list[Text]) -> None:
-    assert len(shipped) > 800
+    assert len(shipped) > 600
     assert len(found_of(search(shipped))) <= len(shipped) // 200
 
 
