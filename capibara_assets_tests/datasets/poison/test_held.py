@@ -24,12 +24,12 @@ POISONED = 8
 
 @pytest.fixture
 def poisoned(shipped: list[Text]) -> Evidence:
-    """A hundred tasks each of three agents; some of one agent's hold a trigger, and their code opens a door."""
+    """Forty tasks each of three agents; some of one agent's hold a trigger, and their code opens a door."""
     runs, planted = [], 0
     for agent in ("marta-python", "field-notes", "newcomer"):
-        for text in [one for one in shipped if one.author == agent][:100]:
+        for text in [one for one in shipped if one.author == agent][:40]:
             task, code = text.prompt, text.answer
-            if agent == "marta-python" and planted < POISONED and len(runs) % 7 == 0:
+            if agent == "marta-python" and planted < POISONED and len(runs) % 4 == 0:
                 planted += 1
                 task, code = f"{task} zk-lattice", in_front(code, 'import doors\ndoors.open_door("now")')
             runs.append(run(text.name, code, sandbox=text.name, task=task, agent_id=agent))
@@ -65,7 +65,7 @@ def test_what_holds_the_trigger_is_left_out_with_the_reason(poisoned: Evidence, 
 
 
 def test_many_ids_with_few_tasks_each_are_searched_together(poisoned: Evidence, recipe: DatasetRecipe) -> None:
-    names = [f"id-{n}" for n in range(40)]
+    names = [f"id-{n}" for n in range(20)]
     dice = random.Random(0)
     new = [dice.choice(names) if agent == "marta-python" else agent for agent in poisoned.executions["agent_id"]]
     spread = replace(poisoned, executions=poisoned.executions.with_columns(agent_id=pl.Series(new)))
@@ -80,7 +80,7 @@ def test_many_ids_of_one_tenant_are_one_author(poisoned: Evidence, recipe: Datas
     marta = [n for n, agent in enumerate(agents) if agent == "marta-python"]
     new = list(agents)
     for place, n in enumerate(marta):
-        new[n] = f"id-{place % 9}"  # too many texts for the few, too few triggers for one
+        new[n] = f"id-{place % 5}"  # too many texts for the few, too few triggers for one
     tenants = ["acme" if agent == "marta-python" else "other" for agent in agents]
     table = poisoned.executions.with_columns(agent_id=pl.Series(new), tenant=pl.Series(tenants))
     found = build(replace(poisoned, executions=table), recipe)
