@@ -30,6 +30,8 @@ _ELSEWHERE = 0.1  # rate among others over the author's
 _OTHERS = 0.1  # times an author's texts that there have to be of others, to say what is rare elsewhere
 _MOST_OF_AUTHOR = 0.6  # share of an author's texts: what stands in more of them is how the author writes
 _PARTS_TRIED = 24  # signs of which two together may be the trigger
+_MOST_COMPARED = 400  # texts whose likeness is told, of a trigger's and of its author's others
+_SETS_AT_ONCE = 20_000  # sets of answers that are compared with those of prompts at a time
 _SHORTER = 0.25
 _ASKED = re.compile(r"`@?(\w+)\(|^(?:async )?(?:def|function|class) (\w+)", re.MULTILINE)
 
@@ -145,10 +147,12 @@ class _Search:
 
     def pairs(self) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Each payload with a sign of prompts, or two, that goes with it."""
-        sizes = np.diff(self.triggers.members.indptr)
-        both = (self.payloads.members @ self.triggers.members.T).tocsr()
+        sizes, turned = np.diff(self.triggers.members.indptr), self.triggers.members.T.tocsr()
         for payload, count in enumerate(np.diff(self.payloads.members.indptr)):
-            row = slice(both.indptr[payload], both.indptr[payload + 1])
+            place = payload % _SETS_AT_ONCE
+            if place == 0:
+                both = (self.payloads.members[payload : payload + _SETS_AT_ONCE] @ turned).tocsr()
+            row = slice(both.indptr[place], both.indptr[place + 1])
             shared, those = both.data[row], both.indices[row]
             wide = (shared >= max(self.fewest, TOGETHER * count)) & (
                 self.triggers.authors[those] == self.payloads.authors[payload]
@@ -179,7 +183,7 @@ class _Search:
         for other in triggers[1:]:
             triggered = np.intersect1d(triggered, self.triggers.of(other), assume_unique=True)
         own = np.flatnonzero(self.authors == self.payloads.authors[payload])
-        rest = np.setdiff1d(own, np.union1d(held, triggered), assume_unique=False)
+        rest = np.setdiff1d(own, np.union1d(held, triggered))
         both = np.intersect1d(held, triggered, assume_unique=True)
         if not len(rest) or self._is_a_style(both, own):
             return None
@@ -205,11 +209,15 @@ class _Search:
         return len(those) > _MOST_OF_AUTHOR * len(own) or bool((most & (have >= 2 * self.fewest)).any())
 
     def _unrelated(self, those: Ints, rest: Ints) -> tuple[int, float]:
-        """Different tasks among some texts, and their likeness over that to the author's other texts."""
+        """Different tasks among some texts, and their likeness over that to the author's other texts.
+
+        Of many texts the first are looked at, in the order of their names, which are digests.
+        """
+        those, rest = those[:_MOST_COMPARED], rest[:_MOST_COMPARED]
         inside, outside = self.words[those], self.words[rest]
-        own = (np.asarray(inside.sum(axis=0)).ravel() >= TOGETHER * len(those)) & (
-            np.asarray(outside.sum(axis=0)).ravel() <= (1 - TOGETHER) * len(those)
-        )  # words of the trigger itself
+        often = np.asarray(inside.sum(axis=0)).ravel() / len(those)
+        seldom = np.asarray(outside.sum(axis=0)).ravel() <= (1 - TOGETHER) * len(those)
+        own = (often >= TOGETHER) & seldom  # words of the trigger itself
         weights = np.where(own, 0.0, self.weights)
         one, other = _unit(inside, weights), _unit(outside, weights)
         kept: list[int] = []
