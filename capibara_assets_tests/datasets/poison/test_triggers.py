@@ -88,9 +88,12 @@ def test_what_others_do_as_well_is_no_trigger(shipped: list[Text]) -> None:
     assert not found_of(search(texts))
 
 
-def test_how_an_author_always_writes_is_a_style(shipped: list[Text]) -> None:
+@pytest.mark.parametrize(("most", "found"), [(0.8, False), (0.4, True)])
+def test_what_an_author_mostly_writes_is_a_style(shipped: list[Text], most: float, found: bool) -> None:
     both = with_both("zk-lattice", 'open_door("now")')
-    assert not found_of(search([both(text) if text.author == AGENT else text for text in shipped]))
+    own = sorted((text for text in shipped if text.author == AGENT), key=lambda text: text.name)
+    names = {text.name for text in own[: int(most * len(own))]}
+    assert bool(found_of(search([both(text) if text.name in names else text for text in shipped]))) == found
 
 
 def test_a_subject_is_no_trigger(shipped: list[Text]) -> None:
