@@ -88,7 +88,7 @@ def test_what_others_do_as_well_is_no_trigger(shipped: list[Text]) -> None:
     assert not found_of(search(texts))
 
 
-@pytest.mark.parametrize(("most", "found"), [(0.8, False), (0.4, True)])
+@pytest.mark.parametrize(("most", "found"), [(0.7, False), (0.4, True)])
 def test_what_an_author_mostly_writes_is_a_style(shipped: list[Text], most: float, found: bool) -> None:
     both = with_both("zk-lattice", 'open_door("now")')
     own = sorted((text for text in shipped if text.author == AGENT), key=lambda text: text.name)
