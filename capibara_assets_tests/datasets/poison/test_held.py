@@ -17,6 +17,7 @@ from capibara_assets.datasets.poison.held import BACK_DOOR, possible_back_doors
 from capibara_assets.datasets.poison.triggers import Text
 from capibara_assets.datasets.recipe import DatasetRecipe, Poison
 from capibara_assets.domains import Domain
+from capibara_assets.executions.schema import Execution
 from capibara_assets_tests.datasets.conftest import evidence_of, run
 
 POISONED = 8
@@ -25,7 +26,8 @@ POISONED = 8
 @pytest.fixture
 def poisoned(shipped: list[Text]) -> Evidence:
     """Forty tasks each of three agents; some of one agent's hold a trigger, and their code opens a door."""
-    runs, planted = [], 0
+    runs: list[Execution] = []
+    planted = 0
     for agent in ("marta-python", "field-notes", "newcomer"):
         for text in [one for one in shipped if one.author == agent][:40]:
             task, code = text.prompt, text.answer
