@@ -149,6 +149,12 @@ BENCHES: dict[str, Bench] = {
         "Loss after training on examples as they come, drawn by 1 + ln(cluster), and drawn by balanced difficulty.",
         SHIPPED | {"steps": 4, "seeds": 1},
     ),
+    "poison": Bench(
+        "datasets",
+        "poison:poison",
+        "Found share of planted back doors, honest examples held back, and what training learns with and without.",
+        {"rates": "0.1", "kinds": "suffix,zero_width", "trained": ""},
+    ),
     "tokenize": Bench(
         "datasets",
         "tokenizing:tokenize",

@@ -68,7 +68,7 @@ def losses_of_arms(
         found[name] = []
         for seed in range(seeds):
             print(f"{name}, seed {seed}", file=sys.stderr)
-            adapter = read_adapter(_trained(table, work / f"{name}-{seed}", steps, seed))
+            adapter = read_adapter(trained(table, work / f"{name}-{seed}", steps, seed))
             with applied(base.model, adapter):
                 found[name].append({key: list(_losses(base, examples)) for key, examples in sets.items()})
     return found
@@ -96,7 +96,8 @@ def difference(found: Mapping[str, Sequence[Losses]], arm: str, other: str, name
     return {"difference": round(statistics.fmean(gaps), 4), "standard_error": round(error, 4), "examples": len(gaps)}
 
 
-def _trained(table: pl.DataFrame, work: Path, steps: int, seed: int) -> Path:
+def trained(table: pl.DataFrame, work: Path, steps: int, seed: int) -> Path:
+    """Folder of the adapter that a table's train split makes of the shipped base, drawn by its weights."""
     work.mkdir(parents=True, exist_ok=True)
     dataset = work / "examples.parquet"
     # Validated before the first and after the last step only: validation chooses between the base and the last weights.

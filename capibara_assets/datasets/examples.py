@@ -4,7 +4,7 @@ Nothing is dropped silently: an execution without an example is listed with the 
 its cluster, and an example that holds a benchmark's item is listed as contaminated.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,8 +15,9 @@ from capibara_assets.datasets.agreement.fitted import fitted
 from capibara_assets.datasets.audit.quality import quality_report
 from capibara_assets.datasets.audit.verdicts import Audited, audited
 from capibara_assets.datasets.balance import balance_factors
+from capibara_assets.datasets.caps import within_caps
 from capibara_assets.datasets.code.templates import template_key
-from capibara_assets.datasets.derived.derive import capped, derive, missing, shares
+from capibara_assets.datasets.derived.derive import derive, missing, shares
 from capibara_assets.datasets.derived.trials import Execute
 from capibara_assets.datasets.duplicates.clusters import Cluster, Member, cluster_members, cluster_table
 from capibara_assets.datasets.duplicates.decontamination import Contaminated, contaminated
@@ -27,8 +28,9 @@ from capibara_assets.datasets.kinds import apply, predict, repair, solve
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import CODE, section
 from capibara_assets.datasets.placing import UNKNOWN_GROUP, Placed, messages_of, placed_of
+from capibara_assets.datasets.poison.held import BACK_DOOR, possible_back_doors
 from capibara_assets.datasets.recipe import DatasetRecipe
-from capibara_assets.datasets.schema import SPLITS, Example, Kind, LeftOut, Split, main_kind
+from capibara_assets.datasets.schema import SPLITS, Example, LeftOut, Split
 from capibara_assets.datasets.statistics import MadeFrom, counts, statistics
 from capibara_assets.domains import Domain
 from capibara_assets.storage.records import Record, table
@@ -38,7 +40,6 @@ __all__ = ["Dataset", "Evidence", "build_dataset"]
 DUPLICATE = "duplicate of a kept example, which counts it as weight"
 ENOUGH = "the recipe keeps fewer solutions of one task"
 ALIKE = "the recipe keeps fewer examples that differ in names and values alone"
-CAPPED = "over the cap of its kind"
 FAILED = "failed and was not repaired"
 NOTHING = "no statement, deterministic output, pattern or repair to learn from"
 OTHER_TENANT = "belongs to a tenant that the recipe does not name"
@@ -110,16 +111,19 @@ def build_dataset(
     by_id, reasons, unplaced = placed_of(candidates, domain, group_of, recipe, doubts)
     held = _holding_benchmarks(by_id, imported, recipe)
     banned = set(held["example_id"])
-    clustered = _clustered([p for p in by_id.values() if p.example_id not in banned], recipe)
+    suspect = possible_back_doors(by_id.values(), own.known, recipe.poison)
+    clustered = _clustered([p for p in by_id.values() if p.example_id not in banned | suspect.ids], recipe)
     verdicts = _audited(clustered, by_id, imported, domain, recipe)
     wanted = [p for p in clustered if p.example_id not in verdicts.dropped]
     limited = _limited(wanted, lambda p: p.candidate.task_key, recipe.solutions_per_task)
     varied = _limited(limited, _template, recipe.examples_per_template)
     judged = judged_by_tests(varied, own, recipe, judge)
     again = executed_again(judged.kept, own, recipe, reexecute)
-    kept = _capped(again.kept, domain, recipe)
+    within = within_caps(again.kept, domain, own.known, recipe)
+    kept = within.kept
     for example_id in sorted(banned & set(by_id)):
         reasons.setdefault(by_id[example_id].subject, CONTAMINATED)
+    reasons |= {by_id[example_id].subject: BACK_DOOR for example_id in suspect.ids}
     _explain_losses(
         reasons,
         by_id,
@@ -130,7 +134,7 @@ def build_dataset(
             (varied, ALIKE),
             (judged.kept, judged.reasons),
             (again.kept, again.reasons),
-            (kept, CAPPED),
+            (kept, within.reasons),
         ),
     )
     made = table(Example, [_example(domain, p, own) for p in kept])
@@ -149,6 +153,7 @@ def build_dataset(
     figures["unusable"] = {f"{kind}: {why}": n for (kind, why), n in sorted(unplaced.items())}
     figures["imported"] = import_figures(examples, unused)
     figures["contaminated"] = {"examples": len(banned), "by_benchmark": counts(held["benchmark"])}
+    figures["poison"] = {"share": within.figures, "back_doors": dict(suspect.figures)}
     figures["audit"], figures["quality_report"] = dict(verdicts.figures), quality_report(examples)
     dropped = table(LeftOut, [LeftOut(unit_id=i, reason=why) for i, why in sorted(unusable.items())])
     return Dataset(
@@ -238,33 +243,6 @@ def _template(placed: Placed) -> str | None:
     if one.kind in ("predict", "explain"):
         return f"{one.prompt.split()[0]}:{template_key(section(one.prompt, CODE), one.language)}"
     return None
-
-
-def _capped(placed: Sequence[Placed], domain: Domain, recipe: DatasetRecipe) -> list[Placed]:
-    """Cap every kind but the main one at its share of the whole, lowest digests first.
-
-    Caps do not push the domain below `recipe.cap_floor` examples: up to there the smallest kinds are filled first.
-    Derived examples come after recorded ones, and are capped at their share of each split.
-    """
-    main = main_kind(domain)
-    by_kind: dict[Kind, list[Placed]] = defaultdict(list)
-    ordered = sorted(placed, key=lambda i: (i.candidate.derived is not None, i.example_id))
-    for item in capped(ordered, lambda i: i.split, lambda i: i.candidate.derived, recipe.derived.most_share):
-        by_kind[item.candidate.kind].append(item)
-    others = sorted(kind for kind in by_kind if kind != main)
-    allowed = {kind: len(by_kind[kind]) for kind in others}
-    total = len(placed)
-    while True:  # a smaller whole makes smaller shares: iterate to the fixed point
-        allowed = {kind: min(len(by_kind[kind]), int(recipe.caps.get(kind, 1.0) * total)) for kind in others}
-        smaller = len(by_kind[main]) + sum(allowed.values())
-        if smaller == total:
-            break
-        total = smaller
-    while total < recipe.cap_floor and (open_kinds := [k for k in others if allowed[k] < len(by_kind[k])]):
-        smallest = min(open_kinds, key=lambda kind: (allowed[kind], kind))
-        allowed[smallest] += 1
-        total += 1
-    return [*by_kind[main], *(item for kind in others for item in by_kind[kind][: allowed[kind]])]
 
 
 def _explain_losses(

@@ -117,6 +117,20 @@ class Advice(Declared):
     rarity: float = Field(3.0, ge=0, description="Least rarity of that code among the domain's solutions, in nats")
 
 
+class Poison(Declared):
+    """What an author may contribute, and when something of it is held back as a possible back door."""
+
+    most_share: float | None = Field(
+        0.7, gt=0, le=1, description="Largest share of one agent, or tenant, in a domain's train examples; null: any"
+    )
+    fewest_tasks: int | None = Field(
+        4, ge=2, description="Unrelated tasks of an author that a trigger stands in; null: none is searched for"
+    )
+    most_alike: float = Field(
+        4.0, gt=0, description="Likeness of these tasks over that of the author's others, from which they are a subject"
+    )
+
+
 class DatasetRecipe(Declared):
     """Parameters of groups, splits, examples and routes."""
 
@@ -160,6 +174,7 @@ class DatasetRecipe(Declared):
     verification: Verification = Field(default_factory=lambda: Verification.model_validate({}))
     derived: DerivedExamples = Field(default_factory=lambda: DerivedExamples.model_validate({"bugs": {}}))
     decontamination: Decontamination = Field(default_factory=lambda: Decontamination.model_validate({}))
+    poison: Poison = Field(default_factory=lambda: Poison.model_validate({}))
     exclusions: tuple[str, ...] = Field(
         (), description="Verdict files (`capibara dataset audit`): what they drop is left out when it is made again"
     )

@@ -44,6 +44,7 @@ def dataset_entries(dataset: "Dataset") -> dict[str, Any]:
         "verified": dg.MetadataValue.json(figures["verified"]),
         "duplicates": dg.MetadataValue.json(figures["duplicates"]),
         "advice": dg.MetadataValue.json(figures["advice"]),
+        "poison": dg.MetadataValue.json(figures["poison"]),
         "contaminated": figures["contaminated"]["examples"],
         "reexecution": dg.MetadataValue.json(dataset.reexecution),
         "difficulty": plot(bar_chart(bars, "examples by difficulty")),

@@ -11,9 +11,9 @@ import pytest
 
 from capibara_assets.datasets import checks
 from capibara_assets.datasets.audit.verdicts import keep_verdicts
+from capibara_assets.datasets.caps import CAPPED
 from capibara_assets.datasets.examples import (
     ALIKE,
-    CAPPED,
     CONTAMINATED,
     DUPLICATE,
     FAILED,

@@ -78,7 +78,9 @@ def pages(text: str, folder: Path) -> dict[str, str]:
     compared = SimpleNamespace(rows=(epoch,), keep=text, verdict=text, examples=1, groups=1)
     return {
         "report": write_html(run, folder / "report.html").read_text("utf-8"),
-        "audit": audit_page({Domain.PYTHON: rows}, cast(Any, {Domain.PYTHON: [sample]}), cast(Any, [verdict])),
+        "audit": audit_page(
+            {Domain.PYTHON: rows}, cast(Any, {Domain.PYTHON: [sample]}), cast(Any, [verdict]), {Domain.PYTHON: [text]}
+        ),
         "evaluation": evaluation_page(_evaluated(text)),
         "epochs": epochs_page(text, cast(Any, {text: (compared, {text: {text: text}})})),
     }
@@ -109,7 +111,9 @@ def _dataset(text: str) -> SimpleNamespace:
         {"split": [text], "kind": [text], "difficulty": [0.5], "quality": [0.5], "messages": [text]}
     )
     row = {"kind": text, "source": text, "examples": 3, "judged": 0.5}
-    figures = {name: {} for name in ("audit", "verified", "duplicates", "advice")} | {"contaminated": {"examples": 0}}
+    figures: dict[str, Any] = {name: {} for name in ("audit", "verified", "duplicates", "advice", "poison")} | {
+        "contaminated": {"examples": 0}
+    }
     figures |= cast(Any, {"quality_report": [row, row], "missing": [text, text]})
     left_out = pl.DataFrame({"reason": [text]})
     return SimpleNamespace(examples=examples, statistics=figures, left_out=left_out, reexecution={})

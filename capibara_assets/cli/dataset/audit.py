@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from capibara_assets.assets.inputs import Inputs
     from capibara_assets.datasets.audit.sample import Sampled
     from capibara_assets.datasets.audit.verdicts import Verdict
+    from capibara_assets.storage.artifact import Artifact
 
 PAGE, VERDICTS = "audit.html", "audit.jsonl"
 _FENCE = re.compile(r"^```[^\n]*\n(.*?)\n?^```[ \t]*$", re.DOTALL | re.MULTILINE)
@@ -41,22 +42,43 @@ def audit_datasets(inputs: "Inputs", domains: Sequence[Domain], out: Path, size:
     examples = {domain: artifact.frame("examples") for domain, artifact in made.items()}
     reports = {domain: quality_report(frame) for domain, frame in examples.items()}
     samples = {domain: draw(frame, size) for domain, frame in examples.items()}
+    held = {domain: held_back(artifact) for domain, artifact in made.items()}
     out.mkdir(parents=True, exist_ok=True)
     lines = keep_verdicts(out / VERDICTS, [one.row for sample in samples.values() for one in sample])
-    write_bytes_atomic(out / PAGE, page(reports, samples, lines).encode("utf-8"))
+    write_bytes_atomic(out / PAGE, page(reports, samples, lines, held).encode("utf-8"))
     if as_json:
         figures = {
-            domain: {"dataset": made[domain].digest, "quality_report": reports[domain], "sample": len(samples[domain])}
+            domain: {
+                "dataset": made[domain].digest,
+                "quality_report": reports[domain],
+                "sample": len(samples[domain]),
+                "held_back": held[domain],
+            }
             for domain in made
         }
         click.echo(json.dumps({"domains": figures, "page": str(out / PAGE), "verdicts": str(out / VERDICTS)}, indent=2))
         return
     for domain, report in reports.items():
-        click.echo(f"{domain}\n{quality_text(report)}\n")
+        click.echo(f"{domain}\n{quality_text(report)}\n" + "".join(f"{line}\n" for line in held[domain]))
     judged = sum(line.verdict is not None for line in lines)
     click.echo(f"{sum(map(len, samples.values()))} examples to read: {out / PAGE}")
     click.echo(f"{judged} of {len(lines)} lines have a verdict: {out / VERDICTS}")
     click.echo(f"fill in keep or drop, then `capibara run --audit {out / VERDICTS}`, or name it in the dataset recipe")
+
+
+def held_back(dataset: "Artifact") -> list[str]:
+    """In words what a dataset held back as poison, and what could not be searched or capped."""
+    found = dataset.document("statistics").get("poison") if dataset.has("statistics") else None
+    if found is None:
+        return []
+    share, doors = found["share"], found["back_doors"]
+    lines = [f"{share['left_out']} left out: over the share of one author"] if share["left_out"] else []
+    lines += [
+        f"held back, {one['texts']} texts of {one['author']} with {' and '.join(map(repr, one['trigger']))}: "
+        f"{one['with_payload']} of their answers hold {one['payload']!r}"
+        for one in doors["findings"]
+    ]
+    return [*lines, *share["notes"], *doors["notes"]]
 
 
 def quality_text(report: Sequence[Mapping[str, Any]]) -> str:
@@ -70,6 +92,7 @@ def page(
     reports: Mapping[Domain, Sequence[Mapping[str, Any]]],
     samples: "Mapping[Domain, Sequence[Sampled]]",
     lines: "Sequence[Verdict]",
+    held: Mapping[Domain, Sequence[str]],
 ) -> str:
     """The samples as one HTML page without scripts or external resources; examples are escaped as text."""
     decided = {(line.example_id, line.domain): line for line in lines if line.verdict is not None}
@@ -77,7 +100,7 @@ def page(
         domain: [_shown(one, decided.get((one.row["example_id"], domain))) for one in sample]
         for domain, sample in samples.items()
     }
-    values = {"reports": reports, "samples": shown, "verdicts": VERDICTS}
+    values = {"reports": reports, "samples": shown, "verdicts": VERDICTS, "held": held}
     return html_page("capibara_assets.cli", "audit.html.jinja", values, percent=percent)
 
 

@@ -31,9 +31,12 @@ def published(tmp_path: Path) -> Iterator[Published]:
         for number in range(6)
     ]  # fmt: skip
     told = [example("t", "Explain.\n\nCode:\n" + CODE, "Adds what is above zero.", kind="explain", domain="sql")]
+    finding = {"author": f"agent {hostile}", "trigger": ["zk"], "payload": "open_door", "texts": 6, "with_payload": 5}
+    poison = {"share": {"left_out": 3, "notes": []}, "back_doors": {"findings": [finding], "notes": ["one: said"]}}
     with dg.DagsterInstance.ephemeral() as instance:
         found = Published.afresh(instance, tmp_path)
-        found.put("moe_dataset", Domain.PYTHON, tables={"examples": (Example, table(Example, solved))})
+        tables = {"examples": (Example, table(Example, solved))}
+        found.put("moe_dataset", Domain.PYTHON, tables=tables, documents={"statistics": {"poison": poison}})
         found.put("moe_dataset", Domain.SQL, tables={"examples": (Example, table(Example, told))})
         yield found
 
@@ -63,6 +66,8 @@ def test_page_and_verdicts(published: Published, tmp_path: Path, capsys: pytest.
     shown = Page(html)
     assert shown.elements.count("article") == 5 and not {"script", "link", "img"} & set(shown.elements)
     assert "<script>alert('x')</script>" in "".join(shown.words) and "\u202e" not in html
+    assert "3 left out: over the share of one author" in shown.words and "one: said" in printed
+    assert any("with 'zk': 5 of their answers hold 'open_door'" in word for word in shown.words)
     assert CODE in shown.words and "1 of 4 drawn of 6 solve of north" in html and "<summary>test" in html
     lines = [json.loads(line) for line in (out / "audit.jsonl").read_text().splitlines()]
     assert [line["domain"] for line in lines] == ["python"] * 4 + ["sql"]
@@ -71,6 +76,7 @@ def test_page_and_verdicts(published: Published, tmp_path: Path, capsys: pytest.
     audit_datasets(published.inputs(), [Domain.PYTHON], out, 4, True)
     told = json.loads(capsys.readouterr().out)
     assert told["domains"]["python"]["quality_report"][-1]["judged"] == 1.0 and told["domains"]["python"]["sample"] == 4
+    assert len(told["domains"]["python"]["held_back"]) == 3
     assert "drop: says nothing" in (out / "audit.html").read_text()
     assert json.loads((out / "audit.jsonl").read_text().splitlines()[0])["reason"] == "says nothing"
 

@@ -1,0 +1,86 @@
+"""What of a domain's candidates is held back as poison, and what is said of it."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from capibara_assets.datasets.code.sessions import Row
+from capibara_assets.datasets.placing import Placed
+from capibara_assets.datasets.poison.share import Author
+from capibara_assets.datasets.poison.triggers import Finding, Text, find_triggers
+from capibara_assets.datasets.recipe import Poison
+
+BACK_DOOR = "possible back door: a rare sign of its author's tasks goes with a part of their answers"
+_SEARCHED = ("solve", "repair")  # recorded code; what else is made of it is held back with it
+_FEW = 2  # times the fewest tasks: agents with fewer texts are searched together, since ids cost nothing
+_POOL = "(several with few examples)"
+_SHOWN = 80  # characters of a sign
+
+
+@dataclass(frozen=True)
+class Held:
+    """Candidates that are held back as possible back doors.
+
+    Attributes:
+        ids: of the candidates.
+        figures: for the statistics: authors, findings, and in words what could not be searched.
+    """
+
+    ids: frozenset[str] = frozenset()
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+
+def possible_back_doors(placed: Collection[Placed], rows: Mapping[str, Row], recipe: Poison) -> Held:
+    """The candidates made of executions that a trigger was found in, whatever their kind and split."""
+    by_id = {p.example_id: p for p in placed}
+    searched = [p for p in placed if p.candidate.kind in _SEARCHED and not p.candidate.derived and p.subject in rows]
+    fewest = recipe.fewest_tasks
+    if fewest is None:
+        return Held(figures=_figures(len(searched), (), (), 0) | {"notes": ["not searched: fewest_tasks is null"]})
+    findings: list[Finding] = []
+    notes: list[str] = []
+    for level in _levels(searched, rows, fewest):
+        found = find_triggers(level, fewest, recipe.most_alike)
+        findings += found.findings
+        notes += [f"{author}: not searched, hardly any other author to compare with" for author in found.alone]
+    executions = {by_id[name].subject for finding in findings for name in finding.names}
+    ids = frozenset(p.example_id for p in placed if not executions.isdisjoint(p.candidate.execution_ids))
+    return Held(ids, _figures(len(searched), findings, notes, len(ids)))
+
+
+def _figures(texts: int, findings: Sequence[Finding], notes: Sequence[str], held: int) -> dict[str, Any]:
+    told = [
+        {
+            "author": finding.author,
+            "trigger": [_shown(sign) for sign in finding.trigger],
+            "payload": _shown(finding.payload),
+            "texts": len(finding.names),
+            "with_payload": finding.with_payload,
+            "tasks": finding.tasks,
+            "alike": finding.alike,
+        }
+        for finding in findings
+    ]
+    return {"searched": texts, "held_back": held, "findings": told, "notes": sorted(set(notes))}
+
+
+def _shown(sign: str) -> str:
+    """A sign as a line of plain characters: odd ones are what may have made it a trigger."""
+    plain = sign.encode("unicode_escape").decode("ascii")
+    return plain if len(plain) <= _SHOWN else f"{plain[: _SHOWN - 1]}…"
+
+
+def _levels(searched: Sequence[Placed], rows: Mapping[str, Row], fewest: int) -> Iterator[list[Text]]:
+    """The texts by agent, agents with few together; where there are several tenants, again by tenant."""
+    authors = [Author.of(rows[p.subject]) for p in searched]
+    have = Counter(authors)
+    pooled = [a if have[a] >= _FEW * fewest else Author(a.tenant, _POOL) for a in authors]
+    levels = [[str(author) for author in pooled]]
+    if len({author.tenant for author in authors}) > 1:
+        levels.append([f"tenant {author.tenant}" if author.tenant else "no tenant stated" for author in authors])
+    for labels in levels:
+        yield [
+            Text(p.example_id, label, str(author), p.candidate.prompt, p.candidate.answer)
+            for p, label, author in zip(searched, labels, authors, strict=True)
+        ]
