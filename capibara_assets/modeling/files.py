@@ -1,7 +1,6 @@
 """Files of a model folder in Transformers' format: names, checks and digests, without torch."""
 
 import json
-import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -186,7 +185,7 @@ def weight_files(path: Path) -> Iterator[Path]:
     if not names:
         raise InputError(f"no weights in {path}: expected *.safetensors (other formats are never read)")
     for name in names:
-        if PurePosixPath(name).name != name or len(os.fsencode(name)) > _LONGEST_NAME:
+        if PurePosixPath(name).name != name or len(name.encode("utf-8", "surrogatepass")) > _LONGEST_NAME:
             raise InputError(f"{path / INDEX} names {name[:_LONGEST_NAME]!r}, which is no file of the folder")
         if not (path / name).is_file():
             raise InputError(f"{path / name} is missing, though {INDEX} names it: copy the whole model")

@@ -82,7 +82,9 @@ def require_plain(path: Path) -> None:
 
 
 def _require_plain(path: Path) -> None:
-    if not path.exists():
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return  # whoever opens it says so, in its own words
     if not path.is_dir():
         _require_regular(path, path.stat().st_mode)

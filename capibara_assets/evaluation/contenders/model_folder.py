@@ -70,8 +70,8 @@ def model_folder(
     Raises:
         InputError: the folder holds neither a model nor an adapter; names those below it.
     """
-    require_plain(folder)  # before any of its notes is read
     if (folder / ADAPTER_CONFIG).is_file() or (folder / ADAPTER_WEIGHTS).is_file():
+        require_plain(folder)  # before any of its notes is read
         known, source = (digest, "the checkpoint store") if digest else _written_digest(folder)
         model = ModelFolder(folder, base, True, known, source)
         return model if base is not None else replace(model, base=_base_of(model, default_base))
