@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from capibara_assets.deployment.documents import read_document
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError, in_words
-from capibara_assets.storage.foreign import read_document
 
 Model = TypeVar("Model", bound=BaseModel)
 

@@ -1,42 +1,20 @@
 """The front door for what comes from elsewhere: nothing in it leads out, waits for ever, or is endless."""
 
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from capibara_assets.deployment.documents import read_document, require_regular
 from capibara_assets.errors import InputError, IntegrityError
 
-LARGEST_DOCUMENT = 64 << 20
-"""Bytes of a file that is read in one piece: parsed, some twenty times as much memory."""
+__all__ = ["read_by_library", "read_document", "require_plain"]
+
 _DOCUMENTS = frozenset((".json", ".jinja", ".txt", ".model", ".md", ".yaml", ".yml"))
 _LARGEST_BESIDE = 256 << 20  # of such a file beside weights, which libraries read in one piece; tokenizers have 40 MB
 _MOST_ENTRIES = 200_000
 _DEEPEST = 32
 _MOST_SAID = 400  # characters of what a library says
-
-
-def read_document(file: Path, most: int = LARGEST_DOCUMENT) -> bytes:
-    """The bytes of a file that is read in one piece: a config, a certificate, a recipe.
-
-    Raises:
-        InputError: a pipe, socket or device, or more than `most` bytes.
-        OSError: it cannot be read.
-    """
-    try:
-        with open(file, "rb", opener=_without_waiting) as opened:
-            _require_regular(file, os.fstat(opened.fileno()).st_mode)
-            data = opened.read(most + 1)  # whatever size the file states: it may grow, or have none
-    except ValueError as error:  # a name with a zero byte or half a character
-        raise InputError(f"cannot read {str(file)!r}: {error}") from error
-    if len(data) > most:
-        raise InputError(f"{file} has more than {most:,} bytes, none of its kind does: give another file")
-    return data
-
-
-def _without_waiting(name: str, flags: int) -> int:
-    return os.open(name, flags | os.O_NONBLOCK)  # a pipe would wait for its writer
 
 
 @contextmanager
@@ -87,7 +65,7 @@ def _require_plain(path: Path) -> None:
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return  # whoever opens it says so, in its own words
     if not path.is_dir():
-        _require_regular(path, path.stat().st_mode)
+        require_regular(path, path.stat().st_mode)
         return
     root = path.resolve()
     inside = (root, *((root.parent.parent / "blobs",) if root.parent.name == "snapshots" else ()))
@@ -121,13 +99,8 @@ def _require_inside(link: Path, inside: tuple[Path, ...]) -> None:
 
 
 def _require_file(path: Path, found: os.stat_result) -> None:
-    _require_regular(path, found.st_mode)
+    require_regular(path, found.st_mode)
     if found.st_size > _LARGEST_BESIDE and path.suffix in _DOCUMENTS:
         raise InputError(
             f"{path} has {found.st_size:,} bytes, files of its kind have up to {_LARGEST_BESIDE:,}: it is damaged"
         )
-
-
-def _require_regular(path: Path, mode: int) -> None:
-    if not stat.S_ISREG(mode):
-        raise InputError(f"{path} is no file but a pipe, socket or device: nothing is read from it")
