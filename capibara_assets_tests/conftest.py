@@ -33,6 +33,11 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # What XLA compiles here runs for milliseconds: compiling it well is most of the time of its tests.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
 
+# Two workers and the hundreds of processes that tests start import the same thousand modules: compiled once, not each
+# time, also where the environment says otherwise. What is compiled lies in ignored folders.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # Until all modules are imported nothing is garbage: looking for it is a fifth of the time that collecting tests takes.
 gc.disable()
 
@@ -70,8 +75,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: the garbage collector looks at what tests make."""
+    """What was imported stays: the garbage collector looks at what tests make, as rarely as in our processes."""
     gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
     gc.enable()
 
 

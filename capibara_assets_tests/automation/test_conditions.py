@@ -9,6 +9,7 @@ import pytest
 from capibara_assets.automation.chosen import choose_domains
 from capibara_assets.automation.conditions import on_new_data, on_new_data_without, over_available
 from capibara_assets.domains import Domain
+from capibara_assets_tests.histories import copy_history
 
 pytestmark = pytest.mark.slow
 
@@ -123,9 +124,7 @@ def world(settled: World) -> Iterator[World]:
     UNSOUND.clear()
     DURING.clear()
     with dg.DagsterInstance.ephemeral() as instance:
-        for storage in ("run_storage", "event_log_storage"):
-            source, copy = (getattr(one, storage)._held_conn.connection for one in (settled.instance, instance))
-            source.driver_connection.backup(copy.driver_connection)  # SQLite's, in memory
+        copy_history(settled.instance, instance)
         yield World(instance, settled.cursor)
 
 

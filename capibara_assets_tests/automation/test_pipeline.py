@@ -6,6 +6,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -24,6 +25,7 @@ from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.partitions import domains
 from capibara_assets.resources import Recipes, Store
+from capibara_assets_tests.histories import copy_history
 
 PYTHON, SQL, ML = Domain.PYTHON, Domain.SQL, Domain.ML
 NAMES = ("logs", "other", "facts", "pooled", "final")
@@ -42,6 +44,7 @@ class World:
 
     folder: Path
     instance: dg.DagsterInstance
+    shelf: "Shelf"
     contents: dict[str, str] = field(default_factory=dict)
     broken: dict[str, Exception | Literal["ctrl-c"]] = field(default_factory=dict)
     unsound: set[str] = field(default_factory=set)
@@ -135,11 +138,42 @@ class World:
         run = GraphRun(self.definitions(), self.instance, self.settings, self.store.open(), force)
         return run_graph(run, select, where, self.lines.append)
 
+    def has_run(self, *where: Domain) -> None:
+        """As its first run of these domains leaves it, which is made once for all tests."""
+        kept = self.shelf.worlds.get(where)
+        if kept is None:
+            self.run(*where)
+            kept = World(self.shelf.folder / "-".join(where), self.shelf.instance_to_keep(), self.shelf)
+            copy_history(self.instance, kept.instance)
+            shutil.copytree(self.folder, kept.folder)
+            self.shelf.worlds[where] = kept
+        else:
+            copy_history(kept.instance, self.instance)
+            shutil.copytree(kept.folder, self.folder, dirs_exist_ok=True)
+
     def current(self, name: str, partition: Domain | None = None) -> bool:
         return is_current(Graph.of(self.definitions()), self.instance, name, partition, self.settings)
 
     def document(self, name: str, partition: Domain | None = None) -> object:
         return Inputs(self.instance, self.store.open()).artifact(name, partition).document("x")
+
+
+@dataclass
+class Shelf:
+    """Worlds of which some domains have been run, to be copied."""
+
+    folder: Path
+    open: ExitStack
+    worlds: dict[tuple[Domain, ...], World] = field(default_factory=dict)
+
+    def instance_to_keep(self) -> dg.DagsterInstance:
+        return self.open.enter_context(dg.DagsterInstance.ephemeral())
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
+    with ExitStack() as stack:
+        yield Shelf(tmp_path_factory.mktemp("shelf"), stack)
 
 
 @pytest.fixture(scope="module")
@@ -149,9 +183,9 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 
 @pytest.fixture
-def world(instance: dg.DagsterInstance, tmp_path: Path) -> World:
+def world(instance: dg.DagsterInstance, shelf: Shelf, tmp_path: Path) -> World:
     instance.wipe()
-    made = World(tmp_path, instance, contents={"logs": {"python": "p", "sql": "s"}, "other": "o"})
+    made = World(tmp_path, instance, shelf, contents={"logs": {"python": "p", "sql": "s"}, "other": "o"})
     made.write_recipe("factor: 2\n")
     return made
 
@@ -254,7 +288,7 @@ def test_first_everything_then_only_the_roots(world: World):
 
 
 def test_force_runs_all_of_it_and_changes_nothing(world: World):
-    world.run(PYTHON)
+    world.has_run(PYTHON)
     before = {name: latest_digest(world.instance, name, "python") for name in ("facts", "final")}
     outcome = world.run(PYTHON, force=True)
     assert sorted(world.ran) == ["facts:python", "final:python", "logs", "other", "pooled"] and not outcome.current
@@ -262,7 +296,7 @@ def test_force_runs_all_of_it_and_changes_nothing(world: World):
 
 
 def test_new_content_runs_what_depends_on_it(world: World):
-    world.run(PYTHON, SQL)
+    world.has_run(PYTHON, SQL)
     world.contents["logs"] = {"python": "p", "sql": "s2"}
     world.run(PYTHON, SQL)
     assert world.document("pooled") == {"python": "p", "sql": "s2"}
@@ -270,7 +304,7 @@ def test_new_content_runs_what_depends_on_it(world: World):
 
 
 def test_what_comes_out_the_same_wakes_nothing(world: World):
-    world.run(PYTHON, SQL)
+    world.has_run(PYTHON, SQL)
     world.contents["logs"] = {"python": "p", "sql": "s", "ml": "m"}
     world.run(PYTHON, SQL)  # both domains read the new ledger; neither finds anything new in it
     assert set(world.ran) == {"logs", "other", "facts:python", "facts:sql"}
@@ -293,7 +327,7 @@ def test_an_upstream_that_was_absent_and_arrives(world: World):
 
 
 def test_a_domain_that_arrives_joins_the_pool(world: World):
-    world.run(PYTHON)
+    world.has_run(PYTHON)
     assert world.current("pooled")
     world.run(SQL, select=("facts",))
     assert not world.current("pooled")
@@ -302,7 +336,7 @@ def test_a_domain_that_arrives_joins_the_pool(world: World):
 
 
 def test_a_changed_recipe(world: World):
-    world.run(PYTHON)
+    world.has_run(PYTHON)
     world.write_recipe("# a comment changes nothing\nfactor:   2\n")
     assert world.current("facts", PYTHON)
     nothing_known: dict[str, str] = {}
@@ -315,7 +349,7 @@ def test_a_changed_recipe(world: World):
 
 
 def test_a_changed_code_version(world: World):
-    world.run(PYTHON, SQL)
+    world.has_run(PYTHON, SQL)
     world.versions["facts"] = "2"
     assert not world.current("facts", PYTHON) and not world.current("facts", SQL) and world.current("pooled")
     world.run(PYTHON, SQL)
@@ -325,7 +359,7 @@ def test_a_changed_code_version(world: World):
 
 
 def test_a_materialization_by_hand_without_a_record_is_not_current(world: World):
-    world.run(PYTHON)
+    world.has_run(PYTHON)
     world.instance.report_runless_asset_event(dg.AssetMaterialization("pooled"))
     assert not world.current("pooled")
 
@@ -350,7 +384,7 @@ def test_a_domain_that_fails_does_not_stop_the_others(world: World):
 
 
 def test_a_failed_root_is_reported_and_what_was_there_before_serves(world: World):
-    world.run(PYTHON)
+    world.has_run(PYTHON)
     world.broken["logs"] = InputError("no such folder")
     outcome = world.run(PYTHON)
     assert list(outcome.failures) == [("logs", "_")] and "no such folder" in outcome.failures["logs", "_"]
@@ -372,7 +406,7 @@ def test_a_failing_blocking_check_stops_its_domain_in_this_run_and_the_next(worl
 
 
 def test_a_result_that_turns_bad_is_not_read_where_its_good_predecessor_was(world: World):
-    world.run(PYTHON, SQL)
+    world.has_run(PYTHON, SQL)
     world.contents["logs"] = {"python": "p", "sql": "leaks"}
     world.unsound.add("sql")
     assert world.run(PYTHON, SQL).failures
@@ -415,7 +449,7 @@ def test_an_interruption_between_two_steps_ends_the_run_too(
     ],
 )
 def test_a_result_that_the_store_has_lost_is_made_again_and_nothing_else(world: World, lost: str, made: list[str]):
-    world.run(PYTHON, SQL)
+    world.has_run(PYTHON, SQL)
     name, _, partition = lost.partition("/")
     shutil.rmtree(Path(world.store.root) / "artifacts" / name / (partition or "_"))
     assert not world.run(PYTHON, SQL).failures
