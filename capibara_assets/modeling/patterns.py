@@ -71,12 +71,13 @@ class _Walk:
         if operation == "SUBPATTERN" and not argument[1] and not argument[2]:
             return self.ends(argument[3], starts)
         if operation in ("MAX_REPEAT", "MIN_REPEAT"):
-            return self._repeated(*argument, starts)
+            least, most, repeated = argument
+            return self._repeated(int(least), int(most), repeated, starts)
         raise ValueError(f"{operation.lower()} in a regular expression is not read here")
 
     def _repeated(self, least: int, most: int, parts: Iterable[Any], starts: frozenset[int]) -> frozenset[int]:
         ends, now, parts = frozenset[int](), starts, list(parts)
-        for times in range(int(most) + 1):
+        for times in range(most + 1):
             ends = ends | now if times >= least else ends
             after = self.ends(parts, now) if times < most else frozenset[int]()
             if after == now:  # and so on for ever
@@ -91,7 +92,7 @@ def _is_one(operation: str, argument: Any, sign: str) -> bool:
     if operation == "ANY":
         return sign != "\n"
     if operation in ("LITERAL", "NOT_LITERAL"):
-        return (ord(sign) == argument) == (operation == "LITERAL")
+        return (ord(sign) == int(argument)) == (operation == "LITERAL")
     negated = str(argument[0][0]) == "NEGATE"
     return negated != any(_is_in(str(kind), value, sign) for kind, value in argument[negated:])
 
