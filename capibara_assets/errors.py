@@ -8,6 +8,7 @@ if TYPE_CHECKING:
 _OURS = "Value error, "  # Pydantic's mark of a message that is not its own; ours name the value themselves
 _WORDS = {"missing": "is missing", "extra_forbidden": "is no known field"}
 _MOST_SHOWN = 60  # characters of a value
+_MOST_CLAUSES = 20  # of a document with an error on every line
 
 
 class InputError(Exception):
@@ -20,7 +21,9 @@ class IntegrityError(Exception):
 
 def in_words(error: "ValidationError") -> str:
     """What pydantic found, one clause a field: its path, what is expected there, and the value that is there."""
-    return "; ".join(clause(found) for found in error.errors(include_url=False))
+    found = error.errors(include_url=False)
+    more = f"; and {len(found) - _MOST_CLAUSES} more" if len(found) > _MOST_CLAUSES else ""
+    return "; ".join(map(clause, found[:_MOST_CLAUSES])) + more
 
 
 def clause(found: Any) -> str:

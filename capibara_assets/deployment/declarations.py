@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from capibara_assets.deployment.documents import read_document
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError, in_words
 
@@ -43,16 +44,17 @@ def read_mapping(file: Path) -> dict[str, Any]:
     """
     try:
         if file.suffix == ".toml":
-            return tomllib.loads(file.read_text("utf-8"))
-        values = yaml.load(file.read_text("utf-8"), Loader=_StrictLoader)
+            return tomllib.loads(read_document(file).decode("utf-8"))
+        values = yaml.load(read_document(file).decode("utf-8"), Loader=_StrictLoader)
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{file} is not TOML: {error}") from error
     except yaml.YAMLError as error:
         raise InputError(f"{file} is not YAML: {_yaml_problem(error)}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file} is not YAML: {error}") from error
+    except (ValueError, RecursionError) as error:  # no text, a thirteenth month, a number of 5000 digits, nesting
+        kind = "TOML" if file.suffix == ".toml" else "YAML"
+        raise InputError(f"{file} is not {kind}: {' '.join(str(error).split())}") from error
     if not isinstance(values, dict | None):
         raise InputError(f"{file}: expected a mapping of keys to values, found a {type(values).__name__}")
     values = values or {}

@@ -1,7 +1,6 @@
 """LoRA adapters as plain tensors: reading and writing PEFT's format, and adding deltas to a base model without PEFT."""
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,9 +13,11 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from capibara_assets.errors import InputError
+from capibara_assets.modeling.adapter_configs import config_problem
 from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, check_safetensors
+from capibara_assets.modeling.patterns import fits
 from capibara_assets.modeling.quantised import is_quantised, merged
-from capibara_assets.storage.foreign import require_plain
+from capibara_assets.storage.foreign import read_by_library, require_plain
 from capibara_assets.storage.jsonfiles import read_object, readable_json, write_bytes_atomic
 
 _PREFIX = "base_model.model."
@@ -109,9 +110,13 @@ def read_adapter(folder: Path, *, dora: bool = False) -> LoraAdapter:
             raise InputError(f"{file} is missing: {folder} is not a LoRA adapter in PEFT's format")
     config = read_object(config_file)
     check_safetensors(weights_file)
-    adapter = LoraAdapter(config=config, tensors=load_file(weights_file))
     if config.get("peft_type") != "LORA":
         raise InputError(f"{config_file}: peft_type is {config.get('peft_type')!r}, expected 'LORA'")
+    if problem := config_problem(config):
+        raise InputError(f"{config_file}: {problem}")
+    with read_by_library(f"{weights_file} cannot be read"):
+        tensors = load_file(weights_file)
+    adapter = LoraAdapter(config=config, tensors=tensors)
     check_pairs(adapter, str(config_file), dora=dora)
     return adapter
 
@@ -203,7 +208,7 @@ def is_transposed(layer: nn.Module) -> bool:
 def _of_pattern(pattern: Mapping[str, Any], module: str, default: Any) -> Any:
     """The value of PEFT's `rank_pattern` or `alpha_pattern` for a module; keys are suffixes or regular expressions."""
     for key, value in pattern.items():
-        if re.match(rf"(.*\.)?({key})$", module):
+        if fits(rf"(.*\.)?({key})$", module):
             return value
     return default
 

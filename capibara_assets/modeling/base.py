@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.files import base_digest, validate_base
 from capibara_assets.modeling.heads import Head, model_class
+from capibara_assets.storage.foreign import read_by_library
 
 if TYPE_CHECKING:
     import torch
@@ -83,14 +84,12 @@ def load_base(
         with no_init_weights():  # allocated, but never written
             return model_class(head).from_config(config, dtype=dtype, attn_implementation=attention)
 
-    try:
+    with read_by_library(f"base model {path} cannot be loaded"):
         if shared is None:
             loaded = load()
         else:
             loaded = mapped(path, shared, f"{digest[:16]}-{head}-{str(dtype).rpartition('.')[2]}", load, skeleton)
         tokenizer = AutoTokenizer.from_pretrained(path, **local)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise InputError(f"base model {path} cannot be loaded: {error}") from error
     loaded.model.eval()
     loaded.model.requires_grad_(False)
     if quantised:

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.heads import Head, head_of, title
+from capibara_assets.modeling.heads import Head, architectures, head_of, title
 from capibara_assets.storage.digests import combine, sha256_file
 from capibara_assets.storage.foreign import require_plain
 from capibara_assets.storage.jsonfiles import read_object
@@ -34,6 +34,8 @@ _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "
 _LARGEST_SIZES = {"vocab_size": 1 << 24, "hidden_size": 1 << 20, "intermediate_size": 1 << 22, "d_model": 1 << 20,
                   "num_hidden_layers": 4096, "num_layers": 4096, "n_layer": 4096, "num_attention_heads": 1 << 16,
                   "num_local_experts": 1 << 16, "num_experts": 1 << 16, "max_position_embeddings": 1 << 30}  # fmt: skip
+_NAMES_CODE = ("auto_map", "custom_generate")  # a module beside the model, a repository that `generate` would load
+_LONGEST_NAME = 255  # bytes of a file's name
 _LARGEST_HEADER = 100_000_000  # the limit of the safetensors format itself
 
 
@@ -64,7 +66,7 @@ def validate_base(path: Path, heads: Sequence[Head] = ("causal",)) -> None:
     require_plain(path)
     config = read_config(path)
     if head_of(config) not in heads:
-        named = ", ".join(config.get("architectures") or []) or "none named"
+        named = ", ".join(architectures(config)) or "none named"
         raise InputError(f"{path / CONFIG}: not a {' or '.join(map(title, heads))} (architectures: {named})")
     if not any((path / name).is_file() for name in _TOKENIZERS):
         raise InputError(f"no tokenizer in {path}: expected one of {', '.join(_TOKENIZERS)}")
@@ -132,9 +134,9 @@ def check_safetensors(file: Path) -> None:
     try:
         header = json.loads(raw)
         ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        expected = 8 + len(raw) + max(ends, default=0)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise InputError(f"{file} is damaged: its safetensors header is not readable; copy it again") from error
-    expected = 8 + len(raw) + max(ends, default=0)
     if size != expected:
         raise InputError(f"{file} is damaged: {size} bytes where its header says {expected}; copy it again")
 
@@ -144,16 +146,27 @@ def without_code(name: str, content: bytes) -> bytes:
 
     What is merged of several models runs by the library's own classes; code of one of them would come along unread.
     """
-    if not name.endswith("config.json") or b'"auto_map"' not in content:
+    if not name.endswith("config.json"):
         return content
     try:
-        document = json.loads(content)
+        document = json.loads(content)  # not searched for as text: JSON has many spellings of a name
     except (ValueError, RecursionError):
         return content  # whoever reads it says what is wrong
-    if not isinstance(document, dict) or "auto_map" not in document:
+    if not (cut := _without_code(document))[1]:
         return content
-    del document["auto_map"]
-    return json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n"
+    return json.dumps(cut[0], indent=2, ensure_ascii=False).encode() + b"\n"
+
+
+def _without_code(value: Any) -> tuple[Any, bool]:
+    """A JSON value without what names code, also in the configs of its parts, and whether there was some."""
+    if isinstance(value, list):
+        parts = [_without_code(one) for one in value]
+        return [one for one, _ in parts], any(found for _, found in parts)
+    if not isinstance(value, dict):
+        return value, False
+    kept = {key: _without_code(one) for key, one in value.items() if key not in _NAMES_CODE}
+    found = len(kept) < len(value) or any(found for _, found in kept.values())
+    return {key: one for key, (one, _) in kept.items()}, found
 
 
 def weight_files(path: Path) -> Iterator[Path]:
@@ -163,14 +176,17 @@ def weight_files(path: Path) -> Iterator[Path]:
         InputError: there are none, or one that the index names is missing.
     """
     if (path / INDEX).is_file():
-        names = sorted(set(read_json_object(path / INDEX).get("weight_map", {}).values()))
+        places = read_json_object(path / INDEX).get("weight_map")
+        if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+            raise InputError(f"{path / INDEX} is damaged: its weight_map does not name a file for each tensor")
+        names = sorted(set(places.values()))
     else:
         names = sorted(file.name for file in path.glob("*.safetensors"))
     if not names:
         raise InputError(f"no weights in {path}: expected *.safetensors (other formats are never read)")
     for name in names:
-        if PurePosixPath(str(name)).name != name:
-            raise InputError(f"{path / INDEX} names {name!r}, which is no file of the folder")
+        if PurePosixPath(name).name != name or len(name.encode("utf-8", "surrogatepass")) > _LONGEST_NAME:
+            raise InputError(f"{path / INDEX} names {name[:_LONGEST_NAME]!r}, which is no file of the folder")
         if not (path / name).is_file():
             raise InputError(f"{path / name} is missing, though {INDEX} names it: copy the whole model")
         yield path / name

@@ -16,9 +16,15 @@ _NAMES: dict[Head, tuple[str, str | None, str]] = {
 }
 
 
+def architectures(config: Mapping[str, Any]) -> list[str]:
+    """The classes that a model's `config.json` names; what is no list of names names none."""
+    stated = config.get("architectures")
+    return [name for name in stated if isinstance(name, str)] if isinstance(stated, list) else []
+
+
 def head_of(config: Mapping[str, Any]) -> Head | None:
     """The head that a model's `config.json` names; None where it is not supported."""
-    for name in config.get("architectures") or []:
+    for name in architectures(config):
         if "CausalLM" in name or name.endswith("LMHeadModel"):
             return "causal"
         if name.endswith("ForMaskedLM"):
@@ -38,7 +44,7 @@ def chosen_head(config: Mapping[str, Any], requested: Head | Literal["auto"]) ->
         InputError: the base has none of the heads, or another than the requested one.
     """
     own = head_of(config)
-    named = ", ".join(config.get("architectures") or []) or "none named"
+    named = ", ".join(architectures(config)) or "none named"
     if own is None:
         raise InputError(f"the base is not a language model that can be trained here (architectures: {named})")
     if requested not in ("auto", own):

@@ -1,13 +1,47 @@
-"""The front door for folders from elsewhere: nothing in them leads out, waits for ever, or is endless."""
+"""The front door for what comes from elsewhere: nothing in it leads out, waits for ever, or is endless."""
 
 import os
-import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from capibara_assets.errors import InputError
+from capibara_assets.deployment.documents import read_document, require_regular
+from capibara_assets.errors import InputError, IntegrityError
 
+__all__ = ["read_by_library", "read_document", "require_plain"]
+
+_DOCUMENTS = frozenset((".json", ".jinja", ".txt", ".model", ".md", ".yaml", ".yml"))
+_LARGEST_BESIDE = 256 << 20  # of such a file beside weights, which libraries read in one piece; tokenizers have 40 MB
 _MOST_ENTRIES = 200_000
 _DEEPEST = 32
+_MOST_SAID = 400  # characters of what a library says
+
+
+@contextmanager
+def read_by_library(what: str) -> Iterator[None]:
+    """Context in which a library reads files from elsewhere: whatever it raises of them is the files' fault.
+
+    Libraries raise what happened to go wrong inside of them (KeyError, AttributeError, Rust's panics, which are no
+    Exception). Only a library's own call belongs into the context, so that no defect of ours is told as a user's.
+
+    Raises:
+        InputError: `what`, and in one line what the library said.
+    """
+    try:
+        yield
+    except (InputError, IntegrityError):
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise InputError(f"{what}: {_said(error)}") from error
+
+
+def _said(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    text = text if len(text) <= _MOST_SAID else text[:_MOST_SAID] + " …"
+    usual = isinstance(error, OSError | ValueError | RuntimeError)
+    return text if usual and text else f"{type(error).__name__} {text}".strip()
 
 
 def require_plain(path: Path) -> None:
@@ -19,10 +53,19 @@ def require_plain(path: Path) -> None:
         InputError: a pipe, socket or device; a link that leads out of the folder or nowhere; more entries or levels
             than a checkpoint has.
     """
-    if not path.exists():
+    try:
+        _require_plain(path)
+    except OSError as error:  # a name that is too long, a folder that may not be listed
+        raise InputError(f"cannot read {error.filename or path}: {error.strerror}") from error
+
+
+def _require_plain(path: Path) -> None:
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return  # whoever opens it says so, in its own words
     if not path.is_dir():
-        _require_regular(path, path.stat().st_mode)
+        require_regular(path, path.stat().st_mode)
         return
     root = path.resolve()
     inside = (root, *((root.parent.parent / "blobs",) if root.parent.name == "snapshots" else ()))
@@ -41,7 +84,7 @@ def require_plain(path: Path) -> None:
                 elif entry.is_dir(follow_symlinks=False):
                     pending.append((Path(entry.path), depth + 1))
                 else:
-                    _require_regular(Path(entry.path), entry.stat(follow_symlinks=False).st_mode)
+                    _require_file(Path(entry.path), entry.stat(follow_symlinks=False))
 
 
 def _require_inside(link: Path, inside: tuple[Path, ...]) -> None:
@@ -51,9 +94,13 @@ def _require_inside(link: Path, inside: tuple[Path, ...]) -> None:
         raise InputError(f"{link} is a link that leads nowhere: copy the whole folder with its files") from error
     if not any(target.is_relative_to(folder) for folder in inside):
         raise InputError(f"{link} is a link out of its folder: copy the file there if you mean it to be read")
-    _require_regular(link, target.stat().st_mode, or_folder=True)
+    if not target.is_dir():
+        _require_file(link, target.stat())
 
 
-def _require_regular(path: Path, mode: int, or_folder: bool = False) -> None:
-    if not (stat.S_ISREG(mode) or (or_folder and stat.S_ISDIR(mode))):
-        raise InputError(f"{path} is no file but a pipe, socket or device: nothing is read from it")
+def _require_file(path: Path, found: os.stat_result) -> None:
+    require_regular(path, found.st_mode)
+    if found.st_size > _LARGEST_BESIDE and path.suffix in _DOCUMENTS:
+        raise InputError(
+            f"{path} has {found.st_size:,} bytes, files of its kind have up to {_LARGEST_BESIDE:,}: it is damaged"
+        )

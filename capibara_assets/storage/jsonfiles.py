@@ -3,10 +3,12 @@
 import json
 import os
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.storage.foreign import read_document
 
 if TYPE_CHECKING:
     from upath import UPath
@@ -52,6 +54,16 @@ def write_json_atomic(path: Path, value: Any) -> None:
     write_bytes_atomic(path, readable_json(value))
 
 
+def first_twice(pairs: Sequence[tuple[str, Any]]) -> str:
+    """The first name that was there before, of an object that has one; in one pass, however many there are."""
+    seen = set[str]()
+    for name, _ in pairs:
+        if name in seen:
+            return name
+        seen.add(name)
+    raise ValueError("every name is there once")
+
+
 def strict_json(data: bytes) -> Any:
     """The value of a JSON text as RFC 8259 has it, where two readers must not see two things.
 
@@ -62,8 +74,7 @@ def strict_json(data: bytes) -> Any:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            twice = next(name for number, (name, _) in enumerate(pairs) if name in dict(pairs[:number]))
-            raise ValueError(f"{twice!r} is there twice in one object")
+            raise ValueError(f"{first_twice(pairs)!r} is there twice in one object")
         return found
 
     def refused(name: str) -> Any:
@@ -76,10 +87,10 @@ def read_json(file: Path, strict: bool = False) -> Any:
     """The value in a JSON file that a user can mend; `strict`: as `strict_json`.
 
     Raises:
-        InputError: it cannot be read, or is not JSON.
+        InputError: it cannot be read, is not JSON, or is no document (`read_document`).
     """
     try:
-        return (strict_json if strict else json.loads)(file.read_bytes())
+        return (strict_json if strict else json.loads)(read_document(file))
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
     except ValueError as error:

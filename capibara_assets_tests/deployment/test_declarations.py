@@ -37,6 +37,9 @@ def written(folder: Path, text: str | bytes) -> Path:
         ("[1, 2]", "expected a mapping of keys to values, found a list"),
         ("a: [", "is not YAML"),
         (b"\xff\xfe\x00", "is not YAML"),
+        ("[" * 3000, "is not YAML"),
+        ("seed: " + "9" * 5000, "is not YAML: Exceeds the limit"),
+        ("seed: 2001-13-99", "is not YAML: month must be in 1..12"),
         ("seed: !!python/object/apply:os.getcwd []", "is not YAML"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from capibara_assets.errors import InputError
+from capibara_assets.modeling.adapter_configs import loading_problem
 from capibara_assets.modeling.adapters import LoraAdapter, applied, read_adapter, write_adapter
 from capibara_assets.modeling.base import Base, load_base
 from capibara_assets_tests.modeling.tiny import MODULES
@@ -154,3 +156,47 @@ def test_an_a_without_its_b_and_a_missing_file_are_named(tiny: Base, tmp_path: P
     (tmp_path / "half" / "adapter_config.json").unlink()
     with pytest.raises(InputError, match=r"adapter_config\.json is missing"):
         read_adapter(tmp_path / "half")
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"r": 0}, "r is 0"),
+        ({"r": "8"}, "r is '8'"),
+        ({"r": 10**400}, "r is 1000"),
+        ({"lora_alpha": math.nan}, "lora_alpha is nan"),
+        ({"lora_alpha": None}, "lora_alpha is None"),
+        ({"rank_pattern": ["q_proj"]}, "rank_pattern is no object"),
+        ({"alpha_pattern": {"((((": 4}}, "which is no module's name"),
+    ],
+)
+def test_a_config_by_which_nothing_can_be_computed_is_refused(
+    tmp_path: Path, values: dict[str, Any], words: str
+) -> None:
+    name = "base_model.model.lm_head.lora_{}.weight"
+    write_adapter(LoraAdapter({}, {name.format("A"): torch.ones(4, 8), name.format("B"): torch.ones(8, 4)}), tmp_path)
+    plain = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["lm_head"]}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(plain))
+    assert read_adapter(tmp_path).scale("lm_head") == 2
+    (tmp_path / "adapter_config.json").write_text(json.dumps(plain | values))
+    with pytest.raises(InputError, match=re.escape(words)):
+        read_adapter(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"megatron_config": {"a": 1}, "megatron_core": "os"}, "megatron_config is set"),
+        ({"layer_replication": [[0, 10**9]]}, "layer_replication is set"),
+        ({"r": 1 << 40}, "a rank of 1099511627776 is stated, the tensors have 4"),
+        ({"rank_pattern": {"q_proj": 1 << 30}}, "a rank of 1073741824 is stated"),
+        ({"target_modules": "((a|[a-z_.0-9])+)+X$"}, "list their names"),
+        ({"exclude_modules": ".*.*.*.*.*.*X"}, "list their names"),
+        ({"rank_pattern": {"((a|[a-z_.0-9])+)+X": 4}}, "list their names"),
+    ],
+)
+def test_what_peft_would_run_build_or_match_for_ever(values: dict[str, Any], words: str) -> None:
+    plain = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj"], "bias": "all"}
+    assert loading_problem(plain | {"target_modules": r".*\.(q_proj|v_proj)$"}, 4) == ""
+    assert loading_problem(plain | {"target_modules": "all-linear", "megatron_core": "megatron.core"}, 4) == ""
+    assert words in loading_problem(plain | values, 4)

@@ -5,6 +5,7 @@ import os
 import pickle
 import shutil
 import socket
+import struct
 import time
 import zipfile
 from collections.abc import Callable
@@ -20,8 +21,9 @@ from capibara_assets.errors import InputError
 from capibara_assets.evaluation.contenders.model_folder import model_folder, opened
 from capibara_assets.modeling.adapters import read_adapter
 from capibara_assets.modeling.base import load_base
+from capibara_assets.modeling.files import check_safetensors, validate_base, without_code
 from capibara_assets.modeling.skeleton import skeleton
-from capibara_assets.storage.foreign import require_plain
+from capibara_assets.storage.foreign import read_by_library, read_document, require_plain
 from capibara_assets_tests.modeling.tiny import save_tiny
 
 
@@ -192,3 +194,102 @@ def test_a_state_that_only_unpickling_could_restore_runs_nothing(tmp_path: Path)
         read(tmp_path / "evil.pt")
     save_file({"w": torch.zeros(2)}, tmp_path / "sound.safetensors")
     assert not (tmp_path / "ran").exists()
+
+
+def an_index_of(places: object) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+
+    return spoil
+
+
+def no_names_of_classes(folder: Path) -> None:
+    config(folder, architectures=[None, 5])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (an_index_of(["a"]), "does not name a file for each tensor"),
+        (an_index_of({"a": {}}), "does not name a file for each tensor"),
+        (an_index_of(None), "does not name a file for each tensor"),
+        (an_index_of({"a": "a" * 5000}), "which is no file of the folder"),
+        (an_index_of({"a": "a\0b"}), "is missing, though"),
+        (no_names_of_classes, "not a causal language model"),
+    ],
+)
+def test_a_folder_whose_values_are_of_other_types(foreign: Path, spoil: Callable[[Path], None], words: str) -> None:
+    spoil(foreign)
+    with pytest.raises(InputError, match=words):
+        validate_base(foreign)
+
+
+@pytest.mark.parametrize("offsets", ['[0, "8"]', "[0, null]", "[0]", "[" * 200_000])
+def test_a_header_of_other_types_is_damaged(tmp_path: Path, offsets: str) -> None:
+    header = ('{"a": {"dtype": "F32", "shape": [2], "data_offsets": ' + offsets + "}}").encode()
+    (tmp_path / "w.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(8))
+    with pytest.raises(InputError, match="header is not readable"):
+        check_safetensors(tmp_path / "w.safetensors")
+
+
+def test_a_header_with_a_name_twice_is_refused_at_once(tmp_path: Path) -> None:
+    entry = '{"dtype":"F32","shape":[0],"data_offsets":[0,0]}'
+    header = ("{" + ",".join(f'"{n}":{entry}' for n in [*range(60_000), 59_999]) + "}").encode()
+    (tmp_path / "w.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    began = time.process_time()
+    with pytest.raises(InputError, match="the entry '59999' twice"):
+        read(tmp_path / "w.safetensors")
+    assert time.process_time() - began < 2
+
+
+def test_what_is_read_in_one_piece_neither_waits_nor_ends_never(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 42)
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    for name, words in (("pipe", "is no file but a pipe"), ("zero", "is no file but"), ("sparse", "more than 1,000")):
+        with pytest.raises(InputError, match=words):
+            read_document(tmp_path / name, 1000)
+    with pytest.raises(InputError, match="cannot read"):
+        read_document(tmp_path / "a\0b")
+    (tmp_path / "sound").write_bytes(b"x" * 1000)
+    assert read_document(tmp_path / "sound", 1000) == b"x" * 1000
+
+
+def test_a_name_that_no_file_has_is_an_error_of_the_user(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot read"):
+        require_plain(tmp_path / ("a" * 5000))
+
+
+class PanicException(BaseException):
+    """As Rust's libraries raise it."""
+
+
+@pytest.mark.parametrize("raised", [KeyError("x"), TypeError("a\nb"), AttributeError("no"), PanicException("index")])
+def test_what_a_library_raises_is_one_line(raised: BaseException) -> None:
+    with (
+        pytest.raises(InputError, match=rf"^model m: {type(raised).__name__} .+$") as caught,
+        read_by_library("model m"),
+    ):
+        raise raised
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt(), SystemExit(3), InputError("as it is")])
+def test_what_is_no_librarys_fault_passes(raised: BaseException) -> None:
+    with pytest.raises(type(raised)) as caught, read_by_library("model m"):
+        raise raised
+    assert caught.value is raised
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        (rb'{"\u0061uto_map": {"A": "evil.B"}, "x": 1}', {"x": 1}),
+        (b'{"text_config": {"auto_map": {"A": "evil.B"}, "x": [{"auto_map": 1}]}}', {"text_config": {"x": [{}]}}),
+        (b'{"custom_generate": "evil/repository"}', {}),
+    ],
+)
+def test_code_is_not_named_in_another_spelling_or_part(text: bytes, left: object) -> None:
+    assert json.loads(without_code("config.json", text)) == left
+    assert without_code("config.json", b'{"x":  1}') == b'{"x":  1}'

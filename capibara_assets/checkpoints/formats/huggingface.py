@@ -16,6 +16,7 @@ from capibara_assets.checkpoints.formats.publish import new_file, new_folder
 from capibara_assets.checkpoints.formats.safetensors_file import header, layout, read_file, write_file
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG, INDEX
+from capibara_assets.storage.foreign import read_document
 
 MAX_SHARD_SIZE = "5GB"
 """A shard's size where none is given: huggingface_hub's own limit."""
@@ -139,7 +140,7 @@ def _shards(path: Path, index: str) -> list[str]:
 
 def _weight_map(index: Path) -> dict[str, str]:
     try:
-        places = json.loads(index.read_bytes())["weight_map"]
+        places = json.loads(read_document(index))["weight_map"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{index} is damaged: it is not JSON with a weight_map; copy it again") from error
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):

@@ -16,6 +16,7 @@ from capibara_assets.checkpoints.formats.limits import refuse
 from capibara_assets.checkpoints.formats.publish import write_source
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.files import read_safetensors_header
+from capibara_assets.storage.jsonfiles import first_twice
 
 # The library orders tensors by element type, the last of these first, then by name.
 _ORDER = (
@@ -112,9 +113,7 @@ def _entries(raw: bytes, path: Path) -> dict[str, Any]:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         entries = dict(pairs)
         if len(entries) != len(pairs):
-            names = [key for key, _ in pairs]
-            twice = next(key for key in names if names.count(key) > 1)
-            raise InputError(f"{path} is damaged: its header has the entry {twice!r} twice")
+            raise InputError(f"{path} is damaged: its header has the entry {first_twice(pairs)!r} twice")
         return entries
 
     try:

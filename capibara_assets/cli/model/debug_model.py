@@ -9,6 +9,7 @@ import click
 
 from capibara_assets.cli.model.choice import ModelChoice, on_model
 from capibara_assets.errors import InputError
+from capibara_assets.storage.foreign import read_document
 
 if TYPE_CHECKING:
     from capibara_assets.evaluation.diagnosis.diagnose import Examination
@@ -70,11 +71,12 @@ def _device_map(text: str | None) -> "DeviceMap | None":
         return text
     file = Path(text)
     try:
-        device_map = json.loads(file.read_bytes() if file.is_file() else text)
-    except ValueError as error:
+        stated = text.lstrip().startswith("{") or not file.exists()
+        device_map = json.loads(text if stated else read_document(file))
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(
-            f"--device-map {text!r}: expected auto, a JSON object, or a file with one ({error})"
+            f"--device-map {text[:80]!r}: expected auto, a JSON object, or a file with one ({error})"
         ) from error
     if not isinstance(device_map, dict) or not device_map:
-        raise InputError(f"--device-map {text!r}: expected an object of module names and devices")
+        raise InputError(f"--device-map {text[:80]!r}: expected an object of module names and devices")
     return device_map

@@ -43,6 +43,7 @@ from capibara_assets.consensus.election.options import option_problem
 from capibara_assets.errors import InputError, in_words
 from capibara_assets.modeling.adapters import read_adapter, write_adapter
 from capibara_assets.modeling.files import ADAPTER_WEIGHTS
+from capibara_assets.storage.foreign import read_document
 from capibara_assets.storage.jsonfiles import strict_json, write_json_atomic
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ __all__ = [
     "read_certificate", "sealed", "verify_certificate", "write_certificate",
 ]  # fmt: skip
 
+_LONGEST_NAME = 255  # bytes of a folder's name
 Remeasure = Callable[[Certificate, Mapping[str, Path]], list[str]]
 
 
@@ -113,7 +115,7 @@ def read_certificate(path: Path) -> Certificate:
         InputError: missing, not JSON, or not a certificate of a known schema version.
     """
     try:
-        return parse_certificate(strict_json(path.read_bytes()))
+        return parse_certificate(strict_json(read_document(path)))
     except (OSError, ValueError, RecursionError, InputError) as error:
         raise InputError(f"{path} is not a certificate: {error}") from error
 
@@ -131,12 +133,21 @@ def parse_certificate(document: Any) -> Certificate:
         certificate = Certificate.model_validate(document)
     except ValidationError as error:
         raise InputError(in_words(error)) from error
+    for voter in certificate.voters:  # before any of them is looked for on the disk
+        if not _is_file_name(voter.name):
+            raise InputError(f"a voter is named {voter.name[:80]!r}, which is no name of a folder of its own")
     if certificate.schema_version > 1 and not certificate.election:
         raise InputError(
             f"schema version {certificate.schema_version} names the election that its ballots are signed for, this one "
             "names none"
         )
     return certificate
+
+
+def _is_file_name(name: str) -> bool:
+    if name in ("", ".", "..") or "/" in name or not name.isprintable():
+        return False
+    return len(name.encode()) <= _LONGEST_NAME
 
 
 def json_schema() -> dict[str, Any]:

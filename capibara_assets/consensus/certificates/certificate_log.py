@@ -14,10 +14,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
+from capibara_assets.storage.foreign import read_document
 from capibara_assets.storage.jsonfiles import strict_json, sync_folder
 from capibara_assets.storage.locks import locked
 
 _DIGEST = r"^[0-9a-f]{64}$"
+_LARGEST_LOG = 1 << 30  # some three million certificates
 
 
 class LogLine(BaseModel):
@@ -72,7 +74,7 @@ def read_log(file: Path) -> CertificateLog:
         InputError: it cannot be read.
     """
     try:
-        return parsed_log(file.read_bytes())
+        return parsed_log(read_document(file, _LARGEST_LOG))
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
 

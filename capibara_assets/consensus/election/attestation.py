@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,6 +29,7 @@ from capibara_assets.checkpoints.inspect.verify import Attested, Shapes, adapter
 from capibara_assets.checkpoints.inspect.verify import attest as attest_one
 from capibara_assets.consensus.election.options import option_problem
 from capibara_assets.errors import InputError
+from capibara_assets.modeling.adapter_configs import LARGEST, config_problem
 from capibara_assets.modeling.adapters import LoraAdapter, read_adapter
 from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from capibara_assets.modeling.low_rank import inner_products
@@ -37,7 +37,6 @@ from capibara_assets.storage.digests import sha256_file
 from capibara_assets.training.voter_manifest import VoterManifest, json_object
 
 _DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
-_LARGEST = float(np.finfo(np.float32).max) / 2**16  # of what a product of factors may reach: sums of it stay finite
 _CANCELLATION = 1e5  # of factors' magnitude over their product's: beyond, float32 keeps less than two digits of it
 _SAME = 1e-6  # distance of two deltas, relative to their norms: what rounding alone may make
 _PATTERN = re.compile(r"[\w.\-^$\\]{1,256}")  # a module's name; without quantifiers a match takes no time
@@ -88,7 +87,7 @@ def read_submission(name: str, folder: Path, base_digest: str) -> Submission:
     try:
         digest = adapter_digest(folder)
         manifest = VoterManifest.read(folder)
-        if problem := _config_problem(json_object(folder / ADAPTER_CONFIG)):
+        if problem := config_problem(json_object(folder / ADAPTER_CONFIG), _names_module):
             return Submission(name, digest, None, f"unusable: {ADAPTER_CONFIG}: {problem}")
         adapter = read_adapter(folder)
     except (InputError, SafetensorError, OSError, ValueError, RecursionError) as error:
@@ -138,7 +137,7 @@ def majority_shapes(adapters: Mapping[str, LoraAdapter]) -> dict[str, tuple[int,
 
 def _attest_one(adapter: LoraAdapter, expected: Shapes) -> Attested:
     """`checkpoints.inspect.verify.attest`, and the faults that show only when the factors are multiplied."""
-    if problem := _config_problem(adapter.config) or option_problem(adapter) or _tensor_problem(adapter):
+    if problem := config_problem(adapter.config, _names_module) or option_problem(adapter) or _tensor_problem(adapter):
         return Attested((problem,), finite=True, norm=None)
     attested = attest_one(adapter, expected)
     if attested.norm is None:
@@ -163,9 +162,9 @@ def _product_problem(adapter: LoraAdapter, norm: float) -> str:
         rows = adapter.a(module).double().norm(dim=1)
         largest = float((columns * rows).sum()) * abs(adapter.scale(module))
         factors = max(float(columns.max()), float(rows.max()), abs(adapter.scale(module)))
-        if not max(largest, factors) < _LARGEST:
+        if not max(largest, factors) < LARGEST:
             return (
-                f"{module}: its factors' product may reach {max(largest, factors):.3g}, the limit is {_LARGEST:.3g}: "
+                f"{module}: its factors' product may reach {max(largest, factors):.3g}, the limit is {LARGEST:.3g}: "
                 "it overflows float32"
             )
         magnitude = math.hypot(magnitude, largest)
@@ -242,24 +241,6 @@ def _usual(distances: np.ndarray, f: int) -> np.ndarray:
     return lesser
 
 
-def _config_problem(config: Mapping[str, Any]) -> str:
-    """Why ranks and scale cannot be computed from a config; empty where they can."""
-    if not _is_number(config.get("r")) or config["r"] != int(config["r"]) or config["r"] < 1:
-        return f"r is {config.get('r')!r}, expected a whole number from 1"
-    if not _is_number(config.get("lora_alpha")):
-        return f"lora_alpha is {config.get('lora_alpha')!r}, expected a finite number"
-    for pattern, least in (("rank_pattern", 1), ("alpha_pattern", None)):
-        values = config.get(pattern) or {}
-        if not isinstance(values, dict):
-            return f"{pattern} is no object"
-        for key, value in values.items():
-            if not _PATTERN.fullmatch(key) or not _compiles(key):
-                return f"{pattern} names {key[:80]!r}, which is no module's name"
-            if not _is_number(value) or (least is not None and (value < least or value != int(value))):
-                return f"{pattern} of {key} is {value!r}"
-    return ""
-
-
 def _tensor_problem(adapter: LoraAdapter) -> str:
     """The first tensor of a type or shape that cannot be computed with; empty where there is none."""
     for name, tensor in sorted(adapter.tensors.items()):
@@ -270,8 +251,8 @@ def _tensor_problem(adapter: LoraAdapter) -> str:
     return ""
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
+def _names_module(key: str) -> bool:
+    return _PATTERN.fullmatch(key) is not None and _compiles(key)
 
 
 def _compiles(pattern: str) -> bool:

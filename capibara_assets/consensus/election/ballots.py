@@ -17,6 +17,9 @@ from pydantic import ConfigDict, Field
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.storage.records import Record
 
+_PRIME = 2**255 - 19
+_ORDER_8 = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7  # y of the points of order 8, or minus it
+_SMALL_ORDER = frozenset({0, 1, _PRIME - 1, _ORDER_8, _PRIME - _ORDER_8})
 _PURPOSE = "capibara-assets ballot"  # no signature over anything else can pass for a ballot's
 
 
@@ -68,10 +71,21 @@ def public_key(key: Ed25519PrivateKey) -> str:
 def is_public_key(text: str) -> bool:
     """Whether a text is a public key as `public_key` writes it."""
     try:
-        Ed25519PublicKey.from_public_bytes(_bytes(text))
+        point = _bytes(text)
+        Ed25519PublicKey.from_public_bytes(point)
     except ValueError:
         return False
-    return True
+    return not _of_small_order(point)
+
+
+def _of_small_order(point: bytes) -> bool:
+    """Whether it is a point of order 1, 2, 4 or 8, under which anybody can sign anything, or an odd spelling of one.
+
+    The five y-coordinates of such points (RFC 7748's curve, Edwards form) and what they are with the prime added;
+    whatever the sign of x. Every y at or beyond the prime is refused: no library writes such a key.
+    """
+    y = int.from_bytes(point, "little") & ((1 << 255) - 1)
+    return y >= _PRIME or y in _SMALL_ORDER
 
 
 def signed(ballot: Ballot, key: Ed25519PrivateKey) -> Ballot:
@@ -92,10 +106,11 @@ def signature_of(text: bytes, key: Ed25519PrivateKey) -> str:
 def is_signature(signature: str | None, text: bytes, public: str) -> bool:
     """Whether this is the signature of a key (base64) over these bytes."""
     try:
-        Ed25519PublicKey.from_public_bytes(_bytes(public)).verify(_bytes(signature or ""), text)
+        point = _bytes(public)
+        Ed25519PublicKey.from_public_bytes(point).verify(_bytes(signature or ""), text)
     except (InvalidSignature, ValueError):
         return False
-    return True
+    return not _of_small_order(point)
 
 
 def _bytes(text: str) -> bytes:

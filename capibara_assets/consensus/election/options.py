@@ -1,12 +1,12 @@
 """Options of an adapter's config: none that makes PEFT load something else, none that one voter alone decides."""
 
 import json
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from capibara_assets.modeling.adapters import LoraAdapter
+from capibara_assets.modeling.patterns import fits
 
 #: What a config says of itself, or what is read here as PEFT reads it (rank, scale, the modules).
 _KNOWN = frozenset(
@@ -64,8 +64,8 @@ def _selects(targets: Any, module: str) -> bool:
     """As PEFT does: a list by ends of names, a text as a pattern of whole names, all-linear every linear layer."""
     if isinstance(targets, str):
         try:
-            return targets == "all-linear" or re.fullmatch(targets, module) is not None
-        except re.error:
+            return targets == "all-linear" or fits(targets, module)
+        except ValueError:
             return False
     named = targets if isinstance(targets, Sequence | set | frozenset) else ()
     return any(isinstance(end, str) and (module == end or module.endswith(f".{end}")) for end in named)

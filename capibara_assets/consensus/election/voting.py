@@ -119,7 +119,13 @@ def vouched_best(losses: Iterable[float | None], f: int) -> float | None:
 
 
 def faults(n: int, fault_tolerance: float = 1 / 3) -> int:
-    """f = floor((n - 1) * fault_tolerance): 1 of 4, 2 of 7, 3 of 10."""
+    """f = floor((n - 1) * fault_tolerance): 1 of 4, 2 of 7, 3 of 10.
+
+    Raises:
+        ValueError: more than all the others may be bad (of 1e308 there is no whole number).
+    """
+    if not fault_tolerance <= 1:
+        raise ValueError(f"fault_tolerance is a share of the other voters, 0 to 1/3, not {fault_tolerance}")
     return max(0, math.floor((n - 1) * fault_tolerance + _ROUNDING))
 
 

@@ -4,7 +4,8 @@ A template that prints today's date gets a fixed one, so that the same input giv
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -139,14 +140,30 @@ class JinjaTemplate:
         from transformers.utils.chat_template_utils import render_jinja_template
 
         arguments = {**self.specials, "date_string": PINNED_DATE}
-        texts, marks = render_jinja_template(
-            conversations=[[dict(message) for message in messages]],
-            chat_template=_PINNED + self.text if "strftime_now" in self.text else self.text,
-            return_assistant_tokens_mask=self.marked,
-            add_generation_prompt=generation_prompt,
-            **arguments,
-        )
+        with failing_as_template():
+            texts, marks = render_jinja_template(
+                conversations=[[dict(message) for message in messages]],
+                chat_template=_PINNED + self.text if "strftime_now" in self.text else self.text,
+                return_assistant_tokens_mask=self.marked,
+                add_generation_prompt=generation_prompt,
+                **arguments,
+            )
         return texts[0], marks[0] if self.marked else []
+
+
+@contextmanager
+def failing_as_template() -> Iterator[None]:
+    """Context in which a model's own template runs: whatever it raises (a sum of texts, no memory) is its refusal.
+
+    Raises:
+        jinja2.TemplateError: it failed.
+    """
+    try:
+        yield
+    except jinja2.TemplateError:
+        raise
+    except Exception as error:
+        raise jinja2.TemplateRuntimeError(f"{type(error).__name__} {error}".strip()) from error
 
 
 def refusal(roles: Sequence[str], error: Exception) -> InputError:

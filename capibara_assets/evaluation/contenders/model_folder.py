@@ -7,13 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from capibara_assets.checkpoints.formats.safetensors_file import read_file
 from capibara_assets.errors import InputError
+from capibara_assets.modeling.adapter_configs import loading_problem
 from capibara_assets.modeling.adapters import applied, read_adapter
 from capibara_assets.modeling.base import Base, load_base
 from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG, base_digest, read_json_object
+from capibara_assets.storage.foreign import read_by_library, read_document, require_plain
 from capibara_assets.storage.jsonfiles import read_json
 from capibara_assets.training.standalone.run import base_folder
 
+_FACTOR = re.compile(r"\.lora_(embedding_)?A\b")
 _ON_CARD = re.compile(r"^`[^`]+`, digest `([0-9a-f]{64})`", re.MULTILINE)  # as lineage/card.py writes it
 
 
@@ -67,6 +71,7 @@ def model_folder(
         InputError: the folder holds neither a model nor an adapter; names those below it.
     """
     if (folder / ADAPTER_CONFIG).is_file() or (folder / ADAPTER_WEIGHTS).is_file():
+        require_plain(folder)  # before any of its notes is read
         known, source = (digest, "the checkpoint store") if digest else _written_digest(folder)
         model = ModelFolder(folder, base, True, known, source)
         return model if base is not None else replace(model, base=_base_of(model, default_base))
@@ -122,10 +127,15 @@ def adapter_config(folder: Path) -> dict[str, Any]:
 def _with_peft(base: Base, folder: Path) -> Any:
     from peft import PeftModel
 
-    try:
+    weights = folder / ADAPTER_WEIGHTS
+    if not weights.is_file():
+        raise InputError(f"{weights} is missing: save the adapter as safetensors")
+    shapes = {name: tensor.shape for name, tensor in read_file(weights).tensors.items()}
+    rank = max((shape[0] for name, shape in shapes.items() if _FACTOR.search(name) and shape), default=0)
+    if problem := loading_problem(adapter_config(folder), rank):
+        raise InputError(f"{folder / ADAPTER_CONFIG}: {problem}")
+    with read_by_library(f"adapter {folder} cannot be loaded onto {base.path}"):
         model = PeftModel.from_pretrained(base.model, str(folder), local_files_only=True)
-    except (OSError, ValueError, RuntimeError) as error:
-        raise InputError(f"adapter {folder} cannot be loaded onto {base.path}: {error}") from error
     model.eval()
     return model.get_base_model()  # with the adapter's layers in it, under the base's own interface
 
@@ -161,7 +171,7 @@ def _written_digest(folder: Path) -> tuple[str | None, str]:
             if isinstance(document, dict) and isinstance(document.get("base_digest"), str):
                 return document["base_digest"], name
     card = folder / "README.md"
-    if card.is_file() and (match := _ON_CARD.search(card.read_text("utf-8"))):
+    if card.is_file() and (match := _ON_CARD.search(read_document(card).decode("utf-8", "replace"))):
         return match[1], card.name
     return None, ""
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.diagnosis.catalogue import Diagnosis
+from capibara_assets.storage.foreign import read_document
 from capibara_assets.storage.jsonfiles import read_object
 
 DeviceMap = str | Mapping[str, Any]
@@ -72,10 +73,10 @@ def check_deepspeed(device_map: DeviceMap | None, deepspeed: Path | None, script
 def _in_script(script: Path) -> tuple[list[tuple[int, str]], list[str]]:
     """Lines of calls that get a device_map (not None), and what turns DeepSpeed on."""
     try:
-        tree = ast.parse(script.read_text("utf-8"), str(script))
+        tree = ast.parse(read_document(script), str(script))
     except OSError as error:
         raise InputError(f"cannot read {script}: {error.strerror}") from error
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deeply
         raise InputError(f"{script} is no Python: {error}") from error
     maps, users = [], []
     for node in ast.walk(tree):

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from capibara_assets.deployment.declarations import Declared, declared, read_declared
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
+from capibara_assets.storage.foreign import read_document
 
 
 class PromptTurn(Declared):
@@ -70,7 +71,7 @@ def read_prompts(file: Path) -> tuple[Prompt, ...]:
     if file.suffix in (".yaml", ".yml"):
         return read_declared(file, Prompts).prompts
     try:
-        lines = file.read_text("utf-8").splitlines()
+        lines = read_document(file).decode("utf-8").splitlines()
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -90,7 +91,7 @@ def _plain(line: str, number: int) -> dict[str, Any]:
 def _of_line(line: str, where: str, number: int) -> dict[str, Any]:
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{where} is not JSON: {error}") from error
     if isinstance(row, str):
         return _plain(row, number)

@@ -16,7 +16,9 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 
 from capibara_assets.datasets.tokens.batches import SCHEMA
+from capibara_assets.datasets.tokens.templates_jinja import failing_as_template
 from capibara_assets.errors import InputError
+from capibara_assets.storage.foreign import read_by_library, read_document
 from capibara_assets.storage.jsonfiles import read_object
 from capibara_assets.training.data.order import rank
 
@@ -161,18 +163,24 @@ def _template(base: Path) -> Render | None:
     """The base's chat template, rendered by Jinja alone: Transformers' own renderer imports torch."""
     config = _config(base)
     file = base / "chat_template.jinja"
-    text = file.read_text("utf-8") if file.is_file() else config.get("chat_template")
+    text = config.get("chat_template")
+    if file.is_file():
+        with read_by_library(f"{file} is no template"):
+            text = read_document(file).decode("utf-8")
     if not isinstance(text, str):
         return None
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = lambda _format: ""
-    try:
+    with read_by_library(f"the chat template of base {base} is no template"):
         template = environment.from_string(_MARKER.sub("", text))
-    except jinja2.TemplateError as error:
-        raise InputError(f"the chat template of base {base} is no template: {error}") from error
     specials = dict(_specials(config))
-    return lambda messages: template.render(messages=messages, add_generation_prompt=False, tools=None, **specials)
+
+    def render(messages: Conversation) -> str:
+        with failing_as_template():
+            return template.render(messages=messages, add_generation_prompt=False, tools=None, **specials)
+
+    return render
 
 
 def _refuse(message: str) -> None:

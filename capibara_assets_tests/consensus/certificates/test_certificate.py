@@ -1,6 +1,7 @@
 """Certificates: written, read, verified from the inputs, and any tampering found."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -285,3 +286,27 @@ def test_what_is_no_certificate(tmp_path: Path, agreed: Agreed) -> None:
     file.write_text(json.dumps({**document, "election": ""}))
     with pytest.raises(InputError, match="names the election"):
         read_certificate(file)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../elsewhere", "/etc", "v" * 256, "a\nholds", "a\u202eb", "\x1b[2J"])
+def test_a_voter_is_looked_for_in_a_folder_of_its_own_alone(agreed: Agreed, name: str) -> None:
+    certificate, _, _ = agreed
+    certificate.write_text(certificate.read_text().replace('"voter-3"', json.dumps(name)))
+    with pytest.raises(InputError, match="no name of a folder of its own"):
+        read_certificate(certificate)
+
+
+def test_a_threshold_beyond_all_numbers_is_a_contradiction(agreed: Agreed) -> None:
+    document = json.loads(agreed[0].read_text())
+    document["thresholds"]["fault_tolerance"] = 1e308
+    found = verify_certificate(Certificate.model_validate(document))
+    assert any("cannot be counted: fault_tolerance" in problem for problem in found.problems)
+
+
+def test_a_certificate_that_never_ends_or_never_comes(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 42)
+    for name in ("pipe", "sparse"):
+        with pytest.raises(InputError, match="is not a certificate"):
+            read_certificate(tmp_path / name)

@@ -1,5 +1,6 @@
 """Long-lived keys: private files that others cannot use, one registry, and votes that are signed with them."""
 
+import base64
 import json
 import multiprocessing
 import os
@@ -16,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from capibara_assets.consensus.agree import Agreement, agree
 from capibara_assets.consensus.certificates.certificate import certify, verify_certificate
 from capibara_assets.consensus.election import voter as voter_module
-from capibara_assets.consensus.election.ballots import is_signed_by, new_key, public_key
+from capibara_assets.consensus.election.ballots import is_public_key, is_signature, is_signed_by, new_key, public_key
 from capibara_assets.consensus.election.keys import (
     VoterKeys,
     read_private_key,
@@ -146,6 +147,22 @@ def test_a_registry_that_somebody_edited(tmp_path: Path) -> None:
         file.write_text(text)
         with pytest.raises(InputError, match=words):
             read_registry(file)
+
+
+_PRIME = 2**255 - 19
+_ORDER_8 = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
+
+
+@pytest.mark.parametrize("y", [0, 1, _PRIME - 1, _PRIME, _PRIME + 1, _ORDER_8, _PRIME - _ORDER_8])
+@pytest.mark.parametrize("sign", [0, 1 << 255])
+def test_a_key_under_which_anybody_can_sign_is_none(y: int, sign: int, tmp_path: Path) -> None:
+    """Points of small order, in all their spellings: one signature holds for every text, or for one in a few."""
+    weak = base64.b64encode((y + sign).to_bytes(32, "little")).decode()
+    anybodys = base64.b64encode(bytes([1]) + bytes(63)).decode()
+    assert not is_public_key(weak)
+    assert not any(is_signature(anybodys, b"text %d" % number, weak) for number in range(32))
+    with pytest.raises(InputError, match="is no public key"):
+        register(tmp_path / "registry.json", "voter-0", weak)
 
 
 def test_registering_at_once_loses_nobody(tmp_path: Path) -> None:

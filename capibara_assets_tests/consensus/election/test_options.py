@@ -1,5 +1,6 @@
 """One liar's options reach neither the vote nor what is published: PEFT loads what was certified."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -84,3 +85,11 @@ def test_one_liar_does_not_write_the_published_config(
             certified = tiny.model(input_ids=rows).logits
         with torch.no_grad():
             assert torch.allclose(loaded(input_ids=rows).logits, certified, atol=1e-4)
+
+
+def test_no_pattern_of_a_voter_holds_up_the_vote(honest: dict[str, LoraAdapter]) -> None:
+    adapter = next(iter(honest.values()))
+    for targets in (r"((a|[a-z_.0-9])+)+X$", ".*" * 12 + "X"):
+        began = time.process_time()
+        assert "does not select" in option_problem(saying(adapter, target_modules=targets))
+        assert time.process_time() - began < 1
