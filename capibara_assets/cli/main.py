@@ -4,6 +4,7 @@ An error of the user is one sentence and exit code 2, damaged data one sentence 
 bug and keeps its traceback.
 """
 
+import os
 import sys
 import warnings
 from importlib import import_module
@@ -15,98 +16,107 @@ from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.escaping.terminal import print_plainly
 from capibara_assets.processes.startup import set_up_process
 
-# Command -> module:function, and the first sentence of its help (a test compares them). A module is imported when its
-# command is used, since importing Dagster takes a second or two, and many commands need none of it.
-COMMANDS = {
-    "checkpoint": (
-        "checkpoint.checkpoint:checkpoint",
-        "Save, load, verify, convert, compare, encrypt and prune checkpoints.",
-    ),
-    "compare": (
-        "model.compare:compare",
-        "Compare a fine-tuned model with a baseline and an optimised prompt on the same file, and decide.",
-    ),
-    "compare-epochs": (
-        "training.compare_epochs:compare_epochs",
-        "Compare a training's epochs: validation loss with intervals, over-fitting, and the epoch to keep.",
-    ),
-    "consensus": ("checkpoint.consensus:consensus", "Verify the certificate of a consensus, and keep voters' keys."),
-    "dashboard": (
-        "training.dashboard:dashboard",
-        "Open TensorBoard on the training logs in FOLDER, or on the deployment's newest logs.",
-    ),
-    "dataset": ("dataset.dataset:dataset", "Import your own training examples, audit and export the datasets."),
-    "debug-model": (
-        "model.debug_model:debug_model",
-        "Diagnose a model or adapter: files, tokenizer, chat template, placement, behaviour.",
-    ),
-    "doctor": ("training.doctor:doctor", "Check machine, base model, data and recipe before a training."),
-    "epochs": (
-        "training.epochs:epochs",
-        "List the epochs of the training in OUTPUT: loss, learning rate, step and checkpoint.",
-    ),
-    "evaluate": (
-        "model.evaluate:evaluate",
-        "Evaluate a domain of the deployment, or models on a file of items.",
-    ),
-    "experience": (
-        "dataset.experience:experience",
-        "Export the recorded executions as trajectories: ATIF, Agent Data Protocol.",
-    ),
-    "forget": (
-        "dataset.forget:forget",
-        "Delete EXECUTION_IDS from tables, datasets, checkpoints, caches and Dagster's history, permanently.",
-    ),
-    "jobs": ("graph.jobs:jobs", "List, follow and stop background runs: local processes, Dagster runs and pods."),
-    "lineage": (
-        "dataset.lineage:lineage",
-        "Trace examples, adapters and records: what they were made from, and what was made from them.",
-    ),
-    "merge": (
-        "checkpoint.merge:merge",
-        "Merge the checkpoints PATHS (Transformers folders or safetensors files) by METHOD.",
-    ),
-    "metrics": (
-        "training.metrics:metrics",
-        "Export a training's metrics: loss, perplexity, gradient norm, learning rate, speed, memory.",
-    ),
-    "model": ("model.model:model", "Download base models."),
-    "plan": (
-        "training.plan:plan",
-        "Plan a training without starting it: LoRA settings or a TPU configuration, memory, time and cost.",
-    ),
-    "promote": (
-        "serving.promote:promote",
-        "Promote a checkpoint manually, show the history, or export what is served.",
-    ),
-    "quarantine": (
-        "dataset.quarantine:quarantine",
-        "List, show and retry the log lines and files that hold no valid execution.",
-    ),
-    "report": ("graph.report:report", "Show the latest run: losses, voters, seconds, memory."),
-    "rollback": (
-        "serving.promote:rollback",
-        "Roll back to the previously served checkpoint.",
-    ),
-    "run": (
-        "graph.run:run",
-        "Materialize the asset graph, except what is current; an interrupted run resumes.",
-    ),
-    "schema": (
-        "dataset.schema:schema",
-        "Print the JSON Schema of NAME (Execution, Example, Certificate …), or list the names.",
-    ),
-    "test-model": (
-        "model.test_model:test_model",
-        "Generate answers with a model, or with an adapter on its base model.",
-    ),
-    "train": (
-        "training.train:train",
-        "Train adapters on your own examples: chats, prompts with completions, instructions"
-        " (JSON lines, JSON, Parquet).",
-    ),
-    "ui": ("graph.ui:ui", "Open Dagster's UI on this deployment."),
+# By what a user wants: command -> module:function, and the first sentence of its help (a test compares them).
+# A module is imported when its command is used: importing Dagster takes a second or two, and many commands need none.
+GROUPS: dict[str, dict[str, tuple[str, str]]] = {
+    "The graph": {
+        "run": ("graph.run:run", "Materialize the asset graph, except what is current; an interrupted run resumes."),
+        "ui": ("graph.ui:ui", "Open Dagster's UI on this deployment."),
+        "report": ("graph.report:report", "Show the latest run: losses, voters, seconds, memory."),
+        "jobs": ("graph.jobs:jobs", "List, follow and stop background runs: local processes, Dagster runs and pods."),
+    },
+    "Data": {
+        "dataset": ("dataset.dataset:dataset", "Import your own training examples, audit and export the datasets."),
+        "experience": (
+            "dataset.experience:experience",
+            "Export the recorded executions as trajectories: ATIF, Agent Data Protocol.",
+        ),
+        "quarantine": (
+            "dataset.quarantine:quarantine",
+            "List, show and retry the log lines and files that hold no valid execution.",
+        ),
+        "lineage": (
+            "dataset.lineage:lineage",
+            "Trace examples, adapters and records: what they were made from, and what was made from them.",
+        ),
+        "forget": (
+            "dataset.forget:forget",
+            "Delete EXECUTION_IDS from tables, datasets, checkpoints, caches and Dagster's history, permanently.",
+        ),
+    },
+    "Training": {
+        "doctor": ("training.doctor:doctor", "Check machine, base model, data and recipe before a training."),
+        "plan": (
+            "training.plan:plan",
+            "Plan a training without starting it: LoRA settings or a TPU configuration, memory, time and cost.",
+        ),
+        "train": (
+            "training.train:train",
+            "Train adapters on your own examples: chats, prompts with completions, instructions"
+            " (JSON lines, JSON, Parquet).",
+        ),
+        "epochs": (
+            "training.epochs:epochs",
+            "List the epochs of the training in OUTPUT: loss, learning rate, step and checkpoint.",
+        ),
+        "compare-epochs": (
+            "training.compare_epochs:compare_epochs",
+            "Compare a training's epochs: validation loss with intervals, over-fitting, and the epoch to keep.",
+        ),
+        "metrics": (
+            "training.metrics:metrics",
+            "Export a training's metrics: loss, perplexity, gradient norm, learning rate, speed, memory.",
+        ),
+        "dashboard": (
+            "training.dashboard:dashboard",
+            "Open TensorBoard on the training logs in FOLDER, or on the deployment's newest logs.",
+        ),
+        "model": ("model.model:model", "Download base models."),
+    },
+    "Consensus and merging": {
+        "consensus": (
+            "checkpoint.consensus:consensus",
+            "Verify the certificate of a consensus, and keep voters' keys.",
+        ),
+        "merge": (
+            "checkpoint.merge:merge",
+            "Merge the checkpoints PATHS (Transformers folders or safetensors files) by METHOD.",
+        ),
+    },
+    "Judging models": {
+        "evaluate": ("model.evaluate:evaluate", "Evaluate a domain of the deployment, or models on a file of items."),
+        "compare": (
+            "model.compare:compare",
+            "Compare a fine-tuned model with a baseline and an optimised prompt on the same file, and decide.",
+        ),
+        "test-model": (
+            "model.test_model:test_model",
+            "Generate answers with a model, or with an adapter on its base model.",
+        ),
+        "debug-model": (
+            "model.debug_model:debug_model",
+            "Diagnose a model or adapter: files, tokenizer, chat template, placement, behaviour.",
+        ),
+    },
+    "Shipping": {
+        "promote": (
+            "serving.promote:promote",
+            "Promote a checkpoint manually, show the history, or export what is served.",
+        ),
+        "rollback": ("serving.promote:rollback", "Roll back to the previously served checkpoint."),
+        "checkpoint": (
+            "checkpoint.checkpoint:checkpoint",
+            "Save, load, verify, convert, compare, encrypt and prune checkpoints.",
+        ),
+    },
+    "Reference": {
+        "schema": (
+            "dataset.schema:schema",
+            "Print the JSON Schema of NAME (Execution, Example, Certificate …), or list the names.",
+        ),
+    },
 }
+COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 
 
 class Commands(click.Group):
@@ -116,8 +126,10 @@ class Commands(click.Group):
         return sorted(COMMANDS)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+        widest = max(map(len, COMMANDS))
+        for title, commands in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(widest), said) for name, (_, said) in commands.items()])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "bench":
@@ -135,7 +147,11 @@ def hush_dagster() -> None:
     warnings.filterwarnings("ignore", r"(?s).* is currently in (beta|preview), and may have breaking changes")
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Begin with `capibara run --profile demo`, then `capibara ui`. `capibara COMMAND --help` lists its options.",
+)
 @click.version_option(__version__, prog_name="capibara")
 def cli() -> None:
     """Turn agents' execution logs into verified datasets, LoRA adapters, a voted consensus and a checked release."""
@@ -149,7 +165,8 @@ def main() -> None:
 def run_command_line(command: click.Command, name: str) -> None:
     """Run a command on this process's arguments; print a user's error as one sentence after `name`."""
     set_up_process()
-    print_plainly()
+    if f"_{name.upper()}_COMPLETE" not in os.environ:  # else a shell reads bytes: click's own words for completion
+        print_plainly()
     try:
         command(standalone_mode=False)
     except InputError as error:

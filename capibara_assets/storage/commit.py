@@ -1,6 +1,8 @@
 """Makes a staged folder a visible artifact: one rename on a disk, the manifest last on an object store."""
 
 import errno
+import glob
+import shutil
 import uuid
 from pathlib import Path
 
@@ -37,6 +39,26 @@ def set_aside(target: Path, staging_root: Path) -> None:
         target.rename(staging_root / f"damaged-{uuid.uuid4().hex}")
     except FileNotFoundError:
         return
+
+
+def replace_folder(staging: Path, target: Path) -> None:
+    """Rename a finished folder to `target`, in place of one that may be there.
+
+    A process that is killed meanwhile leaves one of them whole under that name, or for a moment none: never a part. The
+    next call removes what it left.
+    """
+    former = target.with_name(f".{target.name}.{uuid.uuid4().hex}.old")
+    if target.exists():
+        target.rename(former)
+    try:
+        staging.rename(target)
+    except OSError:
+        if former.exists():
+            former.rename(target)
+        raise
+    sync_folder(target.parent)
+    for old in target.parent.glob(f".{glob.escape(target.name)}.*.old"):
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def commit_remote(staging: Path, target: UPath, manifest: Manifest) -> bool:

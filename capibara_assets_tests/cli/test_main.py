@@ -1,6 +1,7 @@
 """The command itself: what it lists is what there is, and listing loads nothing."""
 
 import json
+import os
 import subprocess
 import sys
 import warnings
@@ -10,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from dagster._utils.warnings import beta_warning, preview_warning
 
-from capibara_assets.cli.main import COMMANDS, cli, hush_dagster
+from capibara_assets.cli.main import COMMANDS, GROUPS, cli, hush_dagster
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
@@ -23,6 +24,22 @@ def test_a_command_is_listed_with_its_own_first_sentence(name: str) -> None:
 def test_help_lists_every_command() -> None:
     shown = CliRunner().invoke(cli, ["--help"])
     assert shown.exit_code == 0 and all(f"\n  {name} " in shown.output for name in COMMANDS)
+    assert all(f"\n{title}:\n" in shown.output for title in GROUPS)
+
+
+def test_a_shell_completes_commands_and_options() -> None:
+    """What bash asks for after `capibara tr<TAB>` and `capibara ui --po<TAB>`."""
+    for words, expected in ((["tr"], "plain,train"), (["ui", "--po"], "plain,--port")):
+        asked = {
+            "_CAPIBARA_COMPLETE": "bash_complete",
+            "COMP_WORDS": " ".join(["capibara", *words]),
+            "COMP_CWORD": str(len(words)),
+        }
+        program = "import sys; from capibara_assets.cli.main import main; sys.argv[0] = 'capibara'; main()"
+        said = subprocess.run(
+            [sys.executable, "-c", program], env=os.environ | asked, capture_output=True, text=True, check=True
+        ).stdout
+        assert said.split() == [expected]
 
 
 def test_help_and_plan_load_nothing_that_takes_time() -> None:

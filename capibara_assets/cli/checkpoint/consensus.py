@@ -121,6 +121,8 @@ def _verified(
     if remeasure:
         raise InputError(f"{cert} is not in the deployment's store: base model and examples of its vote are not known")
     folders = {voter.name: voters / voter.name for voter in read_certificate(cert).voters} if voters else None
+    if folders and not any(folder.exists() for folder in folders.values()):
+        raise InputError(f"{voters} holds no adapter of {', '.join(folders)}: give the folder with one folder a voter")
     return verify_certificate(cert, folders, result=result, keys=keys, record=record)
 
 

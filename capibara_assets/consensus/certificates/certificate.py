@@ -30,7 +30,9 @@ from capibara_assets.consensus.certificates.reservations import (
     threshold_reservations,
 )
 from capibara_assets.consensus.certificates.verification import (
+    absent_voters,
     attestation_problems,
+    digest_problems,
     key_problems,
     privacy_problems,
     result_problems,
@@ -203,13 +205,16 @@ def verify_certificate(
     if certificate.privacy is not None:
         problems += privacy_problems(certificate.privacy)
         recomputed.append("epsilon")
-    if voters is not None:
+    absent = absent_voters(certificate, voters or {})
+    if voters is None or absent:
+        problems += digest_problems(certificate, voters or {})
+        whose = "the voters' adapters" if voters is None else f"adapters of {', '.join(absent)}"
+        unchecked.append(f"attestation and the candidates: {whose} are not here")
+    else:
         problems += attestation_problems(certificate, voters)
         problems += result_problems(certificate, voters)
         recomputed += ["voters' digests", "attestation", "result"]
-    else:
-        unchecked.append("attestation and the candidates: the voters' adapters are not here")
-    if remeasure is not None and voters is not None:
+    if remeasure is not None and voters is not None and not absent:
         problems += remeasure(certificate, voters)
         recomputed.append("losses")
     else:

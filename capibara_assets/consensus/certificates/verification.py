@@ -9,6 +9,7 @@ from typing import Any
 from capibara_assets.checkpoints.inspect.verify import digest_of
 from capibara_assets.consensus.certificates.model import (
     Certificate,
+    VoterEntry,
     recount,
     refused_entries,
     stated_election,
@@ -19,7 +20,7 @@ from capibara_assets.consensus.choose.choosing import Tried, choice_of, gate, re
 from capibara_assets.consensus.choose.combining import combine
 from capibara_assets.consensus.choose.integrated import integrated_verdict, strategy_weights
 from capibara_assets.consensus.choose.shares import PARTS, weighted_shares
-from capibara_assets.consensus.election.attestation import Limits, attest, read_submission
+from capibara_assets.consensus.election.attestation import Limits, Submission, attest, read_submission
 from capibara_assets.consensus.election.keys import REGISTERED, registry_digest
 from capibara_assets.consensus.election.voting import quality, vouched_best
 from capibara_assets.errors import InputError
@@ -104,22 +105,37 @@ def vote_problems(certificate: Certificate) -> list[str]:
     return problems
 
 
+def absent_voters(certificate: Certificate, folders: Mapping[str, Path]) -> tuple[str, ...]:
+    """Voters whose adapter was read at the vote and is not here now."""
+    return tuple(
+        sorted(
+            voter.name
+            for voter in certificate.voters
+            if voter.name not in folders or (voter.digest is not None and not folders[voter.name].exists())
+        )
+    )
+
+
+def digest_problems(certificate: Certificate, folders: Mapping[str, Path]) -> list[str]:
+    """Problems in the digests of those voters' adapters that are here."""
+    return [
+        problem
+        for voter in certificate.voters
+        if voter.name in folders and folders[voter.name].exists()
+        for problem in _digest_problem(voter, read_submission(voter.name, folders[voter.name], certificate.base_digest))
+    ]
+
+
 def attestation_problems(certificate: Certificate, folders: Mapping[str, Path]) -> list[str]:
-    """Problems in digests, verdicts, reasons or norms, by attesting the voters' adapters again."""
+    """Problems in digests, verdicts, reasons or norms, by attesting the adapters of all voters again."""
     entries = {voter.name: voter for voter in certificate.voters}
-    missing = sorted(entries.keys() - folders.keys())
-    if missing:
-        return [f"no folder given for voter {', '.join(missing)}"]
     problems = []
     readable: dict[str, LoraAdapter] = {}
     digests: dict[str, str] = {}
     reasons: dict[str, str] = {}
     for name, entry in sorted(entries.items()):
         read = read_submission(name, folders[name], certificate.base_digest)
-        if read.digest != entry.digest:
-            problems.append(
-                f"{name}: digest is {str(read.digest)[:12]}, the certificate states {str(entry.digest)[:12]}"
-            )
+        problems += _digest_problem(entry, read)
         if read.adapter is not None and not read.problem:
             readable[name] = read.adapter
             digests[name] = read.digest or ""
@@ -150,12 +166,10 @@ def attestation_problems(certificate: Certificate, folders: Mapping[str, Path]) 
 def result_problems(certificate: Certificate, folders: Mapping[str, Path]) -> list[str]:
     """Problems in the candidates, the rule's evidence or the consensus, by making them again from the adapters."""
     chosen = sorted((v for v in certificate.voters if v.accepted), key=lambda v: (v.digest or "", v.name))
-    submissions = {
-        v.name: read_submission(v.name, folders[v.name], certificate.base_digest) for v in chosen if v.name in folders
-    }
+    submissions = {v.name: read_submission(v.name, folders[v.name], certificate.base_digest) for v in chosen}
     adapters = {name: one.adapter for name, one in submissions.items() if one.adapter is not None}
     if len(adapters) < len(chosen) or not adapters:
-        return ["the result cannot be recomputed: an accepted voter is missing or unreadable"]
+        return ["the result cannot be recomputed: an accepted voter is unreadable"]
     try:
         combination = combine(
             [adapters[voter.name] for voter in chosen],
@@ -178,6 +192,12 @@ def result_problems(certificate: Certificate, folders: Mapping[str, Path]) -> li
         if not _close(weight, voter.weight):
             problems.append(f"{voter.name}: its weight is {weight}, not {voter.weight}")
     return problems
+
+
+def _digest_problem(entry: VoterEntry, read: Submission) -> list[str]:
+    if read.digest == entry.digest:
+        return []
+    return [f"{entry.name}: digest is {str(read.digest)[:12]}, the certificate states {str(entry.digest)[:12]}"]
 
 
 def privacy_problems(privacy: Mapping[str, Any]) -> list[str]:

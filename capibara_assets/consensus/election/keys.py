@@ -89,20 +89,22 @@ def write_new_key(voter: str, file: Path) -> str:
         raise InputError(f"others may write to {folder}, and put another key in this one's place: chmod 700 it")
     key = new_key()
     text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    # Whole under its name or not there: half a key is none, and would be in the way of another
+    part = folder / f".{file.name}.part"
     try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError as error:
-        raise InputError(f"{file} exists, and a key is never overwritten: choose another name") from error
+        with locked(folder / ".keys.lock"):
+            if os.path.lexists(file):
+                raise InputError(f"{file} exists, and a key is never overwritten: choose another name")
+            part.unlink(missing_ok=True)  # of a process that was killed
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "wb") as opened:
+                opened.write(text)
+                opened.flush()
+                os.fsync(descriptor)
+            part.rename(file)
     except OSError as error:
+        part.unlink(missing_ok=True)
         raise InputError(f"cannot write {file}: {error.strerror}") from error
-    try:
-        with os.fdopen(descriptor, "wb") as opened:
-            opened.write(text)
-            opened.flush()
-            os.fsync(descriptor)
-    except BaseException:
-        file.unlink()  # half a key is none, and would be in the way
-        raise
     sync_folder(folder)
     return public_key(key)
 

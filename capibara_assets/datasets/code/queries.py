@@ -12,6 +12,7 @@ import sqlglot
 from sqlglot import exp
 
 from capibara_assets.datasets.code import javascript_source, python_source
+from capibara_assets.datasets.code.quoted_texts import with_texts
 from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.executions.parsing import embedded_sql, parse_sql
 
@@ -98,7 +99,7 @@ def statements(text: str) -> tuple[exp.Expr, ...]:
         except (sqlglot.errors.SqlglotError, RecursionError, ValueError, TypeError, AttributeError):
             return ()
         parsed = [statement for statement in lenient if statement is not None]
-    return tuple(parsed or ())  # type: ignore[arg-type]
+    return tuple(map(with_texts, parsed or ()))  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=4096)

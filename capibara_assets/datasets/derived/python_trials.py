@@ -12,7 +12,6 @@ import io
 import json
 import linecache
 import os
-import re
 import signal
 import sys
 import threading
@@ -25,7 +24,6 @@ from typing import Any
 _FIRST_S, _LEAST_S, _WALL_S = 0.5, 0.1, 2.0  # a variant may take five times as long as the first, and the least
 _PATIENCE = 2  # variants of one group that ran into a limit, after which the others do not run
 _MOST_TEXT = 4000
-_ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 
 
 class TimeUp(BaseException):

@@ -4,14 +4,19 @@ Everything is drawn from a seeded generator: the same column, uses and seed give
 """
 
 import re
+import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from functools import cache
 from random import Random
 from typing import Literal, TypeVar
 
 Sort = Literal["number", "text", "date"]
 FoundT = TypeVar("FoundT")
+
+_WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 _PEOPLE = ("Anna", "Boris", "Clara", "David", "Elena", "Felix", "Greta", "Hugo", "Irene", "Jonas", "Kira", "Leon",
            "Marta", "Nils", "Olga", "Pavel", "Quinn", "Rosa", "Sven", "Tara", "Ugo", "Vera", "Willem", "Xenia", "Yara",
@@ -125,6 +130,19 @@ def _is_text(parts: Sequence[str]) -> bool:
 def is_counted(name: str) -> bool:
     """Whether a column's name is that of a number."""
     return sort_by_name(name) == "number"
+
+
+@cache
+def is_plain(name: str) -> bool:
+    """Whether SQLite takes a name without quotes."""
+    if not _WORD.fullmatch(name):
+        return False
+    with closing(sqlite3.connect(":memory:")) as database:
+        try:
+            database.execute(f"CREATE TABLE {name} ({name} TEXT)")
+        except sqlite3.OperationalError:
+            return False
+    return True
 
 
 def is_name(column: str) -> bool:

@@ -14,6 +14,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from capibara_assets.datasets.code.quoted_texts import with_texts
 from capibara_assets.datasets.code.stated_tables import Stated
 from capibara_assets.datasets.derived.sql_values import (
     Column,
@@ -21,6 +22,7 @@ from capibara_assets.datasets.derived.sql_values import (
     day_of,
     is_counted,
     is_name,
+    is_plain,
     pool,
     sort_by_name,
     step_of,
@@ -46,7 +48,8 @@ def parsed(code: str) -> exp.Query | None:
         return None
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         return None
-    return statements[0]
+    read = with_texts(statements[0])
+    return read if isinstance(read, exp.Query) else None
 
 
 def statements(world: str) -> list[exp.Expr]:
@@ -83,7 +86,9 @@ def world(
     rows: int = _ROWS,
     stated: Stated = _NOT_STATED,
 ) -> str | None:
-    """CREATE and INSERT statements of a database that the query runs on; None where a column's table is in doubt.
+    """CREATE and INSERT statements of a database that the query runs on.
+
+    None where a column's table is in doubt, or a name would have to be quoted (blanks, a keyword).
 
     Args:
         backwards: with the same rows in the opposite order, on which only what a query leaves open depends.
@@ -101,6 +106,8 @@ def world(
     for table in _tables(query):
         if not columns.setdefault(table, {}):
             columns[table]["id"] = Column("number")
+    if not all(is_plain(name) for table, inside in columns.items() for name in (table, *inside)):
+        return None
     for table, inside in columns.items():
         for name, column in inside.items():
             own = stated.get(table, {}).get(name) or known.get(table, {}).get(name)

@@ -5,15 +5,10 @@ once per sequence of roles: its constants are learned (templates_learned.py), ch
 with contents. Everything else is rendered by Jinja (templates_jinja.py).
 """
 
-import json
-import os
-import uuid
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import jinja2
-import polars as pl
 
 from capibara_assets.datasets.tokens.templates_jinja import (
     ADVICE,
@@ -233,40 +228,3 @@ def _put_together(structure: Structure, contents: list[str]) -> Rendered:
         end = at + len(contents[turn]) + span.end
         answers.append(AnswerSpan(at - span.lead, end, span.slack, span.end > 0))
     return Rendered(text, tuple(answers), structure.control, fault)
-
-
-def render_text(messages: Messages, tokenizer: Tokenizer) -> str:
-    """Render a conversation by the base model's own chat template, with special tokens.
-
-    Raises:
-        InputError: the tokenizer has no template, or the template refuses, drops or changes a turn.
-    """
-    rendered = ChatTemplate(tokenizer).rendered(messages)
-    if rendered.fault:
-        raise InputError(f"this conversation cannot be rendered: {rendered.fault}")
-    return rendered.text
-
-
-def export_jsonl(examples: pl.DataFrame, tokenizer: Tokenizer, path: Path) -> int:
-    """Write one JSON line `{"text": …}` per example, in the order of the table; returns their number.
-
-    The file is written atomically. Under a Mistral template a line is `<s>[INST] … [/INST] … </s>`.
-
-    Raises:
-        InputError: an example that cannot be rendered, by name, or no template.
-    """
-    template = ChatTemplate(tokenizer)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex}")
-    try:
-        with beside.open("w", encoding="utf-8", newline="\n") as file:
-            for example_id, messages in examples.select("example_id", "messages").iter_rows():
-                rendered = template.rendered(json.loads(messages))
-                if rendered.fault:
-                    raise InputError(f"example {example_id} cannot be rendered: {rendered.fault}")
-                file.write(json.dumps({"text": rendered.text}, ensure_ascii=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-    return examples.height

@@ -24,6 +24,7 @@ import torch
 
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.modeling.adapters import LoraAdapter, read_adapter, write_adapter
+from capibara_assets.storage.commit import replace_folder
 from capibara_assets.storage.digests import sha256_file, tree_files
 from capibara_assets.storage.jsonfiles import write_bytes_atomic, write_json_atomic
 
@@ -101,9 +102,7 @@ def write_export(
     try:
         beside.mkdir()
         document = _write(parts, beside, card, quantise or {})
-        if target.exists():
-            shutil.rmtree(target)
-        beside.rename(target)
+        replace_folder(beside, target)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return document

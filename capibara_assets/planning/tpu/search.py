@@ -60,10 +60,6 @@ class FeasibleLayout:
         """The global batch in rows of `row` data tokens."""
         return self.global_batch * self.lengths.sequence * self.lengths.filled / row
 
-    @property
-    def rows_per_shard(self) -> int:
-        return self.global_batch // self.mesh.batch_shards
-
     def __str__(self) -> str:
         packed = ", packed" if self.lengths.packed else ""
         split = f" in {self.load.micro_steps} passes" if self.load.micro_steps > 1 else ""

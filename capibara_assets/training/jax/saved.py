@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import numpy as np
 
+from capibara_assets.storage.commit import replace_folder
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.storage.jsonfiles import readable_json, sync_folder, write_durable
 from capibara_assets.training.resume.points import Progress
@@ -55,10 +56,7 @@ def save_point(folder: Path, point: JaxResumePoint) -> Path:
         about = {"step": point.step, "key": point.key, "sha256": digests, "progress": vars(point.progress)}
         write_durable(staging / MANIFEST, readable_json(about))
         sync_folder(staging)
-        if target.exists():
-            shutil.rmtree(target)
-        staging.rename(target)
-        sync_folder(folder)
+        replace_folder(staging, target)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     for old in sorted(folder.glob("step-*"))[:-KEPT]:

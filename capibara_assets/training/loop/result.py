@@ -9,6 +9,7 @@ from typing import Any
 
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.modeling.files import ADAPTER_WEIGHTS
+from capibara_assets.storage.commit import replace_folder
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.storage.jsonfiles import sync_folder, write_json_atomic
 from capibara_assets.training.data.voter_run import VoterRun
@@ -89,7 +90,5 @@ def write_result(run: VoterRun, result: VoterResult, log: EventLog) -> Path:
         },
     )
     sync_folder(staging)
-    shutil.rmtree(target, ignore_errors=True)  # a result of other inputs: one of these inputs would have been reused
-    staging.rename(target)
-    sync_folder(folder)
+    replace_folder(staging, target)  # there may be a result of other inputs: one of these inputs would have been reused
     return target

@@ -16,6 +16,7 @@ from torch import Tensor
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.modeling.files import ADAPTER_WEIGHTS, check_safetensors
+from capibara_assets.storage.commit import replace_folder
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.storage.jsonfiles import sync_folder
 from capibara_assets.training.request import Start, TrainingRequest
@@ -67,9 +68,7 @@ class EpochFolders:
         shutil.rmtree(staging, ignore_errors=True)
         write_adapter(adapter, staging)
         sync_folder(staging)
-        shutil.rmtree(target, ignore_errors=True)
-        staging.rename(target)
-        sync_folder(self.folder)
+        replace_folder(staging, target)
         rows = [row for row in read_epoch_info(self.folder) if row["epoch"] < epoch]
         rows.append(
             {

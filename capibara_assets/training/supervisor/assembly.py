@@ -10,6 +10,7 @@ import numpy as np
 from safetensors.numpy import load_file, save
 
 from capibara_assets.modeling.files import ADAPTER_WEIGHTS
+from capibara_assets.storage.commit import replace_folder
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.storage.jsonfiles import sync_folder, write_bytes_atomic, write_json_atomic
 from capibara_assets.training.devices import Placement
@@ -94,10 +95,7 @@ def assemble(
     }
     write_json_atomic(part / "summary.json", summary)
     sync_folder(part)
-    if request.out.exists():
-        shutil.rmtree(request.out)
-    part.replace(request.out)
-    sync_folder(request.out.parent)
+    replace_folder(part, request.out)
     return summary
 
 

@@ -31,6 +31,8 @@ def test_problems_are_named_and_exit_with_1(tmp_path: Path) -> None:
     found = CliRunner().invoke(consensus, ["verify", str(tmp_path / "certificate.json")])
     assert found.exit_code == 1
     assert "does not hold" in found.output and "quality 0.5000 stated" in found.output
+    (tmp_path / "voter-0").mkdir()
+    (tmp_path / "voter-0" / "adapter_config.json").write_text("{}")
     found = CliRunner().invoke(consensus, ["verify", str(CERTIFICATE), "--voters", str(tmp_path), "--json"])
     assert found.exit_code == 1
     assert any(problem.startswith("voter-0: digest is None") for problem in json.loads(found.output)["problems"])
@@ -46,6 +48,7 @@ def test_what_is_no_certificate_or_no_keys(tmp_path: Path) -> None:
         ([str(CERTIFICATE), "--keys", str(tmp_path / "no_key.json")], "no public key was given"),
         ([str(CERTIFICATE), "--keys", str(tmp_path / "twice.json")], "'voter-0' is there twice in one object"),
         ([str(CERTIFICATE), "--remeasure"], "is not in the deployment's store"),
+        ([str(CERTIFICATE), "--voters", str(tmp_path)], "holds no adapter of voter-0, voter-1"),
         ([str(tmp_path / "none.json")], "is not a certificate"),
         ([str(CERTIFICATE), "--keys", str(tmp_path / "keys.json")], "expected a JSON object of voters"),
     ):

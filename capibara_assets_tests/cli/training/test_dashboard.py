@@ -51,7 +51,12 @@ def started(tmp_path: Path) -> tuple["subprocess.Popen[bytes]", int]:
         *("--refresh", "2", str(tmp_path / "logs")),
     ]
     with (tmp_path / "said").open("w") as said:
-        return subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, start_new_session=True), port
+        # what a killed dashboard leaves goes with the test's folder
+        environment = os.environ | {"TMPDIR": str(tmp_path)}
+        process = subprocess.Popen(
+            command, env=environment, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        return process, port
 
 
 def test_tensorboard_shows_a_log_that_grows_and_goes_back(tmp_path: Path) -> None:

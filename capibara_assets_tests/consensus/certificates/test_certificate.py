@@ -58,9 +58,9 @@ def test_a_path_alone_finds_voters_beside_the_certificate_and_in_a_store(agreed:
     found = verify_certificate(str(path))
     assert found.ok and {"result", "attestation", "published adapter"} <= set(found.recomputed)
     document = json.loads(path.read_text())
-    write_adapter_of = path.parent / "voters" / "voter-0"
-    shutil.rmtree(write_adapter_of)
-    assert any(problem.startswith("voter-0: digest is None") for problem in verify_certificate(path).problems)
+    shutil.rmtree(path.parent / "voters" / "voter-0")
+    absent = "attestation and the candidates: adapters of voter-0 are not here"
+    assert absent in verify_certificate(path).unchecked
     trained = tmp_path / "artifacts" / "trained_adapters" / "python" / ("b" * 64) / "voters"
     (path.parent / "voters").rename(path.parent / "gone")
     shutil.copytree(path.parent / "gone", trained)
@@ -68,8 +68,7 @@ def test_a_path_alone_finds_voters_beside_the_certificate_and_in_a_store(agreed:
     here.parent.mkdir(parents=True)
     certificate = parse_certificate({**document, "context": {**document["context"], "trained_adapters": "b" * 64}})
     write_certificate(sealed(certificate), here)
-    problems = verify_certificate(here).problems
-    assert any(problem.startswith("voter-0: digest is None") for problem in problems), "the store's voters were read"
+    assert absent in verify_certificate(here).unchecked, "the store's voters were read"
     assert voters and adapter
 
 
@@ -230,8 +229,24 @@ def test_changed_inputs_are_found(agreed: Agreed, honest: dict[str, LoraAdapter]
     assert any("published adapter" in problem for problem in verify_certificate(path, result=adapter).problems)
     (adapter / "adapter_model.safetensors").unlink()
     assert any("cannot be read" in problem for problem in verify_certificate(path, result=adapter).problems)
-    missing = {name: folder for name, folder in voters.items() if name != "voter-3"}
-    assert "no folder given for voter voter-3" in verify_certificate(path, missing).problems
+
+
+@pytest.mark.parametrize("how", ["no folder given", "the folder is gone"])
+def test_a_voter_that_is_not_here_is_a_reservation_and_the_others_are_still_compared(
+    agreed: Agreed, honest: dict[str, LoraAdapter], how: str
+) -> None:
+    path, voters, _ = agreed
+    if how == "no folder given":
+        here = {name: folder for name, folder in voters.items() if name != "voter-3"}
+    else:
+        shutil.rmtree(voters["voter-3"])
+        here = voters
+    found = verify_certificate(path, here)
+    assert found.ok and not found.proven and "attestation" not in found.recomputed
+    assert "attestation and the candidates: adapters of voter-3 are not here" in found.unchecked
+    write_adapter(changed(honest["voter-1"], 1.01), voters["voter-1"])
+    (problem,) = verify_certificate(path, here).problems
+    assert problem.startswith("voter-1: digest is")
 
 
 def test_inputs_that_were_forgotten_are_named_and_no_problem(agreed: Agreed) -> None:

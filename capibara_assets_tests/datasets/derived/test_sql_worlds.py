@@ -5,6 +5,7 @@ import sqlite3
 
 import pytest
 
+from capibara_assets.datasets.code.queries import reads_of
 from capibara_assets.datasets.code.stated_tables import stated_tables
 from capibara_assets.datasets.derived import sql_worlds
 from capibara_assets.datasets.derived.derive import derive
@@ -50,6 +51,54 @@ def test_a_filter_selects_some_rows_and_leaves_some(condition: str) -> None:
     for seed in "abcd":
         kept = _rows(_world(query, seed, TABLES), query)
         assert 0 < len(kept) < 6, (seed, kept)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        'country = "France"',
+        'country IN ("France", "Japan")',
+        'country LIKE "Fra%"',
+        'country BETWEEN "A" AND "Jz"',
+        'country != "Peru" AND age >= 30',
+    ],
+)
+def test_a_text_in_double_quotes_is_a_value_and_no_column(condition: str) -> None:
+    """MySQL and SQLite take it for one; a column named `france` would make another question of it."""
+    query = f"SELECT name FROM singer WHERE {condition}"
+    made = _world(query)
+    (columns,) = re.findall(r"CREATE TABLE singer \(([^)]*)\)", made)
+    named = {name for name in ("name", "country", "age") if name in query}
+    assert set(re.sub(r" [A-Z]+", "", columns).split(", ")) == named
+    assert _rows(made, query)
+    assert reads_of(query, "sql").columns == named
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        'SELECT "Release Date" FROM films WHERE id = 3',
+        'SELECT id FROM films WHERE "Release Date" > 2000',
+        'SELECT "order" FROM films WHERE id = 3',
+        "SELECT `a love of a lifetime` FROM films",
+        'SELECT id FROM "select"',
+    ],
+)
+def test_a_query_whose_names_need_quotes_has_no_database(query: str) -> None:
+    tree = sql_worlds.parsed(query)
+    assert tree is not None
+    assert sql_worlds.world(tree, sql_worlds.catalogue([tree]), "s") is None
+
+
+def test_an_author_who_quotes_names_quotes_names_everywhere() -> None:
+    query = 'SELECT "name" FROM "users" WHERE "owner" = "author"'
+    assert reads_of(query, "sql").columns == {"name", "owner", "author"}
+    made = _world(query)
+    assert "author TEXT" in made and "owner TEXT" in made
+
+
+def test_inserted_texts_in_double_quotes_are_no_columns() -> None:
+    assert not reads_of('INSERT INTO singer VALUES (1, "Anna"), (2, "Boris")', "sql").columns
 
 
 def test_tables_are_made_as_they_are_stated() -> None:

@@ -1,22 +1,17 @@
 """Texts and masks of published chat templates, against the same forms written out in Python."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capibara_assets.datasets.schema import Example
 from capibara_assets.datasets.tokens.packing import IGNORED
-from capibara_assets.datasets.tokens.templates import ChatTemplate, export_jsonl, render_text
+from capibara_assets.datasets.tokens.templates import ChatTemplate
 from capibara_assets.datasets.tokens.templates_learned import content_triggers
 from capibara_assets.datasets.tokens.tokenising import encode
 from capibara_assets.errors import InputError
-from capibara_assets.storage.records import table
 from capibara_assets_tests.datasets.chat_forms import FORMS, SPECIAL, Form, Turns, chatml, tokenizer_of
-from capibara_assets_tests.datasets.test_checks import example
 
 ASK = [("user", "Add\n1 and 2."), ("assistant", "def f():\n    return 1 + 2")]
 MORE = [*ASK, ("user", "And é, 漢 or 🙂?"), ("assistant", "print('🙂')  # 🙂")]
@@ -39,7 +34,7 @@ def assert_masked(form: Form, tokenizer: Any, turns: Turns) -> None:
     for part, supervised in form.write(turns):
         wanted += [supervised] * len(part)
         text += part
-    assert render_text(messages_of(turns), tokenizer) == text
+    assert ChatTemplate(tokenizer).rendered(messages_of(turns)).text == text
     found = encode(messages_of(turns), tokenizer, 10_000)
     raw = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     assert found.input_ids == raw["input_ids"]
@@ -132,7 +127,9 @@ def test_a_system_turn_that_the_template_drops() -> None:
 def test_an_answer_that_the_template_strips() -> None:
     tokenizer = tokenizer_of(FORMS["llama 3"])
     asked = messages_of([("user", " 1 + 2?\n"), ("assistant", "3")])
-    assert render_text(asked, tokenizer).count("1 + 2?<|eot_id|>") == 1  # of a question, stripping loses nothing
+    assert (
+        ChatTemplate(tokenizer).rendered(asked).text.count("1 + 2?<|eot_id|>") == 1
+    )  # of a question, stripping loses nothing
     with pytest.raises(InputError, match="strips whitespace around its answer: strip the answer"):
         encode(messages_of([ASK[0], ("assistant", "    return 3\n")]), tokenizer, 1000)
 
@@ -158,7 +155,7 @@ def test_a_template_that_does_not_work_by_pieces_goes_through_jinja() -> None:
     template = "{% for m in messages %}<|{{ m.role }}|>{{ m.content | length }}:{{ m.content }}<|end|>{% endfor %}"
     tokenizer = tokenizer_of(Form(template, "<|end|>", "<s>", chatml))
     assert ChatTemplate(tokenizer).assembled(messages_of(ASK)) is None
-    assert render_text(messages_of([("user", "four"), ("assistant", "5")]), tokenizer) == (
+    assert ChatTemplate(tokenizer).rendered(messages_of([("user", "four"), ("assistant", "5")])).text == (
         "<|user|>4:four<|end|><|assistant|>1:5<|end|>"
     )
     found = encode(messages_of([("user", "four"), ("assistant", "5")]), tokenizer, 1000)
@@ -179,24 +176,10 @@ def test_a_rule_that_probes_cannot_see_is_found_on_real_rows() -> None:
 def test_todays_date_never_gets_into_the_text() -> None:
     template = "{{ strftime_now('%d %b %Y') }}" + FORMS["chatml"].template
     tokenizer = tokenizer_of(Form(template, "<|im_end|>", "<s>", chatml))
-    assert render_text(messages_of(ASK), tokenizer).startswith("26 Jul 2024<|im_start|>user")
+    assert ChatTemplate(tokenizer).rendered(messages_of(ASK)).text.startswith("26 Jul 2024<|im_start|>user")
 
 
-def test_export_in_the_mistral_form_is_byte_exact(tmp_path: Path) -> None:
-    frame = table(Example, [example("a", "Say «é»\n", "print('é')"), example("b", "Two?", "2")])
-    path = tmp_path / "train.jsonl"
-    assert export_jsonl(frame, tokenizer_of(FORMS["mistral"]), path) == 2
-    assert (
-        path.read_bytes()
-        == (
-            '{"text": "<s>[INST] Say «é»\\n [/INST] print(\'é\')</s>"}\n{"text": "<s>[INST] Two? [/INST] 2</s>"}\n'
-        ).encode()
-    )
-    assert [json.loads(line)["text"][:9] for line in path.read_text("utf-8").splitlines()] == ["<s>[INST]"] * 2
-
-
-def test_an_export_that_fails_leaves_no_file(tmp_path: Path) -> None:
-    frame = table(Example, [example("a", "One?", "1"), example("b", "Two?", "2\n")])
-    with pytest.raises(InputError, match="example b cannot be rendered"):
-        export_jsonl(frame, tokenizer_of(FORMS["gemma"]), tmp_path / "train.jsonl")
-    assert list(tmp_path.iterdir()) == []
+def test_the_mistral_form_is_byte_exact() -> None:
+    template = ChatTemplate(tokenizer_of(FORMS["mistral"]))
+    asked = messages_of([("user", "Say «é»\n"), ("assistant", "print('é')")])
+    assert template.rendered(asked).text == "<s>[INST] Say «é»\n [/INST] print('é')</s>"
