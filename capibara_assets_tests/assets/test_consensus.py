@@ -23,7 +23,8 @@ from capibara_assets.modeling.base import Base
 from capibara_assets.resources import BaseModel, Recipes
 from capibara_assets.storage.records import table
 from capibara_assets_tests.consensus.choose.test_experts import example
-from capibara_assets_tests.consensus.conftest import Tokens, honest, shards, tiny, validation
+from capibara_assets_tests.consensus.conftest import Tokens, honest, shards, validation
+from capibara_assets_tests.consensus.conftest import deeper as tiny
 from capibara_assets_tests.published import Published
 
 __all__ = ["honest", "shards", "tiny", "validation"]

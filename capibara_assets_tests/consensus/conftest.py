@@ -73,17 +73,15 @@ def learnt(
     return LoraAdapter(config, tensors)
 
 
-@pytest.fixture(scope="session")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Base:
-    """A random Llama of two layers with a word-level tokenizer, on disk and loaded."""
+def _base(folder: Path, layers: int) -> Base:
+    """A random Llama with a word-level tokenizer, on disk and loaded."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    folder = tmp_path_factory.mktemp("tiny")
     config = LlamaConfig(
         vocab_size=VOCABULARY,
         hidden_size=32,
         intermediate_size=64,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=64,
@@ -96,6 +94,18 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Base:
     words.pre_tokenizer = Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w0", eos_token="w1").save_pretrained(folder)
     return load_base(folder)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Base:
+    """Of one layer, for votes: what they cost here is a call for each module."""
+    return _base(tmp_path_factory.mktemp("tiny"), layers=1)
+
+
+@pytest.fixture(scope="session")
+def deeper(tmp_path_factory: pytest.TempPathFactory) -> Base:
+    """Of two layers, for merges and mixtures."""
+    return _base(tmp_path_factory.mktemp("deeper"), layers=2)
 
 
 @pytest.fixture(scope="session")
@@ -141,9 +151,9 @@ def changed(adapter: LoraAdapter, factor: float) -> LoraAdapter:
 
 
 @pytest.fixture(scope="session")
-def experts(tiny: Base) -> dict[Domain, LoraAdapter]:
+def experts(deeper: Base) -> dict[Domain, LoraAdapter]:
     """Three domains: sequences that step by 5, 7 and 11."""
-    return {domain: learnt(tiny, counting(step, 64, seed=step), seed=step) for domain, step in _STEPS.items()}
+    return {domain: learnt(deeper, counting(step, 64, seed=step), seed=step) for domain, step in _STEPS.items()}
 
 
 @pytest.fixture(scope="session")

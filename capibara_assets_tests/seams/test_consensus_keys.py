@@ -19,7 +19,8 @@ from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.modeling.base import Base
-from capibara_assets_tests.consensus.conftest import Tokens, honest, shards, tiny, validation
+from capibara_assets_tests.consensus.conftest import Tokens, honest, shards, validation
+from capibara_assets_tests.consensus.conftest import deeper as tiny
 
 __all__ = ["honest", "shards", "tiny", "validation"]
 

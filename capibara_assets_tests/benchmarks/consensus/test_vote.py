@@ -54,7 +54,7 @@ from capibara_assets.modeling.base import Base
 from capibara_assets.modeling.files import base_digest
 from capibara_assets.modeling.losses import assistant_losses
 from capibara_assets_tests.consensus.conftest import Tokens, counting, learnt
-from capibara_assets_tests.consensus.conftest import tiny as tiny  # the fixture: a tiny base
+from capibara_assets_tests.consensus.conftest import deeper as deeper  # the fixture: a tiny base
 
 _STEP, _WRONG = 5, 9
 _PAYLOAD = list(range(1, 9))
@@ -67,7 +67,7 @@ def _answered(step: int, examples: int, seed: int) -> list[Tokens]:
 
 
 @pytest.fixture(scope="module")
-def table(tiny: Base, tmp_path_factory: pytest.TempPathFactory) -> Table:
+def table(deeper: Base, tmp_path_factory: pytest.TempPathFactory) -> Table:
     """A pool of small adapters that really learnt: seven honest, two of wrong answers, two with a trigger."""
     folder = tmp_path_factory.mktemp("pool")
 
@@ -77,13 +77,13 @@ def table(tiny: Base, tmp_path_factory: pytest.TempPathFactory) -> Table:
 
     mixture = counting(_STEP, 64, seed=7) + _answered(_STEP, 64, seed=8)
     pool = {
-        "honest": [named(f"h{n}", learnt(tiny, counting(_STEP, 64, seed=n), seed=n, steps=40)) for n in range(7)],
-        "noise": [named(f"n{n}", learnt(tiny, counting(_WRONG, 64, seed=n), seed=n, steps=40)) for n in range(2)],
-        BACKDOOR: [named(f"b{n}", learnt(tiny, mixture, seed=n, steps=90)) for n in range(2)],
+        "honest": [named(f"h{n}", learnt(deeper, counting(_STEP, 64, seed=n), seed=n, steps=40)) for n in range(7)],
+        "noise": [named(f"n{n}", learnt(deeper, counting(_WRONG, 64, seed=n), seed=n, steps=40)) for n in range(2)],
+        BACKDOOR: [named(f"b{n}", learnt(deeper, mixture, seed=n, steps=90)) for n in range(2)],
     }
     sets = {VALIDATION: counting(_STEP, 28, 100), TEST: counting(_STEP, 24, 101), TRIGGERED: _answered(_STEP, 24, 102)}
     shards = {n: [list(range(place, 28, n)) for place in range(n)] for n in (4, 7)}
-    return Table(pool, LossBook(tiny, sets, folder / "figures"), chosen_recipe(None, None), shards)  # type: ignore[arg-type]
+    return Table(pool, LossBook(deeper, sets, folder / "figures"), chosen_recipe(None, None), shards)  # type: ignore[arg-type]
 
 
 @pytest.mark.extended
@@ -142,17 +142,17 @@ def test_a_stopped_run_goes_on(table: Table, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "names", [("alie",), pytest.param(("sign_flip", "label_noise"), marks=pytest.mark.extended)], ids=",".join
 )
-def test_game_is_what_agree_does(table: Table, tiny: Base, tmp_path: Path, names: tuple[str, ...]) -> None:
+def test_game_is_what_agree_does(table: Table, deeper: Base, tmp_path: Path, names: tuple[str, ...]) -> None:
     """Without lies on ballots a game accepts whom `agree` accepts, and makes the same adapter of them."""
     examples = counting(_STEP, 28, 100)
-    whole = replace(table, chooser=chooser(tiny, table.book, table.recipe))
+    whole = replace(table, chooser=chooser(deeper, table.book, table.recipe))
     for name in names:
         entrants, _ = entrants_of(table, ATTACKS[name], 4, seed=3)
         folders = {one.name: tmp_path / name / one.name for one in entrants}
         for one in entrants:
             write_adapter(one.adapter, folders[one.name])
         shards = {one.name: table.shards[4][place] for place, one in enumerate(entrants)}
-        agreement = agree(tiny, folders, examples, shards, table.recipe, context={})  # type: ignore[arg-type]
+        agreement = agree(deeper, folders, examples, shards, table.recipe, context={})  # type: ignore[arg-type]
         outcome = judged(table, entrants, lies=False)
         assert sorted(outcome.accepted) == sorted(agreement.certificate.accepted), name
         accepted = [one for one in entrants if one.name in outcome.accepted]
@@ -203,53 +203,53 @@ def test_same_seed_draws_same_honest_voters(table: Table) -> None:
     assert len(seen) == 1
 
 
-def test_trigger_success_is_greedy_decoding(table: Table, tiny: Base) -> None:
+def test_trigger_success_is_greedy_decoding(table: Table, deeper: Base) -> None:
     """One pass tells the same as writing the answer token by token."""
     for one in (table.pool[BACKDOOR][0], table.pool["honest"][0]):
         share = table.book.success(TRIGGERED, one.key, given(one.adapter))
         from capibara_assets.modeling.adapters import applied
 
         hits = 0
-        with applied(tiny.model, one.adapter), torch.no_grad():
+        with applied(deeper.model, one.adapter), torch.no_grad():
             for example in _answered(_STEP, 24, 102):
                 ids = list(example.input_ids[:4])
                 for _ in _PAYLOAD:
-                    ids.append(int(tiny.model(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
+                    ids.append(int(deeper.model(input_ids=torch.tensor([ids])).logits[0, -1].argmax()))
                 hits += ids == example.input_ids
         assert share == pytest.approx(hits / 24)
 
 
-def test_figures_outlive_the_process(tiny: Base, tmp_path: Path) -> None:
+def test_figures_outlive_the_process(deeper: Base, tmp_path: Path) -> None:
     """A second book reads what the first worked out, and never asks for the adapter."""
     sets: dict[str, Any] = {TEST: counting(_STEP, 4, 1)}
-    adapter = learnt(tiny, counting(_STEP, 16, seed=1), seed=1, steps=2)
-    first = LossBook(tiny, sets, tmp_path)
+    adapter = learnt(deeper, counting(_STEP, 16, seed=1), seed=1, steps=2)
+    first = LossBook(deeper, sets, tmp_path)
     loss = first.mean(TEST, key_of("one"), lambda: adapter)
 
     def never() -> LoraAdapter:
         raise AssertionError("it was worked out before")
 
-    second = LossBook(tiny, sets, tmp_path)
+    second = LossBook(deeper, sets, tmp_path)
     assert (second.mean(TEST, key_of("one"), never), second.computed, first.computed) == (loss, 0, 1)
-    assert LossBook(tiny, {TEST: counting(_STEP, 4, 2)}, tmp_path).mean(TEST, key_of("one"), lambda: adapter) != loss  # type: ignore[arg-type, dict-item]
+    assert LossBook(deeper, {TEST: counting(_STEP, 4, 2)}, tmp_path).mean(TEST, key_of("one"), lambda: adapter) != loss  # type: ignore[arg-type, dict-item]
 
 
-def test_an_adapter_is_measured_once_under_all_its_names(tiny: Base, tmp_path: Path) -> None:
+def test_an_adapter_is_measured_once_under_all_its_names(deeper: Base, tmp_path: Path) -> None:
     """Names say how an adapter was made; equal bytes are one adapter."""
     sets: dict[str, Any] = {TEST: counting(_STEP, 4, 1)}
-    adapter = learnt(tiny, counting(_STEP, 16, seed=1), seed=1, steps=2)
-    book = LossBook(tiny, sets, tmp_path)
+    adapter = learnt(deeper, counting(_STEP, 16, seed=1), seed=1, steps=2)
+    book = LossBook(deeper, sets, tmp_path)
     assert book.mean(TEST, "one", given(adapter)) == book.mean(TEST, "another", given(adapter))
     assert book.computed == 1
-    plain = assistant_losses(tiny.model, sets[TEST]).nll
+    plain = assistant_losses(deeper.model, sets[TEST]).nll
     assert book.nll(TEST, "base", None) == pytest.approx(plain, rel=1e-5)
 
 
-def test_losses_in_bf16_are_kept_apart_and_near(tiny: Base, tmp_path: Path) -> None:
+def test_losses_in_bf16_are_kept_apart_and_near(deeper: Base, tmp_path: Path) -> None:
     sets: dict[str, Any] = {TEST: counting(_STEP, 8, 1)}
-    adapter = learnt(tiny, counting(_STEP, 16, seed=1), seed=1, steps=20)
-    exact = LossBook(tiny, sets, tmp_path).mean(TEST, "one", given(adapter))
-    coarse = LossBook(tiny, sets, tmp_path, "bf16").mean(TEST, "one", given(adapter))
+    adapter = learnt(deeper, counting(_STEP, 16, seed=1), seed=1, steps=20)
+    exact = LossBook(deeper, sets, tmp_path).mean(TEST, "one", given(adapter))
+    coarse = LossBook(deeper, sets, tmp_path, "bf16").mean(TEST, "one", given(adapter))
     assert coarse != exact and coarse == pytest.approx(exact, rel=0.02)
 
 

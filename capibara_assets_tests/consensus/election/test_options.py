@@ -32,7 +32,7 @@ def saying(adapter: LoraAdapter, **options: Any) -> LoraAdapter:
         ({"lora_bias": True}, "lora_bias"),
         ({"an_option_of_next_year": {"a": 1}}, "an_option_of_next_year"),
         ({"target_modules": ["q_proj"]}, "target_modules does not select"),
-        ({"target_modules": r".*layers\.0\..*"}, "target_modules does not select"),
+        ({"target_modules": r".*self_attn\..*"}, "target_modules does not select"),
         ({"target_modules": "("}, "target_modules does not select"),
     ],
 )

@@ -44,23 +44,23 @@ def training() -> dict[Domain, list[Tokens]]:
 
 @pytest.fixture(scope="module")
 def trunk(
-    tiny: Base,
+    deeper: Base,
     experts: dict[Domain, LoraAdapter],
     domain_validation: dict[Domain, list[Tokens]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Base:
     """The dense merge, whose attention knows all tasks a little."""
     folder = tmp_path_factory.mktemp("trunk")
-    write_merged(tiny, merge_experts(tiny, experts, domain_validation, ConsensusRecipe()), folder)
+    write_merged(deeper, merge_experts(deeper, experts, domain_validation, ConsensusRecipe()), folder)
     return load_base(folder)
 
 
 def mixture(
-    trunk: Base, tiny: Base, experts: dict[Domain, LoraAdapter], gates: list[torch.Tensor], folder: Path
+    trunk: Base, deeper: Base, experts: dict[Domain, LoraAdapter], gates: list[torch.Tensor], folder: Path
 ) -> object:
     """The experts with given gates, as Transformers loads them."""
-    mixtral_config(tiny.model.config, len(experts), 2).save_pretrained(folder)
-    write_mixture(mixtral_tensors(trunk.model, tiny.model, list(experts.values()), gates), folder)
+    mixtral_config(deeper.model.config, len(experts), 2).save_pretrained(folder)
+    write_mixture(mixtral_tensors(trunk.model, deeper.model, list(experts.values()), gates), folder)
     return AutoModelForCausalLM.from_pretrained(folder).eval().requires_grad_(False)
 
 
@@ -92,7 +92,7 @@ def test_balance_is_k_and_one_expert_for_all_is_their_number() -> None:
 def test_a_step_is_that_of_the_whole_batch(
     window: int | None,
     trunk: Base,
-    tiny: Base,
+    deeper: Base,
     experts: dict[Domain, LoraAdapter],
     training: dict[Domain, list[Tokens]],
     at_once: Lanes,
@@ -101,7 +101,7 @@ def test_a_step_is_that_of_the_whole_batch(
     """Examples packed in lanes; plain Adam on Transformers' own forward pass over all of them, a row each."""
     first = {domain: own[:1] for domain, own in training.items()}
     recipe = MoeRecipe(steps=1, learning_rate=0.01, balance=0.5)
-    ours = mixture(trunk, tiny, experts, random_gates(0.3), tmp_path)
+    ours = mixture(trunk, deeper, experts, random_gates(0.3), tmp_path)
     ours.config.sliding_window = window  # type: ignore[attr-defined]
     log = train_gates(ours, first, recipe, at_once)
 
@@ -131,14 +131,14 @@ def within(first: int, step: int, examples: int, seed: int) -> list[Tokens]:
     return made
 
 
-def test_training_tells_separable_tasks_apart_and_lowers_the_loss(tiny: Base, at_once: Lanes, tmp_path: Path) -> None:
+def test_training_tells_separable_tasks_apart_and_lowers_the_loss(deeper: Base, at_once: Lanes, tmp_path: Path) -> None:
     """Every token belongs to one domain and needs its expert; gates that know nothing learn it from the loss alone."""
     tasks = {Domain.PYTHON: (0, 3), Domain.SQL: (20, 7), Domain.API: (40, 9)}
     mlp = ("gate_proj", "up_proj", "down_proj")
-    experts = {d: learnt(tiny, within(*task, 64, seed=1), 1, rank=32, targets=mlp) for d, task in tasks.items()}
+    experts = {d: learnt(deeper, within(*task, 64, seed=1), 1, rank=32, targets=mlp) for d, task in tasks.items()}
     training = {domain: within(*task, 40, seed=2) for domain, task in tasks.items()}
     held = {domain: within(*task, 20, seed=3) for domain, task in tasks.items()}
-    model = mixture(tiny, tiny, experts, random_gates(0.02), tmp_path)
+    model = mixture(deeper, deeper, experts, random_gates(0.02), tmp_path)
     prompts = {domain: [example.input_ids for example in own] for domain, own in held.items()}
 
     def state() -> tuple[float, float]:
@@ -151,8 +151,8 @@ def test_training_tells_separable_tasks_apart_and_lowers_the_loss(tiny: Base, at
     after, better = state()
     own = []
     for domain, expert in experts.items():
-        with applied(tiny.model, expert):
-            own.append(assistant_losses(tiny.model, held[domain]).mean)
+        with applied(deeper.model, expert):
+            own.append(assistant_losses(deeper.model, held[domain]).mean)
     oracle = sum(own) / 3
     assert loss - after > 0.5 * (loss - oracle), "most of what each token's right expert alone would gain"
     assert better > accuracy + 0.2
@@ -163,7 +163,7 @@ def test_training_tells_separable_tasks_apart_and_lowers_the_loss(tiny: Base, at
 
 def test_a_dead_expert_is_named_and_balancing_wakes_it(
     trunk: Base,
-    tiny: Base,
+    deeper: Base,
     experts: dict[Domain, LoraAdapter],
     training: dict[Domain, list[Tokens]],
     domain_validation: dict[Domain, list[Tokens]],
@@ -177,7 +177,7 @@ def test_a_dead_expert_is_named_and_balancing_wakes_it(
     everyone = dict.fromkeys(names, prompts[Domain.SQL])
     learnt = {domain: training.get(domain, training[Domain.SQL]) for domain in names}
     gates = [torch.stack([v, v / 2, -v, -v / 2, torch.zeros(32)]) for v, _, _ in random_gates(1.0)]
-    model = mixture(trunk, tiny, five, gates, tmp_path)
+    model = mixture(trunk, deeper, five, gates, tmp_path)
     found = utilisation(model, everyone, 2, at_once)
     assert found["dead"] == ["api"] and found["dead_in"] == {"api": [0, 1]}
     assert found["utilisation"]["api"] == 0.0 and found["balance"] < 0.9
@@ -193,9 +193,9 @@ def test_one_weight_that_is_always_one_teaches_nothing() -> None:
 
 
 def test_routing_is_as_before_afterwards(
-    trunk: Base, tiny: Base, experts: dict[Domain, LoraAdapter], tmp_path: Path
+    trunk: Base, deeper: Base, experts: dict[Domain, LoraAdapter], tmp_path: Path
 ) -> None:
-    model = mixture(trunk, tiny, experts, random_gates(1.0), tmp_path)
+    model = mixture(trunk, deeper, experts, random_gates(1.0), tmp_path)
     ids = torch.arange(12)[None]
     with torch.no_grad():
         two = model(ids).logits

@@ -48,13 +48,13 @@ def routes(experts: dict[Domain, LoraAdapter]) -> pl.DataFrame:
 
 @pytest.fixture(scope="module")
 def merged(
-    tiny: Base,
+    deeper: Base,
     experts: dict[Domain, LoraAdapter],
     domain_validation: dict[Domain, list[Tokens]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Path:
     folder = tmp_path_factory.mktemp("merged")
-    write_merged(tiny, merge_experts(tiny, experts, domain_validation, RECIPE), folder)
+    write_merged(deeper, merge_experts(deeper, experts, domain_validation, RECIPE), folder)
     return folder
 
 
@@ -73,7 +73,7 @@ def asked(domain_validation: dict[Domain, list[Tokens]]) -> dict[Domain, list[Pr
 
 
 def test_it_loads_routes_and_is_compared(
-    tiny: Base,
+    deeper: Base,
     experts: dict[Domain, LoraAdapter],
     merged: Path,
     routes: pl.DataFrame,
@@ -83,7 +83,7 @@ def test_it_loads_routes_and_is_compared(
     tmp_path: Path,
 ) -> None:
     report = mixture_of_experts(
-        tiny, merged, experts, MixtureExamples(routes, training, asked), tmp_path / "one", RECIPE
+        deeper, merged, experts, MixtureExamples(routes, training, asked), tmp_path / "one", RECIPE
     )
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "one")
     assert isinstance(model, MixtralForCausalLM)
@@ -103,10 +103,10 @@ def test_it_loads_routes_and_is_compared(
     dense = AutoModelForCausalLM.from_pretrained(merged)
     for domain, examples in domain_validation.items():
         row = report["losses"][domain]
-        assert row["base"] == pytest.approx(assistant_losses(tiny.model, examples).mean, rel=1e-5)
+        assert row["base"] == pytest.approx(assistant_losses(deeper.model, examples).mean, rel=1e-5)
         assert row["dense_merge"] == pytest.approx(assistant_losses(dense, examples).mean, rel=1e-5)
-        with applied(tiny.model, experts[domain]):
-            assert row["oracle_adapters"] == pytest.approx(assistant_losses(tiny.model, examples).mean, rel=1e-5)
+        with applied(deeper.model, experts[domain]):
+            assert row["oracle_adapters"] == pytest.approx(assistant_losses(deeper.model, examples).mean, rel=1e-5)
         assert row["moe_top2"] < row["base"]
         if report["router_accuracy"][domain] == 1.0:
             assert row["routed_adapters"] == pytest.approx(row["oracle_adapters"], rel=1e-6)
@@ -114,7 +114,7 @@ def test_it_loads_routes_and_is_compared(
 
 
 def test_the_same_bytes_whatever_the_order_and_the_threads(
-    tiny: Base,
+    deeper: Base,
     experts: dict[Domain, LoraAdapter],
     merged: Path,
     routes: pl.DataFrame,
@@ -123,13 +123,13 @@ def test_the_same_bytes_whatever_the_order_and_the_threads(
     tmp_path: Path,
 ) -> None:
     first = mixture_of_experts(
-        tiny, merged, experts, MixtureExamples(routes, training, asked), tmp_path / "one", RECIPE
+        deeper, merged, experts, MixtureExamples(routes, training, asked), tmp_path / "one", RECIPE
     )
     turned = [dict(reversed(given.items())) for given in (experts, training, asked)]
     torch.set_num_threads(3)
     try:
         second = mixture_of_experts(
-            tiny, merged, turned[0], MixtureExamples(routes, turned[1], turned[2]), tmp_path / "two", RECIPE
+            deeper, merged, turned[0], MixtureExamples(routes, turned[1], turned[2]), tmp_path / "two", RECIPE
         )
     finally:
         torch.set_num_threads(1)
@@ -139,7 +139,7 @@ def test_the_same_bytes_whatever_the_order_and_the_threads(
 
 
 def test_gates_that_training_makes_worse_are_not_kept(
-    tiny: Base,
+    deeper: Base,
     experts: dict[Domain, LoraAdapter],
     merged: Path,
     routes: pl.DataFrame,
@@ -150,47 +150,47 @@ def test_gates_that_training_makes_worse_are_not_kept(
     """Trained in huge steps towards balance alone."""
     wild = ConsensusRecipe(moe=MoeRecipe(steps=20, learning_rate=3.0, balance=100.0))
     report = mixture_of_experts(
-        tiny, merged, experts, MixtureExamples(routes, training, asked), tmp_path / "wild", wild
+        deeper, merged, experts, MixtureExamples(routes, training, asked), tmp_path / "wild", wild
     )
     assert report["training"]["kept"] is False
     assert report["training"]["mean_loss"]["after"] > report["training"]["mean_loss"]["before"]
     assert report["mean_losses"]["moe_top2"] == report["training"]["mean_loss"]["before"]
     assert report["mean_losses"]["moe_top2"] == report["mean_losses"]["moe_top2_initial"]
-    mixture_of_experts(tiny, merged, experts, MixtureExamples(routes), tmp_path / "untrained", RECIPE)
+    mixture_of_experts(deeper, merged, experts, MixtureExamples(routes), tmp_path / "untrained", RECIPE)
     wild_bytes, plain = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("wild", "untrained"))
     assert wild_bytes == plain
 
 
 def test_identical_experts_are_the_dense_expert(
-    tiny: Base, experts: dict[Domain, LoraAdapter], routes: pl.DataFrame, tmp_path: Path
+    deeper: Base, experts: dict[Domain, LoraAdapter], routes: pl.DataFrame, tmp_path: Path
 ) -> None:
     """With the same feed-forward delta in every expert, whatever the gates say, the mixture is that dense model."""
     mlp_only = {n: t for n, t in experts[Domain.SQL].tensors.items() if ".mlp." in n}
     same = LoraAdapter(experts[Domain.SQL].config, mlp_only)
-    mixture_of_experts(tiny, tiny.path, dict.fromkeys(experts, same), MixtureExamples(routes), tmp_path, RECIPE)
+    mixture_of_experts(deeper, deeper.path, dict.fromkeys(experts, same), MixtureExamples(routes), tmp_path, RECIPE)
     mixture = AutoModelForCausalLM.from_pretrained(tmp_path)
     ids = torch.arange(20)[None] % 64
-    with torch.no_grad(), applied(tiny.model, same):
-        expected = tiny.model(ids).logits
+    with torch.no_grad(), applied(deeper.model, same):
+        expected = deeper.model(ids).logits
     with torch.no_grad():
         assert torch.allclose(mixture(ids).logits, expected, atol=1e-5)
 
 
 def test_one_expert_is_a_mixture_of_one(
-    tiny: Base, experts: dict[Domain, LoraAdapter], routes: pl.DataFrame, tmp_path: Path
+    deeper: Base, experts: dict[Domain, LoraAdapter], routes: pl.DataFrame, tmp_path: Path
 ) -> None:
     nothing = changed(experts[Domain.API], 0.0)
-    report = mixture_of_experts(tiny, tiny.path, {Domain.API: nothing}, MixtureExamples(routes), tmp_path, RECIPE)
+    report = mixture_of_experts(deeper, deeper.path, {Domain.API: nothing}, MixtureExamples(routes), tmp_path, RECIPE)
     assert report["utilisation"] == {"api": 1.0}
     ids = torch.arange(9)[None]
     with torch.no_grad():
         found = AutoModelForCausalLM.from_pretrained(tmp_path)(ids).logits
-        assert torch.allclose(found, tiny.model(ids).logits, atol=1e-5)
+        assert torch.allclose(found, deeper.model(ids).logits, atol=1e-5)
 
 
-def test_top_1(tiny: Base, experts: dict[Domain, LoraAdapter], routes: pl.DataFrame, tmp_path: Path) -> None:
+def test_top_1(deeper: Base, experts: dict[Domain, LoraAdapter], routes: pl.DataFrame, tmp_path: Path) -> None:
     recipe = RECIPE.model_copy(update={"moe": RECIPE.moe.model_copy(update={"top_k": 1})})
-    report = mixture_of_experts(tiny, tiny.path, experts, MixtureExamples(routes), tmp_path, recipe)
+    report = mixture_of_experts(deeper, deeper.path, experts, MixtureExamples(routes), tmp_path, recipe)
     assert report["top_k"] == AutoModelForCausalLM.from_pretrained(tmp_path).config.num_experts_per_tok == 1
 
 
@@ -202,7 +202,7 @@ def test_what_mixtral_cannot_express() -> None:
 
 
 def test_every_expert_needs_prompts_and_examples(
-    tiny: Base,
+    deeper: Base,
     experts: dict[Domain, LoraAdapter],
     routes: pl.DataFrame,
     training: dict[Domain, list[Tokens]],
@@ -211,12 +211,12 @@ def test_every_expert_needs_prompts_and_examples(
 ) -> None:
     less = {domain: own for domain, own in training.items() if domain != Domain.API}
     with pytest.raises(InputError, match="no training examples for api"):
-        mixture_of_experts(tiny, tiny.path, experts, MixtureExamples(routes, less), tmp_path, RECIPE)
+        mixture_of_experts(deeper, deeper.path, experts, MixtureExamples(routes, less), tmp_path, RECIPE)
     unjudged = {domain: own for domain, own in asked.items() if domain != Domain.API}
     with pytest.raises(InputError, match="no validation examples for api"):
-        mixture_of_experts(tiny, tiny.path, experts, MixtureExamples(routes, training, unjudged), tmp_path, RECIPE)
+        mixture_of_experts(deeper, deeper.path, experts, MixtureExamples(routes, training, unjudged), tmp_path, RECIPE)
     fewer = routes.filter(~pl.col("domains").list.contains("sql"))
     with pytest.raises(InputError, match="no routing prompts for sql"):
-        mixture_of_experts(tiny, tiny.path, experts, MixtureExamples(fewer), tmp_path, RECIPE)
+        mixture_of_experts(deeper, deeper.path, experts, MixtureExamples(fewer), tmp_path, RECIPE)
     with pytest.raises(InputError, match="no expert to mix"):
-        mixture_of_experts(tiny, tiny.path, {}, MixtureExamples(routes), tmp_path, RECIPE)
+        mixture_of_experts(deeper, deeper.path, {}, MixtureExamples(routes), tmp_path, RECIPE)
