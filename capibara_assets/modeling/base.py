@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from capibara_assets.modeling.quantised import QuantisedLoading
 
+_PROBE = "def f(x):\n    return x + 1"
+
 
 @dataclass(frozen=True)
 class Base:
@@ -90,6 +92,9 @@ def load_base(
         else:
             loaded = mapped(path, shared, f"{digest[:16]}-{head}-{str(dtype).rpartition('.')[2]}", load, skeleton)
         tokenizer = AutoTokenizer.from_pretrained(path, **local)
+        ids = tokenizer(_PROBE).input_ids  # one that reads no text fails where it is used, deep in a command
+    if not ids or not all(isinstance(token, int) for token in ids):
+        raise InputError(f"base model {path} cannot be loaded: its tokenizer makes {str(ids)[:40]} of {_PROBE!r}")
     loaded.model.eval()
     loaded.model.requires_grad_(False)
     if quantised:

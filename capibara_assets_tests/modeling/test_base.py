@@ -54,6 +54,34 @@ def test_a_damaged_model_is_refused_by_name(damage: str, copy: Path) -> None:
         validate_base(copy)
 
 
+NOTHING_LEFT = {"type": "Replace", "pattern": {"Regex": r"[\s\S]"}, "content": ""}
+
+
+def change_tokenizer(folder: Path, file: str, **changes: object) -> None:
+    stated = json.loads((folder / file).read_text())
+    (folder / file).write_text(json.dumps(stated | changes))
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "words"),
+    [
+        ("tokenizer_config.json", {"model_max_length": "x"}, "not supported between instances of 'int' and 'str'"),
+        ("tokenizer.json", {"model": {"type": "WordLevel", "vocab": {}, "unk_token": "?"}}, "cannot be loaded"),
+        (
+            "tokenizer.json",
+            {"normalizer": {"type": "Replace", "pattern": {"Regex": r"[\s\S]"}, "content": ""}},
+            r"makes \[",
+        ),
+    ],
+)
+def test_a_tokenizer_that_reads_no_text_is_refused_at_the_door(
+    copy: Path, file: str, changes: dict[str, object], words: str
+) -> None:
+    change_tokenizer(copy, file, **changes)
+    with pytest.raises(InputError, match=words):
+        load_base(copy)
+
+
 def test_a_missing_part_of_a_split_model_is_named(copy: Path) -> None:
     index = {"weight_map": {"a": "model.safetensors", "b": "model-00002-of-00002.safetensors"}}
     (copy / "model.safetensors.index.json").write_text(json.dumps(index))

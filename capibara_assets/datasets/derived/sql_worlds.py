@@ -43,13 +43,10 @@ Catalogue = Mapping[str, Mapping[str, Sort | None]]
 def parsed(code: str) -> exp.Query | None:
     """The one query that a cell holds; None for anything else."""
     try:
-        statements = [one for one in sqlglot.parse(code, read="sqlite") if one is not None]
+        read = [with_texts(one) for one in sqlglot.parse(code, read="sqlite") if one is not None]
     except (SqlglotError, RecursionError):
         return None
-    if len(statements) != 1 or not isinstance(statements[0], exp.Query):
-        return None
-    read = with_texts(statements[0])
-    return read if isinstance(read, exp.Query) else None
+    return read[0] if len(read) == 1 and isinstance(read[0], exp.Query) else None
 
 
 def statements(world: str) -> list[exp.Expr]:
@@ -86,9 +83,7 @@ def world(
     rows: int = _ROWS,
     stated: Stated = _NOT_STATED,
 ) -> str | None:
-    """CREATE and INSERT statements of a database that the query runs on.
-
-    None where a column's table is in doubt, or a name would have to be quoted (blanks, a keyword).
+    """CREATE and INSERT statements of a database that the query runs on; None where a name is in doubt or needs quotes.
 
     Args:
         backwards: with the same rows in the opposite order, on which only what a query leaves open depends.
