@@ -8,7 +8,7 @@ import hashlib
 import os
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
@@ -19,8 +19,7 @@ import orjson
 import polars as pl
 
 from capibara_assets.executions.formats.detection import CountedEntry, FileLayout, is_whole, read_parts
-from capibara_assets.executions.formats.envelope_reader import Fault, Recorded
-from capibara_assets.executions.formats.fast_line import Values, read_fast
+from capibara_assets.executions.formats.envelope_reader import Fault, Recorded, read_quickly
 from capibara_assets.executions.formats.lines import BLOCK, Chain, LineReader, LogLine
 from capibara_assets.executions.ingest.opening import open_source, source_lines
 from capibara_assets.executions.ingest.spill import Spill
@@ -40,7 +39,7 @@ _SANDBOX_ID, _LANGUAGE, _CODE, _OUTCOME = map(RECORD_FIELDS.index, ("sandbox_id"
 # command in the background ended when it did.
 SURE, UNSURE = b"\0", b"\1"
 _NUMBERS = {"timestamp": pl.Int64(), "duration_ms": pl.Float64(), "timeout_s": pl.Float64()}
-_values: Callable[[Recorded], Values] = attrgetter(*RECORD_FIELDS)
+_values: Callable[[Recorded], tuple[Any, ...]] = attrgetter(*RECORD_FIELDS)
 
 # an execution on its way to its sandbox; timestamp in microseconds, flags joined by line feeds
 SPILLED: dict[str, pl.DataType] = {
@@ -181,7 +180,7 @@ class Intake:
     def _fetch(self, data: bytes) -> None:
         for part in read_parts(data, self.now):
             if isinstance(part.content, Recorded):
-                self._keep(_values(part.content), part.content.flags, (None, None, None, None))
+                self._keep(part.content, (None, None, None, None))
 
     def _lines(self, reader: LineReader, task: FileTask, counts: "_Counts") -> Iterator[LogLine]:
         """The lines of a log; a document is one line, any other file none."""
@@ -199,12 +198,8 @@ class Intake:
         data = line.data
         counts.lines += 1
         if line.fault is None:
-            if (fast := read_fast(data, self.now, line.keys)) is not None:
-                place = (counts.read.number, line.number, 0, line.offset)
-                if isinstance(fast, Recorded):
-                    self._keep(_values(fast), fast.flags, place)
-                else:
-                    self._keep(fast, (), place)
+            if (record := read_quickly(data, self.now, line.keys)) is not None:
+                self._keep(record, (counts.read.number, line.number, 0, line.offset))
                 return
             if not data.strip():
                 counts.ignored += 1
@@ -213,7 +208,7 @@ class Intake:
                 content = part.content
                 if isinstance(content, Recorded):
                     place = (counts.read.number, line.number, number, line.offset)
-                    self._keep(_values(content), content.flags, place)
+                    self._keep(content, place)
                 elif isinstance(content, CountedEntry):
                     counts.known[content.kind] += content.number
                 else:
@@ -249,11 +244,12 @@ class Intake:
                 read.pending = 1
         counts.store_last()
 
-    def _keep(self, values: Values, flags: Sequence[str], place: tuple[int | None, ...]) -> None:
+    def _keep(self, record: Recorded, place: tuple[int | None, ...]) -> None:
         """Buffers an execution for its sandbox and its position (file, line, part, offset) for the index.
 
         With positions of None it is not indexed.
         """
+        values = _values(record)
         text = orjson.dumps(values)
         digest = hashlib.sha256(text)
         content = (UNSURE if values[_OUTCOME] == "unknown" else SURE) + keyed(digest.digest(), self._key)
@@ -261,8 +257,7 @@ class Intake:
         if self.labelled:
             code = keyed(novelty_text(values[_LANGUAGE], values[_CODE]).encode("utf-8"), self._key)
         bucket = bucket_of(values[_SANDBOX_ID], self.buckets)
-        marks = "\n".join(flags) if flags else ""
-        self._rows.append((content, marks, digest.hexdigest(), *values, code, bucket, *place))
+        self._rows.append((content, "\n".join(record.flags), digest.hexdigest(), *values, code, bucket, *place))
         self._row_bytes += len(text) + _ROW
         if len(self._rows) >= _CHUNK_ROWS or self._row_bytes >= _CHUNK:
             self._chunk()
