@@ -11,7 +11,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -133,16 +133,14 @@ def ingest(
     """
     personal_rules(also)
     settings = _Settings(now, processes, labelled, tuple(also), forgotten)
-    paths = log_files(folder, files)
     if ledger is None or files is not None:
+        paths = log_files(folder, files)
         with tempfile.TemporaryDirectory(prefix="capibara-ingest-") as scratch:
             yield _run(paths, settings, Path(scratch), None, None)
         return
     history = Ledger(ledger)
-    with history.locked() as scratch:
-        # listed again: files may have come while this run waited for another
-        paths = log_files(folder, None)
-        tables = _run(paths, settings, scratch, history, history.last())
+    with history.locked() as scratch:  # files may come while this run waits for another
+        tables = _run(log_files(folder, None), settings, scratch, history, history.last())
     yield tables
 
 
@@ -225,7 +223,7 @@ def _read(pool: IngestWorkers, plan: ReadPlan, base: LedgerGeneration | None) ->
     sizes = {task.name: -Path(task.path).stat().st_size for task in plan.tasks if Path(task.path).exists()}
     # the largest first, so that none is waited for alone
     tasks = sorted(plan.tasks, key=lambda task: sizes.get(task.name, 0))
-    answers = pool.do("read", [asdict(task) for task in tasks])
+    answers = pool.do("read", [vars(task) for task in tasks])
     states = {name: base.files[name] for name in plan.kept} if base else {}
     lines = 0
     for task, answer in zip(tasks, answers, strict=True):
@@ -300,4 +298,4 @@ def _fetch(pool: IngestWorkers, spill: Spill, setup: WorkerSetup, plan: ReadPlan
         FileTask(file, str(plan.paths[plan.names[file]]), plan.names[file], only=tuple(sorted(set(lines))))
         for file, lines in sorted(wanted.items())
     ]
-    pool.do("fetch", [asdict(task) for task in tasks])
+    pool.do("fetch", [vars(task) for task in tasks])

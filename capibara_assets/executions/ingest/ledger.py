@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +134,7 @@ class Ledger:
         sizes = {path.name: path.stat().st_size for path in sorted(tables.iterdir())}
         state = {
             "fingerprint": fingerprint(),
-            "files": [asdict(read) for read in files],
+            "files": [vars(read) for read in files],
             "names": names,
             "sizes": sizes,
             "forgotten": forgotten,
