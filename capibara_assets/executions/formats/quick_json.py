@@ -51,7 +51,10 @@ def quick_texts(text: str) -> dict[str, Any] | None:
 
 def is_exact(values: Iterable[Any]) -> bool:
     """Whether the numbers among values are surely as they were written."""
-    return not any(type(value) is float and not -_SURELY_EXACT <= value <= _SURELY_EXACT for value in values)
+    for value in values:  # noqa: SIM110 - a loop is three times as fast as any() with a generator, and this is hot
+        if type(value) is float and not -_SURELY_EXACT <= value <= _SURELY_EXACT:
+            return False
+    return True
 
 
 def _count_keys(value: dict[str, Any]) -> int:

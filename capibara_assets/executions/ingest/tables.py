@@ -11,13 +11,13 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from capibara_assets.domains import DOMAINS
-from capibara_assets.executions.ingest.duplicates import KNOWN, Deduplication, index_rows
+from capibara_assets.executions.ingest.duplicates import KNOWN, Deduplication, index_rows, kept_lines
 from capibara_assets.executions.ingest.file_plan import ReadPlan
 from capibara_assets.executions.ingest.forgotten import NOTHING, Forgotten, count_forgotten
 from capibara_assets.executions.ingest.intake import FileRead
 from capibara_assets.executions.ingest.ledger import EXECUTIONS, FILES, INDEX, QUARANTINE, SUMMARY, LedgerGeneration
 from capibara_assets.executions.ingest.quarantine import CONFLICT, conflict_rows
-from capibara_assets.executions.ingest.sandbox_rows import schema
+from capibara_assets.executions.ingest.sandbox_rows import schema, scored_again
 from capibara_assets.executions.ingest.spill import Spill
 from capibara_assets.executions.schema import LogFile, Quarantined
 from capibara_assets.executions.secrets.redact import redaction_report
@@ -82,6 +82,9 @@ def _executions(inputs: TableInputs, labelled: bool) -> Iterator[pl.DataFrame]:
     columns = schema(labelled)
     changed = pl.Series("sandbox_id", sorted(inputs.changed or ()), dtype=pl.String).to_frame()
     base = pl.scan_parquet(inputs.base.executions) if inputs.base else None
+    moved = pl.col("copy") != pl.col("copy_now")
+    lines = kept_lines(inputs.spill, inputs.indexes) if base is not None else iter(())
+    copies = [rows.filter(moved).select("execution_id", "copy_now") for rows in lines]
     for number, begin in enumerate(inputs.ranges):
         frame = inputs.spill.frame("out", number, columns)
         inputs.spill.drop("out", number)
@@ -90,6 +93,7 @@ def _executions(inputs: TableInputs, labelled: bool) -> Iterator[pl.DataFrame]:
             if number + 1 < len(inputs.ranges):
                 inside &= pl.col("execution_id") < inputs.ranges[number + 1]
             old = base.filter(inside).collect().join(changed, on="sandbox_id", how="anti")
+            old = scored_again(old, pl.concat(copies)) if labelled else old
             frame = pl.concat([frame, old.select(list(columns))])
         yield frame.sort("execution_id")
 
