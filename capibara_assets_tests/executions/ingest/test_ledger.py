@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -17,11 +18,12 @@ import polars as pl
 import pytest
 
 from capibara_assets.errors import InputError
+from capibara_assets.executions.formats.envelope_reader import Recorded
 from capibara_assets.executions.formats.lines import BLOCK
 from capibara_assets.executions.ingest import ingest as ingest_module
-from capibara_assets.executions.ingest import sandbox_rows
 from capibara_assets.executions.ingest.ingest import Tables, ingest
 from capibara_assets.executions.ingest.intake import FileTask, Intake
+from capibara_assets.executions.labels.classify import Label, classify_session
 from capibara_assets.executions.schema import Execution, LogFile, Quarantined
 from capibara_assets.storage.records import problems
 from capibara_assets_tests.executions.conftest import NOW, envelope, executed, line
@@ -230,10 +232,12 @@ def test_an_earlier_copy_of_a_text_changes_the_score_of_the_later_ones_alone(
     (logs / "a.jsonl").write_bytes(b"".join(record(i, f"s{i}", code="print(total + 1)") for i in range(1, 9)))
     run_ingest(logs, ledger)
     labelled: list[str] = []
-    classify = sandbox_rows.classify_session
-    monkeypatch.setattr(
-        sandbox_rows, "classify_session", lambda session: labelled.append(session[0].sandbox_id) or classify(session)
-    )
+
+    def classify_and_note(session: Sequence[Recorded]) -> list[Label]:
+        labelled.append(session[0].sandbox_id)
+        return classify_session(session)
+
+    monkeypatch.setattr("capibara_assets.executions.ingest.sandbox_rows.classify_session", classify_and_note)
     (logs / "b.jsonl").write_bytes(record(0, "earlier", code="print(total + 1)"))
     _, executions = run_ingest(logs, ledger)
     assert labelled == ["earlier"]
