@@ -9,6 +9,7 @@ from capibara_assets.executions.formats.strict_json import SURROGATE, Fault, jso
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _RULE, _HEADER = "-" * 20, "Traceback (most recent call last)"
 _RULE_BEFORE_TEXT = re.compile(r"^(-{20,})(?=\S)")
+_SILENT = '{"stdout": [], "stderr": []}'  # the logs of four records of ten
 _HEADER_BEFORE_FRAME = re.compile(r"(Traceback \(most recent call last\):?)(?=[CF]\w+ )")
 
 
@@ -53,12 +54,17 @@ def read_output(record: dict[str, Any], language: str, clean: Cleaner) -> CellOu
         raise Fault("type:execution", f"expected an object, found {json_type(execution)}")
     if "logs" not in execution and (code := _exit_code(execution)) is not None:
         return _command_output(execution, code, clean)
-    logs = _nested(execution.get("logs"), "logs")
-    error = _nested(execution.get("error"), "error")
-    stdout, stderr = _stream(logs, "stdout", clean), _stream(logs, "stderr", clean)
+    stdout = stderr = ""
+    if (logs := execution.get("logs")) is not None and logs != _SILENT:
+        logs = _nested(logs, "logs")
+        stdout, stderr = _stream(logs, "stdout", clean), _stream(logs, "stderr", clean)
+    error = execution.get("error")
+    if error is not None:
+        error = _nested(error, "error")
     text = _results(execution.get("results"), clean)
     if error is not None:
-        name, value, trace = (_error_text(error, key, clean) for key in ("name", "value", "traceback"))
+        name, value = _error_text(error, "name", clean), _error_text(error, "value", clean)
+        trace = _error_text(error, "traceback", clean)
         trace = readable_traceback(trace) if trace else None
         return CellOutput("error", stdout, stderr, text, name or "Error", value, trace)
     if stderr and language in ("javascript", "typescript") and (failed := _failed_assertion(stderr)) is not None:

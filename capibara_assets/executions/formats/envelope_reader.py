@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 from capibara_assets.executions.formats.cell_outputs import Cleaner, read_output, strip_ansi
@@ -19,6 +18,7 @@ ESTIMATED = "estimated_timestamp"  # the execution says no time, but one before 
 FUTURE_TOLERANCE = timedelta(days=1)  # clocks differ, zones get lost
 
 REQUIRED = ("sandbox_id", "execution_id", "timestamp", "language", "code", "execution")
+_REQUIRED = frozenset(REQUIRED)
 _OPTIONAL_TEXT = ("template_id", "context_id", "agent_id", "tenant", "task", "licence", "source")
 _LANGUAGES = {
     "py": "python",
@@ -101,17 +101,17 @@ def read_record(record: dict[str, Any], now: datetime, marks: Iterable[str] = ()
     Raises:
         Fault: as `read_line`, from missing:F on.
     """
-    for name in REQUIRED:
-        if name not in record:
-            raise Fault(f"missing:{name}", f"no field {name}")
+    if not record.keys() >= _REQUIRED:
+        name = next(name for name in REQUIRED if name not in record)
+        raise Fault(f"missing:{name}", f"no field {name}")
     flags = set(marks)
     clean = Cleaner(flags)
     execution_id, sandbox_id = _identity(record, "execution_id"), _identity(record, "sandbox_id")
     language = _language(record["language"])
     code = clean(_text(record, "code"))
-    template_id, context_id, agent_id, tenant, task, licence, source = map(
-        partial(_optional_text, record), _OPTIONAL_TEXT
-    )
+    template_id, context_id, agent_id, tenant, task, licence, source = [
+        None if record.get(name) is None else _optional_text(record, name) for name in _OPTIONAL_TEXT
+    ]
     output = read_output(record, language, clean)
     timestamp = _timestamp(record["timestamp"], now, flags)
     task = task or _last_user_message(record.get("messages"))
@@ -133,7 +133,7 @@ def read_record(record: dict[str, Any], now: datetime, marks: Iterable[str] = ()
         licence,
         source,
         _bullet_ids(record.get("bullet_ids")),
-        sorted(flags),
+        sorted(flags) if flags else [],
     )
 
 
@@ -152,9 +152,7 @@ def _identity(record: dict[str, Any], name: str) -> str:
 
 
 def _optional_text(record: dict[str, Any], name: str) -> str | None:
-    value = record.get(name)
-    if value is None:
-        return None
+    value = record[name]
     if not isinstance(value, str):
         raise Fault(f"type:{name}", f"expected text or null, found {json_type(value)}")
     return (value if value.isascii() else SURROGATE.sub("\ufffd", value)) or None
@@ -187,7 +185,8 @@ def _timestamp(value: Any, now: datetime, flags: set[str]) -> datetime:
             if moment.tzinfo is None:
                 flags.add("naive_timestamp")
                 moment = moment.replace(tzinfo=UTC)
-            moment = moment.astimezone(UTC)
+            elif moment.tzinfo is not UTC:
+                moment = moment.astimezone(UTC)
         else:
             moment = _from_unix(value)
             flags.add("numeric_timestamp")
