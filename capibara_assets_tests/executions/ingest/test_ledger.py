@@ -80,6 +80,16 @@ def test_a_second_run_reads_nothing_and_gives_the_same_bytes(logs: Path, ledger:
     assert second.summary == first.summary
 
 
+def test_a_generation_is_kept_an_hour_after_it_was_the_last(logs: Path, ledger: Path) -> None:
+    folders = []
+    for number in range(3):
+        (logs / f"{number}.jsonl").write_bytes(record(number))
+        folders.append(run_ingest(logs, ledger)[0].folder)
+        for folder in filter(Path.exists, folders):
+            os.utime(folder, (0, 0))
+    assert [folder.exists() for folder in folders] == [False, True, True]
+
+
 def test_only_the_tail_of_a_grown_file_is_read(logs: Path, ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = logs / "a.jsonl"
     log.write_bytes(b"".join(record(i) for i in range(9)))
