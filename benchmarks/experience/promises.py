@@ -17,12 +17,6 @@ LINES = (
         lambda f: f >= 2,
     ),
     Line(
-        "one new file among 10,000: at most 2 % of the processor time of a look at all",
-        bench("ingest", "--files", "10000"),
-        lambda r: r["one_more_share"],
-        lambda f: f <= 0.02,
-    ),
-    Line(
         "the same within 4 times of parsing the JSON with orjson",
         INGEST,
         lambda r: r["parse_ratio"],
