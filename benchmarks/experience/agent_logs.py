@@ -137,7 +137,7 @@ def codes_in_logs(folder: Path, now: datetime) -> tuple[dict[str, list[tuple[str
     from capibara_assets.executions.formats.detection import read_parts
     from capibara_assets.executions.formats.envelope_reader import Recorded
     from capibara_assets.executions.formats.lines import LineReader
-    from capibara_assets.executions.ingest.opening import source_lines
+    from capibara_assets.executions.formats.opening import source_lines
 
     ran: dict[str, list[tuple[str, str]]] = defaultdict(list)
     not_run: Counter[tuple[str, str]] = Counter()

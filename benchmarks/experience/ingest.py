@@ -1,8 +1,8 @@
 """The bench `ingest`: reading, checking, redacting, ledger and writing beside datatrove, on the same records."""
 
+import itertools
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -31,13 +31,17 @@ for path in sys.argv[1:]:
                 pass  # a bare NaN
 """
 INGEST = """
-import sys, time
+import json, resource, sys, time
 from datetime import UTC, datetime
 from pathlib import Path
 from capibara_assets.executions.ingest.ingest import ingest
-started = time.perf_counter()
-with ingest(Path(sys.argv[1]), now=datetime.now(UTC), ledger=Path(sys.argv[2]), labelled=False) as tables:
-    print(tables.summary["executions"], tables.summary["quarantined"], time.perf_counter() - started)
+started, worked = time.perf_counter(), time.process_time()
+labelled = sys.argv[3] == "labelled"
+with ingest(Path(sys.argv[1]), now=datetime.now(UTC), ledger=Path(sys.argv[2]), labelled=labelled) as tables:
+    seconds, rows = time.perf_counter() - started, tables.summary["executions"]
+others = resource.getrusage(resource.RUSAGE_CHILDREN)
+cpu = time.process_time() - worked + others.ru_utime + others.ru_stime
+print(json.dumps({"seconds": seconds, "cpu_s": cpu, "rows": rows, "quarantined": tables.summary["quarantined"]}))
 """
 
 
@@ -49,11 +53,43 @@ with ingest(Path(sys.argv[1]), now=datetime.now(UTC), ledger=Path(sys.argv[2]), 
 @click.option("--records", default=100_000, show_default=True, help="Perturbed copies to read.")
 @click.option("--repeats", default=5, show_default=True, help="Interleaved runs.")
 @click.option("--alone", is_flag=True, help="Only ours: seconds, CPU and memory, for many records.")
+@click.option("--files", type=int, help="Only ours: what one new file costs among so many, with labels.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON line.")
-def ingest(experience: str | None, records: int, repeats: int, alone: bool, as_json: bool) -> None:
+def ingest(experience: str | None, records: int, repeats: int, alone: bool, files: int | None, as_json: bool) -> None:
     """Records per second of read + check + redact + ledger + write, beside datatrove and beside parsing alone."""
+    if files is not None:
+        result = measure_one_more(experience, records, files)
+    else:
+        result = (measure_alone if alone else measure)(experience, records, repeats)
+    print_result(result, as_json)
 
-    print_result((measure_alone if alone else measure)(experience, records, repeats), as_json)
+
+def measure_one_more(experience: str | None, records: int, files: int) -> dict[str, Any]:
+    """Processor time of a look at one new file among many, beside that of the look at all others."""
+    from benchmarks.experience.corpus import write_corpus
+    from capibara_assets.executions.formats.lines import LineReader
+
+    with TemporaryDirectory() as folder:
+        packed, corpus, ledger = (Path(folder) / name for name in ("packed", "corpus", "ledger"))
+        write_corpus(bench_input(experience, None).folder, packed, records)
+        corpus.mkdir()
+        lines = (line.data + b"\n" for path in sorted(packed.iterdir()) for line in LineReader(path))
+        for number in range(files):
+            chunk = b"".join(itertools.islice(lines, -(-records // files)))
+            (corpus / f"executions-{number:06d}.jsonl").write_bytes(chunk)
+        held, shown = Path(folder) / "held", corpus / f"executions-{files // 2:06d}.jsonl"
+        shown.rename(held)
+        whole = _ours(corpus, ledger, "labelled")
+        held.rename(shown)
+        one = _ours(corpus, ledger, "labelled")
+    return {
+        "one_more_share": round(one["cpu_s"] / whole["cpu_s"], 4),
+        "one_more_cpu_s": round(one["cpu_s"], 2),
+        "whole_cpu_s": round(whole["cpu_s"], 2),
+        "new_rows": one["rows"] - whole["rows"],
+        "records": records,
+        "files": files,
+    }
 
 
 def measure_alone(experience: str | None, records: int, repeats: int) -> dict[str, Any]:
@@ -98,6 +134,7 @@ def measure(experience: str | None, records: int, repeats: int) -> dict[str, Any
         "ours": round(rate["ours"]),
         "peer": round(rate["peer"]),
         "ratio": round(rate["ours"] / rate["peer"], 2),
+        "cpu_ratio": round(facts["peer_cpu_us_per_record"] / facts["our_cpu_us_per_record"], 2),
         "parse_ratio": round(rate["parse"] / rate["ours"], 2),
         "parse_ratio_one_process": round(rate["parse_one_process"] / rate["ours"], 2),
         "unit": "records/s; parse_ratio: orjson's records/s over ours",
@@ -120,16 +157,24 @@ def _timed(run: Callable[[], None]) -> float:
 
 def run_ours(corpus: Path, facts: dict[str, Any]) -> float:
     """Seconds from the call to the tables, with the start of its processes; as of the peer, imports do not count."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with TemporaryDirectory() as ledger, watched_memory(0.1, itself=False) as peak:
-        out = _output([sys.executable, "-c", INGEST, str(corpus), ledger])
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    rows, quarantined, seconds = out.split()
-    facts["our_rows"], facts["our_quarantined"] = int(rows), int(quarantined)
-    facts["our_cpu_us_per_record"] = round(cpu / max(1, int(rows)) * 1e6, 1)
+        found = _ours(corpus, Path(ledger), "unlabelled")
+    facts["our_rows"], facts["our_quarantined"] = found["rows"], found["quarantined"]
+    _note_cpu(facts, "our", found)
     facts["our_peak_memory_mib"] = max(round(peak.bytes / 2**20), facts.get("our_peak_memory_mib", 0))
-    return float(seconds)
+    return float(found["seconds"])
+
+
+def _ours(corpus: Path, ledger: Path, labelled: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(_output([sys.executable, "-c", INGEST, str(corpus), str(ledger), labelled]))
+    return found
+
+
+def _note_cpu(facts: dict[str, Any], whose: str, found: dict[str, Any]) -> None:
+    """Keeps the least of all runs: others on the machine only add to it."""
+    cpu = round(found["cpu_s"] / max(1, found["rows"]) * 1e6, 1)
+    name = f"{whose}_cpu_us_per_record"
+    facts[name] = min(cpu, facts.get(name, cpu))
 
 
 def run_peer(python: Path, script: Path, corpus: Path, setting: dict[str, Any], facts: dict[str, Any]) -> float:
@@ -137,7 +182,9 @@ def run_peer(python: Path, script: Path, corpus: Path, setting: dict[str, Any], 
     with TemporaryDirectory() as out:
         command = [str(python), str(script), str(corpus), out, str(setting["workers"]), setting["compression"]]
         found = json.loads(_output(command).splitlines()[-1])
+    _note_cpu(facts, "peer", found)
     facts["peer_rows"] = found.pop("rows")
+    del found["cpu_s"]
     seconds = float(found.pop("seconds"))
     facts["versions"] = found | {"orjson": _version("orjson"), "polars": _version("polars")}
     return seconds

@@ -1,14 +1,28 @@
 """Reads an execution's results, streams and errors, as the E2B SDKs write them, into plain text and an outcome."""
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
+from capibara_assets.executions.formats.quick_json import quick_texts
 from capibara_assets.executions.formats.strict_json import SURROGATE, Fault, json_type, parse_text
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _RULE, _HEADER = "-" * 20, "Traceback (most recent call last)"
 _RULE_BEFORE_TEXT = re.compile(r"^(-{20,})(?=\S)")
+_SILENT = '{"stdout": [], "stderr": []}'  # the logs of four records of ten
 _HEADER_BEFORE_FRAME = re.compile(r"(Traceback \(most recent call last\):?)(?=[CF]\w+ )")
+
+
+class CellOutput(NamedTuple):
+    """What an execution led to; fields as in Recorded."""
+
+    outcome: str
+    stdout: str = ""
+    stderr: str = ""
+    result_text: str | None = None
+    error_name: str | None = None
+    error_value: str | None = None
+    traceback: str | None = None
 
 
 class Cleaner:
@@ -29,7 +43,7 @@ def strip_ansi(text: str) -> str:
     return _ANSI.sub("", text) if "\x1b" in text else text
 
 
-def read_output(record: dict[str, Any], language: str, clean: Cleaner) -> dict[str, Any]:
+def read_output(record: dict[str, Any], language: str, clean: Cleaner) -> CellOutput:
     """Outcome and output of an envelope's `execution` field, or of `exception` where that is null. Raises Fault."""
     execution = record["execution"]
     if isinstance(execution, str):
@@ -40,30 +54,23 @@ def read_output(record: dict[str, Any], language: str, clean: Cleaner) -> dict[s
         raise Fault("type:execution", f"expected an object, found {json_type(execution)}")
     if "logs" not in execution and (code := _exit_code(execution)) is not None:
         return _command_output(execution, code, clean)
-    logs = _nested(execution.get("logs"), "logs")
-    error = _nested(execution.get("error"), "error")
-    stdout, stderr = _stream(logs, "stdout", clean), _stream(logs, "stderr", clean)
-    output: dict[str, Any] = {
-        "outcome": "ok",
-        "stdout": stdout,
-        "stderr": stderr,
-        "result_text": _results(execution.get("results"), clean),
-        "error_name": None,
-        "error_value": None,
-        "traceback": None,
-    }
+    stdout = stderr = ""
+    if (logs := execution.get("logs")) is not None and logs != _SILENT:
+        logs = _nested(logs, "logs")
+        stdout, stderr = _stream(logs, "stdout", clean), _stream(logs, "stderr", clean)
+    error = execution.get("error")
     if error is not None:
-        name, value, trace = (_error_text(error, key, clean) for key in ("name", "value", "traceback"))
-        return output | {
-            "outcome": "error",
-            "error_name": name or "Error",
-            "error_value": value,
-            "traceback": readable_traceback(trace) if trace else None,
-        }
-    if language in ("javascript", "typescript") and (failed := _failed_assertion(stderr)) is not None:
+        error = _nested(error, "error")
+    text = _results(execution.get("results"), clean)
+    if error is not None:
+        name, value = _error_text(error, "name", clean), _error_text(error, "value", clean)
+        trace = _error_text(error, "traceback", clean)
+        trace = readable_traceback(trace) if trace else None
+        return CellOutput("error", stdout, stderr, text, name or "Error", value, trace)
+    if stderr and language in ("javascript", "typescript") and (failed := _failed_assertion(stderr)) is not None:
         # console.assert writes to stderr and goes on: error is null, but the program did not do what it should
-        return output | {"outcome": "error", "error_name": "AssertionError", "error_value": failed}
-    return output
+        return CellOutput("error", stdout, stderr, text, "AssertionError", failed)
+    return CellOutput("ok", stdout, stderr, text)
 
 
 def _exit_code(execution: dict[str, Any]) -> int | None:
@@ -76,22 +83,17 @@ def _exit_code(execution: dict[str, Any]) -> int | None:
     return value
 
 
-def _command_output(execution: dict[str, Any], exit_code: int, clean: Cleaner) -> dict[str, Any]:
+def _command_output(execution: dict[str, Any], exit_code: int, clean: Cleaner) -> CellOutput:
     """A shell command's: text instead of chunks, and the exit code instead of an error object."""
     message = _error_text(execution, "error", clean)
-    failed = exit_code != 0
-    return {
-        "outcome": "error" if failed else "ok",
-        "stdout": _stream(execution, "stdout", clean),
-        "stderr": _stream(execution, "stderr", clean),
-        "result_text": None,
-        "error_name": "CommandExitException" if failed else None,
-        "error_value": (message or f"exit code {exit_code}") if failed else None,
-        "traceback": None,
-    }
+    stdout, stderr = _stream(execution, "stdout", clean), _stream(execution, "stderr", clean)
+    if exit_code == 0:
+        return CellOutput("ok", stdout, stderr)
+    value = message or f"exit code {exit_code}"
+    return CellOutput("error", stdout, stderr, error_name="CommandExitException", error_value=value)
 
 
-def _without_execution(exception: Any, clean: Cleaner) -> dict[str, Any]:
+def _without_execution(exception: Any, clean: Cleaner) -> CellOutput:
     if exception is None:
         raise Fault("type:execution", "null without an exception that says why")
     if isinstance(exception, str):
@@ -99,29 +101,23 @@ def _without_execution(exception: Any, clean: Cleaner) -> dict[str, Any]:
     if not isinstance(exception, dict):
         raise Fault("type:exception", f"expected an object, found {json_type(exception)}")
     name = _error_text(exception, "name", clean) or "Exception"
-    return {
-        "outcome": "timeout" if "timeout" in name.lower() else "error",
-        "stdout": "",
-        "stderr": "",
-        "result_text": None,
-        "error_name": name,
-        "error_value": _error_text(exception, "message", clean),
-        "traceback": None,
-    }
+    outcome = "timeout" if "timeout" in name.lower() else "error"
+    return CellOutput(outcome, error_name=name, error_value=_error_text(exception, "message", clean))
 
 
 def _nested(value: Any, name: str) -> dict[str, Any] | None:
     """An object, given as such (JS SDK) or as JSON text (Python SDK)."""
     if isinstance(value, str):
-        value = parse_text(value, name, "type:execution")
+        quick = quick_texts(value)
+        value = parse_text(value, name, "type:execution") if quick is None else quick
     if value is not None and not isinstance(value, dict):
         raise Fault("type:execution", f"{name}: expected an object, found {json_type(value)}")
     return value
 
 
 def _stream(logs: dict[str, Any] | None, name: str, clean: Cleaner) -> str:
-    chunks = (logs or {}).get(name)
-    if chunks is None:
+    chunks = logs.get(name) if logs else None
+    if chunks is None or chunks == []:
         return ""
     if isinstance(chunks, str):
         chunks = [chunks]
@@ -131,7 +127,7 @@ def _stream(logs: dict[str, Any] | None, name: str, clean: Cleaner) -> str:
 
 
 def _results(results: Any, clean: Cleaner) -> str | None:
-    if results is None:
+    if results is None or results == []:
         return None
     if not isinstance(results, list) or not all(isinstance(result, dict) for result in results):
         raise Fault("type:execution", "results: expected a list of objects")

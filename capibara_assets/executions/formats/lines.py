@@ -18,7 +18,7 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _UTF8_BOM = b"\xef\xbb\xbf"
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _QUOTE, _COLON, _BACKSLASH = ord('"'), ord(":"), ord("\\")
-_SPACES = (ord(" "), ord("\t"), ord("\r"))
+_IS_SPACE = np.isin(np.arange(256), [ord(" "), ord("\t"), ord("\r")])  # by byte
 UNKNOWN = -1  # number of keys in a line where the bytes leave it open
 
 
@@ -250,14 +250,14 @@ def key_ends(text: bytes, ends: NDArray[np.int64]) -> list[int]:
     quotes = colons[before == _QUOTE] - 1
     keys = quotes[~_escaped(data, quotes)]
     counts = np.diff(np.searchsorted(keys, ends), prepend=0)
-    spaced = colons[np.isin(before, _SPACES)] - 1
+    spaced = colons[_IS_SPACE[before]] - 1
     while len(spaced := spaced[spaced > 0]):
         spaced = spaced - 1
         open_ends = spaced[data[spaced] == _QUOTE]
         open_ends = open_ends[~_escaped(data, open_ends)]
         lines = np.searchsorted(ends, open_ends)
         counts[lines[lines < len(counts)]] = UNKNOWN
-        spaced = spaced[np.isin(data[spaced], _SPACES)]
+        spaced = spaced[_IS_SPACE[data[spaced]]]
     keys_by_line: list[int] = counts.tolist()
     return keys_by_line
 

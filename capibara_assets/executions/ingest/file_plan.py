@@ -1,7 +1,8 @@
 """Plans which files an ingest run reads: new and changed files whole, grown files from their last line on."""
 
 import hashlib
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,16 +45,23 @@ def log_files(folder: Path, files: Sequence[Path] | None) -> dict[str, Path]:
         chosen = [folder / file for file in files]
         if missing := [str(file) for file in chosen if not file.is_file()]:
             raise InputError(f"no such log file: {', '.join(missing)}")
-    else:
-        root = folder / LOGS if (folder / LOGS).is_dir() else folder
-        present = (path for path in root.rglob("*") if path.is_file())
-        chosen = [path for path in present if not any(map(_is_hidden, path.relative_to(root).parts))]
-    return {_name(path.relative_to(folder) if path.is_relative_to(folder) else path): path for path in chosen}
+        return {_name(path.relative_to(folder) if path.is_relative_to(folder) else path): path for path in chosen}
+    begin = len(os.path.join(folder, ""))  # noqa: PTH118 - a Path would drop what os.walk keeps of "."
+    root = folder / LOGS if (folder / LOGS).is_dir() else folder
+    return {_name(path[begin:]): Path(path) for path in _below(root)}
 
 
-def _name(path: Path) -> str:
+def _below(root: Path) -> Iterator[str]:
+    """Every file below a folder that is not hidden; several times as fast as `rglob`, which counts at each look."""
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if not _is_hidden(name)]
+        paths = (os.path.join(folder, name) for name in names if not _is_hidden(name))  # noqa: PTH118 - as above
+        yield from filter(os.path.isfile, paths)
+
+
+def _name(path: Path | str) -> str:
     """A path as text that a table can hold: bytes that are no UTF-8 are written as escapes."""
-    return path.as_posix().encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return str(path).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _is_hidden(name: str) -> bool:

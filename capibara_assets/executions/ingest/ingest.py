@@ -11,7 +11,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -133,16 +133,14 @@ def ingest(
     """
     personal_rules(also)
     settings = _Settings(now, processes, labelled, tuple(also), forgotten)
-    paths = log_files(folder, files)
     if ledger is None or files is not None:
+        paths = log_files(folder, files)
         with tempfile.TemporaryDirectory(prefix="capibara-ingest-") as scratch:
             yield _run(paths, settings, Path(scratch), None, None)
         return
     history = Ledger(ledger)
-    with history.locked() as scratch:
-        # listed again: files may have come while this run waited for another
-        paths = log_files(folder, None)
-        tables = _run(paths, settings, scratch, history, history.last())
+    with history.locked() as scratch:  # files may come while this run waits for another
+        tables = _run(log_files(folder, None), settings, scratch, history, history.last())
     yield tables
 
 
@@ -199,7 +197,7 @@ def _run(
         _spill_kept_lines(spill, setup, plan, changed)
         ranges = _ranges(deduplication, size / max(1, lines_read))
         if base is not None and changed:
-            _fetch(pool, spill, setup, plan, changed)
+            _fetch(pool, spill, setup, plan, changed, base)
         pool.do("finish", [(bucket, ranges) for bucket in range(setup.buckets)])
     inputs = TableInputs(spill, setup.indexes, plan, deduplication, reads, ranges, base, changed, forgotten)
     tables = scratch / "tables"
@@ -225,7 +223,7 @@ def _read(pool: IngestWorkers, plan: ReadPlan, base: LedgerGeneration | None) ->
     sizes = {task.name: -Path(task.path).stat().st_size for task in plan.tasks if Path(task.path).exists()}
     # the largest first, so that none is waited for alone
     tasks = sorted(plan.tasks, key=lambda task: sizes.get(task.name, 0))
-    answers = pool.do("read", [asdict(task) for task in tasks])
+    answers = pool.do("read", [vars(task) for task in tasks])
     states = {name: base.files[name] for name in plan.kept} if base else {}
     lines = 0
     for task, answer in zip(tasks, answers, strict=True):
@@ -257,10 +255,10 @@ def _spill_known_lines(spill: Spill, plan: ReadPlan, base: LedgerGeneration, set
 
 
 def _changed_sandboxes(spill: Spill, setup: WorkerSetup, deduplication: Deduplication) -> set[str]:
-    """Sandboxes whose rows changed since the last generation."""
+    """Sandboxes that have other rows than in the last generation."""
     changed = set(deduplication.losing_sandboxes)
     for rows in kept_lines(spill, setup.indexes):
-        changed |= set(rows.filter(pl.col("copy").ne_missing(pl.col("copy_now")))["sandbox_id"])
+        changed |= set(rows.filter(pl.col("copy").is_null())["sandbox_id"])
     return changed
 
 
@@ -288,16 +286,24 @@ def _ranges(deduplication: Deduplication, line: float) -> list[str]:
     return ["", *ids[step::step]]
 
 
-def _fetch(pool: IngestWorkers, spill: Spill, setup: WorkerSetup, plan: ReadPlan, changed: set[str]) -> None:
-    """Reads the older lines of changed sandboxes again, to be redacted together with the new ones."""
+def _fetch(
+    pool: IngestWorkers, spill: Spill, setup: WorkerSetup, plan: ReadPlan, changed: set[str], base: LedgerGeneration
+) -> None:
+    """Reads the older lines of changed sandboxes again that hold secrets, to be redacted together with the new ones.
+
+    Where nothing was replaced the last table says what was read.
+    """
     wanted: dict[int, list[tuple[int, int]]] = {}
-    sandboxes = pl.Series("sandbox_id", sorted(changed), dtype=pl.String).to_frame()
-    for rows in kept_lines(spill, setup.indexes):
-        old = rows.filter(~pl.col("gone"), pl.col("copy").is_not_null()).join(sandboxes, on="sandbox_id", how="semi")
+    redacted = pl.scan_parquet(base.executions).filter(
+        pl.col("secrets") > 0, pl.col("sandbox_id").is_in(sorted(changed))
+    )
+    ids = redacted.select("execution_id").collect(engine="streaming")
+    for rows in kept_lines(spill, setup.indexes) if not ids.is_empty() else ():
+        old = rows.filter(~pl.col("gone"), pl.col("copy").is_not_null()).join(ids, on="execution_id", how="semi")
         for file, line, offset in old.select("file", "line", "offset").iter_rows():
             wanted.setdefault(file, []).append((line, offset))
     tasks = [
         FileTask(file, str(plan.paths[plan.names[file]]), plan.names[file], only=tuple(sorted(set(lines))))
         for file, lines in sorted(wanted.items())
     ]
-    pool.do("fetch", [asdict(task) for task in tasks])
+    pool.do("fetch", [vars(task) for task in tasks])

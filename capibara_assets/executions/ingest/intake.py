@@ -7,8 +7,7 @@ redacted; everything else is counted.
 import hashlib
 import os
 import zlib
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
@@ -19,10 +18,9 @@ import orjson
 import polars as pl
 
 from capibara_assets.executions.formats.detection import CountedEntry, FileLayout, is_whole, read_parts
-from capibara_assets.executions.formats.envelope_reader import Fault, Recorded
-from capibara_assets.executions.formats.fast_line import Values, read_fast
+from capibara_assets.executions.formats.envelope_reader import Fault, Recorded, read_quickly
 from capibara_assets.executions.formats.lines import BLOCK, Chain, LineReader, LogLine
-from capibara_assets.executions.ingest.opening import open_source, source_lines
+from capibara_assets.executions.formats.opening import lines_at, open_source
 from capibara_assets.executions.ingest.spill import Spill
 from capibara_assets.executions.quality import novelty_text
 from capibara_assets.executions.schema import Quarantined
@@ -40,7 +38,7 @@ _SANDBOX_ID, _LANGUAGE, _CODE, _OUTCOME = map(RECORD_FIELDS.index, ("sandbox_id"
 # command in the background ended when it did.
 SURE, UNSURE = b"\0", b"\1"
 _NUMBERS = {"timestamp": pl.Int64(), "duration_ms": pl.Float64(), "timeout_s": pl.Float64()}
-_values: Callable[[Recorded], Values] = attrgetter(*RECORD_FIELDS)
+_values: Callable[[Recorded], tuple[Any, ...]] = attrgetter(*RECORD_FIELDS)
 
 # an execution on its way to its sandbox; timestamp in microseconds, flags joined by line feeds
 SPILLED: dict[str, pl.DataType] = {
@@ -143,14 +141,14 @@ class Intake:
         path = Path(task.path)
         read = FileRead(task.number, task.name, modified=signature(path.stat()))
         reader = LineReader(path, task.start, task.line, Chain(bytes.fromhex(task.chain)))
-        counts = _Counts(read)
-        lines = self._lines(reader, task, counts)
+        form, lines = (FileLayout.LINES, iter(reader)) if task.start else open_source(reader)
+        read.kind = "other" if form is FileLayout.OTHER else "executions"
         last: LogLine | None = None
         for line in lines:
             if last is not None:
-                self._line(last, counts)
-            last = line
-        self._finish(last, reader, counts)
+                self._line(last, read)
+            last = line if read.kind == "executions" else None  # other files are read for their digest
+        self._finish(last, form, reader, read)
         read.size, read.digest = reader.bytes_read, reader.digest
         read.first, read.chain = reader.chain.first.hex(), reader.chain.state.hex()
         if read.resume >= 0 and (reader.compressed or reader.fault or read.resume // BLOCK != read.size // BLOCK):
@@ -159,18 +157,10 @@ class Intake:
 
     def fetch(self, task: FileTask) -> None:
         """Reads the executions of some lines once more, without indexing them: the index has them. Raises OSError."""
-        wanted = dict(task.only)
-        reader = LineReader(Path(task.path))
-        for line in source_lines(reader):
-            if line.number in wanted:
-                self._fetch(line.data)
-                del wanted[line.number]
-            if not reader.compressed and line.ended:
-                break  # lines of a plain file are read by their offsets
-        with Path(task.path).open("rb") as file:
-            for offset in wanted.values() if not reader.compressed else ():
-                file.seek(offset)
-                self._fetch(file.readline().rstrip(b"\r\n"))
+        for line in lines_at(Path(task.path), dict(task.only)):
+            for part in read_parts(line.data, self.now):
+                if isinstance(part.content, Recorded):
+                    self._keep(part.content, (None, None, None, None))
 
     def close(self) -> None:
         """Writes all buffered rows to the spill."""
@@ -178,82 +168,60 @@ class Intake:
         self._write_faults()
         self.spill.flush()
 
-    def _fetch(self, data: bytes) -> None:
-        for part in read_parts(data, self.now):
-            if isinstance(part.content, Recorded):
-                self._keep(_values(part.content), part.content.flags, (None, None, None, None))
-
-    def _lines(self, reader: LineReader, task: FileTask, counts: "_Counts") -> Iterator[LogLine]:
-        """The lines of a log; a document is one line, any other file none."""
-        form, lines = (FileLayout.LINES, iter(reader)) if task.start else open_source(reader)
-        if form is FileLayout.OTHER:
-            for _ in lines:  # to the end, for the digest
-                pass
-            counts.read.ignored = 1
-            return iter(())
-        counts.read.kind = "executions"
-        counts.document = form is FileLayout.DOCUMENT
-        return lines
-
-    def _line(self, line: LogLine, counts: "_Counts") -> None:
+    def _line(self, line: LogLine, read: FileRead) -> None:
         data = line.data
-        counts.lines += 1
-        if line.fault is None:
-            if (fast := read_fast(data, self.now, line.keys)) is not None:
-                place = (counts.read.number, line.number, 0, line.offset)
-                if isinstance(fast, Recorded):
-                    self._keep(_values(fast), fast.flags, place)
-                else:
-                    self._keep(fast, (), place)
-                return
-            if not data.strip():
-                counts.ignored += 1
-                return
+        read.lines += 1
+        if line.fault is not None:
+            fault = Fault(line.fault, "longer than any execution or notebook")
+            self._quarantine(read, line.number, line.offset, fault, data)
+        elif (record := read_quickly(data, self.now, line.keys)) is not None:
+            self._keep(record, (read.number, line.number, 0, line.offset))
+        elif not data.strip():
+            read.ignored += 1
+        else:
             for number, part in enumerate(read_parts(data, self.now)):
                 content = part.content
                 if isinstance(content, Recorded):
-                    place = (counts.read.number, line.number, number, line.offset)
-                    self._keep(_values(content), content.flags, place)
+                    self._keep(content, (read.number, line.number, number, line.offset))
                 elif isinstance(content, CountedEntry):
-                    counts.known[content.kind] += content.number
+                    read.known[content.kind] = read.known.get(content.kind, 0) + content.number
                 else:
-                    self._quarantine(counts, line.number, line.offset, content, part.data)
-        else:
-            fault = Fault(line.fault, "longer than any execution or notebook")
-            self._quarantine(counts, line.number, line.offset, fault, data)
+                    self._quarantine(read, line.number, line.offset, content, part.data)
 
-    def _finish(self, last: LogLine | None, reader: LineReader, counts: "_Counts") -> None:
+    def _finish(self, last: LogLine | None, form: FileLayout, reader: LineReader, read: FileRead) -> None:
         """Handles the last line, which the end of the file may have cut off, and faults of the file itself."""
-        read = counts.read
         if last is not None and last.ended:
-            self._line(last, counts)
+            self._line(last, read)
             last = None
-        counts.store()
-        if counts.document or read.kind == "other":
-            read.resume = -1
-        else:
+        if form is FileLayout.OTHER:
+            read.ignored = 1
+        elif form is FileLayout.LINES:
             read.resume = reader.end if last is None else last.offset
+        rest = FileRead(read.number, read.name)  # of the line that the next run reads again
         cut = last is not None and not (last.number != 0 and (last.fault is not None or is_whole(last.data)))
         if last is not None and not cut:
-            self._line(last, counts)
+            self._line(last, rest)
         if reader.fault is not None:
             # the torn line belongs to the file's fault
             offset, data = (last.offset, last.data) if last is not None and cut else (0, b"")
-            self._quarantine(counts, 0, offset, Fault(reader.fault, reader.detail), data)
+            self._quarantine(rest, 0, offset, Fault(reader.fault, reader.detail), data)
         elif last is not None and cut:
-            counts.lines += 1
+            rest.lines += 1
             if reader.closed:
                 fault = Fault("truncated_line", "the file ends in the middle of this line")
-                self._quarantine(counts, last.number, last.offset, fault, last.data)
+                self._quarantine(rest, last.number, last.offset, fault, last.data)
             else:
                 read.pending = 1
-        counts.store_last()
+        read.last_lines, read.last_ignored, read.again = rest.lines, rest.ignored, read.again | rest.again
+        if read.resume < 0:
+            read.known |= {kind: read.known.get(kind, 0) + number for kind, number in rest.known.items()}
 
-    def _keep(self, values: Values, flags: Sequence[str], place: tuple[int | None, ...]) -> None:
+    def _keep(self, record: Recorded, place: tuple[int | None, ...]) -> None:
         """Buffers an execution for its sandbox and its position (file, line, part, offset) for the index.
 
         With positions of None it is not indexed.
         """
+        values = _values(record)
         text = orjson.dumps(values)
         digest = hashlib.sha256(text)
         content = (UNSURE if values[_OUTCOME] == "unknown" else SURE) + keyed(digest.digest(), self._key)
@@ -261,8 +229,7 @@ class Intake:
         if self.labelled:
             code = keyed(novelty_text(values[_LANGUAGE], values[_CODE]).encode("utf-8"), self._key)
         bucket = bucket_of(values[_SANDBOX_ID], self.buckets)
-        marks = "\n".join(flags) if flags else ""
-        self._rows.append((content, marks, digest.hexdigest(), *values, code, bucket, *place))
+        self._rows.append((content, "\n".join(record.flags), digest.hexdigest(), *values, code, bucket, *place))
         self._row_bytes += len(text) + _ROW
         if len(self._rows) >= _CHUNK_ROWS or self._row_bytes >= _CHUNK:
             self._chunk()
@@ -299,33 +266,13 @@ class Intake:
         for (bucket,), rows in frame.select(columns).partition_by("bucket", as_dict=True, include_key=False).items():
             self.spill.add("records", bucket, rows)
 
-    def _quarantine(self, counts: "_Counts", line: int, offset: int, fault: Fault, data: bytes) -> None:
-        counts.read.again |= fault.reason == "future_timestamp"
-        row = quarantine_row(counts.read.name, line, offset, fault, data)
+    def _quarantine(self, read: FileRead, line: int, offset: int, fault: Fault, data: bytes) -> None:
+        read.again |= fault.reason == "future_timestamp"
+        row = quarantine_row(read.name, line, offset, fault, data)
         self._faults.append(row)
         self._fault_bytes += len(row["text"]) + _ROW
         if self._fault_bytes >= _CHUNK:
             self._write_faults()
-
-
-class _Counts:
-    """Counts of the file that is being read."""
-
-    def __init__(self, read: FileRead) -> None:
-        self.read, self.document = read, False
-        self.lines = self.ignored = 0
-        self.known: Counter[str] = Counter()
-
-    def store(self) -> None:
-        """Stores the counts before the last line, which the next run may read again."""
-        self.read.lines, self.read.ignored = self.lines, self.read.ignored + self.ignored
-        self.read.known = dict(self.known)
-        self.lines = self.ignored = 0
-
-    def store_last(self) -> None:
-        """Stores the counts of the last line apart."""
-        self.read.last_lines, self.read.last_ignored = self.lines, self.ignored
-        self.read.known = dict(self.known) if self.read.resume < 0 else self.read.known
 
 
 def bucket_of(sandbox_id: str, buckets: int) -> int:

@@ -12,8 +12,8 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -99,8 +99,7 @@ class Ledger:
     def last(self) -> LedgerGeneration | None:
         """The last generation; None where there is none, or it is damaged."""
         try:
-            name = json.loads((self.root / _POINTER).read_bytes())["generation"]
-            folder = self.root / "generations" / name
+            folder = self._folder()
             state = json.loads((folder / _STATE).read_bytes())
             if any((folder / file).stat().st_size != size for file, size in state["sizes"].items()):
                 return None
@@ -118,6 +117,11 @@ class Ledger:
             state.get("forgotten", ""),
         )
 
+    def _folder(self) -> Path:
+        """The folder that the pointer names. Raises OSError, ValueError, KeyError: there is none, or it is damaged."""
+        name: str = json.loads((self.root / _POINTER).read_bytes())["generation"]
+        return self.root / "generations" / name
+
     def read_again(self, names: Iterable[str]) -> None:
         """Marks files to be read whole by the next run, changed or not."""
         with self.locked():
@@ -134,7 +138,7 @@ class Ledger:
         sizes = {path.name: path.stat().st_size for path in sorted(tables.iterdir())}
         state = {
             "fingerprint": fingerprint(),
-            "files": [asdict(read) for read in files],
+            "files": [vars(read) for read in files],
             "names": names,
             "sizes": sizes,
             "forgotten": forgotten,
@@ -148,9 +152,8 @@ class Ledger:
         target.parent.mkdir(exist_ok=True)
         tables.rename(target)
         sync_folder(target.parent)
-        before = self.last()
-        if before is not None:
-            os.utime(before.folder)  # from now on it grows old
+        with suppress(OSError, ValueError, KeyError):
+            os.utime(self._folder())  # the last one grows old from now on
         write_json_atomic(self.root / _POINTER, {"generation": target.name})
         self._prune(target)
         return target

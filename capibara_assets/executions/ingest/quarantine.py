@@ -1,6 +1,7 @@
 """Quarantined lines, read again from their log: to add id conflicts to the quarantine, and to retry what is in it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -11,9 +12,9 @@ import polars as pl
 from capibara_assets.executions.formats.detection import read_parts
 from capibara_assets.executions.formats.envelope_reader import Fault, Recorded
 from capibara_assets.executions.formats.lines import LineReader, LogLine
+from capibara_assets.executions.formats.opening import lines_at, source_lines
 from capibara_assets.executions.ingest.file_plan import ReadPlan
 from capibara_assets.executions.ingest.intake import quarantine_row
-from capibara_assets.executions.ingest.opening import source_lines
 from capibara_assets.executions.secrets.redact import keyed_digest
 
 CONFLICT = "conflicting_execution_id"
@@ -24,7 +25,7 @@ def conflict_rows(
 ) -> list[dict[str, Any]]:
     """Quarantine rows for lines whose execution id belongs to another execution.
 
-    Conflicts are known only after all lines were read, so the lines are read a second time for their text. A conflict
+    Conflicts are known only after all lines were read, so these lines are read a second time for their text. A conflict
     that has a row in `earlier`, the previous run's quarantine, keeps that row and is not read.
     """
     before = {(row["file"], row["line"], row["detail"]): row for row in earlier.iter_rows(named=True)}
@@ -35,25 +36,25 @@ def conflict_rows(
         for row in lost.iter_rows(named=True):
             holder = f"{plan.names[row['at_file']]}:{row['at_line']}"
             detail = f"the execution id {row['execution_id']!r} belongs to another execution ({holder})"
-            known = before.get((name, row["line"], detail))
-            if known is not None:
+            if (known := before.get((name, row["line"], detail))) is not None:
                 rows.append(known)
             else:
                 fresh.append((row["line"], row["offset"], row["execution_id"], detail))
-        texts = _texts(plan.paths[name], {line for line, *_ in fresh}, now) if fresh else {}
+        texts = _texts(plan.paths[name], {line: offset for line, offset, *_ in fresh}, now) if fresh else {}
         for line, offset, execution_id, detail in fresh:
             text = texts.get((line, execution_id), b"")
             rows.append(quarantine_row(name, line, offset, Fault(CONFLICT, detail), text))
     return rows
 
 
-def _texts(path: Path, wanted: set[int], now: datetime) -> dict[tuple[int, str], bytes]:
-    """(line, execution id) -> the bytes that hold the execution."""
+def _texts(path: Path, wanted: dict[int, int], now: datetime) -> dict[tuple[int, str], bytes]:
+    """(line, execution id) -> the bytes that hold the execution; none where the file is gone."""
     texts: dict[tuple[int, str], bytes] = {}
-    for line in read_lines(path, wanted):
-        for part in read_parts(line.data, now):
-            if isinstance(part.content, Recorded):
-                texts[line.number, part.content.execution_id] = part.data
+    with suppress(FileNotFoundError):
+        for line in lines_at(path, wanted):
+            for part in read_parts(line.data, now):
+                if isinstance(part.content, Recorded):
+                    texts[line.number, part.content.execution_id] = part.data
     return texts
 
 

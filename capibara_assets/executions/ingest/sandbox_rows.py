@@ -56,12 +56,13 @@ def write_sandbox_rows(
     spill.drop("records", bucket)
     # equal executions, also where as many kept lines are gone with their file
     read = read.join(kept, on="content", how="semi").unique("content", keep="any")
-    fresh = redacted(read, also)
+    missing = kept.join(read, on="content", how="anti")
+    before = _from_last_table(missing, base)
+    held = before.filter(pl.col("secrets") > 0).select(*_recorded, "content", "record_digest", "secrets")
+    # where nothing was replaced the table says what was read: what is found in other lines is replaced there, too
+    fresh = redacted(pl.concat([read, _as_read(before.filter(secrets=0))]), also)
     fresh = fresh.with_columns(bullet_ids=lists(fresh["bullet_ids"].fill_null("")))
-    rows = fresh.join(kept.drop("execution_id"), on="content")
-    missing = kept.join(fresh, on="content", how="anti")
-    if not missing.is_empty():
-        rows = pl.concat([rows, _from_last_table(missing, base).select(rows.columns)])
+    rows = pl.concat([fresh, held.select(fresh.columns)]).join(kept.drop("execution_id"), on="content")
     if not rows.is_empty():
         rows = rows.rename({"line": "source_line", "offset": "source_offset"})
         frame = _labelled(rows) if labelled else rows
@@ -116,16 +117,29 @@ def _joined(frame: pl.DataFrame) -> pl.Series:
 
 
 def _from_last_table(missing: pl.DataFrame, base: Path | None) -> pl.DataFrame:
-    """Rows, redacted already, of executions whose lines cannot be read again. Raises RuntimeError without a table."""
+    """The last table's rows of executions that were not read now. Raises RuntimeError: there is no table."""
+    columns = [*_recorded, "secrets", "record_digest"]
+    if missing.is_empty():
+        types = polars_schema(Execution)
+        return pl.DataFrame(schema={name: types[name] for name in columns} | {"content": KEPT_LINE["content"]})
     if base is None:
         raise RuntimeError(f"{len(missing)} executions are in the index and nowhere else")
-    columns = (*_recorded, "secrets", "record_digest")
-    ids = missing["execution_id"]
     table = pl.scan_parquet(base)
     if "bullet_ids" not in table.collect_schema():  # written before Execution version 2
         table = table.with_columns(bullet_ids=pl.lit([], dtype=pl.List(pl.String)))
-    held = table.select(columns).filter(pl.col("execution_id").is_in(ids.implode())).collect()
-    return held.join(missing, on="execution_id")
+    ids = missing["execution_id"].implode()
+    found = table.select(columns).filter(pl.col("execution_id").is_in(ids)).collect()
+    return found.join(missing.select("execution_id", "content"), on="execution_id")
+
+
+def _as_read(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows of the table as they came from their lines."""
+    bullets = pl.col("bullet_ids")
+    return rows.with_columns(
+        timestamp=pl.col("timestamp").dt.epoch("us"),
+        flags=pl.col("flags").list.join("\n"),
+        bullet_ids=pl.when(bullets.list.len() > 0).then(bullets.list.join("\n")),
+    ).select(list(SPILLED))
 
 
 def _records(frame: pl.DataFrame) -> list[Recorded]:
@@ -143,16 +157,25 @@ def _labelled(frame: pl.DataFrame) -> pl.DataFrame:
         domains=lists(_joined_words([str(domain) for domain in label.domains] for label in labels)),
         confidence=pl.Series([label.confidence for label in labels], dtype=pl.Float64),
         evidence=pl.Series([label.evidence for label in labels], dtype=pl.String),
-        quality=pl.Series(
-            [
-                score(record, code_facts(record.language, record.code), copy)
-                for record, copy in zip(records, frame["copy_now"], strict=True)
-            ],
-            dtype=pl.Float64,
-        ),
+        quality=_quality(records, frame["copy_now"]),
     )
     frame = conform(Execution, frame.select(list(schema(True))))
     return with_debug(frame, find_repairs(frame))
+
+
+def _quality(records: Iterable[Recorded], copies: pl.Series) -> pl.Series:
+    facts = ((record, code_facts(record.language, record.code)) for record in records)
+    scores = [score(record, fact, copy) for (record, fact), copy in zip(facts, copies, strict=True)]
+    return pl.Series("quality", scores, dtype=pl.Float64)
+
+
+def scored_again(rows: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
+    """Rows of the table, scored again where they became another copy of their code (`execution_id`, `copy_now`)."""
+    moved = rows.join(copies, on="execution_id")
+    if moved.is_empty():
+        return rows
+    moved = moved.with_columns(_quality(_records(moved), moved["copy_now"])).select(rows.columns)
+    return pl.concat([rows.join(copies, on="execution_id", how="anti"), moved])
 
 
 def _joined_words(values: Iterable[Sequence[str]]) -> pl.Series:

@@ -34,11 +34,13 @@ class Spill:
         self._waiting: dict[tuple[str, int], list[bytes]] = defaultdict(list)
         self._sizes: dict[tuple[str, int], int] = defaultdict(int)
         self._held = 0
+        self._read: tuple[tuple[str, int], pl.DataFrame] | None = None  # the partition that was read last
 
     def add(self, name: str, part: int, frame: pl.DataFrame) -> None:
         """Appends the rows of a frame to a partition."""
         if frame.is_empty():
             return
+        self._read = None
         buffer = io.BytesIO()
         frame.write_ipc_stream(buffer)
         nonce = os.urandom(_NONCE)
@@ -54,11 +56,14 @@ class Spill:
 
     def frame(self, name: str, part: int, schema: dict[str, Any]) -> pl.DataFrame:
         """The rows that all processes wrote, in no particular order between them; flush this one's first."""
-        frames = [pl.read_ipc_stream(block) for block in self._blocks(name, part)]
-        return pl.concat(frames) if frames else pl.DataFrame(schema=schema)
+        if self._read is None or self._read[0] != (name, part):
+            frames = [pl.read_ipc_stream(block) for block in self._blocks(name, part)]
+            self._read = (name, part), pl.concat(frames) if frames else pl.DataFrame(schema=schema)
+        return self._read[1]
 
     def drop(self, name: str, part: int) -> None:
-        """Frees the disk of a partition that was read."""
+        """Frees the disk and the memory of a partition that was read."""
+        self._read = None
         for path in (self.folder / name).glob(f"{part}.*"):
             path.unlink()
 

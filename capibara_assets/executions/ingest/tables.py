@@ -1,7 +1,7 @@
 """Writes the tables of one ingest run in the order of their keys, a range of keys at a time."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -11,13 +11,13 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from capibara_assets.domains import DOMAINS
-from capibara_assets.executions.ingest.duplicates import KNOWN, Deduplication, index_rows
+from capibara_assets.executions.ingest.duplicates import KNOWN, Deduplication, index_rows, kept_lines
 from capibara_assets.executions.ingest.file_plan import ReadPlan
 from capibara_assets.executions.ingest.forgotten import NOTHING, Forgotten, count_forgotten
 from capibara_assets.executions.ingest.intake import FileRead
 from capibara_assets.executions.ingest.ledger import EXECUTIONS, FILES, INDEX, QUARANTINE, SUMMARY, LedgerGeneration
 from capibara_assets.executions.ingest.quarantine import CONFLICT, conflict_rows
-from capibara_assets.executions.ingest.sandbox_rows import schema
+from capibara_assets.executions.ingest.sandbox_rows import schema, scored_again
 from capibara_assets.executions.ingest.spill import Spill
 from capibara_assets.executions.schema import LogFile, Quarantined
 from capibara_assets.executions.secrets.redact import redaction_report
@@ -81,17 +81,32 @@ def _executions(inputs: TableInputs, labelled: bool) -> Iterator[pl.DataFrame]:
     """The table's rows by ranges of ids: new ones, and those of the last table whose sandbox has not changed."""
     columns = schema(labelled)
     changed = pl.Series("sandbox_id", sorted(inputs.changed or ()), dtype=pl.String).to_frame()
-    base = pl.scan_parquet(inputs.base.executions) if inputs.base else None
-    for number, begin in enumerate(inputs.ranges):
+    before = _by_range(inputs.base.executions, inputs.ranges) if inputs.base else None
+    moved = pl.col("copy") != pl.col("copy_now")
+    lines = kept_lines(inputs.spill, inputs.indexes) if before is not None else iter(())
+    copies = [rows.filter(moved).select("execution_id", "copy_now") for rows in lines]
+    for number in range(len(inputs.ranges)):
         frame = inputs.spill.frame("out", number, columns)
         inputs.spill.drop("out", number)
-        if base is not None:
-            inside = pl.col("execution_id") >= begin
-            if number + 1 < len(inputs.ranges):
-                inside &= pl.col("execution_id") < inputs.ranges[number + 1]
-            old = base.filter(inside).collect().join(changed, on="sandbox_id", how="anti")
+        if before is not None:
+            old = next(before).join(changed, on="sandbox_id", how="anti")
+            old = scored_again(old, pl.concat(copies)) if labelled else old
             frame = pl.concat([frame, old.select(list(columns))])
         yield frame.sort("execution_id")
+
+
+def _by_range(table: Path, ranges: Sequence[str]) -> Iterator[pl.DataFrame]:
+    """The rows of a table that is sorted by execution id, a range at a time; each of its row groups is read once."""
+    scan = pl.scan_parquet(table)
+    rows, at = scan.select(pl.len()).collect().item(), 0
+    held = scan.head(0).collect()
+    for end in (*ranges[1:], None):
+        while at < rows and (end is None or held.is_empty() or held["execution_id"][-1] < end):
+            held = pl.concat([held, scan.slice(at, ROW_GROUP).collect()])
+            at += ROW_GROUP
+        cut = held.height if end is None else held["execution_id"].search_sorted(end)
+        yield held.head(cut)
+        held = held.slice(cut)
 
 
 def _quarantine(inputs: TableInputs, now: datetime) -> pl.DataFrame:

@@ -57,7 +57,7 @@ class IngestWorker:
             case "read" | "fetch":
                 task = FileTask(**value | {"only": tuple((line, offset) for line, offset in value["only"])})
                 try:
-                    return asdict(self.intake.read(task)) if kind == "read" else self.intake.fetch(task)
+                    return vars(self.intake.read(task)) if kind == "read" else self.intake.fetch(task)
                 except FileNotFoundError:
                     return None
                 except OSError as error:

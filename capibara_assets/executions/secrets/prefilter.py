@@ -19,6 +19,7 @@ from capibara_assets.executions.secrets.rules import BARE_TOKEN_NAME, NAME_ANCHO
 _WORTH_A_PASS = 32  # texts; fewer are examined rule by rule in less time than it takes to set up the passes
 _LITERALS, _GATES, _NAMES = 24, 16, 16  # at a time
 _MANY = 8  # names
+_TELLING = 3  # characters of an anchor that does not stand in every other text
 
 
 def may_hold_secrets(texts: Sequence[str] | pl.Series, also: Sequence[str] = ()) -> list[bool]:
@@ -41,16 +42,32 @@ def may_hold_secrets(texts: Sequence[str] | pl.Series, also: Sequence[str] = ())
 
 
 def rules_by_text(texts: Sequence[str], rules: Sequence[Rule]) -> list[list[Rule]]:
-    """For each suspected text the rules that could match in it.
+    """For each suspected text the rules that could match in it: it holds an anchor, and what a gate asks for.
 
-    Only the gates of rules with many names are tried: those rules cost half a millisecond in a text that merely
-    mentions keys and tokens. (Polars caches the last 32 expressions it compiled; all gates would evict the passes.)
+    Only the gates of rules whose anchors say little are tried: with many names, or with so short ones that they stand
+    in every other text. (Polars caches the last 32 expressions it compiled; all gates would evict the passes.)
     """
     column = pl.Series(texts, dtype=pl.String)
-    gates = {rule.gate for rule in rules if rule.gate and len(rule.anchors) >= _MANY}
+    gates = {
+        rule.gate
+        for rule in rules
+        if rule.gate and (len(rule.anchors) >= _MANY or min(map(len, rule.anchors)) < _TELLING)
+    }
     matches = {gate: column.str.contains(gate).to_list() for gate in gates}
-    near = [(rule, matches.get(rule.gate)) for rule in rules]
-    return [[rule for rule, hits in near if hits is None or hits[i]] for i in range(len(texts))]
+    near: list[list[Rule]] = []
+    for i, (plain, folded) in enumerate(zip(_found(column, rules, False), _found(column, rules, True), strict=True)):
+        anchored = (rule for rule in rules if not (folded if rule.ignore_case else plain).isdisjoint(rule.anchors))
+        near.append([rule for rule in anchored if rule.gate not in gates or matches[rule.gate][i]])
+    return near
+
+
+def _found(column: pl.Series, rules: Sequence[Rule], ignore_case: bool) -> Iterator[set[str]]:
+    """The anchors in each text: found in one pass, but for those of a letter or two, which stand everywhere."""
+    anchors = sorted({anchor for rule in rules if rule.ignore_case == ignore_case for anchor in rule.anchors})
+    long, short = [one for one in anchors if len(one) >= _TELLING], [one for one in anchors if len(one) < _TELLING]
+    text = column.str.to_lowercase() if ignore_case else column
+    for each, found in zip(text, text.str.extract_many(long, overlapping=True), strict=True):
+        yield {*found, *(anchor for anchor in short if anchor in each)}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from capibara_assets.executions.parsing import python_tree
 from capibara_assets.executions.secrets.personal import PERSONAL, personal_rules
 from capibara_assets.executions.secrets.plausibility import entropy, signed_password
 from capibara_assets.executions.secrets.prefilter import may_hold_secrets, rules_by_text
-from capibara_assets.executions.secrets.rules import Rule, Secret, find_secrets, masked, provider_rules, rules_for
+from capibara_assets.executions.secrets.rules import Rule, Secret, find_secrets, masked, provider_rules
 
 TEXT_LIMIT = 64 << 10  # characters of quarantined text that are kept
 _OUTPUT = ("stdout", "stderr", "result_text", "error_name", "error_value", "traceback")
@@ -132,7 +132,6 @@ def _replace_all(session: Sequence[Recorded], secrets_at: SessionSecrets) -> lis
 
 def _scan(record: Recorded, near: Sequence[Rule], rules: Sequence[Rule]) -> Iterable[tuple[str, list[Secret]]]:
     """The secrets in each field: with all rules where those of `near` find one, which may hide another of any shape."""
-    near = rules_for(_joined(record), near)
     for name in TEXTS:
         text, code = getattr(record, name), record.code if name in _OUTPUT else None
         if text and find_secrets(text, code, near):

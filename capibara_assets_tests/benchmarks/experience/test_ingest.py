@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.experience.corpus import write_corpus
-from benchmarks.experience.ingest import measure, measure_alone
+from benchmarks.experience.ingest import measure, measure_alone, measure_one_more
 from capibara_assets.errors import InputError
 from capibara_assets.executions.formats.lines import LineReader
 from capibara_assets.executions.ingest.ingest import read_experience
@@ -51,3 +51,9 @@ def test_ours_alone_says_what_it_cost(experience: Path) -> None:
     assert (found["our_rows"], found["records"], found["our_quarantined"]) == (30, 30, 0)
     assert found["our_peak_memory_mib"] > 10
     assert found["our_cpu_us_per_record"] > 0
+
+
+def test_one_more_file_is_what_the_second_look_reads(experience: Path) -> None:
+    found = measure_one_more(str(experience), 30, 10)
+    assert (found["new_rows"], found["files"], found["records"]) == (3, 10, 30)
+    assert 0 < found["one_more_share"] == pytest.approx(found["one_more_cpu_s"] / found["whole_cpu_s"], rel=0.2)

@@ -214,7 +214,7 @@ def test_every_format_in_one_folder_whatever_the_files_are_called(tmp_path: Path
 
 
 def test_a_document_beyond_any_notebook_is_refused_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capibara_assets.executions.ingest.opening.MAX_DOCUMENT", 1000)
+    monkeypatch.setattr("capibara_assets.executions.formats.opening.MAX_DOCUMENT", 1000)
     (tmp_path / "big.ipynb").write_bytes(b"\n".join(pretty(NOTEBOOK | {"metadata": {"a": ["x"] * 1000}})))
     ingest = read_experience(tmp_path, now=NOW)
     assert ingest.quarantine["reason"].to_list() == ["document_too_large"]

@@ -152,6 +152,8 @@ def test_the_folder_of_logs_is_read_where_there_is_one(tmp_path: Path) -> None:
     (tmp_path / "e2b_logs" / "day" / "a.jsonl").write_bytes(line(envelope()) + b"\n")
     (tmp_path / "e2b_logs" / ".partial.jsonl").write_bytes(line(envelope(execution_id="hidden")) + b"\n")
     (tmp_path / "outside.jsonl").write_bytes(line(envelope(execution_id="other")) + b"\n")
+    (tmp_path / "e2b_logs" / ".trash").mkdir()
+    (tmp_path / "e2b_logs" / ".trash" / "b.jsonl").write_bytes(line(envelope(execution_id="thrown away")) + b"\n")
     ingest = read_experience(tmp_path, now=NOW)
     assert ingest.executions["execution_id"].to_list() == ["e1"]
     assert ingest.executions["source_file"].to_list() == ["e2b_logs/day/a.jsonl"]

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -17,9 +18,12 @@ import polars as pl
 import pytest
 
 from capibara_assets.errors import InputError
+from capibara_assets.executions.formats.envelope_reader import Recorded
 from capibara_assets.executions.formats.lines import BLOCK
 from capibara_assets.executions.ingest import ingest as ingest_module
 from capibara_assets.executions.ingest.ingest import Tables, ingest
+from capibara_assets.executions.ingest.intake import FileTask, Intake
+from capibara_assets.executions.labels.classify import Label, classify_session
 from capibara_assets.executions.schema import Execution, LogFile, Quarantined
 from capibara_assets.storage.records import problems
 from capibara_assets_tests.executions.conftest import NOW, envelope, executed, line
@@ -33,7 +37,8 @@ def record(number: int, sandbox: str | None = None, **changes: Any) -> bytes:
         "sandbox_id": sandbox or f"s{number // 3}",
         "timestamp": f"2026-10-05T{number // 3600 % 24:02d}:{number // 60 % 60:02d}:{number % 60:02d}Z",
     }
-    return line(envelope(f"x = {number % 7}", **values | changes)) + b"\n"
+    code = changes.pop("code", f"x = {number % 7}")
+    return line(envelope(code, **values | changes)) + b"\n"
 
 
 def run_ingest(folder: Path, ledger: Path | None, **options: Any) -> tuple[Tables, pl.DataFrame]:
@@ -73,6 +78,16 @@ def test_a_second_run_reads_nothing_and_gives_the_same_bytes(logs: Path, ledger:
     second, _ = run_ingest(logs, ledger)
     assert (second.lines_read, second.path("executions").read_bytes()) == (0, data)
     assert second.summary == first.summary
+
+
+def test_a_generation_is_kept_an_hour_after_it_was_the_last(logs: Path, ledger: Path) -> None:
+    folders = []
+    for number in range(3):
+        (logs / f"{number}.jsonl").write_bytes(record(number))
+        folders.append(run_ingest(logs, ledger)[0].folder)
+        for folder in filter(Path.exists, folders):
+            os.utime(folder, (0, 0))
+    assert [folder.exists() for folder in folders] == [False, True, True]
 
 
 def test_only_the_tail_of_a_grown_file_is_read(logs: Path, ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,6 +197,62 @@ def test_what_cannot_be_read_again_stays_as_it_was_redacted(logs: Path, ledger: 
     (logs / "a.jsonl").write_bytes(record(0, "one", execution=executed(stdout=SECRET)))
     _, back = run_ingest(logs, ledger)
     assert back.equals(run_ingest(logs, None)[1])
+
+
+def test_older_lines_of_a_session_are_read_again_only_where_a_secret_stood(
+    logs: Path, ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[tuple[str, int]] = []
+    fetch = Intake.fetch
+
+    def fetch_and_note(self: Intake, task: FileTask) -> None:
+        fetched.append((task.name, len(task.only)))
+        fetch(self, task)
+
+    monkeypatch.setattr(Intake, "fetch", fetch_and_note)
+    (logs / "a.jsonl").write_bytes(record(0, "plain") + record(1, "held") + record(2, "held", code=f"key = '{SECRET}'"))
+    run_ingest(logs, ledger)
+    (logs / "b.jsonl").write_bytes(record(10, "plain"))
+    _, executions = run_ingest(logs, ledger)
+    assert fetched == []
+    (logs / "c.jsonl").write_bytes(record(11, "held", timestamp="2026-10-01T00:00:00Z", code=f"k = '{SECRET[:-1]}8'"))
+    _, executions = run_ingest(logs, ledger)
+    assert fetched == [("a.jsonl", 1)]
+    assert executions.equals(run_ingest(logs, None)[1])
+
+
+def test_a_value_that_is_found_later_is_replaced_in_what_was_read_before(logs: Path, ledger: Path) -> None:
+    value = "kT9x2LmQ8vR4wZ7p"
+    (logs / "a.jsonl").write_bytes(record(0, "one", execution=executed(stdout=value), bullet_ids=["str-00001"]))
+    (logs / "b.jsonl").write_bytes(record(1, "one", execution=executed(stdout=value)))
+    assert run_ingest(logs, ledger)[1]["secrets"].to_list() == [0, 0]
+    (logs / "a.jsonl").unlink()
+    (logs / "c.jsonl").write_bytes(record(2, "one", code=f'api_key = "{value}"'))
+    tables, executions = run_ingest(logs, ledger)
+    assert executions["secrets"].to_list() == [1, 1, 1]
+    assert executions["bullet_ids"].to_list() == [["str-00001"], [], []]
+    assert not any(value.encode() in path.read_bytes() for path in tables.folder.iterdir())
+    (logs / "a.jsonl").write_bytes(record(0, "one", execution=executed(stdout=value), bullet_ids=["str-00001"]))
+    assert run_ingest(logs, None)[1].drop("source_file").equals(executions.drop("source_file"))
+
+
+def test_an_earlier_copy_of_a_text_changes_the_score_of_the_later_ones_alone(
+    logs: Path, ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (logs / "a.jsonl").write_bytes(b"".join(record(i, f"s{i}", code="print(total + 1)") for i in range(1, 9)))
+    run_ingest(logs, ledger)
+    labelled: list[str] = []
+
+    def classify_and_note(session: Sequence[Recorded]) -> list[Label]:
+        labelled.append(session[0].sandbox_id)
+        return classify_session(session)
+
+    monkeypatch.setattr("capibara_assets.executions.ingest.sandbox_rows.classify_session", classify_and_note)
+    (logs / "b.jsonl").write_bytes(record(0, "earlier", code="print(total + 1)"))
+    _, executions = run_ingest(logs, ledger)
+    assert labelled == ["earlier"]
+    assert executions["quality"].is_sorted(descending=True) and executions["quality"].n_unique() == 9
+    assert executions.equals(run_ingest(logs, None)[1])
 
 
 def test_a_lost_damaged_or_older_ledger_costs_time_only(

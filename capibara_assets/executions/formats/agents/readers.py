@@ -1,5 +1,8 @@
 """The formats of agents' logs: a new one is a module with a `READER`, and its line here."""
 
+import re
+from functools import cache
+
 from capibara_assets.executions.formats.agents.hosted import (
     api_cassettes,
     autogen_agentchat_console,
@@ -62,6 +65,7 @@ READERS: tuple[Reader, ...] = (
     codeact_console.READER,
     openai_assistants.READER,
 )
+_WORD = re.compile(rb'"(?=([A-Za-z_.]+)")')  # in quotes, as most marks are
 
 
 def find_reader(document: LogDocument) -> Reader | None:
@@ -74,4 +78,13 @@ def find_reader(document: LogDocument) -> Reader | None:
 
 def may_be_agents(head: bytes) -> bool:
     """Whether a file that begins like this may be an agent's log, which is told from the whole of it."""
-    return any(mark in head for reader in READERS for mark in reader.marks)
+    words, others = _marks(READERS)
+    return not words.isdisjoint(_WORD.findall(head)) or any(mark in head for mark in others)
+
+
+@cache
+def _marks(readers: tuple[Reader, ...]) -> tuple[frozenset[bytes], frozenset[bytes]]:
+    """The marks that are a word in quotes (without these), which are found in one pass, and all others."""
+    marks = frozenset(mark for reader in readers for mark in reader.marks)
+    quoted = frozenset(mark for mark in marks if re.fullmatch(rb'"[A-Za-z_.]+"', mark))
+    return frozenset(mark[1:-1] for mark in quoted), marks - quoted

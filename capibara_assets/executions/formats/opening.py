@@ -1,7 +1,8 @@
 """Opens a file of the logs folder: the one place where it is told by its content what it is, and how it is read."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from capibara_assets.executions.formats.agents.readers import find_reader, may_be_agents
 from capibara_assets.executions.formats.agents.runs import LogDocument
@@ -20,6 +21,20 @@ def source_lines(reader: LineReader) -> Iterator[LogLine]:
     """The lines of a log; a document is one line, any other file none."""
     form, lines = open_source(reader)
     return iter(()) if form is FileLayout.OTHER else lines
+
+
+def lines_at(path: Path, wanted: Mapping[int, int]) -> Iterator[LogLine]:
+    """Some lines of a log, number -> offset, read once more; a document is line 1. Raises OSError."""
+    reader, left = LineReader(path), dict(wanted)
+    for line in source_lines(reader):
+        if left.pop(line.number, None) is not None:
+            yield line
+        if not left or (line.ended and not reader.compressed):
+            break  # lines of a plain file are read by their offsets
+    with path.open("rb") as file:
+        for number, offset in left.items() if not reader.compressed else ():
+            file.seek(offset)
+            yield LogLine(number, offset, file.readline().removesuffix(b"\n").removesuffix(b"\r"))
 
 
 def open_source(reader: LineReader) -> tuple[FileLayout, Iterator[LogLine]]:
