@@ -13,9 +13,9 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.adapter_configs import config_problem
 from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, check_safetensors
-from capibara_assets.modeling.patterns import fits
+from capibara_assets.modeling.lora.adapter_configs import config_problem
+from capibara_assets.modeling.lora.patterns import fits
 from capibara_assets.modeling.quantised import is_quantised, merged
 from capibara_assets.storage.foreign import read_by_library, require_plain
 from capibara_assets.storage.jsonfiles import read_object, readable_json, write_bytes_atomic

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.lora_targets import is_expert
+from capibara_assets.modeling.lora.targets import is_expert
 from capibara_assets.modeling.skeleton import Skeleton, skeleton
 from capibara_assets.planning.presets import PRESETS
 from capibara_assets.storage.jsonfiles import read_json

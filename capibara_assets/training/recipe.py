@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from capibara_assets.deployment.declarations import Declared
-from capibara_assets.modeling.lora_targets import is_expert
+from capibara_assets.modeling.lora.targets import is_expert
 from capibara_assets.modeling.precision import Quantization
 from capibara_assets.training.strategy import PlainStrategy, Strategy, incompatibility
 

@@ -14,9 +14,9 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.adapter_configs import loading_problem
 from capibara_assets.modeling.adapters import LoraAdapter, applied, read_adapter, write_adapter
 from capibara_assets.modeling.base import Base, load_base
+from capibara_assets.modeling.lora.adapter_configs import loading_problem
 from capibara_assets_tests.modeling.tiny import MODULES
 
 IDS = torch.arange(24).reshape(2, 12)

@@ -29,9 +29,9 @@ from capibara_assets.checkpoints.inspect.verify import Attested, Shapes, adapter
 from capibara_assets.checkpoints.inspect.verify import attest as attest_one
 from capibara_assets.consensus.election.options import option_problem
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.adapter_configs import LARGEST, config_problem
 from capibara_assets.modeling.adapters import LoraAdapter, read_adapter
 from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from capibara_assets.modeling.lora.adapter_configs import LARGEST, config_problem
 from capibara_assets.modeling.low_rank import inner_products
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.training.voter_manifest import VoterManifest, json_object

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from capibara_assets.modeling.adapters import LoraAdapter
-from capibara_assets.modeling.patterns import fits
+from capibara_assets.modeling.lora.patterns import fits
 
 #: What a config says of itself, or what is read here as PEFT reads it (rank, scale, the modules).
 _KNOWN = frozenset(

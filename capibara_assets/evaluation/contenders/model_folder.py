@@ -9,10 +9,10 @@ from typing import Any
 
 from capibara_assets.checkpoints.formats.safetensors_file import read_file
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.adapter_configs import loading_problem
 from capibara_assets.modeling.adapters import applied, read_adapter
 from capibara_assets.modeling.base import Base, load_base
 from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG, base_digest, read_json_object
+from capibara_assets.modeling.lora.adapter_configs import loading_problem
 from capibara_assets.storage.foreign import read_by_library, read_document, require_plain
 from capibara_assets.storage.jsonfiles import read_json
 from capibara_assets.training.standalone.run import base_folder

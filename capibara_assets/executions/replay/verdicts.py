@@ -147,7 +147,7 @@ def output_of(language: str, answer: dict[str, Any]) -> Output:
         error=None if failure is None else ExecutionError(failure["name"], failure["value"], ""),
     )
     read = read_output({"execution": execution_json(execution)}, language, Cleaner(set()))
-    return expected_output(read["stdout"], read["result_text"], read["outcome"], read["error_name"])
+    return expected_output(read.stdout, read.result_text, read.outcome, read.error_name)
 
 
 def _chunks(text: str | list[str]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from capibara_assets.deployment.declarations import read_mapping
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.lora_targets import EVERY_LINEAR
+from capibara_assets.modeling.lora.targets import EVERY_LINEAR
 from capibara_assets.planning.accounting import (
     LOGIT_ELEMENTS,
     DeviceStep,

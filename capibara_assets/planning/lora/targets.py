@@ -1,6 +1,6 @@
 """Why a plan's adapters are on the linear layers that they are on."""
 
-from capibara_assets.modeling.lora_targets import EVERY_LINEAR
+from capibara_assets.modeling.lora.targets import EVERY_LINEAR
 from capibara_assets.planning.models import ModelShape
 
 

@@ -14,7 +14,7 @@ import polars as pl
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.attention import FLASH, FLASH_PACKAGE, AttentionPlace, require_attention
 from capibara_assets.modeling.files import read_config
-from capibara_assets.modeling.lora_targets import EVERY_LINEAR
+from capibara_assets.modeling.lora.targets import EVERY_LINEAR
 from capibara_assets.modeling.precision import Precision, processor_precision
 from capibara_assets.planning.accounting import size
 from capibara_assets.planning.hardware.targets import HardwareTarget

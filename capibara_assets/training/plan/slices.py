@@ -4,7 +4,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 from capibara_assets.modeling.jax.optimizers import BETAS, EPSILON
-from capibara_assets.modeling.lora_targets import is_expert
+from capibara_assets.modeling.lora.targets import is_expert
 from capibara_assets.planning.accounting import size
 from capibara_assets.planning.tpu.plan import TpuPlan
 from capibara_assets.training.plan.memory import MemoryPlan

@@ -20,7 +20,7 @@ from capibara_assets.modeling.light_imports import (
     get_peft_model,
     get_peft_model_state_dict,
 )
-from capibara_assets.modeling.lora_targets import is_expert
+from capibara_assets.modeling.lora.targets import is_expert
 from capibara_assets.modeling.losses import IGNORED, Batch, token_nll
 from capibara_assets.modeling.precision import Precision, autocast, matrix_dtype
 from capibara_assets.modeling.quantised import QuantisedLoading

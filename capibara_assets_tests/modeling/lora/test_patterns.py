@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from capibara_assets.modeling.patterns import fits
+from capibara_assets.modeling.lora.patterns import fits
 
 _NAMES = ("model.layers.0.self_attn.q_proj", "model.layers.11.mlp.up_proj", "lm_head", "a", "", "x.k_proj.\n")
 _OF_PEFT = (

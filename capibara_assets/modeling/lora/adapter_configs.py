@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from capibara_assets.modeling.patterns import fits
+from capibara_assets.modeling.lora.patterns import fits
 
 LARGEST = (2 - 2**-23) * 2.0**111
 """Of what a product of factors may reach: sums of it stay finite in float32."""

@@ -7,7 +7,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM, MistralConfig
 
-from capibara_assets.modeling.lora_targets import is_expert
+from capibara_assets.modeling.lora.targets import is_expert
 from capibara_assets.modeling.skeleton import target_ends
 from capibara_assets.planning.models import from_config
 
