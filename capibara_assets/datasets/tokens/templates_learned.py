@@ -14,6 +14,8 @@ from jinja2 import Environment, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 
+from capibara_assets.errors import InputError
+
 Strip = Callable[[str], str]
 
 STRIPS: dict[str, Strip | None] = {
@@ -145,9 +147,15 @@ def content_triggers(template: str) -> tuple[str, ...]:
     """Texts that the template compares, searches or replaces: a content that holds one may be rendered differently.
 
     Role names are left out, and whitespace, which the probes cover.
+
+    Raises:
+        InputError: the template is nested too deeply to be read.
     """
-    tree = Environment(extensions=[_Generation, loopcontrols], trim_blocks=True, lstrip_blocks=True).parse(template)
-    return tuple(sorted(set(_literals(tree, inside=False))))
+    environment = Environment(extensions=[_Generation, loopcontrols], trim_blocks=True, lstrip_blocks=True)
+    try:
+        return tuple(sorted(set(_literals(environment.parse(template), inside=False))))
+    except RecursionError as error:
+        raise InputError("the tokenizer's chat template is nested too deeply to be read") from error
 
 
 def _literals(node: nodes.Node, inside: bool) -> Iterator[str]:

@@ -173,6 +173,14 @@ def test_a_rule_that_probes_cannot_see_is_found_on_real_rows() -> None:
     assert "turn 0 (user)" in str(learned.rendered(long).fault)
 
 
+@pytest.mark.parametrize(
+    "deep", ["{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "{% if 1 %}" * 900 + "{% endif %}" * 900]
+)
+def test_a_template_nested_without_end_is_refused(deep: str) -> None:
+    with pytest.raises(InputError, match="nested too deeply"):
+        ChatTemplate(tokenizer_of(Form(deep, "<|end|>", "<s>", chatml)))
+
+
 def test_todays_date_never_gets_into_the_text() -> None:
     template = "{{ strftime_now('%d %b %Y') }}" + FORMS["chatml"].template
     tokenizer = tokenizer_of(Form(template, "<|im_end|>", "<s>", chatml))
