@@ -37,6 +37,8 @@ from capibara_assets.executions.formats.agents.trajectories import (
     terminal_bench,
 )
 
+_WORD = re.compile(rb'"(?=([A-Za-z_.]+)")')  # in quotes, as most marks are
+
 READERS: tuple[Reader, ...] = (
     aider.READER,
     claude_code.READER,
@@ -65,7 +67,6 @@ READERS: tuple[Reader, ...] = (
     codeact_console.READER,
     openai_assistants.READER,
 )
-_WORD = re.compile(rb'"(?=([A-Za-z_.]+)")')  # in quotes, as most marks are
 
 
 def find_reader(document: LogDocument) -> Reader | None:
