@@ -48,6 +48,10 @@ def out_of_it(folder: Path) -> None:
     (folder / "tokenizer.json").symlink_to(folder.parent / "elsewhere.json")
 
 
+def a_document_of_300_mib(folder: Path) -> None:
+    os.truncate(folder / "tokenizer.json", 300 << 20)
+
+
 def to_nowhere(folder: Path) -> None:
     (folder / "extra").symlink_to(folder / "extra")
 
@@ -92,6 +96,7 @@ def a_negative_size(folder: Path) -> None:
     ("spoil", "words"),
     [
         (out_of_it, "tokenizer.json is a link out of its folder"),
+        (a_document_of_300_mib, "tokenizer.json has 314,572,800 bytes, files of its kind have up to 268,435,456"),
         (to_nowhere, "extra is a link that leads nowhere"),
         (a_pipe, "is no file but a pipe"),
         (a_socket, "is no file but a pipe, socket or device"),

@@ -61,6 +61,11 @@ def test_no_pattern_takes_for_ever(pattern: str) -> None:
     assert time.process_time() - began < 1
 
 
+def test_a_pattern_of_many_steps_is_told_by_their_number() -> None:
+    with pytest.raises(ValueError, match=r"takes more than 100,000 steps on 'model\.layers"):
+        fits(".*" * 1500 + "X", "model.layers.0.self_attn.q_proj" * 40)
+
+
 @pytest.mark.parametrize("pattern", ["((((", "a(?!b)", r"(a)\1", "(?i)a", "a" * 5000, "a{99999999999}", "(" * 3000])
 def test_what_is_not_read_is_said(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"^.+$"):
