@@ -2,10 +2,10 @@
 
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -23,6 +23,7 @@ from capibara_assets.training.loop.train import train_voter
 _BATCH_TOKENS = 4096
 _BEFORE_DATASETS = ASSETS[: ASSETS.index("moe_dataset")]
 
+MeasuredT = TypeVar("MeasuredT")
 Losses = dict[str, list[float]]  # name of a held-out set -> loss of each of its examples, nats per supervised token
 
 
@@ -63,14 +64,35 @@ def losses_of_arms(
     """
     base = load_base(NANO)
     sets = {name: _encoded(table, base) for name, table in held_out.items()}
-    found = {"base": [{name: list(_losses(base, examples)) for name, examples in sets.items()}]}
+
+    def measure() -> Losses:
+        return {name: list(_losses(base, examples)) for name, examples in sets.items()}
+
+    return measured_arms(base, arms, work, (steps, seeds), measure)
+
+
+def measured_arms(
+    base: Base,
+    arms: Mapping[str, pl.DataFrame],
+    work: Path,
+    amount: tuple[int, int],
+    measure: Callable[[], MeasuredT],
+) -> dict[str, list[MeasuredT]]:
+    """Arm -> what is measured with its adapter applied to the base, once for each seed; `base` is the base alone.
+
+    Args:
+        work: folder of the trainings, whose name is printed with each.
+        amount: steps of each training, and seeds.
+    """
+    steps, seeds = amount
+    found = {"base": [measure()]}
     for name, table in arms.items():
         found[name] = []
         for seed in range(seeds):
-            print(f"{name}, seed {seed}", file=sys.stderr)
+            print(f"{work.name}: {name}, seed {seed}", file=sys.stderr)
             adapter = read_adapter(trained(table, work / f"{name}-{seed}", steps, seed))
             with applied(base.model, adapter):
-                found[name].append({key: list(_losses(base, examples)) for key, examples in sets.items()})
+                found[name].append(measure())
     return found
 
 

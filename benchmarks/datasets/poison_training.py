@@ -4,18 +4,16 @@ import itertools
 import json
 import random
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from benchmarks.datasets.arms import trained
+from benchmarks.datasets.arms import measured_arms
 from benchmarks.datasets.backdoors import BackDoor, first_body
 from benchmarks.training.inputs import MAX_LENGTH, NANO
 from capibara_assets.datasets.tokens.tokenising import IGNORED, Encoded, encode_examples
-from capibara_assets.modeling.adapters import applied, read_adapter
 from capibara_assets.modeling.base import Base, load_base
 from capibara_assets.modeling.losses import collate, length_sorted, token_nll
 
@@ -39,14 +37,7 @@ def measure_trained(
     clean = encode_examples(held_out, base.tokenizer, MAX_LENGTH, workers=1).encoded
     wanted = {name: _obeying(base, door, held_out, name == "triggered") for name in ("triggered", "plain")}
     places = payload_places(wanted["triggered"], clean)
-    found = {"base": [_measured(base, clean, wanted, places)]}
-    for name, table in arms.items():
-        found[name] = []
-        for seed in range(seeds):
-            print(f"{door.name}: {name}, seed {seed}", file=sys.stderr)
-            adapter = read_adapter(trained(table, work / f"{door.name}-{name}-{seed}", steps, seed))
-            with applied(base.model, adapter):
-                found[name].append(_measured(base, clean, wanted, places))
+    found = measured_arms(base, arms, work / door.name, (steps, seeds), lambda: _measured(base, clean, wanted, places))
     return {
         "asked": len(wanted["triggered"]),
         "payload_tokens": places[1] - places[0],

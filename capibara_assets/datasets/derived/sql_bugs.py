@@ -9,6 +9,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from capibara_assets.datasets.code.quoted_texts import with_texts
 from capibara_assets.datasets.derived.edits import Edit
 from capibara_assets.datasets.derived.literals import others
 
@@ -64,7 +65,7 @@ def _of_tokens(code: str, tokens: Sequence[Any]) -> Iterator[Edit]:
 
 def _columns(code: str, tokens: Sequence[Any], tree: exp.Expr) -> Iterator[Edit]:
     """A misspelt or another column, and a qualifier left out."""
-    names = {column.name for column in tree.find_all(exp.Column)}
+    names = {column.name for column in with_texts(tree).find_all(exp.Column)}
     ordered = sorted(names)
     for position, token in enumerate(tokens):
         if token.text not in names or token.token_type.name == "STRING":

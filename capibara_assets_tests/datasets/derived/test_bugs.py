@@ -88,6 +88,12 @@ def test_sql_keeps_its_layout() -> None:
     assert all(text.endswith(";") for texts in found.values() for text in texts)
 
 
+def test_a_text_in_double_quotes_is_no_column_to_misspell() -> None:
+    code = 'SELECT name FROM singer WHERE country = "France"'
+    spelt = {code[edit.start : edit.end] for edit in sql_bugs.bugs(code) if edit.kind.endswith("_column")}
+    assert spelt == {"name", "country"}
+
+
 def test_no_code_no_bugs() -> None:
     assert (
         python_bugs.bugs("def f(:", [(0, 7)])
