@@ -11,10 +11,12 @@ from capibara_assets.automation.jobs import JOBS
 from capibara_assets.automation.progress import progress
 from capibara_assets.automation.sensors import SENSORS
 from capibara_assets.checks import ALL_CHECKS
-from capibara_assets.deployment.environment import TPU, Deployment
+from capibara_assets.deployment.environment import Deployment
+from capibara_assets.deployment.file import TPU
 from capibara_assets.escaping.terminal import log_plainly
 from capibara_assets.launching.launchers import Launcher
 from capibara_assets.resources import (
+    EVERY_DOMAIN,
     BaseModel,
     Experience,
     GoogleCloud,
@@ -57,7 +59,14 @@ def deployment_resources(deployment: Deployment) -> dict[str, Any]:
             profile=deployment.profile, folder=deployment.recipes, overrides=overrides, faults=deployment.faults
         ),
         "base_model": BaseModel(location=deployment.base_model, fetch_gib=deployment.fetch_gib),
-        "target": Hardware(name=deployment.target, by_domain=deployment.targets),
+        "target": Hardware(
+            name=deployment.target,
+            by_domain=deployment.targets,
+            preferences={
+                name: own.model_dump(mode="json")
+                for name, own in {EVERY_DOMAIN: deployment.hardware, **deployment.hardware_of}.items()
+            },
+        ),
         "tpu_target": Hardware(name=deployment.tpu_target, by_domain=deployment.tpu_targets),
         "launcher": Launcher(
             mode=deployment.launcher,
@@ -67,6 +76,10 @@ def deployment_resources(deployment: Deployment) -> dict[str, Any]:
             secrets=list(deployment.secrets),
             volume_claim=deployment.volume_claim,
             volume_path=deployment.volume_path,
+            grace_seconds=deployment.grace_seconds,
+            priority_class=deployment.priority_class,
+            start_minutes=deployment.start_minutes,
+            max_hours=deployment.training_hours,
         ),
         "google_cloud": GoogleCloud(project=deployment.project, zone=deployment.zone),
     }

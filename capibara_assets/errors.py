@@ -1,5 +1,7 @@
 """Errors that a caller can act on; everything else is a defect and keeps its traceback."""
 
+import errno
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -9,6 +11,27 @@ _OURS = "Value error, "  # Pydantic's mark of a message that is not its own; our
 _WORDS = {"missing": "is missing", "extra_forbidden": "is no known field"}
 _MOST_SHOWN = 60  # characters of a value
 _MOST_CLAUSES = 20  # of a document with an error on every line
+
+
+_PLACES = "CAPIBARA_HOME, CAPIBARA_STORE, CAPIBARA_WORK, or the command's --out"
+REMEDIES = {
+    errno.ENOSPC: f"make room on that disk, or write to another: {_PLACES}",
+    errno.EDQUOT: f"your quota is used up: make room, or write to another disk: {_PLACES}",
+    errno.EFBIG: f"files may not grow that large here: raise the limit (ulimit -f), or write elsewhere: {_PLACES}",
+    errno.EROFS: f"write to another disk: {_PLACES}",
+    errno.EACCES: f"change its owner or permissions, or write elsewhere: {_PLACES}",
+    errno.EPERM: f"change its owner or permissions, or write elsewhere: {_PLACES}",
+    errno.ENOTDIR: f"a file lies where a folder is needed: move it, or write elsewhere: {_PLACES}",
+    errno.EMFILE: "raise the limit of open files: ulimit -n 65536",
+}
+"""What to do where the system refuses something that is no defect of ours."""
+_NUMBER = re.compile(r"\[Errno (\d+)\]")
+
+
+def remedy_of(message: str) -> str:
+    """What to do about an error of the system, by its number in the message: `[Errno 28]`; empty for another one."""
+    found = _NUMBER.search(message)
+    return REMEDIES.get(int(found[1]), "") if found else ""
 
 
 class InputError(Exception):

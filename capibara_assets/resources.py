@@ -8,6 +8,7 @@ import dagster as dg
 import pydantic
 
 from capibara_assets.deployment.declarations import declared, read_mapping
+from capibara_assets.deployment.file import DomainHardware
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
@@ -15,10 +16,13 @@ from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
 if TYPE_CHECKING:
     from capibara_assets.planning.hardware.targets import HardwareTarget
+    from capibara_assets.planning.options import HardwareOptions
     from capibara_assets.planning.writers.launch import CloudPlace
     from capibara_assets.storage.store import ArtifactStore
 
 RecipeModel = TypeVar("RecipeModel", bound=pydantic.BaseModel)
+
+EVERY_DOMAIN = "*"  # in `Hardware.preferences`: the domains without their own
 
 
 class Store(dg.ConfigurableResource[Any]):
@@ -91,7 +95,10 @@ class Recipes(dg.ConfigurableResource[Any]):
         for candidate in (folder / f"{name}-{self.profile}.yaml", *strategies, folder / f"{name}.yaml"):
             if candidate.is_file():
                 return candidate
-        raise InputError(f"no recipe {name!r} for profile {self.profile!r} in {folder}")
+        raise InputError(
+            f"no recipe {name!r} for profile {self.profile!r} in {folder}: copy it there from the shipped recipes, or "
+            "unset CAPIBARA_RECIPES"
+        )
 
     def digest(self, name: str) -> str:
         """Digest of the recipe's values, overrides included; recorded as an input of artifacts."""
@@ -143,6 +150,10 @@ class Hardware(dg.ConfigurableResource[Any]):
 
     name: str = pydantic.Field(description="Target of every domain that has none of its own.")
     by_domain: dict[str, str] = pydantic.Field(default={}, description="Domain → name of its own target.")
+    preferences: dict[str, Any] = pydantic.Field(
+        default={},
+        description="Domain, or `*` → its targets in order of preference, `max_usd` and `max_hours`.",
+    )
 
     @property
     def target(self) -> "HardwareTarget":
@@ -156,10 +167,18 @@ class Hardware(dg.ConfigurableResource[Any]):
         return find_target(self.name)
 
     def target_of(self, domain: Domain) -> "HardwareTarget":
-        """The declaration of a domain's target; raises as `target`."""
+        """The declaration of a domain's preferred target; raises as `target`."""
         from capibara_assets.planning.hardware.targets import find_target
 
         return find_target(self.by_domain.get(domain.value, self.name))
+
+    def options_of(self, domain: Domain | None) -> "HardwareOptions":
+        """The targets of a domain (None: of those without their own) and its budget; raises as `target`."""
+        from capibara_assets.planning.options import HardwareOptions
+
+        own = domain.value if domain is not None and domain.value in self.by_domain else None
+        given = self.preferences.get(own or EVERY_DOMAIN, {"targets": [self.by_domain[own] if own else self.name]})
+        return HardwareOptions.of(DomainHardware.model_validate(given))
 
 
 class GoogleCloud(dg.ConfigurableResource[Any]):

@@ -3,6 +3,7 @@
 import gzip
 import json
 import sqlite3
+import zipfile
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -42,6 +43,11 @@ def plant(logs: Path) -> None:
     (logs / "torn.jsonl").write_text(lines[1][:-30] + "\n" + lines[0][60:])
 
 
+def told() -> str:
+    """What the canary's record says, as a log, a report or a cache would quote it."""
+    return f"{_FAILING}\n{_TRACEBACK}\n"
+
+
 def _record(execution_id: str, moment: str, code: str, stdout: list[str], error: dict[str, str] | None) -> str:
     record: dict[str, Any] = {
         "sandbox_id": "icanarysandbox000001",
@@ -74,6 +80,9 @@ def _readings(path: Path, tokenizer: Any) -> Iterator[bytes]:
     yield data
     if data[:2] == b"\x1f\x8b":
         yield gzip.decompress(data)
+    elif data[:4] == b"PK\x03\x04":
+        with zipfile.ZipFile(path) as archive:
+            yield from (archive.read(name) for name in archive.namelist())
     elif data[:4] == b"\x28\xb5\x2f\xfd":
         yield zstandard.ZstdDecompressor().decompressobj().decompress(data)
     elif data[:4] == b"PAR1":

@@ -112,7 +112,7 @@ def test_loading_and_reading_every_recipe_imports_nothing_heavy_and_takes_no_cre
     assert load(code, tmp_path).strip() == "[] []"
 
 
-@pytest.mark.slow
+@pytest.mark.extended  # that nothing heavy is imported is tested above
 def test_loading_takes_at_most_1_6_times_dagster(tmp_path: Path):
     def seconds(module: str) -> float:
         code = f"import time; t = time.process_time(); import {module}; print(time.process_time() - t)"

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import dagster as dg
+import polars as pl
 import pytest
 import torch
 from click.testing import CliRunner, Result
@@ -19,7 +20,9 @@ from capibara_assets.cli.dataset.lineage import lineage
 from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.definitions import build
 from capibara_assets.deployment.environment import Deployment
-from capibara_assets_tests.canary import CANARY, FAILED, MENDED, singing
+from capibara_assets.storage.cache import Cache
+from capibara_assets.storage.store import ArtifactStore
+from capibara_assets_tests.canary import CANARY, FAILED, MENDED, singing, told
 from capibara_assets_tests.home import DOMAINS, MadeHome, command_here, versions
 
 pytestmark = pytest.mark.slow
@@ -65,6 +68,32 @@ def plant_checkpoint(deployment: Deployment, dataset: str | None) -> str:
     )
 
 
+def groups_of(artifacts: ArtifactStore) -> pl.DataFrame:
+    """The latest groups and splits of examples."""
+    latest = artifacts.latest("example_groups", None)
+    assert latest is not None
+    return latest.frame("groups")
+
+
+def plant_around(deployment: Deployment) -> list[str]:
+    """The record where runs leave it beside tables: output, journals, caches, curves, reports, half a result."""
+    home, quoted = deployment.home, json.dumps({"answer": told(), "n": [1.5]})
+    files = {
+        home / "dagster" / "storage" / "run-1" / "compute_logs" / "step.err": told(),
+        home / "dagster" / "logs" / "event.log": f"10:00 fine\n{quoted}\n",
+        home / "report.html": f"<p>fine</p>\n<pre>{told()}</pre>",
+        home / "runs" / "1" / "record.json": quoted,
+        deployment.work / "evaluation" / "python" / "journals" / "answers.jsonl": f"{quoted}\n",
+        deployment.work / "trained_adapters" / "python" / "0" / "events.out.tfevents.1.host": f"\x00\x18{told()}\x01",
+        Path(deployment.store) / "staging" / "half" / "examples.json": quoted,
+    }
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    Cache(deployment.work / "replay" / "kept.sqlite", "verdicts").add({b"key": told().encode(), b"other": b"fine"})
+    return [str(path.relative_to(home)) for path in (*files, deployment.work / "replay" / "kept.sqlite")]
+
+
 @pytest.mark.parametrize(
     "made_again", [pytest.param(False, id="forgotten"), pytest.param(True, marks=pytest.mark.extended, id="made_again")]
 )
@@ -75,7 +104,8 @@ def test_a_record_is_forgotten_down_to_the_last_byte(
     before = versions(deployment, GRAPH)
     assert set(before) == {*WHOLE, *(f"{name}[{domain}]" for name in OF_DOMAINS for domain in DOMAINS)}
     planted_checkpoint = plant_checkpoint(deployment, before["moe_dataset[python]"])
-    checkpoints = checkpoints_of(open_artifacts(deployment.store, deployment.work))
+    artifacts = open_artifacts(deployment.store, deployment.work)
+    checkpoints, groups = checkpoints_of(artifacts), groups_of(artifacts)
     epochs = {one.id for one in checkpoints.list() if "lora_config" not in str(one.manifest.about.sources)}
     epochs_of_python = {one.id for one in checkpoints.list("python/voter-0") if one.id in epochs}
     assert epochs_of_python
@@ -83,8 +113,10 @@ def test_a_record_is_forgotten_down_to_the_last_byte(
     assert any(use["split"] == "train" and use["role"] == "answer" for use in trail["examples"])
     saw = {(one["domain"], one["voter"]) for one in trail["seen_by"]}
     assert saw and {domain for domain, _ in saw} == {"python"}
+    around = plant_around(deployment)
     planted = singing(deployment.home)
-    assert {path.split("/")[0] for path in planted} == {"store", "work", "dagster"}
+    assert set(planted) >= set(around)
+    assert {path.split("/")[0] for path in planted} == {"store", "work", "dagster", "report.html", "runs"}
     assert any(path.startswith("store/checkpoints/packs/") for path in planted)
 
     report = answered(forget, FAILED, MENDED, "--reason", "asked to")
@@ -93,7 +125,9 @@ def test_a_record_is_forgotten_down_to_the_last_byte(
     assert singing(deployment.home) == []
     gone = {one.split()[1] for one in report["checkpoints"]}
     assert gone > {planted_checkpoint, *epochs_of_python} and not any("sql/" in one for one in report["checkpoints"])
+    assert (deployment.home / "dagster" / "logs" / "event.log").read_text().startswith("10:00 fine\n")
     assert checkpoints.verify() == []
+    assert groups_of(artifacts).equals(groups.filter(~groups["unit_id"].is_in([FAILED, MENDED])))
     forgotten = versions(deployment, GRAPH)
     untouched = {name for name in before if "[sql]" in name} | {"ace_playbooks"}
     assert {name: forgotten[name] for name in untouched} == {name: before[name] for name in untouched}

@@ -109,14 +109,14 @@ def test_what_is_made_again_by_force_has_the_same_data_versions(
 
 
 @pytest.mark.parametrize(
-    "selection",
+    ("selection", "parallel"),
     [
-        pytest.param(",".join(UP_TO_DATASETS), id="up_to_datasets"),
-        pytest.param(",".join(UP_TO_CONSENSUS), marks=pytest.mark.extended, id="up_to_consensus"),
-        pytest.param("*", marks=pytest.mark.extended, id="everything"),
+        pytest.param(",".join(UP_TO_DATASETS), 1, id="up_to_datasets"),
+        pytest.param(",".join(UP_TO_CONSENSUS), 2, marks=pytest.mark.extended, id="up_to_consensus"),
+        pytest.param("*", 2, marks=pytest.mark.extended, id="everything"),
     ],
 )
-def test_one_new_sql_execution_changes_no_other_domain(selection: str, own_home: MadeHome):
+def test_one_new_sql_execution_changes_no_other_domain(selection: str, parallel: int, own_home: MadeHome):
     """What examples are made of; in `make test-all` also adapters, then all that is made of every domain's again."""
     before = versions(own_home.deployment, GRAPH)
     place, where = "harbour", "coast"
@@ -139,8 +139,8 @@ def test_one_new_sql_execution_changes_no_other_domain(selection: str, own_home:
         "timeout_s": 10,
     }
     (logs / f"{place}s.jsonl").write_text(json.dumps(record) + "\n")
-    printed = run(own_home, "--select", selection, "--parallel", "2")  # a process for each domain, as on two cores
-    assert "2 domains at a time" in printed
+    printed = run(own_home, "--select", selection, "--parallel", str(parallel))  # 2: a process for each domain
+    assert f"{parallel} domain{'s' * (parallel > 1)} at a time" in printed
     after = versions(own_home.deployment, GRAPH)
     changed = {name for name in after if after[name] != before[name]}
     assert {"e2b_logs", "e2b_executions[sql]", "e2b_patterns[sql]"} <= changed

@@ -21,6 +21,8 @@ FAULTS = {  # fault -> kinds that can have it
     "insufficient_prompt": ("solve", "repair", "apply", "explain"),
     "no_op_repair": ("repair", "explain"),
     "boilerplate": ("solve", "explain"),
+    "refuted": ("solve", "repair", "apply"),
+    "off_task": ("solve", "repair", "apply"),
 }
 _JUDGED = ("solve", "repair", "apply")
 
@@ -74,6 +76,7 @@ def examples(
         tables = _made(source, Path(scratch), reexecution)
     rows = {domain: _sampled(tables[domain], sample) for domain in wanted}
     findings = [finding for domain in wanted for finding in find_faults(domain, rows[domain])]
+    findings += find_refuted(rows, tables["executions"], source.folder)
     judged: dict[tuple[str, str], Judged] = {}
     if solving:
         judged, unsolved = solve_all(rows, tables["executions"])
@@ -141,6 +144,7 @@ def find_faults(domain: str, rows: Sequence[Mapping[str, Any]]) -> list[Finding]
     from benchmarks.datasets.faults.cases import case_of
     from benchmarks.datasets.faults.leaks import leaked_expectation
     from benchmarks.datasets.faults.no_ops import no_op_repair
+    from benchmarks.datasets.faults.off_task import off_task
     from benchmarks.datasets.faults.sufficiency import insufficient_prompt
 
     cases = [case_of(row) for row in rows]
@@ -148,6 +152,7 @@ def find_faults(domain: str, rows: Sequence[Mapping[str, Any]]) -> list[Finding]
         "leaked_expectation": leaked_expectation,
         "insufficient_prompt": insufficient_prompt,
         "no_op_repair": no_op_repair,
+        "off_task": off_task,
     }
     found = [
         Finding(domain, case.kind, case.example_id, fault, reason)
@@ -160,6 +165,23 @@ def find_faults(domain: str, rows: Sequence[Mapping[str, Any]]) -> list[Finding]
         Finding(domain, case.kind, case.example_id, "boilerplate", empty[case.example_id])
         for case in cases
         if case.example_id in empty
+    ]
+
+
+def find_refuted(
+    rows: Mapping[str, Sequence[Mapping[str, Any]]], executions: Sequence[Mapping[str, Any]], experience: Path
+) -> list[Finding]:
+    """Answers whose recorded code the logs' own verdicts speak against."""
+    from benchmarks.datasets.faults.cases import case_of
+    from benchmarks.datasets.faults.verdicts import judged_texts, refuted
+
+    codes = {row["execution_id"]: row["code"] for row in executions}
+    judged = judged_texts(experience)
+    return [
+        Finding(domain, case.kind, case.example_id, "refuted", reason)
+        for domain, those in rows.items()
+        for case in (case_of(row) for row in those if row["kind"] in _JUDGED)
+        if case.execution_ids and (reason := refuted(codes.get(case.execution_ids[0], ""), judged)) is not None
     ]
 
 

@@ -1,11 +1,21 @@
 """The promises about datasets: speed, near-duplicates, splits, decontamination, tokenising and packing."""
 
+from collections.abc import Iterator
+from typing import Any
+
 from benchmarks.promises import Line, all_passed, bench, passed, tests
 
 DEDUP = bench("dedup")
 DATASET = bench("dataset")
 SPLIT = bench("split")
 TOKENIZE = bench("tokenize")
+POISON = bench("poison", "--trained", "")  # what training learns of them takes hours; docs/datasets.md has it
+
+
+def _rates(kind: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """What the bench found of a kind of back door, at each rate."""
+    return (figures for figures in kind.values() if isinstance(figures, dict))
+
 
 LINES = (
     Line(
@@ -68,6 +78,22 @@ LINES = (
         tests("datasets/duplicates/test_decontamination.py"),
         passed,
         all_passed,
+    ),
+    Line(
+        "back doors of ten kinds planted at 10 % of an agent's tasks: all are held back, and at no rate an honest one",
+        POISON,
+        lambda r: {
+            "found": {half: shares["0.1"] for half, shares in r["found_share"].items()},
+            "honest_lost": sum(one["honest_lost"] for kind in r["kinds"].values() for one in _rates(kind)),
+            "held_back_of_unplanted": sum(one["held_back"] for one in r["honest"].values()),
+        },
+        lambda f: min(f["found"].values()) == 1 and not f["honest_lost"] and not f["held_back_of_unplanted"],
+    ),
+    Line(
+        "the same at 5 %: all of the five kinds that were looked at, and at least 75 % of those that were not",
+        POISON,
+        lambda r: {half: shares["0.05"] for half, shares in r["found_share"].items()},
+        lambda f: f["A"] == 1 and f["B"] >= 0.75,
     ),
     Line(
         "tokenising, masks and packing: at least 95 % of the raw speed of tokenizers on the same text",

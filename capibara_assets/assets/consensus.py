@@ -9,7 +9,7 @@ from capibara_assets.assets.datasets import moe_dataset, routing_dataset
 from capibara_assets.assets.inputs import Inputs, Origin, materialized
 from capibara_assets.assets.training import trained_adapters
 from capibara_assets.domains import Domain
-from capibara_assets.metadata.consensus_entries import consensus_entries, merge_entries, mixture_entries
+from capibara_assets.metadata.consensus_entries import consensus_page, merge_page, mixture_page
 from capibara_assets.partitions import domains
 from capibara_assets.resources import BaseModel, Recipes, Store
 
@@ -50,7 +50,7 @@ def consensus_checkpoint(
             volatile=VOLATILE, checkpoints={"adapter": inputs.checkpointed(f"{domain}/consensus", origin)},
         )  # fmt: skip
     record.enter(agreement.certificate)
-    return materialized(artifact, inputs, consensus_entries(agreement))
+    return materialized(artifact, inputs, consensus_page(agreement))
 
 
 @dg.asset(
@@ -89,7 +89,7 @@ def merged_checkpoint(
             documents={"report": merge.report},
             checkpoints={"model": inputs.checkpointed("merged_checkpoint", origin)},
         )
-    return materialized(artifact, inputs, merge_entries(merge.report))
+    return materialized(artifact, inputs, merge_page(merge.report))
 
 
 @dg.asset(
@@ -116,7 +116,7 @@ def moe_checkpoint(
     merged, routing = inputs.artifact("merged_checkpoint"), inputs.artifact("routing_dataset")
     if report := left_out(routing, experts):
         artifact = inputs.publish("moe_checkpoint", None, documents={"report": report})
-        return materialized(artifact, inputs, mixture_entries(report))
+        return materialized(artifact, inputs, mixture_page(report))
     examples = MixtureExamples.read(base, routing, inputs.every("moe_dataset"), experts, recipe)
     with TemporaryDirectory() as folder:
         report = mixture_of_experts(base, merged.directory("model"), experts, examples, Path(folder), recipe)
@@ -127,4 +127,4 @@ def moe_checkpoint(
             documents={"report": report},
             checkpoints={"model": inputs.checkpointed("moe_checkpoint", Origin(recipe, base.digest))},
         )
-    return materialized(artifact, inputs, mixture_entries(report))
+    return materialized(artifact, inputs, mixture_page(report))

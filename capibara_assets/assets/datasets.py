@@ -9,7 +9,7 @@ from capibara_assets.assets.imports import IMPORTED, examples_of, imported_examp
 from capibara_assets.assets.inputs import Inputs, materialized
 from capibara_assets.assets.knowledge import consolidated_playbook, e2b_patterns
 from capibara_assets.domains import Domain
-from capibara_assets.metadata.dataset_entries import dataset_entries, groups_entries, routing_entries
+from capibara_assets.metadata.dataset_entries import dataset_page, groups_page, routing_page
 from capibara_assets.partitions import domains
 from capibara_assets.resources import Recipes, Store
 
@@ -43,14 +43,14 @@ def example_groups(context: dg.AssetExecutionContext, store: Store, recipes: Rec
     artifact = inputs.publish(
         "example_groups", None, tables={"groups": (Group, groups)}, documents={"statistics": statistics}
     )
-    return materialized(artifact, inputs, groups_entries(groups, statistics))
+    return materialized(artifact, inputs, groups_page(groups, statistics))
 
 
 @dg.asset(
     partitions_def=domains,
     group_name="datasets",
     kinds={"parquet"},
-    code_version="8",
+    code_version="9",
     deps=[e2b_patterns, consolidated_playbook, example_groups, imported_examples],
 )
 def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
@@ -74,7 +74,7 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
     made = make_dataset(domain, evidence, grouped.frame("groups"), recipe, folder, own)
     tables, documents = made.tables(), made.documents()
     artifact = inputs.publish("moe_dataset", domain, tables=tables, documents=documents, volatile=VOLATILE)
-    return materialized(artifact, inputs, dataset_entries(made))
+    return materialized(artifact, inputs, dataset_page(made))
 
 
 def record_files(inputs: Inputs, recipe: "DatasetRecipe") -> None:
@@ -102,4 +102,4 @@ def routing_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Re
     figures = balance(routes) | {"left_out": None if recipe.include_routing else LEFT_OUT}
     tables, documents = {"routes": (Route, routes)}, {"statistics": figures}
     artifact = inputs.publish("routing_dataset", None, tables=tables, documents=documents)
-    return materialized(artifact, inputs, routing_entries(routes, figures))
+    return materialized(artifact, inputs, routing_page(routes, figures))

@@ -42,7 +42,7 @@ def evaluation(
     from capibara_assets.assets.evaluation_inputs import read_run
     from capibara_assets.evaluation.evaluate import evaluate_domain
     from capibara_assets.evaluation.tables import VOLATILE, documents_of, report_of, tables_of
-    from capibara_assets.metadata.evaluation_entries import evaluation_entries
+    from capibara_assets.metadata.evaluation_entries import evaluation_asset_page
     from capibara_assets.metadata.evaluation_page import page
 
     domain = Domain(context.partition_key)
@@ -60,5 +60,5 @@ def evaluation(
             trees={"report": Path(folder)},
             volatile=VOLATILE,
         )
-    shown = evaluation_entries(report, str(artifact.path / "report" / PAGE))
-    return materialized(artifact, inputs, {**shown, "test_examples": len(run.items)})
+    shown = evaluation_asset_page(report, str(artifact.path / "report" / PAGE), len(run.items))
+    return materialized(artifact, inputs, shown)

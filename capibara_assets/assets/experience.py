@@ -6,7 +6,7 @@ import dagster as dg
 
 from capibara_assets.assets.inputs import Inputs, materialized
 from capibara_assets.domains import Domain
-from capibara_assets.metadata.experience_entries import executions_entries, logs_entries, playbooks_entries
+from capibara_assets.metadata.experience_entries import executions_page, logs_page, playbooks_page
 from capibara_assets.partitions import domains
 from capibara_assets.resources import Experience, Store
 
@@ -14,16 +14,18 @@ from capibara_assets.resources import Experience, Store
 @dg.asset(group_name="experience", kinds={"parquet"}, code_version="4")
 def ace_playbooks(context: dg.AssetExecutionContext, store: Store, experience: Experience) -> dg.MaterializeResult:
     """All bullets of the agents' ACE playbooks, with their counters. Worry when many lines are quarantined."""
+    from capibara_assets.executions.ingest.ledger import seen_secrets
     from capibara_assets.executions.secrets.redact import redact_text
     from capibara_assets.playbooks.read import VOLATILE, read_playbooks
 
     inputs = Inputs.of(context, store)
-    read = read_playbooks(experience.path, redact=redact_text)
+    seen = seen_secrets(inputs.store.work)
+    read = read_playbooks(experience.path, redact=lambda text: seen.replaced(redact_text(text)))
     artifact = inputs.publish("ace_playbooks", None, tables=read.tables(), volatile=VOLATILE)
-    return materialized(artifact, inputs, playbooks_entries(read))
+    return materialized(artifact, inputs, playbooks_page(read))
 
 
-@dg.asset(group_name="experience", kinds={"parquet"}, code_version="4")
+@dg.asset(group_name="experience", kinds={"parquet"}, code_version="5")
 def e2b_logs(context: dg.AssetExecutionContext, store: Store, experience: Experience) -> dg.MaterializeResult:
     """All executions from the log files, each line read exactly once, validated, redacted and classified.
 
@@ -38,7 +40,7 @@ def e2b_logs(context: dg.AssetExecutionContext, store: Store, experience: Experi
     with ingest(experience.path, now=datetime.now(UTC), ledger=ledger, also=also, forgotten=forgotten) as read:
         tables, documents = read.tables(), read.documents()
         artifact = inputs.publish("e2b_logs", None, tables=tables, documents=documents, volatile=VOLATILE)
-        shown = logs_entries(read)
+        shown = logs_page(read)
     return materialized(artifact, inputs, shown)
 
 
@@ -57,4 +59,4 @@ def e2b_executions(context: dg.AssetExecutionContext, store: Store) -> dg.Materi
     executions = of_domain(every, domain)
     tables = {"executions": (Execution, executions), "around": (Execution, around_domain(every, domain))}
     artifact = inputs.publish("e2b_executions", domain, tables=tables)
-    return materialized(artifact, inputs, executions_entries(executions))
+    return materialized(artifact, inputs, executions_page(executions))

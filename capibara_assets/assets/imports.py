@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from capibara_assets.assets.inputs import DIGEST, INPUTS, Inputs, latest_digest, latest_metadata
+from capibara_assets.assets.inputs import Inputs, latest_digest, latest_metadata, materialized
 from capibara_assets.domains import DOMAINS, Domain
-from capibara_assets.metadata import counts, preview
+from capibara_assets.metadata.dataset_entries import imported_page
 from capibara_assets.partitions import domains
 from capibara_assets.storage.locks import locked
 
@@ -28,7 +28,10 @@ imported_examples = dg.AssetSpec(
     group_name="datasets",
     kinds={"parquet"},
     code_version="1",
-    description="Examples imported from your own files, each with a fixed split (`capibara dataset import`).",
+    description=(
+        "Examples imported from your own files, each with a fixed split (`capibara dataset import`). "
+        "Worry when many lines were left out."
+    ),
 )
 
 
@@ -75,31 +78,20 @@ def publish_imported(inputs: Inputs, domain: Domain, imported: "Imported", now: 
 
     before = latest_digest(inputs.instance, IMPORTED, domain.value)
     times = import_times(inputs.instance, domain)
-    artifact = Inputs(inputs.instance, inputs.store, code_version="1").publish(
+    publishing = Inputs(inputs.instance, inputs.store, code_version="1")
+    artifact = publishing.publish(
         IMPORTED,
         domain,
         tables={"examples": (Example, imported.examples), "lines": (ImportedLine, imported.lines)},
     )
     if artifact.digest == before:
         return artifact.digest, False
-    examples, lines = imported.examples, imported.lines
-    files = sorted(set(lines["file_digest"]))
+    files = sorted(set(imported.lines["file_digest"]))
+    records = {TIMES: dg.MetadataValue.json({digest: times.get(digest, now) for digest in files})}
+    shown = materialized(artifact, publishing, imported_page(imported, len(files), records)).metadata
     inputs.instance.report_runless_asset_event(
         dg.AssetMaterialization(
-            IMPORTED,
-            partition=domain.value,
-            metadata={
-                DIGEST: artifact.digest,
-                INPUTS: dg.MetadataValue.json({"upstream": {}, "settings": {}, "code_version": "1"}),
-                "artifact": dg.MetadataValue.path(str(artifact.path)),
-                TIMES: dg.MetadataValue.json({digest: times.get(digest, now) for digest in files}),
-                "files": len(files),
-                "examples": examples.height,
-                "splits": counts(dict(examples["split"].value_counts().iter_rows())),
-                "left_out": counts(dict(lines["reason_left_out"].drop_nulls().value_counts().iter_rows())),
-                "preview": preview(examples, ["kind", "split", "source_places", "messages"]),
-            },
-            tags={"dagster/data_version": artifact.digest},
+            IMPORTED, partition=domain.value, metadata=shown, tags={"dagster/data_version": artifact.digest}
         )
     )
     return artifact.digest, True

@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from capibara_assets import __version__
 from capibara_assets.assets.settings import setting_digest
 from capibara_assets.domains import DOMAINS, WHOLE, Domain
 from capibara_assets.errors import InputError
+from capibara_assets.metadata.page import AssetPage
 from capibara_assets.resources import BaseModel, Recipes, Store
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 DIGEST = "digest"
 CHECKPOINTS = "checkpoints"
 INPUTS = "inputs"
+COLUMNS = "columns"  # under Dagster's own key they would stand before the verdict, a page of them
+SECONDS = "seconds"
 HELD = "capibara/held"  # run tag: JSON list of the results (`name|partition`) that failed a blocking check
 
 
@@ -38,6 +42,13 @@ def latest_metadata(instance: dg.DagsterInstance, name: str, partition: str | No
     if not records or records[0].asset_materialization is None:
         return {}
     return {key: value.value for key, value in records[0].asset_materialization.metadata.items()}
+
+
+def latest_time(instance: dg.DagsterInstance, name: str, partition: str | None = None) -> float | None:
+    """When an asset (partition) was materialized last (Unix time); None where it never was."""
+    wanted = dg.AssetRecordsFilter(dg.AssetKey(name), asset_partitions=[partition] if partition else None)
+    records = instance.fetch_materializations(wanted, limit=1).records
+    return records[0].timestamp if records else None
 
 
 def latest_digest(instance: dg.DagsterInstance, name: str, partition: str | None = None) -> str | None:
@@ -107,6 +118,9 @@ class Inputs:
     held: frozenset[str] = frozenset()
     upstream: dict[str, str] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
+    columns: dg.TableSchema | None = None
+    """Of the first table that it published."""
+    started: float = field(default_factory=time.monotonic)
 
     @classmethod
     def of(cls, context: dg.AssetExecutionContext, store: Store) -> "Inputs":
@@ -199,9 +213,17 @@ class Inputs:
         volatile: Collection[str] = (),
         checkpoints: "Mapping[str, Checkpointed] | None" = None,
     ) -> "Artifact":
-        """`ArtifactStore.publish`, with the record of what was read as its inputs."""
+        """`ArtifactStore.publish`, with the record of what was read as its inputs.
+
+        Raises:
+            InputError: it holds a secret that the readers of logs redacted; as `ArtifactStore.publish`.
+        """
+        from capibara_assets.metadata.tables import column_schema
         from capibara_assets.storage.store import Table
 
+        frames = {key: frame for key, (_, frame) in (tables or {}).items()}
+        require_no_secrets(self.store, name, frames, documents or {})
+        self.columns = next((column_schema(model) for model, _ in (tables or {}).values()), None)
         typed = {key: Table(model, frame) for key, (model, frame) in (tables or {}).items()}
         return self.store.publish(
             name,
@@ -246,15 +268,39 @@ def _where(source: str) -> str:
     return name if partition == WHOLE else f"{name}[{partition}]"
 
 
-def materialized(artifact: "Artifact", inputs: Inputs, metadata: Mapping[str, Any]) -> dg.MaterializeResult:
-    """What every asset returns: its digest as data version, what it was made from, and what a person wants to see."""
-    return dg.MaterializeResult(
-        metadata={
-            DIGEST: artifact.digest,
-            INPUTS: dg.MetadataValue.json(inputs.record()),
-            "artifact": dg.MetadataValue.path(str(artifact.path)),
-            **({CHECKPOINTS: dg.MetadataValue.json(artifact.checkpoints)} if artifact.checkpoints else {}),
-            **metadata,
-        },
-        data_version=dg.DataVersion(artifact.digest),
-    )
+def require_no_secrets(
+    store: "ArtifactStore", name: str, tables: Mapping[str, Any], documents: Mapping[str, Any]
+) -> None:
+    """The last gate (docs/security.md). Raises InputError: what is to be published or shown holds a redacted secret."""
+    from capibara_assets.executions.ingest.ledger import seen_secrets
+    from capibara_assets.executions.secrets.gate import held_back
+
+    if found := held_back(tables, documents, seen_secrets(store.work)):
+        raise InputError(
+            f"{name} is not published: it holds a secret that was redacted in the logs: {'; '.join(found)}. Read the "
+            "playbooks again (`capibara run --select ace_playbooks`) or remove it from the files that were imported"
+        )
+
+
+def materialized(artifact: "Artifact", inputs: Inputs, page: AssetPage) -> dg.MaterializeResult:
+    """What every asset returns: its digest as data version, what a person wants to see, and what it was made from.
+
+    Raises:
+        InputError: the page shows a secret that the readers of logs redacted.
+    """
+    before = latest_metadata(inputs.instance, artifact.name, artifact.partition)
+    size = sum(entry.bytes for entry in artifact.manifest.files.values())
+    cost = {
+        **({COLUMNS: inputs.columns} if inputs.columns else {}),
+        SECONDS: round(time.monotonic() - inputs.started, 2),
+        "mib": round(size / 2**20, 3),
+    }
+    records = {
+        "artifact": dg.MetadataValue.path(str(artifact.path)),
+        **({CHECKPOINTS: dg.MetadataValue.json(artifact.checkpoints)} if artifact.checkpoints else {}),
+        INPUTS: dg.MetadataValue.json(inputs.record()),
+        DIGEST: artifact.digest,
+    }
+    shown = page.entries(before, cost, records)
+    require_no_secrets(inputs.store, artifact.name, {}, {"metadata": {key: str(one) for key, one in shown.items()}})
+    return dg.MaterializeResult(metadata=shown, data_version=dg.DataVersion(artifact.digest))

@@ -8,7 +8,7 @@ import dagster as dg
 from capibara_assets.assets.experience import ace_playbooks, e2b_executions
 from capibara_assets.assets.inputs import Inputs, materialized
 from capibara_assets.domains import Domain
-from capibara_assets.metadata.experience_entries import consolidated_entries, patterns_entries
+from capibara_assets.metadata.experience_entries import consolidated_page, patterns_page
 from capibara_assets.partitions import domains
 from capibara_assets.resources import Recipes, Store
 
@@ -38,7 +38,7 @@ def consolidated_playbook(context: dg.AssetExecutionContext, store: Store, recip
             trees={"ace": Path(folder)},
             volatile=VOLATILE,
         )
-    return materialized(artifact, inputs, consolidated_entries(consolidation))
+    return materialized(artifact, inputs, consolidated_page(consolidation))
 
 
 @dg.asset(partitions_def=domains, group_name="knowledge", kinds={"parquet"}, code_version="3", deps=[e2b_executions])
@@ -57,4 +57,4 @@ def e2b_patterns(context: dg.AssetExecutionContext, store: Store, recipes: Recip
     texts = inputs.store.work_dir("e2b_patterns", domain, "texts")
     extracted = extract_knowledge(read.frame("executions"), read.frame("around"), domain, recipe, texts)
     artifact = inputs.publish("e2b_patterns", domain, tables=extracted.tables())
-    return materialized(artifact, inputs, patterns_entries(extracted))
+    return materialized(artifact, inputs, patterns_page(extracted))

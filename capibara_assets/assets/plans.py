@@ -11,7 +11,7 @@ from capibara_assets.assets.datasets import moe_dataset
 from capibara_assets.assets.inputs import Inputs, latest_metadata, materialized
 from capibara_assets.assets.settings import registered_voters
 from capibara_assets.domains import DOMAINS, Domain
-from capibara_assets.metadata.plan_entries import COST, lora_entries, tpu_entries
+from capibara_assets.metadata.plan_entries import COST, lora_page, tpu_page
 from capibara_assets.metadata.training_entries import OUTCOME
 from capibara_assets.partitions import domains
 from capibara_assets.resources import BaseModel, GoogleCloud, Hardware, Recipes, Store
@@ -34,7 +34,7 @@ def lora_config(
 
     Worry when the memory is close to the target's limit or the cost is higher than expected.
     """
-    from capibara_assets.planning.adapters import plan_adapters
+    from capibara_assets.planning.choice import choose_plan
     from capibara_assets.planning.cost import CostContext
     from capibara_assets.planning.models import read_shape
     from capibara_assets.planning.plan_cost import lora_cost
@@ -45,20 +45,19 @@ def lora_config(
     domain = Domain(context.partition_key)
     inputs = Inputs.of(context, store)
     recipe = inputs.recipe(recipes, "planning", PlanningRecipe)
-    shape, hardware = read_shape(base_model.path), target.target_of(domain)
+    shape, options = read_shape(base_model.path), target.options_of(domain)
     inputs.setting("base_shape", shape)
-    inputs.setting("target", hardware)
+    inputs.setting("target", options.setting())
     statistics = inputs.artifact("moe_dataset", domain).document("statistics")
     inputs.setting("voters", voters := registered_voters(recipes))
-    plan = plan_adapters(domain, statistics, shape, hardware, recipe, voters)
-    documents = {"plan": plan.model_dump(mode="json"), "cost": lora_cost(plan, shape, hardware).model_dump(mode="json")}
+    chosen = choose_plan(domain, statistics, shape, options, recipe, voters)
     with TemporaryDirectory(prefix="capibara-plan-") as place:
-        trees = {"files": write_files(Path(place) / "files", plan_files(plan, hardware))}
-        artifact = inputs.publish("lora_config", domain, documents=documents, trees=trees)
+        trees = {"files": write_files(Path(place) / "files", plan_files(chosen.plan, chosen.target))}
+        artifact = inputs.publish("lora_config", domain, documents=chosen.documents(), trees=trees)
     # Past times are shown, not published: otherwise each training would change its own input and trigger the next.
     outcomes, others = past_outcomes(context.instance), other_costs(context.instance, "lora_config", domain)
     beside = CostContext(voters, outcomes, others, DOMAINS)
-    return materialized(artifact, inputs, lora_entries(plan, hardware, lora_cost(plan, shape, hardware, beside)))
+    return materialized(artifact, inputs, lora_page(chosen, lora_cost(chosen.plan, shape, chosen.target, beside)))
 
 
 @dg.asset(partitions_def=domains, group_name="plans", kinds={"json", "gin"}, code_version="2", deps=[moe_dataset])
@@ -102,7 +101,7 @@ def tpu_config(
         artifact = inputs.publish("tpu_config", domain, documents=documents, trees=trees)
     beside = CostContext(others=other_costs(context.instance, "tpu_config", domain), domains=DOMAINS)
     cost = tpu_cost(plan, hardware, beside)
-    return materialized(artifact, inputs, tpu_entries(plan, hardware, cost, files, verified.verdict))
+    return materialized(artifact, inputs, tpu_page(plan, hardware, cost, files, verified.verdict))
 
 
 def past_outcomes(instance: dg.DagsterInstance) -> "list[TimedTraining]":

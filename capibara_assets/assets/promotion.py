@@ -19,6 +19,7 @@ from capibara_assets.assets.inputs import (
 from capibara_assets.assets.routing import expert_router
 from capibara_assets.domains import Domain
 from capibara_assets.escaping.languages import Markdown, markdown_list, markdown_text
+from capibara_assets.metadata.page import AssetPage, KeyFigure, Verdict
 from capibara_assets.resources import Recipes, Store
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def promoted_model(context: dg.AssetExecutionContext, store: Store, recipes: Rec
 
     document, move = PromotionLog(inputs.store).move("gate", gate, by="gate", imported=_before(inputs))
     artifact = _publish(inputs, document, _routing(inputs, router, evaluated, judged))
-    return materialized(artifact, inputs, _shown(inputs, document, move))
+    return materialized(artifact, inputs, _page(inputs, document, move))
 
 
 def change_manually(
@@ -94,7 +95,7 @@ def change_manually(
     artifact = _publish(
         inputs, document, previous.document("routing") if previous and previous.has("routing") else None
     )
-    shown = materialized(artifact, inputs, _shown(inputs, document, move)).metadata
+    shown = materialized(artifact, inputs, _page(inputs, document, move)).metadata
     event(dg.AssetMaterialization(NAME, metadata=shown, tags={"dagster/data_version": artifact.digest}))
     return move
 
@@ -115,21 +116,32 @@ def _publish(inputs: Inputs, document: Mapping[str, Any], routing: Mapping[str, 
     return inputs.publish(NAME, None, documents=documents)
 
 
-def _shown(inputs: Inputs, document: Mapping[str, Any], move: "Move | None") -> dict[str, Any]:
+def _page(inputs: Inputs, document: Mapping[str, Any], move: "Move | None") -> AssetPage:
     from capibara_assets.lineage.checkpoints import serving_checkpoints
 
     lines = [
         Markdown(f"**{domain}** ({markdown_text(entry['verdict'])}): {markdown_text(entry['reason'])}")
         for domain, entry in document["domains"].items()
     ]
-    return {
-        "serving": dg.MetadataValue.json(document["serving"]),
-        CHECKPOINTS: dg.MetadataValue.json(serving_checkpoints(inputs.store, document)),
-        "moved": sorted(move.moved) if move else [],
-        "number": move.number if move else 0,
-        "by": f"{move.by} ({move.action})" if move else "nobody: nothing moved",
-        "why": dg.MetadataValue.md(markdown_list(lines)),
-    }
+    experts, moved = document["serving"]["experts"], sorted(move.moved) if move else []
+    behind = [domain for domain, entry in document["domains"].items() if entry["verdict"] != "promote"]
+    words = f"{len(experts)} experts are served; moved now: {', '.join(moved) or 'nothing'}"
+    if behind:
+        words += f"; not promoted: {', '.join(behind)}, `why` gives the gate's reasons"
+    return AssetPage(
+        Verdict("look" if behind else "good", words),
+        KeyFigure("experts_served", len(experts)),
+        contents={
+            "why": dg.MetadataValue.md(markdown_list(lines)),
+            "moved": moved,
+            "number": move.number if move else 0,
+            "by": f"{move.by} ({move.action})" if move else "nobody: nothing moved",
+        },
+        records={
+            "serving": dg.MetadataValue.json(document["serving"]),
+            CHECKPOINTS: dg.MetadataValue.json(serving_checkpoints(inputs.store, document)),
+        },
+    )
 
 
 def _before(inputs: Inputs) -> dict[str, Any] | None:

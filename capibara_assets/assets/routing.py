@@ -30,7 +30,7 @@ def expert_router(
     """
     from capibara_assets.evaluation.routing.recipe import RouterRecipe
     from capibara_assets.evaluation.routing.report import report
-    from capibara_assets.metadata.evaluation_entries import router_entries
+    from capibara_assets.metadata.evaluation_entries import router_page, untrained_router_page
 
     inputs = Inputs.of(context, store)
     recipe = inputs.recipe(recipes, "router", RouterRecipe)
@@ -39,14 +39,14 @@ def expert_router(
     if why := routing.document("statistics")["left_out"]:
         untrained = {"trained": False, "why": why, "experts": experts}
         artifact = inputs.publish("expert_router", None, documents={"report": untrained})
-        return materialized(artifact, inputs, {"report": dg.MetadataValue.json(untrained)})
+        return materialized(artifact, inputs, untrained_router_page(untrained))
     routes = routing.frame("routes")
     router = _trained(inputs, routes, experts, recipe, base_model)
     figures = report(router, routes, recipe)
     with TemporaryDirectory() as folder:
         router.write(Path(folder))
         artifact = inputs.publish("expert_router", None, trees={"router": Path(folder)}, documents={"report": figures})
-    return materialized(artifact, inputs, router_entries(figures, router, routes))
+    return materialized(artifact, inputs, router_page(figures, router, routes))
 
 
 def _trained(

@@ -66,10 +66,10 @@ def current_settings(
     values = {
         "base_model": base_digest(path),
         "base_shape": read_shape(path),
-        "target": target.target,
+        "target": target.options_of(None).setting(),
         "tpu_target": tpu_target.target,
         "voters": registered_voters(recipes),
-        **{f"target|{domain}": target.target_of(Domain(domain)) for domain in target.by_domain},
+        **{f"target|{domain}": target.options_of(Domain(domain)).setting() for domain in target.by_domain},
         **{f"tpu_target|{domain}": tpu_target.target_of(Domain(domain)) for domain in tpu_target.by_domain},
         "google_cloud": google_cloud.place(),
         "faults": dict(recipes.faults),

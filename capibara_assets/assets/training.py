@@ -11,7 +11,7 @@ from capibara_assets.assets.inputs import Inputs, Origin, materialized
 from capibara_assets.assets.plans import lora_config
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.launching.launchers import Launcher
-from capibara_assets.metadata.training_entries import outcome_entries, training_entries
+from capibara_assets.metadata.training_entries import training_page
 from capibara_assets.partitions import READS_EVERY, domains
 from capibara_assets.resources import BaseModel, Hardware, Recipes, Store
 
@@ -51,14 +51,15 @@ def trained_adapters(
     from capibara_assets.training.standalone.materials import VOLATILE, FinishedTraining
 
     domain = Domain(context.partition_key)
-    inputs, where = Inputs.of(context, store), target.target_of(domain)
+    inputs, options = Inputs.of(context, store), target.options_of(domain)
     recipe, base = inputs.recipe(recipes, "training", TrainingRecipe), inputs.base_digest(base_model)
     inputs.setting("faults", dict(recipes.faults))
-    materials = training_materials(inputs, recipe, (base_model.path, base), domain, where)
+    materials = training_materials(inputs, recipe, (base_model.path, base), domain, options.first)
+    options = options.only(materials.targets)
     work = inputs.store.work_dir("trained_adapters", domain, inputs.digest())
-    request = materials.request(work, checkpoint_root(inputs.store.root), context.run_id, recipes.faults, where)
-    launcher.run(context, request.write(), where)
-    trained = FinishedTraining.read(request, materials.plan, where)
+    request = materials.request(work, checkpoint_root(inputs.store.root), context.run_id, recipes.faults, options.first)
+    trained_on = launcher.run(context, request.write(), options)
+    trained = FinishedTraining.read(request, materials.plan, options.first, trained_on)
     shards, further = materials.shards(trained.summary["finished"]), materials.further()
     write_voter_cards(trained.voters, materials.dataset, shards, base_model.card_name, base, further)
     kept = voters_checkpointed(inputs, request, trained.summary["voters"])
@@ -66,7 +67,7 @@ def trained_adapters(
     artifact = inputs.publish(
         "trained_adapters", domain, trees=trees, documents=documents, volatile=VOLATILE, checkpoints=kept
     )
-    shown = training_entries(trained.summary, trained.voters) | outcome_entries(trained.outcome)
+    shown = training_page(trained.summary, trained.voters, trained.outcome)
     shutil.rmtree(work, ignore_errors=False)
     return materialized(artifact, inputs, shown)
 

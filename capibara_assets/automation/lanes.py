@@ -22,6 +22,7 @@ Materialize = Callable[[Task, Report], RunOutcome]
 Opened = Callable[[], AbstractContextManager[Materialize]]
 """Opens, in a lane's process, what runs tasks there; picklable."""
 
+Ended = Callable[[int, RunOutcome], None]
 _CONTEXT = multiprocessing.get_context("spawn")  # after a fork, polars' and torch's threads are missing
 
 
@@ -30,7 +31,9 @@ def shares(cores: Sequence[int], lanes: int) -> list[frozenset[int]]:
     return [frozenset(cores[lane::lanes]) for lane in range(lanes)]
 
 
-def run_in_lanes(opened: Opened, tasks: Sequence[Task], lanes: int, report: Report) -> RunOutcome:
+def run_in_lanes(
+    opened: Opened, tasks: Sequence[Task], lanes: int, report: Report, ended: Ended | None = None
+) -> RunOutcome:
     """Run tasks, each as soon as those that it waits for have ended and a lane is idle; earlier tasks first.
 
     A lane whose process dies (out of memory, a crash) costs its task, which counts as failed, and is replaced.
@@ -40,12 +43,13 @@ def run_in_lanes(opened: Opened, tasks: Sequence[Task], lanes: int, report: Repo
         tasks: of `Graph.tasks`.
         lanes: number of processes, at most the number of cores.
         report: called with every line that a lane prints and every failure that it reports.
+        ended: called with the position of each task that has ended, and how.
 
     Raises:
         KeyboardInterrupt: this process got SIGINT or SIGTERM, or a lane's step was interrupted. Each running step has
             been interrupted, once, and has ended; after a second interruption the lanes are killed.
     """
-    run = _Run(opened, tasks, report, list(range(len(tasks))))
+    run = _Run(opened, tasks, report, list(range(len(tasks))), ended)
     run.lanes = [_Lane(run, share) for share in shares(sorted(os.sched_getaffinity(0)), lanes)]
     with _interrupted_by_sigterm():
         supervise(run.lanes, lanes, lambda: not run.interrupted, grace_s=math.inf)
@@ -60,6 +64,7 @@ class _Run:
 
     Attributes:
         waiting: positions of the tasks that no lane has begun.
+        also: told of each task that has ended.
         ended: positions of those that have ended.
         interrupted: whether a step was.
     """
@@ -68,6 +73,7 @@ class _Run:
     tasks: Sequence[Task]
     report: Report
     waiting: list[int]
+    also: Ended | None = None
     lanes: Sequence["_Lane"] = ()
     ended: set[int] = field(default_factory=set)
     outcome: RunOutcome = field(default_factory=RunOutcome)
@@ -77,6 +83,8 @@ class _Run:
         """Take in how a task ended, and give idle lanes those that waited for it."""
         self.ended.add(task)
         self.outcome.add(outcome)
+        if self.also is not None:
+            self.also(task, outcome)
         for lane in self.lanes:
             lane.assign()
 

@@ -28,9 +28,14 @@ class Task:
 
 @dataclass
 class RunOutcome:
-    """Result of a run: seconds by (asset, partition), what was already current, and failures with their message."""
+    """Result of a run: seconds by (asset, partition), what was already current, and failures with their message.
+
+    Attributes:
+        spans: when each step began and ended (Unix time), failed ones included.
+    """
 
     seconds: dict[tuple[str, str], float] = field(default_factory=dict)
+    spans: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     current: list[tuple[str, str]] = field(default_factory=list)
     failures: Failures = field(default_factory=dict)
 
@@ -46,6 +51,7 @@ class RunOutcome:
     def add(self, other: "RunOutcome") -> None:
         """Take in the result of a further task."""
         self.seconds.update(other.seconds)
+        self.spans.update(other.spans)
         self.current.extend(other.current)
         self.failures.update(other.failures)
 

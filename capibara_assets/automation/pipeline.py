@@ -6,15 +6,19 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean
 from typing import Any
 
 import dagster as dg
 
-from capibara_assets.assets.inputs import HELD, latest_digest, source_name
+from capibara_assets.assets.inputs import HELD, SECONDS, latest_digest, latest_metadata, latest_time, source_name
+from capibara_assets.automation.estimate import Progress
 from capibara_assets.automation.graph import Graph, is_current
 from capibara_assets.automation.lanes import Opened, run_in_lanes
 from capibara_assets.automation.outcome import Failures, Report, RunOutcome, Task
+from capibara_assets.checks.results import found
 from capibara_assets.domains import WHOLE, Domain
+from capibara_assets.errors import remedy_of
 from capibara_assets.processes.interruptions import interruptions
 from capibara_assets.storage.store import ArtifactStore
 
@@ -33,6 +37,7 @@ class GraphRun:
             digests equal today's.
         store: where the results lie; one that is no longer there is not current.
         force: materialize assets that are current, too.
+        since: materialize results of a domain that were made before this time (Unix), too.
     """
 
     definitions: dg.Definitions
@@ -40,6 +45,7 @@ class GraphRun:
     settings: Mapping[str, str]
     store: ArtifactStore
     force: bool = False
+    since: float | None = None
 
     @cached_property
     def graph(self) -> Graph:
@@ -56,10 +62,19 @@ class GraphRun:
 
         Only its own files have to be there: an input that the store has lost is not current itself, and comes first.
         """
+        if self.is_older(name, partition):
+            return False
         if not is_current(self.graph, self.instance, name, partition, self.settings, held):
             return False
         digest = latest_digest(self.instance, name, partition)
         return digest is not None and self.store.holds(name, partition, digest)
+
+    def is_older(self, name: str, partition: Domain | None) -> bool:
+        """Whether a domain's result was made before `since`; what is over all domains follows them."""
+        if self.since is None or partition is None:
+            return False
+        made = latest_time(self.instance, name, partition)
+        return made is not None and made < self.since
 
     def materialize(self, task: Task, report: Report) -> RunOutcome:
         """Materialize what is stale of a task, and what depends on that, in as few Dagster runs as possible.
@@ -78,8 +93,12 @@ class GraphRun:
             stale = self._stale(task, pending, held)
             frontier = [name for name in pending if not graph.parents[name] & set(pending)]
             outcome.current.extend((name, label) for name in frontier if name not in stale)
-            # An asset that was never materialized is not current in any case: it joins the same Dagster run.
-            never = [name for name in pending if latest_digest(self.instance, name, task.partition) is None]
+            # An asset that was never materialized, or is too old, is not current in any case: it joins the same run.
+            never = [
+                name
+                for name in pending
+                if latest_digest(self.instance, name, task.partition) is None or self.is_older(name, task.partition)
+            ]
             pending = [name for name in pending if name not in frontier or name in stale]
             batch = graph.joined(set(stale), pending, set(pending if self.force else never))
             pending = [name for name in pending if name not in batch]
@@ -119,6 +138,9 @@ class GraphRun:
             duration = (event.step_success_data.duration_ms or 0.0) / 1000
             if name in self.graph.parents:
                 outcome.seconds[name, label] = duration
+        for step in self.instance.get_run_step_stats(result.run_id):
+            if step.step_key in self.graph.parents and step.start_time and step.end_time:
+                outcome.spans[step.step_key, label] = (step.start_time, step.end_time)
         if not result.success:
             seconds = time.monotonic() - started
             outcome.fail(_failures(result, batch, label), report, f" after {seconds:.1f} s")
@@ -150,27 +172,55 @@ def run_graph(
         KeyboardInterrupt: a step was interrupted (Ctrl-C, SIGTERM); finished steps are kept.
     """
     tasks = run.graph.tasks(selection, domains)
+    progress = Progress(tasks, past_seconds(run.instance, tasks), report)
     if lanes > 1 and opened is not None and len(tasks) > 1:
-        return run_in_lanes(opened, tasks, lanes, report)
+        return run_in_lanes(opened, tasks, lanes, report, progress.ended)
     outcome = RunOutcome()
-    for task in tasks:
-        outcome.add(run.materialize(task, report))
+    for number, task in enumerate(tasks):
+        made = run.materialize(task, report)
+        outcome.add(made)
+        progress.ended(number, made)
     return outcome
 
 
+def past_seconds(instance: dg.DagsterInstance, tasks: Sequence[Task]) -> dict[tuple[str, str], float]:
+    """Seconds that each result took when it was made last; of those that never were, what its other domains took."""
+    took, unknown = dict[tuple[str, str], float](), list[tuple[str, str]]()
+    for task in tasks:
+        for name in task.assets:
+            step = (name, str(task.partition or WHOLE))
+            seconds = latest_metadata(instance, name, task.partition).get(SECONDS)
+            if isinstance(seconds, int | float):
+                took[step] = float(seconds)
+            else:
+                unknown.append(step)
+    for name, where in unknown:
+        others = [seconds for (other, _), seconds in took.items() if other == name]
+        if others:
+            took[name, where] = fmean(others)
+    return took
+
+
 def _failures(result: dg.ExecuteInProcessResult, batch: set[str], label: str) -> Failures:
-    """The failed steps of a Dagster run."""
-    failures = {}
+    """The failed steps of a Dagster run; a blocking check says what it found and what to do."""
+    failures, checks = {}, {}
+    for one in result.get_asset_check_evaluations():
+        if not one.passed:
+            checks[f"{one.asset_key.to_user_string()}_{one.check_name}"] = (
+                f"check {one.check_name} failed: {found(one)}"
+            )
     for event in result.all_events:
         if not event.is_step_failure:
             continue
         error = event.step_failure_data.error
         while error is not None and error.cause is not None:
             error = error.cause
-        failures[event.step_key or "run", label] = _sentence(error.message) if error is not None else "no reason given"
+        reason = _sentence(error.message) if error is not None else "no reason given"
+        failures[event.step_key or "run", label] = checks.get(event.step_key or "", reason)
     return failures or {(",".join(sorted(batch)), label): "the run did not succeed: see `capibara ui`"}
 
 
 def _sentence(message: str) -> str:
-    """An error's message on one line, without the class path that Dagster prepends."""
-    return " ".join(re.sub(r"^[\w.]+: ", "", message.strip()).split())
+    """An error's message on one line, without the class path that Dagster prepends; of the system, with what to do."""
+    said = " ".join(re.sub(r"^[\w.]+: ", "", message.strip()).split())
+    return f"{said}; {remedy}" if (remedy := remedy_of(said)) else said

@@ -1,6 +1,6 @@
 """Asset checks between the stages: table schemas, and what a result must fulfil before the next stage reads it.
 
-Imports `assets` and what lies below it; only `definitions` imports it.
+Imports `assets` and what lies below it; only `definitions` and `automation` import it.
 """
 
 from capibara_assets.checks.models import MODEL_CHECKS

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import dagster as dg
 
 from capibara_assets.assets.inputs import INPUTS, Inputs, latest_metadata
+from capibara_assets.checks.results import judged
 from capibara_assets.domains import Domain
 from capibara_assets.partitions import domains
 from capibara_assets.resources import BaseModel, Hardware, Store
@@ -33,7 +34,8 @@ def lora_plan_fits(
             read_declared(artifact.directory("files") / RECIPE, TrainingRecipe)
     except InputError as error:
         problems.append(f"the trainer refuses its recipe: {error}")
-    return dg.AssetCheckResult(passed=not problems, metadata={"problems": problems})
+    good = f"the plan fits on {where.name}"
+    return judged(problems, good, "choose another --target or a smaller base model, or lower the recipe `planning`")
 
 
 @dg.asset_check(asset="tpu_config", blocking=True, partitions_def=domains)
@@ -46,7 +48,7 @@ def tpu_plan_fits(context: dg.AssetCheckExecutionContext, store: Store, tpu_targ
     artifact = Inputs(context.instance, store.open()).artifact("tpu_config", domain)
     plan = TpuPlan.model_validate(artifact.document("plan"))
     problems = tpu_problems(plan, tpu_target.target_of(domain), artifact.directory("files"))
-    return dg.AssetCheckResult(passed=not problems, metadata={"problems": problems})
+    return judged(problems, f"the plan fits on {plan.target}", "choose a larger --tpu-target or a smaller base model")
 
 
 @dg.asset_check(asset="merged_checkpoint", blocking=True)
@@ -58,7 +60,8 @@ def merged_model_sound(context: dg.AssetCheckExecutionContext, store: Store) -> 
     artifact = Inputs(context.instance, store.open()).artifact("merged_checkpoint")
     report, experts = artifact.document("report"), experts_of(context.instance, "merged_checkpoint")
     problems = [*merge_problems(report, experts), *model_problems(artifact.directory("model"))]
-    return dg.AssetCheckResult(passed=not problems, metadata={"problems": problems, "experts": sorted(experts)})
+    good = f"it loads whole and is better than the base over {len(experts)} domains"
+    return judged(problems, good, MERGE_AGAIN, experts=sorted(experts))
 
 
 @dg.asset_check(asset="merged_checkpoint", blocking=False)
@@ -69,7 +72,9 @@ def merged_inputs_are_current(context: dg.AssetCheckExecutionContext, store: Sto
     inputs.every("consensus_checkpoint")
     now = {name: digest for name, digest in inputs.upstream.items() if name.startswith("consensus_checkpoint|")}
     changed = sorted(name for name, digest in now.items() if recorded.get(name, "") != digest)
-    return dg.AssetCheckResult(passed=not changed, severity=dg.AssetCheckSeverity.WARN, metadata={"changed": changed})
+    problems = [f"{name.replace('|', '[')}] changed since the merge" for name in changed]
+    good = f"made of the current {sum(map(bool, now.values()))} experts"
+    return judged(problems, good, "materialize merged_checkpoint again", warn=True, changed=changed)
 
 
 @dg.asset_check(asset="moe_checkpoint", blocking=True)
@@ -81,9 +86,10 @@ def mixture_sound(context: dg.AssetCheckExecutionContext, store: Store) -> dg.As
     artifact = Inputs(context.instance, store.open()).artifact("moe_checkpoint")
     report, experts = artifact.document("report"), experts_of(context.instance, "moe_checkpoint")
     if not report.get("made", True):
-        return dg.AssetCheckResult(passed=True, metadata={"why": report["why"]})
+        return judged([], f"no mixture was made: {report['why']}", "")
     problems = [*mixture_problems(report, experts), *model_problems(artifact.directory("model"))]
-    return dg.AssetCheckResult(passed=not problems, metadata={"problems": problems, "experts": sorted(experts)})
+    good = f"it loads whole and is better than the base over {len(experts)} domains"
+    return judged(problems, good, MERGE_AGAIN, experts=sorted(experts))
 
 
 @dg.asset_check(asset="moe_checkpoint", blocking=False)
@@ -93,7 +99,8 @@ def mixture_uses_its_experts(context: dg.AssetCheckExecutionContext, store: Stor
 
     report = Inputs(context.instance, store.open()).artifact("moe_checkpoint").document("report")
     unused = unused_experts(report) if report.get("made", True) else []
-    return dg.AssetCheckResult(passed=not unused, severity=dg.AssetCheckSeverity.WARN, metadata={"unused": unused})
+    remedy = "raise `moe.steps` in the recipe `consensus`, or serve merged_checkpoint"
+    return judged(unused, "every expert receives tokens", remedy, warn=True)
 
 
 @dg.asset_check(asset="expert_router", blocking=True)
@@ -106,12 +113,14 @@ def router_sound(context: dg.AssetCheckExecutionContext, store: Store) -> dg.Ass
     artifact = Inputs(context.instance, store.open()).artifact("expert_router")
     report, experts = artifact.document("report"), experts_of(context.instance, "expert_router")
     if not report.get("trained", True):
-        return dg.AssetCheckResult(passed=True, metadata={"why": report["why"]})
+        return judged([], f"no router was trained: {report['why']}", "")
     try:
         problems = router_problems(Router.read(artifact.directory("router")), report, experts)
     except InputError as error:
         problems = [str(error)]
-    return dg.AssetCheckResult(passed=not problems, metadata={"problems": problems, "experts": sorted(experts)})
+    good = f"it picks among {len(experts)} experts, right for {report['test_accuracy']:.0%} of the test prompts"
+    remedy = "see `by_domain` in the router's report for the domains whose prompts it confuses; add executions of them"
+    return judged(problems, good, remedy, experts=sorted(experts))
 
 
 @dg.asset_check(asset="promoted_model", blocking=True)
@@ -122,9 +131,9 @@ def served_is_there(context: dg.AssetCheckExecutionContext, store: Store) -> dg.
     artifacts = store.open()
     document = Inputs(context.instance, artifacts).artifact("promoted_model").document("promotion")
     problems = promotion_problems(artifacts, document)
-    return dg.AssetCheckResult(
-        passed=not problems, metadata={"problems": problems, "serving": dg.MetadataValue.json(document["serving"])}
-    )
+    remedy = "`capibara promote` a checkpoint that is there, or roll back: `capibara rollback`"
+    serving = dg.MetadataValue.json(document["serving"])
+    return judged(problems, "all that is served is in the store, byte for byte", remedy, serving=serving)
 
 
 def experts_of(instance: dg.DagsterInstance, asset: str) -> set[str]:
@@ -135,6 +144,10 @@ def experts_of(instance: dg.DagsterInstance, asset: str) -> set[str]:
 
 
 _EXPERTS = "consensus_checkpoint|"
+MERGE_AGAIN = (
+    "materialize it again if its files are damaged; else see the losses per domain on its page and leave the domain"
+    " that is not better than the base out of --domains, or train it on more examples"
+)
 
 MODEL_CHECKS = [
     lora_plan_fits,

@@ -5,19 +5,25 @@ import math
 import dagster as dg
 
 from capibara_assets.assets.inputs import Inputs
+from capibara_assets.checks.results import judged
 from capibara_assets.domains import Domain
 from capibara_assets.partitions import domains
 from capibara_assets.resources import BaseModel, Recipes, Store
 
-SHOWN = 20  # problems listed by a check that may find thousands
+MORE = (
+    "train longer (--profile full) or on more examples of this domain; the curves on the page of trained_adapters show"
+    " whether the losses still fall"
+)
 
 
 @dg.asset_check(asset="e2b_executions", blocking=True, partitions_def=domains)
 def executions_not_empty(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
     """The domain has at least one execution."""
-    artifact = Inputs(context.instance, store.open()).artifact("e2b_executions", Domain(context.partition_key))
-    count = artifact.frame("executions").height
-    return dg.AssetCheckResult(passed=count > 0, metadata={"executions": count})
+    domain = Domain(context.partition_key)
+    count = Inputs(context.instance, store.open()).artifact("e2b_executions", domain).frame("executions").height
+    problems = [] if count else [f"no execution of {domain} in the logs"]
+    remedy = f"add logs with {domain} code to the experience folder, or leave {domain} out of --domains"
+    return judged(problems, f"{count:,} executions", remedy, executions=count)
 
 
 @dg.asset_check(asset="example_groups", blocking=False)
@@ -25,9 +31,8 @@ def no_group_dominates(context: dg.AssetCheckExecutionContext, store: Store) -> 
     """No group of related executions holds more of a domain than the dataset recipe's `largest_group`."""
     artifact = Inputs(context.instance, store.open()).artifact("example_groups")
     too_large = artifact.document("statistics")["too_large"]
-    return dg.AssetCheckResult(
-        passed=not too_large, severity=dg.AssetCheckSeverity.WARN, metadata={"too_large": too_large}
-    )
+    remedy = "add executions of other problems, or raise `largest_group` in the recipe `dataset`"
+    return judged(too_large, "no group holds more of a domain than the recipe allows", remedy, warn=True)
 
 
 @dg.asset_check(asset="moe_dataset", blocking=True, partitions_def=domains)
@@ -39,7 +44,8 @@ def no_leakage(context: dg.AssetCheckExecutionContext, store: Store, recipes: Re
     inputs = Inputs(context.instance, store.open())
     examples = {domain: artifact.frame("examples") for domain, artifact in inputs.every("moe_dataset").items()}
     leaks = leakage(examples, recipes.load("dataset", DatasetRecipe).near_duplicates)
-    return dg.AssetCheckResult(passed=not leaks, metadata={"leaks": leaks})
+    remedy = "materialize example_groups and then moe_dataset of all domains again; if it fails again, it is a bug"
+    return judged(leaks, f"nothing is in two splits, over {len(examples)} domains", remedy)
 
 
 @dg.asset_check(asset="moe_dataset", blocking=True, partitions_def=domains)
@@ -56,7 +62,8 @@ def examples_valid(context: dg.AssetCheckExecutionContext, store: Store, recipes
         *size_problems(examples, recipe.minimum_examples),
         *balance_problems(domain, examples, recipe),
     ]
-    return dg.AssetCheckResult(passed=not problems, metadata={"problems": problems})
+    remedy = f"add executions of {domain} (`missing` on the page of moe_dataset says of which kind), or leave it out"
+    return judged(problems, f"{examples.height:,} examples", remedy)
 
 
 @dg.asset_check(asset="moe_dataset", blocking=True, partitions_def=domains)
@@ -71,7 +78,8 @@ def labels_supervised(
     examples = Inputs(context.instance, store.open()).artifact("moe_dataset", Domain(context.partition_key))
     tokenizer = AutoTokenizer.from_pretrained(base_model.path, local_files_only=True, trust_remote_code=False)
     problems = label_audit(examples.frame("examples"), tokenizer)
-    return dg.AssetCheckResult(passed=not problems, metadata={"problems": problems[:SHOWN], "count": len(problems)})
+    remedy = f"mend the chat template of the base model in {base_model.path}, or choose another with --base-model"
+    return judged(problems, "each example has supervised tokens, all of them the assistant's", remedy)
 
 
 @dg.asset_check(asset="moe_dataset", blocking=True, partitions_def=domains)
@@ -81,7 +89,8 @@ def no_secrets(context: dg.AssetCheckExecutionContext, store: Store) -> dg.Asset
 
     artifact = Inputs(context.instance, store.open()).artifact("moe_dataset", Domain(context.partition_key))
     problems = secret_problems(artifact.frame("examples"))
-    return dg.AssetCheckResult(passed=not problems, metadata={"problems": problems})
+    remedy = "`capibara forget` the executions named, and report the pattern: redaction should have replaced it"
+    return judged(problems, "no text matches a secret's pattern", remedy)
 
 
 @dg.asset_check(asset="routing_dataset", blocking=True)
@@ -92,7 +101,8 @@ def routes_valid(context: dg.AssetCheckExecutionContext, store: Store, recipes: 
 
     routes = Inputs(context.instance, store.open()).artifact("routing_dataset").frame("routes")
     problems = route_problems(routes, recipes.load("dataset", DatasetRecipe).routing)
-    return dg.AssetCheckResult(passed=not problems, metadata={"problems": problems})
+    remedy = "materialize moe_dataset of all domains and routing_dataset again; if it fails again, it is a bug"
+    return judged(problems, f"{routes.height:,} prompts, each with a domain and in one split", remedy)
 
 
 @dg.asset_check(asset="trained_adapters", blocking=True, partitions_def=domains)
@@ -107,9 +117,10 @@ def adapters_better_than_base(context: dg.AssetCheckExecutionContext, store: Sto
         if math.isfinite(voter["validation_loss"]) and voter["validation_loss"] < voter["base_validation_loss"]
     ]
     losses = {name: [voter["base_validation_loss"], voter["validation_loss"]] for name, voter in voters.items()}
-    return dg.AssetCheckResult(
-        passed=len(good) >= needed, metadata={"better": good, "needed": needed, "losses": losses}
-    )
+    words = f"{len(good)} of {len(voters)} voters are better than the base, {needed} are needed"
+    worse = [f"{name}: loss {own:.4f}, base {base:.4f}" for name, (base, own) in losses.items() if name not in good]
+    problems = [] if len(good) >= needed else [words, *worse]
+    return judged(problems, words, MORE, better=good, needed=needed, losses=losses)
 
 
 @dg.asset_check(asset="consensus_checkpoint", blocking=True, partitions_def=domains)
@@ -122,10 +133,22 @@ def consensus_not_worse(context: dg.AssetCheckExecutionContext, store: Store, re
     losses, certificate = artifact.document("losses"), artifact.document("certificate")
     best = min(losses[voter["name"]] for voter in certificate["voters"] if voter["accepted"])
     consensus, base = losses["consensus"], losses["base"]
-    passed = math.isfinite(consensus) and consensus <= best * (1 + tolerance) and consensus < base
-    return dg.AssetCheckResult(
-        passed=passed, metadata={"consensus": consensus, "best_voter": best, "base": base, "tolerance": tolerance}
-    )
+    problems = consensus_problems(consensus, best, base, tolerance)
+    words = f"loss {consensus:.4f}: base {base:.4f}, best accepted voter {best:.4f}"
+    return judged(problems, words, MORE, consensus=consensus, best_voter=best, base=base, tolerance=tolerance)
+
+
+def consensus_problems(consensus: float, best: float, base: float, tolerance: float) -> list[str]:
+    """By how much a consensus adapter's loss is above the base model's, or above what the best voter's allows."""
+    if not math.isfinite(consensus):
+        return [f"the consensus adapter's loss is {consensus}"]
+    problems, most = [], best * (1 + tolerance)
+    if not consensus < base:
+        problems.append(f"loss {consensus:.4f} is {consensus - base:.4f} above the base's {base:.4f}")
+    if not consensus <= most:
+        allowed = f"{most:.4f}, the best accepted voter's {best:.4f} and {tolerance:.0%}"
+        problems.append(f"loss {consensus:.4f} is {consensus - most:.4f} above {allowed}")
+    return problems
 
 
 @dg.asset_check(asset="evaluation", blocking=True, partitions_def=domains)
@@ -142,7 +165,8 @@ def evaluation_valid(context: dg.AssetCheckExecutionContext, store: Store) -> dg
         artifact.document("metrics"),
         artifact.document("decision"),
     )
-    return dg.AssetCheckResult(passed=not problems, metadata={"problems": problems})
+    remedy = "materialize evaluation of this domain again; a contender that crashes again is named with its error"
+    return judged(problems, "all contenders were measured on the same examples", remedy)
 
 
 STAGE_CHECKS = [

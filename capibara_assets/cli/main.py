@@ -7,12 +7,13 @@ bug and keeps its traceback.
 import os
 import sys
 import warnings
+from difflib import get_close_matches
 from importlib import import_module
 
 import click
 
 from capibara_assets import __version__
-from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.errors import REMEDIES, InputError, IntegrityError
 from capibara_assets.escaping.terminal import print_plainly
 from capibara_assets.processes.startup import set_up_process
 
@@ -21,8 +22,16 @@ from capibara_assets.processes.startup import set_up_process
 GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "The graph": {
         "run": ("graph.run:run", "Materialize the asset graph, except what is current; an interrupted run resumes."),
+        "backfill": (
+            "graph.backfill:backfill",
+            "Make the results of some domains again; an interrupted backfill goes on where it stopped.",
+        ),
         "ui": ("graph.ui:ui", "Open Dagster's UI on this deployment."),
         "report": ("graph.report:report", "Show the latest run: losses, voters, seconds, memory."),
+        "config": (
+            "graph.config:config",
+            "Show the deployment: its file, each setting, and whether a variable, the file or the default decided it.",
+        ),
         "jobs": ("graph.jobs:jobs", "List, follow and stop background runs: local processes, Dagster runs and pods."),
     },
     "Data": {
@@ -43,9 +52,16 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "dataset.forget:forget",
             "Delete EXECUTION_IDS from tables, datasets, checkpoints, caches and Dagster's history, permanently.",
         ),
+        "secrets": (
+            "dataset.secrets:secrets",
+            "Search every table, cache, report, event and log for secrets that were redacted in the logs.",
+        ),
     },
     "Training": {
-        "doctor": ("training.doctor:doctor", "Check machine, base model, data and recipe before a training."),
+        "doctor": (
+            "training.doctor:doctor",
+            "Check the whole deployment, or with --data or --request a training before it starts.",
+        ),
         "plan": (
             "training.plan:plan",
             "Plan a training without starting it: LoRA settings or a TPU configuration, memory, time and cost.",
@@ -135,6 +151,8 @@ class Commands(click.Group):
         if cmd_name == "bench":
             raise InputError("benches run as `python -m benchmarks NAME` from a checkout of the repository")
         if cmd_name not in COMMANDS:
+            if near := get_close_matches(cmd_name, COMMANDS):
+                ctx.fail(f"No such command '{cmd_name}'. Did you mean '{near[0]}'?")
             return None
         hush_dagster()
         module, name = COMMANDS[cmd_name][0].split(":")
@@ -175,6 +193,12 @@ def run_command_line(command: click.Command, name: str) -> None:
     except IntegrityError as error:
         click.echo(f"{name}: damaged: {error}", err=True)
         sys.exit(1)
+    except OSError as error:
+        if error.errno not in REMEDIES:
+            raise
+        what = f"{error.filename}: " if error.filename else ""
+        click.echo(f"{name}: {what}{error.strerror}; {REMEDIES[error.errno]}", err=True)
+        sys.exit(2)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.ClickException as error:

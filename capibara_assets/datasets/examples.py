@@ -108,7 +108,7 @@ def build_dataset(
     doubts, agreement = fitted(own, execute) if execute is not None else ({}, {})
     derived = derive(domain, own, recipe, execute, doubts)
     candidates = [*_candidates(domain, own, recipe, execute), *derived.candidates]
-    by_id, reasons, unplaced = placed_of(candidates, domain, group_of, recipe, doubts)
+    by_id, reasons, unplaced = placed_of(candidates, domain, group_of, recipe, doubts, own.unsolved)
     held = _holding_benchmarks(by_id, imported, recipe)
     banned = set(held["example_id"])
     suspect = possible_back_doors(by_id.values(), own.known, recipe.poison)

@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -31,6 +31,7 @@ SECRET = "what its execution shows looks like a secret"
 TESTS_ITSELF = "its answer would hold a test of its own result"
 INSUFFICIENT = "its prompt does not suffice"
 FITTED = "its answer is fitted to its test"
+REFUTED = "attempts at its task were judged, and its answer did not solve it"
 
 _RETURN = re.compile(r"\breturn\b([^\n]*)")
 _LITERAL_LAST = re.compile(
@@ -67,19 +68,21 @@ def placed_of(
     group_of: Mapping[str, tuple[str, Split, str | None]],
     recipe: DatasetRecipe,
     doubts: Mapping[str, Doubt] = MappingProxyType({}),
+    unsolved: Collection[str] = (),
 ) -> tuple[dict[str, Placed], dict[str, str], Counter[tuple[Kind, str]]]:
     """The candidates that can be used, by example id; why an execution's cannot (the first reason); all by reason.
 
     Args:
         group_of: execution id -> group, split, and why it may not be used.
         doubts: execution id -> why its answer is not right in general.
+        unsolved: executions that a recorded verdict says not to solve their task.
     """
     by_id: dict[str, Placed] = {}
     reasons: dict[str, str] = {}
     count = Counter[tuple[Kind, str]]()
     for candidate, secret in zip(candidates, _hold_secrets(candidates), strict=True):
         why = SECRET if secret else insufficient(candidate) or unsound(candidate, doubts)
-        why = why or unworthy(candidate, recipe.fewest_steps)
+        why = why or (REFUTED if is_refuted(candidate, unsolved) else None) or unworthy(candidate, recipe.fewest_steps)
         placed = why or place(domain, candidate, group_of, recipe)
         if isinstance(placed, Placed):
             by_id[placed.example_id] = placed
@@ -105,6 +108,12 @@ def unsound(candidate: ExampleCandidate, doubts: Mapping[str, Doubt]) -> str | N
     if written or worst.reason == HARDCODED or (stub and worst.share > _SENSELESS):
         return f"{FITTED}: {worst.reason}"
     return None
+
+
+def is_refuted(candidate: ExampleCandidate, unsolved: Collection[str]) -> bool:
+    """Whether an answer is code that was judged not to solve its task, or ends in it: what that does can be told."""
+    mends = candidate.kind in CODE_KINDS or candidate.diff is not None
+    return mends and candidate.execution_ids[0] in unsolved
 
 
 def _is_slip(candidate: ExampleCandidate) -> bool:

@@ -1,4 +1,4 @@
-"""Configuration of a deployment: environment variables, YAML declarations, and the location of `resources/`.
+"""Configuration of a deployment: its file, the variables that override it, and the location of `resources/`.
 
 Also how libraries publish their names (`public_names`). Imports `errors` only.
 """

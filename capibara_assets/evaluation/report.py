@@ -134,6 +134,7 @@ class EvaluationReport:
         paragraph: the decision in words.
         figures: contender -> metric -> estimate with interval.
         judged: the contender that the decision is about.
+        metric: the score that decided; empty where there was no decision.
         curves: voter -> (step, validation loss).
         router: the report of `expert_router`, as it was published.
         settings: what every contender shared: decoding, budgets, seed.
@@ -145,6 +146,7 @@ class EvaluationReport:
     judged: str
     figures: Mapping[str, Mapping[str, Interval]]
     comparisons: Sequence[Comparison] = ()
+    metric: str = ""
     usage: Mapping[str, AnsweringCost] = field(default_factory=dict)
     curves: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
     router: Mapping[str, Any] = field(default_factory=dict)

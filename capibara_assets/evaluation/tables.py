@@ -113,6 +113,7 @@ def report_of(
         verdict=evaluation.decision.verdict if evaluation.decision else "",
         paragraph=evaluation.decision.reason if evaluation.decision else "",
         judged=evaluation.judged,
+        metric=evaluation.decision.metric if evaluation.decision else "",
         figures=evaluation.figures,
         comparisons=[one for one in evaluation.comparisons if evaluation.judged in (one.candidate, one.reference)]
         + [one for one in evaluation.comparisons if evaluation.judged not in (one.candidate, one.reference)],

@@ -10,6 +10,7 @@ from capibara_assets.storage.records import Record
 Outcome = Literal["ok", "error", "timeout", "unknown"]
 FAILED = ("error", "timeout")
 SOLVED = "solves_task"  # flag: a verdict that was recorded says that it solves its session's one task
+UNSOLVED = "fails_task"  # flag: attempts at its session's one task were judged, and no verdict says that it solves it
 PatternKind = Literal[
     "function",
     "class",

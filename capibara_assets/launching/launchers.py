@@ -1,4 +1,4 @@
-"""The compute resource for training: starts a local process group or a Kubernetes pod, through Dagster Pipes."""
+"""The compute resource for training: a local process group or jobs on a cluster, with Dagster Pipes."""
 
 import os
 import sys
@@ -15,7 +15,10 @@ from capibara_assets.errors import InputError
 from capibara_assets.processes import groups as process_groups
 
 if TYPE_CHECKING:
+    from capibara_assets.launching.cluster import Waits
+    from capibara_assets.launching.manifests import PodSettings
     from capibara_assets.planning.hardware.targets import HardwareTarget
+    from capibara_assets.planning.options import HardwareOptions
     from capibara_assets.processes.background import Jobs
 
 TRAINING_MODULE = "capibara_assets.training"
@@ -24,156 +27,123 @@ TRAINING_MODULE = "capibara_assets.training"
 class Launcher(dg.ConfigurableResource[Any]):  # type: ignore[misc]  # dagster is untyped here
     """Starts `python -m capibara_assets.training --request FILE` and streams its Pipes messages into the run.
 
-    Interrupting the run ends the training process and everything it started: SIGINT, `grace_seconds` to save, SIGKILL.
+    Interrupting the run ends the training and everything it started: it gets `grace_seconds` to save, then is killed.
     """
 
-    mode: LaunchMode = Field(default=LaunchMode.LOCAL, description="local: a process group on this machine; k8s: a pod")
+    mode: LaunchMode = Field(default=LaunchMode.LOCAL, description="local: a process group on this machine; k8s: jobs")
     grace_seconds: float = Field(default=20.0, description="time to save work between the signal and the kill")
+    max_hours: float | None = Field(default=None, description="a training is ended after so long")
     environment: dict[str, str] = Field(default_factory=dict, description="variables set for the training process")
     image: str = Field(default="", description="k8s: container image with capibara-assets installed")
     namespace: str = Field(default="", description="k8s: namespace; empty for the current one")
-    service_account: str = Field(default="", description="k8s: service account of the pod")
+    service_account: str = Field(default="", description="k8s: service account of the pods")
     secrets: list[str] = Field(default_factory=list, description="k8s: secrets whose keys become variables")
     volume_claim: str = Field(default="", description="k8s: volume claim that holds requests, inputs and work")
-    volume_path: str = Field(default="", description="k8s: where the claim is mounted, here and in the pod alike")
-    max_hours: float = Field(default=24.0, description="k8s: the pod is ended after so long")
+    volume_path: str = Field(default="", description="k8s: where the claim is mounted, here and in the pods alike")
+    priority_class: str = Field(default="", description="k8s: priority class of the pods")
+    start_minutes: float = Field(default=30.0, description="k8s: how long a pod may wait for a node")
 
     def run(
         self,
         context: dg.AssetExecutionContext | dg.OpExecutionContext,
         request: Path,
-        target: "HardwareTarget",
+        options: "HardwareOptions",
         extras: Mapping[str, Any] | None = None,
-    ) -> dg.PipesClientCompletedInvocation:
-        """Run a training to its end and return what the process reported.
+    ) -> "HardwareTarget":
+        """Run a training to its end; returns the target that it ended on.
 
         Args:
             context: of the running asset or op.
             request: file with the training request (JSON).
-            target: the hardware to train on.
+            options: the hardware to train on, the one that the request was planned for first.
             extras: values handed to the process through Pipes.
 
         Raises:
-            InputError: the request is missing, or the target cannot be used in this mode.
-            DagsterPipesExecutionError: the process failed.
+            InputError: the request is missing, or a target cannot be used in this mode.
+            DagsterPipesExecutionError: the process failed, or its time is over.
         """
         if not request.is_file():
             raise InputError(f"no training request at {request}")
-        check_reachable(target, self.mode)
-        if self.mode is LaunchMode.LOCAL:
-            from capibara_assets.processes.background import Jobs
+        for target in options.targets:
+            check_reachable(target, self.mode)
+        from capibara_assets.processes.background import Jobs
 
-            command = [sys.executable, "-m", TRAINING_MODULE, "--request", str(request)]
-            environment = {**os.environ, **self.environment}
-            jobs = Jobs(Deployment.from_environment().home)
-            return run_locally(context, command, extras or {}, environment, self.grace_seconds, jobs)
-        return self._run_in_pod(context, request, target, extras or {})
+        jobs = Jobs(Deployment.from_environment().home)
+        if self.mode is LaunchMode.K8S:
+            return self._run_on_cluster(context, request, options, extras or {}, jobs)
+        command = [sys.executable, "-m", TRAINING_MODULE, "--request", str(request)]
+        environment = {**os.environ, **self.environment}
+        limits = [one for one in (options.hours_left(options.first), self.max_hours) if one is not None]
+        hours = min(limits, default=None)
+        run_locally(context, command, extras or {}, environment, self.grace_seconds, jobs, hours=hours)
+        return options.first
 
-    def _run_in_pod(
+    def _run_on_cluster(
         self,
         context: dg.AssetExecutionContext | dg.OpExecutionContext,
         request: Path,
-        target: "HardwareTarget",
+        options: "HardwareOptions",
         extras: Mapping[str, Any],
-    ) -> dg.PipesClientCompletedInvocation:
+        jobs: "Jobs",
+    ) -> "HardwareTarget":
         self._check_cluster_settings(request)
-        from dagster_k8s import PipesK8sClient
+        from dagster_k8s.utils import detect_current_namespace
 
-        from capibara_assets.launching.pods import LivePodReader
+        from capibara_assets.launching.cluster import Cluster
+        from capibara_assets.launching.remote import RemoteLaunch
+        from capibara_assets.training.request import read_request
 
-        command = training_command(str(request))
-        from capibara_assets.launching.registration import registered
-        from capibara_assets.processes.background import Jobs, Pod
-
-        with registered(context, Jobs(Deployment.from_environment().home), command) as job:
-            reader = LivePodReader(context, lambda pod, namespace: job.begin(pod=Pod(pod, namespace)))
-            done = PipesK8sClient(message_reader=reader).run(
-                context=context,
-                extras=dict(extras),
-                image=self.image,
-                command=command,
-                namespace=self.namespace or None,
-                env=self.environment,
-                base_pod_meta=self._pod_metadata(target),
-                base_pod_spec=self.pod_spec(target),
-                pod_wait_timeout=self.max_hours * 3600,
-            )
-            job.end(0)
-        return done
+        cluster = Cluster(self.namespace or detect_current_namespace(None) or "default", self._waits())
+        launch = RemoteLaunch(context, cluster, self._pods(), read_request(request), options, self.max_hours)
+        return launch.run(jobs, extras)
 
     def _check_cluster_settings(self, request: Path) -> None:
         missing = [name for name in ("image", "volume_claim", "volume_path") if not getattr(self, name)]
         if missing:
-            raise InputError(f"launcher mode k8s needs {', '.join(missing)}: set them on the launcher resource")
+            raise InputError(
+                f"launcher mode k8s needs {', '.join(missing)}: set them under `launcher` in the deployment's file, or"
+                f" {', '.join(f'CAPIBARA_{name.upper()}' for name in missing)}"
+            )
         if not request.resolve().is_relative_to(Path(self.volume_path).resolve()):
             raise InputError(
                 f"launcher mode k8s: the pod sees {self.volume_path} (claim {self.volume_claim}) only, the training"
                 f" request is {request}: put the work directory on that volume"
             )
 
-    def render_pod(self, target: "HardwareTarget", image: str, request_uri: str) -> dict[str, Any]:
-        """The pod that k8s mode would start, as a Kubernetes object, without a cluster.
+    def render(self, request: Path, target: "HardwareTarget", *, spot: bool = False) -> list[dict[str, Any]]:
+        """The objects that k8s mode would create for a request on a target, without a cluster.
 
         Raises:
-            InputError: the target has no Kubernetes declaration.
-            Exception: an unknown key in the pod's specification (from dagster-k8s, which names it).
+            InputError: the request's file cannot be read, the target has no Kubernetes declaration, or is a TPU slice
+                of several hosts.
         """
-        import kubernetes
-        from dagster_k8s.pipes import build_pod_body
+        check_reachable(target, LaunchMode.K8S)
+        from capibara_assets.launching.manifests import training_objects
+        from capibara_assets.planning.options import Option
+        from capibara_assets.training.request import read_request
 
-        body = build_pod_body(
-            pod_name=f"capibara-training-{target.name}",
-            image=image,
-            command=training_command(request_uri),
-            env_vars=self.environment,
-            base_pod_meta=self._pod_metadata(target),
-            base_pod_spec=self.pod_spec(target),
+        made = training_objects(read_request(request), Option(target, spot), self._pods(), self.max_hours)
+        return [*made.trained, *([made.assembled] if made.assembled else [])]
+
+    def _pods(self) -> "PodSettings":
+        from capibara_assets.launching.manifests import PodSettings
+
+        return PodSettings(
+            image=self.image,
+            service_account=self.service_account,
+            secrets=tuple(self.secrets),
+            volume_claim=self.volume_claim,
+            volume_path=self.volume_path,
+            priority_class=self.priority_class,
+            grace_seconds=self.grace_seconds,
+            start_minutes=self.start_minutes,
+            environment=self.environment,
         )
-        pod: dict[str, Any] = kubernetes.client.ApiClient().sanitize_for_serialization(body)
-        return {"apiVersion": "v1", "kind": "Pod", **pod}
 
-    def _pod_metadata(self, target: "HardwareTarget") -> dict[str, Any]:
-        return {"labels": {"app.kubernetes.io/component": "training", "capibara/target": target.name}}
+    def _waits(self) -> "Waits":
+        from capibara_assets.launching.cluster import Waits
 
-    def pod_spec(self, target: "HardwareTarget") -> dict[str, Any]:
-        """The pod's specification for a target: node selector, limits, tolerations, volumes.
-
-        Raises:
-            InputError: the target has no Kubernetes declaration.
-        """
-        if target.kubernetes is None:
-            raise InputError(f"hardware target {target.name} declares no `kubernetes` section: no pod can reach it")
-        volumes, mounts = self._volumes(target)
-        container: dict[str, Any] = {
-            "name": "training",
-            "resources": {"limits": dict(target.kubernetes.limits), "requests": dict(target.kubernetes.limits)},
-            "env_from": [{"secret_ref": {"name": secret}} for secret in self.secrets],
-            "volume_mounts": mounts,
-        }
-        spec: dict[str, Any] = {
-            "containers": [container],
-            "restart_policy": "Never",
-            "node_selector": dict(target.kubernetes.node_selector),
-            "tolerations": [one.model_dump(exclude_none=True) for one in target.kubernetes.tolerations],
-            "volumes": volumes,
-            "termination_grace_period_seconds": round(self.grace_seconds) + 10,
-            "active_deadline_seconds": round(self.max_hours * 3600),
-        }
-        if self.service_account:
-            spec["service_account_name"] = self.service_account
-        return spec
-
-    def _volumes(self, target: "HardwareTarget") -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        volumes: list[dict[str, Any]] = []
-        mounts: list[dict[str, Any]] = []
-        if target.kind == "gpu":
-            # NCCL's processes share memory; a pod's default /dev/shm is 64 MiB.
-            volumes.append({"name": "shared-memory", "empty_dir": {"medium": "Memory", "size_limit": "16Gi"}})
-            mounts.append({"name": "shared-memory", "mount_path": "/dev/shm"})
-        if self.volume_claim:
-            volumes.append({"name": "work", "persistent_volume_claim": {"claim_name": self.volume_claim}})
-            mounts.append({"name": "work", "mount_path": self.volume_path})
-        return volumes, mounts
+        return Waits(start=self.start_minutes * 60, delete=self.grace_seconds + 100)
 
 
 def check_reachable(target: "HardwareTarget", mode: LaunchMode) -> None:
@@ -190,11 +160,6 @@ def check_reachable(target: "HardwareTarget", mode: LaunchMode) -> None:
         )
 
 
-def training_command(request: str) -> list[str]:
-    """The training process's command line inside a container."""
-    return ["python", "-m", TRAINING_MODULE, "--request", request]
-
-
 def run_locally(
     context: dg.AssetExecutionContext | dg.OpExecutionContext,
     command: list[str],
@@ -202,6 +167,8 @@ def run_locally(
     environment: Mapping[str, str],
     grace_s: float,
     jobs: "Jobs | None" = None,
+    *,
+    hours: float | None = None,
 ) -> dg.PipesClientCompletedInvocation:
     """Run a command in a process group of its own, with a Pipes session around it.
 
@@ -211,29 +178,39 @@ def run_locally(
 
     Args:
         jobs: registry in which `capibara jobs` finds the process; None: it is not recorded.
+        hours: after which it is asked to save and end; None: never.
 
     Raises:
-        DagsterPipesExecutionError: the process failed.
+        DagsterPipesExecutionError: its hours are over, or the process failed: the message then begins with the error
+            that it logged last.
     """
     from capibara_assets.launching.live import LiveFileReader
     from capibara_assets.launching.registration import registered
 
+    reader = LiveFileReader(context)
     session_context = dg.open_pipes_session(
         context=context,
         extras=dict(extras),
         context_injector=dg.PipesTempFileContextInjector(),
-        message_reader=LiveFileReader(context),
+        message_reader=reader,
     )
     with session_context as session, registered(context, jobs, command) as job:
         child_environment = {**environment, **job.variables, **session.get_bootstrap_env_vars()}
         with process_groups.process_group(command, env=child_environment, grace_s=grace_s) as process:
             job.begin(pid=process.pid)
             try:
-                process_groups.wait(process)
+                in_time = process_groups.wait(process, None if hours is None else hours * 3600)
             except BaseException:
                 context.log.info(f"interrupted: training process group {process.pid} has {grace_s:g} s to save and end")
                 raise
         job.end(process.returncode)
-        if process.returncode != 0:
-            raise DagsterPipesExecutionError(f"training process ended with {process.returncode}: {' '.join(command)}")
+        if not in_time:
+            raise DagsterPipesExecutionError(
+                f"training was ended after {hours:.3g} h, its limit by max_hours, max_usd or limits.training_hours in"
+                " the deployment's file. Raise it and run again: it goes on from its resume points"
+            )
+    if process.returncode != 0:  # all messages have arrived now
+        code = f"training process ended with {process.returncode}"
+        said = f"{reader.errors[-1]} ({code})" if reader.errors else f"{code}: {' '.join(command)}"
+        raise DagsterPipesExecutionError(said)
     return dg.PipesClientCompletedInvocation(session)

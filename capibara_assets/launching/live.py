@@ -6,6 +6,7 @@ observation of the asset as they arrive: its numbers are plotted on the asset's 
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -35,17 +36,24 @@ _COLUMNS = (
 
 
 class ProgressObserver:
-    """A Pipes message handler that turns progress messages into observations and hands all others on."""
+    """A Pipes message handler that turns progress messages into observations and hands all others on.
 
-    def __init__(self, context: Any, handler: Any):
+    `errors` gets what the process logs as errors: the last one is why it failed.
+    """
+
+    def __init__(self, context: Any, handler: Any, errors: list[str] | None = None):
         self._context, self._handler = context, handler
+        self.errors: list[str] = [] if errors is None else errors
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._handler, name)
 
     def handle_message(self, message: Mapping[str, Any]) -> None:
         """Handle one message; called by the reader, in its thread."""
-        payload = (message.get("params") or {}).get("payload") if message["method"] == "report_custom_message" else None
+        params = message.get("params") or {}
+        if message["method"] == "log" and str(params.get("level", "")).upper() == "ERROR":
+            self.errors.append(str(params.get("message", "")))
+        payload = params.get("payload") if message["method"] == "report_custom_message" else None
         if isinstance(payload, Mapping) and payload.get("kind") == PROGRESS:
             observe(self._context, payload)
         else:
@@ -58,12 +66,54 @@ class LiveFileReader(dg.PipesTempFileMessageReader):  # type: ignore[misc]  # da
     def __init__(self, context: Any):
         super().__init__()
         self._context = context
+        self.errors: list[str] = []
 
     @contextmanager
     def read_messages(self, handler: Any) -> Iterator[Any]:
         """As in the base class, through a `ProgressObserver`."""
-        with super().read_messages(ProgressObserver(self._context, handler)) as parameters:
+        with super().read_messages(ProgressObserver(self._context, handler, self.errors)) as parameters:
             yield parameters
+
+
+class LiveSharedFileReader(dg.PipesFileMessageReader):  # type: ignore[misc]  # dagster is untyped here
+    """Message reader of pods that write to a file on a shared volume, one after the other where one is preempted."""
+
+    def __init__(self, context: Any, path: Path):
+        super().__init__(str(path))
+        self._context = context
+
+    @contextmanager
+    def read_messages(self, handler: Any) -> Iterator[Any]:
+        """As in the base class, through a `ProgressObserver`; several pods count as one process."""
+        attempts = _Attempts(handler)
+        with super().read_messages(ProgressObserver(self._context, attempts)) as parameters:
+            yield parameters
+        attempts.close()
+
+
+class _Attempts:
+    """A Pipes message handler to which the attempts of a training are one process: it opens once and closes last."""
+
+    def __init__(self, handler: Any):
+        self._handler, self._opened = handler, False
+        self._closed: Mapping[str, Any] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handler, name)
+
+    def handle_message(self, message: Mapping[str, Any]) -> None:
+        if message["method"] == "closed":
+            self._closed = message
+            return
+        if message["method"] == "opened" and self._opened:
+            return
+        self._opened |= message["method"] == "opened"
+        self._handler.handle_message(message)
+
+    def close(self) -> None:
+        """Hand on that the last attempt has closed, if it has."""
+        if self._closed is not None:
+            self._handler.handle_message(self._closed)
 
 
 def observe(context: Any, progress: Mapping[str, Any]) -> None:

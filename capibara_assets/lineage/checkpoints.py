@@ -1,6 +1,6 @@
 """Checkpoints that the graph's results need, and checkpoints that contain a forgotten record."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -140,12 +140,21 @@ def purge(store: ArtifactStore, doomed: Iterable["Checkpoint"]) -> list[str]:
 
 
 def holding_checkpoints(store: ArtifactStore, needles: Sequence[str]) -> list["Checkpoint"]:
-    """The checkpoints whose files or description contain one of the needles; tensors are not searched.
-
-    A checkpoint with an unreadable file (a damaged pack) counts, since it may contain one.
-    """
+    """The checkpoints whose files or description contain one of the needles; as `searched_checkpoints`."""
     if not needles:
         return []
+    return searched_checkpoints(
+        store, lambda text: any(needle in text for needle in needles), lambda path: holds(path, needles)
+    )
+
+
+def searched_checkpoints(
+    store: ArtifactStore, in_text: Callable[[str], bool], in_file: Callable[[Path], bool]
+) -> list["Checkpoint"]:
+    """The checkpoints whose description or files a search finds something in; tensors are not searched.
+
+    A checkpoint with an unreadable file (a damaged pack) counts, since it may contain it.
+    """
     known: dict[tuple[str, ...], bool] = {}
     holding = []
     store.work.mkdir(parents=True, exist_ok=True)
@@ -153,11 +162,11 @@ def holding_checkpoints(store: ArtifactStore, needles: Sequence[str]) -> list["C
     with TemporaryDirectory(dir=store.work) as folder:
         for checkpoint in checkpoints_of(store).list():
             description = checkpoint.manifest.model_dump_json(exclude={"tensors", "files", "packs"})
-            holds_one = any(needle in description for needle in needles)
+            holds_one = in_text(description)
             for name, source in checkpoint.content().files.items():
                 pieces = checkpoint.manifest.files[name].pieces
                 if pieces not in known:
-                    known[pieces] = _holds(source, Path(folder) / f"file{Path(name).suffix}", needles)
+                    known[pieces] = _holds(source, Path(folder) / f"file{Path(name).suffix}", in_file)
                 holds_one = holds_one or known[pieces]
             if holds_one:
                 holding.append(checkpoint)
@@ -174,14 +183,14 @@ def title(checkpoint: "Checkpoint") -> str:
     return f"{checkpoint.manifest.about.model}@v{checkpoint.version} {checkpoint.id}"
 
 
-def _holds(source: "PieceSource", path: Path, needles: Sequence[str]) -> bool:
+def _holds(source: "PieceSource", path: Path, in_file: Callable[[Path], bool]) -> bool:
     try:
         with path.open("wb") as file:
             for piece in source.pieces():
                 file.write(piece)
     except IntegrityError:
         return True
-    return holds(path, needles)
+    return in_file(path)
 
 
 def _ids(checkpoint: "Checkpoint") -> set[str]:

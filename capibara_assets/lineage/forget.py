@@ -17,7 +17,7 @@ import polars as pl
 from capibara_assets.errors import InputError
 from capibara_assets.executions.ingest.forgotten import Tombstone, read_forgotten, tombstone
 from capibara_assets.executions.ingest.intake import INDEX, RECORD_FIELDS, keyed, microseconds
-from capibara_assets.executions.ingest.ledger import Ledger, LedgerGeneration
+from capibara_assets.executions.ingest.ledger import LEDGERS, Ledger, LedgerGeneration
 from capibara_assets.executions.quality import novelty_text
 from capibara_assets.executions.secrets.redact import digest_key
 from capibara_assets.lineage.ancestors import upstream
@@ -34,7 +34,6 @@ REMADE = ("e2b_logs", "e2b_executions", "e2b_patterns", "example_groups", "moe_d
 """Assets upstream of training that hold records: rematerialized without them, in this order."""
 KEPT_UNTIL_REMADE = "example_groups"
 """Holds ids and no text, and is the only record of the splits."""
-LEDGERS = ("e2b_logs", "_")
 _ROWS = ("e2b_logs", "e2b_executions", "e2b_patterns")  # with whole executions, the ledger's source first
 _NOTES = "forget-lines.json"
 _NEEDLES = 96

@@ -32,6 +32,8 @@ class Traces:
 
     needles: tuple[str, ...]
     digests: frozenset[str]
+    note: str = NOTE
+    """What takes their place."""
 
     def pattern(self) -> re.Pattern[str] | None:
         """A pattern of every value that may need rewriting; None where there is nothing to search for."""
@@ -52,7 +54,7 @@ def rewritten(value: str, traces: Traces) -> str:
     if not isinstance(document, dict | list):
         if not _has_needle(value, traces):
             return value
-        return "\n".join(NOTE if _has_needle(line, traces) else line for line in value.split("\n"))
+        return "\n".join(traces.note if _has_needle(line, traces) else line for line in value.split("\n"))
     changed = _walk(document, traces)
     return value if changed == document else json.dumps(changed)
 
@@ -88,10 +90,9 @@ def scrub(connection: sql.Connection, traces: Traces, *, write: bool = True) -> 
 
 
 def scrub_text(path: Path, traces: Traces) -> None:
-    """Replace the lines of a log file that hold a trace by the note, atomically."""
+    """Replace what holds a trace in a log file by the note, atomically: lines, and in a JSON document strings."""
     text = path.read_text("utf-8", "surrogateescape")
-    lines = [NOTE if _has_needle(line, traces) else line for line in text.split("\n")]
-    write_bytes_atomic(path, "\n".join(lines).encode("utf-8", "surrogateescape"))
+    write_bytes_atomic(path, rewritten(text, traces).encode("utf-8", "surrogateescape"))
 
 
 def databases(folder: Path) -> list[Path]:
@@ -166,7 +167,9 @@ def _tables(connection: sql.Connection) -> Iterator[sql.Table]:
 
 def _walk(value: Any, traces: Traces) -> Any:
     if isinstance(value, dict):
-        changed = {(NOTE if _has_needle(key, traces) else key): _walk(item, traces) for key, item in value.items()}
+        changed = {
+            (traces.note if _has_needle(key, traces) else key): _walk(item, traces) for key, item in value.items()
+        }
         entries = changed.get("metadata_entries")
         if isinstance(entries, list) and _published_removed(entries, traces.digests):
             changed["metadata_entries"] = [_without_preview(entry) for entry in entries]
@@ -177,8 +180,8 @@ def _walk(value: Any, traces: Traces) -> Any:
         try:
             inner = json.loads(value)
         except ValueError:
-            return NOTE
-        return json.dumps(_walk(inner, traces)) if isinstance(inner, dict | list) else NOTE
+            return traces.note
+        return json.dumps(_walk(inner, traces)) if isinstance(inner, dict | list) else traces.note
     return value
 
 

@@ -1,10 +1,13 @@
 """Traces of a record: pieces of its text that nothing else holds, and the files that contain one of them."""
 
+import bz2
 import gzip
 import json
+import lzma
 import mmap
 import re
 import sqlite3
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -19,6 +22,7 @@ _PIECE = 40  # characters of a piece: previews cut long cells
 _SHORTEST = 12
 _PHRASES = ("Traceback (most recent call last)",)  # common to many records
 _EACH = 24  # pieces to search for, per record and column
+_BZIP2, _XZ, _ZIP, _SEALED = b"BZh", b"\xfd7zXZ\0", b"PK\x03\x04", 1  # the last: a member under a password
 _GZIP, _ZSTD, _PARQUET, _ARROW, _SQLITE = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"ARROW1", b"SQLite format 3\0"
 _ROWS = 16_384
 _BLOCK = 1 << 20
@@ -67,7 +71,7 @@ def holding(folder: Path, needles: Sequence[str], skip: Sequence[Path] = ()) -> 
 
 
 def holds(path: Path, needles: Sequence[str]) -> bool:
-    """Whether a file contains one of the needles: in its bytes, or decoded (gzip, zstd, Parquet, Arrow, SQLite)."""
+    """Whether a file contains one of the needles: in its bytes, or decoded (compressed, a table or a database)."""
     wanted = [needle.encode("utf-8") for needle in needles]
     try:
         if path.stat().st_size == 0:
@@ -82,16 +86,38 @@ def holds(path: Path, needles: Sequence[str]) -> bool:
         return False  # gone since it was listed
 
 
+def readings(path: Path) -> Iterator[bytes]:
+    """A file in overlapping blocks: its bytes, and what they decode to where compressed, a table or a database."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(16)
+            file.seek(0)
+            if path.suffix == ".safetensors":
+                yield file.read(min(path.stat().st_size, 8 + int.from_bytes(head[:8], "little")))
+            else:
+                yield from _blocks(file)
+        yield from _decoded(path, head)
+    except FileNotFoundError:
+        return  # gone since it was listed
+
+
 def _text_of_tensors(data: mmap.mmap) -> int:
     """Offset at which the header of a safetensors file ends; numbers follow."""
     return min(len(data), 8 + int.from_bytes(data[:8], "little"))
 
 
 def _decoded(path: Path, head: bytes) -> Iterator[bytes]:
-    if head.startswith(_GZIP):
-        with gzip.open(path, "rb") as stream:
-            yield from _blocks(stream)
-    elif head.startswith(_ZSTD):
+    for magic, opened in ((_GZIP, gzip.open), (_BZIP2, bz2.open), (_XZ, lzma.open)):
+        if head.startswith(magic):
+            with opened(path, "rb") as stream:
+                yield from _blocks(stream)
+    if head.startswith(_ZIP) and zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                if not member.flag_bits & _SEALED:
+                    with archive.open(member) as stream:
+                        yield from _blocks(stream)
+    if head.startswith(_ZSTD):
         with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
             yield from _blocks(stream)
     elif head.startswith(_PARQUET):

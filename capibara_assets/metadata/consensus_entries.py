@@ -1,5 +1,6 @@
-"""Metadata of the consensus assets: certificate, merged model, mixture of experts."""
+"""Pages of the consensus assets: certificate, merged model, mixture of experts."""
 
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -16,75 +17,122 @@ from capibara_assets.metadata.consensus_charts import (
     verdict_table,
     weights_chart,
 )
+from capibara_assets.metadata.page import AssetPage, KeyFigure, Level, Verdict
 from capibara_assets.metadata.tables import document, matrix, plot
 
 if TYPE_CHECKING:
     from capibara_assets.consensus.agree import Agreement
 
 
-def consensus_entries(agreement: "Agreement") -> dict[str, dg.MetadataValue | int | float | str]:
-    """Metadata of `consensus_checkpoint`: its certificate in words, tables and charts."""
+def consensus_page(agreement: "Agreement") -> AssetPage:
+    """Page of `consensus_checkpoint`: its certificate in words, tables and charts."""
     certificate = agreement.documents()["certificate"]
-    return certificate_entries(certificate, agreement.losses, agreement.distances)
+    return certificate_page(certificate, agreement.losses, agreement.distances)
 
 
-def certificate_entries(
+def certificate_page(
     certificate: dict[str, Any], losses: dict[str, float], distances: dict[str, Any] | None = None
-) -> dict[str, dg.MetadataValue | int | float | str]:
+) -> AssetPage:
     """A certificate in words, tables and charts; `distances` are those between the voters that took part."""
     from capibara_assets.consensus.series import consensus_score  # what it imports for logs would slow every load
 
     names = [voter["name"] for voter in certificate["voters"]]
     score = consensus_score(certificate)
-    return {
-        **({"consensus_score": score} if score is not None else {}),
-        "outcome": outcome_words(certificate),
-        "verdicts": dg.MetadataValue.md(verdict_table(certificate)),
-        "signatures": signature_words(certificate),
-        "ballots": plot(ballot_matrix(certificate)),
-        "qualities": matrix(names, names, mean_qualities(certificate), corner="voter \\ candidate"),
-        "voter_distances": plot(distance_map(certificate, distances)),
-        "weights": plot(weights_chart(certificate)),
-        "validation_losses": plot(losses_chart(certificate, losses)),
-        "certificate": document(certificate, LONG_PARTS, "see certificate.json of the artifact"),
-    }
+    return AssetPage(
+        certificate_verdict(certificate),
+        KeyFigure("loss", certificate["result"]["loss"], "less"),
+        pictures={
+            "validation_losses": plot(losses_chart(certificate, losses)),
+            "ballots": plot(ballot_matrix(certificate)),
+            "voter_distances": plot(distance_map(certificate, distances)),
+            "weights": plot(weights_chart(certificate)),
+        },
+        contents={
+            **({"consensus_score": score} if score is not None else {}),
+            "verdicts": dg.MetadataValue.md(verdict_table(certificate)),
+            "signatures": signature_words(certificate),
+            "qualities": matrix(names, names, mean_qualities(certificate), corner="voter \\ candidate"),
+        },
+        records={"certificate": document(certificate, LONG_PARTS, "see certificate.json of the artifact")},
+    )
 
 
-def merge_entries(report: dict[str, Any]) -> dict[str, dg.MetadataValue]:
-    """Metadata of `merged_checkpoint`: losses per domain, and interference between experts."""
-    experts, disturbed = sorted(report["weights"]), report["interference"]
-    losses = {(d, arm): report["losses"][arm][d] for d in experts for arm in ("base", "merged")}
+def certificate_verdict(certificate: dict[str, Any]) -> Verdict:
+    """Bad where the consensus is no better than the base; worth a look where a voter was rejected or is silent."""
+    result, unusual = certificate["result"], [v["name"] for v in certificate["voters"] if not v["accepted"]]
+    silent = sorted({*(certificate.get("absent") or ()), *(certificate.get("unconfirmed") or ())} - {*unusual})
+    words = [outcome_words(certificate)]
+    words += [f"rejected: {', '.join(unusual)}"] * bool(unusual)
+    words += [f"absent or without a confirmation: {', '.join(silent)}"] * bool(silent)
+    level: Level = "bad" if not result["loss"] < result["base_loss"] else "look" if unusual or silent else "good"
+    return Verdict(level, "; ".join(words))
+
+
+def merge_page(report: dict[str, Any]) -> AssetPage:
+    """Page of `merged_checkpoint`: losses per domain, and interference between experts."""
+    experts, disturbed, arms = sorted(report["weights"]), report["interference"], report["losses"]
+    losses = {(d, arm): arms[arm][d] for d in experts for arm in ("base", "merged")}
     changes = {(d, e): disturbed[d][e] for d in experts for e in experts}
-    return {
-        "experts": dg.MetadataValue.json(experts),
-        "losses": matrix(experts, ("base", "merged"), losses, corner="domain"),
-        "interference": matrix(experts, experts, changes, corner="expert \\ change of the domain's loss"),
-        "interference_plot": plot(
-            heat_map(experts, experts, changes, "change of loss (column) by an expert (row)", around_zero=True)
-        ),
-        "report": dg.MetadataValue.json(report),
-    }
+    base, merged = (fmean(arms[arm][d] for d in experts) for arm in ("base", "merged"))
+    worse = [domain for domain in experts if not arms["merged"][domain] < arms["base"][domain]]
+    words = f"mean loss {merged:.4f} over {len(experts)} domains, base {base:.4f}"
+    if worse:
+        words += f"; not better than the base: {', '.join(worse)}"
+    return AssetPage(
+        Verdict("bad" if not merged < base else "look" if worse else "good", words),
+        KeyFigure("mean_loss", merged, "less"),
+        pictures={
+            "interference_plot": plot(
+                heat_map(experts, experts, changes, "change of loss (column) by an expert (row)", around_zero=True)
+            )
+        },
+        contents={
+            "losses": matrix(experts, ("base", "merged"), losses, corner="domain"),
+            "interference": matrix(experts, experts, changes, corner="expert \\ change of the domain's loss"),
+            "experts": dg.MetadataValue.json(experts),
+        },
+        records={"report": dg.MetadataValue.json(report)},
+    )
 
 
-def mixture_entries(report: dict[str, Any]) -> dict[str, dg.MetadataValue | float]:
-    """Metadata of `moe_checkpoint`: losses per domain, training of the gates, utilisation, and dead experts."""
+def mixture_page(report: dict[str, Any]) -> AssetPage:
+    """Page of `moe_checkpoint`: losses per domain, training of the gates, utilisation, and dead experts."""
     if not report.get("made", True):
-        return {"report": dg.MetadataValue.json(report)}
+        why = Verdict("look", f"no mixture was made: {report['why']}")
+        return AssetPage(why, records={"report": dg.MetadataValue.json(report)})
     experts, trained = report["experts"], report["training"]
-    losses = {(d, arm): loss for d, row in report["losses"].items() for arm, loss in row.items()}
-    losses |= {("mean", arm): loss for arm, loss in report["mean_losses"].items()}
+    losses = {(d, arm): loss for d, row in report.get("losses", {}).items() for arm, loss in row.items()}
+    means = report.get("mean_losses", {})
+    losses |= {("mean", arm): loss for arm, loss in means.items()}
     dead = [*report["dead"], *(f"{name} in layers {layers}" for name, layers in report["dead_in"].items())]
-    shown: dict[str, dg.MetadataValue | float] = {
-        # Numbers of their own: Dagster draws them over the materializations
-        **{f"expert_utilization {name}": float(share) for name, share in report["utilisation"].items()},
-        "experts": dg.MetadataValue.json(experts),
-        "losses": matrix([*experts, "mean"], list(report["mean_losses"]), losses, corner="domain"),
-        "dead_experts": dg.MetadataValue.text(", ".join(dead) or "none"),
-        "utilisation": plot(bar_chart(report["utilisation"], "share of routed tokens")),
-        "report": dg.MetadataValue.json(report),
-    }
+    pictures = {"utilisation": plot(bar_chart(report["utilisation"], "share of routed tokens"))}
+    gates: dict[str, dg.MetadataValue] = {}
     if trained:
         shares = {d: [(line["step"], line["utilisation"][d]) for line in trained["log"]] for d in experts}
-        shown["gates"] = dg.MetadataValue.json({name: trained[name] for name in ("steps", "kept", "mean_loss")})
-        shown["gates_plot"] = plot(line_chart(shares, "step", "share of routed tokens"))
-    return shown
+        gates = {"gates": dg.MetadataValue.json({name: trained[name] for name in ("steps", "kept", "mean_loss")})}
+        pictures["gates_plot"] = plot(line_chart(shares, "step", "share of routed tokens"))
+    mixed = means.get(f"moe_top{report['top_k']}")
+    return AssetPage(
+        _mixture_verdict(report),
+        None if mixed is None else KeyFigure("mean_loss", mixed, "less"),
+        pictures,
+        contents={
+            "losses": matrix([*experts, "mean"], list(means), losses, corner="domain"),
+            "dead_experts": dg.MetadataValue.text(", ".join(dead) or "none"),
+            # Numbers of their own: Dagster draws them over the materializations
+            **{f"expert_utilization {name}": float(share) for name, share in report["utilisation"].items()},
+            "experts": dg.MetadataValue.json(experts),
+            **gates,
+        },
+        records={"report": dg.MetadataValue.json(report)},
+    )
+
+
+def _mixture_verdict(report: dict[str, Any]) -> Verdict:
+    from capibara_assets.consensus.mixture.moe import mixture_problems, unused_experts
+
+    if problems := mixture_problems(report, report["experts"]):
+        return Verdict("bad", "; ".join(problems))
+    if unused := unused_experts(report):
+        return Verdict("look", "; ".join(unused))
+    return Verdict("good", f"{len(report['experts'])} experts, all of them receive tokens")

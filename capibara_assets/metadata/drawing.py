@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from capibara_assets.escaping.languages import markup
 
 INK, FAINT, GRID = "#374151", "#6b7280", "#e5e7eb"
-GREEN, RED, BLUE, GREY = "#2e7d32", "#c62828", "#3568c0", "#9ca3af"
+GREEN, AMBER, RED, BLUE, GREY = "#2e7d32", "#b26a00", "#c62828", "#3568c0", "#9ca3af"
 COLOURS = (BLUE, "#d1602a", "#3a8f4d", "#9a4cb5", "#b58a00", "#2f9aa0", "#c23b6e", FAINT)
 _CHARACTER = 0.56  # of the font size: the mean width of a character in the usual sans-serif fonts
 

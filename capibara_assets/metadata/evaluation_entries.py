@@ -1,4 +1,4 @@
-"""Metadata of the evaluation and router assets: the report's content, limited to the size of an event."""
+"""Pages of the evaluation and router assets: the report's content, limited to the size of an event."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from capibara_assets.evaluation.schema import Interval
 from capibara_assets.metadata.charts import bar_chart, line_chart
 from capibara_assets.metadata.evaluation_charts import figure
 from capibara_assets.metadata.evaluation_page import charts, router_charts
+from capibara_assets.metadata.page import AssetPage, KeyFigure, Level, Verdict
 from capibara_assets.metadata.tables import ENTRY_BYTES, plot, preview
 
 if TYPE_CHECKING:
@@ -27,53 +28,94 @@ if TYPE_CHECKING:
 COMPARED = 24  # rows of the table of differences
 
 
-def evaluation_entries(report: EvaluationReport, page: str) -> dict[str, dg.MetadataValue]:
-    """Metadata of `evaluation`: verdict, explanation, tables, charts, and the path of the HTML page.
+def evaluation_asset_page(report: EvaluationReport, html: str, items: int) -> AssetPage:
+    """Page of `evaluation`: verdict, explanation, charts, tables, and the path of the HTML page.
 
     Args:
         report: the evaluation's report.
-        page: path of the HTML file in the published artifact.
+        html: path of the HTML file in the published artifact.
+        items: number of held-out examples.
     """
-    entries: dict[str, dg.MetadataValue] = {
-        "verdict": dg.MetadataValue.text(report.verdict),
-        "why": dg.MetadataValue.md(markdown_text(report.paragraph)),
-        "report": dg.MetadataValue.path(page),
+    drawn = dict(zip(("intervals", "intervals_2", "intervals_3"), charts(report), strict=False))
+    if report.curves:
+        drawn["learning_curves"] = line_chart(report.curves, "step", "validation loss")
+    drawn |= dict(zip(("router_calibration", "router_confusion"), router_charts(report.router), strict=False))
+    contents: dict[str, Any] = {
+        **({"why": dg.MetadataValue.md(markdown_text(report.paragraph))} if report.paragraph else {}),
+        "report": dg.MetadataValue.path(html),
         "side_by_side": dg.MetadataValue.md(side_by_side(report)),
         "differences": dg.MetadataValue.md(differences(report.comparisons)),
+        "test_examples": items,
     }
-    pictures = dict(zip(("intervals", "intervals_2", "intervals_3"), charts(report), strict=False))
-    if report.curves:
-        pictures["learning_curves"] = line_chart(report.curves, "step", "validation loss")
-    pictures |= dict(zip(("router_calibration", "router_confusion"), router_charts(report.router), strict=False))
-    # A chart cannot be shortened: one that is too large is only on the page
-    entries |= {name: plot(drawing) for name, drawing in pictures.items() if len(drawing) <= ENTRY_BYTES}
     if report.worst:
-        entries["worst_examples"] = preview(_worst(report))
+        contents["worst_examples"] = preview(_worst(report))
+    if report.notes:
+        contents["notes"] = dg.MetadataValue.md(markdown_list(report.notes))
+    records = {}
     if report.sources:
         lines = [
             (markdown_link(source.name, source.url), markdown_code(source.digest[:16])) for source in report.sources
         ]
-        entries["made_from"] = dg.MetadataValue.md(markdown_table(("result", "digest"), lines))
-    if report.notes:
-        entries["notes"] = dg.MetadataValue.md(markdown_list(report.notes))
-    return entries
+        records["made_from"] = dg.MetadataValue.md(markdown_table(("result", "digest"), lines))
+    gain = gain_over_base(report)
+    return AssetPage(
+        evaluation_verdict(report),
+        None if gain is None else KeyFigure("gain_over_base", gain.difference.estimate),
+        # A chart cannot be shortened: one that is too large is only on the page
+        pictures={name: plot(drawing) for name, drawing in drawn.items() if len(drawing) <= ENTRY_BYTES},
+        contents=contents,
+        records=records,
+    )
 
 
-def router_entries(report: Mapping[str, Any], router: "Router", routes: pl.DataFrame) -> dict[str, Any]:
-    """Metadata of `expert_router`: its report, and its latency on this machine (not part of the artifact)."""
+_LEVELS: dict[str, Level] = {"promote": "good", "reject": "bad"}
+
+
+def evaluation_verdict(report: EvaluationReport) -> Verdict:
+    """The decision and the gain that it is about; worth a look where there is none or it is inconclusive."""
+    words = report.verdict or "no decision: the contenders were compared alone"
+    if one := gain_over_base(report):
+        low, middle, high = (figure(end, True, signed=True) for end in _ends(one))
+        metric = metric_of(one.metric)
+        what = f"of the {metric.title} saved" if metric.direction == "lower" else f"of {metric.title}"
+        words += f"; {one.candidate} against the base: {middle} ({low} to {high}) {what}"
+    return Verdict(_LEVELS.get(report.verdict, "look"), words)
+
+
+def _ends(one: Comparison) -> tuple[float, float, float]:
+    return one.difference.low, one.difference.estimate, one.difference.high
+
+
+def gain_over_base(report: EvaluationReport) -> Comparison | None:
+    """The judged contender against the base, in the metric that decides; None where they were not compared."""
+    against = [one for one in report.comparisons if (one.candidate, one.reference) == (report.judged, "base")]
+    return next((one for one in against if one.metric == report.metric), next(iter(against), None))
+
+
+def router_page(report: Mapping[str, Any], router: "Router", routes: pl.DataFrame) -> AssetPage:
+    """Page of `expert_router`: its report, and its latency on this machine (not part of the artifact)."""
     from capibara_assets.evaluation.routing.report import latency
 
     prompts = routes.filter(pl.col("split") == "test")["prompt"].head(50).to_list()
     timed = latency(router, prompts, repeats=1) if prompts else None
-    shown: dict[str, Any] = {"report": dg.MetadataValue.json(dict(report))}
-    if timed is not None:
-        shown |= {"median_ms": round(timed.median_ms, 3), "p99_ms": round(timed.p99_ms, 3)}
-    if "load" in report:
-        shown |= {
-            "load": plot(bar_chart(report["load"], "share of test prompts")),
-            "drifted": report["drift"]["drifted"],
-        }
-    return shown
+    accuracy, count = report["test_accuracy"], report["test_prompts"]
+    words = f"right for {accuracy:.0%} of {count:,} test prompts; guessing is for {1 / max(len(router.experts), 1):.0%}"
+    drifted = "load" in report and report["drift"]["drifted"]
+    words += "; the load on test prompts is not that on training prompts" * drifted
+    return AssetPage(
+        Verdict("look" if drifted or not count else "good", words),
+        KeyFigure("test_accuracy", accuracy),
+        pictures={"load": plot(bar_chart(report["load"], "share of test prompts"))} if "load" in report else {},
+        contents={"drifted": drifted},
+        cost={} if timed is None else {"median_ms": round(timed.median_ms, 3), "p99_ms": round(timed.p99_ms, 3)},
+        records={"report": dg.MetadataValue.json(dict(report))},
+    )
+
+
+def untrained_router_page(report: Mapping[str, Any]) -> AssetPage:
+    """Page of a router that was left out."""
+    words = Verdict("look", f"no router was trained: {report['why']}")
+    return AssetPage(words, records={"report": dg.MetadataValue.json(dict(report))})
 
 
 def side_by_side(report: EvaluationReport) -> str:

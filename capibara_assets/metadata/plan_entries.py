@@ -1,4 +1,4 @@
-"""Metadata of `lora_config` and `tpu_config`: settings with reasons, charts of memory and roofline, costs."""
+"""Pages of `lora_config` and `tpu_config`: settings with reasons, charts of memory and roofline, costs."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from capibara_assets.escaping.languages import markdown_block, markdown_table, markdown_text
+from capibara_assets.metadata.page import AssetPage, Entries, KeyFigure, Level, Verdict
 from capibara_assets.metadata.plan_charts import (
     GIB,
     FrontPoint,
@@ -20,62 +21,102 @@ from capibara_assets.metadata.plan_charts import (
 from capibara_assets.metadata.tables import document, plot
 
 if TYPE_CHECKING:
+    from capibara_assets.planning.choice import ChosenPlan
     from capibara_assets.planning.cost import Cost, CostPlan
     from capibara_assets.planning.hardware.targets import HardwareTarget
-    from capibara_assets.planning.lora.recipe import LoraPlan
     from capibara_assets.planning.tpu.plan import FrontEntry, TpuPlan
     from capibara_assets.planning.xla.verdict import XlaVerdict
 
 COST = "cost"  # metadata key of a plan's cost, read by the plans of other domains
-Entries = dict[str, Any]
 # Parts of a plan that are shown as charts or files, or are too long for a table.
 _APART = ("shape", "memory", "estimates", "reasons", "gin", "maxtext", "xla", "front", "refused")
 
 
-def lora_entries(plan: "LoraPlan", target: "HardwareTarget", cost: "CostPlan") -> Entries:
-    """Metadata of `lora_config`: settings with reasons, memory beside the target's, and cost."""
+def lora_page(chosen: "ChosenPlan", cost: "CostPlan") -> AssetPage:
+    """Page of `lora_config`: memory beside the target's, settings with reasons, the choice of hardware, and cost."""
+    plan, target = chosen.plan, chosen.target
     values = plan.model_dump(mode="json")
     estimates = plan.estimates
-    held = estimates["memory_bytes_per_device"]
-    memory = _memory(
-        [MemoryBar("planned", _parts(held), held["total"])],
-        target,
-        estimates["memory_budget_bytes"],
-        {"cpu": "CPU", "gpu": "GPU", "tpu": "chip"}[target.kind],
+    held, budget = estimates["memory_bytes_per_device"], estimates["memory_budget_bytes"]
+    device = {"cpu": "CPU", "gpu": "GPU", "tpu": "chip"}[target.kind]
+    memory = _memory([MemoryBar("planned", _parts(held), held["total"])], target, budget, device)
+    verdict, figure = _fit(held["total"], budget, device, target)
+    return AssetPage(
+        verdict,
+        figure,
+        pictures={"memory": memory},
+        contents={
+            "target": target.name,
+            "reasons": dg.MetadataValue.md(reasons_table(_shown(values), plan.reasons)),
+            **_choice_entries(chosen),
+        },
+        cost={"costs": costs_table(cost)},
+        records={
+            "plan": document(values, ("estimates", "reasons"), "in the artifact's plan.json"),
+            COST: dg.MetadataValue.json(cost.model_dump(mode="json")),
+        },
     )
-    return {
-        "target": target.name,
-        "plan": document(values, ("estimates", "reasons"), "in the artifact's plan.json"),
-        "reasons": dg.MetadataValue.md(reasons_table(_shown(values), plan.reasons)),
-        "memory": memory,
-        **cost_entries(cost),
+
+
+def _choice_entries(chosen: "ChosenPlan") -> Entries:
+    """Table of the targets in order of preference; empty where the deployment names one, without a budget."""
+    if not chosen.options.chosen:
+        return {}
+    said = dict.fromkeys(chosen.usable, "goes on where the one before is taken away") | {
+        chosen.target.name: "the plan is for it",
+        **chosen.refused,
     }
+    rows = [(target.name, said[target.name]) for target in chosen.options.targets]
+    return {"hardware": dg.MetadataValue.md(markdown_table(("target", "decision"), rows))}
 
 
-def tpu_entries(
+def tpu_page(
     plan: "TpuPlan",
     target: "HardwareTarget",
     cost: "CostPlan",
     files: Mapping[str, str],
     verdict: "XlaVerdict | None" = None,
-) -> Entries:
-    """Metadata of `tpu_config`: settings with reasons, roofline, Pareto front, memory beside XLA's, files, and cost."""
+) -> AssetPage:
+    """Page of `tpu_config`: roofline, Pareto front, memory beside XLA's, settings with reasons, files, and cost."""
     values = plan.model_dump(mode="json")
     bars = [MemoryBar("ours", _parts(plan.memory), plan.memory["total"])]
     if allotted := plan.xla.get("memory"):
         bars.append(MemoryBar("XLA", _allotted(allotted), total=_whole(allotted)))
-    return {
-        "target": target.name,
-        "plan": document(values, _APART, "in the artifact's plan.json"),
-        "reasons": dg.MetadataValue.md(reasons_table(_shown(values), plan.reasons)),
-        "roofline": roofline(plan, target),
-        "front": front(plan),
-        "memory": _memory(bars, target, plan.memory_budget, "chip"),
-        "xla": dg.MetadataValue.md(xla_table(plan, verdict)),
-        "files": ", ".join(sorted(files)),
-        "gin": dg.MetadataValue.md(markdown_block(plan.gin)),
-        **cost_entries(cost),
-    }
+    fits, figure = _fit(plan.memory["total"], plan.memory_budget, "chip", target)
+    words = f"{fits.words}; XLA: {plan.xla['status']}, {plan.xla['detail']}"
+    return AssetPage(
+        Verdict("bad" if plan.xla["status"] in _REFUSED else fits.level, words),
+        figure,
+        pictures={
+            "roofline": roofline(plan, target),
+            "front": front(plan),
+            "memory": _memory(bars, target, plan.memory_budget, "chip"),
+        },
+        contents={
+            "target": target.name,
+            "reasons": dg.MetadataValue.md(reasons_table(_shown(values), plan.reasons)),
+            "xla": dg.MetadataValue.md(xla_table(plan, verdict)),
+            "files": ", ".join(sorted(files)),
+            "gin": dg.MetadataValue.md(markdown_block(plan.gin)),
+        },
+        cost={"costs": costs_table(cost)},
+        records={
+            "plan": document(values, _APART, "in the artifact's plan.json"),
+            COST: dg.MetadataValue.json(cost.model_dump(mode="json")),
+        },
+    )
+
+
+_REFUSED = ("does not fit", "does not lower")  # by XLA
+CLOSE = 0.95  # share of the memory that a plan may fill, above which it deserves a look
+
+
+def _fit(held: float, budget: float, device: str, target: "HardwareTarget") -> tuple[Verdict, KeyFigure]:
+    """Whether the planned memory fits, and the share of the budget that it takes."""
+    share = held / budget
+    words = f"{_gib(held)} of the {_gib(budget)} that a plan may fill on one {device} of {target.name} ({share:.0%})"
+    level: Level = "bad" if share > 1 else "look" if share > CLOSE else "good"
+    return Verdict(level, words), KeyFigure("share_of_memory", round(share, 4), "")
 
 
 def roofline(plan: "TpuPlan", target: "HardwareTarget") -> dg.MetadataValue:
@@ -161,8 +202,8 @@ def xla_table(plan: "TpuPlan", verdict: "XlaVerdict | None" = None) -> str:
     return figures_table(rows)
 
 
-def cost_entries(cost: "CostPlan") -> Entries:
-    """Hours and dollars per adapter, domain and backfill, as a table and as JSON for later plans."""
+def costs_table(cost: "CostPlan") -> dg.MetadataValue:
+    """Hours and dollars per adapter, domain and backfill."""
     costs = {
         "an adapter, as predicted": cost.adapter_raw,
         f"an adapter, corrected by {cost.correction.runs} runs": cost.adapter,
@@ -172,10 +213,7 @@ def cost_entries(cost: "CostPlan") -> Entries:
     rows = [(name, _hours(one), _dollars(one)) for name, one in costs.items()]
     table = markdown_table(("", "hours", "dollars"), rows, right=(1, 2))
     notes = f"{cost.adapter.seconds_note}. {cost.adapter.usd_note}. {cost.backfill_note}."
-    return {
-        "costs": dg.MetadataValue.md(f"{table}\n\n{markdown_text(notes)}"),
-        COST: dg.MetadataValue.json(cost.model_dump(mode="json")),
-    }
+    return dg.MetadataValue.md(f"{table}\n\n{markdown_text(notes)}")
 
 
 def _memory(bars: Sequence[MemoryBar], target: "HardwareTarget", budget: float, device: str) -> dg.MetadataValue:

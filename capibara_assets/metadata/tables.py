@@ -4,7 +4,7 @@ import base64
 import json
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import dagster as dg
 
@@ -12,6 +12,8 @@ from capibara_assets.escaping.languages import markdown_table, markdown_text, vi
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from capibara_assets.storage.records import Record
 
 PREVIEW_ROWS = 12
 PREVIEW_CHARACTERS = 160
@@ -27,6 +29,27 @@ def preview(frame: "pl.DataFrame", columns: Sequence[str] | None = None) -> dg.T
     ]
     schema = dg.TableSchema([dg.TableColumn(name, type=str(dtype)) for name, dtype in shown.schema.items()])
     return dg.MetadataValue.table(records, schema=schema)
+
+
+def column_schema(model: "type[Record]") -> dg.TableSchema:
+    """A table's columns with their meaning, as Dagster shows them on the asset's page."""
+    from capibara_assets.storage.records import polars_schema
+
+    return dg.TableSchema(
+        [
+            dg.TableColumn(
+                name,
+                type=str(dtype),
+                description=model.model_fields[name].description,
+                constraints=dg.TableColumnConstraints(nullable=_nullable(model, name), unique=model.key == (name,)),
+            )
+            for name, dtype in polars_schema(model).items()
+        ]
+    )
+
+
+def _nullable(model: "type[Record]", name: str) -> bool:
+    return type(None) in get_args(model.model_fields[name].annotation)
 
 
 def _cell(value: Any) -> str | int | float | bool | None:

@@ -1,15 +1,16 @@
-"""Metadata of `trained_adapters`: results and curves of the voters, and the training's time."""
+"""Page of `trained_adapters`: results and curves of the voters, and the training's time."""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from capibara_assets.escaping.languages import markdown_table, markdown_text
 from capibara_assets.metadata.charts import line_chart
+from capibara_assets.metadata.page import AssetPage, KeyFigure, Verdict
 from capibara_assets.metadata.tables import plot
 
 if TYPE_CHECKING:
@@ -24,12 +25,13 @@ _CURVES = {
 }
 
 
-def training_entries(summary: dict[str, Any], voters: Path) -> dict[str, dg.MetadataValue | int | float | str]:
-    """Table of the voters (loss, speed, memory, attempts), their curves, and the training's seconds.
+def training_page(summary: dict[str, Any], voters: Path, outcome: "TimedTraining | None" = None) -> AssetPage:
+    """Page of `trained_adapters`: curves and table of the voters (loss, speed, memory, attempts), and the seconds.
 
     Args:
         summary: the training's summary document.
         voters: folder with each voter's `metrics.json`.
+        outcome: its predicted and measured time.
     """
     head = ("voter", "status", "steps", "validation loss", "skipped", "tokens/s", "MiB", "attempts", "seconds")
     rows = []
@@ -44,13 +46,28 @@ def training_entries(summary: dict[str, Any], voters: Path) -> dict[str, dg.Meta
         for figure, drawn in lines.items():
             if line := metrics["series"].get(figure):
                 drawn[name] = thinned(list(zip(line["steps"], line["values"], strict=True)))
-    charts = {
-        title: dg.MetadataValue.md(plot(line_chart(lines[figure], "step", label)).md_str or "")
-        for figure, (title, label) in _CURVES.items()
-    }
     table = {"voters": dg.MetadataValue.md(markdown_table(head, rows, right=range(2, len(head))))}
-    shown = {**table, **slice_entries(summary["voters"]), **charts, "seconds": float(summary["seconds"])}
-    return shown | decision_entries(summary)
+    timed = outcome_entries(outcome)
+    recorded = {OUTCOME: timed.pop(OUTCOME)} if OUTCOME in timed else {}
+    return AssetPage(
+        training_verdict(summary),
+        KeyFigure("validation_loss", median(v["validation_loss"] for v in summary["voters"].values()), "less"),
+        pictures={title: plot(line_chart(lines[figure], "step", label)) for figure, (title, label) in _CURVES.items()},
+        contents={**table, **slice_entries(summary["voters"]), **decision_entries(summary)},
+        cost={"seconds": float(summary["seconds"]), **timed},
+        records=recorded,
+    )
+
+
+def training_verdict(summary: Mapping[str, Any]) -> Verdict:
+    """Whether enough voters are better than the base on their validation shard, and which are not."""
+    voters, quorum = summary["voters"], summary["quorum"]
+    worse = [name for name, voter in voters.items() if not voter["validation_loss"] < voter["base_validation_loss"]]
+    wrong = [f"{name} is not better than the base" for name in worse]
+    wrong += [f"{name} did not finish: {why}" for name, why in summary["missing"].items()]
+    better = len(voters) - len(worse)
+    words = f"{better} of {len(voters) + len(summary['missing'])} voters are better than the base, {quorum} are needed"
+    return Verdict("bad" if better < quorum else "look" if wrong else "good", "; ".join([words, *wrong]))
 
 
 def decision_entries(summary: dict[str, Any]) -> dict[str, dg.MetadataValue | str]:

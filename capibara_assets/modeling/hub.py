@@ -27,7 +27,11 @@ def resolve_base(location: str) -> Path:
         return folder
     named = _HUB_ID.fullmatch(location)
     if named is None:
-        raise InputError(f"base model folder {location} does not exist (for a model of the Hub give id@revision)")
+        what = "is a file" if folder.is_file() else "does not exist"
+        raise InputError(
+            f"base model folder {location} {what}: give a folder in Transformers' format (for a model of the Hub "
+            "id@revision)"
+        )
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 

@@ -35,10 +35,15 @@ _KEEPER_WRITES_S = 2.0  # between a job's end and its keeper's record of it
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod of a cluster."""
+    """A pod of a cluster.
+
+    Attributes:
+        owner: `Job/NAME` or `JobSet/NAME` that would start another one in its place; empty: it stands alone.
+    """
 
     name: str
     namespace: str
+    owner: str = ""
 
 
 @dataclass(frozen=True)
@@ -279,17 +284,35 @@ def new_id() -> str:
 
 def _delete_pod(pod: Pod, grace_s: float) -> None:
     try:
-        _core_api().delete_namespaced_pod(
-            pod.name, pod.namespace, grace_period_seconds=round(grace_s), _request_timeout=10
-        )
+        if pod.owner:
+            _delete_owner(pod)
+        else:
+            _core_api().delete_namespaced_pod(
+                pod.name, pod.namespace, grace_period_seconds=round(grace_s), _request_timeout=10
+            )
     except InputError:
         raise
     except Exception as error:  # as above
         raise InputError(f"pod {pod.namespace}/{pod.name} cannot be deleted: {_reason(error)}") from error
 
 
-def _core_api() -> Any:
-    """API client of the cluster that kubectl is configured for.
+def _delete_owner(pod: Pod) -> None:
+    """Delete what would replace a deleted pod, and the pod with it, which gets its own grace period."""
+    client = cluster_client()
+    import kubernetes
+
+    kind, _, name = pod.owner.partition("/")
+    body = kubernetes.client.V1DeleteOptions(propagation_policy="Foreground")
+    if kind == "JobSet":
+        kubernetes.client.CustomObjectsApi(client).delete_namespaced_custom_object(
+            "jobset.x-k8s.io", "v1alpha2", pod.namespace, "jobsets", name, body=body, _request_timeout=10
+        )
+    else:
+        kubernetes.client.BatchV1Api(client).delete_namespaced_job(name, pod.namespace, body=body, _request_timeout=10)
+
+
+def cluster_client() -> Any:
+    """API client of the cluster that kubectl is configured for, else of the one that this process runs in.
 
     Raises:
         InputError: the client is not installed, or no cluster is configured.
@@ -305,7 +328,14 @@ def _core_api() -> Any:
             kubernetes.config.load_incluster_config()
         except kubernetes.config.ConfigException as error:
             raise InputError("no cluster is configured here: set KUBECONFIG") from error
-    return kubernetes.client.CoreV1Api()
+    return kubernetes.client.ApiClient()
+
+
+def _core_api() -> Any:
+    client = cluster_client()
+    import kubernetes
+
+    return kubernetes.client.CoreV1Api(client)
 
 
 def _reason(error: Exception) -> str:

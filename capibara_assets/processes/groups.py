@@ -13,6 +13,8 @@ import psutil
 
 from capibara_assets.processes.identity import Process
 
+_TICK_S = 0.2  # between two looks at a process that has only so long
+
 # Runs beside the group with the read end of a pipe that only our process writes to. A byte means "all done"; end of
 # file without one means that our process died: then the group gets the same end as from `stop`.
 _GUARD = """
@@ -114,10 +116,26 @@ def end_group(leader: Process, number: int, grace_s: float) -> None:
         leader.signal_group(signal.SIGKILL)
 
 
-def wait(process: "subprocess.Popen[bytes]") -> None:
-    """Wait for the leader to exit without reaping it, so that its process group keeps its number."""
-    if process.returncode is None:
+def wait(process: "subprocess.Popen[bytes]", seconds: float | None = None) -> bool:
+    """Wait for the leader to exit without reaping it, so that its process group keeps its number.
+
+    Args:
+        seconds: how long at most; None: until it exits.
+
+    Returns:
+        Whether it has exited.
+    """
+    if process.returncode is not None:
+        return True
+    if seconds is None:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        return True
+    deadline = time.monotonic() + seconds
+    while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(min(_TICK_S, seconds))
+    return True
 
 
 def kill_group(process: "subprocess.Popen[bytes]") -> None:

@@ -23,7 +23,13 @@ from capibara_assets.training.exporters.live import EXPORT_THREAD
 from capibara_assets.training.request import read_request
 from capibara_assets.training.standalone.output_folder import publish_outputs
 from capibara_assets.training.supervisor.reporting import Publish, reporting
-from capibara_assets.training.supervisor.run import TooFewVoters, TrainingInterrupted, train_domain
+from capibara_assets.training.supervisor.run import (
+    TooFewVoters,
+    TrainingInterrupted,
+    assemble_domain,
+    train_domain,
+    train_voters,
+)
 from capibara_assets.training.supervisor.signals import StopSignal
 
 Say = Callable[[str], None]
@@ -33,16 +39,23 @@ def main(arguments: list[str] | None = None) -> int:
     """Train the voters of one request; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m capibara_assets.training", description="Train a domain's voters")
     parser.add_argument("--request", type=Path, required=True, help="JSON file of a TrainingRequest")
-    file = parser.parse_args(arguments).request
+    parser.add_argument("--voter", action="append", help="Train only this voter, and assemble nothing; repeatable")
+    parser.add_argument("--assemble", action="store_true", help="Train nothing: publish the voters that have finished")
+    given = parser.parse_args(arguments)
     stop_signal = StopSignal()
     stop_signal.listen()
     with _log() as (info, error, publish):
         try:
-            request = read_request(file)
-            with reporting(request, info, publish) as report:
-                outcome = train_domain(
-                    request, report, stop=lambda: stop_signal.number, hurry=lambda: stop_signal.hurry
-                )
+            request = read_request(given.request)
+            if given.assemble:
+                outcome = assemble_domain(request)
+            else:
+                with reporting(request, info, publish) as report:
+                    stop, hurry = lambda: stop_signal.number, lambda: stop_signal.hurry
+                    if given.voter:
+                        train_voters(request, given.voter, report, stop, hurry)
+                        return 0
+                    outcome = train_domain(request, report, stop, hurry)
             if request.output is not None:
                 publish_outputs(request, outcome)
         except InputError as problem:

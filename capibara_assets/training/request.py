@@ -193,6 +193,6 @@ def read_request(file: Path) -> TrainingRequest:
     try:
         return TrainingRequest.model_validate_json(file.read_bytes())
     except FileNotFoundError as error:
-        raise InputError(f"training request {file} does not exist") from error
+        raise InputError(f"training request {file} does not exist: give a training's request.json") from error
     except ValidationError as error:
         raise InputError(f"training request {file}: {in_words(error)}") from error

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pydantic
 import pytest
+from pydantic import Field
 
 from capibara_assets.assets.inputs import (
     DIGEST,
@@ -20,12 +22,19 @@ from capibara_assets.assets.inputs import (
 )
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.errors import InputError
+from capibara_assets.executions.ingest.ingest import ingest, ledger_name
+from capibara_assets.metadata.page import AssetPage, KeyFigure, Verdict
 from capibara_assets.partitions import domains
+from capibara_assets.playbooks.schema import Bullet
 from capibara_assets.resources import Recipes, Store
+from capibara_assets.storage.records import Record, table
 from capibara_assets.storage.store import MissingArtifact
+from capibara_assets_tests.executions.conftest import NOW, envelope, line
+from capibara_assets_tests.lineage.conftest import bullet as a_bullet
 from capibara_assets_tests.published import Published, adapter_folder
 
 PYTHON, SQL = Domain.PYTHON, Domain.SQL
+PAGE = AssetPage(Verdict("good", "all is well"))
 
 
 class Settings(pydantic.BaseModel):
@@ -175,7 +184,7 @@ def test_a_run_names_digest_record_and_code_version(published: Published):
         inputs = Inputs.of(context, store)
         inputs.available("logs")
         artifact = inputs.publish("facts", Domain(context.partition_key), documents={"x": 1})
-        return materialized(artifact, inputs, {"seen": 3})
+        return materialized(artifact, inputs, AssetPage(Verdict("good", "x"), contents={"seen": 3}))
 
     resources = {"store": published.store}
     result = dg.materialize([facts], partition_key="sql", instance=published.instance, resources=resources)
@@ -192,12 +201,39 @@ def test_a_run_is_told_what_is_held(published: Published):
     @dg.asset
     def pooled(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult:
         inputs = Inputs.of(context, store)
-        return materialized(inputs.publish("pooled", None, documents={"x": len(inputs.every("facts"))}), inputs, {})
+        return materialized(inputs.publish("pooled", None, documents={"x": len(inputs.every("facts"))}), inputs, PAGE)
 
     for tags, expected in (({}, 1), ({HELD: '["facts|python"]'}, 0)):
         options = {"instance": published.instance, "resources": {"store": published.store}, "tags": tags}
         assert dg.materialize([pooled], **options).success
         assert published.inputs().artifact("pooled").document("x") == expected
+
+
+def test_a_page_begins_with_the_verdict_beside_the_result_before_and_ends_with_the_digest(published: Published):
+    class Fact(Record):
+        schema_name, schema_version, key = "fact", 1, ("name",)
+        name: str = Field(description="What is known.")
+        since: int | None = Field(default=None, description="For how long.")
+
+    def event(loss: float, text: str) -> dict[str, Any]:
+        inputs = published.inputs()
+        artifact = inputs.publish("facts", PYTHON, tables={"facts": (Fact, table(Fact, [Fact(name=text)]))})
+        page = AssetPage(Verdict("good", "all is well"), KeyFigure("loss", loss, "less"), contents={"seen": 3})
+        result = materialized(artifact, inputs, page)
+        published.instance.report_runless_asset_event(
+            dg.AssetMaterialization("facts", partition="python", metadata=result.metadata)
+        )
+        return dict(result.metadata)
+
+    first, second = event(2.0, "a"), event(1.5, "b")
+    assert "none before" in first["compared"] and second["compared"] == "loss 1.5, before 2 (-0.5: better)"
+    assert list(second) == [
+        *("verdict", "compared", "loss", "seen", "columns", "seconds", "mib"),
+        *("artifact", "inputs", "digest"),
+    ]
+    name, since = second["columns"].columns
+    assert (name.description, name.constraints.nullable, name.constraints.unique) == ("What is known.", False, True)
+    assert since.constraints.nullable and not since.constraints.unique
 
 
 # --- checkpoints -----------------------------------------------------------------------------------------------------
@@ -231,7 +267,40 @@ def test_dagster_is_told_which_checkpoints_a_result_is(published: Published, tmp
         kept = {"adapter": inputs.checkpointed("python/consensus", Origin({}, "b"))}
         tree = adapter_folder(tmp_path / run)
         artifact = inputs.publish("consensus_checkpoint", PYTHON, trees={"adapter": tree}, checkpoints=kept)
-        ids.append(materialized(artifact, inputs, {}).metadata["checkpoints"].value)
+        ids.append(materialized(artifact, inputs, PAGE).metadata["checkpoints"].value)
     assert ids[0] == ids[1] == artifact.checkpoints and list(ids[0]) == ["adapter"]
     plain = published.put("facts", documents={"x": 1})
-    assert "checkpoints" not in materialized(plain, published.inputs(), {}).metadata
+    assert "checkpoints" not in materialized(plain, published.inputs(), PAGE).metadata
+
+
+# --- the last gate ---------------------------------------------------------------------------------------------------
+
+
+def test_what_the_logs_showed_to_be_a_secret_is_neither_published_nor_shown(published: Published, tmp_path: Path):
+    value, store = "kT9x2LmQ8vR4wZ7p", published.store.open()
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.jsonl").write_bytes(line(envelope(f'api_key = "{value}"')) + b"\n")
+    ledger = store.work_dir("e2b_logs", None, ledger_name(tmp_path / "logs"))
+    bullet = table(Bullet, [a_bullet("book/b-1").model_copy(update={"content": f"begin with {value}"})])
+
+    def publish(inputs: Inputs, **what: object) -> object:
+        return inputs.publish("consolidated_playbook", PYTHON, **what)  # type: ignore[arg-type]
+
+    def page(why: str) -> AssetPage:
+        return AssetPage(Verdict("good", "all is well"), contents={"why": dg.MetadataValue.md(why)})
+
+    inputs = published.inputs()
+    shown = publish(inputs, documents={"x": 1})
+    materialized(shown, inputs, page(f"as {value} says"))
+    with ingest(tmp_path / "logs", now=NOW, ledger=ledger):
+        pass
+    with pytest.raises(
+        InputError, match=r"bullets: content of 1 row\(s\), such as bullet_id book/b-1, holds SECRET"
+    ) as no:
+        publish(inputs, tables={"bullets": (Bullet, bullet)})
+    assert value not in str(no.value)
+    with pytest.raises(InputError, match="report: it holds SECRET"):
+        publish(inputs, documents={"report": {"tasks": [{"name": value}]}})
+    with pytest.raises(InputError, match="metadata: it holds SECRET"):
+        materialized(shown, inputs, page(f"as\n{value} says"))
+    assert store.latest_digest("consolidated_playbook", PYTHON) == shown.digest  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ from capibara_assets.assets.inputs import latest_digest, latest_metadata
 from capibara_assets.assets.plans import lora_config, past_outcomes, tpu_config
 from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.domains import Domain
-from capibara_assets.metadata.plan_entries import tpu_entries, xla_table
+from capibara_assets.metadata.plan_entries import tpu_page, xla_table
 from capibara_assets.metadata.tables import ENTRY_BYTES
 from capibara_assets.metadata.training_entries import OUTCOME, outcome_entries
 from capibara_assets.planning.hardware.targets import find_target
@@ -24,7 +24,7 @@ from capibara_assets.planning.recipe import PlanningRecipe
 from capibara_assets.planning.tpu.configuration import plan_tpu
 from capibara_assets.resources import BaseModel, GoogleCloud, Hardware, Recipes
 from capibara_assets.storage.artifact import Artifact
-from capibara_assets.training.standalone.materials import recorded_outcome
+from capibara_assets.training.standalone.materials import Materials, recorded_outcome
 from capibara_assets_tests.planning.shapes import statistics
 from capibara_assets_tests.published import Published
 
@@ -41,14 +41,19 @@ def published(instance: dg.DagsterInstance, tmp_path: Path) -> Published:
 
 
 def materialize(
-    published: Published, nano: Path, asset: dg.AssetsDefinition, name: str = "h100-8", domain: Domain = Domain.SQL
+    published: Published,
+    nano: Path,
+    asset: dg.AssetsDefinition,
+    name: str = "h100-8",
+    domain: Domain = Domain.SQL,
+    hardware: Hardware | None = None,
 ) -> tuple[Artifact, Mapping[str, Any]]:
     """The artifact of a plan and the metadata of its materialization."""
     if latest_digest(published.instance, "moe_dataset", domain) is None:
         published.put("moe_dataset", domain, documents={"statistics": statistics(train=3000)})
     key = asset.key.to_user_string()
-    hardware = {"target" if key == "lora_config" else "tpu_target": Hardware(name=name)}
-    target = hardware if key == "lora_config" else {**hardware, "google_cloud": GoogleCloud()}
+    chosen = {"target" if key == "lora_config" else "tpu_target": hardware or Hardware(name=name)}
+    target = chosen if key == "lora_config" else {**chosen, "google_cloud": GoogleCloud()}
     done = dg.materialize(
         [asset],
         partition_key=domain.value,
@@ -63,6 +68,18 @@ def materialize(
     assert done.success
     digest = latest_digest(published.instance, key, domain.value)
     return published.store.open().open(key, domain, digest), latest_metadata(published.instance, key, domain.value)
+
+
+def test_hardware_is_chosen_by_budget_and_the_choice_is_published_and_shown(published: Published, nano: Path) -> None:
+    priced = [{"target": "h100-8", "usd_per_hour": 1e9}, {"target": "h200-1", "usd_per_hour": 1.0}]
+    hardware = Hardware(name="h100-8", preferences={"*": {"targets": [*priced, "h100-2"], "max_usd": 1000}})
+    artifact, shown = materialize(published, nano, lora_config, hardware=hardware)
+    assert artifact.document("plan")["target"] == "h200-1"
+    document = artifact.document("hardware")
+    assert document["usable"] == ["h200-1"] and set(document["refused"]) == {"h100-8", "h100-2"}
+    table = shown["hardware"].replace("\\", "")
+    assert "| h100-8 | $" in table and "max_usd is 1000" in table and "| h200-1 | the plan is for it |" in table
+    assert Materials(None, nano, "", artifact, artifact, {}).targets == ["h200-1"]  # type: ignore[arg-type]
 
 
 def picture(markdown: str) -> str:
@@ -116,7 +133,7 @@ def test_xlas_figures_stand_beside_ours(nano: Path) -> None:
     assert "| attention in a fused kernel | 0.3 TFLOP | not counted |" in table
     assert "optimal_seconds" not in table
     assert "| memory of a chip |" in table and "3.00 GiB" in table and "| all-gather |  | 61 |" in table
-    shown = tpu_entries(compiled, target, tpu_cost(compiled, target), {"t5x.gin": ""})
+    shown = tpu_page(compiled, target, tpu_cost(compiled, target), {"t5x.gin": ""}).pictures
     assert ">XLA<" in picture(shown["memory"].md_str or "") and "temporaries" in picture(shown["memory"].md_str or "")
 
 

@@ -7,7 +7,7 @@ from statistics import fmean
 
 import dagster as dg
 
-from capibara_assets.metadata.training_entries import thinned, training_entries
+from capibara_assets.metadata.training_entries import thinned, training_page
 from capibara_assets.training.monitoring.metrics import metrics_of
 from capibara_assets_tests.training.monitoring.test_views import event
 
@@ -23,7 +23,9 @@ def test_each_voter_has_a_row_and_a_line_in_every_chart(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "metrics.json").write_text(json.dumps(metrics_of(events)))
         voters[name] = {"status": "finished", "steps": 5000, "validation_loss": 1.25, "seconds": 12.0}
-    metadata = training_entries({"voters": voters, "seconds": 30.0}, tmp_path)
+        voters[name]["base_validation_loss"] = 1.5
+    summary = {"voters": voters, "seconds": 30.0, "quorum": 2, "missing": {}}
+    metadata = training_page(summary, tmp_path).entries()
     table = metadata["voters"]
     assert isinstance(table, dg.MarkdownMetadataValue)
     assert "| voter-1 | finished | 5000 | 1.2500 | 1 | 100 | 0 | 1 | 12.0 |" in (table.md_str or "")

@@ -20,14 +20,17 @@ from capibara_assets.automation.graph import Graph, Wave, is_current
 from capibara_assets.automation.outcome import RunOutcome, Task
 from capibara_assets.automation.pipeline import GraphRun, run_graph
 from capibara_assets.automation.progress import ProgressHandler, progress
+from capibara_assets.checks.results import judged
 from capibara_assets.definitions import defs
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
+from capibara_assets.metadata.page import AssetPage, Verdict
 from capibara_assets.partitions import domains
 from capibara_assets.resources import Recipes, Store
 from capibara_assets_tests.histories import copy_history
 
 PYTHON, SQL, ML = Domain.PYTHON, Domain.SQL, Domain.ML
+PAGE, REASON = AssetPage(Verdict("good", "well")), "check sound failed: sql leaks. What to do: mend it"
 NAMES = ("logs", "other", "facts", "pooled", "final")
 
 
@@ -81,12 +84,14 @@ class World:
         @dg.asset(code_version=self.versions.get("logs", "1"))
         def logs(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult:
             inputs = world.begin("logs", context, store)
-            return materialized(inputs.publish("logs", None, documents={"x": world.contents.get("logs")}), inputs, {})
+            return materialized(inputs.publish("logs", None, documents={"x": world.contents.get("logs")}), inputs, PAGE)
 
         @dg.asset(code_version="1")
         def other(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult:
             inputs = world.begin("other", context, store)
-            return materialized(inputs.publish("other", None, documents={"x": world.contents.get("other")}), inputs, {})
+            return materialized(
+                inputs.publish("other", None, documents={"x": world.contents.get("other")}), inputs, PAGE
+            )
 
         @dg.asset(partitions_def=domains, deps=[logs, other], code_version=self.versions.get("facts", "1"))
         def facts(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
@@ -100,17 +105,17 @@ class World:
                 "other": maybe.document("x") if maybe else None,
                 "factor": inputs.recipe(recipes, "dataset", Settings).factor,
             }
-            return materialized(inputs.publish("facts", domain, documents={"x": document}), inputs, {})
+            return materialized(inputs.publish("facts", domain, documents={"x": document}), inputs, PAGE)
 
         @dg.asset_check(asset=facts, blocking=True, partitions_def=domains)
         def sound(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-            return dg.AssetCheckResult(passed=context.partition_key not in world.unsound)
+            return judged([f"{context.partition_key} leaks"][: context.partition_key in world.unsound], "", "mend it")
 
         @dg.asset(deps=[facts], code_version="1")
         def pooled(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult:
             inputs = world.begin("pooled", context, store)
             found = {d.value: a.document("x")["own"] for d, a in inputs.every("facts").items()}
-            return materialized(inputs.publish("pooled", None, documents={"x": found}), inputs, {})
+            return materialized(inputs.publish("pooled", None, documents={"x": found}), inputs, PAGE)
 
         @dg.asset(partitions_def=domains, deps=[facts, pooled], code_version="1")
         def final(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult:
@@ -118,7 +123,7 @@ class World:
             domain = Domain(context.partition_key)
             own, pool = inputs.artifact("facts", domain), inputs.artifact("pooled")
             document = [own.digest, sorted(pool.document("x"))]
-            return materialized(inputs.publish("final", domain, documents={"x": document}), inputs, {})
+            return materialized(inputs.publish("final", domain, documents={"x": document}), inputs, PAGE)
 
         return dg.Definitions(
             [logs, other, facts, pooled, final],
@@ -132,10 +137,12 @@ class World:
     def store(self) -> Store:
         return Store(root=str(self.folder / "store"), work=str(self.folder / "work"))
 
-    def run(self, *where: Domain, select: tuple[str, ...] = NAMES, force: bool = False) -> RunOutcome:
+    def run(
+        self, *where: Domain, select: tuple[str, ...] = NAMES, force: bool = False, since: float | None = None
+    ) -> RunOutcome:
         """Runs, and leaves in `ran` what this run started."""
         self.ran.clear()
-        run = GraphRun(self.definitions(), self.instance, self.settings, self.store.open(), force)
+        run = GraphRun(self.definitions(), self.instance, self.settings, self.store.open(), force, since)
         return run_graph(run, select, where, self.lines.append)
 
     def has_run(self, *where: Domain) -> None:
@@ -391,12 +398,36 @@ def test_a_failed_root_is_reported_and_what_was_there_before_serves(world: World
     assert ("facts", "python") in outcome.current
 
 
+def test_a_backfill_makes_its_domains_again_once_and_what_failed_alone_the_next_time(world: World):
+    world.has_run(PYTHON, SQL, ML)
+    since = time.time()
+    world.broken["facts:sql"] = InputError("no disk")
+    outcome = world.run(PYTHON, SQL, since=since)
+    assert world.ran == ["logs", "other", "facts:python", "facts:sql", "final:python", "final:sql"]
+    assert outcome.failures == {("facts", "sql"): "no disk"}
+    world.broken.clear()
+    assert not world.run(PYTHON, SQL, since=since).failures
+    assert world.ran == ["logs", "other", "facts:sql"]
+    world.run(PYTHON, SQL, since=since)
+    assert world.ran == ["logs", "other"], "it is finished"
+
+
+def test_what_a_run_made_has_a_place_in_its_time(world: World):
+    before = time.time()
+    outcome = world.run(PYTHON)
+    assert set(outcome.spans) == set(outcome.seconds) and outcome.spans
+    assert all(before <= begun <= ended <= time.time() for begun, ended in outcome.spans.values())
+    begun = {step: span[0] for step, span in outcome.spans.items()}
+    assert begun["logs", "_"] < begun["facts", "python"] < begun["final", "python"]
+    assert any("parts, " in line for line in world.lines)
+
+
 def test_a_failing_blocking_check_stops_its_domain_in_this_run_and_the_next(world: World):
     world.unsound.add("sql")
     for _ in range(2):
         outcome = world.run(PYTHON, SQL)
         assert {where for _, where in outcome.failures} == {"sql"}
-        assert any("sound" in step for step, _ in outcome.failures), outcome.failures
+        assert outcome.failures["facts_sound", "sql"] == REASON
         assert latest_digest(world.instance, "final", "sql") is None
         assert world.document("pooled") == {"python": "p"}, "what failed its check flowed on"
         assert latest_digest(world.instance, "final", "python")

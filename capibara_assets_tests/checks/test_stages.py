@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -140,6 +141,8 @@ def test_executions_not_empty(published: Published, count: int):
     published.put("e2b_executions", PYTHON, tables={"executions": (Execution, rows)})
     found = verdict(published, stages.executions_not_empty, PYTHON)
     assert found.passed == (count > 0) and found.metadata["executions"].value == count
+    words = f"{count} executions" if count else "no execution of python in the logs. What to do: add logs with python"
+    assert str(found.description).startswith(words)
     assert found.partition == "python" and found.blocking
 
 
@@ -164,7 +167,7 @@ def test_no_leakage_over_domains_that_share_nothing(published: Published):
 def test_a_leak_within_a_domain_fails(published: Published, what: str, changes: dict[str, Any]):
     published.put("moe_dataset", PYTHON, tables=examples(*three(PYTHON, **changes)))
     found = verdict(published, stages.no_leakage, PYTHON)
-    assert not found.passed and any(what in leak for leak in found.metadata["leaks"].value)
+    assert not found.passed and any(what in leak for leak in found.metadata["problems"].value)
 
 
 def test_a_leak_into_the_test_split_of_another_domain_fails(published: Published):
@@ -214,7 +217,7 @@ def test_a_near_duplicate_in_the_test_split_of_another_domain_fails(published: P
     published.put("moe_dataset", PYTHON, tables=examples(train))
     published.put("moe_dataset", SQL, tables=examples(test))
     found = verdict(published, stages.no_leakage, SQL)
-    assert not found.passed and found.metadata["leaks"].value[0].startswith("1 pair(s) of near-duplicates")
+    assert not found.passed and found.metadata["problems"].value[0].startswith("1 pair(s) of near-duplicates")
 
 
 @pytest.mark.parametrize("answer", ["print(<OPENAI_API_KEY:1>)", "key = 'AKIA2E7JQ4TWX5YZ3KLM'"])
@@ -302,7 +305,10 @@ def test_adapters_better_than_base(published: Published, losses: list[float], qu
     published.put("trained_adapters", PYTHON, documents={"summary": {"voters": voters, "quorum": quorum}})
     found = verdict(published, stages.adapters_better_than_base, PYTHON)
     assert found.passed == passed
-    assert found.metadata["better"].value == [f"voter-{i}" for i, loss in enumerate(losses) if loss < 2.0]
+    better = [f"voter-{i}" for i, loss in enumerate(losses) if loss < 2.0]
+    assert found.metadata["better"].value == better
+    words = f"{len(better)} of {len(losses)} voters are better than the base, {quorum} are needed"
+    assert str(found.description).startswith(words) and ("What to do" in str(found.description)) == (not passed)
 
 
 def agreed(published: Published, losses: dict[str, float], rejected: tuple[str, ...] = ()) -> dg.AssetCheckEvaluation:
@@ -325,6 +331,15 @@ def test_consensus_not_worse(published: Published, consensus: float, passed: boo
 
 def test_a_consensus_no_better_than_the_base_fails_though_near_its_voters(published: Published):
     assert not agreed(published, {"base": 1.0, "voter-0": 0.999, "consensus": 1.0}).passed
+
+
+def test_a_failing_consensus_says_by_how_much_and_what_to_do(published: Published):
+    found = agreed(published, {"base": 2.0, "voter-0": 1.0, "consensus": 2.25})
+    assert str(found.description).startswith(
+        "loss 2.2500 is 0.2500 above the base's 2.0000; loss 2.2500 is 1.2300 above"
+    )
+    assert "What to do: train longer" in str(found.description)
+    assert stages.consensus_problems(math.nan, 1.0, 2.0, 0.02) == ["the consensus adapter's loss is nan"]
 
 
 def test_a_rejected_voter_is_no_bar(published: Published):

@@ -7,11 +7,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
-from capibara_assets.cli.main import main
 from capibara_assets.deployment.locations import resources_root
 
 Done = subprocess.CompletedProcess[str]
@@ -27,27 +25,6 @@ def in_a_process(*arguments: str, home: Path, **environment: str) -> Done:
     )
 
 
-@pytest.fixture
-def capibara(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    """The console script's entry point, here: a process of its own takes seconds to import what each case needs.
-
-    An error that is none of the user's is not caught, so it fails the test with its traceback.
-    """
-
-    def call(*arguments: str, home: Path, **environment: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["capibara", *arguments])
-        code = 0
-        # commands set variables of their own
-        with patch.dict(os.environ, {"CAPIBARA_HOME": str(home), "DAGSTER_HOME": "", **environment}):
-            try:
-                main()
-            except SystemExit as error:
-                code = int(error.code or 0)
-        return subprocess.CompletedProcess(arguments, code, *capsys.readouterr())
-
-    return call
-
-
 def damaged(nano: Path, folder: Path, how: str) -> Path:
     shutil.copytree(nano, folder / "model")
     weights = folder / "model" / "model.safetensors"
@@ -60,25 +37,16 @@ def damaged(nano: Path, folder: Path, how: str) -> Path:
     return folder / "model"
 
 
-CASES = {
-    "missing experience": (["run", "--experience", "/nowhere/at/all"], "does not exist"),
+PROCESSES = {  # an error of ours and one of click's, as the shell sees them; all others are in `test_wrong_moves.py`
     "unknown domain": (["run", "--domains", "python,cobol"], "unknown domain cobol"),
-    "empty domains": (["run", "--domains", " , "], "unknown domain"),
-    "missing base model": (["run", "--base-model", "/nowhere/model"], "/nowhere/model"),
-    "unknown target": (["run", "--target", "abacus-1"], "no hardware target 'abacus-1'"),
-    "unknown asset": (["run", "--select", "no_such_asset"], "no_such_asset"),
-    "no run yet": (["report", "--json"], "no run yet"),
     "unknown option": (["run", "--experiense", "x"], "experiense"),
 }
 
 
-PROCESSES = ("unknown domain", "unknown option")  # an error of ours and one of click's, as the shell sees them
-
-
-@pytest.mark.parametrize("name", sorted(CASES))
-def test_one_sentence_and_exit_code_2(name: str, capibara: Callable[..., Done], tmp_path: Path):
-    arguments, message = CASES[name]
-    done = (in_a_process if name in PROCESSES else capibara)(*arguments, home=tmp_path / "home")
+@pytest.mark.parametrize("name", sorted(PROCESSES))
+def test_one_sentence_and_exit_code_2(name: str, tmp_path: Path):
+    arguments, message = PROCESSES[name]
+    done = in_a_process(*arguments, home=tmp_path / "home")
     assert done.returncode == 2, done.stderr
     assert message in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "home" / "store" / "artifacts").exists()

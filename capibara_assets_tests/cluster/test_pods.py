@@ -1,124 +1,193 @@
-"""Training pods, rendered without a cluster and held against the Kubernetes schemas."""
+"""A training's Kubernetes objects, made without a cluster: the schemas', the client's types, and golden files."""
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import kubernetes_validate
 import pytest
+import yaml
+from dagster_k8s.models import k8s_model_from_dict, k8s_snake_case_dict
+from kubernetes.client import V1Job, V1JobSpec
 
 from capibara_assets.deployment.environment import LaunchMode
 from capibara_assets.errors import InputError
 from capibara_assets.launching.launchers import Launcher
+from capibara_assets.launching.manifests import SPEC_DIGEST, TrainingObjects, training_objects, with_variables
 from capibara_assets.planning.hardware.targets import HardwareTarget, find_target, load_targets
+from capibara_assets.planning.options import HardwareOptions, Option
+from capibara_assets_tests.cluster.launched import request_in
 
 IMAGE = "registry.example/capibara-assets:1.0"
-REQUEST = "/mnt/capibara/work/request.json"
+WORK = Path("/mnt/capibara/work/trained_adapters/sql/d1ge5t")
+GOLDEN = Path(__file__).parent / "golden"
 ON_CLUSTER = [target for target in load_targets().values() if target.kubernetes is not None]
+GOLDEN_CASES = {
+    "one-node": ("h100-8", False, 1),
+    "one-node-spot": ("h100-8", True, 1),
+    "tpu-one-host": ("tpu-v5e-8", False, 1),
+    "arm": ("axion-c4a-32", False, 1),
+    "voters-apart": ("h100-16", False, 1),
+    "voter-over-nodes": ("h100-16", True, 16),
+}
+"""Golden file -> target, spot, processes of a voter."""
 
 
 def launcher(**settings: Any) -> Launcher:
     defaults: dict[str, Any] = {
         "mode": LaunchMode.K8S,
         "image": IMAGE,
-        "volume_claim": "capibara",
+        "volume_claim": "capibara-work",
         "volume_path": "/mnt/capibara",
-        "secrets": ["hugging-face"],
+        "secrets": ["capibara-credentials"],
         "service_account": "capibara-training",
+        "priority_class": "trainings",
+        "max_hours": 24.0,
     }
     return Launcher(**(defaults | settings))
 
 
-@pytest.mark.parametrize("target", ON_CLUSTER, ids=lambda target: target.name)
+def rendered(target: str, spot: bool = False, processes: int = 1, **settings: Any) -> TrainingObjects:
+    made = launcher(**settings)
+    return training_objects(
+        request_in(WORK, processes), Option(find_target(target), spot), made._pods(), made.max_hours
+    )
+
+
+def objects(made: TrainingObjects) -> list[dict[str, Any]]:
+    return [*made.trained, *([made.assembled] if made.assembled else [])]
+
+
+def job_specs(body: dict[str, Any]) -> list[dict[str, Any]]:
+    if body["kind"] == "Job":
+        return [body["spec"]]
+    return [one["template"]["spec"] for one in body["spec"]["replicatedJobs"]]
+
+
+def pod_of(body: dict[str, Any]) -> dict[str, Any]:
+    (spec,) = job_specs(body)
+    return dict(spec["template"]["spec"])
+
+
+@pytest.mark.parametrize("name", GOLDEN_CASES)
+def test_what_is_made_for_each_kind_of_target_is_the_golden_file(name: str) -> None:
+    """A change shows as a diff; `yaml.safe_dump_all(objects(...), sort_keys=False)` makes a file anew."""
+    made = objects(rendered(*GOLDEN_CASES[name]))
+    assert made == list(yaml.safe_load_all((GOLDEN / f"{name}.yaml").read_text()))
+
+
+@pytest.mark.parametrize("target", [*ON_CLUSTER, find_target("h100-16")], ids=lambda target: target.name)
+@pytest.mark.parametrize("spot", [False, True], ids=["on-demand", "spot"])
+def test_every_object_has_only_fields_that_the_clients_types_have(target: HardwareTarget, spot: bool) -> None:
+    processes = [1, target.chips] if target.kubernetes and target.kubernetes.nodes > 1 else [1]
+    for body in [one for count in processes for one in objects(rendered(target.name, spot, count))]:
+        for spec in job_specs(body):
+            k8s_model_from_dict(V1JobSpec, k8s_snake_case_dict(V1JobSpec, copy.deepcopy(spec)))
+        if body["kind"] == "Job":
+            k8s_model_from_dict(V1Job, k8s_snake_case_dict(V1Job, copy.deepcopy(body)))
+
+
 @pytest.mark.parametrize("version", ["1.30", "1.37"])
-def test_every_target_renders_a_pod_that_kubernetes_accepts(target: HardwareTarget, version: str) -> None:
-    kubernetes_validate.validate(launcher().render_pod(target, IMAGE, REQUEST), version, strict=True)
+def test_kubernetes_schemas_accept_each_kind_of_job(version: str) -> None:
+    for case in GOLDEN_CASES.values():
+        for body in objects(rendered(*case)):
+            for spec in job_specs(body):
+                named = {"apiVersion": "batch/v1", "kind": "Job", "metadata": body["metadata"], "spec": spec}
+                kubernetes_validate.validate(named, version, strict=True)
 
 
-def test_the_pod_asks_for_the_targets_hardware() -> None:
-    pod = launcher().render_pod(find_target("h100-8"), IMAGE, REQUEST)["spec"]
-    (container,) = pod["containers"]
-    assert container["image"] == IMAGE
-    assert container["command"] == ["python", "-m", "capibara_assets.training", "--request", REQUEST]
-    assert container["resources"]["limits"] == {"nvidia.com/gpu": "8"}
-    assert pod["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}
-    assert pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
-    assert {volume["name"] for volume in pod["volumes"]} == {"shared-memory", "work"}
-    assert container["envFrom"] == [{"secretRef": {"name": "hugging-face"}}]
-    assert pod["restartPolicy"] == "Never"
-
-
-def test_arm_nodes_are_selected_and_tolerated() -> None:
-    pod = launcher().render_pod(find_target("axion-c4a-32"), IMAGE, REQUEST)["spec"]
-    assert pod["nodeSelector"]["kubernetes.io/arch"] == "arm64"
-    assert pod["tolerations"] == [
-        {"key": "kubernetes.io/arch", "operator": "Equal", "value": "arm64", "effect": "NoSchedule"}
-    ]
-
-
-def test_the_grace_period_leaves_time_to_save() -> None:
-    pod = launcher(grace_seconds=45.0).render_pod(find_target("h100-2"), IMAGE, REQUEST)["spec"]
-    assert pod["terminationGracePeriodSeconds"] > 45
-
-
-def test_a_misspelt_key_is_caught_by_the_schema() -> None:
-    pod = launcher().render_pod(find_target("h100-2"), IMAGE, REQUEST)
-    wrong = copy.deepcopy(pod)
-    wrong["spec"]["nodeSelektor"] = wrong["spec"].pop("nodeSelector")
+def test_a_misspelt_key_is_caught_by_schema_and_types() -> None:
+    (body,) = rendered("h100-2").trained
+    wrong = copy.deepcopy(body)
+    pod = wrong["spec"]["template"]["spec"]
+    pod["nodeSelektor"] = pod.pop("nodeSelector")
     with pytest.raises(kubernetes_validate.ValidationError, match="nodeSelektor"):
         kubernetes_validate.validate(wrong, "1.37", strict=True)
+    with pytest.raises(Exception, match=r"(?i)node_?selektor"):
+        k8s_model_from_dict(V1Job, k8s_snake_case_dict(V1Job, wrong))
 
 
-def test_a_misspelt_key_does_not_even_render(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Launcher.pod_spec
-    monkeypatch.setattr(Launcher, "pod_spec", lambda self, target: {**original(self, target), "node_selektor": {}})
-    with pytest.raises(Exception, match="node_selektor"):
-        launcher().render_pod(find_target("h100-2"), IMAGE, REQUEST)
+@pytest.mark.parametrize("name", GOLDEN_CASES)
+def test_every_pod_is_confined(name: str) -> None:
+    for body in objects(rendered(*GOLDEN_CASES[name])):
+        pod = pod_of(body)
+        (container,) = pod["containers"]
+        assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] > 0
+        assert pod["automountServiceAccountToken"] is False and pod["serviceAccountName"] == "capibara-training"
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        writable = {mount["mountPath"] for mount in container["volumeMounts"]}
+        assert writable <= {"/tmp", "/dev/shm", "/mnt/capibara"} and "/tmp" in writable
+        assert pod["terminationGracePeriodSeconds"] > launcher().grace_seconds
+        assert "hostPath" not in json.dumps(pod) and "privileged" not in json.dumps(pod)
+
+
+def test_a_preemption_starts_another_pod_on_the_last_target_alone() -> None:
+    for last, action in ((True, "Ignore"), (False, "FailJob")):
+        option = Option(find_target("h100-8"), spot=True)
+        (body,) = training_objects(request_in(WORK), option, launcher()._pods(), last=last).trained
+        final, disrupted = body["spec"]["podFailurePolicy"]["rules"]
+        assert disrupted == {"action": action, "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+        assert final["action"] == "FailJob" and final["onExitCodes"]["values"] == [1, 2]
+        assert body["spec"]["podReplacementPolicy"] == "Failed"  # two pods never write to one folder
+
+
+def test_voters_that_fit_a_node_train_side_by_side_on_several() -> None:
+    made = rendered("h100-16")
+    assert [pod_of(body)["containers"][0]["command"][-2:] for body in made.trained] == [
+        ["--voter", f"voter-{number}"] for number in range(4)
+    ]
+    assert made.assembled is not None
+    assembly = pod_of(made.assembled)["containers"][0]
+    assert assembly["command"][-1] == "--assemble" and "nvidia.com/gpu" not in assembly["resources"]["limits"]
+
+
+def test_the_same_launch_has_the_same_digest_whatever_run_it_belongs_to() -> None:
+    (one,), (other,) = (
+        rendered("h100-8").trained,
+        rendered("h100-8", image="registry.example/capibara-assets:2").trained,
+    )
+    assert one["metadata"]["name"] == other["metadata"]["name"]
+    assert one["metadata"]["annotations"][SPEC_DIGEST] != other["metadata"]["annotations"][SPEC_DIGEST]
+    told = with_variables(one, {"DAGSTER_PIPES_CONTEXT": "of this run"})
+    assert told["metadata"]["annotations"] == one["metadata"]["annotations"]
+    (container,) = pod_of(told)["containers"]
+    assert container["env"][-1] == {"name": "DAGSTER_PIPES_CONTEXT", "value": "of this run"}
+    assert "DAGSTER_PIPES_CONTEXT" not in json.dumps(one)
+
+
+def test_a_target_is_rendered_from_a_requests_file(tmp_path: Path) -> None:
+    file = tmp_path / "request.json"
+    file.write_text(request_in(WORK).model_dump_json())
+    made = launcher().render(file, find_target("h100-16"), spot=True)
+    assert made == objects(rendered("h100-16", spot=True))
+    with pytest.raises(InputError, match="tpu-v5e-64 is 16 hosts"):
+        launcher().render(file, find_target("tpu-v5e-64"))
 
 
 def test_a_laptop_is_no_place_for_a_pod() -> None:
     with pytest.raises(InputError, match="cpu-laptop declares no `kubernetes` section"):
-        launcher().render_pod(find_target("cpu-laptop"), IMAGE, REQUEST)
+        rendered("cpu-laptop")
+
+
+def options(name: str) -> HardwareOptions:
+    return HardwareOptions((Option(find_target(name)),))
 
 
 def test_cluster_mode_names_the_settings_it_lacks(tmp_path: Path) -> None:
-    request = tmp_path / "request.json"
-    request.write_text("{}")
-    with pytest.raises(InputError, match="needs image, volume_claim, volume_path"):
-        Launcher(mode=LaunchMode.K8S).run(dg.build_asset_context(), request, find_target("h100-2"))
+    file = tmp_path / "request.json"
+    file.write_text("{}")
+    with pytest.raises(InputError, match=r"needs image, volume_claim, volume_path.*CAPIBARA_IMAGE"):
+        Launcher(mode=LaunchMode.K8S).run(dg.build_asset_context(), file, options("h100-2"))
 
 
 def test_cluster_mode_refuses_a_request_that_the_pod_could_not_read(tmp_path: Path) -> None:
-    request = tmp_path / "request.json"
-    request.write_text("{}")
+    file = tmp_path / "request.json"
+    file.write_text("{}")
     with pytest.raises(InputError, match="put the work directory on that volume"):
-        launcher().run(dg.build_asset_context(), request, find_target("h100-2"))
-
-
-def test_a_pods_name_is_known_to_the_jobs_and_its_progress_seen_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dagster_k8s.pipes import PipesK8sPodLogsMessageReader
-
-    from capibara_assets.launching.pods import LivePodReader
-    from capibara_assets.training.supervisor.reporting import PROGRESS
-
-    seen: list[dict[str, Any]] = []
-    monkeypatch.setattr("capibara_assets.launching.live.observe", lambda context, progress: seen.append(progress))
-    handed_on: list[dict[str, Any]] = []
-
-    class Handler:
-        def handle_message(self, message: dict[str, Any]) -> None:
-            handed_on.append(message)
-
-    def logs(self: Any, **_: Any) -> None:  # what the parent reads from the cluster
-        for payload in ({"kind": PROGRESS, "domain": "sql", "voters": []}, "other"):
-            self._handler.handle_message({"method": "report_custom_message", "params": {"payload": payload}})
-
-    monkeypatch.setattr(PipesK8sPodLogsMessageReader, "consume_pod_logs", logs)
-    started: list[tuple[str, str]] = []
-    reader = LivePodReader(None, lambda pod, namespace: started.append((pod, namespace)))
-    with reader.read_messages(Handler()):
-        reader.consume_pod_logs(context=None, core_api=None, pod_name="train-1", namespace="ml")
-    assert started == [("train-1", "ml")]
-    assert [one["domain"] for one in seen] == ["sql"]
-    assert [message["params"]["payload"] for message in handed_on] == ["other"]
+        launcher().run(dg.build_asset_context(), file, options("h100-2"))

@@ -253,9 +253,9 @@ def _second(how: Mapping[str, str], assignment: Assignment, base: Base, folder: 
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ("leaves", "ended with exit code 0"),
+        pytest.param("leaves", "ended with exit code 0", marks=pytest.mark.extended),
         ("killed", "killed by signal 9"),
-        ("garbage", "the confirmation of voter-1 is none"),
+        pytest.param("garbage", "the confirmation of voter-1 is none", marks=pytest.mark.extended),
         ("another's", "the confirmation of voter-1 is not its own"),
     ],
 )

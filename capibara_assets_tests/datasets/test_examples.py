@@ -26,7 +26,7 @@ from capibara_assets.datasets.executing import NOT_AGAIN, NOT_PASSED, Reexecute
 from capibara_assets.datasets.groups import BRIDGE, assign_groups
 from capibara_assets.datasets.kinds.evidence import Evidence
 from capibara_assets.datasets.kinds.tracebacks import error_text
-from capibara_assets.datasets.placing import TOO_LONG
+from capibara_assets.datasets.placing import REFUTED, TOO_LONG
 from capibara_assets.datasets.recipe import DatasetRecipe, Decontamination
 from capibara_assets.datasets.schema import Example, LeftOut
 from capibara_assets.datasets.tracing import traced
@@ -34,6 +34,7 @@ from capibara_assets.datasets.verification import Judgement, Judgements, judge_a
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
 from capibara_assets.executions.replay.replay import ReplayBatch, ReplayVerdict
+from capibara_assets.executions.schema import SOLVED, UNSOLVED
 from capibara_assets.storage.records import frame_digest, problems, table
 from capibara_assets_tests.datasets.conftest import (
     bullet,
@@ -139,6 +140,35 @@ def test_of_the_cells_of_one_task_the_last_definition_answers(recipe: DatasetRec
     ]
     found = only(build(evidence_of(cells), recipe), "solve")
     assert found["execution_ids"] == ["second"]
+
+
+def test_of_the_cells_of_one_task_the_one_that_was_judged_to_solve_it_answers(recipe: DatasetRecipe) -> None:
+    task = "Count the `xs`."
+    cells = [
+        run("right", "n = sum(1 for x in xs if x)", task=task, flags=[SOLVED]),
+        run("later", "def count(xs):\n    return len(xs)", task=task, minute=1, flags=[UNSOLVED]),
+    ]
+    found = only(build(evidence_of(cells), recipe), "solve")
+    assert found["execution_ids"] == ["right"]
+
+
+def test_what_was_judged_not_to_solve_its_task_answers_nothing(recipe: DatasetRecipe) -> None:
+    failing = run("a", "def half(n):\n    return n // z", task="Write `half(n)`.", outcome="error",
+                  error_name="NameError", error_value="name 'z' is not defined")  # fmt: skip
+    fixed = run("b", "def half(n):\n    return n // 2", task="Write `half(n)`.", minute=1, stdout="3\n")
+    for flags, kinds in (([], {"solve", "repair"}), ([SOLVED], {"solve", "repair"}), ([UNSOLVED], set())):
+        ends = fixed.model_copy(update={"flags": flags})
+        evidence = evidence_of([failing, ends], [pair(failing, ends)])
+        dataset = build(evidence, recipe, reexecute=None)
+        assert set(dataset.examples["kind"]) == kinds, flags
+    assert reasons(dataset)["b"] == REFUTED
+    assert build(evidence, recipe, Domain.DEBUG, reexecute=None).examples.is_empty()
+
+
+def test_what_was_judged_not_to_solve_its_task_still_gives_an_output(recipe: DatasetRecipe) -> None:
+    code = "words = 'a bb ccc'.split()\nprint(sum(map(len, words)))"
+    dataset = build(evidence_of([run("a", code, task="Count words.", stdout="6\n", flags=[UNSOLVED])]), recipe)
+    assert set(dataset.examples["kind"]) == {"predict"}
 
 
 def test_repair_in_debug_and_in_the_domain_of_its_language(recipe: DatasetRecipe) -> None:

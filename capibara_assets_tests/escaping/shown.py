@@ -10,7 +10,7 @@ import dagster as dg
 import polars as pl
 
 from capibara_assets.cli.dataset.audit import page as audit_page
-from capibara_assets.cli.graph.report import write_html
+from capibara_assets.cli.graph.report_page import write_html
 from capibara_assets.cli.training.compare_epochs import _page as epochs_page
 from capibara_assets.domains import Domain
 from capibara_assets.evaluation.report import Comparison, ReportSource, ShownAnswer, WorstExample
@@ -20,9 +20,9 @@ from capibara_assets.launching.live import progress_table
 from capibara_assets.lineage.attribution import Attribution
 from capibara_assets.lineage.card import CardSubject, card
 from capibara_assets.metadata.charts import bar_chart, heat_map, line_chart
-from capibara_assets.metadata.consensus_entries import certificate_entries
-from capibara_assets.metadata.dataset_entries import dataset_entries
-from capibara_assets.metadata.evaluation_entries import evaluation_entries
+from capibara_assets.metadata.consensus_entries import certificate_page
+from capibara_assets.metadata.dataset_entries import dataset_page
+from capibara_assets.metadata.evaluation_entries import evaluation_asset_page
 from capibara_assets.metadata.evaluation_page import page as evaluation_page
 from capibara_assets.metadata.plan_charts import figures_table, reasons_table
 from capibara_assets.metadata.tables import counts, matrix, preview
@@ -44,8 +44,8 @@ def metadata(text: str) -> dict[str, str]:
         "progress": progress_table([{"voter": text, "state": text}, {"voter": "b", "state": "training"}]),
         "reasons": reasons_table({text: text, "b": [text]}, {text: text, "c": text}),
         "figures": figures_table([(text, text, text)]),
-        **_entries("dataset", dataset_entries(cast(Any, _dataset(text)))),
-        **_entries("evaluation", evaluation_entries(_evaluated(text), text)),
+        **_entries("dataset", dataset_page(cast(Any, _dataset(text))).entries()),
+        **_entries("evaluation", evaluation_asset_page(_evaluated(text), text, 5).entries()),
         **_entries("certificate", _certificate(text)),
         **_entries("decided", decision_entries({"planned": {"decisions": [dict.fromkeys(_DECISION, text)]}})),
         **_entries("slice", slice_entries({text: STEP | {"device": text, "peak_note": text}})),
@@ -65,10 +65,14 @@ def pages(text: str, folder: Path) -> dict[str, str]:
     """HTML pages that the commands write, by name."""
     row = dict.fromkeys(("executions", "quarantined", "examples"), 1) | {"seconds": 1.0, "verdict": text}
     row |= dict.fromkeys(("base_loss", "playbook_loss", "consensus_loss", "merged_loss"), 1.0) | {"pass_at_1": {}}
-    row |= {"voters": [{"name": text, "accepted": False, "reason": text}]}
+    row |= {"voters": [{"name": text, "accepted": False, "reason": text}], "reason": text, "answered": {}}
+    row |= {"left_out": {text: 1}, "splits": {text: 1}, "gain": GAINED | {"metric": text}}
     run = RECORD | {"experience": text, "profile": text, "quarantined": 1, "failures": {text: text}}
     run |= {"domains": {text: row}, "loss_matrix": {"python": {"python": 1.0}}, "checkpoints": {text: text}}
-    run |= {"promotion": {text: {"verdict": text, "reason": text}}}
+    run |= {"promotion": {text: {"verdict": text, "reason": text}}, "read": READ, "before": BEFORE | {"started": text}}
+    answers = {name: {"verdict": text, "text": text} for name in ("base", "consensus")}
+    run |= {"examples": [{"domain": text, "change": "gained", "prompt": text, "answers": answers}]}
+    run |= {"steps": [{"asset": text, "partition": text, "group": text, "start": 0.0, "seconds": 61.5}]}
     example = dict.fromkeys(("example_id", "kind", "language", "source", "split", "verified", "derived"), text)
     spoken = [{"role": text, "content": f"{text}\n```python\n{text}\n```"}, {"role": "assistant", "content": text}]
     sample = SimpleNamespace(row=example | {"test": text, "proof": text, "messages": json.dumps(spoken)}, why=text)
@@ -95,6 +99,9 @@ def drawings(text: str) -> dict[str, str]:
     }
 
 
+READ = {"executions": 3, "duplicates": 1, "quarantined": 1, "known": {"chat": 1}}
+GAINED = {"estimate": 0.1, "low": 0.0, "high": 0.2, "items": 3}
+BEFORE: dict[str, Any] = {"seconds": 1.0, "domains": {}}
 _DECISION = ("name", "value", "by", "reason")
 
 
@@ -137,7 +144,7 @@ def _certificate(text: str) -> Any:
         part |= {key: text for key in ("name", "voter", "candidate") if part.get(key) == "voter-0"}
     document["voters"][1]["reason"] = text
     document["evidence"]["order"] = [text if name == "voter-0" else name for name in document["evidence"]["order"]]
-    return certificate_entries(document, losses(document))
+    return certificate_page(document, losses(document)).entries()
 
 
 def _subject(text: str) -> CardSubject:

@@ -74,6 +74,7 @@ def test_an_argument_that_is_quoted_in_an_error_is_plain() -> None:
     assert done.returncode == 2 and "[2J" in done.stderr and not ACTING.search(done.stderr)
 
 
+@pytest.mark.extended  # the stream that it prints to is tested below
 def test_the_jax_trainer_quotes_a_file_in_plain_characters() -> None:
     command = [sys.executable, "-m", "capibara_assets.training.jax", "\x1b[2J\u202e.yaml"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

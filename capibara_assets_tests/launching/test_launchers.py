@@ -16,9 +16,11 @@ from capibara_assets.deployment.environment import LaunchMode
 from capibara_assets.errors import InputError
 from capibara_assets.launching.launchers import Launcher, check_reachable, run_locally
 from capibara_assets.planning.hardware.targets import find_target
+from capibara_assets.planning.options import HardwareOptions, Option
 from capibara_assets.processes.background import Jobs, state_of
 from capibara_assets_tests.processes.test_groups import all_gone, family, pids
 
+LAPTOP = HardwareOptions((Option(find_target("cpu-laptop")),))
 REPORTING = """
 from dagster_pipes import open_dagster_pipes
 with open_dagster_pipes() as pipes:
@@ -142,6 +144,26 @@ def test_a_home_that_cannot_be_written_holds_no_training_up(tmp_path: Path) -> N
     assert any("`capibara jobs` cannot list this run" in message for message in messages)
 
 
+def test_a_process_whose_hours_are_over_is_asked_to_end(tmp_path: Path) -> None:
+    told = f"""
+import signal, sys, time
+def leave(number, frame):
+    open({str(tmp_path / "asked")!r}, "w").close()
+    sys.exit(130)
+signal.signal(signal.SIGINT, leave)
+open({str(tmp_path / "begun")!r}, "w").close()
+time.sleep(60)
+"""
+
+    @dg.asset
+    def adapter(context: dg.AssetExecutionContext) -> None:
+        run_locally(context, [sys.executable, "-c", told], {}, os.environ, 5.0, hours=1.5 / 3600)
+
+    with pytest.raises(DagsterPipesExecutionError, match=r"ended after 0\.000417 h.*run again"):
+        dg.materialize([adapter])
+    assert (tmp_path / "begun").exists() == (tmp_path / "asked").exists()  # a slow machine may not get as far
+
+
 def test_a_process_that_fails_fails_the_step() -> None:
     with pytest.raises(DagsterPipesExecutionError, match="ended with 9"):
         dg.materialize([asset_running([sys.executable, "-S", "-c", "raise SystemExit(9)"])])
@@ -169,16 +191,17 @@ def test_the_launcher_starts_the_training_module_with_the_request(tmp_path: Path
 
     @dg.asset
     def trained(context: dg.AssetExecutionContext, launcher: Launcher) -> None:
-        launcher.run(context, request, find_target("cpu-laptop"))
+        launcher.run(context, request, LAPTOP)
 
-    with pytest.raises(DagsterPipesExecutionError, match=r"capibara_assets\.training --request"):
+    # What it logged last is the reason, not its command
+    with pytest.raises(DagsterPipesExecutionError, match=r"request\.json.*\(training process ended with 2\)"):
         dg.materialize([trained], resources={"launcher": Launcher()})
 
 
 def test_a_missing_request_is_named(tmp_path: Path) -> None:
     context = dg.build_asset_context()
     with pytest.raises(InputError, match=r"no training request at .*absent\.json"):
-        Launcher().run(context, tmp_path / "absent.json", find_target("cpu-laptop"))
+        Launcher().run(context, tmp_path / "absent.json", LAPTOP)
 
 
 def test_a_slice_of_several_hosts_is_refused_in_a_cluster_with_what_to_do() -> None:

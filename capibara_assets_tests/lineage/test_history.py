@@ -37,6 +37,13 @@ def test_of_other_text_the_lines_go(tmp_path: Path) -> None:
     assert (tmp_path / "run.out").read_bytes() == f"a\n{NOTE}\n".encode() + b"\xff\n"
 
 
+def test_a_record_of_a_run_is_still_one(tmp_path: Path) -> None:
+    """It is JSON in one line: `capibara report` reads it after a forget as before."""
+    (tmp_path / "latest.json").write_text(json.dumps({"domains": {"sql": {"error": f"x {CANARY}", "loss": 1.5}}}))
+    scrub_text(tmp_path / "latest.json", Traces((CANARY,), frozenset()))
+    assert json.loads((tmp_path / "latest.json").read_bytes()) == {"domains": {"sql": {"error": NOTE, "loss": 1.5}}}
+
+
 @pytest.fixture(scope="module")
 def materialized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Dagster home with two materializations: one shows the record, one another artifact."""

@@ -1,8 +1,11 @@
 """Pieces of a record are found in whatever form a file holds them, and only where they are."""
 
+import bz2
 import gzip
 import json
+import lzma
 import sqlite3
+import zipfile
 from contextlib import closing
 from pathlib import Path
 
@@ -47,10 +50,19 @@ def database(path: Path, text: str) -> None:
         connection.executemany("INSERT INTO events (event) VALUES (?)", [("x" * n + text,) for n in range(3990, 4110)])
 
 
+def zipped(path: Path, text: str) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("empty", "")
+        archive.writestr("deep/a.log", text * 3)
+
+
 FORMS = {
     "plain.log": lambda path, text: path.write_text(text),
     "a.gz": lambda path, text: path.write_bytes(gzip.compress(text.encode() * 3)),
     "a.zst": lambda path, text: path.write_bytes(zstandard.ZstdCompressor().compress(text.encode() * 3)),
+    "a.bz2": lambda path, text: path.write_bytes(bz2.compress(text.encode() * 3)),
+    "a.xz": lambda path, text: path.write_bytes(lzma.compress(text.encode() * 3)),
+    "a.zip": zipped,
     "a.parquet": lambda path, text: pl.DataFrame({"a": [text] * 3}).write_parquet(path),
     "nested.parquet": lambda path, text: pl.DataFrame({"a": [[{"b": text}]]}).write_parquet(path),
     "binary.parquet": lambda path, text: pl.DataFrame({"a": [text.encode()] * 3}).write_parquet(path),

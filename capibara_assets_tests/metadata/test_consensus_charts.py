@@ -22,7 +22,7 @@ from capibara_assets.metadata.consensus_charts import (
     verdict_table,
     weights_chart,
 )
-from capibara_assets.metadata.consensus_entries import certificate_entries
+from capibara_assets.metadata.consensus_entries import certificate_page
 from capibara_assets.metadata.drawing import GREEN, RED
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -218,7 +218,7 @@ def test_the_outcome_names_what_was_chosen():
 @pytest.mark.parametrize(("n", "bad"), [(1, ()), (2, ()), (4, ()), (10, (1, 4)), (13, (0,)), (32, (2, 9, 11))])
 def test_every_picture_is_well_formed_and_small(n: int, bad: tuple[int, ...]):
     document = certificate(n, rounds=3, outvoted=bad, quarantined=(n - 1,) if n > 4 else ())
-    shown = certificate_entries(document, losses(document))
+    shown = certificate_page(document, losses(document)).entries()
     for name, value in shown.items():
         content = value.md_str if isinstance(value, dg.MarkdownMetadataValue) else None
         size = len(content or json.dumps(value.data) if isinstance(value, dg.JsonMetadataValue) else str(content))
@@ -232,12 +232,12 @@ def test_every_picture_is_well_formed_and_small(n: int, bad: tuple[int, ...]):
 
 def test_a_large_certificate_says_where_its_ballots_are():
     document = certificate(13, rounds=3)
-    value = certificate_entries(document, losses(document))["certificate"]
+    value = certificate_page(document, losses(document)).records["certificate"]
     assert isinstance(value, dg.JsonMetadataValue) and isinstance(value.data, dict)
     assert (
         value.data["ballots"] == "see certificate.json of the artifact" and value.data["voters"] == document["voters"]
     )
-    small = certificate_entries(certificate(2), {"base": 2.0})["certificate"]
+    small = certificate_page(certificate(2), {"base": 2.0}).records["certificate"]
     assert isinstance(small, dg.JsonMetadataValue) and small.data == certificate(2)
 
 

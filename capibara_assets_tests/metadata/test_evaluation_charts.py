@@ -28,7 +28,7 @@ from capibara_assets.metadata.evaluation_charts import (
     figure,
     interval_chart,
 )
-from capibara_assets.metadata.evaluation_entries import evaluation_entries
+from capibara_assets.metadata.evaluation_entries import evaluation_asset_page
 from capibara_assets.metadata.evaluation_page import page
 from capibara_assets.metadata.tables import ENTRY_BYTES
 
@@ -209,12 +209,15 @@ def test_a_confusion_matrix_shows_every_count():
 
 
 def test_the_metadata_tell_what_the_page_tells_within_an_events_size():
-    entries = evaluation_entries(report(), "/store/report/evaluation.html")
+    entries = evaluation_asset_page(report(), "/store/report/evaluation.html", 5).entries()
     assert set(entries) == {
-        "verdict", "why", "report", "side_by_side", "differences", "intervals", "intervals_2", "learning_curves",
+        "verdict", "compared", "gain_over_base", "why", "test_examples", "report",
+        "side_by_side", "differences", "intervals", "intervals_2", "learning_curves",
         "router_calibration", "router_confusion", "worst_examples", "made_from", "notes",
     }  # fmt: skip
     assert "1.720 (1.620 – 1.820)" in str(entries["side_by_side"].value)
+    assert "**good**: promote; consensus against the base: +24.8%" in str(entries["verdict"].value)
+    assert "of the loss saved" in str(entries["verdict"].value)
     assert "+24.8%" in str(entries["differences"].value)
     assert "(/assets/moe_dataset?partition=python)" in str(entries["made_from"].value)
 
@@ -224,11 +227,11 @@ def test_many_contenders_and_endless_answers_stay_within_an_events_size():
     long = (ShownAnswer("consensus", 1.0, "x" * 10**6, "failed", "y" * 10**6),)
     worst = [WorstExample(f"i{i}", "solve", "why", "p" * 10**6, "r", "c", long) for i in range(100)]
     compared = [Comparison(LOSS, name, "base", interval(0.1), 0.5) for name in many for _ in range(10)]
-    entries = evaluation_entries(report(figures=many, worst=worst, comparisons=compared), "page")
+    entries = evaluation_asset_page(report(figures=many, worst=worst, comparisons=compared), "page", 5).entries()
     for name, entry in entries.items():
         assert len(str(entry)) < 3 * ENTRY_BYTES, name
 
 
 def test_a_hostile_answer_is_no_markup_in_the_metadata():
-    entries = evaluation_entries(report(notes=["| a | <b> [x](javascript:y)"]), "page")
+    entries = evaluation_asset_page(report(notes=["| a | <b> [x](javascript:y)"]), "page", 5).entries()
     assert str(entries["notes"].value) == "- \\| a \\| &lt;b> \\[x\\](javascript:y)"

@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from capibara_assets.checkpoints.artifacts import open_artifacts
 from capibara_assets.cli.training.dashboard import dashboard
 from capibara_assets.launching.live import progress_metadata
-from capibara_assets.metadata.consensus_entries import certificate_entries, mixture_entries
+from capibara_assets.metadata.consensus_entries import certificate_page, mixture_page
 from capibara_assets.training.monitoring.events import read_events
 from capibara_assets.training.monitoring.metrics import metrics_of
 from capibara_assets.training.monitoring.progress import VoterTable
@@ -45,14 +45,16 @@ def test_votes_and_experts_are_series_beside_the_trainings(own_home: MadeHome, t
     score = found["consensus/sql"]["series"]["consensus_score"]
     assert (score["steps"], score["values"]) == ([1], [pytest.approx(score_of(certificate))])
     assert 0 <= score["values"][0] <= 1
-    assert certificate_entries(certificate, losses)["consensus_score"] == score["values"][0]  # Dagster draws numbers
+    assert (
+        certificate_page(certificate, losses).contents["consensus_score"] == score["values"][0]
+    )  # Dagster draws numbers
     assert any(name.startswith("sql/voter-0") for name in found)  # trainings, from the store as it is laid out
 
     experts = found[f"moe_checkpoint/{mixture.digest[:8]}"]["series"]
     shares = [experts[f"expert_utilization/{name}"]["values"] for name in mixture.document("report")["experts"]]
     assert [sum(step) for step in zip(*shares, strict=True)] == [pytest.approx(1.0)] * len(shares[0])
     assert experts["expert_utilization/sql"]["steps"][-1] == mixture.document("report")["training"]["steps"]
-    assert "expert_utilization sql" in mixture_entries(mixture.document("report"))
+    assert "expert_utilization sql" in mixture_page(mixture.document("report")).contents
 
     for ballot in certificate["ballots"]:
         ballot["quality"] /= 2

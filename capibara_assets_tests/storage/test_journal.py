@@ -88,4 +88,6 @@ def test_many_processes_write_whole_lines(tmp_path: Path) -> None:
     read = lines(path)
     for name in ("one", "two"):
         assert [entry["number"] for entry in read if entry["by"] == name] == list(range(200))
-    assert not read_lines(path).damaged
+    # a kill can come between two pages of one write: that line is torn, and the next one did not run into it
+    torn = [path.read_bytes().split(b"\n")[number - 1] for number in read_lines(path).damaged]
+    assert len(torn) <= 1 and all(line.startswith(b'{"by": "killed"'[: len(line)]) for line in torn)

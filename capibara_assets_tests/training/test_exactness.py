@@ -294,6 +294,7 @@ def carried(request: TrainingRequest, noise: float) -> None:
     (point / "state.json").write_bytes(canonical_json(state))
 
 
+@pytest.mark.extended  # that it goes on and says so: `test_another_environment_resumes_and_says_so` of `loop`
 def test_in_another_environment_it_goes_on_and_its_loss_is_watched(make: Make) -> None:
     learnt = {"max_steps": 32, "epochs": 9, "learning_rate": 0.03}
     carried(benign := make("benign", **learnt), noise=0.0)

@@ -100,10 +100,12 @@ def test_a_consensus_shows_its_verdicts_and_pictures(address: str, tmp_path: Pat
         page.goto(f"{address}/assets/consensus_checkpoint?view=partitions&partition=sql")
         dots = page.locator("table img[src^='data:image/svg+xml']")
         expect(dots.first).to_be_visible(timeout=60_000)
-        assert dots.count() == 4 and all(dots.nth(i).evaluate(loaded) for i in range(4))  # a dot for each voter
+        assert dots.count() == 5 and all(
+            dots.nth(i).evaluate(loaded) for i in range(5)
+        )  # the verdict's and each voter's
         pictures = page.get_by_text("[Show Markdown]")
         assert pictures.count() == 4
-        for index, name in enumerate(("ballots", "voter_distances", "weights", "validation_losses")):
+        for index, name in enumerate(("validation_losses", "ballots", "voter_distances", "weights")):
             pictures.nth(index).click()
             dialog = page.get_by_role("dialog").last
             expect(dialog.get_by_text(name, exact=True)).to_be_visible()
@@ -113,4 +115,39 @@ def test_a_consensus_shows_its_verdicts_and_pictures(address: str, tmp_path: Pat
             page.screenshot(path=str(tmp_path / f"{name}.png"))
             dialog.get_by_role("button", name="Close").click()
             expect(page.get_by_role("dialog")).to_have_count(0)
+        browser.close()
+
+
+def test_an_assets_page_begins_with_the_verdict_and_ends_with_the_digest(address: str, tmp_path: Path):
+    from playwright.sync_api import expect, sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        page = browser.new_page(viewport={"width": 1600, "height": 1300})
+        for asset, below in (("evaluation", "why"), ("consensus_checkpoint", "verdicts"), ("moe_dataset", "preview")):
+            page.goto(f"{address}/assets/{asset}?view=partitions&partition=sql")
+            table = page.locator("table").first
+            expect(table.get_by_text("verdict", exact=True).first).to_be_visible(timeout=60_000)
+            # In words, beside a dot, without a click; what it is made of, and then what machines read, lies below
+            expect(table.locator("tr").first.locator("img[src^='data:image/svg+xml']")).to_have_count(1, timeout=60_000)
+            assert table.locator("tr").first.get_by_text("[Show Markdown]").count() == 0, asset
+            places = [
+                table.get_by_text(name, exact=True).first.bounding_box()["y"]
+                for name in ("verdict", "compared", below, "seconds", "inputs")
+            ]
+            places.append(table.get_by_text("digest", exact=True).last.bounding_box()["y"])  # a table has it, too
+            assert places == sorted(places), asset
+            page.screenshot(path=str(tmp_path / f"{asset}.png"))
+        browser.close()
+
+
+def test_a_check_says_what_it_found(address: str, tmp_path: Path):
+    from playwright.sync_api import expect, sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        page = browser.new_page(viewport={"width": 1600, "height": 1300})
+        page.goto(f"{address}/assets/example_groups?view=checks&checkDetail=no_group_dominates")
+        expect(page.get_by_text("no group holds more of a domain than the recipe allows")).to_be_visible(timeout=60_000)
+        page.screenshot(path=str(tmp_path / "check.png"))
         browser.close()

@@ -31,6 +31,7 @@ _ANNOUNCED = re.compile(
     r"(?:expected|output|prints?|logs?|returns?|result|gives|should (?:be|print|log|return))\b(?: \w+)?\s*[:=]?)\s*",
     re.I,
 )
+_ANNOUNCING = re.compile(r"^[\s*]*(?:expected|prints?|logs?|returns?|gives|should (?:be|print|log|return))\b\s*", re.I)
 _RESULT = re.compile(r"^(?:expected )?(?:output|result|prints|stdout|answer)$", re.I)
 
 
@@ -61,8 +62,8 @@ def _told(case: Case) -> str | None:
     for line, following in itertools.pairwise([*case.prompt.splitlines(), ""]):
         for mark in ("#", "//", "--"):
             code, found, comment = line.partition(mark)
-            said = _unmarked(comment)
-            if found and _plain(said) in lines | {wanted} and (code.strip() or said != comment.strip()):
+            said = {one for one in _unmarked(comment) if code.strip() or one != comment.strip()}
+            if found and not {_plain(one) for one in said}.isdisjoint(lines | {wanted}):
                 return f"the output stands in a comment: {line.strip()[:100]}"
         if line.strip().startswith(">>> ") and _plain(following) == wanted:
             return f"the output stands in a doctest: {line.strip()[:100]}"
@@ -73,9 +74,10 @@ def _told(case: Case) -> str | None:
     return None
 
 
-def _unmarked(comment: str) -> str:
-    """A comment without the arrow or the words that announce a result."""
-    return _ANNOUNCED.sub("", comment.strip().removesuffix("*/")).strip()
+def _unmarked(comment: str) -> set[str]:
+    """A comment without the arrow or the words that announce a result; with one word more or less of these."""
+    bare = comment.strip().removesuffix("*/")
+    return {mark.sub("", bare).strip() for mark in (_ANNOUNCED, _ANNOUNCING)}
 
 
 def _expectations(code: str) -> list[str]:

@@ -21,11 +21,11 @@ _AFTER_TABLE = re.compile(
 )
 
 
-def missing_in_schema(code: str, prompt: str, *, whole: bool) -> str | None:
-    """What the prompt lacks of the tables that a query reads.
+def missing_in_schema(code: str, prompt: str, *, given: str = "") -> str | None:
+    """What the prompt lacks of the tables that a query reads: each has to be listed with the columns that are read.
 
     Args:
-        whole: a table counts as shown when the prompt lists the columns that the query reads; else their names suffice.
+        given: a query that is to be mended: of the tables that it names the names of columns suffice.
     """
     trees = statements(code)
     made: set[str] = set()
@@ -43,7 +43,7 @@ def missing_in_schema(code: str, prompt: str, *, whole: bool) -> str | None:
             missing = sorted(column for column in columns if not _word(column, prompt))
             if missing:
                 return f"nothing names the column {missing[0]} of {table}"
-            if whole and isinstance(tree, exp.Query) and not _lists(table, columns, prompt):
+            if not _word(table, given) and isinstance(tree, exp.Query) and not _lists(table, columns, prompt):
                 return f"no schema of the table {table}"
         made |= _created(tree)
     return None
@@ -71,10 +71,18 @@ def _columns(tree: exp.Expr, table: str) -> set[str]:
         }
         alone = len(scope.sources) == 1 and own
         for column in scope.columns:
+            if column.find_ancestor(exp.Select) is not scope.expression or _is_text(column):
+                continue  # of a query inside, or a text that MySQL and SQLite take in double quotes
             name = column.name.lower()
             if column.table.lower() in own or (not column.table and alone and name not in defined):
                 found.add(name)
     return found - _PSEUDO - {"*"}
+
+
+def _is_text(column: exp.Column) -> bool:
+    """Whether a name in double quotes is what something is compared with."""
+    compares = isinstance(column.parent, exp.EQ | exp.NEQ | exp.Like | exp.In) and column.arg_key != "this"
+    return compares and not column.table and bool(column.this.args.get("quoted"))
 
 
 def _word(name: str, prompt: str) -> bool:

@@ -3,15 +3,17 @@
 - The answer of *solve*, *repair* or *apply* reads a name that neither it, nor its imports, nor the language, nor the
   prompt defines. The prompt defines a name in its code (assigned, imported, a parameter, or used there), or by naming
   it as code: in quotes, called, with a dot or an underscore in it. A word of prose does not.
-- It reads a table whose columns the prompt does not list (a repair: a table or column that the prompt does not name).
+- It reads a table whose columns the prompt does not list (a repair: a table that the failing code does not name, or a
+  column that nothing names).
 - It reads a file that the prompt does not name and the answer does not write, or a column of a frame likewise.
 - A *repair* or diagnosis has neither a task nor a failing test nor an error that tells more than that something
-  is not as expected.
+  is not as expected; or a *repair* has a task, and its error says no more than that a hidden test or command failed.
 """
 
 import ast
 import builtins
 import re
+from collections.abc import Sequence
 
 from benchmarks.datasets.faults import javascript_code
 from benchmarks.datasets.faults.cases import CODE_KINDS, Case, Section, is_error
@@ -33,6 +35,13 @@ _BARE_ERROR = re.compile(
     r"the expression evaluated to a falsy value|expected values to be (?:strictly |loosely )?(?:deep-)?equal)?)[:.!]*$",
     re.I,
 )
+_FAILED_ONLY = re.compile(
+    r"^(?:(?:Assertion|CalledProcess)?Error|(?:CommandExit)?Exception|SystemExit|)\s*:?\s*"
+    r"(?:(?:process |command )?(?:exit(?:ed)?(?: with)? )?(?:code|status) -?\d+|"
+    r"failed (?:\d+/\d+ )?test cases?|test cases? (?:did not|didn't) pass|assertion ?(?:error|failed)?)?"
+    r"[.!]*(?: please try again[.!]*)?$",
+    re.I,
+)
 _ASSERTION = re.compile(
     r"\bassert\b\s*[\w(\[{'\"-]|\bassert(?:\.\w+|[A-Z_]\w*)?\(|\bexpect\(|\bself\.assert\w+\(|^\s*>{1,3} \S",
     re.M,
@@ -50,11 +59,16 @@ def insufficient_prompt(case: Case) -> str | None:
     if case.language in ("javascript", "typescript"):
         return _javascript(case)
     if case.language == "sql":
-        return missing_in_schema(case.code, case.prompt, whole=case.kind != "repair")
+        return missing_in_schema(case.code, case.prompt, given=_given(case))
     return _shell(case) if case.language in SHELLS else None
 
 
 # --- what is asked ----------------------------------------------------------------------------------------------------
+
+
+def _given(case: Case) -> str:
+    """The code that is to be mended."""
+    return case.failing.text if case.kind == "repair" and case.failing is not None else ""
 
 
 def _is_diagnosis(case: Case) -> bool:
@@ -67,7 +81,7 @@ def _tells_nothing(case: Case) -> str | None:
     failing = case.failing
     others = [s for s in case.sections if not is_error(s) and (failing is None or s != failing)]
     if any(_content(s.title + "\n" + s.text) for s in others):
-        return None
+        return _only_failed(case, errors)
     if failing is not None and _content("\n".join(_comments(failing.text, case.language))):
         return None
     told = [line.strip() for text in errors for line in text.splitlines() if line.strip()]
@@ -76,6 +90,16 @@ def _tells_nothing(case: Case) -> str | None:
     if any(not _BARE_ERROR.match(line) for line in told):
         return None
     return f"neither a task nor a failing test, and the error is {' '.join(told)[:60] or 'missing'!r}"
+
+
+def _only_failed(case: Case, errors: Sequence[str]) -> str | None:
+    """Why nobody could tell what a test that is not shown found wrong."""
+    told = [line.strip() for text in errors for line in text.splitlines() if line.strip()]
+    if case.kind != "repair" or not told or any(not _FAILED_ONLY.match(line) for line in told):
+        return None
+    if _ASSERTION.search(case.prompt):
+        return None
+    return f"the failing test is not shown, and the error is {' '.join(told)[:60]!r}"
 
 
 def _content(text: str) -> bool:
@@ -111,7 +135,7 @@ def _python(case: Case) -> str | None:
         if not re.search(rf"(?<!\w){re.escape(column)}(?!\w)", case.prompt):
             return f"a column that nothing names: {column}"
     for query in embedded_queries(tree):
-        if reason := missing_in_schema(query, case.prompt, whole=case.kind != "repair"):
+        if reason := missing_in_schema(query, case.prompt, given=_given(case)):
             return reason
     return None
 

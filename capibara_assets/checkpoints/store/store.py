@@ -354,7 +354,9 @@ class CheckpointStore:
         if same:
             return f"no checkpoint {ref} in {self.root}: of {model} there are {some(same)}"
         models = dict.fromkeys(one.manifest.about.model for one in there)
-        return f"no checkpoint {ref} in {self.root}: " + (f"there is {some(models)}" if models else "it is empty")
+        return f"no checkpoint {ref} in {self.root}: " + (
+            f"there is {some(models)}" if models else "it is empty: `capibara run` fills it"
+        )
 
     def _require_same_place(self) -> None:
         """Under a lease: check that the store was not moved by encryption or decryption since it was opened.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from capibara_assets.cli.checkpoint.head import head
 from capibara_assets.cli.checkpoint.keys import decrypt, encrypt, rotate
 from capibara_assets.cli.checkpoint.retention import gc, prune
 from capibara_assets.cli.checkpoint.store import AS_JSON, StoreLocation, on_store
@@ -74,7 +75,7 @@ def checkpoint() -> None:
     """
 
 
-for command in (prune, gc, encrypt, decrypt, rotate):
+for command in (prune, gc, encrypt, decrypt, rotate, head):
     checkpoint.add_command(command)
 
 

@@ -279,8 +279,15 @@ def _ordered(results: "Results") -> "list[tuple[tuple[str, str | None], Artifact
 
 def _search(deployment: Deployment, records: "ForgetFindings") -> list[Path]:
     """The deployment's files in which a piece of a record remains; should be empty."""
-    from capibara_assets.cli.graph.instance import dagster_home
     from capibara_assets.lineage.traces import holding
+
+    folders, skip = searched(deployment)
+    return [path for folder in folders for path in holding(folder, records.needles, skip)]
+
+
+def searched(deployment: Deployment) -> tuple[list[Path], list[Path]]:
+    """The folders in which a deployment keeps anything, and what in them is the user's own."""
+    from capibara_assets.cli.graph.instance import dagster_home
     from capibara_assets.storage.mirror import is_remote
 
     folders = {deployment.home, deployment.work, dagster_home(deployment)}
@@ -288,7 +295,7 @@ def _search(deployment: Deployment, records: "ForgetFindings") -> list[Path]:
         folders.add(Path(deployment.store))
     skip = [] if is_remote(deployment.experience) else [Path(deployment.experience).resolve()]
     outer = [one for one in folders if not any(one != other and one.is_relative_to(other) for other in folders)]
-    return [path for folder in sorted(outer) for path in holding(folder, records.needles, skip)]
+    return sorted(outer), skip
 
 
 @dataclass(frozen=True)

@@ -22,28 +22,31 @@ _LANE_BYTES, _COPIES = 2 * 2**30, 6
 """Memory that work on a domain takes: so much, and so many copies of the base model (evaluation compares several)."""
 
 
-def graph_run(deployment: Deployment, instance: dg.DagsterInstance, force: bool = False) -> GraphRun:
+def graph_run(
+    deployment: Deployment, instance: dg.DagsterInstance, force: bool = False, since: float | None = None
+) -> GraphRun:
     """The deployment's graph with today's settings.
 
     Raises:
         InputError: experience, base model, recipe or hardware target missing or damaged.
     """
     resources = deployment_resources(deployment)
-    return GraphRun(build(deployment), instance, deployment_settings(resources), resources["store"].open(), force)
+    store = resources["store"].open()
+    return GraphRun(build(deployment), instance, deployment_settings(resources), store, force, since)
 
 
-def opener(deployment: Deployment, force: bool) -> Opened:
+def opener(deployment: Deployment, force: bool, since: float | None = None) -> Opened:
     """What opens the deployment's graph in a process of its own."""
-    return partial(_open, deployment, force)
+    return partial(_open, deployment, force, since)
 
 
 @contextmanager
-def _open(deployment: Deployment, force: bool) -> Iterator[Materialize]:
+def _open(deployment: Deployment, force: bool, since: float | None) -> Iterator[Materialize]:
     from capibara_assets.cli.main import hush_dagster
 
     hush_dagster()
     with open_instance(deployment) as instance:
-        yield graph_run(deployment, instance, force).materialize
+        yield graph_run(deployment, instance, force, since).materialize
 
 
 def lanes(deployment: Deployment, domains: Sequence[Domain]) -> int:

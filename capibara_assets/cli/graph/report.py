@@ -1,8 +1,7 @@
-"""The latest run as JSON and as a table (`capibara report`), and the HTML page that `capibara run` writes."""
+"""The latest run as JSON and as a table (`capibara report`); `report_page.py` makes the HTML page of it."""
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import click
@@ -12,11 +11,10 @@ import polars as pl
 
 from capibara_assets.assets.inputs import Inputs
 from capibara_assets.cli.graph.instance import open_instance
-from capibara_assets.cli.graph.run_record import latest_record
+from capibara_assets.cli.graph.report_examples import answered, chosen, counted
+from capibara_assets.cli.graph.run_record import kept_figures, latest_record
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import DOMAINS, Domain
-from capibara_assets.escaping.pages import html_page
-from capibara_assets.metadata import heat_map
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.store import ArtifactStore
 
@@ -25,8 +23,13 @@ GRADED = ("base", "consensus", "merged")
 SANDBOX = re.compile(r'"sandbox_id"\s*:\s*"([^"]+)"')
 
 
-def build_report(instance: dg.DagsterInstance, store: ArtifactStore, record: dict[str, Any]) -> dict[str, Any]:
+def build_report(
+    instance: dg.DagsterInstance, store: ArtifactStore, record: dict[str, Any], before: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """The report of the latest run, read from the artifacts of Dagster's latest materializations.
+
+    Args:
+        before: `figures_of` the report of the run before.
 
     `quarantined` of a domain counts the quarantined lines whose sandbox has executions in it; a line too damaged to
     name its sandbox is in the total `quarantined` alone. Losses are nats per assistant token on the test split.
@@ -35,11 +38,17 @@ def build_report(instance: dg.DagsterInstance, store: ArtifactStore, record: dic
     logs = inputs.available("e2b_logs")
     quarantine = logs.frame("quarantine") if logs else None
     domains = {name: _domain(inputs, Domain(name), quarantine, seconds) for name, seconds in record["domains"].items()}
+    tasks = {name: answered(inputs, Domain(name), inputs.available("evaluation", Domain(name))) for name in domains}
+    for name, domain in domains.items():
+        domain["answered"] = counted(tasks[name])
     promoted = inputs.available("promoted_model")
     return {
         **{key: value for key, value in record.items() if key != "domains"},
         "quarantined": 0 if quarantine is None else quarantine.height,
+        "read": logs.document("summary") if logs and logs.has("summary") else {},
         "domains": domains,
+        "examples": chosen(tasks),
+        "before": before,
         "loss_matrix": loss_matrix(inputs),
         "promotion": promoted.document("promotion")["domains"] if promoted else {},
         "checkpoints": checkpoints_made(inputs, [Domain(name) for name in record["domains"]]),
@@ -70,6 +79,8 @@ def _domain(inputs: Inputs, domain: Domain, quarantine: pl.DataFrame | None, sec
     sandboxes = set(executions.frame("executions")["sandbox_id"].to_list()) if executions else set()
     return {
         "executions": executions.frame("executions").height if executions else 0,
+        "left_out": _statistics(dataset).get("left_out", {}),
+        "splits": _statistics(dataset).get("by_split", {}),
         "quarantined": _quarantined_in(quarantine, sandboxes),
         "examples": dataset.frame("examples").height if dataset else 0,
         "base_loss": means.get("base"),
@@ -77,10 +88,41 @@ def _domain(inputs: Inputs, domain: Domain, quarantine: pl.DataFrame | None, sec
         "consensus_loss": means.get("consensus"),
         "merged_loss": means.get("merged"),
         "pass_at_1": _passed(evaluation),
+        "gain": _gain(evaluation),
         "voters": [{"name": v["name"], "accepted": v["accepted"], "reason": v["reason"]} for v in voters],
         "verdict": evaluation.document("decision")["verdict"] if evaluation else None,
+        "reason": evaluation.document("decision")["reason"] if evaluation else "",
         "seconds": seconds,
     }
+
+
+def _statistics(dataset: Artifact | None) -> dict[str, Any]:
+    found: dict[str, Any] = dataset.document("statistics") if dataset and dataset.has("statistics") else {}
+    return found
+
+
+def _gain(evaluation: Artifact | None) -> dict[str, Any] | None:
+    """The consensus against the base in the metric that decided: points of a score, or the share of the loss saved."""
+    if evaluation is None:
+        return None
+    decided = evaluation.document("decision").get("metric")
+    against = [
+        one
+        for one in evaluation.document("metrics")["comparisons"]
+        if (one["candidate"], one["reference"]) == ("consensus", "base")
+    ]
+    one = next((one for one in against if one["metric"] == decided), next(iter(against), None))
+    if one is None:
+        return None
+    ends = {end: one["difference"][end] for end in ("estimate", "low", "high")}
+    return {"metric": one["metric"], **ends, "items": one["difference"]["n"]}
+
+
+def figures_of(report: dict[str, Any]) -> dict[str, Any]:
+    """The figures of a report that the next one is compared with."""
+    names = ("verdict", "consensus_loss", "executions", "examples", "gain", "pass_at_1", "seconds")
+    domains = {name: {key: domain[key] for key in names} for name, domain in report["domains"].items()}
+    return {"started": report["started"], "seconds": report["seconds"], "domains": domains}
 
 
 def _passed(evaluation: Artifact | None) -> dict[str, dict[str, float]]:
@@ -174,24 +216,6 @@ def _matrix(report: dict[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(report["loss_matrix"]).T.reindex(index=names, columns=names)
 
 
-def write_html(report: dict[str, Any], path: Path) -> Path:
-    """Write the report as one self-contained HTML page; returns its path."""
-    matrix = {(e, d): loss for e, losses in report["loss_matrix"].items() for d, loss in losses.items()}
-    names = [domain.value for domain in DOMAINS if domain in report["loss_matrix"]]
-    values = {
-        "report": report,
-        "table": table_of(report).to_html(
-            index=False, na_rep="–", float_format=lambda v: f"{v:.3f}", border=0, escape=True
-        ),
-        "matrix": heat_map(names, names, matrix),
-        "failures": report.get("failures", {}),
-    }
-    page = html_page("capibara_assets.cli", "report.html.jinja", values)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, "utf-8")
-    return path
-
-
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def report(as_json: bool) -> None:
@@ -202,7 +226,7 @@ def report(as_json: bool) -> None:
     record = latest_record(deployment)
     with open_instance(deployment) as instance:
         store = Store(root=deployment.store, work=str(deployment.work)).open()
-        document = build_report(instance, store, record)
+        document = build_report(instance, store, record, kept_figures(deployment))
     if as_json:
         click.echo(json.dumps(document, indent=2))
     else:

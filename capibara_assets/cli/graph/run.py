@@ -2,21 +2,28 @@
 
 import os
 import time
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 import dagster as dg
 
 from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.cli.graph.memory import watched_memory
-from capibara_assets.cli.graph.run_record import keep_record
+from capibara_assets.cli.graph.run_record import FIGURES, keep_figures, keep_record, kept_figures
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.errors import InputError
 from capibara_assets.storage.mirror import is_remote
 
+if TYPE_CHECKING:
+    from capibara_assets.automation.outcome import Failures, RunOutcome
+    from capibara_assets.automation.pipeline import GraphRun
+
+FOLLOWS = ("is not materialized yet", "failed a blocking check")  # reasons of a step whose input failed before it
 STRATEGIES = sorted(file.stem for file in (resources_root() / "recipes" / "strategies").glob("*.yaml"))
 PROFILES = ("demo", "full", *STRATEGIES)
 
@@ -43,78 +50,85 @@ def select_assets(definitions: dg.Definitions, selection: str | None) -> list[st
     graph = definitions.resolve_asset_graph()
     names: set[str] = set()
     for term in (selection or "*").split(","):
+        known = ", ".join(sorted(key.to_user_string() for key in graph.materializable_asset_keys))
         try:
             keys = dg.AssetSelection.from_string(term.strip()).resolve(graph)
         except dg.DagsterError as error:
-            raise InputError(f"--select {term.strip()!r} is no selection of assets: {error}") from error
+            raise InputError(f"--select {term.strip()!r} is no selection of assets; assets are: {known}") from error
         if not keys:
-            known = ", ".join(sorted(key.to_user_string() for key in graph.materializable_asset_keys))
             raise InputError(f"--select {term.strip()!r} selects nothing; assets are: {known}")
         names |= {key.to_user_string() for key in keys & graph.materializable_asset_keys}
     return sorted(names)
 
 
-@click.command()
-@click.option("--experience", help="Folder of logs and playbooks (e2b_logs/, playbooks/, or any layout).")
-@click.option("--domains", "domain_list", default=",".join(DOMAINS), show_default=True, help="Comma-separated domains.")
-@click.option(
-    "--target", help="Hardware target for training, a name in resources/hardware; DOMAIN=NAME for single ones."
+SETTINGS = (
+    click.option("--experience", help="Folder of logs and playbooks (e2b_logs/, playbooks/, or any layout)."),
+    click.option(
+        "--target", help="Hardware target for training, a name in resources/hardware; DOMAIN=NAME for single ones."
+    ),
+    click.option("--tpu-target", help="TPU slice that tpu_config plans for; DOMAIN=NAME for single domains."),
+    click.option(
+        "--base-model",
+        help="Directory of a Transformers causal LM, a Hub id@revision, 20b or 120b (MODEL_20B_PATH, MODEL_120B_PATH).",
+    ),
+    click.option(
+        "--profile", type=click.Choice(PROFILES), help="Recipes to use: short demo, full epochs, or a strategy."
+    ),
+    click.option("--select", "selection", help="Only these assets, e.g. moe_dataset+ or e2b_logs,e2b_executions."),
+    click.option(
+        "--audit",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        help="Verdict file of `capibara dataset audit`, instead of the recipe's exclusions; repeatable.",
+    ),
+    click.option("--seed", type=int, help="Seed of training, instead of the recipe's."),
+    click.option(
+        "--fault",
+        multiple=True,
+        metavar="VOTER=FAULT",
+        help="Fault injection test: corrupt a voter by sign_flip, nan or norm_100x.",
+    ),
+    click.option(
+        "--parallel",
+        type=click.IntRange(min=1),
+        help="Domains at a time, each on its share of the cores.  [default: by cores and memory]",
+    ),
 )
-@click.option("--tpu-target", help="TPU slice that tpu_config plans for; DOMAIN=NAME for single domains.")
-@click.option(
-    "--base-model",
-    help="Directory of a Transformers causal LM, a Hub id@revision, 20b or 120b (MODEL_20B_PATH, MODEL_120B_PATH).",
-)
-@click.option("--profile", type=click.Choice(PROFILES), help="Recipes to use: short demo, full epochs, or a strategy.")
-@click.option("--select", "selection", help="Only these assets, e.g. moe_dataset+ or e2b_logs,e2b_executions.")
-@click.option(
-    "--audit",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="Verdict file of `capibara dataset audit`, instead of the recipe's exclusions; repeatable.",
-)
-@click.option("--seed", type=int, help="Seed of training, instead of the recipe's.")
-@click.option(
-    "--fault",
-    multiple=True,
-    metavar="VOTER=FAULT",
-    help="Fault injection test: corrupt a voter by sign_flip, nan or norm_100x.",
-)
-@click.option(
-    "--parallel",
-    type=click.IntRange(min=1),
-    help="Domains at a time, each on its share of the cores.  [default: by cores and memory]",
-)
-@click.option("--force", is_flag=True, help="Also materialize what is current.")
-def run(
-    experience: str | None,
-    domain_list: str,
-    target: str | None,
-    tpu_target: str | None,
-    base_model: str | None,
-    profile: str | None,
-    selection: str | None,
-    audit: tuple[Path, ...],
-    seed: int | None,
-    fault: tuple[str, ...],
-    parallel: int | None,
-    force: bool,
-) -> None:
-    """Materialize the asset graph, except what is current; an interrupted run resumes."""
+"""Options of the commands that materialize the graph: with what, and which assets."""
+
+Command = Callable[..., None]
+
+
+def with_settings(command: Command) -> Command:
+    """Add the options of `SETTINGS` to a command; `chosen_deployment` takes what they give, but `selection`."""
+    for option in reversed(SETTINGS):
+        command = option(command)
+    return command
+
+
+def chosen_deployment(
+    experience: str | None, audit: Sequence[Path], seed: int | None, fault: Sequence[str], **others: Any
+) -> Deployment:
+    """The deployment with what the options name; the processes that it starts inherit it as variables."""
     chosen = {
         "EXPERIENCE": _location(experience) if experience else None,
-        "TARGET": target,
-        "TPU_TARGET": tpu_target,
-        "BASE_MODEL": base_model,
-        "PROFILE": profile,
         "SEED": None if seed is None else str(seed),
         "FAULTS": ",".join(fault) or None,
-        "PARALLEL": None if parallel is None else str(parallel),
         "AUDIT": ",".join(_location(str(file)) for file in audit) or None,
+        **{name.upper(): None if value is None else str(value) for name, value in others.items()},
     }
     os.environ.update({f"CAPIBARA_{name}": value for name, value in chosen.items() if value is not None})
-    domains = parse_domains(domain_list)
-    run_deployment(Deployment.from_environment(), domains, selection, force)
+    return Deployment.from_environment()
+
+
+@click.command()
+@click.option("--domains", "domain_list", default=",".join(DOMAINS), show_default=True, help="Comma-separated domains.")
+@with_settings
+@click.option("--force", is_flag=True, help="Also materialize what is current.")
+def run(domain_list: str, selection: str | None, force: bool, **settings: Any) -> None:
+    """Materialize the asset graph, except what is current; an interrupted run resumes."""
+    deployment = chosen_deployment(**settings)
+    run_deployment(deployment, parse_domains(domain_list), selection, force)
 
 
 def _location(experience: str) -> str:
@@ -122,8 +136,17 @@ def _location(experience: str) -> str:
     return experience if is_remote(experience) else str(Path(experience).expanduser().resolve())
 
 
-def run_deployment(deployment: Deployment, domains: tuple[Domain, ...], selection: str | None, force: bool) -> None:
+def run_deployment(
+    deployment: Deployment,
+    domains: tuple[Domain, ...],
+    selection: str | None,
+    force: bool,
+    since: float | None = None,
+) -> None:
     """Check the settings, materialize, write the run's record and the report; exits with 1 on failures.
+
+    Args:
+        since: make results of these domains again that were made before this time (Unix).
 
     Raises:
         InputError: experience, base model, recipe or hardware target missing or damaged, before anything ran.
@@ -131,7 +154,8 @@ def run_deployment(deployment: Deployment, domains: tuple[Domain, ...], selectio
     from capibara_assets.automation.chosen import add_domains
     from capibara_assets.automation.pipeline import run_graph
     from capibara_assets.cli.graph.opened import graph_run, lanes, opener
-    from capibara_assets.cli.graph.report import build_report, print_table, write_html
+    from capibara_assets.cli.graph.report import build_report, figures_of, print_table
+    from capibara_assets.cli.graph.report_page import write_html
     from capibara_assets.definitions import deployment_resources
 
     resources = deployment_resources(deployment)
@@ -140,14 +164,14 @@ def run_deployment(deployment: Deployment, domains: tuple[Domain, ...], selectio
         resources["google_cloud"].check_bucket(deployment.store)
     started, clock = datetime.now(UTC), time.monotonic()
     with open_instance(deployment) as instance, watched_memory() as peak:
-        run = graph_run(deployment, instance, force)
+        run = graph_run(deployment, instance, force, since)
         assets, parallel = select_assets(run.definitions, selection), lanes(deployment, domains)
         click.echo(
             f"experience {folder}, base model {deployment.base_model}, profile {deployment.profile}, "
             f"{parallel} domain{'s' * (parallel > 1)} at a time"
         )
         add_domains(instance, domains)
-        outcome = run_graph(run, assets, domains, click.echo, parallel, opener(deployment, force))
+        outcome = run_graph(run, assets, domains, click.echo, parallel, opener(deployment, force, since))
         record = {
             "started": started.isoformat(),
             "seconds": round(time.monotonic() - clock, 2),
@@ -156,18 +180,46 @@ def run_deployment(deployment: Deployment, domains: tuple[Domain, ...], selectio
             "profile": deployment.profile,
             "experience": str(folder),
             "domains": {domain.value: round(outcome.domain_seconds(domain), 2) for domain in domains},
+            "steps": steps_of(run, outcome, started),
             "current": len(outcome.current),
             "failures": {f"{name}[{where}]": message for (name, where), message in outcome.failures.items()},
         }
         keep_record(deployment, record)
-        report = build_report(instance, resources["store"].open(), record)
+        before = kept_figures(deployment, FIGURES)
+        report = build_report(instance, resources["store"].open(), record, before)
+        keep_figures(deployment, figures_of(report))
         page = write_html(report, deployment.home / "report.html")
     print_table(report)
     if outcome.current:
         click.echo(f"{len(outcome.current)} asset partitions were current and skipped (--force runs them again)")
     click.echo(f"report: {page}")
     if outcome.failures:
-        click.echo(f"{len(outcome.failures)} failed:", err=True)
-        for (name, where), message in outcome.failures.items():
-            click.echo(f"  {name}[{where}]: {message}", err=True)
+        for line in failure_lines(outcome.failures):
+            click.echo(line, err=True)
         raise SystemExit(1)
+
+
+def failure_lines(failures: "Failures") -> list[str]:
+    """What failed for a reason of its own, each with the reason, after a line with how many only followed from that."""
+    own = {
+        step: message for step, message in failures.items() if not any(words in message for words in FOLLOWS)
+    } or failures
+    followed = len(failures) - len(own)
+    head = f"{len(own)} failed{f', and {followed} for want of those' if followed else ''}"
+    lines = [f"  {name}[{where}]: {message}" for (name, where), message in own.items()]
+    return [f"{head}; what passed is kept, and the same command tries the rest:", *lines]
+
+
+def steps_of(run: "GraphRun", outcome: "RunOutcome", started: datetime) -> list[dict[str, Any]]:
+    """When each step of a run began, in seconds after its start, how long it took, and the group of its asset."""
+    graph = run.definitions.resolve_asset_graph()
+    return [
+        {
+            "asset": name,
+            "partition": where,
+            "group": graph.get(dg.AssetKey(name)).group_name,
+            "start": round(begun - started.timestamp(), 2),
+            "seconds": round(ended - begun, 2),
+        }
+        for (name, where), (begun, ended) in sorted(outcome.spans.items(), key=lambda one: one[1])
+    ]

@@ -1,4 +1,4 @@
-"""The stored record of the latest `capibara run`, which `capibara report` reads."""
+"""The stored record of the latest `capibara run`, which `capibara report` reads, and the figures of its report."""
 
 import json
 from pathlib import Path
@@ -7,6 +7,8 @@ from typing import Any
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
 from capibara_assets.storage.jsonfiles import write_json_atomic
+
+FIGURES, BEFORE = "figures", "before"
 
 
 def keep_record(deployment: Deployment, record: dict[str, Any]) -> None:
@@ -27,5 +29,19 @@ def latest_record(deployment: Deployment) -> dict[str, Any]:
     return record
 
 
-def _place(deployment: Deployment) -> Path:
-    return deployment.home / "runs" / "latest.json"
+def keep_figures(deployment: Deployment, figures: dict[str, Any]) -> None:
+    """Store the figures of the latest run; those that were the latest become those of the run before."""
+    former = kept_figures(deployment, FIGURES)
+    if former is not None and former.get("started") != figures.get("started"):
+        write_json_atomic(_place(deployment, BEFORE), former)
+    write_json_atomic(_place(deployment, FIGURES), figures)
+
+
+def kept_figures(deployment: Deployment, which: str = BEFORE) -> dict[str, Any] | None:
+    """The figures of the run before the latest one, or of the latest one; None where there is none."""
+    path = _place(deployment, which)
+    return json.loads(path.read_text()) if path.is_file() else None
+
+
+def _place(deployment: Deployment, name: str = "latest") -> Path:
+    return deployment.home / "runs" / f"{name}.json"

@@ -135,9 +135,11 @@ def _print_history(store: "ArtifactStore", as_json: bool) -> None:
 def _export(
     deployment: Deployment, store: "ArtifactStore", target: Path, kinds: tuple[str, ...], texts: int, as_json: bool
 ) -> None:
+    from capibara_assets.cli.dataset.secrets import require_clean
     from capibara_assets.cli.serving.export import export
     from capibara_assets.modeling.hub import resolve_base
 
+    require_clean(deployment)
     base = resolve_base(deployment.base_model)
     document = export(store, deployment.base_model, base, target, kinds, texts)  # type: ignore[arg-type]
     if as_json:

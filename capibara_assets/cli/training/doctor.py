@@ -1,4 +1,4 @@
-"""`capibara doctor`: check machine, base model, data and recipe before a training; a line and a remedy per check."""
+"""`capibara doctor`: check the deployment, or one training before it starts; a line and a next step per check."""
 
 import json
 import sys
@@ -67,7 +67,11 @@ def doctor(
     quick: bool,
     as_json: bool,
 ) -> None:
-    """Check machine, base model, data and recipe before a training. Exit code 1 if a check fails, else 0."""
+    """Check the whole deployment, or with --data or --request a training before it starts.
+
+    Store, keys, disk, ports, GPU, tools, credentials, versions and runs; or base model, data, recipe and machine. Exit
+    code 1 if a check fails, else 0.
+    """
     from capibara_assets.planning.hardware.targets import find_target
     from capibara_assets.training.plan.text import plan_lines
     from capibara_assets.training.request import read_request
@@ -86,6 +90,10 @@ def doctor(
         elif val:
             raise InputError("--val without --data: give the training examples too")
         findings, plan = diagnose(request, hardware, place=place, port=port, probe=probe, quick=quick)
+        if request is None and not quick:
+            from capibara_assets.cli.graph.health import deployment_findings
+
+            findings = [*deployment_findings(deployment), *findings]
     failed = [finding for finding in findings if finding.status == "fail"]
     if as_json:
         document = {

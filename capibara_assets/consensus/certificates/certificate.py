@@ -116,6 +116,8 @@ def read_certificate(path: Path) -> Certificate:
     """
     try:
         return parse_certificate(strict_json(read_document(path)))
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist: give the certificate.json of a consensus") from error
     except (OSError, ValueError, RecursionError, InputError) as error:
         raise InputError(f"{path} is not a certificate: {error}") from error
 

@@ -31,6 +31,7 @@ from capibara_assets.datasets.code.structure import JAVASCRIPT, structural_key
 from capibara_assets.datasets.derived.trials import Ends, Execute, Trial
 from capibara_assets.datasets.kinds.evidence import Evidence
 from capibara_assets.executions.parsing import python_tree
+from capibara_assets.executions.schema import UNSOLVED
 
 _INPUTS = 36  # changed inputs of a problem
 _FEWEST_SHARED = 2  # cases that make two texts one problem
@@ -61,12 +62,16 @@ def solutions(evidence: Evidence) -> Iterator[Solution]:
     """The functions of the evidence, and of what was recorded elsewhere, that passed cases in their own cell."""
     for session in evidence.sessions:
         for row in session:
-            if row["outcome"] == "ok" and not row["secrets"]:
+            if _is_solution(row):
                 yield from _solution(row, tuple(piece.text for piece in evidence.context(row["execution_id"]).pieces))
     if evidence.elsewhere is not None:
         for row in evidence.elsewhere.iter_rows(named=True):
-            if row["outcome"] == "ok" and not row["secrets"] and row["execution_id"] not in evidence.rows:
+            if _is_solution(row) and row["execution_id"] not in evidence.rows:
                 yield from _solution(row, ())
+
+
+def _is_solution(row: Row) -> bool:
+    return row["outcome"] == "ok" and not row["secrets"] and UNSOLVED not in row["flags"]
 
 
 def _solution(row: Row, before: tuple[str, ...]) -> Iterator[Solution]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 _BAR = re.compile(r"\s*[|│┃]\s*")
 _RULE = re.compile(r"^[\s|│┃+\-=─━═┌┐└┘├┤┬┴┼╞╪╡╘╧╛╒╤╕┏┓┗┛┣┫┳┻╋┡┩╇]+$")
 _TUPLES = re.compile(r"\[\s*\(.*?\)\s*,?\s*\]", re.DOTALL)
+_ADJACENT = re.compile(r"\)\s*,?\s*\(")
 _OBJECTS = re.compile(r"\{[^{}]*\}")
 _PAIR = re.compile(r"""['"]?(\w+)['"]?\s*:\s*(?:'([^']*)'|"([^"]*)"|([^,{}\s]+))""")
 _NAMED = re.compile(
@@ -16,7 +17,9 @@ _NAMED = re.compile(
     re.MULTILINE,
 )
 _COLUMN = re.compile(r"[A-Za-z_]\w*(?:['\"`]?[\s:]+\(?[A-Za-z][\w ]*(?:\(\d[\d, ]*\))?\)?)?")
-_TABLE_INFO = ("cid", "name", "type", "notnull", "dflt_value", "pk")
+_TABLE_INFO = ("cid", "name", "type", "notnull", "dflt_value", "pk")  # SQLite
+_DESCRIBED = ("field", "type", "null", "key", "default", "extra")  # MySQL's DESCRIBE and SHOW COLUMNS
+_KEYS = ("", "PRI", "UNI", "MUL")
 _MOST_CHARS = 40_000
 
 
@@ -104,18 +107,37 @@ def _aligned(lines: Sequence[str], at: int) -> Listing | None:
 
 
 def records(output: str) -> Iterator[Listing]:
-    """Rows that are printed as Python tuples (SQLite's table_info), or as one object each (JSON, Node, dict)."""
+    """Rows that are printed as Python tuples (a table's columns), or as one object each (JSON, Node, dict)."""
     text = output[:_MOST_CHARS]
-    for match in _TUPLES.finditer(text):
+    for match in _TUPLES.finditer(_listed(text)):
         rows = _literal(match.group())
-        wide = [row for row in rows if isinstance(row, tuple) and len(row) == len(_TABLE_INFO)]
-        if rows and len(wide) == len(rows) and [row[0] for row in rows] == list(range(len(rows))):
+        if (header := _column_header(rows)) is not None:
             title = text[: match.start()].rstrip(" :=>\n-").split("\n")[-1]
-            yield Listing(title, _TABLE_INFO, tuple(tuple(str(cell) for cell in row) for row in rows))
+            yield Listing(title, header, tuple(tuple(map(_cell, row)) for row in rows))
     objects = [dict(_pairs(match.group())) for match in _OBJECTS.finditer(text)]
     alike = [one for one in objects if one and one.keys() == objects[0].keys()]
     if len(alike) > 1 or (alike and len(objects) == 1):
         yield Listing("", tuple(alike[0]), tuple(tuple(one.values()) for one in alike))
+
+
+def _listed(text: str) -> str:
+    """A text that is tuples and nothing else, as a list of them."""
+    whole = text.strip()
+    return f"[{_ADJACENT.sub('), (', whole)}]" if whole[:1] == "(" and whole[-1:] == ")" else text
+
+
+def _column_header(rows: Sequence[Any]) -> tuple[str, ...] | None:
+    """What the values in rows are, where each row describes a column of a table; else None."""
+    if not rows or any(not isinstance(row, tuple) or len(row) != len(_TABLE_INFO) for row in rows):
+        return None
+    if [row[0] for row in rows] == list(range(len(rows))):
+        return _TABLE_INFO
+    described = all(isinstance(row[0], str) and row[2] in ("YES", "NO") and row[3] in _KEYS for row in rows)
+    return _DESCRIBED if described else None
+
+
+def _cell(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)  # a driver gives types as bytes
 
 
 def mappings(output: str) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -37,6 +37,11 @@ def without_comments(code: str, language: str) -> str:
     return _LEXERS.get(language, _HASH).sub(lambda match: match["token"] or "", code)
 
 
+def comments(code: str, language: str) -> list[str]:
+    """The comments of code, with their marks."""
+    return [found.group() for found in _LEXERS.get(language, _HASH).finditer(code) if not found["token"]]
+
+
 def without_trailing_spaces(code: str, language: str) -> str:
     """The code without spaces at the ends of its lines; as it is where they may stand in a text of several lines."""
     stripped = _TRAILING.sub("", code)

@@ -3,7 +3,6 @@
 What is asked is always a whole program: the code, all that it needs, and the call.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -25,13 +24,12 @@ from capibara_assets.datasets.derived.trials import Cells, Ends, Trial
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate, mean_quality
-from capibara_assets.datasets.kinds.predict import is_derivable, may_be_unquoted
+from capibara_assets.datasets.kinds.predict import bare, is_derivable, may_be_unquoted
 from capibara_assets.datasets.kinds.proof import recorded_output
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.parsing import parse_python
 
 _KINDS = {"value": 1.0, "order": 1.0, "length": 0.5}
-_WIDE = re.compile(r"[ \t]*\n([ \t]*\n)+")
 _MOST_CALLS = 3  # of one solution's tests
 _UNTOUCHED = "call"  # a call of the tests as it stands there
 
@@ -53,7 +51,7 @@ def programs(solved: Solved) -> list[Program]:
     row, language = solved.row, solved.row["language"]
     if recorded_output(row):
         code = without_assertions(row["code"]) if language == "python" else row["code"]
-        code = _WIDE.sub("\n\n", without_comments(code, language)).strip()  # a comment may tell of the recorded input
+        code = bare(code, language)  # a comment may tell of the recorded input
         recorded = not may_be_unquoted(row)
         if not recorded and language in JAVASCRIPT:
             code = _printed(code)

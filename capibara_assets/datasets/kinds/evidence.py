@@ -13,6 +13,7 @@ from capibara_assets.datasets.code.sessions import Piece, Row, SessionContext, n
 from capibara_assets.datasets.schema import Kind
 from capibara_assets.executions.replay.traces import Trace
 from capibara_assets.executions.replay.workers import Session
+from capibara_assets.executions.schema import UNSOLVED
 from capibara_assets.storage.artifact import Artifact
 
 AdvisedBy = Literal["record", "likeness"]
@@ -82,6 +83,11 @@ class Evidence:
     def known(self) -> dict[str, Row]:
         """execution id -> execution, also of other domains where an example may quote it."""
         return {name: session[position] for name, (session, position) in self.places.items()} | self.rows
+
+    @cached_property
+    def unsolved(self) -> frozenset[str]:
+        """Executions whose session was judged, by a benchmark's reward or the like, and that solved nothing by it."""
+        return frozenset(name for name, row in self.known.items() if UNSOLVED in row["flags"])
 
     @cached_property
     def _memory(self) -> dict[str, Any]:

@@ -117,7 +117,17 @@ def _shown(tests: Sequence[_Placed], frame: Frame, defined: frozenset[str], lang
             text = re.sub(rf"\b{re.escape(parameter)}\b", argument, text)
         names = cell_names(text, language)
         return "\n".join([*_needed(before, names.needed if names else frozenset(), defined), text])
-    return "\n".join([*_needed(before, tests[at].statement.names.needed, defined), text])
+    return "\n".join([*_needed(before, tests[at].statement.names.needed, defined), text, *_judged(tests, at)])
+
+
+def _judged(tests: Sequence[_Placed], at: int) -> list[str]:
+    """The assertion on what the statement at `at` binds, where it is none itself: it says what was expected."""
+    here = tests[at].statement
+    if _ASSERTS.search(here.text) or not here.names.bound:
+        return []
+    behind = (one.statement for one in tests[at + 1 :])
+    judging = next((one for one in behind if one.names.needed & here.names.bound), None)
+    return [judging.text] if judging is not None and _ASSERTS.search(judging.text) else []
 
 
 def _needed(before: Sequence[Statement], names: frozenset[str], defined: frozenset[str]) -> list[str]:

@@ -11,6 +11,7 @@ from capibara_assets.datasets.code.python_source import without_assertions
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import (
     JAVASCRIPT,
+    comments,
     structural_key,
     without_comments,
     without_trailing_spaces,
@@ -41,6 +42,7 @@ _UNTELLING = re.compile(
 )
 
 
+_WIDE = re.compile(r"[ \t]*\n([ \t]*\n)+")
 UNQUOTED = "its last value is a text that was recorded without quotes"
 _JAVASCRIPT_VALUE = re.compile(
     r"-?[\d.]+n?$|-?\d[\d.]*e[+-]?\d+$|(true|false|null|undefined|NaN|-?Infinity)$|[\[{<]|\w+( \[|\(\d*\) [\[{]| \{)"
@@ -62,6 +64,8 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
             if not context.complete or len(pieces) < len(context.pieces) or not has_substance(row["code"]):
                 continue
             code = without_assertions(row["code"]) if row["language"] == "python" else row["code"]
+            if tells(comments(code, row["language"]), output):
+                code = bare(code, row["language"])
             code = without_trailing_spaces(code.strip("\n"), row["language"])
             earlier = [without_trailing_spaces(piece.text, row["language"]) for piece in pieces]
             listed = [without_comments(part, row["language"]) for part in [*earlier, code]]
@@ -80,6 +84,18 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
                 proof=output,
                 lacking=UNQUOTED if may_be_unquoted(row) else None,
             )
+
+
+def bare(code: str, language: str) -> str:
+    """Code without comments, and without the blank lines that these leave."""
+    return _WIDE.sub("\n\n", without_comments(code, language)).strip()
+
+
+def tells(remarks: Iterable[str], output: str) -> bool:
+    """Whether comments hold a line of an output, as in `print(f(5))  # expected: 4`."""
+    said = "\n".join(remarks)
+    lines = {line.strip() for line in output.split("\n")} - {""}
+    return any(re.search(rf"(?<![\w.]){re.escape(line)}(?![\w.]*\w)", said) for line in lines)
 
 
 def may_be_unquoted(row: Row) -> bool:

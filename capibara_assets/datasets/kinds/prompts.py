@@ -120,9 +120,10 @@ def predict(language: str, code: str, context: Sequence[str]) -> str:
 
 
 def predict_error(language: str, code: str, context: Sequence[str]) -> str:
-    """Prompt to predict the error that code raises."""
+    """Prompt to predict the error that code raises; a database does not say where."""
+    place = "" if language == "sql" else ", and where"
     return _joined(
-        f"Predict the error that this {language_name(language)} code raises, and where.",
+        f"Predict the error that this {language_name(language)} code raises{place}.",
         (SESSION, "\n".join(context)),
         (CODE, code),
     )

@@ -30,7 +30,11 @@ NO_TEST = "an assertion failed, and the test that holds it cannot be shown"
 NO_TASK = "nothing says what the code is for, nor does its error"
 
 _UNTELLING = re.compile(r"^$|Assert|^Error$|^Exception$|Timeout|KeyboardInterrupt|SystemExit|^Unknown")
-_BARE = re.compile(r"|assertion failed:?\.?|(true|false) [!=]+ (true|false)|console\.assert", re.IGNORECASE)
+_BARE = re.compile(
+    r"|assertion failed:?\.?|(true|false) [!=]+ (true|false)|console\.assert|"
+    r"(test cases? (did not|do not|didn't) pass|failed (\d+/\d+ )?test cases?)[.!]?( please try again[.!]?)?",
+    re.IGNORECASE,
+)
 _CHECKS = re.compile(r"\bassert|\bexpect\(|deepEqual|assertEqual")
 _MOST_TEST = 800  # characters of assertions that are shown besides the one that failed
 _UNKNOWN_QUALITY = 0.5  # of an execution that is not among the evidence (it failed, and its quality was too low)

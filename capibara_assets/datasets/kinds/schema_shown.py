@@ -23,6 +23,9 @@ _TELLS = re.compile(
     re.IGNORECASE,
 )
 _LONG_DEFINITION = 500
+_LISTS = (
+    r"[`'\"\])*]*\s*(?:\(|:|\||,?\s*(?:\w+\s+){0,3}columns?\b)"  # `t(a, b)`, `t: a, b`, `t, which has the columns a, b`
+)
 
 
 @dataclass(frozen=True)
@@ -36,17 +39,25 @@ class ShownSchema:
 
 
 def schema_shown(
-    evidence: Evidence, execution_id: str, codes: Sequence[tuple[str, str]], prompt: str, budget: int
+    evidence: Evidence,
+    execution_id: str,
+    codes: Sequence[tuple[str, str]],
+    prompt: str,
+    earlier: Sequence[str],
+    budget: int,
 ) -> ShownSchema:
     """The schema of the tables that these codes (code, language) use and that a prompt does not tell already.
 
     Args:
         codes: the answer first; of the others, tables that nobody tells of are no loss.
         prompt: what the prompt says besides.
+        earlier: code of the session that the prompt shows.
     """
     reads = [reads_of(*code) for code in codes]
     wanted = dict.fromkeys(table for one in reads for table in sorted(one.tables))
-    if not wanted or told_in(prompt, reads[0]):
+    context = "\n".join(earlier)
+    whole = f"{prompt}\n{context}"
+    if not wanted or told_in(context, reads[0]) or (told_in(whole, reads[0]) and _lists(whole, reads[0])):
         return ShownSchema("")
     known = _told_before(evidence, execution_id)
     absent = {table for table in reads[0].tables if table not in known}
@@ -72,6 +83,11 @@ def told_in(prompt: str, reads: Reads) -> bool:
     """Whether every table and column occurs in a text."""
     words = set(re.findall(r"\w+", prompt.lower()))
     return all(name in words or (" " in name and name in prompt.lower()) for name in {*reads.tables, *reads.columns})
+
+
+def _lists(text: str, reads: Reads) -> bool:
+    """Whether a text says of each table what it has: a name that prose or a failing query holds tells of no table."""
+    return all(re.search(rf"\b{re.escape(name)}\b{_LISTS}", text, re.IGNORECASE) for name in reads.tables)
 
 
 def rendered(table: Table, short: bool = False) -> str:

@@ -21,6 +21,7 @@ from capibara_assets.datasets.kinds.proof import proof_of
 from capibara_assets.datasets.kinds.surroundings import surroundings
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
+from capibara_assets.executions.schema import SOLVED
 from capibara_assets.storage.digests import sha256_bytes
 
 # quality factor of statements not written as a task (comments, headings, assertions), and of inferred tables
@@ -115,14 +116,17 @@ def _asked(language: str, statement: _Statement, test: str, context: Sequence[st
 
 
 def _answers_of_tasks(session: Sequence[Row]) -> set[str]:
-    """The answering cell of each recorded task: the last that ran and defines something, else the last that ran."""
-    last: dict[str, tuple[bool, str]] = {}
+    """The answering cell of each recorded task: the last that ran and defines something, else the last that ran.
+
+    One that a recorded verdict says to solve it comes before any other.
+    """
+    last: dict[str, tuple[tuple[bool, bool], str]] = {}
     for row in session:
         if _task(row) and row["outcome"] == "ok":
             anatomy = dissect(row["code"], row["language"])
-            defines = bool(anatomy.signature)
-            if has_substance(anatomy.body) and (defines or not last.get(row["task"], (False, ""))[0]):
-                last[row["task"]] = (defines, row["execution_id"])
+            rank = SOLVED in row["flags"], bool(anatomy.signature)
+            if has_substance(anatomy.body) and (row["task"] not in last or rank >= last[row["task"]][0]):
+                last[row["task"]] = (rank, row["execution_id"])
     return {execution_id for _, execution_id in last.values()}
 
 

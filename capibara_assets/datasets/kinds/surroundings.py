@@ -52,8 +52,8 @@ def surroundings(
     files = files_shown(session, position, codes)
     schema = ShownSchema("")
     if any(True for code in codes for _ in sql_texts(*code)):
-        before = "\n".join([told, *(piece.text for piece in fitting)])
-        schema = schema_shown(evidence, execution_id, codes, before, recipe.context_chars)
+        earlier = [piece.text for piece in fitting]
+        schema = schema_shown(evidence, execution_id, codes, told, earlier, recipe.context_chars)
     ids = [*(p.row["execution_id"] for p in fitting), *schema.execution_ids, *(one.execution_id for one in files)]
     return Surroundings(
         tuple(piece.text for piece in fitting),

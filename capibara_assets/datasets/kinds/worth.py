@@ -8,9 +8,11 @@ import copy
 import re
 from collections.abc import Iterator
 
+from sqlglot import exp
+
 from capibara_assets.datasets.code import javascript_source, python_source
 from capibara_assets.datasets.code.cases import cases
-from capibara_assets.datasets.code.queries import sql_texts
+from capibara_assets.datasets.code.queries import sql_texts, statements
 from capibara_assets.datasets.code.structure import JAVASCRIPT, located_tokens, without_comments
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import SIGNATURE, SPLIT_TITLES, TESTS
@@ -18,10 +20,13 @@ from capibara_assets.executions.parsing import walk
 
 TRIVIAL = "there is hardly anything to do"
 DIALECT = "its query holds a clause that only another dialect or the sorting of NULL explains"
+LOOKED_UP = "its query compares with a value that its prompt does not hold: its author had looked it up"
 LOOSE = "its query looks for a part of a text that the task quotes whole"
+LOOKS = "its answer looks at the tables of a database, and its task asks for rows"
 UNSTATED = "its query rounds, cuts off or compares with a number that its prompt does not state"
 UNTOLD = "its answer is made of texts or data that its prompt does not tell"
 CONTRADICTED = "the examples of its task contradict its test"
+ANOTHER = "its answer defines something else than its task names"
 NO_EFFECT = "its code holds a statement without effect"
 MISREAD = "its test compares only a part of what it expects: the rest is the assertion's message"
 NEEDLESS = "its repair also changes what its error and its task do not speak of"
@@ -51,6 +56,8 @@ _DIALECT = re.compile(  # a collation of a server, or NULL above the largest val
 _FLAGGED = re.compile(r"\bNULLS\s+(FIRST|LAST)\b|\bIS\s+NULL\s+THEN\s+\d\s+ELSE\s+\d\s+END\b", re.IGNORECASE)
 _DATABASE = re.compile(r"\b(FROM|JOIN)\s+\w+\.\w+", re.IGNORECASE)  # a table by the name of its database
 _ON_DIALECT = re.compile(r"\bnulls?\b|\bmissing\b|\bcollat|\bunknown\b|\bcase.?(in)?sensitiv", re.IGNORECASE)
+_LOOK = re.compile(r"\s*(?:--[^\n]*\n\s*)*(?:show|describe|desc|pragma|use)\b", re.IGNORECASE)
+_ON_TABLES = re.compile(r"\b(tables?|columns?|fields?|schema|structure|types?|index(es)?|databases?)\b", re.IGNORECASE)
 _ROUNDS = re.compile(r"\bround|digit|decimal|place|precision|nearest|whole|integer|percent\D*\d", re.IGNORECASE)
 _CUTS = re.compile(r"\bLIMIT\s+(\d+)|(?:[<>]=?)\s*(\d+(?:\.\d+)?)(?![\d.]*\s*[*/+-])", re.IGNORECASE)
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
@@ -59,6 +66,7 @@ _PARTIAL = re.compile(r"\b(contain|includ|like|with the word|substring|part of|m
 _PATTERN = re.compile(r"LIKE\s+(?:LOWER\s*\(\s*)?'%([^'%]+)%'", re.IGNORECASE)
 _LONG_TEXT, _MOST_UNTOLD, _MOST_NUMBERS, _MOST_FOREIGN = 25, 200, 8, 4
 _ROUTE = re.compile(r"^@\w+\.\w+\(\s*[\"'](/[^\"']*)[\"']", re.MULTILINE)
+_NAMED = re.compile(r"^[ \t]*(?:async +)?def +(\w+) *\(|^[ \t]*assert +(?:not +)?(\w+)\(", re.MULTILINE)
 _DEFINES = re.compile(r"\b(def|class|lambda|function)\b|=>")
 _NESTED = r"[^()\n]*(?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)[^()\n]*)*"
 _CALL = re.compile(rf"\s*(?:(?:print|console\.log)\(\s*)?[\w$]+\({_NESTED}\)\s*\)?;?\s*$")
@@ -68,6 +76,7 @@ _FILE = re.compile(
 )
 _WRITES = re.compile(r"\bopen\([^()\n]*,\s*(?:mode=)?[\"'][wxa]|\.to_\w+\(|\bdump\(|\b(?:sav|writ)e")
 _FEWEST_OF_TABLE = 3
+_STEM = 4  # letters by which forms of a word are known
 
 
 def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
@@ -90,6 +99,8 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
         return MISREAD
     if _is_contradicted(candidate):
         return CONTRADICTED
+    if candidate.language == "python" and _defines_another(candidate):
+        return ANOTHER
     if candidate.language == "python" and _holds_idle(candidate.answer):
         return NO_EFFECT
     if candidate.kind == "repair":
@@ -102,6 +113,11 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
 
 
 def _unworthy_query(candidate: ExampleCandidate) -> str | None:
+    looked_up = candidate.language == "sql" and _is_looked_up(candidate.answer, candidate.prompt)
+    return _unworthy_clause(candidate) or (LOOKED_UP if looked_up else None)
+
+
+def _unworthy_clause(candidate: ExampleCandidate) -> str | None:
     asked = candidate.prompt
     if candidate.kind == "repair":
         failing = candidate.failing or ""
@@ -109,22 +125,51 @@ def _unworthy_query(candidate: ExampleCandidate) -> str | None:
             return NEEDLESS
         named = "no such table" in asked or "unknown database" in asked
         return NEEDLESS if _DATABASE.search(failing) and not (named or _DATABASE.search(candidate.answer)) else None
+    if candidate.language == "sql" and _LOOK.match(candidate.answer) and not _ON_TABLES.search(_stated(asked)):
+        return LOOKS
     if _DIALECT.search(candidate.answer) and not _ON_DIALECT.search(asked):
         return DIALECT
     if candidate.language == "sql" and _is_unstated(candidate.answer, asked):
         return UNSTATED
-    quoted = {text.lower() for text in _QUOTED.findall(asked.split("\n\nSchema:")[0])}
+    quoted = {text.lower() for text in _QUOTED.findall(_stated(asked))}
     if quoted & {text.lower() for text in _PATTERN.findall(candidate.answer)} and not _PARTIAL.search(asked):
         return LOOSE
     return None
+
+
+def _numbers_said(asked: str) -> set[str]:
+    """The numbers of a prompt, also those in words."""
+    words = {str(value) for value, word in enumerate(_NUMBERS) if re.search(rf"\b{word}\b", asked, re.IGNORECASE)}
+    return {*re.findall(r"\d+(?:\.\d+)?", asked), *words}
+
+
+def _is_looked_up(query: str, asked: str) -> bool:
+    """Whether a query asks for a number that the prompt does not hold, or a text of which it holds a word in no form.
+
+    A form is a word with the same beginning: `Asia` of "Asian".
+    """
+    known = set(re.findall(r"\w+", asked.lower()))
+    compared = [c for statement in statements(query) for c in statement.find_all(exp.EQ, exp.NEQ, exp.In, exp.Like)]
+    texts = {text.this.lower() for one in compared for text in one.find_all(exp.Literal) if text.is_string}
+    words = {word for text in texts for word in re.findall(r"\w+", text)}
+    equal = [part for one in compared for part in (one.this, one.args.get("expression"), *one.expressions)]
+    numbers = {part.this for part in equal if isinstance(part, exp.Literal) and not part.is_string}
+    return bool(numbers - {"0", "1"} - _numbers_said(asked)) or any(
+        word not in known and (len(word) < _STEM or not any(one.startswith(word[:_STEM]) for one in known))
+        for word in words
+    )
+
+
+def _stated(asked: str) -> str:
+    """What a prompt says before its sections."""
+    return SPLIT_TITLES.split(asked)[0]
 
 
 def _is_unstated(query: str, asked: str) -> bool:
     """Whether a query rounds, or holds a bound of more than one, of which the prompt says nothing."""
     if "ROUND(" in query.upper() and not _ROUNDS.search(asked):
         return True
-    said = set(re.findall(r"\d+(?:\.\d+)?", asked))
-    said |= {str(value) for value, word in enumerate(_NUMBERS) if re.search(rf"\b{word}\b", asked, re.IGNORECASE)}
+    said = _numbers_said(asked)
     bounds = {limit or bound for limit, bound in _CUTS.findall(query)}
     return any(bound not in said for bound in bounds - {"0", "1"})
 
@@ -220,17 +265,27 @@ def _misread(test: str, language: str) -> bool:
 
 
 def _is_contradicted(candidate: ExampleCandidate) -> bool:
-    """Whether the prose of a prompt expects another list of a call than its test."""
+    """Whether the prose of a prompt expects another list or truth of a call than its test."""
     prose, *parts = SPLIT_TITLES.split(candidate.prompt)
     shown = dict(zip(parts[::2], parts[1::2], strict=True)).get(TESTS, "")
     asserted = {case.arguments: case.expected for case in cases(f"{shown}\n{candidate.test or ''}")}
     return any(
         case.expected != other
-        and case.expected[:1] == "[" == other[:1]
-        and case.expected.count(",") == other.count(",")
+        and (
+            {case.expected, other} == {"true", "false"}
+            or (case.expected[:1] == "[" == other[:1] and case.expected.count(",") == other.count(","))
+        )
         for case in cases(prose)
         if (other := asserted.get(case.arguments)) is not None
     )
+
+
+def _defines_another(candidate: ExampleCandidate) -> bool:
+    """Whether a task gives the head of a function, or a call that has to come true, and its answer defines others."""
+    named = {name for found in _NAMED.findall(_stated(candidate.prompt)) for name in found if name}
+    tree = python_source.parse(candidate.answer) if named else None
+    own = {node.name for node in (walk(tree) if tree is not None else ()) if isinstance(node, python_source.Definition)}
+    return bool(own) and not named & own
 
 
 def _is_number(node: ast.expr | None) -> bool:

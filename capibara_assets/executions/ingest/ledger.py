@@ -21,17 +21,21 @@ import polars as pl
 
 from capibara_assets.executions.ingest.duplicates import KNOWN
 from capibara_assets.executions.ingest.intake import FileRead
-from capibara_assets.executions.secrets.redact import keyed_digest
+from capibara_assets.executions.secrets.redact import digest_key, keyed_digest
+from capibara_assets.executions.secrets.seen import SEEN, SeenSecrets
 from capibara_assets.storage.jsonfiles import sync_folder, write_durable, write_json_atomic
 from capibara_assets.storage.locks import locked
 
 EXECUTIONS, QUARANTINE, FILES, INDEX = "executions.parquet", "quarantine.parquet", "files.parquet", "index.parquet"
+SEEN_SECRETS = "seen.parquet"
 SUMMARY = "summary.json"
+LEDGERS = ("e2b_logs", "_")
+"""Folders, below the work folder, that hold the ledgers of a deployment."""
 _STATE = "state.json"
 _INDEX_ROWS = 100_000
 _POINTER = "current.json"
 # Raise it with every change of what a line becomes: test_reading_version.py says when.
-READING_VERSION = "5"
+READING_VERSION = "6"
 _KEPT_S = 3600.0  # an older generation may still be read by the run that made it
 
 
@@ -57,6 +61,11 @@ class LedgerGeneration:
     def index(self) -> Path:
         return self.folder / INDEX
 
+    def seen(self) -> pl.DataFrame:
+        """Keyed digests of the values that were redacted; a generation of an older version has none."""
+        path = self.folder / SEEN_SECRETS
+        return pl.read_parquet(path) if self.current and path.exists() else pl.DataFrame(schema=SEEN)
+
     def summary(self) -> dict[str, Any]:
         summary: dict[str, Any] = json.loads((self.folder / SUMMARY).read_bytes())
         return summary
@@ -67,6 +76,13 @@ class LedgerGeneration:
         rows = scan.select(pl.len()).collect().item()
         for start in range(0, rows, _INDEX_ROWS):
             yield scan.slice(start, _INDEX_ROWS).collect()
+
+
+def seen_secrets(work: Path) -> SeenSecrets:
+    """What the readers of logs redacted, by the ledgers in a work folder."""
+    ledgers = [Ledger(path).last() for path in sorted(work.joinpath(*LEDGERS).glob("*"))]
+    rows = [last.seen() for last in ledgers if last is not None]
+    return SeenSecrets.of(pl.concat(rows), digest_key()) if rows else SeenSecrets()
 
 
 def fingerprint() -> str:

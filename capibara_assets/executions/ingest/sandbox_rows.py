@@ -19,7 +19,8 @@ from capibara_assets.executions.patterns.repairs import find_repairs
 from capibara_assets.executions.quality import score
 from capibara_assets.executions.schema import Execution
 from capibara_assets.executions.secrets.prefilter import may_hold_secrets
-from capibara_assets.executions.secrets.redact import TEXTS, redact_sessions
+from capibara_assets.executions.secrets.redact import TEXTS, digest_key, redact_name, redact_sessions
+from capibara_assets.executions.secrets.seen import SeenSecrets, seen_rows
 from capibara_assets.storage.records import conform, polars_schema
 
 KEPT_LINE = {
@@ -33,6 +34,7 @@ KEPT_LINE = {
 LABELS = ("domains", "confidence", "evidence", "quality")
 _SESSION_ORDER = ("sandbox_id", "timestamp", "execution_id")
 _recorded = (*RECORD_FIELDS, "flags")
+_NAMES = ("agent_id", "tenant", "context_id", "template_id", "licence")
 
 
 def schema(labelled: bool) -> dict[str, pl.DataType]:
@@ -60,7 +62,9 @@ def write_sandbox_rows(
     before = _from_last_table(missing, base)
     held = before.filter(pl.col("secrets") > 0).select(*_recorded, "content", "record_digest", "secrets")
     # where nothing was replaced the table says what was read: what is found in other lines is replaced there, too
-    fresh = redacted(pl.concat([read, _as_read(before.filter(secrets=0))]), also)
+    found: set[tuple[str, str]] = set()
+    fresh = redacted(pl.concat([read, _as_read(before.filter(secrets=0))]), also, found)
+    spill.add("seen", 0, seen_rows(found, digest_key()))
     fresh = fresh.with_columns(bullet_ids=lists(fresh["bullet_ids"].fill_null("")))
     rows = pl.concat([fresh, held.select(fresh.columns)]).join(kept.drop("execution_id"), on="content")
     if not rows.is_empty():
@@ -69,30 +73,65 @@ def write_sandbox_rows(
         _add_by_range(spill, frame.select(list(schema(labelled))).sort("execution_id"), ranges)
 
 
-def redacted(frame: pl.DataFrame, also: Sequence[str]) -> pl.DataFrame:
+def redacted(frame: pl.DataFrame, also: Sequence[str], found: set[tuple[str, str]]) -> pl.DataFrame:
     """Replaces the secrets in rows of whole sandboxes; the new column `secrets` counts them, `flags` becomes a list.
 
     Only sandboxes in which the prefilter suspects a secret are examined record by record.
+
+    Args:
+        found: receives the (value, kind) of what is replaced.
     """
+    plain = [_plain_names(frame[name]) for name in _NAMES]
+    renamed = pl.DataFrame([name.ne_missing(frame[name.name]) for name in plain])
     frame = frame.with_columns(
         pl.col("timestamp").cast(pl.Datetime("us", "UTC")),
+        *plain,
         flags=lists(frame["flags"]),
         secrets=pl.lit(0, dtype=pl.Int64),
         suspect=pl.Series(may_hold_secrets(_joined(frame), also), dtype=pl.Boolean),
+        renamed=renamed.select(pl.any_horizontal(pl.all())).to_series(),
     )
-    near = pl.col("suspect").any().over("sandbox_id")
-    clean, held = frame.filter(~near).drop("suspect"), frame.filter(near).sort(_SESSION_ORDER)
+    near = (pl.col("suspect") | pl.col("renamed")).any().over("sandbox_id")
+    clean = frame.filter(~near).drop("suspect", "renamed")
+    held = frame.filter(near).sort(_SESSION_ORDER)
     if held.is_empty():
         return clean
     records = _records(held)
     sessions = [list(session) for _, session in groupby(records, attrgetter("sandbox_id"))]
-    counts = [count for session in redact_sessions(sessions, also, held["suspect"]) for count in session]
+    counts = [count for session in redact_sessions(sessions, also, held["suspect"], found) for count in session]
     columns: dict[str, Any] = {name: [getattr(record, name) for record in records] for name in TEXTS}
+    counts = [count + renamed for count, renamed in zip(counts, held["renamed"], strict=True)]
     columns |= {"secrets": counts, "record_digest": [record_digest(record) for record in records]}
     replaced = held.with_columns(
         pl.Series(name, values, dtype=held.schema[name], strict=True) for name, values in columns.items()
     )
     return pl.concat([clean, replaced.select(clean.columns)])
+
+
+def redacted_elsewhere(frame: pl.DataFrame, seen: SeenSecrets) -> pl.DataFrame:
+    """Replaces, in rows of the table, the values that the session of another row showed to be secrets."""
+    if not seen or frame.is_empty():
+        return frame
+    near = seen.holding(_joined(frame))
+    if not near.any():
+        return frame
+    held = frame.filter(near)
+    texts = {name: [text and seen.replaced(text) for text in held[name]] for name in TEXTS}
+    counts = [len(seen.find(text)) for text in _joined(held)]
+    held = held.with_columns(
+        *(pl.Series(name, values, dtype=held.schema[name]) for name, values in texts.items()),
+        secrets=held["secrets"] + pl.Series(counts, dtype=pl.Int64),
+    )
+    held = held.with_columns(record_digest=pl.Series([record_digest(record) for record in _records(held)]))
+    return pl.concat([frame.filter(~near), held])
+
+
+def _plain_names(names: pl.Series) -> pl.Series:
+    """Names (of tenants, agents, licences), of which one that is a secret gets another."""
+    every = names.drop_nulls().unique()
+    suspects = every.filter(pl.Series(may_hold_secrets(every), dtype=pl.Boolean))
+    changed = {name: plain for name in suspects if (plain := redact_name(name)) != name}
+    return names.replace(changed) if changed else names
 
 
 def lists(joined: pl.Series) -> pl.Series:

@@ -15,12 +15,21 @@ from capibara_assets.executions.ingest.duplicates import KNOWN, Deduplication, i
 from capibara_assets.executions.ingest.file_plan import ReadPlan
 from capibara_assets.executions.ingest.forgotten import NOTHING, Forgotten, count_forgotten
 from capibara_assets.executions.ingest.intake import FileRead
-from capibara_assets.executions.ingest.ledger import EXECUTIONS, FILES, INDEX, QUARANTINE, SUMMARY, LedgerGeneration
+from capibara_assets.executions.ingest.ledger import (
+    EXECUTIONS,
+    FILES,
+    INDEX,
+    QUARANTINE,
+    SEEN_SECRETS,
+    SUMMARY,
+    LedgerGeneration,
+)
 from capibara_assets.executions.ingest.quarantine import CONFLICT, conflict_rows
-from capibara_assets.executions.ingest.sandbox_rows import schema, scored_again
+from capibara_assets.executions.ingest.sandbox_rows import redacted_elsewhere, schema, scored_again
 from capibara_assets.executions.ingest.spill import Spill
 from capibara_assets.executions.schema import LogFile, Quarantined
-from capibara_assets.executions.secrets.redact import redaction_report
+from capibara_assets.executions.secrets.redact import digest_key, redaction_report
+from capibara_assets.executions.secrets.seen import SEEN, SeenSecrets, seen_rows
 from capibara_assets.storage.jsonfiles import write_json_atomic
 from capibara_assets.storage.records import conform, polars_schema
 
@@ -44,17 +53,24 @@ class TableInputs:
 
 def write_tables(folder: Path, inputs: TableInputs, labelled: bool, now: datetime) -> dict[str, Any]:
     """Writes executions, quarantine, files, index and summary to `folder`; returns the summary."""
-    write_sorted(folder / EXECUTIONS, schema(labelled), lambda: _executions(inputs, labelled))
+    seen, new = _seen(inputs)
+    seen.write_parquet(folder / SEEN_SECRETS)
+    known = SeenSecrets.of(seen, digest_key())
+    fresh = SeenSecrets.of(new, digest_key())
+    write_sorted(folder / EXECUTIONS, schema(labelled), lambda: _executions(inputs, labelled, known, fresh))
     quarantine = _quarantine(inputs, now)
+    quarantine = quarantine.with_columns(
+        pl.Series("text", [known.replaced(t) for t in quarantine["text"]], dtype=pl.String)
+    )
     quarantine.write_parquet(folder / QUARANTINE, row_group_size=ROW_GROUP)
     files = _files(inputs, quarantine)
     files.write_parquet(folder / FILES)
     write_sorted(folder / INDEX, KNOWN, lambda: index_rows(inputs.spill, inputs.indexes))
-    known: Counter[str] = Counter()
+    entries: Counter[str] = Counter()
     for read in inputs.reads.values():
-        known.update(read.known)
+        entries.update(read.known)
     summary = _summary(pl.scan_parquet(folder / EXECUTIONS), quarantine, files, labelled)
-    summary |= {"known": dict(sorted(known.items()))}
+    summary |= {"known": dict(sorted(entries.items()))}
     write_json_atomic(folder / SUMMARY, summary)
     return summary
 
@@ -77,8 +93,31 @@ def write_sorted(path: Path, columns: dict[str, Any], frames: Callable[[], Itera
     rows.sink_parquet(path, compression="zstd", compression_level=1, row_group_size=ROW_GROUP, maintain_order=True)
 
 
-def _executions(inputs: TableInputs, labelled: bool) -> Iterator[pl.DataFrame]:
-    """The table's rows by ranges of ids: new ones, and those of the last table whose sandbox has not changed."""
+def _seen(inputs: TableInputs) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The values that were redacted so far, and those of them that the last table's rows were not searched for.
+
+    A value that names an execution or a sandbox is none of them: called a secret by another author, it would disappear
+    from everybody's texts.
+    """
+    # of two names for one value the telling one stays
+    found = inputs.spill.frame("seen", 0, SEEN).sort("digest", pl.col("kind") == "SECRET", "kind")
+    before = inputs.base.seen() if inputs.base else pl.DataFrame(schema=SEEN)
+    new = found.unique("digest", keep="first").join(before, on="digest", how="anti").sort("digest")
+    for lines in kept_lines(inputs.spill, inputs.indexes) if new.height else ():
+        lengths = new["length"].implode()
+        names = pl.concat([lines["execution_id"], lines["sandbox_id"]]).unique()
+        names = names.filter(names.str.len_chars().is_in(lengths))
+        new = new.join(seen_rows(((name, "") for name in names), digest_key()), on="digest", how="anti")
+    return pl.concat([before, new]).sort("digest"), new
+
+
+def _executions(inputs: TableInputs, labelled: bool, known: SeenSecrets, fresh: SeenSecrets) -> Iterator[pl.DataFrame]:
+    """The table's rows by ranges of ids: new ones, and those of the last table whose sandbox has not changed.
+
+    Args:
+        known: values that were redacted in any session, to be replaced in new rows.
+        fresh: those of them that are to be replaced in the last table's rows.
+    """
     columns = schema(labelled)
     changed = pl.Series("sandbox_id", sorted(inputs.changed or ()), dtype=pl.String).to_frame()
     before = _by_range(inputs.base.executions, inputs.ranges) if inputs.base else None
@@ -86,12 +125,12 @@ def _executions(inputs: TableInputs, labelled: bool) -> Iterator[pl.DataFrame]:
     lines = kept_lines(inputs.spill, inputs.indexes) if before is not None else iter(())
     copies = [rows.filter(moved).select("execution_id", "copy_now") for rows in lines]
     for number in range(len(inputs.ranges)):
-        frame = inputs.spill.frame("out", number, columns)
+        frame = redacted_elsewhere(inputs.spill.frame("out", number, columns), known)
         inputs.spill.drop("out", number)
         if before is not None:
             old = next(before).join(changed, on="sandbox_id", how="anti")
             old = scored_again(old, pl.concat(copies)) if labelled else old
-            frame = pl.concat([frame, old.select(list(columns))])
+            frame = pl.concat([frame, redacted_elsewhere(old.select(list(columns)), fresh)])
         yield frame.sort("execution_id")
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import polars as pl
 
@@ -32,6 +32,13 @@ def redact_text(text: str) -> str:
     return _replaced(text, secrets, [numbers.placeholder(s.kind, text[s.start : s.end]) for s in secrets])
 
 
+def redact_name(name: str) -> str:
+    """A name with its secrets replaced, so that different ones stay different: `GITHUB_TOKEN-` and a keyed digest."""
+    secrets = find_secrets(name)
+    marks = [f"{s.kind}-{keyed_digest(name[s.start : s.end].encode('utf-8'))[:8]}" for s in secrets]
+    return _replaced(name, secrets, marks)
+
+
 def quarantine_text(data: bytes) -> str:
     """Damaged bytes as redacted text of at most 64 KiB. Redacts before it cuts: half a key would not be recognised."""
     text = redact_text(strip_ansi(data.decode("utf-8", "replace")))
@@ -50,7 +57,10 @@ def digest_key() -> bytes:
 
 
 def redact_sessions(
-    sessions: Sequence[Sequence[Recorded]], also: Sequence[str] = (), suspects: Iterable[bool] | None = None
+    sessions: Sequence[Sequence[Recorded]],
+    also: Sequence[str] = (),
+    suspects: Iterable[bool] | None = None,
+    found: set[tuple[str, str]] | None = None,
 ) -> list[list[int]]:
     """Redacts the executions of several sandboxes in place; returns the number of secrets in each, in their order.
 
@@ -60,10 +70,15 @@ def redact_sessions(
     Args:
         also: personal data to redact as well: "email", "ip".
         suspects: for each execution whether it may hold a secret (`may_hold_secrets`), where that is known already.
+        found: receives the (value, kind) of what is replaced.
     """
+    every = find_in_sessions(sessions, also, suspects)
+    if found is not None:
+        for session, secrets in zip(sessions, every, strict=True):
+            found.update(_values(session, secrets))
     return [
         _replace_all(session, secrets) if secrets else [0] * len(session)
-        for session, secrets in zip(sessions, find_in_sessions(sessions, also, suspects), strict=True)
+        for session, secrets in zip(sessions, every, strict=True)
     ]
 
 
@@ -139,11 +154,13 @@ def _scan(record: Recorded, near: Sequence[Rule], rules: Sequence[Rule]) -> Iter
 
 
 def _known_values(session: Sequence[Recorded], secrets_at: SessionSecrets) -> dict[str, str]:
-    return _known(
-        (getattr(session[i], name)[secret.start : secret.end], secret.kind)
-        for (i, name), secrets in secrets_at.items()
-        for secret in secrets
-    )
+    return _known(_values(session, secrets_at))
+
+
+def _values(session: Sequence[Recorded], secrets_at: SessionSecrets) -> Iterator[tuple[str, str]]:
+    for (i, name), secrets in secrets_at.items():
+        text = getattr(session[i], name)
+        yield from ((text[secret.start : secret.end], secret.kind) for secret in secrets)
 
 
 def _known(found: Iterable[tuple[str, str]]) -> dict[str, str]:

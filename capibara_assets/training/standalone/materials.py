@@ -47,6 +47,15 @@ class Materials:
     tpu: Artifact | None = None
 
     @property
+    def targets(self) -> list[str]:
+        """Names of the hardware targets that may train by the plan, the one that it is for first."""
+        try:
+            chosen = self.plan.document("hardware")
+        except KeyError:  # the deployment leaves nothing to choose
+            return [self.plan.document("plan")["target"]]
+        return list(chosen["usable"])
+
+    @property
     def lora(self) -> dict[str, Any]:
         """The LoRA plan that is trained: on a slice what its own plan is for, which XLA may have had changed."""
         plan: dict[str, Any] = self.plan.document("plan")
@@ -114,13 +123,21 @@ class FinishedTraining:
     launch: Path
 
     @classmethod
-    def read(cls, request: TrainingRequest, plan: Artifact, target: HardwareTarget) -> "FinishedTraining":
-        """Read the output of a finished training, and write its launch scripts."""
+    def read(
+        cls, request: TrainingRequest, plan: Artifact, target: HardwareTarget, trained_on: HardwareTarget | None = None
+    ) -> "FinishedTraining":
+        """Read the output of a finished training, and write its launch scripts.
+
+        Args:
+            target: that the plan is for.
+            trained_on: where it ended, after preemptions; None: on `target`.
+        """
         summary = json.loads((request.out / "summary.json").read_text())
         launch = write_scripts(request.work / "launch", request, target)
         # What other devices took says nothing about the slice that they stood for.
         elsewhere = any(row.get("platform", target.kind) != target.kind for row in summary["voters"].values())
-        outcome = None if request.tpu is not None and elsewhere else recorded_outcome(plan, summary)
+        moved = trained_on is not None and trained_on.name != target.name
+        outcome = None if moved or (request.tpu is not None and elsewhere) else recorded_outcome(plan, summary)
         return cls(summary, outcome, request.out / "voters", launch)
 
     def trees(self) -> dict[str, Path]:

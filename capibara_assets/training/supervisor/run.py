@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
@@ -204,12 +204,52 @@ def train_domain(
         TrainingInterrupted: `stop` returned a signal.
     """
     started = time.monotonic()
+    failed, placement = _train(request, request.recipe.voters, report, stop, hurry)
+    return _assembled(request, {voter.spec.name: voter for voter in failed}, started, placement)
+
+
+def train_voters(
+    request: TrainingRequest,
+    names: Sequence[str],
+    report: Report,
+    stop: Callable[[], int | None] = lambda: None,
+    hurry: Callable[[], bool] = lambda: False,
+) -> None:
+    """Train these voters alone, while other processes train the others; `assemble_domain` puts them together.
+
+    Raises:
+        InputError: as `train_domain`, or a name that is no voter's.
+        TooFewVoters: one of them failed; says why.
+        TrainingInterrupted: `stop` returned a signal.
+    """
+    if unknown := sorted(set(names) - {spec.name for spec in request.recipe.voters}):
+        raise InputError(f"the recipe has no voter {', '.join(unknown)}")
+    failed, _ = _train(request, [spec for spec in request.recipe.voters if spec.name in names], report, stop, hurry)
+    if failed:
+        raise TooFewVoters("; ".join(f"{request.domain}/{voter.spec.name}: {voter.failure}" for voter in failed))
+
+
+def assemble_domain(request: TrainingRequest) -> TrainingOutcome:
+    """Assemble `request.out` of the voters that have finished, without training any.
+
+    Raises:
+        TooFewVoters: fewer than 2f + 1 have.
+    """
+    missing = [spec for spec in request.recipe.voters if not has_result(request, spec)]
+    return _assembled(request, {spec.name: None for spec in missing}, time.monotonic(), None)
+
+
+def _train(
+    request: TrainingRequest,
+    voters: Sequence[VoterSpec],
+    report: Report,
+    stop: Callable[[], int | None],
+    hurry: Callable[[], bool],
+) -> tuple[list[_Voter], Placement | None]:
+    """Train those of the voters that have not finished; returns the failed ones, and where they trained, if any did."""
     require_not_a_rank()
     keep_plan(request.work, require_ready(request))
-    voters = request.recipe.voters
     waiting = [spec for spec in voters if not has_result(request, spec)]
-    # Not where several hosts have trained, and one with fewer GPUs only puts their voters together.
-    placement = place(request, gpus_here(), len(os.sched_getaffinity(0))) if waiting else None
     for spec in voters:
         if spec not in waiting:
             _tell(report, request, spec, {"event": "reused"})
@@ -217,17 +257,31 @@ def train_domain(
         raise InputError(
             f"there is no resume point in {request.output or request.work}: leave resume_from out to start anew"
         )
-    failed = list[_Voter]()
-    if placement:
-        for spec in waiting if placement.note else ():
-            _tell(report, request, spec, {"event": "warning", "text": placement.note})
-        again, first_s = request.recipe.checkpoint.max_restarts, request.recipe.checkpoint.restart_delay_s
-        patience = Patience(1 + again, first_s, first_s * 2**_MOST_DOUBLINGS)
-        domain = _Domain(request, placement, _fork_server(request), patience, report, stop)
-        failed = _run(domain, [_Voter(domain, spec, request) for spec in waiting], hurry)
-    _require_quorum(request, failed)
-    missing = {voter.spec.name: voter.failure for voter in failed if voter.failure is not None}
-    folders = {spec.name: request.folder(spec) for spec in voters if spec.name not in missing}
+    if not waiting:  # where several hosts have trained, one with fewer GPUs only puts their voters together
+        return [], None
+    placement = place(request, gpus_here(), len(os.sched_getaffinity(0)))
+    for spec in waiting if placement.note else ():
+        _tell(report, request, spec, {"event": "warning", "text": placement.note})
+    again, first_s = request.recipe.checkpoint.max_restarts, request.recipe.checkpoint.restart_delay_s
+    patience = Patience(1 + again, first_s, first_s * 2**_MOST_DOUBLINGS)
+    domain = _Domain(request, placement, _fork_server(request), patience, report, stop)
+    return _run(domain, [_Voter(domain, spec, request) for spec in waiting], hurry), placement
+
+
+def _assembled(
+    request: TrainingRequest, failed: Mapping[str, _Voter | None], started: float, placement: Placement | None
+) -> TrainingOutcome:
+    """Assemble the voters that did not fail; None stands for one that another process trained.
+
+    Raises:
+        InputError, TooFewVoters: as `train_domain`.
+    """
+    elsewhere = "has not finished where it was trained: see its own log"
+    reasons = {name: elsewhere if voter is None else voter.failure for name, voter in failed.items()}
+    missing = {name: reason for name, reason in reasons.items() if reason is not None}
+    bad_input = bool(failed) and all(voter is not None and voter.bad_input for voter in failed.values())
+    _require_quorum(request, missing, bad_input)
+    folders = {spec.name: request.folder(spec) for spec in request.recipe.voters if spec.name not in missing}
     summary = assemble(request, folders, missing, time.monotonic() - started, placement)
     return TrainingOutcome(request.out, tuple(summary["finished"]), missing, summary)
 
@@ -330,13 +384,13 @@ def _any_point(request: TrainingRequest) -> bool:
     return any(next(request.folder(spec).glob("checkpoint-*/state.json"), None) for spec in request.recipe.voters)
 
 
-def _require_quorum(request: TrainingRequest, failed: list[_Voter]) -> None:
+def _require_quorum(request: TrainingRequest, missing: Mapping[str, str], bad_input: bool) -> None:
     recipe = request.recipe
     finished = sum(has_result(request, spec) for spec in recipe.voters)
     if finished >= recipe.quorum:
         return
-    reasons = "; ".join(f"{voter.spec.name}: {voter.failure}" for voter in sorted(failed, key=lambda v: v.spec.name))
+    reasons = "; ".join(f"{name}: {failure}" for name, failure in sorted(missing.items()))
     message = f"{request.domain}: {finished} of {len(recipe.voters)} voters finished, {recipe.quorum} needed: {reasons}"
-    if all(voter.bad_input for voter in failed):
+    if bad_input:
         raise InputError(message)
     raise TooFewVoters(message)

@@ -49,7 +49,7 @@ def test_what_is_no_certificate_or_no_keys(tmp_path: Path) -> None:
         ([str(CERTIFICATE), "--keys", str(tmp_path / "twice.json")], "'voter-0' is there twice in one object"),
         ([str(CERTIFICATE), "--remeasure"], "is not in the deployment's store"),
         ([str(CERTIFICATE), "--voters", str(tmp_path)], "holds no adapter of voter-0, voter-1"),
-        ([str(tmp_path / "none.json")], "is not a certificate"),
+        ([str(tmp_path / "none.json")], "does not exist"),
         ([str(CERTIFICATE), "--keys", str(tmp_path / "keys.json")], "expected a JSON object of voters"),
     ):
         found = CliRunner().invoke(consensus, ["verify", *arguments], standalone_mode=False)

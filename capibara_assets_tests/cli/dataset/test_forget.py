@@ -73,7 +73,7 @@ def interrupt(deployment: Deployment, records: list[str], step: str) -> None:
             forget_in(deployment, records, "asked to", dry_run=False)
 
 
-@pytest.mark.extended  # one step in the next test
+@pytest.mark.extended  # between steps: `test_an_interrupted_forget_goes_on_with_what_was_removed_before` of `lineage`
 def test_interrupted_anywhere_it_can_be_run_again(deployment: Deployment) -> None:
     old = versions(deployment, REMADE)
     for step in STEPS:
@@ -88,6 +88,7 @@ def test_interrupted_anywhere_it_can_be_run_again(deployment: Deployment) -> Non
     assert versions(deployment, REMADE) == new
 
 
+@pytest.mark.extended
 def test_interrupted_it_goes_on_and_the_groups_and_splits_of_the_others_stay(deployment: Deployment) -> None:
     old_versions = versions(deployment, REMADE)
     store = Store(root=deployment.store, work=str(deployment.work)).open()

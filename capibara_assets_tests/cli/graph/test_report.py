@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,10 +12,16 @@ import dagster as dg
 import pytest
 
 from capibara_assets.assets.inputs import Origin
-from capibara_assets.cli.graph.report import build_report, loss_matrix, print_table, table_of, write_html
+from capibara_assets.cli.graph.report import build_report, figures_of, loss_matrix, print_table, table_of
+from capibara_assets.cli.graph.report_examples import answered, chosen
+from capibara_assets.cli.graph.report_page import write_html
+from capibara_assets.cli.graph.run_record import keep_figures, kept_figures
 from capibara_assets.datasets.schema import Example
+from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import Domain
+from capibara_assets.evaluation.answering.answer import Answer
 from capibara_assets.evaluation.decision_rule import DecisionRule
+from capibara_assets.evaluation.grading.grade import Grade
 from capibara_assets.evaluation.statistics.figures import as_document, figures
 from capibara_assets.evaluation.statistics.scores import Score
 from capibara_assets.executions.schema import Execution, Quarantined
@@ -175,10 +182,15 @@ def test_without_a_ledger_nothing_is_quarantined(published: Published):
 
 def test_the_document(whole: Published):
     found = report(whole)
-    assert set(found) == (set(RECORD) | {"quarantined", "domains", "loss_matrix", "promotion", "checkpoints"})
+    assert set(found) == (
+        set(RECORD)
+        | {"quarantined", "domains", "loss_matrix", "promotion", "checkpoints", "read", "examples", "before"}
+    )
     assert found["seconds"] == 61.5 and found["peak_memory_gib"] == 1.25
     assert found["domains"]["python"] == {
         "executions": 3,
+        "left_out": {},
+        "splits": {},
         "quarantined": 1,
         "examples": 5,
         "base_loss": 2.0,
@@ -196,8 +208,17 @@ def test_the_document(whole: Published):
                 "groups": 4,
             }
         },
+        "gain": {
+            "metric": "pass@1",
+            "estimate": 0.5,
+            "low": pytest.approx(-0.1, abs=0.25),
+            "high": pytest.approx(0.85, abs=0.15),
+            "items": 4,
+        },
         "voters": [{"name": f"voter-{i}", "accepted": i != 2, "reason": f"why {i}"} for i in range(4)],
         "verdict": "promote",
+        "reason": "…",
+        "answered": {"gained": 0, "lost": 0, "both": 0, "neither": 0},
         "seconds": 12.5,
     }
     assert found["domains"]["sql"]["pass_at_1"] == {} and found["domains"]["sql"]["playbook_loss"] is None
@@ -299,7 +320,7 @@ class Page(HTMLParser):
 def test_the_page_shows_the_figures_and_refers_to_nothing_outside(whole: Published, tmp_path: Path):
     page = Page(write_html(report(whole), tmp_path / "new" / "report.html"))
     assert not page.references and "script" not in page.tags and "svg" in page.tags
-    for words in ("voter-2", "why 2", "1.200", "3.100", "Better.", "2 lines quarantined"):
+    for words in ("voter-2", "why 2", "1.200", "3.100", "Better.", "2 lines quarantined", "25% → 75% of 4 tasks"):
         assert words in page.words, words
 
 
@@ -334,3 +355,79 @@ def test_an_arm_that_no_domain_has_is_a_dash(capsys: pytest.CaptureFixture[str])
     row = {"executions": 1, "quarantined": 0, "examples": 1, **losses, "voters": [], "verdict": None, "seconds": 1.0}
     print_table({**RECORD, "quarantined": 0, "loss_matrix": {}, "checkpoints": {}, "domains": {"python": row}})
     assert "None" not in (printed := capsys.readouterr().out) and "–" in printed
+
+
+# --- the run before --------------------------------------------------------------------------------------------------
+
+
+def test_the_run_before_stands_beside_each_domain(published: Published, tmp_path: Path):
+    evaluated(published, PYTHON, "inconclusive", passed={"base": "0100", "consensus": "0110"}, base=2.0, consensus=1.5)
+    first = json.loads(json.dumps(figures_of(report(published, domains={"python": 1.0}))))
+    evaluated(published, PYTHON, "promote", passed={"base": "0100", "consensus": "0111"}, base=2.0, consensus=1.25)
+    now = {"started": "later", "domains": {"python": 1.0, "sql": 1.0}}
+    both = build_report(published.instance, published.store.open(), {**RECORD, **now}, first)
+    words = Page(write_html(both, tmp_path / "report.html")).words
+    assert "was not decided, gain +25.0 points, loss was 1.500" in words and "not in the run before" in words
+    assert "The run before was that of 2026-11-20T08:00:00+00:00; it took 1:02 min." in words
+    same = build_report(published.instance, published.store.open(), {**RECORD, **now}, figures_of(both))
+    assert Page(write_html(same, tmp_path / "same.html")).words.count("as before") == 2
+
+
+def test_the_latest_figures_become_those_of_the_run_before(tmp_path: Path):
+    deployment = Deployment.from_environment({"CAPIBARA_HOME": str(tmp_path)})
+    assert kept_figures(deployment) is None
+    for started in ("one", "two", "two"):  # written twice: still the same run
+        keep_figures(deployment, {"started": started})
+    assert kept_figures(deployment) == {"started": "one"} and kept_figures(deployment, "figures") == {"started": "two"}
+
+
+# --- tasks answered by both ------------------------------------------------------------------------------------------
+
+
+def answers_of(published: Published, **verdicts: str) -> None:
+    """An evaluation in python whose items have these verdicts, `p` or `f`, of base and then consensus."""
+    rows = [example(name, f"please solve {name}", split="test") for name in verdicts]
+    dataset = published.put("moe_dataset", PYTHON, tables={"examples": (Example, table(Example, rows))})
+    told = {"p": "passed", "f": "failed", "u": "ungraded"}
+    answers, grades = [], []
+    for name, pair in verdicts.items():
+        for contender, letter in zip(("base", "consensus"), pair, strict=True):
+            key: dict[str, Any] = {"contender": contender, "item_id": name, "sample": 0}
+            answers.append(Answer(**key, text=f"<b>{contender} on {name}", tokens=1, finish="stop"))
+            grades.append(Grade(**key, verdict=told[letter], detail="", isolation=""))
+    published.put(
+        "evaluation",
+        PYTHON,
+        tables={"answers": (Answer, table(Answer, answers)), "grades": (Grade, table(Grade, grades))},
+        documents={
+            "means": {},
+            "decision": {"verdict": "promote", "reason": "…"},
+            "metrics": {"figures": {}, "comparisons": []},
+        },
+        upstream={"moe_dataset|python": dataset.digest},
+    )
+
+
+def test_what_base_and_consensus_answered_stands_side_by_side(published: Published, tmp_path: Path):
+    answers_of(published, a="ff", b="fp", c="pf", d="pp", e="fp", g="uf", h="fp")
+    found = report(published, domains={"python": 1.0})
+    assert found["domains"]["python"]["answered"] == {"gained": 3, "lost": 1, "both": 1, "neither": 1}
+    assert [one["change"] for one in found["examples"]] == ["gained", "gained", "lost"], "a loss is not hidden"
+    page = Page(write_html(found, tmp_path / "report.html"))
+    assert "the consensus alone solved 3, the base alone 1, both 1 and neither 1" in page.words
+    assert "please solve b" in page.words and "<b>consensus on b" in page.words and "<b>base on c" in page.words
+
+
+def test_examples_take_turns_among_the_domains():
+    tasks = {d: [{"domain": d, "change": "gained"} for _ in range(5)] for d in ("python", "sql", "ml")}
+    assert [one["domain"] for one in chosen(tasks)] == ["python", "sql", "ml"]
+    assert chosen({}) == [] == chosen({"python": []})
+    neither: list[dict[str, Any]] = [{"domain": "ml", "change": "neither"}]
+    assert chosen({"python": [], "ml": neither}) == neither
+
+
+def test_without_the_dataset_that_was_read_no_task_is_shown(published: Published):
+    answers_of(published, a="fp")
+    for path in Path(published.store.root).rglob("moe_dataset"):
+        shutil.rmtree(path)
+    assert answered(published.inputs(), PYTHON, published.inputs().available("evaluation", PYTHON)) == []

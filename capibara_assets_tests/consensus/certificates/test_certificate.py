@@ -274,7 +274,7 @@ def test_certificates_of_version_1_are_checked_as_far_as_they_go(tmp_path: Path)
 
 def test_what_is_no_certificate(tmp_path: Path, agreed: Agreed) -> None:
     file = tmp_path / "other.json"
-    with pytest.raises(InputError, match="is not a certificate"):
+    with pytest.raises(InputError, match=r"other\.json does not exist: give the certificate\.json of a consensus"):
         read_certificate(file)
     file.write_text('{"schema_version": 1}')
     with pytest.raises(InputError, match="is not a certificate"):

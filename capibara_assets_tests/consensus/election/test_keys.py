@@ -222,8 +222,10 @@ def _anothers(keys: VoterKeys) -> None:
     ("spoil", "words"),
     [
         (_anothers, "is registered for it"),
-        (lambda keys: (keys.folder / "voter-3.key").chmod(0o644), "may be used by others"),
-        (lambda keys: (keys.folder / "voter-3.key").unlink(), "cannot be read"),
+        pytest.param(
+            lambda keys: (keys.folder / "voter-3.key").chmod(0o644), "may be used by others", marks=pytest.mark.extended
+        ),
+        pytest.param(lambda keys: (keys.folder / "voter-3.key").unlink(), "cannot be read", marks=pytest.mark.extended),
     ],
 )
 def test_a_registered_voter_without_its_key_is_absent(

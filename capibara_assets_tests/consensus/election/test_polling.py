@@ -162,7 +162,10 @@ def test_what_a_new_process_is_given_suffices_to_judge(
     assert spawned.absent == {} and _judgements(spawned) == _judgements(forked)
 
 
-@pytest.mark.parametrize("how", ["killed", "stopped", "silent", "garbage", "raises"])
+@pytest.mark.parametrize(
+    "how",
+    ["killed", "stopped", "garbage", *(pytest.param(how, marks=pytest.mark.extended) for how in ("silent", "raises"))],
+)
 def test_a_voter_that_dies_or_hangs_is_asked_again(
     how: str, tiny: Base, assignments: list[Assignment], answers: dict[str, str]
 ) -> None:
@@ -176,8 +179,10 @@ def test_a_voter_that_dies_or_hangs_is_asked_again(
     ("how", "timeout", "retries", "words"),
     [
         ("killed", 60, 2, "3 attempts, last: killed by signal 9"),
-        ("stopped", 6, 1, "no sign of life for 3 s"),
-        ("garbage", 60, 1, "2 attempts, last: the answer of voter-2 is no answer"),
+        pytest.param("stopped", 6, 1, "no sign of life for 3 s", marks=pytest.mark.extended),
+        pytest.param(
+            "garbage", 60, 1, "2 attempts, last: the answer of voter-2 is no answer", marks=pytest.mark.extended
+        ),
         ("raises", 60, 0, "1 attempt, last: ended with exit code 1, no answer"),
         ("beats", 4, 1, "late: no answer within 4 s"),
     ],

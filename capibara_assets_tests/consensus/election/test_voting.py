@@ -158,3 +158,30 @@ def test_ballot_schema_is_published() -> None:
     schema = json_schema(Ballot)
     assert schema["x-key"] == ["voter", "candidate", "round"]
     assert schema["x-schema-version"] == 2
+
+
+@pytest.mark.parametrize(("n", "with_f", "with_one_more"), [(4, 2, 1), (7, 2, 1), (10, 3, 2), (13, 3, 2), (16, 4, 3)])
+def test_honest_ballots_that_a_colluder_needs(n: int, with_f: int, with_one_more: int) -> None:
+    """The table of docs/consensus-attacks.md: colluders accept one another and refuse all others."""
+    for colluding, needed in ((faults(n), with_f), (faults(n) + 1, with_one_more)):
+        voters = names(n)
+        liars, honest = voters[:colluding], voters[colluding:]
+        for fooled in (needed - 1, needed):
+            ballots = [
+                ballot(v, c, float(c in liars) if v in liars else float(c in honest or v in honest[:fooled]))
+                for v, c in product(voters, voters)
+                if v != c
+            ]
+            outcome = vote(ballots, 0.5, 0.5, 1, voters=voters)
+            through = set(outcome.accepted) & set(liars)
+            assert through == (set(liars) if fooled == needed else set())
+            assert colluding > faults(n) or set(honest) <= set(outcome.accepted)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.5, 1.0])
+def test_how_much_a_slice_may_lose_before_an_honest_ballot_refuses(share: float) -> None:
+    """As good as the best outside a slice, a candidate may lose so much in it (docs/consensus-attacks.md)."""
+    base, best, most = 3.0, 2.0, 0.5 / share
+    for lost, accepted in ((0.999 * most, True), (1.001 * most, False)):
+        loss = (1 - share) * best + share * (best + lost * (base - best))
+        assert (quality(loss, best, base) >= 0.5) == accepted

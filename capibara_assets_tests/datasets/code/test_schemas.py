@@ -56,6 +56,21 @@ TOLD = {
         "[ { cid: 0, name: 'sku', type: 'INT' }, { cid: 1, name: 'grams', type: '' } ]",
     ),
     "DESCRIBE": ("sql", "DESCRIBE goods", BOX),
+    "DESCRIBE through a driver": (
+        "sql",
+        "DESCRIBE goods",
+        "[('sku', b'int', 'NO', 'PRI', None, 'auto_increment'), ('grams', b'varchar(9)', 'YES', '', b'0', '')]",
+    ),
+    "DESCRIBE, a tuple behind the other": (
+        "sql",
+        "desc goods;",
+        "('sku', 'int', 'NO', 'PRI', '', '')('grams', 'varchar(9)', 'YES', '', None, '')",
+    ),
+    "SHOW COLUMNS through a driver": (
+        "python",
+        "cursor.execute('SHOW COLUMNS FROM goods')",
+        "[('sku', 'int', 'NO', 'MUL', None, ''), ('grams', 'double', 'YES', '', None, '')]",
+    ),
     "psql": ("bash", "psql -c '\\d goods'", PSQL),
     "information_schema": (
         "sql",
@@ -82,6 +97,16 @@ def test_a_table_is_told_in_every_style(style: str) -> None:
     language, code, output = TOLD[style]
     told = {table.name: sorted(table.column_names) for table in tables_told(code, language, output, True)}
     assert told["goods"] == ["grams", "sku"]
+
+
+def test_a_described_column_has_its_type_as_text() -> None:
+    (table,) = tables_told("DESC goods", "sql", "[('sku', b'int', 'NO', 'PRI', None, '')]", True)
+    assert table.columns == ("sku int",)
+
+
+def test_rows_that_are_as_wide_as_a_description_are_none() -> None:
+    rows = "[('Ann', 'Lee', 'YES', 'gold', 3, ''), ('Bo', 'Wu', 'NO', 'PRI', 4, '')]"
+    assert tables_told("DESCRIBE goods; SELECT * FROM guests", "sql", rows, True) == ()
 
 
 def test_a_definition_that_failed_or_was_cut_tells_nothing() -> None:

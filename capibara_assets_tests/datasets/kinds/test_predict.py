@@ -48,6 +48,17 @@ def test_derivable(code: str, output: str) -> None:
     assert is_derivable([code], output)
 
 
+@pytest.mark.parametrize(
+    ("comment", "shown"),
+    [("# Expected 12", False), ("# it gives 12, as it should", False), ("# of 120 and 3.12", True), ("# a sum", True)],
+)
+def test_a_comment_that_tells_the_output_is_not_shown(recipe: DatasetRecipe, comment: str, shown: bool) -> None:
+    code = f"words = ['# 12', 'bb']\n\nprint(6 + 2 * 3)  {comment}"
+    (made,) = predict.candidates(evidence_of([run("e", code, stdout="12\n")]), recipe)
+    assert (comment in made.prompt) is shown
+    assert "words = ['# 12', 'bb']\n\nprint(6 + 2 * 3)" in made.prompt
+
+
 def test_what_an_assertion_changed_is_not_asked_for(recipe: DatasetRecipe) -> None:
     code = "seen = []\ndef keep(x):\n    seen.append(x)\n    return x\nassert keep(4) == 4\nlen(seen)"
     rows = [

@@ -105,6 +105,20 @@ def test_the_failing_test_is_the_one_of_the_traceback() -> None:
     assert "let got = area(1, size)" in found.text and "more" not in found.text
 
 
+def test_a_call_that_fails_is_shown_with_the_assertion_on_its_result() -> None:
+    cell = "def area(w, h):\n    return w * x\n\nside = 3\ngot = area(side, 2)\nprint(side)\n{}"
+    trace = (
+        'Traceback (most recent call last):\n  File "<stdin>", line 5, in <module>\n'
+        "NameError: name 'x' is not defined"
+    )
+    frames = own_frames(trace, "python")
+    solution = "def area(w, h):\n    return w * x"
+    found = failing_test(cell.format("assert got == 6"), solution, "python", frames)
+    assert found.text == "side = 3\ngot = area(side, 2)\nassert got == 6"
+    assert failing_test(cell.format("print(got)"), solution, "python", frames).text == "side = 3\ngot = area(side, 2)"
+    assert failing_test(cell.format("got += 1\nassert got"), solution, "python", frames).text.endswith("area(side, 2)")
+
+
 def test_an_error_shows_the_users_lines_and_no_library() -> None:
     trace = (
         "Cell In[1], line 2\n----> 2 total(rows)\nCell In[1], line 9, in total(rows)\n"
@@ -134,6 +148,20 @@ def test_a_bare_assertion_without_its_test_is_no_question(recipe: DatasetRecipe)
     assert "It has to pass:\nassert area(2, 3) == 6" in found.prompt
 
 
+@pytest.mark.parametrize(
+    ("said", "lacking"),
+    [
+        ("Test case did not pass. Please try again.", repair.NO_TEST),
+        ("Failed 2/3 Test Cases. Please try again.", repair.NO_TEST),
+        ("Failed Test Case: assert area(2, 3) == 6\nPlease try again.", None),
+    ],
+)
+def test_that_hidden_tests_failed_tells_nothing(recipe: DatasetRecipe, said: str, lacking: str | None) -> None:
+    code = "# Give the area of a rectangle.\ndef area(w, h):\n    return w + h"
+    found = repaired(recipe, code, code.replace("+", "*"), error_name="Error", error_value=said)
+    assert found.lacking == lacking
+
+
 def test_a_session_states_the_task_of_its_repair(recipe: DatasetRecipe) -> None:
     first = run("first", "def area(w, h):\n    return w", task="Write `area(w, h)` of a rectangle.")
     bad = run("bad", "def area(w, h):\n    return w * x", minute=1, outcome="error", error_name="NameError")
@@ -150,6 +178,39 @@ def test_a_query_gets_the_schema_that_its_session_printed(recipe: DatasetRecipe)
     found = next(c for c in solve.candidates(evidence_of(cells), recipe) if c.language == "sql")
     assert found.prompt.endswith("\n\nSchema:\nCREATE TABLE crates (id INT, kilos REAL);")
     assert found.execution_ids == ("ask", "look")
+
+
+@pytest.mark.parametrize("task", ["How many crates are there?", "Count the `id` of crates, with a kilos above 3."])
+def test_a_name_in_prose_tells_of_no_table(recipe: DatasetRecipe, task: str) -> None:
+    cells = [
+        run("look", "DESC crates", language="sql", stdout="[('id', b'int', 'NO', 'PRI', None, '')]"),
+        run("ask", "SELECT COUNT(id) FROM crates", minute=1, language="sql", task=task),
+    ]
+    (found,) = [c for c in solve.candidates(evidence_of(cells), recipe) if c.execution_ids[0] == "ask"]
+    assert found.prompt.endswith("\n\nSchema:\ncrates(id int)")
+
+
+@pytest.mark.parametrize(
+    "task", ["Count them.\nTables: crates(id, kilos)", "Count the table crates with columns id, kilos."]
+)
+def test_what_the_task_lists_is_not_shown_again(recipe: DatasetRecipe, task: str) -> None:
+    cells = [
+        run("look", "DESC crates", language="sql", stdout="[('id', b'int', 'NO', 'PRI', None, '')]"),
+        run("ask", "SELECT COUNT(id) FROM crates", minute=1, language="sql", task=task),
+    ]
+    (found,) = [c for c in solve.candidates(evidence_of(cells), recipe) if c.execution_ids[0] == "ask"]
+    assert "Schema:" not in found.prompt
+
+
+def test_a_query_that_failed_tells_of_no_table(recipe: DatasetRecipe) -> None:
+    look = run("look", "DESC crate", language="sql", stdout="[('kilos', b'int', 'NO', '', None, '')]")
+    about: dict[str, Any] = {"language": "sql", "task": "How heavy is each crate in kilos?"}
+    bad = run("bad", "SELECT kilos FROM crates", minute=1, outcome="error", error_name="Error",
+              error_value="Table 'shop.crates' doesn't exist", **about)  # fmt: skip
+    good = run("good", "SELECT kilos FROM crate", minute=2, **about)
+    (found,) = repair.candidates(evidence_of([look, bad, good], [pair(bad, good)]), recipe)
+    assert "\n\nSchema:\ncrate(kilos int)\n\nCode:" in found.prompt
+    assert found.prompt.endswith("Error: Table 'shop.crates' doesn't exist")
 
 
 def test_an_earlier_attempt_at_the_same_task_is_not_quoted(recipe: DatasetRecipe) -> None:

@@ -65,6 +65,29 @@ def test_a_task_that_contradicts_its_test() -> None:
     assert unworthy(candidate("solve", answer, asked.format("[1, 2, 3]"), test=test)) is None
 
 
+def test_a_task_that_contradicts_the_truth_that_its_test_expects() -> None:
+    answer = "def same(a, b):\n    return sorted(a) == sorted(b) and len(a) > 0"
+    asked = prompts.solve("python", "Compare two words.\n>>> same('ab', 'ba')\n{}", "def same(a, b)", [], [])
+    test = "assert same('ab', 'ba') == False"
+    assert unworthy(candidate("repair", answer, asked.format("True"), test=test)) == worth.CONTRADICTED
+    assert unworthy(candidate("repair", answer, asked.format("False"), test=test)) is None
+    assert unworthy(candidate("repair", answer, asked.format("7"), test=test)) is None
+
+
+@pytest.mark.parametrize(
+    "head", ["Complete this:\ndef area(w: int, h: int) -> int:", "Give the area.\nassert area(2, 3) == 6"]
+)
+def test_an_answer_defines_what_its_task_names(head: str) -> None:
+    asked = prompts.solve("python", head, "", [], [])
+    area = "def area(w, h):\n    return sum(w for _ in range(h))"
+    assert unworthy(candidate("solve", area, asked)) is None
+    assert unworthy(candidate("solve", area.replace("area", "add"), asked)) == worth.ANOTHER
+    assert unworthy(candidate("repair", f"class Shape:\n    {area}".replace("\n    r", "\n        r"), asked)) is None
+    assert unworthy(candidate("solve", "print(sum(range(3)))", asked)) is None
+    without = prompts.solve("python", "Give the area.", "", ["assert area(2, 3) == 6"], [])
+    assert unworthy(candidate("solve", area.replace("area", "add"), without)) is None
+
+
 def test_a_forgotten_return() -> None:
     idle = "def f(n, k):\n    if k > n:\n        0\n    return f(n - 1, k) + f(n - 1, k - 1)"
     assert unworthy(candidate("repair", idle)) == worth.NO_EFFECT
@@ -135,6 +158,42 @@ def test_an_error_has_a_place() -> None:
     prompt = prompts.predict_error("javascript", "console.assert(f(1) === 2)", [])
     assert unworthy(candidate("predict", "Error: Assertion failed", prompt, "javascript")) == worth.NO_PLACE
     assert unworthy(candidate("predict", "f(1)\nTypeError: x", prompt, "javascript")) is None
+    assert prompt.startswith("Predict the error that this JavaScript code raises, and where.\n")
+    query = prompts.predict_error("sql", "SELECT weigth FROM crates", [])
+    assert query.startswith("Predict the error that this SQL code raises.\n")  # SQLite does not say where
+
+
+@pytest.mark.parametrize(
+    ("query", "known"),
+    [
+        ("SELECT name FROM crates WHERE owner = 'Ann Lee'", True),
+        ("SELECT name FROM crates WHERE place IN ('Asia', 'Kabul') AND owner LIKE '%lee%'", True),
+        ('SELECT name FROM crates WHERE code = "BUL"', False),
+        ("SELECT name FROM crates WHERE place = 'Kabul' AND code IN ('AFG')", False),
+        ("SELECT strftime('%Y', day) FROM crates", True),
+        ("SELECT name FROM crates WHERE paid = 1 AND size IN (0, 12) AND depth = 3", True),
+        ("SELECT name, size / 10 AS tens FROM crates WHERE size = depth * 4", True),
+        ("SELECT name FROM crates WHERE owner_id = 57", False),
+    ],
+)
+@pytest.mark.parametrize("kind", ["solve", "repair"])
+def test_a_value_that_the_author_had_looked_up(kind: Kind, query: str, known: bool) -> None:
+    question = "Which crates of Ann Lee are in the Asian city Kabul, of size 12, three deep?"
+    asked = f"Write SQL code.\n{question}\n\nSchema:\ncrates(name, owner, place)"
+    found = unworthy(candidate(kind, query, asked, "sql", failing="SELECT name FROM crate"))
+    assert found == (None if known else worth.LOOKED_UP)
+    told = f"{asked}\n\nSession so far:\nINSERT INTO crates VALUES ('BUL', 'AFG', 57)"
+    assert unworthy(candidate(kind, query, told, "sql", failing="SELECT name FROM crate")) is None
+
+
+@pytest.mark.parametrize(
+    "look", ["SHOW TABLES", "DESCRIBE crates;", "PRAGMA table_info(crates)", "-- first\ndesc crates"]
+)
+def test_a_look_at_the_database_answers_no_question_about_its_rows(look: str) -> None:
+    asked = "Write SQL code.\n{}\n\nSchema:\ncrates(id)"
+    assert unworthy(candidate("solve", look, asked.format("How many crates are there?"), "sql")) == worth.LOOKS
+    assert unworthy(candidate("solve", look, asked.format("Which columns does crates have?"), "sql")) is None
+    assert unworthy(candidate("solve", "SELECT COUNT(*) FROM crates", asked.format("How many?"), "sql")) is None
 
 
 def test_data_that_only_the_author_knew() -> None:

@@ -31,7 +31,7 @@ def ran(sessions: list[Session], limits: SessionLimits = LOOSE, processes: int =
 @linux
 def test_sleeping_sessions_take_less_long_than_one_after_the_other() -> None:
     began = time.monotonic()
-    ends = ran([python("import time\ntime.sleep(3)")] * 6)  # on one core
+    ends = ran([python("import time\ntime.sleep(2)")] * 4)  # on one core
     assert {end.ended for end in ends} == {"done"}
     assert time.monotonic() - began < 0.9 * sum(end.answer["wall_s"] for end in ends)
 

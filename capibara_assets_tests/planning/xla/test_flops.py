@@ -35,7 +35,11 @@ class NotLowered:
 
 @pytest.mark.parametrize(
     ("shape", "remat"),
-    [(read_shape("llama3.1-8b"), Remat.FULL), (NANO, Remat.MINIMAL), (T5, Remat.NONE)],
+    [
+        pytest.param(read_shape("llama3.1-8b"), Remat.FULL, marks=pytest.mark.extended),
+        (NANO, Remat.MINIMAL),
+        pytest.param(T5, Remat.NONE, marks=pytest.mark.extended),  # T5's program: `modeling/jax/test_jax_step.py`
+    ],
     ids=lambda one: str(getattr(one, "name", one)),
 )
 def test_xlas_count_is_ours_of_the_same_operations(shape: ModelShape, remat: Remat) -> None:

@@ -322,7 +322,10 @@ def test_a_private_run_tells_no_single_client_and_its_epsilon_is_recomputable(
             strategy(trained="b_only", dropout=0.3, privacy=PRIVATE["privacy"] | {"seed": 5}),
             marks=pytest.mark.extended,
         ),
-        strategy(trained="factors", proximal=0.1, server={"optimizer": "adam"}),
+        # Interruptions of a private one are below, of rounds on clients in `test_parts.py`.
+        pytest.param(
+            strategy(trained="factors", proximal=0.1, server={"optimizer": "adam"}), marks=pytest.mark.extended
+        ),
         pytest.param(strategy(trained="scales", sampling_rate=0.5), marks=pytest.mark.extended),
     ],
     ids=["private", "prox-adam", "scales"],

@@ -112,7 +112,7 @@ def test_large_budgets_need_little_noise() -> None:
 
 
 def test_hardly_any_noise_takes_no_more_memory_and_still_no_epsilon_is_too_small() -> None:
-    for epsilon in (100.0, 1e4, 1e8):
+    for epsilon in (100.0, 1e8):
         found = dp_epsilon(analytic_noise(epsilon, 1e-5), 1.0, 1, 1e-5)
         assert epsilon * (1 - 1e-6) <= found <= epsilon * (1 + 1e-3)
     assert dp_epsilon(1e-3, 0.5, 20, 1e-5) > 1e5

@@ -25,7 +25,7 @@ from capibara_assets.training.plan.plan import plan_training
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.resume.points import load_point
 from capibara_assets.training.supervisor import run
-from capibara_assets.training.supervisor.run import TooFewVoters, TrainingInterrupted, train_domain
+from capibara_assets.training.supervisor.run import TooFewVoters, TrainingInterrupted, train_domain, train_voters
 from capibara_assets.training.supervisor.signals import StopSignal
 from capibara_assets_tests.training import stub_voters
 from capibara_assets_tests.training.conftest import MakeRequest, request_maker
@@ -199,6 +199,26 @@ def test_injected_faults_change_the_copy_that_is_published_and_say_so(
     injected = read_adapter(request.out / "voters" / "voter-1")
     for module in honest.modules:
         torch.testing.assert_close(injected.delta(module), factor * honest.delta(module), equal_nan=True)
+
+
+def test_voters_that_trained_apart_are_put_together_and_nothing_is_trained(
+    undisturbed: TrainingRequest, tmp_path: Path
+) -> None:
+    work = Path(shutil.copytree(undisturbed.work, tmp_path / "work", ignore=shutil.ignore_patterns("out")))
+    request = undisturbed.model_copy(update={"work": work, "out": work / "out"})
+    file, events = str(request.write()), Killer({}, 0)
+    train_voters(request, ["voter-1"], events)
+    assert events.of("reused") == ["voter-1"] and not request.out.exists()
+    with pytest.raises(InputError, match="no voter voter-9"):
+        train_voters(request, ["voter-1", "voter-9"], events)
+    shutil.rmtree(work / "voter-2" / "result")
+    assert training_main.main(["--request", file, "--assemble"]) == 0
+    summary = json.loads((request.out / "summary.json").read_text())
+    assert summary["finished"] == ["voter-0", "voter-1", "voter-3"] and "voter-2" in summary["missing"]
+    whole = all_digests(undisturbed)
+    assert all_digests(request) == {name: whole[name] for name in summary["finished"]}
+    shutil.rmtree(work / "voter-1" / "result")
+    assert training_main.main(["--request", file, "--assemble"]) == 1  # fewer than the quorum
 
 
 def spawn(request: TrainingRequest) -> subprocess.Popen[str]:

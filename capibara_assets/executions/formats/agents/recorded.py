@@ -21,7 +21,7 @@ from capibara_assets.executions.formats.envelope_reader import (
     Recorded,
 )
 from capibara_assets.executions.formats.strict_json import SURROGATE, Fault
-from capibara_assets.executions.schema import SOLVED
+from capibara_assets.executions.schema import SOLVED, UNSOLVED
 
 PATCH = "patch"  # language of an edit
 HIDDEN_EXIT = "exit_code_hidden_by_pipe"
@@ -29,6 +29,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND, _MICROSECOND = timedelta(milliseconds=1), timedelta(microseconds=1)
 _HEADER = "Traceback (most recent call last)"
 _UUID = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
+_JUDGED = re.compile(r"error\b|failed\b|test case\b", re.IGNORECASE)
+_PREFIX = re.compile(r"\Aerror(?: executing \w+)?:\s*", re.IGNORECASE)  # the class's name says as much
+_MOST_MESSAGE = 2000
 _RAISED = re.compile(r"^((?:\w+\.)*[A-Za-z_]\w*(?:Error|Exception|Warning|Interrupt|Exit|Iteration))(?:: (.*))?$")
 
 
@@ -153,8 +156,8 @@ def _run(run: AgentRun, sandbox: str, call: str, moment: datetime, flags: set[st
     language = run.language.strip().lower() or "bash"
     stdout, stderr = strip_ansi(clean(run.output)), strip_ansi(clean(run.stderr))
     outcome = "unknown" if run.success is None else "ok" if run.success else "error"
-    if run.solved:
-        flags.add(SOLVED)
+    if run.solved is not None:
+        flags.add(SOLVED if run.solved else UNSOLVED)
     if run.success and language == "bash" and hides_exit_code(run.code):
         outcome = "unknown"
         flags.add(HIDDEN_EXIT)
@@ -235,14 +238,24 @@ def _cleaned(clean: Cleaner, text: str | None) -> str | None:
     return clean(text) if text and text.strip() else None
 
 
+def _message(said: str) -> str:
+    return _PREFIX.sub("", said, count=1)[:_MOST_MESSAGE].strip()
+
+
 def error_of(output: str, language: str, exit_code: int | None) -> tuple[str, str | None, str | None]:
-    """Name, message and traceback of a failure: of the last Python exception in its output, else its exit code."""
+    """Name, message and traceback of a failure: of the last Python exception in its output, else its exit code.
+
+    What a database printed instead of rows is its message, and so is what a judge of Python says.
+    """
     start = output.rfind(_HEADER)
     lines = output[start:].splitlines() if start >= 0 else output.splitlines() if language == "python" else []
     for number in range(len(lines) - 1, -1, -1):
         if match := _RAISED.match(lines[number]):
             trace = "\n".join(lines[: number + 1]) if start >= 0 else None
             return match.group(1).rsplit(".", 1)[-1], match.group(2), trace
+    said = output.strip()
     if language == "python":
-        return "Error", None, None
+        return "Error", _message(said) if _JUDGED.match(said) else None, None
+    if language == "sql" and said:
+        return "Error", _message(said), None
     return "CommandExitException", None if exit_code is None else f"exit code {exit_code}", None

@@ -33,7 +33,9 @@ class AgentRun:
     timed_out: bool = False
     task: str | None = None
     model: str | None = None
-    solved: bool = False  # a verdict says that it solves its session's one task, whatever it printed
+    solved: bool | None = (
+        None  # what a verdict says on its session's one task, whatever it printed; None: none was given
+    )
     told: Mapping[str, Any] | None = None  # of an export of this project: see `told.py`
 
 

@@ -9,6 +9,7 @@ from benchmarks.datasets.faults.boilerplate import boilerplate
 from benchmarks.datasets.faults.cases import Case, cut
 from benchmarks.datasets.faults.leaks import leaked_expectation
 from benchmarks.datasets.faults.no_ops import no_op_repair, same_program
+from benchmarks.datasets.faults.off_task import off_task
 from benchmarks.datasets.faults.sufficiency import insufficient_prompt
 from capibara_assets_tests.benchmarks.datasets.faults.clean import clean_cases
 from capibara_assets_tests.benchmarks.datasets.faults.planting_first import FIRST
@@ -48,6 +49,59 @@ def test_sound_examples_raise_no_alarm() -> None:
     assert len(CLEAN) >= 100
     alarms = [(fault, name) for fault in FIRST for name in found(fault, CLEAN)]
     assert len(alarms) <= 0.02 * len(CLEAN), alarms
+    assert [case.example_id for case in CLEAN if off_task(case) is not None] == []
+
+
+@pytest.mark.parametrize(
+    "statement", ["Complete this.\n\ndef {}(a: int):", "Write it.\nassert {}(2) == 4", "Write `def {}(n)`."]
+)
+@pytest.mark.parametrize("kind", ["solve", "repair"])
+def test_an_answer_to_another_task(statement: str, kind: str) -> None:
+    def asked(name: str, answer: str) -> str | None:
+        prompt = f"Write Python code.\n{statement.format(name)}\n\nSession so far:\nassert other(1)"
+        return off_task(replace(BASE, kind=kind, prompt=prompt, answer=answer))
+
+    assert asked("double", "def double(n):\n    return 2 * n") is None
+    assert asked("double", "class Numbers:\n    def double(self):\n        return 2") is None
+    assert asked("double", "print(2 * 2)") is None
+    assert asked("double", "def halve(n):\n    return n / 2") is not None
+
+
+@pytest.mark.parametrize("comment", ["Expected 4", "gives 4", "expected result: 4", "=> 4", "should print 4"])
+def test_a_comment_tells_the_output(comment: str) -> None:
+    prompt = "Predict the output of this Python code.\n\nCode:\nprint(2 + 2)  # {}"
+    case = replace(BASE, kind="predict", prompt=prompt.format(comment), answer="4")
+    assert leaked_expectation(case) is not None
+    assert leaked_expectation(replace(case, prompt=prompt.format("of 44 and 4.5"))) is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "SELECT AVG(grade) FROM pupils WHERE id IN (SELECT pupil FROM friends)",
+        'SELECT grade FROM pupils WHERE name = "Ann Lee" AND id NOT IN (SELECT pupil FROM friends WHERE pupil LIKE "%w%")',
+    ],
+)
+def test_columns_of_a_query_inside_and_texts_in_double_quotes_are_none_of_a_table(answer: str) -> None:
+    prompt = (
+        "Write SQL code.\nHow good are friends?\n\nSchema:\npupils(id INT, name TEXT, grade INT)\nfriends(pupil INT)"
+    )
+    case = replace(BASE, language="sql", prompt=prompt, answer=answer)
+    assert insufficient_prompt(case) is None
+    assert insufficient_prompt(replace(case, prompt=prompt.replace("grade", "mark"))) is not None
+    assert insufficient_prompt(replace(case, prompt=prompt.replace("pupil INT", "friend INT"))) is not None
+
+
+@pytest.mark.parametrize("kind", ["solve", "repair"])
+@pytest.mark.parametrize("shown", ["", "\n\nSchema:\ncrate(kilos INT)"])
+def test_a_table_that_prose_names_is_not_shown(kind: str, shown: str) -> None:
+    prompt = f"Fix this SQL code.\nHow heavy is each crate in kilos?{shown}"
+    prompt += "\n\nCode:\nSELECT kilos FROM crates\n\nError:\nno such table: crates" if kind == "repair" else ""
+    case = replace(BASE, language="sql", kind=kind, prompt=prompt, answer="SELECT kilos FROM crate")
+    assert (insufficient_prompt(case) is None) == bool(shown)
+    named = prompt.replace("crates", "crate") + " "
+    if kind == "repair":
+        assert insufficient_prompt(replace(case, prompt=named)) is None
 
 
 BASE = Case("one", "python", "solve", "Write `area(a, b)`: the area of a rectangle.", "")
@@ -136,6 +190,29 @@ def test_an_error_tells_enough_or_not(error: str, suffices: bool) -> None:
     prompt = f"Fix this Python code.\n\nCode:\ndef area(a, b):\n    return a + b\n\nError:\n{error}"
     case = replace(BASE, kind="repair", prompt=prompt, answer="def area(a, b):\n    return a * b")
     assert (insufficient_prompt(case) is None) == suffices
+
+
+@pytest.mark.parametrize(
+    ("error", "suffices"),
+    [
+        ("CommandExitException", False),
+        ("CommandExitException: exit code 1", False),
+        ("Error: Test case did not pass. Please try again.", False),
+        ("Failed 1/3 Test Cases.", False),
+        ("AssertionError", False),
+        ("Error: Unknown column 'c' in 'field list'", True),
+        ("Failed Test Case: assert area(2, 3) == 6\nPlease try again.", True),
+        ("RecursionError", True),
+        ("TimeoutException: timed out", True),
+    ],
+)
+def test_a_task_does_not_say_what_a_hidden_test_found_wrong(error: str, suffices: bool) -> None:
+    head = "Fix this Python code.\nWrite a function that gives the area of a rectangle of two lengths."
+    prompt = f"{head}\n\nCode:\ndef area(a, b):\n    return a + b\n\nError:\n{error}"
+    case = replace(BASE, kind="repair", prompt=prompt, answer="def area(a, b):\n    return a * b")
+    assert (insufficient_prompt(case) is None) == suffices
+    shown = prompt.replace("\n\nError:", "\n\nIt has to pass:\nassert area(2, 3) == 6\n\nError:")
+    assert insufficient_prompt(replace(case, prompt=shown)) is None
 
 
 @pytest.mark.parametrize(

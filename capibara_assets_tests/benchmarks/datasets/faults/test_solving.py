@@ -96,6 +96,8 @@ def test_figures_are_shares_of_the_kinds_that_can_have_a_fault() -> None:
         "insufficient_prompt": 0.0,
         "no_op_repair": 0.25,
         "boilerplate": 0.0,
+        "refuted": 0.0,
+        "off_task": 0.0,
         "solves": 0.5,
         "examples": 8,
         "judged": 6,

@@ -16,6 +16,7 @@ from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry
 from capibara_assets.executions.formats.envelope_reader import ESTIMATED, UNDATED, Recorded
 from capibara_assets.executions.formats.strict_json import Fault
 from capibara_assets.executions.ingest.ingest import Ingest, ingest, read_experience
+from capibara_assets.executions.schema import SOLVED, UNSOLVED
 from capibara_assets_tests.executions.conftest import NOW, envelope, line
 
 NOON = datetime(2026, 10, 5, 12, tzinfo=UTC)
@@ -29,7 +30,7 @@ def entries(document: LogDocument) -> Iterator[Entry]:
         else:
             started = datetime.fromisoformat(row["at"]) if "at" in row else None
             yield AgentRun("s", "bash", row["toy"], row.get("ok"), row.get("out", ""), call_id=row.get("id"),
-                           started=started)  # fmt: skip
+                           started=started, solved=row.get("solved"))  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +55,11 @@ def test_the_outcome_is_what_the_log_states_and_no_pipe_hides() -> None:
     assert [(one.outcome, HIDDEN_EXIT in one.flags) for one in found] == [
         ("ok", False), ("unknown", True), ("error", False), ("unknown", False),
     ]  # fmt: skip
+
+
+def test_a_verdict_on_the_task_is_a_flag_and_none_is_no_flag() -> None:
+    found = records({"toy": "a", "solved": True}, {"toy": "b", "solved": False}, {"toy": "c", "ok": False})
+    assert [set(one.flags) - {UNDATED} for one in found] == [{SOLVED}, {UNSOLVED}, set()]
 
 
 def test_times_are_the_logs_or_between_its_others_or_none() -> None:
@@ -102,6 +108,14 @@ def test_two_replays_that_part_at_one_call_are_both_kept(tmp_path: Path) -> None
          ("PatternError", "bad", "Traceback (most recent call last):\n  File 1\nre.PatternError: bad")),
         ("ValueError: no\n", "python", None, ("ValueError", "no", None)),
         ("nothing of the kind", "python", None, ("Error", None, None)),
+        ("Failed Test Case: assert f(1) == 2\n", "python", None, ("Error", "Failed Test Case: assert f(1) == 2", None)),
+        ("Error executing action: invalid syntax (<unknown>, line 3)", "python", None,
+         ("Error", "invalid syntax (<unknown>, line 3)", None)),
+        ("Error executing query: Unknown column 'x' in 'field list'", "sql", None,
+         ("Error", "Unknown column 'x' in 'field list'", None)),
+        ('ERROR:  relation "x" does not exist\nLINE 1: SELECT', "sql", 1,
+         ("Error", 'relation "x" does not exist\nLINE 1: SELECT', None)),
+        (" ", "sql", 1, ("CommandExitException", "exit code 1", None)),
         ("KeyError: said by a shell's program", "bash", 2, ("CommandExitException", "exit code 2", None)),
         ("", "bash", None, ("CommandExitException", None, None)),
     ],

@@ -34,7 +34,7 @@ class _Turn(NamedTuple):
     valid: Any
     reward: Any
     thinks: bool  # a ReAct episode
-    solved: bool = False  # its reward, or that of a `submit` right after it, is 1
+    solved: bool | None = None  # its reward, or that of the `submit` behind it, is 1; None: nothing was rewarded
 
 
 def _is_record(record: Any) -> bool:
@@ -63,9 +63,12 @@ def _reads(document: LogDocument) -> bool:
 def _turns(record: dict[str, Any]) -> Iterator[_Turn]:
     history = record.get("turn_history")
     if not isinstance(history, dict):
-        for turn in record["trajectory"]:
-            fields = turn if isinstance(turn, dict) else {}
-            yield _Turn(fields.get("action"), fields.get("observation"), None, fields.get("reward"), False)
+        turns = [turn if isinstance(turn, dict) else {} for turn in record["trajectory"]]
+        for number, fields in enumerate(turns):
+            reward = fields.get("reward")
+            if reward is None and number == len(turns) - 1:
+                reward = record.get("reward")  # the episode's: of what it ended with
+            yield _Turn(fields.get("action"), fields.get("observation"), None, reward, False)
         return
     thinks = isinstance(history.get("thoughts"), list)
     columns = [
@@ -77,9 +80,16 @@ def _turns(record: dict[str, Any]) -> Iterator[_Turn]:
         yield _Turn(action, observation, valid, reward, thinks)
 
 
+def _lacks_code(turn: _Turn) -> bool:
+    return isinstance(turn.observation, str) and _ASKS_FOR_CODE.match(turn.observation) is not None
+
+
 def _with_verdicts(turns: list[_Turn]) -> Iterator[_Turn]:
+    if not any(isinstance(turn.reward, int | float) for turn in turns):
+        yield from turns
+        return
     for number, turn in enumerate(turns):
-        following = turns[number + 1] if number + 1 < len(turns) else None
+        following = next((later for later in turns[number + 1 :] if not _lacks_code(later)), None)
         submitted = following is not None and str(following.action).startswith("submit") and following.reward == 1
         yield turn._replace(solved=turn.reward == 1 or submitted)
 
@@ -129,7 +139,7 @@ def _entry(turn: _Turn, session: str, environment: str, task: str | None) -> Ent
         return None
     if turn.observation is None:
         return NotRun("no_result", session, action if isinstance(action, str) else None)
-    if isinstance(turn.observation, str) and _ASKS_FOR_CODE.match(turn.observation):
+    if _lacks_code(turn):
         return NotRun("no_code", session, action if isinstance(action, str) else None)
     code = _code(turn, action, environment) if isinstance(action, str) else None
     if code is None:
@@ -137,7 +147,7 @@ def _entry(turn: _Turn, session: str, environment: str, task: str | None) -> Ent
     success, output, stderr = _result(environment, turn, code)
     timed_out = environment in _SHELLS and output == "Command timed out"
     language = "bash" if environment in _SHELLS else environment.removeprefix("ic_")
-    solved = turn.solved and success is True
+    solved = None if turn.solved is None else turn.solved and success is True
     return AgentRun(session, language, code, success, output, stderr, timed_out=timed_out, task=task, solved=solved)
 
 

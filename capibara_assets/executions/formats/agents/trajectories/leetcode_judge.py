@@ -93,7 +93,7 @@ def _run(record: dict[str, Any], number: int) -> Entry:
         language=_LANGUAGES.get(language, language),
         code=code,
         success=success,
-        solved=success is True,
+        solved=success,
         output=_text(info, "std_output"),
         stderr=_errors(record["status"], info) if success is False else "",
         call_id=submission if isinstance(submission, str) else None,

@@ -4,7 +4,8 @@ The user's first message holds a demonstration with code of its own, so only wha
 MINT's `general_env.py` a message that holds `<solution>` is only judged: code beside it never runs, and what seems to
 be its output is the model's own. Several `<execute>` blocks are joined and run as one. The observation is IPython's
 standard output (cut at 2,000 characters), followed by the steps left and an expert's feedback. The last turn's
-observation is not logged: `finished` tells that it ran.
+observation is not logged: `finished` tells that it ran. `success` is the verdict on what the episode proposed: after a
+failed one nothing that ran in it solves the task; after one that succeeded it is not said which code was proposed.
 """
 
 import re
@@ -73,7 +74,9 @@ def _task(record: dict[str, Any], history: list[Any]) -> str | None:
     return first.rpartition("\n---\n")[2].rpartition("Task:\n")[2].strip() or None
 
 
-def _turn(said: str, answer: str | None, finished: bool, session: str, task: str | None) -> Iterator[Entry]:
+def _turn(
+    said: str, answer: str | None, finished: bool, session: str, task: str | None, solved: bool | None
+) -> Iterator[Entry]:
     blocks = [block.strip() for block in _BLOCK.findall(said)]
     output = None if answer is None else _observation(answer)
     code = "\n".join(blocks)
@@ -84,13 +87,13 @@ def _turn(said: str, answer: str | None, finished: bool, session: str, task: str
     elif output is None and not finished:
         yield NotRun("no_result", session, code)
     elif output is None:
-        yield AgentRun(session, "python", code, None, task=task)
+        yield AgentRun(session, "python", code, None, task=task, solved=solved)
     elif output.startswith(_NOT_UNDERSTOOD):
         yield NotRun("not_understood", session, code)
     else:
         success = _success(output)
         timed_out = success is False and bool(_TIMED_OUT.search(output))
-        yield AgentRun(session, "python", code, success, output, timed_out=timed_out, task=task)
+        yield AgentRun(session, "python", code, success, output, timed_out=timed_out, task=task, solved=solved)
 
 
 def _entries(document: LogDocument) -> Iterator[Entry]:
@@ -104,6 +107,7 @@ def _entries(document: LogDocument) -> Iterator[Entry]:
         session = f"{fields.get('task_name', 'task')}-{fields.get('task_id', number)}#{number}"
         task = _task(record, history)
         finished = bool(state.get("finished") or state.get("terminate_reason"))
+        solved = False if finished and state.get("success") is False else None
         for place, message in enumerate(history):
             if not isinstance(message, dict):
                 yield Fault("invalid_record", f"episode {number}: a message that is no object", message)
@@ -111,7 +115,7 @@ def _entries(document: LogDocument) -> Iterator[Entry]:
                 after = history[place + 1] if place + 1 < len(history) else None
                 heard = isinstance(after, dict) and after.get("role") == "user"
                 answer = texts(after.get("content")) if isinstance(after, dict) and heard else None
-                yield from _turn(texts(message.get("content")), answer, finished, session, task)
+                yield from _turn(texts(message.get("content")), answer, finished, session, task, solved)
 
 
 READER = Reader("mint", (b'"state"',), _reads, _entries)

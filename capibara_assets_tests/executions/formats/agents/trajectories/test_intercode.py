@@ -38,7 +38,7 @@ def test_bash_states_whether_a_command_ran() -> None:
             valid_action=[True, False, False],
         )
     })  # fmt: skip
-    about = {"task": "Count the files"}
+    about: dict[str, Any] = {"task": "Count the files", "solved": False}
     assert found == [
         AgentRun("task-7", "bash", "ls | wc -l", True, "3\n", **about),
         AgentRun("task-7", "bash", "cat x", False, "cat: x: No such file or directory\n", **about),
@@ -85,7 +85,7 @@ def test_react_takes_what_stands_in_execute() -> None:
         valid_action=[True, True, True, True],
     )
     assert entries({"0": react}) == [
-        AgentRun("task-7", "bash", "ls [a]*", True, "a\n", task="Count the files"),
+        AgentRun("task-7", "bash", "ls [a]*", True, "a\n", task="Count the files", solved=True),
         NotRun("no_code"),
         NotRun("no_code"),
     ]
@@ -115,7 +115,16 @@ def test_python_tells_by_its_observation_and_a_definition_by_its_reward(
         "ic_python", actions=[action], observations=[observation], rewards=[reward], valid_action=[success is False]
     )
     assert entries({"0": log}) == [
-        AgentRun("task-7", "python", action, success, output, stderr, task="Count the files", solved=reward == 1)
+        AgentRun(
+            "task-7",
+            "python",
+            action,
+            success,
+            output,
+            stderr,
+            task="Count the files",
+            solved=None if reward is None else reward == 1,
+        )
     ]
 
 
@@ -130,6 +139,18 @@ def test_what_is_rewarded_at_once_or_by_the_submit_behind_it_solves_the_task() -
     assert [run.solved for run in entries({"0": log}) if isinstance(run, AgentRun)] == [False, True, True]
 
 
+@pytest.mark.parametrize(("reward", "solved"), [(1.0, [False, True]), (0.0, [False, False]), (None, [None, None])])
+def test_an_episodes_reward_is_that_of_its_last_turn(reward: float | None, solved: list[bool | None]) -> None:
+    turns = [{"action": f"SELECT {n}", "observation": f"({n},)"} for n in (1, 2)]
+    log = {"environment": "ic_sql", "query_idx": 3, "query": "Two?", "reward": reward, "trajectory": turns}
+    assert [run.solved for run in entries(log) if isinstance(run, AgentRun)] == solved
+
+
+def test_without_a_reward_nothing_is_said_of_the_task() -> None:
+    log = episode("ic_sql", actions=["SELECT 1"], observations=["[(1,)]"], rewards=[], valid_action=[True])
+    assert [run.solved for run in entries({"0": log}) if isinstance(run, AgentRun)] == [None]
+
+
 def test_a_ctf_episode_states_no_success() -> None:
     log = episode(
         "ic_ctf",
@@ -138,8 +159,8 @@ def test_a_ctf_episode_states_no_success() -> None:
         rewards=[0, 0, 1],
     )
     assert entries({"0": log}) == [
-        AgentRun("task-7", "bash", "cat flag", None, "picoCTF{a}\n", task="Count the files"),
-        AgentRun("task-7", "bash", "file x", False, "Malformed command", task="Count the files"),
+        AgentRun("task-7", "bash", "cat flag", None, "picoCTF{a}\n", task="Count the files", solved=False),
+        AgentRun("task-7", "bash", "file x", False, "Malformed command", task="Count the files", solved=False),
     ]
 
 
@@ -152,8 +173,10 @@ def test_trajectories_of_the_environment_and_plan_and_solve() -> None:
         ],
     }  # fmt: skip
     expected = [
-        AgentRun("task-9", "sql", "show tables;", True, "('city',)", task="How many?"),
-        AgentRun("task-9", "sql", "slect", False, "Error executing query: You have an error", task="How many?"),
+        AgentRun("task-9", "sql", "show tables;", True, "('city',)", task="How many?", solved=False),
+        AgentRun(
+            "task-9", "sql", "slect", False, "Error executing query: You have an error", task="How many?", solved=False
+        ),
     ]
     assert entries(trajectory) == expected
     assert entries({"9": trajectory}) == expected

@@ -55,7 +55,7 @@ def test_an_accepted_submission() -> None:
 )  # fmt: skip
 def test_verdicts(record: dict[str, Any], success: bool | None, stderr: str) -> None:
     (run,) = [entry for entry in entries(record, submission()) if isinstance(entry, AgentRun)][:1]
-    assert (run.success, run.stderr) == (success, stderr)
+    assert (run.success, run.solved, run.stderr) == (success, success, stderr)
     assert run.timed_out == (record["status"] == "Time Limit Exceeded")
 
 

@@ -52,7 +52,7 @@ def test_a_turn_is_code_and_what_it_printed() -> None:
         "Assistant:\n<solution> 1 </solution>\n",
         "Observation:\nYour answer is wrong." + LEFT,
     )
-    about = {"task": "Sort a list"}
+    about: dict[str, Any] = {"task": "Sort a list", "solved": False}
     assert entries(episode(*turns), episode(*turns[:2], prompt=None)) == [
         AgentRun("mbpp-11#0", "python", "print(1)", True, "1", **about),
         AgentRun("mbpp-11#1", "python", "print(1)", True, "1", **about),
@@ -73,8 +73,23 @@ def test_code_beside_a_solution_never_ran() -> None:
 
 def test_the_last_turn_ran_although_its_observation_is_not_logged() -> None:
     said = "<execute>\nprint(1)\n</execute>\n"
-    assert entries(episode(said)) == [AgentRun("mbpp-11#0", "python", "print(1)", None, task="Sort a list")]
+    assert entries(episode(said)) == [
+        AgentRun("mbpp-11#0", "python", "print(1)", None, task="Sort a list", solved=False)
+    ]
     assert entries(episode(said, finished=False)) == [NotRun("no_result")]
+
+
+@pytest.mark.parametrize(
+    ("success", "finished", "solved"),
+    [(False, True, False), (True, True, None), (False, False, None), (None, True, None)],
+)
+def test_after_an_episode_that_failed_nothing_in_it_solves_its_task(
+    success: bool | None, finished: bool, solved: bool | None
+) -> None:
+    record = episode("<execute>x</execute>", "Observation:\n1" + LEFT, finished=finished)
+    record["state"]["success"] = success
+    (run,) = entries(record)
+    assert isinstance(run, AgentRun) and run.solved is solved
 
 
 def test_an_answer_that_was_not_understood_ran_nothing() -> None:

@@ -1,0 +1,47 @@
+"""`capibara checkpoint head`: sign what a store holds, and find out later whether an older copy took its place."""
+
+from pathlib import Path
+
+import click
+
+from capibara_assets.cli.checkpoint.store import AS_JSON
+from capibara_assets.cli.checkpoint.text import echo_json
+from capibara_assets.deployment.environment import Deployment
+from capibara_assets.errors import InputError
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command("head")
+@click.argument("file", type=_FILE)
+@click.option("--write", is_flag=True, help="Sign the head into FILE, after the one that is there.")
+@click.option("--key", type=_FILE, help="Private key that signs (`capibara consensus keys new`); with --write.")
+@click.option("--public", metavar="KEY", help="Public key of whoever signed FILE; without --write.")
+@click.option("--at-least", default=1, metavar="N", help="Number of a head that you saw before.")
+@AS_JSON
+def head(file: Path, write: bool, key: Path | None, public: str | None, at_least: int, as_json: bool) -> None:
+    """Compare the deployment's store with the signed head in FILE; exit code 1: it was rolled back.
+
+    Keep FILE, or at least its number, where those who can write to the store cannot: an older head fits an older copy.
+    """
+    from capibara_assets.consensus.election.keys import read_private_key
+    from capibara_assets.lineage.store_head import read_head, rolled_back, write_head
+    from capibara_assets.resources import Store
+
+    deployment = Deployment.from_environment()
+    store = Store(root=deployment.store, work=str(deployment.work)).open()
+    if write:
+        if key is None or public is not None:
+            raise InputError("--write signs with --key FILE.key, and takes no --public")
+        signed, found = write_head(file, store, read_private_key(key)), list[str]()
+    else:
+        if public is None or key is not None:
+            raise InputError("give --public KEY, of whoever signed the head; --key goes with --write")
+        signed = read_head(file, public, at_least)
+        found = rolled_back(store, signed)
+    if as_json:
+        echo_json({"number": signed.number, "time": signed.time, "rolled_back": found})
+    else:
+        click.echo(f"head {signed.number} of {signed.time}: {'; '.join(found) or 'the store has all of it'}")
+    if found:
+        raise SystemExit(1)

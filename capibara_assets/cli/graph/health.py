@@ -1,0 +1,295 @@
+"""Checks of a whole deployment for `capibara doctor`: store, keys, disk, ports, devices, tools, versions, runs.
+
+Each finding says what is there and, where something is wrong, the next step. Nothing is changed, and nothing is made.
+"""
+
+import os
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from capibara_assets.deployment.environment import Deployment, LaunchMode
+from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.storage.mirror import is_remote
+from capibara_assets.training.plan.preflight import CheckFinding, Status, existing_part, guarded
+
+if TYPE_CHECKING:
+    import dagster as dg
+
+UI_PORT = 3000
+LOW, LOWEST = 10 * 2**30, 2**30  # bytes of free disk: a run may not end, nothing can be written
+STALE_S = 86_400.0  # of a writer in whose folder nothing changed for so long
+STUCK_S = 6 * 3600.0  # of a run that has not ended
+_NODE = "install Node.js 18 or newer: JavaScript is neither executed again nor graded without it"
+_GIB = 2**30
+
+
+def deployment_findings(deployment: Deployment) -> list[CheckFinding]:
+    """The findings of all checks; one that cannot be made is a warning, and stops no other."""
+    checks: dict[str, Callable[[], CheckFinding | list[CheckFinding]]] = {
+        "python": check_python,
+        "settings": lambda: check_settings(deployment),
+        "store": lambda: check_store(deployment),
+        "disk": lambda: check_disk(deployment),
+        "keys": check_keys,
+        "credentials": lambda: check_credentials(deployment),
+        "ports": check_ui_port,
+        "gpu": check_gpu,
+        "libtpu": lambda: check_libtpu(deployment),
+        "node": check_node,
+        "sandbox": check_sandbox,
+        "leftovers": lambda: check_leftovers(deployment),
+        "jobs": lambda: check_jobs(deployment),
+        "runs": lambda: check_history(deployment),
+    }
+    return [finding for name, check in checks.items() for finding in guarded(name, check)]
+
+
+def check_python() -> CheckFinding:
+    """Check the interpreter."""
+    return CheckFinding("python", "pass", f"{sys.version.split()[0]} at {sys.executable}")
+
+
+def check_settings(deployment: Deployment) -> CheckFinding:
+    """Check that experience, base model, recipes and targets can be read, as a run does before it begins."""
+    from capibara_assets.assets.settings import deployment_settings
+    from capibara_assets.definitions import deployment_resources
+
+    try:
+        deployment_settings(deployment_resources(deployment))
+    except InputError as error:
+        return CheckFinding("settings", "fail", str(error), "mend it: `capibara run` would end with this")
+    return CheckFinding("settings", "pass", f"experience {deployment.experience}, base {deployment.base_model}")
+
+
+def check_store(deployment: Deployment) -> CheckFinding:
+    """Check that the latest results lie in the store as published."""
+    if is_remote(deployment.store):
+        return CheckFinding("store", "pass", f"{deployment.store} is a bucket: `capibara run` checks its access")
+    root = Path(deployment.store)
+    if not (root / "artifacts").is_dir():
+        return CheckFinding("store", "pass", f"nothing in {root} yet: `capibara run` makes the first results")
+    if not os.access(root, os.W_OK):
+        return CheckFinding("store", "fail", f"{root} cannot be written", "change its owner, or set CAPIBARA_STORE")
+    from capibara_assets.checkpoints.artifacts import open_artifacts
+    from capibara_assets.domains import DOMAINS
+
+    store, damaged, sound = open_artifacts(deployment.store, deployment.work), list[str](), 0
+    for name in store.names():
+        for partition in (None, *DOMAINS):
+            try:
+                latest = store.latest(name, partition)
+                missing = [file for file in (latest.manifest.files if latest else ()) if not _there(latest, file)]
+                damaged += [f"{name}[{partition or '_'}] lacks {missing[0]}"] if missing else []
+                sound += latest is not None and not missing
+            except (IntegrityError, InputError) as error:
+                damaged.append(str(error))
+    if damaged:
+        todo = "`capibara run` makes it again"
+        return CheckFinding("store", "fail", f"{len(damaged)} results are damaged, first: {damaged[0]}", todo)
+    return CheckFinding("store", "pass", f"{sound} latest results in {root}, their files are there")
+
+
+def _there(artifact: object, file: str) -> bool:
+    from capibara_assets.storage.artifact import Artifact
+
+    assert isinstance(artifact, Artifact)
+    kept = file in artifact.manifest.elsewhere()
+    return kept or (artifact.path / file).is_file()
+
+
+def check_disk(deployment: Deployment) -> list[CheckFinding]:
+    """Check the free space of the disks that hold results and work."""
+    places = [deployment.home, deployment.work]
+    places += [] if is_remote(deployment.store) else [Path(deployment.store)]
+    devices = {(folder := existing_part(place)).stat().st_dev: folder for place in places}
+    findings = []
+    for folder in devices.values():
+        free = shutil.disk_usage(folder).free
+        found = f"{free / _GIB:.1f} GiB free at {folder}"
+        todo = "make room: `capibara checkpoint prune --help`, or set CAPIBARA_HOME to a larger disk"
+        status: Status = "fail" if free < LOWEST else "warn" if free < LOW else "pass"
+        findings.append(CheckFinding("disk", status, found, "" if status == "pass" else todo))
+    return findings
+
+
+def check_keys() -> list[CheckFinding]:
+    """Check the key of encrypted checkpoints and the voters' keys, where there are any."""
+    from capibara_assets.checkpoints.encryption.keys import given_key
+    from capibara_assets.consensus.election.keys import VoterKeys
+
+    findings = []
+    try:
+        key = given_key()
+        words = "checkpoints are not encrypted" if key is None else f"checkpoints are encrypted by {key.origin}"
+        findings.append(CheckFinding("keys", "pass", words))
+    except InputError as error:
+        findings.append(CheckFinding("keys", "fail", str(error), "mend the variable, or `capibara keys --help`"))
+    try:
+        voters = VoterKeys.from_environment()
+        words = (
+            "drawn anew for each vote" if voters is None else f"{len(voters.registry)} registered in {voters.folder}"
+        )
+        findings.append(CheckFinding("keys", "pass", f"voters' keys: {words}"))
+    except InputError as error:
+        findings.append(CheckFinding("keys", "fail", str(error), "mend CAPIBARA_VOTER_KEYS"))
+    return findings
+
+
+def check_credentials(deployment: Deployment) -> list[CheckFinding]:
+    """Check what the settings ask credentials for: a bucket, a cluster, E2B."""
+    findings = []
+    if is_remote(deployment.store) or is_remote(deployment.experience):
+        named = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
+        if named and not Path(named).is_file():
+            todo = "point it to the key's file, or unset it and log in: gcloud auth application-default login"
+            findings.append(CheckFinding("credentials", "fail", f"no GOOGLE_APPLICATION_CREDENTIALS at {named}", todo))
+        else:
+            findings.append(CheckFinding("credentials", "pass", "Google Cloud: found where they are needed"))
+    if deployment.launcher is LaunchMode.K8S and not deployment.image:
+        findings.append(CheckFinding("credentials", "fail", "CAPIBARA_LAUNCHER=k8s without an image", "CAPIBARA_IMAGE"))
+    return findings or [CheckFinding("credentials", "pass", "none are needed by these settings")]
+
+
+def check_ui_port() -> CheckFinding:
+    """Check that the UI's port is free, and say who holds it."""
+    from capibara_assets.processes.serving import require_free
+
+    try:
+        require_free("127.0.0.1", UI_PORT)
+    except InputError as error:
+        return CheckFinding("ports", "warn", str(error), "it is this deployment's own UI, or give `capibara ui --port`")
+    return CheckFinding("ports", "pass", f"UI port {UI_PORT} is free")
+
+
+def check_gpu() -> CheckFinding:
+    """Check that torch reaches the GPUs that the driver lists."""
+    from capibara_assets.training.devices import gpus_here
+
+    driver = Path("/proc/driver/nvidia/version")
+    listed = driver.is_file() or any(Path("/dev").glob("nvidia[0-9]*"))
+    if gpus := gpus_here():
+        import torch
+
+        if not torch.cuda.is_available():
+            todo = f"install a driver for CUDA {torch.version.cuda}, or a torch for your driver"
+            return CheckFinding("gpu", "fail", f"{len(gpus)} GPUs, and torch reaches none", todo)
+        return CheckFinding("gpu", "pass", f"{len(gpus)} x {torch.cuda.get_device_name(0)}, CUDA {torch.version.cuda}")
+    if listed and version("torch").endswith("+cpu"):
+        todo = "install torch with CUDA: https://pytorch.org/get-started"
+        return CheckFinding("gpu", "warn", f"a GPU is here, and torch {version('torch')} cannot use it", todo)
+    return CheckFinding("gpu", "pass", "none here: trainings compute on the processor")
+
+
+def check_libtpu(deployment: Deployment) -> CheckFinding:
+    """Check that TPU plans can be compiled, and that trainings on a slice find their library."""
+    try:
+        return CheckFinding("libtpu", "pass", f"libtpu {version('libtpu')}: TPU plans are compiled")
+    except PackageNotFoundError:
+        todo = "pip install 'capibara-assets[aot]' (x86-64 Linux)"
+    if deployment.target.startswith("tpu"):
+        return CheckFinding("libtpu", "fail", f"not installed, and the target is {deployment.target}", todo)
+    return CheckFinding("libtpu", "warn", "not installed: TPU plans are predicted, not compiled", todo)
+
+
+def check_node() -> CheckFinding:
+    """Check for Node.js."""
+    from capibara_assets.executions.replay.workers import node
+
+    program = node()
+    return CheckFinding("node", "pass", program) if program else CheckFinding("node", "warn", "not on the PATH", _NODE)
+
+
+def check_sandbox() -> CheckFinding:
+    """Check where recorded code and answers are executed, and what is isolated there."""
+    from capibara_assets.executions.replay.e2b import sandbox_place
+    from capibara_assets.executions.sandbox.isolation import ASPECTS
+
+    try:
+        place = sandbox_place()
+    except InputError as error:
+        return CheckFinding("sandbox", "fail", str(error), "mend CAPIBARA_SANDBOX or E2B_API_KEY")
+    if lacking := sorted(set(ASPECTS) - set(place.aspects)):
+        todo = "install bubblewrap and allow user namespaces: without them no answer is graded"
+        return CheckFinding("sandbox", "warn", f"{place.kind} cannot isolate {', '.join(lacking)}", todo)
+    return CheckFinding("sandbox", "pass", f"{place.kind}: {', '.join(ASPECTS)} are isolated")
+
+
+def check_leftovers(deployment: Deployment) -> CheckFinding:
+    """Check for what interrupted writers left; locks are let go of by the system and cannot be stale."""
+    roots = [deployment.work / "staging"]
+    roots += [] if is_remote(deployment.store) else [Path(deployment.store) / "staging"]
+    folders = [folder for root in roots if root.is_dir() for folder in root.iterdir()]
+    stale = [folder for folder in folders if time.time() - folder.stat().st_mtime > STALE_S]
+    if stale:
+        todo = "the nightly job removes them: dagster job execute -m capibara_assets.definitions -j clean_up"
+        return CheckFinding(
+            "leftovers", "warn", f"{len(stale)} folders of interrupted writers in {stale[0].parent}", todo
+        )
+    return CheckFinding("leftovers", "pass", "no writer was interrupted; no lock can be stale")
+
+
+def check_jobs(deployment: Deployment) -> CheckFinding:
+    """Check for background trainings whose process is gone."""
+    from capibara_assets.processes.background import Jobs, state_of
+
+    states = Counter(state_of(job) for job in Jobs(deployment.home).all())
+    words = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "none"
+    if states["lost"] or states["unknown"]:
+        return CheckFinding("jobs", "warn", words, "`capibara jobs ls` names them, `capibara jobs logs JOB` says why")
+    return CheckFinding("jobs", "pass", words)
+
+
+def check_history(deployment: Deployment) -> list[CheckFinding]:
+    """Check Dagster's history: results that other code made, and runs that do not end."""
+    from capibara_assets.cli.graph.instance import open_instance
+
+    home = Path(os.environ.get("DAGSTER_HOME") or deployment.home / "dagster").expanduser()
+    if not home.is_dir():
+        return [CheckFinding("runs", "pass", "no run yet")]
+    with open_instance(deployment) as instance:
+        return [check_versions(deployment, instance), *check_runs(instance)]
+
+
+def check_versions(deployment: Deployment, instance: "dg.DagsterInstance") -> CheckFinding:
+    """Check that the results were made by the code versions of this installation."""
+    from capibara_assets.assets.inputs import INPUTS, latest_digests, latest_metadata
+    from capibara_assets.automation.graph import Graph
+    from capibara_assets.definitions import build
+
+    graph, other, count = Graph.of(build(deployment)), list[str](), 0
+    for name, code in graph.code_versions.items():
+        for partition in latest_digests(instance, name):
+            recorded = latest_metadata(instance, name, partition).get(INPUTS, {}).get("code_version")
+            count += 1
+            other += [f"{name}[{partition or '_'}]"] if recorded != code else []
+    if other:
+        found = f"{len(other)} of {count} results were made by other code, such as {other[0]}"
+        return CheckFinding("versions", "warn", found, "`capibara run` makes them again")
+    return CheckFinding("versions", "pass", f"{count} results were made by the code of this installation")
+
+
+def check_runs(instance: "dg.DagsterInstance", now: float | None = None) -> list[CheckFinding]:
+    """Check for runs that do not end, and for queued ones that no daemon takes."""
+    import dagster as dg
+
+    status, now = dg.DagsterRunStatus, time.time() if now is None else now
+    going = instance.get_run_records(dg.RunsFilter(statuses=[status.STARTING, status.STARTED, status.CANCELING]))
+    stuck = [one for one in going if now - one.create_timestamp.timestamp() > STUCK_S]
+    queued = instance.get_run_records(dg.RunsFilter(statuses=[status.QUEUED]))
+    findings = []
+    if stuck:
+        hours = (now - min(one.create_timestamp.timestamp() for one in stuck)) / 3600
+        todo = f"if its process is gone, end it in the UI (Runs), or: dagster run delete {stuck[0].dagster_run.run_id}"
+        findings.append(CheckFinding("runs", "warn", f"{len(stuck)} runs have not ended for up to {hours:.0f} h", todo))
+    if queued:
+        beats = instance.get_daemon_heartbeats().values()
+        if not any(now - beat.timestamp < 120 for beat in beats):
+            todo = "start `capibara ui`, whose daemon takes them"
+            findings.append(CheckFinding("runs", "warn", f"{len(queued)} runs are queued, and no daemon runs", todo))
+    return findings or [CheckFinding("runs", "pass", f"{len(going)} going on, {len(queued)} queued")]

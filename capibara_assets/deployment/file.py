@@ -1,0 +1,176 @@
+"""A deployment as a file: `resources/deployments/NAME.yaml`, or one of your own; CAPIBARA_DEPLOYMENT chooses it."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from capibara_assets.deployment.declarations import Declared, read_declared
+from capibara_assets.deployment.locations import resources_root
+from capibara_assets.domains import Domain
+from capibara_assets.errors import InputError
+
+DEFAULT_DEPLOYMENT = "local"
+TPU = "tpu-"  # with which the names of TPU slices begin
+
+
+class Storage(Declared):
+    """Places of a deployment; relative ones are below the working directory."""
+
+    home: str = Field(default=".capibara", min_length=1, description="state: store, work, Dagster's history")
+    store: str | None = Field(default=None, description="artifacts: a folder or gs://bucket/prefix; null: HOME/store")
+    work: str | None = Field(default=None, description="local folder of resume points and caches; null: HOME/work")
+
+
+class Experience(Declared):
+    """Where agents' logs and playbooks arrive, and what is redacted in them besides secrets."""
+
+    folder: str | None = Field(default=None, description="a folder or gs://bucket/prefix; null: what ships")
+    redact_also: tuple[Literal["email", "ip"], ...] = ()
+
+
+class BaseModelChoice(Declared):
+    """The model that adapters are trained for."""
+
+    base: str | None = Field(default=None, description="folder, Hub id@revision, 20b or 120b; null: capibara-nano")
+    fetch_gib: float = Field(default=0, ge=0, description="largest model that is fetched from the Hub")
+
+
+class RecipeChoice(Declared):
+    """The recipes of all stages."""
+
+    profile: str = Field(default="demo", min_length=1)
+    folder: str = Field(default="", description="empty: those that ship")
+
+
+class LauncherChoice(Declared):
+    """Where trainings are started; all but `mode` and `grace_seconds` are for pods."""
+
+    mode: Literal["local", "k8s"] = "local"
+    grace_seconds: float = Field(default=20, gt=0, description="between the request to stop and the kill")
+    image: str = ""
+    namespace: str = Field(default="", description="empty: the current one")
+    service_account: str = ""
+    secrets: tuple[str, ...] = Field(default=(), description="names of secrets whose keys become variables")
+    volume_claim: str = ""
+    volume_path: str = Field(default="", description="where the claim is mounted, here and in the pods alike")
+    priority_class: str = ""
+    start_minutes: float = Field(default=30, gt=0, description="how long a pod may wait for a node")
+
+
+def _named(value: Any) -> Any:
+    return {"target": value} if isinstance(value, str) else value
+
+
+class Choice(Declared):
+    """A hardware target, and whether its nodes may be taken away (spot)."""
+
+    target: str = Field(min_length=1)
+    capacity: Literal["on-demand", "spot"] = "on-demand"
+    usd_per_hour: float | None = Field(default=None, ge=0, description="your contract's; null: the target's own price")
+
+
+class DomainHardware(Declared):
+    """The hardware of a domain, in order of preference, and what its training may cost."""
+
+    targets: tuple[Annotated[Choice, BeforeValidator(_named)], ...] = Field(min_length=1)
+    max_usd: float | None = Field(default=None, gt=0)
+    max_hours: float | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _slices_stand_alone(self) -> "DomainHardware":
+        slices = {one.target for one in self.targets if one.target.startswith(TPU)}
+        if slices and len({one.target for one in self.targets}) > 1:
+            raise ValueError(
+                f"targets: {', '.join(sorted(slices))} cannot stand beside others: what JAX trained there, PyTorch does"
+                " not go on with, and each slice has a plan of its own"
+            )
+        return self
+
+    @property
+    def first(self) -> str:
+        """Name of the preferred target."""
+        return self.targets[0].target
+
+    def on(self, target: str) -> "DomainHardware":
+        """The same budget on one target, which another one decided."""
+        return self.model_copy(update={"targets": (Choice(target=target),)})
+
+
+class TpuChoice(Declared):
+    """The slices that `tpu_config` plans for; null: what trains, where that is a slice."""
+
+    default: str | None = None
+    domains: dict[Domain, str] = Field(default={})
+
+
+class HardwareSection(Declared):
+    """Hardware of each domain."""
+
+    default: DomainHardware = DomainHardware(targets=(Choice(target="cpu-laptop"),))
+    domains: dict[Domain, DomainHardware] = Field(default={}, description="domains with hardware of their own")
+    tpu: TpuChoice = TpuChoice()
+
+
+class GoogleCloudChoice(Declared):
+    """Project and zone of gs:// stores and of the launch files of TPU plans."""
+
+    project: str = ""
+    zone: str = ""
+
+
+class Limits(Declared):
+    """What a deployment may take at most."""
+
+    domains_at_once: int | None = Field(default=None, ge=1, description="null: by cores and memory")
+    training_hours: float | None = Field(default=None, gt=0, description="a training is ended after so long")
+
+
+class DeploymentFile(Declared):
+    """All that differs between a laptop and a cluster, except credentials."""
+
+    storage: Storage = Storage()
+    experience: Experience = Experience()
+    model: BaseModelChoice = BaseModelChoice()
+    recipes: RecipeChoice = RecipeChoice()
+    launcher: LauncherChoice = LauncherChoice()
+    hardware: HardwareSection = HardwareSection()
+    google_cloud: GoogleCloudChoice = GoogleCloudChoice()
+    limits: Limits = Limits()
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _empty_section(cls, value: Any) -> Any:
+        return {} if value is None else value  # a section of comments alone
+
+    def says(self, path: str) -> bool:
+        """Whether the file itself gives the value at a path such as `launcher.mode`."""
+        model: Any = self
+        for name in path.split("."):
+            if name not in model.model_fields_set:
+                return False
+            model = getattr(model, name)
+        return True
+
+
+def find_deployment(name: str) -> Path:
+    """The file of a deployment: a shipped one by its name, or a path.
+
+    Raises:
+        InputError: there is none; names those that ship.
+    """
+    folder = resources_root() / "deployments"
+    if "/" in name or name.endswith(".yaml"):
+        file = Path(name).expanduser().absolute()
+    else:
+        file = folder / f"{name}.yaml"
+    if not file.is_file():
+        known = ", ".join(sorted(one.stem for one in folder.glob("*.yaml")))
+        raise InputError(f"CAPIBARA_DEPLOYMENT is {name!r}, no file {file}: choose from {known}, or give a path")
+    return file
+
+
+def read_deployment(name: str) -> tuple[Path, DeploymentFile]:
+    """A deployment's file and what it says; raises as `find_deployment` and `read_declared`."""
+    file = find_deployment(name)
+    return file, read_declared(file, DeploymentFile)

@@ -1,0 +1,207 @@
+"""The head of a store: what only ever grows in it, signed and numbered, to be kept where the store's writers cannot go.
+
+Every document in a store may be whole and signed, and the store an older copy of itself: what was forgotten is back,
+a former model serves, the newest certificates never were. Only who remembers more than the store does notices.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from capibara_assets.checkpoints.artifacts import checkpoints_of
+from capibara_assets.consensus.certificates.certificate_log import read_log
+from capibara_assets.consensus.certificates.public_record import LOG
+from capibara_assets.consensus.election.ballots import is_signature, public_key, signature_of
+from capibara_assets.errors import InputError, IntegrityError, in_words
+from capibara_assets.evaluation.serving.promotion_log import PromotionLog
+from capibara_assets.lineage.checkpoints import has_checkpoints
+from capibara_assets.storage.digests import canonical_json, sha256_bytes
+from capibara_assets.storage.foreign import read_document
+from capibara_assets.storage.jsonfiles import write_bytes_atomic
+from capibara_assets.storage.removal import read_tombstones, removed
+from capibara_assets.storage.store import ArtifactStore
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+_PURPOSE = b"capibara store head\n"
+_LARGEST = 64 << 20
+
+
+class StoreHead(BaseModel):
+    """What a store held at a moment, of what is never taken back."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: int = 1
+    number: int = Field(ge=1, description="One more than the head before it")
+    time: str = Field(description="RFC 3339, UTC")
+    checkpoints: dict[str, tuple[int, str]] = Field(description="Model -> number and id of its newest version")
+    results: dict[str, tuple[str, str]] = Field(description="asset|partition -> time, digest of its latest artifact")
+    promotions: tuple[int, str] = Field(description="Number of the last move, and digest of it")
+    certificates: tuple[int, str] = Field(description="Lines of the log of certificates, and digest of the last")
+    tombstones: tuple[str, ...] = Field(description="Digests of what must not come back")
+    removed: tuple[str, ...] = Field(description="asset|partition|digest of removed artifacts")
+
+    @property
+    def text(self) -> bytes:
+        """What is signed."""
+        return _PURPOSE + canonical_json(self.model_dump(mode="json"))
+
+
+def head_of(store: ArtifactStore, number: int = 1) -> StoreHead:
+    """The head of a store as it is now.
+
+    Raises:
+        IntegrityError: the history of promotions or the log of certificates is broken.
+        InputError: its checkpoints are encrypted and no key is given.
+    """
+    moves = PromotionLog(store).moves()
+    lines = _certificates(store)
+    return StoreHead(
+        number=number,
+        time=datetime.now(UTC).isoformat(timespec="seconds"),
+        checkpoints=_checkpoints(store),
+        results=_results(store),
+        promotions=(len(moves), _digest(moves[-1].model_dump(mode="json")) if moves else ""),
+        certificates=(len(lines), lines[-1] if lines else ""),
+        tombstones=tuple(_tombstones(store)),
+        removed=tuple(f"{one.asset}|{one.partition or ''}|{one.digest}" for one in removed(store)),
+    )
+
+
+def rolled_back(store: ArtifactStore, head: StoreHead) -> list[str]:
+    """What a store held when the head was made and holds no longer, though nothing takes it back; empty: it went on.
+
+    Raises:
+        IntegrityError: as `head_of`.
+    """
+    now = head_of(store)
+    moves, lines = PromotionLog(store).moves(), _certificates(store)
+    found = [*_former_versions(store, head), *_former_results(now, head)]
+    number, digest = head.promotions
+    if number and (len(moves) < number or _digest(moves[number - 1].model_dump(mode="json")) != digest):
+        found.append(f"promotion {number} is not the one that was made: there are {len(moves)} now")
+    number, digest = head.certificates
+    if number and (len(lines) < number or lines[number - 1] != digest):
+        found.append(f"line {number} of the log of certificates is not what it was: there are {len(lines)} now")
+    if gone := set(head.tombstones) - set(now.tombstones):
+        found.append(f"{len(gone)} tombstone(s) are gone: records that were forgotten can come back")
+    found += [f"the note that {name} was removed is gone" for name in sorted(set(head.removed) - set(now.removed))]
+    return found
+
+
+def write_head(file: Path, store: ArtifactStore, key: "Ed25519PrivateKey") -> StoreHead:
+    """Sign the store's head into a file, after the head that is there.
+
+    Raises:
+        InputError: the head there is not this key's.
+        IntegrityError: the store was rolled back since.
+    """
+    before = read_head(file, public_key(key)) if file.exists() else None
+    if before is not None and (found := rolled_back(store, before)):
+        raise IntegrityError(f"the store is older than the head in {file}: {'; '.join(found)}")
+    head = head_of(store, before.number + 1 if before else 1)
+    document = {"head": head.model_dump(mode="json"), "signature": signature_of(head.text, key)}
+    write_bytes_atomic(file, canonical_json(document))
+    return head
+
+
+def read_head(file: Path, public: str, at_least: int = 1) -> StoreHead:
+    """A head that was signed.
+
+    Args:
+        public: key of whoever signs (base64).
+        at_least: number of a head that was seen before: an older head goes with an older store.
+
+    Raises:
+        InputError: no head, another's, or an older one.
+    """
+    try:
+        document = json.loads(read_document(file, _LARGEST))
+        head = StoreHead.model_validate(document["head"])
+        signature = document["signature"]
+    except OSError as error:
+        raise InputError(f"cannot read the head {file}: {error.strerror}") from error
+    except ValidationError as error:
+        raise InputError(f"{file} is no head of a store: {in_words(error)}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{file} is no head of a store; `capibara checkpoint head --write` makes one") from error
+    if not is_signature(signature, head.text, public):
+        raise InputError(f"the head {file} is not signed by this key: it was changed, or is another's")
+    if head.number < at_least:
+        raise InputError(
+            f"the head {file} has number {head.number}, and {at_least} was seen before: it is an older one"
+        )
+    return head
+
+
+def _former_versions(store: ArtifactStore, head: StoreHead) -> Iterator[str]:
+    if not has_checkpoints(store):
+        yield from (f"the checkpoints of {model} are gone" for model in head.checkpoints)
+        return
+    checkpoints = checkpoints_of(store)
+    by_version = {
+        (one.manifest.about.model, one.version): {one.id, *one.manifest.aliases} for one in checkpoints.list()
+    }
+    for model, (number, identity) in sorted(head.checkpoints.items()):
+        last = checkpoints.versions.next(checkpoints.versions.folder(model)) - 1
+        known = by_version.get((model, number))
+        if last < number:
+            yield f"{model}@v{number} was there, and {f'v{last}' if last else 'nothing'} is the newest now"
+        elif known is not None and identity not in known:
+            yield f"{model}@v{number} is another checkpoint than {identity[:12]}"
+
+
+def _former_results(now: StoreHead, head: StoreHead) -> Iterator[str]:
+    gone = {name.rpartition("|")[0]: name for name in now.removed}
+    for name, (time, digest) in sorted(head.results.items()):
+        if name not in now.results:
+            if f"{name}|{digest}" not in now.removed and name not in gone:
+                yield f"{name} was published {time}, and is no more"
+        elif now.results[name][0] < time:
+            yield f"{name} was published {time}; the latest one is of {now.results[name][0]}"
+
+
+def _checkpoints(store: ArtifactStore) -> dict[str, tuple[int, str]]:
+    if not has_checkpoints(store):
+        return {}
+    newest: dict[str, tuple[int, str]] = {}
+    for one in checkpoints_of(store).list():
+        model = one.manifest.about.model
+        newest[model] = max(newest.get(model, (0, "")), (one.version, one.id))
+    return dict(sorted(newest.items()))
+
+
+def _results(store: ArtifactStore) -> dict[str, tuple[str, str]]:
+    """What the pointers name, and since when."""
+    found = {}
+    for asset in store.names():
+        for partition in sorted({artifact.partition for artifact in store.list(asset)}, key=str):
+            pointer = store.pointer(asset, partition)
+            if pointer.exists():
+                stated: Mapping[str, Any] = json.loads(pointer.read_bytes())
+                found[f"{asset}|{partition or ''}"] = (str(stated["published"]), str(stated["digest"]))
+    return found
+
+
+def _certificates(store: ArtifactStore) -> list[str]:
+    file = Path(store.root.path) / LOG
+    if not store.is_local or not file.exists():
+        return []
+    log = read_log(file)
+    if log.problem:
+        raise IntegrityError(f"{file}: {log.problem}")
+    return [line.digest for line in log.lines]
+
+
+def _tombstones(store: ArtifactStore) -> list[str]:
+    return sorted(_digest(one) for one in read_tombstones(store))
+
+
+def _digest(document: Mapping[str, Any]) -> str:
+    return sha256_bytes(canonical_json(document))

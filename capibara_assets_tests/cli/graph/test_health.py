@@ -1,0 +1,158 @@
+"""The doctor of a deployment: each thing that can be wrong is a line with the next step, and nothing is changed."""
+
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+
+from capibara_assets.cli.graph import health
+from capibara_assets.cli.graph.health import (
+    check_credentials,
+    check_disk,
+    check_jobs,
+    check_keys,
+    check_leftovers,
+    check_libtpu,
+    check_node,
+    check_runs,
+    check_sandbox,
+    check_settings,
+    check_store,
+    check_ui_port,
+    deployment_findings,
+)
+from capibara_assets.deployment.environment import Deployment
+from capibara_assets.domains import Domain
+from capibara_assets.processes.background import Jobs
+from capibara_assets.storage.store import ArtifactStore
+from capibara_assets.training.plan.preflight import CheckFinding
+
+
+def deployment(home: Path, **variables: str) -> Deployment:
+    return Deployment.from_environment({"CAPIBARA_HOME": str(home), **variables})
+
+
+def told(finding: CheckFinding | list[CheckFinding], status: str, *words: str) -> None:
+    """A finding of this status says all of it, and a bad one what to do."""
+    findings = finding if isinstance(finding, list) else [finding]
+    of_it = [one for one in findings if one.status == status]
+    assert of_it and all(any(word in one.line for one in of_it) for word in words), [one.line for one in findings]
+    assert all(one.todo for one in findings if one.status != "pass")
+
+
+def test_a_new_deployment_is_sound_and_nothing_is_made(tmp_path: Path):
+    found = deployment_findings(deployment(tmp_path / "home"))
+    assert not [one.line for one in found if one.status == "fail"]
+    names = {one.check for one in found}
+    assert names >= {"store", "disk", "keys", "ports", "gpu", "libtpu", "node", "credentials", "leftovers", "runs"}
+    assert not (tmp_path / "home").exists()
+
+
+def test_settings_that_a_run_would_refuse(tmp_path: Path):
+    told(check_settings(deployment(tmp_path, CAPIBARA_BASE_MODEL="/nowhere/m")), "fail", "/nowhere/m", "mend it")
+    told(check_settings(deployment(tmp_path)), "pass")
+
+
+def test_a_result_of_which_a_file_is_gone(tmp_path: Path):
+    here = deployment(tmp_path)
+    store = ArtifactStore(here.store, here.work)
+    store.publish("facts", Domain.SQL, documents={"x": 1})
+    told(check_store(here), "pass", "1 latest results")
+    (document,) = Path(here.store).rglob("x.json")
+    document.unlink()
+    told(check_store(here), "fail", "facts[sql] lacks x.json", "capibara run` makes it again")
+
+
+@pytest.mark.parametrize(
+    ("free", "status"), [(health.LOWEST - 1, "fail"), (health.LOW - 1, "warn"), (health.LOW, "pass")]
+)
+def test_a_disk_that_is_nearly_full(free: int, status: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=free))
+    told(check_disk(deployment(tmp_path)), status, "GiB free")
+
+
+def test_keys_that_are_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("CAPIBARA_CHECKPOINT_KEY", "short")
+    monkeypatch.setenv("CAPIBARA_VOTER_KEYS", str(tmp_path / "none"))
+    told(check_keys(), "fail", "CAPIBARA_CHECKPOINT_KEY", "CAPIBARA_VOTER_KEYS")
+
+
+def test_credentials_that_the_settings_need(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    told(check_credentials(deployment(tmp_path)), "pass", "none are needed")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")
+    told(check_credentials(deployment(tmp_path, CAPIBARA_STORE="gs://b/x")), "fail", "/nowhere/key.json", "gcloud auth")
+    told(check_credentials(deployment(tmp_path, CAPIBARA_LAUNCHER="k8s")), "fail", "CAPIBARA_IMAGE")
+
+
+def test_a_port_that_somebody_holds(monkeypatch: pytest.MonkeyPatch):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        monkeypatch.setattr(health, "UI_PORT", taken.getsockname()[1])
+        told(check_ui_port(), "warn", f"process {os.getpid()} listens there", "--port")
+
+
+def test_tools_that_are_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    told(check_node(), "warn", "not on the PATH", "install Node.js")
+    monkeypatch.setenv("CAPIBARA_SANDBOX", "moon")
+    told(check_sandbox(), "fail", "'moon'", "CAPIBARA_SANDBOX")
+
+
+def test_libtpu_is_needed_on_a_slice_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    def missing(name: str) -> str:
+        raise health.PackageNotFoundError(name)
+
+    monkeypatch.setattr(health, "version", missing)
+    told(check_libtpu(deployment(tmp_path)), "warn", "pip install 'capibara-assets[aot]'")
+    told(check_libtpu(deployment(tmp_path, CAPIBARA_TARGET="tpu-v5e-64")), "fail", "the target is tpu-v5e-64")
+
+
+def test_what_an_interrupted_writer_left(tmp_path: Path):
+    here = deployment(tmp_path)
+    left = Path(here.store) / "staging" / "x"
+    left.mkdir(parents=True)
+    told(check_leftovers(here), "pass")
+    os.utime(left, (time.time() - 2 * health.STALE_S,) * 2)
+    told(check_leftovers(here), "warn", "1 folders of interrupted writers", "clean_up")
+    assert left.is_dir(), "a doctor removes nothing"
+
+
+def test_a_job_whose_process_is_gone(tmp_path: Path):
+    here = deployment(tmp_path)
+    told(check_jobs(here), "pass", "none")
+    jobs = Jobs(here.home)
+    job = jobs.register("train", ["true"])
+    file = jobs.folder / f"{job.id}.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"started": "2026-01-01T00:00:00+00:00"}))
+    told(check_jobs(here), "warn", "1 lost", "capibara jobs ls")
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as made:
+        yield made
+
+
+def test_runs_that_do_not_end_and_a_queue_that_nobody_takes(instance: dg.DagsterInstance):
+    told(check_runs(instance), "pass", "0 going on, 0 queued")
+
+    @dg.job
+    def work() -> None: ...
+
+    instance.create_run_for_job(work, status=dg.DagsterRunStatus.STARTED)
+    told(check_runs(instance), "pass", "1 going on")
+    later = time.time() + health.STUCK_S + 3600
+    told(check_runs(instance, now=later), "warn", "1 runs have not ended for up to 7 h", "dagster run delete")
+    repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "repository")
+    origin = RemoteJobOrigin(repository, "work")
+    instance.create_run_for_job(work, status=dg.DagsterRunStatus.QUEUED, remote_job_origin=origin)
+    told(check_runs(instance), "warn", "1 runs are queued, and no daemon runs", "start `capibara ui`")

@@ -1,0 +1,189 @@
+"""What a user gets wrong, and what they read: one message with the cause and the next step, and nothing was made.
+
+Each row is a move, and in it two patterns: the cause, and what to do. `test_errors.py` has what damages a file.
+"""
+
+import errno
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from capibara_assets.deployment.locations import resources_root
+from capibara_assets.errors import REMEDIES, InputError, remedy_of
+
+Done = subprocess.CompletedProcess[str]
+
+
+@dataclass(frozen=True)
+class Move:
+    """A command with `{folder}` and `{port}` (taken) in it, its variables, and what has to be said."""
+
+    command: str
+    cause: str
+    step: str
+    variables: dict[str, str] = field(default_factory=dict)
+
+
+BAD_YAML = {"CAPIBARA_RECIPES": "{folder}/recipes"}
+MOVES = {
+    # paths and files
+    "experience that is not there": Move("run --experience /nowhere/at/all", "all does not exist", "give a folder"),
+    "base model that is not there": Move("run --base-model /nowhere/m", "/nowhere/m does not exist", "give a folder"),
+    "base model that is a file": Move("run --base-model {folder}/file", "file is a file", "give a folder"),
+    "base model of the Hub, not fetched": Move("run --base-model a/b@main", "a/b@main is not here", "model fetch a/b"),
+    "base model without its variable": Move("run --base-model 20b", "base model 20b", "set MODEL_20B_PATH"),
+    "verdict file that is not there": Move("run --audit /nowhere/v.jsonl", "no verdict file", "correct --audit"),
+    "training data that are not there": Move("train --data /nowhere/d.jsonl", "does not exist", "give a file or a f"),
+    "training data that are no JSON": Move("train --data {folder}/bad.jsonl", "bad.jsonl:1: the line", "character 1"),
+    "import of a file that is not there": Move("dataset import --domain sql /no/x.jsonl", "is no file", "give a file"),
+    "certificate that is not there": Move("consensus verify /no/c.json", "does not exist", "give the certificate"),
+    "request that is not there": Move(
+        "doctor --request /no/r.json", "r.json does not exist", "give a training's request.json"
+    ),
+    "epochs of another folder": Move("epochs {folder}", "no epoch_info.json", "give the output folder"),
+    "checkpoint of no format": Move("checkpoint convert {folder} {folder}/o --to dcp", "is in no format", "huggingf"),
+    "recipes that are not there": Move(
+        "run", "no recipe '.*' for profile 'demo'", "unset CAPIBARA_RECIPES", {"CAPIBARA_RECIPES": "/nowhere"}
+    ),
+    "YAML that is none": Move("run", r"decision\.yaml is not YAML", "line 2, column 1", BAD_YAML),
+    # names
+    "domain": Move("run --domains python,cobol", "unknown domain cobol", "choose from python, sql"),
+    "no domain": Move("run --domains ,", "unknown domain", "choose from python, sql"),
+    "hardware target": Move("run --target abacus-1", "no hardware target 'abacus-1'", "cpu-laptop"),
+    "asset": Move("run --select no_such_asset", "no selection of assets", "assets are: ace_playbooks"),
+    "profile": Move("run --profile fast", "'fast' is not one of", "'demo', 'full'"),
+    "launcher": Move("run", "CAPIBARA_LAUNCHER is 'slurm'", "one of local, k8s", {"CAPIBARA_LAUNCHER": "slurm"}),
+    "fault": Move("run --fault voter-0", "has 'voter-0'", "expected VOTER=FAULT, such as"),
+    "seed": Move("run", "CAPIBARA_SEED is 'fast'", "give a whole number", {"CAPIBARA_SEED": "fast"}),
+    "no domain at a time": Move("run --parallel 0", "0 is not in the range", "x>=1"),
+    "option": Move("run --experiense x", "No such option '--experiense'", "Did you mean '--experience'"),
+    "command": Move("reprot", "No such command 'reprot'", "Did you mean 'report'"),
+    "time": Move("backfill --domains sql --since yesterday", "neither a time nor an age", "write 2026-11-20"),
+    "model of the Hub": Move("model fetch justaname", "is no Hub model id", "expected owner/name@revision"),
+    # keys and partitions of what was never made
+    "report before a run": Move("report", "no run yet", "start one with `capibara run`"),
+    "example": Move("lineage example nope", "no example 'nope'", "--select moe_dataset` makes them"),
+    "adapter": Move("lineage adapter sql/consensus", "is not materialized", "run --domains sql` makes it"),
+    "checkpoint": Move("checkpoint show sql/consensus@latest", "no checkpoint", "`capibara run` fills it"),
+    "job": Move("jobs logs nope", "'nope' names no jobs", "see `capibara jobs ls`"),
+    "rollback of nothing": Move("rollback", "nothing was promoted", "see `capibara promote --history`"),
+    "execution to forget": Move("forget nope", "no execution 'nope'", "capibara lineage execution"),
+    "log lines before a run": Move("quarantine show nope", "not materialized yet", "materialize it first"),
+    "training logs before a training": Move("metrics export --to tensorboard --out {folder}/o", "no training", "train"),
+    # the machine
+    "port of the UI that is taken": Move("ui --port {port}", "not free .process", "choose another with --port"),
+    "port of the dashboard that is taken": Move("dashboard --port {port}", "not free .process", "with --port"),
+    "home that is a file": Move("run", "Not a directory", "move it", {"CAPIBARA_HOME": "{folder}/file"}),
+    "home without permission": Move(
+        "run", "not permitted|denied|Read-only", "another disk|write elsewhere", {"CAPIBARA_HOME": "/sys/capibara"}
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A folder with what rows name, and a port that is taken."""
+    folder = tmp_path_factory.mktemp("moves")
+    (folder / "file").write_text("")
+    (folder / "bad.jsonl").write_text("{{{\n")
+    shutil.copytree(resources_root() / "recipes", folder / "recipes")
+    (folder / "recipes" / "decision.yaml").write_text("a: [1\n")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        yield {"folder": str(folder), "port": str(taken.getsockname()[1])}
+
+
+def test_the_table_is_of_thirty_moves_at_least():
+    assert len(MOVES) >= 30
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_a_wrong_move_gets_its_cause_and_the_next_step(
+    name: str, capibara: Callable[..., Done], places: dict[str, str], tmp_path: Path
+):
+    move = MOVES[name]
+    variables = {key: value.format(**places) for key, value in move.variables.items()}
+    home = variables.pop("CAPIBARA_HOME", str(tmp_path / "home"))
+    done = capibara(*(word.format(**places) for word in move.command.split()), home=home, **variables)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert re.search(move.cause, done.stderr), done.stderr
+    assert re.search(move.step, done.stderr), done.stderr
+    assert "Traceback" not in done.stderr and len(re.findall("^capibara: ", done.stderr, re.M)) <= 1, "one message"
+    assert not (tmp_path / "home" / "store" / "artifacts").exists(), "nothing was made"
+
+
+# --- what rows cannot bring about ------------------------------------------------------------------------------------
+
+
+def test_a_cancelled_command_says_how_to_go_on(
+    capibara: Callable[..., Done], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    def cancelled(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("capibara_assets.cli.graph.run.run_deployment", cancelled)
+    done = capibara("run", home=tmp_path)
+    assert (
+        done.returncode == 130 and done.stderr.strip() == "capibara: interrupted; run the same command again to resume"
+    )
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_is_named_with_what_to_do(tmp_path: Path):
+    """A limit on the size of files stands for the disk: the system refuses the write in the same way."""
+    program = (
+        "import resource, signal, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16));"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); from capibara_assets.cli.main import main;"
+        "sys.argv[0] = 'capibara'; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-B", "-W", "ignore", "-c", program, "run", "--domains", "sql"],
+        env={**os.environ, "CAPIBARA_HOME": str(tmp_path / "home"), "DAGSTER_HOME": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    assert "File too large; files may not grow that large here: raise the limit" in done.stderr
+
+
+@pytest.mark.parametrize("number", sorted(REMEDIES))
+def test_what_the_system_refuses_within_a_step_has_a_next_step_too(number: int):
+    assert remedy_of(str(OSError(number, os.strerror(number), "/some/file"))) == REMEDIES[number]
+
+
+def test_another_error_has_none():
+    assert remedy_of(str(OSError(errno.ENOENT, "No such file", "x"))) == "" == remedy_of("ValueError: 28")
+
+
+def test_a_sandbox_without_its_key_or_extra_names_both(monkeypatch: pytest.MonkeyPatch):
+    from capibara_assets.executions.replay.e2b import sandbox_place
+
+    monkeypatch.setenv("CAPIBARA_SANDBOX", "e2b")
+    monkeypatch.delenv("E2B_API_KEY", raising=False)
+    with pytest.raises(InputError, match="E2B_API_KEY is not set"):
+        sandbox_place()
+    monkeypatch.setenv("CAPIBARA_SANDBOX", "moon")
+    with pytest.raises(InputError, match="'moon': local, e2b, or nothing"):
+        sandbox_place()
+
+
+def test_the_last_lines_name_what_failed_for_a_reason_of_its_own():
+    from capibara_assets.cli.graph.run import failure_lines
+
+    followed = {("evaluation", "sql"): "moe_dataset[sql] is not materialized yet: materialize it first"}
+    held = {("lora_config", "sql"): "moe_dataset[sql] failed a blocking check: mend what the check names"}
+    own = {("e2b_logs", "_"): "[Errno 28] No space left on device; make room on that disk"}
+    head, *lines = failure_lines(followed | held | own)
+    assert head.startswith("1 failed, and 2 for want of those; what passed is kept")
+    assert lines == ["  e2b_logs[_]: [Errno 28] No space left on device; make room on that disk"]
+    assert len(failure_lines(followed)) == 2, "what failed before is of another run: it is named"

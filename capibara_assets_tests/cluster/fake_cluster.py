@@ -1,0 +1,421 @@
+"""A cluster in one process: jobs make pods, a pod runs its command as a process here, and faults befall both.
+
+Kubernetes' semantics as far as a launch can see them: names are taken (409), deletion waits for pods and their grace
+period, a job's pod failure policy and backoff limit decide about another pod, which comes after the former has ended.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+Document = dict[str, Any]
+
+TICK_S = 0.01
+JOB_LABEL, SET_LABEL = "batch.kubernetes.io/job-name", "jobset.sigs.k8s.io/jobset-name"
+INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def condition(kind: str, reason: str, message: str, status: str = "True") -> Document:
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": _now()}
+
+
+@dataclass
+class Running:
+    """A pod's process.
+
+    Attributes:
+        kill_at: when its grace period is over; None: it was not asked to end.
+    """
+
+    process: "subprocess.Popen[bytes]"
+    log: Path
+    kill_at: float | None = None
+
+
+@dataclass
+class Faults:
+    """What goes wrong on the nodes; of the API see `fake_api`.
+
+    Attributes:
+        no_image: seconds during which images cannot be pulled.
+        no_node: node selectors (one label) that no node has.
+        grace: factor on the pods' grace periods, so that tests are short.
+    """
+
+    no_image: float = 0.0
+    no_node: frozenset[tuple[str, str]] = frozenset()
+    grace: float = 1.0
+
+
+@dataclass
+class Cluster:
+    """The state, and the controllers that a thread drives.
+
+    Attributes:
+        program: what is run instead of a container's command; None: the command itself.
+        secrets: name -> variables of a secret.
+        made: every object that was created, as it came, for tests that look for credentials.
+    """
+
+    folder: Path
+    program: Callable[[Sequence[str]], Sequence[str]] | None = None
+    secrets: dict[str, dict[str, str]] = field(default_factory=dict)
+    faults: Faults = field(default_factory=Faults)
+    jobs: dict[str, Document] = field(default_factory=dict)
+    sets: dict[str, Document] = field(default_factory=dict)
+    pods: dict[str, Document] = field(default_factory=dict)
+    running: dict[str, Running] = field(default_factory=dict)
+    made: list[Document] = field(default_factory=list)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    _version: int = 0
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _born: float = field(default_factory=time.monotonic)
+
+    def start(self) -> threading.Thread:
+        """Begin to drive the controllers."""
+        thread = threading.Thread(target=self._drive, daemon=True)
+        thread.start()
+        return thread
+
+    def stop(self) -> None:
+        """End the controllers and every process."""
+        self._stop.set()
+        with self.lock:
+            for one in self.running.values():
+                _signal(one.process, signal.SIGKILL)
+                one.process.wait()
+
+    # --- what the API does -------------------------------------------------------------------------------------------
+
+    def create(self, body: Document, kind: str, namespace: str) -> Document | None:
+        """A new job or set; None where the name is taken."""
+        with self.lock:
+            where, name = self._objects(kind), body["metadata"]["name"]
+            if name in where:
+                return None
+            self.made.append(body)
+            stamps = {"namespace": namespace, "uid": f"uid-{len(self.made)}", "creationTimestamp": _now()}
+            where[name] = {**body, "metadata": {**body["metadata"], **stamps}, "status": {}}
+            self._touch(where[name])
+            return where[name]
+
+    def delete(self, kind: str, name: str) -> Document | None:
+        """Mark an object for deletion, in the foreground: it is gone when its pods are; None where there is none."""
+        with self.lock:
+            found = self._objects(kind).get(name)
+            if found is not None and "deletionTimestamp" not in found["metadata"]:
+                found["metadata"]["deletionTimestamp"] = _now()
+                self._touch(found)
+            return found
+
+    def delete_pod(self, name: str) -> Document | None:
+        """Delete a pod as a user does: its process gets the grace period."""
+        with self.lock:
+            pod = self.pods.get(name)
+            if pod is not None:
+                pod["metadata"]["deletionTimestamp"] = _now()
+                self._end(name)
+            return pod
+
+    def log_of(self, name: str) -> str | None:
+        """What a pod has printed; None where there is no such pod, or it never began."""
+        with self.lock:
+            return (
+                self.running[name].log.read_text("utf-8", "replace")
+                if name in self.pods and name in self.running
+                else None
+            )
+
+    # --- what befalls nodes ------------------------------------------------------------------------------------------
+
+    def names(self, phase: str = "Running") -> list[str]:
+        """Pods in a phase."""
+        with self.lock:
+            return [name for name, pod in self.pods.items() if pod["status"]["phase"] == phase]
+
+    def evict(self, name: str) -> None:
+        """A spot node is taken away: the pod is told so, and gets its grace period."""
+        with self.lock:
+            if name in self.pods:
+                said = condition("DisruptionTarget", "TerminationByKubelet", "the node is shutting down")
+                self.pods[name]["status"].setdefault("conditions", []).append(said)
+                self._end(name)
+
+    def lose_node(self, name: str) -> None:
+        """A node dies: its process is gone at once, and the pod is removed from the API."""
+        with self.lock:
+            if name in self.pods:
+                said = condition("DisruptionTarget", "DeletionByPodGC", "the node is gone")
+                self.pods[name]["status"].setdefault("conditions", []).append(said)
+                self.pods[name]["metadata"]["deletionTimestamp"] = _now()
+                if name in self.running:
+                    _signal(self.running[name].process, signal.SIGKILL)
+
+    def crash(self, name: str) -> None:
+        """The container is killed for want of memory."""
+        with self.lock:
+            if name in self.running:
+                _signal(self.running[name].process, signal.SIGKILL)
+
+    # --- controllers -------------------------------------------------------------------------------------------------
+
+    def _drive(self) -> None:
+        while not self._stop.wait(TICK_S):
+            with self.lock:
+                for one in list(self.sets.values()):
+                    self._reconcile_set(one)
+                for name in list(self.pods):
+                    self._reconcile_pod(name)
+                for job in list(self.jobs.values()):
+                    self._reconcile_job(job)
+
+    def _reconcile_set(self, found: Document) -> None:
+        name, children = found["metadata"]["name"], self._children(found)
+        if "deletionTimestamp" in found["metadata"]:
+            for child in children:
+                self.delete("Job", child["metadata"]["name"])
+            if not children:
+                del self.sets[name]
+            return
+        if _ended(found):
+            return
+        restarts = found["status"].setdefault("restarts", 0)
+        if any(_ended(child) == "Failed" for child in children):
+            if restarts >= found["spec"]["failurePolicy"]["maxRestarts"]:
+                jobs = ", ".join(one["metadata"]["name"] for one in children)
+                self._conclude(
+                    found, condition("Failed", "FailedJobs", f"jobset failed due to one or more job failures ({jobs})")
+                )
+                return
+            for child in children:
+                self.delete("Job", child["metadata"]["name"])
+            found["status"]["recreating"] = True
+            return
+        if children and all(_ended(child) == "Complete" for child in children):
+            self._conclude(found, condition("Completed", "AllJobsCompleted", "jobset completed successfully"))
+            return
+        if children:
+            return
+        if found["status"].pop("recreating", False):
+            found["status"]["restarts"] = restarts + 1
+        for group in found["spec"]["replicatedJobs"]:
+            spec = group["template"]["spec"]
+            template = spec["template"]
+            labels = {**template["metadata"].get("labels", {}), SET_LABEL: name}
+            spec = {**spec, "template": {**template, "metadata": {**template["metadata"], "labels": labels}}}
+            metadata = {"name": f"{name}-{group['name']}-0", "labels": {SET_LABEL: name}}
+            self.create({"metadata": metadata, "spec": spec}, "Job", found["metadata"]["namespace"])
+
+    def _children(self, found: Document) -> list[Document]:
+        name = found["metadata"]["name"]
+        return [job for job in self.jobs.values() if job["metadata"].get("labels", {}).get(SET_LABEL) == name]
+
+    def _reconcile_job(self, job: Document) -> None:
+        name, spec, status = job["metadata"]["name"], job["spec"], job["status"]
+        mine = {pod: body for pod, body in self.pods.items() if body["metadata"]["labels"][JOB_LABEL] == name}
+        active = {pod for pod, body in mine.items() if body["status"]["phase"] in ("Pending", "Running")}
+        if "deletionTimestamp" in job["metadata"]:
+            for pod in mine:
+                self.delete_pod(pod)
+            if not active:
+                for pod in mine:
+                    del self.pods[pod]
+                del self.jobs[name]
+            return
+        if _ended(job):
+            for pod in active:
+                self._end(pod)
+            return
+        status.setdefault("since", time.monotonic())
+        done = status.setdefault("done", [])
+        for pod, body in mine.items():
+            if body["status"]["phase"] in ("Succeeded", "Failed") and pod not in status.setdefault("counted", []):
+                status["counted"].append(pod)
+                self._count(job, pod, body)
+        if _ended(job):
+            return
+        deadline = spec.get("activeDeadlineSeconds")
+        if deadline is not None and time.monotonic() - status["since"] > deadline:
+            self._conclude(
+                job, condition("Failed", "DeadlineExceeded", "Job was active longer than specified deadline")
+            )
+            return
+        wanted = set(range(spec.get("completions", 1))) - set(done)
+        if not wanted:
+            self._conclude(
+                job, condition("Complete", "CompletionsReached", "Reached expected number of succeeded pods")
+            )
+            return
+        for index in wanted - {self.pods[pod]["index"] for pod in active}:
+            self._make_pod(job, index)
+        status["active"] = len(active)
+
+    def _count(self, job: Document, pod: str, body: Document) -> None:
+        """What a pod's end means for its job."""
+        status, spec = job["status"], job["spec"]
+        if body["status"]["phase"] == "Succeeded":
+            status["done"].append(body["index"])
+            status["succeeded"] = len(status["done"])
+            return
+        code = body["status"]["containerStatuses"][0]["state"].get("terminated", {}).get("exitCode", 137)
+        kinds = {one["type"] for one in body["status"].get("conditions", ()) if one["status"] == "True"}
+        where = f"{job['metadata']['namespace']}/{pod}"
+        for number, rule in enumerate(spec.get("podFailurePolicy", {}).get("rules", ())):
+            said = None
+            if code in rule.get("onExitCodes", {}).get("values", ()):
+                said = f"Container {rule['onExitCodes']['containerName']} for pod {where} failed with exit code {code}"
+            for wanted in rule.get("onPodConditions", ()):
+                if wanted["type"] in kinds:
+                    said = f"Pod {where} has condition {wanted['type']}"
+            if said is None:
+                continue
+            if rule["action"] == "FailJob":
+                message = f"{said} matching FailJob rule at index {number}"
+                self._conclude(job, condition("Failed", "PodFailurePolicy", message))
+            if rule["action"] in ("FailJob", "Ignore"):
+                return
+        status["failed"] = status.get("failed", 0) + 1
+        if status["failed"] > spec.get("backoffLimit", 6):
+            message = "Job has reached the specified backoff limit"
+            self._conclude(job, condition("Failed", "BackoffLimitExceeded", message))
+
+    def _make_pod(self, job: Document, index: int) -> None:
+        name = f"{job['metadata']['name'][:57]}-{random.randrange(16**5):05x}"
+        template = job["spec"]["template"]
+        labels = {**template["metadata"].get("labels", {}), JOB_LABEL: job["metadata"]["name"]}
+        self.pods[name] = {
+            "metadata": {
+                "name": name,
+                "namespace": job["metadata"]["namespace"],
+                "labels": labels,
+                "annotations": {INDEX: str(index)},
+                "creationTimestamp": _now(),
+            },
+            "spec": template["spec"],
+            "status": {"phase": "Pending", "conditions": []},
+            "index": index,
+        }
+        self._touch(self.pods[name])
+
+    def _reconcile_pod(self, name: str) -> None:
+        pod = self.pods[name]
+        status = pod["status"]
+        if status["phase"] == "Pending":
+            self._schedule(name, pod)
+        elif status["phase"] == "Running":
+            self._watch(name, pod)
+        elif "deletionTimestamp" in pod["metadata"] and self._owner(pod) is not None:
+            owner = self._owner(pod)
+            assert owner is not None
+            if name in owner["status"].get("counted", ()):
+                del self.pods[name]
+
+    def _schedule(self, name: str, pod: Document) -> None:
+        status, spec = pod["status"], pod["spec"]
+        if "deletionTimestamp" in pod["metadata"]:
+            status["phase"] = "Failed"
+            status["containerStatuses"] = [_container(pod, {})]
+            return
+        if self.faults.no_node & set(spec.get("nodeSelector", {}).items()):
+            status["conditions"] = [condition("PodScheduled", "Unschedulable", "0/3 nodes are available", "False")]
+            return
+        status["conditions"] = [condition("PodScheduled", "", "")]
+        image = spec["containers"][0]["image"]
+        if time.monotonic() - self._born < self.faults.no_image:
+            waiting = {"reason": "ImagePullBackOff", "message": f"Back-off pulling image {image}"}
+            status["containerStatuses"] = [_container(pod, {"waiting": waiting})]
+            return
+        self.running[name] = self._begin(name, pod)
+        status["phase"] = "Running"
+        status["containerStatuses"] = [_container(pod, {"running": {"startedAt": _now()}})]
+        self._touch(pod)
+
+    def _begin(self, name: str, pod: Document) -> Running:
+        container = pod["spec"]["containers"][0]
+        variables = {key: os.environ[key] for key in ("PYTHONPATH", "OMP_NUM_THREADS") if key in os.environ}
+        variables["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        for one in container.get("envFrom", ()):
+            variables |= self.secrets.get(one["secretRef"]["name"], {})
+        for one in container.get("env", ()):
+            variables[one["name"]] = one["value"] if "value" in one else pod["metadata"]["annotations"][INDEX]
+        variables |= (
+            {"MASTER_ADDR": "127.0.0.1"} if "MASTER_ADDR" in variables else {}
+        )  # the set's names are no names here
+        command = container["command"] if self.program is None else self.program(container["command"])
+        log = self.folder / f"{name}.log"
+        with log.open("ab") as file:
+            process = subprocess.Popen(
+                command, env=variables, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
+            )
+        return Running(process, log)
+
+    def _watch(self, name: str, pod: Document) -> None:
+        one = self.running[name]
+        code = one.process.poll()
+        if code is None:
+            if one.kill_at is not None and time.monotonic() > one.kill_at:
+                _signal(one.process, signal.SIGKILL)
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(one.process.pid, signal.SIGKILL)  # a container's processes end with its first
+        code = code if code >= 0 else 128 - code
+        pod["status"]["phase"] = "Succeeded" if code == 0 else "Failed"
+        terminated = {"exitCode": code, "reason": "Completed" if code == 0 else "Error", "finishedAt": _now()}
+        pod["status"]["containerStatuses"][0]["state"] = {"terminated": terminated}
+        self._touch(pod)
+
+    def _end(self, name: str) -> None:
+        """Ask a pod's process to end, once."""
+        one = self.running.get(name)
+        if one is not None and one.kill_at is None and one.process.poll() is None:
+            grace = self.pods[name]["spec"].get("terminationGracePeriodSeconds", 30) * self.faults.grace
+            one.kill_at = time.monotonic() + grace
+            os.kill(one.process.pid, signal.SIGTERM)
+
+    def _owner(self, pod: Document) -> Document | None:
+        return self.jobs.get(pod["metadata"]["labels"][JOB_LABEL])
+
+    def _conclude(self, found: Document, how: Document) -> None:
+        found["status"]["conditions"] = [how]
+        self._touch(found)
+
+    def _touch(self, found: Document) -> None:
+        self._version += 1
+        found["metadata"]["resourceVersion"] = str(self._version)
+
+    def _objects(self, kind: str) -> dict[str, Document]:
+        return {"Job": self.jobs, "JobSet": self.sets}[kind]
+
+
+def _container(pod: Document, state: Document) -> Document:
+    """The status of a pod's container."""
+    (container,) = pod["spec"]["containers"]
+    own = {"name": container["name"], "image": container["image"], "imageID": "", "restartCount": 0}
+    return {**own, "ready": "running" in state, "state": state}
+
+
+def _ended(found: Mapping[str, Any]) -> str | None:
+    """The type of the condition that ended a job or a set."""
+    for one in found["status"].get("conditions", ()):
+        if one["type"] in ("Complete", "Completed", "Failed"):
+            return str(one["type"])
+    return None
+
+
+def _signal(process: "subprocess.Popen[bytes]", number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
