@@ -240,8 +240,14 @@ def stop(jobs: Jobs, job: Job, grace_s: float = STOP_GRACE_S) -> Job:
     """
     state = state_of(job)
     if job.pod is not None and state == "running":
-        _delete_pod(job.pod, grace_s)
-        return jobs.write(replace(job, state="stopped", ended=_now()))
+        # before the pod goes, as below: the run that follows it would else record a failure at the same time
+        jobs.write(replace(job, state="stopped", ended=_now()))
+        try:
+            _delete_pod(job.pod, grace_s)
+        except InputError:
+            jobs.write(job)
+            raise
+        return jobs.find(job.id)
     if state != "running" or job.process is None:
         raise InputError(f"job {job.id} does not run: it is {state}")
     jobs.write(replace(job, state="stopped", ended=_now()))  # before the signal: its keeper then knows why it ended

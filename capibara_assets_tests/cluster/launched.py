@@ -124,13 +124,21 @@ class Launched:
         return thread
 
     def after_steps(self, request: TrainingRequest, count: int, then: Callable[[str], object]) -> threading.Thread:
-        """Do something to the pod that runs once so many steps are done."""
-        steps = request.work / stub_training.STEPS
+        """Do something to the pod that runs once so many steps are done; the training goes no further before."""
+        steps, told = request.work / stub_training.STEPS, request.work / stub_training.TOLD
+        document = json.loads(told.read_text())
+        told.write_text(json.dumps(document | {"holds": [*document.get("holds", ()), count]}))
 
         def ready() -> bool:
             return steps.is_file() and len(steps.read_text().splitlines()) >= count and bool(self.cluster.names())
 
-        return self.when(ready, lambda: then(self.cluster.names()[0]))
+        def act() -> None:
+            try:
+                then(self.cluster.names()[0])
+            finally:
+                (request.work / f"{stub_training.GO}{count}").touch()
+
+        return self.when(ready, act)
 
     def assert_whole(self, request: TrainingRequest) -> None:
         """The training was done once, step by step, by one pod at a time, and is published."""

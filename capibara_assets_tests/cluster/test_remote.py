@@ -184,7 +184,13 @@ def test_the_budget_ends_a_training_that_then_goes_on_with_a_larger_one(there: L
 
 def test_capibara_jobs_stop_ends_the_job_and_not_only_its_pod(there: Launched, tmp_path: Path) -> None:
     request, jobs = stub_request(tmp_path / "a"), Jobs(tmp_path / "home")
-    there.after_steps(request, 2, lambda pod: stop(jobs, jobs.find("latest")))
+
+    def stop_it(pod: str) -> None:
+        while not jobs.all():  # the launch has not yet seen the pod that runs
+            time.sleep(0.005)
+        stop(jobs, jobs.find("latest"))
+
+    there.after_steps(request, 2, stop_it)
     target, error = there.launch(request, (STAYS,))
     assert target is None and "deleted" in error
     assert (request.work / stub_training.ATTEMPTS).read_text() == "."
