@@ -8,10 +8,10 @@ CHECK_PYTHON = "$(PYTHON)" -c "$(FITS)" 2>/dev/null || { echo '$(NO_PYTHON)' >&2
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := dev,gcp,k8s,tpu,metrics
+EXTRAS := dev,gcp,k8s,metrics,postgres,tpu
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: run test test-fast test-all test-random test-durations test-numbers test-fuzz soak-resume ui lint format setup evidence evidence-quick evidence-check gpu bench-env bench-gitleaks experience base-model clean
+.PHONY: cluster-demo run test test-fast test-all test-random test-durations test-numbers test-fuzz soak-resume ui lint format setup evidence evidence-quick evidence-check gpu bench-env bench-gitleaks experience base-model clean
 
 run: setup ## the whole graph for all six domains on the shipped experience
 	$(BIN)/capibara run --profile demo
@@ -70,6 +70,9 @@ evidence-check: setup ## which lines of docs/evidence are red, missing or stale
 gpu: setup bench-env ## on a machine with a GPU, under ten minutes: docs/evidence/gpu.json
 	$(BIN)/pip install --quiet -c constraints.txt -e ".[$(EXTRAS),gpu]" "jax[cuda13]"
 	$(BIN)/python -m benchmarks gpu --out docs/evidence/gpu.json
+
+cluster-demo: setup ## the graph on gs://, PostgreSQL and Jobs (emulator, server and fake cluster here): what one machine makes
+	$(BIN)/python -m pytest -q -s --show-capture=no -m extended capibara_assets_tests/cluster/test_demo.py
 
 bench-env: ## the peers of the benches, in an environment of their own
 	@test -x .benchmarks-venv/bin/python || $(CHECK_PYTHON)

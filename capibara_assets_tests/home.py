@@ -143,11 +143,11 @@ def quick_recipes(folder: Path) -> None:
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(values))
 
 
-def _make(folder: Path) -> None:
+def make_inputs(folder: Path) -> None:
+    """What a home is made from: experience with the canary in its logs, quick recipes and a tiny base model."""
     from capibara_assets_tests.conftest import sandboxes_of
     from capibara_assets_tests.modeling.tiny import save_tiny
 
-    shutil.rmtree(folder, ignore_errors=True)
     shipped = resources_root() / "experience"
     logs = folder / "experience" / "e2b_logs"
     logs.mkdir(parents=True)
@@ -157,6 +157,11 @@ def _make(folder: Path) -> None:
     quick_recipes(folder / "recipes")
     nano = resources_root() / "base_models" / "capibara-nano"
     save_tiny(folder / "base_model", tokenizer_of=nano, positions=2048)
+
+
+def _make(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    make_inputs(folder)
     printed = command(MadeHome(folder).environment, "run", "--domains", ",".join(DOMAINS), "--parallel", "1")
     (folder / "run.log").write_text(printed)
 

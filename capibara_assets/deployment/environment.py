@@ -53,6 +53,7 @@ class Deployment:
 
     Attributes:
         name: of the deployment's file.
+        history, compute_logs: where Dagster keeps runs and what steps print; None: as its own dagster.yaml says.
         hardware: of every domain that `hardware_of` leaves out.
         tpu_target: the slice planned for, of every domain that `tpu_targets` (domain -> name) leaves out.
         fetch_gib: largest base model that is fetched from the Hub without being asked; 0: none.
@@ -65,6 +66,8 @@ class Deployment:
     home: Path
     store: str
     work: Path
+    history: str | None
+    compute_logs: str | None
     experience: str
     redact_also: tuple[str, ...]
     base_model: str
@@ -128,6 +131,8 @@ class Deployment:
             home=home,
             store=choose("STORE", "storage.store", file.storage.store) or str(home / "store"),
             work=Path(choose("WORK", "storage.work", file.storage.work) or str(home / "work")),
+            history=file.storage.history,
+            compute_logs=file.storage.compute_logs,
             experience=choose("EXPERIENCE", "experience.folder", file.experience.folder)
             or str(resources_root() / "experience"),
             redact_also=choose("REDACT_ALSO", "experience.redact_also", file.experience.redact_also, _listed),

@@ -20,6 +20,14 @@ class Storage(Declared):
     home: str = Field(default=".capibara", min_length=1, description="state: store, work, Dagster's history")
     store: str | None = Field(default=None, description="artifacts: a folder or gs://bucket/prefix; null: HOME/store")
     work: str | None = Field(default=None, description="local folder of resume points and caches; null: HOME/work")
+    history: Literal["postgres"] | None = Field(
+        default=None, description="Dagster's runs and events; null: as dagster.yaml says, SQLite where there is none"
+    )
+    compute_logs: str | None = Field(
+        default=None,
+        pattern="^gs://",
+        description="gs://bucket/prefix for what steps print; null: as dagster.yaml says",
+    )
 
 
 class Experience(Declared):

@@ -81,12 +81,13 @@ class LiveSharedFileReader(dg.PipesFileMessageReader):  # type: ignore[misc]  # 
     def __init__(self, context: Any, path: Path):
         super().__init__(str(path))
         self._context = context
+        self.errors: list[str] = []
 
     @contextmanager
     def read_messages(self, handler: Any) -> Iterator[Any]:
         """As in the base class, through a `ProgressObserver`; several pods count as one process."""
         attempts = _Attempts(handler)
-        with super().read_messages(ProgressObserver(self._context, attempts)) as parameters:
+        with super().read_messages(ProgressObserver(self._context, attempts, self.errors)) as parameters:
             yield parameters
         attempts.close()
 

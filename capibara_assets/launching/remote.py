@@ -8,6 +8,7 @@ import dagster as dg
 from dagster._core.errors import DagsterPipesExecutionError
 
 from capibara_assets.errors import InputError
+from capibara_assets.executions.secrets.redact import redact_text
 from capibara_assets.launching.cluster import Cluster, ClusterSilent, Ended, Ending
 from capibara_assets.launching.live import LiveSharedFileReader
 from capibara_assets.launching.manifests import (
@@ -56,26 +57,33 @@ class RemoteLaunch:
             ClusterSilent: the cluster does not answer; what runs there is left to it, and the next run takes it over.
             InputError: the cluster refuses an object.
         """
+        reader = LiveSharedFileReader(self.context, self.request.work / MESSAGES)
         session = dg.open_pipes_session(
             context=self.context,
             extras=dict(extras),
             context_injector=dg.PipesEnvContextInjector(),
-            message_reader=LiveSharedFileReader(self.context, self.request.work / MESSAGES),
+            message_reader=reader,
         )
         command = training_command(str(self.request.work / "request.json"))
         with session as pipes, registered(self.context, jobs, command) as job:
-            variables = pipes.get_bootstrap_env_vars()
-            for number, option in enumerate(self.options.options):
-                last = number == len(self.options.options) - 1
-                ended = self._launch(option, variables, job, last=last)
-                if ended.ending is Ending.SUCCEEDED:
-                    job.end(0)
-                    return option.target
-                if last or ended.ending not in _ELSEWHERE:
-                    job.end(1)
-                    raise DagsterPipesExecutionError(self._words(option, ended))
-                self.context.log.warning(f"{self._words(option, ended)}: goes on at {self.options.options[number + 1]}")
-        raise AssertionError("the last option has ended")
+            option, ended = self._run_somewhere(pipes.get_bootstrap_env_vars(), job)
+            job.end(0 if ended.ending is Ending.SUCCEEDED else 1)
+        if ended.ending is Ending.SUCCEEDED:
+            return option.target
+        said = self._words(option, ended)  # all messages have arrived now
+        if ended.ending is Ending.FAILED and reader.errors:
+            said = f"{redact_text(reader.errors[-1])} ({said})"
+        raise DagsterPipesExecutionError(said)
+
+    def _run_somewhere(self, variables: Mapping[str, str], job: Registration) -> tuple[Option, Ended]:
+        """Train on the first target, or the next one where that is taken away; returns where it ended, and how."""
+        *before, last = self.options.options
+        for option, following in zip(before, self.options.options[1:], strict=True):
+            ended = self._launch(option, variables, job, last=False)
+            if ended.ending not in _ELSEWHERE:
+                return option, ended
+            self.context.log.warning(f"{self._words(option, ended)}: goes on at {following}")
+        return last, self._launch(last, variables, job, last=True)
 
     def _launch(self, option: Option, variables: Mapping[str, str], job: Registration, *, last: bool) -> Ended:
         """One target's share of the training; whatever happens but a silent cluster, nothing of it is left there."""

@@ -20,6 +20,7 @@ import sqlalchemy as sql
 from capibara_assets.errors import InputError
 from capibara_assets.lineage.traces import holds
 from capibara_assets.storage.jsonfiles import write_bytes_atomic
+from capibara_assets.storage.mirror import file_system
 
 NOTE = "(removed: a record was forgotten)"
 _WAIT_S = 20.0
@@ -87,6 +88,30 @@ def scrub(connection: sql.Connection, traces: Traces, *, write: bool = True) -> 
                 connection.execute(sql.update(table).where(here).values({column.name: new}))
             count += len(changes)
     return count
+
+
+def compact_server(connection: sql.Connection) -> None:
+    """Rewrite the tables of a PostgreSQL database without old versions of rows, which hold what was rewritten.
+
+    Args:
+        connection: that commits each statement by itself.
+    """
+    if connection.dialect.name == "postgresql":
+        for table in _tables(connection):
+            connection.execute(sql.text(f'VACUUM (FULL) "{table.name}"'))
+
+
+def scrub_objects(location: str, traces: Traces, *, write: bool = True) -> list[str]:
+    """Rewrite what holds a trace in the log files of a folder on an object store; returns their names."""
+    system, root = file_system(location)
+    found = []
+    for name in sorted(system.find(root)):
+        text = system.cat_file(name).decode("utf-8", "surrogateescape")
+        if (new := rewritten(text, traces)) != text:
+            found.append(f"{location.partition('://')[0]}://{name}")
+            if write:
+                system.pipe_file(name, new.encode("utf-8", "surrogateescape"))
+    return found
 
 
 def scrub_text(path: Path, traces: Traces) -> None:

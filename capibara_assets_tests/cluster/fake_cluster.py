@@ -68,12 +68,14 @@ class Cluster:
     Attributes:
         program: what is run instead of a container's command; None: the command itself.
         secrets: name -> variables of a secret.
+        surroundings: variables of every pod, for what a real one finds by itself, such as a bucket.
         made: every object that was created, as it came, for tests that look for credentials.
     """
 
     folder: Path
     program: Callable[[Sequence[str]], Sequence[str]] | None = None
     secrets: dict[str, dict[str, str]] = field(default_factory=dict)
+    surroundings: dict[str, str] = field(default_factory=dict)
     faults: Faults = field(default_factory=Faults)
     jobs: dict[str, Document] = field(default_factory=dict)
     sets: dict[str, Document] = field(default_factory=dict)
@@ -346,7 +348,8 @@ class Cluster:
 
     def _begin(self, name: str, pod: Document) -> Running:
         container = pod["spec"]["containers"][0]
-        variables = {key: os.environ[key] for key in ("PYTHONPATH", "OMP_NUM_THREADS") if key in os.environ}
+        variables = dict(self.surroundings)
+        variables |= {key: os.environ[key] for key in ("PYTHONPATH", "OMP_NUM_THREADS") if key in os.environ}
         variables["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         for one in container.get("envFrom", ()):
             variables |= self.secrets.get(one["secretRef"]["name"], {})

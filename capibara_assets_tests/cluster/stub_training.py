@@ -3,9 +3,9 @@
 It leaves what shows whether anything was lost or done twice: a line a step, and a mark where two of it ran at a time.
 What it does is told in `told.json` of the folder of work: `steps`; `exits`: attempt -> exit code after one step;
 `waits`: the first attempt does one step and then waits to be asked to end; `holds`: numbers of steps after which it
-waits for `go-NUMBER`, or to be asked to end, so that a fault comes before its end however slow the machine. A voter that trains apart, and a node of
-several, leave only that they ran; `together`: voters that train at a time, `failing`: those that end with 1;
-`attempts`: of the nodes together.
+waits for `go-NUMBER`, or to be asked to end, so that a fault comes before its end however slow the machine. A voter
+that trains apart, and a node of several, leave only that they ran; `together`: voters that train at a time, `failing`:
+those that end with 1; `attempts`: of the nodes together.
 """
 
 import fcntl
@@ -64,6 +64,7 @@ def train(work: Path, out: Path) -> int:
             while step + 1 in told.get("holds", ()) and not (work / f"{GO}{step + 1}").exists() and not asked:
                 time.sleep(STEP_S)
             if (code := told.get("exits", {}).get(str(attempt))) is not None:
+                pipes.log.error("what it trains on is no data")
                 print(f"failed; token {os.environ.get('HF_TOKEN', '')}", file=sys.stderr, flush=True)
                 return int(code)
     return publish(out, attempt)

@@ -9,6 +9,7 @@ import yaml
 from dagster._config import process_config, resolve_to_config_type
 from dagster._core.instance.config import dagster_instance_config_schema
 
+from capibara_assets.cli.graph.instance import POSTGRES_SCHEME
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.planning.hardware.targets import load_targets
 
@@ -57,6 +58,12 @@ def test_kubernetes_accepts_every_object(version: str) -> None:
     assert {one["kind"] for one in objects} >= {"ConfigMap", "PersistentVolumeClaim", "Role", "RoleBinding"}
     for one in objects:
         kubernetes_validate.validate(one, version, strict=True)
+
+
+def test_postgres_is_reached_by_the_driver_that_the_image_has() -> None:
+    storage = documents("dagster.yaml")[0]["storage"]["postgres"]["postgres_db"]
+    chart = documents("values.yaml")[0]["postgresql"]
+    assert storage["scheme"] == chart["postgresqlScheme"] == POSTGRES_SCHEME
 
 
 def test_the_settings_are_those_of_a_deployment() -> None:

@@ -60,6 +60,7 @@ def test_bad_input_is_not_tried_again_and_its_log_is_told_without_secrets(there:
     request = stub_request(tmp_path / "a", exits={"1": 2})
     target, error = there.launch(request)
     assert target is None and "exit code 2" in error and "\nfailed; token" in error
+    assert error.index("what it trains on is no data (training of") < error.index("exit code 2")  # the cause is first
     assert SECRET not in error
     assert (request.work / stub_training.ATTEMPTS).read_text() == "."
     there.assert_nothing_left()

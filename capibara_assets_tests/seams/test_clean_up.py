@@ -82,12 +82,21 @@ def test_the_schedule_asks_for_the_job_and_spares_fresh_journals(made: MadeHome,
     assert cleaned(made, instance)["journals"]["removed"] == []
 
 
+def promoted(made: MadeHome) -> dict[str, set[str]]:
+    """Model -> the domains whose promoted model one of its checkpoints is; what the gate let through depends on the
+    processor, so few steps does the home train."""
+    rows = json.loads(command_here(made.environment, "checkpoint", "ls", "--json"))
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        found.setdefault(row["model"], set()).update(row["promoted"])
+    return found
+
+
 def test_the_list_of_checkpoints_shows_what_is_promoted(made: MadeHome):
-    rows = json.loads(command_here(made.environment, "checkpoint", "ls", "--json"))
-    assert not any(row["promoted"] for row in rows)
+    before = promoted(made)
+    assert "python/consensus" in before and not before.pop("python/consensus")
     command_here(made.environment, "promote", "--domain", "python", "--reason", "it is the best we have")
-    rows = json.loads(command_here(made.environment, "checkpoint", "ls", "--json"))
-    assert {(row["model"], *row["promoted"]) for row in rows if row["promoted"]} == {
-        ("python/consensus", "python/consensus")
-    }
+    after = promoted(made)
+    assert after.pop("python/consensus") == {"python/consensus"}
+    assert after == before
     assert "promoted" in command_here(made.environment, "checkpoint", "ls").splitlines()[0]

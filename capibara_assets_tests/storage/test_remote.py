@@ -1,10 +1,6 @@
 """The store on object stores: gs:// through an emulator, conditional creation through fsspec's memory file system."""
 
 import os
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,32 +9,15 @@ from upath import UPath
 
 from capibara_assets.errors import IntegrityError
 from capibara_assets.storage.store import ArtifactStore, Table
+from capibara_assets_tests.storage.gcs import gcs_emulator
 from capibara_assets_tests.storage.test_records import row
 from capibara_assets_tests.storage.test_store import frame
 
 
 @pytest.fixture(scope="module")
 def emulator() -> Iterator[str]:
-    """A Google Cloud Storage emulator on a free loopback port, with the bucket `bucket`."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "gcp_storage_emulator", "start", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--in-memory", "--default-bucket", "bucket"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                assert process.poll() is None and time.monotonic() < deadline, "the emulator did not start"
-                time.sleep(0.05)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.kill()  # it holds nothing, and a polite end waits for connections that clients keep open
-        process.wait()
+    with gcs_emulator() as url:
+        yield url
 
 
 @pytest.fixture

@@ -211,10 +211,17 @@ def _traces(records: "ForgetFindings", digests: frozenset[str]) -> "Traces":
 
 def _history(
     deployment: Deployment, instance: dg.DagsterInstance, traces: "Traces", write: bool
-) -> tuple[dict[str, int], list[Path]]:
+) -> tuple[dict[str, int], list[str]]:
     """Rewrite (or only count) traces in Dagster's databases and logs and in the deployment's reports."""
     from capibara_assets.cli.graph.instance import dagster_home
-    from capibara_assets.lineage.history import databases, scrub, scrub_files, scrub_text
+    from capibara_assets.lineage.history import (
+        compact_server,
+        databases,
+        scrub,
+        scrub_files,
+        scrub_objects,
+        scrub_text,
+    )
     from capibara_assets.lineage.traces import holding
 
     home = dagster_home(deployment)
@@ -223,13 +230,16 @@ def _history(
         with connect() as connection:
             if number := scrub(connection, traces, write=write):
                 counts[name] = number
+                if write:
+                    compact_server(connection)
     files = {companion for path in databases(home) for companion in (path, *path.parent.glob(f"{path.name}-*"))}
     logs = holding(home, traces.needles, skip=sorted(files))
     reports = [path for path in (deployment.home / "report.html", deployment.home / "runs") if path.exists()]
     logs += [path for report in reports for path in holding(report, traces.needles)]
     for path in logs if write else ():
         scrub_text(path, traces)
-    return counts, sorted(set(logs))
+    objects = scrub_objects(deployment.compute_logs, traces, write=write) if deployment.compute_logs else []
+    return counts, [*sorted({str(path) for path in logs}), *objects]
 
 
 def _servers(instance: dg.DagsterInstance) -> dict[str, Callable[[], Any]]:
@@ -307,7 +317,7 @@ class _Places:
     ledgers: list[str]
     work: list[Path]
     history: dict[str, int]
-    logs: list[Path]
+    logs: list[str]
 
 
 @dataclass(frozen=True)
@@ -338,7 +348,7 @@ def _report(
         ledgers=tuple(places.ledgers),
         work=tuple(map(str, places.work)),
         history=places.history,
-        logs=tuple(map(str, places.logs)),
+        logs=tuple(places.logs),
         saw_it=tuple(asdict(one) for one in exposures(results, examples_of(records))),
         stale=tuple(aftermath.stale),
         left=tuple(aftermath.left),

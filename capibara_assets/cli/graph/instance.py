@@ -1,14 +1,31 @@
 """The Dagster instance of a deployment, shared by `run` and `ui` so that the UI shows the command's runs."""
 
 import os
-import shutil
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
+import yaml
 
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
+from capibara_assets.storage.jsonfiles import write_bytes_atomic
+
+POSTGRES = {
+    "hostname": "DAGSTER_POSTGRES_HOST",
+    "port": "DAGSTER_POSTGRES_PORT",
+    "username": "DAGSTER_POSTGRES_USER",
+    "password": "DAGSTER_POSTGRES_PASSWORD",
+    "db_name": "DAGSTER_POSTGRES_DB",
+}
+"""Variables with place and credentials of the history, where the deployment keeps it in PostgreSQL."""
+POSTGRES_SCHEME = "postgresql+psycopg2"
+"""The driver that dagster-postgres brings; SQLAlchemy 2.1 takes another one by itself."""
+_PSYCOPG2 = {"hostname": "host", "username": "user", "db_name": "dbname"}
+_ANSWER_S = 10
+_UPLOAD_S = 30  # of what a step has printed so far
 
 
 def settings_file(name: str) -> Path:
@@ -24,14 +41,68 @@ def settings_file(name: str) -> Path:
 
 
 def dagster_home(deployment: Deployment) -> Path:
-    """DAGSTER_HOME of the environment, else `<home>/dagster`; created with the shipped dagster.yaml if it has none."""
+    """DAGSTER_HOME of the environment, else `<home>/dagster`; created with a dagster.yaml if it has none.
+
+    Raises:
+        InputError: its dagster.yaml keeps history or logs elsewhere than the deployment says.
+    """
     home = Path(os.environ.get("DAGSTER_HOME") or deployment.home / "dagster").expanduser().resolve()
     home.mkdir(parents=True, exist_ok=True)
-    if not (home / "dagster.yaml").exists():
-        shutil.copyfile(settings_file("dagster.yaml"), home / "dagster.yaml")
+    file, own = home / "dagster.yaml", _own_settings(deployment, home)
+    if not file.exists():
+        shipped = settings_file("dagster.yaml").read_bytes()
+        write_bytes_atomic(file, shipped + (yaml.safe_dump(own).encode() if own else b""))
+        return home
+    found = (yaml.safe_load(file.read_text("utf-8")) or {}) if own else {}
+    if other := [key for key, value in own.items() if found.get(key) != value]:
+        raise InputError(
+            f"{file} says something else under {', '.join(other)} than the deployment {deployment.name} under"
+            " storage.history and storage.compute_logs: remove the file, and it is made anew, or these keys"
+        )
     return home
 
 
 def open_instance(deployment: Deployment) -> dg.DagsterInstance:
-    """The persistent Dagster instance of the deployment."""
-    return dg.DagsterInstance.from_config(str(dagster_home(deployment)))
+    """The persistent Dagster instance of the deployment.
+
+    Raises:
+        InputError: its PostgreSQL is not named or does not answer, or the extra for it is missing.
+    """
+    home = dagster_home(deployment)
+    if deployment.history != "postgres":
+        return dg.DagsterInstance.from_config(str(home))
+    if find_spec("dagster_postgres") is None:
+        raise InputError("storage.history is postgres: pip install 'capibara-assets[postgres]'")
+    if missing := [name for name in POSTGRES.values() if not os.environ.get(name)]:
+        raise InputError(f"storage.history is postgres: set {', '.join(missing)}")
+    import psycopg2
+    from psycopg2.extensions import make_dsn
+
+    place = {_PSYCOPG2.get(key, key): os.environ[variable] for key, variable in POSTGRES.items()}
+    try:  # once: Dagster would try for a dozen seconds, and end with a traceback
+        psycopg2.connect(make_dsn(**place, connect_timeout=_ANSWER_S)).close()
+    except psycopg2.Error as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"the PostgreSQL that DAGSTER_POSTGRES_HOST names cannot be used: {reason}") from error
+    return dg.DagsterInstance.from_config(str(home))
+
+
+def _own_settings(deployment: Deployment, home: Path) -> dict[str, Any]:
+    """What a deployment's file decides of dagster.yaml."""
+    own: dict[str, Any] = {}
+    if deployment.history == "postgres":
+        place = {key: {"env": variable} for key, variable in POSTGRES.items()}
+        own["storage"] = {"postgres": {"postgres_db": {**place, "scheme": POSTGRES_SCHEME}}}
+    if deployment.compute_logs is not None:
+        bucket, _, prefix = deployment.compute_logs.removeprefix("gs://").partition("/")
+        own["compute_logs"] = {
+            "module": "dagster_gcp.gcs.compute_log_manager",
+            "class": "GCSComputeLogManager",
+            "config": {
+                "bucket": bucket,
+                "prefix": prefix or "compute_logs",
+                "local_dir": str(home / "compute_logs"),
+                "upload_interval": _UPLOAD_S,
+            },
+        }
+    return own

@@ -1,0 +1,34 @@
+"""A Google Cloud Storage emulator of a test's own."""
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+BUCKET = "bucket"
+
+
+@contextmanager
+def gcs_emulator() -> Iterator[str]:
+    """An emulator on a free loopback port, with an empty bucket; its URL."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "gcp_storage_emulator", "start", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--in-memory", "--default-bucket", BUCKET]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                assert process.poll() is None and time.monotonic() < deadline, "the emulator did not start"
+                time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()  # it holds nothing, and a polite end waits for connections that clients keep open
+        process.wait()
