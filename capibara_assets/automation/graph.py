@@ -86,19 +86,21 @@ class Graph:
         A task holds a wave's assets for one domain, or one unpartitioned asset.
         """
         tasks: list[Task] = []
+        made: dict[str, dict[Domain | None, int]] = {}  # asset -> partition -> its task
         for wave in self.waves(selection):
-            groups = [wave.assets] if wave.partitioned else [(name,) for name in wave.assets]
-            for partition in domains if wave.partitioned else (None,):
-                for assets in groups:
-                    after = {at for at, task in enumerate(tasks) if self._waits(assets, partition, task)}
-                    tasks.append(Task(assets, partition, frozenset(after)))
+            for assets in [wave.assets] if wave.partitioned else [(name,) for name in wave.assets]:
+                parents = {parent for name in assets for parent in self.parents[name] if parent in made}
+                whole = {parent for name in assets for parent in self.every.get(name, ())}
+                whole = parents & whole if wave.partitioned else parents
+                # one set for all partitions: of ten thousand each would otherwise name ten thousand
+                shared = frozenset(at for parent in whole for at in made[parent].values())
+                for partition in domains if wave.partitioned else (None,):
+                    keys = (partition, None)
+                    own = {made[parent][key] for parent in parents - whole for key in keys if key in made[parent]}
+                    tasks.append(Task(assets, partition, shared if own <= shared else shared | own))
+                    for name in assets:
+                        made.setdefault(name, {})[partition] = len(tasks) - 1
         return tasks
-
-    def _waits(self, assets: Collection[str], partition: Domain | None, task: Task) -> bool:
-        """Whether assets of a partition read what a task makes."""
-        if partition is None or task.partition is None or task.partition == partition:
-            return any(self.parents[name] & set(task.assets) for name in assets)
-        return any(self.every.get(name, frozenset()) & set(task.assets) for name in assets)
 
     def held(self, instance: dg.DagsterInstance, assets: Collection[str]) -> set[str]:
         """Results (`name|partition`) of assets and their parents that failed a blocking check and must not be read."""
