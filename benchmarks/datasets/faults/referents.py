@@ -77,7 +77,7 @@ def untold(case: Case) -> str | None:
 def dangling(statement: str) -> str | None:
     """The first word that points at nothing in a text; None where all is named."""
     text = statement.lower()
-    tokens = _TOKEN.findall(text)
+    tokens: list[str] = _TOKEN.findall(text)
     plain = [token for token in tokens if token[0].isalnum()]
     if not plain or len(plain) > _MANY_WORDS:
         return None

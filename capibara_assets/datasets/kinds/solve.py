@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from capibara_assets.datasets.anatomy.dissect import Anatomy, dissect
 from capibara_assets.datasets.code.comments import is_statement, is_task
+from capibara_assets.datasets.code.queries import sql_texts
 from capibara_assets.datasets.code.sessions import Row, needed
 from capibara_assets.datasets.code.structure import normal_text, structural_key, without_trailing_spaces
 from capibara_assets.datasets.kinds import prompts
@@ -114,8 +115,8 @@ def _unsaid(statement: _Statement, asked: _Asked, test: str, language: str, fewe
         return NO_TASK
     if statement.told and refers_back(statement.text):
         return REFERS_BACK
-    if language != "python" or _JUDGES.search(test):
-        return None
+    if language != "python" or _JUDGES.search(test) or any(True for _ in sql_texts(asked.answer, language)):
+        return None  # a test judges it, or it is a query, whose text is the work itself (worth.py)
     if statement.told:
         return why_beyond(statement.text, asked.answer, asked.prompt, fewest_steps)
     return why_chosen(asked.answer, asked.prompt) if statement.documented else None

@@ -91,6 +91,7 @@ def test_headings_and_comments_are_held_to_it(recipe: DatasetRecipe) -> None:
         run("known", "trunks = fetch('mill/oak-7')\nlogs = [saw(t) for t in trunks]", "s3", **heading),
         run("little", "trunks.split()", "s4", **heading),
         run("pointing", "# split these again\nlogs = [saw(t, 2) for t in trunks if t.dry]", "s5"),
+        run("query", "db.execute('SELECT kind FROM trunks WHERE dry = 1').fetchall()", "s7", **heading),
         run("asked", "trunks = fetch('mill/oak-7')\noven = Oven([saw(t) for t in trunks])", "s6", task="Saw trunks."),
     ]
     strict = recipe.model_copy(update={"fewest_steps": 3})
@@ -101,6 +102,7 @@ def test_headings_and_comments_are_held_to_it(recipe: DatasetRecipe) -> None:
         "known": CHOSEN,
         "little": TOO_LITTLE,
         "pointing": REFERS_BACK,
+        "query": None,
         "asked": None,
     }
     assert lacking == whys
