@@ -83,6 +83,12 @@ def test_one_number_and_what_readers_see_may_be_chosen(answer: str) -> None:
     assert why_chosen(answer, "Split the trunks") is None
 
 
+def test_the_answer_of_a_comment_ends_with_its_step(recipe: DatasetRecipe) -> None:
+    cell = run("cell", f"# Find the dry trunks\n{CHOP}\n\n# Compute the heat\nheat = oven.burn(logs)")
+    (made,) = solve.candidates(evidence_of([cell]), recipe)
+    assert made.answer == CHOP
+
+
 def test_headings_and_comments_are_held_to_it(recipe: DatasetRecipe) -> None:
     heading = {"task": "Split the trunks into logs", "flags": [FROM_MARKDOWN]}
     cells = [
