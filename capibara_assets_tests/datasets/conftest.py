@@ -172,10 +172,11 @@ def problem(number: int) -> str:
     a, b, c = (WORDS[(number * step + step) % len(WORDS)] for step in (1, 7, 11))
     digits = [int(d) for d in hashlib.sha256(str(number).encode()).hexdigest() if d.isdigit()][:6]
     lines = [f"    if '{WORDS[d]}{number}' in {a}: {b}_{i} = {d} * len({a}) + {number}" for i, d in enumerate(digits)]
+    told = ", ".join(f"{d} for '{WORDS[d]}{number}'" for d in digits)
     return "\n".join(
         [
             f"def solve_{a}_{number}({a}):",
-            f'    """Compute the {a} measure of {b} number {number} under {c}."""',
+            f'    """Compute the {a} measure of {b} number {number} under {c}: {told}."""',
             *lines,
             f"    return {number} + len({a})",
         ]

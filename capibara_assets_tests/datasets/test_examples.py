@@ -564,6 +564,7 @@ def test_difficulty_is_balanced_by_weights_not_by_repetition(recipe: DatasetReci
                 + "\n    return",
             ),
             f"h-{i}",
+            task=f"Write problem {i + 50} with loops.",
         )
         for i in range(10)
     ]
@@ -578,7 +579,7 @@ def test_difficulty_is_balanced_by_weights_not_by_repetition(recipe: DatasetReci
 
 def test_another_tenants_rows_are_nowhere(recipe: DatasetRecipe) -> None:
     """Neither as example, nor as weight, nor in an explanation; what is nobody's may be used."""
-    own = run("own", problem(1), "s1", tenant="acme")
+    own = run("own", problem(1), "s1", tenant="acme", quality=0.9)
     twin = run("twin", problem(1) + "  # theirs", "s2", tenant="other")
     theirs = run("theirs", problem(2), "s3", tenant="other")
     nobody = run("nobody", problem(3), "s4")

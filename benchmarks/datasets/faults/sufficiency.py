@@ -8,6 +8,8 @@
 - It reads a file that the prompt does not name and the answer does not write, or a column of a frame likewise.
 - A *repair* or diagnosis has neither a task nor a failing test nor an error that tells more than that something
   is not as expected; or a *repair* has a task, and its error says no more than that a hidden test or command failed.
+- The task of *solve* or *apply* points at what an earlier turn said, or its answer names places or does steps of which
+  it says nothing (`referents.py`).
 """
 
 import ast
@@ -20,6 +22,7 @@ from benchmarks.datasets.faults.cases import CODE_KINDS, Case, Section, is_error
 from benchmarks.datasets.faults.leaks import SHELLS
 from benchmarks.datasets.faults.python_code import parse
 from benchmarks.datasets.faults.python_names import free_names, read_columns, read_files
+from benchmarks.datasets.faults.referents import untold
 from benchmarks.datasets.faults.schemas import embedded_queries, missing_in_schema
 from benchmarks.datasets.faults.words import ASKING, JAVASCRIPT, words
 
@@ -54,6 +57,8 @@ def insufficient_prompt(case: Case) -> str | None:
         return reason
     if case.kind not in CODE_KINDS:
         return None
+    if reason := untold(case):
+        return reason
     if case.language == "python":
         return _python(case)
     if case.language in ("javascript", "typescript"):

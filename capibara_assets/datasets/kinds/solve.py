@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from capibara_assets.datasets.anatomy.dissect import Anatomy, dissect
 from capibara_assets.datasets.code.comments import is_statement, is_task
+from capibara_assets.datasets.code.queries import sql_texts
 from capibara_assets.datasets.code.sessions import Row, needed
 from capibara_assets.datasets.code.structure import normal_text, structural_key, without_trailing_spaces
 from capibara_assets.datasets.kinds import prompts
@@ -18,6 +19,8 @@ from capibara_assets.datasets.kinds.asked import only_tested, shown_test, withou
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, has_substance, mean_quality
 from capibara_assets.datasets.kinds.proof import proof_of
+from capibara_assets.datasets.kinds.referents import REFERS_BACK, refers_back, with_earlier
+from capibara_assets.datasets.kinds.scope import why_beyond, why_chosen, within_task
 from capibara_assets.datasets.kinds.surroundings import surroundings
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
@@ -28,6 +31,7 @@ from capibara_assets.storage.digests import sha256_bytes
 _WEAKER = 0.9
 _TEST_CELL_CHARS = 600
 _WORD = re.compile(r"[A-Za-z_$][\w$]*")
+_JUDGES = re.compile(r"\b(assert|raise)\b")
 NO_TASK = "what stands above its code is a remark or heading, not a task"
 
 
@@ -49,7 +53,9 @@ class _Statement:
     tests: tuple[str, ...]
     later: tuple[Row, ...]  # cells of the tests, with what these need of the cells between
     factor: float
+    documented: bool = False  # by a docstring
     told: bool = False  # by a comment or heading that was not written as a task
+    lacking: str | None = None  # why its text alone does not say what is asked
 
 
 def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
@@ -62,7 +68,7 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
             anatomy = dissect(row["code"], row["language"])
             if not has_substance(anatomy.body):
                 continue
-            statement = _statement(session, position, anatomy, row["execution_id"] in answers, recipe)
+            statement = _statement(session, position, anatomy, row["execution_id"] in answers, evidence, recipe)
             if statement is not None:
                 yield _candidate(evidence, row, anatomy, statement, recipe)
 
@@ -84,7 +90,9 @@ def _candidate(
     judging = [rest, *(statement.tests if statement.later else ())]
     test = "\n\n".join(part for part in judging if part.strip())
     asked = _asked(row["language"], statement, test, context, around.shown)
-    lacking = NO_TASK if statement.told and not is_task(statement.text) else around.lacking
+    lacking = (
+        statement.lacking or around.lacking or _unsaid(statement, asked, test, row["language"], recipe.fewest_steps)
+    )
     return ExampleCandidate(
         kind="solve",
         language=row["language"],
@@ -99,6 +107,19 @@ def _candidate(
         proof=proof_of(row, tests),
         test=test or None,
     )
+
+
+def _unsaid(statement: _Statement, asked: _Asked, test: str, language: str, fewest_steps: int) -> str | None:
+    """Why a text that was not written as a task does not say what is to be done; None where it does."""
+    if statement.told and not is_task(statement.text):
+        return NO_TASK
+    if statement.told and refers_back(statement.text):
+        return REFERS_BACK
+    if language != "python" or _JUDGES.search(test) or any(True for _ in sql_texts(asked.answer, language)):
+        return None  # a test judges it, or it is a query, whose text is the work itself (worth.py)
+    if statement.told:
+        return why_beyond(statement.text, asked.answer, asked.prompt, fewest_steps)
+    return why_chosen(asked.answer, asked.prompt) if statement.documented else None
 
 
 def _asked(language: str, statement: _Statement, test: str, context: Sequence[str], shown: prompts.Shown) -> _Asked:
@@ -136,7 +157,12 @@ def _task(row: Row) -> str | None:
 
 
 def _statement(
-    session: Sequence[Row], position: int, anatomy: Anatomy, answers_task: bool, recipe: DatasetRecipe
+    session: Sequence[Row],
+    position: int,
+    anatomy: Anatomy,
+    answers_task: bool,
+    evidence: Evidence,
+    recipe: DatasetRecipe,
 ) -> _Statement | None:
     row = session[position]
     shown = anatomy.tests[: recipe.tests_shown]
@@ -146,12 +172,16 @@ def _statement(
         # a task that names what is to be defined asks for no more than that
         named = bool(anatomy.signature) and _names_it(task, anatomy.signature, anatomy.tests)
         answer, signature = (anatomy.definitions, "") if named else (anatomy.body, anatomy.signature)
-        return _Statement(answer, task.strip(), signature, (), (), 1.0)
+        asked = with_earlier(evidence.places[row["execution_id"]][0], row, recipe.context_chars)
+        lacking = REFERS_BACK if asked is None else None
+        return _Statement(answer, asked or task.strip(), signature, (), (), 1.0, lacking=lacking)
     if anatomy.statement is not None:
-        answer, factor = (anatomy.definitions, 1.0) if anatomy.documented else (anatomy.body, _WEAKER)
-        return _Statement(answer, anatomy.statement, anatomy.signature, (), (), factor, not anatomy.documented)
+        if anatomy.documented:
+            return _Statement(anatomy.definitions, anatomy.statement, anatomy.signature, (), (), 1.0, documented=True)
+        answer = within_task(anatomy.statement, anatomy.body) if row["language"] == "python" else anatomy.body
+        return _Statement(answer, anatomy.statement, anatomy.signature, (), (), _WEAKER, told=True)
     if row["task"] and is_statement(row["task"]):  # the heading above the cell
-        return _Statement(anatomy.body, row["task"].strip(), anatomy.signature, (), (), _WEAKER, True)
+        return _Statement(anatomy.body, row["task"].strip(), anatomy.signature, (), (), _WEAKER, told=True)
     if anatomy.signature and shown:
         return _Statement(anatomy.definitions, "", anatomy.signature, shown, (), _WEAKER)
     if anatomy.signature:

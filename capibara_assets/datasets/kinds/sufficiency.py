@@ -72,7 +72,7 @@ def _unknown_names(language: str, prompt: str, answer: str) -> str | None:
     given = _IPYTHON if language == "python" else _HOST | _assigned(answer)
     missing = names.needed - given
     if missing:
-        missing -= _defined_in(language, prompt)
+        missing -= _defined_in(language, prompt) - _bound_by_test(language, prompt)
     return ", ".join(sorted(missing)[:5]) or None
 
 
@@ -101,6 +101,16 @@ def _defined_in(language: str, prompt: str) -> frozenset[str]:
         else:
             found |= names.bound
     return frozenset(found)
+
+
+def _bound_by_test(language: str, prompt: str) -> frozenset[str]:
+    """Names that only the test binds, which runs after the answer."""
+    bound: dict[bool, frozenset[str]] = {True: frozenset(), False: frozenset()}
+    _, *parts = SPLIT_TITLES.split(prompt)
+    for title, code in zip(parts[::2], parts[1::2], strict=True):
+        if (names := cell_names(code, language)) is not None and title != SIGNATURE:
+            bound[title == TESTS] |= names.bound - (names.imported if title == TESTS else frozenset())
+    return bound[True] - bound[False]
 
 
 def _shell_needs(command: str) -> set[str]:

@@ -262,3 +262,12 @@ def test_what_does_not_suffice_is_left_out_with_its_reason(recipe: DatasetRecipe
     made = build_dataset(Domain.PYTHON, evidence, groups, recipe)
     assert made.examples.is_empty()
     assert made.left_out["reason"].to_list() == [f"{INSUFFICIENT}: names that the prompt does not define: numbers"]
+
+
+def test_what_the_test_binds_is_not_there_when_the_answer_runs() -> None:
+    prompt = "Write Python code.\nCut a board.\n\nIt has to pass:\nsides = cut(4)\nassert sides == (2, 2)"
+    cut = "def cut(n):\n    return n // 2, n - n // 2"
+    assert why_insufficient("python", prompt, cut) is None
+    assert why_insufficient("python", prompt, f"{cut}\nprint(len(sides))") is not None
+    shown = prompt.replace("It has", "Session so far:\nsides = 2\n\nIt has")
+    assert why_insufficient("python", shown, f"{cut}\nprint(len(sides))") is None

@@ -1,0 +1,209 @@
+"""Whether a comment or heading asks for all that the Python below it does, and tells what that is made of.
+
+Such a text was written for readers of the page, about the statements right below it: a cell goes on with other steps,
+and takes names, values and keys of data from its author's head.
+"""
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+
+from capibara_assets.datasets.code import python_source
+from capibara_assets.datasets.code.comments import is_task
+from capibara_assets.datasets.kinds.worth import steps
+from capibara_assets.executions.parsing import walk
+
+TOO_LITTLE = "what the comment or heading above its code asks for is hardly anything to do"
+BEYOND = "its answer does more than the comment or heading above it says"
+CHOSEN = "its answer is made of texts, numbers or keys that its author chose and its prompt does not tell"
+
+_MOST_CHOSEN = 1  # texts, numbers and keys that a reader may guess, such as a limit of rows
+_STEM = 4  # letters by which forms of a word are known
+_SHORT = 3
+_TELLING = re.compile(r"[^\W\d].*[/\d]|[\d/].*[^\W\d]|.{13}", re.DOTALL)  # a path, an id, a sentence: not to be guessed
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_STEP = re.compile(r"^#+\s*(?P<text>\S.*)$")
+_PLAIN = re.compile(r"[\W_]+")
+_DOING = (
+    ast.Call, ast.BinOp, ast.Compare, ast.For, ast.While, ast.comprehension, ast.Subscript, ast.FunctionDef,
+    ast.AsyncFunctionDef, ast.ClassDef,
+)  # fmt: skip
+_OF_ANY = """the and for with from into our your this that these those which will can let use using used set get make
+create build define run now then first next new code cell function all one two data value values result results name
+list object model load initialize init import show print display need want start some each how what see also"""
+_GENERIC = frozenset(_OF_ANY.split())
+_OUTPUTS = """print display pprint head tail show shape describe info keys len type savefig close tight_layout legend
+title xlabel ylabel plot suptitle figure subplots repr str"""
+_SHOWING = frozenset(_OUTPUTS.split())
+_FREE = frozenset({"0", "1", "2", "0.0", "1.0", "10", "100", "", " ", "utf-8", "__main__", "r", "w", "rb", "wb"})
+
+
+def within_task(task: str, answer: str) -> str:
+    """The part of a cell that its leading comment asks for: up to a paragraph below the comment of another step."""
+    tree = python_source.parse(answer)
+    if tree is None:
+        return answer
+    lines = answer.split("\n")
+    inside = {n for node in tree.body for n in range(node.lineno + 1, (node.end_lineno or node.lineno) + 1)}
+    for number, line in enumerate(lines, 1):
+        step = _STEP.match(line)
+        if step is not None and number > 1 and number not in inside and is_task(step["text"]):
+            cut = "\n".join(lines[: number - 1]).rstrip("\n")
+            apart = not lines[number - 2].strip()
+            asked, others = _results(task, cut)
+            return cut if apart and asked and not others and not _only_binds(cut) else answer
+    return answer
+
+
+def why_beyond(task: str, answer: str, prompt: str, fewest_steps: int) -> str | None:
+    """Why a comment or heading does not ask for its answer; None where it does, or where that cannot be told."""
+    if steps(answer, "python") <= fewest_steps:  # a call of somebody else's function
+        return TOO_LITTLE
+    if unasked(task, answer):
+        return BEYOND
+    return CHOSEN if _only_binds(answer) else why_chosen(answer, prompt)
+
+
+def why_chosen(answer: str, prompt: str) -> str | None:
+    """Why nobody but its author could have written Python code that no test judges; None where others could."""
+    found = chosen(answer, prompt)
+    return CHOSEN if len(found) > _MOST_CHOSEN or any(map(_TELLING.search, found)) else None
+
+
+def unasked(task: str, answer: str) -> list[str]:
+    """Results of Python code of which its task says no word: what it binds, defines or calls at the end of its ways.
+
+    A single result is what the task asks for in other words, unless it speaks of a step on the way there.
+    """
+    asked, others = _results(task, answer)
+    return others if asked or len(others) > 1 else []
+
+
+def _results(task: str, answer: str) -> tuple[int, list[str]]:
+    """(steps of Python code of which its task speaks, results of which it does not)."""
+    tree = python_source.parse(answer)
+    if tree is None:
+        return 0, []
+    said, plain = _stems(task), _plain(task)
+    made: dict[str, set[str]] = {}  # name -> words of what made it
+    for node in tree.body:
+        words = _words_of(node, made)
+        for name in python_source.bindings(node):
+            made[name] = made.get(name, set()) | words
+    effects = [node for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom)]
+    results = [
+        node for at, node in enumerate(effects) if not _is_read(node, effects[at + 1 :]) and not _shows(node, made)
+    ]
+
+    def speaks_of(node: ast.stmt) -> bool:
+        words = _words_of(node, made)
+        return any(_is_said(word, said) or (len(word) >= _STEM and word in plain) for word in words)
+
+    return sum(map(speaks_of, effects)), [ast.unparse(node).split("\n")[0] for node in results if not speaks_of(node)]
+
+
+def _is_read(node: ast.stmt, later: Sequence[ast.stmt]) -> bool:
+    """Whether what a statement binds is read by a later one: it is a step on the way."""
+    bound = set(python_source.bindings(node)) | set(_changed(node))
+    read = {n.id for one in later for n in walk(one) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    return bool(bound & read)
+
+
+def _changed(node: ast.stmt) -> Iterator[str]:
+    """The variable at the root of what a statement stores into or calls."""
+    if isinstance(node, ast.Expr | ast.Assign | ast.AugAssign):
+        for target in node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node.value)]:
+            while isinstance(target, ast.Attribute | ast.Subscript | ast.Call | ast.Await):
+                target = target.func if isinstance(target, ast.Call) else target.value
+            if isinstance(target, ast.Name):
+                yield target.id
+
+
+def _shows(node: ast.stmt, made: dict[str, set[str]]) -> bool:
+    """Whether a statement shows what others made, or is a text that stands for itself."""
+    if not isinstance(node, ast.Expr):
+        return False
+    value = node.value
+    called = [n.func for n in walk(value) if isinstance(n, ast.Call)]
+    names = {one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "") for one in called}
+    roots = {n.id for n in walk(value) if isinstance(n, ast.Name)}
+    return isinstance(value, ast.Constant) or (names <= _SHOWING and bool(roots & made.keys()))
+
+
+def _words_of(node: ast.stmt, made: dict[str, set[str]]) -> set[str]:
+    """Words of a statement: what it binds and calls, its texts, and of earlier results it works on what made them.
+
+    What a call is given says nothing of what comes out, nor does the inside of a definition.
+    """
+    found: set[str] = set()
+    pending: list[ast.AST] = [node]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, python_source.Definition):
+            found |= _words(part.name)
+            continue
+        if isinstance(part, ast.Name):
+            found |= made.get(part.id, set()) if isinstance(part.ctx, ast.Load) and part.id in made else _words(part.id)
+        elif isinstance(part, ast.Attribute):
+            found |= _words(part.attr)
+        elif isinstance(part, ast.Constant) and isinstance(part.value, str):
+            found |= _words(part.value)
+        given = _given(part) if isinstance(part, ast.Call) else ()
+        pending += [one for one in ast.iter_child_nodes(part) if one not in given]
+    return found
+
+
+def _given(call: ast.Call) -> list[ast.AST]:
+    """Names that a call is given, bare or by keyword."""
+    keywords = [one for one in call.keywords if isinstance(one.value, ast.Name)]
+    return [*(one for one in call.args if isinstance(one, ast.Name | ast.List | ast.Starred)), *keywords]
+
+
+def _words(text: str) -> set[str]:
+    return {word.lower() for word in _WORD.findall(text) if len(word) >= _SHORT}
+
+
+def _stems(task: str) -> set[str]:
+    words = _words(task)
+    return {word[:_STEM] for word in words - _GENERIC or words}
+
+
+def _is_said(word: str, said: set[str]) -> bool:
+    return word not in _GENERIC and word[:_STEM] in said
+
+
+def _only_binds(answer: str) -> bool:
+    """Whether code does no more than give names to constants."""
+    tree = python_source.parse(answer)
+    return tree is not None and not any(isinstance(n, _DOING) for node in tree.body for n in walk(node))
+
+
+def chosen(answer: str, prompt: str) -> set[str]:
+    """Texts, numbers and keys of Python code that its prompt does not hold; what is only shown does not count."""
+    tree = python_source.parse(answer)
+    if tree is None:
+        return set()
+    told, known = _plain(prompt), set(re.findall(r"\d+(?:\.\d+)?", prompt))
+    shown = {id(part) for node in walk(tree) if _is_label(node) for part in walk(node)}
+    found = set[str]()
+    for node in walk(tree):
+        if not isinstance(node, ast.Constant) or id(node) in shown or isinstance(node.value, bool | bytes):
+            continue
+        if isinstance(node.value, str):
+            text = _plain(node.value)
+            found |= {node.value} if len(text) > 1 and text not in told and node.value not in _FREE else set()
+        elif isinstance(node.value, int | float) and str(node.value) not in known | _FREE:
+            found.add(str(node.value))
+    return found
+
+
+def _is_label(node: ast.AST) -> bool:
+    """Whether what a node holds is for readers: an output, a label, an error's message, a docstring."""
+    if isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        return name in _SHOWING or name.startswith(("set_", "log", "warn")) or name.endswith(("Error", "Exception"))
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+
+
+def _plain(text: str) -> str:
+    return _PLAIN.sub("", text.lower())

@@ -1,0 +1,114 @@
+"""What a comment or heading above code asks for, and what its author added."""
+
+import pytest
+
+from capibara_assets.datasets.kinds import solve
+from capibara_assets.datasets.kinds.referents import REFERS_BACK
+from capibara_assets.datasets.kinds.scope import (
+    BEYOND,
+    CHOSEN,
+    TOO_LITTLE,
+    unasked,
+    why_beyond,
+    why_chosen,
+    within_task,
+)
+from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
+from capibara_assets_tests.datasets.conftest import evidence_of, run
+
+CHOP = "logs = [trunk.chop(2) for trunk in trunks if trunk.is_dry()]"
+
+
+@pytest.mark.parametrize(
+    ("task", "answer"),
+    [
+        ("Chop the dry trunks", f"{CHOP}\nlogs[:2]"),
+        ("Chop the dry trunks", f"{CHOP}\nprint(len(logs))"),
+        ("Weigh trunks", "scale = Scale(unit)\nscale.weigh(trunks)"),
+        ("Fit a forest", "model = RandomForest()\nmodel.fit(rows)"),
+        ("Plot TF-IDF", "def tfidf(word, text):\n    return text.count(word)"),
+        ("", "not python ("),
+    ],
+)
+def test_results_of_which_the_task_speaks(task: str, answer: str) -> None:
+    assert unasked(task, answer) == []
+
+
+@pytest.mark.parametrize(
+    ("task", "answer"),
+    [
+        ("Choose a saw", "saw = pick(saws)\nstove = heater.ignite(wood, tool=saw)"),
+        ("Make an array of trunks", "trunks = np.array(trunks)\n\ndef burn(n):\n    return oven.burn(trunks[:n])"),
+        ("Open the shed", "shed.open()\nserver.restart()"),
+    ],
+)
+def test_results_of_which_the_task_says_no_word(task: str, answer: str) -> None:
+    assert len(unasked(task, answer)) == 1
+    assert why_beyond(task, answer, task, 1) == BEYOND
+
+
+def test_a_cell_ends_where_the_comment_of_another_step_begins() -> None:
+    burn = "# Compute the heat\nheat = oven.burn(logs)"
+    assert within_task("Chop the dry trunks", f"{CHOP}\n\n{burn}") == CHOP
+    whole = f"{CHOP}\n{burn}"  # no paragraph of its own
+    assert within_task("Chop the dry trunks", whole) == whole
+    remark = f"{CHOP}\n\n# wet ones stay\nlogs.sort()"
+    assert within_task("Chop the dry trunks", remark) == remark
+    late = f"{CHOP}\n\n# Collect in rows\nstack = rows_of(logs)"
+    assert within_task("Make a stack", late) == late
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "trunks = load('forest/oak-12')\nlogs = [t.chop() for t in trunks]",
+        "logs = saw(trunks, width=37, blade='fine')",
+        "logs = [t for t in trunks if t['grade'] == 'prime']",
+        "trunks = 37",
+    ],
+)
+def test_what_only_the_author_knew(answer: str) -> None:
+    assert why_beyond("Split the trunks into logs", answer, "Split the trunks into logs", -1) == CHOSEN
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "logs = [saw(t, 37) for t in trunks]\nprint('sawn logs of this year', len(logs))",
+        "if not trunks:\n    raise ValueError('no trunks were found here')\nlogs = [saw(t) for t in trunks]",
+    ],
+)
+def test_one_number_and_what_readers_see_may_be_chosen(answer: str) -> None:
+    assert why_chosen(answer, "Split the trunks") is None
+
+
+def test_the_answer_of_a_comment_ends_with_its_step(recipe: DatasetRecipe) -> None:
+    cell = run("cell", f"# Find the dry trunks\n{CHOP}\n\n# Compute the heat\nheat = oven.burn(logs)")
+    (made,) = solve.candidates(evidence_of([cell]), recipe)
+    assert made.answer == CHOP
+
+
+def test_headings_and_comments_are_held_to_it(recipe: DatasetRecipe) -> None:
+    heading = {"task": "Split the trunks into logs", "flags": [FROM_MARKDOWN]}
+    cells = [
+        run("whole", "logs = [saw(t, 2) for t in trunks if t.dry]", "s1", **heading),
+        run("more", "logs = [saw(t) for t in trunks]\noven = Oven(size)\noven.heat(grade)", "s2", **heading),
+        run("known", "trunks = fetch('mill/oak-7')\nlogs = [saw(t) for t in trunks]", "s3", **heading),
+        run("little", "trunks.split()", "s4", **heading),
+        run("pointing", "# split these again\nlogs = [saw(t, 2) for t in trunks if t.dry]", "s5"),
+        run("query", "db.execute('SELECT kind FROM trunks WHERE dry = 1').fetchall()", "s7", **heading),
+        run("asked", "trunks = fetch('mill/oak-7')\noven = Oven([saw(t) for t in trunks])", "s6", task="Saw trunks."),
+    ]
+    strict = recipe.model_copy(update={"fewest_steps": 3})
+    lacking = {one.execution_ids[0]: one.lacking for one in solve.candidates(evidence_of(cells), strict)}
+    whys = {
+        "whole": None,
+        "more": BEYOND,
+        "known": CHOSEN,
+        "little": TOO_LITTLE,
+        "pointing": REFERS_BACK,
+        "query": None,
+        "asked": None,
+    }
+    assert lacking == whys
