@@ -28,8 +28,8 @@ from capibara_assets.checkpoints.formats.limits import listed
 from capibara_assets.checkpoints.formats.nested import nest, unnest
 from capibara_assets.checkpoints.formats.publish import new_folder
 from capibara_assets.checkpoints.tree import join
-from capibara_assets.storage.foreign import read_document
 from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.storage.foreign import read_document
 
 INDEX = "checkpoint"
 NOTE = "capibara"
