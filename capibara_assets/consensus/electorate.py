@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from capibara_assets.checkpoints.inspect.verify import module_shapes
 from capibara_assets.consensus.certificates.model import (
+    MOST_BALLOTS,
+    MOST_VOTERS,
     Election,
     Thresholds,
     count,
@@ -108,7 +110,17 @@ class CountedVote:
 
 
 def attest_voters(base: Base, voters: Mapping[str, Path], recipe: ConsensusRecipe) -> AttestedVoters:
-    """Read the voters' adapters and attest them; an unreadable one is a rejected voter, not an error."""
+    """Read the voters' adapters and attest them; an unreadable one is a rejected voter, not an error.
+
+    Raises:
+        InputError: more voters or ballots than a certificate may have.
+    """
+    ballots = len(voters) * (len(voters) - 1) * recipe.verification_rounds
+    if len(voters) > MOST_VOTERS or ballots > MOST_BALLOTS:
+        raise InputError(
+            f"{len(voters)} voters in {recipe.verification_rounds} rounds cast {ballots:,} ballots: a vote has at most "
+            f"{MOST_VOTERS} voters and {MOST_BALLOTS:,} ballots, so that its certificate can be checked"
+        )
     submissions = {name: read_submission(name, voters[name], base.digest) for name in sorted(voters)}
     f = faults(len(submissions), recipe.fault_tolerance)
     sound = {n: s.adapter for n, s in submissions.items() if s.adapter is not None and not s.problem}

@@ -18,13 +18,12 @@ from typing import Any
 import sqlalchemy as sql
 
 from capibara_assets.errors import InputError
-from capibara_assets.lineage.traces import holds
+from capibara_assets.lineage.traces import holds, is_database
 from capibara_assets.storage.jsonfiles import write_bytes_atomic
 from capibara_assets.storage.mirror import file_system
 
 NOTE = "(removed: a record was forgotten)"
 _WAIT_S = 20.0
-_MAGIC = b"SQLite format 3\0"
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ def scrub_text(path: Path, traces: Traces) -> None:
 
 def databases(folder: Path) -> list[Path]:
     """The SQLite files below a folder, sorted."""
-    return [path for path in sorted(folder.rglob("*.db")) if path.is_file() and path.open("rb").read(16) == _MAGIC]
+    return [path for path in sorted(folder.rglob("*.db")) if path.is_file() and is_database(path)]
 
 
 def scrub_files(folder: Path, traces: Traces, *, write: bool = True) -> dict[Path, int]:

@@ -7,6 +7,7 @@ import lzma
 import mmap
 import re
 import sqlite3
+import subprocess
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -23,7 +24,9 @@ _SHORTEST = 12
 _PHRASES = ("Traceback (most recent call last)",)  # common to many records
 _EACH = 24  # pieces to search for, per record and column
 _BZIP2, _XZ, _ZIP, _SEALED = b"BZh", b"\xfd7zXZ\0", b"PK\x03\x04", 1  # the last: a member under a password
-_GZIP, _ZSTD, _PARQUET, _ARROW, _SQLITE = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"ARROW1", b"SQLite format 3\0"
+_GZIP, _ZSTD, _PARQUET, _ARROW = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"ARROW1"
+_WAIT_S = 20.0
+_SHARED_INDEX = "-shm"  # of a database with a write-ahead log: SQLite's locks are on it, and it holds no text
 _ROWS = 16_384
 _BLOCK = 1 << 20
 
@@ -74,8 +77,10 @@ def holds(path: Path, needles: Sequence[str]) -> bool:
     """Whether a file contains one of the needles: in its bytes, or decoded (compressed, a table or a database)."""
     wanted = [needle.encode("utf-8") for needle in needles]
     try:
-        if path.stat().st_size == 0:
+        if path.stat().st_size == 0 or path.name.endswith(_SHARED_INDEX):
             return False
+        if is_database(path):
+            return any(needle in text for text in _of_database(path) for needle in wanted)
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             end = _text_of_tensors(data) if path.suffix == ".safetensors" else len(data)
             if any(data.find(needle, 0, end) >= 0 for needle in wanted):
@@ -88,7 +93,12 @@ def holds(path: Path, needles: Sequence[str]) -> bool:
 
 def readings(path: Path) -> Iterator[bytes]:
     """A file in overlapping blocks: its bytes, and what they decode to where compressed, a table or a database."""
+    if path.name.endswith(_SHARED_INDEX):
+        return
     try:
+        if is_database(path):
+            yield from _of_database(path)
+            return
         with path.open("rb") as file:
             head = file.read(16)
             file.seek(0)
@@ -99,6 +109,33 @@ def readings(path: Path) -> Iterator[bytes]:
         yield from _decoded(path, head)
     except FileNotFoundError:
         return  # gone since it was listed
+
+
+def is_database(path: Path) -> bool:
+    """Whether a file is a SQLite database, as SQLite says.
+
+    Whoever opens such a file without SQLite and closes it drops all locks of this process on it (POSIX), also those of
+    a transaction that another part of the process has under way: https://sqlite.org/howtocorrupt.html, 2.2.
+    """
+    try:
+        with closing(_reader(path)) as database:
+            return bool(path.stat().st_size) and database.execute("PRAGMA schema_version").fetchone() is not None
+    except sqlite3.OperationalError as error:
+        return error.sqlite_errorcode != sqlite3.SQLITE_CANTOPEN  # only a database is locked, or to be rolled back
+    except sqlite3.DatabaseError:
+        return False
+
+
+def _reader(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=_WAIT_S)
+
+
+def _of_database(path: Path) -> Iterator[bytes]:
+    """Its bytes, read by a process of their own, whose locks are its own; and its rows: long values are split."""
+    with subprocess.Popen(["cat", str(path.absolute())], stdout=subprocess.PIPE) as reading:
+        yield from _blocks(reading.stdout)
+    with closing(_reader(path)) as database:
+        yield from _rows(database)
 
 
 def _text_of_tensors(data: mmap.mmap) -> int:
@@ -127,8 +164,6 @@ def _decoded(path: Path, head: bytes) -> Iterator[bytes]:
             yield from _texts(scan.slice(start, _ROWS).collect())
     elif head.startswith(_ARROW):
         yield from _texts(pl.read_ipc(path))
-    elif head.startswith(_SQLITE):
-        yield from _rows(path)
 
 
 def _blocks(stream: object) -> Iterator[bytes]:
@@ -149,14 +184,12 @@ def _texts(frame: pl.DataFrame) -> Iterator[bytes]:
             yield json.dumps(column.to_list(), default=str, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-def _rows(path: Path) -> Iterator[bytes]:
-    """Rows read through SQL, since long values of SQLite are split over pages."""
-    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
-        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        for name in tables:
-            for row in database.execute(f'SELECT * FROM "{name}"'):
-                texts = [value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value for value in row]
-                yield b"\n".join(value for value in texts if isinstance(value, bytes))
+def _rows(database: sqlite3.Connection) -> Iterator[bytes]:
+    tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    for name in tables:
+        for row in database.execute('SELECT * FROM "{}"'.format(name.replace('"', '""'))):
+            texts = [value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value for value in row]
+            yield b"\n".join(value for value in texts if isinstance(value, bytes))
 
 
 def _of_text(text: str) -> set[str]:

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from capibara_assets.deployment.documents import read_document, require_regular
+from capibara_assets.deployment.documents import LARGEST_DOCUMENT, read_document, require_regular
 from capibara_assets.errors import InputError, IntegrityError
 
 __all__ = ["read_by_library", "read_document", "require_plain"]
 
 _DOCUMENTS = frozenset((".json", ".jinja", ".txt", ".model", ".md", ".yaml", ".yml"))
+_INDEXES = frozenset(("_METADATA", "_CHECKPOINT_METADATA", "_sharding", ".zarray", ".zattrs", ".zgroup", "zarr.json"))
 _LARGEST_BESIDE = 256 << 20  # of such a file beside weights, which libraries read in one piece; tokenizers have 40 MB
 _MOST_ENTRIES = 200_000
 _DEEPEST = 32
@@ -100,7 +101,7 @@ def _require_inside(link: Path, inside: tuple[Path, ...]) -> None:
 
 def _require_file(path: Path, found: os.stat_result) -> None:
     require_regular(path, found.st_mode)
-    if found.st_size > _LARGEST_BESIDE and path.suffix in _DOCUMENTS:
-        raise InputError(
-            f"{path} has {found.st_size:,} bytes, files of its kind have up to {_LARGEST_BESIDE:,}: it is damaged"
-        )
+    known = path.suffix in _DOCUMENTS
+    most = LARGEST_DOCUMENT if path.name in _INDEXES else _LARGEST_BESIDE if known else found.st_size
+    if found.st_size > most:
+        raise InputError(f"{path} has {found.st_size:,} bytes, files of its kind have up to {most:,}: it is damaged")

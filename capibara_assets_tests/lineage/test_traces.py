@@ -5,6 +5,8 @@ import gzip
 import json
 import lzma
 import sqlite3
+import subprocess
+import sys
 import zipfile
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +15,8 @@ import polars as pl
 import pytest
 import zstandard
 
-from capibara_assets.lineage.traces import holding, holds, pieces, telling
+from capibara_assets.lineage.history import databases
+from capibara_assets.lineage.traces import holding, holds, pieces, readings, telling
 from capibara_assets.storage.cache import Cache
 
 CANARY = "kanarienvogel_sings_at_noon"
@@ -100,3 +103,21 @@ def test_what_a_cache_holds_is_found_wherever_its_pages_cut_it(tmp_path: Path) -
         cut += CANARY.encode() not in cache.path.read_bytes()
         assert holds(cache.path, [CANARY])
     assert cut
+
+
+BEGIN = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0, isolation_level=None).execute('BEGIN IMMEDIATE')"
+
+
+@pytest.mark.parametrize("log", ["DELETE", "WAL"])
+def test_a_search_does_not_take_the_locks_of_a_transaction_under_way(log: str, tmp_path: Path) -> None:
+    """Closing any descriptor of a file drops the process's POSIX locks on it: another one could then write, too."""
+    database(tmp_path / "a.db", CANARY)
+    with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as connection:
+        connection.execute(f"PRAGMA journal_mode = {log}")
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("DELETE FROM events WHERE id = 1")
+        assert tmp_path / "a.db" in holding(tmp_path, [CANARY]) and not holding(tmp_path, ["nothing of it"])
+        assert databases(tmp_path) == [tmp_path / "a.db"]
+        assert any(CANARY.encode() in data for data in readings(tmp_path / "a.db"))
+        other = subprocess.run([sys.executable, "-c", BEGIN, tmp_path / "a.db"], capture_output=True, check=False)
+        assert b"database is locked" in other.stderr

@@ -12,10 +12,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from capibara_assets.errors import InputError
-from capibara_assets.storage.foreign import require_plain
+from capibara_assets.storage.foreign import read_by_library, require_plain
 
 if TYPE_CHECKING:
     from capibara_assets.checkpoints.content import Content
+
+_UNPACKED = 1 << 30  # bytes that a checkpoint of constants may come to
+_MOST_PACKED = 100  # times the bytes of its files: weights pack to two thirds, fresh optimizer states to a third
 
 
 @dataclass(frozen=True)
@@ -117,10 +120,33 @@ def read(path: Path, from_: str | None = None) -> "Content":
     """Read a checkpoint; `from_` where its format cannot be detected from its files.
 
     Raises:
-        InputError: it does not exist, its format is unknown, or it is damaged; as `require_plain`.
+        InputError: it does not exist, its format is unknown, it is damaged, or it states more than it holds; as
+            `require_plain`.
     """
     require_plain(path)
-    return format_named(from_ or detect_format(path)).read(path)
+    name = from_ or detect_format(path)
+    with read_by_library(f"{path} cannot be read as {name}"):  # whatever it states that our readers did not foresee
+        content = format_named(name).read(path)
+    _require_stored(path, content)
+    return content
+
+
+def _require_stored(path: Path, content: "Content") -> None:
+    """Refuse tensors that are far larger than the files: zeros that nothing stores, chunks that unpack for ever.
+
+    Raises:
+        InputError: they are.
+    """
+    from capibara_assets.checkpoints.content import nbytes
+
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    stored = sum(file.stat().st_size for file in files)
+    stated = sum(nbytes(source.dtype, source.shape) for source in content.tensors.values())
+    if stated > _UNPACKED + _MOST_PACKED * stored:
+        raise InputError(
+            f"{path} states tensors of {stated:,} bytes and holds {stored:,}: no checkpoint packs that much, "
+            "it is made to fill memory or disk"
+        )
 
 
 def convert(src: Path, dst: Path, to: str, from_: str | None = None) -> None:

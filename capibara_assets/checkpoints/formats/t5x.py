@@ -29,6 +29,7 @@ from capibara_assets.checkpoints.formats.nested import nest, unnest
 from capibara_assets.checkpoints.formats.publish import new_folder
 from capibara_assets.checkpoints.tree import join
 from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.storage.foreign import read_document
 
 INDEX = "checkpoint"
 NOTE = "capibara"
@@ -179,7 +180,7 @@ def _open(spec: Any, keys: tuple[str, ...], folder: Path) -> zarr.InZarr:
         raise InputError(f"{'/'.join(keys)} lies in {spec['driver']} at {path!r}: T5X keeps arrays in zarr folders")
     here = folder / name
     try:
-        metadata = json.loads((here / ".zarray").read_bytes())
+        metadata = json.loads(read_document(here / ".zarray"))
     except (OSError, ValueError) as error:
         raise IntegrityError(f"{here} should hold {'/'.join(keys)}, its .zarray cannot be read: {error}") from error
     dtype, shape = _dtype(metadata["dtype"]), tuple(metadata["shape"])

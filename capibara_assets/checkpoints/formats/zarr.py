@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from capibara_assets.checkpoints.content import PIECE, PieceSource, itemsize, nbytes, numpy_dtype
-from capibara_assets.errors import IntegrityError
+from capibara_assets.errors import InputError, IntegrityError
 
 if TYPE_CHECKING:
     import tensorstore as ts
@@ -24,6 +24,10 @@ that was 290 MiB on a busy machine.
 """
 
 _DAMAGED = ("DATA_LOSS", "FAILED_PRECONDITION", "INVALID_ARGUMENT", "NOT_FOUND", "OUT_OF_RANGE")
+
+_MOST_DIMENSIONS = 32  # of zarr and numpy
+_LARGE_CHUNK, _MOST_PADDED = 256 << 20, 4
+_MOST_CHUNKS = 1_000_000  # of an array; T5X's of 64 MiB would be 64 TB
 
 Region = tuple[slice, ...]
 
@@ -41,6 +45,11 @@ class InZarr:
     where: str
     dtype: str
     shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        sound = all(isinstance(length, int) and length >= 0 for length in self.shape)
+        if not sound or len(self.shape) > _MOST_DIMENSIONS:
+            raise InputError(f"{self.where} states the shape {str(list(self.shape))[:80]}: no array has one like that")
 
     def pieces(self) -> Iterator[memoryview]:
         return regroup(self._bands())
@@ -68,16 +77,24 @@ class InZarr:
                 f"{self.where} holds {array.dtype.name}{list(array.shape)}, its index says "
                 f"{self.dtype}{list(self.shape)}"
             )
+        self._require_usual(chunks_of(array))
         return array
+
+    def _require_usual(self, chunk: tuple[int, ...]) -> None:
+        """Refuse chunks far larger than the array, which are unpacked whole, and arrays of nothing but chunks."""
+        count = prod(-(-length // part) for length, part in zip(self.shape, chunk, strict=True))
+        size = nbytes(self.dtype, chunk)
+        if size > max(_LARGE_CHUNK, _MOST_PADDED * nbytes(self.dtype, self.shape)) or count > _MOST_CHUNKS:
+            raise InputError(f"{self.where} is kept in {count:,} chunks of {size:,} bytes: no checkpoint is")
 
     @contextmanager
     def _damage(self) -> Iterator[None]:
         try:
             yield
         except ValueError as error:
+            reason = " ".join(str(error).partition("[tensorstore_spec")[0].split())
             if not str(error).startswith(_DAMAGED):
-                raise
-            reason = str(error).partition("[tensorstore_spec")[0].strip()
+                raise InputError(f"{self.where} cannot be read: {reason}") from error
             raise IntegrityError(f"{self.where} is damaged or incomplete: {reason}") from error
 
 

@@ -21,6 +21,8 @@ SCHEMA_VERSION = 3
 READABLE = (1, 2, 3)
 """Version 1 had no signatures and no candidates but the rule's, version 2 no second round: such certificates are
 checked as far as they go."""
+MOST_VOTERS, MOST_BALLOTS = 64, 16_384
+"""Of one vote: a certificate of more takes minutes to check, and is refused before any signature is looked at."""
 _PACKAGES = ("numpy", "torch", "transformers", "safetensors", "cryptography")
 
 
@@ -123,21 +125,29 @@ class Certificate(_Part):
     quorum: int = Field(description="Least number of accepted voters, 2f + 1")
     thresholds: Thresholds
     election: str = Field(default="", description="SHA-256 of all that was settled before the vote; ballots name it")
-    voters: tuple[VoterEntry, ...]
-    ballots: tuple[Ballot, ...] = Field(description="All that were handed in, those that do not count too")
-    refused: tuple[RefusedEntry, ...] = ()
-    equivocated: tuple[str, ...] = Field(default=(), description="Signed two different ballots for one round")
+    voters: tuple[VoterEntry, ...] = Field(max_length=MOST_VOTERS)
+    ballots: tuple[Ballot, ...] = Field(
+        max_length=MOST_BALLOTS, description="All that were handed in, those that do not count too"
+    )
+    refused: tuple[RefusedEntry, ...] = Field(default=(), max_length=MOST_BALLOTS)
+    equivocated: tuple[str, ...] = Field(
+        default=(), max_length=MOST_VOTERS, description="Signed two different ballots for one round"
+    )
     absent: dict[str, str] = Field(default_factory=dict, description="Electors without a ballot that counts, and why")
-    tallies: tuple[TallyEntry, ...]
+    tallies: tuple[TallyEntry, ...] = Field(max_length=MOST_VOTERS)
     rule: str
     pre: str | None
     merge_strategy: MergeStrategy | None = Field(default=None, description="Forces a candidate; null: the best of all")
     faults_left: int = Field(description="f less the rejected voters: what the rule still has to stand")
     evidence: dict[str, Any] = Field(description="What the rule saw: norms, distances, selected voters")
-    tried: tuple[Tried, ...] = Field(default=(), description="Every candidate for the consensus, in the order of ties")
+    tried: tuple[Tried, ...] = Field(
+        default=(), max_length=2 * MOST_VOTERS, description="Every candidate for the consensus, in the order of ties"
+    )
     chosen: str = Field(default="", description="The one that became the consensus")
     confirmations: tuple[Confirmation, ...] = Field(
-        default=(), description="Of the second round: accepted voters' signatures under the losses and the choice"
+        default=(),
+        max_length=MOST_VOTERS,
+        description="Of the second round: accepted voters' signatures under the losses and the choice",
     )
     unconfirmed: dict[str, str] = Field(
         default_factory=dict, description="Accepted voters with a vote and without a confirmation, and why"
@@ -145,6 +155,7 @@ class Certificate(_Part):
     result: ResultEntry
     privacy: dict[str, Any] | None = Field(
         default=None,
+        max_length=MOST_VOTERS,
         description="Voter -> differential privacy of its training: parameters and epsilon",
     )
     seeds: dict[str, int] = Field(description="Of anything drawn at random: nothing, where this is empty")

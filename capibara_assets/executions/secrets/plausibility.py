@@ -32,6 +32,9 @@ _NOT_ALONE = re.compile(
     r"@[\w-]+\.[A-Za-z]{2,}|@v?\d+\.|^[A-Za-z_]+[#%]\d+$|#\w+\.\w|%(?:20|2[A-Fa-f]|3[A-Fa-f]|5[BDEbde]|7[BDbd])"
     r"|%\d{0,2}(?:\.\d+)?[sdifgxeru](?![A-Za-z])"
 )
+#: What a value refers to: variables, templates, files, versions.
+_REFERENCE = re.compile(r"\$[\w{(]|[{}/\\]|<%|\.[A-Za-z]{1,5}$|\d\.\d|=[^=]")
+_TELLTALES = ("password", "passwd", "passphrase", "secret", "changeme", "username", "sample", "test", "demo", "token")
 _BLANK_UUID = re.compile(r"0{8}-.*|(.)\1{7}-.*")
 
 
@@ -123,6 +126,29 @@ def signed_password(value: str) -> bool:
         return False  # Password@1 is documentation
     signs = sum(c in _SIGNS for c in value)
     return 1 <= signs <= len(value) / 3 and not _PLACEHOLDER.search(value) and entropy(value) >= 2.7
+
+
+def stated_password(value: str) -> bool:
+    """Whether a value is a password given that its place holds nothing else: neither a reference, a name nor a word.
+
+    So it may be of words and a number, as people choose them: no statistics tell it from a title.
+    """
+    if not 8 <= len(value) <= 64 or not _three_sorts(value) or entropy(value) < 2.7 or _NOT_ALONE.search(value):
+        return False
+    if value[0] in "<{$%/.~*-([" or _REFERENCE.search(value) or _DOTTED.fullmatch(value) or not value.isascii():
+        return False
+    if value.isidentifier() and (_wordy(value) or not mingled(value)):
+        return False  # OAuth2Client, Release2024
+    spelt = "".join(filter(str.isalpha, value)).lower()
+    return not _PLACEHOLDER.search(value) and not any(word in spelt for word in _TELLTALES)
+
+
+def alternating(value: str) -> bool:
+    """Whether a value alternates between capitals, small letters and digits, though it is shorter than tokens are."""
+    if scrambled_or_digest(value):
+        return True
+    sound = 10 <= len(value) < 16 and value.isalnum() and stated_password(value)
+    return sound and _changes(value) >= 0.4 and len(_DIGITS.findall(value)) >= 2
 
 
 def scrambled(value: str) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from capibara_assets.executions.secrets.plausibility import (
+    alternating,
     assigned_secret,
     credential,
     has_digit,
@@ -18,6 +19,7 @@ from capibara_assets.executions.secrets.plausibility import (
     scrambled,
     scrambled_or_digest,
     signed_password,
+    stated_password,
     strong_password,
     unmistakable,
 )
@@ -57,8 +59,8 @@ _SCHEME = r"(?:bearer|basic|token|apikey|api-key|key)[\s]+"
 #: (kind, anchors, expression with the secret in its group, plausibility)
 CONTEXT_SHAPES: tuple[ContextShape, ...] = (
     ("PASSWORD", ("://",), r"[a-z][a-z0-9+.-]{1,30}://[^\s:/?#\[\]'\"<>]*:([^\s/'\"<>{}]+)@[^\s'\"]", password),
-    ("PASSWORD", _PASSWORD_ANCHORS, r"[;?&][\s]*(?:user[\s])?(?:password|pwd)[\s]?=[\s]?([^\s\"';&<>{}$\\]{5,})",
-     password),
+    ("PASSWORD", _PASSWORD_ANCHORS, r"[;?&][\s]*(?:user[\s])?(?:password|pwd)[\s]?=[\s]?(?![\w.]*[(])"
+     r"([^\s\"';&<>{}$\\]{5,})", password),
     ("PASSWORD", ("-u", "--user"), rf"[\s](?:-u|--user)(?:[\s]|=)[\s]*{_QUOTE}?[\w.@-]+:([^\s\"'\\$]{{6,}})",
      strong_password),
     ("AUTHORIZATION", ("authorization",),
@@ -156,6 +158,21 @@ _PIECE = (
 _PIECES_GATE = rf"(?i){_NOUN_GATE}[^\n]*(?:\n[^\n\"']*[\"'][^\n]*){{0,{_PIECES}}}{_MINGLED}"
 _FLAG_GATE = rf"(?m:^|[\s\"'\[(,`\x1c-\x1f])--?[A-Za-z]{{1,3}}[\"', =]{{0,4}}[{_CHARS}-]*{_MINGLED}"
 
+# Places that hold a password and nothing else: what stands there needs no statistics (`plausibility.stated_password`).
+_PASS = r"(?:pa?s{1,2}w(?:o?r)?d|passphrase|passcode|pwd|pswd|(?<![A-Za-z])pass(?=[\"':=_ ])|_pass\b|[a-z]pass\b)"
+_PASS_ANCHORS = ("passw", "paswd", "pasw", "pssw", "psw", "passphrase", "passcode", "pwd", "pass")
+_OTHERS = r"(?:identified[^\n']{0,40}\bby\b|secure_?string)"
+_GIVEN = (
+    r"(?:[\"'`\])]{0,2}[ \t]{0,4}(?:=>|:=|==?|:|\bis\b:?|\bwas\b)[ \t]{0,4}[(\[]?[A-Za-z]?[\"'`]?"
+    r"|[ \t]{1,4}[A-Za-z]?[\"'`]|[ \t][\w \t]{0,30}\bto[ \t]{1,4}[\"'`]?)"
+)
+_NEXT = r"[\"'][ \t]*,[ \t]*[\"']"
+_STATED = rf"(?-i:[A-Z][{_CHARS}-]*[0-9]|[0-9][{_CHARS}-]*[A-Z])"  # what each of them has
+_FLAG = r"-{1,2}[\w.-]{0,24}"
+_USER_FLAG = r"-{1,2}(?:u|user(?:name)?|login|[\w-]{0,20}creds?|auth)[ =][\"']?[\w./\\@-]{1,60}"
+_LOGS_IN = r"(?:auth\w*|log_?[io]n|sign_?in|connect\w*|\w{0,20}connection|\w{0,20}credentials?|\bpdo|\bmysqli)"
+_LOGS_IN_ANCHORS = ("auth", "login", "log_in", "logon", "signin", "sign_in", "connect", "credential", "pdo", "mysqli")
+
 _QUOTED = r"[\"']([^\s\"']{8,400})[\"']"
 _WEB = r"A-Za-z0-9_.~%+"
 
@@ -239,8 +256,68 @@ ROLES: tuple[Role, ...] = (
     Role(
         "SECRET", ("-",),
         rf"^(?![^\n]*\b(?:git|hg|jj|svn|commit|docker|podman|image|kubectl|sha\d*sum)\b)[^\n]{{0,200}}?"
-        rf"[ \t\"']-[akpstwPTKS][\"', =]{{1,4}}{_VALUE}",
-        scrambled_or_digest, _FLAG_GATE, case=True, near_values=True,
+        rf"[ \t\"']-[akpstwANPTKSX](?:[\"', =]{{1,4}}|(?<=p)){_VALUE}",
+        alternating, _FLAG_GATE, case=True, near_values=True,
+    ),
+    # places that hold a password and nothing else: of that name, as the flag of that name, the word after a user's name
+    Role(
+        "PASSWORD", (*_PASS_ANCHORS, "identified", "secure"),
+        rf"(?:{_PASS}[\w.-]{{0,24}}{_NO_SECRET}|{_OTHERS}){_GIVEN}{_VALUE}", stated_password,
+        rf"(?i)(?:{'|'.join(_PASS_ANCHORS)}|identified|secure)[^\n]*{_STATED}",
+    ),
+    Role(
+        "PASSWORD", _PASS_ANCHORS,
+        rf"(?:{_FLAG}(?:{_PASS}|pass)[\w-]{{0,12}}{_NO_SECRET}[ =\t]+(?:pass:)?|\bpass:|[a-z](?-i:Pass)(?:word)?[ \t]"
+        r"|^[ \t]*[\w.-]{0,30}pass(?:word|wd)?[ \t]{1,4})"
+        rf"[\"']?{_VALUE}",
+        stated_password, rf"(?i)(?:{'|'.join(_PASS_ANCHORS)})[^\n]*{_STATED}",
+    ),
+    Role(
+        "PASSWORD", _LOGS_IN_ANCHORS,
+        rf"{_LOGS_IN}[\w.]{{0,10}}[ \t]*=?[ \t]*[^\n\"']{{0,80}}(?=([\"'(][^\n]{{0,300}}))",
+        stated_password, rf"(?i)(?:{'|'.join(_LOGS_IN_ANCHORS)})[^\n]*[\"'][^\"'\n]*{_STATED}",
+        rf"[\"'][ \t]*,[ \t]*[A-Za-z]?[\"']{_VALUE}(?=[\"'])",
+    ),
+    # to unlock, or to log in with a password alone; a connection's address and user before it; what is fed to a prompt
+    Role(
+        "PASSWORD", ("auth", "unlock", "login", "log_in", "signin", "sign_in"),
+        rf"(?:auth|unlock|log_?in|sign_?in)\w{{0,12}}[ \t(]{{1,2}}[\"']{_VALUE}[\"']", stated_password,
+        rf"(?i)(?:auth|unlock|log_?in|sign_?in)[^\n]*[\"'][^\"'\n]*{_STATED}",
+    ),
+    Role(
+        "PASSWORD", (":",),
+        rf"[\"'][a-z][\w.+-]{{1,20}}:[^\"'\n]{{2,200}}{_NEXT}[^\"'\n]{{1,60}}{_NEXT}{_VALUE}[\"']",
+        stated_password, rf"[\"'][a-z][^\"'\n]*:[^\"'\n]+{_NEXT}[^\"'\n]+{_NEXT}", case=True,
+    ),
+    Role("PASSWORD", ("<<<",), rf"<<<[ \t]*[\"']{_VALUE}[\"']", stated_password, rf"<<<[^\n]*{_STATED}", case=True),
+    Role(
+        "PASSWORD", ("@",), r"(?<![\w.-])[\w.-]{1,40}:([^\s\"'`/:@]{8,64})@(?!sha\d)[A-Za-z(]", stated_password,
+        r"[A-Za-z0-9_.-]:[^\s\"'`/:@]{8,64}@[A-Za-z(]", case=True,
+    ),
+    Role(
+        "PASSWORD", ("@",), r"(?<![\w./-])[A-Za-z]\w{0,40}/([^\s\"'`/:@]{8,64})@(?!v?\d)(?://)?[A-Za-z]",
+        stated_password,
+        r"[A-Za-z0-9_]/[^\s\"'`/:@]{8,64}@", case=True,
+    ),
+    Role(
+        "PASSWORD", ("-u", "-login", "creds", "-auth"),
+        rf"[\s\"']{_USER_FLAG}[:,%]{_VALUE}", stated_password,
+        rf"(?i)-(?:u|user|username|login|[\w-]*creds?|auth)[ =][^\n]*[:,%][^\n]*{_STATED}",
+    ),
+    Role(
+        "PASSWORD", ("-p", "-P", "-w", "-W", "-A", "-X"),
+        rf"[ \t]-[uUlD][ \t]*[\"']?[\w.@\\=,-]{{1,80}}[\"']?[ \t][^\n]{{0,80}}?(?<=[ \t])-[pPwWAX][ =]?[\"']?{_VALUE}",
+        stated_password,
+        rf"-[uUlD][^\n]*[ \t]-[pPwWAX][^\n]*{_STATED}", case=True,
+    ),
+    Role(
+        "PASSWORD", ("echo", "printf"), rf"(?:echo|printf)[ \t]+[\"']?[\w.@-]{{1,40}}:{_VALUE}[\"']?[ \t]*\|",
+        stated_password,
+        rf"(?i)(?:echo|printf)[^\n|]*:[^\n|]*{_STATED}",
+    ),
+    Role(
+        "PASSWORD", ("basic",), rf"basic[\w.-]{{0,30}}[ \t]+[\w.@-]{{1,40}}[ \t]+[\"']?{_VALUE}", stated_password,
+        rf"(?i)basic[^\n]*{_STATED}",
     ),
     # what is said to a prompt or to a shell: any argument
     Role(

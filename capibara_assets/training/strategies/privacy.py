@@ -36,6 +36,9 @@ ADJACENCY: dict[Unit, str] = {"client": "add_or_remove_one_client", "example": "
 SUM: dict[Unit, str] = {"client": "round", "example": "step"}  # the period over which a unit's vectors are summed
 _OF: dict[Unit, str] = {"client": "update", "example": "gradient"}
 ACCOUNTANT = "pld"
+MOST_STEPS = 100_000
+"""Steps that are accounted: no adapter takes more, and a certificate's statement is computed again in a second."""
+_MOST_VOTERS = 64  # of a certificate
 _LIBRARY = "dp-accounting"
 _INTERVAL = 1e-4  # of privacy losses: dp-accounting's own
 _LITTLE, _CELLS = 0.2, 5e5  # below this noise, so many intervals at most
@@ -370,12 +373,14 @@ def privacy_problems(document: Mapping[str, Any], tolerance: float = 1e-3) -> li
     try:
         if "voters" in document:
             voters, without = document["voters"], document["without"]
+            if len(voters) > _MOST_VOTERS or any("voters" in one for one in voters.values()):
+                return [f"it is of {len(voters)} voters or of voters of voters: at most {_MOST_VOTERS} are computed"]
             problems = [f"{name}: {text}" for name, one in voters.items() for text in privacy_problems(one, tolerance)]
             again = combined_privacy(voters | dict.fromkeys(without))
             wrong = [key for key in ("epsilon", "delta", "adjacency") if document[key] != again[key]]
             return problems + [f"{key} is {again[key]} by its voters, not {document[key]}" for key in wrong]
         recomputed, stated = recomputed_epsilon(document), float(document["epsilon"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, MemoryError) as error:
         return [f"epsilon cannot be computed again: {type(error).__name__}: {error}"]
     if not math.isclose(recomputed, stated, rel_tol=tolerance):
         return [f"epsilon is {recomputed:.6g} by its parameters, not {stated:.6g}"]
@@ -388,7 +393,7 @@ def privacy_problems(document: Mapping[str, Any], tolerance: float = 1e-3) -> li
 def _check(sampling_rate: float, steps: int, delta: float) -> None:
     if not 0 < sampling_rate <= 1:
         raise ValueError(f"sampling_rate {sampling_rate}: more than 0, at most 1")
-    if steps < 0 or steps != int(steps):
-        raise ValueError(f"steps {steps}: a whole number, at least 0")
+    if not 0 <= steps <= MOST_STEPS or steps != int(steps):
+        raise ValueError(f"steps {steps}: a whole number from 0 to {MOST_STEPS:,}")
     if not 0 < delta < 1:
         raise ValueError(f"delta {delta}: between 0 and 1")

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -23,8 +24,11 @@ from capibara_assets.consensus.certificates.certificate import (
     write_certificate,
 )
 from capibara_assets.consensus.certificates.model import Certificate, content_digest, stated_election
+from capibara_assets.consensus.electorate import attest_voters
+from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
+from capibara_assets.modeling.base import Base
 from capibara_assets_tests.consensus.certificates.conftest import Agreed, voted_again
 from capibara_assets_tests.consensus.conftest import changed
 
@@ -310,3 +314,20 @@ def test_a_certificate_that_never_ends_or_never_comes(tmp_path: Path) -> None:
     for name in ("pipe", "sparse"):
         with pytest.raises(InputError, match="is not a certificate"):
             read_certificate(tmp_path / name)
+
+
+@pytest.mark.parametrize("field", ["ballots", "voters", "tried", "tallies", "refused", "confirmations"])
+def test_a_certificate_of_endless_parts_is_refused_before_they_are_checked(agreed: Agreed, field: str) -> None:
+    document = json.loads(agreed[0].read_text())
+    document[field] = (document[field] or [{}]) * 100_000
+    began = time.process_time()
+    with pytest.raises(InputError, match=rf"{field}: Tuple should have at most|{field}\.0\."):
+        parse_certificate(document)
+    assert time.process_time() - began < 2
+
+
+def test_no_vote_is_held_whose_certificate_nobody_could_check(tiny: Base, tmp_path: Path) -> None:
+    voters = {f"voter-{number}": tmp_path for number in range(65)}
+    for names, rounds in ((voters, 1), (dict(list(voters.items())[:64]), 5)):
+        with pytest.raises(InputError, match="a vote has at most 64 voters and 16,384 ballots"):
+            attest_voters(tiny, names, ConsensusRecipe(verification_rounds=rounds))

@@ -95,7 +95,41 @@ PLACES = {
     "base3232": ("otpauth://totp/a?secret={}", "totp_secret: {}"),
     "base6440": ("$ aws configure set aws_secret_access_key {}", "PrivateKey = {}"),
 }
+#: Places that hold a password and nothing else: there it may be of words and a number, as people choose them.
+STATED = (
+    "$ tool rotate --store-passphrase {} --quiet",
+    "$ tool sign -keypass {} -in a",
+    "$ tool open -in pass:{} -out b",
+    "$ tool set dbPass {}",
+    "$ tool install --set auth.adminPassword={}",
+    "$ tool --server db1 -U anna -P '{}' -c 1",
+    "$ tool -u anna,{} sftp://files.internal",
+    "$ tool //files/share -U 'corp/anna%{}'",
+    "$ tool config http-basic.internal anna {}",
+    "$ printf 'anna:{}' | tool --stdin",
+    "$ tool open a.vault <<< '{}'",
+    "connect_pass {}",
+    "keyPassword '{}'",
+    "The new passphrase is {} (for anna).",
+    "the password was set to {} yesterday",
+    "CREATE USER 'anna'@'%' IDENTIFIED BY '{}';",
+    'open("mysql", "anna:{}@tcp(db:3306)/shop")',
+    "$ tool anna/{}@//db:1521/shop",
+    "con = dbConnect(driver, 'shop', 'anna', '{}')",
+    "Source.of('jdbc:db2://db/shop', 'anna', '{}')",
+    "request.basic_auth 'anna', '{}'",
+    'cache.auth("{}")',
+)
 CLEAN = (
+    "$ tool rotate --passphrase-file Winter-Falcon-2024 --quiet",
+    "$ tool -U anna -P 5432 Report-Winter-2024",
+    "form(password=OAuth2PasswordBearer)",
+    "keyPassword = System.getenv('KEY_PASSWORD_2024')",
+    "; password = Settings.read('Winter-Falcon-2024')",
+    "con = dbConnect(driver, 'shop', user_2024, password_2024)",
+    "The password policy was changed in Release-Notes-2026.",
+    "uses: docker/Build2Push@v6",
+    "FROM registry/app:Rc2-Final@sha256:{hex64}",
     "token = tokenizer.next()",
     "password: str",
     "def login(user: str, password: str = '') -> Session:",
@@ -140,6 +174,15 @@ def test_a_secret_is_known_by_its_place(kind: str, place: str) -> None:
         assert redact_text(redacted) == redacted
         texts.append(text)
     assert all(may_hold_secrets(texts + ["x = 1"] * 64)[:_DRAWN]), texts  # a pass over one text costs what one over all
+
+
+@pytest.mark.parametrize("place", STATED)
+@pytest.mark.parametrize("value", ["Harbor-Kettle-4417", "q9TdLwRk4mZ"])
+def test_a_place_that_holds_a_password_needs_no_statistics(place: str, value: str) -> None:
+    text = place.replace("{}", value)
+    redacted = redact_text(text)
+    assert value not in redacted and value[1:-1] not in redacted
+    assert all(may_hold_secrets([text] + ["x = 1"] * 64)[:1])
 
 
 @pytest.mark.parametrize("text", CLEAN)

@@ -208,6 +208,9 @@ def test_a_document_is_checked_by_its_parameters() -> None:
     assert "by its parameters" in privacy_problems(document | {"steps": 4})[0]
     assert "lacks delta" in privacy_problems({k: v for k, v in document.items() if k != "delta"})[0]
     assert "moments" in privacy_problems(document | {"accountant": "moments"})[0]
+    for endless in ({"steps": 10**12}, {"noise_multiplier": 1e-6, "steps": 99_999}, {"delta": 1e-320}):
+        assert privacy_problems(document | endless)  # neither for ever nor out of memory
+    assert "at most 64 are computed" in privacy_problems({"voters": {"a": {"voters": {}}}, "without": []})[0]
     assert replace_one(1.0, 1e-5) == {"epsilon": 2.0, "delta": pytest.approx((1 + math.e) * 1e-5)}
 
 
