@@ -21,6 +21,8 @@ SCHEMA_VERSION = 3
 READABLE = (1, 2, 3)
 """Version 1 had no signatures and no candidates but the rule's, version 2 no second round: such certificates are
 checked as far as they go."""
+ROUND = "round"
+"""In an election's context: digest of the round of several organisations that it ends."""
 _PACKAGES = ("numpy", "torch", "transformers", "safetensors", "cryptography")
 
 
@@ -111,10 +113,11 @@ class Certificate(_Part):
     """
 
     schema_version: int = SCHEMA_VERSION
-    trust_model: Literal["single-operator"] = Field(
+    trust_model: Literal["single-operator", "several-organisations"] = Field(
         default="single-operator",
-        description="One party ran every voter and the count: signatures show that nothing was changed afterwards and "
-        "that no voter spoke for another, not that the voters are independent parties",
+        description="single-operator: one party ran every voter and the count; signatures show that nothing was "
+        "changed afterwards and that no voter spoke for another, not that the voters are independent parties. "
+        "several-organisations: each voter signed elsewhere, with the key that the round in the context registered",
     )
     context: dict[str, str] = Field(description="Domain and digests of what the agreement was made from")
     base_digest: str
