@@ -92,7 +92,11 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Consensus and merging": {
         "consensus": (
             "checkpoint.consensus:consensus",
-            "Verify the certificate of a consensus, and keep voters' keys.",
+            "Verify the certificate of a consensus, keep voters' keys, hold a vote of several organisations.",
+        ),
+        "voter": (
+            "checkpoint.rounds:voter",
+            "Take part in a vote of several organisations: hand in an adapter, judge the others'.",
         ),
         "merge": (
             "checkpoint.merge:merge",

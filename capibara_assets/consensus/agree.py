@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from capibara_assets.consensus.certificates.model import (
+    ROUND,
     Certificate,
     Election,
     ResultEntry,
@@ -41,10 +42,9 @@ from capibara_assets.consensus.electorate import (
     CountedVote,
     attest_voters,
     count_votes,
-    examples_of,
+    electors_examples,
     make_assignments,
     make_election,
-    voting_rounds,
 )
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.errors import InputError
@@ -135,9 +135,8 @@ def agree(
     """
     attested = attest_voters(base, voters, recipe)
     _require_candidates(attested)
-    rounds = {name: voting_rounds(name, shards.get(name, ()), validation, recipe) for name in attested.electors}
+    rounds, examples = electors_examples(attested, validation, shards, recipe)
     _require_disjoint(rounds)
-    examples = {name: examples_of(own, validation) for name, own in rounds.items()}
     election = _announced(attested, base, recipe, context, privacy, examples, keys, announce)
     used = sorted(index for own in rounds.values() for part in own for index in part)
     with TemporaryDirectory(prefix="capibara-candidates-") as home:
@@ -211,17 +210,36 @@ def _announced(
     announce: Announce | None,
 ) -> Election:
     """The election, all that is settled before the vote in it, once it is published."""
+    registry = None if keys is None else keys.registry
+    election, published = settle(attested, base, recipe, context, examples, registry, privacy)
+    if announce is not None:
+        announce(published)
+    return election
+
+
+def settle(
+    attested: AttestedVoters,
+    base: Base,
+    recipe: ConsensusRecipe,
+    context: Mapping[str, str],
+    examples: Mapping[str, Sequence[Sequence["Encoded"]]],
+    registry: Mapping[str, str] | None,
+    privacy: Mapping[str, Any] | None = None,
+) -> tuple[Election, PublishedElection]:
+    """The election that follows from what was handed in, and as it is published.
+
+    Args:
+        examples: elector -> its examples of each part.
+        registry: voter -> long-lived public key, of those that have one; None: nobody has.
+    """
     read = {name: [examples_digest(part) for part in parts] for name, parts in examples.items()}
     context = {**context, EXAMPLES: examples_digests(read)}
     if len(attested.names) > 1:  # who is registered alone does not vote
         context[CONFIRMED] = f"{tolerance_of(base):g}"
-    registry = {} if keys is None else keys.registry
-    if keys is not None:
+    if registry is not None:
         context[REGISTERED] = registry_digest(registry, attested.names)
     election = make_election(attested, base, recipe, context, privacy)
-    if announce is not None:
-        announce(PublishedElection.of(election, attested.f, registry, read))
-    return election
+    return election, PublishedElection.of(election, attested.f, registry or {}, read)
 
 
 def _choice(
@@ -257,6 +275,7 @@ def _certificate(
     outcome, chosen, digests = counted.outcome, choice.chosen, attested.digests
     robust = next(entry for entry in choice.tried if entry.kind == "robust")
     certificate = Certificate(
+        trust_model="several-organisations" if ROUND in election.context else "single-operator",
         context=dict(sorted(election.context.items())),
         base_digest=election.base_digest,
         n=outcome.n,

@@ -188,6 +188,17 @@ def make_assignments(
     ]
 
 
+def electors_examples(
+    attested: AttestedVoters,
+    validation: Sequence["Encoded"],
+    shards: Mapping[str, Sequence[int]],
+    recipe: ConsensusRecipe,
+) -> tuple[dict[str, list[list[int]]], dict[str, tuple[tuple["Encoded", ...], ...]]]:
+    """Elector -> indices of its examples of each part, and the examples. Raises as `voting_rounds`."""
+    rounds = {name: voting_rounds(name, shards.get(name, ()), validation, recipe) for name in attested.electors}
+    return rounds, {name: examples_of(own, validation) for name, own in rounds.items()}
+
+
 def examples_of(rounds: Sequence[Sequence[int]], validation: Sequence["Encoded"]) -> tuple[tuple["Encoded", ...], ...]:
     """The examples of each round, out of the indices that `voting_rounds` returns."""
     return tuple(tuple(validation[index] for index in part) for part in rounds)

@@ -1,4 +1,4 @@
-"""`capibara consensus`: verify the certificate of a consensus, and keep voters' keys."""
+"""`capibara consensus`: verify the certificate of a consensus, keep voters' keys, hold votes of organisations."""
 
 import json
 from dataclasses import asdict
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from capibara_assets.cli.checkpoint.consensus_keys import keys_group
+from capibara_assets.cli.checkpoint.rounds import ORGANISERS
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
 
@@ -24,10 +25,11 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 @click.group()
 def consensus() -> None:
-    """Verify the certificate of a consensus, and keep voters' keys."""
+    """Verify the certificate of a consensus, keep voters' keys, hold a vote of several organisations."""
 
 
-consensus.add_command(keys_group)
+for each in (keys_group, *ORGANISERS):
+    consensus.add_command(each)
 
 
 @consensus.command("verify")

@@ -25,6 +25,7 @@ from capibara_assets.consensus.certificates.model import (
 from capibara_assets.consensus.certificates.public_record import PublicRecord
 from capibara_assets.consensus.certificates.reservations import (
     SINGLE_OPERATOR,
+    independence,
     key_reservations,
     loss_findings,
     threshold_reservations,
@@ -243,7 +244,7 @@ def verify_certificate(
     gone = tuple(sorted(name for name, digest in certificate.context.items() if digest in set(forgotten)))
     weak = (*threshold_reservations(certificate), *confirmation_reservations(certificate))
     weak += (*record.reservations(certificate),)
-    unproven = (SINGLE_OPERATOR, *record.unproven())
+    unproven = (independence(certificate), *record.unproven())
     return Verification(tuple(problems), tuple(recomputed), gone, tuple(unchecked), weak, unproven)
 
 

@@ -23,6 +23,8 @@ READABLE = (1, 2, 3)
 checked as far as they go."""
 MOST_VOTERS, MOST_BALLOTS = 64, 16_384
 """Of one vote: a certificate of more takes minutes to check, and is refused before any signature is looked at."""
+ROUND = "round"
+"""In an election's context: digest of the round of several organisations that it ends."""
 _PACKAGES = ("numpy", "torch", "transformers", "safetensors", "cryptography")
 
 
@@ -113,10 +115,11 @@ class Certificate(_Part):
     """
 
     schema_version: int = SCHEMA_VERSION
-    trust_model: Literal["single-operator"] = Field(
+    trust_model: Literal["single-operator", "several-organisations"] = Field(
         default="single-operator",
-        description="One party ran every voter and the count: signatures show that nothing was changed afterwards and "
-        "that no voter spoke for another, not that the voters are independent parties",
+        description="single-operator: one party ran every voter and the count; signatures show that nothing was "
+        "changed afterwards and that no voter spoke for another, not that the voters are independent parties. "
+        "several-organisations: each voter signed elsewhere, with the key that the round in the context registered",
     )
     context: dict[str, str] = Field(description="Domain and digests of what the agreement was made from")
     base_digest: str

@@ -15,6 +15,16 @@ SINGLE_OPERATOR = (
     "nothing was changed after the vote"
 )
 
+SEVERAL_ORGANISATIONS = (
+    "independent voters: each signed with the key of its name in the round; whether the holders of these keys are "
+    "different parties is for those to judge who know whose keys they are"
+)
+
+
+def independence(certificate: Certificate) -> str:
+    """What a certificate's trust model leaves open of who the voters are."""
+    return SEVERAL_ORGANISATIONS if certificate.trust_model == "several-organisations" else SINGLE_OPERATOR
+
 
 def key_reservations(certificate: Certificate, keys: Mapping[str, str] | None) -> Iterator[str]:
     """Voters whose keys nobody vouches for; in version 1 nobody signed at all."""

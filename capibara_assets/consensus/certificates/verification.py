@@ -8,6 +8,7 @@ from typing import Any
 
 from capibara_assets.checkpoints.inspect.verify import digest_of
 from capibara_assets.consensus.certificates.model import (
+    ROUND,
     Certificate,
     VoterEntry,
     recount,
@@ -40,6 +41,9 @@ def shape_problems(certificate: Certificate) -> list[str]:
     later = {"election", "tried", "seal", "refused", "confirmations", "unconfirmed"}
     if certificate.schema_version == 1 and certificate.model_fields_set & later:
         problems.append("schema version 1 does not have an election, candidates or a seal: the version was changed")
+    several = certificate.trust_model == "several-organisations"
+    if several != (ROUND in certificate.context) or (several and REGISTERED not in certificate.context):
+        problems.append(f"trust model {certificate.trust_model}, but its context says otherwise: it was changed")
     return problems
 
 

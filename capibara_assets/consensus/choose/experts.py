@@ -76,11 +76,15 @@ def validation_shards(
     Raises:
         InputError: there is no validation example, or none that can be tokenised.
     """
-    n = len(voters)
-    frames = {
-        name: validation_shard(examples, _shard(voters[name], position, n), n)
-        for position, name in enumerate(sorted(voters))
-    }
+    numbers = {name: _shard(voters[name], position, len(voters)) for position, name in enumerate(sorted(voters))}
+    return numbered_shards(base, numbers, examples, recipe)
+
+
+def numbered_shards(
+    base: Base, numbers: Mapping[str, int], examples: pl.DataFrame, recipe: ConsensusRecipe
+) -> tuple[list[Encoded], dict[str, list[int]]]:
+    """As `validation_shards`, of voters whose shards are given by number."""
+    frames = {name: validation_shard(examples, number, len(numbers)) for name, number in numbers.items()}
     union = pl.concat(list(frames.values())).unique("example_id").sort("example_id")
     encoded = encode_examples(union, base.tokenizer, recipe.max_length)
     if not encoded.encoded:

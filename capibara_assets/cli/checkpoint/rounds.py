@@ -1,0 +1,177 @@
+"""`capibara consensus invite`, `serve`, `close`, and `capibara voter`: votes of several organisations."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import click
+
+from capibara_assets.deployment.environment import Deployment
+from capibara_assets.domains import DOMAINS
+from capibara_assets.errors import InputError
+
+if TYPE_CHECKING:
+    from capibara_assets.consensus.rounds.mailbox import Mailbox
+    from capibara_assets.consensus.rounds.round import RoundExamples
+    from capibara_assets.modeling.base import Base
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_PLACE = click.argument("place")
+_ROUND = click.option("--round", "digest", required=True, help="The round's digest, as the organiser told it to you.")
+_BASE = click.option("--base", type=click.Path(path_type=Path), help="Base model; default: the deployment's.")
+_KEY = click.option("--key", type=_FILE, required=True, help="Private key (`capibara consensus keys new`).")
+_OUT = click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="Folder of the result."
+)
+
+
+@click.group()
+def voter() -> None:
+    """Take part in a vote of several organisations: hand in an adapter, judge the others'."""
+
+
+@voter.command("submit")
+@_PLACE
+@_ROUND
+@click.option("--voter", "name", required=True, help="Your name in the round.")
+@_KEY
+@click.option("--adapter", type=click.Path(exists=True, file_okay=False, path_type=Path), required=True)
+def submit(place: str, digest: str, name: str, key: Path, adapter: Path) -> None:
+    """Hand in the LoRA adapter of a folder, signed; the first that comes before the deadline counts."""
+    from capibara_assets.consensus.rounds.taking_part import key_of
+    from capibara_assets.consensus.rounds.taking_part import submit as hand_in
+
+    with _opened(place, digest) as (box, _):
+        letter = hand_in(box, name, key_of(box.terms, name, key), adapter)
+    click.echo(f"{name}: handed in as {letter.head.name}; the deadline is {box.terms.deadline}")
+
+
+@voter.command("vote")
+@_PLACE
+@_ROUND
+@click.option("--voter", "name", required=True, help="Your name in the round.")
+@_KEY
+@_BASE
+@_OUT
+@click.option("--patience", default=3600.0, help="Seconds in which the organiser has to go on.")
+def vote(place: str, digest: str, name: str, key: Path, base: Path | None, out: Path, patience: float) -> None:
+    """Judge the others' adapters on your shard, sign, confirm, and keep the result with its certificate."""
+    from capibara_assets.consensus.rounds.taking_part import vote_in
+
+    with _opened(place, digest) as (box, examples):
+        result = vote_in(box, examples, _base(base), name, key, out, patience)
+    _show(result["named"])
+    click.echo(f"{out / 'certificate.json'}: check it with `capibara consensus verify`")
+
+
+@click.command("invite")
+@_PLACE
+@click.option("--keys", type=_FILE, required=True, help="Registry of the voters' public keys.")
+@click.option("--key", type=_FILE, required=True, help="Your private key, which closes the round.")
+@click.option("--domain", type=click.Choice([domain.value for domain in DOMAINS]), required=True)
+@click.option("--examples", type=_FILE, required=True, help="examples.parquet of the domain's moe_dataset.")
+@click.option("--targets", required=True, help="Modules that adapters change: q_proj,v_proj,…")
+@click.option("--deadline", type=click.DateTime(["%Y-%m-%dT%H:%M:%SZ"]), required=True, help="Of submissions, in UTC.")
+@click.option("--max-rank", default=64, help="Largest rank of an adapter.")
+@click.option("--max-bytes", default=256 << 20, help="Most bytes of a voter's letter.")
+@_BASE
+def invite(
+    place: str, keys: Path, key: Path, domain: str, examples: Path, targets: str, deadline: datetime, max_rank: int,
+    max_bytes: int, base: Path | None,
+) -> None:  # fmt: skip
+    """Write a round to PLACE (a folder or a bucket), and print its digest, which every voter has to be told."""
+    import polars as pl
+
+    from capibara_assets.consensus.choose.experts import numbered_shards
+    from capibara_assets.consensus.election.ballots import public_key
+    from capibara_assets.consensus.election.keys import read_private_key, read_registry
+    from capibara_assets.consensus.recipe import ConsensusRecipe
+    from capibara_assets.consensus.rounds.places import open_round_place
+    from capibara_assets.consensus.rounds.round import RoundExamples, write_round
+    from capibara_assets.resources import Recipes
+    from capibara_assets.storage.digests import sha256_file
+    from capibara_assets.storage.foreign import read_by_library
+
+    if place.startswith(("http:", "https:")):
+        raise InputError("a round is written into the folder that the server serves: give that folder")
+    deployment, registry, loaded = Deployment.from_environment(), read_registry(keys), _base(base)
+    recipe = Recipes(profile=deployment.profile, folder=deployment.recipes).load("consensus", ConsensusRecipe)
+    with read_by_library(f"{examples} is no table of examples"):
+        table = pl.read_parquet(examples)
+    numbers = {name: number for number, name in enumerate(sorted(registry))}
+    validation, shards = numbered_shards(loaded, numbers, table, recipe)
+    with TemporaryDirectory(prefix="capibara-round-") as work:
+        terms = write_round(
+            open_round_place(place, Path(work)), loaded, RoundExamples(tuple(validation), shards), recipe,
+            domain=domain, dataset={"table": sha256_file(examples), "rule": "validation split, whole groups"},
+            targets=targets.split(","), max_rank=max_rank, deadline=deadline.replace(tzinfo=UTC), max_bytes=max_bytes,
+            keys=registry, organiser=public_key(read_private_key(key)),
+        )  # fmt: skip
+    click.echo(terms.digest)
+
+
+@click.command("serve")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--host", default="127.0.0.1", help="Address to listen at.")
+@click.option("--port", default=8765, help="Port; 0: a free one.")
+def serve(folder: Path, host: str, port: int) -> None:
+    """Serve the rounds in FOLDER over HTTP, until interrupted."""
+    from capibara_assets.consensus.rounds.server import RoundServer
+
+    with RoundServer((host, port), folder) as server:
+        click.echo(f"http://{host}:{server.server_address[1]}")
+        server.serve_forever()
+
+
+@click.command("close")
+@_PLACE
+@_ROUND
+@_KEY
+@_BASE
+@_OUT
+@click.option("--log", type=click.Path(dir_okay=False, path_type=Path), help="Log of certificates to append to.")
+def close(place: str, digest: str, key: Path, base: Path | None, out: Path, log: Path | None) -> None:
+    """Wait for the deadline, hold the vote, publish adapter and certificate; names what changed nothing."""
+    from capibara_assets.consensus.certificates.certificate_log import append_certificate
+    from capibara_assets.consensus.election.ballots import public_key
+    from capibara_assets.consensus.election.keys import read_private_key
+    from capibara_assets.consensus.rounds.closing import close_round
+
+    own = read_private_key(key)
+    with _opened(place, digest) as (box, examples):
+        if public_key(own) != box.terms.organiser:
+            raise InputError(f"{key} is not the key that wrote round {digest[:12]}: its organiser closes it")
+        agreement, named = close_round(box, examples, _base(base), own, out)
+    if log is not None:
+        append_certificate(log, agreement.certificate.election, agreement.certificate.digest)
+    _show([one.document() for one in named])
+    click.echo(f"{out / 'certificate.json'}: {', '.join(agreement.certificate.accepted)} accepted")
+
+
+ORGANISERS: tuple[click.Command, ...] = (invite, serve, close)
+
+
+@contextmanager
+def _opened(place: str, digest: str) -> "Iterator[tuple[Mailbox, RoundExamples]]":
+    from capibara_assets.consensus.rounds.mailbox import Mailbox
+    from capibara_assets.consensus.rounds.places import open_round_place
+    from capibara_assets.consensus.rounds.round import read_round
+
+    with TemporaryDirectory(prefix="capibara-round-") as work:
+        at = open_round_place(place, Path(work))
+        terms, examples = read_round(at, digest)
+        yield Mailbox(at, terms, Path(work)), examples
+
+
+def _base(path: Path | None) -> "Base":
+    from capibara_assets.modeling.base import load_base
+
+    return load_base(path or Path(Deployment.from_environment().base_model))
+
+
+def _show(named: list[dict[str, str]]) -> None:
+    for one in named:
+        click.echo(f"{one['what']}: {one['sender'] or one['letter'][:12]}: {one['why']}")

@@ -1,0 +1,180 @@
+"""The organiser's part of a round: take what came in time, hold the vote by letters, publish what comes of it."""
+
+import json
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from capibara_assets.consensus.agree import Agreement, ConsensusError, agree
+from capibara_assets.consensus.certificates.certificate import certify
+from capibara_assets.consensus.certificates.published_election import PublishedElection
+from capibara_assets.consensus.election.ballots import Ballot
+from capibara_assets.consensus.election.confirmations import Confirmation
+from capibara_assets.consensus.election.keys import VoterKeys
+from capibara_assets.consensus.election.polling import Decide, Poll
+from capibara_assets.consensus.election.voter import Assignment, Proposal, read_answer, read_confirmation
+from capibara_assets.consensus.rounds.letters import ORGANISER, Kind, Letter
+from capibara_assets.consensus.rounds.mailbox import Mailbox
+from capibara_assets.consensus.rounds.round import RoundExamples
+from capibara_assets.consensus.rounds.submissions import Named, Submissions, sort_submissions
+from capibara_assets.errors import InputError
+from capibara_assets.modeling.base import Base
+from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from capibara_assets.storage.jsonfiles import readable_json, write_json_atomic
+
+ELECTION, RESULT, CERTIFICATE = "election.json", "result.json", "certificate.json"
+_GRACE_S = 1.0  # beyond a deadline until the place shows what came before it
+
+
+@dataclass
+class LetterVote:
+    """A vote whose voters are elsewhere: what `hold_vote` does with processes, by letters.
+
+    Attributes:
+        key: the organiser's.
+        posted: the letter with the election, once it is announced.
+    """
+
+    box: Mailbox
+    key: Ed25519PrivateKey
+    posted: Letter | None = None
+    named: list[Named] = field(default_factory=list)
+
+    def announce(self, published: PublishedElection) -> None:
+        """Publish the election at the place."""
+        data = readable_json(published.model_dump(mode="json"))
+        self.posted = self.box.send("election", ORGANISER, {ELECTION: data}, self.key, published.digest)
+
+    def hold(
+        self, base: Base, assignments: Sequence[Assignment], timeout: float, retries: int, decide: Decide | None = None
+    ) -> Poll:
+        """As `polling.Hold`; a voter answers once, and nobody starts it again."""
+        assert self.posted is not None and decide is not None
+        election = self.posted.head.content.about
+        answers, silent = self._gather("ballots", [a.voter for a in assignments], election, self.posted, timeout)
+        keys: dict[str, str] = {}
+        ballots: list[Ballot] = []
+        absent = dict(silent)
+        for each in assignments:
+            if each.voter in answers:
+                try:
+                    keys[each.voter], own = read_answer(answers[each.voter].folder / "answer.json", each)
+                    ballots += own
+                except InputError as error:
+                    absent[each.voter] = str(error)
+        ballots.sort(key=lambda b: (b.voter, b.round, b.candidate))
+        poll = Poll(keys, tuple(ballots), dict(sorted(absent.items())))
+        asked = decide(poll)
+        if not asked:
+            return poll
+        proposal = self.box.send("proposal", ORGANISER, _proposal_files(asked), self.key, election)
+        letters, unconfirmed = self._gather("confirmation", sorted(asked), election, proposal, timeout)
+        given: list[Confirmation] = []
+        for voter, letter in sorted(letters.items()):
+            try:
+                candidates = len(asked[voter]["losses"])
+                given.append(read_confirmation(letter.folder / "confirmation.json", voter, candidates))
+            except InputError as error:
+                unconfirmed[voter] = str(error)
+        return Poll(keys, poll.ballots, poll.absent, tuple(given), dict(sorted(unconfirmed.items())))
+
+    def _gather(
+        self, kind: Kind, voters: Sequence[str], election: str, asked: Letter, timeout: float
+    ) -> tuple[dict[str, Letter], dict[str, str]]:
+        """The first letter of each voter, and those without one in time -> why."""
+        box, closes = self.box, asked.received + timeout
+
+        def in_time() -> dict[str, Letter]:
+            own = {voter: box.first_of(kind, voter, election) for voter in voters}
+            return {voter: letter for voter, letter in own.items() if letter is not None and letter.received <= closes}
+
+        box.wait(lambda: len(in_time()) == len(voters), time.time() + timeout + _GRACE_S)
+        found = in_time()
+        counted = {letter.head.name for letter in found.values()}
+        for letter in box.of(kind):
+            if letter.head.name not in counted:
+                about = letter.head.content.about
+                what = "replayed" if about != election else "late" if letter.received > closes else "duplicate"
+                self.named.append(Named(what, letter.sender, f"{kind} for election {about[:12]}", letter.head.name))
+        return found, {voter: f"late: no {kind} within {timeout:g} s" for voter in voters if voter not in found}
+
+
+def close_round(
+    box: Mailbox, examples: RoundExamples, base: Base, key: Ed25519PrivateKey, out: Path
+) -> tuple[Agreement, list[Named]]:
+    """Hold the vote of a round, and publish what comes of it at the place and in a folder.
+
+    Waits for the deadline. The same round closed again asks nobody again who has answered.
+
+    Returns:
+        The agreement, and every letter that changed nothing.
+
+    Raises:
+        ConsensusError: as `agree`; the voters are told.
+        InputError: another base model or organiser's key than the round's.
+    """
+    terms = box.terms
+    if base.digest != terms.base_digest:
+        raise InputError(f"the base model is {base.digest[:12]}, the round is about {terms.base_digest[:12]}")
+    box.wait(lambda: False, terms.closes + _GRACE_S)
+    submissions = sort_submissions(box)
+    vote = LetterVote(box, key)
+    try:
+        agreement = agree(
+            base, submissions.folders(terms, box.work), examples.validation, examples.shards, terms.consensus_recipe(),
+            terms.context(), keys=VoterKeys(Path(), terms.keys), announce=vote.announce, hold=vote.hold,
+        )  # fmt: skip
+    except ConsensusError as error:
+        result = {"error": str(error), "named": [one.document() for one in submissions.named]}
+        box.send("result", ORGANISER, {RESULT: readable_json(result)}, key)
+        raise
+    named = _all_named(box, submissions, vote)
+    _publish(box, agreement, submissions, vote, named, key, out)
+    return agreement, named
+
+
+def _all_named(box: Mailbox, submissions: Submissions, vote: LetterVote) -> list[Named]:
+    """What was named of submissions, also of those that came while the vote was held, of ballots and confirmations."""
+    return sorted({*submissions.named, *sort_submissions(box).named, *vote.named})
+
+
+def _publish(
+    box: Mailbox, agreement: Agreement, submissions: Submissions, vote: LetterVote, named: Sequence[Named],
+    key: Ed25519PrivateKey, out: Path,
+) -> None:  # fmt: skip
+    assert vote.posted is not None
+    certify(agreement, out)
+    result = {"named": [one.document() for one in named], "consensus": agreement.certificate.result.digest}
+    beside_certificate(out, box, submissions, vote.posted, result)
+    files = {CERTIFICATE: out / CERTIFICATE, RESULT: out / RESULT}
+    files |= {f"adapter/{name}": out / "adapter" / name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)}
+    box.send("result", ORGANISER, {name: file.read_bytes() for name, file in files.items()}, key)
+
+
+def beside_certificate(
+    out: Path, box: Mailbox, submissions: Submissions, election: Letter, result: Mapping[str, object]
+) -> None:
+    """Put beside a certificate what it is verified with: round, election, the voters' adapters; and who was named."""
+    for name, letter in submissions.accepted.items():
+        shutil.copytree(letter.folder, out / "voters" / name, dirs_exist_ok=True)
+    write_json_atomic(out / "round.json", box.terms.model_dump(mode="json"))
+    write_json_atomic(out / "keys.json", box.terms.keys)
+    write_json_atomic(out / ELECTION, json.loads((election.folder / ELECTION).read_bytes()))
+    write_json_atomic(out / RESULT, result)
+
+
+def _proposal_files(asked: Mapping[str, Proposal]) -> dict[str, bytes]:
+    """The proposals as files of one letter: what is the same for all once, and the averages."""
+    first = next(iter(asked.values()))
+    averages = {digest: Path(folder) for digest, folder in first["averages"].items()}
+    common = {name: value for name, value in first.items() if name not in ("own", "averages")}
+    document = {"common": common, "own": {voter: dict(each["own"]) for voter, each in asked.items()}}
+    files = {"proposal.json": readable_json(document)}
+    for digest, folder in averages.items():
+        for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
+            files[f"averages/{digest}/{name}"] = (folder / name).read_bytes()
+    return files

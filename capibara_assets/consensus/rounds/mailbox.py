@@ -1,0 +1,104 @@
+"""The letters of one round at a place: each fetched once, checked and unpacked; those that do not count, named."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from capibara_assets.consensus.rounds.letters import (
+    LONGEST_HEAD,
+    ORGANISER,
+    Kind,
+    Letter,
+    LetterFault,
+    read_head,
+    verify_files,
+    write_letter,
+)
+from capibara_assets.consensus.rounds.places import LETTERS, Arrival, RoundPlace
+from capibara_assets.consensus.rounds.round import Round
+from capibara_assets.errors import InputError
+
+_LOOK_S = 0.25  # between two looks at a place
+
+
+@dataclass
+class Mailbox:
+    """What was read of a round's letters.
+
+    Attributes:
+        work: folder for what is unpacked.
+        letters: name -> letter that is what it says, in the order of arrival.
+        faults: name -> why it does not count.
+    """
+
+    place: RoundPlace
+    terms: Round
+    work: Path
+    letters: dict[str, Letter] = field(default_factory=dict)
+    faults: dict[str, LetterFault] = field(default_factory=dict)
+
+    def look(self) -> None:
+        """Read what came since the last look."""
+        for arrival in self.place.arrivals(self.terms.digest):
+            if arrival.name not in self.letters and arrival.name not in self.faults:
+                try:
+                    self.letters[arrival.name] = self._read(arrival)
+                except LetterFault as fault:
+                    self.faults[arrival.name] = fault
+                except FileNotFoundError:
+                    continue  # not shown yet, or taken away
+
+    def of(self, kind: Kind, about: str | None = None) -> list[Letter]:
+        """All of one kind, in the order in which they came."""
+        found = [x for x in self.letters.values() if x.head.content.kind == kind]
+        matching = [x for x in found if about is None or x.head.content.about == about]
+        return sorted(matching, key=lambda x: (x.received, x.head.name))
+
+    def first_of(self, kind: Kind, sender: str = ORGANISER, about: str | None = None) -> Letter | None:
+        """The first of a sender, which is the one that counts."""
+        return next((letter for letter in self.of(kind, about) if letter.sender == sender), None)
+
+    def send(
+        self, kind: Kind, sender: str, files: Mapping[str, bytes], key: Ed25519PrivateKey, about: str = ""
+    ) -> Letter:
+        """Put a letter to the place, and read it back from there.
+
+        Raises:
+            InputError: the place refuses it, or shows something else.
+        """
+        name, data = write_letter(self.terms.digest, kind, sender, files, key, about)
+        read_head(name, data[:LONGEST_HEAD], len(data), self.terms)
+        self.place.create(f"{self.terms.digest}/{LETTERS}/{name}", data)
+        self.faults.pop(name, None)
+        self.look()
+        if name in self.letters:
+            return self.letters[name]
+        # A server shows no submission before the deadline, also not to its sender
+        if kind == "submission" and name not in self.faults:
+            return Letter(read_head(name, data[:LONGEST_HEAD], len(data), self.terms), time.time(), self.work)
+        raise InputError(
+            f"{self.place.root} does not show the {kind} as it was sent: {self.faults.get(name, 'not there')}"
+        )
+
+    def wait(self, found: Callable[[], bool], until: float) -> bool:
+        """Look again and again until something is found; False: not by then (`time.time()`)."""
+        while True:
+            late = time.time() > until
+            self.look()
+            if found() or late:
+                return found()
+            time.sleep(_LOOK_S)
+
+    def _read(self, arrival: Arrival) -> Letter:
+        path = f"{self.terms.digest}/{LETTERS}/{arrival.name}"
+        start = self.place.read(path, min(arrival.size, LONGEST_HEAD))
+        head = read_head(arrival.name, start, arrival.size, self.terms)
+        whole = start if head.size == len(start) else self.place.read(path, head.size + 1)
+        folder, letter = self.work / head.name, self.work / f"{head.name}.letter"
+        letter.write_bytes(whole)
+        verify_files(head, letter, folder)
+        letter.unlink()
+        return Letter(head, arrival.received, folder)

@@ -1,0 +1,105 @@
+"""Which adapters of a round take part: each registered voter's first one that came in time and fits the round."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from capibara_assets.consensus.election.attestation import majority_shapes, read_submission
+from capibara_assets.consensus.rounds.letters import Letter
+from capibara_assets.consensus.rounds.mailbox import Mailbox
+from capibara_assets.consensus.rounds.round import Round
+from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+
+REFUSED = "refused.jsonl"
+"""Beside a round: what the server of its place refused."""
+_LONGEST_REFUSALS = 4 << 20
+
+
+@dataclass(frozen=True, order=True)
+class Named:
+    """A letter that changed nothing, or one that is missing.
+
+    Attributes:
+        what: late, missing, replayed, forged, foreign, duplicate, oversized, damaged or unfit.
+        sender: as the letter states; empty where it cannot be read.
+        letter: its name at the place; empty where none came.
+    """
+
+    what: str
+    sender: str
+    why: str
+    letter: str = ""
+
+    def document(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Submissions:
+    """The adapters that take part, and what does not.
+
+    Attributes:
+        accepted: voter -> its letter.
+    """
+
+    accepted: dict[str, Letter]
+    named: tuple[Named, ...]
+
+    def folders(self, terms: Round, work: Path) -> dict[str, Path]:
+        """Every registered voter -> folder of its adapter; of those that are missing one that is not there."""
+        missing = work / "missing"
+        return {name: self.accepted[name].folder if name in self.accepted else missing / name for name in terms.keys}
+
+
+def sort_submissions(box: Mailbox) -> Submissions:
+    """Judge the submissions that a mailbox has read, in the order in which they came."""
+    accepted, named = dict[str, Letter](), list[Named]()
+    weights: dict[str, str] = {}
+    for letter in box.of("submission"):
+        fault, why = _fault(letter, box.terms, accepted, weights)
+        if fault:
+            named.append(Named(fault, letter.sender, why, letter.head.name))
+        else:
+            accepted[letter.sender] = letter
+            weights[letter.head.content.files[ADAPTER_WEIGHTS][1]] = letter.sender
+    named += [Named(fault.fault, fault.sender or "", str(fault), name) for name, fault in box.faults.items()]
+    named += refusals(box)
+    named += [Named("missing", name, "no adapter that takes part") for name in box.terms.keys if name not in accepted]
+    return Submissions(accepted, tuple(sorted(named)))
+
+
+def refusals(box: Mailbox) -> list[Named]:
+    """What a server refused, where it keeps the letters in this folder."""
+    try:
+        lines = box.place.read(f"{box.terms.digest}/{REFUSED}", _LONGEST_REFUSALS).splitlines()
+    except FileNotFoundError:
+        return []
+    return [Named(**json.loads(line)) for line in lines]
+
+
+def _fault(letter: Letter, terms: Round, accepted: dict[str, Letter], weights: dict[str, str]) -> tuple[str, str]:
+    files = letter.head.content.files
+    if letter.received > terms.closes:
+        return "late", f"came {letter.received - terms.closes:.3g} s after the deadline, by the clock of the place"
+    if letter.sender in accepted:
+        return "duplicate", f"{letter.sender} handed in before; the first counts"
+    if not {ADAPTER_CONFIG, ADAPTER_WEIGHTS} <= files.keys():
+        return "unfit", f"no {ADAPTER_CONFIG} or {ADAPTER_WEIGHTS} in it"
+    if (owner := weights.get(files[ADAPTER_WEIGHTS][1])) is not None:
+        return "replayed", f"its weights are those that {owner} handed in before"
+    return next((("unfit", why) for why in _unfit(letter, terms)), ("", ""))
+
+
+def _unfit(letter: Letter, terms: Round) -> Iterator[str]:
+    read = read_submission(letter.sender, letter.folder, terms.base_digest)
+    if read.problem or read.adapter is None:
+        yield read.problem
+        return
+    shapes = {name: list(shape) for name, shape in majority_shapes({letter.sender: read.adapter}).items()}
+    if off := sorted(name for name in {*shapes, *terms.modules} if shapes.get(name) != terms.modules.get(name)):
+        yield f"{off[0]} has shape {shapes.get(off[0])}, the round asks for {terms.modules.get(off[0])}"
+    ranks = {name: int(read.adapter.a(name).shape[0]) for name in read.adapter.modules}
+    if (most := max(ranks.values())) > terms.max_rank:
+        yield f"rank {most}, the round's limit is {terms.max_rank}"

@@ -1,0 +1,162 @@
+"""A voter's part of a round: hand in an adapter, judge the others' on the own shard, confirm, keep the result."""
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from capibara_assets.consensus.agree import settle
+from capibara_assets.consensus.certificates.published_election import PublishedElection, read_election
+from capibara_assets.consensus.certificates.verification import differences
+from capibara_assets.consensus.confirming import confirm
+from capibara_assets.consensus.election.ballots import public_key
+from capibara_assets.consensus.election.keys import read_private_key
+from capibara_assets.consensus.election.voter import Assignment, answer, confirmation_of
+from capibara_assets.consensus.electorate import attest_voters, electors_examples, make_assignments
+from capibara_assets.consensus.rounds.closing import ELECTION, RESULT, beside_certificate
+from capibara_assets.consensus.rounds.letters import Kind, Letter
+from capibara_assets.consensus.rounds.mailbox import Mailbox
+from capibara_assets.consensus.rounds.round import Round, RoundExamples
+from capibara_assets.consensus.rounds.submissions import Submissions, sort_submissions
+from capibara_assets.errors import InputError
+from capibara_assets.modeling.base import Base
+from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from capibara_assets.storage.foreign import require_plain
+from capibara_assets.storage.jsonfiles import readable_json, strict_json
+from capibara_assets.training.voter_manifest import MANIFEST
+
+
+def key_of(terms: Round, voter: str, file: Path) -> Ed25519PrivateKey:
+    """The private key of a voter of this round.
+
+    Raises:
+        InputError: it cannot be used, or is not the one that is registered.
+    """
+    key = read_private_key(file)
+    if terms.keys.get(voter) != public_key(key):
+        raise InputError(f"{file.name} is not the key that round {terms.digest[:12]} has for {voter!r}: see its keys")
+    return key
+
+
+def submit(box: Mailbox, voter: str, key: Ed25519PrivateKey, adapter: Path) -> Letter:
+    """Hand in an adapter, with its manifest where it has one.
+
+    Raises:
+        InputError: no adapter there, one that is too large, the deadline is over, or the place refuses it.
+    """
+    require_plain(adapter)
+    files = {}
+    for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS, MANIFEST):
+        if (adapter / name).is_file():
+            files[name] = adapter / name
+        elif name != MANIFEST:
+            raise InputError(f"{adapter / name} is missing: give the folder of a LoRA adapter in PEFT's format")
+    size = sum(file.stat().st_size for file in files.values())
+    if size > box.terms.max_bytes:
+        raise InputError(f"{adapter} has {size:,} bytes, the round takes {box.terms.max_bytes:,}")
+    if time.time() > box.terms.closes:
+        raise InputError(f"the deadline of the round was {box.terms.deadline}: nothing counts that comes now")
+    return box.send("submission", voter, {name: file.read_bytes() for name, file in files.items()}, key)
+
+
+def vote_in(
+    box: Mailbox, examples: RoundExamples, base: Base, voter: str, key_file: Path, out: Path, patience: float
+) -> dict[str, Any]:
+    """Vote in a round and write its result, with all that it is verified with, into a folder.
+
+    May be started before the deadline, and again after it was stopped: what was sent is not sent again.
+
+    Args:
+        patience: seconds after the deadline, and after each answer, in which the organiser has to go on.
+
+    Returns:
+        The organiser's result: which letters changed nothing.
+
+    Raises:
+        InputError: the election is not what follows from the round and from what was handed in; the organiser is
+            silent, or says that there is no consensus.
+    """
+    terms, key = box.terms, key_of(box.terms, voter, key_file)
+    if base.digest != terms.base_digest:
+        raise InputError(f"the base model is {base.digest[:12]}, the round is about {terms.base_digest[:12]}")
+    posted = _awaited(box, "election", max(time.time(), terms.closes) + patience)
+    published = read_election(posted.folder / ELECTION)
+    submissions = sort_submissions(box)
+    assignment = _assignment(box, examples, base, voter, key_file, published, submissions)
+    election = published.digest
+    mine = box.first_of("ballots", voter, election)
+    if mine is None:
+        found = answer(assignment, base, key=key)
+        mine = box.send("ballots", voter, {"answer.json": readable_json(found)}, key, election)
+    found = json.loads((mine.folder / "answer.json").read_bytes())
+    box.wait(lambda: bool(box.first_of("proposal", about=election) or box.first_of("result")), time.time() + patience)
+    asked = box.first_of("proposal", about=election)
+    if asked is not None and box.first_of("confirmation", voter, election) is None:
+        _confirm(box, asked, assignment, base, found, key)
+    result = _awaited(box, "result", time.time() + patience)
+    return _kept(box, result, posted, submissions, out)
+
+
+def _assignment(
+    box: Mailbox, examples: RoundExamples, base: Base, voter: str, key_file: Path, published: PublishedElection,
+    submissions: Submissions,
+) -> Assignment:  # fmt: skip
+    """What the voter judges, by its own reading of the place; the organiser's has to be the same."""
+    terms = box.terms
+    if voter not in submissions.accepted:
+        why = next((one.why for one in submissions.named if one.sender == voter), "nothing came")
+        raise InputError(f"{voter} has no adapter in this round, and no vote: {why}")
+    recipe = terms.consensus_recipe()
+    attested = attest_voters(base, submissions.folders(terms, box.work), recipe)
+    _, parts = electors_examples(attested, examples.validation, examples.shards, recipe)
+    election, expected = settle(attested, base, recipe, terms.context(), parts, terms.keys)
+    stated = {**published.model_dump(mode="json"), "digest": ""}
+    right = {**expected.model_dump(mode="json"), "digest": ""}
+    right["election"]["software"] = stated["election"].get("software")  # the organiser's, which may be another
+    if off := list(differences(right, stated)):
+        raise InputError(f"the organiser's election is not what was handed in for this round: {'; '.join(off[:5])}")
+    if voter not in attested.electors:
+        raise InputError(f"{voter} has no vote: {attested.verdicts[voter].reason or 'its adapter was handed in twice'}")
+    assignments = {each.voter: each for each in make_assignments(attested, election, parts, confirm=confirm)}
+    made = vars(assignments[voter])
+    return Assignment(**{**made, "election": published.digest, "key_file": key_file, "registered": terms.keys[voter]})
+
+
+def _confirm(
+    box: Mailbox, asked: Letter, assignment: Assignment, base: Base, found: dict[str, Any], key: Ed25519PrivateKey
+) -> None:
+    """Confirm what the organiser proposes, or say why not; who is not asked says nothing."""
+    document = strict_json((asked.folder / "proposal.json").read_bytes())
+    own = document["own"].get(assignment.voter)
+    if own is None:
+        return
+    folder = asked.folder / "averages"
+    averages = {each.name: str(each) for each in sorted(folder.iterdir())} if folder.is_dir() else {}
+    proposal = {**document["common"], "averages": averages, "own": own}
+    said = confirmation_of(assignment, base, found, proposal, key)
+    box.send("confirmation", assignment.voter, {"confirmation.json": readable_json(said)}, key, assignment.election)
+
+
+def _kept(box: Mailbox, letter: Letter, posted: Letter, submissions: Submissions, out: Path) -> dict[str, Any]:
+    """Copy the result, and what it is verified with, into a folder."""
+    result: dict[str, Any] = strict_json((letter.folder / RESULT).read_bytes())
+    if "error" in result:
+        raise InputError(f"the round ended without a consensus: {result['error']}")
+    out.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(letter.folder, out, dirs_exist_ok=True)
+    beside_certificate(out, box, submissions, posted, result)
+    return result
+
+
+def _awaited(box: Mailbox, kind: Kind, until: float) -> Letter:
+    """The organiser's first letter of a kind. Raises InputError: it does not come, or the round has ended."""
+    box.wait(lambda: bool(box.first_of(kind) or box.first_of("result")), until)
+    if (letter := box.first_of(kind)) is not None:
+        return letter
+    if (ended := box.first_of("result")) is not None:
+        said = strict_json((ended.folder / RESULT).read_bytes())
+        raise InputError(f"the round ended without a consensus: {said.get('error')}")
+    raise InputError(f"no {kind} of the organiser at {box.place.root}: ask whoever closes the round, and vote again")
