@@ -355,9 +355,8 @@ class Cluster:
             variables |= self.secrets.get(one["secretRef"]["name"], {})
         for one in container.get("env", ()):
             variables[one["name"]] = one["value"] if "value" in one else pod["metadata"]["annotations"][INDEX]
-        variables |= (
-            {"MASTER_ADDR": "127.0.0.1"} if "MASTER_ADDR" in variables else {}
-        )  # the set's names are no names here
+        if "MASTER_ADDR" in variables:
+            variables["MASTER_ADDR"] = "127.0.0.1"  # the set's names are no names here
         command = container["command"] if self.program is None else self.program(container["command"])
         log = self.folder / f"{name}.log"
         with log.open("ab") as file:

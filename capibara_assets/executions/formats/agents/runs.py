@@ -33,9 +33,8 @@ class AgentRun:
     timed_out: bool = False
     task: str | None = None
     model: str | None = None
-    solved: bool | None = (
-        None  # what a verdict says on its session's one task, whatever it printed; None: none was given
-    )
+    # what a verdict says on its session's one task, whatever it printed; None: none was given
+    solved: bool | None = None
     told: Mapping[str, Any] | None = None  # of an export of this project: see `told.py`
 
 
