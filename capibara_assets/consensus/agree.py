@@ -137,7 +137,10 @@ def agree(
     _require_candidates(attested)
     rounds, examples = electors_examples(attested, validation, shards, recipe)
     _require_disjoint(rounds)
-    election = _announced(attested, base, recipe, context, privacy, examples, keys, announce)
+    registry = None if keys is None else keys.registry
+    election, published = settle(attested, base, recipe, context, examples, registry, privacy)
+    if announce is not None:
+        announce(published)
     used = sorted(index for own in rounds.values() for part in own for index in part)
     with TemporaryDirectory(prefix="capibara-candidates-") as home:
         after = _AfterTheVote(base, attested, election, recipe, rounds, used, validation, Path(home))
@@ -146,11 +149,7 @@ def agree(
         else:
             assignments = make_assignments(attested, election, examples, keys, confirm)
             after.confirmed(hold(base, assignments, recipe.consensus_timeout, recipe.max_retries, after.decide))
-    assert after.decided is not None
-    counted, choice, losses, _ = after.decided
-    certificate = _certificate(attested, election, counted, choice, losses, after.confirmations, after.unconfirmed)
-    finite = {name: loss for name, loss in losses.items() if math.isfinite(loss)}
-    return Agreement(choice.adapter, sealed(certificate), finite)
+    return after.agreement()
 
 
 @dataclass
@@ -198,23 +197,57 @@ class _AfterTheVote:
         except InputError as error:
             raise ConsensusError(f"no consensus: {error}", counted.reasons) from error
 
+    def agreement(self) -> Agreement:
+        """The consensus with its certificate, once it is decided and confirmed."""
+        assert self.decided is not None
+        _, choice, losses, _ = self.decided
+        finite = {name: loss for name, loss in losses.items() if math.isfinite(loss)}
+        return Agreement(choice.adapter, sealed(self._certificate()), finite)
 
-def _announced(
-    attested: AttestedVoters,
-    base: Base,
-    recipe: ConsensusRecipe,
-    context: Mapping[str, str],
-    privacy: Mapping[str, Any] | None,
-    examples: Mapping[str, Sequence[Sequence["Encoded"]]],
-    keys: VoterKeys | None,
-    announce: Announce | None,
-) -> Election:
-    """The election, all that is settled before the vote in it, once it is published."""
-    registry = None if keys is None else keys.registry
-    election, published = settle(attested, base, recipe, context, examples, registry, privacy)
-    if announce is not None:
-        announce(published)
-    return election
+    def _certificate(self) -> Certificate:
+        """The certificate without its digests."""
+        assert self.decided is not None
+        attested, election, (counted, choice, losses, _) = self.attested, self.election, self.decided
+        outcome, chosen, digests = counted.outcome, choice.chosen, attested.digests
+        robust = next(entry for entry in choice.tried if entry.kind == "robust")
+        certificate = Certificate(
+            trust_model="several-organisations" if ROUND in election.context else "single-operator",
+            context=dict(sorted(election.context.items())),
+            base_digest=election.base_digest,
+            n=outcome.n,
+            f=outcome.f,
+            quorum=outcome.quorum,
+            thresholds=election.thresholds,
+            election=election.digest,
+            voters=_entries(attested, counted, chosen),
+            ballots=counted.poll.ballots,
+            refused=refused_entries(outcome),
+            equivocated=outcome.equivocated,
+            absent=counted.silent,
+            tallies=tally_entries(outcome.tallies),
+            rule=election.rule,
+            pre=election.pre,
+            merge_strategy=election.merge_strategy,
+            faults_left=outcome.faults_left,
+            evidence={"order": sorted(outcome.accepted, key=lambda name: (digests[name], name)), **robust.figures},
+            tried=tuple(e.model_copy(update={"figures": {}}) if e.kind == "robust" else e for e in choice.tried),
+            chosen=chosen.name,
+            confirmations=self.confirmations,
+            unconfirmed=dict(self.unconfirmed),
+            result=ResultEntry(
+                digest=chosen.digest,
+                rank=int(choice.adapter.config["r"]),
+                requested_rank=election.rank,
+                relative_error=choice.adapter.relative_error,
+                loss=losses[CONSENSUS],
+                base_loss=losses[BASE],
+            ),
+            privacy=None if election.privacy is None else dict(election.privacy),
+            seeds=dict(election.seeds),
+            software=dict(election.software),
+        )
+        # Through JSON, so that what is sealed is what will be read back (lists for tuples)
+        return Certificate.model_validate_json(certificate.model_dump_json())
 
 
 def settle(
@@ -260,58 +293,6 @@ def _choice(
         losses[name] = measure(base, adapter, measured.examples).by_example.mean if known is None else known
     losses[CONSENSUS] = choice.chosen.loss if choice.chosen.loss is not None else math.nan
     return choice, {name: round(loss, DIGITS) if math.isfinite(loss) else loss for name, loss in losses.items()}
-
-
-def _certificate(
-    attested: AttestedVoters,
-    election: Election,
-    counted: CountedVote,
-    choice: ConsensusChoice,
-    losses: Mapping[str, float],
-    confirmations: tuple[Confirmation, ...],
-    unconfirmed: Mapping[str, str],
-) -> Certificate:
-    """The certificate of the agreement, without its digests."""
-    outcome, chosen, digests = counted.outcome, choice.chosen, attested.digests
-    robust = next(entry for entry in choice.tried if entry.kind == "robust")
-    certificate = Certificate(
-        trust_model="several-organisations" if ROUND in election.context else "single-operator",
-        context=dict(sorted(election.context.items())),
-        base_digest=election.base_digest,
-        n=outcome.n,
-        f=outcome.f,
-        quorum=outcome.quorum,
-        thresholds=election.thresholds,
-        election=election.digest,
-        voters=_entries(attested, counted, chosen),
-        ballots=counted.poll.ballots,
-        refused=refused_entries(outcome),
-        equivocated=outcome.equivocated,
-        absent=counted.silent,
-        tallies=tally_entries(outcome.tallies),
-        rule=election.rule,
-        pre=election.pre,
-        merge_strategy=election.merge_strategy,
-        faults_left=outcome.faults_left,
-        evidence={"order": sorted(outcome.accepted, key=lambda name: (digests[name], name)), **robust.figures},
-        tried=tuple(e.model_copy(update={"figures": {}}) if e.kind == "robust" else e for e in choice.tried),
-        chosen=chosen.name,
-        confirmations=confirmations,
-        unconfirmed=dict(unconfirmed),
-        result=ResultEntry(
-            digest=chosen.digest,
-            rank=int(choice.adapter.config["r"]),
-            requested_rank=election.rank,
-            relative_error=choice.adapter.relative_error,
-            loss=losses[CONSENSUS],
-            base_loss=losses[BASE],
-        ),
-        privacy=None if election.privacy is None else dict(election.privacy),
-        seeds=dict(election.seeds),
-        software=dict(election.software),
-    )
-    # Through JSON, so that what is sealed is what will be read back (lists for tuples)
-    return Certificate.model_validate_json(certificate.model_dump_json())
 
 
 def _entries(attested: AttestedVoters, counted: CountedVote, chosen: Tried) -> tuple[VoterEntry, ...]:

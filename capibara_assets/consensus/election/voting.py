@@ -197,9 +197,10 @@ def vote(
     left = [name for name in registered if name not in out]
     voting = [name for name in left if name not in set(without_vote)]
     f_left = max(0, f - len(out))
+    roll = _Roll(registered, left, voting, verification_rounds, keys, election, candidates)
     admitted: list[Ballot] = []
     for ballot in cast:
-        fault, why = _fault(ballot, voting, left, registered, verification_rounds, keys, election, candidates)
+        fault, why = roll.fault(ballot)
         if fault is None:
             admitted.append(ballot)
         else:
@@ -252,39 +253,47 @@ def _read(ballots: Iterable[Ballot | Mapping[str, Any]]) -> tuple[list[Ballot], 
     return cast, refused
 
 
-def _fault(
-    ballot: Ballot,
-    voting: Collection[str],
-    left: Collection[str],
-    registered: Collection[str],
-    rounds: int,
-    keys: Mapping[str, str] | None,
-    election: str | None,
-    candidates: Mapping[str, str] | None,
-) -> tuple[Fault | None, str]:
-    """Why a ballot does not count, by itself; its sender is verified before anything is held against a voter."""
-    if ballot.voter not in registered:
-        return "stranger", f"{ballot.voter} is not registered"
-    if keys is not None and ballot.voter in voting:
-        if ballot.voter not in keys:
-            return "unknown key", f"{ballot.voter} registered no key"
-        if not is_signed_by(ballot, keys[ballot.voter]):
-            return "bad signature", f"not signed by the key of {ballot.voter}"
-    if ballot.voter not in voting:
-        return "excluded", f"{ballot.voter} has no vote: attestation rejected it, or its adapter is a copy"
-    if ballot.voter == ballot.candidate:
-        return "self-vote", "a voter has no vote on its own adapter"
-    if ballot.candidate not in left:
-        return "unknown candidate", f"{ballot.candidate} is no candidate"
-    if ballot.round >= rounds:
-        return "unknown round", f"there are {rounds} rounds, from 0"
-    signed = keys is not None
-    if election is not None and ballot.election != election and (signed or ballot.election is not None):
-        return "replay", f"made for election {str(ballot.election)[:12]}, this is {election[:12]}"
-    stated = None if candidates is None else candidates.get(ballot.candidate)
-    if stated is not None and ballot.candidate_digest != stated and (signed or ballot.candidate_digest is not None):
-        return "replay", f"about adapter {str(ballot.candidate_digest)[:12]}, the candidate is {stated[:12]}"
-    return None, ""
+@dataclass(frozen=True)
+class _Roll:
+    """Who may vote on whom in an election: what one ballot is held against.
+
+    Attributes:
+        candidates_left: the registered voters that attestation accepted; `voting`: those of them that have a vote.
+        digests: candidate -> digest that ballots have to be about; None: not checked.
+    """
+
+    registered: Collection[str]
+    candidates_left: Collection[str]
+    voting: Collection[str]
+    rounds: int
+    keys: Mapping[str, str] | None
+    election: str | None
+    digests: Mapping[str, str] | None
+
+    def fault(self, ballot: Ballot) -> tuple[Fault | None, str]:
+        """Why a ballot does not count, by itself; its sender is verified before anything is held against a voter."""
+        if ballot.voter not in self.registered:
+            return "stranger", f"{ballot.voter} is not registered"
+        if self.keys is not None and ballot.voter in self.voting:
+            if ballot.voter not in self.keys:
+                return "unknown key", f"{ballot.voter} registered no key"
+            if not is_signed_by(ballot, self.keys[ballot.voter]):
+                return "bad signature", f"not signed by the key of {ballot.voter}"
+        if ballot.voter not in self.voting:
+            return "excluded", f"{ballot.voter} has no vote: attestation rejected it, or its adapter is a copy"
+        if ballot.voter == ballot.candidate:
+            return "self-vote", "a voter has no vote on its own adapter"
+        if ballot.candidate not in self.candidates_left:
+            return "unknown candidate", f"{ballot.candidate} is no candidate"
+        if ballot.round >= self.rounds:
+            return "unknown round", f"there are {self.rounds} rounds, from 0"
+        signed = self.keys is not None
+        if self.election is not None and ballot.election != self.election and (signed or ballot.election is not None):
+            return "replay", f"made for election {str(ballot.election)[:12]}, this is {self.election[:12]}"
+        stated = None if self.digests is None else self.digests.get(ballot.candidate)
+        if stated is not None and ballot.candidate_digest != stated and (signed or ballot.candidate_digest is not None):
+            return "replay", f"about adapter {str(ballot.candidate_digest)[:12]}, the candidate is {stated[:12]}"
+        return None, ""
 
 
 Votes = dict[str, dict[str, dict[int, Ballot]]]

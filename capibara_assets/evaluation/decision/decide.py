@@ -101,7 +101,7 @@ def decide(
         slices = _slices(scores, beside or {}, score_rule, rule, confidence, names)
     except NotComparable as unfit:
         return _crashed(domain, score_rule, arms, {unfit.contender: unfit.why}, test_use)
-    outcome = _outcome(points, rule, test_use, score, gain, over_base, over_promoted, slices)
+    outcome = _outcome(points, rule, test_use, score, gain, _worse(over_base, over_promoted, slices))
     verdict = VERDICTS[outcome]
     more = max(items_needed(score, score_rule.min_score), items_needed(gain, score_rule.min_gain))
     scored = {name: ArmScore(value=points.value(name), score=points.score(name)) for name in points.names}
@@ -221,23 +221,25 @@ def _outcome(
     test_use: TestUse | None,
     score: Interval,
     gain: Interval,
-    over_base: Interval,
-    over_promoted: Interval | None,
-    slices: Mapping[str, SliceResult],
+    worse: DecisionOutcome | None,
 ) -> DecisionOutcome:
     if test_use is not None and test_use.refused:
         return "second_look"
     if points.group_count < rule.min_groups:
         return "few_groups"
-    if VERDICTS[region := judge(score, gain)] == "reject":
-        return region
+    region = judge(score, gain)
+    return region if worse is None or VERDICTS[region] == "reject" else worse
+
+
+def _worse(
+    over_base: Interval, over_promoted: Interval | None, slices: Mapping[str, SliceResult]
+) -> DecisionOutcome | None:
+    """What the fine-tuned model is worse than; None: nothing."""
     if over_base.high < -_ROUNDING:
         return "worse_than_base"
     if over_promoted is not None and over_promoted.high < -_ROUNDING:
         return "worse_than_promoted"
-    if any(one.worse for one in slices.values()):
-        return "worse_slice"
-    return region
+    return "worse_slice" if any(one.worse for one in slices.values()) else None
 
 
 def _reaches(found: Interval) -> bool | None:
