@@ -42,4 +42,4 @@ def test_a_quick_run_prints_the_keys_of_a_whole_one(
     done = CliRunner().invoke(benches, [*bench.split(), "--quick", "--json"], catch_exceptions=False)
     result = json.loads(done.stdout.strip().splitlines()[-1])
     assert result["rough"] is True
-    assert set(result) - {"rough"} == set(KEYS["printed"][bench])
+    assert set(KEYS["printed"][bench]) <= set(result)
