@@ -241,9 +241,8 @@ def four(meet: Meet) -> Meeting:
     return meeting
 
 
-@pytest.mark.parametrize(
-    "answer", ["tokens without end", *(pytest.param(a, marks=pytest.mark.extended) for a in ANSWERS if a[:2] != "to")]
-)
+@pytest.mark.extended
+@pytest.mark.parametrize("answer", ANSWERS)
 def test_a_registered_voter_that_answers_nonsense_is_absent_and_no_more(answer: str, four: Meeting) -> None:
     quiet = beside(four, "quiet")
     wait_for_deadline(four)

@@ -18,7 +18,7 @@ from capibara_assets.consensus.election.keys import read_private_key
 from capibara_assets.consensus.rounds.closing import close_round
 from capibara_assets.consensus.rounds.letters import write_letter
 from capibara_assets.consensus.rounds.mailbox import Mailbox
-from capibara_assets.consensus.rounds.places import LETTERS, open_round_place
+from capibara_assets.consensus.rounds.places import LETTERS
 from capibara_assets.consensus.rounds.submissions import sort_submissions
 from capibara_assets.consensus.rounds.taking_part import vote_in
 from capibara_assets.errors import InputError
@@ -194,16 +194,6 @@ def test_a_server_takes_signed_letters_once_and_nothing_else(meet: Meet) -> None
     box.look()
     whats = [one.what for one in sort_submissions(box).named]
     assert sorted(whats) == ["damaged", "foreign", "forged", "missing", "missing", "oversized"]
-
-
-def test_a_bucket_is_a_place_too(meet: Meet) -> None:
-    meeting = meet()
-    place = open_round_place("memory://rounds", meeting.home)
-    assert place.create(f"{meeting.terms.digest}/{LETTERS}/{'a' * 64}", b"one")
-    assert not place.create(f"{meeting.terms.digest}/{LETTERS}/{'a' * 64}", b"other")
-    (arrival,) = place.arrivals(meeting.terms.digest)
-    assert arrival.size == 3 and abs(arrival.received - time.time()) < 60
-    assert place.read(f"{meeting.terms.digest}/{LETTERS}/{arrival.name}", 2) == b"on"
 
 
 def test_a_voter_refuses_an_election_that_does_not_follow(meet: Meet, tmp_path: Path) -> None:
