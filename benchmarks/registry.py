@@ -249,4 +249,10 @@ BENCHES: dict[str, Bench] = {
         "Loading the definitions beside `import dagster`, in interleaved fresh processes.",
         {"repeats": 1},
     ),
+    "partitions": Bench(
+        "graph",
+        "partitions:partitions",
+        "Definitions, backfill plans and ticks of 100 domains times 100 days, a partition each, on PostgreSQL.",
+        {"domains": 10, "days": 10, "made": 20},
+    ),
 }

@@ -42,6 +42,11 @@ class IntegrityError(Exception):
     """Stored bytes are not the bytes that were published (digest, size or file list differ)."""
 
 
+def printable(text: str) -> str:
+    """A stranger's text as a terminal and UTF-8 may have it: what they cannot show is spelt out."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def in_words(error: "ValidationError") -> str:
     """What pydantic found, one clause a field: its path, what is expected there, and the value that is there."""
     found = error.errors(include_url=False)

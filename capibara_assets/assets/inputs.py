@@ -56,16 +56,21 @@ def latest_digest(instance: dg.DagsterInstance, name: str, partition: str | None
     return latest_metadata(instance, name, partition).get(DIGEST)
 
 
-def latest_digests(instance: dg.DagsterInstance, name: str) -> dict[str | None, str]:
-    """Partition (None for an asset without any) → digest that its latest materialization published; in two queries."""
+def latest_by_partition(instance: dg.DagsterInstance, name: str) -> dict[str | None, Mapping[str, Any]]:
+    """Partition (None for an asset without any) → metadata of its latest materialization; in two queries."""
     key = dg.AssetKey(name)
     latest = instance.get_latest_storage_id_by_partition(key, dg.DagsterEventType.ASSET_MATERIALIZATION)
     wanted = dg.AssetRecordsFilter(key, storage_ids=list(latest.values())) if latest else key
-    found = {}
-    for record in instance.fetch_materializations(wanted, limit=len(latest) or 1).records:
-        if record.asset_materialization and (digest := record.asset_materialization.metadata.get(DIGEST)):
-            found[record.partition_key] = str(digest.value)
-    return found
+    return {
+        record.partition_key: {key: value.value for key, value in record.asset_materialization.metadata.items()}
+        for record in instance.fetch_materializations(wanted, limit=len(latest) or 1).records
+        if record.asset_materialization
+    }
+
+
+def latest_digests(instance: dg.DagsterInstance, name: str) -> dict[str | None, str]:
+    """Partition → digest that its latest materialization published, as `latest_by_partition`."""
+    return {where: str(said[DIGEST]) for where, said in latest_by_partition(instance, name).items() if DIGEST in said}
 
 
 def source_name(name: str, partition: str | None = None) -> str:

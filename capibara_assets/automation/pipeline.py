@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from capibara_assets.assets.inputs import HELD, SECONDS, latest_digest, latest_metadata, latest_time, source_name
+from capibara_assets.assets.inputs import HELD, SECONDS, latest_by_partition, latest_digest, latest_time, source_name
 from capibara_assets.automation.estimate import Progress
 from capibara_assets.automation.graph import Graph, is_current
 from capibara_assets.automation.lanes import Opened, run_in_lanes
@@ -186,10 +186,11 @@ def run_graph(
 def past_seconds(instance: dg.DagsterInstance, tasks: Sequence[Task]) -> dict[tuple[str, str], float]:
     """Seconds that each result took when it was made last; of those that never were, what its other domains took."""
     took, unknown = dict[tuple[str, str], float](), list[tuple[str, str]]()
+    latest = {name: latest_by_partition(instance, name) for name in sorted({n for task in tasks for n in task.assets})}
     for task in tasks:
         for name in task.assets:
             step = (name, str(task.partition or WHOLE))
-            seconds = latest_metadata(instance, name, task.partition).get(SECONDS)
+            seconds = latest[name].get(task.partition, {}).get(SECONDS)
             if isinstance(seconds, int | float):
                 took[step] = float(seconds)
             else:

@@ -68,7 +68,8 @@ def strict_json(data: bytes) -> Any:
     """The value of a JSON text as RFC 8259 has it, where two readers must not see two things.
 
     Raises:
-        ValueError: not JSON, NaN or infinity, or a name twice in one object.
+        ValueError: not JSON in UTF-8, NaN or infinity, a name twice in one object, or half of a surrogate pair, which
+            can be written nowhere.
     """
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -80,7 +81,10 @@ def strict_json(data: bytes) -> Any:
     def refused(name: str) -> Any:
         raise ValueError(f"{name} is no JSON number")
 
-    return json.loads(data, object_pairs_hook=once, parse_constant=refused)
+    value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=once, parse_constant=refused)
+    if b"\\ud" in data.lower():
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    return value
 
 
 def read_json(file: Path, strict: bool = False) -> Any:

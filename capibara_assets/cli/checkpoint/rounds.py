@@ -139,6 +139,7 @@ def close(place: str, digest: str, key: Path, base: Path | None, out: Path, log:
     from capibara_assets.consensus.election.ballots import public_key
     from capibara_assets.consensus.election.keys import read_private_key
     from capibara_assets.consensus.rounds.closing import close_round
+    from capibara_assets.consensus.rounds.submissions import documents
 
     own = read_private_key(key)
     with _opened(place, digest) as (box, examples):
@@ -147,7 +148,7 @@ def close(place: str, digest: str, key: Path, base: Path | None, out: Path, log:
         agreement, named = close_round(box, examples, _base(base), own, out)
     if log is not None:
         append_certificate(log, agreement.certificate.election, agreement.certificate.digest)
-    _show([one.document() for one in named])
+    _show(documents(named))
     click.echo(f"{out / 'certificate.json'}: {', '.join(agreement.certificate.accepted)} accepted")
 
 

@@ -20,6 +20,7 @@ from capibara_assets.storage.records import Record
 _PRIME = 2**255 - 19
 _ORDER_8 = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7  # y of the points of order 8, or minus it
 _SMALL_ORDER = frozenset({0, 1, _PRIME - 1, _ORDER_8, _PRIME - _ORDER_8})
+_MOST = 2**53 - 1  # of whole numbers: beyond, other readers of JSON see another one, and arithmetic ends
 _PURPOSE = "capibara-assets ballot"  # no signature over anything else can pass for a ballot's
 
 
@@ -34,8 +35,8 @@ class Ballot(Record):
 
     voter: str = Field(description="Who judges, on its own validation shard")
     candidate: str = Field(description="Whose adapter is judged")
-    round: int = Field(default=0, description="Part of the shard, from 0", ge=0)
-    tokens: int = Field(default=0, description="Supervised tokens the losses are means over", ge=0)
+    round: int = Field(default=0, description="Part of the shard, from 0", ge=0, le=_MOST)
+    tokens: int = Field(default=0, description="Supervised tokens the losses are means over", ge=0, le=_MOST)
     loss: float | None = Field(default=None, description="Candidate's loss, nats per token; null when not finite")
     base_loss: float | None = Field(default=None, description="The base model's loss there; null in a plain ballot")
     best_loss: float | None = Field(

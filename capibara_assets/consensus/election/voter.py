@@ -28,7 +28,7 @@ from capibara_assets.consensus.election.ballots import Ballot, examples_digest, 
 from capibara_assets.consensus.election.confirmations import Confirmation
 from capibara_assets.consensus.election.keys import read_private_key
 from capibara_assets.consensus.election.voting import quality, vouched_best
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, printable
 from capibara_assets.modeling.adapters import LoraAdapter, applied, read_adapter
 from capibara_assets.modeling.base import Base, load_base
 from capibara_assets.modeling.losses import Losses, assistant_losses
@@ -252,14 +252,17 @@ def read_answer(file: Path, assignment: Assignment) -> tuple[str, tuple[Ballot, 
     try:
         if file.stat().st_size > _MOST_BYTES * (most + 1):
             raise InputError(f"the answer of {voter} has {file.stat().st_size} bytes for at most {most} ballots")
-        document = json.loads(file.read_text("utf-8"))
+        document = strict_json(file.read_bytes())
         voter_of, public, ballots = document["voter"], document["public_key"], document["ballots"]
         if voter_of != voter or not isinstance(public, str) or not isinstance(ballots, list):
             raise InputError(f"the answer of {voter} is not its own, or has no key and list of ballots")
         if len(ballots) > most:
             raise InputError(f"{voter} cast {len(ballots)} ballots where {most} are the most that can make sense")
         _require_registered(assignment, public)
-        return public, tuple(Ballot.model_validate(ballot) for ballot in ballots)
+        read = tuple(Ballot.model_validate(ballot) for ballot in ballots)
+        if others := {ballot.voter for ballot in read} - {voter}:
+            raise InputError(f"{voter} hands in ballots of {sorted(others)[0][:80]!r}")
+        return public, read
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"the answer of {voter} is no answer: {error}") from error
 
@@ -278,7 +281,7 @@ def read_confirmation(file: Path, voter: str, candidates: int) -> Confirmation:
             raise InputError(f"the confirmation of {voter} has {file.stat().st_size} bytes for {candidates} candidates")
         document = strict_json(file.read_bytes())
         if "refused" in document:
-            raise InputError(f"refused: {str(document['refused'])[:_MOST_REFUSAL]}")
+            raise InputError(f"refused: {printable(str(document['refused']))[:_MOST_REFUSAL]}")
         confirmation = Confirmation.model_validate(document["confirmation"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"the confirmation of {voter} is none: {error}") from error

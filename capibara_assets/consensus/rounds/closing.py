@@ -20,13 +20,14 @@ from capibara_assets.consensus.election.voter import Assignment, Proposal, read_
 from capibara_assets.consensus.rounds.letters import ORGANISER, Kind, Letter
 from capibara_assets.consensus.rounds.mailbox import Mailbox
 from capibara_assets.consensus.rounds.round import RoundExamples
-from capibara_assets.consensus.rounds.submissions import Named, Submissions, sort_submissions
+from capibara_assets.consensus.rounds.submissions import Named, Submissions, documents, sort_submissions
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.base import Base
 from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from capibara_assets.storage.jsonfiles import readable_json, write_json_atomic
 
-ELECTION, RESULT, CERTIFICATE = "election.json", "result.json", "certificate.json"
+ELECTION, RESULT, CERTIFICATE, AFTER = "election.json", "result.json", "certificate.json", "after.json"
+_LOOK_S = 0.25  # between two looks at the place's clock
 _GRACE_S = 1.0  # beyond a deadline until the place shows what came before it
 
 
@@ -36,7 +37,8 @@ class LetterVote:
 
     Attributes:
         key: the organiser's.
-        posted: the letter with the election, once it is announced.
+        posted: the letter with the election, once it is announced; another one each time the round is closed again
+            after it had ended with an error.
     """
 
     box: Mailbox
@@ -45,9 +47,15 @@ class LetterVote:
     named: list[Named] = field(default_factory=list)
 
     def announce(self, published: PublishedElection) -> None:
-        """Publish the election at the place."""
-        data = readable_json(published.model_dump(mode="json"))
-        self.posted = self.box.send("election", ORGANISER, {ELECTION: data}, self.key, published.digest)
+        """Publish the election at the place; the one that is there and open is the same attempt, which goes on."""
+        last, files = self.box.last_of("election"), {ELECTION: readable_json(published.model_dump(mode="json"))}
+        ended = None if last is None else error_after(self.box, last)
+        if last is not None and ended is None and last.head.content.about == published.digest:
+            self.posted = last
+            return
+        if ended is not None:
+            files[AFTER] = readable_json({"result": ended.head.name})
+        self.posted = self.box.send("election", ORGANISER, files, self.key, published.digest)
 
     def hold(
         self, base: Base, assignments: Sequence[Assignment], timeout: float, retries: int, decide: Decide | None = None
@@ -71,8 +79,9 @@ class LetterVote:
         asked = decide(poll)
         if not asked:
             return poll
-        proposal = self.box.send("proposal", ORGANISER, _proposal_files(asked), self.key, election)
-        letters, unconfirmed = self._gather("confirmation", sorted(asked), election, proposal, timeout)
+        about = self.posted.head.name
+        proposal = self.box.send("proposal", ORGANISER, _proposal_files(asked), self.key, about)
+        letters, unconfirmed = self._gather("confirmation", sorted(asked), proposal.head.name, proposal, timeout)
         given: list[Confirmation] = []
         for voter, letter in sorted(letters.items()):
             try:
@@ -83,23 +92,25 @@ class LetterVote:
         return Poll(keys, poll.ballots, poll.absent, tuple(given), dict(sorted(unconfirmed.items())))
 
     def _gather(
-        self, kind: Kind, voters: Sequence[str], election: str, asked: Letter, timeout: float
+        self, kind: Kind, voters: Sequence[str], about: str, asked: Letter, timeout: float
     ) -> tuple[dict[str, Letter], dict[str, str]]:
         """The first letter of each voter, and those without one in time -> why."""
         box, closes = self.box, asked.received + timeout
 
         def in_time() -> dict[str, Letter]:
-            own = {voter: box.first_of(kind, voter, election) for voter in voters}
+            own = {voter: box.first_of(kind, voter, about) for voter in voters}
             return {voter: letter for voter, letter in own.items() if letter is not None and letter.received <= closes}
 
         box.wait(lambda: len(in_time()) == len(voters), time.time() + timeout + _GRACE_S)
         found = in_time()
         counted = {letter.head.name for letter in found.values()}
+        earlier = {x.head.content.about for x in box.of("election")} | {x.head.name for x in box.of("proposal")}
         for letter in box.of(kind):
-            if letter.head.name not in counted:
-                about = letter.head.content.about
-                what = "replayed" if about != election else "late" if letter.received > closes else "duplicate"
-                self.named.append(Named(what, letter.sender, f"{kind} for election {about[:12]}", letter.head.name))
+            answers = letter.head.content.about
+            if letter.head.name not in counted and (answers == about or answers not in earlier):
+                late = "late" if letter.received > closes else "duplicate"
+                what = "replayed" if answers != about else late if letter.sender in voters else "foreign"
+                self.named.append(Named(what, letter.sender, f"{kind} about {answers[:12]}", letter.head.name))
         return found, {voter: f"late: no {kind} within {timeout:g} s" for voter in voters if voter not in found}
 
 
@@ -108,7 +119,8 @@ def close_round(
 ) -> tuple[Agreement, list[Named]]:
     """Hold the vote of a round, and publish what comes of it at the place and in a folder.
 
-    Waits for the deadline. The same round closed again asks nobody again who has answered.
+    Waits for the deadline. The same round closed again asks nobody again who has answered; after an error voters have
+    the whole time again, and their ballots count that came too late before.
 
     Returns:
         The agreement, and every letter that changed nothing.
@@ -120,7 +132,9 @@ def close_round(
     terms = box.terms
     if base.digest != terms.base_digest:
         raise InputError(f"the base model is {base.digest[:12]}, the round is about {terms.base_digest[:12]}")
-    box.wait(lambda: False, terms.closes + _GRACE_S)
+    while box.place.now() <= terms.closes + _GRACE_S:  # the place's clock decides what is late, not this machine's
+        time.sleep(_LOOK_S)
+    box.look()
     submissions = sort_submissions(box)
     vote = LetterVote(box, key)
     try:
@@ -129,12 +143,22 @@ def close_round(
             terms.context(), keys=VoterKeys(Path(), terms.keys), announce=vote.announce, hold=vote.hold,
         )  # fmt: skip
     except ConsensusError as error:
-        result = {"error": str(error), "named": [one.document() for one in submissions.named]}
-        box.send("result", ORGANISER, {RESULT: readable_json(result)}, key)
+        result = {"error": str(error), "named": documents(submissions.named)}
+        box.send("result", ORGANISER, {RESULT: readable_json(result)}, key, _name(vote.posted))
         raise
     named = _all_named(box, submissions, vote)
     _publish(box, agreement, submissions, vote, named, key, out)
     return agreement, named
+
+
+def error_after(box: Mailbox, election: Letter | None) -> Letter | None:
+    """The letter that ended an attempt without a consensus (None: one before any election); None: it has not."""
+    ended = box.first_of("result", about=_name(election))
+    return ended if ended is not None and CERTIFICATE not in ended.head.content.files else None
+
+
+def _name(election: Letter | None) -> str:
+    return "" if election is None else election.head.name
 
 
 def _all_named(box: Mailbox, submissions: Submissions, vote: LetterVote) -> list[Named]:
@@ -148,11 +172,11 @@ def _publish(
 ) -> None:  # fmt: skip
     assert vote.posted is not None
     certify(agreement, out)
-    result = {"named": [one.document() for one in named], "consensus": agreement.certificate.result.digest}
+    result = {"named": documents(named), "consensus": agreement.certificate.result.digest}
     beside_certificate(out, box, submissions, vote.posted, result)
     files = {CERTIFICATE: out / CERTIFICATE, RESULT: out / RESULT}
     files |= {f"adapter/{name}": out / "adapter" / name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)}
-    box.send("result", ORGANISER, {name: file.read_bytes() for name, file in files.items()}, key)
+    box.send("result", ORGANISER, {name: file.read_bytes() for name, file in files.items()}, key, _name(vote.posted))
 
 
 def beside_certificate(

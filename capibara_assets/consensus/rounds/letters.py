@@ -25,12 +25,13 @@ Kind = Literal["submission", "ballots", "confirmation", "election", "proposal", 
 OF_ORGANISER = ("election", "proposal", "result")
 LONGEST_HEAD = 256 << 10
 _PURPOSE = "capibara-assets letter"  # no ballot or confirmation can pass for one
+_DIGEST = "^[0-9a-f]{64}$"
 _ADAPTER = r"adapter_(config\.json|model\.safetensors)"
 _FILES = {
     "submission": rf"{_ADAPTER}|manifest\.json",
     "ballots": r"answer\.json",
     "confirmation": r"confirmation\.json",
-    "election": r"election\.json",
+    "election": r"election\.json|after\.json",
     "proposal": rf"proposal\.json|averages/[0-9a-f]{{64}}/{_ADAPTER}",
     "result": rf"(result|certificate)\.json|adapter/{_ADAPTER}",
 }
@@ -56,11 +57,15 @@ class Content(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    round: str = Field(description="Digest of the round")
+    round: str = Field(pattern=_DIGEST, description="Digest of the round")
     kind: Kind
     sender: str = Field(max_length=255)
-    about: str = Field(description="What it answers: digest of the election, or empty")
-    files: dict[str, tuple[Annotated[int, Field(ge=0)], str]] = Field(
+    about: str = Field(
+        pattern=f"^$|{_DIGEST}",
+        description="Election and ballots: digest of the election; proposal and result: name of the election's letter, "
+        "empty where there is none; confirmation: name of the proposal",
+    )
+    files: dict[str, tuple[Annotated[int, Field(ge=0, lt=1 << 53)], str]] = Field(
         description="Name -> bytes, SHA-256; they follow by name"
     )
 

@@ -1,5 +1,6 @@
 """The letters of one round at a place: each fetched once, checked and unpacked; those that do not count, named."""
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from capibara_assets.consensus.rounds.letters import (
     LONGEST_HEAD,
+    OF_ORGANISER,
     ORGANISER,
     Kind,
     Letter,
@@ -22,6 +24,8 @@ from capibara_assets.consensus.rounds.round import Round
 from capibara_assets.errors import InputError
 
 _LOOK_S = 0.25  # between two looks at a place
+MOST_LETTERS = 8
+"""Of one sender and kind that are read, the organiser's aside: a voter may fill a place, not everybody's disk."""
 
 
 @dataclass
@@ -48,6 +52,8 @@ class Mailbox:
                     self.letters[arrival.name] = self._read(arrival)
                 except LetterFault as fault:
                     self.faults[arrival.name] = fault
+                except PermissionError as error:
+                    self.faults[arrival.name] = LetterFault("damaged", f"cannot be read: {error.strerror}")
                 except FileNotFoundError:
                     continue  # not shown yet, or taken away
 
@@ -56,6 +62,10 @@ class Mailbox:
         found = [x for x in self.letters.values() if x.head.content.kind == kind]
         matching = [x for x in found if about is None or x.head.content.about == about]
         return sorted(matching, key=lambda x: (x.received, x.head.name))
+
+    def last_of(self, kind: Kind) -> Letter | None:
+        """The organiser's last of a kind."""
+        return next(iter(self.of(kind)[::-1]), None)
 
     def first_of(self, kind: Kind, sender: str = ORGANISER, about: str | None = None) -> Letter | None:
         """The first of a sender, which is the one that counts."""
@@ -93,9 +103,15 @@ class Mailbox:
             time.sleep(_LOOK_S)
 
     def _read(self, arrival: Arrival) -> Letter:
+        if not re.fullmatch("[0-9a-f]{64}", arrival.name) or arrival.size < 0:
+            raise LetterFault("damaged", "no letter: no regular file under a digest as its name")
         path = f"{self.terms.digest}/{LETTERS}/{arrival.name}"
         start = self.place.read(path, min(arrival.size, LONGEST_HEAD))
         head = read_head(arrival.name, start, arrival.size, self.terms)
+        content = head.content
+        same = sum(x.sender == content.sender for x in self.of(content.kind))
+        if same >= MOST_LETTERS and content.kind not in OF_ORGANISER:
+            raise LetterFault("duplicate", f"{content.sender} has {same} letters of this kind here", content.sender)
         whole = start if head.size == len(start) else self.place.read(path, head.size + 1)
         folder, letter = self.work / head.name, self.work / f"{head.name}.letter"
         letter.write_bytes(whole)

@@ -4,14 +4,19 @@ Names appear with all their bytes or not at all, and are never written again. Wh
 place says, never its sender: the file's time of change on a disk, the object's time in a bucket, the server's clock.
 """
 
+import os
+import uuid
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from pathlib import Path
+from stat import S_ISREG
 from typing import Protocol
 
 from upath import UPath
 
-from capibara_assets.checkpoints.store.places import StorePlace, open_place
+from capibara_assets.checkpoints.store.places import PARTS, StorePlace, open_place
 from capibara_assets.errors import InputError
+from capibara_assets.storage.jsonfiles import strict_json
 
 LETTERS = "letters"
 _TIMEOUT_S = 60.0
@@ -23,6 +28,7 @@ class Arrival:
 
     Attributes:
         received: seconds since 1970, by the place's clock.
+        size: bytes; -1: no regular file lies under this name.
     """
 
     received: float
@@ -48,6 +54,10 @@ class RoundPlace(Protocol):
 
     def arrivals(self, round_digest: str) -> list[Arrival]:
         """The letters of a round, in the order in which they came."""
+        ...
+
+    def now(self) -> float:
+        """The place's clock, which deadlines go by: seconds since 1970, up to one behind."""
         ...
 
 
@@ -76,12 +86,24 @@ class StoredPlace:
     def create(self, name: str, data: bytes) -> bool:
         return self.store.create(name, data)
 
+    @property
+    def _local(self) -> bool:
+        return self.path.protocol in ("", "file", "local")
+
     def read(self, name: str, most: int) -> bytes:
-        with (self.path / name).open("rb") as file:
-            return bytes(file.read(most))
+        if not self._local:
+            with (self.path / name).open("rb") as remote:
+                return bytes(remote.read(most))
+        path = Path(self.path.path, name)
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not S_ISREG(os.fstat(file.fileno()).st_mode):  # others may have put a pipe there, which would never end
+                raise FileNotFoundError(f"{path} is no regular file")
+            return file.read(most)
 
     def arrivals(self, round_digest: str) -> list[Arrival]:
         folder = f"{round_digest}/{LETTERS}"
+        if self._local:
+            return _on_disk(Path(self.path.path, folder))
         found = []
         for name, size in self.store.list(folder).items():
             try:
@@ -90,14 +112,36 @@ class StoredPlace:
                 continue  # taken away meanwhile
         return sorted(found)
 
+    def now(self) -> float:
+        name = f"{PARTS}/clock-{uuid.uuid4().hex}"
+        self.store.create(name, b"", durable=False)
+        try:
+            return Path(self.path.path, name).stat().st_ctime if self._local else self._received(name)
+        finally:
+            self.store.delete(name)
+
     def _received(self, name: str) -> float:
-        if self.path.protocol in ("", "file", "local"):
-            return Path(self.path.path, name).stat(follow_symlinks=False).st_ctime  # no sender can set this one
         fs, path = self.path.fs, (self.path / name).path
         try:
             return float(fs.created(path).timestamp())
         except NotImplementedError:
             return float(fs.modified(path).timestamp())
+
+
+def _on_disk(folder: Path) -> list[Arrival]:
+    """What lies in a folder, also what is no file; its time of change is one that no sender can set."""
+    found = []
+    try:
+        entries = list(os.scandir(folder))
+    except FileNotFoundError:
+        return []
+    for entry in entries:
+        try:
+            stat = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            continue  # taken away meanwhile
+        found.append(Arrival(stat.st_ctime, entry.name, stat.st_size if S_ISREG(stat.st_mode) else -1))
+    return sorted(found)
 
 
 @dataclass(frozen=True)
@@ -134,10 +178,22 @@ class HttpPlace:
         return bytes(data[:most])
 
     def arrivals(self, round_digest: str) -> list[Arrival]:
-        import json
+        data = self.read(f"{round_digest}/{LETTERS}", 64 << 20)
+        try:
+            listed = strict_json(data)
+            return sorted(Arrival(float(received), str(name), int(size)) for received, name, size in listed)
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            raise InputError(f"{self.root} lists no letters, but {data[:80]!r}: check the address") from error
 
-        listed = json.loads(self.read(f"{round_digest}/{LETTERS}", 64 << 20))
-        return sorted(Arrival(float(received), str(name), int(size)) for received, name, size in listed)
+    def now(self) -> float:
+        import httpx2
+
+        try:
+            return parsedate_to_datetime(httpx2.get(self.root, timeout=_TIMEOUT_S).headers["Date"]).timestamp()
+        except httpx2.HTTPError as error:
+            raise self._unreachable(error) from error
+        except (KeyError, ValueError) as error:
+            raise InputError(f"{self.root} does not tell its time (Date): check the address") from error
 
     def _unreachable(self, error: Exception) -> InputError:
         return InputError(

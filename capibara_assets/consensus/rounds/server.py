@@ -8,12 +8,17 @@ is signed letters, and who wants these read by nobody else puts TLS before it.
 import json
 import os
 import re
+import socket
+import sys
 import time
 import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import BoundedSemaphore, Lock
+from threading import Lock
 from typing import Any
 
 from capibara_assets.checkpoints.store import files
@@ -26,16 +31,17 @@ from capibara_assets.consensus.rounds.letters import (
     read_head,
     verify_files,
 )
+from capibara_assets.consensus.rounds.mailbox import MOST_LETTERS
 from capibara_assets.consensus.rounds.places import LETTERS, StoredPlace, open_round_place
 from capibara_assets.consensus.rounds.round import EXAMPLES, ROUND, Round, read_round
-from capibara_assets.consensus.rounds.submissions import REFUSED, Named
+from capibara_assets.consensus.rounds.submissions import REFUSED, Named, refusals
 from capibara_assets.errors import InputError
 
 _BLOCK = 1 << 20
-_QUIET_S = 30.0  # of a connection
-_UPLOAD_S = 900.0  # of a whole upload
-_AT_ONCE = 16
-_MOST_LETTERS = 8  # of one sender and kind
+_QUIET_S = 30.0  # of a connection, and in which it has to show whose letter it brings
+_TRANSFER_S = 900.0  # of what is sent then, either way
+_CONNECTIONS = 256
+_UPLOADS = 2  # of one sender at a time
 _MOST_REFUSALS = 1000  # that are kept
 _PATH = re.compile(rf"/([0-9a-f]{{64}})/({re.escape(ROUND)}|{re.escape(EXAMPLES)}|{LETTERS}(?:/([0-9a-f]{{64}}))?)")
 
@@ -46,13 +52,31 @@ class Shelf:
 
     Attributes:
         heads: name -> head of each letter that was stored.
+        uploads: sender -> how many it sends at the moment.
+        refusals: how many were kept, by earlier servers, too.
     """
 
     place: StoredPlace
     terms: Round
     heads: dict[str, Head] = field(default_factory=dict)
+    uploads: Counter[str] = field(default_factory=Counter)
     lock: Lock = field(default_factory=Lock)
     refusals: int = 0
+
+    def __post_init__(self) -> None:
+        self.refusals = len(refusals(self.place, self.terms.digest))
+
+    @contextmanager
+    def upload(self, sender: str) -> Iterator[bool]:
+        """Whether the sender may send now: by its own uploads, so that nobody is in another's way."""
+        with self.lock:
+            taken = self.uploads[sender] < _UPLOADS
+            self.uploads[sender] += taken
+        try:
+            yield taken
+        finally:
+            with self.lock:
+                self.uploads[sender] -= taken
 
     def shown(self, name: str) -> bool:
         """Whether a letter may be read by now; a submission after the deadline only."""
@@ -74,7 +98,7 @@ class Shelf:
     def _readable(self, name: str) -> bool:
         try:
             return self.shown(name)
-        except (LetterFault, FileNotFoundError):
+        except (LetterFault, FileNotFoundError, PermissionError):
             return False
 
     def admit(self, name: str, start: bytes, size: int) -> Head:
@@ -86,7 +110,7 @@ class Shelf:
         self.listed_heads()
         heads = tuple(self.heads.values())  # others are added meanwhile
         same = [h for h in heads if (h.content.kind, h.content.sender) == (content.kind, content.sender)]
-        if name not in self.heads and len(same) >= _MOST_LETTERS and content.kind not in OF_ORGANISER:
+        if name not in self.heads and len(same) >= MOST_LETTERS and content.kind not in OF_ORGANISER:
             raise LetterFault(
                 "duplicate", f"{content.sender} has {len(same)} letters of this kind here", content.sender
             )
@@ -102,7 +126,7 @@ class Shelf:
         with self.lock:
             self.refusals += 1
             if self.refusals <= _MOST_REFUSALS:
-                one = Named(fault.fault, (fault.sender or "")[:255], f"refused by the server: {fault}", name)
+                one = Named(fault.fault, fault.sender or "", f"refused by the server: {fault}", name)
                 with Path(self.place.root, self.terms.digest, REFUSED).open("a", encoding="utf-8") as file:
                     file.write(json.dumps(one.document()) + "\n")
 
@@ -116,8 +140,39 @@ class RoundServer(ThreadingHTTPServer):
         place = open_round_place(str(folder), folder)
         if not isinstance(place, StoredPlace) or not isinstance(place.store, LocalPlace):
             raise InputError(f"{folder} is no folder on this machine: serve one, buckets need no server")
-        self.place, self.shelves, self.slots, self.lock = place, dict[str, Shelf](), BoundedSemaphore(_AT_ONCE), Lock()
+        self.place, self.shelves, self.lock = place, dict[str, Shelf](), Lock()
+        self.until = dict[Any, float]()  # open connection -> when it is cut
         super().__init__(address, _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer on a thread, where there are not too many connections; else this one is closed."""
+        if len(self.until) >= _CONNECTIONS:
+            self.shutdown_request(request)
+        else:
+            self.grant(request, _QUIET_S)
+            super().process_request(request, client_address)
+
+    def grant(self, request: Any, seconds: float) -> None:
+        """Cut a connection after so many seconds from now, whatever trickles through it."""
+        self.until[request] = time.monotonic() + seconds
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        self.until.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Cut the connections whose time is over; called twice a second."""
+        now = time.monotonic()
+        for request, until in list(self.until.items()):
+            if until < now:
+                with suppress(OSError):  # it has ended meanwhile
+                    request.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing is said of a peer that went away; anything else is a defect."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
     def shelf(self, digest: str) -> Shelf:
         """Raises InputError: there is no such round."""
@@ -153,11 +208,9 @@ class _Handler(BaseHTTPRequestHandler):
         found = _PATH.fullmatch(self.path)
         if found is None or found[3] is None:
             return self._say(403, "only letters are taken")
-        length = self.headers.get("Content-Length", "")
-        if not re.fullmatch(r"[0-9]{1,15}", length) or "Transfer-Encoding" in self.headers:
-            return self._say(411, "state the length")
-        if not self.server.slots.acquire(blocking=False):
-            return self._say(503, "too many uploads at a time: try again")
+        (length, *more) = self.headers.get_all("Content-Length", [""])
+        if more or not re.fullmatch(r"[0-9]{1,15}", length, re.ASCII) or "Transfer-Encoding" in self.headers:
+            return self._say(411, "state the length, once")
         try:
             self._take(self.server.shelf(found[1]), found[3], int(length))
         except LetterFault as fault:
@@ -167,26 +220,33 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(404, "no such round")
         except OSError as error:
             self._say(507, f"cannot be kept: {error.strerror}")
-        finally:
-            self.server.slots.release()
 
     def _take(self, shelf: Shelf, name: str, size: int) -> None:
+        """Judge an upload by its head; what is here already is not read again, whoever sends it."""
+        start = self._read(min(size, LONGEST_HEAD))
+        sender = shelf.admit(name, start, size).content.sender
+        if name in shelf.heads:
+            return self._say(200, "here already")
+        with shelf.upload(sender) as free:
+            if free:
+                self.server.grant(self.connection, _TRANSFER_S)
+                return self._keep(shelf, name, start, size)
+        return self._say(503, f"{sender} sends {_UPLOADS} letters already: try again")
+
+    def _keep(self, shelf: Shelf, name: str, start: bytes, size: int) -> None:
         """Read an upload into a file of its own, and give it its name; more than its head states is not read."""
-        until = time.monotonic() + _UPLOAD_S
         part = self.server.place.store.parts / f"{uuid.uuid4().hex}.part"
         try:
             with part.open("xb") as file:
-                start = self._read(min(size, LONGEST_HEAD), until)
-                head = shelf.admit(name, start, size)
                 file.write(start)
                 left = size - len(start)
                 while left:
-                    block = self._read(min(left, _BLOCK), until)
+                    block = self._read(min(left, _BLOCK))
                     file.write(block)
                     left -= len(block)
                 file.flush()
                 os.fsync(file.fileno())
-            verify_files(head, part)
+            verify_files(shelf.admit(name, start, size), part)
             with shelf.lock:
                 head = shelf.admit(name, start, size)  # the deadline may be over by now
                 new = self._link(part, shelf, name)
@@ -205,12 +265,12 @@ class _Handler(BaseHTTPRequestHandler):
         files.sync_folder(target.parent)
         return True
 
-    def _read(self, size: int, until: float) -> bytes:
-        """Exactly so many bytes. Raises LetterFault: the sender stops, or takes too long."""
+    def _read(self, size: int) -> bytes:
+        """Exactly so many bytes. Raises LetterFault: the sender stops, or takes so long that it was cut off."""
         data = bytearray()
         while len(data) < size:
             try:
-                block = self.rfile.read1(min(size - len(data), _BLOCK)) if time.monotonic() < until else b""  # type: ignore[attr-defined]
+                block = self.rfile.read1(min(size - len(data), _BLOCK))  # type: ignore[attr-defined]
             except OSError:  # quiet for too long
                 block = b""
             if not block:
@@ -219,6 +279,7 @@ class _Handler(BaseHTTPRequestHandler):
         return bytes(data)
 
     def _send_file(self, file: Path) -> None:
+        self.server.grant(self.connection, _TRANSFER_S)
         with file.open("rb") as opened:
             self.send_response(200)
             self.send_header("Content-Type", "application/octet-stream")

@@ -1,7 +1,7 @@
 """Which adapters of a round take part: each registered voter's first one that came in time and fits the round."""
 
-import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,17 @@ from typing import Any
 from capibara_assets.consensus.election.attestation import majority_shapes, read_submission
 from capibara_assets.consensus.rounds.letters import Letter
 from capibara_assets.consensus.rounds.mailbox import Mailbox
+from capibara_assets.consensus.rounds.places import RoundPlace
 from capibara_assets.consensus.rounds.round import Round
+from capibara_assets.errors import printable
 from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from capibara_assets.storage.jsonfiles import strict_json
 
 REFUSED = "refused.jsonl"
 """Beside a round: what the server of its place refused."""
 _LONGEST_REFUSALS = 4 << 20
+_MOST_NAMED = 1000  # of a kind
+_LONGEST = 500  # characters of what is named
 
 
 @dataclass(frozen=True, order=True)
@@ -31,6 +36,10 @@ class Named:
     sender: str
     why: str
     letter: str = ""
+
+    def __post_init__(self) -> None:
+        for field in ("what", "sender", "why", "letter"):  # strangers' texts, which go to terminals
+            object.__setattr__(self, field, printable(getattr(self, field))[:_LONGEST])
 
     def document(self) -> dict[str, Any]:
         return asdict(self)
@@ -65,18 +74,41 @@ def sort_submissions(box: Mailbox) -> Submissions:
             accepted[letter.sender] = letter
             weights[letter.head.content.files[ADAPTER_WEIGHTS][1]] = letter.sender
     named += [Named(fault.fault, fault.sender or "", str(fault), name) for name, fault in box.faults.items()]
-    named += refusals(box)
+    named += refusals(box.place, box.terms.digest)
     named += [Named("missing", name, "no adapter that takes part") for name in box.terms.keys if name not in accepted]
     return Submissions(accepted, tuple(sorted(named)))
 
 
-def refusals(box: Mailbox) -> list[Named]:
+def documents(named: Sequence[Named]) -> list[dict[str, Any]]:
+    """What was named, for a result; beyond a thousand of a kind they are counted, or would fill the letter."""
+    kinds = Counter[str]()
+    kept = []
+    for one in named:
+        kinds[one.what] += 1
+        if kinds[one.what] <= _MOST_NAMED:
+            kept.append(one.document())
+    return kept + [
+        Named(what, "", f"{number - _MOST_NAMED:,} further letters, not listed").document()
+        for what, number in kinds.items()
+        if number > _MOST_NAMED
+    ]
+
+
+def refusals(place: RoundPlace, round_digest: str) -> list[Named]:
     """What a server refused, where it keeps the letters in this folder."""
     try:
-        lines = box.place.read(f"{box.terms.digest}/{REFUSED}", _LONGEST_REFUSALS).splitlines()
+        lines = place.read(f"{round_digest}/{REFUSED}", _LONGEST_REFUSALS).splitlines()
     except FileNotFoundError:
         return []
-    return [Named(**json.loads(line)) for line in lines]
+    return [_refusal(number, line) for number, line in enumerate(lines, start=1)]
+
+
+def _refusal(number: int, line: bytes) -> Named:
+    try:
+        one = strict_json(line)
+        return Named(*(str(one[name]) for name in ("what", "sender", "why", "letter")))
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return Named("damaged", "", f"line {number} of {REFUSED} is no refusal of a server")
 
 
 def _fault(letter: Letter, terms: Round, accepted: dict[str, Letter], weights: dict[str, str]) -> tuple[str, str]:

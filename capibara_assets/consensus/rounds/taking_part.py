@@ -9,6 +9,8 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from capibara_assets.consensus.agree import settle
+from capibara_assets.consensus.certificates.certificate import verify_certificate
+from capibara_assets.consensus.certificates.public_record import PublicRecord
 from capibara_assets.consensus.certificates.published_election import PublishedElection, read_election
 from capibara_assets.consensus.certificates.verification import differences
 from capibara_assets.consensus.confirming import confirm
@@ -16,7 +18,7 @@ from capibara_assets.consensus.election.ballots import public_key
 from capibara_assets.consensus.election.keys import read_private_key
 from capibara_assets.consensus.election.voter import Assignment, answer, confirmation_of
 from capibara_assets.consensus.electorate import attest_voters, electors_examples, make_assignments
-from capibara_assets.consensus.rounds.closing import ELECTION, RESULT, beside_certificate
+from capibara_assets.consensus.rounds.closing import CERTIFICATE, ELECTION, RESULT, beside_certificate, error_after
 from capibara_assets.consensus.rounds.letters import Kind, Letter
 from capibara_assets.consensus.rounds.mailbox import Mailbox
 from capibara_assets.consensus.rounds.round import Round, RoundExamples
@@ -83,7 +85,7 @@ def vote_in(
     if base.digest != terms.base_digest:
         raise InputError(f"the base model is {base.digest[:12]}, the round is about {terms.base_digest[:12]}")
     posted = _awaited(box, "election", max(time.time(), terms.closes) + patience)
-    published = read_election(posted.folder / ELECTION)
+    published, attempt = read_election(posted.folder / ELECTION), posted.head.name
     submissions = sort_submissions(box)
     assignment = _assignment(box, examples, base, voter, key_file, published, submissions)
     election = published.digest
@@ -92,11 +94,11 @@ def vote_in(
         found = answer(assignment, base, key=key)
         mine = box.send("ballots", voter, {"answer.json": readable_json(found)}, key, election)
     found = json.loads((mine.folder / "answer.json").read_bytes())
-    box.wait(lambda: bool(box.first_of("proposal", about=election) or box.first_of("result")), time.time() + patience)
-    asked = box.first_of("proposal", about=election)
-    if asked is not None and box.first_of("confirmation", voter, election) is None:
+    box.wait(lambda: any(box.first_of(kind, about=attempt) for kind in _NEXT), time.time() + patience)
+    asked = box.first_of("proposal", about=attempt)
+    if asked is not None and box.first_of("confirmation", voter, asked.head.name) is None:
         _confirm(box, asked, assignment, base, found, key)
-    result = _awaited(box, "result", time.time() + patience)
+    result = _awaited(box, "result", time.time() + patience, posted)
     return _kept(box, result, posted, submissions, out)
 
 
@@ -125,6 +127,9 @@ def _assignment(
     return Assignment(**{**made, "election": published.digest, "key_file": key_file, "registered": terms.keys[voter]})
 
 
+_NEXT: tuple[Kind, ...] = ("proposal", "result")
+
+
 def _confirm(
     box: Mailbox, asked: Letter, assignment: Assignment, base: Base, found: dict[str, Any], key: Ed25519PrivateKey
 ) -> None:
@@ -137,26 +142,52 @@ def _confirm(
     averages = {each.name: str(each) for each in sorted(folder.iterdir())} if folder.is_dir() else {}
     proposal = {**document["common"], "averages": averages, "own": own}
     said = confirmation_of(assignment, base, found, proposal, key)
-    box.send("confirmation", assignment.voter, {"confirmation.json": readable_json(said)}, key, assignment.election)
+    box.send("confirmation", assignment.voter, {"confirmation.json": readable_json(said)}, key, asked.head.name)
 
 
 def _kept(box: Mailbox, letter: Letter, posted: Letter, submissions: Submissions, out: Path) -> dict[str, Any]:
-    """Copy the result, and what it is verified with, into a folder."""
+    """Copy the result, and what it is verified with, into a folder, once it holds.
+
+    Raises:
+        InputError: the certificate is not of this election and these keys, or does not follow from the adapters.
+    """
     result: dict[str, Any] = strict_json((letter.folder / RESULT).read_bytes())
-    if "error" in result:
-        raise InputError(f"the round ended without a consensus: {result['error']}")
+    election = PublicRecord.read(posted.folder / ELECTION, None, None)
+    voters = submissions.folders(box.terms, box.work)
+    found = verify_certificate(letter.folder / CERTIFICATE, voters, keys=box.terms.keys, record=election)
+    if not {"result", "published adapter", "published election"} <= set(found.recomputed) or not found.ok:
+        why = "; ".join(found.problems[:5]) or "its adapter is missing"
+        raise InputError(f"the organiser's result does not hold, and is not kept: {why}")
     out.mkdir(parents=True, exist_ok=True)
     shutil.copytree(letter.folder, out, dirs_exist_ok=True)
     beside_certificate(out, box, submissions, posted, result)
     return result
 
 
-def _awaited(box: Mailbox, kind: Kind, until: float) -> Letter:
-    """The organiser's first letter of a kind. Raises InputError: it does not come, or the round has ended."""
-    box.wait(lambda: bool(box.first_of(kind) or box.first_of("result")), until)
-    if (letter := box.first_of(kind)) is not None:
+def _awaited(box: Mailbox, kind: Kind, until: float, election: Letter | None = None) -> Letter:
+    """The organiser's letter of a kind, of one attempt: the last election, or the result of an election.
+
+    Raises:
+        InputError: it does not come, the attempt has ended without a consensus, or another one has begun.
+    """
+
+    def found() -> Letter | None:
+        return box.last_of("election") if election is None else box.first_of(kind, about=election.head.name)
+
+    def ended() -> Letter | None:
+        return error_after(box, election or box.last_of("election"))
+
+    def overtaken() -> bool:
+        return election is not None and box.last_of("election") != election
+
+    box.wait(lambda: bool(found() or ended() or overtaken()), until)
+    if (failed := ended()) is not None:
+        said = strict_json((failed.folder / RESULT).read_bytes())
+        raise InputError(
+            f"the round ended without a consensus: {said.get('error')}. Where the organiser closes it again, vote again"
+        )
+    if (letter := found()) is not None:
         return letter
-    if (ended := box.first_of("result")) is not None:
-        said = strict_json((ended.folder / RESULT).read_bytes())
-        raise InputError(f"the round ended without a consensus: {said.get('error')}")
+    if overtaken():
+        raise InputError(f"the organiser at {box.place.root} has begun again to close the round: vote again")
     raise InputError(f"no {kind} of the organiser at {box.place.root}: ask whoever closes the round, and vote again")

@@ -5,14 +5,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from threading import Thread
-from typing import Any
 
 import httpx2
 import pytest
@@ -20,92 +14,15 @@ import pytest
 from capibara_assets.consensus.certificates.certificate import read_certificate, verify_certificate
 from capibara_assets.consensus.certificates.public_record import PublicRecord
 from capibara_assets.consensus.election.ballots import new_key
-from capibara_assets.consensus.election.keys import read_private_key, write_new_key
-from capibara_assets.consensus.recipe import ConsensusRecipe
+from capibara_assets.consensus.election.keys import read_private_key
 from capibara_assets.consensus.rounds.closing import close_round
 from capibara_assets.consensus.rounds.letters import write_letter
 from capibara_assets.consensus.rounds.mailbox import Mailbox
-from capibara_assets.consensus.rounds.places import LETTERS, open_round_place
-from capibara_assets.consensus.rounds.round import Round, RoundExamples, read_round, write_round
-from capibara_assets.consensus.rounds.server import RoundServer
+from capibara_assets.consensus.rounds.places import LETTERS
 from capibara_assets.consensus.rounds.submissions import sort_submissions
-from capibara_assets.consensus.rounds.taking_part import submit, vote_in
+from capibara_assets.consensus.rounds.taking_part import vote_in
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.base import Base
-from capibara_assets_tests.consensus.conftest import Tokens
-
-NAMES = ("voter-0", "voter-1", "voter-2")
-_TARGETS = ("q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-
-
-@dataclass
-class Meeting:
-    """A round in a folder, and everybody's keys and adapters."""
-
-    home: Path
-    base: Base
-    terms: Round
-    examples: RoundExamples
-    folders: dict[str, Path]
-
-    @property
-    def place(self) -> Path:
-        return self.home / "place"
-
-    def key_file(self, name: str) -> Path:
-        return self.home / "keys" / f"{name}.key"
-
-    def box(self, name: str, address: str | None = None) -> Mailbox:
-        work = self.home / f"work-{name}-{os.urandom(3).hex()}"
-        work.mkdir()
-        return Mailbox(open_round_place(address or str(self.place), work), self.terms, work)
-
-    def hand_in(self, name: str, address: str | None = None) -> Any:
-        return submit(self.box(name, address), name, read_private_key(self.key_file(name)), self.folders[name])
-
-    def files(self, name: str) -> dict[str, bytes]:
-        return {file.name: file.read_bytes() for file in sorted(self.folders[name].iterdir())}
-
-    def put(self, name: str, data: bytes) -> None:
-        """As a third party does that may write to the folder."""
-        folder = self.place / self.terms.digest / LETTERS
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)
-
-
-Meet = Callable[..., Meeting]
-
-
-@pytest.fixture
-def meet(
-    tmp_path: Path, tiny: Base, folders: dict[str, Path], validation: list[Tokens], shards: dict[str, list[int]]
-) -> Meet:
-    def make(seconds: float = 60.0, max_bytes: int = 1 << 20) -> Meeting:
-        (tmp_path / "keys").mkdir(mode=0o700, exist_ok=True)
-        keys = {name: write_new_key(name, tmp_path / "keys" / f"{name}.key") for name in (*NAMES, "organiser")}
-        own = {name: shards[name] for name in NAMES}
-        examples = RoundExamples(tuple(validation), own)  # type: ignore[arg-type]
-        terms = write_round(
-            open_round_place(str(tmp_path / "place"), tmp_path), tiny, examples, ConsensusRecipe(consensus_timeout=30),
-            domain="python", dataset={"table": "a" * 64}, targets=_TARGETS, max_rank=8,
-            deadline=datetime.now(UTC) + timedelta(seconds=seconds), max_bytes=max_bytes,
-            keys={name: keys[name] for name in NAMES}, organiser=keys["organiser"],
-        )  # fmt: skip
-        terms, examples = read_round(open_round_place(str(tmp_path / "place"), tmp_path), terms.digest)
-        return Meeting(tmp_path, tiny, terms, examples, folders)
-
-    return make
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    with RoundServer(("127.0.0.1", 0), folder) as server:
-        thread = Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
-
+from capibara_assets_tests.consensus.rounds.conftest import NAMES, Meet, Meeting, served, signed, wait_for_deadline
 
 _VOTE = """
 import sys
@@ -164,43 +81,38 @@ def _foreign(m: Meeting) -> tuple[str, bytes]:
     return write_letter(m.terms.digest, "submission", "voter-9", m.files("voter-2"), new_key())
 
 
-def _signed(m: Meeting, files: dict[str, bytes], sender: str = "voter-2", digest: str = "") -> tuple[str, bytes]:
-    key = read_private_key(m.key_file(sender))
-    return write_letter(digest or m.terms.digest, "submission", sender, files, key)
-
-
 def _elsewhere(m: Meeting) -> tuple[str, bytes]:
-    return _signed(m, m.files("voter-2"), digest="0" * 64)
+    return signed(m, m.files("voter-2"), digest="0" * 64)
 
 
 def _anothers(m: Meeting) -> tuple[str, bytes]:
-    return _signed(m, m.files("voter-0"))
+    return signed(m, m.files("voter-0"))
 
 
 def _twice(m: Meeting) -> tuple[str, bytes]:
-    return _signed(m, m.files("voter-2"), "voter-1")
+    return signed(m, m.files("voter-2"), "voter-1")
 
 
 def _huge(m: Meeting) -> tuple[str, bytes]:
-    return _signed(m, {**m.files("voter-2"), "manifest.json": bytes(m.terms.max_bytes + (256 << 10))})
+    return signed(m, {**m.files("voter-2"), "manifest.json": bytes(m.terms.max_bytes + (256 << 10))})
 
 
 def _cut(m: Meeting) -> tuple[str, bytes]:
-    name, data = _signed(m, m.files("voter-2"))
+    name, data = signed(m, m.files("voter-2"))
     return name, data[:-1]
 
 
 def _swapped(m: Meeting) -> tuple[str, bytes]:
-    name, data = _signed(m, m.files("voter-2"))
+    name, data = signed(m, m.files("voter-2"))
     return name, data[:-1] + bytes([data[-1] ^ 1])
 
 
 def _renamed(m: Meeting) -> tuple[str, bytes]:
-    return "f" * 64, _signed(m, m.files("voter-2"))[1]
+    return "f" * 64, signed(m, m.files("voter-2"))[1]
 
 
 def _outside(m: Meeting) -> tuple[str, bytes]:
-    return _signed(m, {**m.files("voter-2"), "../../escaped": b"x"})
+    return signed(m, {**m.files("voter-2"), "../../escaped": b"x"})
 
 
 def _garbage(m: Meeting) -> tuple[str, bytes]:
@@ -242,9 +154,8 @@ def test_what_does_not_count_is_named_and_changes_nothing(attack: str, meet: Mee
 
 def test_what_comes_after_the_deadline_is_late_whatever_its_sender_says(meet: Meet) -> None:
     meeting = meet(seconds=1.5)
-    while time.time() <= meeting.terms.closes + 0.1:
-        time.sleep(0.05)
-    name, data = _signed(meeting, meeting.files("voter-2"))
+    wait_for_deadline(meeting)
+    name, data = signed(meeting, meeting.files("voter-2"))
     meeting.put(name, data)
     os.utime(meeting.place / meeting.terms.digest / LETTERS / name, (0, 0))
     box = meeting.box("late")
@@ -262,7 +173,7 @@ def test_a_server_takes_signed_letters_once_and_nothing_else(meet: Meet) -> None
     meeting = meet()
     with served(meeting.place) as url:
         at = f"{url}/{meeting.terms.digest}"
-        name, data = _signed(meeting, meeting.files("voter-0"), "voter-0")
+        name, data = signed(meeting, meeting.files("voter-0"), "voter-0")
         path = meeting.place / meeting.terms.digest / LETTERS / name
         assert httpx2.put(f"{at}/{LETTERS}/{name}", content=data).status_code == 201
         before = path.stat().st_ctime_ns
@@ -283,16 +194,6 @@ def test_a_server_takes_signed_letters_once_and_nothing_else(meet: Meet) -> None
     box.look()
     whats = [one.what for one in sort_submissions(box).named]
     assert sorted(whats) == ["damaged", "foreign", "forged", "missing", "missing", "oversized"]
-
-
-def test_a_bucket_is_a_place_too(meet: Meet) -> None:
-    meeting = meet()
-    place = open_round_place("memory://rounds", meeting.home)
-    assert place.create(f"{meeting.terms.digest}/{LETTERS}/{'a' * 64}", b"one")
-    assert not place.create(f"{meeting.terms.digest}/{LETTERS}/{'a' * 64}", b"other")
-    (arrival,) = place.arrivals(meeting.terms.digest)
-    assert arrival.size == 3 and abs(arrival.received - time.time()) < 60
-    assert place.read(f"{meeting.terms.digest}/{LETTERS}/{arrival.name}", 2) == b"on"
 
 
 def test_a_voter_refuses_an_election_that_does_not_follow(meet: Meet, tmp_path: Path) -> None:

@@ -1,0 +1,127 @@
+"""Ten thousand partitions on a PostgreSQL of the bench's own: loading the definitions, planning backfills, ticks."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from benchmarks.graph.load import MORE
+from benchmarks.output import print_result
+from benchmarks.peers import ROOT
+
+_MEASURE = """
+import time
+
+began = time.perf_counter()
+from benchmarks.graph.partitions import measured
+measured(began, int(sys.argv[2]))
+"""
+
+
+@click.command("partitions")
+@click.option("--domains", default=100, show_default=True, type=click.IntRange(min=10))
+@click.option("--days", default=100, show_default=True, type=click.IntRange(min=1))
+@click.option("--made", default=1000, show_default=True, help="Partitions of e2b_executions that have a result.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON line.")
+def partitions(domains: int, days: int, made: int, as_json: bool) -> None:
+    """Definitions, backfill plans and ticks of 100 domains times 100 days, a partition each, on PostgreSQL.
+
+    Every figure is of one fresh process. A tick is Dagster's evaluation of the automation conditions of all assets; the
+    one after it has its cursor, the third one more result. A plan of Dagster's is the first iteration of an asset
+    backfill of everything that is partitioned, with the runs that it requests; `capibara backfill`'s is its list of
+    parts with what each took before.
+    """
+    from capibara_assets_tests.cluster.postgres import postgres, program
+
+    if program("initdb") is None:
+        raise click.ClickException("PostgreSQL is not installed: apt install postgresql")
+    with postgres() as variables, tempfile.TemporaryDirectory() as home:
+        environment = os.environ | variables | {"CAPIBARA_HOME": home, "DAGSTER_HOME": "", "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-c", f"import sys\n{MORE}{_MEASURE}", str(domains * days), str(made)]
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+        print_result({"domains": domains, "days": days, **json.loads(done.stdout.splitlines()[-1])}, as_json)
+
+
+def measured(began: float, made: int) -> None:
+    """Print the figures as JSON; in a process in which the domains were made more before this is imported.
+
+    Args:
+        began: `time.perf_counter()` before anything of Dagster was imported.
+        made: partitions of `e2b_executions` that get a result.
+    """
+    from capibara_assets.definitions import defs
+
+    seconds = {"definitions_s": time.perf_counter() - began}
+    import dagster as dg
+
+    from capibara_assets.automation.graph import Graph
+    from capibara_assets.automation.pipeline import past_seconds
+    from capibara_assets.cli.graph.instance import open_instance
+    from capibara_assets.deployment.environment import Deployment
+    from capibara_assets.domains import DOMAINS
+
+    with open_instance(replace(Deployment.from_environment(), history="postgres")) as instance:
+        for number in range(made):
+            _materialized(instance, DOMAINS[number].value)
+        cursor, ticks = None, []
+        for number in range(3):
+            start = time.perf_counter()
+            found = dg.evaluate_automation_conditions(defs, instance, cursor=cursor)
+            ticks.append(round(time.perf_counter() - start, 2))
+            cursor = found.cursor
+            if number == 1:
+                _materialized(instance, DOMAINS[made % len(DOMAINS)].value)
+        seconds["dagster_plan_s"], requested = _backfill(instance)
+        start = time.perf_counter()
+        graph = Graph.of(defs)
+        tasks = graph.tasks(sorted(graph.parents), DOMAINS)
+        past_seconds(instance, tasks)
+        seconds["backfill_plan_s"] = time.perf_counter() - start
+    figures: dict[str, Any] = {"partitions": len(DOMAINS), "made": made}
+    figures |= {name: round(value, 2) for name, value in seconds.items()}
+    print(json.dumps({**figures, "ticks_s": ticks, "runs_requested": requested, "parts": len(tasks)}))
+
+
+def _materialized(instance: Any, domain: str) -> None:
+    import dagster as dg
+
+    metadata = {"digest": domain, "seconds": 1.0}
+    instance.report_runless_asset_event(dg.AssetMaterialization("e2b_executions", partition=domain, metadata=metadata))
+
+
+def _backfill(instance: Any) -> tuple[float, int]:
+    """Seconds and runs of the first iteration of a backfill of all that is partitioned, as the daemon plans it."""
+    import logging
+
+    from dagster._core.asset_graph_view.asset_graph_view import AssetGraphView, TemporalContext
+    from dagster._core.execution.asset_backfill import AssetBackfillData, execute_asset_backfill_iteration_inner
+    from dagster._core.remote_origin import InProcessCodeLocationOrigin
+    from dagster._core.test_utils import create_test_daemon_workspace_context
+    from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
+    from dagster._core.workspace.load_target import WorkspaceLoadTarget
+    from dagster._time import get_current_datetime
+
+    class Here(WorkspaceLoadTarget):
+        def create_origins(self) -> list[InProcessCodeLocationOrigin]:
+            return [InProcessCodeLocationOrigin(LoadableTargetOrigin(module_name="capibara_assets.definitions"))]
+
+    with create_test_daemon_workspace_context(Here(), instance) as workspace:
+        assets = workspace.create_request_context().asset_graph
+        last = instance.event_log_storage.get_maximum_record_id()
+        start = time.perf_counter()
+        now = get_current_datetime()
+        data = AssetBackfillData.from_asset_partitions(
+            asset_graph=assets, partition_names=None, dynamic_partitions_store=instance, all_partitions=True,
+            asset_selection=[key for key in assets.materializable_asset_keys if assets.get(key).partitions_def],
+            backfill_start_timestamp=now.timestamp(),
+        )  # fmt: skip
+        view = AssetGraphView(TemporalContext(now, last), instance, assets)
+        log = logging.getLogger("benchmarks.partitions")
+        found = execute_asset_backfill_iteration_inner("bench", data, view, now.timestamp(), log, None)
+        return time.perf_counter() - start, len(found.run_requests)

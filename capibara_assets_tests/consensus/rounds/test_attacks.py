@@ -1,0 +1,265 @@
+"""A third organisation attacks a whole round: the agreed adapter and the certificate stay what they are without it."""
+
+import copy
+import json
+import os
+import shutil
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from capibara_assets.checkpoints.inspect.verify import adapter_digest
+from capibara_assets.consensus.election.ballots import Ballot, new_key
+from capibara_assets.consensus.election.ballots import signed as signed_ballot
+from capibara_assets.consensus.election.keys import read_private_key
+from capibara_assets.consensus.rounds.closing import close_round
+from capibara_assets.consensus.rounds.letters import Head, Kind, write_letter
+from capibara_assets.consensus.rounds.mailbox import Mailbox
+from capibara_assets.consensus.rounds.places import LETTERS, RoundPlace
+from capibara_assets.consensus.rounds.submissions import REFUSED, Named
+from capibara_assets.consensus.rounds.taking_part import vote_in
+from capibara_assets_tests.consensus.rounds.conftest import NAMES, Meet, Meeting, signed, wait_for_deadline
+
+LIAR = "voter-3"
+"""Registered, with a good adapter; from then on it does what it likes."""
+Attack = Callable[[Meeting, Head, bytes], None]
+"""Is told each letter that the organiser or an honest voter sends: its head, and the bytes after that."""
+
+
+@dataclass
+class Watched:
+    """A place at which the attacker sees each letter of the others before they go on."""
+
+    place: RoundPlace
+    meeting: Meeting
+    attack: Attack
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.place, name)
+
+    def create(self, name: str, data: bytes) -> bool:
+        made = self.place.create(name, data)
+        line, _, rest = data.partition(b"\n")
+        self.attack(self.meeting, Head.model_validate_json(line), rest)
+        return made
+
+
+@dataclass
+class Outcome:
+    """What came out of a round: its files by name, without what names the refused."""
+
+    files: dict[str, bytes]
+    named: list[Named] = field(default_factory=list)
+
+    @property
+    def certificate(self) -> dict[str, Any]:
+        return dict(json.loads(self.files["certificate.json"]))
+
+
+def hold_round(meeting: Meeting, attack: Attack, names: tuple[str, ...] = NAMES) -> Outcome:
+    """The organiser and honest voters hold a round, whose deadline is over, at the meeting's place."""
+
+    def box(name: str) -> Mailbox:
+        own = meeting.box(name)
+        return replace(own, place=Watched(own.place, meeting, attack))  # type: ignore[arg-type]
+
+    outs = {name: meeting.home / f"out-{meeting.place.name}-{name}" for name in names}
+    with ThreadPoolExecutor(len(names)) as pool:
+        votes = [
+            pool.submit(vote_in, box(name), meeting.examples, copy.deepcopy(meeting.base), name,
+                        meeting.key_file(name), outs[name], 120)
+            for name in names
+        ]  # fmt: skip
+        key = read_private_key(meeting.key_file("organiser"))
+        out = meeting.home / f"out-{meeting.place.name}"
+        named = close_round(box("organiser"), meeting.examples, meeting.base, key, out)[1]
+        for each in votes:
+            each.result(120)
+    paths = [out / "certificate.json", *sorted((out / "adapter").iterdir())]
+    for own in outs.values():
+        assert all((own / path.relative_to(out)).read_bytes() == path.read_bytes() for path in paths)
+    return Outcome({path.name: path.read_bytes() for path in paths}, named)
+
+
+def beside(meeting: Meeting, name: str) -> Meeting:
+    """The same round once more, at another place; before its deadline."""
+    assert time.time() < meeting.terms.closes, "this machine is too slow for the deadline of this test"
+    shutil.copytree(meeting.place, meeting.home / name)
+    return replace(meeting, place=meeting.home / name)
+
+
+def nothing(meeting: Meeting, head: Head, rest: bytes) -> None:
+    """No attack."""
+
+
+def forged(m: Meeting, kind: Kind, sender: str, files: dict[str, bytes], about: str = "") -> tuple[str, bytes]:
+    return write_letter(m.terms.digest, kind, sender, files, new_key(), about)
+
+
+def outside_letters(m: Meeting, head: Head, rest: bytes) -> Iterator[tuple[str, str, bytes]]:
+    """What somebody without a key makes of an honest letter: what it should be named, name, bytes."""
+    content = head.content
+    files = dict.fromkeys(content.files, b"{}")
+    whole = head.line + rest
+    changed = content.model_copy(update={"about": "0" * 64})
+    yield "forged", *forged(m, content.kind, content.sender, files, content.about)
+    resigned = head.model_copy(update={"content": changed})  # the honest signature over something else
+    yield "forged", resigned.name, resigned.line + rest
+    stranger = content.model_copy(update={"sender": "\x1b[2J../../voter-0"})
+    yield "foreign", (strange := head.model_copy(update={"content": stranger})).name, strange.line + rest
+    elsewhere = head.model_copy(update={"content": content.model_copy(update={"round": "0" * 64})})
+    yield "replayed", elsewhere.name, elsewhere.line + rest
+    yield "damaged", "0" * 63 + str(len(whole) % 10), whole  # the same letter under a name of its own
+    line = head.line.decode()
+    for number, text in enumerate((
+        line[:-1] * 2 + "\n", line.replace('{"content"', '{"content":0,"content"', 1), line.replace(":", ":NaN,", 1),
+        "[" * 100_000 + "\n", '{"content":' + "9" * 5000 + "}\n", line[:200], "", "\0" * 4096, "\ufeff" + line,
+        line.replace('"kind"', '"more":1,"kind"', 1), " " * (300 << 10) + line, '"\\ud800"\n',
+    )):  # fmt: skip
+        yield "damaged", f"{number:x}".rjust(64, "ab"[len(whole) % 2]), text.encode() + rest
+
+
+def outsider(m: Meeting, head: Head, rest: bytes) -> None:
+    """Answers each honest letter with many of its own, in the folder where it lies."""
+    for _, name, data in outside_letters(m, head, rest):
+        m.put(name, data)
+
+
+def odd_files(m: Meeting) -> None:
+    """Files that are no letters, beside the letters and where the server keeps what it refused."""
+    folder = m.place / m.terms.digest / LETTERS
+    os.mkfifo(folder / ("1" * 64))
+    (folder / ("2" * 64)).symlink_to("/dev/zero")
+    (folder / ("3" * 64)).symlink_to(next(folder.iterdir()))
+    (folder / ("4" * 64)).mkdir()
+    (folder / "\n\x1b[2J%2e%2e").write_bytes(b"x")
+    (folder / ("n" * 255)).write_bytes(b"x")
+    (folder.parent / REFUSED).write_bytes(b'{"what": 1}\n[1]\n\xff\xfe\n' + b"[" * 100_000 + b"\n{")
+
+
+def test_a_round_comes_out_the_same_whatever_somebody_without_a_key_puts_beside_its_letters(meet: Meet) -> None:
+    """Forged, replayed, re-signed, cut and unreadable copies of all letters of all kinds, and files that are none."""
+    alone = meet(seconds=6)
+    for name in NAMES:
+        alone.hand_in(name)
+    attacked = beside(alone, "attacked")
+    odd_files(attacked)
+    wait_for_deadline(alone)
+    without, beneath = hold_round(alone, nothing), hold_round(attacked, outsider)
+    assert beneath.files == without.files
+    assert without.named == []
+    kinds = {"forged", "foreign", "replayed", "damaged"}
+    assert kinds <= {one.what for one in beneath.named}
+    assert all(one.what in kinds | {"late"} and one.why.isprintable() for one in beneath.named)
+    letters = {one.letter for one in beneath.named}
+    assert {str(number) * 64 for number in range(1, 5)} <= letters
+
+
+def _of_liar(m: Meeting, files: dict[str, bytes], kind: Kind, election: str) -> tuple[str, bytes]:
+    return signed(m, files, LIAR, kind=kind, about=election)
+
+
+def _answer(m: Meeting, rest: bytes, ballots: list[Any] | None = None) -> bytes:
+    """An honest voter's answer under the liar's name and key."""
+    found = {**json.loads(rest), "voter": LIAR, "public_key": m.terms.keys[LIAR]}
+    return json.dumps(found if ballots is None else {**found, "ballots": ballots}).encode()
+
+
+def _ballots(m: Meeting, rest: bytes, **changed: Any) -> list[dict[str, Any]]:
+    """Ballots that the liar signs: everybody is perfect on its examples."""
+    likes = {one["round"]: one for one in json.loads(rest)["ballots"]}.values()
+    own = {"voter": LIAR, "loss": 1.0, "best_loss": 1.0, "base_loss": 4.0, "quality": 1.0, "signature": None}
+    made = []
+    for name in NAMES:
+        about = {"candidate": name, "candidate_digest": adapter_digest(m.folders[name])}
+        for one in likes:
+            ballot = Ballot.model_construct(**{**one, **own, **about, **changed})
+            with warnings.catch_warnings(action="ignore"):  # of what is no ballot
+                made.append(signed_ballot(ballot, read_private_key(m.key_file(LIAR))).model_dump(mode="python"))
+    return made
+
+
+ANSWERS: dict[str, Callable[[Meeting, bytes], bytes]] = {
+    "nothing": lambda m, rest: b"",
+    "a list": lambda m, rest: b"[]",
+    "deep": lambda m, rest: b"[" * 100_000,
+    "another's as it is": lambda m, rest: rest,
+    "another's signed ballots": lambda m, rest: _answer(m, rest),
+    "NaN": lambda m, rest: _answer(m, rest, _ballots(m, rest)).replace(b"1.0", b"NaN"),
+    "a name twice": lambda m, rest: b'{"voter":"voter-0",' + _answer(m, rest, _ballots(m, rest))[1:],
+    "half a character": lambda m, rest: _answer(m, rest, _ballots(m, rest, candidate="\ud800")),
+    "tokens without end": lambda m, rest: _answer(m, rest, _ballots(m, rest, tokens=10**400)),
+    "rounds without end": lambda m, rest: _answer(m, rest, _ballots(m, rest, round=10**4000)),
+    "a hundred times too many": lambda m, rest: _answer(m, rest, _ballots(m, rest) * 100),
+}
+LOVES_ALL = "ballots that count"
+CONFIRMATIONS: dict[str, bytes] = {
+    "nothing": b"",
+    "a text": b'"refused"',
+    "half a character": b'{"refused": "\\ud800\\u001b[2J"}',
+    "no text": b'{"refused": [[[1]]]}',
+    "huge": b'{"refused": "' + b"x" * 500_000 + b'"}',
+    "deep": b'{"confirmation":' + b"[" * 100_000,
+}
+
+
+def liar(answer: str, confirmation: str = "nothing") -> Attack:
+    """A registered voter that answers as named, once it has seen an honest answer; and confirms as named."""
+    seen: set[str] = set()
+
+    def attack(m: Meeting, head: Head, rest: bytes) -> None:
+        kind, election = head.content.kind, head.content.about
+        if kind == "ballots" and kind not in seen:
+            seen.add(kind)
+            said = _answer(m, rest, _ballots(m, rest)) if answer == LOVES_ALL else ANSWERS[answer](m, rest)
+            m.put(*_of_liar(m, {"answer.json": said}, kind, election))
+        if kind == "confirmation" and kind not in seen:
+            seen.add(kind)
+            m.put(*_of_liar(m, {"confirmation.json": CONFIRMATIONS[confirmation]}, kind, election))
+
+    return attack
+
+
+def _of_honest(certificate: dict[str, Any]) -> dict[str, Any]:
+    """What a certificate says of everybody but the liar."""
+    ballots = [ballot for ballot in certificate["ballots"] if ballot["voter"] != LIAR]
+    tried = [(one["name"], one["digest"], one["loss"]) for one in certificate["tried"]]
+    return {"ballots": ballots, "tried": tried, "chosen": certificate["chosen"], "result": certificate["result"]}
+
+
+@pytest.fixture
+def four(meet: Meet) -> Meeting:
+    """Four voters, of whom one may lie; all have handed in."""
+    meeting = meet(seconds=8, names=(*NAMES, LIAR))
+    for name in (*NAMES, LIAR):
+        meeting.hand_in(name)
+    return meeting
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_a_registered_voter_that_answers_nonsense_is_absent_and_no_more(answer: str, four: Meeting) -> None:
+    quiet = beside(four, "quiet")
+    wait_for_deadline(four)
+    lied, silent = hold_round(four, liar(answer)), hold_round(quiet, liar("a list"))
+    assert _of_honest(lied.certificate) == _of_honest(silent.certificate)
+    adapters = [{name: data for name, data in one.files.items() if "adapter" in name} for one in (lied, silent)]
+    assert adapters[0] == adapters[1]
+    assert set(lied.certificate["absent"]) == {LIAR}
+
+
+@pytest.mark.parametrize(
+    "confirmation",
+    ["half a character", *(pytest.param(c, marks=pytest.mark.extended) for c in CONFIRMATIONS if c[:2] != "ha")],
+)
+def test_an_accepted_voter_that_confirms_nonsense_has_not_confirmed(confirmation: str, four: Meeting) -> None:
+    wait_for_deadline(four)
+    lied = hold_round(four, liar(LOVES_ALL, confirmation)).certificate
+    assert all(one["accepted"] for one in lied["voters"]) and lied["absent"] == {}
+    assert set(lied["unconfirmed"]) == {LIAR} and lied["unconfirmed"][LIAR].isprintable()
+    assert {one["voter"] for one in lied["confirmations"]} == set(NAMES)
