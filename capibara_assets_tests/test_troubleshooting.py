@@ -56,11 +56,7 @@ def test_a_message_that_nobody_says_is_told():
 def test_every_key_is_one_of_a_recipe():
     """Of a training (`section.key`), or of the vote."""
     sections = "training", "hardware", "data", "model", "checkpoint"
-    keys = {
-        (part, key)
-        for part in sections
-        for key in getattr(TrainingRecipe.model_fields[part].annotation, "model_fields")
-    }
+    keys = {(part, key) for part in sections for key in TrainingRecipe.model_fields[part].annotation.model_fields}
     named = set(re.findall(rf"\b({'|'.join(sections)})\.(?!md\b)([a-z_]+)\b(?!\(|\.)", TEXT))
     assert len(named) > 8 and named <= keys
     assert {"consensus_timeout", "max_retries", "examples_per_shard"} <= ConsensusRecipe.model_fields.keys()
