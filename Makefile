@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 EXTRAS := dev,gcp,k8s,metrics,postgres,tpu
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: cluster-demo run test test-fast test-all test-random test-durations test-numbers test-fuzz soak-resume ui lint format setup evidence evidence-quick evidence-check gpu bench-env bench-gitleaks experience base-model clean
+.PHONY: cluster-demo docs run test test-fast test-all test-random test-durations test-numbers test-fuzz soak-resume ui lint format setup evidence evidence-quick evidence-check gpu bench-env bench-gitleaks experience base-model clean
 
 run: setup ## the whole graph for all six domains on the shipped experience
 	$(BIN)/capibara run --profile demo
@@ -57,6 +57,10 @@ lint: setup ## ruff, mypy, import-linter
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: setup ## site/: the guides as pages, links and anchors checked
+	$(BIN)/pip install --quiet -c constraints.txt -e ".[$(EXTRAS),docs]"
+	$(BIN)/mkdocs build --strict
 
 evidence: setup bench-env ## docs/evidence/<stage>.json: the figure of each promise, all eight stages (over an hour)
 	$(BIN)/python -m benchmarks evidence
