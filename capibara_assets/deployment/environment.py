@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from capibara_assets.deployment.file import (
     DEFAULT_DEPLOYMENT,
     TPU,
+    AutomationChoice,
     DeploymentFile,
     DomainHardware,
     HardwareSection,
@@ -91,6 +92,7 @@ class Deployment:
     priority_class: str
     start_minutes: float
     training_hours: float | None
+    automation: AutomationChoice
     seed: int | None
     faults: dict[str, str]
     parallel: int | None
@@ -157,6 +159,7 @@ class Deployment:
             priority_class=launcher.priority_class,
             start_minutes=launcher.start_minutes,
             training_hours=file.limits.training_hours,
+            automation=file.automation,
             seed=choose("SEED", "", None, _seed),
             faults=choose("FAULTS", "", {}, _faults),
             parallel=choose("PARALLEL", "limits.domains_at_once", file.limits.domains_at_once, _parallel),

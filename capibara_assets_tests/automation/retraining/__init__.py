@@ -1,0 +1,1 @@
+"""Tests of `capibara_assets.automation.retraining`."""
