@@ -7,6 +7,7 @@ import pytest
 
 from capibara_assets.automation.chosen import choose_domains
 from capibara_assets.automation.schedules import evaluate_again
+from capibara_assets.definitions import defs
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets_tests.published import Published
@@ -21,7 +22,10 @@ def test_it_is_off_by_default_and_a_wrong_time_is_refused():
 
 
 def test_it_evaluates_the_chosen_domains_that_have_a_consensus(tmp_path: Path):
-    with dg.DagsterInstance.local_temp() as instance, dg.build_schedule_context(instance=instance) as context:
+    with (
+        dg.DagsterInstance.local_temp() as instance,
+        dg.build_schedule_context(instance=instance, repository_def=defs.get_repository_def()) as context,
+    ):
         published = Published.afresh(instance, tmp_path)
         choose_domains(instance, (Domain.PYTHON, Domain.SQL))
         assert "none of python, sql has" in (evaluate_again(None).evaluate_tick(context).skip_message or "")
