@@ -14,6 +14,7 @@ from capibara_assets.deployment.file import (
     DeploymentFile,
     DomainHardware,
     HardwareSection,
+    NotificationChoice,
     read_deployment,
 )
 from capibara_assets.deployment.locations import resources_root
@@ -93,6 +94,7 @@ class Deployment:
     start_minutes: float
     training_hours: float | None
     automation: AutomationChoice
+    notifications: NotificationChoice
     seed: int | None
     faults: dict[str, str]
     parallel: int | None
@@ -160,6 +162,7 @@ class Deployment:
             start_minutes=launcher.start_minutes,
             training_hours=file.limits.training_hours,
             automation=file.automation,
+            notifications=file.notifications,
             seed=choose("SEED", "", None, _seed),
             faults=choose("FAULTS", "", {}, _faults),
             parallel=choose("PARALLEL", "limits.domains_at_once", file.limits.domains_at_once, _parallel),

@@ -176,6 +176,32 @@ class AutomationChoice(Declared):
         return 3600 * max(one.cool_down_hours or 0.0 for one in (self.default, *self.domains.values()))
 
 
+NoticeKind = Literal["failed_checks", "promotions", "rejected_voters", "budget"]
+WebhookShape = Literal["json", "slack"]
+
+
+class Webhook(Declared):
+    """One address that is told what happens; the address itself is a secret, so a variable holds it."""
+
+    url_variable: str = Field(pattern="^[A-Z][A-Z0-9_]*$", description="name of the variable with its address")
+    shape: WebhookShape = "json"
+    kinds: tuple[NoticeKind, ...] = ("failed_checks", "promotions", "rejected_voters", "budget")
+
+
+class NotificationChoice(Declared):
+    """Who is told what happens."""
+
+    webhooks: tuple[Webhook, ...] = ()
+
+    @field_validator("webhooks")
+    @classmethod
+    def _once_each(cls, webhooks: tuple[Webhook, ...]) -> tuple[Webhook, ...]:
+        names = [one.url_variable for one in webhooks]
+        if len({*names}) < len(names):
+            raise ValueError("two webhooks have the same url_variable: give each its own, or one with all its kinds")
+        return webhooks
+
+
 class DeploymentFile(Declared):
     """All that differs between a laptop and a cluster, except credentials."""
 
@@ -188,6 +214,7 @@ class DeploymentFile(Declared):
     google_cloud: GoogleCloudChoice = GoogleCloudChoice()
     limits: Limits = Limits()
     automation: AutomationChoice = AutomationChoice()
+    notifications: NotificationChoice = NotificationChoice()
 
     @field_validator("*", mode="before")
     @classmethod

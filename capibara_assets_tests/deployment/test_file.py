@@ -161,6 +161,16 @@ def test_a_deployment_that_there_is_not_names_those_there_are(tmp_path: Path) ->
         find_deployment(str(tmp_path / "mine.yaml"))
 
 
+def test_an_address_is_named_by_a_variable_and_each_one_once(tmp_path: Path) -> None:
+    for webhooks, words in (
+        ([{"url_variable": "https://hooks.example/s3cret"}], r"notifications\.webhooks"),
+        ([{"url_variable": "HOOK"}, {"url_variable": "HOOK"}], "two webhooks have the same url_variable"),
+    ):
+        name = written(tmp_path, notifications={"webhooks": webhooks})
+        with pytest.raises(InputError, match=words):
+            Deployment.from_environment({"CAPIBARA_DEPLOYMENT": name})
+
+
 def test_the_automation_has_no_rules_unless_the_file_gives_some(tmp_path: Path) -> None:
     assert not Deployment.from_environment({}).automation.limited
     name = written(

@@ -9,7 +9,15 @@ from pathlib import Path
 import dagster as dg
 
 from capibara_assets.assets.inputs import INPUTS, latest_digest, latest_metadata, latest_time, source_name
-from capibara_assets.automation.retraining.rules import DAY, Attempt, Facts, TrainingDecision, day_spent, decide, grant
+from capibara_assets.automation.retraining.rules import (
+    DAY,
+    Facts,
+    TrainingAttempt,
+    TrainingDecision,
+    day_spent,
+    decide,
+    grant,
+)
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import DOMAINS, WHOLE, Domain
 
@@ -27,7 +35,7 @@ class Known:
 
     at: float
     facts: dict[Domain, Facts]
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[TrainingAttempt, ...]
     alone: dict[Domain, TrainingDecision]
 
     def together(self, deployment: Deployment, due: Sequence[Domain]) -> dict[Domain, TrainingDecision]:
@@ -55,7 +63,7 @@ def known(instance: dg.DagsterInstance, deployment_name: str, now: float, tick_s
     return Known(now, facts, attempts, alone)
 
 
-def attempts_since(instance: dg.DagsterInstance, deployment: Deployment, since: float) -> tuple[Attempt, ...]:
+def attempts_since(instance: dg.DagsterInstance, deployment: Deployment, since: float) -> tuple[TrainingAttempt, ...]:
     """The trainings that began, or were asked for, after a time (Unix), also those that failed."""
     wanted = dg.EventRecordsFilter(
         dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED, asset_key=dg.AssetKey(TRAINED), after_timestamp=since
@@ -69,14 +77,14 @@ def attempts_since(instance: dg.DagsterInstance, deployment: Deployment, since: 
         ended = run is None or run.dagster_run.status in _ENDED
         if steps and steps[0].start_time:
             over = steps[0].end_time or (run.end_time if run is not None and ended else None)
-            found.append(Attempt(domain, record.run_id, steps[0].start_time, over, prices[domain]))
+            found.append(TrainingAttempt(domain, record.run_id, steps[0].start_time, over, prices[domain]))
         elif not ended:  # queued, or before its training: it will spend
-            found.append(Attempt(domain, record.run_id, record.timestamp, None, prices[domain]))
+            found.append(TrainingAttempt(domain, record.run_id, record.timestamp, None, prices[domain]))
     return tuple(sorted(found, key=lambda one: one.began))
 
 
 def facts_of(
-    instance: dg.DagsterInstance, deployment: Deployment, domain: Domain, attempts: Sequence[Attempt]
+    instance: dg.DagsterInstance, deployment: Deployment, domain: Domain, attempts: Sequence[TrainingAttempt]
 ) -> Facts:
     """What is known of one domain's training."""
     own = [one for one in attempts if one.domain == domain]

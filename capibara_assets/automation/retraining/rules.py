@@ -12,7 +12,7 @@ HOUR, DAY = 3600.0, 86_400.0
 
 
 @dataclass(frozen=True)
-class Attempt:
+class TrainingAttempt:
     """One training of a domain, whoever started it, and whether it succeeded.
 
     Attributes:
@@ -100,7 +100,7 @@ def decide(facts: Facts, rule: Retraining, spent: "str | None", *, now: float, n
     )
 
 
-def day_spent(budget: DayBudget, attempts: Sequence[Attempt], now: float) -> str | None:
+def day_spent(budget: DayBudget, attempts: Sequence[TrainingAttempt], now: float) -> str | None:
     """Which budget of a day is spent, by what, and until when; None: none is.
 
     The day is the last 24 hours. A training counts in full until a day after its end, also one that failed or was
@@ -129,7 +129,7 @@ def day_spent(budget: DayBudget, attempts: Sequence[Attempt], now: float) -> str
     return None
 
 
-def last_spender(budget: DayBudget, attempts: Sequence[Attempt], now: float) -> Attempt | None:
+def last_spender(budget: DayBudget, attempts: Sequence[TrainingAttempt], now: float) -> TrainingAttempt | None:
     """The training by which the budget of the day was spent; None: it is not. It names the event for notifications."""
     return _recent(attempts, now)[-1] if day_spent(budget, attempts, now) and attempts else None
 
@@ -138,7 +138,7 @@ def grant(
     decisions: Mapping[Domain, TrainingDecision],
     facts: Mapping[Domain, Facts],
     budget: DayBudget,
-    attempts: Sequence[Attempt],
+    attempts: Sequence[TrainingAttempt],
     now: float,
 ) -> dict[Domain, TrainingDecision]:
     """The decisions, of which no more are ready than the day has trainings left; who waits longest goes first."""
@@ -149,7 +149,7 @@ def grant(
     return {**decisions, **late}
 
 
-def _recent(attempts: Sequence[Attempt], now: float) -> list[Attempt]:
+def _recent(attempts: Sequence[TrainingAttempt], now: float) -> list[TrainingAttempt]:
     """The trainings of the last 24 hours, by their end, those that go on last."""
     recent = [one for one in attempts if (one.ended or now) + DAY > now]
     return sorted(recent, key=lambda one: (one.ended or now, one.began, one.run_id))

@@ -1,1 +1,0 @@
-"""Tests of `capibara_assets.automation.retraining`."""

@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from capibara_assets.automation.retraining.facts import attempts_since, facts_of
-from capibara_assets.automation.retraining.rules import Attempt, Facts
+from capibara_assets.automation.retraining.rules import Facts, TrainingAttempt
 from capibara_assets.datasets.schema import Example
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.deployment.file import Choice, DomainHardware
@@ -46,7 +46,7 @@ def published(tmp_path: Path) -> Iterator[Published]:
         yield Published.afresh(instance, tmp_path)
 
 
-def facts(published: Published, attempts: tuple[Attempt, ...] = ()) -> Facts:
+def facts(published: Published, attempts: tuple[TrainingAttempt, ...] = ()) -> Facts:
     deployment = Deployment.from_environment(
         {"CAPIBARA_STORE": published.store.root, "CAPIBARA_WORK": published.store.work}
     )
@@ -117,7 +117,7 @@ def test_every_training_counts_also_one_that_failed_or_has_not_begun(published: 
 def test_a_training_that_failed_on_the_present_data_is_known(published: Published):
     dataset(published, "a")
     now = time.time()
-    failed = Attempt(PYTHON, "r", now + 1, now + 2, None)
+    failed = TrainingAttempt(PYTHON, "r", now + 1, now + 2, None)
     assert facts(published, (failed,)).failed_at == now + 2
     train(published, dataset(published, "a"))
     assert facts(published, (replace(failed, began=now - 9, ended=now - 8),)).failed_at is None

@@ -7,8 +7,8 @@ import pytest
 from capibara_assets.automation.retraining.rules import (
     DAY,
     HOUR,
-    Attempt,
     Facts,
+    TrainingAttempt,
     TrainingDecision,
     clock,
     day_spent,
@@ -29,9 +29,9 @@ def decided(spent: str | None = None, rule: Retraining = RULE, **known) -> Train
     return decide(facts, rule, spent, now=NOW, next_tick=NOW + 300)
 
 
-def attempt(hours_ago: float, took: float | None = 1.0, price: float | None = 2.0, run: str = "r") -> Attempt:
+def attempt(hours_ago: float, took: float | None = 1.0, price: float | None = 2.0, run: str = "r") -> TrainingAttempt:
     began = NOW - hours_ago * HOUR
-    return Attempt(Domain.PYTHON, run, began, None if took is None else began + took * HOUR, price)
+    return TrainingAttempt(Domain.PYTHON, run, began, None if took is None else began + took * HOUR, price)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,9 @@ def test_without_rules_nothing_is_held_back():
         ({}, [attempt(5)] * 9, None),
     ],
 )  # fmt: skip
-def test_a_day_has_a_budget_of_trainings_hours_and_money(budget: dict, attempts: list[Attempt], words: str | None):
+def test_a_day_has_a_budget_of_trainings_hours_and_money(
+    budget: dict, attempts: list[TrainingAttempt], words: str | None
+):
     found = day_spent(DayBudget(**budget), attempts, NOW)
     assert found is None if words is None else words in (found or "")
 
