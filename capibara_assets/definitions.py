@@ -8,7 +8,9 @@ from capibara_assets.assets import STAGES
 from capibara_assets.automation.clean_up import SCHEDULES, clean_up
 from capibara_assets.automation.conditions import CONDITIONS
 from capibara_assets.automation.jobs import JOBS
+from capibara_assets.automation.notifications.sensor import notification_sensors
 from capibara_assets.automation.progress import progress
+from capibara_assets.automation.schedules import check_currency_job, evaluate_again, every_morning
 from capibara_assets.automation.sensors import SENSORS
 from capibara_assets.checks import ALL_CHECKS
 from capibara_assets.deployment.environment import Deployment
@@ -91,9 +93,9 @@ def build(deployment: Deployment) -> dg.Definitions:
     return dg.Definitions(
         assets=dg.load_assets_from_modules(STAGES, include_specs=True),
         asset_checks=ALL_CHECKS,
-        jobs=[*JOBS, clean_up],
-        schedules=SCHEDULES,
-        sensors=SENSORS,
+        jobs=[*JOBS, clean_up, check_currency_job],
+        schedules=[*SCHEDULES, every_morning, evaluate_again(deployment.automation.evaluate_again)],
+        sensors=[*SENSORS, *notification_sensors(deployment)],
         resources=deployment_resources(deployment),
         loggers={"console": dg.colored_console_logger, "progress": progress},
         executor=dg.in_process_executor,  # steps are light or have a process of their own (training)

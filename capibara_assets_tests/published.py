@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 import numpy as np
 import polars as pl
+from dagster._core.definitions.data_version import DATA_VERSION_TAG
 from safetensors.numpy import save_file
 
 from capibara_assets.assets.inputs import DIGEST, INPUTS, Inputs
@@ -66,6 +67,7 @@ class Published:
                 name,
                 partition=partition.value if partition else None,
                 metadata={DIGEST: artifact.digest, INPUTS: dg.MetadataValue.json(inputs.record())},
+                tags={DATA_VERSION_TAG: artifact.digest},
             )
         )
         return artifact

@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 
 from capibara_assets.automation.requests import LastRequest, RunState, decide, request, run_state
+from capibara_assets.automation.retraining.condition import ExplainedAutomation
 from capibara_assets.errors import InputError
 from capibara_assets.resources import Experience
 from capibara_assets.storage.arrivals import Lister, Sweep, local_lister, remote_lister, sweep
@@ -108,7 +109,7 @@ light_automation = dg.AutomationConditionSensorDefinition(
     minimum_interval_seconds=TICK_SECONDS,
     use_user_code_server=True,  # `ChosenDomains` is a condition of our own: Dagster's daemon does not know it
 )
-heavy_automation = dg.AutomationConditionSensorDefinition(
+heavy_automation = ExplainedAutomation(
     "heavy_automation",
     target=dg.AssetSelection.assets(*HEAVY),
     default_status=STATUS,

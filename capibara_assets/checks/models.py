@@ -64,19 +64,6 @@ def merged_model_sound(context: dg.AssetCheckExecutionContext, store: Store) -> 
     return judged(problems, good, MERGE_AGAIN, experts=sorted(experts))
 
 
-@dg.asset_check(asset="merged_checkpoint", blocking=False)
-def merged_inputs_are_current(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
-    """The merged model was made from the current experts (Dagster does not track this for an unpartitioned asset)."""
-    inputs = Inputs(context.instance, store.open())
-    recorded = latest_metadata(context.instance, "merged_checkpoint")[INPUTS]["upstream"]
-    inputs.every("consensus_checkpoint")
-    now = {name: digest for name, digest in inputs.upstream.items() if name.startswith("consensus_checkpoint|")}
-    changed = sorted(name for name, digest in now.items() if recorded.get(name, "") != digest)
-    problems = [f"{name.replace('|', '[')}] changed since the merge" for name in changed]
-    good = f"made of the current {sum(map(bool, now.values()))} experts"
-    return judged(problems, good, "materialize merged_checkpoint again", warn=True, changed=changed)
-
-
 @dg.asset_check(asset="moe_checkpoint", blocking=True)
 def mixture_sound(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
     """The mixture loads whole, its weights are finite, it has every expert, and its mean loss is below the base's."""
@@ -153,7 +140,6 @@ MODEL_CHECKS = [
     lora_plan_fits,
     tpu_plan_fits,
     merged_model_sound,
-    merged_inputs_are_current,
     mixture_sound,
     mixture_uses_its_experts,
     router_sound,

@@ -10,9 +10,11 @@ from typing import Any, TypeVar
 from capibara_assets.deployment.file import (
     DEFAULT_DEPLOYMENT,
     TPU,
+    AutomationChoice,
     DeploymentFile,
     DomainHardware,
     HardwareSection,
+    NotificationChoice,
     read_deployment,
 )
 from capibara_assets.deployment.locations import resources_root
@@ -91,6 +93,8 @@ class Deployment:
     priority_class: str
     start_minutes: float
     training_hours: float | None
+    automation: AutomationChoice
+    notifications: NotificationChoice
     seed: int | None
     faults: dict[str, str]
     parallel: int | None
@@ -157,6 +161,8 @@ class Deployment:
             priority_class=launcher.priority_class,
             start_minutes=launcher.start_minutes,
             training_hours=file.limits.training_hours,
+            automation=file.automation,
+            notifications=file.notifications,
             seed=choose("SEED", "", None, _seed),
             faults=choose("FAULTS", "", {}, _faults),
             parallel=choose("PARALLEL", "limits.domains_at_once", file.limits.domains_at_once, _parallel),

@@ -134,6 +134,74 @@ class Limits(Declared):
     training_hours: float | None = Field(default=None, gt=0, description="a training is ended after so long")
 
 
+class Retraining(Declared):
+    """What has to be before the automation trains a domain again; null: nothing."""
+
+    new_examples: int | None = Field(
+        default=None, ge=1, description="train examples that were not in the dataset it was trained on"
+    )
+    cool_down_hours: float | None = Field(default=None, gt=0, description="after the end of its last training")
+
+
+class DayBudget(Declared):
+    """What all trainings of 24 hours may be or cost before the automation starts none; null: no limit."""
+
+    trainings: int | None = Field(default=None, ge=1)
+    hours: float | None = Field(default=None, gt=0)
+    usd: float | None = Field(default=None, gt=0, description="at the price of the dearest target of each domain")
+
+
+class AutomationChoice(Declared):
+    """When sensors and schedules work by themselves; who runs something by hand is not asked."""
+
+    default: Retraining = Retraining()
+    domains: dict[Domain, Retraining] = Field(default={}, description="domains with rules of their own")
+    per_day: DayBudget = DayBudget()
+    evaluate_again: str | None = Field(
+        default=None, description="cron expression (UTC): evaluate the chosen domains again; null: never by itself"
+    )
+
+    def of(self, domain: Domain) -> Retraining:
+        """The rules of a domain."""
+        return self.domains.get(domain, self.default)
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is any rule or budget."""
+        return any(one.model_dump(exclude_none=True) for one in (self.default, self.per_day, *self.domains.values()))
+
+    @property
+    def longest_cool_down(self) -> float:
+        """Of all domains, in seconds."""
+        return 3600 * max(one.cool_down_hours or 0.0 for one in (self.default, *self.domains.values()))
+
+
+NoticeKind = Literal["failed_checks", "promotions", "rejected_voters", "budget"]
+WebhookShape = Literal["json", "slack"]
+
+
+class Webhook(Declared):
+    """One address that is told what happens; the address itself is a secret, so a variable holds it."""
+
+    url_variable: str = Field(pattern="^[A-Z][A-Z0-9_]*$", description="name of the variable with its address")
+    shape: WebhookShape = "json"
+    kinds: tuple[NoticeKind, ...] = ("failed_checks", "promotions", "rejected_voters", "budget")
+
+
+class NotificationChoice(Declared):
+    """Who is told what happens."""
+
+    webhooks: tuple[Webhook, ...] = ()
+
+    @field_validator("webhooks")
+    @classmethod
+    def _once_each(cls, webhooks: tuple[Webhook, ...]) -> tuple[Webhook, ...]:
+        names = [one.url_variable for one in webhooks]
+        if len({*names}) < len(names):
+            raise ValueError("two webhooks have the same url_variable: give each its own, or one with all its kinds")
+        return webhooks
+
+
 class DeploymentFile(Declared):
     """All that differs between a laptop and a cluster, except credentials."""
 
@@ -145,6 +213,8 @@ class DeploymentFile(Declared):
     hardware: HardwareSection = HardwareSection()
     google_cloud: GoogleCloudChoice = GoogleCloudChoice()
     limits: Limits = Limits()
+    automation: AutomationChoice = AutomationChoice()
+    notifications: NotificationChoice = NotificationChoice()
 
     @field_validator("*", mode="before")
     @classmethod

@@ -85,6 +85,11 @@ def markup(words: str) -> str:
     return html.escape(visible(words))
 
 
+def slack_text(words: str) -> str:
+    """Text on one line for a message in Slack: it mentions nobody and links nowhere."""
+    return flat(words).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
 def spreadsheet(words: str) -> str:
     """Text for a cell of CSV; what a spreadsheet would take for a formula has an apostrophe before it."""
     return f"'{words}" if _FORMULA.match(words) else words

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from capibara_assets.assets.inputs import latest_metadata
-from capibara_assets.checks import ALL_CHECKS, models, stages
+from capibara_assets.checks import ALL_CHECKS, currency, stages
 from capibara_assets.checks.schemas import PARTITIONED, SCHEMA_CHECKS, TABLES, record_type
 from capibara_assets.datasets.duplicates.clusters import Cluster
 from capibara_assets.datasets.duplicates.decontamination import Contaminated
@@ -114,7 +114,7 @@ def three(domain: Domain = PYTHON, **changes: Any) -> list[Example]:
 def test_every_check_is_blocking_but_those_that_only_warn():
     graph = defs.resolve_asset_graph()
     not_blocking = {key.name for key in graph.asset_check_keys if not graph.get(key).blocking}
-    assert not_blocking == {"merged_inputs_are_current", "mixture_uses_its_experts", "no_group_dominates"}
+    assert not_blocking == {*currency.NAMES.values(), "mixture_uses_its_experts", "no_group_dominates"}
     assert len(graph.asset_check_keys) == len(ALL_CHECKS)
 
 
@@ -416,20 +416,6 @@ def test_an_answer_without_a_grade_is_no_evaluation(published: Published):
 def test_nothing_scored_is_no_evaluation(published: Published):
     assert problems(scored(published, answers=(), grades=())) == ["nothing was scored"]
     assert scored(published).passed  # answers alone are a score
-
-
-# --- the merge -------------------------------------------------------------------------------------------------------
-
-
-def test_a_merge_of_older_experts_is_a_warning_that_blocks_nothing(published: Published):
-    first = published.put("consensus_checkpoint", PYTHON, documents={"losses": {"edition": 1}})
-    record = {"consensus_checkpoint|python": first.digest, "consensus_checkpoint|sql": ""}
-    published.put("merged_checkpoint", documents={"report": {}}, upstream=record)
-    assert verdict(published, models.merged_inputs_are_current).passed
-    published.put("consensus_checkpoint", SQL, documents={"losses": {"edition": 1}})
-    found = verdict(published, models.merged_inputs_are_current)
-    assert not found.passed and found.severity == dg.AssetCheckSeverity.WARN
-    assert found.metadata["changed"].value == ["consensus_checkpoint|sql"]
 
 
 # --- schemas ---------------------------------------------------------------------------------------------------------

@@ -159,3 +159,30 @@ def test_a_deployment_that_there_is_not_names_those_there_are(tmp_path: Path) ->
         Deployment.from_environment({"CAPIBARA_DEPLOYMENT": "kubernets"})
     with pytest.raises(InputError, match=r"no file .*mine\.yaml"):
         find_deployment(str(tmp_path / "mine.yaml"))
+
+
+def test_an_address_is_named_by_a_variable_and_each_one_once(tmp_path: Path) -> None:
+    for webhooks, words in (
+        ([{"url_variable": "https://hooks.example/s3cret"}], r"notifications\.webhooks"),
+        ([{"url_variable": "HOOK"}, {"url_variable": "HOOK"}], "two webhooks have the same url_variable"),
+    ):
+        name = written(tmp_path, notifications={"webhooks": webhooks})
+        with pytest.raises(InputError, match=words):
+            Deployment.from_environment({"CAPIBARA_DEPLOYMENT": name})
+
+
+def test_the_automation_has_no_rules_unless_the_file_gives_some(tmp_path: Path) -> None:
+    assert not Deployment.from_environment({}).automation.limited
+    name = written(
+        tmp_path,
+        automation={"domains": {"sql": {"new_examples": 50, "cool_down_hours": 6}}, "per_day": {"trainings": 4}},
+    )
+    found = Deployment.from_environment({"CAPIBARA_DEPLOYMENT": name})
+    assert found.automation.limited and found.automation.longest_cool_down == 6 * 3600
+    assert found.automation.of(Domain.SQL).new_examples == 50 and found.automation.of(Domain.ML).new_examples is None
+    by = {one.name: one.by for one in found.settings}
+    assert by["automation.per_day"] == "mine.yaml" and by["automation.default"] == "default"
+    with pytest.raises(InputError, match=r"automation.*new_examples"):
+        Deployment.from_environment(
+            {"CAPIBARA_DEPLOYMENT": written(tmp_path, automation={"default": {"new_examples": 0}})}
+        )

@@ -152,6 +152,7 @@ def run_deployment(
         InputError: experience, base model, recipe or hardware target missing or damaged, before anything ran.
     """
     from capibara_assets.automation.chosen import add_domains
+    from capibara_assets.automation.notifications.sending import begin
     from capibara_assets.automation.pipeline import run_graph
     from capibara_assets.cli.graph.opened import graph_run, lanes, opener
     from capibara_assets.cli.graph.report import build_report, figures_of, print_table
@@ -171,6 +172,7 @@ def run_deployment(
             f"{parallel} domain{'s' * (parallel > 1)} at a time"
         )
         add_domains(instance, domains)
+        begin(instance, deployment)
         outcome = run_graph(run, assets, domains, click.echo, parallel, opener(deployment, force, since))
         record = {
             "started": started.isoformat(),
@@ -189,14 +191,26 @@ def run_deployment(
         report = build_report(instance, resources["store"].open(), record, before)
         keep_figures(deployment, figures_of(report))
         page = write_html(report, deployment.home / "report.html")
+        told = tell(instance, deployment, run.definitions)
     print_table(report)
     if outcome.current:
         click.echo(f"{len(outcome.current)} asset partitions were current and skipped (--force runs them again)")
     click.echo(f"report: {page}")
+    for line in told:
+        click.echo(line)
     if outcome.failures:
         for line in failure_lines(outcome.failures):
             click.echo(line, err=True)
         raise SystemExit(1)
+
+
+def tell(instance: dg.DagsterInstance, deployment: Deployment, definitions: dg.Definitions) -> list[str]:
+    """Send to the deployment's webhooks what has happened; returns what there is to say of it."""
+    from capibara_assets.automation.notifications.sending import send
+
+    if not deployment.notifications.webhooks:
+        return []
+    return send(instance, deployment, sorted(definitions.resolve_asset_graph().asset_check_keys))
 
 
 def failure_lines(failures: "Failures") -> list[str]:

@@ -1,0 +1,1 @@
+"""Messages to people's webhooks: failed checks, changes of what is served, rejected voters, a budget that is spent."""

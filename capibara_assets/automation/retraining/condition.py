@@ -1,0 +1,65 @@
+"""The condition that holds a domain's training back, and the sensor whose ticks say so."""
+
+import dagster as dg
+from dagster._core.definitions.sensor_definition import SensorExecutionData
+from dagster._record import copy
+
+from capibara_assets.automation.chosen import chosen_domains
+from capibara_assets.automation.retraining.facts import TRAINED, explained, known
+from capibara_assets.deployment.environment import Deployment
+from capibara_assets.domains import Domain
+
+
+class HeldBack(dg.AutomationCondition[dg.AssetKey]):
+    """True for the partitions of domains that are to be trained, and that the deployment's rules let wait.
+
+    Of the training itself, domains that are due in the same tick share what is left of the day. Last in a condition,
+    it sees no others. False without rules, and for assets that are not partitioned.
+    """
+
+    @property
+    def name(self) -> str:
+        return "training held back"
+
+    def evaluate(self, context: dg.AutomationContext[dg.AssetKey]) -> dg.AutomationResult[dg.AssetKey]:
+        deployment, empty = Deployment.from_environment(), context.get_empty_subset()
+        if not deployment.automation.limited or context.partitions_def is None:
+            return dg.AutomationResult(context, empty)
+        instance = context.asset_graph_view.instance
+        found = known(instance, deployment.name, context.evaluation_time.timestamp(), 0.0)
+        candidates = [Domain(key) for key in context.candidate_subset.expensively_compute_partition_keys()]
+        if context.key == dg.AssetKey(TRAINED):
+            decisions = found.together(deployment, candidates)
+        else:
+            decisions = {domain: found.alone[domain] for domain in candidates}
+        held = {domain.value for domain, one in decisions.items() if one.held}
+        return dg.AutomationResult(context, context.candidate_subset.compute_intersection_with_partition_keys(held))
+
+
+class ExplainedAutomation(dg.AutomationConditionSensorDefinition):
+    """An automation sensor that says of each chosen domain why it is trained, or is not.
+
+    In the tick's log; as the reason of a skipped tick, too, where Dagster keeps one; and on the runs that it asks for.
+    """
+
+    def evaluate_tick(self, context: dg.SensorEvaluationContext) -> SensorExecutionData:
+        data = super().evaluate_tick(context)
+        if not Deployment.from_environment().automation.limited:
+            return data
+        seconds = self.minimum_interval_seconds or 0
+        decisions = explained(context.instance, chosen_domains(context.instance), seconds)
+        context.log.info("; ".join(map(str, decisions)))
+        if data.run_requests:
+            return copy(data, run_requests=[_because(one, decisions) for one in data.run_requests])
+        return copy(data, skip_message="; ".join(map(str, decisions)))
+
+
+BECAUSE = "capibara/because"
+
+
+def _because(request: dg.RunRequest, decisions: list) -> dg.RunRequest:
+    """A run request with the reason of its domain as a tag, where it trains."""
+    reasons = {one.domain.value: one.reason for one in decisions}
+    if dg.AssetKey(TRAINED) not in (request.asset_selection or ()) or request.partition_key not in reasons:
+        return request
+    return copy(request, tags={**request.tags, BECAUSE: reasons[request.partition_key]})
