@@ -34,6 +34,12 @@ _NOT_ALONE = re.compile(
 )
 #: What a value refers to: variables, templates, files, versions.
 _REFERENCE = re.compile(r"\$[\w{(]|[{}/\\]|<%|\.[A-Za-z]{1,5}$|\d\.\d|=[^=]")
+#: Three words, as people are told to choose them.
+_WORDS_JOINED = re.compile(r"[A-Za-z]{3,}(?:[-+][A-Za-z]{3,}){2,}")
+_NUMBERED = re.compile(r"[A-Za-z][a-z]+\d{2,4}")
+_ALGORITHM = re.compile(
+    r"(?:^|[^A-Za-z])(?:sha|md|aes|base|utf|rs|hs|oauth|argon|pbkdf|bcrypt|s?crypt)[-_]?\d", re.IGNORECASE
+)
 _TELLTALES = ("password", "passwd", "passphrase", "secret", "changeme", "username", "sample", "test", "demo", "token")
 _BLANK_UUID = re.compile(r"0{8}-.*|(.)\1{7}-.*")
 
@@ -133,14 +139,31 @@ def stated_password(value: str) -> bool:
 
     So it may be of words and a number, as people choose them: no statistics tell it from a title.
     """
-    if not 8 <= len(value) <= 64 or not _three_sorts(value) or entropy(value) < 2.7 or _NOT_ALONE.search(value):
+    if not _three_sorts(value) or not _chosen(value):
         return False
-    if value[0] in "<{$%/.~*-([" or _REFERENCE.search(value) or _DOTTED.fullmatch(value) or not value.isascii():
+    return not (value.isidentifier() and (_wordy(value) or not mingled(value)))  # OAuth2Client, Release2024
+
+
+def chosen_password(value: str) -> bool:
+    """As `stated_password`, of a literal or a word of a shell, which names no variable: two sorts of signs will do."""
+    return (has_digit(value) or _WORDS_JOINED.fullmatch(value) is not None) and _chosen(value)
+
+
+def bare_password(value: str) -> bool:
+    """As `chosen_password`, where a name in code could stand as well: no name ends in a number of several digits."""
+    a_name = value.isidentifier() and not _NUMBERED.fullmatch(value) and ("_" in value or not mingled(value))
+    return stated_password(value) or (chosen_password(value) and not a_name)
+
+
+def _chosen(value: str) -> bool:
+    if not 8 <= len(value) <= 64 or entropy(value) < 1.75 or _NOT_ALONE.search(value) or not value.isascii():
         return False
-    if value.isidentifier() and (_wordy(value) or not mingled(value)):
-        return False  # OAuth2Client, Release2024
+    if value[0] in "<{$%/.~*-([" or _REFERENCE.search(value) or _DOTTED.fullmatch(value):
+        return False
     spelt = "".join(filter(str.isalpha, value)).lower()
-    return not _PLACEHOLDER.search(value) and not any(word in spelt for word in _TELLTALES)
+    if not spelt or _PLACEHOLDER.search(value) or _ALGORITHM.search(value) or _hexadecimal(value, 32):
+        return False
+    return not any(word in spelt for word in _TELLTALES)
 
 
 def alternating(value: str) -> bool:

@@ -19,7 +19,6 @@ from capibara_assets.executions.secrets.plausibility import (
     scrambled,
     scrambled_or_digest,
     signed_password,
-    stated_password,
     strong_password,
     unmistakable,
 )
@@ -121,15 +120,15 @@ _WIDE_ANCHORS = (
 _CALLED = "login|log_?in|auth|client|connect|session|credential|account|sdk|api|configure|hmac|jwt|fernet|crypt|cipher"
 _CALLED_ANCHORS = ("login", "log_in", *_CALLED.split("|")[2:])
 #: Ends of names that say of the value that it is none itself.
-_NO_SECRET = "".join(
+NO_SECRET = "".join(
     f"(?<!{end})"
     for end in ("name", "file", "path", "hash", "sha", "digest", "length", "type", "url", "uri", "count", "_at", "size")
 )
-_CHARS = r"A-Za-z0-9_.!@#%^$*?+~/"
+CHARS = r"A-Za-z0-9_.!@#%^$*?+~/"
 #: A value, up to what cannot belong to it; the full stop of a sentence does not, nor does a name that is called.
 _NO_ESCAPE = r"(?!(?<=\\)x[0-9a-f]{2})"
-_VALUE = rf"{_NO_ESCAPE}([{_CHARS}-]{{7,400}}[A-Za-z0-9_!@#%^$*?+~/-]={{0,2}})(?=[.:]*(?:[^{_CHARS}:=(\[{{-]|$))"
-_PART = rf"{_NO_ESCAPE}(?<![{_CHARS}-])[A-Za-z0-9_!@#%^$+~/-][{_CHARS}-]{{6,200}}[A-Za-z0-9_!@#%^$*?+~/-]={{0,2}}"
+VALUE = rf"{_NO_ESCAPE}([{CHARS}-]{{7,400}}[A-Za-z0-9_!@#%^$*?+~/-]={{0,2}})(?=[.:]*(?:[^{CHARS}:=(\[{{-]|$))"
+_PART = rf"{_NO_ESCAPE}(?<![{CHARS}-])[A-Za-z0-9_!@#%^$+~/-][{CHARS}-]{{6,200}}[A-Za-z0-9_!@#%^$*?+~/-]={{0,2}}"
 #: Between a name and its value, in any syntax: `=`, `":"`, `=>`, `('`, `">`, `", value = "`, `: String = "`, ` is `.
 _BETWEEN = (
     r"(?:(?![\"'`][ \t]*\))[ \t\"'`\\\])\[(:=>,|]{1,12}|(?=[\"']?,?[ \t]*\n[ \t]*[\"']?value\b)[\"']?,?)"
@@ -156,39 +155,24 @@ _PIECE = (
     rf"(?:[ \t]*{_JOINS}?[ \t\\]*{_BREAK}|{_BREAK}{_JOINS}?[ \t\\]*)"
 )
 _PIECES_GATE = rf"(?i){_NOUN_GATE}[^\n]*(?:\n[^\n\"']*[\"'][^\n]*){{0,{_PIECES}}}{_MINGLED}"
-_FLAG_GATE = rf"(?m:^|[\s\"'\[(,`\x1c-\x1f])--?[A-Za-z]{{1,3}}[\"', =]{{0,4}}[{_CHARS}-]*{_MINGLED}"
-
-# Places that hold a password and nothing else: what stands there needs no statistics (`plausibility.stated_password`).
-_PASS = r"(?:pa?s{1,2}w(?:o?r)?d|passphrase|passcode|pwd|pswd|(?<![A-Za-z])pass(?=[\"':=_ ])|_pass\b|[a-z]pass\b)"
-_PASS_ANCHORS = ("passw", "paswd", "pasw", "pssw", "psw", "passphrase", "passcode", "pwd", "pass")
-_OTHERS = r"(?:identified[^\n']{0,40}\bby\b|secure_?string)"
-_GIVEN = (
-    r"(?:[\"'`\])]{0,2}[ \t]{0,4}(?:=>|:=|==?|:|\bis\b:?|\bwas\b)[ \t]{0,4}[(\[]?[A-Za-z]?[\"'`]?"
-    r"|[ \t]{1,4}[A-Za-z]?[\"'`]|[ \t][\w \t]{0,30}\bto[ \t]{1,4}[\"'`]?)"
-)
-_NEXT = r"[\"'][ \t]*,[ \t]*[\"']"
-_STATED = rf"(?-i:[A-Z][{_CHARS}-]*[0-9]|[0-9][{_CHARS}-]*[A-Z])"  # what each of them has
-_FLAG = r"-{1,2}[\w.-]{0,24}"
-_USER_FLAG = r"-{1,2}(?:u|user(?:name)?|login|[\w-]{0,20}creds?|auth)[ =][\"']?[\w./\\@-]{1,60}"
-_LOGS_IN = r"(?:auth\w*|log_?[io]n|sign_?in|connect\w*|\w{0,20}connection|\w{0,20}credentials?|\bpdo|\bmysqli)"
-_LOGS_IN_ANCHORS = ("auth", "login", "log_in", "logon", "signin", "sign_in", "connect", "credential", "pdo", "mysqli")
+_FLAG_GATE = rf"(?m:^|[\s\"'\[(,`\x1c-\x1f])--?[A-Za-z]{{1,3}}[\"', =]{{0,4}}[{CHARS}-]*{_MINGLED}"
 
 _QUOTED = r"[\"']([^\s\"']{8,400})[\"']"
 _WEB = r"A-Za-z0-9_.~%+"
 
 ROLES: tuple[Role, ...] = (
     # assigned to, keyed by, set through, passed as the flag or the argument of that name
-    Role("SECRET", _NOUN_ANCHORS, rf"{_NOUNS}[\w.-]{{0,30}}{_NO_SECRET}{_BETWEEN}{_VALUE}", credential, _NEAR_GATE,
+    Role("SECRET", _NOUN_ANCHORS, rf"{_NOUNS}[\w.-]{{0,30}}{NO_SECRET}{_BETWEEN}{VALUE}", credential, _NEAR_GATE,
          near_values=True),
     # "the password for the wiki is ...", "token of the runner: ...", "... is your password"
     Role(
         "SECRET", _NOUN_ANCHORS,
-        rf"{_NOUNS}[\w ',()@.-]{{0,60}}?(?:\b(?:is|was|to|ist|es|est|é)\b:?|[:=]|->|→)[ \t]*[\"'`*]{{0,3}}{_VALUE}",
+        rf"{_NOUNS}[\w ',()@.-]{{0,60}}?(?:\b(?:is|was|to|ist|es|est|é)\b:?|[:=]|->|→)[ \t]*[\"'`*]{{0,3}}{VALUE}",
         credential, _NEAR_GATE, near_values=True,
     ),
     Role(
         "SECRET", _NOUN_ANCHORS,
-        rf"(?<![{_CHARS}-]){_VALUE}[\"'`*]{{0,3}} (?:is|as|ist|es|est)\b[^\n.]{{0,40}}?{_NOUNS}", credential,
+        rf"(?<![{CHARS}-]){VALUE}[\"'`*]{{0,3}} (?:is|as|ist|es|est)\b[^\n.]{{0,40}}?{_NOUNS}", credential,
         rf"(?i){_MINGLED}[^\s]* (?:is|as|ist|es|est)[^\n.]*{_NOUN_GATE}", near_values=True,
     ),
     # on a line about logging in or about keys, where nothing but the value's statistics can tell
@@ -200,9 +184,9 @@ ROLES: tuple[Role, ...] = (
         scrambled_or_digest, _LINE_GATE, _PART, near_values=True,
     ),
     Role(
-        "SECRET", ("(",), rf"\b[A-Z]\w*(?:\.\w+)?\([ \t]*[\"'](?=[{_CHARS}-]*[A-Za-z]\d+[A-Za-z]){_VALUE}",
+        "SECRET", ("(",), rf"\b[A-Z]\w*(?:\.\w+)?\([ \t]*[\"'](?=[{CHARS}-]*[A-Za-z]\d+[A-Za-z]){VALUE}",
         scrambled,
-        rf"[A-Z][A-Za-z0-9_.]*\([ \t]*[\"'][{_CHARS}-]*[A-Za-z][0-9]+[A-Za-z]",
+        rf"[A-Z][A-Za-z0-9_.]*\([ \t]*[\"'][{CHARS}-]*[A-Za-z][0-9]+[A-Za-z]",
         case=True, near_values=True,
     ),
     # columns: of an INSERT, of a table with a header, and the line after a prompt
@@ -227,23 +211,23 @@ ROLES: tuple[Role, ...] = (
     ),
     # flags of one letter, with their value behind them or attached; `user:password`, `user%password`
     Role(
-        "SECRET", ("-",), rf"(?:^|[\s\"'\[(,`])--?[A-Za-z]{{1,3}}[\"', =]{{1,4}}{_VALUE}", unmistakable, _FLAG_GATE,
+        "SECRET", ("-",), rf"(?:^|[\s\"'\[(,`])--?[A-Za-z]{{1,3}}[\"', =]{{1,4}}{VALUE}", unmistakable, _FLAG_GATE,
         case=True, near_values=True,
     ),
     Role(
-        "PASSWORD", ("-",), rf"(?:^|[ \t\"'])-[A-Za-z]{_VALUE}", signed_password, _FLAG_GATE,
+        "PASSWORD", ("-",), rf"(?:^|[ \t\"'])-[A-Za-z]{VALUE}", signed_password, _FLAG_GATE,
         case=True, near_values=True,
     ),
     Role(
         "PASSWORD", (":", "%"),
-        rf"(?:^|[\s\"'=/\\`])[A-Za-z][A-Za-z0-9_.@-]{{0,40}}(?::|%(?![0-9A-Fa-f]{{2}})){_VALUE}",
+        rf"(?:^|[\s\"'=/\\`])[A-Za-z][A-Za-z0-9_.@-]{{0,40}}(?::|%(?![0-9A-Fa-f]{{2}})){VALUE}",
         signed_password,
-        rf"[A-Za-z0-9_.@-][:%][{_CHARS}-]*{_SIGNED}", near_values=True, case=True,
+        rf"[A-Za-z0-9_.@-][:%][{CHARS}-]*{_SIGNED}", near_values=True, case=True,
     ),
     Role(
         "PASSWORD", ("-u", "-user", "-auth", "-cred"),
-        rf"[\s\"']-{{1,2}}(?:u|user|auth|creds?)[\"', =]{{1,4}}[\w.@-]{{1,60}}:{_VALUE}", credential,
-        rf"(?i)-(?:u|user|auth|creds?)[\"', =]{{1,4}}[\w\p{{N}}.@-]+:[{_CHARS}-]*{_MINGLED}",
+        rf"[\s\"']-{{1,2}}(?:u|user|auth|creds?)[\"', =]{{1,4}}[\w.@-]{{1,60}}:{VALUE}", credential,
+        rf"(?i)-(?:u|user|auth|creds?)[\"', =]{{1,4}}[\w\p{{N}}.@-]+:[{CHARS}-]*{_MINGLED}",
     ),
     Role(
         "PASSWORD", ("@",), r"[\w.-]{1,40}:([^\s\"'`/:]{8,64})@[A-Za-z0-9]", signed_password,
@@ -256,68 +240,8 @@ ROLES: tuple[Role, ...] = (
     Role(
         "SECRET", ("-",),
         rf"^(?![^\n]*\b(?:git|hg|jj|svn|commit|docker|podman|image|kubectl|sha\d*sum)\b)[^\n]{{0,200}}?"
-        rf"[ \t\"']-[akpstwANPTKSX](?:[\"', =]{{1,4}}|(?<=p)){_VALUE}",
+        rf"[ \t\"']-[akpstwANPTKSX](?:[\"', =]{{1,4}}|(?<=p)){VALUE}",
         alternating, _FLAG_GATE, case=True, near_values=True,
-    ),
-    # places that hold a password and nothing else: of that name, as the flag of that name, the word after a user's name
-    Role(
-        "PASSWORD", (*_PASS_ANCHORS, "identified", "secure"),
-        rf"(?:{_PASS}[\w.-]{{0,24}}{_NO_SECRET}|{_OTHERS}){_GIVEN}{_VALUE}", stated_password,
-        rf"(?i)(?:{'|'.join(_PASS_ANCHORS)}|identified|secure)[^\n]*{_STATED}",
-    ),
-    Role(
-        "PASSWORD", _PASS_ANCHORS,
-        rf"(?:{_FLAG}(?:{_PASS}|pass)[\w-]{{0,12}}{_NO_SECRET}[ =\t]+(?:pass:)?|\bpass:|[a-z](?-i:Pass)(?:word)?[ \t]"
-        r"|^[ \t]*[\w.-]{0,30}pass(?:word|wd)?[ \t]{1,4})"
-        rf"[\"']?{_VALUE}",
-        stated_password, rf"(?i)(?:{'|'.join(_PASS_ANCHORS)})[^\n]*{_STATED}",
-    ),
-    Role(
-        "PASSWORD", _LOGS_IN_ANCHORS,
-        rf"{_LOGS_IN}[\w.]{{0,10}}[ \t]*=?[ \t]*[^\n\"']{{0,80}}(?=([\"'(][^\n]{{0,300}}))",
-        stated_password, rf"(?i)(?:{'|'.join(_LOGS_IN_ANCHORS)})[^\n]*[\"'][^\"'\n]*{_STATED}",
-        rf"[\"'][ \t]*,[ \t]*[A-Za-z]?[\"']{_VALUE}(?=[\"'])",
-    ),
-    # to unlock, or to log in with a password alone; a connection's address and user before it; what is fed to a prompt
-    Role(
-        "PASSWORD", ("auth", "unlock", "login", "log_in", "signin", "sign_in"),
-        rf"(?:auth|unlock|log_?in|sign_?in)\w{{0,12}}[ \t(]{{1,2}}[\"']{_VALUE}[\"']", stated_password,
-        rf"(?i)(?:auth|unlock|log_?in|sign_?in)[^\n]*[\"'][^\"'\n]*{_STATED}",
-    ),
-    Role(
-        "PASSWORD", (":",),
-        rf"[\"'][a-z][\w.+-]{{1,20}}:[^\"'\n]{{2,200}}{_NEXT}[^\"'\n]{{1,60}}{_NEXT}{_VALUE}[\"']",
-        stated_password, rf"[\"'][a-z][^\"'\n]*:[^\"'\n]+{_NEXT}[^\"'\n]+{_NEXT}", case=True,
-    ),
-    Role("PASSWORD", ("<<<",), rf"<<<[ \t]*[\"']{_VALUE}[\"']", stated_password, rf"<<<[^\n]*{_STATED}", case=True),
-    Role(
-        "PASSWORD", ("@",), r"(?<![\w.-])[\w.-]{1,40}:([^\s\"'`/:@]{8,64})@(?!sha\d)[A-Za-z(]", stated_password,
-        r"[A-Za-z0-9_.-]:[^\s\"'`/:@]{8,64}@[A-Za-z(]", case=True,
-    ),
-    Role(
-        "PASSWORD", ("@",), r"(?<![\w./-])[A-Za-z]\w{0,40}/([^\s\"'`/:@]{8,64})@(?!v?\d)(?://)?[A-Za-z]",
-        stated_password,
-        r"[A-Za-z0-9_]/[^\s\"'`/:@]{8,64}@", case=True,
-    ),
-    Role(
-        "PASSWORD", ("-u", "-login", "creds", "-auth"),
-        rf"[\s\"']{_USER_FLAG}[:,%]{_VALUE}", stated_password,
-        rf"(?i)-(?:u|user|username|login|[\w-]*creds?|auth)[ =][^\n]*[:,%][^\n]*{_STATED}",
-    ),
-    Role(
-        "PASSWORD", ("-p", "-P", "-w", "-W", "-A", "-X"),
-        rf"[ \t]-[uUlD][ \t]*[\"']?[\w.@\\=,-]{{1,80}}[\"']?[ \t][^\n]{{0,80}}?(?<=[ \t])-[pPwWAX][ =]?[\"']?{_VALUE}",
-        stated_password,
-        rf"-[uUlD][^\n]*[ \t]-[pPwWAX][^\n]*{_STATED}", case=True,
-    ),
-    Role(
-        "PASSWORD", ("echo", "printf"), rf"(?:echo|printf)[ \t]+[\"']?[\w.@-]{{1,40}}:{_VALUE}[\"']?[ \t]*\|",
-        stated_password,
-        rf"(?i)(?:echo|printf)[^\n|]*:[^\n|]*{_STATED}",
-    ),
-    Role(
-        "PASSWORD", ("basic",), rf"basic[\w.-]{{0,30}}[ \t]+[\w.@-]{{1,40}}[ \t]+[\"']?{_VALUE}", stated_password,
-        rf"(?i)basic[^\n]*{_STATED}",
     ),
     # what is said to a prompt or to a shell: any argument
     Role(
@@ -332,7 +256,7 @@ ROLES: tuple[Role, ...] = (
     # subcommands: `auth ...`, `login ...`
     Role(
         "SECRET", ("login", "logon", "auth", "signin", "unlock"),
-        rf"(?<![\w.])(?:log-?[io]n|auth(?:enticate|orize)?|sign-?in|unlock)[ \t]{{1,4}}[\"']?{_VALUE}",
+        rf"(?<![\w.])(?:log-?[io]n|auth(?:enticate|orize)?|sign-?in|unlock)[ \t]{{1,4}}[\"']?{VALUE}",
         scrambled_or_digest, _LINE_GATE, near_values=True,
     ),
     # headers and cookies

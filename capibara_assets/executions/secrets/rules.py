@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
+from capibara_assets.executions.secrets.passwords import PASSWORD_ROLES
 from capibara_assets.executions.secrets.plausibility import (
     MINGLED,
     filled_in,
@@ -308,7 +309,7 @@ def _context_rules() -> Iterator[Rule]:
         pattern = re.compile(expression, re.IGNORECASE | re.MULTILINE)
         gate = "" if anchors == ("aws",) else _gate(expression)
         yield Rule(kind, anchors, pattern, 1, plausible, anchors != ("://",), whole_word=False, tail="", gate=gate)
-    for role in ROLES:
+    for role in (*ROLES, *PASSWORD_ROLES):
         flags = re.MULTILINE | re.ASCII | (0 if role.case else re.IGNORECASE)
         yield Rule(
             role.kind, role.anchors, re.compile(role.expression, flags), 1, role.plausible, not role.case,

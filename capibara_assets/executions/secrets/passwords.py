@@ -1,0 +1,179 @@
+"""Places that hold a password and nothing else: what stands there needs no statistics.
+
+In a literal or a word of a shell, which is no name of a variable, a word and a number are enough, or three words
+(`plausibility.chosen_password`); elsewhere, capitals and digits are asked for (`plausibility.stated_password`).
+"""
+
+from capibara_assets.executions.secrets.plausibility import bare_password, chosen_password, stated_password
+from capibara_assets.executions.secrets.roles import CHARS, NO_SECRET, VALUE, Role
+
+_PASS = r"(?:pa?s{1,2}w(?:o?r)?d|passphrase|passcode|pwd|pswd|(?<![A-Za-z])pass(?=[\"':=_ ])|_pass\b|[a-z]pass\b)"
+_PASS_ANCHORS = ("passw", "paswd", "pasw", "pssw", "psw", "passphrase", "passcode", "pwd", "pass")
+# a name that ends so: `password_policy` holds none
+_ENDS = (
+    r"(?:pa?s{1,2}w(?:o?r)?d|passwort|passphrase|passcode|pwd|pswd|(?<!by)(?<!com)pass|\bpw|\bpsk|kennwort"
+    r"|contrase[nñ]a|senha|mot de passe|[Пп]ароль|密码)\d?(?![\w.-])"
+)
+_ENDS_ANCHORS = (*_PASS_ANCHORS, "pw", "psk", "kennwort", "contrase", "senha", "mot de", "пароль", "密码")
+_OTHERS = r"(?:identified[^\n']{0,40}\bby\b|secure_?string)"
+_GIVEN = (
+    r"(?:[\"'`\])]{0,2}[ \t]{0,4}(?:=>|:=|==?|:|\bis\b:?|\bwas\b)[ \t]{0,4}[(\[]?(?:[A-Za-z]?[\"'`])?"
+    r"|[ \t]{1,4}[A-Za-z]?[\"'`]|[ \t][\w \t]{0,30}\bto[ \t]{1,4}[\"'`]?)"
+)
+_NEXT = r"[\"'][ \t]*,[ \t]*[\"']"
+_STATED = rf"(?-i:[A-Z][{CHARS}-]*[0-9]|[0-9][{CHARS}-]*[A-Z])"  # what each of them has
+_CHOSEN = r"(?-i:[A-Za-z][^\s\"'`<>]*[0-9]|[0-9][^\s\"'`<>]*[A-Za-z]|[A-Za-z]{3}[-+][A-Za-z]+[-+][A-Za-z]{3})"
+_ENDING = (  # as `_ENDS`, without looking around
+    r"(?:pa?s{1,2}w(?:o?r)?d|passwort|passphrase|passcode|pwd|pswd|pass|pw|psk|kennwort|contrase[nñ]a|senha"
+    r"|mot de passe|пароль|密码)\d?"
+)
+# the names with their ends: `passed` and `compass-2d` stand in many texts
+_CHOSEN_GATE = rf"(?i){_ENDING}[^A-Za-z0-9_.\n-][^\n]*{_CHOSEN}"
+_FLAG = r"-{1,2}[\w.-]{0,24}"
+_USER_FLAG = r"-{1,2}(?:u|user(?:name)?|login|[\w-]{0,20}creds?|auth)[ =][\"']?[\w./\\@-]{1,60}"
+_LOGS_IN = r"(?:auth\w*|log_?[io]n|sign_?in|connect\w*|\w{0,20}connection|\w{0,20}credentials?|\bpdo|\bmysqli)"
+_LOGS_IN_ANCHORS = ("auth", "login", "log_in", "logon", "signin", "sign_in", "connect", "credential", "pdo", "mysqli")
+_LITERAL = r"([^\s\"'`\\<>]{8,64})(?=\\?[\"'`])"
+_OPEN = r"[A-Za-z]{0,2}\\?[\"'`]"
+_ASKS = "(?:passw|stdin|login|sudo|crypt|openssl|gpg)"  # what reads a password that is piped to it
+# what packs, signs or encrypts takes its passphrase behind a flag of one letter that means other things elsewhere
+_PACKS = (
+    r"(?:\b(?:un)?zip\b[^\n|;]{0,80}[ \t]-P[ \t]?|\b(?:7z\w?|(?:un)?rar)\b[^\n|;]{0,80}[ \t]-h?p"
+    r"|keygen\b[^\n|;]{0,80}[ \t]-[NP][ \t]|\bopenssl\b[^\n|;]{0,120}[ \t]-k[ \t])"
+)
+
+
+PASSWORD_ROLES: tuple[Role, ...] = (
+    # a literal under that name: assigned, compared, handed to a setter, an attribute
+    Role(
+        "PASSWORD", (*_ENDS_ANCHORS, "identified", "secure"),
+        rf"(?:{_ENDS}(?:\\?[\"'`]|[\])])?[\"'\])]?[ \t]{{0,8}}(?::[ \t]*\w{{1,12}}[ \t]*)?"
+        rf"(?:=>|:=|={{1,3}}|:|\(|value[ \t]?=)?[ \t]{{0,8}}(?:\w{{1,12}}\()?|{_OTHERS}[ \t]{{1,4}})"
+        rf"{_OPEN}{_LITERAL}",
+        chosen_password, rf"{_CHOSEN_GATE}|(?i)(?:identified|secure)[^\n]*{_CHOSEN}",
+    ),
+    # the default of a look-up, an element
+    Role(
+        "PASSWORD", _ENDS_ANCHORS,
+        rf"(?:\([ \t]*[\"'][\w.-]{{0,60}}?{_ENDS}[\"'][ \t]*,[ \t]*[\"']|{_ENDS}(?::-|>)){VALUE}(?=[\"']\)|\}}|</)",
+        chosen_password, _CHOSEN_GATE,
+    ),
+    # among other `name=value` of a command, a connection's string or a log, and in a file of such lines
+    Role(
+        "PASSWORD", _ENDS_ANCHORS,
+        rf"(?:^(?:[ \t]*-[ \t])?(?:export[ \t]+)?|[^\S\n]|[;&?\"'|])[\w./-]{{0,60}}?{_ENDS}[=:]{VALUE}"
+        r"(?=[\s;&\"'|]|$)",
+        chosen_password, _CHOSEN_GATE,
+    ),
+    # a line of settings, which code may look like
+    Role(
+        "PASSWORD", _ENDS_ANCHORS,
+        rf"^[ \t-]{{0,40}}[\"']?[\w.-]{{0,60}}?{_ENDS}[\"']?[ \t]{{0,20}}[:=][ \t]{{1,20}}{VALUE}[ \t]*$",
+        bare_password, _CHOSEN_GATE,
+    ),
+    Role(
+        "PASSWORD", (*_PASS_ANCHORS, "identified", "secure"),
+        rf"(?:{_PASS}[\w.-]{{0,24}}{NO_SECRET}|{_OTHERS}){_GIVEN}{VALUE}", stated_password,
+        rf"(?i)(?:{'|'.join(_PASS_ANCHORS)}|identified|secure)[^\n]*{_STATED}",
+    ),
+    # told in a sentence
+    Role(
+        "PASSWORD", _ENDS_ANCHORS,
+        rf"{_ENDS}(?:[ \t][\w ',()@./-]{{0,60}}?)?(?:\b(?:is|ist|es|est|é|lautet):?[ \t]|[ \t]?[:：][ \t]?)"
+        rf"[\"'`*]{{0,3}}{VALUE}"
+        r"(?=[.,;)\"'`*]*(?:\s|$))",
+        chosen_password, _CHOSEN_GATE,
+    ),
+    # alone behind it; in the last column of a table
+    Role("PASSWORD", _ENDS_ANCHORS, rf"{_ENDS}[ \t]{VALUE}[ \t]*$", chosen_password, _CHOSEN_GATE),
+    Role(
+        "PASSWORD", _ENDS_ANCHORS,
+        rf"^[\w \t|,;\"'-]{{0,200}}\S(?:[ \t]*[|,;\t]|  )[ \t\"']{{0,40}}{_ENDS}[\"' \t|]{{0,40}}\n"
+        r"(?=((?:[^\n]{0,300}\n){0,6}[^\n]{0,300}))",
+        chosen_password,
+        rf"(?i)(?:[|,;\t]|  )[ \t\"']*{_ENDING}[\"' \t|]*\n(?:[^\n]*\n){{0,6}}[^\n]*{_CHOSEN}",
+        rf"(?<=[|,;\t \"']){VALUE}(?=[ \t|\"']*(?:\n|$))",
+    ),
+    # as the flag of that name, or of one letter where another names the user or what it is for
+    Role(
+        "PASSWORD", _PASS_ANCHORS,
+        rf"(?:{_FLAG}(?:{_PASS}|pass)[\w-]{{0,12}}{NO_SECRET}[ =\t]+(?:pass:)?|\bpass:){_OPEN}?{VALUE}",
+        chosen_password, rf"(?i)(?:-[\w\p{{N}}.-]*(?:{'|'.join(_PASS_ANCHORS)})|pass:)[^\n]*{_CHOSEN}",
+    ),
+    Role(
+        "PASSWORD", _PASS_ANCHORS,
+        rf"(?:[a-z](?-i:Pass)(?:word)?[ \t]|^[ \t]*[\w.-]{{0,30}}pass(?:word|wd)?[ \t]{{1,4}})[\"']?{VALUE}",
+        stated_password, rf"(?i)(?:{'|'.join(_PASS_ANCHORS)})[^\n]*{_STATED}",
+    ),
+    Role(
+        "PASSWORD", ("-p", "-P", "-w", "-W", "-A", "-X"),
+        rf"[ \t]-[uUlD][ \t]*[\"']?(?!-|\S*\.py\b)[\w.@\\=,-]{{1,80}}[\"']?[ \t][^\n]{{0,80}}?(?<=[ \t])-[pPwWAX][ =]?"
+        rf"[\"']?{VALUE}",
+        chosen_password,
+        rf"-[uUlD][^\n]*[ \t]-[pPwWAX][^\n]*{_CHOSEN}", case=True,
+    ),
+    Role(
+        "PASSWORD", ("zip", "7z", "rar", "keygen", "openssl"), rf"{_PACKS}[\"']?{VALUE}", chosen_password,
+        rf"(?:zip|7z|rar|keygen|openssl)[^\n]*-[pPhNk][^\n]*{_CHOSEN}", case=True,
+    ),
+    # handed to what logs in, with or without an address and a user before it
+    Role(
+        "PASSWORD", _LOGS_IN_ANCHORS,
+        rf"{_LOGS_IN}[\w.]{{0,10}}[ \t]*=?[ \t]*[^\n\"']{{0,80}}(?=([\"'(][^\n]{{0,300}}))",
+        stated_password, rf"(?i)(?:{'|'.join(_LOGS_IN_ANCHORS)})[^\n]*[\"'][^\"'\n]*{_STATED}",
+        rf"[\"'][ \t]*,[ \t]*[A-Za-z]?[\"']{VALUE}(?=[\"'])",
+    ),
+    Role(
+        "PASSWORD", _LOGS_IN_ANCHORS,
+        r"(?:auth|log_?[io]n|sign_?in|credentials?)[\w.]{0,10}[ \t]*=?[ \t]*\(?[ \t]*"
+        rf"[\"'][\w.@+\\=, -]{{1,80}}{_NEXT}{_LITERAL}"
+        r"(?=[\"'][^\"'\n]*(?:$|\)))",
+        chosen_password, rf"(?i)(?:{'|'.join(_LOGS_IN_ANCHORS)})[^\n]*[\"'][^\"'\n]*{_CHOSEN}",
+    ),
+    Role(
+        "PASSWORD", ("auth", "unlock", "login", "log_in", "signin", "sign_in"),
+        rf"(?:auth|unlock|log_?in|sign_?in)\w{{0,12}}[ \t(]{{1,2}}[\"']{VALUE}[\"']", stated_password,
+        rf"(?i)(?:auth|unlock|log_?in|sign_?in)[^\n]*[\"'][^\"'\n]*{_STATED}",
+    ),
+    Role(
+        "PASSWORD", (":",),
+        rf"[\"'][a-z][\w.+-]{{1,20}}:[^\"'\n]{{2,200}}{_NEXT}[^\"'\n]{{1,60}}{_NEXT}{_LITERAL}",
+        chosen_password, rf"[\"'][a-z][^\"'\n]*:[^\"'\n]+{_NEXT}[^\"'\n]+{_NEXT}", case=True,
+    ),
+    # what is fed to a prompt
+    Role("PASSWORD", ("<<<",), rf"<<<[ \t]*[\"']{VALUE}[\"']", chosen_password, rf"<<<[^\n]*{_CHOSEN}", case=True),
+    Role(
+        "PASSWORD", ("echo", "printf"),
+        rf"(?:echo|printf)[ \t]+(?:-\w+[ \t]+)?[\"']?(?:[\w.@-]{{1,40}}:)?{VALUE}[\"']?[ \t]*\|"
+        rf"(?=[^\n]{{0,160}}{_ASKS})",
+        chosen_password, rf"(?i)(?:echo|printf)[^\n|]*{_CHOSEN}[^\n|]*\|[^\n]*{_ASKS}",
+    ),
+    Role(
+        "PASSWORD", ("echo", "printf"), rf"(?:echo|printf)[ \t]+[\"']?[\w.@-]{{1,40}}:{VALUE}[\"']?[ \t]*\|",
+        stated_password,
+        rf"(?i)(?:echo|printf)[^\n|]*:[^\n|]*{_STATED}",
+    ),
+    # behind the user's name
+    Role(
+        "PASSWORD", ("@",), r"(?<![\w.-])[\w.-]{1,40}:([^\s\"'`/:@]{8,64})@(?!sha\d)[A-Za-z(]", stated_password,
+        r"[A-Za-z0-9_.-]:[^\s\"'`/:@]{8,64}@[A-Za-z(]", case=True,
+    ),
+    Role(
+        "PASSWORD", ("@",), r"(?<![\w.-])[\w.-]{1,40}:([^\s\"'`/:@]{8,64})@(?:[a-z]+\()", chosen_password,
+        r"[A-Za-z0-9_.-]:[^\s\"'`/:@]{8,64}@[a-z]+\(", case=True,
+    ),
+    Role(
+        "PASSWORD", ("@",), r"(?<![\w./-])[A-Za-z]\w{0,40}/([^\s\"'`/:@]{8,64})@(?!v?\d)(?://)?[A-Za-z]",
+        stated_password,
+        r"[A-Za-z0-9_]/[^\s\"'`/:@]{8,64}@", case=True,
+    ),
+    Role(
+        "PASSWORD", ("-u", "-login", "creds", "-auth"),
+        rf"[\s\"']{_USER_FLAG}[:,%]{VALUE}", chosen_password,
+        rf"(?i)-(?:u|user|username|login|[\w-]*creds?|auth)[ =][^\n]*[:,%][^\n]*{_CHOSEN}",
+    ),
+    Role(
+        "PASSWORD", ("basic",), rf"basic[\w.-]{{0,30}}[ \t]+[\w.@-]{{1,40}}[ \t]+[\"']?{VALUE}", stated_password,
+        rf"(?i)basic[^\n]*{_STATED}",
+    ),
+)  # fmt: skip
