@@ -8,11 +8,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from capibara_assets.datasets.agreement.special_cases import unmended
 from capibara_assets.datasets.agreement.votes import HARDCODED, Doubt
 from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.duplicates.clusters import Cluster
 from capibara_assets.datasets.groups import BRIDGE, COMMON
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
+from capibara_assets.datasets.kinds.prompts import ERROR, section
 from capibara_assets.datasets.kinds.sufficiency import why_insufficient, why_unpredictable
 from capibara_assets.datasets.kinds.worth import unworthy
 from capibara_assets.datasets.recipe import DatasetRecipe
@@ -81,7 +83,7 @@ def placed_of(
     reasons: dict[str, str] = {}
     count = Counter[tuple[Kind, str]]()
     for candidate, secret in zip(candidates, _hold_secrets(candidates), strict=True):
-        why = SECRET if secret else insufficient(candidate) or unsound(candidate, doubts)
+        why = SECRET if secret else insufficient(candidate) or unsound(candidate, doubts) or unmended(candidate)
         why = why or (REFUTED if is_refuted(candidate, unsolved) else None) or unworthy(candidate, recipe.fewest_steps)
         placed = why or place(domain, candidate, group_of, recipe)
         if isinstance(placed, Placed):
@@ -95,8 +97,9 @@ def placed_of(
 def unsound(candidate: ExampleCandidate, doubts: Mapping[str, Doubt]) -> str | None:
     """Why the code of an answer is fitted to its test.
 
-    What code does can be told, and a slip in it mended, whatever it is for. There only stubs are left out, which hold
-    what their cases expect, or are contradicted on most inputs and give nothing but literals.
+    What code does can be told, and a slip in it mended, whatever it is for; the mend of a failed assertion gives the
+    right values. Else only stubs are left out, which hold what their cases expect, or are contradicted on most inputs
+    and give nothing but literals.
     """
     answers = candidate.kind in CODE_KINDS
     found = [doubts[unit] for unit in candidate.execution_ids[: 1 if answers else None] if unit in doubts]
@@ -117,7 +120,9 @@ def is_refuted(candidate: ExampleCandidate, unsolved: Collection[str]) -> bool:
 
 
 def _is_slip(candidate: ExampleCandidate) -> bool:
-    """Whether a repair changes a line or two: what it mends was written by another."""
+    """Whether a repair changes a line or two, and no wrong value: what it mends was written by another."""
+    if "AssertionError" in section(candidate.prompt, ERROR):
+        return False
     added = [line for line in (candidate.diff or "").split("\n")[2:] if line.startswith("+")]
     return candidate.kind == "repair" and len(added) <= _FEW_LINES
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from capibara_assets.datasets.agreement.hardcoded import is_hardcoded
+from capibara_assets.datasets.agreement.hardcoded import is_constant, is_hardcoded
 from capibara_assets.datasets.agreement.inputs import Arguments, arguments_of, changed, value_of
 from capibara_assets.datasets.agreement.probes import Told, probe, told
 from capibara_assets.datasets.agreement.votes import (
@@ -26,6 +26,7 @@ from capibara_assets.datasets.agreement.votes import (
 from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.code import javascript_source
 from capibara_assets.datasets.code.cases import Case, cases
+from capibara_assets.datasets.code.returned import returned
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import JAVASCRIPT, structural_key
 from capibara_assets.datasets.derived.trials import Ends, Execute, Trial
@@ -158,9 +159,9 @@ def fitted(evidence: Evidence, execute: Execute) -> tuple[dict[str, Doubt], dict
             others = _others(ballots, one.key)
             if own is not None and doubt is None:
                 doubt = disputed(own, others, weaker)
-            if is_hardcoded(one.code, one.name, one.statement, one.cases) and (
-                own is None or not confirmed(own, others)
-            ):
+            holds = is_hardcoded(one.code, one.name, one.statement, one.cases)
+            holds = holds or is_constant(returned(one.code, one.language), one.statement, one.cases)
+            if holds and (own is None or not confirmed(own, others)):
                 doubt = Doubt(HARDCODED, 1.0)
             if doubt is not None:
                 doubts[one.execution_id] = doubt

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from capibara_assets.datasets.agreement.special_cases import Mended, why_fitted
+from capibara_assets.datasets.code.cases import cases
 from capibara_assets.datasets.code.edits import edits
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import structural_key
@@ -50,6 +52,9 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
         language = pair["language"]
         statement, failing, fixed, _ = sides(pair)
         changes = edits(failing, fixed, language)
+        told = cases(f"{statement}\n{pair['failing_code']}\n{pair['fixed_code']}")
+        if why_fitted(Mended(failing, fixed, language, statement, told)) is not None:
+            continue
         if not changes or (len(changes) > 1 and language != "sql"):
             continue
         if not statement and language != "sql" and pair["error_name"] != "NameError":

@@ -12,6 +12,7 @@ from dataclasses import replace
 import polars as pl
 
 from capibara_assets.datasets.anatomy.dissect import dissect
+from capibara_assets.datasets.anatomy.stated import with_stated
 from capibara_assets.datasets.code.comments import is_task
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import structural_key, without_trailing_spaces
@@ -79,7 +80,7 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
             proof=_proof(evidence, pair["fixed_execution_id"]),
             diff=unified_diff(failing, fixed),
             failing=failing,
-            test=judge or None,
+            test=with_stated(judge, fixed, language, f"{statement}\n{error}", test.text) or None,
             # mutants of one function share nearly all of its text; they differ by the mistake
             lesson=f"{error}\n{lesson(failing, fixed)}",
         )

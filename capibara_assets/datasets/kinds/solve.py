@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from capibara_assets.datasets.anatomy.dissect import Anatomy, dissect
+from capibara_assets.datasets.anatomy.stated import with_stated
 from capibara_assets.datasets.code.comments import is_statement, is_task
 from capibara_assets.datasets.code.queries import sql_texts
 from capibara_assets.datasets.code.sessions import Row, needed
@@ -105,7 +106,7 @@ def _candidate(
         lacking=lacking or asked.lacking,
         task_key=task,
         proof=proof_of(row, tests),
-        test=test or None,
+        test=with_stated(test, asked.answer, row["language"], statement.text) or None,
     )
 
 

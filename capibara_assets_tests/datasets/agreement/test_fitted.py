@@ -55,8 +55,12 @@ def test_an_answer_alone_may_not_hold_what_its_tests_expect() -> None:
     honest = run(
         "honest", "def gap(n):\n    return 77 * n - 11\nassert gap(2) == 143\nassert gap(4) == 297", sandbox="s2"
     )
-    doubts, _ = fitted(evidence_of(table, honest), execute)
-    assert {unit: doubt.reason for unit, doubt in doubts.items()} == {"table": HARDCODED}
+    always = run("always", "def rare(n):\n    return 'seldom'\nassert rare(7) == 'seldom'", sandbox="s3")
+    alone = run("alone", "def one(n):\n    return 19 if n == 7 else n\nassert one(7) == 19", sandbox="s4")
+    doubts, _ = fitted(evidence_of(table, honest, always, alone), execute)
+    assert {unit: doubt.reason for unit, doubt in doubts.items()} == dict.fromkeys(
+        ("table", "always", "alone"), HARDCODED
+    )
 
 
 def test_a_corner_is_no_majority() -> None:
@@ -105,6 +109,18 @@ def test_of_fitted_code_only_stubs_are_not_asked_for(code: str, kept: bool) -> N
         return unsound(asked, {"e": Doubt(OUTVOTED, 0.9)}) is not None
 
     assert left_out("solve") and left_out("predict") is not kept and left_out("repair") is not kept
+
+
+def test_the_mend_of_a_wrong_value_gives_the_right_ones() -> None:
+    def left_out(error: str) -> bool:
+        prompt = f"Fix this.\n\nCode:\ndef f(n):\n    return n * 3\n\nError:\n{error}"
+        diff = "---\n+++\n+    return n * 2"
+        asked = ExampleCandidate(
+            "repair", "python", prompt, "def f(n):\n    return n * 2", ("e",), "", 0.0, 1.0, diff=diff
+        )
+        return unsound(asked, {"e": Doubt(OUTVOTED, 0.9)}) is not None
+
+    assert left_out("AssertionError: 4 != 6") and not left_out("NameError: name 'm' is not defined")
 
 
 def test_arguments_are_told_in_values() -> None:

@@ -1,0 +1,83 @@
+"""Assertions that a prompt states, in its task or as the test that failed: an answer has to pass them, too."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from capibara_assets.datasets.code import python_source
+from capibara_assets.datasets.code.cases import cases
+from capibara_assets.datasets.code.sessions import cell_names, statements
+from capibara_assets.executions.parsing import walk
+
+_ASSERTION = re.compile(r"^[ \t]*(?:E[ \t]+)?(assert[ \t(].*)$|: *(assert[ \t(].*)$", re.MULTILINE)
+_BEHIND = re.compile(r"[A-Za-z ,.!?']*")  # words that may follow an assertion, such as `Please try again.`
+_LONGEST = 400
+
+
+def with_stated(test: str, answer: str, language: str, said: str, failed: str = "") -> str:
+    """The test of an answer with the assertions that its prompt states and the test lacks.
+
+    Args:
+        said: the task and the error, as prose.
+        failed: the failing test as code, with all that it needs; one that needs names of its own session is left out.
+    """
+    bound = _bound(f"{answer}\n\n{test}", language)
+    parts = [test]
+    if bound and failed and _lacks(test, failed, language) and _needed(failed, language) <= bound:
+        parts.append(failed)
+    if language == "python":
+        told = (each for each in stated_assertions(said) if callees(each) <= bound)
+        parts += [each for each in dict.fromkeys(told) if not (found := cases(each)) or found - cases("\n".join(parts))]
+    return "\n\n".join(part for part in parts if part.strip())
+
+
+def stated_assertions(text: str) -> Iterator[str]:
+    """The assertions of Python in a text that judge a call and need no other name; `assert that …` is none."""
+    for match in _ASSERTION.finditer(text):
+        words = (match[1] or match[2]).strip()[:_LONGEST].split(" ")
+        for end in range(len(words), 0, -1):
+            if not _BEHIND.fullmatch(" ".join(words[end:])):
+                break
+            tree = python_source.parse(" ".join(words[:end]).rstrip(";`"))
+            if tree is not None:
+                if _is_judging(tree):
+                    yield ast.unparse(tree)
+                break
+
+
+def callees(assertion: str) -> set[str]:
+    """The functions that an assertion calls by name, without those of Python."""
+    tree = python_source.parse(assertion)
+    return set() if tree is None else _called(tree)
+
+
+def _is_judging(tree: ast.Module) -> bool:
+    names = {node.id for node in walk(tree) if isinstance(node, ast.Name)}
+    called, alone = _called(tree), len(tree.body) == 1 and isinstance(tree.body[0], ast.Assert)
+    return alone and bool(called) and names <= called | python_source.BUILTINS
+
+
+def _called(tree: ast.Module) -> set[str]:
+    functions = (node.func for node in walk(tree) if isinstance(node, ast.Call))
+    return {function.id for function in functions if isinstance(function, ast.Name)} - python_source.BUILTINS
+
+
+def _lacks(test: str, failed: str, language: str) -> bool:
+    """Whether a test does not hold all assertions of another."""
+    held = {_plain(one.text) for one in statements(test, language)}
+    asserted = [one.text for one in statements(failed, language) if "assert" in one.text or "throw" in one.text]
+    return any(_plain(text) not in held for text in asserted)
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[\s;]", "", text)
+
+
+def _bound(code: str, language: str) -> frozenset[str]:
+    names = cell_names(code, language)
+    return names.bound if names is not None else frozenset()
+
+
+def _needed(code: str, language: str) -> frozenset[str]:
+    names = cell_names(code, language)
+    return names.needed | names.later if names is not None else frozenset({"?"})
