@@ -121,7 +121,11 @@ def _backfill(instance: Any) -> tuple[float, int]:
             asset_selection=[key for key in assets.materializable_asset_keys if assets.get(key).partitions_def],
             backfill_start_timestamp=now.timestamp(),
         )  # fmt: skip
-        view = AssetGraphView(TemporalContext(now, last), instance, assets)
+        view = AssetGraphView(
+            temporal_context=TemporalContext(effective_dt=now, last_event_id=last),
+            instance=instance,
+            asset_graph=assets,
+        )
         log = logging.getLogger("benchmarks.partitions")
         found = execute_asset_backfill_iteration_inner("bench", data, view, now.timestamp(), log, None)
         return time.perf_counter() - start, len(found.run_requests)
