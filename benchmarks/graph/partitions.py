@@ -33,9 +33,9 @@ def partitions(domains: int, days: int, made: int, as_json: bool) -> None:
     """Definitions, backfill plans and ticks of 100 domains times 100 days, a partition each, on PostgreSQL.
 
     Every figure is of one fresh process. A tick is Dagster's evaluation of the automation conditions of all assets; the
-    one after it has its cursor, the third one more result; `ticks_cpu_s` is processor time without PostgreSQL's. A plan of Dagster's is the first iteration of an asset
-    backfill of everything that is partitioned, with the runs that it requests; `capibara backfill`'s is its list of
-    parts with what each took before.
+    one after it has its cursor, the third one more result; `ticks_cpu_s` is processor time without PostgreSQL's. A plan
+    of Dagster's is the first iteration of an asset backfill of everything that is partitioned, with the runs that it
+    requests; `capibara backfill`'s is its list of parts with what each took before.
     """
     from capibara_assets_tests.cluster.postgres import postgres, program
 

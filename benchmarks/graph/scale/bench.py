@@ -71,11 +71,13 @@ def figures(scenario: Scenario, units: Units, week: Week, usd: float) -> dict[st
         "rows_a_day_a_look_per_tick": round(looks * (WHOLE + PARTITIONED * scenario.domains) * own["rows"]),
         "tick_share": round(own["tick"] / _shipped_tick(), 3),
         "adapters": week.adapters,
-        "adapter_tb": round(week.adapters * (scenario.voters + 1) * own["adapter"] / 1e12, 3),
+        # the consensus has the ranks of all its voters, so their bytes
+        "adapter_tb": round(week.adapters * 2 * scenario.voters * own["adapter"] / 1e12, 3),
         "gpu_hours": round(node_hours(week)),
         "gpu_hours_an_adapter": round(node_hours(week) / week.adapters, 2),
         "usd_an_adapter": round(node_hours(week) / GPUS * usd / week.adapters, 2),
         "vote_share": round(vote_seconds(scenario, units) * week.adapters / week.busy, 3),
+        "start_share": round(week.starting / week.busy, 3),
         "node_share": round(week.busy / (scenario.nodes * scenario.days * DAY), 3),
         "preemptions": week.preemptions,
         "wasted_share": round(week.wasted / week.busy, 4),
@@ -103,7 +105,7 @@ def breaking(scenario: Scenario, units: Units, week: Week) -> list[tuple[float, 
         "gpus": (
             SHIPPED_NODES * scenario.days * DAY / week.busy,
             f"training and voting on one {TARGET}",
-            "more targets in the domain's list; fewer turns a day; voters of domains with little new data less often",
+            "several voters after one another on a host that has started; more hosts; fewer turns a day",
         ),
         "ticks": (
             _shipped_tick() / own["tick"],
@@ -143,7 +145,8 @@ WEEK = {
     "the same rows where every tick looks, and every look finds files": "{rows_a_day_a_look_per_tick:,}",
     "share of the time that ticks take": "{tick_share:.1%}",
     "adapters agreed on in {days} days; bytes with the voters'": "{adapters:,}; {adapter_tb} TB",
-    "GPU hours; of an adapter; of these the vote": "{gpu_hours:,}; {gpu_hours_an_adapter}; {vote_share:.1%}",
+    "GPU hours; of an adapter": "{gpu_hours:,}; {gpu_hours_an_adapter}",
+    "share of these that hosts take to start; that the votes take, starts aside": "{start_share:.1%}; {vote_share:.1%}",
     "dollars an adapter, at {usd:g} an hour of eight GPUs": "{usd_an_adapter}",
     "hosts of eight GPUs: busy; taken away; work done twice": "{node_share:.1%} of {nodes}; {preemptions:,} times; "
     "{wasted_share:.2%}",

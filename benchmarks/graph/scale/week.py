@@ -37,7 +37,7 @@ class Scenario:
     days: int = 7
     swing: float = 0.5
     cores: int = 36
-    nodes: int = 4
+    nodes: int = 8
     preempted: float = 0.05
     saved: float = 60.0
     start: float = 180.0
@@ -51,13 +51,14 @@ class Week:
     Attributes:
         lag: longest that logs waited to be read, in seconds.
         latencies: seconds from a domain's turn to its adapter.
-        busy: seconds of all nodes with a job on them, starts in it.
+        busy: seconds of all nodes with a job on them; `starting`: those of them before the first step.
         wasted: seconds of these that were done twice.
     """
 
     lag: float = 0.0
     latencies: list[float] = field(default_factory=list)
     busy: float = 0.0
+    starting: float = 0.0
     wasted: float = 0.0
     preemptions: int = 0
     runs: int = 0
@@ -120,6 +121,7 @@ def simulate(scenario: Scenario, units: Units) -> Week:
             else:
                 job.left = 0.0
             week.busy += spent
+            week.starting += spent - done
             heapq.heappush(events, (now + spent, next(order), job))
     week.runs = round(week.runs)
     return week
