@@ -255,4 +255,10 @@ BENCHES: dict[str, Bench] = {
         "Definitions, backfill plans and ticks of 100 domains times 100 days, a partition each, on PostgreSQL.",
         {"domains": 10, "days": 10, "made": 20},
     ),
+    "scale": Bench(
+        "graph",
+        "scale.bench:scale",
+        "A week at a billion executions a day, simulated from measured unit costs: bytes, runs, rows, GPU hours.",
+        {"days": 1, "domains": 10},
+    ),
 }

@@ -224,33 +224,34 @@ class _Handler(BaseHTTPRequestHandler):
     def _take(self, shelf: Shelf, name: str, size: int) -> None:
         """Judge an upload by its head; what is here already is not read again, whoever sends it."""
         start = self._read(min(size, LONGEST_HEAD))
-        sender = shelf.admit(name, start, size).content.sender
+        head = shelf.admit(name, start, size)
+        sender = head.content.sender
         if name in shelf.heads:
             return self._say(200, "here already")
         with shelf.upload(sender) as free:
             if free:
                 self.server.grant(self.connection, _TRANSFER_S)
-                return self._keep(shelf, name, start, size)
+                return self._keep(shelf, head, start)
         return self._say(503, f"{sender} sends {_UPLOADS} letters already: try again")
 
-    def _keep(self, shelf: Shelf, name: str, start: bytes, size: int) -> None:
+    def _keep(self, shelf: Shelf, head: Head, start: bytes) -> None:
         """Read an upload into a file of its own, and give it its name; more than its head states is not read."""
         part = self.server.place.store.parts / f"{uuid.uuid4().hex}.part"
         try:
             with part.open("xb") as file:
                 file.write(start)
-                left = size - len(start)
+                left = head.size - len(start)
                 while left:
                     block = self._read(min(left, _BLOCK))
                     file.write(block)
                     left -= len(block)
                 file.flush()
                 os.fsync(file.fileno())
-            verify_files(shelf.admit(name, start, size), part)
+            verify_files(head, part)
             with shelf.lock:
-                head = shelf.admit(name, start, size)  # the deadline may be over by now
-                new = self._link(part, shelf, name)
-                shelf.heads[name] = head
+                shelf.admit(head.name, start, head.size)  # the deadline may be over by now
+                new = self._link(part, shelf, head.name)
+                shelf.heads[head.name] = head
             self._say(201 if new else 200, "kept" if new else "here already")
         finally:
             part.unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """A third organisation attacks a whole round: the agreed adapter and the certificate stay what they are without it."""
 
 import copy
+import errno
 import json
 import os
 import shutil
@@ -19,9 +20,9 @@ from capibara_assets.consensus.election.ballots import signed as signed_ballot
 from capibara_assets.consensus.election.keys import read_private_key
 from capibara_assets.consensus.rounds.closing import close_round
 from capibara_assets.consensus.rounds.letters import Head, Kind, write_letter
-from capibara_assets.consensus.rounds.mailbox import Mailbox
-from capibara_assets.consensus.rounds.places import LETTERS, RoundPlace
-from capibara_assets.consensus.rounds.submissions import REFUSED, Named
+from capibara_assets.consensus.rounds.mailbox import MOST_LETTERS, Mailbox
+from capibara_assets.consensus.rounds.places import LETTERS, RoundPlace, StoredPlace
+from capibara_assets.consensus.rounds.submissions import REFUSED, Named, documents
 from capibara_assets.consensus.rounds.taking_part import vote_in
 from capibara_assets_tests.consensus.rounds.conftest import NAMES, Meet, Meeting, signed, wait_for_deadline
 
@@ -263,3 +264,33 @@ def test_an_accepted_voter_that_confirms_nonsense_has_not_confirmed(confirmation
     assert all(one["accepted"] for one in lied["voters"]) and lied["absent"] == {}
     assert set(lied["unconfirmed"]) == {LIAR} and lied["unconfirmed"][LIAR].isprintable()
     assert {one["voter"] for one in lied["confirmations"]} == set(NAMES)
+
+
+def test_of_a_sender_eight_letters_are_read_and_one_that_cannot_be_is_named(
+    meet: Meet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    m = meet()
+    for number in range(MOST_LETTERS + 2):
+        m.put(*signed(m, {**m.files("voter-2"), "manifest.json": b"%d" % number}))
+    unreadable, data = signed(m, m.files("voter-0"), "voter-0")
+    m.put(unreadable, data)
+    whole = StoredPlace.read
+
+    def read(place: StoredPlace, name: str, most: int) -> bytes:
+        if name.endswith(unreadable):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return whole(place, name, most)
+
+    monkeypatch.setattr(StoredPlace, "read", read)
+    box = m.box("organiser")
+    box.look()
+    assert len(box.letters) == MOST_LETTERS and len(list(box.work.iterdir())) == MOST_LETTERS
+    assert sorted(fault.fault for fault in box.faults.values()) == ["damaged", "duplicate", "duplicate"]
+    assert "Permission denied" in str(box.faults[unreadable])
+
+
+def test_a_flood_of_strangers_letters_is_counted_and_leaves_room_for_the_result() -> None:
+    flood = [Named("foreign", "\x1b[2J" * 100, "a" * 10_000, str(number)) for number in range(5000)]
+    listed = documents([*flood, Named("missing", "voter-2", "no adapter that takes part")])
+    assert len(listed) == 1002 and listed[-1]["why"] == "4,000 further letters, not listed"
+    assert len(json.dumps(listed)) < 2 << 20 and all(one["sender"].isprintable() for one in listed)
