@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from capibara_assets.cli.dataset.openlineage import openlineage
 from capibara_assets.deployment.environment import Deployment
 
 _AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
@@ -23,6 +24,9 @@ def lineage() -> None:
 
     Ids may be shortened.
     """
+
+
+lineage.add_command(openlineage)
 
 
 @lineage.command("example")
