@@ -16,6 +16,7 @@ from capibara_assets.lineage.attribution import COLUMNS, attribution
 from capibara_assets.lineage.checkpoints import has_checkpoints
 from capibara_assets.lineage.columns import columns, one_of
 from capibara_assets.lineage.records import MANY, ONE, Results
+from capibara_assets.lineage.trails import Absence, AdapterTrail, DatasetState
 from capibara_assets.lineage.voters import SEEN, Voter, dataset, voters_of
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.removal import removed
@@ -29,60 +30,6 @@ if TYPE_CHECKING:
 _SOURCE = re.compile(r"(?P<asset>[^\[\]]+)(\[(?P<partition>[^\[\]]+)\])?")
 _VOTERS = "voters/"
 _MODELS = ("trained_adapters", "consensus_checkpoint", "merged_checkpoint", "moe_checkpoint")
-
-
-@dataclass(frozen=True)
-class DatasetState:
-    """A dataset that a model was made from, and whether it is still in the store."""
-
-    domain: str
-    digest: str
-    state: str
-    """present; forgotten (removed, since it held a record that was forgotten); or missing."""
-
-
-@dataclass(frozen=True)
-class AdapterTrail:
-    """The provenance of an adapter: voters, datasets, licences, settings and certificates."""
-
-    what: str
-    """voter, trained_adapters, consensus_checkpoint, merged_checkpoint or moe_checkpoint; checkpoint: one that no
-    artifact names, such as an epoch's."""
-    name: str
-    digest: str
-    artifact: str
-    """Digest of the artifact it belongs to; empty where there is none."""
-    current: bool
-    voters: tuple[str, ...]
-    """`domain/voter digest` of those that it is, or is made of."""
-    datasets: tuple[DatasetState, ...]
-    examples: int
-    """Train examples that at least one of its voters was given; 0 where no dataset is present."""
-    validation: int
-    executions: tuple[str, ...]
-    bullets: tuple[str, ...]
-    licences: Mapping[str, int]
-    sources: tuple[tuple[str, str, int], ...]
-    tenants: Mapping[str, int]
-    base_model: tuple[str, ...]
-    seeds: tuple[int, ...]
-    settings: Mapping[str, str]
-    """Recipes and other settings -> digest, of every training that it comes from."""
-    certificates: Mapping[str, str]
-    """Domain -> digest of the certificate that accepted (or rejected) its voters."""
-
-
-@dataclass(frozen=True)
-class Absence:
-    """Whether executions are absent from everything that a model was made from."""
-
-    absent: bool
-    found: tuple[str, ...]
-    """Executions that are in a dataset: ids, or keyed digests of tombstones."""
-    unknown: tuple[str, ...]
-    """Datasets that are not in the store, so that they cannot be checked."""
-    datasets: tuple[str, ...]
-    executions_checked: int
 
 
 @dataclass(frozen=True)
@@ -111,16 +58,7 @@ def adapter_trail(results: Results, wanted: str) -> AdapterTrail:
     """
     chosen = _choose(results, wanted)
     states = _datasets(results, chosen)
-    trained, validated = list[pl.DataFrame](), list[pl.DataFrame]()
-    for state in states:
-        table = dataset(results.store, state.domain, state.digest)
-        if table is None:
-            continue
-        frame = columns(table, "examples", list(dict.fromkeys([*SEEN, *COLUMNS])))
-        of_it = [voter for _, voter in chosen.voters if (state.domain, state.digest) in voter.datasets]
-        trained += [voter.trained(frame) for voter in of_it]
-        validated += [voter.validated(frame) for voter in of_it if voter.domain == state.domain]
-    seen = pl.concat(trained).unique("example_id", maintain_order=True) if trained else None
+    seen, validated = _examples(results, chosen, states)
     owed = attribution(seen) if seen is not None else None
     settings: dict[str, str] = {}
     for artifact, _ in chosen.voters:
@@ -135,7 +73,7 @@ def adapter_trail(results: Results, wanted: str) -> AdapterTrail:
         voters=tuple(sorted({f"{voter.domain}/{voter.name} {voter.digest}" for _, voter in chosen.voters})),
         datasets=states,
         examples=seen.height if seen is not None else 0,
-        validation=pl.concat(validated)["example_id"].n_unique() if validated else 0,
+        validation=validated,
         executions=_all(seen, "execution_ids"),
         bullets=_all(seen, "bullet_ids"),
         licences=owed.licences if owed else {},
@@ -146,6 +84,32 @@ def adapter_trail(results: Results, wanted: str) -> AdapterTrail:
         settings=dict(sorted(settings.items())),
         certificates=_certificates(results, chosen),
     )
+
+
+def trained_on(results: Results, wanted: str) -> tuple[Artifact | None, pl.DataFrame | None]:
+    """The artifact that an adapter belongs to, and the train examples of its voters, as `adapter_trail` counts them.
+
+    None where there is no artifact, or no dataset is left. Raises as `adapter_trail`.
+    """
+    chosen = _choose(results, wanted)
+    return chosen.artifact, _examples(results, chosen, _datasets(results, chosen))[0]
+
+
+def _examples(
+    results: Results, chosen: _ResolvedModel, states: Sequence[DatasetState]
+) -> tuple[pl.DataFrame | None, int]:
+    """Train examples of a model's voters (None: no dataset is present), and how many they were validated on."""
+    trained, validated = list[pl.DataFrame](), list[pl.DataFrame]()
+    for state in states:
+        table = dataset(results.store, state.domain, state.digest)
+        if table is None:
+            continue
+        frame = columns(table, "examples", list(dict.fromkeys([*SEEN, *COLUMNS])))
+        of_it = [voter for _, voter in chosen.voters if (state.domain, state.digest) in voter.datasets]
+        trained += [voter.trained(frame) for voter in of_it]
+        validated += [voter.validated(frame) for voter in of_it if voter.domain == state.domain]
+    seen = pl.concat(trained).unique("example_id", maintain_order=True) if trained else None
+    return seen, pl.concat(validated)["example_id"].n_unique() if validated else 0
 
 
 def absence(results: Results, wanted: str, execution_ids: Sequence[str], forgotten: Forgotten) -> Absence:

@@ -243,17 +243,22 @@ def _seen(
     exposed = exposures(results, inside)
     if dataset_digest is not None:
         exposed = tuple(one for one in exposed if one.dataset == dataset_digest)
+    named = {(one.domain, one.artifact) for one in exposed}
+    trained = [one for one in results.store.list("trained_adapters") if (one.partition, one.digest) in named]
+    return exposed, models_made_from(results, trained)
+
+
+def models_made_from(results: Results, artifacts: Iterable[Artifact]) -> tuple[PublishedResult, ...]:
+    """The models and decisions that were made from these artifacts, by their stage."""
     models = {
         PublishedResult(
             step.asset, step.partition, step.digest, step.artifact is not None and results.is_current(step.artifact)
         )
-        for domain, digest in {(one.domain, one.artifact) for one in exposed}
-        for artifact in results.store.list("trained_adapters")
-        if (artifact.partition, artifact.digest) == (domain, digest)
+        for artifact in artifacts
         for step in descendants(results.store, artifact)
         if step.asset in _MODELS
     }
-    return exposed, tuple(sorted(models, key=lambda m: (_MODELS.index(m.asset), m.partition or "", m.digest)))
+    return tuple(sorted(models, key=lambda m: (_MODELS.index(m.asset), m.partition or "", m.digest)))
 
 
 @lru_cache(maxsize=32)

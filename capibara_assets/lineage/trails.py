@@ -130,3 +130,57 @@ class TenantTrail:
     examples: Mapping[str, int]
     seen_by: Mapping[str, int] = field(default_factory=dict)
     """`domain/voter` of the current adapters -> rows of the tenant that it trained on."""
+
+
+@dataclass(frozen=True)
+class DatasetState:
+    """A dataset that a model was made from, and whether it is still in the store."""
+
+    domain: str
+    digest: str
+    state: str
+    """present; forgotten (removed, since it held a record that was forgotten); or missing."""
+
+
+@dataclass(frozen=True)
+class AdapterTrail:
+    """The provenance of an adapter: voters, datasets, licences, settings and certificates."""
+
+    what: str
+    """voter, trained_adapters, consensus_checkpoint, merged_checkpoint or moe_checkpoint; checkpoint: one that no
+    artifact names, such as an epoch's."""
+    name: str
+    digest: str
+    artifact: str
+    """Digest of the artifact it belongs to; empty where there is none."""
+    current: bool
+    voters: tuple[str, ...]
+    """`domain/voter digest` of those that it is, or is made of."""
+    datasets: tuple[DatasetState, ...]
+    examples: int
+    """Train examples that at least one of its voters was given; 0 where no dataset is present."""
+    validation: int
+    executions: tuple[str, ...]
+    bullets: tuple[str, ...]
+    licences: Mapping[str, int]
+    sources: tuple[tuple[str, str, int], ...]
+    tenants: Mapping[str, int]
+    base_model: tuple[str, ...]
+    seeds: tuple[int, ...]
+    settings: Mapping[str, str]
+    """Recipes and other settings -> digest, of every training that it comes from."""
+    certificates: Mapping[str, str]
+    """Domain -> digest of the certificate that accepted (or rejected) its voters."""
+
+
+@dataclass(frozen=True)
+class Absence:
+    """Whether executions are absent from everything that a model was made from."""
+
+    absent: bool
+    found: tuple[str, ...]
+    """Executions that are in a dataset: ids, or keyed digests of tombstones."""
+    unknown: tuple[str, ...]
+    """Datasets that are not in the store, so that they cannot be checked."""
+    datasets: tuple[str, ...]
+    executions_checked: int

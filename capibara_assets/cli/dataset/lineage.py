@@ -3,13 +3,18 @@
 import json
 from collections import Counter
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
 
+from capibara_assets.cli.dataset.openlineage import openlineage
 from capibara_assets.deployment.environment import Deployment
 
 _AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+_AS_HTML = click.option(
+    "--html", "page", type=click.Path(dir_okay=False, path_type=Path), help="Write it as one HTML page to this file."
+)
 _SHOWN = 20
 
 
@@ -19,6 +24,9 @@ def lineage() -> None:
 
     Ids may be shortened.
     """
+
+
+lineage.add_command(openlineage)
 
 
 @lineage.command("example")
@@ -44,14 +52,18 @@ def example(example_id: str, as_json: bool) -> None:
 
 @lineage.command("execution")
 @click.argument("execution_id")
+@_AS_HTML
 @_AS_JSON
-def execution(execution_id: str, as_json: bool) -> None:
+def execution(execution_id: str, page: Path | None, as_json: bool) -> None:
     """Show every table, dataset, example and adapter that EXECUTION_ID went into."""
+    from capibara_assets.cli.dataset.lineage_page import execution_page
     from capibara_assets.cli.graph.results import open_results
     from capibara_assets.lineage.records import execution_trail
 
     with open_results(Deployment.from_environment()) as results:
         trail = asdict(execution_trail(results, execution_id))
+        if page is not None:
+            _write(page, execution_page(results, execution_id).html())
     if as_json:
         click.echo(json.dumps(trail))
         return
@@ -76,18 +88,22 @@ def execution(execution_id: str, as_json: bool) -> None:
 @click.argument("adapter")
 @click.option("--absent", multiple=True, metavar="EXECUTION_ID", help="Prove that ADAPTER was not made from it.")
 @click.option("--forgotten", is_flag=True, help="Prove that ADAPTER was not made from any forgotten record.")
+@_AS_HTML
 @_AS_JSON
-def adapter(adapter: str, absent: tuple[str, ...], forgotten: bool, as_json: bool) -> None:
+def adapter(adapter: str, absent: tuple[str, ...], forgotten: bool, page: Path | None, as_json: bool) -> None:
     """Show what ADAPTER was made from.
 
     ADAPTER is a domain, domain/voter, domain/consensus, merged_checkpoint, a checkpoint, or a digest.
     """
+    from capibara_assets.cli.dataset.lineage_page import adapter_page
     from capibara_assets.cli.graph.results import open_results
     from capibara_assets.executions.ingest.forgotten import read_forgotten
     from capibara_assets.lineage.adapters import absence, adapter_trail
 
     with open_results(Deployment.from_environment()) as results:
         trail = asdict(adapter_trail(results, adapter))
+        if page is not None:
+            _write(page, adapter_page(results, adapter).html())
         if absent or forgotten:
             proof = asdict(absence(results, adapter, absent, read_forgotten(results.store)))
             trail = {
@@ -165,6 +181,14 @@ def certificate(domain: str, as_json: bool) -> None:
         verification = verify_published(results.store, artifact)
     about = {"digest": artifact.digest, "domain": str(artifact.partition)}
     show(f"consensus_checkpoint[{artifact.partition}] {artifact.digest}", about, verification, as_json)
+
+
+def _write(file: Path, html: str) -> None:
+    """Write a page, whole or not at all, and say where on stderr: stdout is for the trail."""
+    from capibara_assets.storage.jsonfiles import write_bytes_atomic
+
+    write_bytes_atomic(file, html.encode())
+    click.echo(f"page: {file}", err=True)
 
 
 def _adapter(trail: dict[str, Any]) -> None:
