@@ -11,10 +11,10 @@ _PASS = r"(?:pa?s{1,2}w(?:o?r)?d|passphrase|passcode|pwd|pswd|(?<![A-Za-z])pass(
 _PASS_ANCHORS = ("passw", "paswd", "pasw", "pssw", "psw", "passphrase", "passcode", "pwd", "pass")
 # a name that ends so: `password_policy` holds none
 _ENDS = (
-    r"(?:pa?s{1,2}w(?:o?r)?d|passwort|passphrase|passcode|pwd|pswd|(?<!by)(?<!com)pass|\bpw|\bpsk|kennwort"
+    r"(?:p?a?s{1,2}w(?:o?r)?d|passwort|passphrase|passcode|pwd|pswd|(?<!by)(?<!com)pass|\bpw|\bpsk|kennwort"
     r"|contrase[nñ]a|senha|mot de passe|[Пп]ароль|密码)\d?(?![\w.-])"
 )
-_ENDS_ANCHORS = (*_PASS_ANCHORS, "pw", "psk", "kennwort", "contrase", "senha", "mot de", "пароль", "密码")
+_ENDS_ANCHORS = (*_PASS_ANCHORS, "assw", "pw", "psk", "kennwort", "contrase", "senha", "mot de", "пароль", "密码")
 _OTHERS = r"(?:identified[^\n']{0,40}\bby\b|secure_?string)"
 _GIVEN = (
     r"(?:[\"'`\])]{0,2}[ \t]{0,4}(?:=>|:=|==?|:|\bis\b:?|\bwas\b)[ \t]{0,4}[(\[]?(?:[A-Za-z]?[\"'`])?"
@@ -24,7 +24,7 @@ _NEXT = r"[\"'][ \t]*,[ \t]*[\"']"
 _STATED = rf"(?-i:[A-Z][{CHARS}-]*[0-9]|[0-9][{CHARS}-]*[A-Z])"  # what each of them has
 _CHOSEN = r"(?-i:[A-Za-z][^\s\"'`<>]*[0-9]|[0-9][^\s\"'`<>]*[A-Za-z]|[A-Za-z]{3}[-+][A-Za-z]+[-+][A-Za-z]{3})"
 _ENDING = (  # as `_ENDS`, without looking around
-    r"(?:pa?s{1,2}w(?:o?r)?d|passwort|passphrase|passcode|pwd|pswd|pass|pw|psk|kennwort|contrase[nñ]a|senha"
+    r"(?:p?a?s{1,2}w(?:o?r)?d|passwort|passphrase|passcode|pwd|pswd|pass|pw|psk|kennwort|contrase[nñ]a|senha"
     r"|mot de passe|пароль|密码)\d?"
 )
 # the names with their ends: `passed` and `compass-2d` stand in many texts
@@ -76,13 +76,18 @@ PASSWORD_ROLES: tuple[Role, ...] = (
         rf"(?:{_PASS}[\w.-]{{0,24}}{NO_SECRET}|{_OTHERS}){_GIVEN}{VALUE}", stated_password,
         rf"(?i)(?:{'|'.join(_PASS_ANCHORS)}|identified|secure)[^\n]*{_STATED}",
     ),
-    # told in a sentence
+    # told in a sentence; beside a user's name where credentials are told; unquoted in SQL
     Role(
         "PASSWORD", _ENDS_ANCHORS,
-        rf"{_ENDS}(?:[ \t][\w ',()@./-]{{0,60}}?)?(?:\b(?:is|ist|es|est|é|lautet):?[ \t]|[ \t]?[:：][ \t]?)"
-        rf"[\"'`*]{{0,3}}{VALUE}"
-        r"(?=[.,;)\"'`*]*(?:\s|$))",
+        rf"{_ENDS}(?:[ \t][^\n:=<>{{}}\"`]{{0,60}}?)?(?:\b(?:is|ist|es|est|lautet):?[ \t]|[ \t]é[ \t]|[:：][ \t]?)"
+        rf"[\"'`*]{{0,3}}{VALUE}(?=[.,;)\"'`*]*(?:\s|$))",
         chosen_password, _CHOSEN_GATE,
+    ),
+    Role(
+        "PASSWORD", ("credential", "creds", "login", "identified"),
+        r"(?:(?:credentials?|creds|log_?in)\b[^\n:=]{0,40}[:=][ \t]*[\w.@-]{1,40}[ \t]?/[ \t]?|identified by[ \t]+)"
+        rf"{VALUE}(?=[.,;)]*(?:\s|$))",
+        chosen_password, rf"(?i)(?:(?:credential|creds|login)[^\n]*/|identified by )[^\n]*{_CHOSEN}",
     ),
     # alone behind it; in the last column of a table
     Role("PASSWORD", _ENDS_ANCHORS, rf"{_ENDS}[ \t]{VALUE}[ \t]*$", chosen_password, _CHOSEN_GATE),
@@ -91,7 +96,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
         rf"^[\w \t|,;\"'-]{{0,200}}\S(?:[ \t]*[|,;\t]|  )[ \t\"']{{0,40}}{_ENDS}[\"' \t|]{{0,40}}\n"
         r"(?=((?:[^\n]{0,300}\n){0,6}[^\n]{0,300}))",
         chosen_password,
-        rf"(?i)(?:[|,;\t]|  )[ \t\"']*{_ENDING}[\"' \t|]*\n(?:[^\n]*\n){{0,6}}[^\n]*{_CHOSEN}",
+        rf"(?i)\S(?:[ \t]*[|,;\t]|  )[ \t\"']*{_ENDING}[\"' \t|]*\n(?:[^\n]*\n){{0,6}}[^\n]*{_CHOSEN}",
         rf"(?<=[|,;\t \"']){VALUE}(?=[ \t|\"']*(?:\n|$))",
     ),
     # as the flag of that name, or of one letter where another names the user or what it is for
@@ -124,11 +129,10 @@ PASSWORD_ROLES: tuple[Role, ...] = (
         rf"[\"'][ \t]*,[ \t]*[A-Za-z]?[\"']{VALUE}(?=[\"'])",
     ),
     Role(
-        "PASSWORD", _LOGS_IN_ANCHORS,
-        r"(?:auth|log_?[io]n|sign_?in|credentials?)[\w.]{0,10}[ \t]*=?[ \t]*\(?[ \t]*"
-        rf"[\"'][\w.@+\\=, -]{{1,80}}{_NEXT}{_LITERAL}"
-        r"(?=[\"'][^\"'\n]*(?:$|\)))",
-        chosen_password, rf"(?i)(?:{'|'.join(_LOGS_IN_ANCHORS)})[^\n]*[\"'][^\"'\n]*{_CHOSEN}",
+        "PASSWORD", (*_LOGS_IN_ANCHORS, "bind"),
+        r"(?:auth|log_?[io]n|sign_?in|credentials?|_bind)[\w.]{0,10}[ \t]*=?[ \t]*\(?[ \t]*"
+        rf"[\"'][\w.@+\\=, -]{{1,80}}[\"'][ \t]*,[ \t]*(?:\w{{1,12}}\()?[\"']{_LITERAL}",
+        chosen_password, rf"(?i)(?:{'|'.join(_LOGS_IN_ANCHORS)}|bind)[^\n]*[\"'][^\"'\n]*{_CHOSEN}",
     ),
     Role(
         "PASSWORD", ("auth", "unlock", "login", "log_in", "signin", "sign_in"),
@@ -141,6 +145,11 @@ PASSWORD_ROLES: tuple[Role, ...] = (
         chosen_password, rf"[\"'][a-z][^\"'\n]*:[^\"'\n]+{_NEXT}[^\"'\n]+{_NEXT}", case=True,
     ),
     # what is fed to a prompt
+    Role(
+        "PASSWORD", _ENDS_ANCHORS,
+        rf"{_ENDS}[^\n]{{0,8}}\n[ \t]*[\w.]{{0,20}}send\w*[ \t(]{{1,2}}[\"']{VALUE}(?=\\[rn]|[\"'])", chosen_password,
+        rf"(?i){_ENDING}[^\n]*\n[^\n]*send[^\n]*{_CHOSEN}",
+    ),
     Role("PASSWORD", ("<<<",), rf"<<<[ \t]*[\"']{VALUE}[\"']", chosen_password, rf"<<<[^\n]*{_CHOSEN}", case=True),
     Role(
         "PASSWORD", ("echo", "printf"),
@@ -175,5 +184,10 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     Role(
         "PASSWORD", ("basic",), rf"basic[\w.-]{{0,30}}[ \t]+[\w.@-]{{1,40}}[ \t]+[\"']?{VALUE}", stated_password,
         rf"(?i)basic[^\n]*{_STATED}",
+    ),
+    # a line of pgpass
+    Role(
+        "PASSWORD", (":",), r"^[\w.*-]+:(?:\d{2,5}|\*):[!-9;-~]+:[!-9;-~]+:([!-9;-~]{8,200})$", chosen_password,
+        rf"(?m)^[^\s:]+:(?:\d+|\*):[^:\s]+:[^:\s]+:[^:\s]*{_CHOSEN}", case=True,
     ),
 )  # fmt: skip

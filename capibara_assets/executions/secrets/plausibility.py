@@ -112,6 +112,11 @@ def strong_password(value: str) -> bool:
     return sum(sorts) >= 3 and any(c.isalpha() for c in value) and signs <= len(value) / 2
 
 
+def line_password(value: str) -> bool:
+    """As `strong_password`, where the name of a type or variable may stand: `OAuth2PasswordBearer`."""
+    return strong_password(value) and (stated_password(value) or not value.isidentifier())
+
+
 def mingled(value: str) -> bool:
     """Whether digits stand among letters or on one side of a sign: so do they in nearly every random value."""
     return MINGLED.search(value) is not None

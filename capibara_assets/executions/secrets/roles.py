@@ -13,6 +13,7 @@ from capibara_assets.executions.secrets.plausibility import (
     credential,
     has_digit,
     header_credential,
+    line_password,
     password,
     pieced,
     random_looking,
@@ -81,7 +82,7 @@ CONTEXT_SHAPES: tuple[ContextShape, ...] = (
     ("SECRET", _SECRET_ANCHORS,
      rf"{LINE_START}{_NAME}=([^\s\"']{{16,}})", assigned_secret),
     ("PASSWORD", _PASSWORD_ANCHORS,
-     rf"{LINE_START}{_PASSWORD_NAME}(?:=|:[ \t]+)([^\s\"']{{8,64}})$", strong_password),
+     rf"{LINE_START}{_PASSWORD_NAME}(?:=|:[ \t]+)([^\s\"']{{7,63}}[^\s\"',;(){{}}])$", line_password),
     # query parameters, HTTP headers, YAML
     ("SECRET", _SECRET_ANCHORS,
      rf"(?:{_NAME}{_QUOTE}?[\s]?[:=][\s]?|[?&](?:api_?key|key|sig|signature)=)([A-Za-z0-9_.+/~=%-]{{16,}})"
@@ -283,11 +284,7 @@ ROLES: tuple[Role, ...] = (
         r"(?i)://[^\s\"'<>]*(?:hook|/bot|incoming|/feed|/invite|/private)[^\s\"'<>?#]*(?-u:[A-Za-z0-9_-]{16})",
         r"[A-Za-z0-9_-]{16,}",
     ),
-    # files of passwords: pgpass, htpasswd, shadow, LDIF
-    Role(
-        "PASSWORD", (":",), r"^[\w.*-]+:(?:\d{2,5}|\*):[!-9;-~]+:[!-9;-~]+:([!-9;-~]{8,200})$", credential,
-        rf"(?m)^[^\s:]+:(?:\d+|\*):[^:\s]+:[^:\s]+:[^:\s]*{_MINGLED}", case=True,
-    ),
+    # files of passwords: htpasswd, shadow, LDIF
     Role(
         "PASSWORD_HASH", ("$", "SHA", "pbkdf2"),
         r"(?<![\w$])(\$(?:2[abxy]|1|5|6|7|y|apr1|argon2\w{0,2}|scrypt|pbkdf2[\w-]{0,12})\$[./A-Za-z0-9$=,+-]{20,400}"

@@ -266,7 +266,9 @@ def _detect_secrets_rules() -> Iterator[Rule]:
     )
 
     access_key, secret_key = aws.AWSKeyDetector.denylist
-    yield Rule("AWS_ACCESS_KEY_ID", ("AKIA", "ASIA", "ABIA", "ACCA", "A3T"), access_key, tail="A-Z0-9")
+    yield Rule(
+        "AWS_ACCESS_KEY_ID", ("AKIA", "ASIA", "ABIA", "ACCA", "A3T"), access_key, plausible=filled_in, tail="A-Z0-9"
+    )
     yield Rule("AWS_SECRET_ACCESS_KEY", ("aws",), secret_key, 1, ignore_case=True, tail="")
     gates = {
         "DISCORD_TOKEN": r"[MNO][a-zA-Z\d_-]{23,25}\.[a-zA-Z\d_-]{6}\.[a-zA-Z\d_-]{27}",

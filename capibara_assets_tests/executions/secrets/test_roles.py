@@ -120,7 +120,56 @@ STATED = (
     "request.basic_auth 'anna', '{}'",
     'cache.auth("{}")',
 )
+#: Places of literals and words of a shell: there a word and a number, or words, are a password.
+CHOSEN = (
+    'Store(host="h", password="{}")',
+    "{{'rotate.pwd': '{}', 'n': 1}}",
+    '<Store keyPass="{}"/>',
+    'box.setPassword("{}")',
+    'read("STORE_PASSWORD", "{}")',
+    'export STORE_PASSWORD="${{STORE_PASSWORD:-{}}}"',
+    "<password>{}</password>",
+    "STORE_HOST=a\nSTORE_PASS={}\nSTORE_PORT=1",
+    'open("host=h user=anna password={}")',
+    "level=debug user=anna pass={} ok=true",
+    "store:\n  requirepass: {}\n",
+    "The password of the store is {}.",
+    "Das Kennwort für den Speicher lautet {}.",
+    "A senha do servidor é {} por hoje.",
+    "Пароль от базы: {}",
+    "anna: the pw is {} btw",
+    "Credentials for the store: anna / {}",
+    "ALTER USER anna IDENTIFIED BY {};",
+    "$ tool join net password {}",
+    "user,role,password\nanna,admin,{}\n",
+    "| user | password |\n| --- | --- |\n| anna | {} |\n",
+    "$ tool open --password {} a",
+    "$ tool -u anna -p {} db1",
+    "$ unzip -P {} a.zip",
+    "$ 7z a -p{} a.7z b",
+    "$ ssh-keygen -t ed25519 -N '{}' -f id",
+    "$ openssl enc -aes-256-cbc -in a -k {}",
+    "new StoreCredential('anna', '{}', 'shop')",
+    'c.basic_auth("anna", Some("{}"))',
+    "c.simple_bind_s('cn=anna', '{}')",
+    'open("pgx:db=shop", "anna", "{}")',
+    'expect "assword:"\nsend "{}\\r"',
+    "$ echo '{}' | tool login --password-stdin",
+    "db.internal:5432:shop:anna:{}",
+    "$ curl -u anna:{} https://wiki.internal",
+)
 CLEAN = (
+    "password: Base64String;",
+    "    password: OAuth2PasswordBearer = Depends(scheme)",
+    "password: SecretStr12",
+    "    password=user_pw2,",
+    "    password = first_row2",
+    "assert md5('password') == '5f4dcc3b5aa765d61d8327deb882cf99'",
+    "The password is sha256-hashed and stored in 4 places.",
+    "============ 12 passed in 0.31s, see run2024-log ============",
+    "if x:\n    pass\n\nassert f('a') == 'Hello1234Howare33u'",
+    "$ python -u train.py -p profile-2024",
+    "password: $DB_PASSWORD_2024",
     "$ tool rotate --passphrase-file Winter-Falcon-2024 --quiet",
     "$ tool -U anna -P 5432 Report-Winter-2024",
     "form(password=OAuth2PasswordBearer)",
@@ -183,6 +232,15 @@ def test_a_place_that_holds_a_password_needs_no_statistics(place: str, value: st
     redacted = redact_text(text)
     assert value not in redacted and value[1:-1] not in redacted
     assert all(may_hold_secrets([text] + ["x = 1"] * 64)[:1])
+
+
+@pytest.mark.parametrize("place", CHOSEN)
+def test_words_and_a_number_are_a_password_in_a_literal_that_holds_one(place: str) -> None:
+    values = ("pepper53", "e41jrqx2", "Winter2031!", "kettle-marble-otter-quartz", "kettle_OTTER77")
+    texts = [place.replace("{}", value).replace("{{", "{").replace("}}", "}") for value in values]
+    for text, value in zip(texts, values, strict=True):
+        assert value not in redact_text(text)
+    assert all(may_hold_secrets(texts + ["x = 1"] * 64)[: len(texts)])
 
 
 @pytest.mark.parametrize("text", CLEAN)
