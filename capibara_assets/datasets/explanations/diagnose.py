@@ -24,7 +24,7 @@ from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.kinds.predict import is_derivable
-from capibara_assets.datasets.kinds.repair import lesson, pair_quality, rewritten, sides, unified_diff
+from capibara_assets.datasets.kinds.repair import lesson, pair_quality, rewritten, sides, unified_diff, whole_request
 from capibara_assets.datasets.kinds.tracebacks import error_text
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.replay.traces import Trace
@@ -51,6 +51,7 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
     for pair in rewritten(evidence).iter_rows(named=True):
         language = pair["language"]
         statement, failing, fixed, _ = sides(pair)
+        statement = whole_request(evidence, pair, statement, recipe.context_chars)
         changes = edits(failing, fixed, language)
         told = cases(f"{statement}\n{pair['failing_code']}\n{pair['fixed_code']}")
         if why_fitted(Mended(failing, fixed, language, statement, told)) is not None:

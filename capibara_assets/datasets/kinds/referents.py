@@ -24,6 +24,29 @@ _BACK = re.compile(
     r"written|given|done|produced|used)\b|\bwe (?:just|already|had|previously|discussed|talked)\b",
     re.IGNORECASE,
 )
+_FAILS = (
+    r"(?:(?:(?:does|did|do|is|was|are|were|has|have|ca|wo)n['’]?t|not|never|cannot) (?:yet )?(?:been )?"
+    r"(?:work|pass|run|compil|help|fix|right|correct|enough|there)\w*|fail(?:s|ed|ing)?\b(?! to\b)|"
+    r"crash(?:es|ed|ing)?\b|break(?:s|ing)\b|broken\b|wrong\b|incorrect\b|"
+    r"(?:gives|throws|raises|returns|says|shows|produces) (?:\w+ ){0,3}(?:error|exception)s?\b)"
+)
+_ATTEMPT = (
+    r"(?:it|this|that|(?:the|your|my) (?:\w+ )?(?:code|tests?|script|program|query|function|output|results?|answer|"
+    r"build|fix))(?:['’]s)?\b(?: (?:still|again|now|is|are|was|just|also|only)\b)*"
+)
+_REPORT = re.compile(  # how the last attempt fared
+    rf"\W*(?:{_ATTEMPT}|still|again)\W+{_FAILS}|"
+    rf"\W*(?:{_FAILS}|still(?:\W*$|\W+(?:the|an?|no|same|getting|seeing)\b)|it works? (?:\w+ ){{1,5}}but\b)|"
+    r"\W*(?:i|we)(?: am|['’]m| are|['’]re)? (?:still |now |also )?(?:get|got|see|have|hit)(?:ting|ing)?\b[^.\n]{0,40}\b"
+    r"(?:error|exception|traceback|failure|result|output)s?\b",
+    re.IGNORECASE,
+)
+_MEND = re.compile(  # of code that stands beside it
+    r"\W*(?:(?:please|now|can you|could you|try to) )*(?:fix|correct|debug|resolve|solve)"
+    r"(?: (?:the|this|that|these|those|all|my))* (?:errors?|bugs?|issues?|problems?|failures?|code|(?:failing )?tests?)"
+    r"\W*(?:please|now)?\W*$",
+    re.IGNORECASE,
+)
 _ADDED = re.compile(r"\b(?:as well|too|the rest)\s*[.!?]?\s*$", re.IGNORECASE)
 _OTHERS = re.compile(r"\b(?:the other|another|the remaining) ones?\b|\bthe (?:others|latter|former)\b(?! of\b)", re.I)
 _SEVERAL = re.compile(r"\b(?:one|two|three|both|pairs?|either|several|each|every|all|list|numbers|items|some)\b", re.I)
@@ -62,18 +85,32 @@ _BRIEF, _LONG = 5, 40  # words of content: of a short task, and of one that tell
 def refers_back(text: str) -> bool:
     """Whether a request speaks of what it does not name: a pronoun, a comparison or an opening without its referent."""
     stated = text.strip()
-    size = len(_telling(stated))
-    if size > _LONG:
+    if len(_telling(stated)) > _LONG:
         return False
-    if _OPENING.match(stated) or _BACK.search(stated) or (size <= _BRIEF and _ADDED.search(stated)):
-        return True
-    if (other := _OTHERS.search(stated)) and not _SEVERAL.search(stated[: other.start()]):
+    if leans_on_dialogue(stated) or _MEND.match(stated):
         return True
     many = _PLURAL.search(stated)
     if many and not _MANY.search(stated[: many.start()]) and _points_out(stated, many, 1):
         return True
     single = (_IT.search(stated), _THIS.search(stated))
     return any(found is not None and _points_out(stated, found, 0) for found in single)
+
+
+def leans_on_dialogue(text: str) -> bool:
+    """Whether a request goes on with, compares with or answers another one, which no code beside it can stand for."""
+    stated = text.strip()
+    size = len(_telling(stated))
+    if size > _LONG:
+        return False
+    if (
+        _OPENING.match(stated)
+        or _REPORT.match(stated)
+        or _BACK.search(stated)
+        or (size <= _BRIEF and _ADDED.search(stated))
+    ):
+        return True
+    other = _OTHERS.search(stated)
+    return other is not None and not _SEVERAL.search(stated[: other.start()])
 
 
 def _points_out(text: str, word: re.Match[str], most: int) -> bool:

@@ -21,6 +21,7 @@ from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, mean_quality
 from capibara_assets.datasets.kinds.failing_test import FailingTest, failing_test
 from capibara_assets.datasets.kinds.proof import proof_of
+from capibara_assets.datasets.kinds.referents import leans_on_dialogue, with_earlier
 from capibara_assets.datasets.kinds.surroundings import surroundings
 from capibara_assets.datasets.kinds.tracebacks import own_frames, summary
 from capibara_assets.datasets.recipe import DatasetRecipe
@@ -52,7 +53,8 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
         language = pair["language"]
         statement, failing, fixed, judge = sides(pair)
         failing, fixed = (without_trailing_spaces(code, language) for code in (failing, fixed))
-        statement = statement or _session_statement(evidence, pair)
+        told = whole_request(evidence, pair, statement, recipe.context_chars)
+        statement = told if statement else _session_statement(evidence, pair)
         test = failing_test(pair["failing_code"], failing, language, own_frames(pair["traceback"], language))
         error = _error(pair, test)
         before = pair.get("before", ())
@@ -103,6 +105,18 @@ def _unclear(pair: Row, statement: str, failing: str, test: FailingTest) -> str 
     return None if statement or not _UNTELLING.search(name) else NO_TASK
 
 
+def whole_request(evidence: Evidence, pair: Row, statement: str, most: int) -> str:
+    """The task of a pair, below those that it refers back to; "" where it does and the log does not hold them.
+
+    Then code, error and test have to tell what is wanted. `this` and `it` may be the code that the prompt shows.
+    """
+    row = evidence.known.get(pair["fixed_execution_id"])
+    if row is None or not row["task"] or row["task"].strip() != statement:
+        return statement
+    told = with_earlier(evidence.places[row["execution_id"]][0], row, most)
+    return statement if told is None and not leans_on_dialogue(statement) else told or ""
+
+
 def _session_statement(evidence: Evidence, pair: Row) -> str:
     """What the session says that the code is for: the words of an earlier attempt at the same, or its only task."""
     session, position = evidence.places.get(pair["fixed_execution_id"], ([], 0))
@@ -114,7 +128,8 @@ def _session_statement(evidence: Evidence, pair: Row) -> str:
             if attempt.signature == asked and (row["task"] or attempt.statement):
                 return (row["task"] or attempt.statement or "").strip()
     tasks = {row["task"].strip() for row in before if row["task"] and FROM_MARKDOWN not in row["flags"]}
-    return tasks.pop() if len(tasks) == 1 else ""
+    only = tasks.pop() if len(tasks) == 1 else ""
+    return "" if leans_on_dialogue(only) else only
 
 
 def rewritten(evidence: Evidence) -> pl.DataFrame:

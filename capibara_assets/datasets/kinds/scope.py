@@ -1,4 +1,4 @@
-"""Whether a comment or heading asks for all that the Python below it does, and tells what that is made of.
+"""Whether a comment or heading asks for all that the code below it does, and of Python tells what that is made of.
 
 Such a text was written for readers of the page, about the statements right below it: a cell goes on with other steps,
 and takes names, values and keys of data from its author's head.
@@ -8,8 +8,11 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from capibara_assets.datasets.code import python_source
+from capibara_assets.datasets.code import javascript_source, python_source
 from capibara_assets.datasets.code.comments import is_task
+from capibara_assets.datasets.code.names import Statement
+from capibara_assets.datasets.code.sessions import statements
+from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.kinds.worth import steps
 from capibara_assets.executions.parsing import walk
 
@@ -23,6 +26,10 @@ _SHORT = 3
 _TELLING = re.compile(r"[^\W\d].*[/\d]|[\d/].*[^\W\d]|.{13}", re.DOTALL)  # a path, an id, a sentence: not to be guessed
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _STEP = re.compile(r"^#+\s*(?P<text>\S.*)$")
+_STEPS = {
+    "sql": re.compile(r"^--+\s*(?P<text>\S.*)$"),
+    **dict.fromkeys(JAVASCRIPT, re.compile(r"^//+\s*(?P<text>\S.*)$")),
+}
 _PLAIN = re.compile(r"[\W_]+")
 _DOING = (
     ast.Call, ast.BinOp, ast.Compare, ast.For, ast.While, ast.comprehension, ast.Subscript, ast.FunctionDef,
@@ -38,21 +45,75 @@ _SHOWING = frozenset(_OUTPUTS.split())
 _FREE = frozenset({"0", "1", "2", "0.0", "1.0", "10", "100", "", " ", "utf-8", "__main__", "r", "w", "rb", "wb"})
 
 
-def within_task(task: str, answer: str) -> str:
+def within_task(task: str, answer: str, language: str = "python") -> str:
     """The part of a cell that its leading comment asks for: up to a paragraph below the comment of another step."""
-    tree = python_source.parse(answer)
-    if tree is None:
+    inside = _inside(answer, language)
+    if inside is None:
         return answer
     lines = answer.split("\n")
-    inside = {n for node in tree.body for n in range(node.lineno + 1, (node.end_lineno or node.lineno) + 1)}
     for number, line in enumerate(lines, 1):
-        step = _STEP.match(line)
+        step = _STEPS.get(language, _STEP).match(line)
         if step is not None and number > 1 and number not in inside and is_task(step["text"]):
             cut = "\n".join(lines[: number - 1]).rstrip("\n")
-            apart = not lines[number - 2].strip()
-            asked, others = _results(task, cut)
-            return cut if apart and asked and not others and not _only_binds(cut) else answer
+            apart = not lines[number - 2].strip() or language == "sql"
+            asked, others = _results(task, cut) if language == "python" else _results_by_names(task, cut, language)
+            return cut if apart and asked and not others and not (language == "python" and _only_binds(cut)) else answer
     return answer
+
+
+def _inside(code: str, language: str) -> set[int] | None:
+    """The lines within statements, but for their first ones; None of code that cannot be read."""
+    if language == "python":
+        tree = python_source.parse(code)
+        spans = [(n.lineno, n.end_lineno or n.lineno) for n in tree.body] if tree is not None else None
+    elif language == "sql":
+        ended = [line.split("--")[0].rstrip() for line in code.split("\n")]
+        ends = [number for number, text in enumerate(ended, 1) if text.endswith(";")]
+        spans = list(zip([0, *ends], [*ends, len(ended) + 1], strict=True))
+        spans = [(_first(ended, begin), end) for begin, end in spans]
+    else:
+        root = javascript_source.parse(code)
+        spans = [(n.start_point[0] + 1, n.end_point[0] + 1) for n in root.children if n.type != "comment"]
+    return None if spans is None else {n for begin, end in spans for n in range(begin + 1, end + 1)}
+
+
+def _first(lines: Sequence[str], begin: int) -> int:
+    """The number of the first line with code behind line `begin`."""
+    return next((number for number, text in enumerate(lines, 1) if number > begin and text.strip()), len(lines) + 1)
+
+
+def why_beyond_by_names(task: str, answer: str, language: str) -> str | None:
+    """Why a comment above JavaScript or SQL does not ask for all of it; None where it does, or that cannot be told."""
+    asked, others = _results_by_names(task, answer, language)
+    return BEYOND if asked and others else None
+
+
+def _results_by_names(task: str, answer: str, language: str) -> tuple[int, list[str]]:
+    """As `_results`, of statements whose names are known: queries, and what is bound and no later statement needs."""
+    listed = statements(answer, language)
+    said, plain = _stems(task), _plain(task)
+    needed = [
+        frozenset[str]().union(*(one.names.needed | one.names.later for one in listed[at:]))
+        for at in range(len(listed) + 1)
+    ]
+
+    def speaks_of(one: Statement) -> bool:
+        text = one.text if language == "sql" else " ".join(one.names.bound) or one.text
+        return any(_is_said(word, said) or (len(word) >= _STEM and word in plain) for word in _words(text))
+
+    results = [
+        one
+        for at, one in enumerate(listed)
+        if not (one.names.bound | one.names.changed) & needed[at + 1] and _gives(one, language)
+    ]
+    return sum(map(speaks_of, listed)), [one.text.split("\n")[0] for one in results if not speaks_of(one)]
+
+
+def _gives(one: Statement, language: str) -> bool:
+    """Whether a statement is a query, or defines something."""
+    if language == "sql":
+        return re.match(r"\s*(?:select|with)\b", one.text, re.IGNORECASE) is not None
+    return bool(one.names.bound - one.names.imported)
 
 
 def why_beyond(task: str, answer: str, prompt: str, fewest_steps: int) -> str | None:

@@ -14,14 +14,14 @@ from capibara_assets.datasets.anatomy.stated import with_stated
 from capibara_assets.datasets.code.comments import is_statement, is_task
 from capibara_assets.datasets.code.queries import sql_texts
 from capibara_assets.datasets.code.sessions import Row, needed
-from capibara_assets.datasets.code.structure import normal_text, structural_key, without_trailing_spaces
+from capibara_assets.datasets.code.structure import JAVASCRIPT, normal_text, structural_key, without_trailing_spaces
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.asked import only_tested, shown_test, without_unasked
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, has_substance, mean_quality
 from capibara_assets.datasets.kinds.proof import proof_of
 from capibara_assets.datasets.kinds.referents import REFERS_BACK, refers_back, with_earlier
-from capibara_assets.datasets.kinds.scope import why_beyond, why_chosen, within_task
+from capibara_assets.datasets.kinds.scope import why_beyond, why_beyond_by_names, why_chosen, within_task
 from capibara_assets.datasets.kinds.surroundings import surroundings
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
@@ -116,6 +116,8 @@ def _unsaid(statement: _Statement, asked: _Asked, test: str, language: str, fewe
         return NO_TASK
     if statement.told and refers_back(statement.text):
         return REFERS_BACK
+    if statement.told and (language == "sql" or language in JAVASCRIPT):
+        return why_beyond_by_names(statement.text, asked.answer, language)
     if language != "python" or _JUDGES.search(test) or any(True for _ in sql_texts(asked.answer, language)):
         return None  # a test judges it, or it is a query, whose text is the work itself (worth.py)
     if statement.told:
@@ -179,7 +181,8 @@ def _statement(
     if anatomy.statement is not None:
         if anatomy.documented:
             return _Statement(anatomy.definitions, anatomy.statement, anatomy.signature, (), (), 1.0, documented=True)
-        answer = within_task(anatomy.statement, anatomy.body) if row["language"] == "python" else anatomy.body
+        scoped = row["language"] in ("python", "sql", *JAVASCRIPT)
+        answer = within_task(anatomy.statement, anatomy.body, row["language"]) if scoped else anatomy.body
         return _Statement(answer, anatomy.statement, anatomy.signature, (), (), _WEAKER, told=True)
     if row["task"] and is_statement(row["task"]):  # the heading above the cell
         return _Statement(anatomy.body, row["task"].strip(), anatomy.signature, (), (), _WEAKER, told=True)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from capibara_assets.datasets.kinds import solve
+from capibara_assets.datasets.kinds import repair, solve
 from capibara_assets.datasets.kinds.referents import REFERS_BACK, refers_back
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.schema import Execution
-from capibara_assets_tests.datasets.conftest import evidence_of, run
+from capibara_assets_tests.datasets.conftest import evidence_of, pair, run
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,13 @@ from capibara_assets_tests.datasets.conftest import evidence_of, run
         "What does this mean?",
         "use numpy",
         "Try the larger pot instead.",
+        "that still fails",
+        "The tests fail",
+        "Doesn't work for small pots",
+        "I'm getting an IndexError exception",
+        "It works for oaks but not for elms",
+        "still the same",
+        "Please fix the error",
     ],
 )
 def test_a_follow_up_refers_back(text: str) -> None:
@@ -52,6 +59,9 @@ def test_a_follow_up_refers_back(text: str) -> None:
         "What is Ada's age?",
         "Show the name of each tree as well as its height in metres, by forest.",
         "Reverse a string",
+        "Return an error if a pot fails",
+        "Which tests failed most often?",
+        "Still lifes by painter: count them",
         "This program counts:\nprint(3)",
     ],
 )
@@ -82,3 +92,26 @@ def test_a_follow_up_is_shown_below_what_it_refers_to(recipe: DatasetRecipe) -> 
 def test_a_follow_up_without_what_it_refers_to_is_left_out(recipe: DatasetRecipe) -> None:
     (made,) = solve.candidates(evidence_of(asked("What about elms?")), recipe)
     assert made.lacking == REFERS_BACK
+
+
+def repaired(recipe: DatasetRecipe, *tasks: str) -> str:
+    """The prompt of a repair whose session asked this; the last request was answered by what failed and its mend."""
+    cells = asked(*tasks)
+    error = {"outcome": "error", "error_name": "KeyError", "error_value": "'height'", "traceback": ""}
+    code = cells[-1].code.replace("'height'", "'size'")
+    failed = run("failed", code, minute=len(tasks) - 2, task=tasks[-1], domains=["python"], **error)
+    (made,) = repair.candidates(evidence_of([*cells[:-1], failed, cells[-1]], [pair(failed, cells[-1])]), recipe)
+    return made.prompt
+
+
+FIRST = "List the heights of all oaks in order."
+
+
+@pytest.mark.parametrize("report", ["that still fails", "now do the same for elms"])
+def test_a_follow_up_is_also_told_whole_in_a_repair(recipe: DatasetRecipe, report: str) -> None:
+    assert f"Asked before: {FIRST}\nAsked now: {report}" in repaired(recipe, FIRST, report)
+
+
+def test_a_repair_shows_no_request_that_its_prompt_cannot_tell(recipe: DatasetRecipe) -> None:
+    assert "elms" not in repaired(recipe, "now do the same for elms")
+    assert "Make this sort them" in repaired(recipe, "Make this sort them")  # the code that it shows

@@ -10,6 +10,7 @@ from capibara_assets.datasets.kinds.scope import (
     TOO_LITTLE,
     unasked,
     why_beyond,
+    why_beyond_by_names,
     why_chosen,
     within_task,
 )
@@ -57,6 +58,36 @@ def test_a_cell_ends_where_the_comment_of_another_step_begins() -> None:
     assert within_task("Chop the dry trunks", remark) == remark
     late = f"{CHOP}\n\n# Collect in rows\nstack = rows_of(logs)"
     assert within_task("Make a stack", late) == late
+
+
+SOLD = "SELECT region, SUM(price) AS total FROM sales GROUP BY region;"
+BEST = "SELECT name FROM buyers ORDER BY spent DESC LIMIT 5;"
+DRY = "const dry = (trunks) => trunks.filter((t) => t.dry);\nfunction chop(t) {\n  return dry(t).length;\n}"
+
+
+def test_so_do_cells_of_other_languages() -> None:
+    assert within_task("Total price per region", f"{SOLD}\n-- List the best buyers\n{BEST}", "sql") == SOLD
+    assert (
+        within_task("Total price per region", f"{SOLD}\n-- by price\n{BEST}", "sql") == f"{SOLD}\n-- by price\n{BEST}"
+    )
+    burn = "// Compute the heat\nconst heat = burn(chop([]));"
+    assert within_task("Chop the dry trunks", f"{DRY}\n\n{burn}", "javascript") == DRY
+    inside = DRY.replace("\n  return", "\n\n// Count the dry ones\n  return")
+    assert within_task("Chop the dry trunks", inside, "javascript") == inside
+
+
+@pytest.mark.parametrize(
+    ("language", "task", "answer", "why"),
+    [
+        ("sql", "Total price per region", f"{SOLD}\n{BEST}", BEYOND),
+        ("sql", "Total price per region, and the best buyers", f"{SOLD}\n{BEST}", None),
+        ("sql", "Total price", "CREATE TABLE sales(price);\nINSERT INTO sales VALUES (1);\n" + SOLD, None),
+        ("javascript", "Chop the dry trunks", DRY, None),
+        ("javascript", "Chop the dry trunks", f"{DRY}\nfunction burn(oven) {{ return oven.heat; }}", BEYOND),
+    ],
+)
+def test_queries_and_definitions_beyond_the_comment(language: str, task: str, answer: str, why: str | None) -> None:
+    assert why_beyond_by_names(task, answer, language) == why
 
 
 @pytest.mark.parametrize(
