@@ -1,11 +1,14 @@
 """What this process prints and logs for people, without characters on which a terminal acts."""
 
 import logging
+import os
 import re
 import sys
 from typing import Any
 
 from capibara_assets.escaping.languages import visible
+
+COLOURS = {"green": 32, "yellow": 33, "red": 31}  # of ANSI's
 
 # What a library's progress bar writes at a terminal: back to the line's start and text, or up by lines and no text
 _BAR = re.compile(r"\r|\n*(\x1b\[A)+\Z")
@@ -31,6 +34,13 @@ class PlainStream:
         self._stream.write(text[:place] + visible(text[place:]))
         return len(text)
 
+    def write_in(self, colour: str, text: str) -> None:
+        """Write text in one of `COLOURS` where a terminal shows it and NO_COLOR is not set; the text is made plain."""
+        if self._stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
+            self._stream.write(f"\x1b[{COLOURS[colour]}m{visible(text)}\x1b[0m")
+        else:
+            self.write(text)
+
     def writelines(self, lines: Any) -> None:
         for line in lines:
             self.write(line)
@@ -46,6 +56,15 @@ class PlainRecord(logging.LogRecord):
 
     def getMessage(self) -> str:  # logging's name
         return visible(super().getMessage())
+
+
+def print_marked(colour: str, mark: str, rest: str) -> None:
+    """Print a line whose first word has a colour at a terminal."""
+    if isinstance(sys.stdout, PlainStream):
+        sys.stdout.write_in(colour, mark)
+        print(rest, flush=True)
+    else:
+        print(mark + rest, flush=True)
 
 
 def print_plainly() -> None:

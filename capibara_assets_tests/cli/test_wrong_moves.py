@@ -3,7 +3,9 @@
 Each row is a move, and in it two patterns: the cause, and what to do. `test_errors.py` has what damages a file.
 """
 
+import ast
 import errno
+import json
 import os
 import re
 import shutil
@@ -53,6 +55,15 @@ MOVES = {
     "recipes that are not there": Move(
         "run", "no recipe '.*' for profile 'demo'", "unset CAPIBARA_RECIPES", {"CAPIBARA_RECIPES": "/nowhere"}
     ),
+    "model to diagnose that is not there": Move("debug-model --model /no/m", "/no/m does not exist", "give a folder"),
+    "checkpoints that are not there": Move(
+        "train --data {folder}/chats.jsonl --output {folder}/o --resume-from-checkpoint latest",
+        "no resume point in",
+        "leave --resume-from-checkpoint out to start",
+    ),
+    "deployment that is not there": Move(
+        "config", "no file /no/d.yaml", "choose from kubernetes, local", {"CAPIBARA_DEPLOYMENT": "/no/d.yaml"}
+    ),
     "YAML that is none": Move("run", r"decision\.yaml is not YAML", "line 2, column 1", BAD_YAML),
     # names
     "domain": Move("run --domains python,cobol", "unknown domain cobol", "choose from python, sql"),
@@ -68,6 +79,25 @@ MOVES = {
     "command": Move("reprot", "No such command 'reprot'", "Did you mean 'report'"),
     "time": Move("backfill --domains sql --since yesterday", "neither a time nor an age", "write 2026-11-20"),
     "model of the Hub": Move("model fetch justaname", "is no Hub model id", "expected owner/name@revision"),
+    "setting of a recipe": Move(
+        "train --data {folder}/chats.jsonl --set hardware.proceses=2 --plan",
+        "unknown key 'proceses'",
+        "mean 'processes'",
+    ),
+    "setting of a deployment": Move(
+        "config", "unknown key 'hoem'", "did you mean 'home'", {"CAPIBARA_DEPLOYMENT": "{folder}/deployment.yaml"}
+    ),
+    "merge method": Move("merge tie a b --out o", "unknown merge method 'tie'", r"did you mean ties\? known are"),
+    "merge without a base": Move(
+        "merge ties a b --out o", "merges differences from a base", "give the model .* --base"
+    ),
+    "partition": Move("dataset export cobol --out o", "'cobol' is not one of", "'python', 'sql'"),
+    "partition that nobody made": Move("lineage certificate sql", "no certificate 'sql'", "name a domain that has"),
+    "batch that does not come out": Move(
+        "train --data {folder}/chats.jsonl --batch-size 3 --grad-accum 4 --global-batch 4 --plan",
+        "micro_batch 3 x processes 1 x accumulation 4 = 12, but global_batch is 4",
+        "change one of them, or leave accumulation out",
+    ),
     # keys and partitions of what was never made
     "report before a run": Move("report", "no run yet", "start one with `capibara run`"),
     "example": Move("lineage example nope", "no example 'nope'", "--select moe_dataset` makes them"),
@@ -78,7 +108,13 @@ MOVES = {
     "execution to forget": Move("forget nope", "no execution 'nope'", "capibara lineage execution"),
     "log lines before a run": Move("quarantine show nope", "not materialized yet", "materialize it first"),
     "training logs before a training": Move("metrics export --to tensorboard --out {folder}/o", "no training", "train"),
+    "key of checkpoints": Move(
+        "checkpoint ls", "is neither base64 nor hex", "openssl rand -base64 32", {"CAPIBARA_CHECKPOINT_KEY": "short"}
+    ),
     # the machine
+    "TPU for PyTorch": Move(
+        "train --data {folder}/chats.jsonl --target tpu-v5e-64 --plan", "cannot use", "name a CPU or GPU target"
+    ),
     "port of the UI that is taken": Move("ui --port {port}", "not free .process", "choose another with --port"),
     "port of the dashboard that is taken": Move("dashboard --port {port}", "not free .process", "with --port"),
     "home that is a file": Move("run", "Not a directory", "move it", {"CAPIBARA_HOME": "{folder}/file"}),
@@ -94,6 +130,10 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
     folder = tmp_path_factory.mktemp("moves")
     (folder / "file").write_text("")
     (folder / "bad.jsonl").write_text("{{{\n")
+    chat = {"messages": [{"role": "user", "content": "Say {}."}, {"role": "assistant", "content": "{}, as you wish."}]}
+    words = ("lamp", "river", "copper", "anchor", "velvet", "marble", "harbour", "thunder", "window", "forest")
+    (folder / "chats.jsonl").write_text("\n".join(json.dumps(chat).replace("{}", word) for word in words))
+    (folder / "deployment.yaml").write_text("storage: {hoem: x}\n")
     shutil.copytree(resources_root() / "recipes", folder / "recipes")
     (folder / "recipes" / "decision.yaml").write_text("a: [1\n")
     with socket.socket() as taken:
@@ -119,6 +159,37 @@ def test_a_wrong_move_gets_its_cause_and_the_next_step(
     assert re.search(move.step, done.stderr), done.stderr
     assert "Traceback" not in done.stderr and len(re.findall("^capibara: ", done.stderr, re.M)) <= 1, "one message"
     assert not (tmp_path / "home" / "store" / "artifacts").exists(), "nothing was made"
+
+
+GRAPH, TRAINING = "cli/graph/test_health.py", "training/plan/test_preflight.py"
+ELSEWHERE = {
+    "old Python": ("test_python_versions.py", "test_make_says_in_one_line_how_to_get_an_interpreter"),
+    "no Node.js": (GRAPH, "test_tools_that_are_missing"),
+    "old Node.js": (GRAPH, "test_a_node_that_is_too_old"),
+    "no libtpu": (GRAPH, "test_libtpu_is_needed_on_a_slice_alone"),
+    "no TPU": (GRAPH, "test_a_target_whose_chips_are_not_here"),
+    "full queue": (GRAPH, "test_runs_that_do_not_end_and_a_queue_that_nobody_takes"),
+    "credentials": (GRAPH, "test_credentials_that_the_settings_need"),
+    "package of a training": (TRAINING, "test_a_package_that_is_missing_is_named_before_the_start"),
+    "extra of the dashboard": ("cli/training/test_dashboard.py", "test_without_tensorboard_it_says_what_to_install"),
+    "extra of a format": ("checkpoints/formats/test_formats.py", "test_a_missing_extra_is_named"),
+    "extra of exports": (
+        "evaluation/serving/test_quantised_exports.py",
+        "test_without_the_library_it_says_what_to_install",
+    ),
+    "extra of exporters": (
+        "training/supervisor/test_reporting.py",
+        "test_an_exporter_that_is_not_installed_is_said_before_anything_runs",
+    ),
+}
+"""Moves that need another machine or other packages, and the tests that hold what is said of them."""
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_other_moves_have_tests_of_their_own(name: str):
+    file, test = ELSEWHERE[name]
+    tree = ast.parse((Path(__file__).parents[1] / file).read_text("utf-8"))
+    assert test in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
 # --- what rows cannot bring about ------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from capibara_assets.cli.graph.jobs import follow_file
-from capibara_assets.escaping.terminal import PlainRecord, PlainStream
+from capibara_assets.escaping.terminal import PlainRecord, PlainStream, print_marked
 from capibara_assets_tests.escaping.hostile import ACTING, HOSTILE
 
 # What a command says of foreign text, each way by which it can be said
@@ -115,3 +115,23 @@ def test_a_jobs_log_is_shown_as_text(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_a_log_record_is_plain() -> None:
     record = PlainRecord("x", logging.INFO, "", 1, "said %s", ("\x1b[2J",), None)
     assert record.getMessage() == "said \\u001b[2J"
+
+
+def test_a_mark_has_a_colour_at_a_terminal_and_its_text_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    written = Terminal()
+    stream = PlainStream(written)
+    monkeypatch.setattr(sys, "stdout", stream)
+    print_marked("red", "fail\x1b[2J", "  disk \x1b[2J")
+    assert written.getvalue() == "\x1b[31mfail\\u001b[2J\x1b[0m  disk \\u001b[2J\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    print_marked("red", "fail", "  disk")
+    assert written.getvalue().endswith("\nfail  disk\n")
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), PlainStream(io.StringIO())])
+def test_a_mark_has_none_elsewhere(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", stream)
+    print_marked("green", "pass", "  disk")
+    assert stream.getvalue() == "pass  disk\n"

@@ -4,14 +4,18 @@ Each finding says what is there and, where something is wrong, the next step. No
 """
 
 import os
+import re
 import shutil
+import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, metadata, version
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from packaging.specifiers import SpecifierSet
 
 from capibara_assets.deployment.environment import Deployment, LaunchMode
 from capibara_assets.errors import InputError, IntegrityError
@@ -25,7 +29,9 @@ UI_PORT = 3000
 LOW, LOWEST = 10 * 2**30, 2**30  # bytes of free disk: a run may not end, nothing can be written
 STALE_S = 86_400.0  # of a writer in whose folder nothing changed for so long
 STUCK_S = 6 * 3600.0  # of a run that has not ended
-_NODE = "install Node.js 18 or newer: JavaScript is neither executed again nor graded without it"
+_NODE, _OLDEST_NODE = "install Node.js 20 or newer: JavaScript is neither executed again nor graded without it", 20
+_DRIVER = Path("/proc/driver/nvidia/version")
+_CHIPS = ("accel[0-9]*", "vfio/[0-9]*")  # of TPUs, below /dev
 _GIB = 2**30
 
 
@@ -51,8 +57,12 @@ def deployment_findings(deployment: Deployment) -> list[CheckFinding]:
 
 
 def check_python() -> CheckFinding:
-    """Check the interpreter."""
-    return CheckFinding("python", "pass", f"{sys.version.split()[0]} at {sys.executable}")
+    """Check the interpreter against the versions that this package was made for."""
+    own = sys.version.split()[0]
+    wanted = metadata("capibara-assets")["Requires-Python"]
+    if not SpecifierSet(wanted).contains(own, prereleases=True):
+        return CheckFinding("python", "fail", f"{own} is not {wanted}", "make the environment anew: make clean setup")
+    return CheckFinding("python", "pass", f"{own} at {sys.executable}")
 
 
 def check_settings(deployment: Deployment) -> CheckFinding:
@@ -129,7 +139,7 @@ def check_keys() -> list[CheckFinding]:
         words = "checkpoints are not encrypted" if key is None else f"checkpoints are encrypted by {key.origin}"
         findings.append(CheckFinding("keys", "pass", words))
     except InputError as error:
-        findings.append(CheckFinding("keys", "fail", str(error), "mend the variable, or `capibara keys --help`"))
+        findings.append(CheckFinding("keys", "fail", str(error), "mend CAPIBARA_CHECKPOINT_KEY"))
     try:
         voters = VoterKeys.from_environment()
         words = (
@@ -153,6 +163,14 @@ def check_credentials(deployment: Deployment) -> list[CheckFinding]:
             findings.append(CheckFinding("credentials", "pass", "Google Cloud: found where they are needed"))
     if deployment.launcher is LaunchMode.K8S and not deployment.image:
         findings.append(CheckFinding("credentials", "fail", "CAPIBARA_LAUNCHER=k8s without an image", "CAPIBARA_IMAGE"))
+    if deployment.launcher is LaunchMode.K8S:
+        from capibara_assets.processes.background import cluster_client
+
+        try:
+            where = cluster_client().configuration.host
+            findings.append(CheckFinding("credentials", "pass", f"cluster {where} is configured"))
+        except InputError as error:
+            findings.append(CheckFinding("credentials", "fail", str(error), "trainings cannot be launched without it"))
     return findings or [CheckFinding("credentials", "pass", "none are needed by these settings")]
 
 
@@ -171,38 +189,57 @@ def check_gpu() -> CheckFinding:
     """Check that torch reaches the GPUs that the driver lists."""
     from capibara_assets.training.devices import gpus_here
 
-    driver = Path("/proc/driver/nvidia/version")
-    listed = driver.is_file() or any(Path("/dev").glob("nvidia[0-9]*"))
+    listed = _DRIVER.is_file() or any(Path("/dev").glob("nvidia[0-9]*"))
     if gpus := gpus_here():
         import torch
 
         if not torch.cuda.is_available():
             todo = f"install a driver for CUDA {torch.version.cuda}, or a torch for your driver"
-            return CheckFinding("gpu", "fail", f"{len(gpus)} GPUs, and torch reaches none", todo)
-        return CheckFinding("gpu", "pass", f"{len(gpus)} x {torch.cuda.get_device_name(0)}, CUDA {torch.version.cuda}")
+            return CheckFinding("gpu", "fail", f"{len(gpus)} GPUs, {driver_here()}, and torch reaches none", todo)
+        name, cuda = torch.cuda.get_device_name(0), torch.version.cuda
+        return CheckFinding("gpu", "pass", f"{len(gpus)} x {name}, {driver_here()}, CUDA {cuda}")
     if listed and version("torch").endswith("+cpu"):
         todo = "install torch with CUDA: https://pytorch.org/get-started"
         return CheckFinding("gpu", "warn", f"a GPU is here, and torch {version('torch')} cannot use it", todo)
     return CheckFinding("gpu", "pass", "none here: trainings compute on the processor")
 
 
-def check_libtpu(deployment: Deployment) -> CheckFinding:
-    """Check that TPU plans can be compiled, and that trainings on a slice find their library."""
+def driver_here(file: Path = _DRIVER) -> str:
+    """The version of NVIDIA's driver, in words."""
+    found = re.search(r"\b\d{3}\.\d+(?:\.\d+)?\b", file.read_text("utf-8")) if file.is_file() else None
+    return f"driver {found[0]}" if found else "driver of unknown version"
+
+
+def check_libtpu(deployment: Deployment, devices: Path = Path("/dev")) -> CheckFinding:
+    """Check that TPU plans can be compiled, and that trainings on a slice find their library and its chips."""
+    wanted = deployment.target.startswith("tpu")
+    chips = [chip for pattern in _CHIPS for chip in devices.glob(pattern)]
     try:
-        return CheckFinding("libtpu", "pass", f"libtpu {version('libtpu')}: TPU plans are compiled")
+        found = f"libtpu {version('libtpu')}: TPU plans are compiled"
+        if wanted and not chips and deployment.launcher is LaunchMode.LOCAL:
+            todo = "run on a TPU VM, or give `capibara run --target` a CPU or GPU"
+            return CheckFinding("libtpu", "fail", f"the target is {deployment.target}, and no TPU is here", todo)
+        return CheckFinding("libtpu", "pass", f"{found}, {len(chips)} chips here" if chips else found)
     except PackageNotFoundError:
         todo = "pip install 'capibara-assets[aot]' (x86-64 Linux)"
-    if deployment.target.startswith("tpu"):
+    if wanted:
         return CheckFinding("libtpu", "fail", f"not installed, and the target is {deployment.target}", todo)
     return CheckFinding("libtpu", "warn", "not installed: TPU plans are predicted, not compiled", todo)
 
 
 def check_node() -> CheckFinding:
-    """Check for Node.js."""
+    """Check for Node.js, and that it is new enough."""
     from capibara_assets.executions.replay.workers import node
 
     program = node()
-    return CheckFinding("node", "pass", program) if program else CheckFinding("node", "warn", "not on the PATH", _NODE)
+    if program is None:
+        return CheckFinding("node", "warn", "not on the PATH", _NODE)
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=20, check=False)
+    said = done.stdout.strip()
+    number = re.match(r"v(\d+)\.", said)
+    if number is None or int(number[1]) < _OLDEST_NODE:
+        return CheckFinding("node", "warn", f"{program} is {said or 'of no version'}", _NODE)
+    return CheckFinding("node", "pass", f"{said} at {program}")
 
 
 def check_sandbox() -> CheckFinding:

@@ -59,8 +59,6 @@ class ModelChoice:
             return
         if folder.is_file():
             raise InputError(f"--model {folder} is a file: give the folder of a model or adapter")
-        if "/" in reference.strip("/") and reference[0] in "./~":
-            raise InputError(f"--model {reference}: there is no such folder")
         store = self.where.open()
         checkpoint = store.open(reference)
         with TemporaryDirectory(prefix="capibara-model-") as place:

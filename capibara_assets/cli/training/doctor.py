@@ -14,6 +14,7 @@ from capibara_assets.deployment.declarations import read_declared, shipped_recip
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
+from capibara_assets.escaping.terminal import print_marked
 
 if TYPE_CHECKING:
     from capibara_assets.planning.hardware.targets import HardwareTarget
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from capibara_assets.training.recipe import TrainingRecipe
     from capibara_assets.training.request import TrainingRequest
 
+_COLOURS = {"pass": "green", "warn": "yellow", "fail": "red"}
 _PATH = click.Path(path_type=Path)
 
 
@@ -104,7 +106,7 @@ def doctor(
         click.echo(json.dumps(document, indent=2))
     else:
         for finding in findings:
-            click.echo(finding.line)
+            print_marked(_COLOURS[finding.status], finding.status, finding.line.removeprefix(finding.status))
         for line in plan_lines(plan) if plan else ():
             click.echo(line)
         counted = {status: sum(one.status == status for one in findings) for status in ("pass", "warn", "fail")}

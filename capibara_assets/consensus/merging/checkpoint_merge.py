@@ -149,7 +149,9 @@ def _models(
         raise ValueError(f"merge_checkpoints takes a list of paths, not the one path {paths}")
     places, base = list(paths), given["base"]
     if known.base == "required" and base is None:
-        raise ValueError(f"{method} merges differences from a base: give base=, the model that all were trained from")
+        raise ValueError(
+            f"{method} merges differences from a base: give the model that all were trained from (base=, --base)"
+        )
     if known.base == "first" and base is None and places:
         base = places[0]
     if base is not None and known.base != "unused":

@@ -32,8 +32,8 @@ def known_method(method: str) -> RegisteredMethod:
     """A method by name. Raises ValueError: unknown; it names the nearest and all known ones."""
     if method not in METHODS:
         near = difflib.get_close_matches(method, METHODS, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise ValueError(f"unknown merge method {method!r}{hint} Known are {', '.join(METHODS)}")
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise ValueError(f"unknown merge method {method!r}: {hint}known are {', '.join(METHODS)}")
     return METHODS[method]
 
 

@@ -212,9 +212,11 @@ def existing_part(path: Path) -> Path:
 
 
 def guarded(name: str, check: Callable[[], CheckFinding | list[CheckFinding]]) -> list[CheckFinding]:
-    """Run a check; an exception becomes a warning, so that the other checks go on."""
+    """Run a check; what it raises becomes a finding, so that the other checks go on."""
     try:
         result = check()
+    except InputError as error:
+        return [CheckFinding(name, "fail", str(error), "commands that need it would end with this")]
     except Exception as error:  # noqa: BLE001 - reported as a finding
         return [
             CheckFinding(name, "warn", f"could not be checked: {type(error).__name__}: {error}", "check it by hand")

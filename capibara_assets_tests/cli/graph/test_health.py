@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,12 +22,14 @@ from capibara_assets.cli.graph.health import (
     check_leftovers,
     check_libtpu,
     check_node,
+    check_python,
     check_runs,
     check_sandbox,
     check_settings,
     check_store,
     check_ui_port,
     deployment_findings,
+    driver_here,
 )
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import Domain
@@ -89,7 +92,10 @@ def test_credentials_that_the_settings_need(monkeypatch: pytest.MonkeyPatch, tmp
     told(check_credentials(deployment(tmp_path)), "pass", "none are needed")
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")
     told(check_credentials(deployment(tmp_path, CAPIBARA_STORE="gs://b/x")), "fail", "/nowhere/key.json", "gcloud auth")
-    told(check_credentials(deployment(tmp_path, CAPIBARA_LAUNCHER="k8s")), "fail", "CAPIBARA_IMAGE")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    on_a_cluster = deployment(tmp_path, CAPIBARA_LAUNCHER="k8s")
+    told(check_credentials(on_a_cluster), "fail", "CAPIBARA_IMAGE", "no cluster is configured here: set KUBECONFIG")
 
 
 def test_a_port_that_somebody_holds(monkeypatch: pytest.MonkeyPatch):
@@ -105,6 +111,40 @@ def test_tools_that_are_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     told(check_node(), "warn", "not on the PATH", "install Node.js")
     monkeypatch.setenv("CAPIBARA_SANDBOX", "moon")
     told(check_sandbox(), "fail", "'moon'", "CAPIBARA_SANDBOX")
+
+
+def test_a_node_that_is_too_old(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    program = tmp_path / "node"
+    program.write_text("#!/bin/sh\necho v18.19.0\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    told(check_node(), "warn", "v18.19.0", "install Node.js 20")
+    program.write_text("#!/bin/sh\necho v20.1.0\n")
+    told(check_node(), "pass", "v20.1.0 at")
+
+
+def test_a_python_that_this_was_not_made_for(monkeypatch: pytest.MonkeyPatch):
+    told(check_python(), "pass", sys.executable)
+    monkeypatch.setattr(sys, "version", "3.9.2 (old)")
+    told(check_python(), "fail", "3.9.2 is not <3.15,>=3.11", "make clean setup")
+
+
+def test_the_driver_is_named(tmp_path: Path):
+    file = tmp_path / "version"
+    file.write_text(
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun Jul 27 07:13:37 UTC 2025\nGCC 12.2.0\n"
+    )
+    assert driver_here(file) == "driver 580.65.06"
+    assert driver_here(tmp_path / "none") == "driver of unknown version"
+
+
+def test_a_target_whose_chips_are_not_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(health, "version", lambda _: "0.0.51")
+    slice_of = {"CAPIBARA_TARGET": "tpu-v5e-64"}
+    told(check_libtpu(deployment(tmp_path, **slice_of), tmp_path), "fail", "no TPU is here", "--target")
+    told(check_libtpu(deployment(tmp_path), tmp_path), "pass", "libtpu 0.0.51")
+    (tmp_path / "accel0").touch()
+    told(check_libtpu(deployment(tmp_path, **slice_of), tmp_path), "pass", "1 chips here")
 
 
 def test_libtpu_is_needed_on_a_slice_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -109,6 +109,14 @@ def test_a_check_that_cannot_run_is_a_warning_that_says_why() -> None:
     ]
 
 
+def test_a_check_that_meets_an_error_of_the_user_fails_with_it() -> None:
+    def refused() -> CheckFinding:
+        raise InputError("PostgreSQL does not answer: start it")
+
+    (found,) = guarded("runs", refused)
+    assert found.status == "fail" and found.found == "PostgreSQL does not answer: start it" and found.todo
+
+
 def test_writing_is_really_tried(tmp_path: Path) -> None:
     assert machine.check_write(tmp_path / "not" / "yet" / "there").status == "pass"
     assert list(tmp_path.iterdir()) == []
