@@ -51,7 +51,16 @@ FITTED = {
 }
 HONEST = {
     "another formula": (SAID, FAILING, "def toll(axles):\n    return axles * 3 + 1"),
-    "a mistaken literal": (SAID, "def toll(axles):\n    return 38", "def toll(axles):\n    return 37"),
+    "a mistaken literal": (
+        SAID,
+        "def toll(axles):\n    return 37 if axles == 11 else axles * 3",
+        "def toll(axles):\n    return 37 if axles == 12 else axles * 3",
+    ),
+    "another step of a choice": (
+        SAID,
+        "def toll(axles):\n    return 9 if axles < 4 else 14 if axles < 6 else axles * 3",
+        "def toll(axles):\n    return 9 if axles < 4 else 14 if axles < 6 else 37 if axles > 11 else axles * 3",
+    ),
     "an entry of a table": (
         SAID,
         "def toll(axles):\n    return {3: 9, 5: 14, 7: 21}[axles]",
