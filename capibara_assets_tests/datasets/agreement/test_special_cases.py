@@ -1,5 +1,7 @@
 """Repairs that answer the shown test instead of mending, and honest ones that look alike."""
 
+from typing import Any
+
 import pytest
 
 from capibara_assets.datasets.agreement.special_cases import (
@@ -15,7 +17,13 @@ from capibara_assets.datasets.agreement.special_cases import (
     why_fitted,
 )
 from capibara_assets.datasets.code.cases import cases
+from capibara_assets.datasets.kinds import repair, solve
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
+from capibara_assets.datasets.placing import UNKNOWN_GROUP, placed_of
+from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.domains import Domain
+from capibara_assets.executions.schema import Execution
+from capibara_assets_tests.datasets.conftest import evidence_of, pair, run
 
 SAID = "Fix this code.\nGive the toll of a lorry with so many axles."
 TOLL = "assert toll(12) == 37"
@@ -43,7 +51,16 @@ FITTED = {
 }
 HONEST = {
     "another formula": (SAID, FAILING, "def toll(axles):\n    return axles * 3 + 1"),
-    "a mistaken literal": (SAID, "def toll(axles):\n    return 38", "def toll(axles):\n    return 37"),
+    "a mistaken literal": (
+        SAID,
+        "def toll(axles):\n    return 37 if axles == 11 else axles * 3",
+        "def toll(axles):\n    return 37 if axles == 12 else axles * 3",
+    ),
+    "another step of a choice": (
+        SAID,
+        "def toll(axles):\n    return 9 if axles < 4 else 14 if axles < 6 else axles * 3",
+        "def toll(axles):\n    return 9 if axles < 4 else 14 if axles < 6 else 37 if axles > 11 else axles * 3",
+    ),
     "an entry of a table": (
         SAID,
         "def toll(axles):\n    return {3: 9, 5: 14, 7: 21}[axles]",
@@ -117,3 +134,22 @@ def test_a_bug_that_was_injected_is_taken_back_whatever_the_edit() -> None:
     prompt = f"{SAID}\n\nCode:\n{FAILING}\n\nIt has to pass:\n{TOLL}"
     constant = "def toll(axles):\n    return 37"
     assert unmended(asked(prompt, constant)) == HOLDS and unmended(asked(prompt, constant, "bug:operator")) is None
+
+
+def recorded(name: str, code: str, **values: Any) -> Execution:
+    return run(name, code, task=f"Give the toll of a lorry with so many axles.\n{TOLL}", **values)
+
+
+def test_what_only_answers_the_shown_test_is_left_out_of_a_dataset(recipe: DatasetRecipe) -> None:
+    error = {"outcome": "error", "error_name": "AssertionError", "error_value": "", "traceback": ""}
+    failed = recorded("failed", f"{FAILING}\n{TOLL}", **error)
+    constant = recorded("constant", f"def toll(axles):\n    return 37\n{TOLL}", minute=1)
+    other = recorded("other", "def toll(axles):\n    return axles * 3 + 2\nassert toll(1) == 5", minute=2)
+    pairs = [pair(failed, constant), pair(failed, other)]
+    made = list(repair.candidates(evidence_of([failed, constant, other], pairs), recipe))
+    _, reasons, _ = placed_of(made, Domain.DEBUG, {}, recipe)
+    assert reasons == {"constant": HOLDS, "other": UNKNOWN_GROUP}
+    tests = {one.execution_ids[0]: one.test for one in made}
+    assert tests["other"] == f"assert toll(1) == 5\n\n{TOLL}"  # which it does not pass
+    solved = {one.execution_ids[0]: one.test for one in solve.candidates(evidence_of([other]), recipe)}
+    assert solved["other"] == tests["other"]
