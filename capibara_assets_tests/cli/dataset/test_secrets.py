@@ -137,7 +137,7 @@ def test_dagsters_history_in_postgres_is_searched_and_cleaned(
 ) -> None:
     invoke(run, "--select", "e2b_logs")
     (deployment.home / "dagster" / "dagster.yaml").unlink()
-    (deployment.home / "deployment.yaml").write_text("name: mine\nstorage: {history: postgres}\n")
+    (deployment.home / "deployment.yaml").write_text("storage: {history: postgres}\n")
     monkeypatch.setenv("CAPIBARA_DEPLOYMENT", str(deployment.home / "deployment.yaml"))
     with postgres() as server:
         for name, value in server.items():
