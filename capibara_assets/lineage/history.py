@@ -69,24 +69,31 @@ def scrub(connection: sql.Connection, traces: Traces, *, write: bool = True) -> 
     if pattern is None:
         return 0
     count = 0
-    for table in _tables(connection):
-        keys = list(table.primary_key.columns)
-        texts = [column for column in table.columns if isinstance(column.type, sql.String)]
-        if not keys:
-            continue
-        for column in texts:
-            rows = connection.execute(sql.select(*keys, column).where(column.is_not(None)))
-            changes = []
-            for *key, value in rows.yield_per(1000):
-                if isinstance(value, str) and pattern.search(value):
-                    new = rewritten(value, traces)
-                    if new != value:
-                        changes.append((key, new))
-            for key, new in changes if write else ():
-                here = sql.and_(*(one == value for one, value in zip(keys, key, strict=True)))
-                connection.execute(sql.update(table).where(here).values({column.name: new}))
-            count += len(changes)
+    for column in text_columns(connection):
+        changes = [
+            (row, new)
+            for row, text in stored_texts(connection, column)
+            if pattern.search(text) and (new := rewritten(text, traces)) != text
+        ]
+        for row, new in changes if write else ():
+            connection.execute(sql.update(column.table).where(row).values({column.name: new}))
+        count += len(changes)
     return count
+
+
+def text_columns(connection: sql.Connection) -> Iterator[sql.Column[Any]]:
+    """The columns of text of every table with a primary key."""
+    for table in _tables(connection):
+        yield from (one for one in table.columns if table.primary_key.columns and isinstance(one.type, sql.String))
+
+
+def stored_texts(connection: sql.Connection, column: sql.Column[Any]) -> Iterator[tuple[sql.ColumnElement[bool], str]]:
+    """The texts in a column, each with the condition that its row meets."""
+    keys = list(column.table.primary_key.columns)
+    rows = connection.execute(sql.select(*keys, column).where(column.is_not(None)))
+    for *key, value in rows.yield_per(1000):
+        if isinstance(value, str):
+            yield sql.and_(*(one == part for one, part in zip(keys, key, strict=True))), value
 
 
 def compact_server(connection: sql.Connection) -> None:
@@ -102,15 +109,21 @@ def compact_server(connection: sql.Connection) -> None:
 
 def scrub_objects(location: str, traces: Traces, *, write: bool = True) -> list[str]:
     """Rewrite what holds a trace in the log files of a folder on an object store; returns their names."""
-    system, root = file_system(location)
+    system, _ = file_system(location)
     found = []
-    for name in sorted(system.find(root)):
+    for name in objects(location):
         text = system.cat_file(name).decode("utf-8", "surrogateescape")
         if (new := rewritten(text, traces)) != text:
-            found.append(f"{location.partition('://')[0]}://{name}")
+            found.append(name)
             if write:
                 system.pipe_file(name, new.encode("utf-8", "surrogateescape"))
     return found
+
+
+def objects(location: str) -> list[str]:
+    """The objects below a folder on an object store, with its scheme, sorted."""
+    system, root = file_system(location)
+    return [f"{location.partition('://')[0]}://{name.lstrip('/')}" for name in sorted(system.find(root))]
 
 
 def scrub_text(path: Path, traces: Traces) -> None:

@@ -1,30 +1,35 @@
-"""Searches files of any form for values that the readers of logs redacted; rewrites Dagster's history without them."""
+"""Searches files of any form, objects and databases for values that the readers of logs redacted."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import polars as pl
+import sqlalchemy as sql
 
 from capibara_assets.executions.secrets.seen import SeenSecrets
 from capibara_assets.lineage.checkpoints import has_checkpoints, searched_checkpoints, title
-from capibara_assets.lineage.history import Traces, databases, scrub_files, scrub_text
+from capibara_assets.lineage.history import objects, stored_texts, text_columns
 from capibara_assets.lineage.traces import readings
+from capibara_assets.storage.mirror import file_system
 from capibara_assets.storage.store import ArtifactStore
 
 NOTE = "(removed: a secret)"
+_AT_ONCE = 1000  # texts of a database
 
 
 @dataclass(frozen=True)
-class SecretFile:
-    """A file that holds redacted values. What they are is not shown and not kept, only used to rewrite it."""
+class SecretPlace:
+    """A file, object or database with redacted values. They are not shown and not kept, only used to rewrite it."""
 
-    path: Path
+    place: str
     kinds: tuple[str, ...]
     values: frozenset[str] = field(repr=False)
 
 
-def scan(folders: Collection[Path], seen: SeenSecrets, skip: Sequence[Path] = ()) -> list[SecretFile]:
+def scan(folders: Collection[Path], seen: SeenSecrets, skip: Sequence[Path] = ()) -> list[SecretPlace]:
     """The files below some folders that hold a redacted value: raw, compressed, as table, or in a database.
 
     Args:
@@ -34,7 +39,32 @@ def scan(folders: Collection[Path], seen: SeenSecrets, skip: Sequence[Path] = ()
         return []
     files = sorted({path for folder in folders for path in folder.rglob("*") if path.is_file()})
     wanted = (path for path in files if not any(path.is_relative_to(other) for other in skip))
-    return [found for path in wanted if (found := _scanned(path, seen)) is not None]
+    return [found for path in wanted if (found := _of_file(path, seen, str(path))) is not None]
+
+
+def scan_objects(location: str, seen: SeenSecrets) -> list[SecretPlace]:
+    """As `scan`, for a folder on an object store: one object after the other is fetched."""
+    if not seen:
+        return []
+    system, _ = file_system(location)
+    found = []
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "object"
+        for name in objects(location):
+            system.get_file(name, str(path))
+            found.append(_of_file(path, seen, name))
+    return [one for one in found if one is not None]
+
+
+def scan_database(name: str, connection: sql.Connection, seen: SeenSecrets) -> list[SecretPlace]:
+    """As `scan`, for a database on a server, which is called `name`."""
+    if not seen:
+        return []
+    found = [
+        _of_texts(_together(text for _, text in stored_texts(connection, column)), seen, f"{name}: {column}")
+        for column in text_columns(connection)
+    ]
+    return [one for one in found if one is not None]
 
 
 def scan_checkpoints(store: ArtifactStore, seen: SeenSecrets) -> list[str]:
@@ -42,30 +72,24 @@ def scan_checkpoints(store: ArtifactStore, seen: SeenSecrets) -> list[str]:
     if not seen or not has_checkpoints(store):
         return []
     found = searched_checkpoints(
-        store, lambda text: bool(seen.find(text)), lambda path: _scanned(path, seen) is not None
+        store, lambda text: bool(seen.find(text)), lambda path: _of_file(path, seen, path.name) is not None
     )
     return [title(one) for one in found]
 
 
-def _scanned(path: Path, seen: SeenSecrets) -> SecretFile | None:
+def _together(texts: Iterator[str]) -> Iterator[str]:
+    """The texts, many in one: a search costs more to begin than to carry on."""
+    while some := list(islice(texts, _AT_ONCE)):
+        yield "\n".join(some)
+
+
+def _of_file(path: Path, seen: SeenSecrets, name: str) -> SecretPlace | None:
+    return _of_texts((data.decode("utf-8", "ignore") for data in readings(path)), seen, name)
+
+
+def _of_texts(texts: Iterable[str], seen: SeenSecrets, name: str) -> SecretPlace | None:
     values: dict[str, str] = {}
-    for data in readings(path):
-        text = data.decode("utf-8", "ignore")
+    for text in texts:
         if seen.holding(pl.Series([text]))[0]:
             values |= {text[secret.start : secret.end]: secret.kind for secret in seen.find(text)}
-    return SecretFile(path, tuple(sorted(set(values.values()))), frozenset(values)) if values else None
-
-
-def cleaned(home: Path, found: Sequence[SecretFile]) -> Iterator[Path]:
-    """Rewrites what Dagster keeps (`home`: databases, captured output) without the values; yields what it rewrote.
-
-    Raises:
-        InputError: another process holds a database open.
-    """
-    traces = Traces(tuple(sorted({value for one in found for value in one.values})), frozenset(), NOTE)
-    yield from scrub_files(home, traces)
-    stored = {companion for path in databases(home) for companion in (path, *path.parent.glob(f"{path.name}-*"))}
-    for one in found:
-        if one.path.is_relative_to(home) and one.path not in stored:
-            scrub_text(one.path, traces)
-            yield one.path
+    return SecretPlace(name, tuple(sorted(set(values.values()))), frozenset(values)) if values else None

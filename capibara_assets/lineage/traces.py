@@ -27,6 +27,7 @@ _BZIP2, _XZ, _ZIP, _SEALED = b"BZh", b"\xfd7zXZ\0", b"PK\x03\x04", 1  # the last
 _GZIP, _ZSTD, _PARQUET, _ARROW = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"ARROW1"
 _WAIT_S = 20.0
 _SHARED_INDEX = "-shm"  # of a database with a write-ahead log: SQLite's locks are on it, and it holds no text
+_SECTOR = 512  # bytes of the smallest page
 _ROWS = 16_384
 _BLOCK = 1 << 20
 
@@ -116,10 +117,14 @@ def is_database(path: Path) -> bool:
 
     Whoever opens such a file without SQLite and closes it drops all locks of this process on it (POSIX), also those of
     a transaction that another part of the process has under way: https://sqlite.org/howtocorrupt.html, 2.2.
+    So what cannot be one by its size alone, which is of whole pages, is not asked about at all.
     """
+    size = path.stat().st_size
+    if not size or size % _SECTOR:
+        return False
     try:
         with closing(_reader(path)) as database:
-            return bool(path.stat().st_size) and database.execute("PRAGMA schema_version").fetchone() is not None
+            return database.execute("PRAGMA schema_version").fetchone() is not None
     except sqlite3.OperationalError as error:
         return error.sqlite_errorcode != sqlite3.SQLITE_CANTOPEN  # only a database is locked, or to be rolled back
     except sqlite3.DatabaseError:

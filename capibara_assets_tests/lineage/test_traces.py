@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 import zstandard
 
+from capibara_assets.lineage import traces
 from capibara_assets.lineage.history import databases
 from capibara_assets.lineage.traces import holding, holds, pieces, readings, telling
 from capibara_assets.storage.cache import Cache
@@ -121,3 +122,16 @@ def test_a_search_does_not_take_the_locks_of_a_transaction_under_way(log: str, t
         assert any(CANARY.encode() in data for data in readings(tmp_path / "a.db"))
         other = subprocess.run([sys.executable, "-c", BEGIN, tmp_path / "a.db"], capture_output=True, check=False)
         assert b"database is locked" in other.stderr
+
+
+def test_sqlite_is_asked_about_no_file_that_cannot_be_a_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database(tmp_path / "a.db", CANARY)
+    (tmp_path / "a.txt").write_text(CANARY)
+    (tmp_path / "page.txt").write_text("x" * 512)
+    asked = []
+    reader = traces._reader
+    monkeypatch.setattr(traces, "_reader", lambda path: [asked.append(path.name), reader(path)][1])
+    assert holding(tmp_path, [CANARY]) == [tmp_path / "a.db", tmp_path / "a.txt"]
+    assert set(asked) == {"a.db", "page.txt"}

@@ -120,7 +120,7 @@ def _preview(
     digests = frozenset(artifact.digest for artifact in removed)
     traces = _traces(records, digests)
     ledgers = [str(one.root) for one in ledgers_of(results.store) if one.last() is not None]
-    history, logs = _history(deployment, instance, traces, write=False)
+    history, logs = rewrite_history(deployment, instance, traces, write=False)
     checkpoints = behind(results.store, removed, digests | all_removed(results.store), records.needles)
     work = work_folders(results.store, digests, records.needles)
     places = _Places(removed, checkpoints, ledgers, work, history, logs)
@@ -158,7 +158,7 @@ def _carry_out(
     ledgers = purge_ledgers(store, records, _ledger(deployment, results))
     work = work_folders(store, digests, records.needles)
     delete(work)
-    history, logs = _history(deployment, instance, _traces(records, digests), write=True)
+    history, logs = rewrite_history(deployment, instance, _traces(records, digests), write=True)
     unmade = [f"{_name(artifact)} could not be made without it: see failures" for artifact in waiting]
     aftermath = _Aftermath(_stale(deployment, instance, results), [*unmade, *undeleted], failures)
     places = _Places(removed, checkpoints, ledgers, work, history, logs)
@@ -209,7 +209,7 @@ def _traces(records: "ForgetFindings", digests: frozenset[str]) -> "Traces":
     return Traces(records.needles, digests)
 
 
-def _history(
+def rewrite_history(
     deployment: Deployment, instance: dg.DagsterInstance, traces: "Traces", write: bool
 ) -> tuple[dict[str, int], list[str]]:
     """Rewrite (or only count) traces in Dagster's databases and logs and in the deployment's reports."""
@@ -226,7 +226,7 @@ def _history(
 
     home = dagster_home(deployment)
     counts = {str(path): number for path, number in scrub_files(home, traces, write=write).items()}
-    for name, connect in _servers(instance).items():
+    for name, connect in servers(instance).items():
         with connect() as connection:
             if number := scrub(connection, traces, write=write):
                 counts[name] = number
@@ -242,7 +242,7 @@ def _history(
     return counts, [*sorted({str(path) for path in logs}), *objects]
 
 
-def _servers(instance: dg.DagsterInstance) -> dict[str, Callable[[], Any]]:
+def servers(instance: dg.DagsterInstance) -> dict[str, Callable[[], Any]]:
     """Dagster storages other than SQLite files: name -> function that opens a connection in a transaction."""
     storages = {
         "events": (instance.event_log_storage, "index_connection"),

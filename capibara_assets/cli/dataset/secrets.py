@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from capibara_assets.cli.dataset.forget import searched
+from capibara_assets.cli.dataset.forget import rewrite_history, searched, servers
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
 
 if TYPE_CHECKING:
-    from capibara_assets.lineage.secret_scan import SecretFile
+    from capibara_assets.lineage.secret_scan import SecretPlace
 
 _SHOWN = 5
 
@@ -20,32 +20,38 @@ _SHOWN = 5
 class SecretsLeft:
     """Where a deployment holds what its readers redacted."""
 
-    files: "list[SecretFile]"
+    places: "list[SecretPlace]"
     checkpoints: list[str]
 
     def lines(self) -> list[str]:
         """A line for each place; no secret."""
-        return [f"{one.path} ({', '.join(one.kinds)})" for one in self.files] + [
+        return [f"{one.place} ({', '.join(one.kinds)})" for one in self.places] + [
             f"checkpoint {title}" for title in self.checkpoints
         ]
 
 
 @click.command()
-@click.option("--clean", is_flag=True, help="Rewrite Dagster's databases and captured output without them.")
+@click.option("--clean", is_flag=True, help="Rewrite Dagster's history, captured output and reports without them.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def secrets(clean: bool, as_json: bool) -> None:
     """Search every table, cache, report, event and log for secrets that were redacted in the logs.
 
-    Exit code 1: one is left. Places are named, secrets are not shown. A table or cache holds one where it was written
-    before its reader knew it: run the graph again, then delete the older one.
+    Buckets and PostgreSQL are searched, too. Exit code 1: one is left. Places are named, secrets are not shown. A table
+    or cache holds one where it was written before its reader knew it: run the graph again, then delete the older one.
     """
-    from capibara_assets.cli.graph.instance import dagster_home
-    from capibara_assets.lineage.secret_scan import cleaned
+    from capibara_assets.cli.graph.instance import open_instance
+    from capibara_assets.lineage.history import Traces
+    from capibara_assets.lineage.secret_scan import NOTE
 
     deployment = Deployment.from_environment()
-    left = search(deployment)
-    rewritten = sorted({str(path) for path in cleaned(dagster_home(deployment), left.files)}) if clean else []
-    if rewritten:
+    left, rewritten = search(deployment), list[str]()
+    if clean and left.places:
+        values = {value for one in left.places for value in one.values}
+        with open_instance(deployment) as instance:
+            history, logs = rewrite_history(
+                deployment, instance, Traces(tuple(sorted(values)), frozenset(), NOTE), write=True
+            )
+        rewritten = sorted({*history, *logs})
         left = search(deployment)
     if as_json:
         click.echo(json.dumps({"left": left.lines(), "rewritten": rewritten}))
@@ -59,14 +65,24 @@ def secrets(clean: bool, as_json: bool) -> None:
 
 def search(deployment: Deployment) -> SecretsLeft:
     """Search all that a deployment keeps for values that the readers of its logs redacted."""
+    from capibara_assets.cli.graph.instance import open_instance
     from capibara_assets.executions.ingest.ledger import seen_secrets
-    from capibara_assets.lineage.secret_scan import scan, scan_checkpoints
+    from capibara_assets.lineage.secret_scan import scan, scan_checkpoints, scan_database, scan_objects
     from capibara_assets.resources import Store
+    from capibara_assets.storage.mirror import is_remote
 
     folders, skip = searched(deployment)
     store = Store(root=deployment.store, work=str(deployment.work)).open()
     seen = seen_secrets(store.work)
-    return SecretsLeft(scan(folders, seen, skip), scan_checkpoints(store, seen))
+    places = scan(folders, seen, skip)
+    for location in (deployment.store, deployment.compute_logs):
+        if location is not None and is_remote(location):
+            places += scan_objects(location, seen)
+    with open_instance(deployment) as instance:
+        for name, connect in servers(instance).items():
+            with connect() as connection:
+                places += scan_database(name, connection, seen)
+    return SecretsLeft(places, scan_checkpoints(store, seen))
 
 
 def require_clean(deployment: Deployment) -> None:

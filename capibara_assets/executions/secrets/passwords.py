@@ -24,22 +24,28 @@ _NEXT = r"[\"'][ \t]*,[ \t]*[\"']"
 _STATED = rf"(?-i:[A-Z][{CHARS}-]*[0-9]|[0-9][{CHARS}-]*[A-Z])"  # what each of them has
 _CHOSEN = r"(?-i:[A-Za-z][^\s\"'`<>]*[0-9]|[0-9][^\s\"'`<>]*[A-Za-z]|[A-Za-z]{3}[-+][A-Za-z]+[-+][A-Za-z]{3})"
 _ENDING = (  # as `_ENDS`, without looking around
-    r"(?:p?a?s{1,2}w(?:o?r)?d|passwort|passphrase|passcode|pwd|pswd|pass|pw|psk|kennwort|contrase[nñ]a|senha"
-    r"|mot de passe|пароль|密码)\d?"
+    r"p?a?s{1,2}w(?:o?r)?d|passwort|passphrase|passcode|pwd|pswd|pw|psk|kennwort|contrase[nñ]a|senha"
+    r"|mot de passe|пароль|密码"
 )
-# the names with their ends: `passed` and `compass-2d` stand in many texts
-_CHOSEN_GATE = rf"(?i){_ENDING}[^A-Za-z0-9_.\n-][^\n]*{_CHOSEN}"
+# The names with their ends: `passed` and `compass-2d` stand in many texts. One gate for many roles is one pass.
+_CHOSEN_GATE = (
+    rf"(?i)(?:(?:{_ENDING}|pass)\d?[^A-Za-z0-9_.\n-]|identified[^\n]{{0,40}}by|secure_?string)[^\n]*{_CHOSEN}"
+)
+_BELOW_GATE = rf"(?i)(?:{_ENDING})\d?[^A-Za-z0-9\n]{{0,40}}\n"
 _FLAG = r"-{1,2}[\w.-]{0,24}"
 _USER_FLAG = r"-{1,2}(?:u|user(?:name)?|login|[\w-]{0,20}creds?|auth)[ =][\"']?[\w./\\@-]{1,60}"
 _LOGS_IN = r"(?:auth\w*|log_?[io]n|sign_?in|connect\w*|\w{0,20}connection|\w{0,20}credentials?|\bpdo|\bmysqli)"
 _LOGS_IN_ANCHORS = ("auth", "login", "log_in", "logon", "signin", "sign_in", "connect", "credential", "pdo", "mysqli")
 _LITERAL = r"([^\s\"'`\\<>]{8,64})(?=\\?[\"'`])"
 _OPEN = r"[A-Za-z]{0,2}\\?[\"'`]"
+_AT_GATE = r"[A-Za-z0-9_.-]:[^\s\"'`/:@]{8,64}@[A-Za-z(]"
+_LOGS_IN_GATE = rf"(?i)(?:{'|'.join(_LOGS_IN_ANCHORS)})[^\n]*[\"'][^\"'\n]*{_STATED}"
+_PAIR = r"(?:auth|log_?[io]n|sign_?in|credentials?|_bind)[\w.]{0,10}[ \t]*=?[ \t]*\(?[ \t]*[\"']"
 _ASKS = "(?:passw|stdin|login|sudo|crypt|openssl|gpg)"  # what reads a password that is piped to it
 # what packs, signs or encrypts takes its passphrase behind a flag of one letter that means other things elsewhere
 _PACKS = (
-    r"(?:\b(?:un)?zip\b[^\n|;]{0,80}[ \t]-P[ \t]?|\b(?:7z\w?|(?:un)?rar)\b[^\n|;]{0,80}[ \t]-h?p"
-    r"|keygen\b[^\n|;]{0,80}[ \t]-[NP][ \t]|\bopenssl\b[^\n|;]{0,120}[ \t]-k[ \t])"
+    r"(?:\b(?:un)?zip\b[^\n|;]{0,80}[ \t](?-i:-P)[ \t]?|\b(?:7za?|(?:un)?rar)\b[^\n|;]{0,80}[ \t](?-i:-h?p)"
+    r"|keygen\b[^\n|;]{0,80}[ \t](?-i:-[NP])[ \t]|\bopenssl\b[^\n|;]{0,120}[ \t](?-i:-k)[ \t])"
 )
 
 
@@ -50,7 +56,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
         rf"(?:{_ENDS}(?:\\?[\"'`]|[\])])?[\"'\])]?[ \t]{{0,8}}(?::[ \t]*\w{{1,12}}[ \t]*)?"
         rf"(?:=>|:=|={{1,3}}|:|\(|value[ \t]?=)?[ \t]{{0,8}}(?:\w{{1,12}}\()?|{_OTHERS}[ \t]{{1,4}})"
         rf"{_OPEN}{_LITERAL}",
-        chosen_password, rf"{_CHOSEN_GATE}|(?i)(?:identified|secure)[^\n]*{_CHOSEN}",
+        chosen_password, _CHOSEN_GATE,
     ),
     # the default of a look-up, an element
     Role(
@@ -96,7 +102,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
         rf"^[\w \t|,;\"'-]{{0,200}}\S(?:[ \t]*[|,;\t]|  )[ \t\"']{{0,40}}{_ENDS}[\"' \t|]{{0,40}}\n"
         r"(?=((?:[^\n]{0,300}\n){0,6}[^\n]{0,300}))",
         chosen_password,
-        rf"(?i)\S(?:[ \t]*[|,;\t]|  )[ \t\"']*{_ENDING}[\"' \t|]*\n(?:[^\n]*\n){{0,6}}[^\n]*{_CHOSEN}",
+        _BELOW_GATE,
         rf"(?<=[|,;\t \"']){VALUE}(?=[ \t|\"']*(?:\n|$))",
     ),
     # as the flag of that name, or of one letter where another names the user or what it is for
@@ -118,21 +124,20 @@ PASSWORD_ROLES: tuple[Role, ...] = (
         rf"-[uUlD][^\n]*[ \t]-[pPwWAX][^\n]*{_CHOSEN}", case=True,
     ),
     Role(
-        "PASSWORD", ("zip", "7z", "rar", "keygen", "openssl"), rf"{_PACKS}[\"']?{VALUE}", chosen_password,
-        rf"(?:zip|7z|rar|keygen|openssl)[^\n]*-[pPhNk][^\n]*{_CHOSEN}", case=True,
+        "PASSWORD", ("zip ", "7z ", "7za ", "rar ", "keygen", "openssl"), rf"{_PACKS}[\"']?{VALUE}", chosen_password,
+        rf"(?i)(?:zip |7za? |rar |keygen|openssl)[^\n]*-[pNhk][^\n]*{_CHOSEN}",
     ),
     # handed to what logs in, with or without an address and a user before it
     Role(
         "PASSWORD", _LOGS_IN_ANCHORS,
         rf"{_LOGS_IN}[\w.]{{0,10}}[ \t]*=?[ \t]*[^\n\"']{{0,80}}(?=([\"'(][^\n]{{0,300}}))",
-        stated_password, rf"(?i)(?:{'|'.join(_LOGS_IN_ANCHORS)})[^\n]*[\"'][^\"'\n]*{_STATED}",
+        stated_password, _LOGS_IN_GATE,
         rf"[\"'][ \t]*,[ \t]*[A-Za-z]?[\"']{VALUE}(?=[\"'])",
     ),
     Role(
         "PASSWORD", (*_LOGS_IN_ANCHORS, "bind"),
-        r"(?:auth|log_?[io]n|sign_?in|credentials?|_bind)[\w.]{0,10}[ \t]*=?[ \t]*\(?[ \t]*"
-        rf"[\"'][\w.@+\\=, -]{{1,80}}[\"'][ \t]*,[ \t]*(?:\w{{1,12}}\()?[\"']{_LITERAL}",
-        chosen_password, rf"(?i)(?:{'|'.join(_LOGS_IN_ANCHORS)}|bind)[^\n]*[\"'][^\"'\n]*{_CHOSEN}",
+        rf"{_PAIR}[\w.@+\\=, -]{{1,80}}[\"'][ \t]*,[ \t]*(?:\w{{1,12}}\()?[\"']{_LITERAL}",
+        chosen_password, rf"(?i){_PAIR}[^\n]*{_CHOSEN}",
     ),
     Role(
         "PASSWORD", ("auth", "unlock", "login", "log_in", "signin", "sign_in"),
@@ -147,8 +152,8 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     # what is fed to a prompt
     Role(
         "PASSWORD", _ENDS_ANCHORS,
-        rf"{_ENDS}[^\n]{{0,8}}\n[ \t]*[\w.]{{0,20}}send\w*[ \t(]{{1,2}}[\"']{VALUE}(?=\\[rn]|[\"'])", chosen_password,
-        rf"(?i){_ENDING}[^\n]*\n[^\n]*send[^\n]*{_CHOSEN}",
+        rf"{_ENDS}[^\w\n]{{0,8}}\n[ \t]*[\w.]{{0,20}}send\w*[ \t(]{{1,2}}[\"']{VALUE}(?=\\[rn]|[\"'])", chosen_password,
+        _BELOW_GATE,
     ),
     Role("PASSWORD", ("<<<",), rf"<<<[ \t]*[\"']{VALUE}[\"']", chosen_password, rf"<<<[^\n]*{_CHOSEN}", case=True),
     Role(
@@ -165,11 +170,11 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     # behind the user's name
     Role(
         "PASSWORD", ("@",), r"(?<![\w.-])[\w.-]{1,40}:([^\s\"'`/:@]{8,64})@(?!sha\d)[A-Za-z(]", stated_password,
-        r"[A-Za-z0-9_.-]:[^\s\"'`/:@]{8,64}@[A-Za-z(]", case=True,
+        _AT_GATE, case=True,
     ),
     Role(
         "PASSWORD", ("@",), r"(?<![\w.-])[\w.-]{1,40}:([^\s\"'`/:@]{8,64})@(?:[a-z]+\()", chosen_password,
-        r"[A-Za-z0-9_.-]:[^\s\"'`/:@]{8,64}@[a-z]+\(", case=True,
+        _AT_GATE, case=True,
     ),
     Role(
         "PASSWORD", ("@",), r"(?<![\w./-])[A-Za-z]\w{0,40}/([^\s\"'`/:@]{8,64})@(?!v?\d)(?://)?[A-Za-z]",

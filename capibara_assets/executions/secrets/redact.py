@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import polars as pl
@@ -20,6 +21,9 @@ TEXTS = ("code", "task", "source", *_OUTPUT)
 _KEY = "CAPIBARA_DIGEST_KEY"
 DEFAULT_KEY = b"capibara-assets"  # where a deployment has set none
 _PLACEHOLDER = r"<([A-Z][A-Z0-9_]{2,40}):(\d{1,9})>"
+
+#: A source such as `capibara-fleet`, in which no rule finds anything; but it holds an anchor (`api`).
+_PLAIN_NAME = re.compile(r"[a-z]{2,20}(?:[-_][a-z]{2,20})?")
 
 SessionSecrets = dict[tuple[int, str], list[Secret]]  # (position in the session, field) -> secrets
 
@@ -109,7 +113,10 @@ def find_in_sessions(
 
 
 def _joined(record: Recorded) -> str:
-    return "\n".join([value for name in TEXTS if (value := getattr(record, name))])
+    texts = [value for name in TEXTS if (value := getattr(record, name))]
+    if record.source and _PLAIN_NAME.fullmatch(record.source):
+        texts.remove(record.source)
+    return "\n".join(texts)
 
 
 def _find(session: Sequence[Recorded], suspects: Mapping[int, Sequence[Rule]], rules: Sequence[Rule]) -> SessionSecrets:

@@ -18,6 +18,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.resources import Store
 from capibara_assets.storage.cache import Cache
 from capibara_assets_tests.canary import singing
+from capibara_assets_tests.cluster.postgres import postgres
 from capibara_assets_tests.executions.conftest import envelope, executed, line
 
 pytestmark = pytest.mark.slow
@@ -123,12 +124,30 @@ def test_every_place_in_which_it_comes_up_again_is_found_and_history_is_cleaned(
         require_clean(deployment)
 
     after = left("--clean")
-    assert not any("/dagster/" in one for one in after) and len(after) == len(planted) - 1
+    assert not any("/dagster/" in one or "report.html" in one for one in after) and len(after) == len(planted) - 2
     captured = deployment.home / "dagster" / "storage" / "run" / "compute_logs" / "a.out"
     assert captured.read_text() == "fine\n(removed: a secret)\n"
     with open_instance(deployment) as instance:
         records = instance.fetch_materializations(dg.AssetKey("planted"), limit=1).records
         assert records[0].asset_materialization is not None, "Dagster still reads its history"
+
+
+def test_dagsters_history_in_postgres_is_searched_and_cleaned(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    invoke(run, "--select", "e2b_logs")
+    (deployment.home / "dagster" / "dagster.yaml").unlink()
+    (deployment.home / "deployment.yaml").write_text("storage: {history: postgres}\n")
+    monkeypatch.setenv("CAPIBARA_DEPLOYMENT", str(deployment.home / "deployment.yaml"))
+    with postgres() as server:
+        for name, value in server.items():
+            monkeypatch.setenv(name, value)
+        with open_instance(Deployment.from_environment()) as instance:
+            instance.run_storage.set_cursor_values({"sensor": f"read {VALUE} last"})
+        assert [one for one in left() if "dagster/" not in one] == ["runs: kvs.value (SECRET)"]
+        assert left("--clean", code=0) == []
+        with open_instance(Deployment.from_environment()) as instance:
+            assert instance.run_storage.get_cursor_values({"sensor"}) == {"sensor": "(removed: a secret)"}
 
 
 def test_nothing_is_exported_while_a_file_holds_one(deployment: Deployment) -> None:
