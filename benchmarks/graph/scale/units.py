@@ -147,7 +147,8 @@ _TICKS = ("tick", "tick_partitions")
 
 def _ticks(partitions: Path) -> dict[str, Unit]:
     found = read_json(partitions)
-    source = f"python -m benchmarks partitions --domains {found['domains']} --days {found['days']} --made {found['made']} --json"
+    sizes = " ".join(f"--{name} {found[name]}" for name in ("domains", "days", "made"))
+    source = f"python -m benchmarks partitions {sizes} --json"
     return {
         "tick": Unit(
             max(value for name, value in found.items() if name.endswith("tick_cpu_s")), "s of a processor",
