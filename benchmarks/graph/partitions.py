@@ -6,6 +6,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -16,11 +18,8 @@ from benchmarks.output import print_result
 from benchmarks.peers import ROOT
 
 _MEASURE = """
-import time
-
-began = time.perf_counter()
 from benchmarks.graph.partitions import measured
-measured(began, int(sys.argv[2]))
+measured(int(sys.argv[2]))
 """
 
 
@@ -33,8 +32,8 @@ def partitions(domains: int, days: int, made: int, as_json: bool) -> None:
     """Definitions, backfill plans and ticks of 100 domains times 100 days, a partition each, on PostgreSQL.
 
     Every figure is of one fresh process. A tick is Dagster's evaluation of the automation conditions of all assets; the
-    one after it has its cursor, the third one more result; `ticks_cpu_s` is processor time without PostgreSQL's. A plan
-    of Dagster's is the first iteration of an asset backfill of everything that is partitioned, with the runs that it
+    one after it has its cursor, the third one more result; `_cpu_s` is processor time without PostgreSQL's. A plan of
+    Dagster's is the first iteration of an asset backfill of everything that is partitioned, with the runs that it
     requests; `capibara backfill`'s is its list of parts with what each took before.
     """
     from capibara_assets_tests.cluster.postgres import postgres, program
@@ -48,16 +47,24 @@ def partitions(domains: int, days: int, made: int, as_json: bool) -> None:
         print_result({"domains": domains, "days": days, **json.loads(done.stdout.splitlines()[-1])}, as_json)
 
 
-def measured(began: float, made: int) -> None:
-    """Print the figures as JSON; in a process in which the domains were made more before this is imported.
+@contextmanager
+def _timed(figures: dict[str, float], name: str) -> Iterator[None]:
+    """Put seconds, and processor seconds of this process, under `name`_s and `name`_cpu_s."""
+    began, own = time.perf_counter(), time.process_time()
+    yield
+    figures[f"{name}_s"] = round(time.perf_counter() - began, 2)
+    figures[f"{name}_cpu_s"] = round(time.process_time() - own, 2)
+
+
+def measured(made: int) -> None:
+    """Print the figures as JSON; in a fresh process, in which nothing but the number of domains was set before.
 
     Args:
-        began: `time.perf_counter()` before anything of Dagster was imported.
         made: partitions of `e2b_executions` that get a result.
     """
-    from capibara_assets.definitions import defs
-
-    seconds = {"definitions_s": time.perf_counter() - began}
+    figures: dict[str, float] = {}
+    with _timed(figures, "definitions"):
+        from capibara_assets.definitions import defs
     import dagster as dg
 
     from capibara_assets.automation.graph import Graph
@@ -70,26 +77,19 @@ def measured(began: float, made: int) -> None:
         for number in range(made):
             _materialized(instance, DOMAINS[number].value)
         defs.resolve_asset_graph()  # a daemon has it before its first tick
-        cursor, ticks, cpu = None, [], []
-        for number in range(3):
-            start, own = time.perf_counter(), time.process_time()
-            found = dg.evaluate_automation_conditions(defs, instance, cursor=cursor)
-            ticks.append(round(time.perf_counter() - start, 2))
-            cpu.append(round(time.process_time() - own, 2))
-            cursor = found.cursor
-            if number == 1:
+        cursor = None
+        for tick in ("first_tick", "next_tick", "changed_tick"):
+            if tick == "changed_tick":
                 _materialized(instance, DOMAINS[made % len(DOMAINS)].value)
-        seconds["dagster_plan_s"], requested = _backfill(instance)
-        start = time.perf_counter()
-        graph = Graph.of(defs)
-        tasks = graph.tasks(sorted(graph.parents), DOMAINS)
-        past_seconds(instance, tasks)
-        seconds["backfill_plan_s"] = time.perf_counter() - start
-    figures: dict[str, Any] = {"partitions": len(DOMAINS), "made": made}
-    figures |= {name: round(value, 2) for name, value in seconds.items()}
-    print(
-        json.dumps({**figures, "ticks_s": ticks, "ticks_cpu_s": cpu, "runs_requested": requested, "parts": len(tasks)})
-    )
+            with _timed(figures, tick):
+                cursor = dg.evaluate_automation_conditions(defs, instance, cursor=cursor).cursor
+        requested = _backfill(instance, figures)
+        with _timed(figures, "backfill_plan"):
+            graph = Graph.of(defs)
+            tasks = graph.tasks(sorted(graph.parents), DOMAINS)
+            past_seconds(instance, tasks)
+    sizes = {"partitions": len(DOMAINS), "made": made, "runs_requested": requested, "parts": len(tasks)}
+    print(json.dumps({**sizes, **figures}))
 
 
 def _materialized(instance: Any, domain: str) -> None:
@@ -99,8 +99,8 @@ def _materialized(instance: Any, domain: str) -> None:
     instance.report_runless_asset_event(dg.AssetMaterialization("e2b_executions", partition=domain, metadata=metadata))
 
 
-def _backfill(instance: Any) -> tuple[float, int]:
-    """Seconds and runs of the first iteration of a backfill of all that is partitioned, as the daemon plans it."""
+def _backfill(instance: Any, figures: dict[str, float]) -> int:
+    """Runs of the first iteration of a backfill of all that is partitioned, as the daemon plans it."""
     import logging
 
     from dagster._core.asset_graph_view.asset_graph_view import AssetGraphView, TemporalContext
@@ -111,25 +111,23 @@ def _backfill(instance: Any) -> tuple[float, int]:
     from dagster._core.workspace.load_target import WorkspaceLoadTarget
     from dagster._time import get_current_datetime
 
-    class Here(WorkspaceLoadTarget):
+    class Here(WorkspaceLoadTarget):  # type: ignore[misc]
         def create_origins(self) -> list[InProcessCodeLocationOrigin]:
             return [InProcessCodeLocationOrigin(LoadableTargetOrigin(module_name="capibara_assets.definitions"))]
 
     with create_test_daemon_workspace_context(Here(), instance) as workspace:
         assets = workspace.create_request_context().asset_graph
         last = instance.event_log_storage.get_maximum_record_id()
-        start = time.perf_counter()
-        now = get_current_datetime()
-        data = AssetBackfillData.from_asset_partitions(
-            asset_graph=assets, partition_names=None, dynamic_partitions_store=instance, all_partitions=True,
-            asset_selection=[key for key in assets.materializable_asset_keys if assets.get(key).partitions_def],
-            backfill_start_timestamp=now.timestamp(),
-        )  # fmt: skip
-        view = AssetGraphView(
-            temporal_context=TemporalContext(effective_dt=now, last_event_id=last),
-            instance=instance,
-            asset_graph=assets,
-        )
-        log = logging.getLogger("benchmarks.partitions")
-        found = execute_asset_backfill_iteration_inner("bench", data, view, now.timestamp(), log, None)
-        return time.perf_counter() - start, len(found.run_requests)
+        now, log = get_current_datetime(), logging.getLogger("benchmarks.partitions")
+        with _timed(figures, "dagster_plan"):
+            data = AssetBackfillData.from_asset_partitions(
+                asset_graph=assets, partition_names=None, dynamic_partitions_store=instance, all_partitions=True,
+                asset_selection=[key for key in assets.materializable_asset_keys if assets.get(key).partitions_def],
+                backfill_start_timestamp=now.timestamp(),
+            )  # fmt: skip
+            view = AssetGraphView(
+                temporal_context=TemporalContext(effective_dt=now, last_event_id=last), instance=instance,
+                asset_graph=assets,
+            )  # fmt: skip
+            found = execute_asset_backfill_iteration_inner("bench", data, view, now.timestamp(), log, None)
+        return len(found.run_requests)

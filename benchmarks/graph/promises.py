@@ -41,8 +41,12 @@ LINES = (
     Line(
         "10,000 partitions on PostgreSQL: definitions load in under 5 s, backfills are planned in 60 s, ticks take 5 s",
         bench("partitions"),
-        lambda r: {name: r[name] for name in ("definitions_s", "dagster_plan_s", "backfill_plan_s", "ticks_s")},
-        lambda f: f["definitions_s"] < 5 and f["dagster_plan_s"] + f["backfill_plan_s"] < 60 and max(f["ticks_s"]) < 5,
+        lambda r: {name: r[name] for name in r if name.endswith(("tick_s", "plan_s", "definitions_s"))},
+        lambda f: (
+            f["definitions_s"] < 5
+            and f["dagster_plan_s"] + f["backfill_plan_s"] < 60
+            and max(seconds for name, seconds in f.items() if name.endswith("tick_s")) < 5
+        ),
     ),
     Line(
         "the definitions load from an installed wheel in an empty folder",

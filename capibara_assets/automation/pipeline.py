@@ -195,11 +195,11 @@ def past_seconds(instance: dg.DagsterInstance, tasks: Sequence[Task]) -> dict[tu
                 took[step] = float(seconds)
             else:
                 unknown.append(step)
-    for name, where in unknown:
-        others = [seconds for (other, _), seconds in took.items() if other == name]
-        if others:
-            took[name, where] = fmean(others)
-    return took
+    known = dict[str, list[float]]()
+    for (name, _), seconds in took.items():
+        known.setdefault(name, []).append(seconds)
+    means = {name: fmean(others) for name, others in known.items()}
+    return took | {step: means[step[0]] for step in unknown if step[0] in means}
 
 
 def _failures(result: dg.ExecuteInProcessResult, batch: set[str], label: str) -> Failures:

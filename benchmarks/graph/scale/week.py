@@ -61,7 +61,7 @@ class Week:
     starting: float = 0.0
     wasted: float = 0.0
     preemptions: int = 0
-    runs: int = 0
+    runs: float = 0.0
     adapters: int = 0
 
     def latency(self, share: float) -> float:
@@ -123,7 +123,6 @@ def simulate(scenario: Scenario, units: Units) -> Week:
             week.busy += spent
             week.starting += spent - done
             heapq.heappush(events, (now + spent, next(order), job))
-    week.runs = round(week.runs)
     return week
 
 

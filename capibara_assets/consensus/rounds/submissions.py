@@ -39,7 +39,7 @@ class Named:
 
     def __post_init__(self) -> None:
         for field in ("what", "sender", "why", "letter"):  # strangers' texts, which go to terminals
-            object.__setattr__(self, field, printable(getattr(self, field))[:_LONGEST])
+            object.__setattr__(self, field, printable(getattr(self, field)[:_LONGEST])[:_LONGEST])
 
     def document(self) -> dict[str, Any]:
         return asdict(self)

@@ -5,7 +5,6 @@ import errno
 import json
 import os
 import shutil
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +23,7 @@ from capibara_assets.consensus.rounds.mailbox import MOST_LETTERS, Mailbox
 from capibara_assets.consensus.rounds.places import LETTERS, RoundPlace, StoredPlace
 from capibara_assets.consensus.rounds.submissions import REFUSED, Named, documents
 from capibara_assets.consensus.rounds.taking_part import vote_in
-from capibara_assets_tests.consensus.rounds.conftest import NAMES, Meet, Meeting, signed, wait_for_deadline
+from capibara_assets_tests.consensus.rounds.conftest import NAMES, Meet, Meeting, after_deadline, signed
 
 LIAR = "voter-3"
 """Registered, with a good adapter; from then on it does what it likes."""
@@ -63,10 +62,10 @@ class Outcome:
 
 
 def hold_round(meeting: Meeting, attack: Attack, names: tuple[str, ...] = NAMES) -> Outcome:
-    """The organiser and honest voters hold a round, whose deadline is over, at the meeting's place."""
+    """The organiser and honest voters hold a round at the meeting's place, once all have handed in."""
 
     def box(name: str) -> Mailbox:
-        own = meeting.box(name)
+        own = after_deadline(meeting.box(name))
         return replace(own, place=Watched(own.place, meeting, attack))  # type: ignore[arg-type]
 
     outs = {name: meeting.home / f"out-{meeting.place.name}-{name}" for name in names}
@@ -88,8 +87,7 @@ def hold_round(meeting: Meeting, attack: Attack, names: tuple[str, ...] = NAMES)
 
 
 def beside(meeting: Meeting, name: str) -> Meeting:
-    """The same round once more, at another place; before its deadline."""
-    assert time.time() < meeting.terms.closes, "this machine is too slow for the deadline of this test"
+    """The same round once more, at another place."""
     shutil.copytree(meeting.place, meeting.home / name)
     return replace(meeting, place=meeting.home / name)
 
@@ -145,12 +143,11 @@ def odd_files(m: Meeting) -> None:
 
 def test_a_round_comes_out_the_same_whatever_somebody_without_a_key_puts_beside_its_letters(meet: Meet) -> None:
     """Forged, replayed, re-signed, cut and unreadable copies of all letters of all kinds, and files that are none."""
-    alone = meet(seconds=6)
+    alone = meet(seconds=3600)
     for name in NAMES:
         alone.hand_in(name)
     attacked = beside(alone, "attacked")
     odd_files(attacked)
-    wait_for_deadline(alone)
     without, beneath = hold_round(alone, nothing), hold_round(attacked, outsider)
     assert beneath.files == without.files
     assert without.named == []
@@ -236,7 +233,7 @@ def _of_honest(certificate: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture
 def four(meet: Meet) -> Meeting:
     """Four voters, of whom one may lie; all have handed in."""
-    meeting = meet(seconds=8, names=(*NAMES, LIAR))
+    meeting = meet(seconds=3600, names=(*NAMES, LIAR))
     for name in (*NAMES, LIAR):
         meeting.hand_in(name)
     return meeting
@@ -246,7 +243,6 @@ def four(meet: Meet) -> Meeting:
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_a_registered_voter_that_answers_nonsense_is_absent_and_no_more(answer: str, four: Meeting) -> None:
     quiet = beside(four, "quiet")
-    wait_for_deadline(four)
     lied, silent = hold_round(four, liar(answer)), hold_round(quiet, liar("a list"))
     assert _of_honest(lied.certificate) == _of_honest(silent.certificate)
     adapters = [{name: data for name, data in one.files.items() if "adapter" in name} for one in (lied, silent)]
@@ -259,7 +255,6 @@ def test_a_registered_voter_that_answers_nonsense_is_absent_and_no_more(answer: 
     ["half a character", *(pytest.param(c, marks=pytest.mark.extended) for c in CONFIRMATIONS if c[:2] != "ha")],
 )
 def test_an_accepted_voter_that_confirms_nonsense_has_not_confirmed(confirmation: str, four: Meeting) -> None:
-    wait_for_deadline(four)
     lied = hold_round(four, liar(LOVES_ALL, confirmation)).certificate
     assert all(one["accepted"] for one in lied["voters"]) and lied["absent"] == {}
     assert set(lied["unconfirmed"]) == {LIAR} and lied["unconfirmed"][LIAR].isprintable()

@@ -44,7 +44,7 @@ vote_in(Mailbox(place, terms, work), examples, load_base(Path(base)), name, Path
 @pytest.mark.parametrize("way", ["http", pytest.param("folder", marks=pytest.mark.extended)])
 def test_two_organisations_in_processes_of_their_own_agree(way: str, meet: Meet, tmp_path: Path) -> None:
     """A third one is late, and somebody forges a letter of its name: the same consensus comes out at both."""
-    meeting = meet(seconds=3)
+    meeting = meet(seconds=8)
     with served(meeting.place) as url:
         address = url if way == "http" else str(meeting.place)
         for name in NAMES[:2]:
