@@ -91,7 +91,7 @@ def build(deployment: Deployment) -> dg.Definitions:
     """The definitions of a deployment."""
     policies = with_the_targets_plan if deployment.target.startswith(TPU) else with_policies
     return dg.Definitions(
-        assets=dg.load_assets_from_modules(STAGES, include_specs=True),
+        assets=dg.with_source_code_references(dg.load_assets_from_modules(STAGES, include_specs=True)),
         asset_checks=ALL_CHECKS,
         jobs=[*JOBS, clean_up, check_currency_job],
         schedules=[*SCHEDULES, every_morning, evaluate_again(deployment.automation.evaluate_again)],

@@ -59,6 +59,13 @@ def test_every_asset_is_described(name: str):
     assert spec.group_name != "default" and spec.kinds and spec.owners and spec.code_version
 
 
+def test_every_asset_that_is_made_links_to_its_code():
+    for name, spec in specs().items():
+        references = spec.metadata.get("dagster/code_references")
+        if name != "imported_examples":  # a person brings these
+            assert f"def {name}(" in Path(references.code_references[0].file_path).read_text()
+
+
 def test_all_but_the_sources_wake_on_new_data_of_every_input():
     """Partitioned assets wait for their own domain's inputs, the others take the domains there are."""
     graph = defs.resolve_asset_graph()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import dagster as dg
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
@@ -114,7 +115,7 @@ def _spent_budget(instance: dg.DagsterInstance, deployment: Deployment, now: flo
 
 def _materialized(
     instance: dg.DagsterInstance, name: str, since: float
-) -> Iterator[tuple[float, str | None, dict[str, object]]]:
+) -> Iterator[tuple[float, str | None, dict[str, Any]]]:
     """Time, partition and metadata of an asset's materializations since a time."""
     wanted = dg.AssetRecordsFilter(dg.AssetKey(name), after_timestamp=since)
     for record in instance.fetch_materializations(wanted, limit=_MOST).records:

@@ -1,4 +1,5 @@
 """When the automation may train a domain again: what is known of it, the deployment's rules, and the decision.
 
-Whoever trains by hand, with `capibara run`, a backfill or in the UI, is not asked; what that spends counts.
+Whoever trains by hand is not asked; what that spends counts. Imports what lies below the automation; conditions,
+sensors and notifications import it.
 """

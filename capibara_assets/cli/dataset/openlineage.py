@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator, Sequence
-
 from typing import TYPE_CHECKING
 
 import click

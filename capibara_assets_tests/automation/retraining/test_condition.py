@@ -132,8 +132,10 @@ def test_what_was_trained_is_agreed_on_also_where_newer_data_wait(
     rules(tmp_path, monkeypatch, default={"new_examples": 5})
     world.settle()
     world.grow(Domain.PYTHON, 6)
+    world.settle()
+    world.grow(Domain.PYTHON, 12)
     assert world.tick() == {("trained_adapters", "python")}
-    world.grow(Domain.PYTHON, 8)
+    world.grow(Domain.PYTHON, 14)
     assert world.settle() == [("consensus_checkpoint", "python"), ("merged_checkpoint", None)]
 
 
