@@ -14,6 +14,13 @@ from capibara_assets_tests.home import MadeHome
 IGNORING_SIGINT = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
 
 
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 @contextmanager
 def running_ui(made: MadeHome, log: Path, **variables: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Start the deployment's UI on a free port; gives its address, which need not answer yet, and its process.
@@ -24,9 +31,7 @@ def running_ui(made: MadeHome, log: Path, **variables: str) -> Iterator[tuple[st
         log: file that gets what it prints; the UI runs in its folder.
         variables: of its environment, beside the deployment's.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     with log.open("w") as output:
         process = subprocess.Popen(
             [*IGNORING_SIGINT, sys.executable, "-m", "capibara_assets.cli", "ui", "--port", str(port)],
