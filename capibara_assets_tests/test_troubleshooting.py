@@ -5,6 +5,8 @@ import re
 from functools import cache
 from pathlib import Path
 
+import yaml
+
 import capibara_assets
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.training.recipe import TrainingRecipe
@@ -60,6 +62,7 @@ def test_every_key_is_one_of_a_recipe():
     named = set(re.findall(rf"\b({'|'.join(sections)})\.(?!md\b)([a-z_]+)\b(?!\(|\.)", TEXT))
     assert len(named) > 8 and named <= keys
     assert {"consensus_timeout", "max_retries", "examples_per_shard"} <= ConsensusRecipe.model_fields.keys()
+    assert yaml.safe_load((ROOT / "resources/recipes/experience.yaml").read_text())["time_range_days"] == 30
 
 
 def test_every_symptom_has_its_section_with_a_command():

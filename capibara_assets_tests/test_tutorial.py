@@ -1,4 +1,4 @@
-"""The tutorial's commands, read out of the page and run in its order: a clone, real processes, a real UI with its daemon.
+"""The tutorial's commands, read out of the page and run in its order: a clone, real processes, a UI with its daemon.
 
 What differs from the page: the clone has `.venv` already, whose programs run this code; its deployment is the small
 materialized home, so that `make run` finds two domains made and not six to make; the UI has a free port.
@@ -59,10 +59,15 @@ def set_up(clone: Path, made: MadeHome, port: int) -> dict[str, str]:
 
 
 def done(block: str, folder: Path, environment: dict[str, str]) -> str:
-    """Run a block as one script that ends at its first error; returns what it printed."""
+    """Run a block as one script that ends at its first error; returns what it printed.
+
+    A certificate of quick recipes holds with reservations, which is exit code 3.
+    """
     command = ["bash", "-euo", "pipefail", "-c", block]
     ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, f"{block}\n{ended.stdout[-3000:]}\n{ended.stderr[-3000:]}"
+    assert ended.returncode in ((0, 3) if "lineage certificate" in block else (0,)), (
+        f"{block}\n{ended.stdout[-3000:]}\n{ended.stderr[-3000:]}"
+    )
     return ended.stdout
 
 
@@ -94,7 +99,7 @@ def test_from_nothing_to_a_promoted_model(made: MadeHome, tmp_path: Path):
     for block in BLOCKS[1:at_ui]:
         assert done(block, clone, environment).strip()
     with open_instance(made.deployment) as instance:
-        agreed = "consensus_checkpoint", Domain.PYTHON
+        agreed = "consensus_checkpoint", Domain.SQL
         before = latest_digest(instance, *agreed)
         with in_a_second_terminal(UI, clone, environment) as log:
             deadline = time.monotonic() + WAIT_S
@@ -105,6 +110,6 @@ def test_from_nothing_to_a_promoted_model(made: MadeHome, tmp_path: Path):
         assert f"http://127.0.0.1:{port}" in log.read_text()
     printed = [done(block, clone, environment) for block in BLOCKS[at_ui + 2 :]]
     traced = next(text for text in printed if "e2b_logs/own.jsonl" in text)
-    assert "moe_dataset[python]" in traced and "the certificate holds" in traced
+    assert "moe_dataset[sql]" in traced and any("the certificate holds" in text for text in printed)
     promoted = next(text for text in printed if "files match their digests" in text)
-    assert "the tutorial" in promoted and "python" in promoted
+    assert "the tutorial" in promoted and "sql" in promoted

@@ -346,7 +346,7 @@ class CheckpointStore:
 
     def _missing(self, ref: str, model: str) -> str:
         """The message for a missing checkpoint: which ones there are; where a path is meant, that it does not exist."""
-        if ref.startswith(("/", ".", "~")):
+        if ref.startswith(("/", "./", "../", "~")):
             return f"{ref} does not exist: give a folder, or a checkpoint that `capibara checkpoint ls` lists"
         self._checked = False  # it may have been encrypted since, and moved
         there = self.list()

@@ -74,7 +74,7 @@ def validation_shards(
     A voter's shard is the one its manifest names; without a readable manifest, its place in the order of names.
 
     Raises:
-        InputError: there is no validation example, or none that can be tokenised.
+        InputError: there is no validation example, none that can be tokenised, or fewer groups of them than voters.
     """
     numbers = {name: _shard(voters[name], position, len(voters)) for position, name in enumerate(sorted(voters))}
     return numbered_shards(base, numbers, examples, recipe)
@@ -84,6 +84,12 @@ def numbered_shards(
     base: Base, numbers: Mapping[str, int], examples: pl.DataFrame, recipe: ConsensusRecipe
 ) -> tuple[list[Encoded], dict[str, list[int]]]:
     """As `validation_shards`, of voters whose shards are given by number."""
+    groups = examples.filter(pl.col("split") == "validation")["group_id"].n_unique()
+    if 0 < groups < len(numbers):
+        raise InputError(
+            f"{groups} groups of validation examples for {len(numbers)} voters, each of whom judges on groups of its "
+            "own: give the domain more experience (a longer time_range_days in the recipe `experience`, more logs)"
+        )
     frames = {name: validation_shard(examples, number, len(numbers)) for name, number in numbers.items()}
     union = pl.concat(list(frames.values())).unique("example_id").sort("example_id")
     encoded = encode_examples(union, base.tokenizer, recipe.max_length)

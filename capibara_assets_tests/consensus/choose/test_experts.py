@@ -60,6 +60,12 @@ def test_shards_follow_the_manifests(shipped: Base, examples: pl.DataFrame, tmp_
     assert validation_shards(shipped, voters, examples, RECIPE)[1] == by_place
 
 
+def test_a_domain_with_fewer_groups_than_voters(shipped: Base, examples: pl.DataFrame, tmp_path: Path) -> None:
+    few = examples.with_columns(pl.lit("one group").alias("group_id"))
+    with pytest.raises(InputError, match=r"1 groups of validation examples for 2 voters.*more experience"):
+        validation_shards(shipped, {"v0": tmp_path, "v1": tmp_path}, few, RECIPE)
+
+
 def test_too_long_examples_are_left_out(shipped: Base, examples: pl.DataFrame, tmp_path: Path) -> None:
     long = example(
         50, messages=json.dumps([{"role": "user", "content": "x " * 4000}, {"role": "assistant", "content": "y"}])
