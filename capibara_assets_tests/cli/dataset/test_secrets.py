@@ -144,7 +144,7 @@ def test_dagsters_history_in_postgres_is_searched_and_cleaned(
             monkeypatch.setenv(name, value)
         with open_instance(Deployment.from_environment()) as instance:
             instance.run_storage.set_cursor_values({"sensor": f"read {VALUE} last"})
-        assert [one for one in left() if "dagster/" not in one] == ["runs: kvs.value (SECRET)"]
+        assert [one for one in left() if "dagster/" not in one] == ["Dagster's history: kvs.value (SECRET)"]
         assert left("--clean", code=0) == []
         with open_instance(Deployment.from_environment()) as instance:
             assert instance.run_storage.get_cursor_values({"sensor"}) == {"sensor": "(removed: a secret)"}
