@@ -40,6 +40,7 @@ from capibara_assets.errors import InputError
 _BLOCK = 1 << 20
 _QUIET_S = 30.0  # of a connection, and in which it has to show whose letter it brings
 _TRANSFER_S = 900.0  # of what is sent then, either way
+_LAST_S = 1.0  # of a connection that has its answer
 _CONNECTIONS = 256
 _UPLOADS = 2  # of one sender at a time
 _MOST_REFUSALS = 1000  # that are kept
@@ -147,7 +148,7 @@ class RoundServer(ThreadingHTTPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer on a thread, where there are not too many connections; else this one is closed."""
         if len(self.until) >= _CONNECTIONS:
-            self.shutdown_request(request)
+            super().shutdown_request(request)
         else:
             self.grant(request, _QUIET_S)
             super().process_request(request, client_address)
@@ -157,7 +158,13 @@ class RoundServer(ThreadingHTTPServer):
         self.until[request] = time.monotonic() + seconds
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection."""
+        """Close a connection; what it still sends is let in for a second, as the answer would else be lost with it."""
+        with suppress(OSError):  # it is cut, or gone
+            request.shutdown(socket.SHUT_WR)
+            request.settimeout(_LAST_S)
+            self.grant(request, _LAST_S)
+            while request.recv(_BLOCK):
+                pass
         self.until.pop(request, None)
         super().shutdown_request(request)
 
