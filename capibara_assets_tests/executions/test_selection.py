@@ -11,6 +11,7 @@ from capibara_assets.executions.ingest.ingest import Ingest
 from capibara_assets.executions.patterns.repairs import find_repairs
 from capibara_assets.executions.recipe import ExperienceRecipe
 from capibara_assets.executions.selection import evidence, in_window, of_domain
+from capibara_assets.resources import Recipes
 from capibara_assets_tests.executions.conftest import envelope, executed
 
 
@@ -47,6 +48,14 @@ def test_the_window_ends_at_the_newest_execution_and_holds_both_its_ends(ingest:
 def test_the_window_can_be_pinned(ingest: Ingest) -> None:
     recipe = ExperienceRecipe(as_of=datetime(2026, 9, 2, tzinfo=UTC), time_range_days=5)
     assert ids(in_window(ingest.executions, recipe)) == ["old"]
+
+
+def test_in_the_demo_what_ships_counts_beside_a_log_of_years_later(ingest: Ingest) -> None:
+    recipe = Recipes(profile="demo").load("experience", ExperienceRecipe)
+    later = pl.when(pl.col("execution_id") == "new").then(pl.lit(datetime(2033, 1, 1, tzinfo=UTC)))
+    rows = ingest.executions.with_columns(timestamp=later.otherwise(pl.col("timestamp")))
+    assert ids(in_window(rows, recipe)) == ["edge", "new", "old"]
+    assert ids(in_window(rows, ExperienceRecipe())) == ["new"]
 
 
 def test_languages_are_those_of_the_recipe(ingest: Ingest) -> None:
