@@ -31,7 +31,7 @@ _ENDING = (  # as `_ENDS`, without looking around
 _CHOSEN_GATE = (
     rf"(?i)(?:(?:{_ENDING}|pass)\d?[^A-Za-z0-9_.\n-]|identified[^\n]{{0,40}}by|secure_?string)[^\n]*{_CHOSEN}"
 )
-_BELOW_GATE = rf"(?i)(?:{_ENDING})\d?[^A-Za-z0-9\n]{{0,40}}\n"
+_BELOW_GATE = rf"(?i)(?:{_ENDING})\d?[^A-Za-z0-9\n]{{0,40}}\n(?:[^\n]*\n){{0,6}}[^\n]*{_CHOSEN}"
 _FLAG = r"-{1,2}[\w.-]{0,24}"
 _USER_FLAG = r"-{1,2}(?:u|user(?:name)?|login|[\w-]{0,20}creds?|auth)[ =][\"']?[\w./\\@-]{1,60}"
 _LOGS_IN = r"(?:auth\w*|log_?[io]n|sign_?in|connect\w*|\w{0,20}connection|\w{0,20}credentials?|\bpdo|\bmysqli)"
