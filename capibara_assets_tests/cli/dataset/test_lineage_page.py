@@ -20,69 +20,69 @@ from capibara_assets_tests.lineage.conftest import Made, executions, own_shard
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
-def serve(made: Made, domain: str) -> None:
+def serve(by_hand: Made, domain: str) -> None:
     """Make a domain's consensus what is served."""
-    digest = made.current["consensus_checkpoint", domain].digest
+    digest = by_hand.current["consensus_checkpoint", domain].digest
     serving = {**NOTHING["serving"], "experts": {domain: digest}}
-    PromotionLog(made.store).move("promote", lambda *_: ({**NOTHING, "serving": serving}, "good"), by="anna")
+    PromotionLog(by_hand.store).move("promote", lambda *_: ({**NOTHING, "serving": serving}, "good"), by="anna")
 
 
 def words(page) -> dict[str, list[str]]:
     return {stage.title: [line.words for line in stage.lines] for stage in page.way}
 
 
-def test_each_contributor_has_its_share_of_the_train_examples(made: Made) -> None:
-    found = contributions(made.results, "python")
+def test_each_contributor_has_its_share_of_the_train_examples(by_hand: Made) -> None:
+    found = contributions(by_hand.results, "python")
     assert found.examples == 39
     assert sum(one.examples for one in found.sandboxes) == 40, "one example is made in two"
     assert [one.share for one in found.agents] == [1.0]
     assert found.executions[0] == Share("p02", 2, 2 / 39), "its own example, and the repair beside it"
     assert found.bullets == (Share("book/b-2", 1, 1 / 39),)
     assert [one.asset for one in found.models] == ["consensus_checkpoint", "merged_checkpoint"]
-    voter = contributions(made.results, "python/v0")
+    voter = contributions(by_hand.results, "python/v0")
     assert voter.examples == 39 - sum(own_shard(f"g-p{i:02d}") == 0 for i in range(39))
 
 
-def test_an_execution_has_a_share_of_the_voters_that_trained_on_it(made: Made) -> None:
-    found = {one.name: one for one in execution_shares(made.results, "p05")}
+def test_an_execution_has_a_share_of_the_voters_that_trained_on_it(by_hand: Made) -> None:
+    found = {one.name: one for one in execution_shares(by_hand.results, "p05")}
     assert {*found} == {f"python/v{i}" for i in range(4) if i != own_shard("g-p05")}
     assert all(one.examples == 1 and 0 < one.share < 0.1 for one in found.values())
 
 
-def test_the_way_ends_at_what_is_served(made: Made) -> None:
-    page = adapter_page(made.results, "python")
+def test_the_way_ends_at_what_is_served(by_hand: Made) -> None:
+    page = adapter_page(by_hand.results, "python")
     assert words(page)["Served"] == ["nothing made from it is served now"]
-    serve(made, "python")
+    serve(by_hand, "python")
     for page in (
-        adapter_page(made.results, "python"),
-        adapter_page(made.results, "python/consensus"),
-        adapter_page(made.results, "python/v2"),
-        execution_page(made.results, "p05"),
+        adapter_page(by_hand.results, "python"),
+        adapter_page(by_hand.results, "python/consensus"),
+        adapter_page(by_hand.results, "python/v2"),
+        execution_page(by_hand.results, "p05"),
     ):
         assert words(page)["Served"] == ["serves as python"], page.name
-    assert words(adapter_page(made.results, "sql"))["Served"] == ["nothing made from it is served now"]
+    assert words(adapter_page(by_hand.results, "sql"))["Served"] == ["nothing made from it is served now"]
 
 
-def test_a_dataset_that_was_forgotten_is_said(made: Made) -> None:
-    gone = made.current["moe_dataset", "sql"].digest
-    remove_artifact(made.store, "moe_dataset", "sql", gone)
-    page = adapter_page(made.results, "merged_checkpoint")
+def test_a_dataset_that_was_forgotten_is_said(by_hand: Made) -> None:
+    gone = by_hand.current["moe_dataset", "sql"].digest
+    remove_artifact(by_hand.store, "moe_dataset", "sql", gone)
+    page = adapter_page(by_hand.results, "merged_checkpoint")
     assert any(line.endswith("forgotten") for line in words(page)["Datasets"])
     (line,) = page.forgotten
     assert line.startswith(f"moe_dataset[sql] {gone[:12]}, removed 20")
     assert "Nothing that it was made of" not in page.html()
 
 
-def test_what_is_foreign_is_text_and_nothing_is_loaded_or_run(made: Made) -> None:
-    logs = made.current["e2b_logs", None]
+def test_what_is_foreign_is_text_and_nothing_is_loaded_or_run(by_hand: Made) -> None:
+    logs = by_hand.current["e2b_logs", None]
     rows = [one.model_copy(update={"agent_id": HOSTILE}) for one in executions()]
-    made.put(
+    by_hand.put(
         "e2b_logs",
         None,
         tables={"executions": (Execution, rows), "quarantine": (Quarantined, []), "files": (LogFile, [])},
     )
-    assert logs.digest != made.current["e2b_logs", None].digest
-    for page in (adapter_page(made.results, "python").html(), execution_page(made.results, "p05").html()):
+    assert logs.digest != by_hand.current["e2b_logs", None].digest
+    for page in (adapter_page(by_hand.results, "python").html(), execution_page(by_hand.results, "p05").html()):
         assert HOSTILE not in page and "&lt;img src=x" in page
         assert "http" not in page.split("<body>")[1] and "<script" not in page and "src=" not in page.split("<body>")[0]
         assert "prefers-color-scheme: dark" in page and "@media print" in page
@@ -95,10 +95,10 @@ def test_a_long_table_says_how_many_it_does_not_show() -> None:
     assert ShareTable.of("Agents", "agent", shares[:3]).more == ""
 
 
-def test_the_command_writes_the_page_and_prints_the_trail_as_before(made: Made, tmp_path: Path) -> None:
+def test_the_command_writes_the_page_and_prints_the_trail_as_before(by_hand: Made, tmp_path: Path) -> None:
     @contextmanager
     def opened(_: object):
-        yield made.results
+        yield by_hand.results
 
     with patch("capibara_assets.cli.graph.results.open_results", opened):
         for command in (["adapter", "python"], ["execution", "p05"]):
