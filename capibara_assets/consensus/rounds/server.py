@@ -258,6 +258,7 @@ class _Handler(BaseHTTPRequestHandler):
             with shelf.lock:
                 shelf.admit(head.name, start, head.size)  # the deadline may be over by now
                 new = self._link(part, shelf, head.name)
+                part.unlink()  # before anybody is told: a name less changes the letter's time
                 shelf.heads[head.name] = head
             self._say(201 if new else 200, "kept" if new else "here already")
         finally:
