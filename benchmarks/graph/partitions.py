@@ -26,7 +26,7 @@ measured(int(sys.argv[2]))
 @click.command("partitions")
 @click.option("--domains", default=100, show_default=True, type=click.IntRange(min=10))
 @click.option("--days", default=100, show_default=True, type=click.IntRange(min=1))
-@click.option("--made", default=1000, show_default=True, help="Partitions of e2b_executions that have a result.")
+@click.option("--made", default=1000, show_default=True, help="Most partitions of e2b_executions that have a result.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON line.")
 def partitions(domains: int, days: int, made: int, as_json: bool) -> None:
     """Definitions, backfill plans and ticks of 100 domains times 100 days, a partition each, on PostgreSQL.
@@ -42,7 +42,8 @@ def partitions(domains: int, days: int, made: int, as_json: bool) -> None:
         raise click.ClickException("PostgreSQL is not installed: apt install postgresql")
     with postgres() as variables, tempfile.TemporaryDirectory() as home:
         environment = os.environ | variables | {"CAPIBARA_HOME": home, "DAGSTER_HOME": "", "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-c", f"import sys\n{MORE}{_MEASURE}", str(domains * days), str(made)]
+        sizes = str(domains * days), str(min(made, domains * days))
+        command = [sys.executable, "-c", f"import sys\n{MORE}{_MEASURE}", *sizes]
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
         print_result({"domains": domains, "days": days, **json.loads(done.stdout.splitlines()[-1])}, as_json)
 
