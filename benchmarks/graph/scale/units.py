@@ -47,7 +47,7 @@ def write_units(voters: int, partitions: Path | None) -> Units:
     units = {**_ingest(), **_shipped(), **_plan(voters), **_events()}
     units |= _ticks(partitions) if partitions is not None else {n: u for n, u in read_units().items() if n in _TICKS}
     write_json_atomic(FILE, {name: asdict(unit) for name, unit in sorted(units.items())})
-    return units
+    return read_units()  # in the order of the file, as every later run has them
 
 
 def _evidence(stage: str, start: str) -> dict[str, Any]:

@@ -61,9 +61,10 @@ def execution(execution_id: str, page: Path | None, as_json: bool) -> None:
     from capibara_assets.lineage.records import execution_trail
 
     with open_results(Deployment.from_environment()) as results:
-        trail = asdict(execution_trail(results, execution_id))
+        found = execution_trail(results, execution_id)
         if page is not None:
-            _write(page, execution_page(results, execution_id).html())
+            _write(page, execution_page(results, found).html())
+    trail = asdict(found)
     if as_json:
         click.echo(json.dumps(trail))
         return

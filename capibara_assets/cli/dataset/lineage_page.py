@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from capibara_assets.escaping.pages import html_page
 from capibara_assets.lineage.adapters import adapter_trail
-from capibara_assets.lineage.records import Results, execution_trail
+from capibara_assets.lineage.records import Results
 from capibara_assets.lineage.shares import NOBODY, Share, contributions, execution_shares, removals, serving_slots
-from capibara_assets.lineage.trails import ExecutionPlace, PublishedResult
+from capibara_assets.lineage.trails import ExecutionPlace, ExecutionTrail, PublishedResult
 
 SHOWN = 25  # rows of a table; the rest is counted
 ANOTHER = ("evaluation",)  # results that judge a model and do not hold it
@@ -113,9 +113,8 @@ def adapter_page(results: Results, wanted: str) -> LineagePage:
     )
 
 
-def execution_page(results: Results, wanted: str) -> LineagePage:
-    """The page of an execution. Raises InputError: no execution matches, or several do."""
-    trail = execution_trail(results, wanted)
+def execution_page(results: Results, trail: ExecutionTrail) -> LineagePage:
+    """The page of an execution."""
     shares = execution_shares(results, trail.execution_id)
     now = sorted({f"{one.domain}/{one.voter}" for one in trail.seen_by if one.current})
     left = [Line(f"{domain}: left out, {reason}", "bad") for domain, reason in trail.left_out.items()]

@@ -8,11 +8,12 @@ import pytest
 from click.testing import CliRunner
 
 from capibara_assets.cli.dataset.lineage import lineage
-from capibara_assets.cli.dataset.lineage_page import SHOWN, ShareTable, adapter_page, execution_page
+from capibara_assets.cli.dataset.lineage_page import SHOWN, LineagePage, ShareTable, adapter_page, execution_page
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.serving.promotion import NOTHING
 from capibara_assets.evaluation.serving.promotion_log import PromotionLog
 from capibara_assets.executions.schema import Execution, LogFile, Quarantined
+from capibara_assets.lineage.records import execution_trail
 from capibara_assets.lineage.shares import Share, contributions, execution_shares
 from capibara_assets.storage.removal import remove_artifact
 from capibara_assets_tests.lineage.conftest import Made, executions, own_shard
@@ -29,6 +30,10 @@ def serve(by_hand: Made, domain: str) -> None:
 
 def words(page) -> dict[str, list[str]]:
     return {stage.title: [line.words for line in stage.lines] for stage in page.way}
+
+
+def page_of(made: Made, execution_id: str) -> LineagePage:
+    return execution_page(made.results, execution_trail(made.results, execution_id))
 
 
 def test_each_contributor_has_its_share_of_the_train_examples(by_hand: Made) -> None:
@@ -57,7 +62,7 @@ def test_the_way_ends_at_what_is_served(by_hand: Made) -> None:
         adapter_page(by_hand.results, "python"),
         adapter_page(by_hand.results, "python/consensus"),
         adapter_page(by_hand.results, "python/v2"),
-        execution_page(by_hand.results, "p05"),
+        page_of(by_hand, "p05"),
     ):
         assert words(page)["Served"] == ["serves as python"], page.name
     assert words(adapter_page(by_hand.results, "sql"))["Served"] == ["nothing made from it is served now"]
@@ -82,7 +87,7 @@ def test_what_is_foreign_is_text_and_nothing_is_loaded_or_run(by_hand: Made) -> 
         tables={"executions": (Execution, rows), "quarantine": (Quarantined, []), "files": (LogFile, [])},
     )
     assert logs.digest != by_hand.current["e2b_logs", None].digest
-    for page in (adapter_page(by_hand.results, "python").html(), execution_page(by_hand.results, "p05").html()):
+    for page in (adapter_page(by_hand.results, "python").html(), page_of(by_hand, "p05").html()):
         assert HOSTILE not in page and "&lt;img src=x" in page
         assert "http" not in page.split("<body>")[1] and "<script" not in page and "src=" not in page.split("<body>")[0]
         assert "prefers-color-scheme: dark" in page and "@media print" in page
