@@ -10,10 +10,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import click
@@ -26,7 +26,7 @@ from benchmarks.experience import promises as experience
 from benchmarks.graph import promises as graph
 from benchmarks.peers import ROOT
 from benchmarks.planning import promises as planning
-from benchmarks.promises import Line
+from benchmarks.promises import Line, bench
 from benchmarks.registry import BENCHES
 from benchmarks.registry import STAGES as STAGE_NAMES
 from benchmarks.training import promises as training
@@ -68,10 +68,16 @@ def run(command: tuple[str, ...]) -> Any:
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def measured(line: Line, shared: bool, outputs: dict[tuple[str, ...], tuple[Any, float]]) -> dict[str, Any]:
-    """Figure, whether it holds, and the command's seconds; `outputs` keeps what commands printed for other lines."""
-    if line.needs_shared and not shared:
-        return {"figure": None, "holds": None, "seconds": None, "missing": "no ../shared beside the repository"}
+def measured(
+    line: Line, left_out: Callable[[Line], str | None], outputs: dict[tuple[str, ...], tuple[Any, float]]
+) -> dict[str, Any]:
+    """Figure, whether it holds, and the command's seconds, or why it was left out.
+
+    `outputs` keeps what commands printed for other lines.
+    """
+    reason = left_out(line)
+    if reason is not None:
+        return {"figure": None, "holds": None, "seconds": None, "missing": reason}
     if line.command not in outputs:
         started = time.monotonic()
         try:
@@ -84,8 +90,16 @@ def measured(line: Line, shared: bool, outputs: dict[tuple[str, ...], tuple[Any,
     return {"figure": figure, "holds": line.holds(figure), "seconds": seconds}
 
 
-def write_stage(stage: str, commit: str, shared: bool) -> int:
-    """Write docs/evidence/<stage>.json line by line; the number of red lines.
+def reason_to_leave_out(line: Line, without: Sequence[str] = ()) -> str | None:
+    """Why a line is not run here: what it needs is absent, or its bench was left out by name. None: it is run."""
+    if line.needs_shared and not (ROOT.parent / "shared").is_dir():
+        return "no ../shared beside the repository"
+    named = next((name for name in without if line.command[: len(bench(name)) - 1] == bench(name)[:-1]), None)
+    return named and f"left out by --without {named}"
+
+
+def write_stage(stage: str, commit: str, left_out: Callable[[Line], str | None] = reason_to_leave_out) -> int:
+    """Write docs/evidence/<stage>.json line by line; the number of lines that do not hold, left out ones included.
 
     An interrupted run goes on: what held at this very commit is not measured again.
     """
@@ -97,7 +111,7 @@ def write_stage(stage: str, commit: str, shared: bool) -> int:
         entry = known.get(line.promise)
         if entry is None:
             entry = {"line": line.promise, "command": " ".join(line.command), "commit": commit}
-            entry |= measured(line, shared, outputs)
+            entry |= measured(line, left_out, outputs)
         written.append(entry)
         said = f"not run: {entry['missing']}" if "missing" in entry else entry["figure"]
         click.echo(f"{'ok ' if entry['holds'] else 'RED'} {entry['line']}: {said}")
@@ -174,8 +188,8 @@ def check(stages: Sequence[str]) -> int:
 def run_quick(stages: Sequence[str]) -> int:
     """Run every bench of these stages with --quick and print its seconds; how many failed. Writes nothing."""
     failed = 0
-    for name, bench in BENCHES.items():
-        if bench.stage not in stages:
+    for name, one in BENCHES.items():
+        if one.stage not in stages:
             continue
         started = time.monotonic()
         try:
@@ -192,7 +206,14 @@ def run_quick(stages: Sequence[str]) -> int:
 @click.argument("stages", nargs=-1, type=click.Choice(STAGE_NAMES), metavar="[STAGE]...")
 @click.option("--check", "checking", is_flag=True, help="Run nothing: which lines are red, not run or stale.")
 @click.option("--quick", is_flag=True, help="Every bench once with --quick; nothing is written.")
-def evidence(stages: tuple[str, ...], checking: bool, quick: bool) -> None:
+@click.option(
+    "--without",
+    multiple=True,
+    type=click.Choice(tuple(BENCHES)),
+    metavar="BENCH",
+    help="Leave a bench out: its lines are written as not run (repeatable; the games of `vote` take hours).",
+)
+def evidence(stages: tuple[str, ...], checking: bool, quick: bool, without: tuple[str, ...]) -> None:
     """Run what shows each promise of the stages (default: all eight) and write docs/evidence/<stage>.json."""
     chosen = stages or STAGE_NAMES
     if checking:
@@ -202,7 +223,6 @@ def evidence(stages: tuple[str, ...], checking: bool, quick: bool) -> None:
     else:
         command = ["git", "rev-parse", "HEAD"]
         commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-        shared = (ROOT.parent / "shared").is_dir()
-        bad = sum(write_stage(stage, commit, shared) for stage in chosen)
+        bad = sum(write_stage(stage, commit, partial(reason_to_leave_out, without=without)) for stage in chosen)
     if bad:
         click.get_current_context().exit(1)

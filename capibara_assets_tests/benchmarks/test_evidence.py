@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import evidence
-from benchmarks.promises import Line
+from benchmarks.promises import Line, bench
 from benchmarks.registry import BENCHES, STAGES
 
 LINES = [line for lines in evidence.STAGES.values() for line in lines]
@@ -64,10 +64,21 @@ def test_writing_keeps_what_held_at_this_commit_and_says_what_did_not_run(
         raise evidence.CommandFailed("no peers")
 
     monkeypatch.setattr(evidence, "run", run)
-    assert evidence.write_stage("graph", "b" * 40, shared=False) == 6
+    assert evidence.write_stage("graph", "b" * 40) == 6
     written = {entry["line"]: entry for entry in json.loads((one_stage / "graph.json").read_text())["lines"]}
     assert written["recent"]["figure"] == 1.5
     assert {name for name, entry in written.items() if entry.get("missing") == "no peers"} == set(written) - {"recent"}
+
+
+def test_a_bench_can_be_left_out_and_the_file_says_so(one_stage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long, short = Line("long", bench("vote", "--seeds", "9"), str, bool), Line("short", bench("votes"), str, bool)
+    monkeypatch.setitem(evidence.STAGES, "graph", (long, short))
+    monkeypatch.setattr(evidence, "run", lambda command: "one figure")
+    done = CliRunner().invoke(evidence.evidence, ["graph", "--without", "vote"])
+    assert done.exit_code == 1
+    written = {entry["line"]: entry for entry in json.loads((one_stage / "graph.json").read_text())["lines"]}
+    assert written["long"]["missing"] == "left out by --without vote" and written["long"]["holds"] is None
+    assert written["short"]["figure"] == "one figure"
 
 
 def test_the_age_of_a_commit_is_counted_in_commits() -> None:
