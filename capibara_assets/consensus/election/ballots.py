@@ -132,6 +132,11 @@ def message(ballot: Ballot, public: str) -> bytes:
     return canonical_json({"purpose": _PURPOSE, "schema_version": 2, "public_key": public, "ballot": content})
 
 
+def in_order(ballots: Iterable[Ballot]) -> tuple[Ballot, ...]:
+    """By voter, part and candidate, each once: a voter may have added copies of another's."""
+    return tuple(sorted(dict.fromkeys(ballots), key=lambda ballot: (ballot.voter, ballot.round, ballot.candidate)))
+
+
 def examples_digest(examples: Iterable[Tokenised]) -> str:
     """SHA-256 of tokens and labels, in their order."""
     return sha256_bytes(canonical_json([[list(map(int, e.input_ids)), list(map(int, e.labels))] for e in examples]))

@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from capibara_assets.consensus.election.ballots import Ballot
+from capibara_assets.consensus.election.ballots import Ballot, in_order
 from capibara_assets.consensus.election.confirmations import Confirmation
 from capibara_assets.consensus.election.voter import (
     ANSWER,
@@ -343,8 +343,7 @@ def _poll(voters: Sequence[_Voter], timeout: float) -> Poll:
         if not voter.over:
             voter.problems.append(f"late: no answer within {timeout:g} s")
         absent[voter.assignment.voter] = voter.why_absent()
-    ballots.sort(key=lambda b: (b.voter, b.round, b.candidate))
-    return Poll(keys, tuple(ballots), absent)
+    return Poll(keys, in_order(ballots), absent)
 
 
 def _room_to_stay(base: Base, voters: int, at_once: int) -> bool:

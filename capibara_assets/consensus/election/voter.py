@@ -259,7 +259,10 @@ def read_answer(file: Path, assignment: Assignment) -> tuple[str, tuple[Ballot, 
         if len(ballots) > most:
             raise InputError(f"{voter} cast {len(ballots)} ballots where {most} are the most that can make sense")
         _require_registered(assignment, public)
-        return public, tuple(Ballot.model_validate(ballot) for ballot in ballots)
+        read = tuple(Ballot.model_validate(ballot) for ballot in ballots)
+        if read and all(ballot.voter != voter for ballot in read):  # some of its own beside them: the count names those
+            raise InputError(f"{voter} hands in no ballot of its own, but of {read[0].voter[:80]!r}")
+        return public, read
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"the answer of {voter} is no answer: {error}") from error
 

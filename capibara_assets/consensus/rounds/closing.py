@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from capibara_assets.consensus.agree import Agreement, ConsensusError, agree
 from capibara_assets.consensus.certificates.certificate import certify
 from capibara_assets.consensus.certificates.published_election import PublishedElection
-from capibara_assets.consensus.election.ballots import Ballot
+from capibara_assets.consensus.election.ballots import Ballot, in_order
 from capibara_assets.consensus.election.confirmations import Confirmation
 from capibara_assets.consensus.election.keys import VoterKeys
 from capibara_assets.consensus.election.polling import Decide, Poll
@@ -74,8 +74,7 @@ class LetterVote:
                     ballots += own
                 except InputError as error:
                     absent[each.voter] = str(error)
-        ballots.sort(key=lambda b: (b.voter, b.round, b.candidate))
-        poll = Poll(keys, tuple(ballots), dict(sorted(absent.items())))
+        poll = Poll(keys, in_order(ballots), dict(sorted(absent.items())))
         asked = decide(poll)
         if not asked:
             return poll

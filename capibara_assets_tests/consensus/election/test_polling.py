@@ -225,6 +225,7 @@ def test_what_is_no_answer(tiny: Base, assignments: list[Assignment], tmp_path: 
         ({**good, "public_key": 7}, "has no key"),
         ([], "is no answer"),
         ({**good, "ballots": [{**good["ballots"][0], "tokens": 2**53}]}, "is no answer"),
+        ({**good, "ballots": [{**good["ballots"][0], "voter": "voter-1"}]}, "no ballot of its own, but of 'voter-1'"),
         ({**good, "ballots": [{**good["ballots"][0], "candidate": "\ud800"}]}, "surrogates not allowed"),
         ({**good, "ballots": [{**good["ballots"][0], "loss": float("nan")}]}, "NaN is no JSON number"),
         ({**good, "more": "x" * 100_000}, "bytes for at most 12 ballots"),

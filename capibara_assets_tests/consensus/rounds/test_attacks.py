@@ -195,7 +195,11 @@ ANSWERS: dict[str, Callable[[Meeting, bytes], bytes]] = {
     "rounds without end": lambda m, rest: _answer(m, rest, _ballots(m, rest, round=10**4000)),
     "a hundred times too many": lambda m, rest: _answer(m, rest, _ballots(m, rest) * 100),
 }
-LOVES_ALL = "ballots that count"
+LOVES_ALL, WITH_COPIES = "ballots that count", "the same, and copies of another's"
+BALLOTS_THAT_COUNT: dict[str, Callable[[Meeting, bytes], bytes]] = {
+    LOVES_ALL: lambda m, rest: _answer(m, rest, _ballots(m, rest)),
+    WITH_COPIES: lambda m, rest: _answer(m, rest, _ballots(m, rest) + json.loads(rest)["ballots"]),
+}
 CONFIRMATIONS: dict[str, bytes] = {
     "nothing": b"",
     "a text": b'"refused"',
@@ -214,7 +218,7 @@ def liar(answer: str, confirmation: str = "nothing") -> Attack:
         kind, election = head.content.kind, head.content.about
         if kind == "ballots" and kind not in seen:
             seen.add(kind)
-            said = _answer(m, rest, _ballots(m, rest)) if answer == LOVES_ALL else ANSWERS[answer](m, rest)
+            said = (BALLOTS_THAT_COUNT | ANSWERS)[answer](m, rest)
             m.put(*_of_liar(m, {"answer.json": said}, kind, election))
         if kind == "confirmation" and kind not in seen:
             seen.add(kind)
@@ -248,6 +252,13 @@ def test_a_registered_voter_that_answers_nonsense_is_absent_and_no_more(answer: 
     adapters = [{name: data for name, data in one.files.items() if "adapter" in name} for one in (lied, silent)]
     assert adapters[0] == adapters[1]
     assert set(lied.certificate["absent"]) == {LIAR}
+
+
+@pytest.mark.extended
+def test_copies_of_another_voters_ballots_beside_its_own_change_nothing(four: Meeting) -> None:
+    alone = beside(four, "alone")
+    copied, without = hold_round(four, liar(WITH_COPIES)).certificate, hold_round(alone, liar(LOVES_ALL)).certificate
+    assert (_of_honest(copied), copied["absent"]) == (_of_honest(without), {})
 
 
 @pytest.mark.parametrize(
