@@ -101,23 +101,29 @@ def reason_to_leave_out(line: Line, without: Sequence[str] = ()) -> str | None:
 def write_stage(stage: str, commit: str, left_out: Callable[[Line], str | None] = reason_to_leave_out) -> int:
     """Write docs/evidence/<stage>.json line by line; the number of lines that do not hold, left out ones included.
 
-    An interrupted run goes on: what held at this very commit is not measured again.
+    An interrupted run goes on: what held at this very commit is not measured again. A line that is left out or not
+    reached keeps the figure that it had, with its commit.
     """
     out = FOLDER / f"{stage}.json"
-    known = {entry["line"]: entry for entry in _written(stage) if entry["commit"] == commit and entry["holds"]}
+    entries = {entry["line"]: entry for entry in _written(stage)}
     outputs: dict[tuple[str, ...], tuple[Any, float]] = {}
-    written: list[dict[str, Any]] = []
     for line in STAGES[stage]:
-        entry = known.get(line.promise)
-        if entry is None:
+        entry = entries.get(line.promise)
+        if (
+            entry is None
+            or "missing" in entry
+            or (not left_out(line) and (entry["commit"], entry["holds"]) != (commit, True))
+        ):
             entry = {"line": line.promise, "command": " ".join(line.command), "commit": commit}
-            entry |= measured(line, left_out, outputs)
-        written.append(entry)
+            entries[line.promise] = entry | measured(line, left_out, outputs)
+        entry = entries[line.promise]
         said = f"not run: {entry['missing']}" if "missing" in entry else entry["figure"]
-        click.echo(f"{'ok ' if entry['holds'] else 'RED'} {entry['line']}: {said}")
-        write_json_atomic(out, {"made": datetime.now(UTC).isoformat(), "cores": os.cpu_count(), "lines": written})
-    red = sum(not entry["holds"] for entry in written)
-    click.echo(f"{len(written) - red} of {len(written)} hold; written to {out}")
+        of = "" if entry["commit"] == commit else f" (at {entry['commit'][:8]}; left out now)"
+        click.echo(f"{'ok ' if entry['holds'] else 'RED'} {entry['line']}: {said}{of}")
+        lines = [entries[one.promise] for one in STAGES[stage] if one.promise in entries]
+        write_json_atomic(out, {"made": datetime.now(UTC).isoformat(), "cores": os.cpu_count(), "lines": lines})
+    red = sum(not entries[line.promise]["holds"] for line in STAGES[stage])
+    click.echo(f"{len(STAGES[stage]) - red} of {len(STAGES[stage])} hold; written to {out}")
     return red
 
 
@@ -211,7 +217,7 @@ def run_quick(stages: Sequence[str]) -> int:
     multiple=True,
     type=click.Choice(tuple(BENCHES)),
     metavar="BENCH",
-    help="Leave a bench out: its lines are written as not run (repeatable; the games of `vote` take hours).",
+    help="Leave a bench out: its lines keep their figures or are not run (repeatable; `vote` takes hours).",
 )
 def evidence(stages: tuple[str, ...], checking: bool, quick: bool, without: tuple[str, ...]) -> None:
     """Run what shows each promise of the stages (default: all eight) and write docs/evidence/<stage>.json."""

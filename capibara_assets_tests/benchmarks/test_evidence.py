@@ -1,6 +1,7 @@
 """docs/evidence: every promise is told apart as ok, stale, red or not run; what shows it exists."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,23 @@ def test_a_bench_can_be_left_out_and_the_file_says_so(one_stage: Path, monkeypat
     written = {entry["line"]: entry for entry in json.loads((one_stage / "graph.json").read_text())["lines"]}
     assert written["long"]["missing"] == "left out by --without vote" and written["long"]["holds"] is None
     assert written["short"]["figure"] == "one figure"
+
+
+def test_what_is_left_out_or_not_reached_keeps_its_figure(one_stage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vote = bench("vote")
+    monkeypatch.setitem(evidence.STAGES, "graph", (Line("old", vote, str, bool), line("recent"), line("elsewhere")))
+
+    def run(command: tuple[str, ...]) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(evidence, "run", run)
+    leave_out = partial(evidence.reason_to_leave_out, without=("vote",))
+    with pytest.raises(KeyboardInterrupt):
+        evidence.write_stage("graph", "d" * 40, leave_out)
+    written = json.loads((one_stage / "graph.json").read_text())["lines"]
+    assert [(one["line"], one["figure"], one["commit"][0]) for one in written] == [
+        ("old", 2, "a"), ("recent", 1.5, "b"), ("elsewhere", 3, "c"),
+    ]  # fmt: skip
 
 
 def test_the_age_of_a_commit_is_counted_in_commits() -> None:
