@@ -255,6 +255,12 @@ BENCHES: dict[str, Bench] = {
         "Definitions, backfill plans and ticks of 100 domains times 100 days, a partition each, on PostgreSQL.",
         {"domains": 10, "days": 10, "made": 20},
     ),
+    "pages": Bench(
+        "graph",
+        "pages.bench:pages",
+        "Seconds to interactive of each page of Dagster's UI on a history of 5,000 runs, on SQLite and PostgreSQL.",
+        {"runs": 40, "visits": 1, "histories": ("sqlite",)},
+    ),
     "scale": Bench(
         "graph",
         "scale.bench:scale",
