@@ -109,12 +109,13 @@ def adapter(adapter: str, absent: tuple[str, ...], forgotten: bool, page: Path |
     from capibara_assets.cli.dataset.lineage_page import adapter_page
     from capibara_assets.cli.graph.results import open_results
     from capibara_assets.executions.ingest.forgotten import read_forgotten
-    from capibara_assets.lineage.adapters import absence, adapter_trail
+    from capibara_assets.lineage.adapters import absence, traced_adapter
 
     with open_results(Deployment.from_environment()) as results:
-        trail = asdict(adapter_trail(results, adapter))
+        traced = traced_adapter(results, adapter)
+        trail = asdict(traced.trail)
         if page is not None:
-            _write(page, adapter_page(results, adapter).html())
+            _write(page, adapter_page(results, traced).html())
         if absent or forgotten:
             proof = asdict(absence(results, adapter, absent, read_forgotten(results.store)))
             trail = {
