@@ -15,6 +15,7 @@ from capibara_assets import __version__
 from capibara_assets.assets.settings import setting_digest
 from capibara_assets.domains import DOMAINS, WHOLE, Domain
 from capibara_assets.errors import InputError
+from capibara_assets.metadata.column_lineage import COLUMN_LINEAGE, column_lineage
 from capibara_assets.metadata.page import AssetPage
 from capibara_assets.resources import BaseModel, Recipes, Store
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
@@ -296,7 +297,7 @@ def materialized(artifact: "Artifact", inputs: Inputs, page: AssetPage) -> dg.Ma
     before = latest_metadata(inputs.instance, artifact.name, artifact.partition)
     size = sum(entry.bytes for entry in artifact.manifest.files.values())
     cost = {
-        **({COLUMNS: inputs.columns} if inputs.columns else {}),
+        **_columns(artifact.name, inputs.columns),
         SECONDS: round(time.monotonic() - inputs.started, 2),
         "mib": round(size / 2**20, 3),
     }
@@ -309,3 +310,11 @@ def materialized(artifact: "Artifact", inputs: Inputs, page: AssetPage) -> dg.Ma
     shown = page.entries(before, cost, records)
     require_no_secrets(inputs.store, artifact.name, {}, {"metadata": {key: str(one) for key, one in shown.items()}})
     return dg.MaterializeResult(metadata=shown, data_version=dg.DataVersion(artifact.digest))
+
+
+def _columns(name: str, columns: dg.TableSchema | None) -> dict[str, Any]:
+    """The columns of an asset's table, and the upstream columns that each is made from."""
+    if columns is None:
+        return {}
+    lineage = column_lineage(name, [column.name for column in columns.columns])
+    return {COLUMNS: columns, **({COLUMN_LINEAGE: lineage} if lineage else {})}

@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 
 from capibara_assets.escaping.languages import visible
+from capibara_assets.processes.progress import is_quiet
 
 
 class ProgressHandler(logging.Handler):
@@ -21,6 +22,8 @@ class ProgressHandler(logging.Handler):
         elif event is not None and event.event_type_value == "STEP_SUCCESS":
             line = f"{event.step_key} in {event.step_success_data.duration_ms / 1000:.1f} s"
         else:
+            return
+        if is_quiet():
             return
         print(visible(f"{self.format_time(record)} {partition:<10} {line}"), file=sys.stdout, flush=True)
 

@@ -13,26 +13,23 @@ from importlib import import_module
 import click
 
 from capibara_assets import __version__
+from capibara_assets.cli.terminal.exits import FOUND, INTERRUPTED, REFUSED
+from capibara_assets.cli.terminal.help import with_quiet
 from capibara_assets.errors import REMEDIES, InputError, IntegrityError
-from capibara_assets.escaping.terminal import print_plainly
+from capibara_assets.escaping.terminal import print_marked, print_plainly
 from capibara_assets.processes.startup import set_up_process
 
 # By what a user wants: command -> module:function, and the first sentence of its help (a test compares them).
 # A module is imported when its command is used: importing Dagster takes a second or two, and many commands need none.
 GROUPS: dict[str, dict[str, tuple[str, str]]] = {
-    "The graph": {
+    "The whole graph": {
         "run": ("graph.run:run", "Materialize the asset graph, except what is current; an interrupted run resumes."),
         "backfill": (
             "graph.backfill:backfill",
             "Make the results of some domains again; an interrupted backfill goes on where it stopped.",
         ),
-        "ui": ("graph.ui:ui", "Open Dagster's UI on this deployment."),
         "report": ("graph.report:report", "Show the latest run: losses, voters, seconds, memory."),
-        "config": (
-            "graph.config:config",
-            "Show the deployment: its file, each setting, and whether a variable, the file or the default decided it.",
-        ),
-        "jobs": ("graph.jobs:jobs", "List, follow and stop background runs: local processes, Dagster runs and pods."),
+        "ui": ("graph.ui:ui", "Open Dagster's UI on this deployment."),
     },
     "Data": {
         "dataset": ("dataset.dataset:dataset", "Import your own training examples, audit and export the datasets."),
@@ -52,24 +49,16 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "dataset.forget:forget",
             "Delete EXECUTION_IDS from tables, datasets, checkpoints, caches and Dagster's history, permanently.",
         ),
-        "secrets": (
-            "dataset.secrets:secrets",
-            "Search every table, cache, report, event and log for secrets that were redacted in the logs.",
-        ),
     },
-    "Training": {
-        "doctor": (
-            "training.doctor:doctor",
-            "Check the whole deployment, or with --data or --request a training before it starts.",
-        ),
+    "Train": {
         "plan": (
             "training.plan:plan",
             "Plan a training without starting it: LoRA settings or a TPU configuration, memory, time and cost.",
         ),
         "train": (
             "training.train:train",
-            "Train adapters on your own examples: chats, prompts with completions, instructions"
-            " (JSON lines, JSON, Parquet).",
+            "Train adapters on your own examples: chats, prompts with completions, instructions (JSON"
+            " lines, JSON, Parquet).",
         ),
         "epochs": (
             "training.epochs:epochs",
@@ -89,21 +78,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "model": ("model.model:model", "Download base models."),
     },
-    "Consensus and merging": {
-        "consensus": (
-            "checkpoint.consensus:consensus",
-            "Verify the certificate of a consensus, keep voters' keys, hold a vote of several organisations.",
-        ),
-        "voter": (
-            "checkpoint.rounds:voter",
-            "Take part in a vote of several organisations: hand in an adapter, judge the others'.",
-        ),
-        "merge": (
-            "checkpoint.merge:merge",
-            "Merge the checkpoints PATHS (Transformers folders or safetensors files) by METHOD.",
-        ),
-    },
-    "Judging models": {
+    "Judge": {
         "evaluate": ("model.evaluate:evaluate", "Evaluate a domain of the deployment, or models on a file of items."),
         "compare": (
             "model.compare:compare",
@@ -117,8 +92,20 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "model.debug_model:debug_model",
             "Diagnose a model or adapter: files, tokenizer, chat template, placement, behaviour.",
         ),
+        "consensus": (
+            "checkpoint.consensus:consensus",
+            "Verify the certificate of a consensus, keep voters' keys, hold a vote of several organisations.",
+        ),
+        "voter": (
+            "checkpoint.rounds:voter",
+            "Take part in a vote of several organisations: hand in an adapter, judge the others'.",
+        ),
     },
-    "Shipping": {
+    "Ship": {
+        "merge": (
+            "checkpoint.merge:merge",
+            "Merge the checkpoints PATHS (Transformers folders or safetensors files) by METHOD.",
+        ),
         "promote": (
             "serving.promote:promote",
             "Promote a checkpoint manually, show the history, or export what is served.",
@@ -129,10 +116,27 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "Save, load, verify, convert, compare, encrypt and prune checkpoints.",
         ),
     },
-    "Reference": {
+    "Operate": {
+        "doctor": (
+            "training.doctor:doctor",
+            "Check the whole deployment, or with --data or --request a training before it starts.",
+        ),
+        "config": (
+            "graph.config:config",
+            "Show the deployment: its file, each setting, and whether a variable, the file or the default decided it.",
+        ),
+        "jobs": ("graph.jobs:jobs", "List, follow and stop background runs: local processes, Dagster runs and pods."),
+        "secrets": (
+            "dataset.secrets:secrets",
+            "Search every table, cache, report, event and log for secrets that were redacted in the logs.",
+        ),
         "schema": (
             "dataset.schema:schema",
             "Print the JSON Schema of NAME (Execution, Example, Certificate …), or list the names.",
+        ),
+        "completion": (
+            "terminal.completion:completion",
+            "Print the script by which SHELL completes commands, options and choices.",
         ),
     },
 }
@@ -161,7 +165,7 @@ class Commands(click.Group):
         hush_dagster()
         module, name = COMMANDS[cmd_name][0].split(":")
         command: click.Command = getattr(import_module(f"capibara_assets.cli.{module}"), name)
-        return command
+        return with_quiet(command)
 
 
 def hush_dagster() -> None:
@@ -172,7 +176,9 @@ def hush_dagster() -> None:
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Begin with `capibara run --profile demo`, then `capibara ui`. `capibara COMMAND --help` lists its options.",
+    epilog="Begin with `capibara run --profile demo`, then `capibara ui`. `capibara COMMAND --help` lists its options,"
+    " with an example. Exit codes: 0 done, 1 something found is not in order, 2 refused, 3 no clear answer,"
+    " 130 interrupted.",
 )
 @click.version_option(__version__, prog_name="capibara")
 def cli() -> None:
@@ -192,22 +198,22 @@ def run_command_line(command: click.Command, name: str) -> None:
     try:
         command(standalone_mode=False)
     except InputError as error:
-        click.echo(f"{name}: {error}", err=True)
-        sys.exit(2)
+        print_marked("red", name, f": {error}", err=True)
+        sys.exit(REFUSED)
     except IntegrityError as error:
-        click.echo(f"{name}: damaged: {error}", err=True)
-        sys.exit(1)
+        print_marked("red", name, f": damaged: {error}", err=True)
+        sys.exit(FOUND)
     except OSError as error:
         if error.errno not in REMEDIES:
             raise
         what = f"{error.filename}: " if error.filename else ""
-        click.echo(f"{name}: {what}{error.strerror}; {REMEDIES[error.errno]}", err=True)
-        sys.exit(2)
+        print_marked("red", name, f": {what}{error.strerror}; {REMEDIES[error.errno]}", err=True)
+        sys.exit(REFUSED)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.ClickException as error:
         error.show()
-        sys.exit(2)
+        sys.exit(REFUSED)
     except (click.Abort, KeyboardInterrupt):
-        click.echo(f"{name}: interrupted; run the same command again to resume", err=True)
-        sys.exit(130)
+        print_marked("yellow", name, ": interrupted; run the same command again to resume", err=True)
+        sys.exit(INTERRUPTED)

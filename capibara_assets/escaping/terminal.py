@@ -4,6 +4,8 @@ import logging
 import os
 import re
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from capibara_assets.escaping.languages import visible
@@ -12,6 +14,15 @@ COLOURS = {"green": 32, "yellow": 33, "red": 31}  # of ANSI's
 
 # What a library's progress bar writes at a terminal: back to the line's start and text, or up by lines and no text
 _BAR = re.compile(r"\r|\n*(\x1b\[A)+\Z")
+
+
+Guard = Callable[[str], AbstractContextManager[None]]
+_guards: list[Guard] = []  # at most one: of the line at the bottom of the terminal
+
+
+def guard_writing(guard: Guard | None) -> None:
+    """Let all plain streams of this process write within a guard, which is given the text; None: without one again."""
+    _guards[:] = [guard] if guard else []
 
 
 class PlainStream:
@@ -31,13 +42,30 @@ class PlainStream:
             raise TypeError(f"a text stream takes str, not {type(text).__name__}")
         kept = _BAR.match(text) if self._bars else None
         place = kept.end() if kept else 0
-        self._stream.write(text[:place] + visible(text[place:]))
+        self._write(text[:place] + visible(text[place:]))
         return len(text)
+
+    def _write(self, text: str) -> None:
+        with _guards[0](text) if _guards else nullcontext():
+            self._stream.write(text)
+
+    def shows_styles(self) -> bool:
+        """Whether it is a terminal that shows styles and colours."""
+        return bool(self._stream.isatty()) and os.environ.get("TERM") != "dumb"
+
+    def write_rendered(self, text: str) -> None:
+        """Write text with escape sequences of our own, around foreign text that was made visible before."""
+        self._write(text)
+
+    def draw(self, text: str) -> None:
+        """Write past the guard, as `write_rendered`: for the guard itself."""
+        self._stream.write(text)
+        self._stream.flush()
 
     def write_in(self, colour: str, text: str) -> None:
         """Write text in one of `COLOURS` where a terminal shows it and NO_COLOR is not set; the text is made plain."""
-        if self._stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb":
-            self._stream.write(f"\x1b[{COLOURS[colour]}m{visible(text)}\x1b[0m")
+        if self.shows_styles() and not os.environ.get("NO_COLOR"):
+            self._write(f"\x1b[{COLOURS[colour]}m{visible(text)}\x1b[0m")
         else:
             self.write(text)
 
@@ -58,13 +86,14 @@ class PlainRecord(logging.LogRecord):
         return visible(super().getMessage())
 
 
-def print_marked(colour: str, mark: str, rest: str) -> None:
+def print_marked(colour: str, mark: str, rest: str, *, err: bool = False) -> None:
     """Print a line whose first word has a colour at a terminal."""
-    if isinstance(sys.stdout, PlainStream):
-        sys.stdout.write_in(colour, mark)
-        print(rest, flush=True)
+    stream = sys.stderr if err else sys.stdout
+    if isinstance(stream, PlainStream):
+        stream.write_in(colour, mark)
+        print(rest, file=stream, flush=True)
     else:
-        print(mark + rest, flush=True)
+        print(mark + rest, file=stream, flush=True)
 
 
 def print_plainly() -> None:

@@ -45,8 +45,27 @@ class _ResolvedModel:
     """(domain, digest) of those that it names itself."""
 
 
+@dataclass(frozen=True)
+class TracedAdapter:
+    """The provenance of an adapter, and what was read for it.
+
+    Attributes:
+        artifact: that it belongs to; None: there is none.
+        seen: the train examples of its voters; None: no dataset is left.
+    """
+
+    trail: AdapterTrail
+    artifact: Artifact | None
+    seen: pl.DataFrame | None
+
+
 def adapter_trail(results: Results, wanted: str) -> AdapterTrail:
-    """Find the provenance of an adapter.
+    """The provenance of an adapter: the trail of `traced_adapter`, which raises the same."""
+    return traced_adapter(results, wanted).trail
+
+
+def traced_adapter(results: Results, wanted: str) -> TracedAdapter:
+    """Find the provenance of an adapter; its datasets are read once.
 
     Args:
         wanted: `domain`, `domain/voter`, `merged_checkpoint`, `moe_checkpoint`, `domain/consensus`, a checkpoint
@@ -64,7 +83,7 @@ def adapter_trail(results: Results, wanted: str) -> AdapterTrail:
     for artifact, _ in chosen.voters:
         stated: dict[str, Any] = artifact.manifest.inputs.get("settings", {}) if artifact is not None else {}
         settings |= stated
-    return AdapterTrail(
+    trail = AdapterTrail(
         what=chosen.what,
         name=chosen.name,
         digest=chosen.digest,
@@ -84,15 +103,7 @@ def adapter_trail(results: Results, wanted: str) -> AdapterTrail:
         settings=dict(sorted(settings.items())),
         certificates=_certificates(results, chosen),
     )
-
-
-def trained_on(results: Results, wanted: str) -> tuple[Artifact | None, pl.DataFrame | None]:
-    """The artifact that an adapter belongs to, and the train examples of its voters, as `adapter_trail` counts them.
-
-    None where there is no artifact, or no dataset is left. Raises as `adapter_trail`.
-    """
-    chosen = _choose(results, wanted)
-    return chosen.artifact, _examples(results, chosen, _datasets(results, chosen))[0]
+    return TracedAdapter(trail, chosen.artifact, seen)
 
 
 def _examples(

@@ -13,6 +13,7 @@ from capibara_assets.executions.secrets.seen import SeenSecrets
 from capibara_assets.lineage.checkpoints import has_checkpoints, searched_checkpoints, title
 from capibara_assets.lineage.history import objects, stored_texts, text_columns
 from capibara_assets.lineage.traces import readings
+from capibara_assets.processes.progress import tracked
 from capibara_assets.storage.mirror import file_system
 from capibara_assets.storage.store import ArtifactStore
 
@@ -38,8 +39,8 @@ def scan(folders: Collection[Path], seen: SeenSecrets, skip: Sequence[Path] = ()
     if not seen:
         return []
     files = sorted({path for folder in folders for path in folder.rglob("*") if path.is_file()})
-    wanted = (path for path in files if not any(path.is_relative_to(other) for other in skip))
-    return [found for path in wanted if (found := _of_file(path, seen, str(path))) is not None]
+    wanted = [path for path in files if not any(path.is_relative_to(other) for other in skip)]
+    return [found for path in tracked(wanted, "files") if (found := _of_file(path, seen, str(path))) is not None]
 
 
 def scan_objects(location: str, seen: SeenSecrets) -> list[SecretPlace]:

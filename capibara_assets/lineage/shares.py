@@ -8,7 +8,7 @@ import polars as pl
 
 from capibara_assets.evaluation.serving.promotion import served
 from capibara_assets.evaluation.serving.promotion_log import PromotionLog
-from capibara_assets.lineage.adapters import trained_on
+from capibara_assets.lineage.adapters import TracedAdapter
 from capibara_assets.lineage.columns import columns
 from capibara_assets.lineage.records import Results, execution_places, models_made_from
 from capibara_assets.lineage.trails import PublishedResult
@@ -41,16 +41,9 @@ class Contributions:
     """Results that were made from it."""
 
 
-def contributions(results: Results, wanted: str) -> Contributions:
-    """Count the contributors to an adapter's train examples.
-
-    Args:
-        wanted: as `adapter_trail` takes it.
-
-    Raises:
-        InputError: no adapter matches, or several do.
-    """
-    artifact, seen = trained_on(results, wanted)
+def contributions(results: Results, traced: TracedAdapter) -> Contributions:
+    """Count the contributors to an adapter's train examples."""
+    artifact, seen = traced.artifact, traced.seen
     models = models_made_from(results, [artifact] if artifact is not None else [])
     if seen is None:
         return Contributions(0, (), (), (), (), models)

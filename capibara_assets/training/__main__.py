@@ -19,6 +19,7 @@ from dagster_pipes import DAGSTER_PIPES_CONTEXT_ENV_VAR, open_dagster_pipes
 from capibara_assets.errors import InputError
 from capibara_assets.escaping.terminal import print_plainly
 from capibara_assets.processes.background import JOB_LOG
+from capibara_assets.processes.progress import is_quiet
 from capibara_assets.training.exporters.live import EXPORT_THREAD
 from capibara_assets.training.request import read_request
 from capibara_assets.training.standalone.output_folder import publish_outputs
@@ -98,7 +99,7 @@ def _log() -> Iterator[tuple[Say, Say, Publish | None]]:
             yield also(context.log.info), also(context.log.error), context.report_custom_message
         else:
             yield (
-                also(lambda line: print(line, flush=True)),
+                also(lambda line: None if is_quiet() else print(line, flush=True)),
                 also(lambda line: print(line, file=sys.stderr, flush=True)),
                 None,
             )

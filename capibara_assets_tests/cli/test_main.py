@@ -2,9 +2,11 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import click
 import pytest
@@ -12,6 +14,7 @@ from click.testing import CliRunner
 from dagster._utils.warnings import beta_warning, preview_warning
 
 from capibara_assets.cli.main import COMMANDS, GROUPS, cli, hush_dagster
+from capibara_assets.cli.terminal.help import examples_of
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
@@ -25,6 +28,86 @@ def test_help_lists_every_command() -> None:
     shown = CliRunner().invoke(cli, ["--help"])
     assert shown.exit_code == 0 and all(f"\n  {name} " in shown.output for name in COMMANDS)
     assert all(f"\n{title}:\n" in shown.output for title in GROUPS)
+
+
+def commands_of(name: str) -> dict[str, click.Command]:
+    """A command and all below it, by the words that are typed for them."""
+    top = cli.get_command(click.Context(cli), name)
+    assert top is not None
+    found, waiting = dict[str, click.Command](), [(f"capibara {name}", top)]
+    while waiting:
+        words, command = waiting.pop()
+        found[words] = command
+        if isinstance(command, click.Group):
+            waiting += [(f"{words} {below}", one) for below, one in command.commands.items()]
+    return found
+
+
+FILES = ("registry.json", "organiser.key", "acme.key", "examples.parquet", "items.jsonl")
+FOLDERS = ("adapter", "rounds")
+
+
+def parse(given: list[str]) -> None:
+    """Take a command line as click does before it calls the command. Raises click's errors."""
+    part: click.Command = cli
+    inner: click.Context | None = None
+    while isinstance(part, click.Group):
+        inner = click.Context(part, info_name=part.name, parent=inner)
+        found = part.get_command(inner, given[0])
+        assert found is not None, given
+        part, given = found, given[1:]
+    with part.make_context(part.name, given, parent=inner):
+        pass
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_each_commands_help_has_an_example_that_parses(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a line of this command, and its words, options and values are taken."""
+    monkeypatch.chdir(tmp_path)
+    for file in FILES:
+        (tmp_path / file).touch()
+    for folder in FOLDERS:
+        (tmp_path / folder).mkdir()
+    for words, command in commands_of(name).items():
+        lines = examples_of(command)
+        assert lines, f"{words} has no example"
+        for line in lines:
+            assert line in command.get_help(click.Context(command, info_name=words)), line
+            given = shlex.split(line.partition(" > ")[0])
+            assert given[: len(words.split())] == words.split(), line
+            parse(given[1:])
+
+
+def test_an_example_with_a_wrong_option_would_be_noticed() -> None:
+    with pytest.raises(click.NoSuchOption):
+        parse(["run", "--domain", "sql"])
+
+
+def test_the_groups_hold_each_command_once() -> None:
+    listed = [name for group in GROUPS.values() for name in group]
+    assert sorted(listed) == sorted(COMMANDS) and len(set(listed)) == len(listed)
+    assert list(GROUPS) == ["The whole graph", "Data", "Train", "Judge", "Ship", "Operate"]
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_a_command_can_be_quiet(name: str) -> None:
+    for words, command in commands_of(name).items():
+        quiet = [one for one in command.params if "--quiet" in one.opts]
+        assert len(quiet) == (not isinstance(command, click.Group)), words
+
+
+def test_what_is_piped_holds_no_escape_sequence(tmp_path: Path) -> None:
+    """Help, a table, and an error, of real processes whose environment begs for colours."""
+    program = "import sys; from capibara_assets.cli.main import main; sys.argv[0] = 'capibara'; main()"
+    loud = {"CAPIBARA_HOME": str(tmp_path), "FORCE_COLOR": "1", "TERM": "xterm-256color"}
+    for words, code in ((["--help"], 0), (["config"], 0), (["jobs", "status", "none"], 2)):
+        done = subprocess.run(
+            [sys.executable, "-c", program, *words], env=os.environ | loud, capture_output=True, check=False
+        )
+        assert done.returncode == code and (done.stdout or done.stderr)
+        assert b"\x1b" not in done.stdout + done.stderr and b"\r" not in done.stdout + done.stderr
 
 
 def test_a_shell_completes_commands_and_options() -> None:

@@ -42,6 +42,7 @@ from capibara_assets.checkpoints.store.slots import create_vault, is_encrypted, 
 from capibara_assets.checkpoints.store.store import CheckpointStore
 from capibara_assets.checkpoints.store.versions import Version, manifest_id
 from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.processes.progress import tracked
 from capibara_assets.storage.digests import canonical_json
 
 _PURPOSE = "reseal"
@@ -241,7 +242,7 @@ class _Copier:
             if not same and self._copied is None:
                 self._target.versions.retire(version)
         new = [identity for identity in _parents_first(manifests, former_ids) if identity not in self.ids]
-        for identity in new:
+        for identity in tracked(new, "checkpoints"):
             self._write(there[identity], manifests[identity], former_ids, lease)
         for identity in self.ids.keys() - manifests.keys():
             del self.ids[identity]

@@ -16,6 +16,7 @@ from capibara_assets.checkpoints.store.slots import damaged_slots
 from capibara_assets.checkpoints.store.versions import MANIFESTS, MODELS, Version, Versions
 from capibara_assets.checkpoints.store.writing import threads
 from capibara_assets.errors import IntegrityError
+from capibara_assets.processes.progress import tracked
 
 _MANIFEST = re.compile(r"[0-9a-f]{64}-[0-9a-f]{32}")
 _PACK = re.compile(r"[0-9a-f]{64}" + re.escape(SUFFIX))
@@ -78,7 +79,7 @@ def scrub(place: StorePlace, vault: Vault | None, only: Checkpoint | None = None
         catalog.refresh()
     damages += _unreadable(catalog, known, users, everything=only is None)
     with ThreadPoolExecutor(threads(), thread_name_prefix="scrub") as pool:
-        for index in catalog.packs().values():
+        for index in tracked(catalog.packs().values(), "packs read"):
             damages += _pieces(pool, place, vault, index, users, everything=only is None)
     retired = {damage.checkpoint for damage in damages if damage.checkpoint and not _there(place, findings, damage)}
     return [damage for damage in damages if damage.checkpoint is None or damage.checkpoint not in retired]

@@ -27,6 +27,7 @@ from capibara_assets.checkpoints.store.scrub import Damage, scrub
 from capibara_assets.checkpoints.store.versions import MANIFESTS, Version, Versions, manifest_id
 from capibara_assets.checkpoints.store.writing import PieceWriter
 from capibara_assets.errors import InputError, IntegrityError, in_words
+from capibara_assets.processes.progress import tracked
 from capibara_assets.storage.digests import canonical_json
 from capibara_assets.storage.manifest import check_relative
 
@@ -281,7 +282,7 @@ class CheckpointStore:
         self.catalog.refresh()
         known = self.catalog.without(self.catalog.condemned())
         with PieceWriter(self.place, lease.id, self.vault, self.compression, known) as writer:
-            pending = {("t", name): writer.add(source) for name, source in content.tensors.items()}
+            pending = {("t", name): writer.add(source) for name, source in tracked(content.tensors.items(), "tensors")}
             pending |= {("f", name): writer.add(source, file=True) for name, source in content.files.items()}
             index = writer.finish()
         used = {known[digest].pack for digest in writer.reused}

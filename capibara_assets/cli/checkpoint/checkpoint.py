@@ -16,12 +16,16 @@ from capibara_assets.cli.checkpoint.text import (
     SHORT,
     age,
     description_text,
-    diff_text,
+    diff_parts,
     echo_json,
     metrics_text,
     size,
-    table,
 )
+from capibara_assets.cli.terminal.exits import FOUND
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.progress import shows_progress
+from capibara_assets.cli.terminal.tables import Table
+from capibara_assets.cli.terminal.tables import show as show_parts
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError, IntegrityError
 
@@ -67,6 +71,7 @@ def _renaming(command: Callable[..., None]) -> Callable[..., None]:
     return with_names
 
 
+@with_example("capibara checkpoint ls python/consensus")
 @click.group()
 def checkpoint() -> None:
     """Save, load, verify, convert, compare, encrypt and prune checkpoints.
@@ -79,10 +84,12 @@ for command in (prune, gc, encrypt, decrypt, rotate, head):
     checkpoint.add_command(command)
 
 
+@with_example("capibara checkpoint ls python/consensus")
 @checkpoint.command("ls")
 @click.argument("model", required=False)
 @AS_JSON
 @on_store
+@shows_progress("reading the store")
 def ls(where: StoreLocation, model: str | None, as_json: bool) -> None:
     """List the checkpoints (of MODEL): version, id, step, age, bytes, what serves as what, tags, metrics."""
     from capibara_assets.checkpoints.inspect.describe import plain_bytes
@@ -117,13 +124,15 @@ def ls(where: StoreLocation, model: str | None, as_json: bool) -> None:
          ",".join(row["promoted"]), ",".join(row["tags"]), metrics_text(row["metrics"]))
         for row in rows
     ]  # fmt: skip
-    click.echo(table(header, shown, (3, 4, 5, 6)))
+    show_parts(Table(header, shown, (3, 4, 5, 6)))
 
 
+@with_example("capibara checkpoint show python/consensus")
 @checkpoint.command("show")
 @click.argument("ref")
 @AS_JSON
 @on_store
+@shows_progress("reading the store")
 def show(where: StoreLocation, ref: str, as_json: bool) -> None:
     """Show REF: contents, shared pieces, parent checkpoints, and the executions behind its training data."""
     from capibara_assets.checkpoints.inspect.describe import describe
@@ -139,6 +148,7 @@ def show(where: StoreLocation, ref: str, as_json: bool) -> None:
         click.echo(description_text(description, came_from))
 
 
+@with_example("capibara checkpoint save adapter --model python/mine --step 200")
 @checkpoint.command("save")
 @click.argument("path", type=_PATH)
 @click.option("--model", required=True, help="Model name; versions are numbered per name.")
@@ -158,6 +168,7 @@ def show(where: StoreLocation, ref: str, as_json: bool) -> None:
 @click.option("--compression", type=click.Choice(["zstd", "gzip", "none"]), default="zstd", show_default=True)
 @AS_JSON
 @on_store
+@shows_progress("saving")
 def save(
     where: StoreLocation,
     path: Path,
@@ -195,6 +206,7 @@ def save(
         click.echo(f"{saved.id}  {version_of(saved)}")
 
 
+@with_example("capibara checkpoint load python/consensus@latest --format huggingface --out adapter")
 @checkpoint.command("load")
 @click.argument("ref")
 @click.option("--format", "form", required=True, help="Format to write: huggingface, pytorch, dcp, t5x, orbax.")
@@ -203,6 +215,7 @@ def save(
 @_renaming
 @AS_JSON
 @on_store
+@shows_progress("loading")
 def load(
     where: StoreLocation, ref: str, form: str, out: Path, no_verify: bool, renamed: "Renaming", as_json: bool
 ) -> None:
@@ -217,10 +230,12 @@ def load(
         click.echo(f"{version_of(checkpoint)} as {form} in {out}")
 
 
+@with_example("capibara checkpoint verify")
 @checkpoint.command("verify")
 @click.argument("ref", required=False)
 @AS_JSON
 @on_store
+@shows_progress("verifying")
 def verify(where: StoreLocation, ref: str | None, as_json: bool) -> None:
     """Compare every byte of the store, or of REF, with its digests; exit code 1 on damage."""
     store = where.open()
@@ -233,9 +248,10 @@ def verify(where: StoreLocation, ref: str | None, as_json: bool) -> None:
             click.echo("  ".join(part for part in parts if part))
         click.echo(f"{len(damages)} damages" if damages else f"{ref or store.root}: whole")
     if damages:
-        raise SystemExit(1)
+        raise SystemExit(FOUND)
 
 
+@with_example("capibara checkpoint convert model.pt model --to huggingface")
 @checkpoint.command("convert")
 @click.argument("source", type=_PATH)
 @click.argument("target", type=_PATH)
@@ -243,6 +259,7 @@ def verify(where: StoreLocation, ref: str | None, as_json: bool) -> None:
 @click.option("--from", "from_", help="Format of SOURCE; detected by default.")
 @_renaming
 @AS_JSON
+@shows_progress("converting")
 def convert(source: Path, target: Path, to: str, from_: str | None, renamed: "Renaming", as_json: bool) -> None:
     """Convert SOURCE to another format without the store; fails on anything the format cannot hold."""
     from capibara_assets.checkpoints.formats import detect_format
@@ -255,11 +272,13 @@ def convert(source: Path, target: Path, to: str, from_: str | None, renamed: "Re
         click.echo(f"{source} ({form}) as {to} in {target}")
 
 
+@with_example("capibara checkpoint diff python/consensus@v1 python/consensus")
 @checkpoint.command("diff")
 @click.argument("a")
 @click.argument("b")
 @AS_JSON
 @on_store
+@shows_progress("comparing")
 def diff(where: StoreLocation, a: str, b: str, as_json: bool) -> None:
     """Compare two checkpoints, each a REF or a path in any format: distances per layer and per tensor."""
     from capibara_assets.checkpoints.inspect.diff import diff as compare
@@ -269,7 +288,7 @@ def diff(where: StoreLocation, a: str, b: str, as_json: bool) -> None:
     if as_json:
         echo_json({"equal": difference.equal, "diff": difference})
     else:
-        click.echo(diff_text(difference))
+        show_parts(*diff_parts(difference))
 
 
 def _side(store: "CheckpointStore | None", name: str) -> "Side":

@@ -9,6 +9,9 @@ import click
 
 from capibara_assets.cli.checkpoint.consensus_keys import keys_group
 from capibara_assets.cli.checkpoint.rounds import ORGANISERS
+from capibara_assets.cli.terminal.exits import FOUND, UNDECIDED
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
 
@@ -18,11 +21,12 @@ if TYPE_CHECKING:
     from capibara_assets.storage.artifact import Artifact
     from capibara_assets.storage.store import ArtifactStore
 
-WITH_RESERVATIONS = 3
+WITH_RESERVATIONS = UNDECIDED
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
+@with_example("capibara consensus verify certificate.json")
 @click.group()
 def consensus() -> None:
     """Verify the certificate of a consensus, keep voters' keys, hold a vote of several organisations."""
@@ -32,6 +36,7 @@ for each in (keys_group, *ORGANISERS):
     consensus.add_command(each)
 
 
+@with_example("capibara consensus verify certificate.json --keys registry.json")
 @consensus.command("verify")
 @click.argument("cert", type=click.Path(path_type=Path))
 @click.option("--voters", type=_FOLDER, help="Folder with one adapter folder per voter name; default: beside CERT.")
@@ -50,6 +55,7 @@ for each in (keys_group, *ORGANISERS):
 @click.option("--log", type=_FILE, help="Log of certificates; CERT must stand in it, as its election's only one.")
 @click.option("--log-head", metavar="DIGEST", help="Of a line that you saw in that log; it must still be there.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+@shows_progress("verifying")
 def verify(
     cert: Path,
     voters: Path | None,
@@ -103,7 +109,7 @@ def show(name: str, about: dict[str, str], verification: "Verification", as_json
                 for line in lines:
                     click.echo(f"  {line}")
     if not verification.proven:
-        raise SystemExit(WITH_RESERVATIONS if verification.ok else 1)
+        raise SystemExit(WITH_RESERVATIONS if verification.ok else FOUND)
 
 
 def _verified(

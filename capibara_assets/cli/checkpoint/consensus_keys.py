@@ -5,9 +5,12 @@ from pathlib import Path
 
 import click
 
+from capibara_assets.cli.terminal.help import with_example
+
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
+@with_example("capibara consensus keys new acme --out keys/acme.key")
 @click.group("keys")
 def keys_group() -> None:
     """Make and register voters' keys.
@@ -17,6 +20,7 @@ def keys_group() -> None:
     """
 
 
+@with_example("capibara consensus keys new acme --out keys/acme.key")
 @keys_group.command("new")
 @click.argument("voter")
 @click.option("--out", type=_FILE, required=True, help="New file of the private key, readable by its owner alone.")
@@ -28,6 +32,7 @@ def new(voter: str, out: Path) -> None:
     click.echo(f"the private key of {voter} is in {out}; keep it, and register the public one above", err=True)
 
 
+@with_example("capibara consensus keys register registry.json acme PUBLIC")
 @keys_group.command("register")
 @click.argument("registry", type=_FILE)
 @click.argument("voter")
@@ -40,6 +45,7 @@ def register(registry: Path, voter: str, public: str) -> None:
     click.echo(f"{registry}: {len(known)} voter{'s' if len(known) != 1 else ''}")
 
 
+@with_example("capibara consensus keys show registry.json")
 @keys_group.command("show")
 @click.argument("file", type=_FILE)
 def show(file: Path) -> None:

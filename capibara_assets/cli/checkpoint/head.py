@@ -6,12 +6,16 @@ import click
 
 from capibara_assets.cli.checkpoint.store import AS_JSON
 from capibara_assets.cli.checkpoint.text import echo_json
+from capibara_assets.cli.terminal.exits import FOUND
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
+@with_example("capibara checkpoint head head.json --write --key head.key")
 @click.command("head")
 @click.argument("file", type=_FILE)
 @click.option("--write", is_flag=True, help="Sign the head into FILE, after the one that is there.")
@@ -19,6 +23,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--public", metavar="KEY", help="Public key of whoever signed FILE; without --write.")
 @click.option("--at-least", default=1, metavar="N", help="Number of a head that you saw before.")
 @AS_JSON
+@shows_progress("reading the store")
 def head(file: Path, write: bool, key: Path | None, public: str | None, at_least: int, as_json: bool) -> None:
     """Compare the deployment's store with the signed head in FILE; exit code 1: it was rolled back.
 
@@ -44,4 +49,4 @@ def head(file: Path, write: bool, key: Path | None, public: str | None, at_least
     else:
         click.echo(f"head {signed.number} of {signed.time}: {'; '.join(found) or 'the store has all of it'}")
     if found:
-        raise SystemExit(1)
+        raise SystemExit(FOUND)

@@ -7,6 +7,8 @@ import click
 
 from capibara_assets.cli.checkpoint.store import AS_JSON, StoreLocation, on_store
 from capibara_assets.cli.checkpoint.text import echo_json
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.errors import InputError
 
 if TYPE_CHECKING:
@@ -14,9 +16,11 @@ if TYPE_CHECKING:
     from capibara_assets.checkpoints.store.resealing import Resealed
 
 
+@with_example("capibara checkpoint encrypt --key-file store.key")
 @click.command("encrypt")
 @AS_JSON
 @on_store
+@shows_progress("encrypting")
 def encrypt(where: StoreLocation, as_json: bool) -> None:
     """Encrypt the store: values, names, shapes and hashes. Ids change; former ids still find their checkpoints.
 
@@ -28,9 +32,11 @@ def encrypt(where: StoreLocation, as_json: bool) -> None:
     _report(resealing.encrypt(where.root, key, work=where.work), key, "encrypted", as_json)
 
 
+@with_example("capibara checkpoint decrypt --key-file store.key")
 @click.command("decrypt")
 @AS_JSON
 @on_store
+@shows_progress("decrypting")
 def decrypt(where: StoreLocation, as_json: bool) -> None:
     """Decrypt an encrypted store."""
     from capibara_assets.checkpoints.store import resealing
@@ -39,11 +45,13 @@ def decrypt(where: StoreLocation, as_json: bool) -> None:
     _report(resealing.decrypt(where.root, key, work=where.work), key, "decrypted", as_json)
 
 
+@with_example("capibara checkpoint rotate --key-file store.key --new-key-file new.key")
 @click.command("rotate")
 @click.option("--new-key-file", type=click.Path(path_type=Path), help="File with the new key.")
 @click.option("--new-kms", metavar="ADDRESS", help="The new key in Google KMS.")
 @AS_JSON
 @on_store
+@shows_progress("changing the key")
 def rotate(where: StoreLocation, new_key_file: Path | None, new_kms: str | None, as_json: bool) -> None:
     """Replace the key of an encrypted store; the old key no longer opens it. Payload files are not rewritten."""
     from capibara_assets.checkpoints.encryption.keys import given_key

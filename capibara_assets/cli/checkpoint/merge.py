@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ SOUP = "soup"
 _OF_A_SOUP = ("data", "metric", "average", "max_length")
 
 
+@with_example("capibara merge ties model-a model-b --base base --density 0.5 --out merged")
 @click.command("merge")
 @click.argument("method")
 @click.argument("paths", nargs=-1, required=True)
@@ -42,6 +45,7 @@ _OF_A_SOUP = ("data", "metric", "average", "max_length")
 @click.option("--max-length", type=click.IntRange(min=2), help="soup: longest example, in tokens [1024].")
 @click.option("--set", "others", multiple=True, metavar="NAME=VALUE", help="Any other option of the method, as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON line.")
+@shows_progress("merging")
 def merge(
     method: str, paths: tuple[str, ...], out: str, others: tuple[str, ...], as_json: bool, **options: Any
 ) -> None:

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from capibara_assets.cli.checkpoint.store import AS_JSON, StoreLocation, on_store
-from capibara_assets.cli.checkpoint.text import SHORT, echo_json, size, table
+from capibara_assets.cli.checkpoint.text import SHORT, echo_json, size
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.progress import shows_progress
+from capibara_assets.cli.terminal.tables import Table, show
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError, IntegrityError
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from capibara_assets.storage.store import ArtifactStore
 
 
+@with_example("capibara checkpoint prune --keep-last 3 --dry-run")
 @click.command("prune")
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @click.option("--keep-last", type=click.IntRange(min=1), help="Keep the newest N versions of each model.")
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Only print what would be removed, and why.")
 @AS_JSON
 @on_store
+@shows_progress("pruning")
 def prune(
     where: StoreLocation, models: tuple[str, ...], recipe: Path | None, dry_run: bool, as_json: bool, **rules: Any
 ) -> None:
@@ -83,10 +88,12 @@ def prune(
         _print(report, asked)
 
 
+@with_example("capibara checkpoint gc --dry-run")
 @click.command("gc")
 @click.option("--dry-run", is_flag=True, help="Only print what would be removed, and why.")
 @AS_JSON
 @on_store
+@shows_progress("freeing storage")
 def gc(where: StoreLocation, dry_run: bool, as_json: bool) -> None:
     """Free the storage that no checkpoint needs any more; safe while others read and write."""
     store = where.open()
@@ -102,7 +109,7 @@ def gc(where: StoreLocation, dry_run: bool, as_json: bool) -> None:
         items = getattr(collected, name)
         if items:
             click.echo(f"{title}:")
-            click.echo(table(("", "", ""), [("  " + one.name, size(one.bytes), one.why) for one in items], (1,))[1:])
+            show(Table(("file", "size", "why"), [(one.name, size(one.bytes), one.why) for one in items], (1,)))
     click.echo(f"{len(collected.deleted)} files {would}deleted, {size(collected.bytes_freed)} {would}freed")
 
 
@@ -158,7 +165,7 @@ def _print(report: dict[str, Any], decisions: "list[RetentionDecision]") -> None
         for one in decisions
     ]  # fmt: skip
     if rows:
-        click.echo(table(("checkpoint", "id", "step", "plan", "why"), rows, (2,)))
+        show(Table(("checkpoint", "id", "step", "plan", "why"), rows, (2,)))
     counts = Counter(one.keep for one in decisions)
     would = "would be " if report["dry_run"] else ""
     click.echo(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import DOMAINS
 from capibara_assets.errors import InputError
@@ -28,17 +30,24 @@ _OUT = click.option(
 )
 
 
+@with_example(
+    "capibara voter submit https://acme.example/sql --round DIGEST --voter acme --key acme.key --adapter adapter"
+)
 @click.group()
 def voter() -> None:
     """Take part in a vote of several organisations: hand in an adapter, judge the others'."""
 
 
+@with_example(
+    "capibara voter submit https://acme.example/sql --round DIGEST --voter acme --key acme.key --adapter adapter"
+)
 @voter.command("submit")
 @_PLACE
 @_ROUND
 @click.option("--voter", "name", required=True, help="Your name in the round.")
 @_KEY
 @click.option("--adapter", type=click.Path(exists=True, file_okay=False, path_type=Path), required=True)
+@shows_progress("handing in")
 def submit(place: str, digest: str, name: str, key: Path, adapter: Path) -> None:
     """Hand in the LoRA adapter of a folder, signed; the first that comes before the deadline counts."""
     from capibara_assets.consensus.rounds.taking_part import key_of
@@ -49,6 +58,7 @@ def submit(place: str, digest: str, name: str, key: Path, adapter: Path) -> None
     click.echo(f"{name}: handed in as {letter.head.name}; the deadline is {box.terms.deadline}")
 
 
+@with_example("capibara voter vote https://acme.example/sql --round DIGEST --voter acme --key acme.key --out result")
 @voter.command("vote")
 @_PLACE
 @_ROUND
@@ -57,6 +67,7 @@ def submit(place: str, digest: str, name: str, key: Path, adapter: Path) -> None
 @_BASE
 @_OUT
 @click.option("--patience", default=3600.0, help="Seconds in which the organiser has to go on.")
+@shows_progress("voting")
 def vote(place: str, digest: str, name: str, key: Path, base: Path | None, out: Path, patience: float) -> None:
     """Judge the others' adapters on your shard, sign, confirm, and keep the result with its certificate."""
     from capibara_assets.consensus.rounds.taking_part import vote_in
@@ -67,6 +78,10 @@ def vote(place: str, digest: str, name: str, key: Path, base: Path | None, out: 
     click.echo(f"{out / 'certificate.json'}: check it with `capibara consensus verify`")
 
 
+@with_example(
+    "capibara consensus invite rounds/sql --keys registry.json --key organiser.key --domain sql"
+    " --examples examples.parquet --targets q_proj,v_proj --deadline 2027-01-31T18:00:00Z"
+)
 @click.command("invite")
 @_PLACE
 @click.option("--keys", type=_FILE, required=True, help="Registry of the voters' public keys.")
@@ -78,6 +93,7 @@ def vote(place: str, digest: str, name: str, key: Path, base: Path | None, out: 
 @click.option("--max-rank", default=64, help="Largest rank of an adapter.")
 @click.option("--max-bytes", default=256 << 20, help="Most bytes of a voter's letter.")
 @_BASE
+@shows_progress("writing the round")
 def invite(
     place: str, keys: Path, key: Path, domain: str, examples: Path, targets: str, deadline: datetime, max_rank: int,
     max_bytes: int, base: Path | None,
@@ -113,6 +129,7 @@ def invite(
     click.echo(terms.digest)
 
 
+@with_example("capibara consensus serve rounds --port 8765")
 @click.command("serve")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--host", default="127.0.0.1", help="Address to listen at.")
@@ -126,6 +143,7 @@ def serve(folder: Path, host: str, port: int) -> None:
         server.serve_forever()
 
 
+@with_example("capibara consensus close rounds/sql --round DIGEST --key organiser.key --out result")
 @click.command("close")
 @_PLACE
 @_ROUND
@@ -133,6 +151,7 @@ def serve(folder: Path, host: str, port: int) -> None:
 @_BASE
 @_OUT
 @click.option("--log", type=click.Path(dir_okay=False, path_type=Path), help="Log of certificates to append to.")
+@shows_progress("closing the round")
 def close(place: str, digest: str, key: Path, base: Path | None, out: Path, log: Path | None) -> None:
     """Wait for the deadline, hold the vote, publish adapter and certificate; names what changed nothing."""
     from capibara_assets.consensus.certificates.certificate_log import append_certificate

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from capibara_assets.cli.terminal.tables import Table
+
 if TYPE_CHECKING:
     from capibara_assets.checkpoints.inspect.describe import Description
     from capibara_assets.checkpoints.inspect.diff import Diff, LayerDiff, TensorDiff
@@ -22,19 +24,6 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 def echo_json(document: Any) -> None:
     """Print one JSON document; NaN and infinity, which JSON lacks, become null."""
     click.echo(json.dumps(_plain(document), indent=2))
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int] = ()) -> str:
-    """A table in plain text; columns whose index is in `right` are right-aligned."""
-    lines, numbers = [tuple(header), *(tuple(row) for row in rows)], set(right)
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if column in numbers else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
 
 
 def size(count: int | None) -> str:
@@ -113,11 +102,11 @@ def description_text(description: "Description", origin: "CheckpointOrigin") -> 
     return "\n".join(lines + _origin_lines(origin))
 
 
-def diff_text(diff: "Diff") -> str:
-    """The text of `checkpoint diff`: layers by distance, then tensors."""
-    lines = [f"A  {diff.a}", f"B  {diff.b}"]
+def diff_parts(diff: "Diff") -> list[str | Table]:
+    """What `checkpoint diff` shows: layers by distance, then tensors."""
+    lines: list[str | Table] = [f"A  {diff.a}", f"B  {diff.b}"]
     if diff.equal:
-        return "\n".join([*lines, f"equal to the bit: {len(diff.tensors)} tensors, all files and values"])
+        return [*lines, f"equal to the bit: {len(diff.tensors)} tensors, all files and values"]
     differ = [tensor for tensor in diff.tensors if tensor.status != "equal"]
     lines.append(
         f"{len(differ)} of {len(diff.tensors)} common tensors differ; {len(diff.added)} only in B, "
@@ -135,21 +124,21 @@ def diff_text(diff: "Diff") -> str:
             for one in ranked[:_SHOWN]
         ]  # fmt: skip
         header = ("module", "distance", "relative", "cosine", "rank", "scale")
-        lines += ["", "weight changes, scale * B @ A:", table(header, rows, range(1, 6)), *_more(len(diff.deltas))]
+        lines += ["", "weight changes, scale * B @ A:", Table(header, rows, range(1, 6)), *_more(len(diff.deltas))]
     if differ:
         ranked_tensors = sorted(differ, key=_by_distance)
         titles = ("tensor", "status", "distance", "relative", "max", "cosine", "not finite A/B")
         cells = [_tensor_row(tensor) for tensor in ranked_tensors[:_SHOWN]]
-        lines += ["", "tensors:", table(titles, cells, range(2, 7)), *_more(len(differ))]
+        lines += ["", "tensors:", Table(titles, cells, range(2, 7)), *_more(len(differ))]
     lines += ["", *_names("tensors", diff.added, diff.removed, ())] if diff.added or diff.removed else []
     for what, names in (("files", diff.files), ("values", diff.values)):
         lines += _names(what, names.added, names.removed, names.changed)
     if any(sum(tensor.not_finite) for tensor in differ):
         lines.append("NaN or infinite elements are left out of the distances.")
-    return "\n".join(lines)
+    return lines
 
 
-def _layer_table(layers: "Iterable[LayerDiff]") -> str:
+def _layer_table(layers: "Iterable[LayerDiff]") -> Table:
     rows = []
     for one in layers:
         l2, relative = (one.l2, one.relative) if one.delta_l2 is None else (one.delta_l2, one.delta_relative)
@@ -157,7 +146,7 @@ def _layer_table(layers: "Iterable[LayerDiff]") -> str:
         of = "weight change" if one.delta_l2 is not None else "tensors"
         rows.append((one.layer, _number(relative), _number(l2), of, f"{one.changed}/{one.tensors}", nan))
     header = ("layer", "relative", "distance", "of", "changed", "not finite A/B")
-    return table(header, rows, (1, 2, 4, 5))
+    return Table(header, rows, (1, 2, 4, 5))
 
 
 def _tensor_row(one: "TensorDiff") -> tuple[str, ...]:

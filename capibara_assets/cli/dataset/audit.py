@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from capibara_assets.cli.checkpoint.text import table
+from capibara_assets.cli.terminal.tables import Table, show
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.escaping.pages import html_page
@@ -59,7 +59,7 @@ def audit_datasets(inputs: "Inputs", domains: Sequence[Domain], out: Path, size:
         click.echo(json.dumps({"domains": figures, "page": str(out / PAGE), "verdicts": str(out / VERDICTS)}, indent=2))
         return
     for domain, report in reports.items():
-        click.echo(f"{domain}\n{quality_text(report)}\n" + "".join(f"{line}\n" for line in held[domain]))
+        show(domain, quality_table(report), *held[domain], "")
     judged = sum(line.verdict is not None for line in lines)
     click.echo(f"{sum(map(len, samples.values()))} examples to read: {out / PAGE}")
     click.echo(f"{judged} of {len(lines)} lines have a verdict: {out / VERDICTS}")
@@ -81,11 +81,11 @@ def held_back(dataset: "Artifact") -> list[str]:
     return [*lines, *share["notes"], *doors["notes"]]
 
 
-def quality_text(report: Sequence[Mapping[str, Any]]) -> str:
+def quality_table(report: Sequence[Mapping[str, Any]]) -> Table:
     """A quality report for the terminal."""
     (kind, source, examples, *shares) = report[-1]
     rows = [[row[kind], row[source], str(row[examples]), *(percent(row[share]) for share in shares)] for row in report]
-    return table([kind, source, examples, *(share.replace("_", " ") for share in shares)], rows, range(2, 10))
+    return Table([kind, source, examples, *(share.replace("_", " ") for share in shares)], rows, range(2, 10))
 
 
 def page(

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from capibara_assets.cli.dataset.import_report import counts_of, faults_of, show_report
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.progress import shows_progress
+from capibara_assets.cli.terminal.tables import Table, show
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.errors import InputError
@@ -37,11 +40,13 @@ _AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON 
 Paths = tuple[Path, ...]
 
 
+@with_example("capibara dataset import chats.jsonl --domain sql")
 @click.group()
 def dataset() -> None:
     """Import your own training examples, audit and export the datasets."""
 
 
+@with_example("capibara dataset validate chats.jsonl --domain sql")
 @dataset.command("validate")
 @_FILES
 @_TRAIN
@@ -50,6 +55,7 @@ def dataset() -> None:
 @click.option("--domain", type=click.Choice(_DOMAINS), default="python", help="Domain of the examples.")
 @_FORMAT
 @_AS_JSON
+@shows_progress("checking")
 def validate(files: Paths, train: Paths, val: Paths, test: Paths, domain: str, form: str | None, as_json: bool) -> None:
     """Check FILE... without importing: every fault with its line, and counts; exit code 2 on faults."""
     from capibara_assets.datasets.imported.join import Imported
@@ -64,6 +70,7 @@ def validate(files: Paths, train: Paths, val: Paths, test: Paths, domain: str, f
     show_report(report, as_json)
 
 
+@with_example("capibara dataset import chats.jsonl --domain sql --licence MIT")
 @dataset.command("import")
 @_FILES
 @_TRAIN
@@ -77,6 +84,7 @@ def validate(files: Paths, train: Paths, val: Paths, test: Paths, domain: str, f
 @click.option("--replace", is_flag=True, help="Replace all earlier imports of the domain.")
 @click.option("--dry-run", is_flag=True, help="Only print what would happen.")
 @_AS_JSON
+@shows_progress("importing")
 def import_files(
     files: Paths,
     train: Paths,
@@ -118,8 +126,10 @@ def import_files(
     show_report(report, as_json)
 
 
+@with_example("capibara dataset list")
 @dataset.command("list")
 @_AS_JSON
+@shows_progress("reading the imports")
 def list_files(as_json: bool) -> None:
     """List the imported files: domain, number of examples, omitted lines, time of import."""
     from capibara_assets.assets.imports import import_times, read_imported
@@ -135,19 +145,23 @@ def list_files(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
-    for row in rows:
-        left_out = f", {sum(row['left_out'].values())} left out" if row["left_out"] else ""
-        click.echo(
-            f"{row['digest'][:12]}  {row['domain']:<10} {row['imported_at']}  {row['file']} ({row['format']}, "
-            f"{row['split'] or 'by group'}): {row['examples']} examples of {row['lines']} lines{left_out}"
-        )
+    header = ("digest", "domain", "imported", "file", "format", "split", "examples", "lines", "left out")
+    cells = [
+        (row["digest"][:12], row["domain"], str(row["imported_at"]), row["file"], row["format"],
+         row["split"] or "by group", str(row["examples"]), str(row["lines"]), str(sum(row["left_out"].values())))
+        for row in rows
+    ]  # fmt: skip
+    if cells:
+        show(Table(header, cells, (6, 7, 8)))
     click.echo(f"{len(rows)} files imported")
 
 
+@with_example("capibara dataset remove chats.jsonl --domain sql")
 @dataset.command("remove")
 @click.argument("name")
 @click.option("--domain", type=click.Choice(_DOMAINS), help="Only from this domain.")
 @_AS_JSON
+@shows_progress("removing")
 def remove(name: str, domain: str | None, as_json: bool) -> None:
     """Remove an imported file. NAME is its digest, a prefix of that, or its file name; other files stay."""
     from capibara_assets.assets.imports import import_lock, publish_imported, read_imported
@@ -188,6 +202,7 @@ def remove(name: str, domain: str | None, as_json: bool) -> None:
         )
 
 
+@with_example("capibara dataset export sql --out sql.jsonl")
 @dataset.command("export")
 @click.argument("domain", type=click.Choice(_DOMAINS))
 @click.option("--format", "form", type=click.Choice(["text", "messages", "prompt-completion"]))
@@ -206,6 +221,7 @@ def remove(name: str, domain: str | None, as_json: bool) -> None:
     help="Storage root of a TPU plan (folder or gs://): writes messages to ROOT/DOMAIN/data, where its trainers read.",
 )
 @_AS_JSON
+@shows_progress("exporting")
 def export(
     domain: str,
     form: str | None,
@@ -264,6 +280,7 @@ def export(
     click.echo(f"{where}: {written}" + (f"; {len(summary['left_out'])} left out" if summary["left_out"] else ""))
 
 
+@with_example("capibara dataset audit --domains sql --sample 30")
 @dataset.command("audit")
 @click.option("--domains", "domain_list", default=",".join(_DOMAINS), help="Comma-separated domains.  [default: all]")
 @click.option(
@@ -271,6 +288,7 @@ def export(
 )
 @click.option("--sample", default=50, show_default=True, type=click.IntRange(min=0), help="Examples per domain.")
 @_AS_JSON
+@shows_progress("measuring")
 def audit(domain_list: str, out: Path, sample: int, as_json: bool) -> None:
     """Measure the datasets by kind and source, and write a sample to read with a file for your verdicts.
 

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import dagster as dg
 
+from capibara_assets.cli.terminal.exits import FOUND
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.errors import InputError
@@ -60,12 +63,14 @@ class ForgetReport:
     failures: dict[str, str]
 
 
+@with_example('capibara forget 5f3c9a12 --reason "asked by its author" --dry-run')
 @click.command()
 @click.argument("execution_ids", nargs=-1, required=True)
 @click.option("--reason", default="", help="Why; stored with the tombstones, so name no secret.")
 @click.option("--dry-run", is_flag=True, help="Only print what would be deleted.")
 @click.option("--despite-runs", is_flag=True, help="Continue although runs seem active (they were killed).")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@shows_progress("forgetting")
 def forget(execution_ids: tuple[str, ...], reason: str, dry_run: bool, despite_runs: bool, as_json: bool) -> None:
     """Delete EXECUTION_IDS from tables, datasets, checkpoints, caches and Dagster's history, permanently.
 
@@ -76,7 +81,7 @@ def forget(execution_ids: tuple[str, ...], reason: str, dry_run: bool, despite_r
         report = forget_in(Deployment.from_environment(), execution_ids, reason, dry_run, despite_runs)
     click.echo(json.dumps(asdict(report)) if as_json else as_text(report))
     if report.failures or (report.left and not dry_run):
-        raise SystemExit(1)
+        raise SystemExit(FOUND)
 
 
 def forget_in(
@@ -372,10 +377,7 @@ def as_text(report: ForgetReport) -> str:
     parts = (
         (f"{would}removed from the store", report.removed),
         (f"checkpoints {would}deleted", report.checkpoints),
-        (
-            f"ledger generations {would}deleted" if not report.dry_run else "ledgers that would be purged",
-            report.ledgers,
-        ),
+        ("ledgers that would be purged" if report.dry_run else f"ledger generations {would}deleted", report.ledgers),
         (f"work and caches {would}deleted", report.work),
         (f"values {would}rewritten in Dagster's history", [f"{n} in {where}" for where, n in report.history.items()]),
         (f"logs and pages {would}rewritten", report.logs),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from capibara_assets.cli.terminal.exits import REFUSED
 from capibara_assets.deployment.environment import Deployment
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def show_report(report: dict[str, Any], as_json: bool) -> None:
         else:
             _show_counts(report)
     if report["faults"]:
-        raise SystemExit(2)
+        raise SystemExit(REFUSED)
 
 
 def _show_counts(report: dict[str, Any]) -> None:

@@ -9,6 +9,9 @@ from typing import Any
 import click
 
 from capibara_assets.cli.dataset.openlineage import openlineage
+from capibara_assets.cli.terminal.exits import FOUND
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.deployment.environment import Deployment
 
 _AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
@@ -18,6 +21,7 @@ _AS_HTML = click.option(
 _SHOWN = 20
 
 
+@with_example("capibara lineage adapter sql/consensus")
 @click.group()
 def lineage() -> None:
     """Trace examples, adapters and records: what they were made from, and what was made from them.
@@ -29,9 +33,11 @@ def lineage() -> None:
 lineage.add_command(openlineage)
 
 
+@with_example("capibara lineage example 5f3c9a12")
 @lineage.command("example")
 @click.argument("example_id")
 @_AS_JSON
+@shows_progress("tracing")
 def example(example_id: str, as_json: bool) -> None:
     """Show what EXAMPLE_ID was made from, and which adapters were trained on it."""
     from capibara_assets.cli.graph.results import open_results
@@ -50,10 +56,12 @@ def example(example_id: str, as_json: bool) -> None:
     _models(trail)
 
 
+@with_example("capibara lineage execution 5f3c9a12 --html execution.html")
 @lineage.command("execution")
 @click.argument("execution_id")
 @_AS_HTML
 @_AS_JSON
+@shows_progress("tracing")
 def execution(execution_id: str, page: Path | None, as_json: bool) -> None:
     """Show every table, dataset, example and adapter that EXECUTION_ID went into."""
     from capibara_assets.cli.dataset.lineage_page import execution_page
@@ -85,12 +93,14 @@ def execution(execution_id: str, page: Path | None, as_json: bool) -> None:
     _models(trail)
 
 
+@with_example("capibara lineage adapter sql/consensus --html adapter.html")
 @lineage.command("adapter")
 @click.argument("adapter")
 @click.option("--absent", multiple=True, metavar="EXECUTION_ID", help="Prove that ADAPTER was not made from it.")
 @click.option("--forgotten", is_flag=True, help="Prove that ADAPTER was not made from any forgotten record.")
 @_AS_HTML
 @_AS_JSON
+@shows_progress("tracing")
 def adapter(adapter: str, absent: tuple[str, ...], forgotten: bool, page: Path | None, as_json: bool) -> None:
     """Show what ADAPTER was made from.
 
@@ -99,12 +109,13 @@ def adapter(adapter: str, absent: tuple[str, ...], forgotten: bool, page: Path |
     from capibara_assets.cli.dataset.lineage_page import adapter_page
     from capibara_assets.cli.graph.results import open_results
     from capibara_assets.executions.ingest.forgotten import read_forgotten
-    from capibara_assets.lineage.adapters import absence, adapter_trail
+    from capibara_assets.lineage.adapters import absence, traced_adapter
 
     with open_results(Deployment.from_environment()) as results:
-        trail = asdict(adapter_trail(results, adapter))
+        traced = traced_adapter(results, adapter)
+        trail = asdict(traced.trail)
         if page is not None:
-            _write(page, adapter_page(results, adapter).html())
+            _write(page, adapter_page(results, traced).html())
         if absent or forgotten:
             proof = asdict(absence(results, adapter, absent, read_forgotten(results.store)))
             trail = {
@@ -120,12 +131,14 @@ def adapter(adapter: str, absent: tuple[str, ...], forgotten: bool, page: Path |
     else:
         _adapter(trail)
     if (absent or forgotten) and not trail["absent"]:
-        raise SystemExit(1)
+        raise SystemExit(FOUND)
 
 
+@with_example("capibara lineage bullet sql-00042")
 @lineage.command("bullet")
 @click.argument("bullet_id")
 @_AS_JSON
+@shows_progress("tracing")
 def bullet(bullet_id: str, as_json: bool) -> None:
     """Show the playbook bullet BULLET_ID: its file, and the playbooks and examples that contain it."""
     from capibara_assets.cli.graph.results import open_results
@@ -145,9 +158,11 @@ def bullet(bullet_id: str, as_json: bool) -> None:
     )
 
 
+@with_example("capibara lineage tenant acme")
 @lineage.command("tenant")
 @click.argument("name")
 @_AS_JSON
+@shows_progress("tracing")
 def tenant(name: str, as_json: bool) -> None:
     """Count the rows of tenant NAME, and show which adapters were trained on them."""
     from capibara_assets.cli.graph.results import open_results
@@ -164,9 +179,11 @@ def tenant(name: str, as_json: bool) -> None:
     _list("adapters: its rows they trained on", [f"{name}: {number}" for name, number in trail["seen_by"].items()])
 
 
+@with_example("capibara lineage certificate sql")
 @lineage.command("certificate")
 @click.argument("domain")
 @_AS_JSON
+@shows_progress("tracing")
 def certificate(domain: str, as_json: bool) -> None:
     """Verify the certificate of DOMAIN's consensus, or of a former one by its digest."""
     from capibara_assets.cli.checkpoint.consensus import show

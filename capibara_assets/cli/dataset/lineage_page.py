@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from capibara_assets.escaping.pages import html_page
-from capibara_assets.lineage.adapters import adapter_trail
+from capibara_assets.lineage.adapters import TracedAdapter
 from capibara_assets.lineage.records import Results
 from capibara_assets.lineage.shares import NOBODY, Share, contributions, execution_shares, removals, serving_slots
 from capibara_assets.lineage.trails import ExecutionPlace, ExecutionTrail, PublishedResult
@@ -64,9 +64,9 @@ class LineagePage:
         return html_page("capibara_assets.cli", "lineage.html.jinja", {"page": self})
 
 
-def adapter_page(results: Results, wanted: str) -> LineagePage:
-    """The page of an adapter or model. Raises InputError: no adapter matches, or several do."""
-    trail, given = adapter_trail(results, wanted), contributions(results, wanted)
+def adapter_page(results: Results, traced: TracedAdapter) -> LineagePage:
+    """The page of an adapter or model."""
+    trail, given = traced.trail, contributions(results, traced)
     named = sum(one.name != NOBODY for one in given.agents)
     people = f"{_count(named, 'named agent')} in {_count(len(given.sandboxes), 'sandbox')}"
     executions = _count(len(trail.executions), "execution")

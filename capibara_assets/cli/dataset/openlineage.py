@@ -9,6 +9,8 @@ import dagster as dg
 
 from capibara_assets.assets.inputs import DIGEST
 from capibara_assets.cli.graph.backfill import parse_since
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
 from capibara_assets.lineage.openlineage import Made, run_events
@@ -20,10 +22,12 @@ if TYPE_CHECKING:
 _PAGE = 500
 
 
+@with_example("capibara lineage openlineage --since 2026-11-01")
 @click.command("openlineage")
 @click.option("--since", default="1d", show_default=True, help="Only what was made since a time or for an age (7d).")
 @click.option("--run", "run_id", help="Only what this Dagster run made.")
 @click.option("--namespace", help="Namespace of jobs and datasets.  [default: capibara-DEPLOYMENT]")
+@shows_progress("sending")
 def openlineage(since: str, run_id: str | None, namespace: str | None) -> None:
     """Send an OpenLineage event for each result that was made; sent again, it is the same event.
 

@@ -10,6 +10,10 @@ from typing import Any
 import click
 import polars as pl
 
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.progress import shows_progress
+from capibara_assets.cli.terminal.tables import Table
+from capibara_assets.cli.terminal.tables import show as show_parts
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
 
@@ -18,11 +22,13 @@ _REASON = click.option("--reason", help="Only rows with this reason, e.g. invali
 _FILE = click.option("--file", "file", help="Only rows of this file, named as in the list.")
 
 
+@with_example("capibara quarantine list")
 @click.group()
 def quarantine() -> None:
     """List, show and retry the log lines and files that hold no valid execution."""
 
 
+@with_example("capibara quarantine list --reason invalid_json")
 @quarantine.command("list")
 @_REASON
 @_FILE
@@ -31,16 +37,19 @@ def quarantine() -> None:
 def list_rows(reason: str | None, file: str | None, limit: int, as_json: bool) -> None:
     """List rejected lines: id, file and line, reason and detail."""
     rows = chosen(table(), (), reason, file)
-    for row in rows.head(limit).iter_rows(named=True):
-        if as_json:
+    listed = list(rows.head(limit).iter_rows(named=True))
+    if as_json:
+        for row in listed:
             click.echo(json.dumps({key: value for key, value in row.items() if key != "text"}))
-        else:
-            click.echo(f"{row['quarantine_id'][:12]}  {_place(row)}  {row['reason']}  {row['detail'][:100]}")
-    if not as_json:
-        counted = Counter(rows["reason"].to_list()).most_common()
-        click.echo(f"{rows.height} in quarantine" + "".join(f"; {name}: {count}" for name, count in counted))
+        return
+    if listed:
+        cells = [(row["quarantine_id"][:12], _place(row), row["reason"], row["detail"][:100]) for row in listed]
+        show_parts(Table(("id", "place", "reason", "detail"), cells))
+    counted = Counter(rows["reason"].to_list()).most_common()
+    click.echo(f"{rows.height} in quarantine" + "".join(f"; {name}: {count}" for name, count in counted))
 
 
+@with_example("capibara quarantine show 5f3c9a12")
 @quarantine.command("show")
 @click.argument("identifier")
 @_AS_JSON
@@ -56,11 +65,13 @@ def show(identifier: str, as_json: bool) -> None:
     click.echo(row["text"])
 
 
+@with_example("capibara quarantine retry --reason invalid_json")
 @quarantine.command("retry")
 @click.argument("identifiers", nargs=-1)
 @_REASON
 @_FILE
 @_AS_JSON
+@shows_progress("reading again")
 def retry_rows(identifiers: tuple[str, ...], reason: str | None, file: str | None, as_json: bool) -> None:
     """Read the sources of IDENTIFIERS (default: all) again, and ingest the lines that are now valid."""
     from capibara_assets.definitions import deployment_resources

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.errors import InputError
 from capibara_assets.storage.records import Record, json_schema
 
@@ -46,6 +47,7 @@ def schemas() -> dict[str, dict[str, Any]]:
     return dict(sorted(documents.items()))
 
 
+@with_example("capibara schema Example")
 @click.command()
 @click.argument("name", required=False)
 @click.option("--write", "folder", type=click.Path(path_type=Path), help="Write all schemas into this folder.")

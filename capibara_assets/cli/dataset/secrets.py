@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from capibara_assets.cli.dataset.forget import rewrite_history, searched, servers
+from capibara_assets.cli.terminal.exits import FOUND
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
 
@@ -30,9 +33,11 @@ class SecretsLeft:
         ]
 
 
+@with_example("capibara secrets --json")
 @click.command()
 @click.option("--clean", is_flag=True, help="Rewrite Dagster's history, captured output and reports without them.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@shows_progress("searching")
 def secrets(clean: bool, as_json: bool) -> None:
     """Search every table, cache, report, event and log for secrets that were redacted in the logs.
 
@@ -60,7 +65,7 @@ def secrets(clean: bool, as_json: bool) -> None:
             click.echo(line)
         click.echo(f"{len(left.lines()) or 'no'} place(s) hold a redacted secret")
     if left.lines():
-        raise SystemExit(1)
+        raise SystemExit(FOUND)
 
 
 def search(deployment: Deployment) -> SecretsLeft:

@@ -10,6 +10,8 @@ from typing import Any
 import click
 
 from capibara_assets.cli.graph.run import chosen_deployment, parse_domains, run_deployment, with_settings
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.notes import note
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
@@ -65,6 +67,7 @@ class Unfinished:
         self.place.unlink(missing_ok=True)
 
 
+@with_example("capibara backfill --domains sql,python --since 2026-11-01")
 @click.command()
 @click.option("--domains", "domain_list", required=True, help="Comma-separated domains.")
 @click.option(
@@ -84,7 +87,7 @@ def backfill(domain_list: str, since: str | None, selection: str | None, **setti
     before = unfinished.since(domains, selection) if since is None else None
     time_of = parse_since(since, now) if since is not None else before or now
     words = datetime.fromtimestamp(time_of, UTC).astimezone().isoformat(timespec="seconds")
-    click.echo(f"{'goes on: ' if before else ''}results of {', '.join(domains)} made before {words} are made again")
+    note(f"{'goes on: ' if before else ''}results of {', '.join(domains)} made before {words} are made again")
     unfinished.note(domains, selection, time_of)
     run_deployment(deployment, domains, selection, force=False, since=time_of)
     unfinished.remove()

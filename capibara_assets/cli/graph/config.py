@@ -8,11 +8,14 @@ from typing import Any
 import click
 import pydantic
 
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.tables import Table, show
 from capibara_assets.deployment.environment import Deployment, Setting
 from capibara_assets.deployment.file import DEFAULT_DEPLOYMENT, DomainHardware, find_deployment
 from capibara_assets.errors import InputError
 
 
+@with_example("capibara config --json")
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def config(as_json: bool) -> None:
@@ -25,9 +28,7 @@ def config(as_json: bool) -> None:
         click.echo(json.dumps({"deployment": deployment.name, "file": str(file), "settings": rows}, indent=2))
         return
     click.echo(f"deployment {deployment.name}: {file}")
-    widest = max(len(one.name) for one in deployment.settings)
-    for one in deployment.settings:
-        click.echo(f"{one.name.ljust(widest)}  {_text(one)}  ({one.by})")
+    show(Table(("setting", "value", "decided by"), [(one.name, _text(one), one.by) for one in deployment.settings]))
 
 
 def _check_hardware(deployment: Deployment, file: str) -> None:

@@ -11,14 +11,17 @@ from typing import BinaryIO
 
 import click
 
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.tables import Table, show
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
-from capibara_assets.processes.background import STOP_GRACE_S, Jobs, pod_log, state_of
+from capibara_assets.processes.background import STOP_GRACE_S, Job, Jobs, pod_log, state_of
 from capibara_assets.processes.background import stop as stop_job
 
 _FOLLOW_S = 0.2
 
 
+@with_example("capibara jobs ls")
 @click.group()
 def jobs() -> None:
     """List, follow and stop background runs: local processes, Dagster runs and pods.
@@ -27,6 +30,7 @@ def jobs() -> None:
     """
 
 
+@with_example("capibara jobs ls --all")
 @jobs.command("ls")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
 @click.option("--all", "everything", is_flag=True, help="Include jobs that have ended.")
@@ -34,21 +38,22 @@ def list_jobs(as_json: bool, everything: bool) -> None:
     """List jobs, oldest first. State `lost`: the process is gone and its exit was not recorded."""
     known = [(job, state_of(job)) for job in open_jobs().all()]
     shown = [(job, state) for job, state in known if everything or state in ("running", "unknown", "lost")]
-    for job, state in shown:
-        if as_json:
+    if as_json:
+        for job, state in shown:
             click.echo(json.dumps(asdict(job) | {"state": state}))
-        else:
-            where = (
-                f"{job.pod.namespace}/{job.pod.name}" if job.pod else f"pid {job.process.pid if job.process else '-'}"
-            )
-            click.echo(
-                f"{job.id}  {state:8}  {job.kind:6}  {job.started}  {where}  {job.output or ' '.join(job.command)}"
-            )
-    if not as_json:
-        hidden = len(known) - len(shown)
-        click.echo(f"{len(shown)} jobs" + (f"; {hidden} that ended: --all" if hidden else ""))
+        return
+    if shown:
+        show(Table(("job", "state", "kind", "started", "where", "what"), [_row(job, state) for job, state in shown]))
+    hidden = len(known) - len(shown)
+    click.echo(f"{len(shown)} jobs" + (f"; {hidden} that ended: --all" if hidden else ""))
 
 
+def _row(job: Job, state: str) -> tuple[str, ...]:
+    where = f"{job.pod.namespace}/{job.pod.name}" if job.pod else f"pid {job.process.pid if job.process else '-'}"
+    return job.id, state, job.kind, job.started, where, str(job.output or " ".join(job.command))
+
+
+@with_example("capibara jobs status latest")
 @jobs.command("status")
 @click.argument("name", metavar="JOB")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -64,6 +69,7 @@ def status(name: str, as_json: bool) -> None:
         click.echo(f"{key}: {json.dumps(text) if isinstance(text, dict) else text}")
 
 
+@with_example("capibara jobs logs latest --follow")
 @jobs.command("logs")
 @click.argument("name", metavar="JOB")
 @click.option("--follow", "-f", is_flag=True, help="Keep printing until the job ends; Ctrl-C does not stop it.")
@@ -84,6 +90,7 @@ def logs(name: str, follow: bool) -> None:
     follow_file(Path(job.log), lambda: follow and state_of(registry.find(job.id)) == "running")
 
 
+@with_example("capibara jobs stop latest")
 @jobs.command("stop")
 @click.argument("name", metavar="JOB")
 @click.option("--grace", default=STOP_GRACE_S, show_default=True, help="Seconds to save resume points before SIGKILL.")

@@ -13,6 +13,9 @@ from capibara_assets.assets.inputs import Inputs
 from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.cli.graph.report_examples import answered, chosen, counted
 from capibara_assets.cli.graph.run_record import kept_figures, latest_record
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.progress import shows_progress
+from capibara_assets.cli.terminal.tables import Table, show
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.storage.artifact import Artifact
@@ -199,10 +202,10 @@ def _shares(passed: dict[str, float]) -> str:
 def print_table(report: dict[str, Any]) -> None:
     """Print the table of domains, then the loss matrix."""
     click.echo("\ntest loss, nats per assistant token")
-    click.echo(table_of(report).to_string(index=False, na_rep="–", float_format=lambda value: f"{value:.3f}"))
+    show(_table(table_of(report)))
     if report["loss_matrix"]:
         click.echo("\nexpert \\ test domain")
-        click.echo(_matrix(report).to_string(na_rep="–", float_format=lambda value: f"{value:.3f}"))
+        show(_table(_matrix(report).rename_axis("").reset_index()))
     click.echo(
         f"\n{report['seconds']:.0f} s, peak memory {report['peak_memory_gib']:.2f} GiB, "
         f"{report['quarantined']} lines quarantined in all"
@@ -211,13 +214,28 @@ def print_table(report: dict[str, Any]) -> None:
         click.echo(f"{len(report['checkpoints'])} adapters and models in the checkpoint store: capibara checkpoint ls")
 
 
+def _table(frame: pd.DataFrame) -> Table:
+    """A frame's columns but its index; numbers to the right, with three decimals."""
+    numbers = [at for at, kind in enumerate(frame.dtypes) if kind.kind in "iuf"]
+    rows = [tuple(map(_cell, row)) for row in frame.itertuples(index=False)]
+    return Table([str(name) for name in frame.columns], rows, numbers)
+
+
+def _cell(value: Any) -> str:
+    if value is None or value != value:
+        return "–"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
 def _matrix(report: dict[str, Any]) -> pd.DataFrame:
     names = [domain for domain in DOMAINS if domain in report["loss_matrix"]]
     return pd.DataFrame(report["loss_matrix"]).T.reindex(index=names, columns=names)
 
 
+@with_example("capibara report --json")
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@shows_progress("reading the results")
 def report(as_json: bool) -> None:
     """Show the latest run: losses, voters, seconds, memory."""
     from capibara_assets.resources import Store

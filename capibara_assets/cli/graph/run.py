@@ -13,6 +13,9 @@ import dagster as dg
 from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.cli.graph.memory import watched_memory
 from capibara_assets.cli.graph.run_record import FIGURES, keep_figures, keep_record, kept_figures
+from capibara_assets.cli.terminal.exits import FOUND
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.notes import note
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.domains import DOMAINS, Domain
@@ -121,6 +124,7 @@ def chosen_deployment(
     return Deployment.from_environment()
 
 
+@with_example("capibara run --experience logs --domains sql,python")
 @click.command()
 @click.option("--domains", "domain_list", default=",".join(DOMAINS), show_default=True, help="Comma-separated domains.")
 @with_settings
@@ -167,13 +171,13 @@ def run_deployment(
     with open_instance(deployment) as instance, watched_memory() as peak:
         run = graph_run(deployment, instance, force, since)
         assets, parallel = select_assets(run.definitions, selection), lanes(deployment, domains)
-        click.echo(
+        note(
             f"experience {folder}, base model {deployment.base_model}, profile {deployment.profile}, "
             f"{parallel} domain{'s' * (parallel > 1)} at a time"
         )
         add_domains(instance, domains)
         begin(instance, deployment)
-        outcome = run_graph(run, assets, domains, click.echo, parallel, opener(deployment, force, since))
+        outcome = run_graph(run, assets, domains, note, parallel, opener(deployment, force, since))
         record = {
             "started": started.isoformat(),
             "seconds": round(time.monotonic() - clock, 2),
@@ -194,14 +198,14 @@ def run_deployment(
         told = tell(instance, deployment, run.definitions)
     print_table(report)
     if outcome.current:
-        click.echo(f"{len(outcome.current)} asset partitions were current and skipped (--force runs them again)")
+        note(f"{len(outcome.current)} asset partitions were current and skipped (--force runs them again)")
     click.echo(f"report: {page}")
     for line in told:
         click.echo(line)
     if outcome.failures:
         for line in failure_lines(outcome.failures):
             click.echo(line, err=True)
-        raise SystemExit(1)
+        raise SystemExit(FOUND)
 
 
 def tell(instance: dg.DagsterInstance, deployment: Deployment, definitions: dg.Definitions) -> list[str]:

@@ -8,6 +8,8 @@ import click
 from capibara_assets.automation.chosen import choose_domains, chosen_domains
 from capibara_assets.cli.graph.instance import dagster_home, open_instance, settings_file
 from capibara_assets.cli.graph.run import parse_domains
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.notes import note
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import DOMAINS
 from capibara_assets.processes.serving import require_free, serve
@@ -15,6 +17,7 @@ from capibara_assets.processes.serving import require_free, serve
 _GRACE_S = 30.0  # Dagster's servers and daemon end one after the other, and runs under way note their interruption
 
 
+@with_example("capibara ui --port 3001")
 @click.command()
 @click.option("--port", default=3000, show_default=True, help="Port on 127.0.0.1.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to bind.")
@@ -41,7 +44,7 @@ def ui(port: int, host: str, domain_list: str | None) -> None:
     os.environ.setdefault("PYTHONWARNINGS", "ignore")  # Dagster's notes on its own beta parts
     others = len(DOMAINS) - len(chosen)
     hint = f" ({others} others start when you ask for them: --domains)" if others else ""
-    click.echo(f"automation: {', '.join(chosen)}{hint}")
+    note(f"automation: {', '.join(chosen)}{hint}")
     command = [
         *(sys.executable, "-m", "dagster", "dev", "-w", str(settings_file("workspace.yaml"))),
         *("-h", host, "-p", str(port)),

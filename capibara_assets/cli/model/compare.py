@@ -19,6 +19,8 @@ from capibara_assets.cli.model.evaluation_files import (
     settings_of,
     write_results,
 )
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ ALIKE = ("pass@1", "exact_match", "repair_rate", "chrf")
 FORMS = "A model or adapter folder, checkpoint:REF, an endpoint, a DSPy program, or scores of an earlier run."
 
 
+@with_example("capibara compare --baseline base --finetuned adapter --dataset items.jsonl --output comparison")
 @click.command("compare")
 @click.option("--baseline", required=True, help=FORMS)
 @click.option("--optimized", help="The baseline with an optimised prompt.")
@@ -46,6 +49,7 @@ FORMS = "A model or adapter folder, checkpoint:REF, an endpoint, a DSPy program,
 )
 @click.option("--metric", help="Metric that decides; default: the rule's if all contenders have it.")
 @file_options
+@shows_progress("comparing")
 def compare(
     baseline: str,
     optimized: str | None,

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from capibara_assets.cli.model.choice import ModelChoice, on_model
+from capibara_assets.cli.terminal.exits import FOUND
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.errors import InputError
 from capibara_assets.storage.foreign import read_document
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 _PATH = click.Path(path_type=Path)
 
 
+@with_example("capibara debug-model --model adapter --base base")
 @click.command("debug-model")
 @on_model
 @click.option("--device-map", metavar="auto|JSON|FILE", help="device_map to check the model's placement with.")
@@ -25,6 +29,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--script", type=_PATH, help="Python training script, to check how it places the model.")
 @click.option("--fp16", is_flag=True, help="Also check whether it can be served in fp16.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@shows_progress("diagnosing")
 def debug_model(
     choice: ModelChoice, device_map: str | None, deepspeed: Path | None, script: Path | None, fp16: bool, as_json: bool
 ) -> None:
@@ -44,7 +49,7 @@ def debug_model(
         for line in lines(done):
             click.echo(line)
     if done.diagnoses:
-        sys.exit(1)
+        sys.exit(FOUND)
 
 
 def lines(done: "Examination") -> list[str]:

@@ -17,6 +17,8 @@ from capibara_assets.cli.model.evaluation_files import (
     settings_of,
     write_results,
 )
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.errors import InputError
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from capibara_assets.evaluation.report import EvaluationReport
 
 
+@with_example("capibara evaluate --domain sql")
 @click.command("evaluate")
 @click.option(
     "--domain",
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 @click.option("--dataset", type=click.Path(path_type=Path), help="File of examples, chats, HumanEval or MBPP.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Folder for the results.")
 @file_options
+@shows_progress("evaluating")
 def evaluate(
     domain: str | None,
     models: tuple[str, ...],

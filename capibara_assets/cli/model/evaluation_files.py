@@ -10,6 +10,8 @@ import click
 import polars as pl
 
 from capibara_assets.cli.checkpoint.store import FOLDER, StoreLocation
+from capibara_assets.cli.terminal.exits import UNDECIDED
+from capibara_assets.cli.terminal.tables import Table, show
 from capibara_assets.deployment.declarations import read_declared, shipped_recipe
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from capibara_assets.evaluation.schema import Interval
 
 PAGE, RESULT, WORK = "evaluation.html", "evaluation.json", "work"
-INCONCLUSIVE = 3
+INCONCLUSIVE = UNDECIDED
 """Exit code of an inconclusive decision."""
 _File = click.Path(exists=True, dir_okay=False, path_type=Path)
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -198,14 +200,9 @@ def write_results(
 
 def print_figures(report: "EvaluationReport") -> None:
     """Print a row of metrics with intervals per contender, then the notes and the decision."""
-    import pandas as pd
-
     names = report.metrics()
-    rows = []
-    for name, row in report.figures.items():
-        rows.append({"contender": name} | {metric: _shown(row.get(metric), metric) for metric in names})
-    with pd.option_context("display.width", 10_000, "display.max_columns", None, "display.max_colwidth", None):
-        click.echo(pd.DataFrame(rows).to_string(index=False))
+    rows = [(name, *(_shown(row.get(metric), metric) for metric in names)) for name, row in report.figures.items()]
+    show(Table(("contender", *names), rows, range(1, len(names) + 1)))
     for note in report.notes:
         click.echo(f"  {note}")
     if report.paragraph:

@@ -2,18 +2,23 @@
 
 import click
 
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.modeling.files import validate_base
 from capibara_assets.modeling.hub import fetch
 
 
+@with_example("capibara model fetch Qwen/Qwen2.5-0.5B@main --max-gib 2")
 @click.group()
 def model() -> None:
     """Download base models."""
 
 
+@with_example("capibara model fetch Qwen/Qwen2.5-0.5B@main --max-gib 2")
 @model.command("fetch")
 @click.argument("reference")
 @click.option("--max-gib", default=20.0, show_default=True, help="Refuse models larger than this.")
+@shows_progress("fetching")
 def fetch_command(reference: str, max_gib: float) -> None:
     """Download REFERENCE (id@revision) for use as --base-model. Fails at once without a network."""
     identifier, _, revision = reference.partition("@")

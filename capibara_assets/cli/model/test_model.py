@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from capibara_assets.cli.model.choice import ModelChoice, on_model
+from capibara_assets.cli.terminal.exits import FOUND
+from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 _HELP = "/reset starts over, /system TEXT sets the system turn, /help shows this, /quit ends; Ctrl-C ends an answer"
 
 
+@with_example("capibara test-model --model checkpoint:sql/consensus --interactive")
 @click.command("test-model")
 @on_model
 @click.option("--interactive", is_flag=True, help="Hold a conversation; each line is a turn.")
@@ -110,7 +113,7 @@ def _answer_all(
         click.echo(f"{len(rows)} prompts, {ended} answers ended by themselves, {made / seconds:.0f} tokens/s")
     if failed:
         click.echo(f"capibara: no answer to {', '.join(failed)}", err=True)
-        sys.exit(1)
+        sys.exit(FOUND)
 
 
 def _show(row: dict[str, Any]) -> None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
 
@@ -18,6 +20,7 @@ _BY = click.option("--by", help="Who does it; default: the current user.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+@with_example('capibara promote --domain sql --checkpoint sql/consensus@v2 --reason "read by hand"')
 @click.command()
 @click.option("--domain", default="", help="A domain, merged or router; default: every domain.")
 @click.option("--checkpoint", default="", help="Digest or checkpoint id, or a prefix; default: the latest.")
@@ -39,6 +42,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     "--verify", "exported", type=click.Path(path_type=Path), help="Compare an exported folder with its digests."
 )
 @_JSON
+@shows_progress("promoting")
 def promote(
     domain: str,
     checkpoint: str,
@@ -80,6 +84,7 @@ def promote(
             _say(promote_manually(instance, store, wanted, instance.report_runless_asset_event), as_json)
 
 
+@with_example('capibara rollback --domain sql --reason "slow answers"')
 @click.command()
 @click.option(
     "--to", default=-1, metavar="N", help="Number in the history; 0: the base model; default: the previous one."
@@ -88,6 +93,7 @@ def promote(
 @click.option("--reason", default="no reason given", help="Why; recorded in the history.")
 @_BY
 @_JSON
+@shows_progress("rolling back")
 def rollback(to: int, domain: str, reason: str, by: str | None, as_json: bool) -> None:
     """Roll back to the previously served checkpoint. The gate will not promote the current one again."""
     from capibara_assets.assets.manual_promotion import Rollback, roll_back

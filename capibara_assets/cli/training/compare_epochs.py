@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from capibara_assets.cli.checkpoint.store import StoreLocation, on_store
-from capibara_assets.cli.checkpoint.text import table
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.progress import shows_progress
+from capibara_assets.cli.terminal.tables import Table, show
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
 from capibara_assets.escaping.pages import html_page
@@ -25,6 +27,7 @@ _PATH = click.Path(path_type=Path)
 _ANSWER_TOKENS = 48
 
 
+@with_example("capibara compare-epochs out --output epochs.html")
 @click.command("compare-epochs")
 @click.argument("source", metavar="OUTPUT|MODEL")
 @click.option("--voter", help="Compare only this voter of the output.")
@@ -44,6 +47,7 @@ _ANSWER_TOKENS = 48
 @click.option("--output", type=_PATH, metavar="FILE.svg|FILE.html", help="Write the curve (svg) or a full page (html).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @on_store
+@shows_progress("comparing epochs")
 def compare_epochs(
     source: str,
     where: StoreLocation,
@@ -85,15 +89,15 @@ def compare_epochs(
     for name, (comparison, said) in compared.items():
         if len(compared) > 1:
             click.echo(f"{name}:")
-        click.echo(as_text(comparison))
+        show(*comparison_parts(comparison))
         for prompt, by_epoch in said.items():
             click.echo(f"\n{prompt}")
             for epoch, text in by_epoch.items():
                 click.echo(f"  epoch {epoch}: {text!r}")
 
 
-def as_text(comparison: "EpochComparison") -> str:
-    """The comparison as text: a table of epochs, then the verdict."""
+def comparison_parts(comparison: "EpochComparison") -> list[str | Table]:
+    """The comparison for the terminal: a table of epochs, then the verdict."""
     header = ("epoch", "step", "train loss", "validation loss", "interval", "over the kept", "p")
     rows = [
         (
@@ -108,7 +112,7 @@ def as_text(comparison: "EpochComparison") -> str:
         for row in comparison.rows
     ]
     counted = f"{comparison.examples} examples in {comparison.groups} groups; p adjusted for all epochs (Holm)"
-    return f"{table(header, rows, (1, 2, 3, 5, 6))}\n{comparison.verdict}\n{counted}"
+    return [Table(header, rows, (1, 2, 3, 5, 6)), comparison.verdict, counted]
 
 
 def chart(comparison: "EpochComparison", title: str) -> str:

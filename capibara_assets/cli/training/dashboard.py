@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from capibara_assets.checkpoints.artifacts import open_artifacts
+from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.consensus.series import result_logs
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
@@ -24,6 +25,7 @@ REFRESH_S = 10.0
 _NEWEST = 64  # logs shown without FOLDER: two to three runs of six domains with four voters each
 
 
+@with_example("capibara dashboard out --port 8081")
 @click.command()
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
 @click.option("--port", default=8080, show_default=True, help="Port on the host.")
@@ -38,8 +40,10 @@ _NEWEST = 64  # logs shown without FOLDER: two to three runs of six domains with
 def dashboard(folder: Path | None, port: int, host: str, refresh: float) -> None:
     """Open TensorBoard on the training logs in FOLDER, or on the deployment's newest logs.
 
-    New logs and steps appear while trainings run; a step repeated after an interruption is shown once. The deployment's
-    votes (consensus_score) and its mixture's experts (expert_utilization) are shown, too.
+    It opens with one page: loss, perplexity, gradient norm, learning rate, speed and memory with a curve for each
+    voter, and the consensus score. New logs and steps appear while trainings run, in the page every half a minute; a
+    step repeated after an interruption is shown once. The deployment's votes (consensus_score) and its mixture's
+    experts (expert_utilization) are shown, too.
     """
     require("tensorboard")
     require_free(host, port)
@@ -66,6 +70,8 @@ def serve_logs(find: Callable[[], list[Log]], exports: Path, address: Address, r
     Args:
         refresh_s: seconds between two looks at the logs, and at TensorBoard's copy of them.
     """
+    from capibara_assets.training.exporters.overview import write_overview  # TensorBoard is an extra
+
     host, port = address.host, address.port
     copier = Copier("tensorboard", make_exporter("tensorboard", ExportTarget(exports), {}))
 
@@ -77,8 +83,9 @@ def serve_logs(find: Callable[[], list[Log]], exports: Path, address: Address, r
         return len(logs)
 
     shown = refresh()
+    write_overview(exports / "tensorboard")
     command = [
-        *(sys.executable, "-m", "tensorboard.main", "--logdir", str(exports / "tensorboard")),
+        *(sys.executable, "-m", "capibara_assets.training.exporters.board", "--logdir", str(exports / "tensorboard")),
         *("--host", host, "--port", str(port), "--reload_multifile", "true"),
         *("--reload_interval", str(math.ceil(refresh_s))),
     ]

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 import polars as pl
 
+from capibara_assets.cli.terminal.exits import FOUND
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.deployment.declarations import read_declared, shipped_recipe
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import Domain
@@ -27,6 +30,7 @@ _COLOURS = {"pass": "green", "warn": "yellow", "fail": "red"}
 _PATH = click.Path(path_type=Path)
 
 
+@with_example("capibara doctor")
 @click.command()
 @click.option(
     "--request", "request_file", type=_PATH, help="Training request (request.json), instead of recipe, model and data."
@@ -56,6 +60,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--probe", is_flag=True, help="Measure some optimizer steps here to predict the time.")
 @click.option("--quick", is_flag=True, help="Only the checks of every training start: base, data, disk, memory.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@shows_progress("checking")
 def doctor(
     request_file: Path | None,
     recipe: str | None,
@@ -112,7 +117,7 @@ def doctor(
         counted = {status: sum(one.status == status for one in findings) for status in ("pass", "warn", "fail")}
         click.echo(", ".join(f"{count} {status}" for status, count in counted.items()))
     if failed:
-        sys.exit(1)
+        sys.exit(FOUND)
 
 
 def diagnose(

@@ -6,9 +6,12 @@ from typing import Any
 
 import click
 
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.tables import Table, show
 from capibara_assets.errors import InputError
 
 
+@with_example("capibara epochs out")
 @click.command()
 @click.argument("output", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -24,14 +27,14 @@ def epochs(output: Path, as_json: bool) -> None:
     for voter, rows in by_voter.items():
         if len(by_voter) > 1:
             click.echo(f"{voter}:")
-        click.echo(f"{'epoch':>5}  {'train loss':>10}  {'rate':>9}  {'step':>6}  {'when':25}  checkpoint")
-        for row in rows:
-            loss = "none" if row["train_loss"] is None else f"{row['train_loss']:.4f}"
-            gone = "" if row["there"] else " (gone)"
-            click.echo(
-                f"{row['epoch']:>5}  {loss:>10}  {row['learning_rate']:>9.3g}  {row['global_step']:>6}  "
-                f"{row['timestamp']:25}  {row['checkpoint_path']}{gone}"
-            )
+        show(Table(("epoch", "train loss", "rate", "step", "when", "checkpoint"), list(map(_cells, rows)), range(4)))
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    loss = "none" if row["train_loss"] is None else f"{row['train_loss']:.4f}"
+    gone = "" if row["there"] else " (gone)"
+    rate, step = f"{row['learning_rate']:.3g}", str(row["global_step"])
+    return str(row["epoch"]), loss, rate, step, row["timestamp"], f"{row['checkpoint_path']}{gone}"
 
 
 def _epochs_of(output: Path) -> dict[str, list[dict[str, Any]]]:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.cli.training.dashboard import deployment_logs
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
@@ -20,11 +22,13 @@ from capibara_assets.training.monitoring.views import current_view, points_of
 from capibara_assets.training.supervisor.reporting import exports_folder
 
 
+@with_example("capibara metrics export out --to csv --out metrics.csv")
 @click.group()
 def metrics() -> None:
     """Export a training's metrics: loss, perplexity, gradient norm, learning rate, speed, memory."""
 
 
+@with_example("capibara metrics export out --to csv --out metrics.csv")
 @metrics.command("export")
 @click.argument("place", metavar="[OUTPUT_OR_EVENTS]", required=False, type=click.Path(path_type=Path))
 @click.option(
@@ -32,6 +36,7 @@ def metrics() -> None:
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Folder, or file (json, csv); default: see above.")
 @click.option("--online", is_flag=True, help="wandb: send now; needs WANDB_API_KEY.")
+@shows_progress("exporting")
 def export(place: Path | None, kind: str, out: Path | None, online: bool) -> None:
     """Export the training logs in OUTPUT_OR_EVENTS; repeating an export duplicates nothing.
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.cli.training.plan_options import given_options, require_used
 from capibara_assets.domains import DOMAINS
 from capibara_assets.errors import InputError
@@ -41,6 +43,7 @@ class PlanRequest(NamedTuple):
     ask_flags: bool
 
 
+@with_example("capibara plan --model llama2-7b --hardware h100-8 --examples 2000")
 @click.command("plan")
 @click.option("--model", metavar="PRESET|FOLDER|FILE", help="A preset or shipped base model, or a config.json.")
 @click.option(
@@ -104,6 +107,7 @@ class PlanRequest(NamedTuple):
 @click.option("--measure", "measuring", is_flag=True, help="With --claims: add measurements on this machine (seconds).")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 @click.pass_context
+@shows_progress("planning")
 def plan(
     context: click.Context,
     /,

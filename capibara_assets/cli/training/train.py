@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.notes import note
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.processes.background import Jobs
 
@@ -55,6 +57,7 @@ class _Epochs(click.ParamType):
 _PATHS = click.Path(path_type=Path)
 
 
+@with_example("capibara train --data examples.jsonl --output out --epochs 2")
 @click.command()
 @click.option(
     "--recipe",
@@ -212,16 +215,16 @@ def _plan(wishes: "RunOptions", target: str | None, *, probe: bool) -> None:
 
 def _show_start(request: "TrainingRequest", counts: dict[str, Any]) -> None:
     held = f" in {counts['validation_groups']} groups held back by digest" if counts["split_off"] else ""
-    click.echo(
+    note(
         f"{request.recipe.name}: base {request.base_model.name}, {counts['train']} examples train, "
         f"{counts['validation']} validate{held}"
     )
     if counts["equal"]:
-        click.echo(f"{counts['equal']} examples equal others and count once")
+        note(f"{counts['equal']} examples equal others and count once")
     for reason, count in counts["left_out"].items():
-        click.echo(f"{count} left out: {reason}")
+        note(f"{count} left out: {reason}")
     if counts["secrets"]:
-        click.echo(f"{counts['secrets']} secrets are replaced by placeholders")
+        note(f"{counts['secrets']} secrets are replaced by placeholders")
 
 
 def _show_outputs(outputs: "list[VerifiedFolder]") -> None:

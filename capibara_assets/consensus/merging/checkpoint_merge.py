@@ -33,6 +33,7 @@ from capibara_assets.consensus.merging.stack import Block, MappedTensor, Stack, 
 from capibara_assets.consensus.merging.writer import PIECE, Shape, Writer, index, shards, write_side_by_side
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.files import CONFIG, INDEX, without_code
+from capibara_assets.processes.progress import Count
 from capibara_assets.storage.digests import combine, sha256_file
 from capibara_assets.storage.manifest import MANIFEST
 
@@ -202,6 +203,8 @@ def _shapes(
 def _write(job: _Job, headers: Mapping[str, str], folder: Path, threads: int | None) -> dict[str, tuple[str, int]]:
     """Write the shards; file name -> (SHA-256, bytes)."""
 
+    count = Count("tensors", len(job.shapes))
+
     def write(name: str, executor: Executor, writer: Writer) -> None:
         raw = headers[name].encode()
         tensors = layout(headers[name])
@@ -209,6 +212,7 @@ def _write(job: _Job, headers: Mapping[str, str], folder: Path, threads: int | N
         writer.open(name, len(raw).to_bytes(8, "little") + raw, 8 + len(raw) + size)
         for tensor in tensors:
             _put_tensor(job, tensor, executor, writer)
+            count.one()
 
     return write_side_by_side(folder, list(headers), threads or len(os.sched_getaffinity(0)), write)
 

@@ -32,6 +32,7 @@ from capibara_assets.evaluation.report import AnsweringCost
 from capibara_assets.modeling.adapters import applied
 from capibara_assets.modeling.base import Base
 from capibara_assets.modeling.cpu.column_major import column_major
+from capibara_assets.processes.progress import tracked
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.storage.records import Record
 
@@ -243,7 +244,7 @@ def _generate_missing(
             made = _from_model(contender, base, items, missing, decoding, rows)
         _reset_peak(device)
         started, count, tokens = time.perf_counter(), 0, 0
-        for one in made:
+        for one in tracked(made, f"answers of {contender.name}", sum(map(len, missing.values()))):
             line = {
                 "contender": contender.name,
                 "item_id": items[one.item].item_id,

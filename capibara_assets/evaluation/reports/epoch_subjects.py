@@ -16,6 +16,7 @@ from capibara_assets.modeling.adapters import applied, read_adapter
 from capibara_assets.modeling.base import Base
 from capibara_assets.modeling.files import ADAPTER_WEIGHTS, base_digest, read_config
 from capibara_assets.modeling.losses import assistant_losses
+from capibara_assets.processes.progress import tracked
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.training.data.examples import chosen, read_examples
 from capibara_assets.training.data.order import validation_shard
@@ -142,7 +143,7 @@ def losses_of(base: Base, epochs: Sequence[EpochFolder], validation: Validation)
         InputError: an adapter that cannot be read or does not fit the base.
     """
     by_epoch = []
-    for epoch in epochs:
+    for epoch in tracked(epochs, "epochs"):
         if epoch.folder is None:
             losses = assistant_losses(base.model, validation.encoded)
         else:

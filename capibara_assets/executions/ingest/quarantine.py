@@ -16,6 +16,7 @@ from capibara_assets.executions.formats.opening import lines_at, source_lines
 from capibara_assets.executions.ingest.file_plan import ReadPlan
 from capibara_assets.executions.ingest.intake import quarantine_row
 from capibara_assets.executions.secrets.redact import keyed_digest
+from capibara_assets.processes.progress import tracked
 
 CONFLICT = "conflicting_execution_id"
 
@@ -91,7 +92,7 @@ def retry(folder: Path, rows: Sequence[Mapping[str, Any]], now: datetime) -> lis
     for row in rows:
         by_file.setdefault(row["file"], []).append(row)
     retried = []
-    for name, of_file in sorted(by_file.items()):
+    for name, of_file in tracked(sorted(by_file.items()), "files"):
         lines = {line.number: line.data for line in read_lines(folder / name, {row["line"] for row in of_file})}
         retried += [
             RetriedLine(

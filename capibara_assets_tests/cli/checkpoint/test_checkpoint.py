@@ -14,8 +14,9 @@ from capibara_assets.checkpoints.content import to_torch
 from capibara_assets.checkpoints.formats import FORMATS, read
 from capibara_assets.checkpoints.inspect.verify import adapter_digest
 from capibara_assets.checkpoints.store.store import CheckpointStore
-from capibara_assets.cli.checkpoint.text import age, size, table
+from capibara_assets.cli.checkpoint.text import age, size
 from capibara_assets.cli.main import main
+from capibara_assets.cli.terminal.tables import plain_table
 from capibara_assets.datasets.schema import Example, LeftOut
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.storage.records import table as rows_of
@@ -384,7 +385,7 @@ def test_numbers_for_people() -> None:
     ages = ["2026-11-20T11:59:59+00:00", "2026-11-20T11:58:00+00:00", "2026-11-20T09:00:00+00:00",
             "2026-11-01T12:00:00+00:00", "2026-11-20T12:00:05+00:00"]  # fmt: skip
     assert [age(text, now) for text in ages] == ["1 s", "2 min", "3 h", "19 d", "0 s"]
-    assert table(("a", "b"), [("xx", "1"), ("y", "100")], (1,)) == "a     b\nxx    1\ny   100"
+    assert plain_table(("a", "b"), [("xx", "1"), ("y", "100")], (1,)) == "a     b\nxx    1\ny   100"
 
 
 def process(home: Path, *arguments: object) -> subprocess.CompletedProcess[str]:

@@ -13,6 +13,8 @@ from capibara_assets.errors import InputError
 from capibara_assets.evaluation.serving.promotion import NOTHING
 from capibara_assets.evaluation.serving.promotion_log import PromotionLog
 from capibara_assets.executions.schema import Execution, LogFile, Quarantined
+from capibara_assets.lineage import adapters
+from capibara_assets.lineage.adapters import traced_adapter
 from capibara_assets.lineage.records import execution_trail
 from capibara_assets.lineage.shares import Share, contributions, execution_shares
 from capibara_assets.storage.removal import remove_artifact
@@ -32,20 +34,37 @@ def words(page) -> dict[str, list[str]]:
     return {stage.title: [line.words for line in stage.lines] for stage in page.way}
 
 
+def adapter_of(made: Made, wanted: str) -> LineagePage:
+    return adapter_page(made.results, traced_adapter(made.results, wanted))
+
+
 def page_of(made: Made, execution_id: str) -> LineagePage:
     return execution_page(made.results, execution_trail(made.results, execution_id))
 
 
 def test_each_contributor_has_its_share_of_the_train_examples(by_hand: Made) -> None:
-    found = contributions(by_hand.results, "python")
+    found = contributions(by_hand.results, traced_adapter(by_hand.results, "python"))
     assert found.examples == 39
     assert sum(one.examples for one in found.sandboxes) == 40, "one example is made in two"
     assert [one.share for one in found.agents] == [1.0]
     assert found.executions[0] == Share("p02", 2, 2 / 39), "its own example, and the repair beside it"
     assert found.bullets == (Share("book/b-2", 1, 1 / 39),)
     assert [one.asset for one in found.models] == ["consensus_checkpoint", "merged_checkpoint"]
-    voter = contributions(by_hand.results, "python/v0")
+    voter = contributions(by_hand.results, traced_adapter(by_hand.results, "python/v0"))
     assert voter.examples == 39 - sum(own_shard(f"g-p{i:02d}") == 0 for i in range(39))
+
+
+def test_a_page_reads_each_dataset_once(by_hand: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trail and the shares count the same examples."""
+    read, real = [], adapters.columns
+
+    def counted(artifact, table, names):
+        read.append((artifact.name, artifact.partition, table))
+        return real(artifact, table, names)
+
+    monkeypatch.setattr(adapters, "columns", counted)
+    page = adapter_of(by_hand, "merged_checkpoint")
+    assert page.tables and len(read) == len(set(read)) > 1, "a merged model has several datasets"
 
 
 def test_an_execution_has_a_share_of_the_voters_that_trained_on_it(by_hand: Made) -> None:
@@ -55,23 +74,23 @@ def test_an_execution_has_a_share_of_the_voters_that_trained_on_it(by_hand: Made
 
 
 def test_the_way_ends_at_what_is_served(by_hand: Made) -> None:
-    page = adapter_page(by_hand.results, "python")
+    page = adapter_of(by_hand, "python")
     assert words(page)["Served"] == ["nothing made from it is served now"]
     serve(by_hand, "python")
     for page in (
-        adapter_page(by_hand.results, "python"),
-        adapter_page(by_hand.results, "python/consensus"),
-        adapter_page(by_hand.results, "python/v2"),
+        adapter_of(by_hand, "python"),
+        adapter_of(by_hand, "python/consensus"),
+        adapter_of(by_hand, "python/v2"),
         page_of(by_hand, "p05"),
     ):
         assert words(page)["Served"] == ["serves as python"], page.name
-    assert words(adapter_page(by_hand.results, "sql"))["Served"] == ["nothing made from it is served now"]
+    assert words(adapter_of(by_hand, "sql"))["Served"] == ["nothing made from it is served now"]
 
 
 def test_a_dataset_that_was_forgotten_is_said(by_hand: Made) -> None:
     gone = by_hand.current["moe_dataset", "sql"].digest
     remove_artifact(by_hand.store, "moe_dataset", "sql", gone)
-    page = adapter_page(by_hand.results, "merged_checkpoint")
+    page = adapter_of(by_hand, "merged_checkpoint")
     assert any(line.endswith("forgotten") for line in words(page)["Datasets"])
     (line,) = page.forgotten
     assert line.startswith(f"moe_dataset[sql] {gone[:12]}, removed 20")
@@ -87,7 +106,10 @@ def test_what_is_foreign_is_text_and_nothing_is_loaded_or_run(by_hand: Made) -> 
         tables={"executions": (Execution, rows), "quarantine": (Quarantined, []), "files": (LogFile, [])},
     )
     assert logs.digest != by_hand.current["e2b_logs", None].digest
-    for page in (adapter_page(by_hand.results, "python").html(), page_of(by_hand, "p05").html()):
+    for page in (
+        adapter_of(by_hand, "python").html(),
+        page_of(by_hand, "p05").html(),
+    ):
         assert HOSTILE not in page and "&lt;img src=x" in page
         assert "http" not in page.split("<body>")[1] and "<script" not in page and "src=" not in page.split("<body>")[0]
         assert "prefers-color-scheme: dark" in page and "@media print" in page

@@ -16,10 +16,10 @@ def test_it_says_who_decided_each_value(monkeypatch: pytest.MonkeyPatch) -> None
     lines = CliRunner().invoke(config, [], catch_exceptions=False).output.splitlines()
     assert lines[0].startswith("deployment kubernetes: ") and lines[0].endswith("kubernetes.yaml")
     shown = {line.split()[0]: line for line in lines[1:]}
-    assert shown["launcher.image"].endswith("ours:1  (CAPIBARA_IMAGE)")
-    assert shown["launcher.mode"].endswith("k8s  (kubernetes.yaml)")
-    assert shown["model.fetch_gib"].endswith("(default)")
-    assert shown["hardware.default"].endswith("h100-8 (spot), then h100-8  (kubernetes.yaml)")
+    assert shown["launcher.image"].split()[1:] == ["ours:1", "CAPIBARA_IMAGE"]
+    assert shown["launcher.mode"].split()[1:] == ["k8s", "kubernetes.yaml"]
+    assert shown["model.fetch_gib"].endswith("  default")
+    assert shown["hardware.default"].split(maxsplit=1)[1].split("  ")[0] == "h100-8 (spot), then h100-8"
 
 
 def test_json_holds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

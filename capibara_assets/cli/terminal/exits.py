@@ -1,0 +1,11 @@
+"""Exit codes of all commands; `docs/running.md` lists them, and what each means for single commands."""
+
+DONE = 0
+FOUND = 1
+"""The command worked, and what it looked at is not in order: damage, a failed check, a failed step."""
+REFUSED = 2
+"""It could not do what was asked: an argument, a file, a setting; nothing was changed."""
+UNDECIDED = 3
+"""It worked, and there is no clear answer: an inconclusive comparison, a certificate that holds with reservations."""
+INTERRUPTED = 130
+"""Ctrl-C or SIGTERM; the same command goes on."""

@@ -1,0 +1,11 @@
+"""What a command says on its way to a result."""
+
+import click
+
+from capibara_assets.processes.progress import is_quiet
+
+
+def note(line: str, *, err: bool = False) -> None:
+    """Print a line, but with `--quiet`."""
+    if not is_quiet():
+        click.echo(line, err=err)

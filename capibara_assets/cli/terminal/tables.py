@@ -1,0 +1,68 @@
+"""One look for tables: rules and bold titles at a terminal, aligned columns of plain text anywhere else."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import click
+
+from capibara_assets.escaping.languages import visible
+from capibara_assets.escaping.terminal import PlainStream
+
+_NARROWEST = 40
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table to show; as a string it is plain text. Columns whose index is in `right` are right-aligned."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: Iterable[int] = ()
+
+    def __str__(self) -> str:
+        return plain_table(self.header, self.rows, self.right)
+
+
+def show(*parts: str | Table) -> None:
+    """Print lines and tables one below the other."""
+    stream = sys.stdout
+    for part in parts:
+        if isinstance(part, Table) and isinstance(stream, PlainStream) and stream.shows_styles():
+            stream.write_rendered(_drawn(part, max(_NARROWEST, shutil.get_terminal_size().columns)))
+        else:
+            click.echo(str(part))
+
+
+def plain_table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int] = ()) -> str:
+    """A table in plain text, two blanks between columns; no cell is cut."""
+    lines, numbers = [tuple(header), *(tuple(row) for row in rows)], set(right)
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if column in numbers else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _drawn(shown: Table, width: int) -> str:
+    """A table as a terminal of a width shows it, with escape sequences of styles; long cells take several lines."""
+    from rich.box import SIMPLE_HEAD  # here: a terminal alone needs it, and other commands start without it
+    from rich.console import Console
+    from rich.table import Table as Drawn
+    from rich.text import Text
+
+    drawn, right = Drawn(box=SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False), set(shown.right)
+    for column, title in enumerate(shown.header):
+        numbers = column in right
+        drawn.add_column(Text(visible(title)), justify="right" if numbers else "left", no_wrap=numbers, overflow="fold")
+    for row in shown.rows:
+        drawn.add_row(*(Text(visible(cell)) for cell in row))  # as text: a cell holds no markup of rich's
+    console = Console(force_terminal=True, width=width, no_color=bool(os.environ.get("NO_COLOR")), emoji=False)
+    with console.capture() as captured:
+        console.print(drawn)
+    return captured.get()

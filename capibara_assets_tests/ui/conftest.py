@@ -1,0 +1,90 @@
+"""A real browser, and a real `capibara ui` on what a run made, for all tests of pages."""
+
+import shutil
+import time
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+import polars as pl
+import pytest
+
+from capibara_assets.assets.inputs import Inputs
+from capibara_assets.checks.results import judged
+from capibara_assets.cli.graph.instance import open_instance
+from capibara_assets.datasets.checks import route_problems
+from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.resources import Store
+from capibara_assets_tests.home import MadeHome
+from capibara_assets_tests.ui.process import running_ui
+
+CHROMIUM = shutil.which("chromium")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+IN_A_BROWSER = [
+    pytest.mark.ui,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="no chromium on PATH: install your system's package to run the browser test"
+    ),
+]
+
+
+@pytest.fixture(scope="session")
+def address(pristine_home: MadeHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """`capibara ui` on what `capibara run` made, but for the plans for TPUs, and with a check that failed."""
+    folder = tmp_path_factory.mktemp("ui")
+    made = pristine_home.copy(folder / "made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DAGSTER_HOME", "")
+        with open_instance(made.deployment) as instance:
+            instance.wipe_assets([dg.AssetKey("tpu_config")])
+            instance.report_runless_asset_event(failed_check(made, instance))
+    # Nothing runs by itself here, so that what turns green did so by a click.
+    with running_ui(made, folder / "ui.log", CAPIBARA_AUTOMATION="off") as (url, process):
+        deadline = time.monotonic() + 120
+        while True:
+            try:
+                urllib.request.urlopen(f"{url}/server_info", timeout=2).read()
+                break
+            except OSError:
+                assert time.monotonic() < deadline and process.poll() is None, (folder / "ui.log").read_text()[-3000:]
+                time.sleep(0.1)
+        yield url
+
+
+def failed_check(made: MadeHome, instance: dg.DagsterInstance) -> dg.AssetCheckEvaluation:
+    """What `routes_valid` finds in the routes that were made, when a group of prompts is in two splits."""
+    store = Store(root=made.deployment.store, work=str(made.deployment.work)).open()
+    routes = Inputs(instance, store).artifact("routing_dataset").frame("routes")
+    other = routes.head(1).with_columns(pl.lit("test").alias("split"), pl.lit("0" * 32).alias("route_id"))
+    first = routes.head(1).with_columns(pl.lit("train").alias("split"))
+    problems = route_problems(pl.concat([first, other, routes.tail(-1)]), DatasetRecipe().routing)
+    found = judged(problems, "", "materialize moe_dataset of all domains and routing_dataset again")
+    return dg.AssetCheckEvaluation(
+        asset_key=dg.AssetKey("routing_dataset"),
+        check_name="routes_valid",
+        passed=found.passed,
+        metadata=found.metadata,
+        severity=found.severity,
+        description=found.description,
+    )
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Headless Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield launched
+        launched.close()
