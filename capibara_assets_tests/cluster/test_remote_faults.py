@@ -14,7 +14,7 @@ from capibara_assets_tests.cluster.fake_cluster import Faults
 from capibara_assets_tests.cluster.launched import SPOT, STAYS, STEPS, WAITS, Launched, launched, stub_request
 
 LONGEST_S = 30.0
-PASSING = ("evict", "lose_node", "crash", "gone", "busy", "late", "image", "node", "pod", "nothing")
+PASSING = ("evict", "lose_node", "crash", "gone", "busy", "late", "cut", "image", "node", "pod", "nothing")
 """Faults that a training gets over; of the others it fails in words, unless it had finished before."""
 FINAL = ("input", "job", "image for ever")
 
@@ -37,8 +37,8 @@ def befall(there: Launched, fault: str, draw: random.Random, request: Any) -> No
     elif fault == "gone":
         begin = time.monotonic() + draw.uniform(0, 0.6)
         api.trouble.of = lambda method, path: "drop" if begin < time.monotonic() < begin + 0.5 else None
-    elif fault in ("busy", "late"):
-        kinds: list[int | str] = [429, 500, 503, "drop"] if fault == "busy" else ["late"]
+    elif fault in ("busy", "late", "cut"):
+        kinds: list[int | str] = [429, 500, 503, "drop"] if fault == "busy" else [fault]
         left = [draw.randrange(1, 5)]
         lock = threading.Lock()
 
