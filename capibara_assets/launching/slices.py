@@ -7,7 +7,7 @@ at the end the result. Whoever follows it may die: the next one takes over the s
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -155,13 +155,13 @@ class _Following:
     def running(self, body: Mapping[str, Any], pod: str) -> None:
         """Note that a pod runs: from the first one on the slice costs."""
         self.say(f"pod {self.cluster.namespace}/{pod} runs")
-        if self.state.started is None:
-            self.state = _keep(self.training, self.state.model_copy(update={"started": _now()}))
         owner = f"{body['kind']}/{body['metadata']['name']}"
         open_ = [one for one in self.jobs.all() if one.state == "running" and one.pod and one.pod.owner == owner]
         self.job = (open_ or [None])[-1] or self.jobs.register(
             "remote", self.command, pod=Pod(pod, self.cluster.namespace, owner)
         )
+        if self.state.started is None:
+            self.state = _keep(self.training, self.state.model_copy(update={"started": _now()}))
 
     def ended(self, body: Mapping[str, Any], ended: Ended) -> SliceState:
         """Keep how it ended, what it cost and what its pods said, before the set is deleted."""
@@ -242,11 +242,12 @@ def _save_log(folder: Path, pod: str, cluster: Cluster) -> None:
 
 
 def _finished(found: Mapping[str, Any] | None) -> datetime:
-    """When a set ended, by its own condition; now, where it does not say so."""
+    """When a set ended, by its own condition, which counts whole seconds; now, where it does not say so."""
+    now = datetime.now(UTC)
     for one in ((found or {}).get("status") or {}).get("conditions") or ():
         if one.get("status") == "True" and one["type"] in ("Completed", "Failed") and one.get("lastTransitionTime"):
-            return datetime.fromisoformat(one["lastTransitionTime"])
-    return datetime.now(UTC)
+            return min(now, datetime.fromisoformat(one["lastTransitionTime"]) + timedelta(seconds=1))
+    return now
 
 
 def _published_after(output: str, moment: str) -> bool:
