@@ -198,8 +198,8 @@ def check_reachable(target: "HardwareTarget", mode: LaunchMode) -> None:
     if target.kind == "tpu" and mode is LaunchMode.K8S and nodes > 1:
         raise InputError(
             f"{target.name} is {nodes} hosts, and the launcher starts one pod: take a slice of one host"
-            f" ({target.family}-8 or smaller), or run the slice's plan by `capibara plan --submit`, or by the gke.yaml or"
-            " queued_resource.sh of tpu_config"
+            f" ({target.family}-8 or smaller), or run the slice's plan by `capibara plan --submit`, or by the gke.yaml"
+            " or queued_resource.sh of tpu_config"
         )
 
 

@@ -14,9 +14,13 @@ from pathlib import Path
 import fsspec
 import pytest
 import yaml
+from click.testing import CliRunner, Result
 
+from capibara_assets.cli.training.plan import plan
+from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
 from capibara_assets.launching.cluster import ClusterSilent, Ending
+from capibara_assets.launching.launchers import Launcher
 from capibara_assets.launching.manifests import PodSettings, slice_object
 from capibara_assets.launching.slices import BROUGHT, LOGS, bring_back, read_state
 from capibara_assets.planning.hardware.targets import find_target
@@ -167,6 +171,55 @@ def test_its_hours_end_it_over_all_attempts(there: Launched) -> None:
     there.assert_nothing_left()
     with pytest.raises(InputError, match="has had its"):
         follow(one)
+
+
+PUBLISHES = """
+import json, os, pathlib, sys
+output = pathlib.Path(sys.argv[1], "sql", "jax")
+if os.environ["NODE_RANK"] == "0":
+    (output / "adapter").mkdir(parents=True, exist_ok=True)
+    (output / "adapter" / "adapter_model.safetensors").write_bytes(b"weights")
+    (output / "result.json").write_text(json.dumps({"steps": 7, "command": sys.argv[2:]}))
+"""
+
+
+def submitted(there: Launched, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
+    """`capibara plan --submit` on a deployment whose cluster is the fake one, whose pods publish instead of training."""
+    storage = there.folder / "storage"
+    recipe = yaml.safe_load((resources_root() / "recipes" / "planning.yaml").read_text())
+    recipe["tpu"]["storage_root"] = str(storage)
+    (there.folder / "planning.yaml").write_text(yaml.safe_dump(recipe))
+    launcher = {"mode": "k8s", "image": "registry.example/capibara:1", "namespace": "ml"}
+    launcher |= {"volume_claim": "work", "volume_path": str(there.folder)}
+    document = {"storage": {"home": str(there.folder / "home")}, "launcher": launcher}
+    (there.folder / "deployment.yaml").write_text(yaml.safe_dump(document))
+    monkeypatch.setenv("CAPIBARA_DEPLOYMENT", str(there.folder / "deployment.yaml"))
+    monkeypatch.setattr(Launcher, "_waits", lambda self: WAITS)
+    there.cluster.program = lambda command: [sys.executable, "-c", PUBLISHES, str(storage), *command]
+    wanted = ["--model", "capibara-nano", "--domain", "sql", "--examples", "100", "--json", "--submit"]
+    return CliRunner().invoke(plan, [*wanted, "--recipe", str(there.folder / "planning.yaml"), *arguments])
+
+
+def test_the_command_submits_a_plan_and_brings_its_adapter(there: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = there.folder / "plans" / "sql"
+    done = submitted(there, monkeypatch, "--hardware", "tpu-v5e-16", "--out", str(out))
+    assert done.exit_code == 0, done.output
+    run = json.loads(done.stdout)["run"]
+    assert run["state"]["ending"] == "succeeded" and run["state"]["target"] == "tpu-v5e-16"
+    assert run["result"]["command"] == ["bash", str(out / "plan" / "run.sh"), "jax"]
+    assert (out / "result" / "adapter" / "adapter_model.safetensors").read_bytes() == b"weights"
+    assert "capibara_assets.training.jax" in (out / "plan" / "run.sh").read_text()
+    there.assert_nothing_left()
+
+
+def test_the_command_says_what_it_lacks(there: Launched, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    slices = ["--hardware", "tpu-v5e-16"]
+    assert "--submit needs --out" in str(submitted(there, monkeypatch, *slices).exception)
+    elsewhere = submitted(there, monkeypatch, *slices, "--out", str(tmp_path.parent / "elsewhere"))
+    assert "give --out a folder on that volume" in str(elsewhere.exception)
+    gpu = submitted(there, monkeypatch, "--hardware", "h100-8", "--out", str(there.folder / "plan"))
+    assert "--submit has no use here (the graph starts trainings on CPUs and GPUs)" in str(gpu.exception)
+    assert there.cluster.made == []
 
 
 def slice_body(name: str) -> dict[str, object]:

@@ -100,12 +100,7 @@ class PlanRequest(NamedTuple):
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), help="Folder to write the plan and its files to."
 )
-@click.option(
-    "--submit",
-    "submitting",
-    is_flag=True,
-    help="Run the TPU plan on the deployment's cluster; its adapter comes to --out.",
-)
+@click.option("--submit", "submitting", is_flag=True, help="Run a TPU plan on the cluster; its adapter comes to --out.")
 @click.option("--claims", is_flag=True, help="Only print the specification's figures beside the computed ones.")
 @click.option("--measure", "measuring", is_flag=True, help="With --claims: add measurements on this machine (seconds).")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
@@ -161,9 +156,7 @@ def plan(
         from capibara_assets.cli.training.submit import submit_plan
 
         if out is None:
-            raise InputError(
-                "--submit needs --out: a folder on the cluster's shared volume, for the plan and its result"
-            )
+            raise InputError("--submit needs --out: a folder on the cluster's volume, for the plan and its result")
         document["run"] = submit_plan(wanted["domain"], document["target"], files, out)
     document["seconds"] = round(time.monotonic() - started, 3)
     show(document | assumed(wanted), as_json)
