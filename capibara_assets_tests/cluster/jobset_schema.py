@@ -95,7 +95,11 @@ def problems(body: dict[str, Any], kubernetes: str = "1.37", crd: Path | None = 
     except ValidationError as error:
         where = [(".".join(map(str, one["loc"])), one["msg"]) for one in error.errors()]
         return found + [f"{place}: {said}" for place, said in where]
-    return found + [said for job in made.spec.replicatedJobs for said in _job_problems(made, job, kubernetes)]
+    found += [said for job in made.spec.replicatedJobs for said in _job_problems(made, job, kubernetes)]
+    where, jobs = made.spec.coordinator, {job.name: job.replicas for job in made.spec.replicatedJobs}
+    if where is not None and where.jobIndex >= jobs.get(where.replicatedJob, 0):
+        found.append(f"coordinator: there is no job {where.replicatedJob} {where.jobIndex}")
+    return found
 
 
 def _job_problems(made: JobSet, job: ReplicatedJob, kubernetes: str) -> list[str]:
@@ -109,9 +113,6 @@ def _job_problems(made: JobSet, job: ReplicatedJob, kubernetes: str) -> list[str
     pod = f"{made.metadata.name}-{job.name}-{last[0]}-{last[1]}{_SUFFIX}"
     if len(pod) > _LABEL:
         found.append(f"{job.name}: its pods would be called {pod}, {len(pod)} characters of {_LABEL}")
-    where = made.spec.coordinator
-    if where is not None and where.replicatedJob == job.name and where.jobIndex >= job.replicas:
-        found.append(f"coordinator: {job.name} has no job {where.jobIndex}")
     return found
 
 

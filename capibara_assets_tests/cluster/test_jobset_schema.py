@@ -31,9 +31,7 @@ WRONG: dict[str, Change] = {
 BY_THE_WEBHOOK: dict[str, Change] = {
     "a name that is too long for its pods": lambda body: body["metadata"].update(name="a" * 50),
     "a subdomain with a dot": lambda body: body["spec"]["network"].update(subdomain="a.b"),
-    "a coordinator that there is not": lambda body: body["spec"].update(
-        coordinator={"replicatedJob": "nodes", "jobIndex": 1}
-    ),
+    "a coordinator that there is not": lambda body: body["spec"].update(coordinator={"replicatedJob": "another"}),
 }
 
 

@@ -184,7 +184,7 @@ if os.environ["NODE_RANK"] == "0":
 
 
 def submitted(there: Launched, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Result:
-    """`capibara plan --submit` on a deployment whose cluster is the fake one, whose pods publish instead of training."""
+    """`capibara plan --submit` on the fake cluster, whose pods publish instead of training."""
     storage = there.folder / "storage"
     recipe = yaml.safe_load((resources_root() / "recipes" / "planning.yaml").read_text())
     recipe["tpu"]["storage_root"] = str(storage)
