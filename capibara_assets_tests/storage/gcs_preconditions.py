@@ -36,22 +36,23 @@ class Router(server.Router):  # type: ignore[misc]  # the emulator is untyped
         handler = self._request_handler
         parts = urlparse(handler.path)
         query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
-        if parts.path == "/hold":
-            _holding.add(query["name"])
-            return _answer(handler, HTTPStatus.OK, {})
-        if parts.path == "/release":
-            return self._release()
         data = _read(handler) or b""
         bucket, name = _object(parts.path, query, data)
-        if method in ("POST", "DELETE") and name in _holding:
+        if parts.path == "/hold":
+            _holding.add(query["name"])
+            _answer(handler, HTTPStatus.OK, {})
+        elif parts.path == "/release":
+            self._release()
+        elif method in ("POST", "DELETE") and name in _holding:
             _holding.discard(name)
             _held.append((method, handler.path, data, handler.headers))
-            return _answer(handler, HTTPStatus.SERVICE_UNAVAILABLE, {"error": {"code": 503, "message": "try again"}})
-        if not _holds(handler.storage, bucket, name, query, method):
+            _answer(handler, HTTPStatus.SERVICE_UNAVAILABLE, {"error": {"code": 503, "message": "try again"}})
+        elif not _holds(handler.storage, bucket, name, query, method):
             said = "At least one of the pre-conditions you specified did not hold."
-            return _answer(handler, HTTPStatus.PRECONDITION_FAILED, {"error": {"code": 412, "message": said}})
-        handler.taken = data
-        return super().handle(method)  # type: ignore[no-any-return]
+            _answer(handler, HTTPStatus.PRECONDITION_FAILED, {"error": {"code": 412, "message": said}})
+        else:
+            handler.taken = data
+            super().handle(method)
 
     def _release(self) -> None:
         """Do what was held back; nobody waits for its answer any more."""
