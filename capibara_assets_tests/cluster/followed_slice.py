@@ -13,7 +13,7 @@ from capibara_assets.processes.background import Jobs
 
 USD_PER_HOUR = 3600.0  # a dollar a second
 HOSTS = 4
-WAITS = Waits(poll=0.02, silence=10.0, start=60.0, container=0.4, delete=30.0)
+WAITS = Waits(poll=0.02, silence=10.0, start=60.0, container=5.0, delete=30.0)
 RUN = """
 set -eu
 cd {folder}
