@@ -15,8 +15,8 @@ import yaml
 from dagster._core.launcher.base import LaunchRunContext
 from dagster._daemon.monitoring.run_monitoring import monitor_started_run
 
-from capibara_assets_tests.cluster.fake_api import TOKEN, Api
-from capibara_assets_tests.cluster.fake_cluster import Cluster
+from capibara_assets_tests.cluster.fake.api import TOKEN, Api
+from capibara_assets_tests.cluster.fake.cluster import Cluster
 from capibara_assets_tests.cluster.launched import SECRET, SECRETS
 from capibara_assets_tests.cluster.launched_job import BEGAN, ENDED, FOLDER, HOLD, launched_job
 

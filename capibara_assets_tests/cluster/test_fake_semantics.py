@@ -12,8 +12,8 @@ import pytest
 import urllib3
 from kubernetes import client, config, watch
 
-from capibara_assets_tests.cluster.fake_api import Api
-from capibara_assets_tests.cluster.fake_cluster import Cluster
+from capibara_assets_tests.cluster.fake.api import Api
+from capibara_assets_tests.cluster.fake.cluster import Cluster
 
 LONGEST_S = 60.0
 PRINTS = "import sys, time\nfor n in range(4):\n    print('line', n, flush=True)\n    time.sleep(.05)\n"

@@ -12,7 +12,7 @@ from capibara_assets.planning.hardware.targets import find_target
 from capibara_assets.planning.options import Option
 from capibara_assets.processes.background import Jobs, stop
 from capibara_assets_tests.cluster import stub_training
-from capibara_assets_tests.cluster.fake_cluster import Faults
+from capibara_assets_tests.cluster.fake.cluster import Faults
 from capibara_assets_tests.cluster.launched import SECRET, SPOT, STAYS, WAITS, Launched, launched, stub_request
 
 

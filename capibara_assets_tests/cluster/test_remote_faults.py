@@ -12,7 +12,7 @@ import pytest
 from capibara_assets.launching.cluster import Ending
 from capibara_assets.launching.manifests import object_name
 from capibara_assets_tests.cluster import followed_slice
-from capibara_assets_tests.cluster.fake_cluster import Faults
+from capibara_assets_tests.cluster.fake.cluster import Faults
 from capibara_assets_tests.cluster.launched import SPOT, STAYS, STEPS, WAITS, Launched, launched, stub_request
 
 LONGEST_S = 30.0

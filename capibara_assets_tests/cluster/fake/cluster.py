@@ -2,7 +2,7 @@
 
 Kubernetes' semantics as far as a launch can see them: names are taken (409), deletion waits for pods and their grace
 period, a job's pod failure policy and backoff limit decide about another pod, which comes after the former has ended.
-Pods of no job run once. Each change gets a resource version (`fake_history`).
+Pods of no job run once. Each change gets a resource version (`history`).
 """
 
 import os
@@ -15,8 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from capibara_assets_tests.cluster.fake_history import API_VERSIONS, Document, History
-from capibara_assets_tests.cluster.fake_pods import INDEX, Running, begin, condition, container_status, ended, now, send
+from capibara_assets_tests.cluster.fake.history import API_VERSIONS, Document, History
+from capibara_assets_tests.cluster.fake.pods import INDEX, Running, begin, condition, container_status, ended, now, send
 
 TICK_S = 0.01
 JOB_LABELS, SET_LABEL = ("batch.kubernetes.io/job-name", "job-name"), "jobset.sigs.k8s.io/jobset-name"
@@ -24,7 +24,7 @@ JOB_LABELS, SET_LABEL = ("batch.kubernetes.io/job-name", "job-name"), "jobset.si
 
 @dataclass
 class Faults:
-    """What goes wrong on the nodes; of the API see `fake_api`.
+    """What goes wrong on the nodes; of the API see `api`.
 
     Attributes:
         no_image: seconds during which images cannot be pulled.

@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from capibara_assets_tests.cluster.fake_answers import Answer, Answers, refused
-from capibara_assets_tests.cluster.fake_cluster import Cluster, Document
+from capibara_assets_tests.cluster.fake.answers import Answer, Answers, refused
+from capibara_assets_tests.cluster.fake.cluster import Cluster, Document
 
 TOKEN = "canary-bearer-token-31337"
 

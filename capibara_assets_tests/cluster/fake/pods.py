@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from capibara_assets_tests.cluster.fake_history import Document
-from capibara_assets_tests.cluster.fake_logs import PodLog
+from capibara_assets_tests.cluster.fake.history import Document
+from capibara_assets_tests.cluster.fake.logs import PodLog
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 class Surroundings(Protocol):
-    """What a cluster gives its pods (`fake_cluster.Cluster`)."""
+    """What a cluster gives its pods (`cluster.Cluster`)."""
 
     folder: Path
     program: Callable[[Sequence[str]], Sequence[str]] | None

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from capibara_assets_tests.cluster.fake_cluster import TICK_S, Cluster, Document
-from capibara_assets_tests.cluster.fake_history import API_VERSIONS, shown
+from capibara_assets_tests.cluster.fake.cluster import TICK_S, Cluster, Document
+from capibara_assets_tests.cluster.fake.history import API_VERSIONS, shown
 
 Answer = tuple[int, Any]
 """Status, and a document, bytes, or pieces that are sent as they come."""
