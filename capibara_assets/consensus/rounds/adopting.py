@@ -67,7 +67,7 @@ def read_result(folder: Path, digest: str) -> RoundResult:
     if not found.ok or not set(found.recomputed) >= _ALL:
         why = "; ".join(found.problems[:5]) or f"{', '.join(sorted(_ALL - set(found.recomputed)))} cannot be checked"
         raise InputError(f"the result in {folder} does not hold, and is not taken over: {why}")
-    if certificate.context != terms.context() or certificate.base_digest != terms.base_digest:
+    if not terms.context().items() <= certificate.context.items() or certificate.base_digest != terms.base_digest:
         raise InputError(f"the certificate in {folder} is not of round {digest[:12]}")
     there = {name: own for name, own in voters.items() if own.is_dir()}
     return RoundResult(terms, certificate, folder / ADAPTER, there)

@@ -47,7 +47,30 @@ def agreed(meet: Meet, tmp_path: Path) -> tuple[Meeting, Path]:
     return m, m.home / "out-voter-0"
 
 
-def test_a_rounds_result_is_the_domains_consensus_and_is_served(agreed: tuple[Meeting, Path], tmp_path: Path) -> None:
+def refuses_another_base_model(m: Meeting, folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(m.base.path, other)
+    config = other / "config.json"
+    config.write_text(config.read_text().replace("{", '{"note": "another",', 1))
+    store = open_artifacts(tmp_path / "another-store")
+    with dg.DagsterInstance.ephemeral() as instance, pytest.raises(InputError, match="its adapter would not fit"):
+        adopt_round(instance, store, BaseModel(location=str(other)), read_result(folder, m.terms.digest))
+    assert store.names() == []
+
+
+def taken_over_by_the_command(m: Meeting, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAPIBARA_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("CAPIBARA_BASE_MODEL", str(m.base.path))
+    arguments = ["adopt", str(folder), "--round", m.terms.digest]
+    first = CliRunner().invoke(consensus, arguments, catch_exceptions=False)
+    assert first.exit_code == 0 and "is now consensus_checkpoint[python]" in first.output
+    second = CliRunner().invoke(consensus, arguments, catch_exceptions=False)
+    assert "was already consensus_checkpoint[python]" in second.output
+
+
+def test_a_rounds_result_is_the_domains_consensus_and_is_served(
+    agreed: tuple[Meeting, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     m, folder = agreed
     result, store = read_result(folder, m.terms.digest), open_artifacts(tmp_path / "store")
     base = BaseModel(location=str(m.base.path))
@@ -64,6 +87,8 @@ def test_a_rounds_result_is_the_domains_consensus_and_is_served(agreed: tuple[Me
     assert artifact.document("certificate")["context"]["round"] == m.terms.digest
     found = verify_published(store, artifact, m.terms.keys)
     assert found.ok and "result" in found.recomputed  # from the voters' adapters, which the artifact holds
+    refuses_another_base_model(m, folder, tmp_path)
+    taken_over_by_the_command(m, folder, tmp_path, monkeypatch)
 
 
 def _other_round(m: Meeting, folder: Path) -> str:
@@ -108,28 +133,3 @@ def test_what_does_not_hold_is_not_taken_over(agreed: tuple[Meeting, Path], tmp_
         digest = change(m, folder)
         with pytest.raises(InputError):
             read_result(folder, digest)
-
-
-def test_a_round_about_another_base_model_is_refused(agreed: tuple[Meeting, Path], tmp_path: Path) -> None:
-    m, folder = agreed
-    other = tmp_path / "other"
-    shutil.copytree(m.base.path, other)
-    config = other / "config.json"
-    config.write_text(config.read_text().replace("{", '{"note": "another",', 1))
-    store = open_artifacts(tmp_path / "store")
-    with dg.DagsterInstance.ephemeral() as instance, pytest.raises(InputError, match="its adapter would not fit"):
-        adopt_round(instance, store, BaseModel(location=str(other)), read_result(folder, m.terms.digest))
-    assert store.names() == []
-
-
-def test_the_command_takes_it_over_once(
-    agreed: tuple[Meeting, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    m, folder = agreed
-    monkeypatch.setenv("CAPIBARA_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("CAPIBARA_BASE_MODEL", str(m.base.path))
-    arguments = ["adopt", str(folder), "--round", m.terms.digest]
-    first = CliRunner().invoke(consensus, arguments, catch_exceptions=False)
-    assert first.exit_code == 0 and "is now consensus_checkpoint[python]" in first.output
-    second = CliRunner().invoke(consensus, arguments, catch_exceptions=False)
-    assert "was already consensus_checkpoint[python]" in second.output
