@@ -61,7 +61,9 @@ def ran(there: Launched) -> list[str]:
 
 
 def test_a_plan_runs_on_every_host_of_its_slice_and_its_adapter_cost_and_logs_come_back(there: Launched) -> None:
-    one = training(there.folder, spot=True)
+    (there.folder / "hold").touch()
+    jobs, one = Jobs(there.folder / "home"), training(there.folder, spot=True)
+    there.when(jobs.all, (there.folder / "hold").unlink)  # it is seen to run
     done = follow(one)
     assert done.state.ending is Ending.SUCCEEDED and done.result == {"steps": 3, "validation_loss": 1.5}
     assert done.folder == one.folder / BROUGHT
@@ -73,7 +75,7 @@ def test_a_plan_runs_on_every_host_of_its_slice_and_its_adapter_cost_and_logs_co
     assert sorted(line.split()[1] for log in logs for line in log.splitlines()) == ["0", "1", "2", "3"]
     assert SECRET not in "".join(logs)
     there.assert_nothing_left()
-    (job,) = Jobs(there.folder / "home").all()
+    (job,) = jobs.all()
     assert job.state == "finished" and job.pod is not None and job.pod.owner == f"JobSet/{one.name}"
 
 
