@@ -155,9 +155,8 @@ class _Following:
     def running(self, body: Mapping[str, Any], pod: str) -> None:
         """Note that a pod runs: from the first one on the slice costs."""
         self.say(f"pod {self.cluster.namespace}/{pod} runs")
-        owner = f"{body['kind']}/{body['metadata']['name']}"
-        open_ = [one for one in self.jobs.all() if one.state == "running" and one.pod and one.pod.owner == owner]
-        self.job = (open_ or [None])[-1] or self.jobs.register(
+        owner = f"JobSet/{self.training.name}"
+        self.job = self._registered() or self.jobs.register(
             "remote", self.command, pod=Pod(pod, self.cluster.namespace, owner)
         )
         if self.state.started is None:
@@ -179,11 +178,17 @@ class _Following:
         price = self.training.option.target.price.usd_per_hour
         done = {"ended": finished.isoformat(), "ending": ending, "reason": reason, "hours": hours}
         self.state = self.state.model_copy(update=done | {"usd": None if price is None else round(hours * price, 4)})
-        if self.job is not None:
-            self.jobs.end(self.job, 0 if ending is Ending.SUCCEEDED else 1)
+        if (job := self.job or self._registered()) is not None:
+            self.jobs.end(job, 0 if ending is Ending.SUCCEEDED else 1)
         if ending is Ending.SUCCEEDED:
             bring_back(self.training.output, self.training.folder / BROUGHT)
         return _keep(self.training, self.state)
+
+    def _registered(self) -> Job | None:
+        """The job of this set that is recorded as running, perhaps by somebody who followed it before."""
+        owner = f"JobSet/{self.training.name}"
+        open_ = [one for one in self.jobs.all() if one.state == "running" and one.pod and one.pod.owner == owner]
+        return open_[-1] if open_ else None
 
 
 def bring_back(output: str, folder: Path) -> None:
