@@ -156,8 +156,10 @@ class _Following:
         """Note that a pod runs: from the first one on the slice costs."""
         self.say(f"pod {self.cluster.namespace}/{pod} runs")
         owner = f"JobSet/{self.training.name}"
-        self.job = self._registered() or self.jobs.register(
-            "remote", self.command, pod=Pod(pod, self.cluster.namespace, owner)
+        self.job = (
+            self.job
+            or self._registered()
+            or self.jobs.register("remote", self.command, pod=Pod(pod, self.cluster.namespace, owner))
         )
         if self.state.started is None:
             self.state = _keep(self.training, self.state.model_copy(update={"started": _now()}))
@@ -169,7 +171,8 @@ class _Following:
             began = str(found["metadata"]["creationTimestamp"])
             self.state = self.state.model_copy(update={"started": began})
         finished = _finished(found)
-        hours = self.state.hours_until(finished)
+        # at least what was seen to run: the end by the set's condition may lie before the first look at a pod
+        hours = max(self.state.hours_until(finished), self.state.hours + ended.hours)
         for pod in self.cluster.pods(body):
             _save_log(self.training.folder / LOGS, pod["metadata"]["name"], self.cluster)
         ending, reason = ended.ending, ended.reason
