@@ -70,19 +70,7 @@ def deployment_resources(deployment: Deployment) -> dict[str, Any]:
             },
         ),
         "tpu_target": Hardware(name=deployment.tpu_target, by_domain=deployment.tpu_targets),
-        "launcher": Launcher(
-            mode=deployment.launcher,
-            image=deployment.image,
-            namespace=deployment.namespace,
-            service_account=deployment.service_account,
-            secrets=list(deployment.secrets),
-            volume_claim=deployment.volume_claim,
-            volume_path=deployment.volume_path,
-            grace_seconds=deployment.grace_seconds,
-            priority_class=deployment.priority_class,
-            start_minutes=deployment.start_minutes,
-            max_hours=deployment.training_hours,
-        ),
+        "launcher": Launcher.of(deployment),
         "google_cloud": GoogleCloud(project=deployment.project, zone=deployment.zone),
     }
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from capibara_assets.assets.adopted_rounds import ROUND
 from capibara_assets.assets.inputs import Inputs, latest_digest, source_name
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.resources import BaseModel, Recipes
@@ -77,7 +78,7 @@ def read_run(inputs: Inputs, recipes: Recipes, base_model: BaseModel, domain: Do
         terms=Terms(recipe, rule, _test_use(inputs, results, items, recipe, rule)),
         work=inputs.store.work_dir("evaluation", domain, JOURNALS),
         beside=ReportContext(
-            curves=curves_of(results.trained.document("summary")),
+            curves=curves_of(results.trained.document("summary")) if results.trained else {},
             router=results.router.document("report"),
             sources=tuple(_sources(results)),
         ),
@@ -86,11 +87,14 @@ def read_run(inputs: Inputs, recipes: Recipes, base_model: BaseModel, domain: Do
 
 @dataclass(frozen=True)
 class _Results:
-    """Upstream artifacts of a domain's evaluation; `consensus` has those of all available domains."""
+    """Upstream artifacts of a domain's evaluation; `consensus` has those of all available domains.
+
+    `trained` is None where the domain's consensus is a round's of several organisations and nothing was trained here.
+    """
 
     domain: Domain
     dataset: "Artifact"
-    trained: "Artifact"
+    trained: "Artifact | None"
     playbook: "Artifact"
     consensus: "Mapping[Domain, Artifact]"
     merged: "Artifact"
@@ -99,8 +103,10 @@ class _Results:
     @classmethod
     def read(cls, inputs: Inputs, domain: Domain) -> "_Results":
         """Open the artifacts of the latest materializations."""
-        dataset, trained = inputs.artifact("moe_dataset", domain), inputs.artifact("trained_adapters", domain)
+        dataset = inputs.artifact("moe_dataset", domain)
         consensus = inputs.every("consensus_checkpoint", needed=domain)
+        adopted = consensus[domain].has(ROUND)
+        trained = (inputs.available if adopted else inputs.artifact)("trained_adapters", domain)
         merged, router = inputs.artifact("merged_checkpoint"), inputs.artifact("expert_router")
         playbook = inputs.artifact("consolidated_playbook", domain)
         return cls(domain, dataset, trained, playbook, consensus, merged, router)
@@ -109,6 +115,11 @@ class _Results:
     def candidate(self) -> "Artifact":
         """The domain's own consensus checkpoint: the contender that the decision is about."""
         return self.consensus[self.domain]
+
+    @property
+    def voters(self) -> "Artifact":
+        """What holds the adapters of the voters: the consensus itself where they are of other organisations."""
+        return self.candidate if self.candidate.has(ROUND) or self.trained is None else self.trained
 
 
 def executions_of(inputs: Inputs, dataset: "Artifact") -> "pl.DataFrame":
@@ -180,7 +191,7 @@ def _models(inputs: Inputs, results: _Results, base: "Base", recipe: "Evaluation
         base=base,
         playbook=render_playbook(bullets, lambda text: len(base.tokenizer.encode(text)), recipe.playbook_budget_tokens),
         consensus=experts[domain],
-        voters=read_accepted(results.trained.directory("voters"), candidate.document("certificate")),
+        voters=read_accepted(results.voters.directory("voters"), candidate.document("certificate")),
         experts={other.value: adapter for other, adapter in experts.items() if other != domain},
         merged=results.merged.directory("model"),
         router=_router(results.router, base),
@@ -225,7 +236,7 @@ def _test_use(
     trial = Trial(
         items=[item.item_id for item in items],
         candidate=results.candidate.digest,
-        contest=results.trained.digest,
+        contest=results.voters.digest,
         settings={
             "rule": setting_digest(rule),
             "recipe": setting_digest(recipe),
@@ -241,7 +252,7 @@ def _sources(results: _Results) -> "Iterator[ReportSource]":
     from capibara_assets.evaluation.report import ReportSource
 
     domain = results.domain
-    for artifact in (results.dataset, results.trained, results.playbook):
+    for artifact in filter(None, (results.dataset, results.trained, results.playbook)):
         yield ReportSource(f"{artifact.name}[{domain}]", artifact.digest, _page(artifact.name, domain))
     for other, artifact in results.consensus.items():
         certificate = artifact.document("certificate")["digest"]

@@ -141,7 +141,7 @@ class Cluster:
         )
         return [] if found is None else list(self._plain(found)["items"])
 
-    def log_tail(self, pod: str) -> str:
+    def log_tail(self, pod: str, lines: int = _LOG_LINES) -> str:
         """The last lines of a pod's log; empty where they are gone with it."""
         said = self._ask(
             f"read the log of {pod}",
@@ -149,7 +149,7 @@ class Cluster:
                 self._core.read_namespaced_pod_log(
                     pod,
                     self.namespace,
-                    tail_lines=_LOG_LINES,
+                    tail_lines=lines,
                     _preload_content=False,  # else the client gives the text of a bytes literal
                     _request_timeout=_REQUEST_S,
                 ).data

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,9 @@ from capibara_assets.errors import InputError
 from capibara_assets.processes import groups as process_groups
 
 if TYPE_CHECKING:
-    from capibara_assets.launching.cluster import Waits
+    from capibara_assets.launching.cluster import Cluster, Waits
     from capibara_assets.launching.manifests import PodSettings
+    from capibara_assets.launching.slices import SliceResult, SliceTraining
     from capibara_assets.planning.hardware.targets import HardwareTarget
     from capibara_assets.planning.options import HardwareOptions
     from capibara_assets.processes.background import Jobs
@@ -42,6 +43,23 @@ class Launcher(dg.ConfigurableResource[Any]):  # type: ignore[misc]  # dagster i
     volume_path: str = Field(default="", description="k8s: where the claim is mounted, here and in the pods alike")
     priority_class: str = Field(default="", description="k8s: priority class of the pods")
     start_minutes: float = Field(default=30.0, description="k8s: how long a pod may wait for a node")
+
+    @classmethod
+    def of(cls, deployment: Deployment) -> "Launcher":
+        """The launcher of a deployment."""
+        return cls(
+            mode=deployment.launcher,
+            image=deployment.image,
+            namespace=deployment.namespace,
+            service_account=deployment.service_account,
+            secrets=list(deployment.secrets),
+            volume_claim=deployment.volume_claim,
+            volume_path=deployment.volume_path,
+            grace_seconds=deployment.grace_seconds,
+            priority_class=deployment.priority_class,
+            start_minutes=deployment.start_minutes,
+            max_hours=deployment.training_hours,
+        )
 
     def run(
         self,
@@ -87,27 +105,51 @@ class Launcher(dg.ConfigurableResource[Any]):  # type: ignore[misc]  # dagster i
         jobs: "Jobs",
     ) -> "HardwareTarget":
         self._check_cluster_settings(request)
-        from dagster_k8s.utils import detect_current_namespace
-
-        from capibara_assets.launching.cluster import Cluster
         from capibara_assets.launching.remote import RemoteLaunch
         from capibara_assets.training.request import read_request
 
-        cluster = Cluster(self.namespace or detect_current_namespace(None) or "default", self._waits())
-        launch = RemoteLaunch(context, cluster, self._pods(), read_request(request), options, self.max_hours)
+        launch = RemoteLaunch(context, self._cluster(), self._pods(), read_request(request), options, self.max_hours)
         return launch.run(jobs, extras)
 
-    def _check_cluster_settings(self, request: Path) -> None:
+    def run_plan(self, training: "SliceTraining", say: Callable[[str], None]) -> "SliceResult":
+        """Run a TPU plan on its slice, or take over the run that is there, to its end.
+
+        Raises:
+            InputError: this is no cluster, or its pods cannot see the plan's folder; as `train_on_slice`.
+            ClusterSilent: the cluster does not answer; the run is left to it, and the next call takes it over.
+        """
+        from capibara_assets.launching.slices import train_on_slice
+        from capibara_assets.processes.background import Jobs
+
+        if self.mode is not LaunchMode.K8S:
+            raise InputError(
+                "a plan is submitted to a cluster: set launcher.mode to k8s in the deployment's file"
+                " (CAPIBARA_DEPLOYMENT=kubernetes), or start the plan's gke.yaml or queued_resource.sh yourself"
+            )
+        self._check_cluster_settings(training.folder, "the plan's folder", "give --out a folder on that volume")
+        jobs = Jobs(Deployment.from_environment().home)
+        return train_on_slice(self._cluster(), training, self._pods(), jobs, say)
+
+    def _cluster(self) -> "Cluster":
+        from dagster_k8s.utils import detect_current_namespace
+
+        from capibara_assets.launching.cluster import Cluster
+
+        return Cluster(self.namespace or detect_current_namespace(None) or "default", self._waits())
+
+    def _check_cluster_settings(
+        self, file: Path, what: str = "the training request", remedy: str = "put the work directory on that volume"
+    ) -> None:
         missing = [name for name in ("image", "volume_claim", "volume_path") if not getattr(self, name)]
         if missing:
             raise InputError(
                 f"launcher mode k8s needs {', '.join(missing)}: set them under `launcher` in the deployment's file, or"
                 f" {', '.join(f'CAPIBARA_{name.upper()}' for name in missing)}"
             )
-        if not request.resolve().is_relative_to(Path(self.volume_path).resolve()):
+        if not file.resolve().is_relative_to(Path(self.volume_path).resolve()):
             raise InputError(
-                f"launcher mode k8s: the pod sees {self.volume_path} (claim {self.volume_claim}) only, the training"
-                f" request is {request}: put the work directory on that volume"
+                f"launcher mode k8s: the pod sees {self.volume_path} (claim {self.volume_claim}) only, {what} is"
+                f" {file}: {remedy}"
             )
 
     def render(self, request: Path, target: "HardwareTarget", *, spot: bool = False) -> list[dict[str, Any]]:
@@ -156,7 +198,8 @@ def check_reachable(target: "HardwareTarget", mode: LaunchMode) -> None:
     if target.kind == "tpu" and mode is LaunchMode.K8S and nodes > 1:
         raise InputError(
             f"{target.name} is {nodes} hosts, and the launcher starts one pod: take a slice of one host"
-            f" ({target.family}-8 or smaller), or start the slice with the gke.yaml or queued_resource.sh of tpu_config"
+            f" ({target.family}-8 or smaller), or run the slice's plan by `capibara plan --submit`, or by the gke.yaml"
+            " or queued_resource.sh of tpu_config"
         )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 from capibara_assets.errors import InputError
@@ -27,6 +28,8 @@ _KEPT_S = 3600  # a finished job that nobody deleted, because its launcher died,
 _CRASHES = 3  # of a pod that nothing explains: of the node, or for want of memory
 _FINAL_CODES = [1, 2]  # too few voters, bad input: another attempt would end alike
 _SPOT = "cloud.google.com/gke-spot"
+_EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+_NODE_POOL = "cloud.google.com/gke-nodepool"
 _ASSEMBLY = {"cpu": "2", "memory": "8Gi"}
 
 
@@ -78,12 +81,12 @@ def training_objects(
     if kubernetes is None:
         raise InputError(f"hardware target {option.target.name} declares no `kubernetes` section: no pod can reach it")
     name, file = object_name(request), str(request.work / "request.json")
-    make = _Maker(request, option, pods, hours, last)
+    make = _Maker(request.domain, option, pods, hours, last)
     if kubernetes.nodes == 1:
         return TrainingObjects((make.job(name, training_command(file)),))
     on_a_node = option.target.chips // kubernetes.nodes
     if (processes := request.recipe.hardware.processes) > on_a_node:
-        return TrainingObjects((make.jobset(name, ceil(processes / on_a_node)),))
+        return TrainingObjects((make.torch_set(name, request, ceil(processes / on_a_node)),))
     voters = [voter.name for voter in request.recipe.voters]
     jobs = [
         make.job(_suffixed(name, f"{number}-{voter}"), [*training_command(file), "--voter", voter])
@@ -93,6 +96,23 @@ def training_objects(
     return TrainingObjects(tuple(jobs), assembly)
 
 
+def slice_object(
+    name: str, domain: str, command: list[str], option: Option, pods: PodSettings, hours: float | None = None
+) -> dict[str, Any]:
+    """The JobSet that runs a command on every host of a TPU slice: one pod a host, all on the slice's own nodes.
+
+    A host that is lost ends the whole attempt, and the set starts all of them again: a slice computes as one.
+
+    Raises:
+        InputError: the target is no TPU slice, or has no Kubernetes declaration.
+    """
+    target = option.target
+    if target.kind != "tpu" or target.kubernetes is None:
+        raise InputError(f"{target.name} is no TPU slice that pods can reach: name one that Kubernetes Engine has")
+    make = _Maker(domain, option, pods, hours, last=True)
+    return make.jobset(name, "slice", command, {}, target.kubernetes.nodes, topology=True)
+
+
 def training_command(request: str) -> list[str]:
     """The training process's command line inside a container."""
     return ["python", "-m", TRAINING_MODULE, "--request", request]
@@ -100,8 +120,13 @@ def training_command(request: str) -> list[str]:
 
 def object_name(request: TrainingRequest) -> str:
     """The name of a request's objects: the same for the same folder of work, which two launches must not share."""
-    digest = sha256(str(request.work).encode()).hexdigest()[:10]
-    return f"capibara-{_plain(request.domain)[:24]}-{digest}"
+    return name_of(request.domain, request.work)
+
+
+def name_of(domain: str, folder: Path) -> str:
+    """The name of what runs in a folder of work."""
+    digest = sha256(str(folder).encode()).hexdigest()[:10]
+    return f"capibara-{_plain(domain)[:24]}-{digest}"
 
 
 def with_variables(body: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
@@ -131,7 +156,7 @@ def _suffixed(name: str, suffix: str) -> str:
 class _Maker:
     """Makes the objects of one request on one target."""
 
-    request: TrainingRequest
+    domain: str
     option: Option
     pods: PodSettings
     hours: float | None
@@ -141,16 +166,32 @@ class _Maker:
         """A Job of one pod; `computing`: on the target's devices."""
         return self._object("batch/v1", "Job", name, self._job_spec(command, computing=computing))
 
-    def jobset(self, name: str, nodes: int) -> dict[str, Any]:
+    def torch_set(self, name: str, request: TrainingRequest, nodes: int) -> dict[str, Any]:
         """A JobSet whose pods, one a node, run the launch script and find the first of them by its name."""
-        script = str(self.request.work / "launch" / "launch.sh")
+        script = str(request.work / "launch" / "launch.sh")
         variables = {
             "NNODES": str(nodes),
-            "NPROC_PER_NODE": str(self.request.recipe.hardware.processes // nodes),
+            "NPROC_PER_NODE": str(request.recipe.hardware.processes // nodes),
             "MASTER_ADDR": f"{name}-nodes-0-0.{name}",
             "MASTER_PORT": str(RENDEZVOUS_PORT),
         }
-        command = ["bash", script, str(self.request.work / "request.json")]
+        return self.jobset(name, "nodes", ["bash", script, str(request.work / "request.json")], variables, nodes)
+
+    def jobset(
+        self,
+        name: str,
+        job: str,
+        command: list[str],
+        variables: Mapping[str, str],
+        nodes: int,
+        *,
+        topology: bool = False,
+    ) -> dict[str, Any]:
+        """A JobSet of one job whose pods run a command on a node each.
+
+        Args:
+            topology: the job has a node pool to itself, as a TPU slice is one.
+        """
         # The others cannot go on without a lost one: its job fails, and the set starts all of them again.
         alone = replace(self, last=False)
         spec = alone._job_spec(command, variables) | {
@@ -166,21 +207,25 @@ class _Maker:
         body = {
             "network": {"enableDNSHostnames": True, "subdomain": name},
             "failurePolicy": {"maxRestarts": _CRASHES if self.last else 0},
-            "replicatedJobs": [{"name": "nodes", "replicas": 1, "template": {"spec": spec}}],
+            "replicatedJobs": [{"name": job, "replicas": 1, "template": {"spec": spec}}],
             "ttlSecondsAfterFinished": _KEPT_S,
         }
-        return self._object("jobset.x-k8s.io/v1alpha2", "JobSet", name, body)
+        annotations = {_EXCLUSIVE: _NODE_POOL} if topology else {}
+        return self._object("jobset.x-k8s.io/v1alpha2", "JobSet", name, body, annotations)
 
-    def _object(self, version: str, kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    def _object(
+        self, version: str, kind: str, name: str, spec: dict[str, Any], annotations: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
         body = {"apiVersion": version, "kind": kind, "metadata": {"name": name, "labels": self._labels()}, "spec": spec}
-        body["metadata"]["annotations"] = {SPEC_DIGEST: sha256_bytes(canonical_json(body))}  # type: ignore[index]
+        digest = sha256_bytes(canonical_json(body))
+        body["metadata"]["annotations"] = {**(annotations or {}), SPEC_DIGEST: digest}  # type: ignore[index]
         return body
 
     def _labels(self) -> dict[str, str]:
         return {
             "app.kubernetes.io/name": "capibara-assets",
             "app.kubernetes.io/component": "training",
-            "capibara/domain": _plain(self.request.domain),
+            "capibara/domain": _plain(self.domain),
             "capibara/target": self.option.target.name,
         }
 

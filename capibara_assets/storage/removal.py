@@ -15,6 +15,7 @@ from typing import Any
 
 from upath import UPath
 
+from capibara_assets.storage.conditional import delete_seen, has_generations, seen
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.storage.jsonfiles import read_versioned, write_bytes_atomic
 from capibara_assets.storage.manifest import MANIFEST, check_name
@@ -47,9 +48,22 @@ def remove_artifact(store: ArtifactStore, asset: str, partition: str | None, dig
     note = store.root / REMOVED / check_name(asset) / (partition or _WHOLE) / f"{check_name(digest)}.json"
     if not note.exists():
         _write(store, note, canonical_json({"removed": datetime.now(UTC).isoformat()}))
-    if store.latest_digest(asset, partition) == digest:
-        store.pointer(asset, partition).unlink()
+    _forget_latest(store, asset, partition, digest)
     discard_artifact(store, asset, partition, digest)
+
+
+def _forget_latest(store: ArtifactStore, asset: str, partition: str | None, digest: str) -> None:
+    """Delete the pointer where it names an artifact; one that is published meanwhile keeps its own."""
+    pointer = store.pointer(asset, partition)
+    while True:
+        former = seen(pointer) if has_generations(pointer) else None
+        if store.latest_digest(asset, partition) != digest:
+            return
+        if former is None:
+            pointer.unlink()
+        elif not delete_seen(pointer, former):
+            continue
+        return
 
 
 def discard_artifact(store: ArtifactStore, asset: str, partition: str | None, digest: str) -> None:

@@ -20,6 +20,7 @@ from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.checkpointed import Checkpointed, Checkpoints, checkpoint_of, keep
 from capibara_assets.storage.commit import commit_local, commit_remote, no_room, set_aside
+from capibara_assets.storage.conditional import has_generations, move
 from capibara_assets.storage.digests import canonical_json, combine, sha256_bytes, tree_files
 from capibara_assets.storage.jsonfiles import write_bytes_atomic, write_durable
 from capibara_assets.storage.manifest import (
@@ -71,7 +72,8 @@ class ArtifactStore:
     Layout: `<root>/artifacts/<asset>/<partition or _>/<digest>/{manifest.json, ...}` and a pointer `latest.json` beside
     the digests. Local results are written in `<root>/staging/`, synced and renamed; on an object store the files go
     first, the manifest last and only if there is none yet. The pointer moves after that. Folders that are checkpoints
-    lie elsewhere, in `checkpoints`; the artifact names them.
+    lie elsewhere, in `checkpoints`; the artifact names them. On gs:// the pointer moves from the generation that was
+    read, so that a write which is delivered late does not put it back.
     """
 
     def __init__(
@@ -310,6 +312,8 @@ class ArtifactStore:
         try:
             if self._local_root is not None:
                 write_bytes_atomic(Path(folder.path) / POINTER, data)
+            elif has_generations(folder):
+                move(folder / POINTER, lambda former: data)
             else:
                 (folder / POINTER).write_bytes(data)  # one object is replaced in one step
         except OSError as error:

@@ -22,8 +22,9 @@ from capibara_assets.planning.options import HardwareOptions, Option
 from capibara_assets.processes.background import Jobs
 from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.request import TrainingRequest
-from capibara_assets_tests.cluster import fake_cluster, stub_training
-from capibara_assets_tests.cluster.fake_api import TOKEN, Api
+from capibara_assets_tests.cluster import stub_training
+from capibara_assets_tests.cluster.fake import cluster as fake_cluster
+from capibara_assets_tests.cluster.fake.api import TOKEN, Api
 
 SECRET = "hf_canaryCanaryCanaryCanaryCanaryCa"
 SECRETS = {"capibara-credentials": {"HF_TOKEN": SECRET}}

@@ -18,8 +18,8 @@ from capibara_assets.definitions import defs
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets_tests.canary import CANARY, FAILED, MENDED, singing
 from capibara_assets_tests.cluster import postgres
-from capibara_assets_tests.cluster.fake_api import TOKEN, Api
-from capibara_assets_tests.cluster.fake_cluster import Cluster
+from capibara_assets_tests.cluster.fake.api import TOKEN, Api
+from capibara_assets_tests.cluster.fake.cluster import Cluster
 from capibara_assets_tests.cluster.launched import SECRET, SECRETS
 from capibara_assets_tests.home import DOMAINS, MadeHome, command, make_inputs, versions
 from capibara_assets_tests.storage.gcs import BUCKET, gcs_emulator

@@ -12,7 +12,7 @@ from capibara_assets.planning.hardware.targets import find_target
 from capibara_assets.planning.options import Option
 from capibara_assets.processes.background import Jobs, stop
 from capibara_assets_tests.cluster import stub_training
-from capibara_assets_tests.cluster.fake_cluster import Faults
+from capibara_assets_tests.cluster.fake.cluster import Faults
 from capibara_assets_tests.cluster.launched import SECRET, SPOT, STAYS, WAITS, Launched, launched, stub_request
 
 
@@ -111,6 +111,34 @@ def test_an_api_that_is_gone_for_a_while_is_waited_for(there: Launched, tmp_path
     there.assert_whole(request)
     there.assert_nothing_left()
     assert (request.work / stub_training.ATTEMPTS).read_text() == "."
+
+
+def test_an_api_that_has_too_much_to_do_is_left_alone_for_as_long_as_it_asks(there: Launched, tmp_path: Path) -> None:
+    request, asked = stub_request(tmp_path / "a"), list[float]()
+
+    def busy(method: str, path: str) -> int | None:
+        asked.append(time.monotonic())
+        return 429 if len(asked) == 1 else None
+
+    there.api.trouble.of, there.api.trouble.retry_after = busy, "1"
+    assert there.launch(request)[0] == "h100-8"
+    assert asked[1] - asked[0] >= 1.0
+    there.assert_whole(request)
+
+
+def test_a_log_that_is_cut_is_read_again(there: Launched, tmp_path: Path) -> None:
+    request, cut = stub_request(tmp_path / "a", exits={"1": 2}), list[str]()
+
+    def of(method: str, path: str) -> str | None:
+        if "/log" in path and not cut:
+            cut.append(path)
+            return "cut"
+        return None
+
+    there.api.trouble.of = of
+    target, error = there.launch(request)
+    assert target is None and cut and "\nfailed; token" in error
+    there.assert_nothing_left()
 
 
 def test_an_api_that_stays_away_leaves_the_training_to_the_cluster_and_the_next_run_takes_it_over(

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from capibara_assets.launching.cluster import Ending
 from capibara_assets.launching.manifests import object_name
-from capibara_assets_tests.cluster.fake_cluster import Faults
+from capibara_assets_tests.cluster import followed_slice
+from capibara_assets_tests.cluster.fake.cluster import Faults
 from capibara_assets_tests.cluster.launched import SPOT, STAYS, STEPS, WAITS, Launched, launched, stub_request
 
 LONGEST_S = 30.0
-PASSING = ("evict", "lose_node", "crash", "gone", "busy", "late", "image", "node", "pod", "nothing")
+PASSING = ("evict", "lose_node", "crash", "gone", "busy", "late", "cut", "image", "node", "pod", "nothing")
 """Faults that a training gets over; of the others it fails in words, unless it had finished before."""
 FINAL = ("input", "job", "image for ever")
 
@@ -37,8 +39,8 @@ def befall(there: Launched, fault: str, draw: random.Random, request: Any) -> No
     elif fault == "gone":
         begin = time.monotonic() + draw.uniform(0, 0.6)
         api.trouble.of = lambda method, path: "drop" if begin < time.monotonic() < begin + 0.5 else None
-    elif fault in ("busy", "late"):
-        kinds: list[int | str] = [429, 500, 503, "drop"] if fault == "busy" else ["late"]
+    elif fault in ("busy", "late", "cut"):
+        kinds: list[int | str] = [429, 500, 503, "drop"] if fault == "busy" else [fault]
         left = [draw.randrange(1, 5)]
         lock = threading.Lock()
 
@@ -89,3 +91,33 @@ def test_five_random_faults_cost_nothing(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.extended
 def test_two_hundred_random_faults_cost_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_many(range(1000, 1200), tmp_path, monkeypatch)
+
+
+def run_on_slice(seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of four hosts and one fault: it ends with its result, by one set, and leaves nothing."""
+    draw = random.Random(seed)
+    fault = draw.choice(("evict", "lose_node", "crash", "gone", "busy", "late", "cut", "image"))
+    with launched(folder, monkeypatch) as there:
+        there.cluster.program = None
+
+        def strike() -> None:
+            getattr(there.cluster, fault)(draw.choice(there.cluster.names()))
+            (folder / "hold").unlink()
+
+        if fault in ("evict", "lose_node", "crash"):
+            (folder / "hold").touch()
+            there.when(lambda: len(there.cluster.names()) == followed_slice.HOSTS, strike)
+        else:
+            befall(there, fault, draw, None)
+        done = followed_slice.follow(followed_slice.training(folder))
+        assert done.state.ending is Ending.SUCCEEDED and done.result is not None, (seed, fault, done.state)
+        assert sum("replicatedJobs" in one["spec"] for one in there.cluster.made) == 1, (seed, fault)
+        there.assert_nothing_left()
+
+
+@pytest.mark.parametrize("seeds", [range(4), pytest.param(range(2000, 2100), marks=pytest.mark.extended)])
+def test_random_faults_over_slices_cost_nothing(seeds: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in seeds:
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        run_on_slice(seed, folder, monkeypatch)

@@ -1,5 +1,6 @@
-"""A Google Cloud Storage emulator of a test's own."""
+"""A Google Cloud Storage emulator of a test's own, which holds generation preconditions (`gcs_preconditions`)."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -7,7 +8,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from capibara_assets_tests.storage import gcs_preconditions
+
 BUCKET = "bucket"
+
+# as storage/store.py does, for tests that open a path themselves: gcsfs reads it when it is imported
+os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
 
 
 @contextmanager
@@ -16,8 +22,7 @@ def gcs_emulator() -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "gcp_storage_emulator", "start", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--in-memory", "--default-bucket", BUCKET]
+    command = [sys.executable, gcs_preconditions.__file__, "--port", str(port), "--bucket", BUCKET]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 60

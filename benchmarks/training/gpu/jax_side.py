@@ -19,7 +19,8 @@ def main() -> None:
 
     from capibara_assets.planning.models import read_shape
     from capibara_assets.planning.writers.jax_config import JaxConfig
-    from capibara_assets.training.jax.trainer import METRICS, train
+    from capibara_assets.training.jax.places import METRICS
+    from capibara_assets.training.jax.trainer import train
 
     out = Path(job["out"])
     out.mkdir(parents=True)

@@ -91,8 +91,21 @@ def moved(place: StorePlace) -> Moved | None:
 
 def point(place: StorePlace, to: Moved) -> None:
     """Redirect whoever opens this place to another folder, atomically."""
-    body = canonical_json({"format": _POINTER, "at": to.at, "left": to.left})
-    place.replace(STORE, wrap(body, STORE, None))
+    place.replace(STORE, _pointer(to))
+
+
+def switch(place: StorePlace, former: Moved | None, to: Moved) -> None:
+    """Redirect whoever opens this place to another folder, from `former` alone, as `moved` gave it.
+
+    Raises:
+        InputError: another process has moved the store meanwhile; nothing was changed.
+    """
+    data = place.read(STORE)
+    if _moved(place, data) != former or not place.swap(STORE, data, _pointer(to)):
+        raise InputError(
+            f"{place.root} was encrypted or decrypted by another process meanwhile; nothing was changed: see that it"
+            " has ended, and try again"
+        )
 
 
 def generations(place: StorePlace) -> dict[str, int]:
@@ -103,6 +116,10 @@ def generations(place: StorePlace) -> dict[str, int]:
 def new_generation(place: StorePlace) -> str:
     """Name of a new folder for the store to move to."""
     return f"generation-{1 + max(generations(place).values(), default=0)}"
+
+
+def _pointer(to: Moved) -> bytes:
+    return wrap(canonical_json({"format": _POINTER, "at": to.at, "left": to.left}), STORE, None)
 
 
 def _moved(place: StorePlace, data: bytes) -> Moved | None:

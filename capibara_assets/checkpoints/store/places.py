@@ -5,6 +5,7 @@ call returns (unless told otherwise).
 """
 
 import errno
+import fcntl
 import os
 import uuid
 from collections.abc import Iterator, Mapping
@@ -15,9 +16,11 @@ from typing import Any, Protocol
 from upath import UPath
 
 from capibara_assets.checkpoints.store import files
-from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.errors import InputError
 from capibara_assets.storage.commit import no_room
+from capibara_assets.storage.conditional import has_generations, replace_seen, seen
 from capibara_assets.storage.digests import sha256_bytes
+from capibara_assets.storage.ranges import LocalRangeReader, RangeReader, RemoteRangeReader
 
 PARTS = "parts"
 _REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR})
@@ -50,7 +53,7 @@ class StorePlace(Protocol):
         """Size of a file in bytes. Raises FileNotFoundError."""
         ...
 
-    def open(self, name: str) -> "RangeReader":
+    def open(self, name: str) -> RangeReader:
         """Open a file for reads of ranges. Raises FileNotFoundError."""
         ...
 
@@ -60,6 +63,13 @@ class StorePlace(Protocol):
 
     def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
         """Write a file, replacing an existing one."""
+        ...
+
+    def swap(self, name: str, former: bytes, data: bytes) -> bool:
+        """Replace a file that holds `former`, durably; False, and no effect, where it holds something else.
+
+        Exactly one of concurrent writers gets True, on a disk and on gs://; elsewhere the last one has its way.
+        """
         ...
 
     def publish(self, part: Path, name: str) -> None:
@@ -87,18 +97,6 @@ class StorePlace(Protocol):
 
     def delete_folder(self, folder: str) -> None:
         """Delete a folder if it exists and is empty."""
-        ...
-
-
-class RangeReader(Protocol):
-    """A file open for reading, closed with its last use; safe to use from several threads."""
-
-    def read_into(self, view: memoryview, offset: int) -> None:
-        """Fill `view` from `offset`. Raises IntegrityError: the file is too short; FileNotFoundError: deleted."""
-        ...
-
-    def will_read(self, offset: int, length: int) -> None:
-        """Hint that this range is read soon."""
         ...
 
 
@@ -169,7 +167,7 @@ class LocalPlace:
     def size(self, name: str) -> int:
         return (self._root / name).stat().st_size
 
-    def open(self, name: str) -> "LocalRangeReader":
+    def open(self, name: str) -> LocalRangeReader:
         return LocalRangeReader(self._root / name)
 
     def create(self, name: str, data: bytes, *, durable: bool = True) -> bool:
@@ -189,6 +187,17 @@ class LocalPlace:
             files.rename(part, target)
             if durable:
                 files.sync_folder(target.parent)
+
+    def swap(self, name: str, former: bytes, data: bytes) -> bool:
+        folder = os.open(self._root, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)  # of the folder: a lock's file would be one more name in the store
+            if self.read(name) != former:
+                return False
+            self.replace(name, data)
+            return True
+        finally:
+            os.close(folder)
 
     def publish(self, part: Path, name: str) -> None:
         with room(self):
@@ -280,30 +289,6 @@ class LocalPlace:
         self._durable.add(path)
 
 
-class LocalRangeReader:
-    """A local file open for reading."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def read_into(self, view: memoryview, offset: int) -> None:
-        while view:
-            got = os.preadv(self._fd, [view], offset)
-            if not got:
-                raise IntegrityError(f"{self._path} ends at byte {offset}, {len(view)} bytes early: it was cut off")
-            view, offset = view[got:], offset + got
-
-    def will_read(self, offset: int, length: int) -> None:
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(self._fd, offset, length, os.POSIX_FADV_WILLNEED)
-
-    def __del__(self) -> None:
-        # with its last user: another thread may still be reading
-        if (fd := getattr(self, "_fd", -1)) >= 0:
-            os.close(fd)
-
-
 class RemotePlace:
     """A folder of an object store, through fsspec: objects appear whole, and are created conditionally."""
 
@@ -334,7 +319,7 @@ class RemotePlace:
         self._fs.invalidate_cache()
         return int(self._fs.info(f"{self._base}/{name}")["size"])
 
-    def open(self, name: str) -> "RemoteRangeReader":
+    def open(self, name: str) -> RemoteRangeReader:
         return RemoteRangeReader(self._fs, f"{self._base}/{name}")
 
     def create(self, name: str, data: bytes, *, durable: bool = True) -> bool:
@@ -346,6 +331,16 @@ class RemotePlace:
 
     def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
         self._fs.pipe_file(f"{self._base}/{name}", data)
+
+    def swap(self, name: str, former: bytes, data: bytes) -> bool:
+        path = self._root / name
+        if has_generations(path):
+            now = seen(path)
+            return now.data == former and replace_seen(path, now, data)
+        if self.read(name) != former:
+            return False
+        self.replace(name, data)
+        return True
 
     def publish(self, part: Path, name: str) -> None:
         self._fs.put_file(str(part), f"{self._base}/{name}")
@@ -378,21 +373,3 @@ class RemotePlace:
         # a folder may list itself, as a marker object
         return [(entry["name"].rstrip("/").rpartition("/")[2], entry) for entry in entries
                 if entry["name"].strip("/") != path.strip("/")]  # fmt: skip
-
-
-class RemoteRangeReader:
-    """An object read by ranges."""
-
-    def __init__(self, fs: Any, path: str) -> None:
-        self._fs, self._path = fs, path
-
-    def read_into(self, view: memoryview, offset: int) -> None:
-        if not view:
-            return
-        data = self._fs.cat_file(self._path, start=offset, end=offset + len(view))
-        if len(data) != len(view):
-            raise IntegrityError(f"{self._path} ends {len(view) - len(data)} bytes early: it was cut off")
-        view[:] = data
-
-    def will_read(self, offset: int, length: int) -> None:
-        """Nothing to do: object stores take no hints."""

@@ -34,6 +34,7 @@ from capibara_assets.checkpoints.store.kind import (
     moved,
     new_generation,
     point,
+    switch,
 )
 from capibara_assets.checkpoints.store.leases import GRACE_S, LIFE_S, Lease, alive, hold
 from capibara_assets.checkpoints.store.manifest import CheckpointManifest, TensorEntry
@@ -181,7 +182,7 @@ def _reseal(address: _Address, key: WrappingKey, *, encrypted: bool) -> Resealed
             raise IntegrityError(f"what was written to {target.root} is damaged: {damages[0]}; nothing was deleted")
         copier.copy()  # what was published while the copy was read back
         target.place.replace(_COPIED, wrap(canonical_json(sorted(copier.ids)), _COPIED, target.vault))
-        point(top, Moved(folder, left=now))
+        switch(top, there, Moved(folder, left=now))
     done = _leave(address, now, folder, target, key)
     return Resealed(done.root, {**copier.ids, **done.ids}, done.deleted)
 

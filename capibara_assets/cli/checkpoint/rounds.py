@@ -1,4 +1,4 @@
-"""`capibara consensus invite`, `serve`, `close`, and `capibara voter`: votes of several organisations."""
+"""`capibara consensus invite`, `serve`, `close`, `adopt`, and `capibara voter`: votes of several organisations."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -171,7 +171,29 @@ def close(place: str, digest: str, key: Path, base: Path | None, out: Path, log:
     click.echo(f"{out / 'certificate.json'}: {', '.join(agreement.certificate.accepted)} accepted")
 
 
-ORGANISERS: tuple[click.Command, ...] = (invite, serve, close)
+@click.command("adopt")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@_ROUND
+def adopt(folder: Path, digest: str) -> None:
+    """Take over a round's result, the --out of `close` or `voter vote`, as the domain's consensus checkpoint.
+
+    It is verified anew first. Merges, evaluation and promotion of the deployment read it next.
+    """
+    from capibara_assets.assets.adopted_rounds import adopt_round
+    from capibara_assets.cli.graph.instance import open_instance
+    from capibara_assets.consensus.rounds.adopting import read_result
+    from capibara_assets.resources import BaseModel, Store
+
+    deployment, result = Deployment.from_environment(), read_result(folder, digest)
+    store = Store(root=deployment.store, work=str(deployment.work)).open()
+    base_model = BaseModel(location=deployment.base_model, fetch_gib=deployment.fetch_gib)
+    with open_instance(deployment) as instance:
+        artifact, changed = adopt_round(instance, store, base_model, result)
+    what = "is now" if changed else "was already"
+    click.echo(f"round {digest[:12]} {what} {artifact.name}[{artifact.partition}] {artifact.digest[:12]}")
+
+
+ORGANISERS: tuple[click.Command, ...] = (invite, serve, close, adopt)
 
 
 @contextmanager

@@ -103,6 +103,7 @@ class PlanRequest(NamedTuple):
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), help="Folder to write the plan and its files to."
 )
+@click.option("--submit", "submitting", is_flag=True, help="Run a TPU plan on the cluster; its adapter comes to --out.")
 @click.option("--claims", is_flag=True, help="Only print the specification's figures beside the computed ones.")
 @click.option("--measure", "measuring", is_flag=True, help="With --claims: add measurements on this machine (seconds).")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
@@ -116,6 +117,7 @@ def plan(
     preset: str | None,
     compiling: bool,
     out: Path | None,
+    submitting: bool,
     claims: bool,
     measuring: bool,
     as_json: bool,
@@ -154,6 +156,12 @@ def plan(
         write_files(require_folder(out), files)
         document["files"] = sorted(files)
         document["out"] = str(out)
+    if submitting:
+        from capibara_assets.cli.training.submit import submit_plan
+
+        if out is None:
+            raise InputError("--submit needs --out: a folder on the cluster's volume, for the plan and its result")
+        document["run"] = submit_plan(wanted["domain"], document["target"], files, out)
     document["seconds"] = round(time.monotonic() - started, 3)
     show(document | assumed(wanted), as_json)
 

@@ -34,6 +34,7 @@ VERTEX_FAMILIES = frozenset({"tpu-v2", "tpu-v3", "tpu-v5e", "tpu-v6e"})
 # What XManager's Vertex executor maps (xmanager/cloud/vertex.py, 0.8.5.post1).
 XMANAGER_FAMILIES = frozenset({"tpu-v2", "tpu-v3"})
 _CLOUD_NAME = r"^[a-z0-9.:-]*$"
+_POD_NAME = 63  # characters
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,51}[a-z0-9])?")
 
 
@@ -80,6 +81,12 @@ def launch_files(job: LaunchJob, target: HardwareTarget) -> dict[str, str]:
         raise InputError(f"job {job.name}: {', '.join(missing) or 'no trainer'} is not among the plan's files")
     if not _NAME.fullmatch(job.name):
         raise InputError(f"job name {job.name!r}: clouds take lower-case letters, digits and hyphens, 53 at the most")
+    last_pod = f"{job.name}-slice-{job.slices - 1}-{target.vms - 1}-xxxxx"
+    if job.slices > 1 and len(last_pod) > _POD_NAME:
+        raise InputError(
+            f"job name {job.name!r}: its pods would be called {last_pod}, {len(last_pod)} characters of {_POD_NAME}:"
+            " shorten it"
+        )
     return {
         RUN: _run(job, target),
         QUEUED: _queued(job, target),

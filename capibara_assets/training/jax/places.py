@@ -13,7 +13,8 @@ from capibara_assets.storage.mirror import file_system, is_remote, mirror, remov
 from capibara_assets.training.jax.saved import MANIFEST
 
 SCRATCH = "CAPIBARA_JAX_SCRATCH"  # folder for copies of what lies on gs://; default: below the system's temporary one
-POINTS = "points"
+POINTS, RESULT, METRICS, ADAPTER, MODEL = "points", "result.json", "metrics.jsonl", "adapter", "model"
+"""What lies in the output; the result is written last."""
 
 
 @dataclass(frozen=True)

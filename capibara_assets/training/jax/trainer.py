@@ -30,7 +30,7 @@ from capibara_assets.storage.journal import append
 from capibara_assets.storage.jsonfiles import write_json_atomic
 from capibara_assets.training.jax.devices import device_mesh, join_hosts, on_host, placed, placed_batch
 from capibara_assets.training.jax.measured import StepMeter
-from capibara_assets.training.jax.places import POINTS, JaxPlaces
+from capibara_assets.training.jax.places import ADAPTER, METRICS, MODEL, POINTS, RESULT, JaxPlaces
 from capibara_assets.training.jax.rows import Rows, read_examples, step_rows
 from capibara_assets.training.jax.saved import JaxResumePoint, newest_point, save_point
 from capibara_assets.training.jax.validation import Validation, validation_of
@@ -38,7 +38,6 @@ from capibara_assets.training.resume.points import Progress
 from capibara_assets.training.step.settings import scheduled
 
 Tree = dict[str, Any]
-RESULT, METRICS, ADAPTER, MODEL = "result.json", "metrics.jsonl", "adapter", "model"
 
 
 def _silent(*_: Any) -> None:

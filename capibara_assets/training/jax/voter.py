@@ -28,8 +28,9 @@ from capibara_assets.training.data.examples import validation_choice
 from capibara_assets.training.data.order import ExampleOrder
 from capibara_assets.training.data.voter_examples import VoterExamples
 from capibara_assets.training.data.voter_run import Interrupted, VoterRun
+from capibara_assets.training.jax.places import ADAPTER
 from capibara_assets.training.jax.rows import most_rows
-from capibara_assets.training.jax.trainer import ADAPTER, JaxTraining, Watch, train
+from capibara_assets.training.jax.trainer import JaxTraining, Watch, train
 from capibara_assets.training.loop.result import VoterResult, write_result
 from capibara_assets.training.monitoring.events import EventLog
 from capibara_assets.training.plan.slices import slice_settings

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from capibara_assets.checkpoints.store import resealing
+from capibara_assets.checkpoints.store.kind import Moved, check_kind, moved, point, switch
 from capibara_assets.checkpoints.store.leases import hold
 from capibara_assets.checkpoints.store.opening import open_store
+from capibara_assets.checkpoints.store.places import open_place
 from capibara_assets.checkpoints.store.resealing import Resealed, decrypt, encrypt, rotate
 from capibara_assets.checkpoints.store.store import CheckpointStore
 from capibara_assets.errors import InputError, IntegrityError
@@ -214,6 +216,18 @@ def test_two_processes_at_once_are_one_too_many(tmp_path: Path) -> None:
     with hold(store.place, None, "reseal"), pytest.raises(InputError, match="by another process: let it finish"):
         encrypt(tmp_path, KEY)
     encrypt(tmp_path, KEY)
+
+
+def test_a_store_that_another_process_moved_meanwhile_is_not_moved(tmp_path: Path) -> None:
+    place = open_place(tmp_path / "store")
+    check_kind(place, encrypted=False, create=True)
+    before = moved(place)
+    point(place, Moved("generation-1"))
+    with pytest.raises(InputError, match="by another process meanwhile; nothing was changed"):
+        switch(place, before, Moved("generation-2", left=""))
+    assert moved(place) == Moved("generation-1")
+    switch(place, Moved("generation-1"), Moved("generation-2", left="generation-1"))
+    assert moved(place) == Moved("generation-2", left="generation-1")
 
 
 def test_a_writer_that_does_not_end_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

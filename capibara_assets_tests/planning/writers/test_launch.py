@@ -13,6 +13,7 @@ import yaml
 from capibara_assets.errors import InputError
 from capibara_assets.planning.hardware.targets import HardwareTarget, find_target, load_targets
 from capibara_assets.planning.writers.launch import GKE, QUEUED, RUN, VERTEX, XMANAGER, LaunchJob, launch_files
+from capibara_assets_tests.cluster.jobset_schema import problems
 
 SLICES = [target for target in load_targets().values() if target.kind == "tpu"]
 JOB = LaunchJob(
@@ -35,6 +36,7 @@ def test_kubernetes_accepts_every_object(target: HardwareTarget, slices: int, ve
     assert kinds == (["ConfigMap", "Service", "Job"] if slices == 1 else ["ConfigMap", "JobSet"])
     if slices > 1:  # Kubernetes knows no JobSet; what it makes of it are Jobs
         jobset = found.pop()
+        assert problems(jobset, version) == []
         (replicated,) = jobset["spec"]["replicatedJobs"]
         assert replicated["replicas"] == slices
         found.append({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "one"}, **replicated["template"]})
@@ -47,6 +49,13 @@ def test_kubernetes_accepts_every_object(target: HardwareTarget, slices: int, ve
     assert asked * job["completions"] == target.chips
     assert pod["nodeSelector"] == target.kubernetes.node_selector
     assert set(found[0]["data"]) == {*JOB.files, RUN}
+
+
+def test_a_name_that_is_too_long_for_the_pods_of_several_slices_is_refused() -> None:
+    job, target = JOB._replace(name="a" * 50), find_target("tpu-v5e-64")
+    launch_files(job, target)
+    with pytest.raises(InputError, match=r"its pods would be called a{50}-slice-3-15-xxxxx, 67 characters"):
+        launch_files(job._replace(slices=4), target)
 
 
 @pytest.mark.parametrize("slices", [1, 2])

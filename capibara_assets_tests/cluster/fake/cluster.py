@@ -2,53 +2,29 @@
 
 Kubernetes' semantics as far as a launch can see them: names are taken (409), deletion waits for pods and their grace
 period, a job's pod failure policy and backoff limit decide about another pod, which comes after the former has ended.
+Pods of no job run once. Each change gets a resource version (`history`).
 """
 
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-Document = dict[str, Any]
+from capibara_assets_tests.cluster.fake.history import API_VERSIONS, Document, History
+from capibara_assets_tests.cluster.fake.pods import INDEX, Running, begin, condition, container_status, ended, now, send
 
 TICK_S = 0.01
-JOB_LABEL, SET_LABEL = "batch.kubernetes.io/job-name", "jobset.sigs.k8s.io/jobset-name"
-INDEX = "batch.kubernetes.io/job-completion-index"
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def condition(kind: str, reason: str, message: str, status: str = "True") -> Document:
-    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": _now()}
-
-
-@dataclass
-class Running:
-    """A pod's process.
-
-    Attributes:
-        kill_at: when its grace period is over; None: it was not asked to end.
-    """
-
-    process: "subprocess.Popen[bytes]"
-    log: Path
-    kill_at: float | None = None
+JOB_LABELS, SET_LABEL = ("batch.kubernetes.io/job-name", "job-name"), "jobset.sigs.k8s.io/jobset-name"
 
 
 @dataclass
 class Faults:
-    """What goes wrong on the nodes; of the API see `fake_api`.
+    """What goes wrong on the nodes; of the API see `api`.
 
     Attributes:
         no_image: seconds during which images cannot be pulled.
@@ -67,7 +43,7 @@ class Cluster:
 
     Attributes:
         program: what is run instead of a container's command; None: the command itself.
-        secrets: name -> variables of a secret.
+        secrets, config_maps: name -> variables of it.
         surroundings: variables of every pod, for what a real one finds by itself, such as a bucket.
         made: every object that was created, as it came, for tests that look for credentials.
     """
@@ -75,6 +51,7 @@ class Cluster:
     folder: Path
     program: Callable[[Sequence[str]], Sequence[str]] | None = None
     secrets: dict[str, dict[str, str]] = field(default_factory=dict)
+    config_maps: dict[str, dict[str, str]] = field(default_factory=dict)
     surroundings: dict[str, str] = field(default_factory=dict)
     faults: Faults = field(default_factory=Faults)
     jobs: dict[str, Document] = field(default_factory=dict)
@@ -83,8 +60,9 @@ class Cluster:
     running: dict[str, Running] = field(default_factory=dict)
     made: list[Document] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
-    _version: int = 0
+    history: History = field(default_factory=History)
     _stop: threading.Event = field(default_factory=threading.Event)
+    _uids: int = 0
     _born: float = field(default_factory=time.monotonic)
 
     def start(self) -> threading.Thread:
@@ -98,49 +76,67 @@ class Cluster:
         self._stop.set()
         with self.lock:
             for one in self.running.values():
-                _signal(one.process, signal.SIGKILL)
+                send(one.process, signal.SIGKILL)
                 one.process.wait()
+
+    @property
+    def stopped(self) -> bool:
+        return self._stop.is_set()
+
+    def objects(self, kind: str) -> dict[str, Document]:
+        """The objects of a kind, by name."""
+        return {"Job": self.jobs, "JobSet": self.sets, "Pod": self.pods}[kind]
+
+    def observe(self) -> None:
+        """Give each object that changed its resource version."""
+        for kind in API_VERSIONS:
+            self.history.observe(kind, self.objects(kind))
 
     # --- what the API does -------------------------------------------------------------------------------------------
 
     def create(self, body: Document, kind: str, namespace: str) -> Document | None:
-        """A new job or set; None where the name is taken."""
+        """A new job, set or pod; None where the name is taken."""
         with self.lock:
-            where, name = self._objects(kind), body["metadata"]["name"]
+            where, name = self.objects(kind), body["metadata"]["name"]
             if name in where:
                 return None
             self.made.append(body)
-            stamps = {"namespace": namespace, "uid": f"uid-{len(self.made)}", "creationTimestamp": _now()}
+            stamps = {"namespace": namespace, "uid": self._uid(), "creationTimestamp": now()}
             where[name] = {**body, "metadata": {**body["metadata"], **stamps}, "status": {}}
-            self._touch(where[name])
+            if kind == "Pod":
+                where[name] |= {"status": {"phase": "Pending", "conditions": []}, "index": 0}
+            self.observe()
             return where[name]
 
-    def delete(self, kind: str, name: str) -> Document | None:
-        """Mark an object for deletion, in the foreground: it is gone when its pods are; None where there is none."""
+    def delete(self, kind: str, name: str, policy: str = "Foreground") -> Document | None:
+        """Delete an object; None where there is none.
+
+        Args:
+            policy: `Foreground`: it is gone when its pods are; `Background`: at once, and its pods follow; `Orphan`: at
+                once, and they stay.
+        """
         with self.lock:
-            found = self._objects(kind).get(name)
-            if found is not None and "deletionTimestamp" not in found["metadata"]:
-                found["metadata"]["deletionTimestamp"] = _now()
-                self._touch(found)
-            return found
+            found = self.objects(kind).get(name)
+            if found is None:
+                return None
+            if policy == "Foreground":
+                found["metadata"].setdefault("deletionTimestamp", now())
+                return found
+            if policy == "Background":
+                for child in self._children(found) if kind == "JobSet" else ():
+                    self.delete("Job", child["metadata"]["name"], policy)
+                for pod in self._pods_of(name) if kind == "Job" else ():
+                    self.delete_pod(pod)
+            return self.objects(kind).pop(name)
 
     def delete_pod(self, name: str) -> Document | None:
         """Delete a pod as a user does: its process gets the grace period."""
         with self.lock:
             pod = self.pods.get(name)
             if pod is not None:
-                pod["metadata"]["deletionTimestamp"] = _now()
+                pod["metadata"]["deletionTimestamp"] = now()
                 self._end(name)
             return pod
-
-    def log_of(self, name: str) -> str | None:
-        """What a pod has printed; None where there is no such pod, or it never began."""
-        with self.lock:
-            return (
-                self.running[name].log.read_text("utf-8", "replace")
-                if name in self.pods and name in self.running
-                else None
-            )
 
     # --- what befalls nodes ------------------------------------------------------------------------------------------
 
@@ -163,15 +159,15 @@ class Cluster:
             if name in self.pods:
                 said = condition("DisruptionTarget", "DeletionByPodGC", "the node is gone")
                 self.pods[name]["status"].setdefault("conditions", []).append(said)
-                self.pods[name]["metadata"]["deletionTimestamp"] = _now()
+                self.pods[name]["metadata"]["deletionTimestamp"] = now()
                 if name in self.running:
-                    _signal(self.running[name].process, signal.SIGKILL)
+                    send(self.running[name].process, signal.SIGKILL)
 
     def crash(self, name: str) -> None:
         """The container is killed for want of memory."""
         with self.lock:
             if name in self.running:
-                _signal(self.running[name].process, signal.SIGKILL)
+                send(self.running[name].process, signal.SIGKILL)
 
     # --- controllers -------------------------------------------------------------------------------------------------
 
@@ -184,6 +180,7 @@ class Cluster:
                     self._reconcile_pod(name)
                 for job in list(self.jobs.values()):
                     self._reconcile_job(job)
+                self.observe()
 
     def _reconcile_set(self, found: Document) -> None:
         name, children = found["metadata"]["name"], self._children(found)
@@ -193,10 +190,10 @@ class Cluster:
             if not children:
                 del self.sets[name]
             return
-        if _ended(found):
+        if ended(found):
             return
         restarts = found["status"].setdefault("restarts", 0)
-        if any(_ended(child) == "Failed" for child in children):
+        if any(ended(child) == "Failed" for child in children):
             if restarts >= found["spec"]["failurePolicy"]["maxRestarts"]:
                 jobs = ", ".join(one["metadata"]["name"] for one in children)
                 self._conclude(
@@ -207,7 +204,7 @@ class Cluster:
                 self.delete("Job", child["metadata"]["name"])
             found["status"]["recreating"] = True
             return
-        if children and all(_ended(child) == "Complete" for child in children):
+        if children and all(ended(child) == "Complete" for child in children):
             self._conclude(found, condition("Completed", "AllJobsCompleted", "jobset completed successfully"))
             return
         if children:
@@ -228,7 +225,7 @@ class Cluster:
 
     def _reconcile_job(self, job: Document) -> None:
         name, spec, status = job["metadata"]["name"], job["spec"], job["status"]
-        mine = {pod: body for pod, body in self.pods.items() if body["metadata"]["labels"][JOB_LABEL] == name}
+        mine = self._pods_of(name)
         active = {pod for pod, body in mine.items() if body["status"]["phase"] in ("Pending", "Running")}
         if "deletionTimestamp" in job["metadata"]:
             for pod in mine:
@@ -238,9 +235,10 @@ class Cluster:
                     del self.pods[pod]
                 del self.jobs[name]
             return
-        if _ended(job):
+        if ended(job):
             for pod in active:
                 self._end(pod)
+            status["active"] = len(active)
             return
         status.setdefault("since", time.monotonic())
         done = status.setdefault("done", [])
@@ -248,7 +246,7 @@ class Cluster:
             if body["status"]["phase"] in ("Succeeded", "Failed") and pod not in status.setdefault("counted", []):
                 status["counted"].append(pod)
                 self._count(job, pod, body)
-        if _ended(job):
+        if ended(job):
             return
         deadline = spec.get("activeDeadlineSeconds")
         if deadline is not None and time.monotonic() - status["since"] > deadline:
@@ -298,20 +296,20 @@ class Cluster:
     def _make_pod(self, job: Document, index: int) -> None:
         name = f"{job['metadata']['name'][:57]}-{random.randrange(16**5):05x}"
         template = job["spec"]["template"]
-        labels = {**template["metadata"].get("labels", {}), JOB_LABEL: job["metadata"]["name"]}
+        labels = {**template["metadata"].get("labels", {}), **dict.fromkeys(JOB_LABELS, job["metadata"]["name"])}
         self.pods[name] = {
             "metadata": {
                 "name": name,
                 "namespace": job["metadata"]["namespace"],
+                "uid": self._uid(),
                 "labels": labels,
                 "annotations": {INDEX: str(index)},
-                "creationTimestamp": _now(),
+                "creationTimestamp": now(),
             },
             "spec": template["spec"],
             "status": {"phase": "Pending", "conditions": []},
             "index": index,
         }
-        self._touch(self.pods[name])
 
     def _reconcile_pod(self, name: str) -> None:
         pod = self.pods[name]
@@ -320,17 +318,16 @@ class Cluster:
             self._schedule(name, pod)
         elif status["phase"] == "Running":
             self._watch(name, pod)
-        elif "deletionTimestamp" in pod["metadata"] and self._owner(pod) is not None:
+        elif "deletionTimestamp" in pod["metadata"]:
             owner = self._owner(pod)
-            assert owner is not None
-            if name in owner["status"].get("counted", ()):
+            if owner is None or name in owner["status"].get("counted", ()):
                 del self.pods[name]
 
     def _schedule(self, name: str, pod: Document) -> None:
         status, spec = pod["status"], pod["spec"]
         if "deletionTimestamp" in pod["metadata"]:
             status["phase"] = "Failed"
-            status["containerStatuses"] = [_container(pod, {})]
+            status["containerStatuses"] = [container_status(pod, {})]
             return
         if self.faults.no_node & set(spec.get("nodeSelector", {}).items()):
             status["conditions"] = [condition("PodScheduled", "Unschedulable", "0/3 nodes are available", "False")]
@@ -339,46 +336,25 @@ class Cluster:
         image = spec["containers"][0]["image"]
         if time.monotonic() - self._born < self.faults.no_image:
             waiting = {"reason": "ImagePullBackOff", "message": f"Back-off pulling image {image}"}
-            status["containerStatuses"] = [_container(pod, {"waiting": waiting})]
+            status["containerStatuses"] = [container_status(pod, {"waiting": waiting})]
             return
-        self.running[name] = self._begin(name, pod)
+        self.running[name] = begin(name, pod, self)
         status["phase"] = "Running"
-        status["containerStatuses"] = [_container(pod, {"running": {"startedAt": _now()}})]
-        self._touch(pod)
-
-    def _begin(self, name: str, pod: Document) -> Running:
-        container = pod["spec"]["containers"][0]
-        variables = dict(self.surroundings)
-        variables |= {key: os.environ[key] for key in ("PYTHONPATH", "OMP_NUM_THREADS") if key in os.environ}
-        variables["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        for one in container.get("envFrom", ()):
-            variables |= self.secrets.get(one["secretRef"]["name"], {})
-        for one in container.get("env", ()):
-            variables[one["name"]] = one["value"] if "value" in one else pod["metadata"]["annotations"][INDEX]
-        if "MASTER_ADDR" in variables:
-            variables["MASTER_ADDR"] = "127.0.0.1"  # the set's names are no names here
-        command = container["command"] if self.program is None else self.program(container["command"])
-        log = self.folder / f"{name}.log"
-        with log.open("ab") as file:
-            process = subprocess.Popen(
-                command, env=variables, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
-            )
-        return Running(process, log)
+        status["containerStatuses"] = [container_status(pod, {"running": {"startedAt": now()}})]
 
     def _watch(self, name: str, pod: Document) -> None:
         one = self.running[name]
         code = one.process.poll()
         if code is None:
             if one.kill_at is not None and time.monotonic() > one.kill_at:
-                _signal(one.process, signal.SIGKILL)
+                send(one.process, signal.SIGKILL)
             return
         with suppress(ProcessLookupError):
             os.killpg(one.process.pid, signal.SIGKILL)  # a container's processes end with its first
         code = code if code >= 0 else 128 - code
         pod["status"]["phase"] = "Succeeded" if code == 0 else "Failed"
-        terminated = {"exitCode": code, "reason": "Completed" if code == 0 else "Error", "finishedAt": _now()}
-        pod["status"]["containerStatuses"][0]["state"] = {"terminated": terminated}
-        self._touch(pod)
+        terminated = {"exitCode": code, "reason": "Completed" if code == 0 else "Error", "finishedAt": now()}
+        pod["status"]["containerStatuses"] = [container_status(pod, {"terminated": terminated})]
 
     def _end(self, name: str) -> None:
         """Ask a pod's process to end, once."""
@@ -389,35 +365,18 @@ class Cluster:
             os.kill(one.process.pid, signal.SIGTERM)
 
     def _owner(self, pod: Document) -> Document | None:
-        return self.jobs.get(pod["metadata"]["labels"][JOB_LABEL])
+        return self.jobs.get((pod["metadata"].get("labels") or {}).get(JOB_LABELS[0], ""))
+
+    def _pods_of(self, job: str) -> dict[str, Document]:
+        return {
+            name: pod
+            for name, pod in self.pods.items()
+            if (pod["metadata"].get("labels") or {}).get(JOB_LABELS[0]) == job
+        }
 
     def _conclude(self, found: Document, how: Document) -> None:
         found["status"]["conditions"] = [how]
-        self._touch(found)
 
-    def _touch(self, found: Document) -> None:
-        self._version += 1
-        found["metadata"]["resourceVersion"] = str(self._version)
-
-    def _objects(self, kind: str) -> dict[str, Document]:
-        return {"Job": self.jobs, "JobSet": self.sets}[kind]
-
-
-def _container(pod: Document, state: Document) -> Document:
-    """The status of a pod's container."""
-    (container,) = pod["spec"]["containers"]
-    own = {"name": container["name"], "image": container["image"], "imageID": "", "restartCount": 0}
-    return {**own, "ready": "running" in state, "state": state}
-
-
-def _ended(found: Mapping[str, Any]) -> str | None:
-    """The type of the condition that ended a job or a set."""
-    for one in found["status"].get("conditions", ()):
-        if one["type"] in ("Complete", "Completed", "Failed"):
-            return str(one["type"])
-    return None
-
-
-def _signal(process: "subprocess.Popen[bytes]", number: int) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
+    def _uid(self) -> str:
+        self._uids += 1
+        return f"uid-{self._uids}"

@@ -1,0 +1,73 @@
+"""A round's result as others may build on it: read from the folder that `close` or `vote` wrote, and verified anew."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from capibara_assets.consensus.agree import BASE, CONSENSUS
+from capibara_assets.consensus.certificates.certificate import read_certificate, verify_certificate
+from capibara_assets.consensus.certificates.model import Certificate
+from capibara_assets.consensus.certificates.public_record import PublicRecord
+from capibara_assets.consensus.rounds.closing import CERTIFICATE, ELECTION
+from capibara_assets.consensus.rounds.round import ROUND, Round
+from capibara_assets.errors import InputError, in_words
+from capibara_assets.storage.jsonfiles import strict_json
+
+VOTERS, ADAPTER = "voters", "adapter"
+_ALL = {"result", "published adapter", "published election"}
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """What organisations have agreed on: the round, its certificate, the adapter, and those that were handed in."""
+
+    terms: Round
+    certificate: Certificate
+    adapter: Path
+    voters: dict[str, Path]
+
+    def losses(self) -> dict[str, float]:
+        """Validation losses as the certificate has them, which the accepted voters signed."""
+        result = self.certificate.result
+        alone = {one.name: one.loss for one in self.certificate.tried if one.kind == "voter" and one.loss is not None}
+        return {BASE: result.base_loss, **alone, CONSENSUS: result.loss}
+
+    def documents(self) -> dict[str, Any]:
+        """Name -> JSON document to publish, as an agreement of the graph has them; and the round."""
+        certificate = self.certificate.model_dump(mode="json")
+        return {"certificate": certificate, "losses": self.losses(), "round": self.terms.model_dump(mode="json")}
+
+
+def read_result(folder: Path, digest: str) -> RoundResult:
+    """The result of the round of a digest.
+
+    Nothing in the folder is believed: the round is what the digest is of, and the certificate has to be of its election
+    and of its registered keys, and to follow from the adapters beside it.
+
+    Raises:
+        InputError: there is none, of another round, or it does not hold.
+    """
+    file = folder / ROUND
+    try:
+        terms = Round.model_validate(strict_json(file.read_bytes()))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise InputError(f"{folder} holds no result of a round: name the --out of `close` or `voter vote`") from error
+    except ValidationError as error:
+        raise InputError(f"{file} is no round that this software reads: {in_words(error)}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file} cannot be read: {error}") from error
+    if terms.digest != digest:
+        raise InputError(f"{folder} is of round {terms.digest[:12]}, not of {digest[:12]}")
+    certificate = read_certificate(folder / CERTIFICATE)
+    voters = {name: folder / VOTERS / name for name in terms.keys}
+    record = PublicRecord.read(folder / ELECTION, None, None)
+    found = verify_certificate(certificate, voters, result=folder / ADAPTER, keys=terms.keys, record=record)
+    if not found.ok or not set(found.recomputed) >= _ALL:
+        why = "; ".join(found.problems[:5]) or f"{', '.join(sorted(_ALL - set(found.recomputed)))} cannot be checked"
+        raise InputError(f"the result in {folder} does not hold, and is not taken over: {why}")
+    if not terms.context().items() <= certificate.context.items() or certificate.base_digest != terms.base_digest:
+        raise InputError(f"the certificate in {folder} is not of round {digest[:12]}")
+    there = {name: own for name, own in voters.items() if own.is_dir()}
+    return RoundResult(terms, certificate, folder / ADAPTER, there)

@@ -1,0 +1,271 @@
+"""A TPU plan on its slice: a JobSet of the plan's files, followed across restarts, whose adapter comes back.
+
+What a run needs to know lies in its folder on the shared volume: the plan's files, the state, the logs of its pods and
+at the end the result. Whoever follows it may die: the next one takes over the set that runs, and the hours count on.
+"""
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from capibara_assets.errors import InputError
+from capibara_assets.executions.secrets.redact import redact_text
+from capibara_assets.launching.cluster import Cluster, ClusterSilent, Ended, Ending
+from capibara_assets.launching.manifests import PodSettings, name_of, slice_object
+from capibara_assets.planning.options import Option
+from capibara_assets.planning.tpu.files import write_files
+from capibara_assets.planning.writers.launch import RUN, Trainer
+from capibara_assets.processes.background import Job, Jobs, Pod
+from capibara_assets.storage.commit import replace_folder
+from capibara_assets.storage.jsonfiles import read_object, write_json_atomic
+from capibara_assets.storage.mirror import file_system, is_remote
+from capibara_assets.training.jax.places import ADAPTER, METRICS, MODEL, RESULT
+
+PLAN, STATE, LOGS, BROUGHT = "plan", "slice.json", "logs", "result"
+_LOG_LINES = 2000
+
+
+class SliceState(BaseModel):
+    """What is known of a run on a slice, in `slice.json` of its folder. Times are RFC 3339, UTC."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    schema_version: Literal[1] = 1
+    name: str
+    target: str
+    spot: bool
+    submitted: str
+    started: str | None = None
+    ended: str | None = None
+    ending: Ending | None = None
+    reason: str = ""
+    hours: float = 0.0
+    usd: float | None = None
+    attempts: int = 1
+
+    def hours_until(self, moment: datetime) -> float:
+        """Hours of all attempts, of the present one from its first pod on, whether or not one runs at the moment."""
+        if self.started is None or self.ended is not None:
+            return self.hours
+        return self.hours + (moment - datetime.fromisoformat(self.started)).total_seconds() / 3600
+
+
+@dataclass(frozen=True)
+class SliceTraining:
+    """A plan to run.
+
+    Attributes:
+        files: the plan's, as `tpu_config` has them.
+        output: where its trainer publishes: a folder that the pods and this process see, or `gs://`.
+        folder: on the shared volume, of this plan alone.
+        max_hours: of all attempts; None: no limit.
+    """
+
+    domain: str
+    files: Mapping[str, str]
+    output: str
+    folder: Path
+    option: Option
+    trainer: Trainer = "jax"
+    max_hours: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Of the JobSet."""
+        return name_of(self.domain, self.folder)
+
+
+@dataclass(frozen=True)
+class SliceResult:
+    """A run that has ended; `result` is the trainer's own document, in `folder`, where it succeeded."""
+
+    state: SliceState
+    result: dict[str, Any] | None = None
+    folder: Path | None = None
+
+
+def train_on_slice(
+    cluster: Cluster,
+    training: SliceTraining,
+    pods: PodSettings,
+    jobs: Jobs,
+    say: Callable[[str], None] = lambda line: None,
+) -> SliceResult:
+    """Submit a plan's JobSet, or take over the one that runs, and wait for its end.
+
+    A run that has succeeded is not run again: its result is given. One that failed begins a new attempt, which goes on
+    from its checkpoints.
+
+    Raises:
+        ClusterSilent: the cluster does not answer; the set is left to it, and the next call takes it over.
+        InputError: the target is no slice, the cluster refuses the set, or the hours are spent.
+    """
+    state = _begun(training)
+    if state.ending is Ending.SUCCEEDED:
+        return _given(training, state)
+    spent = state.hours_until(datetime.now(UTC))
+    if training.max_hours is not None and spent >= training.max_hours:
+        raise InputError(
+            f"{training.name} has had its {training.max_hours:g} hours on {training.option}: give it more, it goes on"
+        )
+    write_files(training.folder / PLAN, dict(training.files))
+    command = ["bash", str(training.folder / PLAN / RUN), training.trainer]
+    body = slice_object(training.name, training.domain, command, training.option, pods, training.max_hours)
+    _keep(training, state)
+    following = _Following(training, state, cluster, jobs, command, say)
+    left = None if training.max_hours is None else training.max_hours - spent
+    try:
+        cluster.submit(body)
+        say(f"JobSet {cluster.namespace}/{training.name} on {training.option}")
+        (ended,) = cluster.follow([body], left, following.running)
+        state = following.ended(body, ended)
+    except ClusterSilent as silent:
+        say(f"{silent}; the training is left to the cluster, and the next call takes it over")
+        raise
+    except BaseException:
+        cluster.delete(body)
+        raise
+    cluster.delete(body)
+    return _given(training, state)
+
+
+def read_state(folder: Path) -> SliceState | None:
+    """What is known of the run in a folder; None where nothing was submitted."""
+    file = folder / STATE
+    return SliceState.model_validate(read_object(file, "the state of a run on a slice")) if file.is_file() else None
+
+
+@dataclass
+class _Following:
+    """What becomes of a set while somebody looks at it."""
+
+    training: SliceTraining
+    state: SliceState
+    cluster: Cluster
+    jobs: Jobs
+    command: list[str]
+    say: Callable[[str], None]
+    job: Job | None = None
+
+    def running(self, body: Mapping[str, Any], pod: str) -> None:
+        """Note that a pod runs: from the first one on the slice costs."""
+        self.say(f"pod {self.cluster.namespace}/{pod} runs")
+        owner = f"JobSet/{self.training.name}"
+        self.job = (
+            self.job
+            or self._registered()
+            or self.jobs.register("remote", self.command, pod=Pod(pod, self.cluster.namespace, owner))
+        )
+        if self.state.started is None:
+            self.state = _keep(self.training, self.state.model_copy(update={"started": _now()}))
+
+    def ended(self, body: Mapping[str, Any], ended: Ended) -> SliceState:
+        """Keep how it ended, what it cost and what its pods said, before the set is deleted."""
+        found = self.cluster.find(body)
+        if self.state.started is None and found is not None:  # nobody looked while it ran
+            began = str(found["metadata"]["creationTimestamp"])
+            self.state = self.state.model_copy(update={"started": began})
+        finished = _finished(found)
+        # at least what was seen to run: the end by the set's condition may lie before the first look at a pod
+        hours = max(self.state.hours_until(finished), self.state.hours + ended.hours)
+        for pod in self.cluster.pods(body):
+            _save_log(self.training.folder / LOGS, pod["metadata"]["name"], self.cluster)
+        ending, reason = ended.ending, ended.reason
+        if ending is Ending.GONE and _published_after(self.training.output, self.state.submitted):
+            ending = Ending.SUCCEEDED  # it had finished before somebody deleted it
+        price = self.training.option.target.price.usd_per_hour
+        done = {"ended": finished.isoformat(), "ending": ending, "reason": reason, "hours": hours}
+        self.state = self.state.model_copy(update=done | {"usd": None if price is None else round(hours * price, 4)})
+        if (job := self.job or self._registered()) is not None:
+            self.jobs.end(job, 0 if ending is Ending.SUCCEEDED else 1)
+        if ending is Ending.SUCCEEDED:
+            bring_back(self.training.output, self.training.folder / BROUGHT)
+        return _keep(self.training, self.state)
+
+    def _registered(self) -> Job | None:
+        """The job of this set that is recorded as running, perhaps by somebody who followed it before."""
+        owner = f"JobSet/{self.training.name}"
+        open_ = [one for one in self.jobs.all() if one.state == "running" and one.pod and one.pod.owner == owner]
+        return open_[-1] if open_ else None
+
+
+def bring_back(output: str, folder: Path) -> None:
+    """Copy what a trainer has published, result, metrics and adapter or model, into a folder, whole or not at all.
+
+    Raises:
+        InputError: there is no result.
+    """
+    import fsspec
+
+    system, root = file_system(output) if is_remote(output) else (fsspec.filesystem("file"), output)
+    root = root.rstrip("/")
+    if not system.exists(f"{root}/{RESULT}"):
+        raise InputError(f"{output} holds no {RESULT}: the trainer ended without publishing")
+    staging = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(staging, ignore_errors=True)
+    for path in system.find(root):
+        relative = path.removeprefix(root).lstrip("/")
+        if relative.split("/")[0] in (RESULT, METRICS, ADAPTER, MODEL) and ".." not in relative.split("/"):
+            (staging / relative).parent.mkdir(parents=True, exist_ok=True)
+            system.get_file(path, str(staging / relative))
+    replace_folder(staging, folder)
+
+
+def _begun(training: SliceTraining) -> SliceState:
+    """The state to go on from: of the set that may run, or of a new attempt."""
+    known = read_state(training.folder)
+    fresh = SliceState(
+        name=training.name, target=training.option.target.name, spot=training.option.spot, submitted=_now()
+    )
+    if known is None:
+        return fresh
+    if known.ended is None or known.ending is Ending.SUCCEEDED:
+        return known
+    return fresh.model_copy(update={"hours": known.hours, "attempts": known.attempts + 1})
+
+
+def _given(training: SliceTraining, state: SliceState) -> SliceResult:
+    folder = training.folder / BROUGHT
+    if state.ending is not Ending.SUCCEEDED:
+        return SliceResult(state)
+    return SliceResult(state, read_object(folder / RESULT, "a trainer's result"), folder)
+
+
+def _keep(training: SliceTraining, state: SliceState) -> SliceState:
+    training.folder.mkdir(parents=True, exist_ok=True)
+    write_json_atomic(training.folder / STATE, state.model_dump(mode="json"))
+    return state
+
+
+def _save_log(folder: Path, pod: str, cluster: Cluster) -> None:
+    text = redact_text(cluster.log_tail(pod, _LOG_LINES))
+    if text:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{pod}.log").write_text(text, "utf-8")
+
+
+def _finished(found: Mapping[str, Any] | None) -> datetime:
+    """When a set ended, by its own condition, which counts whole seconds; now, where it does not say so."""
+    now = datetime.now(UTC)
+    for one in ((found or {}).get("status") or {}).get("conditions") or ():
+        if one.get("status") == "True" and one["type"] in ("Completed", "Failed") and one.get("lastTransitionTime"):
+            return min(now, datetime.fromisoformat(one["lastTransitionTime"]) + timedelta(seconds=1))
+    return now
+
+
+def _published_after(output: str, moment: str) -> bool:
+    """Whether a trainer has published its result since a time."""
+    import fsspec
+
+    system, root = file_system(output) if is_remote(output) else (fsspec.filesystem("file"), output)
+    file = f"{root.rstrip('/')}/{RESULT}"
+    return bool(system.exists(file)) and system.modified(file) >= datetime.fromisoformat(moment)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()
