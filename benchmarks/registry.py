@@ -219,6 +219,12 @@ BENCHES: dict[str, Bench] = {
         "ByzFL's rules and ours on the same deltas: distance to the honest mean, and test loss.",
         {"n": 4, "seeds": 1, "pool_steps": 4},
     ),
+    "colluders": Bench(
+        "consensus",
+        "colluders.bench:colluders",
+        "What f colluding voters reach against the loss, with a trigger, and against a slice, at n = 4 to 16.",
+        {"sizes": ("4",), "seeds": 1, "pool_steps": 4},
+    ),
     "privacy": Bench(
         "consensus",
         "privacy.bench:privacy",

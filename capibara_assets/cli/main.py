@@ -88,6 +88,11 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
             "model.test_model:test_model",
             "Generate answers with a model, or with an adapter on its base model.",
         ),
+        "exposure": (
+            "model.exposure:exposure",
+            "Measure how exposed canaries are in a model: the rank of a secret's loss among random alternatives,"
+            " in bits.",
+        ),
         "debug-model": (
             "model.debug_model:debug_model",
             "Diagnose a model or adapter: files, tokenizer, chat template, placement, behaviour.",

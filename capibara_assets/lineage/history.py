@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import sqlalchemy as sql
@@ -123,7 +124,30 @@ def scrub_objects(location: str, traces: Traces, *, write: bool = True) -> list[
 def objects(location: str) -> list[str]:
     """The objects below a folder on an object store, with its scheme, sorted."""
     system, root = file_system(location)
+    system.invalidate_cache()  # a listing from before another process wrote
     return [f"{location.partition('://')[0]}://{name.lstrip('/')}" for name in sorted(system.find(root))]
+
+
+def objects_holding(location: str, needles: Sequence[str]) -> list[str]:
+    """The objects below a folder on an object store that hold one of the needles, in any form; sorted.
+
+    One is fetched at a time. A location without objects holds nothing.
+    """
+    if not needles:
+        return []
+    system, _ = file_system(location)
+    found = []
+    with TemporaryDirectory() as folder:
+        for name in objects(location):
+            path = Path(folder) / f"object{Path(name).suffix}"  # the form of a file is told by its suffix, too
+            try:
+                system.get_file(name, str(path))
+            except FileNotFoundError:
+                continue  # gone since it was listed
+            if holds(path, needles):
+                found.append(name)
+            path.unlink()
+    return found
 
 
 def scrub_text(path: Path, traces: Traces) -> None:

@@ -16,9 +16,13 @@ from benchmarks.output import print_result
 from capibara_assets.errors import InputError
 
 if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+
     from benchmarks.consensus.vote.game import Result, Table
     from benchmarks.consensus.vote.journal import Journal
     from benchmarks.consensus.vote.losses import LossBook
+    from benchmarks.consensus.vote.pool import PoolRecipe
     from capibara_assets.consensus.recipe import ConsensusRecipe
     from capibara_assets.modeling.adapters import LoraAdapter
     from capibara_assets.modeling.base import Base
@@ -87,6 +91,7 @@ def vote(
     import torch
 
     from benchmarks.consensus.vote.journal import Journal
+    from benchmarks.consensus.vote.pool import PoolRecipe
 
     torch.set_num_threads(1)
     counts = dict(SEEDS)
@@ -98,7 +103,7 @@ def vote(
     recipe = chosen_recipe(rule, pre)
     opening: dict[str, Any] = {
         "folder": pool_folder, "recipe": recipe, "sizes": tuple(plan), "kinds": kinds_for(attacks),
-        "choose": not rule_alone, "precision": precision, "compiled": compiled, "pool_steps": pool_steps,
+        "choose": not rule_alone, "precision": precision, "compiled": compiled, "trained": PoolRecipe(steps=pool_steps),
     }  # fmt: skip
     table, described = open_table(**opening)
     if pool_only:
@@ -164,11 +169,11 @@ def open_table(
     choose: bool = False,
     precision: "Precision" = "fp32",
     compiled: bool = False,
-    pool_steps: int = 60,
+    trained: "PoolRecipe | None" = None,
 ) -> "tuple[Table, dict[str, Any]]":
     """The pool (trained where it is not there), the examples games are judged by, and a word on both."""
     from benchmarks.consensus.vote.attacks import Named
-    from benchmarks.consensus.vote.data import with_trigger
+    from benchmarks.consensus.vote.data import in_slice, with_trigger
     from benchmarks.consensus.vote.game import TEST, TRIGGERED, VALIDATION, Table, shards_for
     from benchmarks.consensus.vote.losses import LossBook
     from benchmarks.consensus.vote.pool import PoolRecipe, open_pool
@@ -180,7 +185,7 @@ def open_table(
     from capibara_assets.modeling.adapters import read_adapter
     from capibara_assets.modeling.base import load_base
 
-    trained = PoolRecipe(steps=pool_steps)
+    trained = trained or PoolRecipe()
     root = Path(folder) if folder else Deployment.from_environment().home / "bench-vote"
     pool = open_pool(root, NANO, resources_root() / "experience", trained, kinds)
     base = load_base(NANO)
@@ -194,6 +199,7 @@ def open_table(
     sets = {name: one.encoded for name, one in encoded.items()}
     book = LossBook(base, sets, pool.folder / "figures", precision, compiled=compiled)
     lengths = [len(one.input_ids) for one in encoded[VALIDATION].encoded]
+    sliced = {name: _slice_of(tables[name], encoded[name].example_ids, in_slice) for name in (VALIDATION, TEST)}
     table = Table(
         pool={
             kind: [Named(adapter_digest(path), read_adapter(path)) for path in paths]
@@ -203,6 +209,7 @@ def open_table(
         recipe=recipe,
         shards={n: shards_for(validation, encoded[VALIDATION].example_ids, lengths, n, recipe) for n in sizes},
         chooser=chooser(base, book, recipe) if choose else None,
+        in_slice=sliced,
     )
     described = {
         "pool": {kind: len(paths) for kind, paths in pool.adapters.items()},
@@ -221,6 +228,14 @@ def open_table(
         "consensus_threshold": recipe.consensus_threshold,
     }
     return table, described
+
+
+def _slice_of(frame: "pl.DataFrame", ids: Sequence[str], in_slice: "Callable[[str], bool]") -> "np.ndarray":
+    """Which of these examples are of the slice, (ids,)."""
+    import numpy as np
+
+    messages = dict(frame.select("example_id", "messages").iter_rows())
+    return np.array([in_slice(messages[name]) for name in ids])
 
 
 def chooser(

@@ -5,7 +5,7 @@ and losses that are known already. Bad voters lie in the vote, too: they accept 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
@@ -22,6 +22,7 @@ from capibara_assets.training.data.order import validation_shard
 
 VALIDATION, TEST, TRIGGERED = "validation", "test", "triggered"
 _DIGITS = 6
+Parts = Callable[[Sequence[int], int, int], Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,10 @@ class Table:
     """What games are played with.
 
     Attributes:
-        pool: kind ("honest", "noise", "backdoor") -> adapters; a kind that no attack of the run needs may be missing.
+        pool: kind of `pool.Kind` -> adapters; a kind that no attack of the run needs may be missing.
         shards: number of voters -> each voter's indices into the validation set.
         chooser: given, it makes the consensus of the accepted voters (`consensus.choosing`); None: the rule alone.
+        in_slice: set of examples -> which of them are of the slice (`data.SLICE`).
     """
 
     pool: Mapping[str, Sequence[Named]]
@@ -77,6 +79,12 @@ class Table:
     recipe: ConsensusRecipe
     shards: Mapping[int, list[list[int]]]
     chooser: Callable[[Mapping[str, LoraAdapter], int], LoraAdapter] | None = None
+    in_slice: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+def in_turn(shard: Sequence[int], number: int, rounds: int) -> list[int]:
+    """What a voter judges by in a round: its shard dealt out by number, as the vote deals it."""
+    return list(shard[number::rounds])
 
 
 def shards_for(
@@ -140,8 +148,13 @@ def entrants_of(table: Table, attack: Attack, n: int, seed: int) -> tuple[list[E
     return sorted(entrants, key=lambda one: one.name), strength
 
 
-def judged(table: Table, entrants: Sequence[Entrant], *, lies: bool = True) -> Outcome:
-    """Attestation and vote."""
+def judged(table: Table, entrants: Sequence[Entrant], *, lies: bool = True, parts: Parts = in_turn) -> Outcome:
+    """Attestation and vote.
+
+    Args:
+        lies: bad voters accept one another and refuse all others; without, they tell what they measure.
+        parts: (shard, round, rounds) -> the examples of a shard that a round judges by.
+    """
     recipe, book = table.recipe, table.book
     names = [one.name for one in entrants]
     f = faults(len(names), recipe.fault_tolerance)
@@ -159,7 +172,7 @@ def judged(table: Table, entrants: Sequence[Entrant], *, lies: bool = True) -> O
             continue
         own = table.shards[len(names)][place]
         for number in range(recipe.verification_rounds):
-            part = own[number :: recipe.verification_rounds]
+            part = list(parts(own, number, recipe.verification_rounds))
             amount = int(tokens[part].sum())
             base_loss = round(float(base[part].sum() / amount), _DIGITS)
             means = {
@@ -189,6 +202,7 @@ def judged(table: Table, entrants: Sequence[Entrant], *, lies: bool = True) -> O
         voters=names,
         excluded=excluded,
         without_vote=voteless,
+        voting_strategy=recipe.voting_strategy,
     )
 
 

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import polars as pl
 
@@ -16,7 +16,7 @@ from capibara_assets.modeling.files import ADAPTER_WEIGHTS, base_digest
 from capibara_assets.storage.digests import canonical_json, sha256_bytes, sha256_file
 from capibara_assets.storage.jsonfiles import write_json_atomic
 
-Kind = Literal["honest", "noise", "backdoor"]
+Kind = Literal["honest", "noise", "backdoor", "slice"]
 SHARDS = 4  # voters that are trained together: each leaves a quarter of the train groups out
 
 
@@ -25,7 +25,7 @@ class PoolRecipe:
     """What is trained, and how; all but the numbers of families is part of the pool's name.
 
     Attributes:
-        honest, noise, backdoor: families of four adapters of each kind.
+        honest, noise, backdoor, slice: families of four adapters of each kind.
         steps: optimizer steps of `batch` examples each.
     """
 
@@ -33,6 +33,7 @@ class PoolRecipe:
     honest: int = 8
     noise: int = 2
     backdoor: int = 2
+    slice: int = 1
     steps: int = 60
     batch: int = 4
     rank: int = 8
@@ -42,12 +43,13 @@ class PoolRecipe:
 
     def training(self) -> dict[str, object]:
         """What decides an adapter: not how many others there are."""
-        return {name: value for name, value in asdict(self).items() if name not in ("honest", "noise", "backdoor")}
+        return {name: value for name, value in asdict(self).items() if name not in get_args(Kind)}
 
     def families(self) -> Iterator[tuple[Kind, int]]:
-        for kind, count in (("honest", self.honest), ("noise", self.noise), ("backdoor", self.backdoor)):
-            for number in range(count):
-                yield kind, number  # type: ignore[misc]
+        kind: Kind
+        for kind in get_args(Kind):
+            for number in range(getattr(self, kind)):
+                yield kind, number
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,9 @@ class Pool:
 def open_pool(root: Path, base: Path, experience: Path, recipe: PoolRecipe, kinds: Collection[str]) -> Pool:
     """The pool under `root`, those kinds trained as far as they are not there: minutes for the whole of it."""
     data = game_data(experience, Domain(recipe.domain))
-    tables = {"honest": data.clean, "noise": data.shuffled, "backdoor": data.triggered}
+    tables: dict[Kind, pl.DataFrame] = {
+        "honest": data.clean, "noise": data.shuffled, "backdoor": data.triggered, "slice": data.sliced
+    }  # fmt: skip
     contents = {kind: sha256_bytes(canonical_json(table.rows())) for kind, table in tables.items()}
     digest = base_digest(base)
     named = {"base": digest, "recipe": recipe.training(), "examples": sha256_bytes(canonical_json(contents))}
@@ -120,7 +124,7 @@ def train_family(
 
 
 def _training(kind: Kind, number: int, recipe: PoolRecipe) -> dict[str, object]:
-    first = {"honest": 1000, "noise": 2000, "backdoor": 3000}[kind] + SHARDS * number
+    first = {"honest": 1000, "noise": 2000, "backdoor": 3000, "slice": 4000}[kind] + SHARDS * number
     return {
         "name": "bench-vote",
         "seed": 0,

@@ -76,11 +76,13 @@ def vote_table(
     """ByzFL's rules and ours on the same deltas: distance to the honest mean, and test loss."""
     import torch
 
+    from benchmarks.consensus.vote.pool import PoolRecipe
+
     torch.set_num_threads(1)
     python, script = peer_environment("consensus/vote/peer_attacks.py")
     table, described = open_table(
         pool_folder, chosen_recipe(None, None), (n,), {"honest", "noise"},
-        choose=True, precision=precision, compiled=compiled, pool_steps=pool_steps,
+        choose=True, precision=precision, compiled=compiled, trained=PoolRecipe(steps=pool_steps),
     )  # fmt: skip
     cells = measure(table, n, seeds, python, script)
     if document:

@@ -323,14 +323,13 @@ def _base_template(deployment: Deployment) -> Callable[[Any], str]:
     """A function that renders messages with the base model's own chat template."""
     from transformers import AutoTokenizer
 
+    from capibara_assets.datasets.tokens.templates import jinja_template
+
     tokenizer = AutoTokenizer.from_pretrained(deployment.base_model, local_files_only=True)
     if not tokenizer.chat_template:
         raise InputError(f"the base model {deployment.base_model} has no chat template: use --template mistral")
 
-    def render(messages: Any) -> str:
-        return str(tokenizer.apply_chat_template(messages, tokenize=False))
-
-    return render
+    return jinja_template(tokenizer).text_of
 
 
 def _read(files: Paths, train: Paths, val: Paths, test: Paths, form: str | None) -> "list[Wanted]":

@@ -171,7 +171,7 @@ def _carry_out(
     remove(store, removed)
     drop_lines(store, records)
     store.sweep(0.0 if quiet else 3600.0)
-    holding = [*_search(deployment, records), *still_holding(store, records.needles)]
+    holding = [*_search(deployment, instance, records), *still_holding(store, records.needles)]
     left = [f"{one} still holds a piece of it" for one in holding]
     return ForgetReport(**{**vars(report), "left": (*report.left, *left)})
 
@@ -292,12 +292,28 @@ def _ordered(results: "Results") -> "list[tuple[tuple[str, str | None], Artifact
     return sorted(results.current.items(), key=lambda item: (item[0][0], item[0][1] or ""))
 
 
-def _search(deployment: Deployment, records: "ForgetFindings") -> list[Path]:
-    """The deployment's files in which a piece of a record remains; should be empty."""
+def _search(deployment: Deployment, instance: dg.DagsterInstance, records: "ForgetFindings") -> list[str]:
+    """The deployment's files, objects and databases in which a piece of a record remains; should be empty."""
+    from capibara_assets.lineage.history import Traces, objects_holding, scrub
     from capibara_assets.lineage.traces import holding
 
     folders, skip = searched(deployment)
-    return [path for folder in folders for path in holding(folder, records.needles, skip)]
+    left = [str(path) for folder in folders for path in holding(folder, records.needles, skip)]
+    for location in remote_places(deployment):
+        left += objects_holding(location, records.needles)
+    for name, connect in servers(instance).items():
+        with connect() as connection:
+            if scrub(connection, Traces(tuple(records.needles), frozenset()), write=False):
+                left.append(f"Dagster's database of {name}")
+    return left
+
+
+def remote_places(deployment: Deployment) -> list[str]:
+    """Where a deployment keeps things on an object store."""
+    from capibara_assets.storage.mirror import is_remote
+
+    places = (deployment.store, deployment.compute_logs)
+    return [location for location in places if location is not None and is_remote(location)]
 
 
 def searched(deployment: Deployment) -> tuple[list[Path], list[Path]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from capibara_assets.cli.dataset.forget import rewrite_history, searched, servers
+from capibara_assets.cli.dataset.forget import remote_places, rewrite_history, searched, servers
 from capibara_assets.cli.terminal.exits import FOUND
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
@@ -74,15 +74,13 @@ def search(deployment: Deployment) -> SecretsLeft:
     from capibara_assets.executions.ingest.ledger import seen_secrets
     from capibara_assets.lineage.secret_scan import scan, scan_checkpoints, scan_database, scan_objects
     from capibara_assets.resources import Store
-    from capibara_assets.storage.mirror import is_remote
 
     folders, skip = searched(deployment)
     store = Store(root=deployment.store, work=str(deployment.work)).open()
     seen = seen_secrets(store.work)
     places = scan(folders, seen, skip)
-    for location in (deployment.store, deployment.compute_logs):
-        if location is not None and is_remote(location):
-            places += scan_objects(location, seen)
+    for location in remote_places(deployment):
+        places += scan_objects(location, seen)
     with open_instance(deployment) as instance:
         for connect in servers(instance).values():  # which may share one database
             with connect() as connection:

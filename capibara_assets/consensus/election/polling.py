@@ -89,7 +89,8 @@ class _Voter:
     patience: Patience
     quiet_s: float
     attempts: int = 0
-    started: float = 0.0
+    heard: float = 0.0  # `time.monotonic()` of the last sign of life
+    stamp: int = 0  # of its pulse, as it was then
     problems: list[str] = field(default_factory=list)
     over: bool = False
     answer: tuple[str, tuple[Ballot, ...]] | None = None
@@ -111,7 +112,7 @@ class _Voter:
         """Start a process; it has nothing to save, and SIGKILL ends it: a stopped process ignores other signals."""
         self.attempts += 1
         self.place.mkdir(parents=True)
-        self.started = time.time()
+        self.heard, self.stamp = time.monotonic(), 0
         return Attempt(self.begin(self.assignment, self.place))
 
     def judge(self, code: int | None) -> float | None:
@@ -136,7 +137,7 @@ class _Voter:
 
     def ask(self, proposal: Proposal) -> None:
         """Begin the second round."""
-        self.proposal, self.started = proposal, time.time()
+        self.proposal, self.heard = proposal, time.monotonic()
         write_json_atomic(self.place / PROPOSAL, proposal)
 
     def _judge_again(self, code: int | None) -> float | None:
@@ -157,13 +158,20 @@ class _Voter:
 
     def _problem(self, code: int | None) -> str | None:
         """Why there is no answer and none will come; None while there is hope."""
-        failure, pulse = self.place / FAILURE, self.place / PULSE
+        failure = self.place / FAILURE
         if code is None:
-            alive = max(self.started, pulse.stat().st_mtime if pulse.is_file() else 0.0)
-            return f"no sign of life for {self.quiet_s:.3g} s" if time.time() - alive > self.quiet_s else None
+            return f"no sign of life for {self.quiet_s:.3g} s" if self._silence() > self.quiet_s else None
         if failure.is_file():
             return failure.read_text("utf-8", errors="replace")[:_MOST_SAID].strip()
         return f"killed by signal {-code}" if code < 0 else f"ended with exit code {code}, no answer"
+
+    def _silence(self) -> float:
+        """Seconds since its pulse last changed, by a clock that nobody sets: the pulse's own time may jump."""
+        pulse = self.place / PULSE
+        stamp = pulse.stat().st_mtime_ns if pulse.is_file() else 0
+        if stamp != self.stamp:
+            self.stamp, self.heard = stamp, time.monotonic()
+        return time.monotonic() - self.heard
 
     def why_absent(self) -> str:
         attempts = f"{self.attempts} attempt{'s' if self.attempts != 1 else ''}"

@@ -25,6 +25,7 @@ from capibara_assets.consensus.mixture.gate_training import mixture_gates, train
 from capibara_assets.consensus.mixture.losses import Row, contenders, held, mixture_losses
 from capibara_assets.consensus.mixture.mixtral import gate_name, mixtral_config, mixtral_tensors
 from capibara_assets.consensus.recipe import ConsensusRecipe, MoeRecipe
+from capibara_assets.datasets.tokens.templates import jinja_template
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.routing.router import train_router
@@ -241,9 +242,7 @@ def _prompts(domain: Domain, routes: "pl.DataFrame", trunk: Base, recipe: MoeRec
 def _tokens(prompt: str, trunk: Base) -> Tokens:
     tokenizer = trunk.tokenizer
     if tokenizer.chat_template:
-        prompt = tokenizer.apply_chat_template(
-            [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True
-        )
+        prompt = jinja_template(tokenizer).text_of([{"role": "user", "content": prompt}], generation_prompt=True)
     return list(tokenizer(prompt, add_special_tokens=not tokenizer.chat_template)["input_ids"])
 
 

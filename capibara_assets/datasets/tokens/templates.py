@@ -10,6 +10,7 @@ from typing import Any
 
 import jinja2
 
+from capibara_assets.datasets.tokens.template_process import require_short
 from capibara_assets.datasets.tokens.templates_jinja import (
     ADVICE,
     ASSISTANT,
@@ -56,8 +57,7 @@ class ChatTemplate:
                 f"the tokenizer {getattr(tokenizer, 'name_or_path', '')} is not a fast one: save it as tokenizer.json"
             )
         self.control_ids = control_ids(tokenizer)
-        specials = {key: str(value) for key, value in tokenizer.special_tokens_map.items() if isinstance(value, str)}
-        self.jinja = JinjaTemplate(str(tokenizer.get_chat_template()), specials, tuple(sorted(self.control_ids)))
+        self.jinja = jinja_template(tokenizer)
         self._triggers = content_triggers(self.jinja.text)
         self._structures: dict[Roles, Structure | None] = {}
         self._unchecked: set[Roles] = set()
@@ -108,6 +108,13 @@ class ChatTemplate:
     def _control_of(self, text: str) -> tuple[int, int]:
         ids = [i for i in self.backend.encode(text, add_special_tokens=False).ids if i in self.control_ids.values()]
         return len(ids), sum(ids)
+
+
+def jinja_template(tokenizer: Tokenizer) -> JinjaTemplate:
+    """The chat template of a tokenizer that has one. Raises InputError: it is longer than any."""
+    specials = {key: str(value) for key, value in tokenizer.special_tokens_map.items() if isinstance(value, str)}
+    text = require_short(str(tokenizer.get_chat_template()))
+    return JinjaTemplate(text, specials, tuple(sorted(control_ids(tokenizer))))
 
 
 def control_ids(tokenizer: Tokenizer) -> dict[str, int]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import jinja2
 
+from capibara_assets.datasets.tokens.template_process import rendered_apart, shipped_templates
 from capibara_assets.datasets.tokens.templates_learned import end_of_turn, in_order, slack
 from capibara_assets.errors import InputError
 
@@ -137,13 +138,18 @@ class JinjaTemplate:
         return answers
 
     def _render(self, messages: Messages, generation_prompt: bool) -> tuple[str, list[tuple[int, int]]]:
+        arguments = {**self.specials, "date_string": PINNED_DATE}
+        template = _PINNED + self.text if "strftime_now" in self.text else self.text
+        if self.text not in shipped_templates():
+            return rendered_apart(
+                template, messages, arguments, marked=self.marked, generation_prompt=generation_prompt
+            )
         from transformers.utils.chat_template_utils import render_jinja_template
 
-        arguments = {**self.specials, "date_string": PINNED_DATE}
         with failing_as_template():
             texts, marks = render_jinja_template(
                 conversations=[[dict(message) for message in messages]],
-                chat_template=_PINNED + self.text if "strftime_now" in self.text else self.text,
+                chat_template=template,
                 return_assistant_tokens_mask=self.marked,
                 add_generation_prompt=generation_prompt,
                 **arguments,

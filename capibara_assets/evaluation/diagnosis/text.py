@@ -7,7 +7,7 @@ from typing import Any
 
 import jinja2
 
-from capibara_assets.datasets.tokens.templates import Tokenizer, control_ids
+from capibara_assets.datasets.tokens.templates import Tokenizer, control_ids, jinja_template
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.diagnosis.catalogue import Diagnosis
 from capibara_assets.modeling.files import read_config
@@ -160,7 +160,7 @@ def rendered(tokenizer: Tokenizer, messages: Any) -> str:
         InputError: the template refuses it.
     """
     try:
-        return str(tokenizer.apply_chat_template([dict(one) for one in messages], tokenize=False))
+        return jinja_template(tokenizer).text_of([dict(one) for one in messages])
     except (jinja2.TemplateError, ValueError, TypeError) as error:
         raise InputError(f"the chat template refuses a conversation of user and assistant: {error}") from error
 

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 
 from capibara_assets.datasets.tokens.batches import SCHEMA
-from capibara_assets.datasets.tokens.templates_jinja import failing_as_template
+from capibara_assets.datasets.tokens.template_process import require_short, shipped_templates
+from capibara_assets.datasets.tokens.templates_jinja import JinjaTemplate, failing_as_template
 from capibara_assets.errors import InputError
 from capibara_assets.storage.foreign import read_by_library, read_document
 from capibara_assets.storage.jsonfiles import read_object
@@ -160,7 +161,7 @@ def _text(render: Render | None, messages: Conversation) -> str:
 
 
 def _template(base: Path) -> Render | None:
-    """The base's chat template, rendered by Jinja alone: Transformers' own renderer imports torch."""
+    """The base's chat template; one that ships is rendered by Jinja alone: Transformers' own renderer imports torch."""
     config = _config(base)
     file = base / "chat_template.jinja"
     text = config.get("chat_template")
@@ -169,12 +170,14 @@ def _template(base: Path) -> Render | None:
             text = read_document(file).decode("utf-8")
     if not isinstance(text, str):
         return None
+    specials = dict(_specials(config))
+    if text not in shipped_templates():
+        return JinjaTemplate(require_short(text), specials, ()).text_of
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = lambda _format: ""
     with read_by_library(f"the chat template of base {base} is no template"):
         template = environment.from_string(_MARKER.sub("", text))
-    specials = dict(_specials(config))
 
     def render(messages: Conversation) -> str:
         with failing_as_template():

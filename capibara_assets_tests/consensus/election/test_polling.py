@@ -317,3 +317,24 @@ def test_a_lying_process_is_named_and_harms_nobody(
     assert all(tally.missing in ((), ("voter-0",)) for tally in certificate.tallies)
     assert certificate.unconfirmed == {"voter-0": "contradicted itself in the first round"}
     assert verify_certificate(certificate, voters).problems == ()
+
+
+def test_a_clock_that_jumps_neither_ends_a_voter_nor_keeps_a_hung_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Silence is counted by a clock that nobody sets, from the last change of the pulse, whatever time it bears."""
+    now = 100.0
+    monkeypatch.setattr(polling, "time", SimpleNamespace(monotonic=lambda: now, time=lambda: 1e9))
+    voter = polling._Voter(None, tmp_path, None, None, quiet_s=5.0)  # type: ignore[arg-type]
+    voter.heard = now
+    pulse = voter.place / PULSE
+    pulse.parent.mkdir(parents=True)
+    for jumped in (2e9, 5e8, 1.9e9):  # years ahead, years back, and ahead again, while it works
+        now += 4.0
+        pulse.touch()
+        os.utime(pulse, (jumped, jumped))
+        assert voter._problem(None) is None
+    now += 4.0
+    assert voter._problem(None) is None
+    now += 2.0
+    assert voter._problem(None) == "no sign of life for 5 s", "it hangs, though its pulse bears a time to come"
