@@ -35,7 +35,8 @@ def adopt_round(
     Raises:
         InputError: the round is of no domain here, or of another base model than the deployment's.
     """
-    from capibara_assets.consensus.agree import BASE, CONSENSUS, VOLATILE
+    from capibara_assets.consensus.agree import CONSENSUS, VOLATILE
+    from capibara_assets.consensus.choose.choosing import BASE
     from capibara_assets.lineage.card import consensus_subject, write_model_card
 
     terms, certificate, losses = result.terms, result.certificate, result.losses()

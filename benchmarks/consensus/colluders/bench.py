@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 COMMAND = "python -m benchmarks colluders"
 SIZES = (4, 7, 10, 13, 16)
 GOALS = ("loss", "trigger", "slice")
-FAMILIES = {"honest": 4, "noise": 1, "backdoor": 1, "slice": 1}
+FAMILIES: dict[str, Any] = {"honest": 4, "noise": 1, "backdoor": 1, "slice": 1}
 
 
 @click.command("colluders")

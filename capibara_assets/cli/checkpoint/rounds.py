@@ -171,6 +171,7 @@ def close(place: str, digest: str, key: Path, base: Path | None, out: Path, log:
     click.echo(f"{out / 'certificate.json'}: {', '.join(agreement.certificate.accepted)} accepted")
 
 
+@with_example("capibara consensus adopt result --round DIGEST")
 @click.command("adopt")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @_ROUND

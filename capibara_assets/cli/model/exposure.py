@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from capibara_assets.cli.model.choice import ModelChoice, on_model
+from capibara_assets.cli.terminal.help import with_example
 
 if TYPE_CHECKING:
     from capibara_assets.evaluation.measuring.exposure import Canary, Exposure
 
 
+@with_example("capibara exposure --model checkpoint:sql/consensus --canaries canaries.yaml --at-most 4")
 @click.command("exposure")
 @on_model
 @click.option(

@@ -6,7 +6,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from capibara_assets.consensus.agree import BASE, CONSENSUS
+from capibara_assets.consensus.agree import CONSENSUS
+from capibara_assets.consensus.choose.choosing import BASE
 from capibara_assets.consensus.certificates.certificate import read_certificate, verify_certificate
 from capibara_assets.consensus.certificates.model import Certificate
 from capibara_assets.consensus.certificates.public_record import PublicRecord
