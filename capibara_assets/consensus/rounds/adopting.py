@@ -7,10 +7,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from capibara_assets.consensus.agree import CONSENSUS
-from capibara_assets.consensus.choose.choosing import BASE
 from capibara_assets.consensus.certificates.certificate import read_certificate, verify_certificate
 from capibara_assets.consensus.certificates.model import Certificate
 from capibara_assets.consensus.certificates.public_record import PublicRecord
+from capibara_assets.consensus.choose.choosing import BASE
 from capibara_assets.consensus.rounds.closing import CERTIFICATE, ELECTION
 from capibara_assets.consensus.rounds.round import ROUND, Round
 from capibara_assets.errors import InputError, in_words
