@@ -116,7 +116,7 @@ def _run_batch(sessions: Sequence[Planned], folder: Path) -> int:
     return len(sessions)
 
 
-def _portable(line: str) -> str:
+def portable(line: str) -> str:
     """Interpreter and temporary paths as an E2B sandbox shows them: the records must not depend on this machine."""
     for prefix in sorted({sys.prefix, sys.base_prefix}, key=len, reverse=True):
         line = line.replace(prefix, "/usr/local")
@@ -126,7 +126,7 @@ def _portable(line: str) -> str:
 def _lines(folder: Path) -> Iterator[tuple[str, str]]:
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text().splitlines():
-            yield json.loads(line)["timestamp"], _portable(line)
+            yield json.loads(line)["timestamp"], portable(line)
 
 
 def write_days(folder: Path, out: Path) -> list[Path]:
@@ -144,9 +144,16 @@ def write_days(folder: Path, out: Path) -> list[Path]:
 
 
 def generate(
-    sessions: Sequence[Planned], out: Path, *, workers: int = 2, report: Callable[[int, int], None]
+    sessions: Sequence[Planned],
+    out: Path,
+    *,
+    workers: int = 2,
+    report: Callable[[int, int], None],
+    kept: Sequence[str] = (),
 ) -> list[Path]:
     """Runs the sessions (`workers` processes, a sandbox each) and writes `out/e2b_logs`; `report(done, all)` tells how far.
+
+    `kept` are lines of other sessions that stand as they were recorded.
 
     Raises:
         FleetError: an authored task does not do what its family says. Nothing is written then.
@@ -163,6 +170,7 @@ def generate(
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
+        (Path(folder) / "kept.jsonl").write_text("".join(f"{line}\n" for line in kept))
         logs = out / "e2b_logs"
         for old in logs.glob("executions-*.jsonl.gz"):
             old.unlink()

@@ -200,7 +200,10 @@ class _Walk:
                 if step.value is not None and step.value.sort == "call" and step.value.parts
                 else None
             )
-            if same is None or same.sort != "name" or operands.get(same.place) != known.get(same.text):
+            # of what is assigned to a part (`a[i] = Math.min(…)`), the value's call says nothing of what stays
+            if step.sort != "do" or same is None or same.sort != "name" or same.text not in known:
+                raise Untold
+            if operands.get(same.place) != known[same.text]:
                 raise Untold
             self.line(f"{said}{self.did(step, operands)} leaves `{same.text}` as it is.")
 

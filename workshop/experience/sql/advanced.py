@@ -97,8 +97,8 @@ FAMILIES = (
         "share_of_total",
         "pe",
         (
-            "What share of the total <<amt>> (in percent) does each <<p1>> have?",
-            "Per <<p1>>: sum of <<amt>> and its percentage of the grand total.",
+            "What is the sum of <<amt>> of each <<p1>>, and its share of the total in percent (1 digit)?",
+            "Per <<p1>>: sum of <<amt>> and its percentage of the grand total, rounded to 1 digit.",
         ),
         """
         WITH totals AS (
@@ -210,8 +210,8 @@ FAMILIES = (
         "raise_amounts",
         "e",
         (
-            "Raise the <<amt>> of all '<<state1>>' <<e>> by <<percent>> percent, then show their new total.",
-            "Increase <<amt>> by <<percent>>% where <<status>> is '<<state1>>' and report the sum.",
+            "Raise the <<amt>> of all '<<state1>>' <<e>> by <<percent>> percent, to 2 digits; then show their number and new total.",
+            "Increase <<amt>> by <<percent>>% where <<status>> is '<<state1>>', rounded to 2 digits; report how many and the sum.",
         ),
         """
         UPDATE <<e>>

@@ -81,8 +81,8 @@ FAMILIES = (
         "average_per_category",
         "pe",
         (
-            "What is the average <<amt>> of <<e>> per <<cat>> of the <<p1>>?",
-            "Compare the <<cat>> groups of <<p>> by the mean <<amt>> of their <<e>>.",
+            "What is the average <<amt>> of <<e>> per <<cat>> of the <<p1>>, to 2 digits, the highest first?",
+            "Compare the <<cat>> groups of <<p>> by the mean <<amt>> of their <<e>>, rounded to 2 digits.",
         ),
         """
         SELECT <<a>>.<<cat>>, ROUND(AVG(<<c>>.<<amt>>), 2) AS average
@@ -250,7 +250,7 @@ FAMILIES = (
         "pair_counts",
         "pqe",
         (
-            "How often did each <<p1>> and <<place>> of <<q1>> come together?",
+            "Which <<p1>> and <<place>> of <<q1>> came together at least 2 times, and how often?",
             "Count the <<e>> for every pair of <<p1>> and <<q1>>'s <<place>>, at least 2.",
         ),
         """
@@ -275,8 +275,8 @@ FAMILIES = (
         "above_own_average",
         "pe",
         (
-            "Which <<e>> have an <<amt>> above the average of their own <<p1>>?",
-            "Find <<e>> that exceed the mean <<amt>> of the same <<p1>>.",
+            "Which <<e>> have an <<amt>> above the average of their own <<p1>>? The first <<n>> by id.",
+            "Find the first <<n>> <<e>>, in order of id, that exceed the mean <<amt>> of the same <<p1>>.",
         ),
         """
         SELECT <<c>>.id, <<a>>.name, <<c>>.<<amt>>
@@ -440,8 +440,8 @@ FAMILIES = (
         "compare_places",
         "qe",
         (
-            "How do the values of <<place>> compare by number and average <<amt>> of <<e>>?",
-            "For each <<place>> of <<q>>: count of <<e>>, average <<amt>>, number of different <<q>>.",
+            "How do the values of <<place>> compare by number of <<e>>, average <<amt>> (1 digit) and number of <<q>>?",
+            "For each <<place>> of <<q>>: count of <<e>>, average <<amt>> to 1 digit, number of different <<q>>.",
         ),
         """
         SELECT <<b>>.<<place>>, COUNT(<<c>>.id) AS number, ROUND(AVG(<<c>>.<<amt>>), 1) AS average,

@@ -139,7 +139,7 @@ FAMILIES = (
         "overall_totals",
         "e",
         (
-            "What is the number of '<<state1>>' <<e>>, their total and their average <<amt>>?",
+            "What is the number of '<<state1>>' <<e>>, their total and their average <<amt>> (2 digits)?",
             "Summarise the '<<state1>>' <<e>>: count, sum and mean of <<amt>> with 2 digits.",
         ),
         """
@@ -351,7 +351,7 @@ FAMILIES = (
         "share_without_score",
         "e",
         (
-            "What percentage of the <<e>> has no <<score>>, per <<status>>?",
+            "What percentage of the <<e>> has no <<score>>, per <<status>>, rounded to 1 digit?",
             "Per <<status>>, give the share of <<e>> without <<score>> in percent (1 digit).",
         ),
         """

@@ -22,6 +22,8 @@ _MARKS = (
     b"bash_code_execution",
     b"code_execution_tool_result",
     b"code_interpreter_call",
+    b"shell_call",
+    b"apply_patch_call",
     b"executableCode",
     b"executable_code",
 )

@@ -1,4 +1,4 @@
-"""Bodies of OpenAI's Responses API: the code interpreter's calls among the output items.
+"""Bodies of OpenAI's Responses API: the code interpreter's calls among the output items, and the shell's.
 
 One item holds call and result. `outputs` is null unless the request includes `code_interpreter_call.outputs`: then
 nothing is said of success. A traceback is plain output, and the status is "completed" all the same.
@@ -18,6 +18,7 @@ from capibara_assets.executions.formats.agents.hosted.api_items import (
     shows_error,
     text,
 )
+from capibara_assets.executions.formats.agents.hosted.openai_shells import SHELL_ITEMS, shell_items
 from capibara_assets.executions.formats.agents.runs import texts
 
 
@@ -26,7 +27,7 @@ def is_body(body: dict[str, Any]) -> bool:
     return (
         isinstance(body.get("output"), list)
         or ("input" in body and isinstance(body["input"], list | str) and "model" in body)
-        or body.get("type") == "code_interpreter_call"
+        or body.get("type") in ("code_interpreter_call", *SHELL_ITEMS)
     )
 
 
@@ -35,6 +36,7 @@ def items(body: dict[str, Any]) -> Iterator[Item]:
     if body.get("type") == "code_interpreter_call":
         yield from _run(body)
         return
+    yield from shell_items(body)
     for field in "input", "output":
         said = body.get(field)
         if field == "input" and isinstance(said, str):
@@ -42,6 +44,8 @@ def items(body: dict[str, Any]) -> Iterator[Item]:
         for item in objects(said):
             if item.get("type") == "code_interpreter_call":
                 yield from _run(item)
+            elif item.get("type") in SHELL_ITEMS:
+                yield from shell_items(item)
             elif item.get("role") == "user" and (words := texts(item.get("content"))):
                 yield Task(words)
 
