@@ -44,7 +44,7 @@ def commands_of(name: str) -> dict[str, click.Command]:
 
 
 FILES = ("registry.json", "organiser.key", "acme.key", "examples.parquet", "items.jsonl")
-FOLDERS = ("adapter", "rounds")
+FOLDERS = ("adapter", "result", "rounds")
 
 
 def parse(given: list[str]) -> None:

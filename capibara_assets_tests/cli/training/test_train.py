@@ -17,6 +17,7 @@ from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
+from capibara_assets.cli.main import cli
 from capibara_assets.cli.training.epochs import epochs
 from capibara_assets.cli.training.train import train
 from capibara_assets.errors import InputError, IntegrityError
@@ -76,7 +77,8 @@ def test_the_help_is_as_it_was_agreed() -> None:
 
 
 def shown_help() -> str:
-    shown = CliRunner().invoke(train, ["--help"], prog_name="capibara train", terminal_width=110).output
+    """As a user sees it: `capibara` adds options to each command that it loads."""
+    shown = CliRunner().invoke(cli, ["train", "--help"], prog_name="capibara", terminal_width=110).output
     return shown.replace("-h, --help", "--help    ")  # click keeps the names of who asked first, `capibara` or a test
 
 
