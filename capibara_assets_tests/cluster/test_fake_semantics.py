@@ -87,7 +87,8 @@ def test_a_watch_tells_each_change_once_and_in_order_though_its_stream_is_cut(th
     kinds, seen = [kind for kind, _ in told], [phase for _, phase in told]
     assert kinds[0] == "ADDED" and kinds[-1] == "DELETED" and set(kinds[1:-1]) == {"MODIFIED"}
     order = ["Pending", "Running", "Succeeded"]
-    assert seen == sorted(seen, key=order.index) and set(seen) == set(order)
+    assert seen == sorted(seen, key=order.index) and seen[-1] == "Succeeded"
+    assert {"Running", "Succeeded"} <= set(seen)  # a pod that is started at once was never seen waiting
 
 
 def test_a_watch_of_what_is_forgotten_is_gone_and_a_new_list_goes_on(there: There) -> None:
@@ -110,7 +111,8 @@ def test_a_list_comes_in_pages_until_its_version_is_forgotten(there: There) -> N
     rest = there.core.list_namespaced_pod("ml", limit=2, _continue=first.metadata._continue)
     assert [one.metadata.name for one in (*first.items, *rest.items)] == ["a", "b", "c"]
     assert rest.metadata._continue is None
-    until(lambda: len(there.cluster.names("Succeeded")) == 3)
+    there.make_pod("d", "pass")  # a change after the first list, however fast the others were
+    until(lambda: len(there.cluster.names("Succeeded")) == 4)
     there.cluster.history.forget()
     with pytest.raises(client.ApiException) as refused:
         there.core.list_namespaced_pod("ml", limit=2, _continue=first.metadata._continue)
@@ -148,7 +150,10 @@ def test_a_jobs_pods_stay_follow_or_go_first(there: There, policy: str | None) -
     (pod,) = there.cluster.names()
     asked = {} if policy is None else {"propagation_policy": policy}
     there.batch.delete_namespaced_job("a", "ml", **asked)
-    assert ("a" in there.cluster.jobs) == (policy == "Foreground")
+    if policy == "Foreground":
+        until(lambda: "a" not in there.cluster.jobs)
+        assert not there.cluster.pods
+    assert "a" not in there.cluster.jobs
     if policy is None:
         assert there.cluster.names() == [pod]
         there.core.delete_namespaced_pod(pod, "ml")
