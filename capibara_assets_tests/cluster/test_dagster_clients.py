@@ -3,7 +3,6 @@
 import json
 import logging
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +18,8 @@ from capibara_assets_tests.cluster.fake.api import TOKEN, Api
 from capibara_assets_tests.cluster.fake.cluster import Cluster
 from capibara_assets_tests.cluster.launched import SECRET, SECRETS
 from capibara_assets_tests.cluster.launched_job import BEGAN, ENDED, FOLDER, HOLD, launched_job
+
+pytestmark = pytest.mark.extended  # what the fake cluster answers them has tests of its own: `test_fake_semantics.py`
 
 INSTANCE = Path(__file__).resolve().parents[2] / "deploy" / "k8s" / "dagster.yaml"
 LONGEST_S = 300.0
@@ -92,7 +93,6 @@ def runs(api: Api, tmp_path: Path) -> Iterator[Runs]:
         yield Runs(tmp_path, instance)
 
 
-@pytest.mark.slow
 def test_a_run_of_the_instance_in_deploy_is_a_job_with_its_settings_and_without_its_secrets(
     runs: Runs, api: Api
 ) -> None:
@@ -109,7 +109,6 @@ def test_a_run_of_the_instance_in_deploy_is_a_job_with_its_settings_and_without_
     assert SECRET not in said and TOKEN not in said
 
 
-@pytest.mark.slow
 def test_a_run_whose_node_is_lost_is_seen_to_have_failed_and_one_that_is_cancelled_leaves_nothing(
     runs: Runs, api: Api, tmp_path: Path
 ) -> None:
@@ -177,19 +176,3 @@ def test_what_a_pod_tells_by_pipes_arrives_once_though_its_log_is_cut(api: Api, 
     assert [said.count(f"message {number} of the pod") for number in range(LINES)] == [1] * LINES
     (materialization,) = made
     assert materialization.asset_materialization.metadata["lines"].value == LINES
-
-
-@pytest.mark.parametrize("fault", ["deleted", "crash", "lose_node"])
-def test_a_pod_that_is_taken_away_fails_its_asset_and_leaves_nothing(api: Api, tmp_path: Path, fault: str) -> None:
-    program = "import time\ntime.sleep(120)"
-
-    def strike() -> None:
-        until(lambda: api.cluster.names())
-        (name,) = api.cluster.names()
-        {"deleted": api.cluster.delete_pod, "crash": api.cluster.crash, "lose_node": api.cluster.lose_node}[fault](name)
-
-    striking = threading.Thread(target=strike)
-    striking.start()
-    succeeded, _, made = piped(api, tmp_path, program)
-    striking.join()
-    assert not succeeded and made == []
