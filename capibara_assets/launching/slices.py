@@ -23,7 +23,7 @@ from capibara_assets.planning.writers.launch import RUN, Trainer
 from capibara_assets.processes.background import Job, Jobs, Pod
 from capibara_assets.storage.commit import replace_folder
 from capibara_assets.storage.jsonfiles import read_object, write_json_atomic
-from capibara_assets.storage.mirror import file_system, is_remote
+from capibara_assets.storage.mirror import file_system
 from capibara_assets.training.jax.places import ADAPTER, METRICS, MODEL, RESULT
 
 PLAN, STATE, LOGS, BROUGHT = "plan", "slice.json", "logs", "result"
@@ -200,10 +200,7 @@ def bring_back(output: str, folder: Path) -> None:
     Raises:
         InputError: there is no result.
     """
-    import fsspec
-
-    system, root = file_system(output) if is_remote(output) else (fsspec.filesystem("file"), output)
-    root = root.rstrip("/")
+    system, root = file_system(output)
     if not system.exists(f"{root}/{RESULT}"):
         raise InputError(f"{output} holds no {RESULT}: the trainer ended without publishing")
     staging = folder.with_name(f".{folder.name}.part")
@@ -260,10 +257,8 @@ def _finished(found: Mapping[str, Any] | None) -> datetime:
 
 def _published_after(output: str, moment: str) -> bool:
     """Whether a trainer has published its result since a time."""
-    import fsspec
-
-    system, root = file_system(output) if is_remote(output) else (fsspec.filesystem("file"), output)
-    file = f"{root.rstrip('/')}/{RESULT}"
+    system, root = file_system(output)
+    file = f"{root}/{RESULT}"
     return bool(system.exists(file)) and system.modified(file) >= datetime.fromisoformat(moment)
 
 

@@ -1,8 +1,6 @@
 """A real browser, and a real `capibara ui` on what a run made, for all tests of pages."""
 
 import shutil
-import time
-import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +15,7 @@ from capibara_assets.datasets.checks import route_problems
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.resources import Store
 from capibara_assets_tests.home import MadeHome
-from capibara_assets_tests.ui.process import running_ui
+from capibara_assets_tests.ui.process import answering_ui
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = [
@@ -49,15 +47,7 @@ def address(pristine_home: MadeHome, tmp_path_factory: pytest.TempPathFactory) -
             instance.wipe_assets([dg.AssetKey("tpu_config")])
             instance.report_runless_asset_event(failed_check(made, instance))
     # Nothing runs by itself here, so that what turns green did so by a click.
-    with running_ui(made, folder / "ui.log", CAPIBARA_AUTOMATION="off") as (url, process):
-        deadline = time.monotonic() + 120
-        while True:
-            try:
-                urllib.request.urlopen(f"{url}/server_info", timeout=2).read()
-                break
-            except OSError:
-                assert time.monotonic() < deadline and process.poll() is None, (folder / "ui.log").read_text()[-3000:]
-                time.sleep(0.1)
+    with answering_ui(made, folder / "ui.log") as url:
         yield url
 
 

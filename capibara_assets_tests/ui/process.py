@@ -4,6 +4,8 @@ import os
 import socket
 import subprocess
 import sys
+import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 from capibara_assets.processes.groups import family, runs
 from capibara_assets_tests.home import MadeHome
 
+_ANSWERS_S = 120
 IGNORING_SIGINT = ("sh", "-c", 'trap "" INT; exec "$@"', "sh")
 
 
@@ -48,3 +51,18 @@ def running_ui(made: MadeHome, log: Path, **variables: str) -> Iterator[tuple[st
             process.terminate()
             assert process.wait(timeout=60) == 0
             assert not [one for one in below if runs(one)], "ended means ended"
+
+
+@contextmanager
+def answering_ui(made: MadeHome, log: Path, **variables: str) -> Iterator[str]:
+    """As `running_ui`, with nothing that runs by itself; gives the address once it answers."""
+    with running_ui(made, log, **variables, CAPIBARA_AUTOMATION="off") as (address, process):
+        deadline = time.monotonic() + _ANSWERS_S
+        while True:
+            try:
+                urllib.request.urlopen(f"{address}/server_info", timeout=2).read()
+                break
+            except OSError:
+                assert time.monotonic() < deadline and process.poll() is None, log.read_text()[-3000:]
+                time.sleep(0.1)
+        yield address

@@ -1,8 +1,6 @@
 """A real browser on a real `capibara ui`: the graph, a materialization that turns green, an adapter's lineage."""
 
 import shutil
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import pytest
 
 from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets_tests.home import MadeHome
-from capibara_assets_tests.ui.process import running_ui
+from capibara_assets_tests.ui.process import answering_ui
 
 CHROMIUM = shutil.which("chromium")
 FLAGS = [
@@ -43,15 +41,7 @@ def address(pristine_home: MadeHome, tmp_path_factory: pytest.TempPathFactory) -
         with open_instance(made.deployment) as instance:
             instance.wipe_assets([dg.AssetKey("tpu_config")])
     # Nothing runs by itself here, so that what turns green did so by a click.
-    with running_ui(made, folder / "ui.log", CAPIBARA_AUTOMATION="off") as (url, process):
-        deadline = time.monotonic() + 120
-        while True:
-            try:
-                urllib.request.urlopen(f"{url}/server_info", timeout=2).read()
-                break
-            except OSError:
-                assert time.monotonic() < deadline and process.poll() is None, (folder / "ui.log").read_text()[-3000:]
-                time.sleep(0.1)
+    with answering_ui(made, folder / "ui.log") as url:
         yield url
 
 

@@ -3,8 +3,6 @@
 import shutil
 import statistics
 import tempfile
-import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 
 HISTORIES = ("sqlite", "postgres")
 _IDLE = "() => new Promise(done => requestIdleCallback(() => done(performance.now() / 1000)))"
-_START_S, _SHOWN_MS = 180, 60_000
+_SHOWN_MS = 60_000
 
 
 @dataclass(frozen=True)
@@ -72,6 +70,7 @@ def pages(
     scripts, as a user's does; a page of every kind was seen once before. The runs are copies of those of a small graph.
     """
     from capibara_assets_tests.home import made_home
+    from capibara_assets_tests.ui.process import answering_ui
 
     figures: dict[str, Any] = {"runs": runs, "days": days, "visits": visits}
     with tempfile.TemporaryDirectory() as folder:
@@ -79,7 +78,10 @@ def pages(
         for history in histories:
             copied = made.copy(Path(folder) / history)
             pictures = screenshots / history if screenshots else None
-            with long_history(copied, history, runs, days) as variables, served(copied, variables) as address:
+            with (
+                long_history(copied, history, runs, days) as variables,
+                answering_ui(copied, copied.folder / "ui.log", **variables) as address,
+            ):
                 seconds = visited(address, _a_run(copied), visits, pictures)
             slowest = max(seconds, key=seconds.__getitem__)
             figures[history] = {"slowest": slowest, "slowest_s": seconds[slowest], "pages_s": seconds}
@@ -111,25 +113,6 @@ def long_history(made: "MadeHome", history: str, runs: int, days: float) -> Iter
             instance = served_by
         lengthen(instance, runs, days)
         yield variables
-
-
-@contextmanager
-def served(made: "MadeHome", variables: dict[str, str]) -> Iterator[str]:
-    """`capibara ui` on a home, with nothing that runs by itself; its address once it answers."""
-    from capibara_assets_tests.ui.process import running_ui
-
-    log = made.folder / "ui.log"
-    with running_ui(made, log, **variables, CAPIBARA_AUTOMATION="off") as (address, process):
-        deadline = time.monotonic() + _START_S
-        while True:
-            try:
-                urllib.request.urlopen(f"{address}/server_info", timeout=2).read()
-                break
-            except OSError as error:
-                if time.monotonic() > deadline or process.poll() is not None:
-                    raise click.ClickException(f"capibara ui does not answer: {log.read_text()[-3000:]}") from error
-                time.sleep(0.1)
-        yield address
 
 
 def _a_run(made: "MadeHome") -> str:
