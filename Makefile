@@ -8,7 +8,7 @@ CHECK_PYTHON = "$(PYTHON)" -c "$(FITS)" 2>/dev/null || { echo '$(NO_PYTHON)' >&2
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := dev,gcp,k8s,metrics,postgres,tpu
+EXTRAS := dev,gcp,k8s,metrics,postgres,ray,tpu
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: cluster-demo docs run test test-fast test-all test-random test-durations test-numbers test-fuzz soak-resume ui lint format setup evidence evidence-quick evidence-check gpu bench-env bench-gitleaks experience base-model clean

@@ -68,6 +68,12 @@ BENCHES: dict[str, Bench] = {
         "Records per second of read + check + redact + ledger + write, beside datatrove and beside parsing alone.",
         SHIPPED | {"records": 1_000, "repeats": 1},
     ),
+    "ray": Bench(
+        "experience",
+        "ray:ray",
+        "Seconds, processor time and memory of a million executions on 1, 2 and 4 workers of Ray; equal tables?",
+        SHIPPED | {"records": 1_000, "workers": "1,2"},
+    ),
     "recorder": Bench(
         "experience",
         "recorder:recorder",

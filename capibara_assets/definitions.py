@@ -20,6 +20,7 @@ from capibara_assets.launching.launchers import Launcher
 from capibara_assets.resources import (
     EVERY_DOMAIN,
     BaseModel,
+    DataEngine,
     Experience,
     GoogleCloud,
     Hardware,
@@ -57,6 +58,7 @@ def deployment_resources(deployment: Deployment) -> dict[str, Any]:
             mirror=str(deployment.work / "experience"),
             redact_also=list(deployment.redact_also),
         ),
+        "data_engine": DataEngine(**deployment.data.model_dump()),
         "recipes": Recipes(
             profile=deployment.profile, folder=deployment.recipes, overrides=overrides, faults=deployment.faults
         ),

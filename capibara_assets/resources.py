@@ -1,6 +1,8 @@
 """Dagster resources: stores, recipes, models and hardware of a deployment; only these differ between deployments."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from capibara_assets.planning.hardware.targets import HardwareTarget
     from capibara_assets.planning.options import HardwareOptions
     from capibara_assets.planning.writers.launch import CloudPlace
+    from capibara_assets.processes.ray_map import RayCluster
     from capibara_assets.storage.store import ArtifactStore
 
 RecipeModel = TypeVar("RecipeModel", bound=pydantic.BaseModel)
@@ -109,6 +112,29 @@ class Recipes(dg.ConfigurableResource[Any]):
 
     def _read(self, name: str) -> dict[str, Any]:
         return read_mapping(self.file(name)) | self.overrides.get(name, {})
+
+
+class DataEngine(dg.ConfigurableResource[Any]):
+    """What reads logs and code and executes code again: this process and others here, or a Ray cluster."""
+
+    engine: str = pydantic.Field(default="local", description="local or ray; all else is for Ray.")
+    address: str = pydantic.Field(default="local", description="local, auto, HOST:PORT or ray://…")
+    workers: int | None = pydantic.Field(default=None, description="Tasks at a time; None: processors of this machine.")
+    memory_gib: float | None = pydantic.Field(default=None, description="That Ray reserves for each worker.")
+    from_mib: float = pydantic.Field(default=24, description="Of logs, from which workers read.")
+
+    @contextmanager
+    def started(self) -> "Iterator[RayCluster | None]":
+        """Meanwhile the cluster is there; None: there is none, everything runs here. Raises as `connected`."""
+        from capibara_assets.executions.replay.pool import cores
+        from capibara_assets.processes.ray_map import RayCluster, connected
+
+        if self.engine == "local":
+            yield None
+            return
+        cluster = RayCluster(self.address, self.workers or cores(), self.memory_gib, self.from_mib)
+        with connected(cluster):
+            yield cluster
 
 
 class BaseModel(dg.ConfigurableResource[Any]):

@@ -11,14 +11,16 @@ from capibara_assets.assets.knowledge import consolidated_playbook, e2b_patterns
 from capibara_assets.domains import Domain
 from capibara_assets.metadata.dataset_entries import dataset_page, groups_page, routing_page
 from capibara_assets.partitions import domains
-from capibara_assets.resources import Recipes, Store
+from capibara_assets.resources import DataEngine, Recipes, Store
 
 if TYPE_CHECKING:
     from capibara_assets.datasets.recipe import DatasetRecipe
 
 
 @dg.asset(group_name="datasets", kinds={"parquet"}, code_version="3", deps=[e2b_patterns, consolidated_playbook])
-def example_groups(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
+def example_groups(
+    context: dg.AssetExecutionContext, store: Store, recipes: Recipes, data_engine: DataEngine
+) -> dg.MaterializeResult:
     """Groups of related executions (same problem, sandbox, near-duplicates) with their train/validation/test split.
 
     Computed over all domains; a group keeps its split for ever. Worry when many executions are left out, or when
@@ -38,7 +40,8 @@ def example_groups(context: dg.AssetExecutionContext, store: Store, recipes: Rec
     previous = inputs.previous("example_groups")
     former = previous.frame("groups") if previous else None
     cache = inputs.store.work_dir("example_groups", None, "readings")
-    groups = assign_groups(executions, repairs, former, recipe, cache=cache)
+    with data_engine.started() as cluster:
+        groups = assign_groups(executions, repairs, former, recipe, cache=cache, cluster=cluster)
     statistics = group_statistics(groups, executions, recipe)
     artifact = inputs.publish(
         "example_groups", None, tables={"groups": (Group, groups)}, documents={"statistics": statistics}
@@ -53,7 +56,9 @@ def example_groups(context: dg.AssetExecutionContext, store: Store, recipes: Rec
     code_version="10",
     deps=[e2b_patterns, consolidated_playbook, example_groups, imported_examples],
 )
-def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
+def moe_dataset(
+    context: dg.AssetExecutionContext, store: Store, recipes: Recipes, data_engine: DataEngine
+) -> dg.MaterializeResult:
     """Training examples of one domain as chat messages with provenance: verified, deduplicated, split without leakage.
 
     Worry when a split is small, a kind of example is missing, or many examples are left out.
@@ -71,7 +76,8 @@ def moe_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Recipe
     own = examples_of(imported) if imported else None
     record_files(inputs, recipe)
     folder = partial(inputs.store.work_dir, "moe_dataset")
-    made = make_dataset(domain, evidence, grouped.frame("groups"), recipe, folder, own)
+    with data_engine.started() as cluster:
+        made = make_dataset(domain, evidence, grouped.frame("groups"), recipe, folder, own, cluster)
     tables, documents = made.tables(), made.documents()
     artifact = inputs.publish("moe_dataset", domain, tables=tables, documents=documents, volatile=VOLATILE)
     return materialized(artifact, inputs, dataset_page(made))

@@ -8,7 +8,7 @@ from capibara_assets.assets.inputs import Inputs, materialized
 from capibara_assets.domains import Domain
 from capibara_assets.metadata.experience_entries import executions_page, logs_page, playbooks_page
 from capibara_assets.partitions import domains
-from capibara_assets.resources import Experience, Store
+from capibara_assets.resources import DataEngine, Experience, Store
 
 
 @dg.asset(group_name="experience", kinds={"parquet"}, code_version="4")
@@ -26,7 +26,9 @@ def ace_playbooks(context: dg.AssetExecutionContext, store: Store, experience: E
 
 
 @dg.asset(group_name="experience", kinds={"parquet"}, code_version="5")
-def e2b_logs(context: dg.AssetExecutionContext, store: Store, experience: Experience) -> dg.MaterializeResult:
+def e2b_logs(
+    context: dg.AssetExecutionContext, store: Store, experience: Experience, data_engine: DataEngine
+) -> dg.MaterializeResult:
     """All executions from the log files, each line read exactly once, validated, redacted and classified.
 
     Worry when the quarantine grows or a secret of a new kind is redacted.
@@ -37,7 +39,12 @@ def e2b_logs(context: dg.AssetExecutionContext, store: Store, experience: Experi
     inputs = Inputs.of(context, store)
     ledger = inputs.store.work_dir("e2b_logs", None, ledger_name(experience.path, experience.redact_also))
     also, forgotten = experience.redact_also, read_forgotten(inputs.store)
-    with ingest(experience.path, now=datetime.now(UTC), ledger=ledger, also=also, forgotten=forgotten) as read:
+    with (
+        data_engine.started() as cluster,
+        ingest(
+            experience.path, now=datetime.now(UTC), ledger=ledger, also=also, forgotten=forgotten, cluster=cluster
+        ) as read,
+    ):
         tables, documents = read.tables(), read.documents()
         artifact = inputs.publish("e2b_logs", None, tables=tables, documents=documents, volatile=VOLATILE)
         shown = logs_page(read)

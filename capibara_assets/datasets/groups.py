@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from capibara_assets.datasets.duplicates.problems import problem_view
-from capibara_assets.datasets.duplicates.readings import readings, statement_key
+from capibara_assets.datasets.duplicates.readings import Code, CodeReading, readings, statement_key
 from capibara_assets.datasets.links import Links, Unit, first_of
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS, Group, Split
 from capibara_assets.domains import DOMAINS
+from capibara_assets.processes.ray_map import RayCluster
 from capibara_assets.storage.digests import sha256_bytes
 from capibara_assets.storage.records import table
 
@@ -32,6 +33,7 @@ def assign_groups(
     recipe: DatasetRecipe,
     *,
     cache: Path | None = None,
+    cluster: RayCluster | None = None,
 ) -> pl.DataFrame:
     """The table Group, one row per execution, over all domains at once; independent of the order of rows.
 
@@ -41,8 +43,12 @@ def assign_groups(
         previous: the former table, whose executions keep group and split for ever. A new execution that would join
             groups of two splits is left out with that reason.
         cache: folder that caches the features of texts (duplicates/readings.py); it does not change the result.
+        cluster: whose workers read the texts, instead of this process.
     """
-    units = sorted(_units(executions, repairs, recipe, cache), key=lambda unit: unit.unit_id)
+    listed = list(_rows(executions, repairs))
+    texts = ((row.language, row.code) for row in listed)
+    read = readings(texts, recipe.near_duplicates.shingle, cache, cluster)
+    units = sorted(_units(listed, read), key=lambda unit: unit.unit_id)
     links = Links.of(units, recipe)
     former: dict[str, tuple[str, Split]] = {}
     if previous is not None:
@@ -106,11 +112,7 @@ def _domain_statistics(part: pl.DataFrame) -> dict[str, Any]:
     }
 
 
-def _units(
-    executions: pl.DataFrame, repairs: pl.DataFrame, recipe: DatasetRecipe, cache: Path | None
-) -> Iterable[Unit]:
-    rows = list(_rows(executions, repairs))
-    read = readings(((row.language, row.code) for row in rows), recipe.near_duplicates.shingle, cache)
+def _units(rows: Iterable["_UnitRow"], read: Mapping[Code, CodeReading]) -> Iterable[Unit]:
     for row in rows:
         reading = read[row.language, row.code]
         key, problem = reading.statement_key, reading.problem

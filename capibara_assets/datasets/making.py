@@ -13,7 +13,9 @@ from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.tracing import traced
 from capibara_assets.datasets.verification import judge_answers, verify
 from capibara_assets.domains import Domain
+from capibara_assets.executions.replay.pool import sessions_on
 from capibara_assets.executions.replay.workers import kept_workers
+from capibara_assets.processes.ray_map import RayCluster
 from capibara_assets.storage.kept import keeping
 
 WorkFolder = Callable[[Domain | None, str], Path]
@@ -27,15 +29,19 @@ def make_dataset(
     recipe: DatasetRecipe,
     folder: WorkFolder,
     imported: pl.DataFrame | None = None,
+    cluster: RayCluster | None = None,
 ) -> Dataset:
     """`build_dataset` with all that executing tells; what ran once is kept in the work folders.
+
+    Args:
+        cluster: whose workers execute code, instead of this machine, where it is much.
 
     Raises:
         InputError: a work folder cannot be used.
         IsolationError: workers do not start.
     """
     cache = folder(None, "verdicts")  # for all: a repair is executed for its language and again for debug
-    with keeping(folder(domain, "texts")), kept_workers():
+    with keeping(folder(domain, "texts")), kept_workers(), sessions_on(cluster):
         return build_dataset(
             domain,
             # a notebook's cells are no calls to follow, and no explanation comes of them

@@ -11,6 +11,7 @@ from capibara_assets.deployment.file import (
     DEFAULT_DEPLOYMENT,
     TPU,
     AutomationChoice,
+    DataChoice,
     DeploymentFile,
     DomainHardware,
     HardwareSection,
@@ -82,6 +83,7 @@ class Deployment:
     zone: str
     profile: str
     recipes: str
+    data: DataChoice
     launcher: LaunchMode
     grace_seconds: float
     image: str
@@ -150,6 +152,7 @@ class Deployment:
             zone=choose("GOOGLE_CLOUD_ZONE", "google_cloud.zone", file.google_cloud.zone),
             profile=choose("PROFILE", "recipes.profile", file.recipes.profile),
             recipes=choose("RECIPES", "recipes.folder", file.recipes.folder),
+            data=file.data.model_copy(update={"address": choose("RAY_ADDRESS", "data.address", file.data.address)}),
             launcher=choose("LAUNCHER", "launcher.mode", LaunchMode(launcher.mode), _launcher),
             grace_seconds=launcher.grace_seconds,
             image=choose("IMAGE", "launcher.image", launcher.image),

@@ -51,6 +51,18 @@ class RecipeChoice(Declared):
     folder: str = Field(default="", description="empty: those that ship")
 
 
+class DataChoice(Declared):
+    """What reads logs and code and executes code again; all but `engine` are for Ray."""
+
+    engine: Literal["local", "ray"] = "local"
+    address: str = Field(
+        default="local", min_length=1, description="local: processes of this machine; auto, HOST:PORT or ray://…"
+    )
+    workers: int | None = Field(default=None, ge=1, description="tasks at a time; null: the processors of this machine")
+    memory_gib: float | None = Field(default=None, gt=0, description="that Ray reserves for each worker")
+    from_mib: float = Field(default=24, ge=0, description="of logs, from which workers read; less is read here")
+
+
 class LauncherChoice(Declared):
     """Where trainings are started; all but `mode` and `grace_seconds` are for pods."""
 
@@ -209,6 +221,7 @@ class DeploymentFile(Declared):
     experience: Experience = Experience()
     model: BaseModelChoice = BaseModelChoice()
     recipes: RecipeChoice = RecipeChoice()
+    data: DataChoice = DataChoice()
     launcher: LauncherChoice = LauncherChoice()
     hardware: HardwareSection = HardwareSection()
     google_cloud: GoogleCloudChoice = GoogleCloudChoice()

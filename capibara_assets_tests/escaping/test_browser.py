@@ -7,7 +7,7 @@ import pytest
 
 from capibara_assets_tests.escaping.hostile import HOST, HOSTILE
 from capibara_assets_tests.escaping.shown import pages
-from capibara_assets_tests.ui.test_browser import CHROMIUM, FLAGS
+from capibara_assets_tests.ui.conftest import CHROMIUM, FLAGS
 
 pytestmark = [
     pytest.mark.ui,

@@ -13,6 +13,7 @@ from capibara_assets.checks.results import judged
 from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.datasets.checks import route_problems
 from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.resources import Store
 from capibara_assets_tests.home import MadeHome
 from capibara_assets_tests.ui.process import answering_ui
@@ -27,6 +28,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+WAIT_MS = 180_000
 IN_A_BROWSER = [
     pytest.mark.ui,
     pytest.mark.slow,
@@ -36,7 +38,7 @@ IN_A_BROWSER = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def address(pristine_home: MadeHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """`capibara ui` on what `capibara run` made, but for the plans for TPUs, and with a check that failed."""
     folder = tmp_path_factory.mktemp("ui")
@@ -57,7 +59,9 @@ def failed_check(made: MadeHome, instance: dg.DagsterInstance) -> dg.AssetCheckE
     routes = Inputs(instance, store).artifact("routing_dataset").frame("routes")
     other = routes.head(1).with_columns(pl.lit("test").alias("split"), pl.lit("0" * 32).alias("route_id"))
     first = routes.head(1).with_columns(pl.lit("train").alias("split"))
-    problems = route_problems(pl.concat([first, other, routes.tail(-1)]), DatasetRecipe().routing)
+    problems = route_problems(
+        pl.concat([first, other, routes.tail(-1)]), shipped_recipe("dataset", DatasetRecipe).routing
+    )
     found = judged(problems, "", "materialize moe_dataset of all domains and routing_dataset again")
     return dg.AssetCheckEvaluation(
         asset_key=dg.AssetKey("routing_dataset"),
@@ -69,12 +73,21 @@ def failed_check(made: MadeHome, instance: dg.DagsterInstance) -> dg.AssetCheckE
     )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Headless Chromium."""
+    """Headless Chromium; of a module, since two of Playwright in one thread disturb each other."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield launched
         launched.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A page of it, which waits for what a loaded machine shows late."""
+    opened = browser.new_page(viewport={"width": 1600, "height": 1300})
+    opened.set_default_timeout(WAIT_MS)
+    yield opened
+    opened.close()

@@ -1,143 +1,89 @@
 """A real browser on a real `capibara ui`: the graph, a materialization that turns green, an adapter's lineage."""
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import dagster as dg
-import pytest
+from capibara_assets_tests.ui.conftest import IN_A_BROWSER
 
-from capibara_assets.cli.graph.instance import open_instance
-from capibara_assets_tests.home import MadeHome
-from capibara_assets_tests.ui.process import answering_ui
-
-CHROMIUM = shutil.which("chromium")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-pytestmark = [
-    pytest.mark.ui,
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        CHROMIUM is None, reason="no chromium on PATH: install your system's package to run the browser test"
-    ),
-]
+pytestmark = IN_A_BROWSER
 
 
-@pytest.fixture(scope="module")
-def address(pristine_home: MadeHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """`capibara ui` on what `capibara run` made, but for the plans for TPUs."""
-    folder = tmp_path_factory.mktemp("ui")
-    made = pristine_home.copy(folder / "made")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DAGSTER_HOME", "")
-        with open_instance(made.deployment) as instance:
-            instance.wipe_assets([dg.AssetKey("tpu_config")])
-    # Nothing runs by itself here, so that what turns green did so by a click.
-    with answering_ui(made, folder / "ui.log") as url:
-        yield url
+def test_graph_materialize_and_lineage(address: str, page: Any, tmp_path: Path) -> None:
+    from playwright.sync_api import expect
+
+    # The graph shows every stage.
+    page.goto(f"{address}/asset-groups")
+    for group in ("experience", "knowledge", "datasets", "plans", "training", "consensus", "evaluation"):
+        expect(page.get_by_text(group, exact=True).first).to_be_visible(timeout=60_000)
+    page.screenshot(path=str(tmp_path / "graph.png"))
+
+    # Materialize one partition by hand: its run succeeds, and the partition is green.
+    page.goto(f"{address}/assets/tpu_config?view=partitions")
+    expect(page.get_by_text("Missing (6)")).to_be_visible(timeout=60_000)
+    page.get_by_role("button", name="Materialize").first.click()
+    dialog = page.get_by_role("dialog").first
+    dialog.get_by_text("Select a partition or create one").click()
+    page.get_by_role("menuitem", name="sql").last.click()
+    # The menu stays open for more choices and may lie over the button
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("menuitem", name="sql")).to_have_count(0, timeout=60_000)
+    dialog.get_by_role("button", name="Launch 1 run").click()
+    expect(page.get_by_text("Materialized (1)")).to_be_visible(timeout=180_000)
+    page.screenshot(path=str(tmp_path / "materialized.png"))
+
+    # An adapter's lineage reaches the logs.
+    page.goto(f"{address}/assets/trained_adapters?view=lineage&lineageScope=upstream&lineageDepth=10")
+    for asset in ("trained_adapters", "moe_dataset", "e2b_patterns", "e2b_executions", "e2b_logs"):
+        expect(page.get_by_text(asset, exact=True).first).to_be_visible(timeout=60_000)
+    page.screenshot(path=str(tmp_path / "lineage.png"))
 
 
-def test_graph_materialize_and_lineage(address: str, tmp_path: Path):
-    from playwright.sync_api import expect, sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        page = browser.new_page(viewport={"width": 1600, "height": 1000})
-
-        # The graph shows every stage.
-        page.goto(f"{address}/asset-groups")
-        for group in ("experience", "knowledge", "datasets", "plans", "training", "consensus", "evaluation"):
-            expect(page.get_by_text(group, exact=True).first).to_be_visible(timeout=60_000)
-        page.screenshot(path=str(tmp_path / "graph.png"))
-
-        # Materialize one partition by hand: its run succeeds, and the partition is green.
-        page.goto(f"{address}/assets/tpu_config?view=partitions")
-        expect(page.get_by_text("Missing (6)")).to_be_visible(timeout=60_000)
-        page.get_by_role("button", name="Materialize").first.click()
-        dialog = page.get_by_role("dialog").first
-        dialog.get_by_text("Select a partition or create one").click()
-        page.get_by_role("menuitem", name="sql").last.click()
-        # The menu stays open for more choices and may lie over the button
-        page.keyboard.press("Escape")
-        expect(page.get_by_role("menuitem", name="sql")).to_have_count(0, timeout=60_000)
-        dialog.get_by_role("button", name="Launch 1 run").click()
-        expect(page.get_by_text("Materialized (1)")).to_be_visible(timeout=180_000)
-        page.screenshot(path=str(tmp_path / "materialized.png"))
-
-        # An adapter's lineage reaches the logs.
-        page.goto(f"{address}/assets/trained_adapters?view=lineage&lineageScope=upstream&lineageDepth=10")
-        for asset in ("trained_adapters", "moe_dataset", "e2b_patterns", "e2b_executions", "e2b_logs"):
-            expect(page.get_by_text(asset, exact=True).first).to_be_visible(timeout=60_000)
-        page.screenshot(path=str(tmp_path / "lineage.png"))
-        browser.close()
-
-
-def test_a_consensus_shows_its_verdicts_and_pictures(address: str, tmp_path: Path):
-    from playwright.sync_api import expect, sync_playwright
+def test_a_consensus_shows_its_verdicts_and_pictures(address: str, page: Any, tmp_path: Path) -> None:
+    from playwright.sync_api import expect
 
     loaded = "image => image.complete && image.naturalWidth > 0"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        page = browser.new_page(viewport={"width": 1600, "height": 1300})
-        page.goto(f"{address}/assets/consensus_checkpoint?view=partitions&partition=sql")
-        dots = page.locator("table img[src^='data:image/svg+xml']")
-        expect(dots.first).to_be_visible(timeout=60_000)
-        assert dots.count() == 5 and all(
-            dots.nth(i).evaluate(loaded) for i in range(5)
-        )  # the verdict's and each voter's
-        pictures = page.get_by_text("[Show Markdown]")
-        assert pictures.count() == 4
-        for index, name in enumerate(("validation_losses", "ballots", "voter_distances", "weights")):
-            pictures.nth(index).click()
-            dialog = page.get_by_role("dialog").last
-            expect(dialog.get_by_text(name, exact=True)).to_be_visible()
-            picture = dialog.locator("img")
-            expect(picture).to_be_visible()
-            assert picture.evaluate(loaded) and picture.bounding_box()["width"] > 500, name
-            page.screenshot(path=str(tmp_path / f"{name}.png"))
-            dialog.get_by_role("button", name="Close").click()
-            expect(page.get_by_role("dialog")).to_have_count(0)
-        browser.close()
+    page.goto(f"{address}/assets/consensus_checkpoint?view=partitions&partition=sql")
+    dots = page.locator("table img[src^='data:image/svg+xml']")
+    expect(dots.first).to_be_visible(timeout=60_000)
+    assert dots.count() == 5 and all(dots.nth(i).evaluate(loaded) for i in range(5))  # the verdict's and each voter's
+    pictures = page.get_by_text("[Show Markdown]")
+    assert pictures.count() == 4
+    for index, name in enumerate(("validation_losses", "ballots", "voter_distances", "weights")):
+        pictures.nth(index).click()
+        dialog = page.get_by_role("dialog").last
+        expect(dialog.get_by_text(name, exact=True)).to_be_visible()
+        picture = dialog.locator("img")
+        expect(picture).to_be_visible()
+        assert picture.evaluate(loaded) and picture.bounding_box()["width"] > 500, name
+        page.screenshot(path=str(tmp_path / f"{name}.png"))
+        dialog.get_by_role("button", name="Close").click()
+        expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_an_assets_page_begins_with_the_verdict_and_ends_with_the_digest(address: str, tmp_path: Path):
-    from playwright.sync_api import expect, sync_playwright
+def test_an_assets_page_begins_with_the_verdict_and_ends_with_the_digest(
+    address: str, page: Any, tmp_path: Path
+) -> None:
+    from playwright.sync_api import expect
 
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        page = browser.new_page(viewport={"width": 1600, "height": 1300})
-        for asset, below in (("evaluation", "why"), ("consensus_checkpoint", "verdicts"), ("moe_dataset", "preview")):
-            page.goto(f"{address}/assets/{asset}?view=partitions&partition=sql")
-            table = page.locator("table").first
-            expect(table.get_by_text("verdict", exact=True).first).to_be_visible(timeout=60_000)
-            # In words, beside a dot, without a click; what it is made of, and then what machines read, lies below
-            expect(table.locator("tr").first.locator("img[src^='data:image/svg+xml']")).to_have_count(1, timeout=60_000)
-            assert table.locator("tr").first.get_by_text("[Show Markdown]").count() == 0, asset
-            places = [
-                table.get_by_text(name, exact=True).first.bounding_box()["y"]
-                for name in ("verdict", "compared", below, "seconds", "inputs")
-            ]
-            places.append(table.get_by_text("digest", exact=True).last.bounding_box()["y"])  # a table has it, too
-            assert places == sorted(places), asset
-            page.screenshot(path=str(tmp_path / f"{asset}.png"))
-        browser.close()
+    for asset, below in (("evaluation", "why"), ("consensus_checkpoint", "verdicts"), ("moe_dataset", "preview")):
+        page.goto(f"{address}/assets/{asset}?view=partitions&partition=sql")
+        table = page.locator("table").first
+        expect(table.get_by_text("verdict", exact=True).first).to_be_visible(timeout=60_000)
+        # In words, beside a dot, without a click; what it is made of, and then what machines read, lies below
+        expect(table.locator("tr").first.locator("img[src^='data:image/svg+xml']")).to_have_count(1, timeout=60_000)
+        assert table.locator("tr").first.get_by_text("[Show Markdown]").count() == 0, asset
+        places = [
+            table.get_by_text(name, exact=True).first.bounding_box()["y"]
+            for name in ("verdict", "compared", below, "seconds", "inputs")
+        ]
+        places.append(table.get_by_text("digest", exact=True).last.bounding_box()["y"])  # a table has it, too
+        assert places == sorted(places), asset
+        page.screenshot(path=str(tmp_path / f"{asset}.png"))
 
 
-def test_a_check_says_what_it_found(address: str, tmp_path: Path):
-    from playwright.sync_api import expect, sync_playwright
+def test_a_check_says_what_it_found(address: str, page: Any, tmp_path: Path) -> None:
+    from playwright.sync_api import expect
 
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        page = browser.new_page(viewport={"width": 1600, "height": 1300})
-        page.goto(f"{address}/assets/example_groups?view=checks&checkDetail=no_group_dominates")
-        expect(page.get_by_text("no group holds more of a domain than the recipe allows")).to_be_visible(timeout=60_000)
-        page.screenshot(path=str(tmp_path / "check.png"))
-        browser.close()
+    page.goto(f"{address}/assets/example_groups?view=checks&checkDetail=no_group_dominates")
+    expect(page.get_by_text("no group holds more of a domain than the recipe allows")).to_be_visible(timeout=60_000)
+    page.screenshot(path=str(tmp_path / "check.png"))

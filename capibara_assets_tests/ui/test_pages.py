@@ -16,15 +16,6 @@ from capibara_assets_tests.ui.conftest import IN_A_BROWSER
 from capibara_assets_tests.ui.process import free_port
 
 pytestmark = [*IN_A_BROWSER, pytest.mark.extended]
-WAIT_MS = 180_000
-
-
-@pytest.fixture
-def page(browser: Any) -> Any:
-    opened = browser.new_page(viewport={"width": 1600, "height": 1100})
-    opened.set_default_timeout(WAIT_MS)
-    yield opened
-    opened.close()
 
 
 def test_a_failing_check_says_what_failed_and_what_to_do(address: str, page: Any, tmp_path: Path) -> None:

@@ -1,32 +1,13 @@
 """The report of a run in a real browser: light, dark, on paper, and on a narrow screen; one small file."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from capibara_assets_tests.home import MadeHome
-from capibara_assets_tests.ui.test_browser import CHROMIUM, FLAGS
+from capibara_assets_tests.ui.conftest import IN_A_BROWSER
 
-pytestmark = [
-    pytest.mark.ui,
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        CHROMIUM is None, reason="no chromium on PATH: install your system's package to run the browser test"
-    ),
-]
+pytestmark = IN_A_BROWSER
 MOST_BYTES = 2_000_000
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield launched
-        launched.close()
 
 
 def background(page: Any) -> int:

@@ -95,7 +95,8 @@ def breaking(scenario: Scenario, units: Units, week: Week) -> list[tuple[float, 
         "reading": (
             SHIPPED_CORES * rate(units) / (scenario.executions / DAY * (1 + scenario.swing)),
             f"reading logs on {SHIPPED_CORES} cores, at the peak",
-            "the map over files on a cluster (Ray), its reduce by key; nothing else of a run reads every execution",
+            "the map over files and its reduce by sandbox on a cluster (`data.engine: ray`); nothing else of a run"
+            " reads every execution",
         ),
         "look": (
             SWEEP_SECONDS / (scenario.agents * scenario.files * scenario.days * own["list"]),

@@ -8,6 +8,7 @@ no longer requested, so a forgotten record leaves nothing here once the groups w
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +19,7 @@ from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.code.structure import normal_text, shingles, structural_key, tokens
 from capibara_assets.datasets.duplicates.problems import ProblemView, problem_view
 from capibara_assets.datasets.duplicates.shingles import Ints, ShingleSets, UInts, hash_sets
+from capibara_assets.processes.ray_map import RayCluster, ray_map
 from capibara_assets.storage.cache import Cache, CacheRead
 from capibara_assets.storage.kept import program_digest
 
@@ -46,12 +48,15 @@ class CodeReading:
     problem: ProblemView
 
 
-def readings(codes: Iterable[Code], shingle: int, cache: Path | None = None) -> dict[Code, CodeReading]:
+def readings(
+    codes: Iterable[Code], shingle: int, cache: Path | None = None, cluster: RayCluster | None = None
+) -> dict[Code, CodeReading]:
     """The features of each text, with shingles of `shingle` tokens.
 
     Args:
         cache: folder that caches readings by digest of text and program; it does not change the result. Afterwards it
             holds exactly these texts' readings; it may be deleted at any time.
+        cluster: whose workers read the texts, instead of this process, where they are many.
     """
     wanted = sorted(set(codes))
     name = f"readings-{shingle}-{program_digest()[:32]}.sqlite"
@@ -60,8 +65,14 @@ def readings(codes: Iterable[Code], shingle: int, cache: Path | None = None) -> 
     keys = {code: code_key(*code) for code in wanted}
     read = {code: unpacked(known.values[key]) for code, key in keys.items() if key in known.values}
     missing = [code for code in wanted if code not in read]
-    for start in range(0, len(missing), _AT_ONCE):
-        read |= _read(missing[start : start + _AT_ONCE], shingle)
+    parts = [missing[start : start + _AT_ONCE] for start in range(0, len(missing), _AT_ONCE)]
+    some = partial(_read, shingle=shingle)
+    if cluster is not None and len(parts) > 1:
+        made = (part for _, part in ray_map(cluster, some, parts))
+    else:
+        made = map(some, parts)
+    for part in made:
+        read |= part
     if file is not None and (missing or known.damaged or len(known.values) != len(read) or not file.path.exists()):
         file.replace({keys[code]: packed(reading) for code, reading in read.items()})
     return read

@@ -23,12 +23,14 @@ from capibara_assets.executions.ingest.file_plan import ReadPlan, log_files, mer
 from capibara_assets.executions.ingest.forgotten import NOTHING, Forgotten, count_forgotten
 from capibara_assets.executions.ingest.intake import FileRead, FileTask, bucket_of, split_by_hash
 from capibara_assets.executions.ingest.ledger import Ledger, LedgerGeneration
+from capibara_assets.executions.ingest.ray_workers import RayIngestWorkers
 from capibara_assets.executions.ingest.sandbox_rows import KEPT_LINE
 from capibara_assets.executions.ingest.spill import Spill, new_key
 from capibara_assets.executions.ingest.tables import TableInputs, write_tables
 from capibara_assets.executions.ingest.workers import IngestWorkers, WorkerSetup, file_read, start_workers
 from capibara_assets.executions.schema import Execution, LogFile, Quarantined
 from capibara_assets.executions.secrets.personal import personal_rules
+from capibara_assets.processes.ray_map import RayCluster, connected
 from capibara_assets.storage.records import Record
 
 TABLES: dict[str, type[Record]] = {"executions": Execution, "quarantine": Quarantined, "files": LogFile}
@@ -112,6 +114,7 @@ def ingest(
     labelled: bool = True,
     also: Sequence[str] = (),
     forgotten: Forgotten = NOTHING,
+    cluster: RayCluster | None = None,
 ) -> Iterator[Tables]:
     """Reads, checks, deduplicates, redacts, classifies and scores every execution below `folder`.
 
@@ -127,12 +130,13 @@ def ingest(
         labelled: False leaves out domains, repairs and quality.
         also: personal data that is redacted beside secrets: "email", "ip".
         forgotten: records that are dropped, and counted as forgotten, wherever they stand.
+        cluster: whose workers read, instead of `processes` here, where there is enough to read.
 
     Raises:
         InputError: the folder, or a file of `files`, does not exist or cannot be read; `also` names something else.
     """
     personal_rules(also)
-    settings = _Settings(now, processes, labelled, tuple(also), forgotten)
+    settings = _Settings(now, processes, labelled, tuple(also), forgotten, cluster)
     if ledger is None or files is not None:
         paths = log_files(folder, files)
         with tempfile.TemporaryDirectory(prefix="capibara-ingest-") as scratch:
@@ -153,6 +157,7 @@ class _Settings:
     labelled: bool
     also: tuple[str, ...]
     forgotten: Forgotten
+    cluster: RayCluster | None
 
 
 def _run(
@@ -165,7 +170,9 @@ def _run(
     if base is not None and same and plan.nothing_new and set(paths) == set(base.files):
         return Tables(base.folder, base.summary(), 0)
     size = _text_bytes(plan)
+    cluster = settings.cluster if settings.cluster and size >= settings.cluster.from_mib * 2**20 else None
     count = settings.processes or (1 if size < _ALONE else len(os.sched_getaffinity(0)))
+    count = cluster.workers if cluster else count
     known = pl.scan_parquet(base.index).select(pl.len()).collect().item() if base else 0
     buckets = max(math.ceil(size / _BUCKET), 4 * count if count > 1 else 1)
     setup = WorkerSetup(
@@ -180,7 +187,7 @@ def _run(
     )
     Path(setup.folder).mkdir()
     spill = Spill(Path(setup.folder), bytes.fromhex(setup.key), "main")
-    with start_workers(setup, count) as pool:
+    with _workers(setup, count, cluster) as pool:
         reads, lines_read = _read(pool, plan, base)
         if base is not None:
             _spill_known_lines(spill, plan, base, setup)
@@ -208,6 +215,17 @@ def _run(
     return Tables(tables, summary, lines_read)
 
 
+@contextmanager
+def _workers(setup: WorkerSetup, count: int, cluster: RayCluster | None) -> Iterator[IngestWorkers | RayIngestWorkers]:
+    """Those of the cluster, else processes of this machine."""
+    if cluster is None:
+        with start_workers(setup, count) as here:
+            yield here
+        return
+    with connected(cluster):
+        yield RayIngestWorkers(setup, cluster)
+
+
 def _text_bytes(plan: ReadPlan) -> int:
     """Estimated bytes of text to read; compressed files count a multiple of their size."""
     total = 0
@@ -218,7 +236,9 @@ def _text_bytes(plan: ReadPlan) -> int:
     return total
 
 
-def _read(pool: IngestWorkers, plan: ReadPlan, base: LedgerGeneration | None) -> tuple[dict[str, FileRead], int]:
+def _read(
+    pool: IngestWorkers | RayIngestWorkers, plan: ReadPlan, base: LedgerGeneration | None
+) -> tuple[dict[str, FileRead], int]:
     """Reads what is new; returns the state of every present file by name, and how many lines were read."""
     sizes = {task.name: -Path(task.path).stat().st_size for task in plan.tasks if Path(task.path).exists()}
     # the largest first, so that none is waited for alone
@@ -287,7 +307,12 @@ def _ranges(deduplication: Deduplication, line: float) -> list[str]:
 
 
 def _fetch(
-    pool: IngestWorkers, spill: Spill, setup: WorkerSetup, plan: ReadPlan, changed: set[str], base: LedgerGeneration
+    pool: IngestWorkers | RayIngestWorkers,
+    spill: Spill,
+    setup: WorkerSetup,
+    plan: ReadPlan,
+    changed: set[str],
+    base: LedgerGeneration,
 ) -> None:
     """Reads the older lines of changed sandboxes again that hold secrets, to be redacted together with the new ones.
 

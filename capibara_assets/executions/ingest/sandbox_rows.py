@@ -31,6 +31,8 @@ KEPT_LINE = {
     "offset": pl.Int64(),
     "copy_now": pl.Int64(),
 }
+OF_A_BUCKET = {"kept_lines": KEPT_LINE, "records": SPILLED}
+"""Name in the spill -> columns: what nobody needs once the rows of a bucket are written."""
 LABELS = ("domains", "confidence", "evidence", "quality")
 _SESSION_ORDER = ("sandbox_id", "timestamp", "execution_id")
 _recorded = (*RECORD_FIELDS, "flags")
@@ -52,10 +54,7 @@ def write_sandbox_rows(
         base: the last table, which has the executions whose lines cannot be read again.
         also: personal data to redact beside secrets.
     """
-    kept = spill.frame("kept_lines", bucket, KEPT_LINE)
-    spill.drop("kept_lines", bucket)
-    read = spill.frame("records", bucket, SPILLED)
-    spill.drop("records", bucket)
+    kept, read = (spill.once(name, bucket, columns) for name, columns in OF_A_BUCKET.items())
     # equal executions, also where as many kept lines are gone with their file
     read = read.join(kept, on="content", how="semi").unique("content", keep="any")
     missing = kept.join(read, on="content", how="anti")

@@ -26,10 +26,14 @@ def new_key() -> bytes:
 
 
 class Spill:
-    """Data frames by (name, partition). Each process appends to files of its own and reads those of all."""
+    """Data frames by (name, partition). Each process appends to files of its own and reads those of all.
 
-    def __init__(self, folder: Path, key: bytes, writer: str) -> None:
-        self.folder, self.key, self.writer = folder, key, writer
+    Args:
+        out: another folder to write to, whose files are no part of the spill before `adopt`.
+    """
+
+    def __init__(self, folder: Path, key: bytes, writer: str, out: Path | None = None) -> None:
+        self.folder, self.key, self.writer, self.out = folder, key, writer, out or folder
         self._cipher = AESGCM(key)
         self._waiting: dict[tuple[str, int], list[bytes]] = defaultdict(list)
         self._sizes: dict[tuple[str, int], int] = defaultdict(int)
@@ -61,11 +65,23 @@ class Spill:
             self._read = (name, part), pl.concat(frames) if frames else pl.DataFrame(schema=schema)
         return self._read[1]
 
+    def once(self, name: str, part: int, schema: dict[str, Any]) -> pl.DataFrame:
+        """`frame`, for the one who reads it last: nothing is remembered."""
+        frame = self.frame(name, part, schema)
+        self._read = None
+        return frame
+
+    def adopt(self, out: Path) -> None:
+        """Takes the files over that another process wrote to a folder of its own."""
+        self._read = None
+        for path in out.glob("*/*"):
+            (self.folder / path.parent.name).mkdir(exist_ok=True)
+            path.rename(self.folder / path.parent.name / path.name)
+
     def drop(self, name: str, part: int) -> None:
         """Frees the disk and the memory of a partition that was read."""
         self._read = None
-        for path in (self.folder / name).glob(f"{part}.*"):
-            path.unlink()
+        drop_files(self.folder, name, part)
 
     def flush(self) -> None:
         """Writes buffered rows to disk."""
@@ -81,8 +97,14 @@ class Spill:
 
     def _write(self, place: tuple[str, int]) -> None:
         name, part = place
-        (self.folder / name).mkdir(exist_ok=True)  # not the folder itself: when it is gone, so is the run
-        with (self.folder / name / f"{part}.{self.writer}").open("ab") as file:
+        (self.out / name).mkdir(exist_ok=True)  # not the folder itself: when it is gone, so is the run
+        with (self.out / name / f"{part}.{self.writer}").open("ab") as file:
             file.writelines(self._waiting[place])
         self._held -= self._sizes[place]
         self._waiting[place], self._sizes[place] = [], 0
+
+
+def drop_files(folder: Path, name: str, part: int) -> None:
+    """Frees the disk of a partition that no process needs any more."""
+    for path in (folder / name).glob(f"{part}.*"):
+        path.unlink()

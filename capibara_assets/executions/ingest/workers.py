@@ -22,8 +22,8 @@ from typing import Any
 
 from capibara_assets.errors import InputError
 from capibara_assets.executions.ingest.intake import FileRead, FileTask, Intake
-from capibara_assets.executions.ingest.sandbox_rows import write_sandbox_rows
-from capibara_assets.executions.ingest.spill import Spill
+from capibara_assets.executions.ingest.sandbox_rows import OF_A_BUCKET, write_sandbox_rows
+from capibara_assets.executions.ingest.spill import Spill, drop_files
 from capibara_assets.executions.parsing import rare_collections
 
 
@@ -42,11 +42,16 @@ class WorkerSetup:
 
 
 class IngestWorker:
-    """Runs tasks in this process."""
+    """Runs tasks in this process.
 
-    def __init__(self, setup: WorkerSetup, name: str) -> None:
+    Args:
+        name: of the files that it writes.
+        out: the folder for them; None: the spill itself.
+    """
+
+    def __init__(self, setup: WorkerSetup, name: str, out: Path | None = None) -> None:
         self.setup = setup
-        self.spill = Spill(Path(setup.folder), bytes.fromhex(setup.key), name)
+        self.spill = Spill(Path(setup.folder), bytes.fromhex(setup.key), name, out)
         self.intake = Intake(
             self.spill, datetime.fromisoformat(setup.now), setup.buckets, setup.indexes, setup.labelled
         )
@@ -65,7 +70,8 @@ class IngestWorker:
             case "finish":
                 bucket, ranges = value
                 base = Path(self.setup.base) if self.setup.base else None
-                return write_sandbox_rows(self.spill, bucket, ranges, base, self.setup.labelled, self.setup.also)
+                write_sandbox_rows(self.spill, bucket, ranges, base, self.setup.labelled, self.setup.also)
+                return None
             case "flush":
                 return self.intake.close()
         raise ValueError(kind)
@@ -89,7 +95,9 @@ class IngestWorkers:
 
         def serve(do: Callable[[str, Any], Any]) -> None:
             while (number := next(numbers, None)) is not None:
-                results[number] = _checked(do(kind, values[number]))
+                results[number] = checked(do(kind, values[number]))
+                if kind == "finish":
+                    drop_bucket(self._here.setup, values[number][0])
             do("flush", None)
 
         with ThreadPoolExecutor(max(1, len(self._processes))) as threads, rare_collections():
@@ -155,10 +163,17 @@ def _ask(process: "subprocess.Popen[bytes]", kind: str, value: Any) -> Any:
     return json.loads(answer)
 
 
-def _checked(answer: Any) -> Any:
+def checked(answer: Any) -> Any:
+    """An answer of `IngestWorker.do`; raises InputError: a file cannot be read."""
     if isinstance(answer, dict) and "error" in answer:
         raise InputError(answer["error"])
     return answer
+
+
+def drop_bucket(setup: WorkerSetup, bucket: int) -> None:
+    """Frees the disk of a bucket whose rows are written."""
+    for name in OF_A_BUCKET:
+        drop_files(Path(setup.folder), name, bucket)
 
 
 def file_read(answer: Any) -> FileRead | None:

@@ -15,11 +15,14 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from capibara_assets.executions.replay.e2b import AnyWorkers, workers_of
 from capibara_assets.executions.replay.workers import Bounds, Ran, Session, SessionLimits, WorkerOptions
 from capibara_assets.executions.sandbox.isolation import Isolation
+from capibara_assets.processes.ray_map import RayCluster, divided, ray_map
 
 _IMPORTED = re.compile(r"^[ \t]*(?:import|from)[ \t]+([A-Za-z_][\w.]*)", re.MULTILINE)
 #: Imported before the forks when sessions of a batch import them: they start no threads, and take long to import.
@@ -34,6 +37,8 @@ _NOT_PRELOADED = frozenset(
 )
 _PRELOAD_FROM = 2  # sessions that import a module
 _MOST_WAITING = 6  # sessions that may wait beside those that run: each has a worker, which takes memory
+_MANY = 64  # sessions that are worth a cluster's workers
+_PARTS = 4  # of a batch for each of them: every part starts interpreters of its own
 #: Ends that may be the machine's doing; such a session runs again, alone.
 UNCERTAIN = frozenset({"wall", "cpu", "memory", "signal", "garbled", "lost"})
 #: Wall clock that one cell may take for each second of CPU, before and when it runs alone.
@@ -88,6 +93,7 @@ class PoolResult:
     again: list[int] = field(default_factory=list)  # sessions that ran again, alone
 
 
+_cluster: ContextVar[RayCluster | None] = ContextVar("_cluster", default=None)
 _Runs = dict[tuple[int, int], Ran]  # (session, run) -> how it ended
 _Report = Callable[[int, Ran], None]
 
@@ -105,6 +111,9 @@ def run_sessions(
     """
     if not sessions:
         return PoolResult([])
+    cluster = _cluster.get()
+    if cluster is not None and len(sessions) >= _MANY:
+        return _on_cluster(cluster, sessions, settings, finished)
     python = any(session.language == "python" for session in sessions)
     limits, rerun = settings.limits, settings.rerun
     options = WorkerOptions(settings.isolation, limits.memory_mib, _preload(sessions), python, settings.apart)
@@ -121,6 +130,39 @@ def run_sessions(
     times = range(settings.times)
     by_session = [[runs[index, run] for run in times if (index, run) in runs] for index in range(len(sessions))]
     return PoolResult(by_session, sorted(lost), sorted({index for index, _ in again}))
+
+
+@contextmanager
+def sessions_on(cluster: RayCluster | None) -> Iterator[None]:
+    """Meanwhile large batches of this thread run on the workers of a cluster, whose nodes have what is needed here."""
+    token = _cluster.set(cluster)
+    try:
+        yield
+    finally:
+        _cluster.reset(token)
+
+
+def _on_cluster(
+    cluster: RayCluster,
+    sessions: Sequence[Session],
+    settings: PoolSettings,
+    finished: Callable[[int, Ran], None] | None,
+) -> PoolResult:
+    """`run_sessions` by parts; a part whose worker died runs again as a whole."""
+    parts = divided(range(len(sessions)), cluster, each=_PARTS)
+    tasks = [[sessions[index] for index in part] for part in parts]
+    each = partial(run_sessions, settings=replace(settings, processes=1))
+    done = PoolResult([[] for _ in sessions])
+    for position, result in ray_map(cluster, each, tasks):
+        part = parts[position]
+        for index, runs in zip(part, result.runs, strict=True):
+            done.runs[index] = runs
+            if finished is not None:
+                for ran in runs:
+                    finished(index, ran)
+        done.lost += [part[at] for at in result.lost]
+        done.again += [part[at] for at in result.again]
+    return PoolResult(done.runs, sorted(done.lost), sorted(done.again))
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from capibara_assets.datasets.duplicates.readings import (
 from capibara_assets.datasets.groups import assign_groups
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.deployment.declarations import shipped_recipe
+from capibara_assets.processes.ray_map import RayCluster
 from capibara_assets.storage.cache import Cache
 from capibara_assets_tests.datasets.conftest import fleet, frame, no_repairs, problem, run
 
@@ -149,3 +150,13 @@ def test_groups_are_the_same_with_and_without(tmp_path: Path) -> None:
     for executions in (some, more, some):
         without = assign_groups(frame(executions), no_repairs(), None, RECIPE)
         assert_frame_equal(assign_groups(frame(executions), no_repairs(), None, RECIPE, cache=tmp_path), without)
+
+
+@pytest.mark.extended
+def test_a_clusters_workers_read_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray", reason="the extra ray is not installed")
+    codes = [("python", f"def f{n}(x):\n    return x + {n}\n") for n in range(20)] + [("sql", "SELECT a FROM t")]
+    monkeypatch.setattr(subject, "_AT_ONCE", 4)
+    here = readings(codes, 3)
+    there = readings(codes, 3, None, RayCluster(workers=2))
+    assert {code: packed(one) for code, one in there.items()} == {code: packed(one) for code, one in here.items()}

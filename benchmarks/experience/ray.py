@@ -1,0 +1,121 @@
+"""The bench `ray`: what a million executions cost to read on one, two and four workers of Ray, and on one machine."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+import psutil
+
+from benchmarks.experience.corpus import write_corpus
+from benchmarks.experience_input import bench_input
+from benchmarks.output import print_result
+from capibara_assets.executions.ingest.ingest import TABLES, ingest
+from capibara_assets.processes.ray_map import RayCluster, connected
+from capibara_assets.storage.digests import sha256_file
+
+_LOOK_S = 0.1
+
+
+@click.command("ray")
+@click.option(
+    "--experience", help="Folder the records are copied from; default: the shared collection, else what ships."
+)
+@click.option("--records", default=100_000, show_default=True, help="Perturbed copies to read.")
+@click.option("--workers", default="1,2,4", show_default=True, help="Workers of Ray, with commas.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON line.")
+def ray(experience: str | None, records: int, workers: str, as_json: bool) -> None:
+    """Seconds, processor time and memory of reading a million executions on 1, 2 and 4 workers of Ray; equal tables?"""
+    counts = [int(count) for count in workers.split(",")]
+    with TemporaryDirectory() as folder:
+        corpus = Path(folder) / "corpus"
+        size = write_corpus(bench_input(experience, None).folder, corpus, records)
+        here = measured(corpus, None)
+        with connected(RayCluster(workers=max(counts))):
+            warm_up(corpus, max(counts))
+            there = {count: measured(corpus, RayCluster(workers=count, from_mib=0)) for count in counts}
+    million = records / 1e6
+    result: dict[str, Any] = {
+        f"workers_{count}": {
+            "seconds_per_million": round(one.seconds / million, 1),
+            "cpu_seconds_per_million": round(one.cpu_s / million, 1),
+            "cpu_ratio": round(one.cpu_s / here.cpu_s, 2),
+            "largest_worker_mib": round(one.largest / 2**20),
+        }
+        for count, one in there.items()
+    }
+    result["one_machine"] = {
+        "seconds_per_million": round(here.seconds / million, 1),
+        "cpu_seconds_per_million": round(here.cpu_s / million, 1),
+        "largest_worker_mib": round(here.largest / 2**20),
+    }
+    result |= {"equal_tables": all(one.tables == here.tables for one in there.values())}
+    print_result(result | {"records": records, "bytes": size, "cores": psutil.cpu_count()}, as_json)
+
+
+@dataclass
+class Measured:
+    """One ingest: seconds, processor seconds and the largest memory (USS, bytes) of a process that works for it."""
+
+    seconds: float = 0.0
+    cpu_s: float = 0.0
+    largest: int = 0
+    tables: dict[str, str] = field(default_factory=dict)  # name -> SHA-256
+
+
+def measured(corpus: Path, cluster: RayCluster | None) -> Measured:
+    """Reads a corpus once, with labels, in a fresh ledger."""
+    found = Measured()
+    with TemporaryDirectory() as ledger, watched(found):
+        started = time.perf_counter()
+        with ingest(corpus, now=datetime.now(UTC), ledger=Path(ledger), cluster=cluster) as tables:
+            found.seconds = time.perf_counter() - started
+            found.tables = {name: sha256_file(tables.path(name)) for name in TABLES}
+    return found
+
+
+def warm_up(corpus: Path, workers: int) -> None:
+    """One small read, so that Ray's workers have started and imported what they need."""
+    with ingest(
+        corpus,
+        now=datetime.now(UTC),
+        files=sorted(corpus.iterdir())[:1],
+        cluster=RayCluster(workers=workers, from_mib=0),
+    ):
+        pass
+
+
+@contextmanager
+def watched(found: Measured) -> Iterator[None]:
+    """Meanwhile the processor time of this process and all below it is counted, and the largest of their memories."""
+    me, done = psutil.Process(), threading.Event()
+    before, last = _cpu(me), dict[int, float]()
+
+    def look() -> None:
+        while not done.wait(_LOOK_S):
+            for process in me.children(recursive=True):
+                try:
+                    last[process.pid] = sum(process.cpu_times()[:2])
+                    found.largest = max(found.largest, process.memory_full_info().uss)
+                except psutil.NoSuchProcess:
+                    continue
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+        after = {me.pid: sum(me.cpu_times()[:2]), **last}
+        found.cpu_s = sum(now - before.get(pid, 0.0) for pid, now in after.items())
+
+
+def _cpu(me: psutil.Process) -> dict[int, float]:
+    return {process.pid: sum(process.cpu_times()[:2]) for process in (me, *me.children(recursive=True))}

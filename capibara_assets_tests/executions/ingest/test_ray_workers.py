@@ -1,0 +1,103 @@
+"""An ingest on a Ray cluster gives, byte for byte, the tables of one machine, whatever its workers die of."""
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capibara_assets.deployment.locations import resources_root
+from capibara_assets.executions.ingest import ray_workers
+from capibara_assets.executions.ingest.ingest import TABLES, ingest
+from capibara_assets.executions.ingest.ray_workers import _Group
+from capibara_assets.processes.ray_map import RayCluster, connected
+from capibara_assets_tests.executions.conftest import NOW
+from capibara_assets_tests.executions.ingest.test_ledger import SECRET, record
+
+ray = pytest.importorskip("ray", reason="the extra ray is not installed")
+LATER = NOW + timedelta(days=400)  # the shipped experience has been recorded by then
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    with connected(RayCluster(workers=4)):
+        yield
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    for at, name in enumerate("abcdef"):
+        lines = [
+            record(i, code=f"token = {SECRET!r}" if i % 50 == 0 else f"x = {i}") for i in range(at * 40, at * 40 + 43)
+        ]
+        (folder / f"{name}.jsonl").write_bytes(b"".join(lines) + b"no execution\n")
+    return folder
+
+
+def tables(folder: Path, ledger: Path | None, workers: int | None) -> dict[str, Any]:
+    cluster = None if workers is None else RayCluster(workers=workers, from_mib=0)
+    with ingest(folder, now=LATER, ledger=ledger, cluster=cluster) as read:
+        return {name: read.path(name).read_bytes() for name in TABLES} | {"summary": read.summary}
+
+
+@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.extended)])
+def test_the_tables_of_one_machine_also_after_files_grew(logs: Path, tmp_path: Path, workers: int) -> None:
+    assert tables(logs, tmp_path / "ray", workers) == tables(logs, tmp_path / "here", None)
+    with (logs / "b.jsonl").open("ab") as file:
+        file.write(b"".join(record(i, sandbox="s20") for i in range(900, 930)))  # a sandbox with a secret
+    (logs / "new.jsonl").write_bytes(b"".join(record(i) for i in range(930, 940)))
+    assert tables(logs, tmp_path / "ray", workers) == tables(logs, tmp_path / "here", None)
+    session = Path(ray._private.worker._global_node.get_session_dir_path())
+    assert not [path for path in session.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("workers", [2, 4])
+def test_the_shipped_experience(tmp_path: Path, workers: int) -> None:
+    assert tables(resources_root() / "experience", None, workers) == tables(resources_root() / "experience", None, None)
+
+
+@dataclass(frozen=True)
+class _DiesBeforeItAnswers(_Group):
+    """Everything of a group is written, and nobody is told: once, or always."""
+
+    kind: str
+    marker: Path
+    always: bool = False
+
+    def __call__(self, task: tuple[str, list[Any]]) -> tuple[str, list[Any]]:
+        done = super().__call__(task)
+        if task[0] == self.kind and (self.always or not self.marker.exists()):
+            self.marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return done
+
+
+@pytest.mark.parametrize("kind", ["read", pytest.param("finish", marks=pytest.mark.extended)])
+def test_a_worker_that_dies_before_it_answers_doubles_and_loses_nothing(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    marker = tmp_path / "died"
+    monkeypatch.setattr(ray_workers, "_Group", lambda setup: _DiesBeforeItAnswers(setup, kind, marker))
+    killed = tables(logs, tmp_path / "ray", 2)
+    assert marker.exists()
+    assert killed == tables(logs, tmp_path / "here", None)
+
+
+@pytest.mark.extended
+def test_a_run_that_no_worker_survives_commits_nothing(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            ray_workers, "_Group", lambda setup: _DiesBeforeItAnswers(setup, "read", tmp_path / "died", always=True)
+        )
+        with pytest.raises(RuntimeError, match="died with the same task under way"):
+            tables(logs, tmp_path / "ray", 2)
+    assert tables(logs, tmp_path / "ray", 2) == tables(logs, tmp_path / "here", None)

@@ -1,0 +1,52 @@
+"""Sessions on a Ray cluster end as they do here."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from capibara_assets.executions.replay import pool
+from capibara_assets.executions.replay.pool import PoolSettings, run_sessions, sessions_on
+from capibara_assets.executions.replay.workers import Ran, Session, SessionLimits
+from capibara_assets.executions.sandbox.isolation import best_isolation
+from capibara_assets.processes.ray_map import RayCluster, connected
+
+pytest.importorskip("ray", reason="the extra ray is not installed")
+TWO = RayCluster(workers=2)
+SESSIONS = [
+    *(Session("python", (f"x = {n}", f"print(x * {n})")) for n in range(6)),
+    Session("python", ("1 / 0",)),
+    Session("python", ("import os; os._exit(3)",)),
+    Session("sql", ("CREATE TABLE t (a); INSERT INTO t VALUES (7)", "SELECT a FROM t")),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    with connected(TWO):
+        yield
+
+
+def told(runs: list[list[Ran]]) -> list[list[tuple[str, int, dict[str, object]]]]:
+    """How runs ended, without what each of them takes."""
+    return [
+        [
+            (ran.ended, ran.cell, {key: ran.answer[key] for key in sorted(ran.answer) if not key.endswith("_s")})
+            for ran in each
+        ]
+        for each in runs
+    ]
+
+
+def test_every_session_ends_as_here_and_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = PoolSettings(best_isolation(), SessionLimits(10, 512), times=2)
+    here = run_sessions(SESSIONS, settings)
+    seen: list[tuple[int, Ran]] = []
+    monkeypatch.setattr(pool, "_MANY", 1)
+    monkeypatch.setattr(pool, "_PARTS", 2)
+    with sessions_on(TWO):
+        there = run_sessions(SESSIONS, replace(settings, processes=2), lambda index, ran: seen.append((index, ran)))
+    assert told(there.runs) == told(here.runs)
+    assert sorted(index for index, _ in seen) == sorted([*range(len(SESSIONS))] * 2)
+    assert [(told([[ran]])[0][0]) in told([there.runs[index]])[0] for index, ran in seen] == [True] * len(seen)
+    assert (there.lost, there.again) == (here.lost, here.again)

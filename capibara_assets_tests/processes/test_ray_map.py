@@ -1,0 +1,68 @@
+"""A map over Ray's workers: every task answered once, through workers that die, and errors that say what to do."""
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from capibara_assets.errors import InputError
+from capibara_assets.processes.ray_map import RayCluster, connected, divided, ray_map
+
+pytest.importorskip("ray", reason="the extra ray is not installed")
+TWO = RayCluster(workers=2)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    with connected(TWO):
+        yield
+
+
+@dataclass(frozen=True)
+class Doubling:
+    """Doubles numbers; dies with some of them, once or always."""
+
+    folder: Path
+    dies_once: frozenset[int] = frozenset()
+    dies_always: frozenset[int] = frozenset()
+    refuses: frozenset[int] = frozenset()
+
+    def __call__(self, number: int) -> int:
+        with (self.folder / f"{number}").open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        runs = (self.folder / f"{number}").read_text().count("\n")
+        if number in self.dies_always or (number in self.dies_once and runs == 1):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if number in self.refuses:
+            raise InputError(f"{number} cannot be doubled: give another")
+        return 2 * number
+
+
+def test_tasks_of_workers_that_die_are_done_by_others(tmp_path: Path) -> None:
+    doubling = Doubling(tmp_path, dies_once=frozenset({2, 5}))
+    assert sorted(ray_map(TWO, doubling, range(8))) == [(n, 2 * n) for n in range(8)]
+    pids = [(tmp_path / "2").read_text().split(), (tmp_path / "5").read_text().split()]
+    assert all(len(set(each)) == 2 for each in pids)
+
+
+@pytest.mark.extended
+def test_a_task_that_every_worker_dies_with_ends_the_map(tmp_path: Path) -> None:
+    doubling = Doubling(tmp_path, dies_always=frozenset({3}))
+    with pytest.raises(RuntimeError, match="4 died with the same task under way"):
+        list(ray_map(TWO, doubling, range(8)))
+    assert len((tmp_path / "3").read_text().split()) == 4
+
+
+def test_bad_input_is_told_as_it_is_here(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="1 cannot be doubled: give another"):
+        list(ray_map(TWO, Doubling(tmp_path, refuses=frozenset({1})), range(2)))
+
+
+def test_tasks_are_dealt_so_that_none_is_waited_for_long() -> None:
+    dealt = divided(range(100), RayCluster(workers=3), each=4)
+    assert len(dealt) == 12 and sorted(n for part in dealt for n in part) == list(range(100))
+    assert {len(part) for part in dealt} == {8, 9}
+    assert divided([], TWO) == [] and divided([1], TWO) == [[1]]
