@@ -31,7 +31,7 @@ _LOOK_S = 0.1
 @click.option("--workers", default="1,2,4", show_default=True, help="Workers of Ray, with commas.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON line.")
 def ray(experience: str | None, records: int, workers: str, as_json: bool) -> None:
-    """Seconds, processor time and memory of reading a million executions on 1, 2 and 4 workers of Ray; equal tables?"""
+    """Seconds, processor time and memory of a million executions on 1, 2 and 4 workers of Ray; equal tables?"""
     counts = [int(count) for count in workers.split(",")]
     with TemporaryDirectory() as folder:
         corpus = Path(folder) / "corpus"
