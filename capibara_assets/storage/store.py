@@ -22,7 +22,7 @@ from capibara_assets.storage.checkpointed import Checkpointed, Checkpoints, chec
 from capibara_assets.storage.commit import commit_local, commit_remote, no_room, set_aside
 from capibara_assets.storage.conditional import has_generations, move
 from capibara_assets.storage.digests import canonical_json, combine, sha256_bytes, tree_files
-from capibara_assets.storage.jsonfiles import write_bytes_atomic, write_durable
+from capibara_assets.storage.jsonfiles import make_folders, write_bytes_atomic, write_durable
 from capibara_assets.storage.manifest import (
     MANIFEST,
     FileEntry,
@@ -279,7 +279,8 @@ class ArtifactStore:
         """A new folder to write in; gone afterwards unless it was renamed. A full disk becomes an InputError."""
         staging = self._staging_root / uuid.uuid4().hex
         try:
-            staging.mkdir(parents=True)
+            make_folders(self._staging_root)  # the store's own folder, too, where this is its first artifact
+            staging.mkdir()
             yield staging
         except OSError as error:
             raise no_room(error, self.root) or error from error
