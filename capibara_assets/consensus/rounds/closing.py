@@ -100,7 +100,7 @@ class LetterVote:
             own = {voter: box.first_of(kind, voter, about) for voter in voters}
             return {voter: letter for voter, letter in own.items() if letter is not None and letter.received <= closes}
 
-        box.wait(lambda: len(in_time()) == len(voters), time.time() + timeout + _GRACE_S)
+        box.wait(lambda: len(in_time()) == len(voters), timeout + _GRACE_S)
         found = in_time()
         counted = {letter.head.name for letter in found.values()}
         earlier = {x.head.content.about for x in box.of("election")} | {x.head.name for x in box.of("proposal")}

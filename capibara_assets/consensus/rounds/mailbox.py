@@ -93,10 +93,11 @@ class Mailbox:
             f"{self.place.root} does not show the {kind} as it was sent: {self.faults.get(name, 'not there')}"
         )
 
-    def wait(self, found: Callable[[], bool], until: float) -> bool:
-        """Look again and again until something is found; False: not by then (`time.time()`)."""
+    def wait(self, found: Callable[[], bool], seconds: float) -> bool:
+        """Look again and again until something is found; False: not within so many seconds."""
+        until = time.monotonic() + seconds
         while True:
-            late = time.time() > until
+            late = time.monotonic() > until
             self.look()
             if found() or late:
                 return found()
