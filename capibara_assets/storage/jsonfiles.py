@@ -57,7 +57,9 @@ def write_bytes_atomic(path: Path, data: bytes) -> None:
     try:
         write_durable(beside, data)
         beside.replace(path)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename is None:  # of a write or a sync, which know a number alone
+            error.filename = str(path)
         beside.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)

@@ -24,7 +24,8 @@ from capibara_assets.consensus.rounds.submissions import Named, Submissions, doc
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.base import Base
 from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from capibara_assets.storage.jsonfiles import readable_json, write_json_atomic
+from capibara_assets.storage.commit import sync_tree
+from capibara_assets.storage.jsonfiles import delete_durable, readable_json, write_json_atomic
 
 ELECTION, RESULT, CERTIFICATE, AFTER = "election.json", "result.json", "certificate.json", "after.json"
 _LOOK_S = 0.25  # between two looks at the place's clock
@@ -170,9 +171,9 @@ def _publish(
     key: Ed25519PrivateKey, out: Path,
 ) -> None:  # fmt: skip
     assert vote.posted is not None
-    certify(agreement, out)
     result = {"named": documents(named), "consensus": agreement.certificate.result.digest}
     beside_certificate(out, box, submissions, vote.posted, result)
+    certify(agreement, out)
     files = {CERTIFICATE: out / CERTIFICATE, RESULT: out / RESULT}
     files |= {f"adapter/{name}": out / "adapter" / name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)}
     box.send("result", ORGANISER, {name: file.read_bytes() for name, file in files.items()}, key, _name(vote.posted))
@@ -181,9 +182,14 @@ def _publish(
 def beside_certificate(
     out: Path, box: Mailbox, submissions: Submissions, election: Letter, result: Mapping[str, object]
 ) -> None:
-    """Put beside a certificate what it is verified with: round, election, the voters' adapters; and who was named."""
+    """Put down what a certificate is verified with: round, election, the voters' adapters; and who was named.
+
+    A former certificate goes, as what lies beside it is no longer its own.
+    """
+    delete_durable(out / CERTIFICATE)
     for name, letter in submissions.accepted.items():
         shutil.copytree(letter.folder, out / "voters" / name, dirs_exist_ok=True)
+        sync_tree(out / "voters" / name)
     write_json_atomic(out / "round.json", box.terms.model_dump(mode="json"))
     write_json_atomic(out / "keys.json", box.terms.keys)
     write_json_atomic(out / ELECTION, json.loads((election.folder / ELECTION).read_bytes()))

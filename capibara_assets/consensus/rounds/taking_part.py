@@ -26,7 +26,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.base import Base
 from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from capibara_assets.storage.foreign import require_plain
-from capibara_assets.storage.jsonfiles import readable_json, strict_json
+from capibara_assets.storage.jsonfiles import readable_json, strict_json, write_bytes_atomic
 from capibara_assets.training.voter_manifest import MANIFEST
 
 
@@ -157,9 +157,9 @@ def _kept(box: Mailbox, letter: Letter, posted: Letter, submissions: Submissions
     if not {"result", "published adapter", "published election"} <= set(found.recomputed) or not found.ok:
         why = "; ".join(found.problems[:5]) or "its adapter is missing"
         raise InputError(f"the organiser's result does not hold, and is not kept: {why}")
-    out.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(letter.folder, out, dirs_exist_ok=True)
     beside_certificate(out, box, submissions, posted, result)
+    shutil.copytree(letter.folder, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CERTIFICATE))
+    write_bytes_atomic(out / CERTIFICATE, (letter.folder / CERTIFICATE).read_bytes())
     return result
 
 
