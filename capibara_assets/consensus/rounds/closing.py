@@ -25,7 +25,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.base import Base
 from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from capibara_assets.storage.commit import sync_tree
-from capibara_assets.storage.jsonfiles import delete_durable, readable_json, write_json_atomic
+from capibara_assets.storage.jsonfiles import delete_durable, read_object, readable_json, write_json_atomic
 
 ELECTION, RESULT, CERTIFICATE, AFTER = "election.json", "result.json", "certificate.json", "after.json"
 _LOOK_S = 0.25  # between two looks at the place's clock
@@ -49,7 +49,7 @@ class LetterVote:
 
     def announce(self, published: PublishedElection) -> None:
         """Publish the election at the place; the one that is there and open is the same attempt, which goes on."""
-        last, files = self.box.last_of("election"), {ELECTION: readable_json(published.model_dump(mode="json"))}
+        last, files = last_election(self.box), {ELECTION: readable_json(published.model_dump(mode="json"))}
         ended = None if last is None else error_after(self.box, last)
         if last is not None and ended is None and last.head.content.about == published.digest:
             self.posted = last
@@ -155,6 +155,20 @@ def error_after(box: Mailbox, election: Letter | None) -> Letter | None:
     """The letter that ended an attempt without a consensus (None: one before any election); None: it has not."""
     ended = box.first_of("result", about=_name(election))
     return ended if ended is not None and CERTIFICATE not in ended.head.content.files else None
+
+
+def last_election(box: Mailbox) -> Letter | None:
+    """The election of the organiser's last attempt: none follows it, whatever the place's clock said when they came.
+
+    Raises:
+        InputError: an election does not say what it follows.
+    """
+    elections = box.of("election")
+    ends = {
+        str(read_object(each.folder / AFTER).get("result")) for each in elections if AFTER in each.head.content.files
+    }
+    former = {result.head.content.about for result in box.of("result") if result.head.name in ends}
+    return next((each for each in reversed(elections) if each.head.name not in former), None)
 
 
 def _name(election: Letter | None) -> str:

@@ -63,10 +63,6 @@ class Mailbox:
         matching = [x for x in found if about is None or x.head.content.about == about]
         return sorted(matching, key=lambda x: (x.received, x.head.name))
 
-    def last_of(self, kind: Kind) -> Letter | None:
-        """The organiser's last of a kind."""
-        return next(iter(self.of(kind)[::-1]), None)
-
     def first_of(self, kind: Kind, sender: str = ORGANISER, about: str | None = None) -> Letter | None:
         """The first of a sender, which is the one that counts."""
         return next((letter for letter in self.of(kind, about) if letter.sender == sender), None)

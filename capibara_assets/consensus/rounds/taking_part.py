@@ -17,7 +17,14 @@ from capibara_assets.consensus.election.ballots import public_key
 from capibara_assets.consensus.election.keys import read_private_key
 from capibara_assets.consensus.election.voter import Assignment, answer, confirmation_of
 from capibara_assets.consensus.electorate import attest_voters, electors_examples, make_assignments
-from capibara_assets.consensus.rounds.closing import CERTIFICATE, ELECTION, RESULT, beside_certificate, error_after
+from capibara_assets.consensus.rounds.closing import (
+    CERTIFICATE,
+    ELECTION,
+    RESULT,
+    beside_certificate,
+    error_after,
+    last_election,
+)
 from capibara_assets.consensus.rounds.letters import Kind, Letter
 from capibara_assets.consensus.rounds.mailbox import Mailbox
 from capibara_assets.consensus.rounds.round import Round, RoundExamples
@@ -171,13 +178,13 @@ def _awaited(box: Mailbox, kind: Kind, seconds: float, election: Letter | None =
     """
 
     def found() -> Letter | None:
-        return box.last_of("election") if election is None else box.first_of(kind, about=election.head.name)
+        return last_election(box) if election is None else box.first_of(kind, about=election.head.name)
 
     def ended() -> Letter | None:
-        return error_after(box, election or box.last_of("election"))
+        return error_after(box, election or last_election(box))
 
     def overtaken() -> bool:
-        return election is not None and box.last_of("election") != election
+        return election is not None and last_election(box) != election
 
     box.wait(lambda: bool(found() or ended() or overtaken()), seconds)
     if (failed := ended()) is not None:

@@ -21,6 +21,7 @@ from capibara_assets.cli.dataset.forget import _search, forget, rewrite_history
 from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.cli.graph.run import run
 from capibara_assets.deployment.environment import Deployment
+from capibara_assets.lineage import history
 from capibara_assets.lineage.history import Traces, objects_holding
 from capibara_assets.lineage.traces import pieces
 from capibara_assets.storage.mirror import mirror
@@ -129,6 +130,10 @@ def test_captured_output_in_a_bucket_and_events_on_a_server_lose_it(
             counts, logs = rewrite_history(deployment, instance, Traces(tuple(needles), frozenset()), write=True)
             assert counts["events"] and any(one.startswith("gs://") for one in logs)
             assert _search(deployment, instance, records) == []  # type: ignore[arg-type]
+            emptied: list[str] = []
+            monkeypatch.setattr(history, "compact_server", lambda connection: emptied.append(connection.dialect.name))
+            rewrite_history(deployment, instance, Traces(tuple(needles), frozenset()), write=True)
+            assert set(emptied) == {"postgresql"}, "an earlier forget may have been interrupted before it"
             assert instance.get_runs()[0].status is dg.DagsterRunStatus.FAILURE and instance.all_logs(
                 instance.get_runs()[0].run_id
             ), "Dagster still reads them"
