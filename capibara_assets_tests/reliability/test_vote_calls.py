@@ -3,7 +3,7 @@
 import json
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
 
@@ -47,7 +47,7 @@ def home(
     return tmp_path
 
 
-def struck(home: Path, base: Base, who: str, fault: str, call: str, points: range) -> int:
+def struck(home: Path, base: Base, who: str, fault: str, call: str, points: Sequence[int]) -> int:
     """Strike somebody at each of these calls, look what is there, hold the vote again; how often it was struck."""
     voters = {folder.name: folder for folder in (home / "voters").iterdir()}
     codes = dict(zip(points, strike(home, who, call, fault, points), strict=True))
@@ -72,7 +72,7 @@ def struck(home: Path, base: Base, who: str, fault: str, call: str, points: rang
 
 @pytest.mark.parametrize(("who", "fault", "call"), QUICK)
 def test_struck_at_a_call(home: Path, tiny: Base, who: str, fault: str, call: str) -> None:
-    count = struck(home, tiny, who, fault, call, range(1, 4))
+    count = struck(home, tiny, who, fault, call, (1, 2, 3))
     assert count == (3 if who == COORDINATOR else 0), "a voter is started again, and nothing is lost"
 
 
@@ -80,4 +80,4 @@ def test_struck_at_a_call(home: Path, tiny: Base, who: str, fault: str, call: st
 @pytest.mark.parametrize("who", [COORDINATOR, "voter-1"])
 @pytest.mark.parametrize(("fault", "call"), FAULTS)
 def test_struck_anywhere(home: Path, tiny: Base, who: str, fault: str, call: str) -> None:
-    struck(home, tiny, who, fault, call, range(1, 40 if who == COORDINATOR else 8))
+    struck(home, tiny, who, fault, call, (1, 2, 3, 5, 8, 13, 21) if who == COORDINATOR else (1, 2, 4))

@@ -1,6 +1,6 @@
 """A vote whose coordinator, or one of whose voters, is killed at a system call or refused it, under strace.
 
-`python -m capibara_assets_tests.reliability.vote_calls HOME WHO CALL START STOP STEP`, in the way of `system_calls`:
+`python -m capibara_assets_tests.reliability.vote_calls HOME WHO CALL POINT…`, in the way of `system_calls`:
 each point is a forked process that holds the vote; whoever is struck first makes so many idle calls that strace's is
 the point's.
 """
@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -58,13 +59,13 @@ def hold(base: Base, home: Path, out: Path, who: str = "", call: str = "", point
     certify(agree(base, voters, validation, document["shards"], RECIPE, {}, hold=held), out)
 
 
-def strike(home: Path, who: str, call: str, fault: str, points: range) -> list[int]:
+def strike(home: Path, who: str, call: str, fault: str, points: Sequence[int]) -> list[int]:
     """Hold votes in `home/POINT`, each struck at a point; their exit codes."""
     command = [
         *("strace", "-f", "--seccomp-bpf", "-qqq", "-o", os.devnull, "-e", f"trace={call}", "--signal=none"),
         *("-e", f"inject={call}:{fault}:when={WHEN}"),
         *(sys.executable, "-m", "capibara_assets_tests.reliability.vote_calls", str(home), who, call),
-        *(f"{points.start}", f"{points.stop}", f"{points.step}"),
+        *map(str, points),
     ]
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
@@ -87,11 +88,11 @@ def _point(base: Base, home: Path, who: str, call: str, point: int) -> int:
 
 
 def main() -> None:
-    home, who, call, *bounds = sys.argv[1:]
+    home, who, call, *points = sys.argv[1:]
     torch.set_num_threads(1)
     base = load_base(Path(home) / "base")
     codes = []
-    for point in range(*map(int, bounds)):
+    for point in map(int, points):
         (Path(home) / str(point) / "tmp").mkdir(parents=True)  # not by the child, whose calls are counted
         pid = os.fork()
         if pid == 0:
