@@ -2,6 +2,7 @@
 
 import errno
 import re
+import resource
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ _MOST_CLAUSES = 20  # of a document with an error on every line
 
 
 _PLACES = "CAPIBARA_HOME, CAPIBARA_STORE, CAPIBARA_WORK, or the command's --out"
+_OPEN_FILES, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
 REMEDIES = {
     errno.ENOSPC: f"make room on that disk, or write to another: {_PLACES}",
     errno.EDQUOT: f"your quota is used up: make room, or write to another disk: {_PLACES}",
@@ -22,7 +24,9 @@ REMEDIES = {
     errno.EACCES: f"change its owner or permissions, or write elsewhere: {_PLACES}",
     errno.EPERM: f"change its owner or permissions, or write elsewhere: {_PLACES}",
     errno.ENOTDIR: f"a file lies where a folder is needed: move it, or write elsewhere: {_PLACES}",
-    errno.EMFILE: "raise the limit of open files: ulimit -n 65536",
+    errno.EMFILE: f"raise this process's limit of open files, {_OPEN_FILES}: ulimit -n 65536",
+    errno.ENFILE: "the machine's limit of open files is reached: end other programs, or raise fs.file-max",
+    errno.EIO: "the disk failed: look what the system says of it (dmesg), and write to another",
 }
 """What to do where the system refuses something that is no defect of ours."""
 _NUMBER = re.compile(r"\[Errno (\d+)\]")
@@ -32,6 +36,14 @@ def remedy_of(message: str) -> str:
     """What to do about an error of the system, by its number in the message: `[Errno 28]`; empty for another one."""
     found = _NUMBER.search(message)
     return REMEDIES.get(int(found[1]), "") if found else ""
+
+
+def remedy_behind(error: BaseException) -> str:
+    """What to do where an error comes of too many open files, whatever it says it could not do; else empty."""
+    cause: BaseException | None = error
+    while cause is not None and getattr(cause, "errno", None) not in (errno.EMFILE, errno.ENFILE):
+        cause = cause.__cause__ or cause.__context__
+    return "" if cause is None else REMEDIES[cause.errno]  # type: ignore[attr-defined]
 
 
 class InputError(Exception):

@@ -92,6 +92,8 @@ def decide(
         asked = replace(asked, done=True)
     if asked is None:
         return _ask(None, fingerprint, now, "first content")
+    if now < asked.at:
+        asked = replace(asked, at=int(now))  # the clock was set back: the wait begins anew
     waited = now - asked.at
     if not asked.done and (state is RunState.QUEUED or (state is RunState.GOING and waited < patience)):
         return RequestDecision(asked, False, f"run {asked.serial} is {state}")

@@ -15,7 +15,7 @@ import click
 from capibara_assets import __version__
 from capibara_assets.cli.terminal.exits import FOUND, INTERRUPTED, REFUSED
 from capibara_assets.cli.terminal.help import with_quiet
-from capibara_assets.errors import REMEDIES, InputError, IntegrityError
+from capibara_assets.errors import REMEDIES, InputError, IntegrityError, remedy_behind
 from capibara_assets.escaping.terminal import print_marked, print_plainly
 from capibara_assets.processes.startup import set_up_process
 
@@ -203,7 +203,8 @@ def run_command_line(command: click.Command, name: str) -> None:
     try:
         command(standalone_mode=False)
     except InputError as error:
-        print_marked("red", name, f": {error}", err=True)
+        remedy = remedy_behind(error)
+        print_marked("red", name, f": {error}{'; ' if remedy else ''}{remedy}", err=True)
         sys.exit(REFUSED)
     except IntegrityError as error:
         print_marked("red", name, f": damaged: {error}", err=True)

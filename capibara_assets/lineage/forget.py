@@ -5,7 +5,6 @@ forget can run again and still knows what to search for.
 """
 
 import json
-import shutil
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
@@ -25,7 +24,7 @@ from capibara_assets.lineage.columns import columns
 from capibara_assets.lineage.records import Results, holds_execution
 from capibara_assets.lineage.traces import TEXTS, holding, holds, pieces, telling
 from capibara_assets.storage.artifact import Artifact
-from capibara_assets.storage.jsonfiles import read_json, write_json_atomic
+from capibara_assets.storage.jsonfiles import delete_durable, read_json, write_json_atomic
 from capibara_assets.storage.locks import locked
 from capibara_assets.storage.removal import finish_removals, remove_artifact, removed
 from capibara_assets.storage.store import ArtifactStore
@@ -147,7 +146,7 @@ def purge_ledgers(store: ArtifactStore, findings: ForgetFindings, current: Path 
         elif _in_ledger(ledger, findings.execution_ids) or holding(ledger.root, findings.needles):
             with ledger.locked():
                 for path in sorted(ledger.root.glob("generations/*")):
-                    shutil.rmtree(path)
+                    delete_durable(path)
                     deleted.append(str(path))
     return deleted
 
@@ -185,10 +184,7 @@ def _datasets(request: dict[str, Any]) -> set[str]:
 def delete(paths: Iterable[Path]) -> None:
     """Delete files and folders; missing ones are ignored."""
     for path in paths:
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        delete_durable(path)
 
 
 def doomed(results: Results, findings: ForgetFindings) -> tuple[list[Artifact], list[Artifact]]:

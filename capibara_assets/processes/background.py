@@ -222,7 +222,7 @@ def state_of(job: Job) -> State:
         return pod_state(job.pod)
     if job.process is None:  # its keeper is about to start it, or died before
         age = time.time() - datetime.fromisoformat(job.started).timestamp()
-        return "running" if age < 30 else "lost"
+        return "running" if abs(age) < 30 else "lost"  # one that begins later: the clock was set back
     if job.process.is_alive():
         return "running"
     deadline = time.monotonic() + _KEEPER_WRITES_S

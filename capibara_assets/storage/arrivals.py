@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 UNFINISHED = (".part", ".tmp", ".crdownload", ".filepart")
 """Suffixes under which programs write a file that they rename when it is whole."""
 _STAMPS = ("generation", "md5Hash", "etag", "ETag", "mtime", "LastModified", "updated", "created")
+_SET_BACK_S = 600.0
+"""A file of a later time than so long after now was written before the clock was set back."""
 _MODULUS = 2**128
 
 Parts = tuple[str, ...]
@@ -57,7 +59,8 @@ def sweep(list_folder: Lister, state: Sweep, *, now: float, quiet: float, budget
     """Continue a sweep, or begin one, for about `budget` seconds: at least one more folder, never part of one.
 
     Every finished file counts, whatever its time: a file that comes late is as new as any other. A file that was
-    written to less than `quiet` seconds before `now` waits for a later sweep.
+    written to less than `quiet` seconds before `now` waits for a later sweep; one of a time
+    far after `now` does not: the clock was set back since.
     """
     if state.done:
         state = Sweep()
@@ -158,7 +161,7 @@ def _count(state: Sweep, folder: Parts, listing: Listing, now: float, quiet: flo
     finished = [
         f"{name}\0{size}\0{stamp}\n"
         for name, size, stamp, changed in listing.files
-        if changed is None or now - changed >= quiet
+        if changed is None or now - changed >= quiet or changed - now > _SET_BACK_S
     ]
     total = state.total
     if finished:

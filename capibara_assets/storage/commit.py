@@ -2,6 +2,7 @@
 
 import errno
 import glob
+import os
 import shutil
 import uuid
 from pathlib import Path
@@ -10,10 +11,20 @@ from upath import UPath
 
 from capibara_assets.errors import InputError
 from capibara_assets.storage.digests import tree_files
-from capibara_assets.storage.jsonfiles import sync_folder, write_durable
+from capibara_assets.storage.jsonfiles import make_folders, sync_folder, write_durable
 from capibara_assets.storage.manifest import MANIFEST, Manifest
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def sync_tree(folder: Path) -> None:
+    """Wait until all that a folder holds is on disk; not its own name."""
+    for inside, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            if not (path := Path(inside) / name).is_symlink():
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+        sync_folder(Path(inside))
 
 
 def commit_local(staging: Path, target: Path, manifest: Manifest) -> bool:
@@ -21,7 +32,7 @@ def commit_local(staging: Path, target: Path, manifest: Manifest) -> bool:
     write_durable(staging / MANIFEST, manifest.to_json())
     for folder in (*(path for path in staging.rglob("*") if path.is_dir()), staging):
         sync_folder(folder)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(target.parent)
     try:
         staging.rename(target)
     except OSError as error:
@@ -42,11 +53,12 @@ def set_aside(target: Path, staging_root: Path) -> None:
 
 
 def replace_folder(staging: Path, target: Path) -> None:
-    """Rename a finished folder to `target`, in place of one that may be there.
+    """Sync a finished folder and rename it to `target`, in place of one that may be there.
 
-    A process that is killed meanwhile leaves one of them whole under that name, or for a moment none: never a part. The
-    next call removes what it left.
+    A process that is killed meanwhile, or a loss of power, leaves one of them whole under that name, or for a moment
+    none: never a part. The next call removes what it left.
     """
+    sync_tree(staging)
     former = target.with_name(f".{target.name}.{uuid.uuid4().hex}.old")
     if target.exists():
         target.rename(former)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,24 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def make_folders(folder: Path) -> None:
+    """Create a folder, and those above it that are not there; their names are durable."""
+    missing = [path for path in (folder, *folder.parents) if not path.is_dir()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in reversed(missing):
+        sync_folder(path.parent)
+
+
+def delete_durable(path: Path) -> None:
+    """Delete a file, or a folder with all that it holds, so that no loss of power brings it back."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+    if path.parent.is_dir():
+        sync_folder(path.parent)
+
+
 def write_durable(path: Path, data: bytes) -> None:
     """Write bytes to a new file and wait until they are on disk."""
     with path.open("wb") as file:
@@ -33,12 +52,14 @@ def write_durable(path: Path, data: bytes) -> None:
 
 def write_bytes_atomic(path: Path, data: bytes) -> None:
     """Replace `path` by `data` in one step: written beside it, synced, renamed. Creates parent folders."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(path.parent)
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
         write_durable(beside, data)
         beside.replace(path)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename is None:  # of a write or a sync, which know a number alone
+            error.filename = str(path)
         beside.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)

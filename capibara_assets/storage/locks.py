@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from capibara_assets.storage.jsonfiles import make_folders
+
 
 @contextmanager
 def locked(file: Path) -> Iterator[None]:
     """Wait for the lock of a file, which is made where there is none, and hold it."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(file.parent)
     with file.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # let go of by the system however the process ends
         yield

@@ -9,6 +9,8 @@ from typing import Any
 
 from capibara_assets.errors import InputError
 from capibara_assets.storage.arrivals import files_below, remote_lister
+from capibara_assets.storage.commit import sync_tree
+from capibara_assets.storage.jsonfiles import make_folders, sync_folder, write_json_atomic
 
 _AT_ONCE = 256  # objects fetched together
 
@@ -52,7 +54,7 @@ def mirror(location: str, folder: Path, storage_options: Mapping[str, Any] | Non
         raise InputError(f"{location} does not exist: there is no object below it")
     if odd := next((name for name in there if ".." in name.split("/")), None):
         raise InputError(f"{location}/{odd}: a name that leaves its folder")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folders(folder)
     index_file = folder.with_name(f"{folder.name}.index.json")
     index: dict[str, str] = json.loads(index_file.read_text("utf-8")) if index_file.is_file() else {}
     changed = sorted(name for name, stamp in there.items() if index.get(name) != stamp or not (folder / name).is_file())
@@ -62,13 +64,15 @@ def mirror(location: str, folder: Path, storage_options: Mapping[str, Any] | Non
             names = changed[start : start + _AT_ONCE]
             _fetch(system, root, names, folder, staging)
             index |= {name: there[name] for name in names}
-            _write(index_file, index)
+            write_json_atomic(index_file, index)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    for name in sorted(set(index) - set(there)):
+    gone = sorted(set(index) - set(there))
+    for name in gone:
         (folder / name).unlink(missing_ok=True)
         del index[name]
-    _write(index_file, index)
+    if gone or not index_file.is_file():
+        write_json_atomic(index_file, index)
     return folder
 
 
@@ -98,12 +102,9 @@ def _fetch(system: Any, root: str, names: list[str], folder: Path, staging: Path
     staging.mkdir(parents=True, exist_ok=True)
     parts = [staging / f"{place:06d}" for place in range(len(names))]
     system.get([f"{root.rstrip('/')}/{name}" for name in names], [str(part) for part in parts])
+    sync_tree(staging)  # the index that names them is on disk after them, or a loss of power would leave empty files
     for name, part in zip(names, parts, strict=True):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        make_folders((folder / name).parent)
         part.replace(folder / name)
-
-
-def _write(path: Path, index: dict[str, str]) -> None:
-    part = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    part.write_text(json.dumps(index, sort_keys=True), "utf-8")
-    part.replace(path)
+    for inside in {(folder / name).parent for name in names}:
+        sync_folder(inside)

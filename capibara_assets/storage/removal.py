@@ -17,7 +17,7 @@ from upath import UPath
 
 from capibara_assets.storage.conditional import delete_seen, has_generations, seen
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
-from capibara_assets.storage.jsonfiles import read_versioned, write_bytes_atomic
+from capibara_assets.storage.jsonfiles import delete_durable, read_versioned, sync_folder, write_bytes_atomic
 from capibara_assets.storage.manifest import MANIFEST, check_name
 from capibara_assets.storage.store import RESTORED, ArtifactStore
 
@@ -61,6 +61,8 @@ def _forget_latest(store: ArtifactStore, asset: str, partition: str | None, dige
             return
         if former is None:
             pointer.unlink()
+            if store.is_local:
+                sync_folder(Path(pointer.path).parent)
         elif not delete_seen(pointer, former):
             continue
         return
@@ -75,6 +77,8 @@ def discard_artifact(store: ArtifactStore, asset: str, partition: str | None, di
     manifest = folder / MANIFEST
     if manifest.exists():
         manifest.unlink()  # nobody opens it any more
+        if store.is_local:
+            sync_folder(Path(folder.path))  # or a loss of power leaves it without its files: damaged, not removed
     _delete(store, folder)
     for copies in ("downloads", RESTORED):
         shutil.rmtree(store.work / copies / asset / (partition or _WHOLE) / digest, ignore_errors=True)
@@ -141,9 +145,7 @@ def _write(store: ArtifactStore, path: UPath, data: bytes) -> None:
 
 def _delete(store: ArtifactStore, folder: UPath) -> None:
     if store.is_local:
-        path = Path(folder.path)
-        if path.exists():
-            shutil.rmtree(path)
+        delete_durable(Path(folder.path))
     elif folder.exists():
         folder.fs.rm(folder.path, recursive=True)
 

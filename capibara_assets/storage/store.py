@@ -9,7 +9,8 @@ import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from capibara_assets.storage.checkpointed import Checkpointed, Checkpoints, chec
 from capibara_assets.storage.commit import commit_local, commit_remote, no_room, set_aside
 from capibara_assets.storage.conditional import has_generations, move
 from capibara_assets.storage.digests import canonical_json, combine, sha256_bytes, tree_files
-from capibara_assets.storage.jsonfiles import write_bytes_atomic, write_durable
+from capibara_assets.storage.jsonfiles import make_folders, write_bytes_atomic, write_durable
 from capibara_assets.storage.manifest import (
     MANIFEST,
     FileEntry,
@@ -50,6 +51,7 @@ RESTORED = "restored"
 """Folder below the work folder where checkpoints are brought back."""
 _PART_ROWS = 16_384  # of a table in a file that are checked and digested at once
 _UNPARTITIONED = "_"
+_MOMENT = timedelta(microseconds=1)
 
 
 class Table(NamedTuple):
@@ -160,13 +162,13 @@ class ArtifactStore:
                 files=dict(sorted(files.items())),
                 inputs=dict(inputs or {}),
                 volatile=sorted(volatile),
-                created=datetime.now(UTC).isoformat(),
+                created=self._time(name, partition).isoformat(),
                 data="" if self._local_root else combine({k: entry.sha256 for k, entry in files.items()})[:16],
             )
             if not self._intact(name, partition, manifest.digest):
                 manifest = keep(manifest, elsewhere, checkpoints or {}, self.checkpoints, self._staging_root)
                 self._commit(staging, folder / manifest.digest, manifest)
-        self._point(folder, manifest)
+        self._point(folder, manifest, self._time(name, partition))
         return self.open(name, partition, manifest.digest)
 
     def open(self, name: str, partition: str | None, digest: str) -> Artifact:
@@ -248,7 +250,7 @@ class ArtifactStore:
         return folder
 
     def sweep(self, older_than_s: float = 86_400.0) -> int:
-        """Remove the staging folders of interrupted writers: those in which nothing changed for this long.
+        """Remove the staging folders of interrupted writers: those that nobody holds, unchanged for this long.
 
         Returns how many were removed. Restored checkpoints that no process uses are removed as well.
         """
@@ -256,7 +258,7 @@ class ArtifactStore:
         limit, removed = time.time() - older_than_s, 0
         for folder in self._staging_root.iterdir() if self._staging_root.is_dir() else ():
             times = [path.lstat().st_mtime for path in (folder, *folder.rglob("*"))]
-            if max(times) < limit:
+            if max(times) < limit and not _is_written(folder):
                 shutil.rmtree(folder, ignore_errors=True)
                 removed += 1
         return removed
@@ -279,8 +281,14 @@ class ArtifactStore:
         """A new folder to write in; gone afterwards unless it was renamed. A full disk becomes an InputError."""
         staging = self._staging_root / uuid.uuid4().hex
         try:
-            staging.mkdir(parents=True)
-            yield staging
+            make_folders(self._staging_root)  # the store's own folder, too, where this is its first artifact
+            staging.mkdir()
+            held = os.open(staging, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                flock(held, LOCK_SH)  # `sweep` leaves it alone, also where the clock jumps by a day
+                yield staging
+            finally:
+                os.close(held)
         except OSError as error:
             raise no_room(error, self.root) or error from error
         finally:
@@ -307,8 +315,19 @@ class ArtifactStore:
                 return
             set_aside(Path(target.path), self._staging_root)
 
-    def _point(self, folder: UPath, manifest: Manifest) -> None:
-        data = canonical_json({"digest": manifest.digest, "published": datetime.now(UTC).isoformat()})
+    def _time(self, name: str, partition: str | None) -> datetime:
+        """Now, or right after what was published last: a clock that was set back puts nothing in another order."""
+        now = datetime.now(UTC)
+        try:
+            former = datetime.fromisoformat(json.loads(self.pointer(name, partition).read_bytes())["published"])
+            return max(now, former + _MOMENT)
+        except (FileNotFoundError, NotADirectoryError):
+            return now
+        except (ValueError, KeyError, TypeError):
+            return now  # damaged, and replaced by what is published now
+
+    def _point(self, folder: UPath, manifest: Manifest, when: datetime) -> None:
+        data = canonical_json({"digest": manifest.digest, "published": when.isoformat()})
         try:
             if self._local_root is not None:
                 write_bytes_atomic(Path(folder.path) / POINTER, data)
@@ -318,6 +337,18 @@ class ArtifactStore:
                 (folder / POINTER).write_bytes(data)  # one object is replaced in one step
         except OSError as error:
             raise no_room(error, self.root) or error from error
+
+
+def _is_written(folder: Path) -> bool:
+    """Whether a writer that lives holds a staging folder."""
+    held = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        flock(held, LOCK_EX | LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(held)
+    return False
 
 
 def _new(staging: Path, relative: str) -> Path:

@@ -41,6 +41,14 @@ def test_one_run_at_a_time_but_a_dead_one_does_not_block_for_ever() -> None:
     assert decide(SEEN, SEEN.fingerprint, RunState.GOING, now=1061, patience=60).request
 
 
+def test_a_clock_that_is_set_back_begins_the_wait_anew() -> None:
+    later = LastRequest(SEEN.fingerprint, 3, 1, 1000 + 86_400)
+    held = decide(later, later.fingerprint, RunState.FAILED, now=1000, patience=60)
+    assert not held.request and held.asked is not None and held.asked.at == 1000
+    assert decide(held.asked, later.fingerprint, RunState.FAILED, now=1000 + RETRY_SECONDS, patience=60).request
+    assert decide(held.asked, "new", RunState.GOING, now=1061, patience=60).request
+
+
 @pytest.mark.parametrize("fate", [RunState.FAILED, RunState.UNKNOWN])
 def test_a_failed_or_lost_run_is_asked_for_again_later_each_time(fate: RunState) -> None:
     asked, now, waits = SEEN, 1000.0, []

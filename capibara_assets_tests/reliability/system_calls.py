@@ -5,6 +5,7 @@ number WHEN of a process: each point is a forked process that first makes so man
 the point's of those that the writer makes.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -20,13 +21,15 @@ import polars as pl
 from capibara_assets.consensus.certificates.certificate_log import append_certificate, read_log
 from capibara_assets.consensus.election.keys import read_private_key, write_new_key
 from capibara_assets.errors import InputError
+from capibara_assets.evaluation.decision.test_uses import Trial, record_test_use, recorded_uses
 from capibara_assets.evaluation.serving.export import ExportParts, check_export, write_export
 from capibara_assets.evaluation.serving.promotion import promote_manually, served
 from capibara_assets.evaluation.serving.promotion_log import PromotionLog
 from capibara_assets.executions.ingest.ingest import ingest
 from capibara_assets.executions.ingest.ledger import Ledger
 from capibara_assets.storage.cache import Cache
-from capibara_assets.storage.removal import remove_artifact, removed
+from capibara_assets.storage.mirror import mirror
+from capibara_assets.storage.removal import add_tombstone, read_tombstones, remove_artifact, removed
 from capibara_assets.storage.store import ArtifactStore
 from capibara_assets_tests.executions.conftest import NOW, envelope, line
 
@@ -57,13 +60,16 @@ class Scenario:
     Attributes:
         prepare: what is there before.
         write: what is interrupted, and done again after that.
-    read: what a reader finds; raises where something is damaged.
+        read: what a reader finds; raises where something is damaged.
+        between: what it may also find of a writer that was interrupted.
+        durable: no loss of power takes back what it has written; else it can be computed again.
     """
 
     prepare: Callable[[Path], object]
     write: Callable[[Path], object]
     read: Callable[[Path], Any]
     between: tuple[Any, ...] = ()
+    durable: bool = True
 
 
 def _log(folder: Path, name: str, number: int) -> None:
@@ -159,6 +165,35 @@ def _left(folder: Path) -> Any:
     return store.latest("moe_dataset", "sql") is not None, len(store.list("moe_dataset")), len(removed(store))
 
 
+def _mirror(folder: Path, *names: str) -> None:
+    (folder / "there").mkdir(exist_ok=True)
+    for name in names:
+        (folder / "there" / name).write_text(name * 2000)
+    mirror(f"file://{folder / 'there'}", folder / "here")
+
+
+def _mirrored(folder: Path) -> Any:
+    index = json.loads((folder / "here.index.json").read_bytes())
+    return {name: (folder / "here" / name).read_text() == name * 2000 for name in index}
+
+
+def _generations(folder: Path) -> Any:
+    return len(list(folder.glob("ledger/generations/*/executions.parquet"))), _ingested(folder)
+
+
+def _two_generations(folder: Path) -> None:
+    _two_logs(folder)
+    _ingest(folder)
+
+
+def _tombstone(folder: Path, name: str) -> None:
+    add_tombstone(ArtifactStore(folder / "store"), {"name": name})
+
+
+def _use(folder: Path, candidate: str) -> None:
+    record_test_use(folder / "uses", "sql", Trial(("item",), candidate, candidate, {}), 0.05)
+
+
 SCENARIOS = {
     "ingest": Scenario(_two_logs, _ingest, _ingested),
     "publish": Scenario(lambda folder: _publish(folder, "first"), lambda folder: _publish(folder, "other"), _published),
@@ -175,6 +210,19 @@ SCENARIOS = {
         lambda folder: Cache(folder / "kept.sqlite", "tests").add({b"a": b"1"}),
         lambda folder: Cache(folder / "kept.sqlite", "tests").add({b"b": b"2" * 5000}),
         lambda folder: Cache(folder / "kept.sqlite", "tests").read(),
+        durable=False,
+    ),
+    "mirror": Scenario(lambda folder: _mirror(folder, "a"), lambda folder: _mirror(folder, "b"), _mirrored),
+    "purge": Scenario(_two_generations, lambda folder: Ledger(folder / "ledger").keep_last_only(), _generations),
+    "tombstone": Scenario(
+        lambda folder: _tombstone(folder, "a"),
+        lambda folder: _tombstone(folder, "b"),
+        lambda folder: sorted(one["name"] for one in read_tombstones(ArtifactStore(folder / "store"))),
+    ),
+    "use": Scenario(
+        lambda folder: _use(folder, "a"),
+        lambda folder: _use(folder, "b"),
+        lambda folder: [one["candidate"] for one in recorded_uses(folder / "uses", "sql")],
     ),
 }
 

@@ -20,7 +20,20 @@ QUICK = [
     ("publish", "signal=KILL", "rename"),
     pytest.param("export", "signal=KILL", "unlinkat", marks=pytest.mark.extended),
 ]
-INTERRUPTED = {"ingest": 60, "publish": 40, "promote": 12, "log": 8, "export": 40, "remove": 20, "key": 8, "cache": 20}
+INTERRUPTED = {
+    "ingest": 60,
+    "publish": 40,
+    "promote": 12,
+    "log": 8,
+    "export": 40,
+    "remove": 20,
+    "key": 8,
+    "cache": 20,
+    "mirror": 25,
+    "purge": 15,
+    "tombstone": 10,
+    "use": 10,
+}
 """At least so many points of all faults and calls of a scenario are ones that its writer comes to."""
 
 

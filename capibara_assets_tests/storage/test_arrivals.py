@@ -58,6 +58,8 @@ def test_files_that_are_written_to_wait_and_unfinished_names_do_not_count(tmp_pa
     drop(tmp_path / ".hidden" / "x")
     drop(tmp_path / "tomorrow", age=-86_400)  # a clock that is ahead: its last change of state decides
     assert (look(tmp_path).files, look(tmp_path).waiting) == (1, 2)
+    set_back = look(tmp_path, time.time() - 3600)  # all were written in an hour from now
+    assert (set_back.files, set_back.waiting) == (3, 0)
     later = look(tmp_path, time.time() + 60)  # after the changes of state, however long the suite has run
     assert (later.files, later.waiting) == (3, 0)
 

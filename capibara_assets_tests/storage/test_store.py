@@ -1,6 +1,6 @@
 """The store on a local disk: what is published is whole, found again, and checked when it is read."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,8 @@ import polars as pl
 import pytest
 
 from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.lineage.store_head import head_of, rolled_back
+from capibara_assets.storage import store as store_module
 from capibara_assets.storage.records import SchemaError, table
 from capibara_assets.storage.store import Artifact, ArtifactStore, MissingArtifact, Table
 from capibara_assets_tests.storage.test_records import row
@@ -157,6 +159,32 @@ def test_work_dirs_and_sweeping(store: ArtifactStore, tree: Path) -> None:
     assert store.sweep(older_than_s=-1) == 1
     assert not stale.exists()
     artifact.verify()
+
+
+def test_a_writer_at_work_is_not_swept_whatever_the_clock_says(store: ArtifactStore, tree: Path) -> None:
+    with store._staging() as staging:
+        (staging / "half").write_text("half")
+        assert store.sweep(older_than_s=-86_400) == 0
+        assert (staging / "half").exists()
+
+
+@pytest.mark.parametrize("jump", [timedelta(hours=-1), timedelta(days=-1), timedelta(days=1)])
+def test_what_is_published_later_is_later_whatever_the_clock_says(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, jump: timedelta
+) -> None:
+    first = store.publish("evaluation", "sql", documents={"decision": {"number": 1}})
+    head = head_of(store)
+
+    class Jumped(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return datetime.now(tz) + jump
+
+    monkeypatch.setattr(store_module, "datetime", Jumped)
+    second = store.publish("evaluation", "sql", documents={"decision": {"number": 2}})
+    assert [one.digest for one in store.list("evaluation")] == [first.digest, second.digest]
+    assert rolled_back(store, head) == [], "what goes on is no rollback"
+    assert store.latest_digest("evaluation", "sql") == second.digest
 
 
 def test_a_remote_store_needs_a_local_work_folder() -> None:

@@ -51,9 +51,11 @@ class Sent:
 
 def begin(instance: dg.DagsterInstance, deployment: Deployment) -> None:
     """From now on there is something to tell, to webhooks that were never told anything."""
+    now = time.time()
     for webhook in deployment.notifications.webhooks:
-        if Sent.read(instance, webhook) is None:
-            Sent(time.time()).keep(instance, webhook, time.time())
+        sent = Sent.read(instance, webhook)
+        if sent is None or sent.since > now:  # the clock was set back: nothing would be told until then
+            Sent(now, sent.ids if sent else {}).keep(instance, webhook, now)
 
 
 def send(

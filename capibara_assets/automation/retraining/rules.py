@@ -29,7 +29,7 @@ class TrainingAttempt:
 
     def hours(self, now: float) -> float:
         """How long it took so far."""
-        return ((self.ended or now) - self.began) / HOUR
+        return max(0.0, (self.ended or now) - self.began) / HOUR
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def decide(facts: Facts, rule: Retraining, spent: "str | None", *, now: float, n
     if facts.new is not None and facts.new < needed:
         words = f"{facts.new:,} of {needed:,} new examples, next look {clock(next_tick)}"
         return TrainingDecision(facts.domain, True, False, words)
-    if facts.last_end is not None and facts.last_end + cool > now:
+    if facts.last_end is not None and abs(now - facts.last_end) < cool:  # an end to come: the clock was set back
         until = clock(facts.last_end + cool)
         words = f"trained until {clock(facts.last_end)}, cools down {duration(cool)}, next look {until}"
         return TrainingDecision(facts.domain, True, False, words)
@@ -151,7 +151,7 @@ def grant(
 
 def _recent(attempts: Sequence[TrainingAttempt], now: float) -> list[TrainingAttempt]:
     """The trainings of the last 24 hours, by their end, those that go on last."""
-    recent = [one for one in attempts if (one.ended or now) + DAY > now]
+    recent = [one for one in attempts if abs(now - (one.ended or now)) < DAY]  # to come: the clock was set back
     return sorted(recent, key=lambda one: (one.ended or now, one.began, one.run_id))
 
 

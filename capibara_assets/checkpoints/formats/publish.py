@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 from capibara_assets.checkpoints.content import PieceSource, nbytes
 from capibara_assets.errors import InputError, IntegrityError
-from capibara_assets.storage.commit import no_room
-from capibara_assets.storage.jsonfiles import sync_folder
+from capibara_assets.storage.commit import no_room, sync_tree
+from capibara_assets.storage.jsonfiles import make_folders, sync_folder
 
 
 @contextmanager
@@ -25,10 +25,7 @@ def new_folder(target: Path) -> Iterator[Path]:
     with _beside(target) as beside:
         beside.mkdir()
         yield beside
-        for folder, _, files in os.walk(beside, topdown=False):
-            for name in files:
-                _sync_file(Path(folder) / name)
-            sync_folder(Path(folder))
+        sync_tree(beside)
         _rename(beside, target)
 
 
@@ -76,7 +73,7 @@ def disk_error(error: BaseException | None) -> OSError | None:
 def _beside(target: Path) -> Iterator[Path]:
     if target.exists() or target.is_symlink():
         raise _exists(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(target.parent)
     beside = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
     try:
         yield beside
@@ -101,14 +98,6 @@ def _rename(beside: Path, target: Path) -> None:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
             raise
         raise _exists(target) from None
-
-
-def _sync_file(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _exists(target: Path) -> InputError:

@@ -1,7 +1,8 @@
 """Leases of active writers, which `collect` respects until they have published.
 
 A lease is a small file that its writer renews; a writer whose lease ran out does not publish. Whoever reads leases
-waits a while longer than their writers do, so that clocks which differ by less than `GRACE_S` do no harm.
+waits a while longer than their writers do, so that clocks which differ by less than `GRACE_S` do no harm. A machine's
+own leases go by its clock since it was started, which nobody sets, and which runs on while it sleeps.
 """
 
 import json
@@ -54,7 +55,7 @@ class Lease:
 
     def check(self) -> None:
         """Raises LeaseExpired where the lease has expired, so that the writer has to start again."""
-        if time.time() >= self._expires:
+        if since_boot() >= self._expires:
             raise LeaseExpired(
                 f"writing to {self._place.root} stalled for over {LIFE_S / 60:.0f} minutes (a suspended process?): "
                 "nothing was published; save again"
@@ -66,11 +67,12 @@ class Lease:
         self._write()
 
     def _write(self) -> None:
-        expires = time.time() + LIFE_S
-        body = {"expires": expires, "host": _host(), **asdict(Process.of(os.getpid())), "purpose": self._purpose}
+        ends = since_boot() + LIFE_S
+        own = asdict(Process.of(os.getpid()))
+        body = {"expires": time.time() + LIFE_S, "ends": ends, "host": _host(), **own, "purpose": self._purpose}
         # not synced: a power cut that tears it also ends its process
         self._place.replace(self.name, wrap(canonical_json(body), self.name, self._vault), durable=False)
-        self._expires = expires
+        self._expires = ends
 
 
 @contextmanager
@@ -100,7 +102,7 @@ def alive(place: StorePlace, vault: Vault | None) -> dict[str, str]:
         except IntegrityError as error:
             _log.warning("%s; it counts as released: only a crash of its machine leaves one like that", error)
             continue
-        if time.time() < body["expires"] + GRACE_S and not _dead(body):
+        if not _is_over(body) and not _dead(body):
             purposes[lease] = str(body["purpose"])
     return purposes
 
@@ -113,6 +115,18 @@ def _keep(lease: Lease, done: threading.Event) -> None:
             return  # the writer finds out before it publishes
         except (OSError, InputError) as error:
             _log.warning("could not renew %s, trying again: %s", lease.name, error)
+
+
+def since_boot() -> float:
+    """Seconds of a clock that nobody sets; where the system has it, one that runs on while the machine sleeps."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def _is_over(body: dict[str, Any]) -> bool:
+    """Whether its time is over, with the grace; leases of older versions have no `ends`."""
+    if body["host"] == _host() and "ends" in body:
+        return since_boot() >= float(body["ends"]) + GRACE_S
+    return time.time() >= float(body["expires"]) + GRACE_S
 
 
 def _dead(body: dict[str, Any]) -> bool:

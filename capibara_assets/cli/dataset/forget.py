@@ -235,8 +235,8 @@ def rewrite_history(
         with connect() as connection:
             if number := scrub(connection, traces, write=write):
                 counts[name] = number
-                if write:
-                    compact_server(connection)
+            if write:  # also what a forget that was interrupted here had rewritten
+                compact_server(connection)
     files = {companion for path in databases(home) for companion in (path, *path.parent.glob(f"{path.name}-*"))}
     logs = holding(home, traces.needles, skip=sorted(files))
     reports = [path for path in (deployment.home / "report.html", deployment.home / "runs") if path.exists()]

@@ -45,7 +45,7 @@ from capibara_assets.errors import InputError, in_words
 from capibara_assets.modeling.adapters import read_adapter, write_adapter
 from capibara_assets.modeling.files import ADAPTER_WEIGHTS
 from capibara_assets.storage.foreign import read_document
-from capibara_assets.storage.jsonfiles import strict_json, write_json_atomic
+from capibara_assets.storage.jsonfiles import delete_durable, strict_json, write_json_atomic
 
 if TYPE_CHECKING:
     from capibara_assets.consensus.agree import Agreement
@@ -94,11 +94,13 @@ class Verification:
 def certify(agreement: "Agreement", folder: Path) -> Path:
     """Write the proof of an agreement: `certificate.json`, and the adapter in `adapter/` beside it.
 
+    The certificate is removed first and written last: whatever is interrupted, none lies beside another's adapter.
+
     Returns:
         The certificate's file: `verify_certificate` finds the adapter beside it, and the voters' adapters too where
         they lie in `voters/`.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    delete_durable(folder / "certificate.json")
     write_adapter(agreement.adapter, folder / "adapter")
     write_certificate(agreement.certificate, folder / "certificate.json")
     return folder / "certificate.json"

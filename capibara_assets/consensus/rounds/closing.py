@@ -24,7 +24,8 @@ from capibara_assets.consensus.rounds.submissions import Named, Submissions, doc
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.base import Base
 from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from capibara_assets.storage.jsonfiles import readable_json, write_json_atomic
+from capibara_assets.storage.commit import sync_tree
+from capibara_assets.storage.jsonfiles import delete_durable, read_object, readable_json, write_json_atomic
 
 ELECTION, RESULT, CERTIFICATE, AFTER = "election.json", "result.json", "certificate.json", "after.json"
 _LOOK_S = 0.25  # between two looks at the place's clock
@@ -48,7 +49,7 @@ class LetterVote:
 
     def announce(self, published: PublishedElection) -> None:
         """Publish the election at the place; the one that is there and open is the same attempt, which goes on."""
-        last, files = self.box.last_of("election"), {ELECTION: readable_json(published.model_dump(mode="json"))}
+        last, files = last_election(self.box), {ELECTION: readable_json(published.model_dump(mode="json"))}
         ended = None if last is None else error_after(self.box, last)
         if last is not None and ended is None and last.head.content.about == published.digest:
             self.posted = last
@@ -100,7 +101,7 @@ class LetterVote:
             own = {voter: box.first_of(kind, voter, about) for voter in voters}
             return {voter: letter for voter, letter in own.items() if letter is not None and letter.received <= closes}
 
-        box.wait(lambda: len(in_time()) == len(voters), time.time() + timeout + _GRACE_S)
+        box.wait(lambda: len(in_time()) == len(voters), timeout + _GRACE_S)
         found = in_time()
         counted = {letter.head.name for letter in found.values()}
         earlier = {x.head.content.about for x in box.of("election")} | {x.head.name for x in box.of("proposal")}
@@ -156,6 +157,20 @@ def error_after(box: Mailbox, election: Letter | None) -> Letter | None:
     return ended if ended is not None and CERTIFICATE not in ended.head.content.files else None
 
 
+def last_election(box: Mailbox) -> Letter | None:
+    """The election of the organiser's last attempt: none follows it, whatever the place's clock said when they came.
+
+    Raises:
+        InputError: an election does not say what it follows.
+    """
+    elections = box.of("election")
+    ends = {
+        str(read_object(each.folder / AFTER).get("result")) for each in elections if AFTER in each.head.content.files
+    }
+    former = {result.head.content.about for result in box.of("result") if result.head.name in ends}
+    return next((each for each in reversed(elections) if each.head.name not in former), None)
+
+
 def _name(election: Letter | None) -> str:
     return "" if election is None else election.head.name
 
@@ -170,9 +185,9 @@ def _publish(
     key: Ed25519PrivateKey, out: Path,
 ) -> None:  # fmt: skip
     assert vote.posted is not None
-    certify(agreement, out)
     result = {"named": documents(named), "consensus": agreement.certificate.result.digest}
     beside_certificate(out, box, submissions, vote.posted, result)
+    certify(agreement, out)
     files = {CERTIFICATE: out / CERTIFICATE, RESULT: out / RESULT}
     files |= {f"adapter/{name}": out / "adapter" / name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS)}
     box.send("result", ORGANISER, {name: file.read_bytes() for name, file in files.items()}, key, _name(vote.posted))
@@ -181,9 +196,14 @@ def _publish(
 def beside_certificate(
     out: Path, box: Mailbox, submissions: Submissions, election: Letter, result: Mapping[str, object]
 ) -> None:
-    """Put beside a certificate what it is verified with: round, election, the voters' adapters; and who was named."""
+    """Put down what a certificate is verified with: round, election, the voters' adapters; and who was named.
+
+    A former certificate goes, as what lies beside it is no longer its own.
+    """
+    delete_durable(out / CERTIFICATE)
     for name, letter in submissions.accepted.items():
         shutil.copytree(letter.folder, out / "voters" / name, dirs_exist_ok=True)
+        sync_tree(out / "voters" / name)
     write_json_atomic(out / "round.json", box.terms.model_dump(mode="json"))
     write_json_atomic(out / "keys.json", box.terms.keys)
     write_json_atomic(out / ELECTION, json.loads((election.folder / ELECTION).read_bytes()))

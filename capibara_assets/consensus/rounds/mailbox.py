@@ -63,10 +63,6 @@ class Mailbox:
         matching = [x for x in found if about is None or x.head.content.about == about]
         return sorted(matching, key=lambda x: (x.received, x.head.name))
 
-    def last_of(self, kind: Kind) -> Letter | None:
-        """The organiser's last of a kind."""
-        return next(iter(self.of(kind)[::-1]), None)
-
     def first_of(self, kind: Kind, sender: str = ORGANISER, about: str | None = None) -> Letter | None:
         """The first of a sender, which is the one that counts."""
         return next((letter for letter in self.of(kind, about) if letter.sender == sender), None)
@@ -93,10 +89,11 @@ class Mailbox:
             f"{self.place.root} does not show the {kind} as it was sent: {self.faults.get(name, 'not there')}"
         )
 
-    def wait(self, found: Callable[[], bool], until: float) -> bool:
-        """Look again and again until something is found; False: not by then (`time.time()`)."""
+    def wait(self, found: Callable[[], bool], seconds: float) -> bool:
+        """Look again and again until something is found; False: not within so many seconds."""
+        until = time.monotonic() + seconds
         while True:
-            late = time.time() > until
+            late = time.monotonic() > until
             self.look()
             if found() or late:
                 return found()

@@ -63,6 +63,7 @@ class Shelf:
     uploads: Counter[str] = field(default_factory=Counter)
     lock: Lock = field(default_factory=Lock)
     refusals: int = 0
+    over: bool = False
 
     def __post_init__(self) -> None:
         self.refusals = len(refusals(self.place, self.terms.digest))
@@ -79,9 +80,17 @@ class Shelf:
             with self.lock:
                 self.uploads[sender] -= taken
 
+    def closed(self) -> bool:
+        """Whether the deadline is over; once others saw a submission it is, whatever the clock is set to."""
+        elected = any(head.content.kind == "election" for head in tuple(self.heads.values()))
+        return self.over or elected or time.time() > self.terms.closes
+
     def shown(self, name: str) -> bool:
         """Whether a letter may be read by now; a submission after the deadline only."""
-        return time.time() > self.terms.closes or self.head_of(name).content.kind != "submission"
+        if self.head_of(name).content.kind != "submission":
+            return True
+        self.over = self.closed()
+        return self.over
 
     def head_of(self, name: str) -> Head:
         """Raises FileNotFoundError, or LetterFault: it was put there by another way, and is none."""
@@ -106,7 +115,7 @@ class Shelf:
         """Judge an upload by its head. Raises LetterFault."""
         head = read_head(name, start, size, self.terms)
         content = head.content
-        if content.kind == "submission" and time.time() > self.terms.closes:
+        if content.kind == "submission" and self.closed():
             raise LetterFault("late", f"the deadline was {self.terms.deadline}", content.sender)
         self.listed_heads()
         heads = tuple(self.heads.values())  # others are added meanwhile

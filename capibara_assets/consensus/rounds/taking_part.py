@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,14 @@ from capibara_assets.consensus.election.ballots import public_key
 from capibara_assets.consensus.election.keys import read_private_key
 from capibara_assets.consensus.election.voter import Assignment, answer, confirmation_of
 from capibara_assets.consensus.electorate import attest_voters, electors_examples, make_assignments
-from capibara_assets.consensus.rounds.closing import CERTIFICATE, ELECTION, RESULT, beside_certificate, error_after
+from capibara_assets.consensus.rounds.closing import (
+    CERTIFICATE,
+    ELECTION,
+    RESULT,
+    beside_certificate,
+    error_after,
+    last_election,
+)
 from capibara_assets.consensus.rounds.letters import Kind, Letter
 from capibara_assets.consensus.rounds.mailbox import Mailbox
 from capibara_assets.consensus.rounds.round import Round, RoundExamples
@@ -27,7 +33,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.base import Base
 from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from capibara_assets.storage.foreign import require_plain
-from capibara_assets.storage.jsonfiles import readable_json, strict_json
+from capibara_assets.storage.jsonfiles import readable_json, strict_json, write_bytes_atomic
 from capibara_assets.training.voter_manifest import MANIFEST
 
 
@@ -59,7 +65,7 @@ def submit(box: Mailbox, voter: str, key: Ed25519PrivateKey, adapter: Path) -> L
     size = sum(file.stat().st_size for file in files.values())
     if size > box.terms.max_bytes:
         raise InputError(f"{adapter} has {size:,} bytes, the round takes {box.terms.max_bytes:,}")
-    if time.time() > box.terms.closes:
+    if box.place.now() > box.terms.closes:  # not by this machine's clock: it may be wrong
         raise InputError(f"the deadline of the round was {box.terms.deadline}: nothing counts that comes now")
     return box.send("submission", voter, {name: file.read_bytes() for name, file in files.items()}, key)
 
@@ -84,7 +90,7 @@ def vote_in(
     terms, key = box.terms, key_of(box.terms, voter, key_file)
     if base.digest != terms.base_digest:
         raise InputError(f"the base model is {base.digest[:12]}, the round is about {terms.base_digest[:12]}")
-    posted = _awaited(box, "election", max(time.time(), terms.closes) + patience)
+    posted = _awaited(box, "election", max(0.0, terms.closes - box.place.now()) + patience)
     published, attempt = read_election(posted.folder / ELECTION), posted.head.name
     submissions = sort_submissions(box)
     assignment = _assignment(box, examples, base, voter, key_file, published, submissions)
@@ -94,11 +100,11 @@ def vote_in(
         found = answer(assignment, base, key=key)
         mine = box.send("ballots", voter, {"answer.json": readable_json(found)}, key, election)
     found = json.loads((mine.folder / "answer.json").read_bytes())
-    box.wait(lambda: any(box.first_of(kind, about=attempt) for kind in _NEXT), time.time() + patience)
+    box.wait(lambda: any(box.first_of(kind, about=attempt) for kind in _NEXT), patience)
     asked = box.first_of("proposal", about=attempt)
     if asked is not None and box.first_of("confirmation", voter, asked.head.name) is None:
         _confirm(box, asked, assignment, base, found, key)
-    result = _awaited(box, "result", time.time() + patience, posted)
+    result = _awaited(box, "result", patience, posted)
     return _kept(box, result, posted, submissions, out)
 
 
@@ -158,13 +164,13 @@ def _kept(box: Mailbox, letter: Letter, posted: Letter, submissions: Submissions
     if not {"result", "published adapter", "published election"} <= set(found.recomputed) or not found.ok:
         why = "; ".join(found.problems[:5]) or "its adapter is missing"
         raise InputError(f"the organiser's result does not hold, and is not kept: {why}")
-    out.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(letter.folder, out, dirs_exist_ok=True)
     beside_certificate(out, box, submissions, posted, result)
+    shutil.copytree(letter.folder, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CERTIFICATE))
+    write_bytes_atomic(out / CERTIFICATE, (letter.folder / CERTIFICATE).read_bytes())
     return result
 
 
-def _awaited(box: Mailbox, kind: Kind, until: float, election: Letter | None = None) -> Letter:
+def _awaited(box: Mailbox, kind: Kind, seconds: float, election: Letter | None = None) -> Letter:
     """The organiser's letter of a kind, of one attempt: the last election, or the result of an election.
 
     Raises:
@@ -172,15 +178,15 @@ def _awaited(box: Mailbox, kind: Kind, until: float, election: Letter | None = N
     """
 
     def found() -> Letter | None:
-        return box.last_of("election") if election is None else box.first_of(kind, about=election.head.name)
+        return last_election(box) if election is None else box.first_of(kind, about=election.head.name)
 
     def ended() -> Letter | None:
-        return error_after(box, election or box.last_of("election"))
+        return error_after(box, election or last_election(box))
 
     def overtaken() -> bool:
-        return election is not None and box.last_of("election") != election
+        return election is not None and last_election(box) != election
 
-    box.wait(lambda: bool(found() or ended() or overtaken()), until)
+    box.wait(lambda: bool(found() or ended() or overtaken()), seconds)
     if (failed := ended()) is not None:
         said = strict_json((failed.folder / RESULT).read_bytes())
         raise InputError(

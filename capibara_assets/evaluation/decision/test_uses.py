@@ -25,7 +25,7 @@ from upath import UPath
 
 from capibara_assets.errors import IntegrityError
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
-from capibara_assets.storage.jsonfiles import read_versioned, sync_folder, write_durable
+from capibara_assets.storage.jsonfiles import make_folders, read_versioned, sync_folder, write_durable
 
 LEDGER = "looks"  # the ledger's folder under the root of the artifact store
 _VERSION = 1
@@ -154,7 +154,7 @@ def _create(path: UPath, data: bytes) -> bool:
             return False
         return True
     target = Path(path.path)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folders(target.parent)
     beside = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
     try:
         write_durable(beside, data)

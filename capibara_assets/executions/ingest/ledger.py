@@ -23,7 +23,7 @@ from capibara_assets.executions.ingest.duplicates import KNOWN
 from capibara_assets.executions.ingest.intake import FileRead
 from capibara_assets.executions.secrets.redact import digest_key, keyed_digest
 from capibara_assets.executions.secrets.seen import SEEN, SeenSecrets
-from capibara_assets.storage.jsonfiles import sync_folder, write_durable, write_json_atomic
+from capibara_assets.storage.jsonfiles import delete_durable, sync_folder, write_durable, write_json_atomic
 from capibara_assets.storage.locks import locked
 
 EXECUTIONS, QUARANTINE, FILES, INDEX = "executions.parquet", "quarantine.parquet", "files.parquet", "index.parquet"
@@ -181,7 +181,7 @@ class Ledger:
             kept = None if last is None else last.folder
             removed = [folder for folder in sorted(self.root.glob("generations/*")) if folder != kept]
             for folder in removed:
-                shutil.rmtree(folder)
+                delete_durable(folder)
             return removed
 
     def _prune(self, last: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from capibara_assets.storage.commit import replace_folder
 from capibara_assets.storage.digests import sha256_file
-from capibara_assets.storage.jsonfiles import readable_json, sync_folder, write_durable
+from capibara_assets.storage.jsonfiles import readable_json, write_durable
 from capibara_assets.training.resume.points import Progress
 
 Arrays = dict[str, np.ndarray]
@@ -55,7 +55,6 @@ def save_point(folder: Path, point: JaxResumePoint) -> Path:
         digests = {file.name: sha256_file(file) for file in sorted(staging.iterdir())}
         about = {"step": point.step, "key": point.key, "sha256": digests, "progress": vars(point.progress)}
         write_durable(staging / MANIFEST, readable_json(about))
-        sync_folder(staging)
         replace_folder(staging, target)
     finally:
         shutil.rmtree(staging, ignore_errors=True)

@@ -23,6 +23,7 @@ from capibara_assets.planning.accounting import Method
 from capibara_assets.planning.hardware.targets import find_target
 from capibara_assets.planning.tpu.plan import TpuPlan
 from capibara_assets.planning.writers.jax_config import Chip, JaxConfig, Lora, Schedule, render_jax_config
+from capibara_assets.storage.commit import replace_folder
 from capibara_assets.storage.jsonfiles import write_bytes_atomic
 from capibara_assets.training.data.examples import validation_choice
 from capibara_assets.training.data.order import ExampleOrder
@@ -160,7 +161,7 @@ def lora_start(request: TrainingRequest, settings: Settings) -> LoraAdapter:
         subject = load_subject(request, settings, torch.device("cpu"))
         part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
         write_adapter(subject.adapter(subject.trainable), part)
-        part.rename(folder)
+        replace_folder(part, folder)
     return read_adapter(folder)
 
 

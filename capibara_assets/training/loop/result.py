@@ -11,7 +11,7 @@ from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.modeling.files import ADAPTER_WEIGHTS
 from capibara_assets.storage.commit import replace_folder
 from capibara_assets.storage.digests import sha256_file
-from capibara_assets.storage.jsonfiles import sync_folder, write_json_atomic
+from capibara_assets.storage.jsonfiles import write_json_atomic
 from capibara_assets.training.data.voter_run import VoterRun
 from capibara_assets.training.monitoring.events import EVENTS, EventLog, read_events
 from capibara_assets.training.monitoring.metrics import METRICS, metrics_of
@@ -89,6 +89,5 @@ def write_result(run: VoterRun, result: VoterResult, log: EventLog) -> Path:
             **counts,
         },
     )
-    sync_folder(staging)
     replace_folder(staging, target)  # there may be a result of other inputs: one of these inputs would have been reused
     return target

@@ -18,7 +18,6 @@ from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.modeling.files import ADAPTER_WEIGHTS, check_safetensors
 from capibara_assets.storage.commit import replace_folder
 from capibara_assets.storage.digests import sha256_file
-from capibara_assets.storage.jsonfiles import sync_folder
 from capibara_assets.training.request import Start, TrainingRequest
 from capibara_assets.training.resume.epoch_info import epoch_folder, read_epoch_info, write_epoch_info
 from capibara_assets.training.resume.points import Progress
@@ -67,7 +66,6 @@ class EpochFolders:
         staging = self.folder / f".epoch-{epoch}.part"
         shutil.rmtree(staging, ignore_errors=True)
         write_adapter(adapter, staging)
-        sync_folder(staging)
         replace_folder(staging, target)
         rows = [row for row in read_epoch_info(self.folder) if row["epoch"] < epoch]
         rows.append(

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save
 from capibara_assets.modeling.files import ADAPTER_WEIGHTS
 from capibara_assets.storage.commit import replace_folder
 from capibara_assets.storage.digests import sha256_file
-from capibara_assets.storage.jsonfiles import sync_folder, write_bytes_atomic, write_json_atomic
+from capibara_assets.storage.jsonfiles import write_bytes_atomic, write_json_atomic
 from capibara_assets.training.devices import Placement
 from capibara_assets.training.monitoring.events import EVENTS
 from capibara_assets.training.plan.prediction import compared
@@ -94,7 +94,6 @@ def assemble(
         ),
     }
     write_json_atomic(part / "summary.json", summary)
-    sync_folder(part)
     replace_folder(part, request.out)
     return summary
 

@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from capibara_assets.assets.inputs import DIGEST
-from capibara_assets.automation.notifications.sending import begin, send
+from capibara_assets.automation.notifications.sending import Sent, begin, send
 from capibara_assets.automation.notifications.sensor import notification_sensors
 from capibara_assets.checks.results import judged
 from capibara_assets.deployment.environment import Deployment
@@ -130,6 +130,16 @@ def test_only_the_kinds_asked_for_and_nothing_from_before_it_was_configured(
     begin(instance, deployment)
     assert send(instance, deployment, CHECKS) == ["1 of 1 notifications sent to the webhook of TEAM_HOOK"]
     assert receiver.got[0]["blocks"][0]["text"]["text"] == "What is served has changed: sql"
+
+
+def test_a_clock_that_was_set_back_holds_no_notices_up(
+    deployment: Deployment, instance: dg.DagsterInstance, receiver: Receiver
+):
+    ahead = f'{{"since": {time.time() + 86_400}, "ids": {{}}}}'
+    instance.daemon_cursor_storage.set_cursor_values({"capibara/notified/TEAM_HOOK": ahead})
+    begin(instance, deployment)
+    sent = Sent.read(instance, HOOK)
+    assert sent is not None and sent.since <= time.time()
 
 
 def test_a_spent_budget_is_told_once(

@@ -41,6 +41,8 @@ def attempt(hours_ago: float, took: float | None = 1.0, price: float | None = 2.
         ({"new": 12}, True, False, "python: 12 of 50 new examples, next look"),
         ({"new": 50, "last_end": NOW - 3 * HOUR}, False, True, "python: 50 new examples"),
         ({"last_end": NOW - HOUR}, True, False, "cools down 2.0 h, next look"),
+        ({"last_end": NOW + HOUR}, True, False, "cools down 2.0 h, next look"),  # the clock was set back
+        ({"last_end": NOW + 24 * HOUR}, False, True, "python: 61 new examples, may train"),  # by a day
         ({"new": None}, False, True, "python: its plan or another input changed, may train"),
         ({"pending": False, "new": None, "last_end": NOW - 1}, False, False, "trained on the data there is"),
         ({"new": 12, "running": NOW - HOUR}, False, False, "is training since"),

@@ -128,6 +128,8 @@ def much_later() -> Iterator[None]:
         for module in (leases, collecting):
             if hasattr(module, "time"):
                 patched.enter_context(mock.patch.object(module, "time", later))
+        elapsed = leases.since_boot
+        patched.enter_context(mock.patch.object(leases, "since_boot", lambda: elapsed() + 3600.0))
         yield
 
 

@@ -200,20 +200,21 @@ def _content(changes: list[Change], inode: int, loss: Loss, chance: random.Rando
         extent = max(extent, change.offset + len(change.data))
         if loss == "killed":
             cut = chance.randrange(len(change.data) + 1) if position == len(changes) - 1 else len(change.data)
-            _put(content, change.offset, change.data[:cut])
+            put(content, change.offset, change.data[:cut])
         elif position < covered:
-            _put(content, change.offset, change.data)
+            put(content, change.offset, change.data)
         elif loss != "lost":
             share = chance.choice((0.0, 0.5, 1.0)) if loss == "reordered" else chance.random()
-            for start, end in _sectors(change):
+            for start, end in sectors(change.offset, len(change.data)):
                 if chance.random() < share:
-                    _put(content, start, change.data[start - change.offset : end - change.offset])
+                    put(content, start, change.data[start - change.offset : end - change.offset])
     if loss in ("torn", "reordered") and len(content) < extent and chance.random() < 0.5:
         content.extend(bytes(extent - len(content)))  # the length was on disk before the bytes: zeros
     return bytes(content)
 
 
-def _put(content: bytearray, offset: int, data: bytes) -> None:
+def put(content: bytearray, offset: int, data: bytes) -> None:
+    """Write bytes into others, which are extended by zeros up to there."""
     if not data:
         return
     if len(content) < offset:
@@ -221,9 +222,9 @@ def _put(content: bytearray, offset: int, data: bytes) -> None:
     content[offset : offset + len(data)] = data
 
 
-def _sectors(write: Change) -> Iterator[tuple[int, int]]:
+def sectors(start: int, length: int) -> Iterator[tuple[int, int]]:
     """Ranges of a write, cut where sectors of the file begin."""
-    start, end = write.offset, write.offset + len(write.data)
+    end = start + length
     while start < end:
         cut = min(end, (start // SECTOR + 1) * SECTOR)
         yield start, cut

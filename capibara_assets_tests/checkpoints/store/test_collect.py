@@ -229,12 +229,26 @@ def test_a_lease_of_a_dead_process_counts_no_more(tmp_path: Path) -> None:
 
 def test_a_writer_whose_lease_ran_out_does_not_publish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = CheckpointStore(tmp_path)
-    now = time.time()
-    late = lambda: monkeypatch.setattr(time, "time", lambda: now + LIFE_S + 1)  # noqa: E731
+    now = leases.since_boot()
+    late = lambda: monkeypatch.setattr(leases, "since_boot", lambda: now + LIFE_S + 1)  # noqa: E731
     at(monkeypatch, "rename", lambda source, target: target.parent.name == "manifests", late)
     with pytest.raises(LeaseExpired, match="stalled for over 15 minutes"):
         store.save(BIG, 1, "m")
     assert store.list() == []
+
+
+@pytest.mark.parametrize("jump_s", [-86_400.0, 86_400.0])
+def test_a_clock_that_jumps_ends_no_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump_s: float) -> None:
+    """A writer whose machine's clock is set publishes, and no collection beside it takes what it relies on."""
+    store, now = CheckpointStore(tmp_path), time.time
+
+    def jump() -> None:
+        monkeypatch.setattr(time, "time", lambda: now() + jump_s)
+        assert leases.alive(store.place, None)
+        CheckpointStore(tmp_path).collect()
+
+    at(monkeypatch, "rename", lambda source, target: target.parent.name == "packs", jump)
+    assert same(store.load(store.save(BIG, 1, "m")), BIG)
 
 
 @pytest.mark.parametrize("collection", ["none", "takes its pack", "takes its unpublished version, too"])
@@ -243,10 +257,11 @@ def test_a_writer_that_was_suspended_at_the_last_moment(
 ) -> None:
     """Its lease was looked at; then it stood still until the lease had run out, and a collection may have come."""
     store = CheckpointStore(tmp_path)
-    later = time.time() + LIFE_S + GRACE_S + 1
+    later, elapsed = time.time() + LIFE_S + GRACE_S + 1, leases.since_boot() + LIFE_S + GRACE_S + 1
 
     def sleep() -> None:
         monkeypatch.setattr(time, "time", lambda: later)
+        monkeypatch.setattr(leases, "since_boot", lambda: elapsed)
         if collection == "takes its pack":
             for part in (tmp_path / "parts").iterdir():
                 os.utime(part, (later, later))

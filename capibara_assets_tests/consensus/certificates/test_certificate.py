@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from jsonschema import validate
 
 from capibara_assets.consensus.agree import Agreement
+from capibara_assets.consensus.certificates import certificate as certificates
 from capibara_assets.consensus.certificates.certificate import (
+    certify,
     json_schema,
     parse_certificate,
     read_certificate,
@@ -331,3 +333,19 @@ def test_no_vote_is_held_whose_certificate_nobody_could_check(tiny: Base, tmp_pa
     for names, rounds in ((voters, 1), (dict(list(voters.items())[:64]), 5)):
         with pytest.raises(InputError, match="a vote has at most 64 voters and 16,384 ballots"):
             attest_voters(tiny, names, ConsensusRecipe(verification_rounds=rounds))
+
+
+def test_interrupted_while_it_is_written_again_no_certificate_lies_beside_another_adapter(
+    original: tuple[Path, Agreement], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, agreement = original
+    written = certify(agreement, tmp_path)
+
+    def broken(*_: object) -> None:
+        raise OSError("the disk failed")
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="the disk failed"):
+        patched.setattr(certificates, "write_adapter", broken)
+        certify(agreement, tmp_path)
+    assert not written.exists()
+    assert certify(agreement, tmp_path).exists()

@@ -169,6 +169,36 @@ def test_what_comes_after_the_deadline_is_late_whatever_its_sender_says(meet: Me
         assert refused.status_code == 403 and "late" in refused.text
 
 
+def test_a_clock_set_back_does_not_open_a_round_whose_submissions_were_seen(
+    meet: Meet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meeting = meet()
+    with served(meeting.place) as url:
+        path, now = f"{url}/{meeting.terms.digest}/{LETTERS}", time.time
+        name, data = signed(meeting, meeting.files("voter-0"), "voter-0")
+        late, body = signed(meeting, meeting.files("voter-1"), "voter-1")
+        assert httpx2.put(f"{path}/{name}", content=data).status_code == 201
+        monkeypatch.setattr(time, "time", lambda: now() + 3600)
+        assert httpx2.get(f"{path}/{name}").status_code == 200
+        monkeypatch.setattr(time, "time", now)
+        assert httpx2.get(f"{path}/{name}").status_code == 200
+        assert httpx2.put(f"{path}/{late}", content=body).status_code == 403, "its sender may have seen the other's"
+
+
+@pytest.mark.parametrize("jump_s", [-86_400.0, 86_400.0])
+def test_a_clock_that_jumps_ends_no_wait(meet: Meet, monkeypatch: pytest.MonkeyPatch, jump_s: float) -> None:
+    box, now, looks = meet().box("organiser"), time.time, 0
+
+    def found() -> bool:
+        nonlocal looks
+        looks += 1
+        monkeypatch.setattr(time, "time", lambda: now() + jump_s)
+        return looks >= 3
+
+    assert box.wait(found, 30.0)
+    assert not box.wait(lambda: False, 0.0)
+
+
 def test_a_server_takes_signed_letters_once_and_nothing_else(meet: Meet) -> None:
     meeting = meet()
     with served(meeting.place) as url:
