@@ -90,13 +90,12 @@ def test_the_dashboard_opens_with_six_figures_and_the_consensus(page: Any, tmp_p
     try:
         wait_until_it_answers(f"http://127.0.0.1:{port}", process, tmp_path / "said")
         page.goto(f"http://127.0.0.1:{port}/")
-        for title in ("loss (nats per token)", "perplexity", "gradient norm", "learning rate", "tokens per second"):
-            page.get_by_text(title, exact=True).first.wait_for()
-        page.get_by_text("memory (MiB)", exact=True).first.wait_for()
+        curves = ("loss (nats per token)", "perplexity", "gradient norm", "learning rate", "tokens per second")
+        for text in (*curves, "memory (MiB)", "voter-3"):
+            page.get_by_text(text, exact=True).locator("visible=true").first.wait_for()
         assert page.evaluate("JSON.parse(localStorage.getItem('_tb_global_settings')).autoReload") is True
-        page.wait_for_function("document.body.innerText.includes('voter-3')")
         page.screenshot(path=str(tmp_path / "tensorboard.png"))
-        page.get_by_text("consensus score", exact=False).first.scroll_into_view_if_needed()
+        page.get_by_text("consensus score", exact=False).locator("visible=true").first.scroll_into_view_if_needed()
         page.screenshot(path=str(tmp_path / "consensus_score.png"))
     finally:
         os.kill(process.pid, signal.SIGINT)

@@ -67,10 +67,9 @@ def readings(
     missing = [code for code in wanted if code not in read]
     parts = [missing[start : start + _AT_ONCE] for start in range(0, len(missing), _AT_ONCE)]
     some = partial(_read, shingle=shingle)
-    if cluster is not None and len(parts) > 1:
-        made = (part for _, part in ray_map(cluster, some, parts))
-    else:
-        made = map(some, parts)
+    made = (
+        map(some, parts) if cluster is None or len(parts) < 2 else (part for _, part in ray_map(cluster, some, parts))
+    )
     for part in made:
         read |= part
     if file is not None and (missing or known.damaged or len(known.values) != len(read) or not file.path.exists()):
