@@ -119,8 +119,9 @@ def train_on_slice(
     _keep(training, state)
     following = _Following(training, state, cluster, jobs, command, say)
     left = None if training.max_hours is None else training.max_hours - spent
+    uid = None
     try:
-        cluster.submit(body)
+        uid = cluster.submit(body)
         say(f"JobSet {cluster.namespace}/{training.name} on {training.option}")
         (ended,) = cluster.follow([body], left, following.running)
         state = following.ended(body, ended)
@@ -128,9 +129,9 @@ def train_on_slice(
         say(f"{silent}; the training is left to the cluster, and the next call takes it over")
         raise
     except BaseException:
-        cluster.delete(body)
+        cluster.delete(body, uid)
         raise
-    cluster.delete(body)
+    cluster.delete(body, uid)
     return _given(training, state)
 
 
