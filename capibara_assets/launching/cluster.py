@@ -136,7 +136,7 @@ class Cluster:
             if found["metadata"]["uid"] != uid:
                 return
             # 409: it was replaced after the look at it
-            self._ask(f"delete {name}", lambda own=uid: self._delete(body, own), nothing={404, 409})
+            self._ask(f"delete {name}", partial(self._delete, body, uid), nothing={404, 409})
             if time.monotonic() > deadline:
                 raise ClusterSilent(f"{name} is still there {self.waits.delete:g} s after it was deleted")
             time.sleep(min(self.waits.poll, 1.0))
