@@ -131,12 +131,13 @@ class Cluster:
         name = body["metadata"]["name"]
         deadline = time.monotonic() + self.waits.delete
         while (found := self.find(body)) is not None:
+            there = str(found["metadata"]["uid"])
             if uid is None and _made_from(found, body):
-                uid = str(found["metadata"]["uid"])
-            if found["metadata"]["uid"] != uid:
+                uid = there
+            if there != uid:
                 return
             # 409: it was replaced after the look at it
-            self._ask(f"delete {name}", partial(self._delete, body, uid), nothing={404, 409})
+            self._ask(f"delete {name}", partial(self._delete, body, there), nothing={404, 409})
             if time.monotonic() > deadline:
                 raise ClusterSilent(f"{name} is still there {self.waits.delete:g} s after it was deleted")
             time.sleep(min(self.waits.poll, 1.0))
