@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 EXTRAS := dev,gcp,k8s,metrics,postgres,ray,tpu
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: cluster-demo docs run test test-fast test-all test-random test-durations test-numbers test-fuzz soak-resume ui lint format setup evidence evidence-quick evidence-check gpu bench-env bench-gitleaks experience base-model clean
+.PHONY: cluster-demo docs image-locks run test test-fast test-all test-random test-durations test-numbers test-fuzz soak-resume ui lint format setup evidence evidence-quick evidence-check gpu bench-env bench-gitleaks experience base-model clean
 
 run: setup ## the whole graph for all six domains on the shipped experience
 	$(BIN)/capibara run --profile demo
@@ -95,6 +95,9 @@ experience: setup ## re-generate the shipped experience by really running it
 base-model: setup ## pre-train the shipped base model again (an hour and a half)
 	$(BIN)/python -m workshop.base_model --compile --minutes 85 \
 		--out resources/base_models/capibara-nano --state .capibara/pretraining
+
+image-locks: setup ## deploy/docker/locks: what the images install, with hashes, from constraints.txt
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python deploy/docker/lock.py
 
 setup: $(STAMP)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from capibara_assets.storage.artifact import Artifact
     from capibara_assets.storage.store import ArtifactStore
 
-CONSENSUS_CHECKPOINT, ROUND, VOTERS = "consensus_checkpoint", "round", "voters"
+CONSENSUS_CHECKPOINT = "consensus_checkpoint"
 
 
 def adopt_round(
@@ -37,6 +37,7 @@ def adopt_round(
     """
     from capibara_assets.consensus.agree import CONSENSUS, VOLATILE
     from capibara_assets.consensus.choose.choosing import BASE
+    from capibara_assets.consensus.rounds.adopted import ROUND, VOTERS
     from capibara_assets.lineage.card import consensus_subject, write_model_card
 
     terms, certificate, losses = result.terms, result.certificate, result.losses()
@@ -48,13 +49,13 @@ def adopt_round(
             f"round {terms.digest[:12]} is about the base model {terms.base_digest[:12]}, the deployment's is"
             f" {own[:12]}: its adapter would not fit"
         )
-    inputs.setting("round", terms.digest)
+    inputs.setting(ROUND, terms.digest)
     before = latest_digest(instance, CONSENSUS_CHECKPOINT, domain)
     origin = Origin(
         terms.recipe,
         terms.base_digest,
         metrics={"validation_loss": losses[CONSENSUS], "base_validation_loss": losses[BASE]},
-        tags=("round", terms.digest),
+        tags=(ROUND, terms.digest),
     )
     with TemporaryDirectory(prefix="capibara-round-") as name:
         folder = Path(name)

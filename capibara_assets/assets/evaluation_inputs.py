@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from capibara_assets.assets.adopted_rounds import ROUND
 from capibara_assets.assets.inputs import Inputs, latest_digest, source_name
+from capibara_assets.consensus.rounds.adopted import is_adopted
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.resources import BaseModel, Recipes
 from capibara_assets.storage.store import MissingArtifact
@@ -105,7 +105,7 @@ class _Results:
         """Open the artifacts of the latest materializations."""
         dataset = inputs.artifact("moe_dataset", domain)
         consensus = inputs.every("consensus_checkpoint", needed=domain)
-        adopted = consensus[domain].has(ROUND)
+        adopted = is_adopted(consensus[domain])
         trained = (inputs.available if adopted else inputs.artifact)("trained_adapters", domain)
         merged, router = inputs.artifact("merged_checkpoint"), inputs.artifact("expert_router")
         playbook = inputs.artifact("consolidated_playbook", domain)
@@ -119,7 +119,7 @@ class _Results:
     @property
     def voters(self) -> "Artifact":
         """What holds the adapters of the voters: the consensus itself where they are of other organisations."""
-        return self.candidate if self.candidate.has(ROUND) or self.trained is None else self.trained
+        return self.candidate if is_adopted(self.candidate) or self.trained is None else self.trained
 
 
 def executions_of(inputs: Inputs, dataset: "Artifact") -> "pl.DataFrame":

@@ -87,6 +87,8 @@ class Deployment:
     launcher: LaunchMode
     grace_seconds: float
     image: str
+    gpu_image: str
+    tpu_image: str
     namespace: str
     service_account: str
     secrets: tuple[str, ...]
@@ -156,6 +158,8 @@ class Deployment:
             launcher=choose("LAUNCHER", "launcher.mode", LaunchMode(launcher.mode), _launcher),
             grace_seconds=launcher.grace_seconds,
             image=choose("IMAGE", "launcher.image", launcher.image),
+            gpu_image=choose("GPU_IMAGE", "launcher.gpu_image", launcher.gpu_image),
+            tpu_image=choose("TPU_IMAGE", "launcher.tpu_image", launcher.tpu_image),
             namespace=choose("NAMESPACE", "launcher.namespace", launcher.namespace),
             service_account=choose("SERVICE_ACCOUNT", "launcher.service_account", launcher.service_account),
             secrets=choose("SECRETS", "launcher.secrets", launcher.secrets, _listed),

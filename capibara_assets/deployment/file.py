@@ -69,6 +69,8 @@ class LauncherChoice(Declared):
     mode: Literal["local", "k8s"] = "local"
     grace_seconds: float = Field(default=20, gt=0, description="between the request to stop and the kill")
     image: str = ""
+    gpu_image: str = Field(default="", description="of pods on GPUs; empty: `image`")
+    tpu_image: str = Field(default="", description="of pods on TPUs; empty: `image`")
     namespace: str = Field(default="", description="empty: the current one")
     service_account: str = ""
     secrets: tuple[str, ...] = Field(default=(), description="names of secrets whose keys become variables")

@@ -83,24 +83,25 @@ class Cluster:
         self._core, self._batch = kubernetes.client.CoreV1Api(api), kubernetes.client.BatchV1Api(api)
         self._custom = kubernetes.client.CustomObjectsApi(api)
 
-    def submit(self, body: Mapping[str, Any]) -> None:
-        """Create an object, or take over the one of this name that was made from the same.
+    def submit(self, body: Mapping[str, Any]) -> str:
+        """Create an object, or take over the one of this name that was made from the same; returns its uid.
 
         An earlier launch that was killed leaves its job running: what it trains is not trained twice. One made from
         something else is deleted first, since both would write to one folder.
         """
-        name, digest = body["metadata"]["name"], body["metadata"]["annotations"][SPEC_DIGEST]
+        name = body["metadata"]["name"]
         while True:
             found = self.find(body)
             if found is not None:
                 metadata = found["metadata"]
-                same = (metadata.get("annotations") or {}).get(SPEC_DIGEST) == digest
-                if same and not metadata.get("deletionTimestamp") and _ending(found) in (None, Ending.SUCCEEDED):
-                    return
-                self.delete(body)
+                going = not metadata.get("deletionTimestamp") and _ending(found) in (None, Ending.SUCCEEDED)
+                if going and _made_from(found, body):
+                    return str(metadata["uid"])
+                self.delete(body, metadata["uid"])
                 continue
-            if self._ask(f"create {name}", lambda: self._create(body), nothing={409}) is not None:
-                return
+            made = self._ask(f"create {name}", lambda: self._create(body), nothing={409})
+            if made is not None:
+                return str(self._plain(made)["metadata"]["uid"])
 
     def find(self, body: Mapping[str, Any]) -> dict[str, Any] | None:
         """The object of this kind and name as the cluster has it; None where it has none."""
@@ -116,16 +117,27 @@ class Cluster:
         found = self._ask(f"read {name}", read)
         return None if found is None else {"kind": body["kind"], **self._plain(found)}
 
-    def delete(self, body: Mapping[str, Any]) -> None:
+    def delete(self, body: Mapping[str, Any], uid: str | None = None) -> None:
         """Delete an object and its pods, which get their grace period, and wait until they are gone.
+
+        Another one that somebody has made under its name meanwhile is left alone.
+
+        Args:
+            uid: as `submit` gave it; None, where that did not return: of the one that was made from the same.
 
         Raises:
             ClusterSilent: they are not gone in `waits.delete`: a node that was lost is waited for by the cluster.
         """
         name = body["metadata"]["name"]
         deadline = time.monotonic() + self.waits.delete
-        while self.find(body) is not None:
-            self._ask(f"delete {name}", lambda: self._delete(body))
+        while (found := self.find(body)) is not None:
+            there = str(found["metadata"]["uid"])
+            if uid is None and _made_from(found, body):
+                uid = there
+            if there != uid:
+                return
+            # 409: it was replaced after the look at it
+            self._ask(f"delete {name}", partial(self._delete, body, there), nothing={404, 409})
             if time.monotonic() > deadline:
                 raise ClusterSilent(f"{name} is still there {self.waits.delete:g} s after it was deleted")
             time.sleep(min(self.waits.poll, 1.0))
@@ -210,9 +222,10 @@ class Cluster:
             )
         return self._batch.create_namespaced_job(self.namespace, body, _request_timeout=_REQUEST_S)
 
-    def _delete(self, body: Mapping[str, Any]) -> Any:
+    def _delete(self, body: Mapping[str, Any], uid: str) -> Any:
         """Foreground: the object is gone when its pods are."""
-        name, options = body["metadata"]["name"], kubernetes.client.V1DeleteOptions(propagation_policy="Foreground")
+        name, client = body["metadata"]["name"], kubernetes.client
+        options = client.V1DeleteOptions(propagation_policy="Foreground", preconditions=client.V1Preconditions(uid=uid))
         if body["kind"] == "JobSet":
             return self._custom.delete_namespaced_custom_object(
                 **_SETS, namespace=self.namespace, name=name, body=options, _request_timeout=_REQUEST_S
@@ -302,6 +315,12 @@ class _Watched:
             why = next(filter(None, map(_no_node, pods)), "no pod was made")
             return Ended(Ending.NOT_STARTED, f"no node in {self.waits.start / 60:.3g} minutes: {why}", self.hours)
         return None
+
+
+def _made_from(found: Mapping[str, Any], body: Mapping[str, Any]) -> bool:
+    """Whether an object of the cluster was made from the same as a body."""
+    digest: str = body["metadata"]["annotations"][SPEC_DIGEST]
+    return (found["metadata"].get("annotations") or {}).get(SPEC_DIGEST) == digest
 
 
 def _conditions(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -36,6 +36,8 @@ class Launcher(dg.ConfigurableResource[Any]):  # type: ignore[misc]  # dagster i
     max_hours: float | None = Field(default=None, description="a training is ended after so long")
     environment: dict[str, str] = Field(default_factory=dict, description="variables set for the training process")
     image: str = Field(default="", description="k8s: container image with capibara-assets installed")
+    gpu_image: str = Field(default="", description="k8s: of pods on GPUs; empty: `image`")
+    tpu_image: str = Field(default="", description="k8s: of pods on TPUs; empty: `image`")
     namespace: str = Field(default="", description="k8s: namespace; empty for the current one")
     service_account: str = Field(default="", description="k8s: service account of the pods")
     secrets: list[str] = Field(default_factory=list, description="k8s: secrets whose keys become variables")
@@ -50,6 +52,8 @@ class Launcher(dg.ConfigurableResource[Any]):  # type: ignore[misc]  # dagster i
         return cls(
             mode=deployment.launcher,
             image=deployment.image,
+            gpu_image=deployment.gpu_image,
+            tpu_image=deployment.tpu_image,
             namespace=deployment.namespace,
             service_account=deployment.service_account,
             secrets=list(deployment.secrets),
@@ -172,6 +176,7 @@ class Launcher(dg.ConfigurableResource[Any]):  # type: ignore[misc]  # dagster i
 
         return PodSettings(
             image=self.image,
+            images={"gpu": self.gpu_image, "tpu": self.tpu_image},
             service_account=self.service_account,
             secrets=tuple(self.secrets),
             volume_claim=self.volume_claim,

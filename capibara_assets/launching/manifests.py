@@ -38,12 +38,14 @@ class PodSettings:
     """What all training pods of a deployment have in common.
 
     Attributes:
+        images: kind of hardware -> image of the pods on it, where `image` is not meant for it.
         environment: variables of the training process; no secrets, which come by `secrets`.
         secrets: names of secrets whose keys become variables.
         volume_claim, volume_path: the shared volume, mounted in the same place as here.
     """
 
     image: str
+    images: Mapping[str, str] = field(default_factory=dict)
     service_account: str = ""
     secrets: tuple[str, ...] = ()
     volume_claim: str = ""
@@ -265,11 +267,12 @@ class _Maker:
         pods, kubernetes = self.pods, self.option.target.kubernetes
         assert kubernetes is not None  # `training_objects` refuses it
         limits = dict(kubernetes.limits) if computing else _ASSEMBLY
+        image = (pods.images.get(self.option.target.kind) if computing else None) or pods.image
         volumes, mounts = self._volumes()
         environment = {"HOME": _SCRATCH, **pods.environment, **variables}
         container: dict[str, Any] = {
             "name": CONTAINER,
-            "image": pods.image,
+            "image": image,
             "command": command,
             "env": [{"name": key, "value": value} for key, value in environment.items()],
             "envFrom": [{"secretRef": {"name": secret}} for secret in pods.secrets],

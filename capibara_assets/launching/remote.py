@@ -48,6 +48,8 @@ class RemoteLaunch:
     max_hours: float | None = None
     hours: float = field(default=0.0, init=False)
     usd: float = field(default=0.0, init=False)
+    _uids: dict[str, str] = field(default_factory=dict, init=False)
+    """Of the objects that this launch has submitted, by name."""
 
     def run(self, jobs: Jobs, extras: Mapping[str, Any]) -> HardwareTarget:
         """Train to the end; returns the target that it ended on.
@@ -121,23 +123,28 @@ class RemoteLaunch:
 
         apart = objects.assembled is not None
         for body in objects.trained:  # of several that train apart, each prints: one file is one process's
-            self.cluster.submit(body if apart else with_variables(body, variables))
+            self._submit(body if apart else with_variables(body, variables))
         ends = self.cluster.follow(objects.trained, hours, running)
         worst = _worst(ends)
         if objects.assembled is None or worst.ending not in (Ending.SUCCEEDED, Ending.FAILED):
             return worst
         if worst.ending is Ending.FAILED:  # the quorum decides, by what the others left
             self.context.log.warning(f"a voter failed: {worst.reason}")
-        self.cluster.submit(with_variables(objects.assembled, variables))
+        self._submit(with_variables(objects.assembled, variables))
         (end,) = self.cluster.follow([objects.assembled], None, running)
         reason = "; ".join(filter(None, (worst.reason, end.reason)))
         return Ended(end.ending, reason, worst.hours)
+
+    def _submit(self, body: Mapping[str, Any]) -> None:
+        name = body["metadata"]["name"]
+        self._uids.pop(name, None)  # of the target before
+        self._uids[name] = self.cluster.submit(body)
 
     def _clear(self, objects: TrainingObjects) -> None:
         """Delete what was created; what the cluster does not let go of in time is named, and ends by its own limits."""
         for body in (*objects.trained, *([objects.assembled] if objects.assembled else [])):
             try:
-                self.cluster.delete(body)
+                self.cluster.delete(body, self._uids.get(body["metadata"]["name"]))
             except (ClusterSilent, InputError) as error:
                 self.context.log.warning(f"{body['kind']} {body['metadata']['name']} is left behind: {error}")
 

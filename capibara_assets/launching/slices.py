@@ -47,6 +47,7 @@ class SliceState(BaseModel):
     hours: float = 0.0
     usd: float | None = None
     attempts: int = 1
+    dataset: str | None = None
 
     def hours_until(self, moment: datetime) -> float:
         """Hours of all attempts, of the present one from its first pod on, whether or not one runs at the moment."""
@@ -64,6 +65,7 @@ class SliceTraining:
         output: where its trainer publishes: a folder that the pods and this process see, or `gs://`.
         folder: on the shared volume, of this plan alone.
         max_hours: of all attempts; None: no limit.
+        dataset: digest of what it is trained on, where that is known.
     """
 
     domain: str
@@ -73,6 +75,7 @@ class SliceTraining:
     option: Option
     trainer: Trainer = "jax"
     max_hours: float | None = None
+    dataset: str | None = None
 
     @property
     def name(self) -> str:
@@ -119,8 +122,9 @@ def train_on_slice(
     _keep(training, state)
     following = _Following(training, state, cluster, jobs, command, say)
     left = None if training.max_hours is None else training.max_hours - spent
+    uid = None
     try:
-        cluster.submit(body)
+        uid = cluster.submit(body)
         say(f"JobSet {cluster.namespace}/{training.name} on {training.option}")
         (ended,) = cluster.follow([body], left, following.running)
         state = following.ended(body, ended)
@@ -128,9 +132,9 @@ def train_on_slice(
         say(f"{silent}; the training is left to the cluster, and the next call takes it over")
         raise
     except BaseException:
-        cluster.delete(body)
+        cluster.delete(body, uid)
         raise
-    cluster.delete(body)
+    cluster.delete(body, uid)
     return _given(training, state)
 
 
@@ -217,10 +221,20 @@ def _begun(training: SliceTraining) -> SliceState:
     """The state to go on from: of the set that may run, or of a new attempt."""
     known = read_state(training.folder)
     fresh = SliceState(
-        name=training.name, target=training.option.target.name, spot=training.option.spot, submitted=_now()
+        name=training.name,
+        target=training.option.target.name,
+        spot=training.option.spot,
+        submitted=_now(),
+        dataset=training.dataset,
     )
     if known is None:
         return fresh
+    if known.ending is not Ending.SUCCEEDED and known.dataset != training.dataset:
+        was, now = ((one or "an unknown one")[:12] for one in (known.dataset, training.dataset))
+        raise InputError(
+            f"{training.folder} holds a run on dataset {was}, and {now} lies there now: it would go on from that one's"
+            " checkpoints. Take another --out, and another storage root, or export the former one again"
+        )
     if known.ended is None or known.ending is Ending.SUCCEEDED:
         return known
     return fresh.model_copy(update={"hours": known.hours, "attempts": known.attempts + 1})

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from capibara_assets.checkpoints.artifacts import checkpoints_of
+from capibara_assets.consensus.rounds.adopted import RoundVoter, is_adopted, judged_on, round_voters
 from capibara_assets.domains import DOMAINS
 from capibara_assets.errors import InputError
 from capibara_assets.executions.ingest.forgotten import Forgotten
@@ -43,6 +44,12 @@ class _ResolvedModel:
     voters: tuple[tuple[Artifact | None, Voter], ...]
     datasets: frozenset[tuple[str, str]]
     """(domain, digest) of those that it names itself."""
+    adopted: tuple[Artifact, ...] = ()
+    """Results of rounds of several organisations that it is, or is made of."""
+
+    def round_voters(self) -> list[RoundVoter]:
+        """The accepted voters of those rounds."""
+        return [voter for artifact in self.adopted for voter in round_voters(artifact)]
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,8 @@ def traced_adapter(results: Results, wanted: str) -> TracedAdapter:
         seeds=tuple(sorted({voter.seed for _, voter in chosen.voters})),
         settings=dict(sorted(settings.items())),
         certificates=_certificates(results, chosen),
+        round_voters=tuple(chosen.round_voters()),
+        rounds={one.document("certificate")["context"]["round"]: judged_on(one) for one in chosen.adopted},
     )
     return TracedAdapter(trail, chosen.artifact, seen)
 
@@ -150,6 +159,8 @@ def absence(results: Results, wanted: str, execution_ids: Sequence[str], forgott
         checked |= inside
         present |= inside & wanted_ids
         present |= set(forgotten.among(inside))
+    # What organisations have trained on lies with them; what they say of it proves nothing.
+    unknown += [f"data of {one.domain}/{one.name} of round {one.round}" for one in chosen.round_voters()]
     return Absence(not present and not unknown, tuple(sorted(present)), tuple(unknown), tuple(read), len(checked))
 
 
@@ -177,7 +188,7 @@ def verify_published(
 
     certificate = parse_certificate(consensus.document("certificate"))
     try:
-        of_others = consensus.has("round")  # then the artifact holds the voters' adapters itself
+        of_others = is_adopted(consensus)
         attested = "" if of_others else certificate.context["trained_adapters"]
         adapters = consensus if of_others else store.open("trained_adapters", consensus.partition, attested)
     except (MissingArtifact, KeyError):
@@ -264,7 +275,8 @@ def _voter(artifact: Artifact, voter: Voter) -> _ResolvedModel:
 def _of_artifact(results: Results, artifact: Artifact) -> _ResolvedModel:
     name = f"{artifact.name}[{artifact.partition}]" if artifact.partition else artifact.name
     voters = tuple(_voters_behind(results, artifact))
-    return _ResolvedModel(artifact.name, name, artifact.digest, artifact, voters, _judged_by(artifact))
+    adopted = tuple(_adopted_behind(results, artifact))
+    return _ResolvedModel(artifact.name, name, artifact.digest, artifact, voters, _judged_by(artifact), adopted)
 
 
 def _judged_by(artifact: Artifact) -> frozenset[tuple[str, str]]:
@@ -274,12 +286,14 @@ def _judged_by(artifact: Artifact) -> frozenset[tuple[str, str]]:
 def _of_checkpoint(results: Results, checkpoint: "Checkpoint") -> _ResolvedModel:
     """Resolve a checkpoint by its manifest: its sources, and the voter of its recipe that a tag names."""
     about, voters, datasets = checkpoint.manifest.about, list[tuple[Artifact | None, Voter]](), set[tuple[str, str]]()
+    adopted = list[Artifact]()
     for source, digest in about.sources.items():
         asset, partition = _parsed(source)
         if asset == "moe_dataset" and partition in DOMAINS:
             datasets.add((partition, digest))
         elif asset in _MODELS and (made := _opened(results, asset, partition, digest)) is not None:
             voters += _voters_behind(results, made)
+            adopted += _adopted_behind(results, made)
     if about.dataset_digest is not None and about.dataset_digest not in {digest for _, digest in datasets}:
         datasets |= _with_domain(results, about.model, about.dataset_digest)
     registered = (about.recipe or {}).get("voters", [])
@@ -300,7 +314,7 @@ def _of_checkpoint(results: Results, checkpoint: "Checkpoint") -> _ResolvedModel
                 )
                 voters.append((None, voter))
     name = f"{about.model}@v{checkpoint.version}"
-    return _ResolvedModel("checkpoint", name, checkpoint.id, None, tuple(voters), frozenset(datasets))
+    return _ResolvedModel("checkpoint", name, checkpoint.id, None, tuple(voters), frozenset(datasets), tuple(adopted))
 
 
 def _with_domain(results: Results, model: str, digest: str) -> set[tuple[str, str]]:
@@ -343,6 +357,18 @@ def _voters_behind(results: Results, artifact: Artifact) -> Iterable[tuple[Artif
                 yield owner, voter
 
 
+def _adopted_behind(results: Results, artifact: Artifact) -> Iterable[Artifact]:
+    """The results of rounds that an artifact is, or that were merged into it."""
+    if artifact.name == "consensus_checkpoint":
+        yield from (artifact,) if is_adopted(artifact) else ()
+        return
+    for node in upstream(artifact.manifest):
+        if node.asset == "consensus_checkpoint" and node.digest:
+            parent = _opened(results, node.asset, node.partition, node.digest)
+            if parent is not None and is_adopted(parent):
+                yield parent
+
+
 def _datasets(results: Results, chosen: _ResolvedModel) -> tuple[DatasetState, ...]:
     """The datasets a model was trained on; of a model of several adapters also those that judged them."""
     named = chosen.datasets | {one for _, voter in chosen.voters for one in voter.datasets}
@@ -361,7 +387,7 @@ def _datasets(results: Results, chosen: _ResolvedModel) -> tuple[DatasetState, .
 
 
 def _certificates(results: Results, chosen: _ResolvedModel) -> dict[str, str]:
-    digests = {}
+    digests = {str(one.partition): one.document("certificate")["digest"] for one in chosen.adopted}
     trained = {(voter.domain, artifact.digest) for artifact, voter in chosen.voters if artifact is not None}
     for artifact in results.store.list("consensus_checkpoint"):
         certificate = artifact.document("certificate")

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from capibara_assets.consensus.rounds.adopted import RoundVoter
+
 
 @dataclass(frozen=True)
 class ExecutionPlace:
@@ -171,6 +173,10 @@ class AdapterTrail:
     """Recipes and other settings -> digest, of every training that it comes from."""
     certificates: Mapping[str, str]
     """Domain -> digest of the certificate that accepted (or rejected) its voters."""
+    round_voters: tuple[RoundVoter, ...] = ()
+    """Of rounds of several organisations: whose, and which datasets they say they were trained on."""
+    rounds: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Digest of such a round -> what the examples that judged were taken from."""
 
 
 @dataclass(frozen=True)

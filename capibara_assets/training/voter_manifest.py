@@ -56,6 +56,11 @@ class VoterManifest:
         return self._of_type("shard", int)
 
     @property
+    def dataset(self) -> str | None:
+        """Digest of the domain's dataset that it was trained on."""
+        return self._of_type("dataset_digest", str)
+
+    @property
     def strategy(self) -> str | None:
         """The kind of the voter's strategy."""
         return self._of_type("strategy", str)

@@ -161,6 +161,18 @@ def test_the_same_launch_has_the_same_digest_whatever_run_it_belongs_to() -> Non
     assert "DAGSTER_PIPES_CONTEXT" not in json.dumps(one)
 
 
+def test_pods_take_the_image_of_their_hardware() -> None:
+    own = {"gpu_image": "registry.example/gpu:1", "tpu_image": "registry.example/tpu:1"}
+
+    def images(target: str) -> list[str]:
+        return [pod_of(body)["containers"][0]["image"] for body in objects(rendered(target, **own))]
+
+    assert set(images("h100-8")) == {own["gpu_image"]} and set(images("tpu-v5e-8")) == {own["tpu_image"]}
+    assert set(images("axion-c4a-32")) == {IMAGE}
+    *voters, assembly = images("h100-16")
+    assert set(voters) == {own["gpu_image"]} and assembly == IMAGE  # it has no devices
+
+
 def test_a_target_is_rendered_from_a_requests_file(tmp_path: Path) -> None:
     file = tmp_path / "request.json"
     file.write_text(request_in(WORK).model_dump_json())

@@ -112,6 +112,28 @@ class Made:
         certificate = {"digest": f"certificate-of-{domain}", "voters": voters, "context": context}
         return self.put("consensus_checkpoint", domain, adapters, dataset, documents={"certificate": certificate})
 
+    def adopt(self, domain: str) -> Artifact:
+        """A result of a round: one voter says what it was trained on, one has no manifest, one was rejected."""
+        folder = self.folder / f"{domain}-round"
+        stated = {"told": {"dataset_digest": "d" * 64, "further_datasets": {"sql": "e" * 64, "ml": 5}}, "silent": None}
+        for name, manifest in {**stated, "refused": {"dataset_digest": "f" * 64}}.items():
+            (folder / name).mkdir(parents=True)
+            (folder / name / "adapter_config.json").write_text("{}")
+            if manifest is not None:
+                (folder / name / "manifest.json").write_text(json.dumps(manifest))
+        voters = [
+            {"name": name, "accepted": name in stated, "digest": f"{name}-weights"}
+            for name in sorted((*stated, "refused"))
+        ]
+        certificate = {"digest": "certificate-of-round", "voters": voters, "context": {"round": "r" * 64}}
+        terms = {
+            "domain": domain,
+            "keys": {name: f"key-of-{name}" for name in (*stated, "refused")},
+            "dataset": {"table": "t" * 64},
+        }
+        documents = {"certificate": certificate, "round": terms}
+        return self.put("consensus_checkpoint", domain, trees={"voters": folder}, documents=documents)
+
     @property
     def results(self) -> Results:
         return Results(self.store, self.current)

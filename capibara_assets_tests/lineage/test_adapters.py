@@ -76,3 +76,27 @@ def test_nothing_is_said_of_a_dataset_that_is_gone_or_damaged(made: Made) -> Non
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with pytest.raises(IntegrityError, match="examples"):
         absence(made.results, "python", ["p00"], NOTHING)
+
+
+def test_an_adopted_rounds_adapter_names_its_voters_keys_and_the_datasets_that_they_state(made: Made) -> None:
+    adopted = made.adopt("ml")
+    found = adapter_trail(made.results, "ml/consensus")
+    assert [(one.name, one.digest, one.public_key, one.round) for one in found.round_voters] == [
+        ("silent", "silent-weights", "key-of-silent", "r" * 64),
+        ("told", "told-weights", "key-of-told", "r" * 64),
+    ]
+    silent, told = found.round_voters
+    assert silent.datasets == () and told.datasets == (("ml", "d" * 64), ("sql", "e" * 64))
+    assert found.rounds == {"r" * 64: {"table": "t" * 64}} and found.certificates == {"ml": "certificate-of-round"}
+    assert found.voters == () and found.datasets == ()  # the store has none of them
+    merged = made.put("merged_checkpoint", None, adopted, made.current["consensus_checkpoint", "python"])
+    whole = adapter_trail(made.results, merged.digest)
+    assert whole.round_voters == found.round_voters and whole.certificates.keys() == {"python", "ml"}
+    assert {name.partition("/")[0] for name in whole.voters} == {"python"}
+
+
+def test_of_an_adopted_rounds_adapter_no_absence_is_proven(made: Made) -> None:
+    made.adopt("ml")
+    proof = absence(made.results, "ml/consensus", ["p00"], NOTHING)
+    assert not proof.absent and proof.found == ()
+    assert proof.unknown == tuple(f"data of ml/{name} of round {'r' * 64}" for name in ("silent", "told"))

@@ -216,6 +216,9 @@ def _adapter(trail: dict[str, Any]) -> None:
                f"executions and {len(trail['bullets'])} bullets")  # fmt: skip
     _list("voters", trail["voters"])
     _list("datasets", [f"moe_dataset[{one['domain']}] {one['digest']} ({one['state']})" for one in trail["datasets"]])
+    _list("voters of rounds", [_round_voter(one) for one in trail["round_voters"]])
+    judged = [f"{digest} {name} {value}" for digest, of in trail["rounds"].items() for name, value in of.items()]
+    _list("rounds, judged on", judged)
     _list("licences", [f"{name}: {number} examples" for name, number in trail["licences"].items()])
     _list("sources", [f"{source} ({licence}): {number} examples" for source, licence, number in trail["sources"]])
     _list("tenants", [f"{name}: {number} examples" for name, number in trail["tenants"].items()])
@@ -225,13 +228,19 @@ def _adapter(trail: dict[str, Any]) -> None:
     _list("certificates", [f"{domain} {digest}" for domain, digest in trail["certificates"].items()])
 
 
+def _round_voter(one: dict[str, Any]) -> str:
+    stated = ", ".join(f"moe_dataset[{domain}] {digest}" for domain, digest in one["datasets"])
+    data = f"trained, it says, on {stated}" if stated else "its datasets are not known"
+    return f"{one['domain']}/{one['name']} {one['digest']}, key {one['public_key']}: {data}"
+
+
 def _proof(proof: dict[str, Any]) -> None:
     verdict = "absent" if proof["absent"] else ("FOUND" if proof["found"] else "cannot be told")
     click.echo(f"{verdict}: {proof['executions_checked']} executions of {len(proof['datasets'])} datasets checked")
     _list("datasets, as published", proof["datasets"])
     _list("certificates", [f"{domain} {digest}" for domain, digest in proof["certificates"].items()])
     _list("found", proof["found"])
-    _list("not in the store", proof["unknown"])
+    _list("cannot be read here", proof["unknown"])
 
 
 def _place(one: dict[str, Any]) -> str:

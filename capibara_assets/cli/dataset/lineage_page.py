@@ -74,12 +74,13 @@ def adapter_page(results: Results, traced: TracedAdapter) -> LineagePage:
         Line(f"{one.domain} {one.digest[:12]}, {one.state}", "bad" if one.state != "present" else "")
         for one in trail.datasets
     ]
+    others = [Line(f"{one.domain}/{one.name} {one.digest[:12]}, of a round") for one in trail.round_voters]
     own = Line(f"{trail.what} {trail.digest[:12]}, {'counts now' if trail.current else 'a former one'}", "good")
     way = (
         WayStage("Experience", (Line(executions), Line(people))),
         WayStage("Playbooks", (Line(_count(len(trail.bullets), "bullet")),)),
         WayStage("Datasets", tuple(datasets)),
-        WayStage("Voters", tuple(Line(name[: name.index(" ") + 13]) for name in trail.voters)),
+        WayStage("Voters", (*(Line(name[: name.index(" ") + 13]) for name in trail.voters), *others)),
         WayStage("This", (own,)),
         *_after(given.models, serving_slots(results), trail.artifact),
     )
@@ -107,6 +108,11 @@ def adapter_page(results: Results, traced: TracedAdapter) -> LineagePage:
             "Sources": [f"{source} ({licence}): {n:,} examples" for source, licence, n in trail.sources],
             "Tenants": [f"{name}: {n:,} examples" for name, n in trail.tenants.items()],
             "Certificates": [f"{domain} {digest}" for domain, digest in trail.certificates.items()],
+            "Voters of rounds, and the datasets they say they were trained on": [
+                f"{one.domain}/{one.name}, key {one.public_key}: "
+                + (", ".join(map(" ".join, one.datasets)) or "not known")
+                for one in trail.round_voters
+            ],
             "Base model and seeds": [*trail.base_model, *map(str, trail.seeds)],
             "Settings": [f"{name} {digest}" for name, digest in trail.settings.items()],
         },

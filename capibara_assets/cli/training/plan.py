@@ -104,6 +104,9 @@ class PlanRequest(NamedTuple):
     "--out", type=click.Path(file_okay=False, path_type=Path), help="Folder to write the plan and its files to."
 )
 @click.option("--submit", "submitting", is_flag=True, help="Run a TPU plan on the cluster; its adapter comes to --out.")
+@click.option(
+    "--adopt", "adopting", is_flag=True, help="With --submit: its adapter becomes the domain's trained_adapters."
+)
 @click.option("--claims", is_flag=True, help="Only print the specification's figures beside the computed ones.")
 @click.option("--measure", "measuring", is_flag=True, help="With --claims: add measurements on this machine (seconds).")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
@@ -118,6 +121,7 @@ def plan(
     compiling: bool,
     out: Path | None,
     submitting: bool,
+    adopting: bool,
     claims: bool,
     measuring: bool,
     as_json: bool,
@@ -161,7 +165,9 @@ def plan(
 
         if out is None:
             raise InputError("--submit needs --out: a folder on the cluster's volume, for the plan and its result")
-        document["run"] = submit_plan(wanted["domain"], document["target"], files, out)
+        document["run"] = submit_plan(wanted["domain"], document["target"], files, out, adopting=adopting)
+    elif adopting:
+        raise InputError("--adopt belongs to --submit: it takes over what the slice has trained")
     document["seconds"] = round(time.monotonic() - started, 3)
     show(document | assumed(wanted), as_json)
 

@@ -16,7 +16,7 @@ USED: dict[Mode, frozenset[str]] = {
     "claims": _ALWAYS | {"claims", "measuring"},
     "preset": _PLANS | {"preset", "quantization", "voters"},
     "lora": _PLANS | {"voters"},
-    "tpu": _PLANS | {"xla_flags", "compiling", "submitting"},
+    "tpu": _PLANS | {"xla_flags", "compiling", "submitting", "adopting"},
 }
 _ASKED: dict[Mode, str] = {
     "claims": "--claims only prints the specification's figures",
@@ -32,6 +32,7 @@ _WHY: dict[tuple[Mode, str], str] = {
     **{(mode, "measuring"): "it belongs to --claims" for mode in ("preset", "lora", "tpu")},
     **{(mode, "compiling"): "XLA compiles for TPU slices alone" for mode in ("preset", "lora")},
     **{(mode, "submitting"): "the graph starts trainings on CPUs and GPUs" for mode in ("preset", "lora")},
+    **{(mode, "adopting"): "the graph publishes what it trains" for mode in ("preset", "lora")},
     **{(mode, "xla_flags"): "XLA's flags are for TPU slices alone" for mode in ("preset", "lora")},
 }
 

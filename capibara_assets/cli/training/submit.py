@@ -1,25 +1,38 @@
 """`capibara plan --submit`: run a TPU plan on its slice of the deployment's cluster, and bring back what it trained."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import yaml
 
 from capibara_assets.errors import InputError
 
+if TYPE_CHECKING:
+    import dagster as dg
 
-def submit_plan(domain: str, target: str, files: Mapping[str, str], out: Path) -> dict[str, Any]:
+    from capibara_assets.launching.slices import SliceResult
+    from capibara_assets.planning.writers.jax_config import JaxConfig
+    from capibara_assets.resources import BaseModel
+    from capibara_assets.storage.store import ArtifactStore
+
+
+def submit_plan(
+    domain: str, target: str, files: Mapping[str, str], out: Path, *, adopting: bool = False
+) -> dict[str, Any]:
     """Submit a plan's files and follow them to the end; interrupted and asked again, it goes on.
 
     Args:
         target: name of the slice.
         files: the plan's, by name.
         out: folder of this plan on the deployment's shared volume.
+        adopting: what it trained becomes `trained_adapters` of the domain; that it may is known before it is submitted.
 
     Raises:
-        InputError: the deployment names no cluster, the folder is not on its volume, or the run did not succeed.
+        InputError: the deployment names no cluster, the folder is not on its volume, or the run did not succeed; it
+            would train on another dataset or base model than the graph's latest.
     """
     from capibara_assets.deployment.environment import Deployment
     from capibara_assets.launching.cluster import Ending
@@ -29,11 +42,15 @@ def submit_plan(domain: str, target: str, files: Mapping[str, str], out: Path) -
     from capibara_assets.planning.options import Option
     from capibara_assets.planning.writers.jax_config import jax_config
     from capibara_assets.planning.writers.launch import CONFIGURATIONS
+    from capibara_assets.training.standalone.from_slice import exported_dataset
 
     launcher = Launcher.of(Deployment.from_environment())
-    output = jax_config(yaml.safe_load(files[CONFIGURATIONS["jax"]]), CONFIGURATIONS["jax"]).output
+    config = jax_config(yaml.safe_load(files[CONFIGURATIONS["jax"]]), CONFIGURATIONS["jax"])
+    if adopting:
+        _require_adoptable(config)
     option = Option(find_target(target))
-    training = SliceTraining(domain, files, output, out.resolve(), option, max_hours=launcher.max_hours)
+    hours, dataset = launcher.max_hours, exported_dataset(config)
+    training = SliceTraining(domain, files, config.output, out.resolve(), option, max_hours=hours, dataset=dataset)
     done = launcher.run_plan(training, lambda line: click.echo(line, err=True))
     state = done.state
     cost = "" if state.usd is None else f", {state.usd:.2f} USD"
@@ -44,4 +61,40 @@ def submit_plan(domain: str, target: str, files: Mapping[str, str], out: Path) -
             f" {out / 'logs'}; the same command goes on from its checkpoints"
         )
     click.echo(f"{training.name} on {target}: {state.hours:.3g} h{cost}; what it trained is in {done.folder}", err=True)
-    return {"state": state.model_dump(mode="json"), "result": done.result, "folder": str(done.folder)}
+    document = {"state": state.model_dump(mode="json"), "result": done.result, "folder": str(done.folder)}
+    return document | ({"trained_adapters": _adopted(config, done, out)} if adopting else {})
+
+
+def _require_adoptable(config: "JaxConfig") -> None:
+    from capibara_assets.assets.adopted_slices import require_adoptable
+    from capibara_assets.assets.inputs import Inputs
+
+    with _graph() as (instance, store, base_model):
+        require_adoptable(Inputs(instance, store, code_version="1"), base_model, config)
+
+
+def _adopted(config: "JaxConfig", done: "SliceResult", out: Path) -> str:
+    """The digest of the artifact that a run's adapter was published as."""
+    from capibara_assets.assets.adopted_slices import adopt_slice
+    from capibara_assets.launching.slices import PLAN
+    from capibara_assets.training.standalone.from_slice import SliceRun
+
+    assert done.result is not None and done.folder is not None  # it has succeeded
+    run = SliceRun(config, done.result, done.folder, done.state.hours * 3600, done.state.dataset)
+    with _graph() as (instance, store, base_model):
+        artifact, changed = adopt_slice(instance, store, base_model, run, out / PLAN)
+    what = "is now" if changed else "was already"
+    click.echo(f"it {what} {artifact.name}[{artifact.partition}] {artifact.digest[:12]}", err=True)
+    return artifact.digest
+
+
+@contextmanager
+def _graph() -> "Iterator[tuple[dg.DagsterInstance, ArtifactStore, BaseModel]]":
+    from capibara_assets.cli.graph.instance import open_instance
+    from capibara_assets.deployment.environment import Deployment
+    from capibara_assets.resources import BaseModel, Store
+
+    deployment = Deployment.from_environment()
+    store = Store(root=deployment.store, work=str(deployment.work)).open()
+    with open_instance(deployment) as instance:
+        yield instance, store, BaseModel(location=deployment.base_model, fetch_gib=deployment.fetch_gib)

@@ -11,6 +11,7 @@ from capibara_assets.consensus.certificates.certificate import read_certificate,
 from capibara_assets.consensus.certificates.model import Certificate
 from capibara_assets.consensus.certificates.public_record import PublicRecord
 from capibara_assets.consensus.choose.choosing import BASE
+from capibara_assets.consensus.rounds import adopted
 from capibara_assets.consensus.rounds.closing import CERTIFICATE, ELECTION
 from capibara_assets.consensus.rounds.round import ROUND, Round
 from capibara_assets.errors import InputError, in_words
@@ -38,7 +39,7 @@ class RoundResult:
     def documents(self) -> dict[str, Any]:
         """Name -> JSON document to publish, as an agreement of the graph has them; and the round."""
         certificate = self.certificate.model_dump(mode="json")
-        return {"certificate": certificate, "losses": self.losses(), "round": self.terms.model_dump(mode="json")}
+        return {"certificate": certificate, "losses": self.losses(), adopted.ROUND: self.terms.model_dump(mode="json")}
 
 
 def read_result(folder: Path, digest: str) -> RoundResult:

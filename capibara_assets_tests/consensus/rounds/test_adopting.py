@@ -15,6 +15,7 @@ from capibara_assets.assets.inputs import latest_digest
 from capibara_assets.assets.manual_promotion import ManualPromotion, promote_manually
 from capibara_assets.checkpoints.artifacts import open_artifacts
 from capibara_assets.cli.checkpoint.consensus import consensus
+from capibara_assets.cli.dataset.lineage import lineage
 from capibara_assets.consensus.election.keys import read_private_key
 from capibara_assets.consensus.rounds.adopting import read_result
 from capibara_assets.consensus.rounds.closing import close_round
@@ -66,6 +67,12 @@ def taken_over_by_the_command(m: Meeting, folder: Path, tmp_path: Path, monkeypa
     assert first.exit_code == 0 and "is now consensus_checkpoint[python]" in first.output
     second = CliRunner().invoke(consensus, arguments, catch_exceptions=False)
     assert "was already consensus_checkpoint[python]" in second.output
+    told = CliRunner().invoke(lineage, ["adapter", "python/consensus"], catch_exceptions=False).output
+    for voter in NAMES[:2]:  # who accepted it, and that no data of theirs is known here
+        assert f"key {m.terms.keys[voter]}: its datasets are not known" in told
+    assert m.terms.dataset["table"] in told
+    proof = CliRunner().invoke(lineage, ["adapter", "python/consensus", "--absent", "x"], catch_exceptions=False)
+    assert proof.exit_code == 1 and "cannot be told" in proof.output
 
 
 def test_a_rounds_result_is_the_domains_consensus_and_is_served(

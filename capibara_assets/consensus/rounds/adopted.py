@@ -1,0 +1,53 @@
+"""A published `consensus_checkpoint` that organisations have agreed on: how it is told, and whose voters it has."""
+
+from dataclasses import dataclass
+
+from capibara_assets.storage.artifact import Artifact
+from capibara_assets.training.voter_manifest import VoterManifest
+
+ROUND, VOTERS = "round", "voters"
+"""Name of the round's document, which the graph's own results have not, and of the folder of the voters' adapters."""
+
+
+@dataclass(frozen=True, order=True)
+class RoundVoter:
+    """An accepted voter of a round.
+
+    Attributes:
+        digest: of its adapter, which the certificate confirms.
+        public_key: that it signed with, registered in the round: whose voter it is.
+        datasets: domain and digest of what it says it was trained on, which nobody here can check; empty: it says
+            nothing.
+    """
+
+    domain: str
+    name: str
+    digest: str
+    public_key: str
+    round: str
+    datasets: tuple[tuple[str, str], ...] = ()
+
+
+def is_adopted(artifact: Artifact) -> bool:
+    """Whether a `consensus_checkpoint` is a round's result, and holds its voters' adapters itself."""
+    return artifact.has(ROUND)
+
+
+def round_voters(artifact: Artifact) -> tuple[RoundVoter, ...]:
+    """The accepted voters of an adopted result, by name."""
+    certificate, terms = artifact.document("certificate"), artifact.document(ROUND)
+    found, voters = list[RoundVoter](), artifact.directory(VOTERS)
+    for voter in certificate["voters"]:
+        if not voter["accepted"]:
+            continue
+        name, manifest = voter["name"], VoterManifest.readable(voters / voter["name"])
+        own = [(str(terms["domain"]), manifest.dataset)] if manifest.dataset else []
+        datasets = (*own, *(one for one in manifest.further_datasets if all(isinstance(part, str) for part in one)))
+        key, digest = str(terms["keys"][name]), str(voter["digest"])
+        found.append(RoundVoter(str(terms["domain"]), name, digest, key, certificate["context"][ROUND], datasets))
+    return tuple(sorted(found))
+
+
+def judged_on(artifact: Artifact) -> dict[str, str]:
+    """What the examples that judged an adopted result were taken from, as its round says."""
+    return {str(key): str(value) for key, value in artifact.document(ROUND)["dataset"].items()}
