@@ -21,7 +21,8 @@ MACHINES = {
     "gpu": ("x86_64", "aarch64"),
     "tpu": ("x86_64",),
 }
-EXTRAS = {"cpu": ["gcp", "k8s", "postgres"], "gpu": ["gcp", "k8s", "postgres", "gpu"]}
+EXTRAS = {"cpu": ["gcp", "k8s", "postgres", "ray"]}
+EXTRAS["gpu"] = [*EXTRAS["cpu"], "gpu"]
 EXTRAS["tpu"] = [*EXTRAS["cpu"], "tpu", "aot"]
 BUILD = "setuptools\nhatchling\n"  # of what is published as source, and of our own wheel
 CUDA = re.compile(r"nvidia-|cuda-|triton$")
