@@ -8,13 +8,14 @@ import re
 
 from benchmarks.datasets.faults.cases import CODE_KINDS, Case
 
-_LIT = r"(?:-?\d+(?:\.\d+)?|'[^'\n]*'|\"[^\"\n]*\"|true|false|True|False|null|None)"
-_IF = re.compile(rf"\bif\b\s*\(?([^{{}}\n:]+?)\)?\s*(?:\{{|:)?\s*return\s+({_LIT})\s*;?\s*(?=[\n}};]|$)")
+_LIT = r"(?<![\w.])(?:-?\d+(?:\.\d+)?|'[^'\n]*'|\"[^\"\n]*\"|true|false|True|False|null|None)"
+_RESULT = rf"(?:{_LIT}|\[[^;{{}}\n]*\])"
+_IF = re.compile(rf"\bif\b\s*\(?([^{{}}\n:]+?)\)?\s*(?:\{{|:)?\s*return\s+({_RESULT})\s*;?\s*(?=[\n}};]|$)")
 _CHOICE = re.compile(
-    rf"([\w.]+\s*={{2,3}}\s*{_LIT}(?:\s*&&\s*[\w.]+\s*={{2,3}}\s*{_LIT})*)\s*\)?\s*\?\s*\(?({_LIT})\s*\)?\s*:"
+    rf"([\w.]+\s*={{2,3}}\s*{_LIT}(?:\s*&&\s*[\w.]+\s*={{2,3}}\s*{_LIT})*)\s*\)?\s*\?\s*\(?({_RESULT})\s*\)?\s*:"
 )
 _PYTHON_CHOICE = re.compile(rf"({_LIT})\s+if\s+([^\n:]+?)\s+else\b")
-_SWITCH = re.compile(rf"\bcase\s+({_LIT})\s*:\s*return\s+({_LIT})")
+_SWITCH = re.compile(rf"\bcase\s+({_LIT})\s*:\s*return\s+({_RESULT})")
 _TABLE = re.compile(r"\{([^{}]*)\}\s*\)?\s*\[")
 _ENTRY = re.compile(rf"({_LIT}|\w+)\s*:\s*({_LIT})")
 _EQUAL = re.compile(rf"={{2,3}}\s*({_LIT})|({_LIT})\s*={{2,3}}")
@@ -79,5 +80,11 @@ def _calls(name: str, text: str) -> list[tuple[str, str]]:
 
 
 def _holds(text: str, literal: str) -> bool:
+    if literal.startswith("["):
+        return _flat(literal) in _flat(text)
     bare = literal.strip("'\"").removesuffix(".0")
     return bool(re.search(rf"(?<![\w.-]){re.escape(bare)}(?:\.0)?(?![\w.])", text, re.I)) if bare else literal in text
+
+
+def _flat(text: str) -> str:
+    return re.sub(r"[\s'\"]", "", text)
