@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable
 
 from sqlglot import exp
-from sqlglot.tokens import Tokenizer
 
 from capibara_assets.datasets.code.queries import sql_texts, statements
 from capibara_assets.datasets.kinds.prompts import FILES, SCHEMA, section, stated
@@ -20,9 +19,10 @@ _COMMON_WORDS = """ID IDS ISO US USA UK EU UN AM PM UTC GMT CEO CTO CFO HR IT TV
 JSON XML HTML HTTP HTTPS API URL IP CPU RAM PDF SKU NA OK PS AI DNA ZIP PIN ATM BMI YTD MTD QTD AKA TODO
 NB PHD MBA YYYY YY MM DD HH SS MON TUE WED THU FRI SAT SUN JAN FEB MAR APR JUN JUL AUG SEP OCT NOV DEC"""
 _COMMON = frozenset(_COMMON_WORDS.split())
-_KEYWORDS = frozenset(word for keyword in Tokenizer.KEYWORDS for word in keyword.split())
-_FUNCTION_WORDS = "AVG SUM MIN MAX COUNT ROUND ABS LAG LEAD RANK NTILE IIF IFNULL CAST LOWER UPPER LEN"
-_FUNCTIONS = frozenset(_FUNCTION_WORDS.split())
+_OF_SQL = """SELECT FROM WHERE AND OR NOT NULL IN IS AS ON BY ASC DESC JOIN LEFT RIGHT INNER OUTER UNION ALL ANY CASE
+WHEN THEN ELSE END LIKE LIMIT WITH OVER DATE TIME TEXT TRUE FALSE VIEW TABLE INDEX INT REAL TOP CTE XOR UUID AVG
+SUM MIN MAX COUNT ROUND ABS LAG LEAD RANK NTILE IIF IFNULL CAST LOWER UPPER LEN"""
+_KEYWORDS = frozenset(_OF_SQL.split())
 _SMALL_WORDS = "a an the of in on at to for by and or per with from"
 _SMALL = frozenset(_SMALL_WORDS.split())
 _SHORTEST = 2
@@ -35,7 +35,7 @@ def unexplained(prompt: str, answer: str, language: str) -> str | None:
     letters = [letter for letter in task if letter.isalpha()]
     if sum(map(str.isupper, letters)) > len(letters) / 2:
         return None  # it is written in capitals
-    known = {*_COMMON, *_KEYWORDS, *_FUNCTIONS, *_named(prompt, answer, language)}
+    known = {*_COMMON, *_KEYWORDS, *_named(prompt, answer, language)}
     found = (match for match in _CAPITALS.finditer(task) if match[0].upper() not in known)
     return next((one[0] for one in found if one[0].removesuffix("s") not in known and not _is_told(one[0], task)), None)
 

@@ -27,7 +27,8 @@ _KEY = re.compile(r"(?:^|_)(?:id|key|code|symbol|ticker|email|iso|sku|isbn|uuid|
 _BY_NAME = re.compile(
     r"\b(?:same|each|every|per|by|distinct|different|unique|common)\s+(?:\w+\s+){0,2}(?:names?|titles?)\b", re.I
 )
-_ALONE = "country state region continent category genre language currency department status type tag role"
+_ALONE = """country state region continent category genre language currency department status type tag role drug domain
+conference"""
 _ONE_OF_EACH = frozenset(_ALONE.split())  # of which no two have one name
 
 

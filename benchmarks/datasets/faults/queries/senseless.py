@@ -37,7 +37,9 @@ _TELLING = re.compile(r"(?:id|key|code|symbol|ticker|email|iso|sku|isbn|uuid|num
 _NAMES_ASKED = re.compile(
     r"\b(?:same|each|every|per|by|distinct|different|unique|common) (?:\w+ ){0,2}(?:names?|titles?)\b", re.I
 )
-_LONE = re.compile(r"countr|state|region|continent|categor|genre|language|currenc|department|status|type|tag|role")
+_LONE = re.compile(
+    r"countr|state|region|continent|categor|genre|language|currenc|department|status|type|tag|role|drug|domain|conference"
+)
 
 
 def senseless(case: Case) -> str | None:
