@@ -307,3 +307,18 @@ def test_a_list_that_is_written_down_is_never_equal() -> None:
 def test_an_assertion_tells_an_output_in_other_quotes(asserted: str, output: str, told: bool) -> None:
     shown = prompts.predict("python", "r = client.get(path, params=given(1))\nr.json()", [f"r = ask(1)\n{asserted}"])
     assert (unworthy(candidate("predict", output, shown)) == worth.STATED) is told
+
+
+@pytest.mark.parametrize("kind", ["solve", "repair", "apply", "predict", "explain"])
+def test_queries_of_every_kind_are_read(kind: Kind) -> None:
+    query = "SELECT SUM(CASE WHEN tons > 2 THEN {} ELSE 1 END) AS heavy FROM loads"
+    for value, why in (("1", queries.SAYS_NOTHING), ("2", None)):
+        shown = prompts.predict("sql", query.format(value), ["loads(tons) of more than 2"])
+        assert unworthy(candidate(kind, query.format(value), shown, "sql")) == why
+
+
+def test_a_repair_of_code_that_holds_a_query_is_read_for_its_task_alone() -> None:
+    answer = 'frame = pd.read_sql_query("SELECT COUNT(*) AS tuc FROM visits", conn)\nprint(frame.tuc)'
+    prompt = prompts.repair("python", "What is the {} of May?", answer, "ValueError: no connection", [])
+    assert unworthy(candidate("repair", answer, prompt.format("TUC"), failing="pass")) == queries.UNEXPLAINED
+    assert unworthy(candidate("repair", answer, prompt.format("number"), failing="pass")) is None
