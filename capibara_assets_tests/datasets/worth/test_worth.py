@@ -9,6 +9,8 @@ from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.predict import may_be_unquoted
 from capibara_assets.datasets.schema import Kind
 from capibara_assets.datasets.worth import queries, worth
+from capibara_assets.datasets.worth.abbreviations import UNEXPLAINED
+from capibara_assets.datasets.worth.query_sense import SAYS_NOTHING
 from capibara_assets_tests.datasets.conftest import run
 
 
@@ -312,7 +314,7 @@ def test_an_assertion_tells_an_output_in_other_quotes(asserted: str, output: str
 @pytest.mark.parametrize("kind", ["solve", "repair", "apply", "predict", "explain"])
 def test_queries_of_every_kind_are_read(kind: Kind) -> None:
     query = "SELECT SUM(CASE WHEN tons > 2 THEN {} ELSE 1 END) AS heavy FROM loads"
-    for value, why in (("1", queries.SAYS_NOTHING), ("2", None)):
+    for value, why in (("1", SAYS_NOTHING), ("2", None)):
         shown = prompts.predict("sql", query.format(value), ["loads(tons) of more than 2"])
         assert unworthy(candidate(kind, query.format(value), shown, "sql")) == why
 
@@ -320,5 +322,5 @@ def test_queries_of_every_kind_are_read(kind: Kind) -> None:
 def test_a_repair_of_code_that_holds_a_query_is_read_for_its_task_alone() -> None:
     answer = 'frame = pd.read_sql_query("SELECT COUNT(*) AS tuc FROM visits", conn)\nprint(frame.tuc)'
     prompt = prompts.repair("python", "What is the {} of May?", answer, "ValueError: no connection", [])
-    assert unworthy(candidate("repair", answer, prompt.format("TUC"), failing="pass")) == queries.UNEXPLAINED
+    assert unworthy(candidate("repair", answer, prompt.format("TUC"), failing="pass")) == UNEXPLAINED
     assert unworthy(candidate("repair", answer, prompt.format("number"), failing="pass")) is None
