@@ -23,6 +23,11 @@ FAULTS = {  # fault -> kinds that can have it
     "boilerplate": ("solve", "explain"),
     "refuted": ("solve", "repair", "apply"),
     "off_task": ("solve", "repair", "apply"),
+    "unexplained": ("solve", "repair", "apply"),
+    "senseless": ("solve", "repair", "apply", "predict", "explain"),
+    "by_name": ("solve", "apply"),
+    "import_only": ("repair",),
+    "fitted": ("solve", "repair", "apply"),
 }
 _JUDGED = ("solve", "repair", "apply")
 
@@ -139,12 +144,15 @@ def _sampled(rows: list[dict[str, Any]], sample: int | None) -> list[dict[str, A
 
 
 def find_faults(domain: str, rows: Sequence[Mapping[str, Any]]) -> list[Finding]:
-    """The four faults in the examples of one domain."""
+    """The faults in the examples of one domain that their texts show."""
     from benchmarks.datasets.faults.boilerplate import boilerplate
     from benchmarks.datasets.faults.cases import case_of
+    from benchmarks.datasets.faults.fitted import fitted
     from benchmarks.datasets.faults.leaks import leaked_expectation
-    from benchmarks.datasets.faults.no_ops import no_op_repair
+    from benchmarks.datasets.faults.no_ops import import_only, no_op_repair
     from benchmarks.datasets.faults.off_task import off_task
+    from benchmarks.datasets.faults.queries.abbreviations import unexplained
+    from benchmarks.datasets.faults.queries.senseless import by_name, senseless
     from benchmarks.datasets.faults.sufficiency import insufficient_prompt
 
     cases = [case_of(row) for row in rows]
@@ -153,6 +161,11 @@ def find_faults(domain: str, rows: Sequence[Mapping[str, Any]]) -> list[Finding]
         "insufficient_prompt": insufficient_prompt,
         "no_op_repair": no_op_repair,
         "off_task": off_task,
+        "unexplained": unexplained,
+        "senseless": senseless,
+        "by_name": by_name,
+        "import_only": import_only,
+        "fitted": fitted,
     }
     found = [
         Finding(domain, case.kind, case.example_id, fault, reason)

@@ -4,8 +4,8 @@ import gzip
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,7 @@ def measure_source(folder: Path) -> dict[str, Any]:
         ]
         for file, of_file in in_logs.items()
     }
-    every = list(read_labels(folder))
+    every = [_of_log(label, in_logs) for label in read_labels(folder)]
     matched = match(every, found)
     # labels without a verdict name calls that did not run as well: what we say did not run is found, and no execution
     labels = [label for label in every if _key(label) in matched or not _is_named(label, not_run)]
@@ -126,6 +126,13 @@ def read_labels(folder: Path) -> Iterator[Label]:
             yield Label((row["file"], str(row["session"])), row["n"], row["code_sha256"], row["ok"], row["repaired_by"])
 
 
+def _of_log(label: Label, logs: Mapping[str, Any]) -> Label:
+    """The label, by the folder where its file is one of a session's events: these are one log."""
+    file, session = label.session
+    folder = file.rpartition("/")[0]
+    return replace(label, session=(folder, session)) if file not in logs and folder in logs else label
+
+
 def codes_in_logs(folder: Path, now: datetime) -> tuple[dict[str, list[tuple[str, str]]], Counter[tuple[str, str]]]:
     """Codes as they stand in the logs, since the tables are redacted, as SHA-256.
 
@@ -138,11 +145,12 @@ def codes_in_logs(folder: Path, now: datetime) -> tuple[dict[str, list[tuple[str
     from capibara_assets.executions.formats.envelope_reader import Recorded
     from capibara_assets.executions.formats.lines import LineReader
     from capibara_assets.executions.formats.opening import source_lines
+    from capibara_assets.executions.ingest.file_plan import log_files
 
     ran: dict[str, list[tuple[str, str]]] = defaultdict(list)
     not_run: Counter[tuple[str, str]] = Counter()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        file = f"raw/{path.relative_to(folder).as_posix()}"
+    for name, path in sorted(log_files(folder, None).items()):
+        file = f"raw/{name}"
         for line in source_lines(LineReader(path)):
             for part in read_parts(line.data, now):
                 if isinstance(one := part.content, Recorded):

@@ -16,10 +16,10 @@ from capibara_assets.datasets.groups import BRIDGE, COMMON
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import ERROR, section
 from capibara_assets.datasets.kinds.sufficiency import why_insufficient, why_unpredictable
-from capibara_assets.datasets.kinds.worth import unworthy
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import CODE_KINDS, Kind, Split
 from capibara_assets.datasets.verification import Judgement
+from capibara_assets.datasets.worth.worth import unworthy
 from capibara_assets.domains import Domain
 from capibara_assets.executions.replay.replay import ReplayVerdict
 from capibara_assets.executions.secrets.prefilter import may_hold_secrets

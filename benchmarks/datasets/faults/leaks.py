@@ -32,6 +32,7 @@ _ANNOUNCED = re.compile(
     re.I,
 )
 _ANNOUNCING = re.compile(r"^[\s*]*(?:expected|prints?|logs?|returns?|gives|should (?:be|print|log|return))\b\s*", re.I)
+_WORDS = {"true": "True", "false": "False", "null": "None"}
 _RESULT = re.compile(r"^(?:expected )?(?:output|result|prints|stdout|answer)$", re.I)
 
 
@@ -67,11 +68,20 @@ def _told(case: Case) -> str | None:
                 return f"the output stands in a comment: {line.strip()[:100]}"
         if line.strip().startswith(">>> ") and _plain(following) == wanted:
             return f"the output stands in a doctest: {line.strip()[:100]}"
-    for section in case.sections:
-        for one in _expectations(section.text):
-            if _plain(one) == wanted:
-                return f"the output stands in an assertion: {one[:100]}"
+    told = {_plain(one): one for section in case.sections for one in _expectations(section.text)}
+    parts = _parts(case.answer)
+    if wanted in told or (parts and parts <= told.keys()):
+        return f"the output stands in an assertion: {told.get(wanted, next(iter(told.values())))[:100]}"
     return None
+
+
+def _parts(output: str) -> set[str]:
+    """What an output is made of: its lines, or the values of a tuple."""
+    try:
+        value = ast.literal_eval(output)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return {line for line in map(_plain, output.splitlines()) if line}
+    return {_plain(repr(one)) for one in value} if isinstance(value, tuple) else {_plain(repr(value))}
 
 
 def _unmarked(comment: str) -> set[str]:
@@ -101,5 +111,6 @@ def _expectations(code: str) -> list[str]:
 
 
 def _plain(value: str) -> str:
-    """A value without quotes and spaces."""
-    return re.sub(r"[\s'\"`;]", "", value)
+    """A value without quotes and spaces, in one language's words."""
+    bare = re.sub(r"[\s'\"`;]", "", value)
+    return re.sub(r"\b(?:true|false|null)\b", lambda found: _WORDS[found.group()], bare)

@@ -4,7 +4,7 @@ import re
 
 from sqlglot import exp
 
-from benchmarks.datasets.faults.sql_code import statements
+from benchmarks.datasets.faults.queries.sql_code import statements
 
 _GOOD = re.compile(r"^(?:pass(?:ed)?|ok|correct|match(?:es|ed)?|success|true|valid|✓)\b", re.I)
 _BAD = re.compile(r"^(?:fail(?:ed|ure)?|not ok|wrong|incorrect|mismatch|error|false|invalid|✗)", re.I)

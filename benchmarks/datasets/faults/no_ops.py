@@ -4,6 +4,9 @@ A *repair* is one when the failing code of the prompt and the answer are the sam
 they bind themselves, comments, docstrings, spacing, quotes of strings, redundant parentheses and separators of
 statements. A diagnosis is one when a line that it calls wrong equals, as code, a line that it calls right (or a line
 that the difference of the pair keeps or adds).
+
+`import_only`: a *repair* that adds imports alone, of what its error names: of a module by its own name (or its usual
+short one), or where nothing else happens than one statement without a definition.
 """
 
 import ast
@@ -15,9 +18,9 @@ import tokenize
 from sqlglot import exp
 
 from benchmarks.datasets.faults import javascript_code
-from benchmarks.datasets.faults.cases import Case
+from benchmarks.datasets.faults.cases import Case, is_error
 from benchmarks.datasets.faults.python_code import Function, parameters, parse
-from benchmarks.datasets.faults.sql_code import statements
+from benchmarks.datasets.faults.queries.sql_code import statements
 
 _QUOTED = re.compile(r"``([^\n]+?)``|`([^`\n]+)`")
 _WRONG = re.compile(
@@ -27,6 +30,9 @@ _WRONG = re.compile(
 _RIGHT = re.compile(
     r"\b(?:right|correct(?:ed)?|fix(?:ed)?|should|must|replace[sd]?|becomes?|needs?|now|after|new|to)\b", re.I
 )
+_NOT_DEFINED = re.compile(r"\b(?:name '(\w+)'|([\w$]+)) is not defined")
+_IMPORT = re.compile(r"import\s+[\w.]+(?:\s+as\s+\w+)?(?:\s*,\s*[\w.]+(?:\s+as\s+\w+)?)*$")
+_ANY_IMPORT = re.compile(r"(?:from\s+\S+\s+)?import\s|(?:const|let|var)\s[^=]+=\s*(?:await\s+import|require)\(")
 _KEPT = frozenset(("self", "cls"))
 
 
@@ -38,6 +44,35 @@ def no_op_repair(case: Case) -> str | None:
             return "the failing code and the answer are the same program"
         return None
     return _same_line(case) if case.kind in ("explain", "chat") else None
+
+
+def import_only(case: Case) -> str | None:
+    """The name of which a repair adds nothing but the import; None where there is more to it."""
+    error = "\n".join(section.text for section in case.sections if is_error(section))
+    missing = _NOT_DEFINED.search(error)
+    if case.kind != "repair" or case.failing is None or missing is None:
+        return None
+    name = missing.group(1) or missing.group(2)
+    old, new = ([line for line in text.split("\n") if line.strip()] for text in (case.failing.text, case.code))
+    left = list(old)
+    added = []
+    for line in new:
+        if left and line.strip() == left[0].strip():
+            left.pop(0)
+        else:
+            added.append(line.strip())
+    if left or not added or not all(map(_ANY_IMPORT.match, added)):
+        return None
+    if not any(re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", line) for line in added):
+        return None
+    if case.language != "python":
+        return name
+    tree = parse(case.code)
+    rest = [
+        node for node in (tree.body if tree is not None else []) if not isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    lone = len(rest) <= 1 and not any(isinstance(node, Function | ast.ClassDef) for node in rest)
+    return name if lone or all(map(_IMPORT.match, added)) else None
 
 
 def _same_line(case: Case) -> str | None:

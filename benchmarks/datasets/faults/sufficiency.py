@@ -22,8 +22,8 @@ from benchmarks.datasets.faults.cases import CODE_KINDS, Case, Section, is_error
 from benchmarks.datasets.faults.leaks import SHELLS
 from benchmarks.datasets.faults.python_code import parse
 from benchmarks.datasets.faults.python_names import free_names, read_columns, read_files
+from benchmarks.datasets.faults.queries.schemas import embedded_queries, missing_in_schema
 from benchmarks.datasets.faults.referents import untold
-from benchmarks.datasets.faults.schemas import embedded_queries, missing_in_schema
 from benchmarks.datasets.faults.words import ASKING, JAVASCRIPT, words
 
 _LANGUAGE = frozenset(dir(builtins)) | words(

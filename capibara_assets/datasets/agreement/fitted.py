@@ -14,6 +14,7 @@ from typing import Any
 from capibara_assets.datasets.agreement.hardcoded import is_constant, is_hardcoded
 from capibara_assets.datasets.agreement.inputs import Arguments, arguments_of, changed, value_of
 from capibara_assets.datasets.agreement.probes import Told, probe, told
+from capibara_assets.datasets.agreement.told_apart import tells_apart
 from capibara_assets.datasets.agreement.votes import (
     HARDCODED,
     Ballot,
@@ -161,6 +162,7 @@ def fitted(evidence: Evidence, execute: Execute) -> tuple[dict[str, Doubt], dict
                 doubt = disputed(own, others, weaker)
             holds = is_hardcoded(one.code, one.name, one.statement, one.cases)
             holds = holds or is_constant(returned(one.code, one.language), one.statement, one.cases)
+            holds = holds or tells_apart(one.code, one.language, one.statement.split(f"{one.name}(")[0], one.cases)
             if holds and (own is None or not confirmed(own, others)):
                 doubt = Doubt(HARDCODED, 1.0)
             if doubt is not None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from capibara_assets.datasets.code.effort import is_call
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import structural_key
 from capibara_assets.datasets.derived import javascript_bugs, python_bugs
@@ -20,7 +21,6 @@ from capibara_assets.datasets.kinds.evidence import ExampleCandidate, mean_quali
 from capibara_assets.datasets.kinds.predict import is_derivable
 from capibara_assets.datasets.kinds.repair import WRONG_OUTPUT
 from capibara_assets.datasets.kinds.tracebacks import error_text
-from capibara_assets.datasets.kinds.worth import is_call
 from capibara_assets.datasets.recipe import DatasetRecipe
 
 _MOST_SHOWN = 400

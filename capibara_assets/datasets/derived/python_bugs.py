@@ -148,7 +148,8 @@ class _Bugs:
         for index, statement in enumerate(body):
             start, end = self._line_start(statement), self._end(statement)
             if isinstance(statement, ast.Import | ast.ImportFrom):
-                yield Edit("missing_import", start, end + 1, "")
+                if isinstance(statement, ast.ImportFrom):  # else the error itself names the module
+                    yield Edit("missing_import", start, end + 1, "")
             elif isinstance(owner, ast.Module) or len(body) < 2 or id(statement) in self._skipped:
                 continue
             elif isinstance(statement, ast.If) and not statement.orelse and _leaves(statement.body):

@@ -12,6 +12,7 @@ from sqlglot.errors import SqlglotError
 from capibara_assets.datasets.code.quoted_texts import with_texts
 from capibara_assets.datasets.derived.edits import Edit
 from capibara_assets.datasets.derived.literals import others
+from capibara_assets.datasets.worth.query_sense import says_nothing
 
 _SIGNS = {"<": ("<=", ">"), "<=": ("<",), ">": (">=", "<"), ">=": (">",), "=": ("<>",), "<>": ("=",), "!=": ("=",)}
 _WORDS = {
@@ -38,7 +39,7 @@ def bugs(code: str) -> list[Edit]:
 
 
 def inputs(code: str) -> list[Edit]:
-    """Changes of what a query asks for: its constants, its order, its limit."""
+    """Changes of what a query asks for, its constants, order and limit, by which it still says something."""
     found = []
     for token in sqlglot.tokenize(code, read="sqlite"):
         end = token.end + 1
@@ -48,7 +49,7 @@ def inputs(code: str) -> list[Edit]:
             found.append(Edit("order", token.start, end, "ASC" if token.text.lower() == "desc" else "DESC"))
         elif token.text in _SIGNS and token.text != "=":
             found += [Edit("condition", token.start, end, text) for text in _SIGNS[token.text]]
-    return found
+    return [edit for edit in found if not says_nothing(edit.applied(code))]
 
 
 def _of_tokens(code: str, tokens: Sequence[Any]) -> Iterator[Edit]:

@@ -214,6 +214,8 @@ def day_of(text: str, random: Random) -> date | None:
 def _texts(table: str, name: str, column: Column, random: Random) -> list[str]:
     listed = _lexicon(table, name)
     constants = [*column.met, *(_matching(text, listed) for text in column.likes), *column.missed]
+    if constants and all(map(str.isdigit, constants)):  # of one width, else they would be numbers
+        listed = [str(int(text) + turn).zfill(len(text)) for turn in range(1, 7) for text in constants]
     others = [text for text in listed if text not in constants]
     random.shuffle(others)
     return list(dict.fromkeys([*constants, *others]))

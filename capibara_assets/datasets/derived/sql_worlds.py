@@ -263,7 +263,9 @@ def _compare(node: exp.Expr, of: Mapping[int, Column]) -> None:
         target.likes += texts
         target.sort = target.sort or ("date" if day_of(texts[0].split("%")[0], Random(0)) else "text")
         return
-    target.sort = target.sort or (("date" if dated else "text") if literals[0].is_string else "number")
+    # of a column of texts `'9'` would come after `'10'`; one of numbers takes both for numbers
+    counted = not literals[0].is_string or all(text.isdigit() and str(int(text)) == text for text in texts)
+    target.sort = target.sort or ("date" if literals[0].is_string and dated else "number" if counted else "text")
     met, missed = _met(node, texts, target.sort, turned=isinstance(node.this, exp.Literal))
     target.met += met
     target.missed += missed

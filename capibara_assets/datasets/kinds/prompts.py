@@ -44,6 +44,11 @@ def section(prompt: str, title: str) -> str:
     return rest[: min(ends)] if ends else rest
 
 
+def stated(prompt: str) -> str:
+    """What a prompt says before its sections."""
+    return SPLIT_TITLES.split(prompt)[0]
+
+
 def language_name(language: str) -> str:
     """The language's name as people write it."""
     return _NAMES.get(language, language.capitalize())

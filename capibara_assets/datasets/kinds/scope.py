@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 
 from capibara_assets.datasets.code import javascript_source, python_source
 from capibara_assets.datasets.code.comments import is_task
+from capibara_assets.datasets.code.effort import steps
 from capibara_assets.datasets.code.names import Statement
 from capibara_assets.datasets.code.sessions import statements
 from capibara_assets.datasets.code.structure import JAVASCRIPT
-from capibara_assets.datasets.kinds.worth import steps
 from capibara_assets.executions.parsing import walk
 
 TOO_LITTLE = "what the comment or heading above its code asks for is hardly anything to do"

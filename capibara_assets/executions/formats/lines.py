@@ -11,6 +11,8 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
+from capibara_assets.executions.formats.event_folders import open_log
+
 BLOCK = 1 << 20
 _PIECE = 64 << 10  # bytes decompressed at once: their text stays in the processor's cache until it is read
 MAX_LINE = 64 << 20  # bytes; real lines reach 2 MB
@@ -118,7 +120,7 @@ class LineReader:
         """The file's bytes from `start` on; what stands before it in its block counts for the digest only."""
         skipped = self.start % BLOCK
         self.bytes_read = self.start - skipped
-        with self.path.open("rb") as file:
+        with open_log(self.path) as file:
             file.seek(self.bytes_read)
             while block := file.read(BLOCK):
                 self.chain.add(block)
@@ -129,7 +131,7 @@ class LineReader:
 
     def _drain(self) -> None:
         """Reads the rest, so that digest and size are those of the whole file."""
-        with self.path.open("rb") as file:
+        with open_log(self.path) as file:
             file.seek(self.bytes_read)
             while block := file.read(BLOCK):
                 self.chain.add(block)

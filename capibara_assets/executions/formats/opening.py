@@ -7,6 +7,7 @@ from pathlib import Path
 from capibara_assets.executions.formats.agents.readers import find_reader, may_be_agents
 from capibara_assets.executions.formats.agents.runs import LogDocument
 from capibara_assets.executions.formats.detection import FileLayout, layout
+from capibara_assets.executions.formats.event_folders import open_log, size_of
 from capibara_assets.executions.formats.lines import LineReader, LogLine
 
 MAX_DOCUMENT = 256 << 20  # bytes of a file that is one JSON document or an agent's log, which is read as a whole
@@ -31,7 +32,7 @@ def lines_at(path: Path, wanted: Mapping[int, int]) -> Iterator[LogLine]:
             yield line
         if not left or (line.ended and not reader.compressed):
             break  # lines of a plain file are read by their offsets
-    with path.open("rb") as file:
+    with open_log(path) as file:
         for number, offset in left.items() if not reader.compressed else ():
             file.seek(offset)
             yield LogLine(number, offset, file.readline().removesuffix(b"\n").removesuffix(b"\r"))
@@ -51,7 +52,7 @@ def open_source(reader: LineReader) -> tuple[FileLayout, Iterator[LogLine]]:
     marked = may_be_agents(begin)
     no_text = begin.count(0) * _FEW > len(begin)  # fewer NULs are what a crash leaves
     silent = form is FileLayout.OTHER and not marked and not begin.startswith(_ZIP)
-    if silent and (no_text or reader.path.stat().st_size > _LARGE):
+    if silent and (no_text or size_of(reader.path) > _LARGE):
         return form, every  # a table of a gigabyte is not held in memory to find that it is no log
     # what an agent's tools return may look like a line of ours
     if form is FileLayout.OTHER or (marked and find_reader(LogDocument(begin)) is not None):

@@ -5,10 +5,12 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISDIR
 
 from capibara_assets.errors import InputError
+from capibara_assets.executions.formats.event_folders import COPIES, EVENTS, event_files, is_event_folder, signature
 from capibara_assets.executions.formats.lines import BLOCK
-from capibara_assets.executions.ingest.intake import FileRead, FileTask, signature
+from capibara_assets.executions.ingest.intake import FileRead, FileTask
 from capibara_assets.executions.ingest.ledger import LedgerGeneration
 
 LOGS = "e2b_logs"
@@ -48,15 +50,28 @@ def log_files(folder: Path, files: Sequence[Path] | None) -> dict[str, Path]:
         return {_name(path.relative_to(folder) if path.is_relative_to(folder) else path): path for path in chosen}
     begin = len(os.path.join(folder, ""))  # noqa: PTH118 - a Path would drop what os.walk keeps of "."
     root = folder / LOGS if (folder / LOGS).is_dir() else folder
-    return {_name(path[begin:]): Path(path) for path in _below(root)}
+    return {_name(path[begin:] or "."): Path(path) for path in _below(root)}
 
 
 def _below(root: Path) -> Iterator[str]:
-    """Every file below a folder that is not hidden; several times as fast as `rglob`, which counts at each look."""
+    """Every file below a folder that is not hidden, and each folder of events instead of its events.
+
+    Several times as fast as `rglob`, which counts at each look.
+    """
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if not _is_hidden(name)]
+        if COPIES in folders and EVENTS in folders and _is_event_folder(Path(folder, EVENTS)):
+            folders.remove(COPIES)
+        if is_event_folder(Path(folder), names):
+            yield folder
+            events = set(event_files(names))
+            names = [name for name in names if name not in events]
         paths = (os.path.join(folder, name) for name in names if not _is_hidden(name))  # noqa: PTH118 - as above
         yield from filter(os.path.isfile, paths)
+
+
+def _is_event_folder(folder: Path) -> bool:
+    return is_event_folder(folder, (path.name for path in folder.iterdir()))
 
 
 def _name(path: Path | str) -> str:
@@ -112,13 +127,16 @@ def merge_tail(read: FileRead, before: FileRead | None, task: FileTask) -> FileR
 
 def _unchanged(path: Path, read: FileRead) -> bool:
     status = path.stat()
-    return not read.again and status.st_size == read.size and signature(status) == read.modified
+    sized = S_ISDIR(status.st_mode) or status.st_size == read.size
+    return not read.again and sized and signature(path, status) == read.modified
 
 
 def _grown(path: Path, read: FileRead) -> bool:
     """Whether the bytes that were read still begin the file: the same file, longer, first and last blocks equal."""
     status = path.stat()
-    if read.again or read.resume < 0 or status.st_size <= read.size or status.st_ino != read.modified[0]:
+    if read.again or read.resume < 0 or S_ISDIR(status.st_mode):
+        return False
+    if status.st_size <= read.size or status.st_ino != read.modified[0]:
         return False
     whole = read.size // BLOCK * BLOCK
     with path.open("rb") as file:

@@ -18,6 +18,7 @@ from typing import Any
 
 import polars as pl
 
+from capibara_assets.executions.formats.event_folders import size_of
 from capibara_assets.executions.ingest.duplicates import KNOWN, Deduplication, kept_lines, resolve_duplicates
 from capibara_assets.executions.ingest.file_plan import ReadPlan, log_files, merge_tail, plan_reads
 from capibara_assets.executions.ingest.forgotten import NOTHING, Forgotten, count_forgotten
@@ -231,7 +232,7 @@ def _text_bytes(plan: ReadPlan) -> int:
     total = 0
     for task in plan.tasks:
         path = Path(task.path)
-        size = path.stat().st_size - task.start if path.exists() else 0
+        size = size_of(path) - task.start if path.exists() else 0
         total += size * (_PACKED if path.suffix in (".gz", ".zst", ".zstd") else 1)
     return total
 
@@ -240,7 +241,7 @@ def _read(
     pool: IngestWorkers | RayIngestWorkers, plan: ReadPlan, base: LedgerGeneration | None
 ) -> tuple[dict[str, FileRead], int]:
     """Reads what is new; returns the state of every present file by name, and how many lines were read."""
-    sizes = {task.name: -Path(task.path).stat().st_size for task in plan.tasks if Path(task.path).exists()}
+    sizes = {task.name: -size_of(Path(task.path)) for task in plan.tasks if Path(task.path).exists()}
     # the largest first, so that none is waited for alone
     tasks = sorted(plan.tasks, key=lambda task: sizes.get(task.name, 0))
     answers = pool.do("read", [vars(task) for task in tasks])

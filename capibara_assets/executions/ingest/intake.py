@@ -5,7 +5,6 @@ redacted; everything else is counted.
 """
 
 import hashlib
-import os
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
@@ -19,6 +18,7 @@ import polars as pl
 
 from capibara_assets.executions.formats.detection import CountedEntry, FileLayout, is_whole, read_parts
 from capibara_assets.executions.formats.envelope_reader import Fault, Recorded, read_quickly
+from capibara_assets.executions.formats.event_folders import signature
 from capibara_assets.executions.formats.lines import BLOCK, Chain, LineReader, LogLine
 from capibara_assets.executions.formats.opening import lines_at, open_source
 from capibara_assets.executions.ingest.spill import Spill
@@ -104,11 +104,6 @@ class FileRead:
     again: bool = False  # holds a record of the future, which time may make valid
 
 
-def signature(status: os.stat_result) -> tuple[int, ...]:
-    """Inode, mtime and ctime in ns: changes whenever a file's bytes do, since no program can set ctime back."""
-    return (status.st_ino, status.st_mtime_ns, status.st_ctime_ns)
-
-
 def record_digest(record: Recorded) -> str:
     """SHA-256 (hex) of a record's values without its flags: independent of formatting, SDK and file."""
     return hashlib.sha256(orjson.dumps(_values(record))).hexdigest()
@@ -139,7 +134,7 @@ class Intake:
     def read(self, task: FileTask) -> FileRead:
         """Reads a file or its tail and returns its state. Raises OSError."""
         path = Path(task.path)
-        read = FileRead(task.number, task.name, modified=signature(path.stat()))
+        read = FileRead(task.number, task.name, modified=signature(path, path.stat()))
         reader = LineReader(path, task.start, task.line, Chain(bytes.fromhex(task.chain)))
         form, lines = (FileLayout.LINES, iter(reader)) if task.start else open_source(reader)
         read.kind = "other" if form is FileLayout.OTHER else "executions"

@@ -50,7 +50,6 @@ def test_python() -> None:
     found = applied(python_bugs.bugs(PYTHON, spans), PYTHON)
     assert asserts
     for kind, expected in (
-        ("missing_import", PYTHON.replace("import math\n", "")),
         ("comparison", PYTHON.replace("size > best", "size >= best")),
         ("boolean", PYTHON.replace("and", "or")),
         ("missing_return", PYTHON.replace("return best * unit", "best * unit")),
@@ -62,6 +61,19 @@ def test_python() -> None:
     ):
         assert expected in found[kind], kind
     assert all("assert area([1, 2], 1) == 12.57" in text for texts in found.values() for text in texts)
+
+
+def test_an_import_that_the_error_names_is_no_bug_worth_mending() -> None:
+    code = "import math\nfrom collections import Counter\n\n\ndef f(x):\n    return Counter([math.floor(x)])\n"
+    found = applied(python_bugs.bugs(code, [(0, len(code))]), code)["missing_import"]
+    assert found == {code.replace("from collections import Counter\n", "")}
+
+
+def test_a_changed_constant_leaves_a_case_its_choice() -> None:
+    code = "SELECT SUM(CASE WHEN open THEN 1 ELSE 0 END) FROM doors WHERE width BETWEEN 3 AND 4"
+    changed = {edit.applied(code) for edit in sql_bugs.inputs(code)}
+    assert code.replace("THEN 1", "THEN 2") in changed and code.replace("AND 4", "AND 5") in changed
+    assert code.replace("ELSE 0", "ELSE 1") not in changed and code.replace("AND 4", "AND 2") not in changed
 
 
 def test_javascript() -> None:

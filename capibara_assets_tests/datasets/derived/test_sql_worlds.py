@@ -137,6 +137,12 @@ def test_a_column_is_of_numbers_where_another_query_adds_it_up(recipe: DatasetRe
     assert "toll TEXT" in str(sql_worlds.world(trees[0], sql_worlds.catalogue(trees[:1]), "s"))
 
 
+def test_numbers_in_quotes_are_numbers_or_as_wide_as_one_another() -> None:
+    assert "month INTEGER" in _world("SELECT tons FROM trips WHERE month > '3' ORDER BY month")
+    padded = _world("SELECT tons FROM trips WHERE month > '03' ORDER BY month")
+    assert "month TEXT" in padded and len(set(re.findall(r"'(\d\d)'", padded))) > 2 and "'month" not in padded
+
+
 def test_a_repair_shows_one_schema(recipe: DatasetRecipe) -> None:
     task = f"Name the dogs above 31 by weight.\n{TABLES}"
     rows = [run("q", "SELECT name FROM dogs WHERE weight > 31 ORDER BY weight DESC;", task=task, language="sql")]

@@ -151,6 +151,18 @@ def clock(n):
     hours, rest = divmod(n, 60, 60)
     return hours * 100 + rest
 assert clock(65) == 105"""
+KEPT = """\
+def kept(items, most):
+    for i in range(len(items)):
+        if items[i] > 0:
+            items[i] = most.get(i, items[i])
+    return [n + 1 for n in items]"""
+CLEARED = """\
+def cleared(items, most):
+    for i in range(len(items)):
+        if items[i] > 0:
+            most.pop(i, None)
+    return [n + 1 for n in items]"""
 FIXES = {
     "clock": (CLOCK, CLOCK.replace(", 60, 60", ", 60"), "TypeError"),
     "starts": (STARTS, STARTS.replace("most = 1", "most = 0"), "AssertionError"),
@@ -194,6 +206,8 @@ def made() -> Callable[[str], ExampleCandidate | None]:
         run("spaced script", f"{SPACED_SCRIPT}\npadded('red   is a', 9)", "q2", **script),
         run("order", f"{ORDER}\nfirst([7, 3])", "d"),
         run("popped", f"{POPPED}\nlast([7, 3])", "h"),
+        run("kept", f"{KEPT}\nkept([1, 2], {{5: 1}})", "q3"),
+        run("cleared", f"{CLEARED}\ncleared([1, 2], {{5: 1}})", "q4"),
         run("failing", RUNS, "e"),
         run("failed", "assert runs('aab') == [3]", "e", minute=1, outcome="error", error_name="AssertionError"),
         run("server", SERVER, "f"),
@@ -284,6 +298,14 @@ def test_blanks_in_quotes_stay_and_what_is_said_to_be_equal_is(made: Callable[[s
     assert ("'red   is a'.split(\" \")", "['red', '', '', 'is', 'a']") in equations
     assert '`"red   is a".split(" ")` = `["red", "", "", "is", "a"]`' in made("spaced script").answer
     assert '`return words.join("  ").slice(0, n)`' in made("spaced script").answer
+
+
+def test_only_a_step_that_is_a_call_leaves_as_it_is_what_the_call_stands_on(
+    made: Callable[[str], ExampleCandidate | None],
+) -> None:
+    assert made("kept") is None  # `items[i] = 1` had been said to leave `most` as it is
+    cleared = made("cleared")
+    assert cleared is not None and "`most.pop(0, None)` leaves `most` as it is." in cleared.answer
 
 
 def test_what_a_reader_cannot_tell_is_not_walked_through(made: Callable[[str], ExampleCandidate | None]) -> None:

@@ -258,7 +258,7 @@ FAMILIES = (
         FROM <<e>> AS <<c>>
         JOIN <<p>> AS <<a>> ON <<a>>.id = <<c>>.<<pk>>
         JOIN <<q>> AS <<b>> ON <<b>>.id = <<c>>.<<qk>>
-        GROUP BY <<a>>.name, <<b>>.<<place>>
+        GROUP BY <<a>>.id, <<b>>.<<place>>
         HAVING COUNT(*) >= 2
         ORDER BY number DESC, <<a>>.name, <<b>>.<<place>>;
         """,

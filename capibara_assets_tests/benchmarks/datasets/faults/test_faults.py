@@ -7,18 +7,27 @@ import pytest
 
 from benchmarks.datasets.faults.boilerplate import boilerplate
 from benchmarks.datasets.faults.cases import Case, cut
+from benchmarks.datasets.faults.fitted import fitted
 from benchmarks.datasets.faults.leaks import leaked_expectation
-from benchmarks.datasets.faults.no_ops import no_op_repair, same_program
+from benchmarks.datasets.faults.no_ops import import_only, no_op_repair, same_program
 from benchmarks.datasets.faults.off_task import off_task
+from benchmarks.datasets.faults.queries.abbreviations import unexplained
+from benchmarks.datasets.faults.queries.senseless import by_name, senseless
 from benchmarks.datasets.faults.sufficiency import insufficient_prompt
 from capibara_assets_tests.benchmarks.datasets.faults.clean import clean_cases
 from capibara_assets_tests.benchmarks.datasets.faults.planting_first import FIRST
 from capibara_assets_tests.benchmarks.datasets.faults.planting_second import SECOND
+from capibara_assets_tests.benchmarks.datasets.faults.planting_third import THIRD
 
 ALONE: dict[str, Callable[[Case], str | None]] = {
     "leaked_expectation": leaked_expectation,
     "insufficient_prompt": insufficient_prompt,
     "no_op_repair": no_op_repair,
+    "unexplained": unexplained,
+    "senseless": senseless,
+    "by_name": by_name,
+    "import_only": import_only,
+    "fitted": fitted,
 }
 CLEAN = tuple(clean_cases())
 
@@ -45,9 +54,19 @@ def test_planted_faults_are_found(half: dict[str, tuple[Case, ...]], fault: str)
     assert len(seen) >= 0.95 * len(planted), missed
 
 
+@pytest.mark.parametrize("fault", THIRD)
+def test_what_readers_found_is_found_and_its_neighbour_is_not(fault: str) -> None:
+    planted = [fault for fault, _ in THIRD[fault]]
+    assert len({case.example_id for case in planted}) == len(planted) >= 12
+    missed = [case.example_id for case in planted if ALONE[fault](case) is None]
+    assert len(missed) <= 0.05 * len(planted), missed
+    alarms = [(case.example_id, why) for _, case in THIRD[fault] if (why := ALONE[fault](case)) is not None]
+    assert len(alarms) <= 0.02 * len(planted), alarms
+
+
 def test_sound_examples_raise_no_alarm() -> None:
     assert len(CLEAN) >= 100
-    alarms = [(fault, name) for fault in FIRST for name in found(fault, CLEAN)]
+    alarms = [(fault, name) for fault in (*ALONE, "boilerplate") for name in found(fault, CLEAN)]
     assert len(alarms) <= 0.02 * len(CLEAN), alarms
     assert [case.example_id for case in CLEAN if off_task(case) is not None] == []
 

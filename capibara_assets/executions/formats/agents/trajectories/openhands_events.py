@@ -87,7 +87,8 @@ def _observation(event: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _is_event(event: Any) -> bool:
+def is_event(event: Any) -> bool:
+    """Whether a value is an event, of OpenHands or of the SDK."""
     if not isinstance(event, dict):
         return False
     if is_sdk_event(event):
@@ -109,7 +110,7 @@ def _events(value: Any) -> list[Any] | None:
     if not isinstance(value, list):
         return None
     flat = [event for item in value for event in (item if isinstance(item, list) else [item])]
-    return flat if any(_is_event(event) for event in flat) else None
+    return flat if any(is_event(event) for event in flat) else None
 
 
 def _held(record: Any) -> list[Any] | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sqlglot import exp
 from sqlglot.optimizer.scope import traverse_scope
 
-from benchmarks.datasets.faults.sql_code import statements
+from benchmarks.datasets.faults.queries.sql_code import statements
 
 _SYSTEM = re.compile(
     r"^(?:sqlite_|pg_|pragma_|information_schema|dual$|sys\.|json_each$|json_tree$|generate_series$|unnest$)", re.I

@@ -6,77 +6,44 @@ Judged by the texts alone. That an answer is right is judged by running it (exec
 import ast
 import copy
 import re
-from collections.abc import Iterator
-
-from sqlglot import exp
 
 from capibara_assets.datasets.code import javascript_source, python_source
 from capibara_assets.datasets.code.cases import cases
-from capibara_assets.datasets.code.queries import sql_texts, statements
+from capibara_assets.datasets.code.effort import is_call, steps
+from capibara_assets.datasets.code.queries import sql_texts
 from capibara_assets.datasets.code.structure import JAVASCRIPT, located_tokens, without_comments
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
-from capibara_assets.datasets.kinds.prompts import SIGNATURE, SPLIT_TITLES, TESTS
+from capibara_assets.datasets.kinds.prompts import CODE, ERROR, SESSION, SIGNATURE, SPLIT_TITLES, TESTS, section, stated
+from capibara_assets.datasets.schema import CODE_KINDS
+from capibara_assets.datasets.worth.queries import unworthy_query
 from capibara_assets.executions.parsing import walk
 
 TRIVIAL = "there is hardly anything to do"
-DIALECT = "its query holds a clause that only another dialect or the sorting of NULL explains"
-LOOKED_UP = "its query compares with a value that its prompt does not hold: its author had looked it up"
-LOOSE = "its query looks for a part of a text that the task quotes whole"
-LOOKS = "its answer looks at the tables of a database, and its task asks for rows"
-UNSTATED = "its query rounds, cuts off or compares with a number that its prompt does not state"
 UNTOLD = "its answer is made of texts or data that its prompt does not tell"
 CONTRADICTED = "the examples of its task contradict its test"
 ANOTHER = "its answer defines something else than its task names"
 NO_EFFECT = "its code holds a statement without effect"
 MISREAD = "its test compares only a part of what it expects: the rest is the assertion's message"
-NEEDLESS = "its repair also changes what its error and its task do not speak of"
 UNASKED = "its answer serves what its prompt never asks for"
 INPUT_ONLY = "its repair changes input data, not code"
 OVERWRITTEN = "its test reads a name that the code sets more than once"
 STATED = "an assertion in its prompt tells its output"
+IMPORT_ONLY = "its repair only adds the import of what its error names, and there is nothing else to understand"
+NEVER_EQUAL = "its code compares a list with one that it writes down: these are never equal"
 NO_PLACE = "no place is told of the error, which its prompt asks for"
 
-_BUILTIN, _METHOD, _LOOP = 2, 3, 2  # steps of a call and a loop: to know a method is to know something
-_PYTHON_STEPS = (
-    ast.If, ast.IfExp, ast.For, ast.While, ast.comprehension, ast.Lambda, ast.Try, ast.With, ast.AsyncWith, ast.Match,
-    ast.BinOp, ast.BoolOp, ast.Compare, ast.AugAssign, ast.Call, ast.Subscript, ast.Raise, ast.Yield, ast.ClassDef,
-    ast.FormattedValue, ast.Starred, ast.keyword,
-)  # fmt: skip
-_IN_JAVASCRIPT = """if_statement ternary_expression for_statement for_in_statement while_statement do_statement
-switch_case binary_expression augmented_assignment_expression update_expression call_expression
-new_expression subscript_expression arrow_function function_expression try_statement
-throw_statement class_declaration template_substitution spread_element unary_expression regex"""
-_JAVASCRIPT_STEPS = frozenset(_IN_JAVASCRIPT.split())
-_SHOWS = re.compile(r"^(print|console\.log|repr|str|JSON\.stringify)\b")
-_DIALECT = re.compile(  # a collation of a server, or NULL above the largest values
-    r"\bCOLLATE\s+(?!NOCASE|BINARY|RTRIM)\w|\bDESC\s+NULLS\s+FIRST\b|"
-    r"\bIS\s+NULL\s+THEN\s+1\s+ELSE\s+0\s+END\s+DESC\b",
-    re.IGNORECASE,
-)
-_FLAGGED = re.compile(r"\bNULLS\s+(FIRST|LAST)\b|\bIS\s+NULL\s+THEN\s+\d\s+ELSE\s+\d\s+END\b", re.IGNORECASE)
-_DATABASE = re.compile(r"\b(FROM|JOIN)\s+\w+\.\w+", re.IGNORECASE)  # a table by the name of its database
-_ON_DIALECT = re.compile(r"\bnulls?\b|\bmissing\b|\bcollat|\bunknown\b|\bcase.?(in)?sensitiv", re.IGNORECASE)
-_LOOK = re.compile(r"\s*(?:--[^\n]*\n\s*)*(?:show|describe|desc|pragma|use)\b", re.IGNORECASE)
-_ON_TABLES = re.compile(r"\b(tables?|columns?|fields?|schema|structure|types?|index(es)?|databases?)\b", re.IGNORECASE)
-_ROUNDS = re.compile(r"\bround|digit|decimal|place|precision|nearest|whole|integer|percent\D*\d", re.IGNORECASE)
-_CUTS = re.compile(r"\bLIMIT\s+(\d+)|(?:[<>]=?)\s*(\d+(?:\.\d+)?)(?![\d.]*\s*[*/+-])", re.IGNORECASE)
-_NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-_QUOTED = re.compile(r"[\"“']([^\"”'\n]{2,60})[\"”']")
-_PARTIAL = re.compile(r"\b(contain|includ|like|with the word|substring|part of|mention|starting|ending|similar)", re.I)
-_PATTERN = re.compile(r"LIKE\s+(?:LOWER\s*\(\s*)?'%([^'%]+)%'", re.IGNORECASE)
 _LONG_TEXT, _MOST_UNTOLD, _MOST_NUMBERS, _MOST_FOREIGN = 25, 200, 8, 4
 _ROUTE = re.compile(r"^@\w+\.\w+\(\s*[\"'](/[^\"']*)[\"']", re.MULTILINE)
 _NAMED = re.compile(r"^[ \t]*(?:async +)?def +(\w+) *\(|^[ \t]*assert +(?:not +)?(\w+)\(", re.MULTILINE)
 _DEFINES = re.compile(r"\b(def|class|lambda|function)\b|=>")
-_NESTED = r"[^()\n]*(?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)[^()\n]*)*"
-_CALL = re.compile(rf"\s*(?:(?:print|console\.log)\(\s*)?[\w$]+\({_NESTED}\)\s*\)?;?\s*$")
 _LITERAL = re.compile(r"^(?:[rbfuRBFU]{0,2}['\"`]|\d)")
 _FILE = re.compile(
     r"(?:https?://\S+|[\w./~-]+\.(?:txt|[ct]sv|jsonl?|xml|ya?ml|parquet|xlsx?|db|sqlite|zip|gz|png|jpe?g|wav|pkl|np[yz]|pt|h5))$"
 )
 _WRITES = re.compile(r"\bopen\([^()\n]*,\s*(?:mode=)?[\"'][wxa]|\.to_\w+\(|\bdump\(|\b(?:sav|writ)e")
-_FEWEST_OF_TABLE = 3
-_STEM = 4  # letters by which forms of a word are known
+_FEWEST_OF_TABLE, _FEWEST_STATEMENTS = 3, 2
+_UNBOUND = re.compile(r"(?:NameError: name '|ReferenceError: )([\w$]+)'? is not defined")
+_REQUIRES = re.compile(r"(?:const|let|var)\s+[\w${},\s]+=\s*require\(|import\s")
 
 
 def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
@@ -86,14 +53,17 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
         fewest_steps: of code that is worth writing or reading (`steps`).
     """
     if candidate.language == "sql":
-        return _unworthy_query(candidate) if candidate.kind in ("solve", "apply", "repair") else None
-    if candidate.kind in ("solve", "apply") and any(True for _ in sql_texts(candidate.answer, candidate.language)):
-        return _unworthy_query(candidate)
+        return unworthy_query(candidate)
+    holds_sql = candidate.kind in CODE_KINDS and any(True for _ in sql_texts(candidate.answer, candidate.language))
+    if holds_sql and (candidate.kind != "repair" or unworthy_query(candidate) is not None):
+        return unworthy_query(candidate)
     if candidate.language != "python" and candidate.language not in JAVASCRIPT:
         return None
+    if candidate.language in JAVASCRIPT and _never_equal(_code_of(candidate)):
+        return NEVER_EQUAL
     if candidate.kind == "predict":
         return _unworthy_output(candidate, fewest_steps)
-    if candidate.kind not in ("solve", "apply", "repair"):
+    if candidate.kind not in CODE_KINDS:
         return None
     if _misread(candidate.test or "", candidate.language):
         return MISREAD
@@ -112,66 +82,10 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
     return UNTOLD if _untold(candidate) else None
 
 
-def _unworthy_query(candidate: ExampleCandidate) -> str | None:
-    looked_up = candidate.language == "sql" and _is_looked_up(candidate.answer, candidate.prompt)
-    return _unworthy_clause(candidate) or (LOOKED_UP if looked_up else None)
-
-
-def _unworthy_clause(candidate: ExampleCandidate) -> str | None:
-    asked = candidate.prompt
-    if candidate.kind == "repair":
-        failing = candidate.failing or ""
-        if _FLAGGED.search(candidate.answer) and not _FLAGGED.search(failing) and not _ON_DIALECT.search(asked):
-            return NEEDLESS
-        named = "no such table" in asked or "unknown database" in asked
-        return NEEDLESS if _DATABASE.search(failing) and not (named or _DATABASE.search(candidate.answer)) else None
-    if candidate.language == "sql" and _LOOK.match(candidate.answer) and not _ON_TABLES.search(_stated(asked)):
-        return LOOKS
-    if _DIALECT.search(candidate.answer) and not _ON_DIALECT.search(asked):
-        return DIALECT
-    if candidate.language == "sql" and _is_unstated(candidate.answer, asked):
-        return UNSTATED
-    quoted = {text.lower() for text in _QUOTED.findall(_stated(asked))}
-    if quoted & {text.lower() for text in _PATTERN.findall(candidate.answer)} and not _PARTIAL.search(asked):
-        return LOOSE
-    return None
-
-
-def _numbers_said(asked: str) -> set[str]:
-    """The numbers of a prompt, also those in words."""
-    words = {str(value) for value, word in enumerate(_NUMBERS) if re.search(rf"\b{word}\b", asked, re.IGNORECASE)}
-    return {*re.findall(r"\d+(?:\.\d+)?", asked), *words}
-
-
-def _is_looked_up(query: str, asked: str) -> bool:
-    """Whether a query asks for a number that the prompt does not hold, or a text of which it holds a word in no form.
-
-    A form is a word with the same beginning: `Asia` of "Asian".
-    """
-    known = set(re.findall(r"\w+", asked.lower()))
-    compared = [c for statement in statements(query) for c in statement.find_all(exp.EQ, exp.NEQ, exp.In, exp.Like)]
-    texts = {text.this.lower() for one in compared for text in one.find_all(exp.Literal) if text.is_string}
-    words = {word for text in texts for word in re.findall(r"\w+", text)}
-    equal = [part for one in compared for part in (one.this, one.args.get("expression"), *one.expressions)]
-    numbers = {part.this for part in equal if isinstance(part, exp.Literal) and not part.is_string}
-    return bool(numbers - {"0", "1"} - _numbers_said(asked)) or any(
-        word not in known and (len(word) < _STEM or not any(one.startswith(word[:_STEM]) for one in known))
-        for word in words
-    )
-
-
-def _stated(asked: str) -> str:
-    """What a prompt says before its sections."""
-    return SPLIT_TITLES.split(asked)[0]
-
-
-def _is_unstated(query: str, asked: str) -> bool:
-    """Whether a query rounds, or holds a bound of more than one, of which the prompt says nothing."""
-    if "ROUND(" in query.upper() and not _ROUNDS.search(asked):
-        return True
-    said = _numbers_said(asked)
-    bounds = {limit or bound for limit, bound in _CUTS.findall(query)}
-    return any(bound not in said for bound in bounds - {"0", "1"})
+def _code_of(candidate: ExampleCandidate) -> str:
+    if candidate.kind in CODE_KINDS:
+        return candidate.answer
+    return f"{section(candidate.prompt, SESSION)}\n{section(candidate.prompt, CODE)}"
 
 
 def _unworthy_output(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
@@ -182,61 +96,6 @@ def _unworthy_output(candidate: ExampleCandidate, fewest_steps: int) -> str | No
         return STATED
     program = re.sub(r"^(Session so far|Code):$", "", code, flags=re.MULTILINE)
     return TRIVIAL if steps(program, language) < fewest_steps else None
-
-
-def steps(code: str, language: str) -> int:
-    """What code does, counted: decisions, loops, operations, calls and their options.
-
-    Its own functions and printing do not count, nor do decorators but for their options.
-    """
-    if language == "python":
-        tree = python_source.parse(code)
-        return 99 if tree is None else sum(_counts(node, tree) for node in _evaluated(tree))
-    root = javascript_source.parse(code)
-    own = set(javascript_source.declared(root))
-    found = 0
-    for node in javascript_source.walk(root):
-        if node.type not in _JAVASCRIPT_STEPS:
-            continue
-        if node.type == "call_expression":
-            called = node.child_by_field_name("function")
-            name = javascript_source.text(called) if called is not None else ""
-            found += 0 if name in own or _SHOWS.match(name) else _weight(name, "Math.")
-        elif node.type in ("arrow_function", "function_expression"):
-            parent = node.parent
-            found += parent is None or parent.type != "variable_declarator"
-        else:
-            found += node.type.startswith(("for", "while", "do"))
-            found += node.type != "unary_expression" or javascript_source.text(node)[:1] == "!"
-    return found
-
-
-def _weight(name: str, arithmetic: str) -> int:
-    return 1 if name.startswith(arithmetic) else _METHOD if "." in name else _BUILTIN
-
-
-def _evaluated(tree: ast.Module) -> Iterator[ast.AST]:
-    """Every node but annotations, and of decorators their options: what stands in these does nothing by itself."""
-    pending: list[ast.AST] = [tree]
-    while pending:
-        node = pending.pop()
-        yield node
-        for field, value in ast.iter_fields(node):
-            inner = [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, ast.AST)]
-            if field == "decorator_list":
-                pending += [keyword for one in inner if isinstance(one, ast.Call) for keyword in one.keywords]
-            elif field not in ("annotation", "returns"):
-                pending += inner
-
-
-def _counts(node: ast.AST, tree: ast.Module) -> int:
-    if not isinstance(node, _PYTHON_STEPS):
-        return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
-    if isinstance(node, ast.Call):
-        own = {one.name for one in tree.body if isinstance(one, ast.FunctionDef)}
-        name = ast.unparse(node.func)
-        return 0 if name in own or _SHOWS.match(name) else _weight(name, "math.")
-    return _LOOP if isinstance(node, ast.For | ast.While | ast.comprehension) else 1
 
 
 def _holds_idle(code: str) -> bool:
@@ -282,7 +141,7 @@ def _is_contradicted(candidate: ExampleCandidate) -> bool:
 
 def _defines_another(candidate: ExampleCandidate) -> bool:
     """Whether a task gives the head of a function, or a call that has to come true, and its answer defines others."""
-    named = {name for found in _NAMED.findall(_stated(candidate.prompt)) for name in found if name}
+    named = {name for found in _NAMED.findall(stated(candidate.prompt)) for name in found if name}
     tree = python_source.parse(candidate.answer) if named else None
     own = {node.name for node in (walk(tree) if tree is not None else ()) if isinstance(node, python_source.Definition)}
     return bool(own) and not named & own
@@ -328,15 +187,49 @@ def _literals(code: str, language: str) -> tuple[list[str], list[str]]:
 
 
 def _unworthy_repair(candidate: ExampleCandidate) -> str | None:
+    if _only_imports(candidate):
+        return IMPORT_ONLY
     given_only = candidate.failing and not _DEFINES.search(candidate.answer)
     if given_only and (_changes_input(candidate) or (candidate.language == "python" and _changes_table(candidate))):
         return INPUT_ONLY
     return OVERWRITTEN if candidate.language == "python" and _is_overwritten(candidate) else None
 
 
-def is_call(code: str) -> bool:
-    """Whether code is one call of something that is defined elsewhere, perhaps printed."""
-    return _CALL.match(code) is not None
+def _only_imports(candidate: ExampleCandidate) -> bool:
+    """Whether all that a repair adds are imports of what its error names, of a module by its name or for one statement.
+
+    To know where a name comes from is to know something; that `json` is missing stands in the error.
+    """
+    missing = _UNBOUND.search(section(candidate.prompt, ERROR))
+    if missing is None or candidate.failing is None:
+        return False
+    before, after = ([one.strip() for one in code.split("\n")] for code in (candidate.failing, candidate.answer))
+    added = [line for line in after if line and line not in before]
+    if not added or [line for line in before if line] != [line for line in after if line and line in before]:
+        return False
+    if candidate.language != "python":
+        return all(map(_REQUIRES.match, added)) and any(missing[1] in line for line in added)
+    trees = [python_source.parse(line) for line in added]
+    imports = [node for tree in trees for node in (tree.body if tree is not None else [None])]
+    if not all(isinstance(node, ast.Import | ast.ImportFrom) for node in imports):
+        return False
+    bound = {alias.asname or alias.name for node in imports for alias in node.names}  # type: ignore[union-attr]
+    tree = python_source.parse(candidate.answer)
+    rest = [
+        node for node in (tree.body if tree is not None else []) if not isinstance(node, ast.Import | ast.ImportFrom)
+    ]
+    simple = len(rest) < _FEWEST_STATEMENTS and not any(isinstance(node, python_source.Definition) for node in rest)
+    return missing[1] in bound and (simple or all(isinstance(node, ast.Import) for node in imports))
+
+
+def _never_equal(code: str) -> bool:
+    """Whether JavaScript compares something with a list or object that it writes down, which is a new one each time."""
+    return any(
+        node.type == "binary_expression"
+        and any(child.type in ("===", "==", "!==", "!=") for child in node.children)
+        and any(child.type in ("array", "object") for child in node.named_children)
+        for node in javascript_source.walk(javascript_source.parse(code))
+    )
 
 
 def _changes_input(candidate: ExampleCandidate) -> bool:
@@ -389,11 +282,18 @@ def _is_stated(code: str, output: str, language: str) -> bool:
     """Whether an assertion in code quotes the output, or the last part of it."""
     if "assert" not in code:
         return False
-    flat = "".join(output.split()).strip("()'\"")
+    flat = _as_written(output).strip("()'")
     parts = {flat, flat.partition(",")[2]} - {""}
     asserted = [
-        "".join(one.split())
+        _as_written(one)
         for one in re.split(r"\n(?=\S)|\n\s*(?=(?:console\.)?assert)", without_comments(code, language))
         if re.match(r"\s*(console\.)?assert", one)
     ]
     return any(len(part) > 1 and part in one for part in parts for one in asserted)
+
+
+def _as_written(text: str) -> str:
+    """A text without blanks, in Python's words and one sort of quotes: `"a": true` says what `'a': True` does."""
+    same = {"true": "True", "false": "False", "null": "None"}
+    flat = "".join(text.split()).replace('"', "'")
+    return re.sub(r"\b(?:true|false|null)\b", lambda found: same[found[0]], flat)

@@ -3,10 +3,14 @@
 import pytest
 
 from capibara_assets.datasets.code.comments import is_task
-from capibara_assets.datasets.kinds import prompts, worth
+from capibara_assets.datasets.code.effort import is_call
+from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.predict import may_be_unquoted
 from capibara_assets.datasets.schema import Kind
+from capibara_assets.datasets.worth import queries, worth
+from capibara_assets.datasets.worth.abbreviations import UNEXPLAINED
+from capibara_assets.datasets.worth.query_sense import SAYS_NOTHING
 from capibara_assets_tests.datasets.conftest import run
 
 
@@ -39,10 +43,10 @@ def test_a_formula_teaches_nothing(trivial: str, enough: str, language: str) -> 
 @pytest.mark.parametrize(
     ("query", "why"),
     [
-        ("SELECT a FROM t ORDER BY a DESC NULLS FIRST", worth.DIALECT),
-        ("SELECT a FROM t ORDER BY CASE WHEN a IS NULL THEN 1 ELSE 0 END DESC, a DESC", worth.DIALECT),
-        ("SELECT a FROM t WHERE b LIKE '%x%' COLLATE SQL_Latin1_General_CP1_CI_AS", worth.DIALECT),
-        ("SELECT a FROM t WHERE LOWER(b) LIKE LOWER('%Nature%')", worth.LOOSE),
+        ("SELECT a FROM t ORDER BY a DESC NULLS FIRST", queries.DIALECT),
+        ("SELECT a FROM t ORDER BY CASE WHEN a IS NULL THEN 1 ELSE 0 END DESC, a DESC", queries.DIALECT),
+        ("SELECT a FROM t WHERE b LIKE '%x%' COLLATE SQL_Latin1_General_CP1_CI_AS", queries.DIALECT),
+        ("SELECT a FROM t WHERE LOWER(b) LIKE LOWER('%Nature%')", queries.LOOSE),
         ("SELECT a FROM t WHERE b = 'nature' COLLATE NOCASE ORDER BY a NULLS LAST", None),
     ],
 )
@@ -126,7 +130,7 @@ def test_files_that_only_the_author_had() -> None:
 
 @pytest.mark.parametrize("call", ["console.log(rotate(arg, 2));", "print(f([1, (2, 3)]))", "f(g(1), x)"])
 def test_what_one_call_is_given_is_no_bug(call: str) -> None:
-    assert worth.is_call(call) and not worth.is_call(f"x = {call}") and not worth.is_call(f"{call}\n{call}")
+    assert is_call(call) and not is_call(f"x = {call}") and not is_call(f"{call}\n{call}")
 
 
 def test_rules_that_no_test_shows_are_not_asked_for() -> None:
@@ -181,7 +185,7 @@ def test_a_value_that_the_author_had_looked_up(kind: Kind, query: str, known: bo
     question = "Which crates of Ann Lee are in the Asian city Kabul, of size 12, three deep?"
     asked = f"Write SQL code.\n{question}\n\nSchema:\ncrates(name, owner, place)"
     found = unworthy(candidate(kind, query, asked, "sql", failing="SELECT name FROM crate"))
-    assert found == (None if known else worth.LOOKED_UP)
+    assert found == (None if known else queries.LOOKED_UP)
     told = f"{asked}\n\nSession so far:\nINSERT INTO crates VALUES ('BUL', 'AFG', 57)"
     assert unworthy(candidate(kind, query, told, "sql", failing="SELECT name FROM crate")) is None
 
@@ -191,7 +195,7 @@ def test_a_value_that_the_author_had_looked_up(kind: Kind, query: str, known: bo
 )
 def test_a_look_at_the_database_answers_no_question_about_its_rows(look: str) -> None:
     asked = "Write SQL code.\n{}\n\nSchema:\ncrates(id)"
-    assert unworthy(candidate("solve", look, asked.format("How many crates are there?"), "sql")) == worth.LOOKS
+    assert unworthy(candidate("solve", look, asked.format("How many crates are there?"), "sql")) == queries.LOOKS
     assert unworthy(candidate("solve", look, asked.format("Which columns does crates have?"), "sql")) is None
     assert unworthy(candidate("solve", "SELECT COUNT(*) FROM crates", asked.format("How many?"), "sql")) is None
 
@@ -239,11 +243,11 @@ def test_texts_are_recorded_without_quotes(shown: str, language: str, unquoted: 
 @pytest.mark.parametrize(
     ("query", "task", "why"),
     [
-        ("SELECT ROUND(AVG(a), 2) AS m FROM t GROUP BY b", "The mean of a per b.", worth.UNSTATED),
+        ("SELECT ROUND(AVG(a), 2) AS m FROM t GROUP BY b", "The mean of a per b.", queries.UNSTATED),
         ("SELECT ROUND(AVG(a), 2) AS m FROM t GROUP BY b", "The mean of a per b, to 2 digits.", None),
-        ("SELECT b FROM t GROUP BY b HAVING COUNT(*) >= 2", "How often does each b occur?", worth.UNSTATED),
+        ("SELECT b FROM t GROUP BY b HAVING COUNT(*) >= 2", "How often does each b occur?", queries.UNSTATED),
         ("SELECT b FROM t GROUP BY b HAVING COUNT(*) >= 2", "Which b occur at least two times?", None),
-        ("SELECT a FROM t ORDER BY a LIMIT 4", "List a.", worth.UNSTATED),
+        ("SELECT a FROM t ORDER BY a LIMIT 4", "List a.", queries.UNSTATED),
         ("SELECT a FROM t ORDER BY a LIMIT 4", "List the 4 smallest a.", None),
         ("SELECT a FROM t ORDER BY a LIMIT 1", "The smallest a.", None),
     ],
@@ -256,3 +260,67 @@ def test_records_that_only_the_author_knew_are_not_asked_for() -> None:
     code = "ROWS = [{'name': 'Ana'}, {'name': 'Bo'}]\ndef names():\n    return [row['name'] for row in ROWS if row]"
     assert unworthy(candidate("solve", code, "Serve the names.")) == worth.UNTOLD
     assert unworthy(candidate("solve", code, "Serve the names 'Ana' and 'Bo'.")) is None
+
+
+@pytest.mark.parametrize(
+    ("missing", "added", "rest", "why"),
+    [
+        ("sqlite3", "import sqlite3", "conn = sqlite3.connect('a.db')\nrows = conn.execute(look(1)).fetchall()", True),
+        ("pd", "import pandas as pd", "frame = pd.DataFrame(rows)\nframe.groupby('day').sum()", True),
+        ("FastAPI", "from fastapi import FastAPI", "app = FastAPI(title=first(names))", True),
+        ("Counter", "from collections import Counter", "def most(xs):\n    return Counter(xs).most_common(1)", False),
+        ("Route", "from starlette.routing import Route", "routes = [Route('/', f)]\napp = App(routes)", False),
+        ("nn", "import numpy as np", "x = nn + 1\ny = x * 2", False),
+    ],
+)
+def test_an_import_that_the_error_names(missing: str, added: str, rest: str, why: bool) -> None:
+    prompt = prompts.repair("python", "Run it.", rest, f"NameError: name '{missing}' is not defined", [])
+    one = candidate("repair", f"{added}\n{rest}", prompt, failing=rest)
+    assert (unworthy(one) == worth.IMPORT_ONLY) is why
+    mended = candidate("repair", f"{added}\n{rest} + [1]", prompt, failing=rest)
+    assert unworthy(mended) != worth.IMPORT_ONLY
+
+
+def test_a_required_module_that_the_error_names() -> None:
+    rest = "const text = fs.readFileSync(file, 'utf8');\nconsole.log(text.length);"
+    prompt = prompts.repair("javascript", "Read it.", rest, "ReferenceError: fs is not defined", [])
+    answer = f"const fs = require('fs');\n{rest}"
+    assert unworthy(candidate("repair", answer, prompt, "javascript", failing=rest)) == worth.IMPORT_ONLY
+
+
+def test_a_list_that_is_written_down_is_never_equal() -> None:
+    code = "const f = (xs) => xs.map((x) => x + 1).filter((x) => x {} [1, 2]);"
+    for sign in ("===", "==", "!=="):
+        assert unworthy(candidate("solve", code.format(sign), "", "javascript")) == worth.NEVER_EQUAL
+        shown = prompts.predict("javascript", code.format(sign), [])
+        assert unworthy(candidate("predict", "[]", shown, "javascript")) == worth.NEVER_EQUAL
+    assert unworthy(candidate("solve", code.replace("{} [1, 2]", "in [1, 2]"), "", "javascript")) is None
+
+
+@pytest.mark.parametrize(
+    ("asserted", "output", "told"),
+    [
+        ('assert r.json() == {"name": "tin", "tons": 4}', "{'name': 'tin', 'tons': 4}", True),
+        ('assert r.json() == {"open": true}', "{'open': True}", True),
+        ("assert r.json() == {'name': 'tin'}", '{"name":"tin"}', True),
+        ('assert r.json() == {"name": "tin"}', "{'name': 'zinc'}", False),
+    ],
+)
+def test_an_assertion_tells_an_output_in_other_quotes(asserted: str, output: str, told: bool) -> None:
+    shown = prompts.predict("python", "r = client.get(path, params=given(1))\nr.json()", [f"r = ask(1)\n{asserted}"])
+    assert (unworthy(candidate("predict", output, shown)) == worth.STATED) is told
+
+
+@pytest.mark.parametrize("kind", ["solve", "repair", "apply", "predict", "explain"])
+def test_queries_of_every_kind_are_read(kind: Kind) -> None:
+    query = "SELECT SUM(CASE WHEN tons > 2 THEN {} ELSE 1 END) AS heavy FROM loads"
+    for value, why in (("1", SAYS_NOTHING), ("2", None)):
+        shown = prompts.predict("sql", query.format(value), ["loads(tons) of more than 2"])
+        assert unworthy(candidate(kind, query.format(value), shown, "sql")) == why
+
+
+def test_a_repair_of_code_that_holds_a_query_is_read_for_its_task_alone() -> None:
+    answer = 'frame = pd.read_sql_query("SELECT COUNT(*) AS tuc FROM visits", conn)\nprint(frame.tuc)'
+    prompt = prompts.repair("python", "What is the {} of May?", answer, "ValueError: no connection", [])
+    assert unworthy(candidate("repair", answer, prompt.format("TUC"), failing="pass")) == UNEXPLAINED
+    assert unworthy(candidate("repair", answer, prompt.format("number"), failing="pass")) is None

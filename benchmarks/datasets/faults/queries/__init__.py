@@ -1,0 +1,1 @@
+"""Detectors of faults in queries, read with sqlglot; they share no code with what builds examples."""

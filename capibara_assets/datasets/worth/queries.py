@@ -1,0 +1,133 @@
+"""Queries that are no answer to learn: what they hold that nobody asked for, and what they take for granted."""
+
+import re
+
+from sqlglot import exp
+
+from capibara_assets.datasets.code.queries import sql_texts, statements
+from capibara_assets.datasets.kinds.evidence import ExampleCandidate
+from capibara_assets.datasets.kinds.prompts import CODE, SCHEMA, SESSION, section, stated
+from capibara_assets.datasets.worth.abbreviations import UNEXPLAINED, unexplained
+from capibara_assets.datasets.worth.query_sense import (
+    AS_TEXT,
+    BY_NAME,
+    MONTH_FOR_DATE,
+    SAYS_NOTHING,
+    compares_as_text,
+    groups_by_name,
+    says_nothing,
+    shows_months_for_dates,
+)
+
+DIALECT = "its query holds a clause that only another dialect or the sorting of NULL explains"
+LOOKED_UP = "its query compares with a value that its prompt does not hold: its author had looked it up"
+LOOSE = "its query looks for a part of a text that the task quotes whole"
+LOOKS = "its answer looks at the tables of a database, and its task asks for rows"
+UNSTATED = "its query rounds, cuts off or compares with a number that its prompt does not state"
+NEEDLESS = "its repair also changes what its error and its task do not speak of"
+
+_DIALECT = re.compile(  # a collation of a server, or NULL above the largest values
+    r"\bCOLLATE\s+(?!NOCASE|BINARY|RTRIM)\w|\bDESC\s+NULLS\s+FIRST\b|"
+    r"\bIS\s+NULL\s+THEN\s+1\s+ELSE\s+0\s+END\s+DESC\b",
+    re.IGNORECASE,
+)
+_FLAGGED = re.compile(r"\bNULLS\s+(FIRST|LAST)\b|\bIS\s+NULL\s+THEN\s+\d\s+ELSE\s+\d\s+END\b", re.IGNORECASE)
+_DATABASE = re.compile(r"\b(FROM|JOIN)\s+\w+\.\w+", re.IGNORECASE)  # a table by the name of its database
+_ON_DIALECT = re.compile(r"\bnulls?\b|\bmissing\b|\bcollat|\bunknown\b|\bcase.?(in)?sensitiv", re.IGNORECASE)
+_LOOK = re.compile(r"\s*(?:--[^\n]*\n\s*)*(?:show|describe|desc|pragma|use)\b", re.IGNORECASE)
+_ON_TABLES = re.compile(r"\b(tables?|columns?|fields?|schema|structure|types?|index(es)?|databases?)\b", re.IGNORECASE)
+_ROUNDS = re.compile(r"\bround|digit|decimal|place|precision|nearest|whole|integer|percent\D*\d", re.IGNORECASE)
+_CUTS = re.compile(r"\bLIMIT\s+(\d+)|(?:[<>]=?)\s*(\d+(?:\.\d+)?)(?![\d.]*\s*[*/+-])", re.IGNORECASE)
+_NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_QUOTED = re.compile(r"[\"“']([^\"”'\n]{2,60})[\"”']")
+_PARTIAL = re.compile(r"\b(contain|includ|like|with the word|substring|part of|mention|starting|ending|similar)", re.I)
+_PATTERN = re.compile(r"LIKE\s+(?:LOWER\s*\(\s*)?'%([^'%]+)%'", re.IGNORECASE)
+_FORMAT = re.compile(r"(?:%[A-Za-z][-/: .T]?)+(?:01)?")  # of a date
+_STEM = 4  # letters by which forms of a word are known
+
+
+def unworthy_query(candidate: ExampleCandidate) -> str | None:
+    """Why an example of SQL, or of code that holds SQL, is not worth learning; None where it is."""
+    if candidate.kind in ("predict", "explain"):
+        code, shown = section(candidate.prompt, CODE), section(candidate.prompt, SESSION)
+        return _why_senseless(code, shown) if candidate.language == "sql" else None
+    if unexplained(candidate.prompt, candidate.answer, candidate.language) is not None:
+        return UNEXPLAINED
+    if candidate.kind == "repair" and candidate.language != "sql":
+        return None
+    if (why := _unworthy_clause(candidate)) is not None:
+        return why
+    if candidate.language == "sql" and _is_looked_up(candidate.answer, candidate.prompt):
+        return LOOKED_UP
+    return _unsound(candidate)
+
+
+def _why_senseless(query: str, shown: str) -> str | None:
+    return SAYS_NOTHING if says_nothing(query) else AS_TEXT if compares_as_text(query, shown) else None
+
+
+def _unsound(candidate: ExampleCandidate) -> str | None:
+    """Why an answer's queries give something else than they seem to."""
+    shown = f"{section(candidate.prompt, SESSION)}\n{section(candidate.prompt, SCHEMA)}"
+    task = stated(candidate.prompt)
+    for query in sql_texts(candidate.answer, candidate.language):
+        if (why := _why_senseless(query, shown)) is not None:
+            return why
+        if shows_months_for_dates(query, task):
+            return MONTH_FOR_DATE
+        if candidate.kind != "repair" and groups_by_name(query, shown, task):
+            return BY_NAME
+    return None
+
+
+def _unworthy_clause(candidate: ExampleCandidate) -> str | None:
+    asked = candidate.prompt
+    if candidate.kind == "repair":
+        failing = candidate.failing or ""
+        if _FLAGGED.search(candidate.answer) and not _FLAGGED.search(failing) and not _ON_DIALECT.search(asked):
+            return NEEDLESS
+        named = "no such table" in asked or "unknown database" in asked
+        return NEEDLESS if _DATABASE.search(failing) and not (named or _DATABASE.search(candidate.answer)) else None
+    if candidate.language == "sql" and _LOOK.match(candidate.answer) and not _ON_TABLES.search(stated(asked)):
+        return LOOKS
+    if _DIALECT.search(candidate.answer) and not _ON_DIALECT.search(asked):
+        return DIALECT
+    if candidate.language == "sql" and _is_unstated(candidate.answer, asked):
+        return UNSTATED
+    quoted = {text.lower() for text in _QUOTED.findall(stated(asked))}
+    if quoted & {text.lower() for text in _PATTERN.findall(candidate.answer)} and not _PARTIAL.search(asked):
+        return LOOSE
+    return None
+
+
+def _numbers_said(asked: str) -> set[str]:
+    """The numbers of a prompt, also those in words."""
+    words = {str(value) for value, word in enumerate(_NUMBERS) if re.search(rf"\b{word}\b", asked, re.IGNORECASE)}
+    return {*re.findall(r"\d+(?:\.\d+)?", asked), *words}
+
+
+def _is_looked_up(query: str, asked: str) -> bool:
+    """Whether a query asks for a number that the prompt does not hold, or a text of which it holds a word in no form.
+
+    A form is a word with the same beginning: `Asia` of "Asian".
+    """
+    known = set(re.findall(r"\w+", asked.lower()))
+    compared = [c for statement in statements(query) for c in statement.find_all(exp.EQ, exp.NEQ, exp.In, exp.Like)]
+    literals = [text.this for one in compared for text in one.find_all(exp.Literal) if text.is_string]
+    texts = {text.lower() for text in literals if not _FORMAT.fullmatch(text)}
+    words = {word for text in texts for word in re.findall(r"\w+", text)}
+    equal = [part for one in compared for part in (one.this, one.args.get("expression"), *one.expressions)]
+    numbers = {part.this for part in equal if isinstance(part, exp.Literal) and not part.is_string}
+    return bool(numbers - {"0", "1"} - _numbers_said(asked)) or any(
+        word not in known and (len(word) < _STEM or not any(one.startswith(word[:_STEM]) for one in known))
+        for word in words
+    )
+
+
+def _is_unstated(query: str, asked: str) -> bool:
+    """Whether a query rounds, or holds a bound of more than one, of which the prompt says nothing."""
+    if "ROUND(" in query.upper() and not _ROUNDS.search(asked):
+        return True
+    said = _numbers_said(asked)
+    bounds = {limit or bound for limit, bound in _CUTS.findall(query)}
+    return any(bound not in said for bound in bounds - {"0", "1"})

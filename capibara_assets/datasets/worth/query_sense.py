@@ -1,0 +1,233 @@
+"""Queries that run and mean nothing, or something else than they say: read from their trees and the tables shown."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from sqlglot import exp
+
+from capibara_assets.datasets.code.queries import statements
+
+SAYS_NOTHING = "its query holds an expression that says nothing, such as a CASE whose branches are equal"
+AS_TEXT = "its query orders or compares numbers that are stored as text"
+MONTH_FOR_DATE = "its task asks for a date, and its query gives a month as text"
+BY_NAME = "its query groups by a name that need not be unique, and the table has a key"
+
+_COMPARED = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
+_RANGED = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between)
+_UP, _DOWN = (exp.GT, exp.GTE), (exp.LT, exp.LTE)
+_FORMAT = re.compile(r"STRFTIME\('([^']*)'", re.IGNORECASE)
+_WIDTHS = {"%m": 2, "%d": 2, "%H": 2, "%M": 2, "%S": 2, "%W": 2, "%Y": 4, "%j": 3, "%w": 1}
+_AS_DATE = re.compile(r"\bas (?:a |an |the )?(?:\w+ )?dates?\b|\bin (?:a )?date format\b", re.IGNORECASE)
+_DIGITS = re.compile(r"-?\d+(?:\.\d+)?")
+_TEXT_TYPE = re.compile(r"TEXT|CHAR|STRING|CLOB", re.IGNORECASE)
+_SHORT = 3  # digits: of more, such as years, all are as wide
+_NAME = re.compile(r"(?:^|_)(?:name|title)$|^(?:sur|last|first|full)name$")
+_KEY = re.compile(r"(?:^|_)(?:id|key|code|symbol|ticker|email|iso|sku|isbn|uuid|number|no|phone)$|[a-z]id$")
+_BY_NAME = re.compile(
+    r"\b(?:same|each|every|per|by|distinct|different|unique|common)\s+(?:\w+\s+){0,2}(?:names?|titles?)\b", re.I
+)
+_ALONE = """country state region continent category genre language currency department status type tag role drug domain
+conference"""
+_ONE_OF_EACH = frozenset(_ALONE.split())  # of which no two have one name
+
+
+def says_nothing(query: str) -> bool:
+    """Whether a query holds an expression that is the same whatever the rows are, or a condition that none meets."""
+    return any(_is_idle(node) for tree in statements(query) for node in tree.walk())
+
+
+def _is_idle(node: exp.Expr) -> bool:
+    match node:
+        case exp.Case() if node.args.get("default") is not None:
+            return _equal([*(branch.args.get("true") for branch in node.args["ifs"]), node.args["default"]])
+        case exp.If() if node.args.get("false") is not None and not isinstance(node.parent, exp.Case):
+            return _equal([node.args.get("true"), node.args.get("false")])
+        case exp.Coalesce():
+            listed = [one.sql() for one in (node.this, *node.expressions)]
+            return len(set(listed)) < len(listed)
+        case exp.Nullif():
+            return _equal([node.this, node.expression])
+        case exp.Between():
+            return _is_void(node.args.get("low"), node.args.get("high"))
+        case exp.And() | exp.Or() if not isinstance(node.parent, type(node)):
+            parts = list(node.flatten())
+            told = {part.sql() for part in parts}
+            return len(told) < len(parts) or (isinstance(node, exp.And) and _excludes(parts))
+    return (
+        isinstance(node, _COMPARED) and not isinstance(node.this, exp.Literal) and _equal([node.this, node.expression])
+    )
+
+
+def _equal(parts: Sequence[exp.Expr | None]) -> bool:
+    return len({None if part is None else part.sql() for part in parts}) == 1
+
+
+def _is_void(low: exp.Expr | None, high: exp.Expr | None) -> bool:
+    if not isinstance(low, exp.Literal) or not isinstance(high, exp.Literal):
+        return False
+    if low.is_string:
+        return high.is_string and len(low.name) == len(high.name) and low.name > high.name
+    return not high.is_string and float(low.name) > float(high.name)
+
+
+def _excludes(parts: Sequence[exp.Expr]) -> bool:
+    """Whether no value can be above one bound and below the other."""
+    low: dict[str, float] = {}
+    high: dict[str, float] = {}
+    for part in parts:
+        bound = part.args.get("expression")
+        if isinstance(part, _UP + _DOWN) and isinstance(bound, exp.Literal) and not bound.is_string:
+            of, value = part.this.sql(), float(bound.name)
+            if isinstance(part, _UP):
+                low[of] = max(low.get(of, value), value)
+            else:
+                high[of] = min(high.get(of, value), value)
+    return any(of in high and value > high[of] for of, value in low.items())
+
+
+def compares_as_text(query: str, shown: str) -> bool:
+    """Whether a query orders numbers as text, or compares a part of a date with what it is never written as.
+
+    Args:
+        shown: the tables of the prompt, as they are defined and filled there.
+    """
+    tables = statements(shown)
+    listed, declared = _text_numbers(tables), _text_columns(tables)
+    for tree in statements(query):
+        if any(_is_never_written(node) for node in tree.find_all(*_COMPARED, exp.In, exp.Between)):
+            return True
+        if any(_of(side, listed) for side in _ordered(tree)):
+            return True
+        if any(_is_unpadded(node, declared) for node in tree.find_all(*_RANGED)):
+            return True
+    return False
+
+
+def _sides(node: exp.Expr) -> list[exp.Expr]:
+    named = [node.this, *(node.args.get(name) for name in ("expression", "low", "high")), *node.expressions]
+    return [side for side in named if isinstance(side, exp.Expr)]
+
+
+def _is_never_written(node: exp.Expr) -> bool:
+    """Whether a part of a date (text of a fixed width, as `strftime` gives it) is compared with another form."""
+    sides = _sides(node)
+    formats = [found[1] for side in sides if (found := _FORMAT.match(side.sql(dialect="sqlite")))]
+    width = _WIDTHS.get(formats[0]) if len(formats) == 1 else None
+    literals = [side for side in sides if isinstance(side, exp.Literal)]
+    return width is not None and any(not one.is_string or len(one.name) != width for one in literals)
+
+
+def _ordered(tree: exp.Expr) -> Iterator[exp.Expr]:
+    """The expressions whose order counts."""
+    for node in tree.find_all(*_RANGED, exp.Ordered, exp.Min, exp.Max):
+        yield from _sides(node)
+
+
+def _of(side: exp.Expr, columns: set[str]) -> bool:
+    return isinstance(side, exp.Column) and side.name.lower() in columns
+
+
+def _is_unpadded(node: exp.Expr, declared: set[str]) -> bool:
+    """Whether a column of texts is compared by order with a number, or with the text of one that may be wider."""
+    sides = _sides(node)
+    literals = [side for side in sides if isinstance(side, exp.Literal)]
+    return any(_of(side, declared) for side in sides) and any(
+        not one.is_string or (one.name.isdigit() and len(one.name) <= _SHORT and one.name[:1] != "0")
+        for one in literals
+    )
+
+
+def _definitions(tables: Sequence[exp.Expr]) -> Iterator[tuple[str, list[exp.ColumnDef]]]:
+    for tree in tables:
+        if isinstance(tree, exp.Create) and isinstance(tree.this, exp.Schema):
+            yield tree.this.this.name.lower(), [one for one in tree.this.expressions if isinstance(one, exp.ColumnDef)]
+
+
+def _is_text(column: exp.ColumnDef) -> bool:
+    kind = column.args.get("kind")
+    return kind is not None and _TEXT_TYPE.search(kind.sql()) is not None
+
+
+def _text_columns(tables: Sequence[exp.Expr]) -> set[str]:
+    return {one.name.lower() for _, columns in _definitions(tables) for one in columns if _is_text(one)}
+
+
+def _text_numbers(tables: Sequence[exp.Expr]) -> set[str]:
+    """The columns of texts all of whose values are numbers of different widths."""
+    values: dict[str, list[str]] = defaultdict(list)
+    created = dict(_definitions(tables))
+    for tree in tables:
+        if not isinstance(tree, exp.Insert) or not isinstance(tree.expression, exp.Values):
+            continue
+        table = tree.this.find(exp.Table)
+        for row in tree.expression.expressions:
+            for column, value in zip(
+                created.get(table.name.lower() if table else "", ()), row.expressions, strict=False
+            ):
+                if _is_text(column) and isinstance(value, exp.Literal):
+                    values[column.name.lower()].append(value.name)
+    return {
+        name for name, texts in values.items() if all(map(_DIGITS.fullmatch, texts)) and len(set(map(len, texts))) > 1
+    }
+
+
+def shows_months_for_dates(query: str, task: str) -> bool:
+    """Whether a task asks for something as a date and a query shows a part of one, such as `2026-03`."""
+    if not _AS_DATE.search(task):
+        return False
+    shown = [
+        one.unalias() for tree in statements(query) for select in tree.find_all(exp.Select) for one in select.selects
+    ]
+    formats = [found[1] for one in shown if (found := _FORMAT.match(one.sql(dialect="sqlite")))]
+    return any("%m" in form and "%d" not in form and not re.search(r"\d$", form) for form in formats)
+
+
+def groups_by_name(query: str, shown: str, task: str) -> bool:
+    """Whether a query groups the rows of a table by its name alone, though it joins that table by its key.
+
+    Args:
+        shown: the tables of the prompt; a column that is unique there, or that the task asks to group by, is none.
+    """
+    if _BY_NAME.search(task):
+        return False
+    return any(_merges_names(select, shown) for tree in statements(query) for select in tree.find_all(exp.Select))
+
+
+def _merges_names(select: exp.Select, shown: str) -> bool:
+    group = select.args.get("group")
+    columns = [_projected(part, select) for part in (group.expressions if group is not None else ())]
+    named = [one for one in columns if isinstance(one, exp.Column) and _NAME.search(one.name.lower())]
+    if not named or any(isinstance(one, exp.Column) and _KEY.search(one.name.lower()) for one in columns):
+        return False
+    tables = {one.alias_or_name.lower(): one.name.lower() for one in select.find_all(exp.Table)}
+    joined = [
+        side for one in select.find_all(exp.EQ) for side in (one.this, one.expression) if isinstance(side, exp.Column)
+    ]
+    for column in named:
+        alias = column.table.lower()
+        table = tables.get(alias, "")
+        unique = re.search(rf"\b{re.escape(column.name)}\b[^,\n)]*\b(?:UNIQUE|PRIMARY)\b", shown, re.IGNORECASE)
+        keyed = any(side.table.lower() == alias and side.name.lower() in _own_keys(table) for side in joined)
+        if table and keyed and not unique and not _singulars(table) & _ONE_OF_EACH:
+            return True
+    return False
+
+
+def _projected(part: exp.Expr, select: exp.Select) -> exp.Expr:
+    """What GROUP BY names: a column, by its place or its alias, too."""
+    if isinstance(part, exp.Literal) and not part.is_string and 0 < int(part.name) <= len(select.selects):
+        return select.selects[int(part.name) - 1].unalias()
+    aliases = {one.alias.lower(): one.unalias() for one in select.selects if one.alias}
+    bare = isinstance(part, exp.Column) and not part.table
+    return aliases.get(part.name.lower(), part) if bare else part
+
+
+def _singulars(table: str) -> set[str]:
+    forms = {table, table.removesuffix("s"), table.removesuffix("es"), re.sub(r"ies$", "y", table)}
+    return {form.rpartition("_")[2] for form in forms} | forms
+
+
+def _own_keys(table: str) -> set[str]:
+    listed = _singulars(table)
+    return {"id", f"{table[:1]}id", *(f"{one}_id" for one in listed), *(f"{one}id" for one in listed)}

@@ -1,0 +1,144 @@
+"""Queries that are no answer to learn, each with a sound neighbour."""
+
+import pytest
+
+from capibara_assets.datasets.kinds import prompts
+from capibara_assets.datasets.kinds.evidence import ExampleCandidate
+from capibara_assets.datasets.schema import Kind
+from capibara_assets.datasets.worth.abbreviations import UNEXPLAINED, unexplained
+from capibara_assets.datasets.worth.queries import unworthy_query
+from capibara_assets.datasets.worth.query_sense import (
+    AS_TEXT,
+    BY_NAME,
+    MONTH_FOR_DATE,
+    SAYS_NOTHING,
+    groups_by_name,
+    says_nothing,
+)
+
+SHOPS = "shops(id INT, name TEXT, town TEXT)\nsales(id INT, shop_id INT, amount INT, day TEXT)"
+
+
+def asked(task: str, schema: str = SHOPS) -> str:
+    return prompts.solve("sql", task, "", [], [], prompts.Shown(schema=schema))
+
+
+def why(query: str, task: str, kind: Kind = "solve", schema: str = SHOPS) -> str | None:
+    return unworthy_query(ExampleCandidate(kind, "sql", asked(task, schema), query, ("e",), "", 0.0, 1.0))
+
+
+def shown(query: str, world: str) -> str | None:
+    prompt = prompts.predict("sql", query, [world])
+    return unworthy_query(ExampleCandidate("predict", "sql", prompt, "", ("e",), "", 0.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("task", "query", "letters"),
+    [
+        ("What is the TUC of the past month?", "SELECT COUNT(*) AS TUC FROM sales", "TUC"),
+        ("What is the average AMB by town? Return the balance.", "SELECT AVG(amount) AS amb FROM sales", "AMB"),
+        ("Return name, sales and SR of each shop.", "SELECT name, RANK() OVER (ORDER BY town) AS sr FROM shops", "SR"),
+        ("What are the PMCS and PMAT of new shops?", "SELECT 1 AS pmcs, 2 AS pmat FROM shops", "PMCS"),
+        ("What is the ACP, the average closing price, per town?", "SELECT AVG(amount) FROM sales", None),
+        ("What is the NSV (sales less returns)?", "SELECT SUM(amount) FROM sales", None),
+        ("Give the net value (NV) per shop.", "SELECT SUM(amount) FROM sales", None),
+        ("How many shops of the USA have an ID above 3?", "SELECT COUNT(*) FROM shops WHERE id > 3", None),
+        ("Lowest price of `VTI`, and of 'ABC'.", "SELECT MIN(amount) FROM sales", None),
+        ("Which shops lie in NYC?", "SELECT name FROM shops WHERE town = 'NYC'", None),
+        ("What is the PASI of day 100?", "SELECT AVG(day100_pasi) FROM outcomes", None),
+        ("SELECT ALL SHOPS OF THE TOWN XQR", "SELECT name FROM shops", None),
+    ],
+)
+def test_abbreviations_are_explained_or_the_example_is_left_out(task: str, query: str, letters: str | None) -> None:
+    assert unexplained(asked(task), query, "sql") == letters
+    assert (why(query, task) == UNEXPLAINED) == (letters is not None)
+    pandas = f"frame = pd.read_sql_query({query!r}, conn)"
+    assert unexplained(asked(task), pandas, "python") == letters
+
+
+@pytest.mark.parametrize(
+    ("idle", "sound"),
+    [
+        ("CASE WHEN a > 2 THEN 1 ELSE 1 END", "CASE WHEN a > 2 THEN 1 ELSE 0 END"),
+        ("CASE a WHEN 1 THEN 'x' WHEN 2 THEN 'x' ELSE 'x' END", "CASE a WHEN 1 THEN 'x' ELSE 'y' END"),
+        ("IIF(a > 2, b, b)", "IIF(a > 2, b, a)"),
+        ("COALESCE(a, a)", "COALESCE(a, b)"),
+        ("NULLIF(a, a)", "NULLIF(a, 0)"),
+        ("a = a", "a = b"),
+        ("a BETWEEN 7 AND 3", "a BETWEEN 3 AND 7"),
+        ("a > 7 AND a < 3", "a > 3 AND a < 7"),
+        ("a > 7 AND b < 3 AND a > 7", "a > 7 AND b < 3"),
+    ],
+)
+def test_an_expression_that_says_nothing(idle: str, sound: str) -> None:
+    query = "SELECT {} AS c FROM t WHERE 1 = 1"
+    assert says_nothing(query.format(idle)) and not says_nothing(query.format(sound))
+    world = "CREATE TABLE t (a INTEGER, b INTEGER);\nINSERT INTO t VALUES (1, 2), (3, 4);"
+    assert shown(query.format(idle), world) == SAYS_NOTHING and shown(query.format(sound), world) is None
+
+
+WORLD = "CREATE TABLE trips (month TEXT, tons INTEGER);\nINSERT INTO trips VALUES {};"
+WIDE, PADDED = WORLD.format("('3', 4), ('11', 6)"), WORLD.format("('03', 4), ('11', 6)")
+
+
+@pytest.mark.parametrize(
+    ("query", "world", "wrong"),
+    [
+        ("SELECT month FROM trips ORDER BY month", WIDE, True),
+        ("SELECT month FROM trips ORDER BY month", PADDED, False),
+        ("SELECT month FROM trips ORDER BY CAST(month AS INTEGER)", WIDE, False),
+        ("SELECT MAX(month) FROM trips", WIDE, True),
+        ("SELECT tons FROM trips WHERE month = '3'", WIDE, False),
+        ("SELECT tons FROM trips WHERE month > '3'", WIDE, True),
+        ("SELECT tons FROM trips WHERE month > '03'", PADDED, False),
+        ("SELECT tons FROM trips WHERE month >= 3 ORDER BY tons", PADDED, True),
+        ("SELECT tons FROM trips ORDER BY tons", WIDE, False),
+        ("SELECT tons FROM trips WHERE strftime('%m', day) = 3", WIDE, True),
+        ("SELECT tons FROM trips WHERE strftime('%m', day) IN ('3', '11')", WIDE, True),
+        ("SELECT tons FROM trips WHERE strftime('%m', day) = '03'", WIDE, False),
+        ("SELECT tons FROM trips WHERE CAST(strftime('%m', day) AS INTEGER) = 3", WIDE, False),
+        ("SELECT tons FROM trips WHERE strftime('%Y', day) BETWEEN '2022' AND '2023'", WIDE, False),
+    ],
+)
+def test_numbers_that_are_stored_as_text_have_no_order(query: str, world: str, wrong: bool) -> None:
+    assert shown(query, world) == (AS_TEXT if wrong else None)
+    schema = world.split("\n")[0] if ">" in query else world
+    solved = why(query, "Which tons of 3, 03, 11, 2022 and 2023?", schema=schema)
+    assert (solved == AS_TEXT) == wrong
+
+
+def test_a_date_is_no_month() -> None:
+    task, query = (
+        "How many sales per month (as a date)?",
+        "SELECT strftime('{}', day) AS m, COUNT(*) FROM sales GROUP BY 1",
+    )
+    assert why(query.format("%Y-%m"), task) == MONTH_FOR_DATE
+    assert why(query.format("%Y-%m-01"), task) is None
+    assert why(query.format("%Y-%m"), "How many sales per month?") is None
+
+
+@pytest.mark.parametrize(
+    ("group", "task", "wrong"),
+    [
+        ("s.name", "Sum the sales of each shop.", True),
+        ("1", "Sum the sales of each shop.", True),
+        ("shop", "Sum the sales of each shop.", True),
+        ("s.name, s.town", "Sum the sales of each shop.", True),
+        ("s.id, s.name", "Sum the sales of each shop.", False),
+        ("x.shop_id, s.name", "Sum the sales of each shop.", False),
+        ("s.town", "Sum the sales of each town.", False),
+        ("s.name", "Sum the sales of shops with the same name.", False),
+        ("s.name", "Sum the sales per shop name.", False),
+    ],
+)
+def test_rows_are_told_apart_by_their_key_not_by_a_name(group: str, task: str, wrong: bool) -> None:
+    query = f"SELECT s.name AS shop, SUM(x.amount) FROM sales AS x JOIN shops AS s ON s.id = x.shop_id GROUP BY {group}"
+    assert why(query, task) == (BY_NAME if wrong else None)
+    assert why(query, task, kind="repair") is None
+    assert not groups_by_name(query, SHOPS.replace("name TEXT", "name TEXT UNIQUE"), task)
+
+
+def test_a_name_of_one_of_each_is_a_key() -> None:
+    query = "SELECT c.name, COUNT(*) FROM shops s JOIN {0} c ON c.id = s.{0}_id GROUP BY c.name"
+    assert not groups_by_name(query.format("country"), "", "Count the shops of each country.")
+    assert groups_by_name(query.format("owner"), "", "Count the shops of each owner.")
