@@ -5,13 +5,14 @@ FITS := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2
 PYTHON ?= $(shell for name in $(PYTHONS); do if "$$name" -c "$(FITS)" 2>/dev/null; then command -v "$$name"; break; fi; done)
 NO_PYTHON := This needs Python 3.11 to 3.14 with venv: `apt install python3-venv`, `brew install python@3.13` or `pyenv install 3.13`, or name one with make PYTHON=PATH
 CHECK_PYTHON = "$(PYTHON)" -c "$(FITS)" 2>/dev/null || { echo '$(NO_PYTHON)' >&2; exit 1; }
+PURELIB := import sysconfig; print(sysconfig.get_path("purelib"))
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS := dev,gcp,k8s,metrics,postgres,ray,tpu
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: cluster-demo docs image-locks run test test-fast test-all test-random test-durations test-numbers test-fuzz soak-resume ui lint format setup evidence evidence-quick evidence-check gpu bench-env bench-gitleaks experience base-model clean
+.PHONY: cluster-demo flower-env docs image-locks run test test-fast test-all test-random test-durations test-numbers test-fuzz soak-resume ui lint format setup evidence evidence-quick evidence-check gpu bench-env bench-gitleaks experience base-model clean
 
 run: setup ## the whole graph for all six domains on the shipped experience
 	$(BIN)/capibara run --profile demo
@@ -77,6 +78,11 @@ gpu: setup bench-env ## on a machine with a GPU, under ten minutes: docs/evidenc
 
 cluster-demo: setup ## the graph on gs://, PostgreSQL and Jobs (emulator, server and fake cluster here): what one machine makes
 	$(BIN)/python -m pytest -q -s --show-capture=no -m extended capibara_assets_tests/cluster/test_demo.py
+
+flower-env: setup ## .flower-venv: Flower, in an environment of its own that shares the packages of this one (docs/federated.md)
+	test -x .flower-venv/bin/python || $(BIN)/python -m venv .flower-venv
+	.flower-venv/bin/pip install --quiet -r deploy/flower/requirements.txt
+	printf '%s\n' "$(CURDIR)" "$$($(BIN)/python -c '$(PURELIB)')" > "$$(.flower-venv/bin/python -c '$(PURELIB)')/capibara.pth"
 
 bench-env: ## the peers of the benches, in an environment of their own
 	@test -x .benchmarks-venv/bin/python || $(CHECK_PYTHON)

@@ -68,12 +68,12 @@ def _statuses(folder: Path) -> list[tuple[str, os.stat_result]]:
 
 
 def _files_in(folder: Path) -> list[Path]:
-    return [folder / name for name in event_files(path.name for path in folder.iterdir())]
+    return [folder / name for name in event_files(path.name for path in folder.iterdir() if path.is_file())]
 
 
 def _holds_event(path: Path) -> bool:
     try:
-        if path.stat().st_size > _LARGEST:
+        if not path.is_file() or path.stat().st_size > _LARGEST:  # a pipe would be waited for
             return False
         return is_event(json.loads(path.read_bytes(), strict=False))
     except (OSError, ValueError, RecursionError):

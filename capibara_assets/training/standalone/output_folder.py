@@ -24,7 +24,7 @@ from capibara_assets.training.resume.epoch_info import (
     write_epoch_info,
 )
 from capibara_assets.training.supervisor.run import TrainingOutcome
-from capibara_assets.training.voter_manifest import MANIFEST, RESULT, TIMINGS, VoterManifest
+from capibara_assets.training.voter_manifest import RESULT, TIMINGS, VoterManifest
 
 TRAINING_INFO = "training_info.json"
 # Files that a tokenizer may consist of; copied from the base, so that the folder can be loaded alone.
@@ -41,11 +41,7 @@ TOKENIZER_FILES = (
     "vocab.txt",
     "merges.txt",
 )
-_INSIDE = (
-    MANIFEST,
-    TIMINGS,
-    EVENTS,
-)  # summarised in training_info.json; the log is in the folder already
+_INSIDE = (TIMINGS, EVENTS)  # summarised in training_info.json; the log is in the folder already
 _FROM_MANIFEST = (
     "status",
     "strategy",

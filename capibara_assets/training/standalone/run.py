@@ -5,7 +5,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +38,39 @@ LATEST = "latest"
 _DATA_VERSION = 1  # to be raised when the same files give other examples
 
 
-def prepare(options: RunOptions, work: Path | None = None) -> tuple[TrainingRequest, dict[str, Any]]:
+WriteExamples = Callable[[Sequence[Path], Sequence[Path], Path], tuple[Path, dict[str, Any]]]
+
+
+def write_examples(files: Sequence[Path], validation: Sequence[Path], work: Path) -> tuple[Path, dict[str, Any]]:
+    """Write the examples as a table into the work folder, and their counts; a table of the same files is reused."""
+    if not files:
+        raise InputError("no data: give files or folders of examples with --data")
+    recipe = shipped_recipe("dataset", DatasetRecipe)
+    made_of = [digest_of(files, validation), recipe.model_dump(mode="json"), _DATA_VERSION]
+    table = work / f"examples-{sha256_bytes(canonical_json(made_of))[:16]}.parquet"
+    counts_file = table.with_suffix(".json")
+    if table.is_file() and counts_file.is_file():
+        counts = json.loads(counts_file.read_bytes())
+        if counts["digest"] == sha256_file(table):
+            return table, counts
+    own = read_own(files, validation, recipe)
+    work.mkdir(parents=True, exist_ok=True)
+    part = table.with_suffix(".part")
+    own.examples.write_parquet(part)
+    part.replace(table)
+    counts = own.counts | {"digest": sha256_file(table)}
+    write_json_atomic(counts_file, counts)
+    return table, counts
+
+
+def prepare(
+    options: RunOptions, work: Path | None = None, examples: WriteExamples = write_examples
+) -> tuple[TrainingRequest, dict[str, Any]]:
     """Make the request of a training and write its examples; loads no model.
 
     Args:
         work: folder for examples and request; None: a hidden folder in the output.
+        examples: writes the table of examples.
 
     Returns:
         The request, and counts of the examples.
@@ -63,7 +91,7 @@ def prepare(options: RunOptions, work: Path | None = None) -> tuple[TrainingRequ
     start = start_of(output, options.from_epoch) if options.from_epoch is not None else None
     files, validation = files_below(options.data), files_below(options.validation)
     work = work or output / WORK
-    dataset, counts = _examples(files, validation, work)
+    dataset, counts = examples(files, validation, work)
     return (
         TrainingRequest(
             domain=name,
@@ -189,25 +217,3 @@ def _set_aside(request: TrainingRequest, output: Path, start: Start) -> Path | N
 
 def _resume_path(wanted: str | None) -> str | None:
     return wanted if wanted in (None, LATEST) else str(Path(str(wanted)).expanduser().absolute())
-
-
-def _examples(files: Sequence[Path], validation: Sequence[Path], work: Path) -> tuple[Path, dict[str, Any]]:
-    """Write the examples as a table into the work folder, and their counts; a table of the same files is reused."""
-    if not files:
-        raise InputError("no data: give files or folders of examples with --data")
-    recipe = shipped_recipe("dataset", DatasetRecipe)
-    made_of = [digest_of(files, validation), recipe.model_dump(mode="json"), _DATA_VERSION]
-    table = work / f"examples-{sha256_bytes(canonical_json(made_of))[:16]}.parquet"
-    counts_file = table.with_suffix(".json")
-    if table.is_file() and counts_file.is_file():
-        counts = json.loads(counts_file.read_bytes())
-        if counts["digest"] == sha256_file(table):
-            return table, counts
-    own = read_own(files, validation, recipe)
-    work.mkdir(parents=True, exist_ok=True)
-    part = table.with_suffix(".part")
-    own.examples.write_parquet(part)
-    part.replace(table)
-    counts = own.counts | {"digest": sha256_file(table)}
-    write_json_atomic(counts_file, counts)
-    return table, counts

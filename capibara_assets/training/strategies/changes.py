@@ -24,7 +24,8 @@ from capibara_assets.training.strategies.privacy import clip_factor
 from capibara_assets.training.strategies.privacy_plan import dimensions
 from capibara_assets.training.strategy import FederatedServer, TrainedNumbers
 
-Coordinates = dict[str, NDArray[np.float64]]
+Vector = NDArray[np.float64]
+Coordinates = dict[str, Vector]
 _MOST = 1 << 28  # numbers of a client's change: 2 GiB, of which several are held
 _SECOND = ".v"
 
@@ -135,6 +136,39 @@ def noised(total: Coordinates, how: Mechanism) -> Coordinates:
 def length(change: Coordinates) -> float:
     """The 2-norm of a change over all modules."""
     return math.sqrt(math.fsum(float(np.square(value).sum()) for value in change.values()))
+
+
+def clipped_for_sum(change: Coordinates, clip: float, levels: int) -> Vector:
+    """A change as one vector, cut so that it is no longer than `clip` after each number is rounded to one of `levels`.
+
+    Secure aggregation adds whole numbers: it divides -clip to clip into so many steps and rounds to one of the two
+    nearest, so that each number moves by less than a step. What the steps may add is taken off beforehand.
+
+    Raises:
+        InputError: so many numbers that the steps alone are as long as the clip.
+        ValueError: the change is not finite.
+    """
+    vector = flattened(change)
+    allowed = clip * (1 - 2 * math.sqrt(vector.size) / levels)
+    if allowed <= 0:
+        raise InputError(f"{vector.size:,} numbers are too many for {levels:,} levels: set trained: b_only or scales")
+    return clip_factor(length(change), allowed) * vector
+
+
+def flattened(change: Coordinates) -> Vector:
+    """All numbers as one vector, by the modules' names."""
+    return np.concatenate([change[name].ravel() for name in sorted(change)])
+
+
+def shaped(vector: Vector, like: Coordinates) -> Coordinates:
+    """The reverse of `flattened`. Raises InputError: another number of numbers."""
+    if vector.size != (wanted := sum(value.size for value in like.values())):
+        raise InputError(f"a sum of {vector.size:,} numbers, where {wanted:,} are trained: the clients' base differs")
+    result, start = {}, 0
+    for name in sorted(like):
+        end = start + like[name].size
+        result[name], start = vector[start:end].reshape(like[name].shape), end
+    return result
 
 
 def server_step(

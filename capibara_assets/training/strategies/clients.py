@@ -10,6 +10,7 @@ from capibara_assets.storage.jsonfiles import write_bytes_atomic
 from capibara_assets.training.data.examples import COLUMNS, read_examples
 from capibara_assets.training.data.order import rank, training_part, validation_shard
 from capibara_assets.training.data.voter_run import VoterRun
+from capibara_assets.training.recipe import TrainingRecipe, VoterSpec
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.strategy import FederatedStrategy, PlainStrategy
 
@@ -33,12 +34,7 @@ def client_requests(run: VoterRun, strategy: FederatedStrategy) -> tuple[dict[st
     examples, n = read_examples(request.dataset, *further), len(request.recipe.voters)
     train, validation = training_part(examples, voter.shard, n), validation_shard(examples, voter.shard, n)
     client_of, unit = assign_clients(train, strategy)
-    choice = request.recipe.training
-    bounds = {name: max(1, most // strategy.rounds) for name in _BOUNDS if (most := getattr(choice, name))}
-    training = choice.model_copy(update={"epochs": strategy.local_epochs, **bounds})
-    alone = (voter.model_copy(update={"shard": 0, "strategy": PlainStrategy()}),)
-    recipe = request.recipe.model_copy(update={"training": training, "voters": alone})
-    requests = {}
+    recipe, requests = client_recipe(request.recipe, voter, strategy), {}
     for client in range(strategy.clients):
         rows = pl.concat([train.filter(client_of == client), validation]).select(COLUMNS)
         file = run.folder / CLIENTS / f"client-{client}.parquet"
@@ -56,6 +52,15 @@ def client_requests(run: VoterRun, strategy: FederatedStrategy) -> tuple[dict[st
         requests[f"client-{client}"] = request.model_copy(update=update)
     ranks.wait()
     return requests, unit
+
+
+def client_recipe(recipe: TrainingRecipe, voter: VoterSpec, strategy: FederatedStrategy) -> TrainingRecipe:
+    """The recipe of a client's training in one round: its epochs, its share of the bounds, and the voter alone."""
+    choice = recipe.training
+    bounds = {name: max(1, most // strategy.rounds) for name in _BOUNDS if (most := getattr(choice, name))}
+    training = choice.model_copy(update={"epochs": strategy.local_epochs, **bounds})
+    alone = (voter.model_copy(update={"shard": 0, "strategy": PlainStrategy()}),)
+    return recipe.model_copy(update={"training": training, "voters": alone})
 
 
 def shared_out(units: pl.Series, clients: int, what: str = "train groups") -> dict[str, int]:

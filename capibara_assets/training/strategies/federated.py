@@ -16,16 +16,19 @@ inversion, membership inference), and nothing is clipped or noised.
 With `privacy` the published weights are differentially private for the clients (central model): every change is
 clipped, all clients count alike, the same noise is added to their sum however many answered, and the rounds end before
 the budget is exceeded. Not covered: the validation shard (it picks the round), and counts of examples, steps and tokens
-in the manifest. Neither single clients' figures nor which clients took part are reported. The server is trusted: sums
-are not hidden from it (no secure aggregation), and here all clients run on one machine, one after the other, from files
-in the voter's folder. Noise and sampling are drawn from the system's entropy, once, and kept in the voter's folder
-until it has finished, so that a resumed run draws the same; two runs from scratch differ.
+in the manifest. Neither single clients' figures nor which clients took part are reported. The server is trusted: it
+sees sums before their noise. Noise and sampling are drawn from the system's entropy, once, and kept in the voter's
+folder until it has finished, so that a resumed run draws the same; two runs from scratch differ.
+
+`train_federated` is a simulation: all clients run in this process, one after the other, from files in the voter's
+folder. `training.remote` trains with clients that are elsewhere (Flower's SuperNodes); rounds, clipping, noise,
+accountant and resume are those of this module in both. The result's `trained_by` says which it was.
 """
 
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,9 +46,17 @@ from capibara_assets.training.data.voter_run import VoterRun
 from capibara_assets.training.environment import pick_device, settings_on
 from capibara_assets.training.loop.products import Average, detached
 from capibara_assets.training.monitoring.events import EVENTS, EventLog
-from capibara_assets.training.request import TrainingRequest
+from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.step.subject import Subject
-from capibara_assets.training.strategies.changes import Coordinates, Mechanism, Space, mean_change, server_step
+from capibara_assets.training.strategies.changes import (
+    Coordinates,
+    Mechanism,
+    Space,
+    mean_change,
+    noised,
+    server_step,
+    shaped,
+)
 from capibara_assets.training.strategies.clients import CLIENTS, client_requests
 from capibara_assets.training.strategies.judging import EvaluatedWeights, evaluate_average, evaluate_weights
 from capibara_assets.training.strategies.parts import (
@@ -60,7 +71,11 @@ from capibara_assets.training.strategies.privacy_plan import Budget, budget_of, 
 from capibara_assets.training.strategies.secret_seed import drop_secret, secret_seed
 from capibara_assets.training.strategy import FederatedStrategy
 
-_ROUND, _GLOBAL = "round.json", "global"
+ROUND, GLOBAL = "round.json", "global"
+"""In a round's folder: the global adapter after it, and in that the file that marks the round as complete."""
+SUM = "sum.safetensors"
+"""In a round's folder: the sum of clipped changes, where the server gets no client's own (secure aggregation)."""
+SIMULATED = "simulated in one process"
 _SERVER = "server.safetensors"
 _SAMPLED, _SILENT, _NOISE = 1, 2, 3  # streams of the seed
 
@@ -70,18 +85,33 @@ class Federation:
     """A voter's federated training: what all its rounds share.
 
     Attributes:
-        clients: name -> request of its own training.
-        unit: what a client is made of, tenants or groups.
+        clients: their names.
+        unit: what a client is made of: tenants, groups or organisations.
         budget: None without privacy.
         seed: of sampling, silence and noise; a secret under privacy.
+        train: trains the named clients of a round from the given weights; part's name -> its manifest. A part's folder
+            has the client's result, or the round's folder has the clients' `SUM`.
+        trained_by: what trained the clients, for the manifest.
     """
 
     run: VoterRun
     strategy: FederatedStrategy
-    clients: Mapping[str, TrainingRequest]
+    clients: tuple[str, ...]
     unit: str
     budget: Budget | None
     seed: int
+    train: "TrainClients"
+    trained_by: str = SIMULATED
+
+    def log(self) -> EventLog:
+        """Open the voter's event log as a new attempt; under privacy it is silent about single clients."""
+        kind, run = _PrivateEventLog if self.budget else EventLog, self.run
+        return kind(run.folder / EVENTS, run=run.request.run_id(run.voter), listener=run.report, writes=run.ranks.main)
+
+
+TrainClients = Callable[
+    [Federation, int, Sequence[str], EventLog, Mapping[str, Tensor] | None], dict[str, dict[str, Any]]
+]
 
 
 class _PrivateEventLog(EventLog):
@@ -92,6 +122,11 @@ class _PrivateEventLog(EventLog):
 
 
 def train_federated(run: VoterRun, strategy: FederatedStrategy) -> Path:
+    """Train with simulated clients: all in this process, one after the other. Raises: as `train_federation`."""
+    return train_federation(federate(run, strategy))
+
+
+def train_federation(federation: Federation) -> Path:
     """Train all rounds and publish the global adapter of the round with the least validation loss.
 
     Each round begins with fresh optimizers and a schedule of its own. Clients keep no epoch checkpoints. A round in
@@ -101,24 +136,23 @@ def train_federated(run: VoterRun, strategy: FederatedStrategy) -> Path:
         As `train_voter`: one client that fails fails the voter.
         InputError: fewer train groups or tenants than clients, not one round within the budget, or no answer at all.
     """
-    began, folder = time.monotonic(), run.folder
-    kind = _PrivateEventLog if strategy.privacy else EventLog
-    log = kind(folder / EVENTS, run=run.request.run_id(run.voter), listener=run.report, writes=run.ranks.main)
-    federation = federate(run, strategy)
+    began, run, strategy = time.monotonic(), federation.run, federation.strategy
+    folder, log = run.folder, federation.log()
     if federation.budget:
         for text in _warnings_before(federation):
             log.write("warning", 0, text=text)
     parts, rounds = train_rounds(federation, log)
-    base_loss = None if _has_first_round(parts) else _base_validation(federation).loss
+    base_loss = None if _has_first_round(parts) else base_validation(run).loss
     if not run.ranks.main:
         return folder
     best = min(range(len(rounds)), key=lambda at: rounds[at]["validation_loss"])
-    figures = {"clients": strategy.clients, "unit": federation.unit, "rounds": rounds, "best_round": best + 1}
+    figures = {"clients": strategy.clients, "unit": federation.unit, "trained_by": federation.trained_by}
+    figures |= {"rounds": rounds, "best_round": best + 1}
     if federation.budget:
         figures["privacy"] = _document(federation, rounds[0]["dimensions"])
         parts = {name: one | {"skipped_steps": [], "rolled_back_steps": []} for name, one in parts.items()}
     curve = [{"step": one["step"], "validation_loss": one["validation_loss"]} for one in rounds]
-    adapter = read_adapter(folder / f"round-{best + 1}" / _GLOBAL)
+    adapter = read_adapter(folder / f"round-{best + 1}" / GLOBAL)
     result = write_combined(
         run, CombinedVoter(adapter, parts, curve, rounds[best]["step"], figures, began, base_loss), log
     )
@@ -141,14 +175,14 @@ def train_rounds(federation: Federation, log: EventLog) -> tuple[dict[str, dict[
     for number in range(1, (budget.rounds if budget else strategy.rounds) + 1):
         own = train_clients(federation, number, log, initial)
         parts |= own
-        place = run.folder / f"round-{number}" / _GLOBAL
-        if not (place / _ROUND).is_file():
+        place = run.folder / f"round-{number}" / GLOBAL
+        if not (place / ROUND).is_file():
             evaluated, figures, state = _combine_round(federation, number, own)
             if run.ranks.main:
-                _write_round(place, evaluated, figures, state)
+                write_round(place, evaluated, figures, state)
                 log.write("round", _steps(parts), round=number, of_rounds=strategy.rounds, **figures)
             run.ranks.wait()
-        adapter, saved = read_adapter(place), json.loads((place / _ROUND).read_text("utf-8"))
+        adapter, saved = read_adapter(place), json.loads((place / ROUND).read_text("utf-8"))
         initial = {mine: adapter.tensors[theirs] for mine, theirs in saved["names"].items()}
         rounds.append({"step": _steps(parts), **saved["figures"]})
     if not parts:
@@ -160,26 +194,44 @@ def train_rounds(federation: Federation, log: EventLog) -> tuple[dict[str, dict[
 
 
 def federate(run: VoterRun, strategy: FederatedStrategy) -> Federation:
-    """Write the clients' datasets, compute the budget, draw the seed once. Raises InputError: as `train_federated`."""
-    budget = budget_of(strategy) if strategy.privacy else None
-    clients, unit = client_requests(run, strategy)
+    """A federation of simulated clients: writes their datasets. Raises InputError: as `train_federation`."""
+    requests, unit = client_requests(run, strategy)
+    budget, seed = budget_and_seed(run, strategy)
+
+    def train(
+        federation: Federation, number: int, names: Sequence[str], log: EventLog, initial: Mapping[str, Tensor] | None
+    ) -> dict[str, dict[str, Any]]:
+        done = {}
+        for name in names:
+            spec = client_spec(run.voter, strategy, number, name)
+            part = TrainingPart(f"round-{number}/{name}", requests[name], spec, initial)
+            done[part.name] = train_part(run, part, log)
+        return done
+
+    return Federation(run, strategy, tuple(requests), unit, budget, seed, train)
+
+
+def budget_and_seed(run: VoterRun, strategy: FederatedStrategy) -> tuple[Budget | None, int]:
+    """The privacy budget (None without privacy), and the seed of the rounds, drawn once."""
     privacy = strategy.privacy
-    seed = secret_seed(run.folder, privacy.seed, run.ranks) if privacy else part_seed(run.voter, "participants")
-    return Federation(run, strategy, clients, unit, budget, seed)
+    if privacy is None:
+        return None, part_seed(run.voter, "participants")
+    return budget_of(strategy), secret_seed(run.folder, privacy.seed, run.ranks)
+
+
+def client_spec(voter: VoterSpec, strategy: FederatedStrategy, number: int, client: str) -> VoterSpec:
+    """What a client trains in a round: the voter's seed for it, on all that the client has."""
+    update = {"seed": part_seed(voter, number, client), "shard": 0, "strategy": strategy.client()}
+    return voter.model_copy(update=update)
 
 
 def train_clients(
     federation: Federation, number: int, log: EventLog, initial: Mapping[str, Tensor] | None
 ) -> dict[str, dict[str, Any]]:
     """Train the clients that take part in a round, starting from `initial`; part's name -> its manifest."""
-    run, choice, done = federation.run, federation.strategy, {}
-    names = list(federation.clients)
-    for client in participants(federation.seed, number, names, choice.sampling_rate, choice.dropout):
-        update = {"seed": part_seed(run.voter, number, client), "shard": 0, "strategy": choice.client()}
-        spec = run.voter.model_copy(update=update)
-        part = TrainingPart(f"round-{number}/{client}", federation.clients[client], spec, initial)
-        done[part.name] = train_part(run, part, log)
-    return done
+    choice = federation.strategy
+    names = participants(federation.seed, number, federation.clients, choice.sampling_rate, choice.dropout)
+    return federation.train(federation, number, names, log, initial)
 
 
 def participants(seed: int, number: int, clients: Sequence[str], sampling_rate: float, dropout: float) -> list[str]:
@@ -214,7 +266,7 @@ def _combine_round(
     numbers = 0
     general = bool(federation.budget) or choice.trained != "factors" or choice.server.optimizer != "average"
     if general or choice.server.rate != 1.0 or not clients:
-        before = run.folder / f"round-{number - 1}" / _GLOBAL
+        before = run.folder / f"round-{number - 1}" / GLOBAL
 
         def weights_after(subject: Subject) -> Average:
             nonlocal state, numbers
@@ -226,8 +278,11 @@ def _combine_round(
             if not clients and not federation.budget:
                 return Average(dict(start), 0.0)
             space, how = Space.of(choice.trained, subject), _mechanism(federation, number) or shares
-            change = mean_change(space, start, _weights(run, clients, subject), how)
-            point = space.read(start)
+            point, summed = space.read(start), run.folder / f"round-{number}" / SUM
+            if isinstance(how, Mechanism) and summed.is_file():
+                change = noised(shaped(load_file(summed)["sum"].numpy(), point), how)
+            else:
+                change = mean_change(space, start, _weights(run, clients, subject), how)
             numbers = sum(value.size for value in point.values())
             point, state = server_step(choice.server, point, change, state)
             return space.write(point, start)
@@ -275,28 +330,28 @@ def _document(federation: Federation, numbers: int) -> dict[str, Any]:
     assert choice.privacy is not None and federation.budget is not None
     return document_of(
         choice.privacy, federation.budget, choice.rounds, choice.clients, choice.trained, numbers,
-        unit=federation.unit,
+        unit=federation.unit, trained_by=federation.trained_by,
         covers="the weights of this adapter; several voters over the same clients compose",
         not_covered=["validation examples", "counts of examples, steps and tokens"],
     )  # fmt: skip
 
 
-def _base_validation(federation: Federation) -> EvaluatedWeights:
-    """The base with untrained LoRA weights, validated: needed where no client started from it."""
-    return evaluate_weights(federation.run, lambda subject: Average(detached(subject.trainable), 0.0))
+def base_validation(run: VoterRun) -> EvaluatedWeights:
+    """The base with untrained LoRA weights, validated: needed where no client of this process started from it."""
+    return evaluate_weights(run, lambda subject: Average(detached(subject.trainable), 0.0))
 
 
 def _steps(parts: Mapping[str, dict[str, Any]]) -> int:
     return sum(one["steps"] for one in parts.values())
 
 
-def _write_round(place: Path, evaluated: EvaluatedWeights, figures: Mapping[str, Any], state: Coordinates) -> None:
+def write_round(place: Path, evaluated: EvaluatedWeights, figures: Mapping[str, Any], state: Coordinates) -> None:
     """Write the global adapter of a round; its last file, round.json, marks it as complete."""
     shutil.rmtree(place, ignore_errors=True)
     write_adapter(evaluated.adapter, place)
     if state:
         write_bytes_atomic(place / _SERVER, save({name: torch.from_numpy(value) for name, value in state.items()}))
-    write_json_atomic(place / _ROUND, {"figures": dict(figures), "names": evaluated.names})
+    write_json_atomic(place / ROUND, {"figures": dict(figures), "names": evaluated.names})
 
 
 def _read_state(file: Path) -> Coordinates:

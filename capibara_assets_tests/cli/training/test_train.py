@@ -100,7 +100,7 @@ def test_a_run_leaves_all_that_is_promised_and_the_same_again_does_nothing(
     assert {
         "adapter_config.json", "adapter_model.safetensors", "training_info.json", "epoch_info.json", "events.jsonl",
         "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "checkpoint-epoch-1", "checkpoint-epoch-2",
-        f"checkpoint-{info['steps']}", "curve.json",
+        f"checkpoint-{info['steps']}", "curve.json", "manifest.json",
     } <= there  # fmt: skip
     assert "result" not in there
     for path in (output, *output.glob("checkpoint-*")):

@@ -1,6 +1,7 @@
 """Sessions of OpenHands whose events are a file each: a folder of them is one log, and one session."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +95,11 @@ def test_numbered_files_of_another_kind_stay_logs_of_their_own(tmp_path: Path) -
         (tmp_path / f"{number}.json").write_bytes(line(envelope("x = 1", execution_id=f"e{number}")))
     _, executions, files, _ = read(tmp_path)
     assert executions.height == 2 and sorted(files) == ["0.json", "1.json"]
+
+
+def test_a_pipe_with_the_name_of_an_event_is_waited_for_by_nobody(tmp_path: Path) -> None:
+    keep(tmp_path / "events", [said(0, "List."), *ran(1, "ls", "a", 0)])
+    os.mkfifo(tmp_path / "events" / "3.json")
+    (tmp_path / "alone").mkdir()
+    os.mkfifo(tmp_path / "alone" / "0.json")
+    assert read(tmp_path)[1]["code"].to_list() == ["ls"]
