@@ -21,7 +21,7 @@ from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.executions.schema import Execution, Pattern, RepairPair
 from capibara_assets.playbooks.schema import Consolidated
-from capibara_assets.resources import BaseModel, GoogleCloud, Hardware, Recipes
+from capibara_assets.resources import BaseModel, DataEngine, GoogleCloud, Hardware, Recipes
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.records import table
 from capibara_assets_tests.datasets.conftest import HARDLY_DERIVED, fleet, run
@@ -62,6 +62,7 @@ def make(published: Published, assets: list[Any], overrides: dict[str, Any] | No
         partition_key=PYTHON.value if partitioned else None,
         resources={
             "store": published.store,
+            "data_engine": DataEngine(),
             "recipes": Recipes(overrides={"dataset": SMALL | (overrides or {})}),
             "base_model": SHIPPED,
         },

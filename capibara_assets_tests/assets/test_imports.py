@@ -22,7 +22,7 @@ from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.domains import Domain
 from capibara_assets.executions.schema import Execution, Pattern, RepairPair
 from capibara_assets.playbooks.schema import Consolidated
-from capibara_assets.resources import Recipes
+from capibara_assets.resources import DataEngine, Recipes
 from capibara_assets.storage.records import table
 from capibara_assets_tests.datasets.conftest import HARDLY_DERIVED, fleet
 from capibara_assets_tests.datasets.imported.test_join import pair_of
@@ -64,7 +64,7 @@ class World:
         """Groups, and datasets of these domains; the digests of both domains' datasets."""
         options = {
             "instance": self.published.instance,
-            "resources": {"store": self.published.store, "recipes": RECIPES},
+            "resources": {"store": self.published.store, "recipes": RECIPES, "data_engine": DataEngine()},
         }
         assert dg.materialize([example_groups], **options).success
         for domain in made:
