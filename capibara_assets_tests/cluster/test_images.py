@@ -1,6 +1,6 @@
 """The images: what their Dockerfile may take in, what their locks hold, and on which pods each of them runs.
 
-No daemon is asked: `deploy/README.md` says what was built for real, and with what.
+No daemon is asked and no image is built: what can be told from the files is held here.
 """
 
 import fnmatch
