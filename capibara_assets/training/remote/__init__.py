@@ -1,5 +1,4 @@
-"""Federated training with clients in other processes, machines or organisations; `deploy/flower` carries the messages.
+"""Federated training whose clients are other processes or organisations: what is sent is bytes and JSON (`exchange`).
 
-What is sent is bytes and JSON (`exchange`); `client` trains one round of one client, `server` everything else. Nothing
-here knows the network.
+Imports `standalone`, `strategies` and what lies below them, and nothing that knows a network: `deploy/flower` does.
 """
