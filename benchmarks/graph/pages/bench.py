@@ -48,7 +48,9 @@ PAGES = {
     "lineage": Shown("assets/evaluation?view=lineage&lineageScope=upstream&lineageDepth=10", "e2b_logs"),
     "partitions": Shown("assets/consensus_checkpoint?view=partitions&partition=sql", "verdict"),
     "events": Shown("assets/consensus_checkpoint?view=events", "verdict"),
-    "checks": Shown("assets/example_groups?view=checks&checkDetail=no_group_dominates", "no group holds more"),
+    "checks": Shown(
+        "assets/example_groups?view=checks&checkDetail=no_group_dominates", "No group of related executions"
+    ),
     "backfills": Shown("runs?view=backfills", "Backfills"),
     "automation": Shown("automation", "new_experience"),
 }
@@ -136,7 +138,7 @@ def visited(address: str, run: str, visits: int, pictures: Path | None) -> dict[
         seconds: dict[str, list[float]] = {name: [] for name in PAGES}
         for turn in range(visits + 1):
             for name, shown in PAGES.items():
-                took = _visit(page, f"{address}/{shown.path.format(run=run)}", shown.text)
+                took = _visit(page, name, f"{address}/{shown.path.format(run=run)}", shown.text)
                 if turn:
                     seconds[name].append(took)
                 elif pictures:
@@ -144,8 +146,16 @@ def visited(address: str, run: str, visits: int, pictures: Path | None) -> dict[
     return {name: round(statistics.median(each), 2) for name, each in seconds.items()}
 
 
-def _visit(page: "Page", url: str, text: str) -> float:
+def _visit(page: "Page", name: str, url: str, text: str) -> float:
     """Seconds since the browser began to load the page."""
+    from playwright.sync_api import TimeoutError as NotShown
+
     page.goto(url, wait_until="commit")
-    page.get_by_text(text).locator("visible=true").first.wait_for(timeout=_SHOWN_MS)
+    try:
+        page.get_by_text(text).locator("visible=true").first.wait_for(timeout=_SHOWN_MS)
+    except NotShown as error:
+        said = page.inner_text("body")[:2000]
+        raise click.ClickException(
+            f"the page {name} shows no {text!r} after {_SHOWN_MS / 1000:g} s, but: {said}"
+        ) from error
     return float(page.evaluate(_IDLE))
