@@ -9,6 +9,7 @@ import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -20,6 +21,8 @@ _DEATHS = 3  # of workers with one task under way, after which the task is at fa
 _STORE = 256 << 20  # bytes of the object store of a cluster of this machine
 _MISSING = "data.engine is ray, and Ray is not installed: pip install 'capibara-assets[ray]'"
 _THREADS = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"}
+
+_lasting: ContextVar[list[Callable[[], None]] | None] = ContextVar("_lasting", default=None)
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -41,6 +44,19 @@ class RayCluster:
     workers: int = 2
     memory_gib: float | None = None
     from_mib: float = 24
+
+
+@contextmanager
+def lasting() -> Iterator[None]:
+    """What is connected first in this block stays connected until its end; nothing is started before it is needed."""
+    started = list[Callable[[], None]]()
+    token = _lasting.set(started)
+    try:
+        yield
+    finally:
+        _lasting.reset(token)
+        for end in started:
+            end()
 
 
 @contextmanager
@@ -67,8 +83,12 @@ def connected(cluster: RayCluster) -> Iterator[None]:
     except Exception as error:  # Ray raises plain ones, too
         raise InputError(
             f"no Ray cluster answers at {cluster.address!r} (data.address): start one by `ray start --head`, or give"
-            f" its address, or `local`: {str(error).splitlines()[0]}"
+            f" its address, or `local`: {str(error).partition(chr(10))[0]}"
         ) from error
+    if (started := _lasting.get()) is not None:
+        started.append(ray.shutdown)
+        yield
+        return
     try:
         yield
     finally:

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,3 +68,22 @@ def test_tasks_are_dealt_so_that_none_is_waited_for_long() -> None:
     assert len(dealt) == 12 and sorted(n for part in dealt for n in part) == list(range(100))
     assert {len(part) for part in dealt} == {8, 9}
     assert divided([], TWO) == [] and divided([1], TWO) == [[1]]
+
+
+def test_a_cluster_starts_with_the_first_map_and_lasts_until_the_block_ends(tmp_path: Path) -> None:
+    """In a process of its own: the others of this file share a cluster."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\nfrom operator import neg\n"
+        "from capibara_assets.processes.ray_map import RayCluster, lasting, ray_map\n"
+        "with lasting():\n"
+        "    assert 'ray' not in sys.modules\n"
+        "    assert list(ray_map(RayCluster(workers=1), neg, [1])) == [(0, -1)]\n"
+        "    import ray\n"
+        "    node = ray.get_runtime_context().get_node_id()\n"
+        "    assert list(ray_map(RayCluster(workers=1), neg, [2])) == [(0, -2)]\n"
+        "    assert ray.get_runtime_context().get_node_id() == node\n"
+        "assert not ray.is_initialized()\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    subprocess.run([sys.executable, script], env=environment, check=True, capture_output=True, timeout=300)
