@@ -15,10 +15,11 @@ from capibara_assets.storage.arrivals import Listing, Parts, Sweep, files_below,
 NOW = time.time()
 
 
-def drop(path: Path, text: str = "x", age: float = 60.0) -> Path:
+def drop(path: Path, text: str = "x", age: float = 60.0, now: float = NOW) -> Path:
+    """A file last written `age` seconds before `now`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-    os.utime(path, (NOW - age, NOW - age))
+    os.utime(path, (now - age, now - age))
     return path
 
 
@@ -52,12 +53,12 @@ def test_new_grown_replaced_renamed_and_removed_files_change_the_fingerprint(tmp
 
 
 def test_files_that_are_written_to_wait_and_unfinished_names_do_not_count(tmp_path: Path) -> None:
-    now = time.time()  # however long the files take on a busy machine
+    now = time.time()  # not the module's: the suite may have run for minutes, and the files take long on a busy machine
     drop(tmp_path / "done")
-    drop(tmp_path / "hot", age=0.5)
+    drop(tmp_path / "hot", age=0.5, now=now)
     drop(tmp_path / "upload.part")
     drop(tmp_path / ".hidden" / "x")
-    drop(tmp_path / "tomorrow", age=-86_400)  # a clock that is ahead: its last change of state decides
+    drop(tmp_path / "tomorrow", age=-86_400, now=now)  # a clock that is ahead: its last change of state decides
     found = look(tmp_path, now)
     assert (found.files, found.waiting) == (1, 2)
     set_back = look(tmp_path, time.time() - 3600)  # all were written in an hour from now
