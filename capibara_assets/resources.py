@@ -122,6 +122,7 @@ class DataEngine(dg.ConfigurableResource[Any]):
     workers: int | None = pydantic.Field(default=None, description="Tasks at a time; None: processors of this machine.")
     memory_gib: float | None = pydantic.Field(default=None, description="That Ray reserves for each worker.")
     from_mib: float = pydantic.Field(default=24, description="Of logs, from which workers read.")
+    from_texts: int = pydantic.Field(default=500_000, description="From which workers search for near-duplicates.")
 
     @contextmanager
     def started(self) -> "Iterator[RayCluster | None]":
@@ -132,7 +133,7 @@ class DataEngine(dg.ConfigurableResource[Any]):
         if self.engine == "local":
             yield None
             return
-        cluster = RayCluster(self.address, self.workers or cores(), self.memory_gib, self.from_mib)
+        cluster = RayCluster(self.address, self.workers or cores(), self.memory_gib, self.from_mib, self.from_texts)
         with lasting():
             yield cluster
 

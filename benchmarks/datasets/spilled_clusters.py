@@ -19,9 +19,9 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from capibara_assets.datasets.duplicates.near import compared, signatures
-from capibara_assets.datasets.duplicates.postings import Postings, candidates, count, new_counts, postings
-from capibara_assets.datasets.duplicates.shingles import Ints, ShingleSets, UInts, shingle_texts
+from capibara_assets.datasets.duplicates.near import signatures
+from capibara_assets.datasets.duplicates.postings import Postings, candidates, count, counted, new_counts, postings
+from capibara_assets.datasets.duplicates.shingles import Ints, ShingleSets, UInts, compared, shingle_texts
 from capibara_assets.datasets.recipe import NearDuplicates
 
 _FILES = 256  # a file holds the keys of one of so many ranges
@@ -71,7 +71,8 @@ def cluster_documents(
         distinct = (parent == np.arange(len(parent))) & (sets.sizes > 0)
         for start in range(0, len(parent), _BATCH):
             chosen = np.flatnonzero(distinct[start : start + _BATCH]) + start
-            files.write(postings(sets.read(chosen), chosen, counts, recipe))
+            some = sets.read(chosen)
+            files.write(postings(some, chosen, counted(some, counts), recipe))
         seconds["keys"], started = _lap(started)
         pairs = 0
         for found in files.read():

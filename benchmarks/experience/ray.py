@@ -13,9 +13,13 @@ from typing import Any
 import click
 import psutil
 
+from benchmarks.datasets.documents import experience_documents, planted_documents
 from benchmarks.experience.corpus import write_corpus
 from benchmarks.experience_input import bench_input
 from benchmarks.output import print_result
+from capibara_assets.datasets.duplicates.near import Pairs, similar
+from capibara_assets.datasets.duplicates.shingles import shingle_texts
+from capibara_assets.datasets.recipe import NearDuplicates
 from capibara_assets.executions.ingest.ingest import TABLES, ingest
 from capibara_assets.processes.ray_map import RayCluster, connected
 from capibara_assets.storage.digests import sha256_file
@@ -31,15 +35,20 @@ _LOOK_S = 0.1
 @click.option("--workers", default="1,2,4", show_default=True, help="Workers of Ray, with commas.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON line.")
 def ray(experience: str | None, records: int, workers: str, as_json: bool) -> None:
-    """Seconds, processor time and memory of a million executions on 1, 2 and 4 workers of Ray; equal tables?"""
+    """Seconds, processor time and memory of a million executions on 1, 2 and 4 workers of Ray; equal tables?
+
+    And seconds of the near-duplicate search among as many texts; equal pairs?
+    """
     counts = [int(count) for count in workers.split(",")]
     with TemporaryDirectory() as folder:
         corpus = Path(folder) / "corpus"
-        size = write_corpus(bench_input(experience, None).folder, corpus, records)
+        source = bench_input(experience, None).folder
+        size = write_corpus(source, corpus, records)
         here = measured(corpus, None)
         with connected(RayCluster(workers=max(counts))):
             warm_up(corpus, max(counts))
             there = {count: measured(corpus, RayCluster(workers=count, from_mib=0)) for count in counts}
+            near = near_duplicates(source, records, counts)
     million = records / 1e6
     result: dict[str, Any] = {
         f"workers_{count}": {
@@ -55,7 +64,7 @@ def ray(experience: str | None, records: int, workers: str, as_json: bool) -> No
         "cpu_seconds_per_million": round(here.cpu_s / million, 1),
         "largest_worker_mib": round(here.largest / 2**20),
     }
-    result |= {"equal_tables": all(one.tables == here.tables for one in there.values())}
+    result |= {"equal_tables": all(one.tables == here.tables for one in there.values()), "near_duplicates": near}
     print_result(result | {"records": records, "bytes": size, "cores": psutil.cpu_count()}, as_json)
 
 
@@ -78,6 +87,22 @@ def measured(corpus: Path, cluster: RayCluster | None) -> Measured:
             found.seconds = time.perf_counter() - started
             found.tables = {name: sha256_file(tables.path(name)) for name in TABLES}
     return found
+
+
+def near_duplicates(source: Path, documents: int, counts: list[int]) -> dict[str, Any]:
+    """Seconds of the search here and by so many workers each, and whether the pairs are the same."""
+    recipe = NearDuplicates.model_validate({})
+    texts = list(planted_documents(experience_documents(source), documents, recipe.shingle))
+    sets = shingle_texts(texts, recipe.shingle)
+    seconds, found = dict[str, float](), list[Pairs]()
+    clusters = {f"workers_{count}": RayCluster(workers=count, from_texts=1) for count in counts}
+    for name, cluster in {"one_machine": None, **clusters}.items():
+        started = time.perf_counter()
+        found.append(similar(sets, recipe, cluster))
+        seconds[name] = round(time.perf_counter() - started, 2)
+    first = (found[0].left.tolist(), found[0].right.tolist())
+    equal = all((each.left.tolist(), each.right.tolist()) == first for each in found)
+    return {"documents": documents, "pairs": len(first[0]), "seconds": seconds, "equal_pairs": equal}
 
 
 def warm_up(corpus: Path, workers: int) -> None:

@@ -43,13 +43,13 @@ def assign_groups(
         previous: the former table, whose executions keep group and split for ever. A new execution that would join
             groups of two splits is left out with that reason.
         cache: folder that caches the features of texts (duplicates/readings.py); it does not change the result.
-        cluster: whose workers read the texts, instead of this process.
+        cluster: whose workers read the texts and search for near-duplicates, instead of this process.
     """
     listed = list(_rows(executions, repairs))
     texts = ((row.language, row.code) for row in listed)
     read = readings(texts, recipe.near_duplicates.shingle, cache, cluster)
     units = sorted(_units(listed, read), key=lambda unit: unit.unit_id)
-    links = Links.of(units, recipe)
+    links = Links.of(units, recipe, cluster)
     former: dict[str, tuple[str, Split]] = {}
     if previous is not None:
         kept = previous.filter(pl.col("reason_left_out").is_null())

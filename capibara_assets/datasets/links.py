@@ -21,6 +21,7 @@ from capibara_assets.datasets.duplicates.near import components, similar
 from capibara_assets.datasets.duplicates.problems import ProblemView, same_problem
 from capibara_assets.datasets.duplicates.readings import CodeView, shingle_sets
 from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.processes.ray_map import RayCluster
 
 _CERTAIN = 0.5  # sessions that share so much are about one problem: no cut parts them
 
@@ -60,15 +61,18 @@ class Links:
     exclusive: Sets
 
     @classmethod
-    def of(cls, units: Sequence[Unit], recipe: DatasetRecipe) -> "Links":
-        """Links by sandbox, and by what few sandboxes share and is a good part of their sessions."""
+    def of(cls, units: Sequence[Unit], recipe: DatasetRecipe, cluster: RayCluster | None = None) -> "Links":
+        """Links by sandbox, and by what few sandboxes share and is a good part of their sessions.
+
+        Near-duplicates are searched by the workers of a cluster, where one is given; the links are the same.
+        """
         sandboxes, statements = defaultdict(list), defaultdict(list)
         for position, unit in enumerate(units):
             sandboxes[unit.session].append(position)
             if unit.statement_key:
                 statements[unit.statement_key].append(position)
-        telling, alike = _alike(units, recipe)
-        problems = _same_problems(units, recipe)
+        telling, alike = _alike(units, recipe, cluster)
+        problems = _same_problems(units, recipe, cluster)
         shared = [*telling, *statements.values(), *problems]
         few, common = list[list[int]](), set[int]()
         for members in shared:
@@ -96,7 +100,7 @@ def _linked_sets(pairs: Sequence[tuple[int, int]], size: int) -> Sets:
     return [inside for inside in members.values() if len(inside) > 1]
 
 
-def _alike(units: Sequence[Unit], recipe: DatasetRecipe) -> tuple[Sets, Sets]:
+def _alike(units: Sequence[Unit], recipe: DatasetRecipe, cluster: RayCluster | None) -> tuple[Sets, Sets]:
     """Sets of usable units with structurally equal or near-duplicate code: of substance, and of any length."""
     views = [(position, view) for position, unit in enumerate(units) if unit.usable for view in unit.views]
     substance = [view.tokens >= recipe.substance_tokens for _, view in views]
@@ -107,21 +111,22 @@ def _alike(units: Sequence[Unit], recipe: DatasetRecipe) -> tuple[Sets, Sets]:
         for key in view.keys
         for told in {False, substance[index]}
     ]
-    near = similar(shingle_sets([view for _, view in views]), recipe.near_duplicates)
+    near = similar(shingle_sets([view for _, view in views]), recipe.near_duplicates, cluster)
     pairs = [*equal, *zip(near.left.tolist(), near.right.tolist(), strict=True)]
     alike = [(views[left][0], views[right][0]) for left, right in pairs]
     telling = [pair for pair, (left, right) in zip(alike, pairs, strict=True) if substance[left] and substance[right]]
     return _linked_sets(telling, len(units)), _linked_sets(alike, len(units))
 
 
-def _same_problems(units: Sequence[Unit], recipe: DatasetRecipe) -> Sets:
+def _same_problems(units: Sequence[Unit], recipe: DatasetRecipe, cluster: RayCluster | None) -> Sets:
     """Sets of units about one problem, by their statements' words and their cases; also of those that failed."""
     documents: dict[tuple[bytes, bytes], list[int]] = defaultdict(list)
     for position, unit in enumerate(units):
         if len(unit.problem.words) or len(unit.problem.cases):
             documents[unit.problem.words.tobytes(), unit.problem.cases.tobytes()].append(position)
     members = list(documents.values())
-    pairs = same_problem([units[each[0]].problem for each in members], recipe.near_duplicates, recipe.same_problem)
+    views = [units[each[0]].problem for each in members]
+    pairs = same_problem(views, recipe.near_duplicates, recipe.same_problem, cluster)
     linked = [
         (members[left][0], other) for left, right in pairs for other in members[right][: None if left == right else 1]
     ]

@@ -1,4 +1,4 @@
-"""A map over the workers of a Ray cluster, by Ray Data: what a worker had under way when it died is done by another.
+"""A map, and a shuffle, over the workers of a Ray cluster, by Ray Data: what dies with a worker is done by another.
 
 What is passed to workers and back lies in Ray's object store, in memory and where that is full in files of Ray's own:
 callers pass paths, digests and redacted text, never what was read and not yet redacted.
@@ -7,11 +7,12 @@ callers pass paths, digests and redacted text, never what was read and not yet r
 import logging
 import os
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from capibara_assets.errors import InputError
@@ -25,6 +26,7 @@ _THREADS = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"}
 _lasting: ContextVar[list[Callable[[], None]] | None] = ContextVar("_lasting", default=None)
 
 Task = TypeVar("Task")
+Part = TypeVar("Part")
 Result = TypeVar("Result")
 
 
@@ -38,12 +40,14 @@ class RayCluster:
         workers: tasks that run at a time, one processor each.
         memory_gib: what Ray reserves for each; None: nothing.
         from_mib: text of logs from which workers are asked; less is read here, sooner.
+        from_texts: code texts from which workers search for near-duplicates; fewer are searched here, sooner.
     """
 
     address: str = LOCAL
     workers: int = 2
     memory_gib: float | None = None
     from_mib: float = 24
+    from_texts: int = 500_000
 
 
 @contextmanager
@@ -109,31 +113,99 @@ def ray_map(cluster: RayCluster, do: Callable[[Task], Result], tasks: Sequence[T
     """
     if not tasks:
         return
-    with connected(cluster):
-        import ray.data
-        from ray.exceptions import RayError
+    with connected(cluster), _told():
+        mapped = _dataset(tasks).map(partial(_done, pickle.dumps(do)), **_remote(cluster))
+        for row in mapped.iter_rows():
+            yield row["position"], _result(row)
 
-        ray.data.DataContext.get_current().enable_progress_bars = False
-        logging.getLogger("ray.data").setLevel(logging.WARNING)
-        items = [{"position": at, "task": pickle.dumps(task)} for at, task in enumerate(tasks)]
-        mapped = ray.data.from_items(items, override_num_blocks=len(items)).map(
-            partial(_done, pickle.dumps(do)),
-            compute=ray.data.TaskPoolStrategy(size=cluster.workers),
-            num_cpus=1,
-            memory=None if cluster.memory_gib is None else cluster.memory_gib * 2**30,
-            runtime_env={"env_vars": _THREADS},
-            ray_remote_args_fn=lambda: {"max_retries": _DEATHS},
+
+def ray_shuffle(
+    cluster: RayCluster,
+    spread: Callable[[Task], Mapping[int, Part]],
+    tasks: Sequence[Task],
+    gather: Callable[[list[Part]], Result],
+) -> list[Result]:
+    """The result of each partition, in the partitions' order: `gather` of what `spread` made of the tasks for it.
+
+    Args:
+        spread: the parts of one task's data by the number of their partition; in a worker, as `gather`.
+        gather: given the parts of one partition in the order of their tasks.
+
+    Raises:
+        InputError, RuntimeError: as `ray_map`.
+    """
+    if not tasks:
+        return []
+    with connected(cluster), _told():
+        remote = _remote(cluster)
+        parts = _dataset(tasks).flat_map(partial(_spread, pickle.dumps(spread)), **remote)
+        made = parts.groupby("partition").map_groups(
+            partial(_gathered, pickle.dumps(gather)), batch_format="pyarrow", **(remote | {"compute": None})
         )
-        try:
-            for row in mapped.iter_rows():
-                done = pickle.loads(row["result"])
-                if isinstance(done, InputError):
-                    raise done
-                yield row["position"], done
-        except RayError as error:
-            raise RuntimeError(
-                f"a worker of Ray failed, or {_DEATHS + 1} died with the same task under way: {error}"
-            ) from error
+        return [_result(row) for row in sorted(made.iter_rows(), key=lambda row: row["position"])]
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Meanwhile Ray is quiet, and what it raises is told in a sentence."""
+    import ray.data
+    from ray.data.context import ShuffleStrategy
+    from ray.exceptions import RayError
+
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.shuffle_strategy = ShuffleStrategy.SORT_SHUFFLE_PULL_BASED  # by tasks that are done again, not by actors
+    logging.getLogger("ray.data").setLevel(logging.WARNING)
+    try:
+        yield
+    except RayError as error:
+        raise RuntimeError(
+            f"a worker of Ray failed, or {_DEATHS + 1} died with the same task under way: {error}"
+        ) from error
+
+
+def _dataset(tasks: Sequence[Any]) -> Any:
+    """Ray's dataset of the tasks, each a block of its own, with its position."""
+    import ray.data
+
+    items = [{"position": at, "task": pickle.dumps(task)} for at, task in enumerate(tasks)]
+    return ray.data.from_items(items, override_num_blocks=len(items))
+
+
+def _remote(cluster: RayCluster) -> dict[str, Any]:
+    """How Ray runs a task of the cluster."""
+    import ray.data
+
+    return {
+        "compute": ray.data.TaskPoolStrategy(size=cluster.workers),
+        "num_cpus": 1,
+        "memory": None if cluster.memory_gib is None else cluster.memory_gib * 2**30,
+        "runtime_env": {"env_vars": _THREADS},
+        "ray_remote_args_fn": lambda: {"max_retries": _DEATHS},
+    }
+
+
+def _result(row: dict[str, Any]) -> Any:
+    """What a task answered, or its error raised."""
+    done = pickle.loads(row["result"])
+    if isinstance(done, InputError):
+        raise done
+    return done
+
+
+def _spread(spread: bytes, row: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a worker of Ray makes of one task for each partition."""
+    parts = pickle.loads(spread)(pickle.loads(row["task"]))
+    return [
+        {"partition": number, "position": row["position"], "part": pickle.dumps(part)} for number, part in parts.items()
+    ]
+
+
+def _gathered(gather: bytes, table: Any) -> dict[str, list[Any]]:
+    """What a worker of Ray makes of one partition."""
+    parts = sorted(zip(table["position"].to_pylist(), table["part"].to_pylist(), strict=True), key=itemgetter(0))
+    made = pickle.loads(gather)([pickle.loads(part) for _, part in parts])
+    return {"position": [table["partition"][0].as_py()], "result": [pickle.dumps(made)]}
 
 
 def _done(do: bytes, row: dict[str, Any]) -> dict[str, Any]:

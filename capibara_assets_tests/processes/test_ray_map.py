@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from capibara_assets.errors import InputError
-from capibara_assets.processes.ray_map import RayCluster, connected, divided, ray_map
+from capibara_assets.processes.ray_map import RayCluster, connected, divided, ray_map, ray_shuffle
 
 pytest.importorskip("ray", reason="the extra ray is not installed")
 TWO = RayCluster(workers=2)
@@ -56,6 +56,43 @@ def test_a_task_that_every_worker_dies_with_ends_the_map(tmp_path: Path) -> None
     with pytest.raises(RuntimeError, match="4 died with the same task under way"):
         list(ray_map(TWO, doubling, range(8)))
     assert len((tmp_path / "3").read_text().split()) == 4
+
+
+@dataclass(frozen=True)
+class Remainders:
+    """Sorts the numbers below another by their remainder; dies once with some of them."""
+
+    folder: Path
+    dies_once: frozenset[int] = frozenset()
+
+    def __call__(self, below: int) -> dict[int, list[int]]:
+        if below in self.dies_once and not (self.folder / str(below)).exists():
+            (self.folder / str(below)).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {rest: [n for n in range(below) if n % 3 == rest] for rest in range(3)}
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Joins lists; dies once if they begin with a given number."""
+
+    folder: Path
+    dies_once_at: int = -1
+
+    def __call__(self, parts: list[list[int]]) -> list[int]:
+        marker = self.folder / "joined"
+        if parts[0][:1] == [self.dies_once_at] and not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [n for part in parts for n in part]
+
+
+def test_a_shuffle_brings_each_partition_what_all_tasks_made_for_it_also_when_workers_die(tmp_path: Path) -> None:
+    spread, gather = Remainders(tmp_path, frozenset({7})), Joined(tmp_path, dies_once_at=1)
+    expected = [[n for below in (4, 7, 5) for n in range(below) if n % 3 == rest] for rest in range(3)]
+    assert ray_shuffle(TWO, spread, [4, 7, 5], gather) == expected
+    assert (tmp_path / "7").exists() and (tmp_path / "joined").exists()
+    assert ray_shuffle(TWO, spread, [], gather) == []
 
 
 def test_bad_input_is_told_as_it_is_here(tmp_path: Path) -> None:

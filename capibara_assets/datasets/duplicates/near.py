@@ -8,11 +8,19 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from capibara_assets.datasets.duplicates.postings import CROWD, candidates, count, new_counts, postings
-from capibara_assets.datasets.duplicates.shingles import Ints, ShingleSets, UInts, hash_sets, mixed, shingle_texts
+from capibara_assets.datasets.duplicates.near_on_ray import candidates_on, compared_on
+from capibara_assets.datasets.duplicates.postings import CROWD, candidates, count, counted, new_counts, postings
+from capibara_assets.datasets.duplicates.shingles import (
+    Ints,
+    ShingleSets,
+    UInts,
+    compared,
+    hash_sets,
+    mixed,
+    shingle_texts,
+)
 from capibara_assets.datasets.recipe import NearDuplicates
-
-_COMPARED = 4 << 20  # shingles compared at once: bounds the memory of a comparison
+from capibara_assets.processes.ray_map import RayCluster
 
 
 @dataclass(frozen=True)
@@ -62,32 +70,25 @@ def near_texts(texts: Sequence[str], recipe: NearDuplicates) -> Pairs:
     return similar(shingle_texts(texts, recipe.shingle), recipe)
 
 
-def similar(sets: ShingleSets, recipe: NearDuplicates) -> Pairs:
-    """Pairs of sets whose exact Jaccard similarity reaches `recipe.jaccard`; see `near_pairs`."""
+def similar(sets: ShingleSets, recipe: NearDuplicates, cluster: RayCluster | None = None) -> Pairs:
+    """Pairs of sets whose exact Jaccard similarity reaches `recipe.jaccard`; see `near_pairs`.
+
+    With a cluster its workers search and compare where the sets are many; the pairs are the same.
+    """
     equal = equal_sets(sets)
     chosen = sets.take(equal.first)
     counts = new_counts(len(chosen.values))
     count(chosen, counts)
-    left, right = candidates(postings(chosen, np.arange(len(chosen)), counts, recipe, whole=True), recipe.jaccard)
-    similarity = compared(chosen, left, right)
+    shared = counted(chosen, counts)
+    if cluster is None or len(chosen) < cluster.from_texts:
+        rows = postings(chosen, np.arange(len(chosen)), shared, recipe, whole=True)
+        left, right = candidates(rows, recipe.jaccard)
+        similarity = compared(chosen, left, right)
+    else:
+        left, right = candidates_on(cluster, chosen, shared, recipe)
+        similarity = compared_on(cluster, chosen, left, right)
     reached = similarity >= recipe.jaccard
     return _with_twins(left[reached], right[reached], similarity[reached], equal)
-
-
-def compared(sets: ShingleSets, left: Ints, right: Ints) -> npt.NDArray[np.float64]:
-    """Exact Jaccard similarity of the sets at `left` with those at `right`, (pairs,)."""
-    sizes = sets.sizes
-    matrix = csr_array(
-        (np.ones(len(sets.values), np.int8), sets.values.astype(np.int64), sets.offsets), shape=(len(sets), 2**63 - 1)
-    )
-    matrix.has_canonical_format = True
-    out = np.empty(len(left))
-    steps = np.cumsum(sizes[left] + sizes[right]) // _COMPARED
-    for part in np.split(np.arange(len(left)), np.flatnonzero(np.diff(steps)) + 1):
-        a, b = left[part], right[part]
-        shared = np.diff(matrix[a].multiply(matrix[b]).indptr)
-        out[part] = shared / (sizes[a] + sizes[b] - shared)
-    return out
 
 
 def components(left: Ints, right: Ints, documents: int) -> Ints:

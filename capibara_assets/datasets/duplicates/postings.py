@@ -14,6 +14,7 @@ A shingle of one document only occupies a place in the prefix but needs no key; 
 kind resembles no other, and is not sketched.
 """
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -49,6 +50,29 @@ class Postings:
     size: Ints
     rest: Ints
 
+    def take(self, chosen: Ints) -> "Postings":
+        """The rows at the positions `chosen`, in that order."""
+        return Postings(self.key[chosen], self.document[chosen], self.size[chosen], self.rest[chosen])
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What a search under some keys found, and what it left because that depends on the others.
+
+    Attributes:
+        pairs: left << 32 | right of documents (left < right), distinct, ascending, (pairs,) int64.
+        rows: postings under keys of several documents.
+        compared: comparisons made.
+        crowds: the postings under keys of more than `CROWD` documents that have more to compare, by key and size.
+        open_rows: which rows of `crowds` have more to compare, ascending.
+    """
+
+    pairs: Ints
+    rows: int
+    compared: int
+    crowds: Postings
+    open_rows: Ints
+
 
 def new_counts(shingles: int, most: int = 1 << 28) -> Counts:
     """Zeroed slots for `count`, for about so many shingles: a power of two, `most` at most."""
@@ -65,19 +89,23 @@ def count(sets: ShingleSets, counts: Counts) -> None:
         np.add.at(counts, part[counts[part] < _FULL], np.uint16(1))
 
 
+def counted(sets: ShingleSets, counts: Counts) -> Counts:
+    """How many of the counted sets have each shingle, or more, (len(sets.values),)."""
+    return counts[_slots(sets.values, counts)]
+
+
 def postings(
-    sets: ShingleSets, documents: Ints, counts: Counts, recipe: NearDuplicates, *, whole: bool = False
+    sets: ShingleSets, documents: Ints, shared: Counts, recipe: NearDuplicates, *, whole: bool = False
 ) -> Postings:
     """Postings of distinct sets.
 
     Args:
         sets: the shingles of each document.
         documents: their positions among all documents, (len(sets),).
-        counts: of the shingles of all documents (`count`).
+        shared: of all documents, how many have each shingle (`counted`), (len(sets.values),).
         recipe: permutations, bands, seed and least Jaccard similarity.
         whole: these are all documents, so those that share no band with another get no band keys.
     """
-    shared = counts[_slots(sets.values, counts)]
     alone = np.diff(np.cumsum(np.concatenate([[0], shared < 2]))[sets.offsets])
     places = sets.sizes - _least_shared(sets.sizes, recipe.jaccard) + 1 - alone
     chosen = np.flatnonzero((places > 0) & (sets.sizes > 0))
@@ -96,27 +124,73 @@ def candidates(listed: Postings, jaccard: float) -> tuple[Ints, Ints]:
 
     Dropped are pairs whose sizes differ too much, and those that can share too little after the first common key.
     Under a key each document is paired with the next larger ones: with all of them, unless crowds would need more than
-    `CROWD` comparisons per row in total; then with at least the `CROWD` next ones.
+    `CROWD` comparisons per row in total; then with at least the `CROWD` next ones. A key of one document has no row.
     """
-    order = np.lexsort((listed.size, listed.key))
-    key, document, size, rest = (column[order] for column in (listed.key, listed.document, listed.size, listed.rest))
-    first = np.arange(max(0, len(key) - 1))
-    pairs, step, compared = [], 0, 0
-    while len(first) and (step < CROWD or compared + len(first) <= CROWD * len(key)):
+    return finished([searched(listed, jaccard)], jaccard)
+
+
+def searched(listed: Postings, jaccard: float) -> Searched:
+    """The part of `candidates` that needs no other keys than these: of each document, with the `CROWD` next ones."""
+    rows = _of_several(listed)
+    first, compared, found = np.arange(len(rows.key)), 0, []
+    for step in range(1, CROWD + 1):
+        compared += len(first)
+        first, pairs = _paired(rows, first, step, jaccard)
+        found.append(pairs)
+    inside = np.flatnonzero(np.isin(rows.key, rows.key[first]))
+    return Searched(_distinct(found), len(rows.key), compared, rows.take(inside), np.searchsorted(inside, first))
+
+
+def finished(parts: Sequence[Searched], jaccard: float) -> tuple[Ints, Ints]:
+    """`candidates` of all keys, given the searches under some of them each, no key in two."""
+    starts = np.cumsum([0, *(len(part.crowds.key) for part in parts)])
+    rows = concatenated([part.crowds for part in parts])
+    first = np.concatenate([start + part.open_rows for start, part in zip(starts, parts, strict=False)])
+    compared, budget = sum(part.compared for part in parts), CROWD * sum(part.rows for part in parts)
+    step, found = CROWD, [part.pairs for part in parts]
+    while len(first) and compared + len(first) <= budget:
         step += 1
         compared += len(first)
-        first = first[first + step < len(key)]
-        second = first + step
-        # sizes ascend under a key: what is too small for this one is too small for those that follow
-        fits = (key[first] == key[second]) & (size[first] >= jaccard * size[second] - 1e-9)
-        first, second = first[fits], second[fits]
-        needed = np.ceil(jaccard / (1 + jaccard) * (size[first] + size[second]) - 1e-9)
-        enough = np.minimum(rest[first], rest[second]) >= needed
-        left, right = document[first[enough]], document[second[enough]]
-        pairs.append(np.minimum(left, right) << 32 | np.maximum(left, right))
-    distinct = np.unique(np.concatenate(pairs)) if pairs else np.empty(0, np.int64)
-    distinct = distinct[distinct >> 32 != distinct & 0xFFFFFFFF]
+        first, pairs = _paired(rows, first, step, jaccard)
+        found.append(pairs)
+    distinct = _distinct(found)
     return distinct >> 32, distinct & 0xFFFFFFFF
+
+
+def concatenated(parts: Sequence[Postings]) -> Postings:
+    """The rows of all parts, in their order; at least one part."""
+    return Postings(
+        np.concatenate([part.key for part in parts]),
+        np.concatenate([part.document for part in parts]),
+        np.concatenate([part.size for part in parts]),
+        np.concatenate([part.rest for part in parts]),
+    )
+
+
+def _of_several(listed: Postings) -> Postings:
+    """The rows whose key has others, by key, then size, then document."""
+    rows = listed.take(np.lexsort((listed.document, listed.size, listed.key)))
+    same = np.concatenate([[False], rows.key[1:] == rows.key[:-1], [False]])
+    return rows.take(np.flatnonzero(same[1:] | same[:-1])) if len(rows.key) else rows
+
+
+def _paired(rows: Postings, first: Ints, step: int, jaccard: float) -> tuple[Ints, Ints]:
+    """Those of the rows `first` that have one to compare with `step` rows on, and the pairs that may be similar."""
+    first = first[first + step < len(rows.key)]
+    second = first + step
+    # sizes ascend under a key: what is too small for this one is too small for those that follow
+    fits = (rows.key[first] == rows.key[second]) & (rows.size[first] >= jaccard * rows.size[second] - 1e-9)
+    first, second = first[fits], second[fits]
+    needed = np.ceil(jaccard / (1 + jaccard) * (rows.size[first] + rows.size[second]) - 1e-9)
+    enough = np.minimum(rows.rest[first], rows.rest[second]) >= needed
+    left, right = rows.document[first[enough]], rows.document[second[enough]]
+    return first, np.minimum(left, right) << 32 | np.maximum(left, right)
+
+
+def _distinct(found: Sequence[Ints]) -> Ints:
+    """All pairs once, ascending, without those of a document with itself."""
+    pairs = np.unique(np.concatenate(found))
+    return np.asarray(pairs[pairs >> 32 != pairs & 0xFFFFFFFF], np.int64)
 
 
 def _by_prefix(sets: ShingleSets, shared: Counts, alone: Ints, places: Ints) -> tuple[UInts, Ints, Ints]:

@@ -17,6 +17,7 @@ from capibara_assets.datasets.code.cases import cases
 from capibara_assets.datasets.duplicates.near import similar
 from capibara_assets.datasets.duplicates.shingles import ShingleSets, UInts, hash_sets
 from capibara_assets.datasets.recipe import NearDuplicates, SameProblem
+from capibara_assets.processes.ray_map import RayCluster
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _PROMPT = re.compile(r"^[*#/\s-]*(?:>>>|>|\$)\s")
@@ -81,14 +82,16 @@ def _plain(word: str) -> str:
     return _CLASS_OF.get(word, word)
 
 
-def same_problem(views: Sequence[ProblemView], near: NearDuplicates, recipe: SameProblem) -> Iterator[tuple[int, int]]:
+def same_problem(
+    views: Sequence[ProblemView], near: NearDuplicates, recipe: SameProblem, cluster: RayCluster | None = None
+) -> Iterator[tuple[int, int]]:
     """Pairs of distinct views about one problem, and (n, n) for each view that tells its problem from others.
 
     Either the words of two statements are nearly equal; or they share enough cases that few problems have; or they
-    share such a case and the words are alike.
+    share such a case and the words are alike. A cluster's workers compare the words where there are many views.
     """
     words = [view.words for view in views]
-    spoken = similar(_sets(words), near.model_copy(update={"jaccard": recipe.words}))
+    spoken = similar(_sets(words), near.model_copy(update={"jaccard": recipe.words}), cluster)
     yield from zip(spoken.left.tolist(), spoken.right.tolist(), strict=True)
     rare = _rare({view.cases.tobytes(): view.cases for view in views}.values(), recipe.problems_per_case)
     told = [[case for case in view.cases.tolist() if case in rare] for view in views]

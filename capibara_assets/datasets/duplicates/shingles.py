@@ -15,6 +15,7 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 UInts = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
@@ -25,6 +26,7 @@ _MASKS = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)  # keeps the 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, as in splitmix64
 _LONG = 64  # bytes; longer words go through BLAKE2 one by one
 _BATCH = 1 << 20  # characters hashed at once: what numpy works on stays in the processor's cache
+_COMPARED = 4 << 20  # shingles compared at once: bounds the memory of a comparison
 _PADDING = np.uint64(2**64 - 1)  # above every hash, which have 63 bits
 
 
@@ -54,6 +56,22 @@ class ShingleSets:
         offsets = _offsets(sizes)
         within = np.arange(offsets[-1], dtype=np.int64) - np.repeat(offsets[:-1], sizes)
         return ShingleSets(self.values[np.repeat(self.offsets[:-1][chosen], sizes) + within], offsets)
+
+
+def compared(sets: ShingleSets, left: Ints, right: Ints) -> npt.NDArray[np.float64]:
+    """Exact Jaccard similarity of the sets at `left` with those at `right`, (pairs,)."""
+    sizes = sets.sizes
+    matrix = csr_array(
+        (np.ones(len(sets.values), np.int8), sets.values.astype(np.int64), sets.offsets), shape=(len(sets), 2**63 - 1)
+    )
+    matrix.has_canonical_format = True
+    out = np.empty(len(left))
+    steps = np.cumsum(sizes[left] + sizes[right]) // _COMPARED
+    for part in np.split(np.arange(len(left)), np.flatnonzero(np.diff(steps)) + 1):
+        a, b = left[part], right[part]
+        shared = np.diff(matrix[a].multiply(matrix[b]).indptr)
+        out[part] = shared / (sizes[a] + sizes[b] - shared)
+    return out
 
 
 def shingle_texts(texts: Sequence[str], size: int) -> ShingleSets:
