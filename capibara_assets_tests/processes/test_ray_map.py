@@ -43,6 +43,7 @@ class Doubling:
         return 2 * number
 
 
+@pytest.mark.extended
 def test_tasks_of_workers_that_die_are_done_by_others(tmp_path: Path) -> None:
     doubling = Doubling(tmp_path, dies_once=frozenset({2, 5}))
     assert sorted(ray_map(TWO, doubling, range(8))) == [(n, 2 * n) for n in range(8)]
@@ -87,11 +88,13 @@ class Joined:
         return [n for part in parts for n in part]
 
 
-def test_a_shuffle_brings_each_partition_what_all_tasks_made_for_it_also_when_workers_die(tmp_path: Path) -> None:
-    spread, gather = Remainders(tmp_path, frozenset({7})), Joined(tmp_path, dies_once_at=1)
+@pytest.mark.parametrize("deaths", [False, pytest.param(True, marks=pytest.mark.extended)])
+def test_a_shuffle_brings_each_partition_what_all_tasks_made_for_it(tmp_path: Path, deaths: bool) -> None:
+    spread = Remainders(tmp_path, frozenset({7} if deaths else ()))
+    gather = Joined(tmp_path, dies_once_at=1 if deaths else -1)
     expected = [[n for below in (4, 7, 5) for n in range(below) if n % 3 == rest] for rest in range(3)]
     assert ray_shuffle(TWO, spread, [4, 7, 5], gather) == expected
-    assert (tmp_path / "7").exists() and (tmp_path / "joined").exists()
+    assert {"7", "joined"} & {path.name for path in tmp_path.iterdir()} == ({"7", "joined"} if deaths else set())
     assert ray_shuffle(TWO, spread, [], gather) == []
 
 
@@ -107,6 +110,7 @@ def test_tasks_are_dealt_so_that_none_is_waited_for_long() -> None:
     assert divided([], TWO) == [] and divided([1], TWO) == [[1]]
 
 
+@pytest.mark.extended
 def test_a_cluster_starts_with_the_first_map_and_lasts_until_the_block_ends(tmp_path: Path) -> None:
     """In a process of its own: the others of this file share a cluster."""
     script = tmp_path / "script.py"

@@ -10,7 +10,7 @@ import pytest
 from capibara_assets_tests.reliability.few_files import TRIES
 from capibara_assets_tests.reliability.system_calls import REFUSED, SCENARIOS
 
-QUICK = ("publish", "ingest")
+QUICK = ("publish",)
 EACH = [pytest.param(name, marks=() if name in QUICK else pytest.mark.extended) for name in SCENARIOS]
 
 

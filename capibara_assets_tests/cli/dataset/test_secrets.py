@@ -132,6 +132,7 @@ def test_every_place_in_which_it_comes_up_again_is_found_and_history_is_cleaned(
         assert records[0].asset_materialization is not None, "Dagster still reads its history"
 
 
+@pytest.mark.extended
 def test_dagsters_history_in_postgres_is_searched_and_cleaned(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

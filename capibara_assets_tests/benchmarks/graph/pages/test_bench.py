@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.graph.pages.bench import HISTORIES, PAGES, long_history, pages
+from benchmarks.graph.pages.bench import PAGES, long_history, pages
 from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets_tests.home import MadeHome
@@ -24,7 +24,7 @@ def _promotions(instance: dg.DagsterInstance) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize("history", ["sqlite", pytest.param("postgres", marks=pytest.mark.extended)])
 def test_copies_are_runs_of_their_own_at_times_of_their_own(
     history: str, own_home: MadeHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
