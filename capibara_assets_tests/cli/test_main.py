@@ -154,3 +154,16 @@ def test_of_warnings_only_dagsters_about_its_own_features_are_silenced() -> None
         preview_warning("Class\n`Component`")
         warnings.warn("the beta of this model is 0.9", stacklevel=1)
     assert [str(one.message) for one in caught] == ["the beta of this model is 0.9"]
+
+
+def test_a_lanes_process_is_silenced_before_it_loads_the_graph() -> None:
+    """Unpickling what it opens imports no Dagster: the graph is made as it is imported, a warning for each asset."""
+    program = (
+        "import pickle, sys\n"
+        "from capibara_assets.deployment.environment import Deployment\n"
+        "assert not {'dagster', 'capibara_assets.definitions'} & set(sys.modules)\n"
+        "from capibara_assets.cli.graph.lane import opener\n"
+        "pickle.loads(pickle.dumps(opener(Deployment.from_environment(), False)))\n"
+        "assert not {'dagster', 'capibara_assets.definitions'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

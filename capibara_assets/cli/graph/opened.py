@@ -1,18 +1,14 @@
-"""A deployment's graph, opened to be run by a command, or by each of the processes that share a run."""
+"""A deployment's graph, opened to be run, and how many domains to work on at a time."""
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
 import dagster as dg
 import psutil
 
 from capibara_assets.assets.settings import deployment_settings
-from capibara_assets.automation.lanes import Materialize, Opened
 from capibara_assets.automation.pipeline import GraphRun
-from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.definitions import build, deployment_resources
 from capibara_assets.deployment.environment import Deployment, LaunchMode
 from capibara_assets.domains import Domain
@@ -33,20 +29,6 @@ def graph_run(
     resources = deployment_resources(deployment)
     store = resources["store"].open()
     return GraphRun(build(deployment), instance, deployment_settings(resources), store, force, since)
-
-
-def opener(deployment: Deployment, force: bool, since: float | None = None) -> Opened:
-    """What opens the deployment's graph in a process of its own."""
-    return partial(_open, deployment, force, since)
-
-
-@contextmanager
-def _open(deployment: Deployment, force: bool, since: float | None) -> Iterator[Materialize]:
-    from capibara_assets.cli.main import hush_dagster
-
-    hush_dagster()
-    with open_instance(deployment) as instance:
-        yield graph_run(deployment, instance, force, since).materialize
 
 
 def lanes(deployment: Deployment, domains: Sequence[Domain]) -> int:

@@ -158,7 +158,8 @@ def run_deployment(
     from capibara_assets.automation.chosen import add_domains
     from capibara_assets.automation.notifications.sending import begin
     from capibara_assets.automation.pipeline import run_graph
-    from capibara_assets.cli.graph.opened import graph_run, lanes, opener
+    from capibara_assets.cli.graph.lane import opener
+    from capibara_assets.cli.graph.opened import graph_run, lanes
     from capibara_assets.cli.graph.report import build_report, figures_of, print_table
     from capibara_assets.cli.graph.report_page import write_html
     from capibara_assets.definitions import deployment_resources
