@@ -15,6 +15,7 @@ from typing import Any
 from capibara_assets.datasets.derived import javascript_bugs, python_bugs, sql_bugs
 from capibara_assets.datasets.derived.edits import Edit
 from capibara_assets.executions.parsing import python_tree
+from workshop.base_model.copying import changed, repeated, words_of
 from workshop.base_model.corpus import Corpus, Document, corpus_of, take
 from workshop.base_model.javascript import javascript_exchange, javascript_program
 from workshop.base_model.sql import sql_exchange, sql_script, sql_statement
@@ -76,15 +77,17 @@ class Skills:
     """Draws documents; the same functions and seed give the same ones."""
 
     def __init__(self, python: Sequence[str], seed: str) -> None:
-        self._python, self._rng = python, Random(seed)
+        self._python, self._rng, self._words = python, Random(seed), words_of(python)
 
     def documents(self) -> Iterator[Document]:
         """Conversations without end."""
         kinds: tuple[tuple[float, Callable[[], tuple[str, str, str] | None]], ...] = (
-            (0.12, self._repeated),
-            (0.12, self._edited),
-            (0.20, self._mended_library),
-            (0.20, self._mended_task),
+            (0.12, self._random_repeated),
+            (0.08, self._random_changed),
+            (0.08, self._repeated),
+            (0.08, self._edited),
+            (0.18, self._mended_library),
+            (0.16, self._mended_task),
             (0.06, self._mended_sql),
             (0.14, self._printed),
             (0.04, self._selected),
@@ -121,6 +124,12 @@ class Skills:
         if form < 0.4:
             return f"\n\n{code}"
         return f"\n\n```{language}\n{code}\n```" if form < 0.6 else f"\n\nCode:\n{code}"
+
+    def _random_repeated(self) -> tuple[str, str, str]:
+        return "python", *repeated(self._rng, self._words)
+
+    def _random_changed(self) -> tuple[str, str, str]:
+        return "python", *changed(self._rng, self._words)
 
     def _repeated(self) -> tuple[str, str, str]:
         language, code = self._code()

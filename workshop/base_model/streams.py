@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +25,19 @@ Tokens = NDArray[np.uint16]
 SOURCES = "sources.json"
 SETTINGS = "settings.json"
 _HELD_OUT = "held_out_"
+_TRAINING, _LEARNED = "training.npy", "learned.npy"
 _MAY_CHANGE = ("minutes", "threads", "save_minutes", "compiled")  # what a resumed run may do otherwise
 
 
 @dataclass(frozen=True)
 class Streams:
-    """Token ids: training windows (n, sequence + 1) in a fixed order, and the held-out stream of each language."""
+    """Token ids: training windows (n, sequence + 1) in a fixed order, and the held-out stream of each language.
+
+    `learned`, of the windows' shape, says which of their tokens are targets: all but requests to the assistant.
+    """
 
     training: NDArray[np.uint16]
+    learned: NDArray[np.bool_]
     held_out: dict[str, Tokens]
 
 
@@ -55,6 +62,17 @@ def encode(bpe: Tokenizer, documents: tuple[Document, ...]) -> Tokens:
     return np.concatenate(parts) if parts else np.empty(0, np.uint16)
 
 
+def learned(bpe: Tokenizer, stream: Tokens) -> NDArray[np.bool_]:
+    """Which tokens of a stream are to be foretold: all but what a system or a user says to the assistant."""
+
+    def last(tokens: Iterable[str]) -> NDArray[np.int64]:
+        """The place of the last such token up to each place, from 1; 0 where there was none."""
+        found = np.isin(stream, np.array([bpe.token_to_id(token) for token in tokens]))
+        return np.maximum.accumulate(np.where(found, np.arange(1, stream.size + 1), 0))
+
+    return np.asarray(last(("<|assistant|>", DOCUMENT_END)) >= last(("<|system|>", "<|user|>")))
+
+
 def make_streams(bpe: Tokenizer, corpus: Corpus, sequence: int, seed: int) -> Streams:
     """Cut the training stream into shuffled windows; neighbours share one token, the last one's target.
 
@@ -69,8 +87,12 @@ def make_streams(bpe: Tokenizer, corpus: Corpus, sequence: int, seed: int) -> St
     for name, length in (("training", stream.size), *((language, ids.size) for language, ids in held_out.items())):
         if length <= sequence:
             raise InputError(f"{length} tokens of {name} text do not fill a window of {sequence}: use a larger corpus")
-    windows = np.lib.stride_tricks.sliding_window_view(stream, sequence + 1)[::sequence]
-    return Streams(windows[np.random.default_rng(seed).permutation(len(windows))], held_out)
+    order = np.random.default_rng(seed).permutation((stream.size - 1) // sequence)
+
+    def cut(tokens: NDArray[Any]) -> NDArray[Any]:
+        return np.lib.stride_tricks.sliding_window_view(tokens, sequence + 1)[::sequence][order]
+
+    return Streams(cut(stream), cut(learned(bpe, stream)), held_out)
 
 
 def prepare(settings: Settings, out: Path, state: Path) -> tuple[Tokenizer, Streams]:
@@ -88,7 +110,8 @@ def prepare(settings: Settings, out: Path, state: Path) -> tuple[Tokenizer, Stre
     _check_same(settings, json.loads(kept.read_text()), state)
     bpe = Tokenizer.from_file(str(state / "tokenizer.json"))
     held_out = {file.stem.removeprefix(_HELD_OUT): np.load(file) for file in sorted(state.glob(f"{_HELD_OUT}*.npy"))}
-    return bpe, Streams(np.load(state / "training.npy", mmap_mode="r"), held_out)
+    windows, counted = (np.load(state / name, mmap_mode="r") for name in (_TRAINING, _LEARNED))
+    return bpe, Streams(windows, counted, held_out)
 
 
 def tokenize_corpus(corpus: Corpus, settings: Settings, out: Path, state: Path) -> tuple[Tokenizer, Streams]:
@@ -100,7 +123,8 @@ def tokenize_corpus(corpus: Corpus, settings: Settings, out: Path, state: Path) 
         else train_bpe(sample_for_tokenizer(corpus), settings.vocabulary)
     )
     streams = make_streams(bpe, corpus, settings.sequence, settings.seed)
-    np.save(state / "training.npy", streams.training)
+    np.save(state / _TRAINING, streams.training)
+    np.save(state / _LEARNED, streams.learned)
     for language, stream in streams.held_out.items():
         np.save(_held_out_file(state, language), stream)
     bpe.save(str(state / "tokenizer.json"))

@@ -71,7 +71,8 @@ def train(settings: Settings, out: Path, state: Path) -> None:
         for group, full in zip(groups, full_rates, strict=True):
             group["lr"] = full * factor
         rows = np.arange(step * settings.batch, (step + 1) * settings.batch) % len(streams.training)
-        loss = accumulate(forward, torch.from_numpy(streams.training[rows].astype(np.int64)), settings.micro_batch)
+        batch = torch.from_numpy(streams.training[rows].astype(np.int64))
+        loss = accumulate(forward, batch, torch.from_numpy(streams.learned[rows]), settings.micro_batch)
         norm = float(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0))
         if not np.isfinite(norm):
             raise RuntimeError(f"the gradient is not finite at step {step} (loss {loss}): lower the rates")
@@ -108,12 +109,18 @@ def train(settings: Settings, out: Path, state: Path) -> None:
     say("finished")
 
 
-def accumulate(forward: Callable[[Tensor], Tensor], batch: Tensor, micro_batch: int) -> float:
-    """Add the gradients of the mean loss over ``batch`` (sequences, tokens + 1), and return that loss in nats."""
-    total = 0.0
-    for part in batch.split(micro_batch):
-        share = len(part) / len(batch)
-        loss = cross_entropy(forward(part[:, :-1]).flatten(0, 1), part[:, 1:].flatten()) * share
+def accumulate(forward: Callable[[Tensor], Tensor], batch: Tensor, learned: Tensor, micro_batch: int) -> float:
+    """Add the gradients of the mean loss over the `learned` targets of a batch; returns that loss in nats.
+
+    Args:
+        batch: (sequences, tokens + 1) ids.
+        learned: of its shape; which tokens are targets.
+    """
+    total, targets = 0.0, max(int(learned[:, 1:].sum()), 1)
+    for part, counted in zip(batch.split(micro_batch), learned[:, 1:].split(micro_batch), strict=True):
+        if not counted.any():
+            continue
+        loss = cross_entropy(forward(part[:, :-1])[counted], part[:, 1:][counted]) * (counted.sum() / targets)
         loss.backward()
         total += loss.item()
     return total

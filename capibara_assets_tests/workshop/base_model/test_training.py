@@ -10,16 +10,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from capibara_assets.errors import InputError
 from workshop.base_model import training
 from workshop.base_model.__main__ import main
 from workshop.base_model.card import write_card
-from workshop.base_model.corpus import Corpus, build_corpus
+from workshop.base_model.corpus import Corpus, Document, build_corpus
 from workshop.base_model.model import rate
 from workshop.base_model.settings import Settings
-from workshop.base_model.streams import tokenize_corpus
+from workshop.base_model.streams import encode, learned, tokenize_corpus
+from workshop.base_model.tokenizer import render_chat
 from workshop.base_model.training import train
 
 _TINY = Settings(
@@ -136,7 +138,7 @@ def test_a_killed_run_goes_on_where_it_was_saved(
     out, state = tmp_path / "out", tmp_path / "state"
     out.mkdir()
     state.mkdir()
-    for name in ("settings.json", "sources.json", "tokenizer.json", "training.npy"):
+    for name in ("settings.json", "sources.json", "tokenizer.json", "training.npy", "learned.npy"):
         (state / name).symlink_to(run[1] / name)
     for path in run[1].glob("held_out_*.npy"):
         (state / path.name).symlink_to(path)
@@ -214,3 +216,29 @@ def test_a_run_goes_on_with_the_weights_and_tokenizer_of_an_earlier_one(
     assert (out / "tokenizer.json").read_text() == (run[0] / "tokenizer.json").read_text()
     before, after = (AutoModelForCausalLM.from_pretrained(folder).state_dict() for folder in (run[0], out))
     assert all(torch.allclose(before[name].float(), after[name].float(), atol=0.01) for name in before)
+
+
+def test_requests_are_no_targets(nano: Path) -> None:
+    bpe = Tokenizer.from_file(str(nano / "tokenizer.json"))
+    chat = render_chat([("system", "Be brief."), ("user", "Repeat: a b"), ("assistant", "a b")])
+    stream = encode(bpe, (Document("python", "example", "x = 1\n"), Document("chat", "example", chat)))
+    counted = bpe.decode(stream[learned(bpe, stream)].tolist(), skip_special_tokens=False)
+    assert counted == "<|endoftext|>x = 1\n<|endoftext|><|assistant|>\na b<|end|>\n"
+
+
+def test_only_targets_make_the_loss_and_parts_add_up() -> None:
+    torch.manual_seed(0)
+    weight = torch.randn(7, 5, requires_grad=True)
+    batch, counts = torch.randint(0, 5, (4, 7)), torch.rand(4, 7) < 0.5
+    counts[1] = False
+
+    def forward(ids: torch.Tensor) -> torch.Tensor:
+        return weight[ids]
+
+    whole = torch.nn.functional.cross_entropy(forward(batch[:, :-1])[counts[:, 1:]], batch[:, 1:][counts[:, 1:]])
+    for micro_batch in (1, 3, 4):
+        weight.grad = None
+        assert training.accumulate(forward, batch, counts, micro_batch) == pytest.approx(whole.item(), rel=1e-5)
+        (expected,) = torch.autograd.grad(whole, weight, retain_graph=True)
+        assert weight.grad is not None
+        torch.testing.assert_close(weight.grad, expected, rtol=1e-4, atol=1e-6)
