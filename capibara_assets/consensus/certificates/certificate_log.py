@@ -116,8 +116,8 @@ def append_certificate(file: Path, election: str, certificate: str) -> LogLine:
         if log.problem:
             raise IntegrityError(f"{file}: {log.problem}; restore it from a copy")
         known = (line for line in log.lines if (line.election, line.certificate) == (election, certificate))
-        if line := next(known, None):
-            return line
+        if existing := next(known, None):
+            return existing
         line = LogLine(
             sequence=len(log.lines) + 1,
             previous=log.head,

@@ -137,7 +137,7 @@ _NEXT: tuple[Kind, ...] = ("proposal", "result")
 
 
 def _confirm(
-    box: Mailbox, asked: Letter, assignment: Assignment, base: Base, own: dict[str, Any], key: Ed25519PrivateKey
+    box: Mailbox, asked: Letter, assignment: Assignment, base: Base, answered: dict[str, Any], key: Ed25519PrivateKey
 ) -> None:
     """Confirm what the organiser proposes, or say why not; who is not asked says nothing."""
     document = strict_json((asked.folder / "proposal.json").read_bytes())
@@ -147,7 +147,7 @@ def _confirm(
     folder = asked.folder / "averages"
     averages = {each.name: str(each) for each in sorted(folder.iterdir())} if folder.is_dir() else {}
     proposal = {**document["common"], "averages": averages, "own": own}
-    said = confirmation_of(assignment, base, own, proposal, key)
+    said = confirmation_of(assignment, base, answered, proposal, key)
     box.send("confirmation", assignment.voter, {"confirmation.json": readable_json(said)}, key, asked.head.name)
 
 
