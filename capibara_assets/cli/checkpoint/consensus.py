@@ -85,7 +85,7 @@ def verify(
 
 
 def show(name: str, about: dict[str, str], verification: "Verification", as_json: bool) -> None:
-    """Print a verification, and exit by what it proves: 0 all of it, 3 with reservations, 1 it does not hold.
+    """Print a verification and exit by its result: 0 proven, 3 holds with reservations, 1 contradicted.
 
     Args:
         about: what the JSON document says beside the findings.

@@ -53,5 +53,5 @@ def show(file: Path) -> None:
     from capibara_assets.consensus.election.ballots import public_key
     from capibara_assets.consensus.election.keys import read_private_key, read_registry
 
-    found = public_key(read_private_key(file)) if file.suffix == ".key" else read_registry(file)
-    click.echo(found if isinstance(found, str) else json.dumps(found, indent=2, sort_keys=True))
+    shown = public_key(read_private_key(file)) if file.suffix == ".key" else read_registry(file)
+    click.echo(shown if isinstance(shown, str) else json.dumps(shown, indent=2, sort_keys=True))

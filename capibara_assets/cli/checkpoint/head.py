@@ -1,4 +1,4 @@
-"""`capibara checkpoint head`: sign what a store holds, and find out later whether an older copy took its place."""
+"""`capibara checkpoint head`: sign a summary of a store, and detect later whether an older copy replaced it."""
 
 from pathlib import Path
 
@@ -38,15 +38,15 @@ def head(file: Path, write: bool, key: Path | None, public: str | None, at_least
     if write:
         if key is None or public is not None:
             raise InputError("--write signs with --key FILE.key, and takes no --public")
-        signed, found = write_head(file, store, read_private_key(key)), list[str]()
+        signed, lost = write_head(file, store, read_private_key(key)), list[str]()
     else:
         if public is None or key is not None:
             raise InputError("give --public KEY, of whoever signed the head; --key goes with --write")
         signed = read_head(file, public, at_least)
-        found = rolled_back(store, signed)
+        lost = rolled_back(store, signed)
     if as_json:
-        echo_json({"number": signed.number, "time": signed.time, "rolled_back": found})
+        echo_json({"number": signed.number, "time": signed.time, "rolled_back": lost})
     else:
-        click.echo(f"head {signed.number} of {signed.time}: {'; '.join(found) or 'the store has all of it'}")
-    if found:
+        click.echo(f"head {signed.number} of {signed.time}: {'; '.join(lost) or 'the store has all of it'}")
+    if lost:
         raise SystemExit(FOUND)

@@ -1,4 +1,4 @@
-"""What each command's help has beside its options: an example that can be copied, and `--quiet`."""
+"""Additions to each command's help: an example to copy, and `--quiet`."""
 
 import os
 from collections.abc import Callable
