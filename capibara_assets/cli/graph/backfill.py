@@ -77,7 +77,7 @@ class Unfinished:
 )
 @with_settings
 def backfill(domain_list: str, since: str | None, selection: str | None, **settings: Any) -> None:
-    """Make the results of some domains again; an interrupted backfill goes on where it stopped.
+    """Make the results of some domains again; an interrupted backfill continues where it stopped.
 
     A domain that fails stops no other. What is over all domains follows where it has changed.
     """

@@ -128,7 +128,7 @@ def chosen_deployment(
 @click.command()
 @click.option("--domains", "domain_list", default=",".join(DOMAINS), show_default=True, help="Comma-separated domains.")
 @with_settings
-@click.option("--force", is_flag=True, help="Also materialize what is current.")
+@click.option("--force", is_flag=True, help="Also materialize current results.")
 def run(domain_list: str, selection: str | None, force: bool, **settings: Any) -> None:
     """Materialize the asset graph, except what is current; an interrupted run resumes."""
     deployment = chosen_deployment(**settings)

@@ -58,7 +58,7 @@ def with_quiet(command: click.Command) -> click.Command:
                 expose_value=False,
                 is_eager=True,
                 callback=_be_quiet,
-                help="Print results and errors alone.",
+                help="Print only results and errors.",
             )
         )
     return command

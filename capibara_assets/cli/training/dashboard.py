@@ -35,7 +35,7 @@ _NEWEST = 64  # logs shown without FOLDER: two to three runs of six domains with
     default=REFRESH_S,
     show_default=True,
     type=click.FloatRange(min=1),
-    help="Seconds between two looks at the logs.",
+    help="Seconds between two updates.",
 )
 def dashboard(folder: Path | None, port: int, host: str, refresh: float) -> None:
     """Open TensorBoard on the training logs in FOLDER, or on the deployment's newest logs.
