@@ -1,4 +1,4 @@
-"""What a TPU plan has trained on its slice, as a domain's trained adapters, from the command line."""
+"""Adoption of an adapter trained on a TPU slice as a domain's trained adapters, for the command line."""
 
 import shutil
 from pathlib import Path
@@ -42,15 +42,15 @@ def require_adoptable(inputs: Inputs, base_model: "BaseModel", config: "JaxConfi
             f" {dataset.digest[:12]}: `capibara dataset export {domain} --storage ROOT` writes that there"
         )
     own = inputs.base_digest(base_model)
-    if not is_remote(config.base) and (found := base_digest(Path(config.base))) != own:
-        raise InputError(f"{config.base} is base model {found[:12]}, the deployment's is {own[:12]}: copy it there")
+    if not is_remote(config.base) and (actual := base_digest(Path(config.base))) != own:
+        raise InputError(f"{config.base} is base model {actual[:12]}, the deployment's is {own[:12]}: copy it there")
     return dataset
 
 
 def adopt_slice(
     instance: dg.DagsterInstance, store: "ArtifactStore", base_model: "BaseModel", run: "SliceRun", plan: Path
 ) -> tuple["Artifact", bool]:
-    """Publish what a slice has trained as `trained_adapters` of its domain: one voter, on all of the domain's groups.
+    """Publish an adapter from a slice as `trained_adapters` of its domain: one voter, on all groups.
 
     The vote, merges, evaluation and promotion read it next, as what the graph trained.
 

@@ -84,7 +84,7 @@ def moe_dataset(
 
 
 def record_files(inputs: Inputs, recipe: "DatasetRecipe") -> None:
-    """Record what the files that a dataset recipe names hold, wherever they lie, as inputs of a dataset."""
+    """Record the content of files that a dataset recipe names as inputs, independent of their location."""
     from capibara_assets.datasets.audit.verdicts import verdicts_digest
     from capibara_assets.datasets.duplicates.public_benchmarks import benchmark_digests
 

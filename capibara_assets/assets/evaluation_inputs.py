@@ -47,7 +47,7 @@ class DomainRun:
 
 
 def read_run(inputs: Inputs, recipes: Recipes, base_model: BaseModel, domain: Domain) -> DomainRun:
-    """Read everything that the domain's evaluation needs, and record it as inputs.
+    """Read and record all inputs of the domain's evaluation.
 
     Raises:
         InputError: a result is missing or failed a blocking check, or a recipe does not validate.
@@ -118,7 +118,7 @@ class _Results:
 
     @property
     def voters(self) -> "Artifact":
-        """What holds the adapters of the voters: the consensus itself where they are of other organisations."""
+        """The artifact with the voters' adapters: the consensus itself if they belong to other organisations."""
         return self.candidate if is_adopted(self.candidate) or self.trained is None else self.trained
 
 

@@ -37,7 +37,7 @@ HELD = "capibara/held"  # run tag: JSON list of the results (`name|partition`) t
 
 
 def latest_metadata(instance: dg.DagsterInstance, name: str, partition: str | None = None) -> Mapping[str, Any]:
-    """Metadata of an asset (partition)'s latest materialization; empty where there is none."""
+    """Metadata of an asset (partition)'s latest materialization; empty if there is none."""
     wanted = dg.AssetRecordsFilter(dg.AssetKey(name), asset_partitions=[partition] if partition else None)
     records = instance.fetch_materializations(wanted, limit=1).records
     if not records or records[0].asset_materialization is None:
@@ -46,14 +46,14 @@ def latest_metadata(instance: dg.DagsterInstance, name: str, partition: str | No
 
 
 def latest_time(instance: dg.DagsterInstance, name: str, partition: str | None = None) -> float | None:
-    """When an asset (partition) was materialized last (Unix time); None where it never was."""
+    """Unix time of an asset (partition)'s last materialization; None if there is none."""
     wanted = dg.AssetRecordsFilter(dg.AssetKey(name), asset_partitions=[partition] if partition else None)
     records = instance.fetch_materializations(wanted, limit=1).records
     return records[0].timestamp if records else None
 
 
 def latest_digest(instance: dg.DagsterInstance, name: str, partition: str | None = None) -> str | None:
-    """The digest that the latest materialization of an asset (partition) published; None where there is none."""
+    """Digest published by the latest materialization of an asset (partition); None if there is none."""
     return latest_metadata(instance, name, partition).get(DIGEST)
 
 
@@ -81,7 +81,7 @@ def source_name(name: str, partition: str | None = None) -> str:
 
 @dataclass(frozen=True)
 class Origin:
-    """How a checkpoint was made, and what is known of it.
+    """Provenance and description of a checkpoint.
 
     Attributes:
         recipe: what it was trained or merged with.
@@ -140,16 +140,16 @@ class Inputs:
         Raises:
             InputError: the asset (partition) was never materialized, or failed a blocking check.
         """
-        found = self.available(name, partition)
-        if found is None:
+        given = self.available(name, partition)
+        if given is None:
             where = f"{name}[{partition}]" if partition else name
             if source_name(name, partition) in self.held:
                 raise InputError(f"{where} failed a blocking check: mend what the check names, then run it again")
             raise InputError(f"{where} is not materialized yet: materialize it first")
-        return found
+        return given
 
     def available(self, name: str, partition: Domain | None = None) -> "Artifact | None":
-        """The same, None where there is none (yet, or that may be read); recorded, so that an arrival is a change."""
+        """The same, or None if there is none (yet) that may be read; recorded, so that an arrival is a change."""
         source = source_name(name, partition)
         digest = None if source in self.held else latest_digest(self.instance, name, partition)
         self.upstream[source] = digest or ""
@@ -161,11 +161,11 @@ class Inputs:
         Raises:
             InputError: that of `needed` is not among them.
         """
-        found = {
+        artifacts = {
             domain: self.artifact(name, domain) if domain == needed else self.available(name, domain)
             for domain in DOMAINS
         }
-        return {domain: artifact for domain, artifact in found.items() if artifact is not None}
+        return {domain: artifact for domain, artifact in artifacts.items() if artifact is not None}
 
     def behind(self, artifact: "Artifact", name: str, without: Domain) -> "list[Artifact]":
         """The results of an asset, of the other domains, that an artifact was made of; not those that are gone since.
@@ -204,7 +204,7 @@ class Inputs:
         return digest
 
     def previous(self, name: str) -> "Artifact | None":
-        """What an unpartitioned asset published before: its own memory, not an input."""
+        """The previous result of an unpartitioned asset: its own state, not an input."""
         digest = latest_digest(self.instance, name)
         return self.store.open(name, None, digest) if digest else None
 
@@ -219,7 +219,7 @@ class Inputs:
         volatile: Collection[str] = (),
         checkpoints: "Mapping[str, Checkpointed] | None" = None,
     ) -> "Artifact":
-        """`ArtifactStore.publish`, with the record of what was read as its inputs.
+        """`ArtifactStore.publish`, with the recorded inputs.
 
         Raises:
             InputError: it holds a secret that the readers of logs redacted; as `ArtifactStore.publish`.
@@ -277,19 +277,19 @@ def _where(source: str) -> str:
 def require_no_secrets(
     store: "ArtifactStore", name: str, tables: Mapping[str, Any], documents: Mapping[str, Any]
 ) -> None:
-    """The last gate (docs/security.md). Raises InputError: what is to be published or shown holds a redacted secret."""
+    """Last check before publishing (docs/security.md). Raises InputError: the content holds a redacted secret."""
     from capibara_assets.executions.ingest.ledger import seen_secrets
     from capibara_assets.executions.secrets.gate import held_back
 
-    if found := held_back(tables, documents, seen_secrets(store.work)):
+    if secrets := held_back(tables, documents, seen_secrets(store.work)):
         raise InputError(
-            f"{name} is not published: it holds a secret that was redacted in the logs: {'; '.join(found)}. Read the "
+            f"{name} is not published: it holds a secret that was redacted in the logs: {'; '.join(secrets)}. Read the "
             "playbooks again (`capibara run --select ace_playbooks`) or remove it from the files that were imported"
         )
 
 
 def materialized(artifact: "Artifact", inputs: Inputs, page: AssetPage) -> dg.MaterializeResult:
-    """What every asset returns: its digest as data version, what a person wants to see, and what it was made from.
+    """Result of every asset: digest as data version, metadata for readers, and recorded inputs.
 
     Raises:
         InputError: the page shows a secret that the readers of logs redacted.

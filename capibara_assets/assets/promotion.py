@@ -66,7 +66,7 @@ def promoted_model(context: dg.AssetExecutionContext, store: Store, recipes: Rec
 def change_manually(
     instance: dg.DagsterInstance, store: "ArtifactStore", action: "Action", change: Change, by: str, event: Event
 ) -> "Move | None":
-    """Change what is served at a person's request: record it in the history, publish, and report to Dagster.
+    """Change what is served on request: record it in the history, publish, and report to Dagster.
 
     The asset's recorded inputs stay those that the gate read last, so that it stays current.
 

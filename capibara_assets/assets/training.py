@@ -75,7 +75,7 @@ def trained_adapters(
 def training_materials(
     inputs: Inputs, recipe: "TrainingRecipe", base: tuple[Path, str], domain: Domain, target: "HardwareTarget"
 ) -> "Materials":
-    """What a domain's training is made from; `base` is the base model's folder and digest."""
+    """Inputs of a domain's training; `base` is the base model's folder and digest."""
     from capibara_assets.training.standalone.materials import Materials
 
     dataset, plan = inputs.artifact("moe_dataset", domain), inputs.artifact("lora_config", domain)

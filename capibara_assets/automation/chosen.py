@@ -1,4 +1,4 @@
-"""The domains that the automation materializes: those that somebody asked for, kept in the Dagster instance."""
+"""The domains that the automation materializes, as chosen by the user and stored in the Dagster instance."""
 
 import dagster as dg
 
@@ -9,7 +9,7 @@ _ROOTS = ("e2b_executions", "consolidated_playbook")  # the first assets of a do
 
 
 def chosen_domains(instance: dg.DagsterInstance) -> tuple[Domain, ...]:
-    """The chosen domains, in the order of the partitions; all of them where nobody has chosen."""
+    """The chosen domains, in the order of the partitions; all if none was chosen."""
     stored = instance.daemon_cursor_storage.get_cursor_values({_KEY}).get(_KEY)
     names = set(stored.split(",")) if stored else set(DOMAINS)
     return tuple(domain for domain in DOMAINS if domain in names)

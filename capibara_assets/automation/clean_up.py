@@ -1,4 +1,4 @@
-"""The clean-up job and its daily schedule: what nothing needs any more is removed, and the run says what it freed."""
+"""The clean-up job and its daily schedule: removes unneeded files and reports the freed space."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,7 +16,7 @@ DAY = 86_400.0
 
 
 class CleanUp(dg.Config):
-    """What the clean-up removes besides the checkpoints that the recipe `retention` lets go."""
+    """Settings of the clean-up, in addition to the recipe `retention` for checkpoints."""
 
     journal_days: float = pydantic.Field(
         default=1.0, ge=0, description="Days after an evaluation for which its journals of answers and grades are kept."
@@ -81,7 +81,7 @@ def evaluated_at(instance: dg.DagsterInstance) -> dict[str, float]:
 
 
 def in_use(context: dg.OpExecutionContext, store: Store) -> Iterator[tuple[str, str | None, str]]:
-    """The latest result of each asset and partition, and what is served now."""
+    """The latest result of each asset and partition, and the currently served ones."""
     from capibara_assets.evaluation.serving.promotion import served
     from capibara_assets.evaluation.serving.promotion_log import PromotionLog
     from capibara_assets.evaluation.serving.served import owner_of

@@ -1,4 +1,4 @@
-"""How far a run is and how long it may take still, from what each result took when it was made last."""
+"""Progress of a run and its estimated remaining time, from the last duration of each result."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ class Progress:
         self._started, self._left, self._done = clock(), set(self._expected), 0.0
 
     def ended(self, number: int, outcome: RunOutcome) -> None:
-        """Take in how a task ended; a line follows where it made something and others are left."""
+        """Record the end of a task; prints a line if it produced something and tasks remain."""
         self._left.discard(number)
         self._done += sum(self._took.get(step, 0.0) for step in outcome.seconds)
         if outcome.seconds and self._left:

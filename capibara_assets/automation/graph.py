@@ -81,7 +81,7 @@ class Graph:
                     yield Wave(tuple(ready), partitioned)
 
     def tasks(self, selection: Sequence[str], domains: Sequence[Domain]) -> list[Task]:
-        """The selection for some domains as tasks, upstream first; what does not wait may run at the same time.
+        """The selected assets of some domains as tasks, upstream first; independent tasks may run at the same time.
 
         A task holds a wave's assets for one domain, or one unpartitioned asset.
         """

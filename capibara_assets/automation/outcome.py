@@ -1,4 +1,4 @@
-"""What a process of a run is given and what it answers: a task; what was materialized, was current, or failed.
+"""Messages between a run and its processes: a task, and which results were materialized, current, or failed.
 
 Imports nothing that takes time.
 """
@@ -28,7 +28,7 @@ class Task:
 
 @dataclass
 class RunOutcome:
-    """Result of a run: seconds by (asset, partition), what was already current, and failures with their message.
+    """Result of a run: seconds per (asset, partition), current results, and failures with their messages.
 
     Attributes:
         spans: when each step began and ended (Unix time), failed ones included.

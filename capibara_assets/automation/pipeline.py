@@ -27,7 +27,7 @@ PROGRESS: dict[str, Any] = {"loggers": {"progress": {}}}
 
 @dataclass(frozen=True)
 class GraphRun:
-    """What the tasks of a run share.
+    """State shared by the tasks of a run.
 
     Attributes:
         definitions: the code location.
@@ -70,14 +70,14 @@ class GraphRun:
         return digest is not None and self.store.holds(name, partition, digest)
 
     def is_older(self, name: str, partition: Domain | None) -> bool:
-        """Whether a domain's result was made before `since`; what is over all domains follows them."""
+        """Whether a domain's result is older than `since`; results over all domains follow them."""
         if self.since is None or partition is None:
             return False
         made = latest_time(self.instance, name, partition)
         return made is not None and made < self.since
 
     def materialize(self, task: Task, report: Report) -> RunOutcome:
-        """Materialize what is stale of a task, and what depends on that, in as few Dagster runs as possible.
+        """Materialize the stale assets of a task and their dependents, in as few Dagster runs as possible.
 
         Results that failed a blocking check are not read; one that is materialized again is checked again.
 
@@ -184,7 +184,7 @@ def run_graph(
 
 
 def past_seconds(instance: dg.DagsterInstance, tasks: Sequence[Task]) -> dict[tuple[str, str], float]:
-    """Seconds that each result took when it was made last; of those that never were, what its other domains took."""
+    """Last duration of each result in seconds; for new ones, that of other domains."""
     took, unknown = dict[tuple[str, str], float](), list[tuple[str, str]]()
     latest = {name: latest_by_partition(instance, name) for name in sorted({n for task in tasks for n in task.assets})}
     for task in tasks:

@@ -1,4 +1,4 @@
-"""Sensors: one requests a run when experience files arrive; the automation sensors materialize what depends on it."""
+"""Sensors: one requests a run when experience files arrive; the automation sensors materialize its dependents."""
 
 import json
 import os

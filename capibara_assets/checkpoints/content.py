@@ -168,19 +168,19 @@ def nbytes(dtype: str, shape: tuple[int, ...]) -> int:
 
 
 def itemsize(dtype: str) -> int:
-    """Bytes of one element. Raises InputError: no such element type."""
+    """Bytes of one element. Raises InputError for an unknown element type."""
     return int(torch_dtype(dtype).itemsize)
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """torch's type of a name in `DTYPES`. Raises InputError: there is none."""
+    """torch's type for a name in `DTYPES`. Raises InputError if torch has none."""
     if name not in _TORCH:
         raise InputError(f"no element type {name!r}: known are {', '.join(DTYPES)}")
     return _TORCH[name]
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """numpy's type (bfloat16 and float8 from ml_dtypes). Raises InputError: there is none."""
+    """numpy's type (bfloat16 and float8 from ml_dtypes). Raises InputError if there is none."""
     if name not in _NUMPY:
         raise InputError(f"no element type {name!r}: known are {', '.join(DTYPES)}")
     return _NUMPY[name]

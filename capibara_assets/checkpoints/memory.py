@@ -12,7 +12,7 @@ _LARGE = 4 << 20  # bytes from which huge pages pay off, the same as NumPy's
 
 
 def empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """An uninitialised tensor in CPU memory; a large one in huge pages, where Linux provides them.
+    """An uninitialised tensor in CPU memory; large ones use huge pages, if Linux provides them.
 
     The first access to each page costs a fault: with pages of 2 MiB instead of 4 KiB, reading a file from the page
     cache into new memory takes a fifth of the time.

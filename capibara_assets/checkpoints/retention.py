@@ -17,7 +17,7 @@ PINS = ("promoted", "pinned")
 
 
 class RetentionPolicy(Declared):
-    """What to keep of each model's checkpoints; several rules keep what any of them keeps, no rule keeps all."""
+    """Rules for keeping each model's checkpoints: the union of all rules; without rules all are kept."""
 
     keep_last: int | None = Field(default=None, description="The newest so many versions", ge=1)
     keep_best: int | None = Field(default=None, description="The best so many by `metric`", ge=1)
@@ -135,7 +135,7 @@ def freed(decisions: Iterable[RetentionDecision]) -> dict[str, int]:
 
 
 def check_metric(checkpoints: Iterable[CheckpointVersion], policy: RetentionPolicy) -> None:
-    """Raises InputError where no checkpoint states the policy's metric; it names the metrics they state."""
+    """Raise InputError if no checkpoint has the policy's metric; the message names the known metrics."""
     every = [one.manifest.about.metrics for one in checkpoints]
     if policy.metric is not None and every and not any(policy.metric in metrics for metrics in every):
         known = sorted({name for metrics in every for name in metrics})

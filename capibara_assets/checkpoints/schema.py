@@ -8,7 +8,7 @@ from capibara_assets.storage.records import Record
 
 
 class VoterAdapter(Record):
-    """One voter's finished adapter, as it was found on disk."""
+    """One voter's finished adapter on disk."""
 
     schema_name: ClassVar[str] = "voter_adapters"
     schema_version: ClassVar[int] = 1

@@ -1,4 +1,4 @@
-"""Asset checks between the stages: table schemas, and what a result must fulfil before the next stage reads it.
+"""Asset checks between the stages: table schemas, and conditions that a result must meet for the next stage.
 
 Imports `assets` and what lies below it; only `definitions` and `automation` import it.
 """

@@ -40,7 +40,7 @@ def lora_plan_fits(
 
 @dg.asset_check(asset="tpu_config", blocking=True, partitions_def=domains)
 def tpu_plan_fits(context: dg.AssetCheckExecutionContext, store: Store, tpu_target: Hardware) -> dg.AssetCheckResult:
-    """Mesh, batch and memory add up on the slice, XLA did not refuse the step, and the trainers' files are there."""
+    """Check a TPU plan: mesh, batch and memory fit the slice, XLA accepts the step, and the trainers' files exist."""
     from capibara_assets.planning.plan_checks import tpu_problems
     from capibara_assets.planning.tpu.plan import TpuPlan
 
@@ -112,7 +112,7 @@ def router_sound(context: dg.AssetCheckExecutionContext, store: Store) -> dg.Ass
 
 @dg.asset_check(asset="promoted_model", blocking=True)
 def served_is_there(context: dg.AssetCheckExecutionContext, store: Store) -> dg.AssetCheckResult:
-    """Every byte of what is served is in the store as published, and the history's last move says the same."""
+    """Check that every served byte is stored as published, and matches the history's last move."""
     from capibara_assets.evaluation.serving.served import promotion_problems
 
     artifacts = store.open()

@@ -1,4 +1,4 @@
-"""The result of a check in words: what failed, by how much, and what to do about it."""
+"""Results of checks in words: what failed, by how much, and what to do about it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -34,7 +34,7 @@ def judged(
 
 
 def found(evaluation: dg.AssetCheckEvaluation) -> str:
-    """What a failed check says, as plain text for a terminal; its description if it is not one of ours."""
+    """Message of a failed check as plain text for a terminal; its description if it is not one of ours."""
     shown = {name: value.value for name, value in evaluation.metadata.items()}
     if PROBLEMS in shown and REMEDY in shown:
         return sentence(shown[PROBLEMS], shown[REMEDY], shown["count"])
@@ -42,7 +42,7 @@ def found(evaluation: dg.AssetCheckEvaluation) -> str:
 
 
 def sentence(problems: Sequence[str], remedy: str, count: int | None = None) -> str:
-    """The first problems, how many more of `count` there are, and what to do."""
+    """Format the first problems, the number of further ones out of `count`, and the remedy."""
     more = (len(problems) if count is None else count) - NAMED
     named = "; ".join(problem.rstrip(".;") for problem in problems[:NAMED])
     return f"{named}{f'; and {more} more' if more > 0 else ''}. What to do: {remedy}"

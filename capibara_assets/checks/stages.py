@@ -139,7 +139,7 @@ def consensus_not_worse(context: dg.AssetCheckExecutionContext, store: Store, re
 
 
 def consensus_problems(consensus: float, best: float, base: float, tolerance: float) -> list[str]:
-    """By how much a consensus adapter's loss is above the base model's, or above what the best voter's allows."""
+    """Problems of a consensus adapter's loss: above the base model's, or too far above the best voter's."""
     if not math.isfinite(consensus):
         return [f"the consensus adapter's loss is {consensus}"]
     problems, most = [], best * (1 + tolerance)

@@ -26,7 +26,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "run": ("graph.run:run", "Materialize the asset graph, except what is current; an interrupted run resumes."),
         "backfill": (
             "graph.backfill:backfill",
-            "Make the results of some domains again; an interrupted backfill goes on where it stopped.",
+            "Make the results of some domains again; an interrupted backfill continues where it stopped.",
         ),
         "report": ("graph.report:report", "Show the latest run: losses, voters, seconds, memory."),
         "ui": ("graph.ui:ui", "Open Dagster's UI on this deployment."),
@@ -99,11 +99,11 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "consensus": (
             "checkpoint.consensus:consensus",
-            "Verify the certificate of a consensus, keep voters' keys, hold a vote of several organisations.",
+            "Verify the certificate of a consensus, manage voters' keys, hold a vote of several organisations.",
         ),
         "voter": (
             "checkpoint.rounds:voter",
-            "Take part in a vote of several organisations: hand in an adapter, judge the others'.",
+            "Take part in a vote of several organisations: submit an adapter, judge the others'.",
         ),
     },
     "Ship": {
@@ -141,7 +141,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "completion": (
             "terminal.completion:completion",
-            "Print the script by which SHELL completes commands, options and choices.",
+            "Print the script that completes commands, options and choices in SHELL.",
         ),
     },
 }

@@ -1,4 +1,4 @@
-"""One adapter out of independent voters' adapters: attestation, vote, choice, its confirmation, certificate.
+"""Consensus on one adapter from independent voters: attestation, vote, choice, confirmation and certificate.
 
 `agree` is the whole protocol on adapters in memory and on disk; `agree_on_artifacts` runs it on published artifacts.
 """
@@ -74,7 +74,7 @@ class ConsensusError(InputError):
 
 @dataclass(frozen=True)
 class Agreement:
-    """The consensus adapter and the record of how it was reached.
+    """Result of a consensus: the adapter and the record of how it was reached.
 
     Attributes:
         adapter: the consensus.
@@ -90,11 +90,11 @@ class Agreement:
     distances: dict[str, Any] = field(default_factory=dict)
 
     def documents(self) -> dict[str, Any]:
-        """Name -> JSON document to publish."""
+        """JSON documents to publish, by name."""
         return {"certificate": self.certificate.model_dump(mode="json"), "losses": self.losses}
 
     def metrics(self) -> dict[str, float]:
-        """Validation losses that the adapter's checkpoint records, nats per token."""
+        """Validation losses recorded with the adapter's checkpoint, in nats per token."""
         return {"validation_loss": self.losses[CONSENSUS], "base_validation_loss": self.losses[BASE]}
 
 
@@ -111,7 +111,7 @@ def agree(
     announce: Announce | None = None,
     hold: Hold = hold_vote,
 ) -> Agreement:
-    """Reach one adapter by the vote of independent voters, and certify it.
+    """Choose one adapter by a vote of independent voters and certify the result.
 
     A voter that is registered alone has nobody to judge it: it is accepted if it passes attestation and the gate, and
     the certificate says that there was no vote.
@@ -174,7 +174,7 @@ class _AfterTheVote:
     unconfirmed: dict[str, str] = field(default_factory=dict)
 
     def decide(self, poll: Poll) -> dict[str, Proposal]:
-        """Count the ballots and choose; voter -> what it is asked to confirm. Raises as `agree`."""
+        """Count the ballots and choose; return what each voter is asked to confirm. Raises as `agree`."""
         counted = count_votes(self.attested, self.election, poll)
         _require_answers(self.attested, counted)
         _require_quorum(self.attested, len(counted.outcome.accepted), counted.reasons, poll.absent)
@@ -198,7 +198,7 @@ class _AfterTheVote:
             raise ConsensusError(f"no consensus: {error}", counted.reasons) from error
 
     def agreement(self) -> Agreement:
-        """The consensus with its certificate, once it is decided and confirmed."""
+        """The agreement with its certificate, available once the choice is confirmed."""
         assert self.decided is not None
         _, choice, losses, _ = self.decided
         finite = {name: loss for name, loss in losses.items() if math.isfinite(loss)}
@@ -259,7 +259,7 @@ def settle(
     registry: Mapping[str, str] | None,
     privacy: Mapping[str, Any] | None = None,
 ) -> tuple[Election, PublishedElection]:
-    """The election that follows from what was handed in, and as it is published.
+    """Build the election from the attested submissions, and the public form of it.
 
     Args:
         examples: elector -> its examples of each part.

@@ -85,7 +85,7 @@ def agree_on_artifacts(
 
 
 def choice_again(base: Base, dataset: "Artifact", recipe: ConsensusRecipe) -> Remeasure:
-    """What makes a certificate's choice again from its base model and dataset, for `verify_certificate`.
+    """Inputs with which `verify_certificate` repeats the choice: base model and validation examples.
 
     Args:
         recipe: how much of each shard a vote reads.
@@ -99,7 +99,7 @@ def choice_again(base: Base, dataset: "Artifact", recipe: ConsensusRecipe) -> Re
 
 
 def read_privacy(folders: Mapping[str, Path]) -> dict[str, Any] | None:
-    """Parameters and epsilon of each voter that was trained with differential privacy, as its manifest states them."""
+    """Read the parameters and epsilon of each voter trained with differential privacy from its manifest."""
     stated = {name: VoterManifest.readable(folder).privacy for name, folder in sorted(folders.items())}
     return {name: privacy for name, privacy in stated.items() if privacy is not None} or None
 

@@ -1,4 +1,4 @@
-"""The public functions of consensus, which can also be imported from the package itself.
+"""Public functions of consensus, also importable from `capibara_assets.consensus`.
 
 | function | takes | returns |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""The second round of a vote: what accepted voters are asked to confirm, when one does, and how many have to.
+"""The second round of a vote: the proposal to accepted voters, their checks, and the number of confirmations needed.
 
 The coordinator has measured every candidate on all voters' examples and chosen. Each accepted voter is given this with
 the candidates that are averages, and measures those itself on its own examples, as it measured the others' adapters in
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Measured:
-    """The averages that a choice measured, by digest: adapter, and losses of the examples one by one."""
+    """Cache of the averages measured during a choice, by digest: adapter and per-example losses."""
 
     base: Base
     examples: Sequence["Encoded"]
@@ -55,16 +55,16 @@ class Measured:
     losses: dict[str, Losses] = field(default_factory=dict)
 
     def measure(self, adapter: LoraAdapter) -> TokenLosses:
-        """`measure`, and keep it: for `ValidationLosses.measuring`."""
-        found = measure(self.base, adapter, self.examples)
+        """Measure an adapter and cache the result; passed to `ValidationLosses.measuring`."""
+        losses = measure(self.base, adapter, self.examples)
         digest = digest_of(adapter)
-        self.adapters[digest], self.losses[digest] = adapter, found.by_example
-        return found
+        self.adapters[digest], self.losses[digest] = adapter, losses.by_example
+        return losses
 
 
 @dataclass(frozen=True)
 class SecondRound:
-    """What was asked of accepted voters.
+    """The request for confirmation that was sent to the accepted voters.
 
     Attributes:
         decided: what each is asked to confirm.
@@ -82,7 +82,7 @@ class SecondRound:
 
 
 def tolerance_of(base: Base) -> float:
-    """Nats per token within which another process has to come to the same losses: by the base's type of numbers."""
+    """Tolerance in nats per token when another process recomputes the losses; depends on the base's dtype."""
     long = all(each.dtype in (torch.float32, torch.float64) for each in base.model.parameters())
     return FLOAT32_TOLERANCE if long else SHORT_TOLERANCE
 
@@ -95,7 +95,7 @@ def open_second_round(
     rounds: Mapping[str, Sequence[Sequence[int]]],
     used: Sequence[int],
 ) -> SecondRound:
-    """What accepted voters are asked to confirm; who is accepted and has no ballot that counts is not asked.
+    """Build the second round; accepted voters without a valid ballot are not asked.
 
     Args:
         rounds: elector -> indices of its examples, of each part.
@@ -129,7 +129,7 @@ def propose(
     measured: Measured,
     folder: Path,
 ) -> dict[str, Proposal]:
-    """The proposal for each voter that is asked, as JSON; the averages are written below the folder.
+    """Proposal for each voter of the second round, as JSON; averages are written below the folder.
 
     Everything is in it that `confirm` needs to make up its own mind.
     """
@@ -170,8 +170,8 @@ def confirm(hearing: Hearing, proposal: Proposal, key: "Ed25519PrivateKey") -> C
         raise InputError("the candidates are not those whose losses it is asked to confirm")
     tolerance, measured = float(subject["context"][CONFIRMED]), dict[str, float | None]()
     for digest, folder in sorted(proposal["averages"].items()):
-        if (found := adapter_digest(Path(folder))) != digest:
-            raise InputError(f"{folder} is {found[:12]}, the candidate is {digest[:12]}")
+        if (actual := adapter_digest(Path(folder))) != digest:
+            raise InputError(f"{folder} is {actual[:12]}, the candidate is {digest[:12]}")
         own = hearing.measure(read_adapter(Path(folder)))
         measured[digest] = _mean(own, range(len(own.nll)))
         if not agrees(measured[digest], proposal["own"][digest], tolerance):
@@ -196,7 +196,7 @@ def confirm(hearing: Hearing, proposal: Proposal, key: "Ed25519PrivateKey") -> C
 
 
 def choice_problem(tried: tuple[Tried, ...], base_loss: float, subject: Mapping[str, Any], chosen: str) -> str:
-    """Why a choice does not follow from the losses that are stated; empty: it does.
+    """Why a choice does not follow from the stated losses; empty if it does.
 
     Args:
         subject: of the election, which has the tolerance of the gate, and the candidate that is forced, if one is.
@@ -214,7 +214,7 @@ def choice_problem(tried: tuple[Tried, ...], base_loss: float, subject: Mapping[
 def count_confirmations(
     asked: SecondRound, attested: AttestedVoters, counted: CountedVote, poll: Poll
 ) -> tuple[tuple[Confirmation, ...], dict[str, str]]:
-    """The confirmations that count, and accepted voters without one -> why.
+    """The valid confirmations, and the reasons for accepted voters without one.
 
     Raises:
         InputError: fewer than 2f + 1, with every reason.

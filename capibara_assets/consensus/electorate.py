@@ -1,4 +1,4 @@
-"""The voters of one agreement: attested, asked to judge each other's candidates, and their votes counted."""
+"""The electorate of a vote: attestation of voters, their assignments, and the count of their ballots."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -64,12 +64,12 @@ class AttestedVoters:
 
     @property
     def excluded(self) -> list[str]:
-        """Voters that attestation rejected: neither candidates nor electors."""
+        """Voters rejected by attestation: neither candidates nor electors."""
         return [name for name in self.names if name not in self.candidates]
 
     @property
     def without_vote(self) -> list[str]:
-        """Candidates that are no electors: others submitted the same adapter."""
+        """Candidates without a vote, because others submitted the same adapter."""
         return [name for name in self.candidates if not self.verdicts[name].votes]
 
     @property
@@ -85,7 +85,7 @@ class AttestedVoters:
 
 @dataclass(frozen=True)
 class CountedVote:
-    """The ballots that were cast, their count, and why each voter was accepted or rejected.
+    """The ballots, their count, and the reason for each voter's acceptance or rejection.
 
     Attributes:
         poll: keys and ballots as the voters' processes returned them.
@@ -99,18 +99,18 @@ class CountedVote:
 
     @property
     def silent(self) -> dict[str, str]:
-        """Electors without a ballot that counts, and why."""
+        """Electors without a valid ballot, with the reason."""
         return {name: self.poll.absent.get(name, "none of its ballots counts") for name in self.outcome.absent}
 
     @property
     def heard(self) -> list[str]:
-        """Accepted voters whose ballots count: who confirms in the second round."""
+        """Accepted voters with valid ballots, who confirm in the second round."""
         voted = {name for tally in self.outcome.tallies for name in (*tally.accepting, *tally.refusing)}
         return [name for name in self.outcome.accepted if name in voted]
 
 
 def attest_voters(base: Base, voters: Mapping[str, Path], recipe: ConsensusRecipe) -> AttestedVoters:
-    """Read the voters' adapters and attest them; an unreadable one is a rejected voter, not an error.
+    """Read and attest the voters' adapters; an unreadable one is a rejected voter, not an error.
 
     Raises:
         InputError: more voters or ballots than a certificate may have.
@@ -139,7 +139,7 @@ def make_election(
     context: Mapping[str, str],
     privacy: Mapping[str, Any] | None,
 ) -> Election:
-    """The election that ballots are bound to: inputs, thresholds, candidates and rule, all fixed before the vote."""
+    """Build the election that ballots are bound to: inputs, thresholds, candidates and rule."""
     return Election(
         context=context,
         base_digest=base.digest,
@@ -200,12 +200,12 @@ def electors_examples(
 
 
 def examples_of(rounds: Sequence[Sequence[int]], validation: Sequence["Encoded"]) -> tuple[tuple["Encoded", ...], ...]:
-    """The examples of each round, out of the indices that `voting_rounds` returns."""
+    """The examples of each round, selected by the indices from `voting_rounds`."""
     return tuple(tuple(validation[index] for index in part) for part in rounds)
 
 
 def count_votes(attested: AttestedVoters, election: Election, poll: Poll) -> CountedVote:
-    """Count the ballots of a poll, and put each voter's verdict into words."""
+    """Count the ballots of a poll and write each voter's verdict as text."""
     outcome = count(
         poll.ballots,
         election.thresholds,

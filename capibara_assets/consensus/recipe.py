@@ -1,4 +1,4 @@
-"""What a deployment chooses about votes, aggregation and merges (resources/recipes/consensus.yaml)."""
+"""Settings of votes, aggregation and merges (resources/recipes/consensus.yaml)."""
 
 import math
 from typing import Annotated, Literal, get_args
@@ -31,7 +31,7 @@ MergeMethod = Literal["task_arithmetic", "ties", "dare_linear", "dare_ties", "sv
 
 
 class MergeRecipe(Declared):
-    """How the domains' experts become one dense model."""
+    """Settings of the dense merge of the domains' experts."""
 
     scales: tuple[float, ...] = Field(
         default=(0.2, 0.3, 0.4, 0.5, 0.7, 1.0), min_length=1, description="Factors tried on the summed deltas"
@@ -60,7 +60,7 @@ class MergeRecipe(Declared):
 
 
 class MoeRecipe(Declared):
-    """How the experts become a mixture with a router per layer."""
+    """Settings of the mixture of experts with a router per layer."""
 
     top_k: int = Field(default=2, gt=0, description="Experts per token of the checkpoint; losses are told for 1 and 2")
     prompts_per_domain: int = Field(default=32, gt=0, description="Routing prompts that a gate row is made of")
@@ -81,14 +81,14 @@ class MoeRecipe(Declared):
 
 
 class ConvexRecipe(Declared):
-    """The candidate whose weights are those of the likeliest mixture of the voters."""
+    """Settings of the candidate with maximum-likelihood mixture weights."""
 
     lambda_reg: float = Field(default=0.01, ge=0, allow_inf_nan=False, description="Pull towards equal weights")
     max_iterations: int = Field(default=100, ge=0, description="Of Newton's method; some ten suffice")
 
 
 class SoupRecipe(Declared):
-    """The candidates that are averages of the voters."""
+    """Settings of the candidates that are averages of the voters."""
 
     metric: SoupMetric = Field(
         default="perplexity", description="Weighted soup: shares in proportion to 1 / perplexity, or 1 / loss"
@@ -96,7 +96,7 @@ class SoupRecipe(Declared):
 
 
 class IntegratedRecipe(Declared):
-    """The candidate made of voters of several strategies, with a weight for each strategy."""
+    """Settings of the candidate made of voters of several strategies, with a weight for each strategy."""
 
     weights: dict[str, float] = Field(
         default={"hierarchical": 0.4, "convexity": 0.3, "soup": 0.3},
@@ -117,7 +117,7 @@ class IntegratedRecipe(Declared):
 
 
 class CandidateRecipe(Declared):
-    """How the candidates for the consensus are made, beside the rule's adapter and each voter alone."""
+    """Settings of the candidates for the consensus, beside the rule's adapter and each single voter."""
 
     convex: ConvexRecipe = ConvexRecipe()
     soup: SoupRecipe = SoupRecipe()
@@ -125,7 +125,7 @@ class CandidateRecipe(Declared):
 
 
 class ConsensusRecipe(Declared):
-    """Thresholds, the rule, and how much validation data a vote reads."""
+    """Settings of a vote: thresholds, the aggregation rule, and the amount of validation data."""
 
     fault_tolerance: Annotated[float, AfterValidator(read_tolerance)] = Field(
         default=1 / 3, ge=0, lt=0.5, description="f = floor((n-1) * this): voters that may be bad; 0.33 is one third"

@@ -1,4 +1,4 @@
-"""The choice of a certificate made again from base model, examples and voters: every loss, every weight, the chosen."""
+"""Repetition of a certificate's choice from base model, examples and voters: every loss, weight and the chosen one."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -29,7 +29,7 @@ def remeasured_problems(
     shards: Mapping[str, Sequence[int]],
     recipe: ConsensusRecipe,
 ) -> list[str]:
-    """Differences between the stated candidates and those that base, examples and adapters make.
+    """Differences between the stated candidates and those recomputed from base, examples and adapters.
 
     Args:
         voters: name -> adapter folder, every accepted voter.

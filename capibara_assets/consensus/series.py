@@ -1,4 +1,4 @@
-"""Series of what votes and mixtures came to, made from published artifacts in the form of training logs.
+"""Time series of votes and mixtures, made from published artifacts in the format of training logs.
 
 `consensus_score` runs over a domain's consensus checkpoints in the order of their publication, `expert_utilization`
 over the steps in which a mixture's gates were trained; dashboards and exporters show them beside the trainings.
@@ -24,7 +24,7 @@ Document = Mapping[str, Any]
 
 
 def consensus_score(certificate: Document) -> float | None:
-    """How good the electors found the accepted voters: mean quality, 1 the best and 0 no better than the base.
+    """Mean quality that the electors gave the accepted voters: 1 is the best, 0 no better than the base.
 
     Each accepted voter counts once, by the mean over its ballots that count; None without any.
     """
@@ -38,7 +38,7 @@ def accepted_voters(certificate: Document) -> list[str]:
 
 
 def qualities(certificate: Document) -> dict[str, float]:
-    """Candidate -> mean quality over the ballots that count."""
+    """Mean quality of each candidate over the valid ballots."""
     heard = {tally["candidate"]: {*tally["accepting"], *tally["refusing"]} for tally in certificate["tallies"]}
     given: dict[str, list[float]] = {}
     for ballot in certificate["ballots"]:
@@ -48,7 +48,7 @@ def qualities(certificate: Document) -> dict[str, float]:
 
 
 def consensus_events(votes: Iterable["Artifact"]) -> list[dict[str, Any]]:
-    """One event per `consensus_checkpoint` of a domain, in their order."""
+    """One event per `consensus_checkpoint` of a domain, in order."""
     events = []
     for number, artifact in enumerate(votes, start=1):
         certificate, losses = artifact.document("certificate"), artifact.document("losses")
@@ -62,7 +62,7 @@ def consensus_events(votes: Iterable["Artifact"]) -> list[dict[str, Any]]:
 
 
 def mixture_events(mixture: "Artifact") -> list[dict[str, Any]]:
-    """The training of the gates of a `moe_checkpoint`; of gates that were not trained, their use alone."""
+    """Events of the gate training of a `moe_checkpoint`; without training, only their utilisation."""
     report = mixture.document("report")
     trained = (report.get("training") or {}).get("log") or []
     lines = trained or [{"step": 0, "utilisation": report.get("utilisation", {})}]
@@ -75,7 +75,7 @@ def mixture_events(mixture: "Artifact") -> list[dict[str, Any]]:
 
 
 def result_logs(store: "ArtifactStore", folder: Path) -> list[Log]:
-    """Write the series of a store's votes and of its newest mixture as logs below a folder; unchanged ones stay."""
+    """Write the series of a store's votes and newest mixture as logs below a folder; unchanged ones are kept."""
     by_domain: dict[str, list[Artifact]] = {}
     for artifact in store.list("consensus_checkpoint"):
         by_domain.setdefault(str(artifact.partition), []).append(artifact)

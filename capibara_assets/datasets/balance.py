@@ -1,4 +1,4 @@
-"""Weight factors that bring the distribution of difficulties to the recipe's target; no example is added or dropped."""
+"""Weight factors that bring the distribution of difficulties to the recipe's target, without resampling."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ def shares(difficulties: Sequence[float], weights: Sequence[float]) -> list[floa
 
 
 def balance_factors(difficulties: Sequence[float], weights: Sequence[float], recipe: Balance) -> list[float]:
-    """Factor of each example's weight, in their order; the sum of the weights does not change.
+    """Factor of each example's weight, in order; the sum of the weights does not change.
 
     Examples of one band have one factor, between 1 / `recipe.most` and `recipe.most`. Where the bounds allow it, the
     bands have their target shares of the weight; where they do not, the bounds hold and the other bands keep their

@@ -1,4 +1,4 @@
-"""What a domain has too much of: examples of one kind, derived ones, and examples of one author."""
+"""Caps on examples of one kind, derived examples, and examples of one author."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ OVER_SHARE = "over the share of a domain's training examples that one author may
 
 @dataclass(frozen=True)
 class WithinCaps:
-    """What the caps leave, why the others are left out (example id -> reason), and the authors' figures."""
+    """Examples kept by the caps, the reasons for the others (example id -> reason), and figures per author."""
 
     kept: list[Placed]
     reasons: Mapping[str, str]
@@ -27,7 +27,7 @@ class WithinCaps:
 
 
 def within_caps(placed: Sequence[Placed], domain: Domain, rows: Mapping[str, Row], recipe: DatasetRecipe) -> WithinCaps:
-    """The examples within the caps of kinds and authors; validation and test lose nothing to the authors' cap.
+    """Apply the caps of kinds and authors; the authors' cap does not affect validation and test.
 
     Args:
         rows: execution id -> execution; an example's author is that of the execution which its answer comes from.

@@ -1,4 +1,4 @@
-"""Builds one domain's dataset: candidates of every kind, placed in splits, deduplicated, executed again, capped.
+"""Builds one domain's dataset: collects candidates, places them in splits, deduplicates, executes and caps them.
 
 Nothing is dropped silently: an execution without an example is listed with the reason, a duplicate stays a member of
 its cluster, and an example that holds a benchmark's item is listed as contaminated.

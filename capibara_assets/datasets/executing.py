@@ -1,4 +1,4 @@
-"""Runs the answers of placed candidates: with the tests that judge them, or again as they were recorded."""
+"""Executes the answers of candidates: with their tests, or again as recorded."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ Judge = Callable[[Evidence, Sequence[ExampleCandidate]], Judgements]
 
 @dataclass(frozen=True)
 class Again:
-    """Result of executing some answers again."""
+    """Result of re-executing answers."""
 
     kept: list[Placed]
     reasons: dict[str, str]  # example id -> why it was dropped
@@ -32,7 +32,7 @@ class Again:
 
 
 def judged_by_tests(placed: Sequence[Placed], evidence: Evidence, recipe: DatasetRecipe, judge: Judge | None) -> Again:
-    """Run answers of the recipe's kinds with their tests: drop those that fail, and tests that judge nothing."""
+    """Run answers with their tests; drop failing answers, and tests that accept broken answers."""
     chosen: list[Placed] = []
     for kind in sorted(CODE_KINDS):
         if judge is not None and kind in recipe.verification.kinds:
@@ -55,7 +55,7 @@ def judged_by_tests(placed: Sequence[Placed], evidence: Evidence, recipe: Datase
 def executed_again(
     placed: Sequence[Placed], evidence: Evidence, recipe: DatasetRecipe, reexecute: Reexecute | None
 ) -> Again:
-    """Execute what *predict* examples ask for again, and drop those whose output does not come out.
+    """Re-execute the code of *predict* examples; drop those whose output differs.
 
     A verdict on an execution holds for every example whose answer it is and that no test judged.
     """
@@ -108,7 +108,7 @@ def verified_as(verdict: ReplayVerdict | Judgement | None) -> tuple[Verified, st
 def as_shown(
     candidates: Iterable[ExampleCandidate], evidence: Evidence, execute: Execute | None
 ) -> Iterator[ExampleCandidate]:
-    """Recorded predictions; `lacking` where the shown code, which has no assertions, does not give the output.
+    """Recorded predictions; `lacking` if the shown code, without its assertions, does not give the output.
 
     An assertion may call what changes a value that is shown later.
     """

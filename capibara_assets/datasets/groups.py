@@ -261,8 +261,8 @@ def _oversized(sizes: Mapping[str, int], fixed: Mapping[str, Split], recipe: Dat
     None where a domain has no other groups.
     """
     most = 1.5 * min(recipe.splits[split] for split in SPLITS[1:]) * sum(sizes.values())
-    found = {group for group, size in sizes.items() if group not in fixed and size > most}
-    return found if len(sizes) >= _FEWEST_GROUPS and len(found) < len(sizes) else set()
+    oversized = {group for group, size in sizes.items() if group not in fixed and size > most}
+    return oversized if len(sizes) >= _FEWEST_GROUPS and len(oversized) < len(sizes) else set()
 
 
 def _balance(

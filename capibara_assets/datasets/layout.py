@@ -1,4 +1,4 @@
-"""Where a domain's examples lie below a storage root, for every trainer of TPU plans: our own, MaxText and T5X.
+"""Storage layout of a domain's examples for the trainers of TPU plans: our own, MaxText and T5X.
 
 `capibara dataset export --storage ROOT` writes there, plans name these files, and T5X's tasks
 (`resources/gin/capibara_tasks.py`, which runs without this package) spell the same path.

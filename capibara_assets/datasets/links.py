@@ -1,4 +1,4 @@
-"""Links between executions about the same problem: what joins sessions to a group, what must not be in two splits.
+"""Links between executions about the same problem: those that form groups, and those that must share a split.
 
 Code links: structurally equal, or a near-duplicate by exact Jaccard similarity, of what a cell defines and of the whole
 cell with its checks. So do the same recorded task or statement, and the same problem in another language or other words
@@ -55,14 +55,14 @@ class Unit:
 
 @dataclass(frozen=True)
 class Links:
-    """Sets of units (by position) that belong to one group, and sets that must not be in two splits."""
+    """Sets of units (by position) that form one group, and sets that must not be in two splits."""
 
     edges: Sets
     exclusive: Sets
 
     @classmethod
     def of(cls, units: Sequence[Unit], recipe: DatasetRecipe, cluster: RayCluster | None = None) -> "Links":
-        """Links by sandbox, and by what few sandboxes share and is a good part of their sessions.
+        """Link units by sandbox, and by features that few sandboxes share and that cover much of their sessions.
 
         Near-duplicates are searched by the workers of a cluster, where one is given; the links are the same.
         """
@@ -87,7 +87,7 @@ class Links:
 
 
 def first_of(pairs: Sequence[tuple[int, int]], size: int) -> list[int]:
-    """The first position of each position's connected component; pairs are the edges."""
+    """The first position in each position's connected component; pairs are the edges."""
     left, right = (np.array([pair[side] for pair in pairs], np.int64) for side in (0, 1))
     return [int(first) for first in components(left, right, size)]
 

@@ -1,4 +1,4 @@
-"""The dataset of one domain with everything executed: traces, changed code, hidden tests, recorded outputs again."""
+"""Builds the dataset of one domain with all executions: traces, changed code, hidden tests, recorded outputs."""
 
 from collections.abc import Callable
 from functools import partial
@@ -31,7 +31,7 @@ def make_dataset(
     imported: pl.DataFrame | None = None,
     cluster: RayCluster | None = None,
 ) -> Dataset:
-    """`build_dataset` with all that executing tells; what ran once is kept in the work folders.
+    """Run `build_dataset` with sandboxed execution; results are cached in the work folders.
 
     Args:
         cluster: whose workers execute code, instead of this machine, where it is much.

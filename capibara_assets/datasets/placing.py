@@ -1,4 +1,4 @@
-"""Candidates with their group and split, or the reason why they cannot be used."""
+"""Placement of candidates in groups and splits, or the reason why they cannot be used."""
 
 import json
 import math
@@ -45,7 +45,7 @@ _SENSELESS = 0.5  # share of other inputs on which other solutions contradict co
 
 @dataclass(frozen=True)
 class Placed:
-    """A candidate that may become an example, with what is known of it so far."""
+    """A candidate that may become an example, with its split and verification so far."""
 
     candidate: ExampleCandidate
     example_id: str
@@ -72,7 +72,7 @@ def placed_of(
     doubts: Mapping[str, Doubt] = MappingProxyType({}),
     unsolved: Collection[str] = (),
 ) -> tuple[dict[str, Placed], dict[str, str], Counter[tuple[Kind, str]]]:
-    """The candidates that can be used, by example id; why an execution's cannot (the first reason); all by reason.
+    """Usable candidates by example id; the first reason per unusable execution; counts of all reasons.
 
     Args:
         group_of: execution id -> group, split, and why it may not be used.
@@ -95,26 +95,26 @@ def placed_of(
 
 
 def unsound(candidate: ExampleCandidate, doubts: Mapping[str, Doubt]) -> str | None:
-    """Why the code of an answer is fitted to its test.
+    """Why the code of an answer is considered fitted to its test.
 
     What code does can be told, and a slip in it mended, whatever it is for; the mend of a failed assertion gives the
     right values. Else only stubs are left out, which hold what their cases expect, or are contradicted on most inputs
     and give nothing but literals.
     """
     answers = candidate.kind in CODE_KINDS
-    found = [doubts[unit] for unit in candidate.execution_ids[: 1 if answers else None] if unit in doubts]
-    if not found or candidate.kind not in (*CODE_KINDS, "predict"):
+    raised = [doubts[unit] for unit in candidate.execution_ids[: 1 if answers else None] if unit in doubts]
+    if not raised or candidate.kind not in (*CODE_KINDS, "predict"):
         return None
     written = candidate.kind != "predict" and not _is_slip(candidate)
     stub = _is_stub(candidate.answer if answers else candidate.prompt)
-    worst = max(found, key=lambda one: one.share)
+    worst = max(raised, key=lambda one: one.share)
     if written or worst.reason == HARDCODED or (stub and worst.share > _SENSELESS):
         return f"{FITTED}: {worst.reason}"
     return None
 
 
 def is_refuted(candidate: ExampleCandidate, unsolved: Collection[str]) -> bool:
-    """Whether an answer is code that was judged not to solve its task, or ends in it: what that does can be told."""
+    """Whether an answer is, or ends with, code that was judged not to solve its task and has an observable result."""
     mends = candidate.kind in CODE_KINDS or candidate.diff is not None
     return mends and candidate.execution_ids[0] in unsolved
 
@@ -134,7 +134,7 @@ def _is_stub(text: str) -> bool:
 
 
 def _hold_secrets(candidates: Sequence[ExampleCandidate]) -> Iterator[bool]:
-    """Whether a candidate shows what looks like a secret: logs were redacted, but executing code makes values anew."""
+    """Whether a candidate appears to contain a secret; logs are redacted, but executions produce new values."""
     texts = ["\n".join([c.prompt, c.answer, c.proof or "", c.diff or "", c.test or ""]) for c in candidates]
     for text, suspect in zip(texts, may_hold_secrets(texts), strict=True):
         yield suspect and bool(find_secrets(text))
@@ -146,7 +146,7 @@ def place(
     group_of: Mapping[str, tuple[str, Split, str | None]],
     recipe: DatasetRecipe,
 ) -> Placed | str:
-    """The candidate with its group and split, or the reason why it cannot be used."""
+    """Place a candidate in its group and split, or return the reason why it cannot be used."""
     if candidate.kind in CODE_KINDS and dissect(candidate.answer, candidate.language).test:
         return TESTS_ITSELF
     if len(candidate.prompt) > recipe.max_prompt_chars or len(candidate.answer) > recipe.max_answer_chars:
@@ -173,7 +173,7 @@ def place(
 
 
 def insufficient(candidate: ExampleCandidate) -> str | None:
-    """Why a prompt does not hold what its answer needs; of an explanation everything stands in the prompt."""
+    """Why a prompt lacks what its answer needs; explanations are checked against the prompt alone."""
     if candidate.kind == "explain":
         return None
     why = candidate.lacking

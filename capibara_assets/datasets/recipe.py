@@ -1,4 +1,4 @@
-"""The dataset recipe: a deployment's parameters for its training sets (resources/recipes/dataset.yaml)."""
+"""Settings of training sets (resources/recipes/dataset.yaml)."""
 
 from pydantic import Field, model_validator
 
@@ -8,7 +8,7 @@ from capibara_assets.domains import Domain
 
 
 class NearDuplicates(Declared):
-    """MinHash-LSH over token shingles; candidate pairs are verified by their exact Jaccard similarity."""
+    """Settings of the near-duplicate search: MinHash-LSH over token shingles, verified by exact Jaccard similarity."""
 
     permutations: int = Field(112, gt=0, description="MinHash permutations")
     bands: int = Field(14, gt=0, description="LSH bands; permutations / bands rows each")
@@ -24,7 +24,7 @@ class NearDuplicates(Declared):
 
 
 class SameProblem(Declared):
-    """When two texts, also of two languages, are about one problem (datasets/duplicates/problems.py)."""
+    """Thresholds for two texts, in any languages, about one problem (datasets/duplicates/problems.py)."""
 
     words: float = Field(0.8, gt=0, le=1, description="Least similarity of the words of two statements, alone")
     words_with_case: float = Field(0.4, gt=0, le=1, description="The same where they also share a telling case")
@@ -35,7 +35,7 @@ class SameProblem(Declared):
 
 
 class DifficultyWeights(Declared):
-    """Share of each ingredient in an example's difficulty; they are normalised to sum to one."""
+    """Weights of the components of an example's difficulty; normalised to sum to one."""
 
     attempts: float = Field(0.3, ge=0, description="Failed attempts before the code worked")
     error: float = Field(0.2, ge=0, description="How hard the class of error met is to mend")
@@ -50,7 +50,7 @@ class DifficultyWeights(Declared):
 
 
 class Routing(Declared):
-    """Prompts for the router; they are made unless the dataset recipe says `include_routing: false`."""
+    """Settings of the router's prompts; `include_routing: false` disables them."""
 
     per_domain: int = Field(800, gt=0, description="Most prompts kept of one domain, lowest digest first")
     near: tuple[tuple[Domain, Domain], ...] = Field(description="Pairs of domains that are easily confused")
@@ -61,7 +61,7 @@ class Routing(Declared):
 
 
 class Verification(Declared):
-    """Which examples' code is executed in the local sandbox; verdicts are cached by digest."""
+    """Kinds of examples whose code is executed in the local sandbox; verdicts are cached by digest."""
 
     kinds: tuple[Kind, ...] = Field(
         ("solve", "apply", "repair"), description="Kinds whose answers are executed with their hidden tests"
@@ -89,7 +89,7 @@ class DerivedExamples(Declared):
 
 
 class Decontamination(Declared):
-    """Benchmarks that no training example may hold, and what counts as holding one of their items."""
+    """Benchmarks that no training example may contain, and the criteria."""
 
     benchmarks: dict[str, str] = Field(
         default_factory=dict, description="Name -> path of a HumanEval- or MBPP-style JSONL file (plain or .gz)"
@@ -98,7 +98,7 @@ class Decontamination(Declared):
 
 
 class Balance(Declared):
-    """Share of the weight that easy, medium and hard examples (difficulty below 1/3, below 2/3, above) are to have."""
+    """Target shares of easy, medium and hard examples (difficulty below 1/3, below 2/3, above)."""
 
     target: tuple[float, float, float] | None = Field(None, description="Shares, or null: as they come")
     most: float = Field(4.0, ge=1, description="Largest factor by which an example's weight is raised or lowered")
@@ -111,14 +111,14 @@ class Balance(Declared):
 
 
 class Advice(Declared):
-    """When a solution counts as having followed a bullet without a record of it (datasets/kinds/followed.py)."""
+    """Criteria for a solution that followed a bullet without a record of it (datasets/kinds/followed.py)."""
 
     likeness: float = Field(0.8, gt=0, le=1, description="Least share of the code that the bullet names")
     rarity: float = Field(3.0, ge=0, description="Least rarity of that code among the domain's solutions, in nats")
 
 
 class Poison(Declared):
-    """What an author may contribute, and when something of it is held back as a possible back door."""
+    """Caps per author, and criteria for holding back possible back doors."""
 
     most_share: float | None = Field(
         0.7, gt=0, le=1, description="Largest share of one agent, or tenant, in a domain's train examples; null: any"
@@ -132,7 +132,7 @@ class Poison(Declared):
 
 
 class DatasetRecipe(Declared):
-    """Parameters of groups, splits, examples and routes."""
+    """Settings of groups, splits, examples and routes."""
 
     splits: dict[Split, float] = Field(description="Share of the groups in train, validation and test")
     minimum_groups: int = Field(6, ge=1, description="Groups that validation and test get where a domain has enough")

@@ -114,7 +114,7 @@ def _share(flags: Sequence[bool]) -> float:
 
 
 def asked(messages: str) -> str:
-    """The content of the last user turn of `messages` (JSON)."""
+    """Content of the last user turn of `messages` (JSON)."""
     return str(next(message["content"] for message in reversed(json.loads(messages)) if message["role"] == "user"))
 
 

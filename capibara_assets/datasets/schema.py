@@ -76,7 +76,7 @@ class Example(Record):
 
 
 class LeftOut(Record):
-    """An execution that no example was made of, or an example that is not used: imported, or dropped by audit."""
+    """An execution without an example, or an unused example: imported, or dropped by audit."""
 
     schema_name: ClassVar[str] = "LeftOut"
     schema_version: ClassVar[int] = 1

@@ -1,4 +1,4 @@
-"""Statistics of one domain's dataset: figures for the planner, and in words what is missing."""
+"""Statistics of one domain's dataset: figures for the planner, and notes on missing parts."""
 
 import math
 from collections import Counter
@@ -21,7 +21,7 @@ _KINDS_OF: dict[Domain, tuple[Kind, ...]] = {
 
 @dataclass(frozen=True)
 class MadeFrom:
-    """Inputs of a dataset that its statistics mention.
+    """Inputs of a dataset, as named in its statistics.
 
     Attributes:
         executions: number of executions in the evidence.

@@ -1,4 +1,4 @@
-"""Traces of a domain's sessions: what each cell did when it ran again, where that is what was recorded.
+"""Traces of a domain's sessions: the re-executed behaviour of each cell, if it matches the record.
 
 What explanations would tell runs once more, from the code alone that their prompts show.
 """
@@ -19,7 +19,7 @@ _MOST_CELLS = 60  # of a session: what follows would cost more than it explains
 
 
 def traced(evidence: Evidence, recipe: DatasetRecipe, *, cache: Path | None = None) -> Evidence:
-    """The evidence with the traces of the executions that a recipe's tenants own.
+    """Add traces to the evidence, for the executions of a recipe's tenants.
 
     Raises:
         InputError: the cache cannot be used.
@@ -27,10 +27,10 @@ def traced(evidence: Evidence, recipe: DatasetRecipe, *, cache: Path | None = No
     """
     parts = [part for session in evidence.of_tenants(recipe.tenants).sessions for part in _runnable(session)]
     sessions = [Session(_family(part[0]["language"]), tuple(row["code"] for row in part)) for part in parts]
-    found = trace_sessions(sessions, cache=cache, memory_mib=recipe.verification.memory_mib)
+    by_session = trace_sessions(sessions, cache=cache, memory_mib=recipe.verification.memory_mib)
     traces = {
         row["execution_id"]: trace
-        for part, listed in zip(parts, found, strict=True)
+        for part, listed in zip(parts, by_session, strict=True)
         for row, trace in zip(part, listed, strict=True)
         if trace is not None and _as_recorded(row, trace)
     }

@@ -22,7 +22,7 @@ _FAILS = tuple(REASONS[kind][1] for kind in ("failed", "ended"))
 
 
 def replays_of(evidence: Evidence, execution_ids: Sequence[str]) -> list[Replay]:
-    """The replay of each execution, in their order: the earlier code that it needs, then its code as recorded.
+    """The replay of each execution, in order: the earlier code it needs, then its recorded code.
 
     An execution whose context is not complete has a `hindrance` and will not run.
 
@@ -80,7 +80,7 @@ def verify(
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a hidden test says of an answer.
+    """Verdict of a hidden test on an answer.
 
     Attributes:
         verified: `reexecuted`: the answer passes; `unverified`: it ran and nothing can be told from it; `recorded`: it
@@ -112,7 +112,7 @@ def judge_answers(
     cache: Path | None = None,
     processes: int | None = None,
 ) -> Judgements:
-    """Run each answer with its hidden test, and the test with an answer that does nothing, in the session's context.
+    """Run each answer with its hidden test, and the test with an empty answer, in the session's context.
 
     An answer passes if it ends without error. The test judges if the answer that does nothing fails, or shows something
     else where the answer shows what was recorded; one that does nothing may be right, so else one that raises has to.
@@ -132,15 +132,16 @@ def judge_answers(
     undecided = [i for i in telling if passing[i].verified == failing[i].verified == "reexecuted"]
     last = run([_wrong(replays[i], candidates[i], raising=True) for i in undecided])
     failing |= dict(zip(undecided, last.verdicts, strict=True))
-    found = [_judgement(one, failing.get(i)) for i, one in passing.items()]
-    failed = [(i, unit) for i, one in enumerate(found) if one.fails for unit in _tested_cells(evidence, candidates[i])]
+    judgements = [_judgement(one, failing.get(i)) for i, one in passing.items()]
+    failing_cells = ((i, _tested_cells(evidence, candidates[i])) for i, one in enumerate(judgements) if one.fails)
+    failed = [(i, unit) for i, cells in failing_cells for unit in cells]
     whole = run(replays_of(evidence, [unit for _, unit in failed])).verdicts
     for (i, _), verdict in zip(failed, whole, strict=True):
         if verdict.verified != "reexecuted" and verdict.reason != _OTHER_OUTPUT:  # nor do the recorded cells run here
-            found[i] = Judgement(verdict.verified, verdict.reason)
+            judgements[i] = Judgement(verdict.verified, verdict.reason)
     batches = [batch.summary, idle.summary, last.summary]
     summary = {key: round(sum(one[key] for one in batches), 3) for key in ("ran", "cached", "cpu_seconds", "seconds")}
-    return Judgements(found, {"answers": len(replays), **summary})
+    return Judgements(judgements, {"answers": len(replays), **summary})
 
 
 def _tested_cells(evidence: Evidence, candidate: ExampleCandidate) -> list[str]:

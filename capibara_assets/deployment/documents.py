@@ -33,6 +33,6 @@ def _without_waiting(name: str, flags: int) -> int:
 
 
 def require_regular(path: Path, mode: int) -> None:
-    """Refuse what is no file but a pipe, socket or device. Raises InputError: it is one."""
+    """Refuse pipes, sockets and devices. Raises InputError: it is one."""
     if not stat.S_ISREG(mode):
         raise InputError(f"{path} is no file but a pipe, socket or device: nothing is read from it")

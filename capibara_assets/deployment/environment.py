@@ -39,7 +39,7 @@ class LaunchMode(Enum):
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting: its place in the deployment's file, its value, and who decided it.
+    """One setting: its path in the deployment's file, its value, and its origin.
 
     Attributes:
         by: a variable, the file's name, or `default`.
@@ -52,7 +52,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Deployment:
-    """Settings that differ between a laptop and a cluster, except credentials (read where they are used).
+    """Settings that differ between a laptop and a cluster, except credentials (read when used).
 
     Attributes:
         name: of the deployment's file.
@@ -199,15 +199,15 @@ class _Chooser:
         return value
 
     def note(self, path: str, value: Any, variable: str | None) -> None:
-        """Note who decided a setting: the variable, else the file where it says so."""
+        """Record the origin of a setting: the variable, else the file if it states the setting."""
         self._noted[path] = Setting(path, value, variable or (self._place.name if self._file.says(path) else "default"))
 
     def text(self, variable: str) -> str:
-        """A variable as it stands; empty where it is not set."""
+        """Value of a variable; empty if it is not set."""
         return self._environment.get(f"CAPIBARA_{variable}") or ""
 
     def settings(self) -> tuple[Setting, ...]:
-        """What was noted, and what no variable can decide, in the order of the file."""
+        """Recorded settings and those without a variable, in the order of the file."""
         for section, choice in type(self._file).model_fields.items():
             for name in choice.annotation.model_fields:  # type: ignore[union-attr]
                 if (path := f"{section}.{name}") not in self._noted:

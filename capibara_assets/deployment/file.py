@@ -31,7 +31,7 @@ class Storage(Declared):
 
 
 class Experience(Declared):
-    """Where agents' logs and playbooks arrive, and what is redacted in them besides secrets."""
+    """Locations of agents' logs and playbooks, and additional redaction rules."""
 
     folder: str | None = Field(default=None, description="a folder or gs://bucket/prefix; null: what ships")
     redact_also: tuple[Literal["email", "ip"], ...] = ()
@@ -52,7 +52,7 @@ class RecipeChoice(Declared):
 
 
 class DataChoice(Declared):
-    """What reads logs and code and executes code again; all but `engine` are for Ray."""
+    """Engine that reads logs and executes code again; all settings but `engine` are for Ray."""
 
     engine: Literal["local", "ray"] = "local"
     address: str = Field(
@@ -65,7 +65,7 @@ class DataChoice(Declared):
 
 
 class LauncherChoice(Declared):
-    """Where trainings are started; all but `mode` and `grace_seconds` are for pods."""
+    """Where trainings run; all settings but `mode` and `grace_seconds` are for pods."""
 
     mode: Literal["local", "k8s"] = "local"
     grace_seconds: float = Field(default=20, gt=0, description="between the request to stop and the kill")
@@ -86,7 +86,7 @@ def _named(value: Any) -> Any:
 
 
 class Choice(Declared):
-    """A hardware target, and whether its nodes may be taken away (spot)."""
+    """A hardware target, and whether its nodes are preemptible (spot)."""
 
     target: str = Field(min_length=1)
     capacity: Literal["on-demand", "spot"] = "on-demand"
@@ -94,7 +94,7 @@ class Choice(Declared):
 
 
 class DomainHardware(Declared):
-    """The hardware of a domain, in order of preference, and what its training may cost."""
+    """Hardware of a domain in order of preference, and the budget of its training."""
 
     targets: tuple[Annotated[Choice, BeforeValidator(_named)], ...] = Field(min_length=1)
     max_usd: float | None = Field(default=None, gt=0)
@@ -121,7 +121,7 @@ class DomainHardware(Declared):
 
 
 class TpuChoice(Declared):
-    """The slices that `tpu_config` plans for; null: what trains, where that is a slice."""
+    """The slices that `tpu_config` plans for; null: the training target, if it is a slice."""
 
     default: str | None = None
     domains: dict[Domain, str] = Field(default={})
@@ -143,14 +143,14 @@ class GoogleCloudChoice(Declared):
 
 
 class Limits(Declared):
-    """What a deployment may take at most."""
+    """Resource limits of a deployment."""
 
     domains_at_once: int | None = Field(default=None, ge=1, description="null: by cores and memory")
     training_hours: float | None = Field(default=None, gt=0, description="a training is ended after so long")
 
 
 class Retraining(Declared):
-    """What has to be before the automation trains a domain again; null: nothing."""
+    """Conditions for training a domain again automatically; null: none."""
 
     new_examples: int | None = Field(
         default=None, ge=1, description="train examples that were not in the dataset it was trained on"
@@ -159,7 +159,7 @@ class Retraining(Declared):
 
 
 class DayBudget(Declared):
-    """What all trainings of 24 hours may be or cost before the automation starts none; null: no limit."""
+    """Limits on the trainings of 24 hours that the automation starts; null: no limit."""
 
     trainings: int | None = Field(default=None, ge=1)
     hours: float | None = Field(default=None, gt=0)
@@ -167,7 +167,7 @@ class DayBudget(Declared):
 
 
 class AutomationChoice(Declared):
-    """When sensors and schedules work by themselves; who runs something by hand is not asked."""
+    """When sensors and schedules start runs; manual runs are not affected."""
 
     default: Retraining = Retraining()
     domains: dict[Domain, Retraining] = Field(default={}, description="domains with rules of their own")
@@ -196,7 +196,7 @@ WebhookShape = Literal["json", "slack"]
 
 
 class Webhook(Declared):
-    """One address that is told what happens; the address itself is a secret, so a variable holds it."""
+    """One webhook; its address is a secret, so the file names a variable that holds it."""
 
     url_variable: str = Field(pattern="^[A-Z][A-Z0-9_]*$", description="name of the variable with its address")
     shape: WebhookShape = "json"
@@ -204,7 +204,7 @@ class Webhook(Declared):
 
 
 class NotificationChoice(Declared):
-    """Who is told what happens."""
+    """Recipients of notifications."""
 
     webhooks: tuple[Webhook, ...] = ()
 
@@ -238,7 +238,7 @@ class DeploymentFile(Declared):
         return {} if value is None else value  # a section of comments alone
 
     def says(self, path: str) -> bool:
-        """Whether the file itself gives the value at a path such as `launcher.mode`."""
+        """Whether the file itself states the value at a path such as `launcher.mode`."""
         model: Any = self
         for name in path.split("."):
             if name not in model.model_fields_set:
@@ -265,6 +265,6 @@ def find_deployment(name: str) -> Path:
 
 
 def read_deployment(name: str) -> tuple[Path, DeploymentFile]:
-    """A deployment's file and what it says; raises as `find_deployment` and `read_declared`."""
+    """Read a deployment's file and its content; raises as `find_deployment` and `read_declared`."""
     file = find_deployment(name)
     return file, read_declared(file, DeploymentFile)

@@ -30,7 +30,7 @@ def flat(words: str) -> str:
 
 
 class Markdown(str):
-    """Markdown of our own, in which what is foreign is escaped: `markdown_text` leaves it as it is."""
+    """Our own Markdown with foreign parts already escaped: `markdown_text` does not escape it again."""
 
     __slots__ = ()
 

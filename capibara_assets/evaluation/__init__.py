@@ -1,4 +1,4 @@
-"""Held-out questions, answers, grades, statistics and the decision; the router; what is served.
+"""Evaluation: held-out items, answers, grades, statistics, the promotion decision, the router, and serving.
 
 Imports `training`, `checkpoints`, `modeling`, `datasets`, `executions` and what lies below them; never Dagster.
 Public names: `api`.

@@ -17,7 +17,7 @@ End = float | Literal["base"]
 
 
 class ScoreRule(Declared):
-    """The metric of a domain, how it becomes a score between 0 and 1, and the score that is needed.
+    """Metric of a domain, its mapping to a score between 0 and 1, and the required score.
 
     A point is a hundredth of the range. A loss's bad end may be `base`: the base model's own loss on the same items, so
     that a score is the share of it that is saved.
@@ -96,7 +96,7 @@ class DecisionRule(Declared):
         return {**values, "domains": own}
 
     def deciding_by(self, score: ScoreRule) -> "DecisionRule":
-        """The rule with this score in every domain."""
+        """The rule with this score for every domain."""
         return self.model_copy(update={"default": score, "domains": {}, "graded": None})
 
     def score(self, domain: str) -> ScoreRule:

@@ -11,7 +11,7 @@ SHOWN_CHARACTERS = 1_500  # of a prompt or an answer: hostile output may be endl
 
 @dataclass(frozen=True)
 class Metric:
-    """How the report shows a metric.
+    """Display settings of a metric.
 
     Attributes:
         name: as tables call it, e.g. `loss`, `pass@1`.
@@ -43,7 +43,7 @@ METRICS = {
 
 
 def metric_of(name: str) -> Metric:
-    """How a metric is shown, by name; pass@k for any k."""
+    """Display settings of a metric by name; pass@k for any k."""
     if name.startswith("pass@"):
         at, _, families = name.partition("/")
         of = f" of {families} families" if families else ""

@@ -57,10 +57,10 @@ class Ended:
 
 @dataclass(frozen=True)
 class Waits:
-    """Seconds that a launch waits.
+    """Time limits and intervals of a launch, in seconds.
 
     Attributes:
-        poll: between two looks at an object.
+        poll: interval between two reads of an object.
         silence: for a cluster that does not answer, before the launch gives up.
         start: for a node.
         container: for an image that cannot be pulled or a container that cannot be made.
@@ -91,11 +91,11 @@ class Cluster:
         """
         name = body["metadata"]["name"]
         while True:
-            found = self.find(body)
-            if found is not None:
-                metadata = found["metadata"]
-                going = not metadata.get("deletionTimestamp") and _ending(found) in (None, Ending.SUCCEEDED)
-                if going and _made_from(found, body):
+            existing = self.find(body)
+            if existing is not None:
+                metadata = existing["metadata"]
+                going = not metadata.get("deletionTimestamp") and _ending(existing) in (None, Ending.SUCCEEDED)
+                if going and _made_from(existing, body):
                     return str(metadata["uid"])
                 self.delete(body, metadata["uid"])
                 continue
@@ -104,7 +104,7 @@ class Cluster:
                 return str(self._plain(made)["metadata"]["uid"])
 
     def find(self, body: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The object of this kind and name as the cluster has it; None where it has none."""
+        """Read the object of this kind and name from the cluster; None if it does not exist."""
         name = body["metadata"]["name"]
 
         def read() -> Any:
@@ -114,8 +114,8 @@ class Cluster:
                 )
             return self._batch.read_namespaced_job(name, self.namespace, _request_timeout=_REQUEST_S)
 
-        found = self._ask(f"read {name}", read)
-        return None if found is None else {"kind": body["kind"], **self._plain(found)}
+        existing = self._ask(f"read {name}", read)
+        return None if existing is None else {"kind": body["kind"], **self._plain(existing)}
 
     def delete(self, body: Mapping[str, Any], uid: str | None = None) -> None:
         """Delete an object and its pods, which get their grace period, and wait until they are gone.
@@ -130,9 +130,9 @@ class Cluster:
         """
         name = body["metadata"]["name"]
         deadline = time.monotonic() + self.waits.delete
-        while (found := self.find(body)) is not None:
-            there = str(found["metadata"]["uid"])
-            if uid is None and _made_from(found, body):
+        while (existing := self.find(body)) is not None:
+            there = str(existing["metadata"]["uid"])
+            if uid is None and _made_from(existing, body):
                 uid = there
             if there != uid:
                 return
@@ -145,16 +145,16 @@ class Cluster:
     def pods(self, body: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The pods of an object."""
         label = "jobset.sigs.k8s.io/jobset-name" if body["kind"] == "JobSet" else "batch.kubernetes.io/job-name"
-        found = self._ask(
+        listed = self._ask(
             "list pods",
             lambda: self._core.list_namespaced_pod(
                 self.namespace, label_selector=f"{label}={body['metadata']['name']}", _request_timeout=_REQUEST_S
             ),
         )
-        return [] if found is None else list(self._plain(found)["items"])
+        return [] if listed is None else list(self._plain(listed)["items"])
 
     def log_tail(self, pod: str, lines: int = _LOG_LINES) -> str:
-        """The last lines of a pod's log; empty where they are gone with it."""
+        """The last lines of a pod's log; empty if the log is gone."""
         said = self._ask(
             f"read the log of {pod}",
             lambda: (
@@ -194,12 +194,12 @@ class Cluster:
 
     def _look(self, body: Mapping[str, Any], watched: "_Watched") -> Ended | None:
         """How an object has ended; None while it goes on."""
-        found = self.find(body)
-        if found is None:
+        existing = self.find(body)
+        if existing is None:
             return Ended(Ending.GONE, "somebody else deleted it", watched.hours)
         pods = self.pods(body)
-        if (ending := _ending(found)) is not None:
-            return self._ended(ending, found, pods, watched.hours)
+        if (ending := _ending(existing)) is not None:
+            return self._ended(ending, existing, pods, watched.hours)
         return watched.look(pods)
 
     def _ended(

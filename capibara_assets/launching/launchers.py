@@ -194,7 +194,7 @@ class Launcher(dg.ConfigurableResource[Any]):  # type: ignore[misc]  # dagster i
 
 
 def check_reachable(target: "HardwareTarget", mode: LaunchMode) -> None:
-    """Refuse a TPU slice of several hosts in a cluster, each of which has to run the trainer.
+    """Refuse TPU slices with several hosts in a cluster, where each host has to run the trainer.
 
     Raises:
         InputError: such a slice; names the files of `tpu_config` that start it.

@@ -76,7 +76,7 @@ class LiveFileReader(dg.PipesTempFileMessageReader):  # type: ignore[misc]  # da
 
 
 class LiveSharedFileReader(dg.PipesFileMessageReader):  # type: ignore[misc]  # dagster is untyped here
-    """Message reader of pods that write to a file on a shared volume, one after the other where one is preempted."""
+    """Message reader of pods that write to a file on a shared volume, including successors of preempted pods."""
 
     def __init__(self, context: Any, path: Path):
         super().__init__(str(path))

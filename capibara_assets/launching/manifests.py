@@ -1,4 +1,4 @@
-"""Kubernetes objects of a training: a Job, a Job for each voter, or a JobSet, by what the target is made of."""
+"""Kubernetes objects of a training: a Job, a Job per voter, or a JobSet, depending on the target."""
 
 import re
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ _ASSEMBLY = {"cpu": "2", "memory": "8Gi"}
 
 @dataclass(frozen=True)
 class PodSettings:
-    """What all training pods of a deployment have in common.
+    """Common settings of a deployment's training pods.
 
     Attributes:
         images: kind of hardware -> image of the pods on it, where `image` is not meant for it.
@@ -126,13 +126,13 @@ def object_name(request: TrainingRequest) -> str:
 
 
 def name_of(domain: str, folder: Path) -> str:
-    """The name of what runs in a folder of work."""
+    """The object's name, derived from its work folder."""
     digest = sha256(str(folder).encode()).hexdigest()[:10]
     return f"capibara-{_plain(domain)[:24]}-{digest}"
 
 
 def with_variables(body: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
-    """An object whose training container has these variables, too; its digest stays that of what it trains."""
+    """Copy of an object with additional variables in its training container; its digest is unchanged."""
 
     def put(node: Any) -> Any:
         if isinstance(node, Mapping):

@@ -1,4 +1,4 @@
-"""A training on a cluster: launched on the preferred hardware, gone on with on the next one where it is taken away."""
+"""A training on a cluster: launched on the preferred hardware, and continued on the next one after a preemption."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -78,7 +78,7 @@ class RemoteLaunch:
         raise DagsterPipesExecutionError(said)
 
     def _run_somewhere(self, variables: Mapping[str, str], job: Registration) -> tuple[Option, Ended]:
-        """Train on the first target, or the next one where that is taken away; returns where it ended, and how."""
+        """Train on the first target, or on the next one after a preemption; returns the target and the end."""
         *before, last = self.options.options
         for option, following in zip(before, self.options.options[1:], strict=True):
             ended = self._launch(option, variables, job, last=False)

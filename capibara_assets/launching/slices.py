@@ -31,7 +31,7 @@ _LOG_LINES = 2000
 
 
 class SliceState(BaseModel):
-    """What is known of a run on a slice, in `slice.json` of its folder. Times are RFC 3339, UTC."""
+    """State of a run on a slice, stored as `slice.json` in its folder. Times are RFC 3339, UTC."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -85,7 +85,7 @@ class SliceTraining:
 
 @dataclass(frozen=True)
 class SliceResult:
-    """A run that has ended; `result` is the trainer's own document, in `folder`, where it succeeded."""
+    """A finished run; `result` is the trainer's own document, in `folder`, if it succeeded."""
 
     state: SliceState
     result: dict[str, Any] | None = None
@@ -139,14 +139,14 @@ def train_on_slice(
 
 
 def read_state(folder: Path) -> SliceState | None:
-    """What is known of the run in a folder; None where nothing was submitted."""
+    """State of the run in a folder; None if nothing was submitted."""
     file = folder / STATE
     return SliceState.model_validate(read_object(file, "the state of a run on a slice")) if file.is_file() else None
 
 
 @dataclass
 class _Following:
-    """What becomes of a set while somebody looks at it."""
+    """Follows a JobSet until it ends."""
 
     training: SliceTraining
     state: SliceState
@@ -169,12 +169,12 @@ class _Following:
             self.state = _keep(self.training, self.state.model_copy(update={"started": _now()}))
 
     def ended(self, body: Mapping[str, Any], ended: Ended) -> SliceState:
-        """Keep how it ended, what it cost and what its pods said, before the set is deleted."""
-        found = self.cluster.find(body)
-        if self.state.started is None and found is not None:  # nobody looked while it ran
-            began = str(found["metadata"]["creationTimestamp"])
+        """Record the end, cost and pod logs before the JobSet is deleted."""
+        job_set = self.cluster.find(body)
+        if self.state.started is None and job_set is not None:  # nobody looked while it ran
+            began = str(job_set["metadata"]["creationTimestamp"])
             self.state = self.state.model_copy(update={"started": began})
-        finished = _finished(found)
+        finished = _finished(job_set)
         # at least what was seen to run: the end by the set's condition may lie before the first look at a pod
         hours = max(self.state.hours_until(finished), self.state.hours + ended.hours)
         for pod in self.cluster.pods(body):
@@ -199,7 +199,7 @@ class _Following:
 
 
 def bring_back(output: str, folder: Path) -> None:
-    """Copy what a trainer has published, result, metrics and adapter or model, into a folder, whole or not at all.
+    """Copy the files published by a trainer (result, metrics, adapter or model) into a folder, atomically.
 
     Raises:
         InputError: there is no result.

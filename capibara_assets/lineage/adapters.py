@@ -54,7 +54,7 @@ class _ResolvedModel:
 
 @dataclass(frozen=True)
 class TracedAdapter:
-    """The provenance of an adapter, and what was read for it.
+    """The provenance of an adapter, and the artifacts read to establish it.
 
     Attributes:
         artifact: that it belongs to; None: there is none.

@@ -208,7 +208,7 @@ def card(subject: CardSubject, owed: Attribution) -> str:
 
 
 def hub_licences(stated: Sequence[str]) -> str | list[str]:
-    """The Hub's identifier of a licence, several as a list; `other` where one has none, `unknown` for none stated."""
+    """The Hub's licence identifiers: several as a list, `other` without an identifier, `unknown` if none is stated."""
     known = sorted({name for name in stated if name != NONE_STATED})
     if not known:
         return "unknown"

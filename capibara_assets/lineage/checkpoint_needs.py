@@ -22,7 +22,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def named_digests(artifacts: ArtifactStore) -> dict[str, list[str]]:
-    """Every digest that published artifacts, certificates and promoted models name: digest -> what names it.
+    """Digests that published artifacts, certificates and promoted models refer to, with their origin.
 
     Of any artifact: the checkpoints that hold its files. Of a certificate: its voters' adapters, its result, and any
     other digest in its document but its own and those of the artifacts it was made from. Of a promoted model: every
@@ -52,7 +52,7 @@ def decide(
     artifacts: ArtifactStore,
     models: Collection[str] = (),
 ) -> list[RetentionDecision]:
-    """The retention plan of a store; certificates and promoted models are consulted only for what would be removed.
+    """The retention plan of a store; certificates and promoted models are read only if something would be removed.
 
     Args:
         every: all checkpoints of the store.

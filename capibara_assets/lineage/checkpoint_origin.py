@@ -49,7 +49,7 @@ class ExecutionSource:
 
 @dataclass(frozen=True)
 class CheckpointOrigin:
-    """Everything a checkpoint was made from, as far as the artifact store still has it."""
+    """Provenance of a checkpoint, as far as the artifact store still holds it."""
 
     artifacts: tuple[OriginArtifact, ...]
     """Nearest first."""

@@ -65,7 +65,7 @@ def needed_checkpoints(store: ArtifactStore) -> dict[str, str]:
 
 
 def serving_checkpoints(store: ArtifactStore, promotion: Mapping[str, Any]) -> dict[str, str]:
-    """Checkpoints of what a promotion serves: `domain/consensus` or `merged_checkpoint` -> id.
+    """Checkpoints served by a promotion: `domain/consensus` or `merged_checkpoint` -> id.
 
     Results published before there were checkpoints have none.
     """
@@ -127,7 +127,7 @@ def behind(
 
 
 def purge(store: ArtifactStore, doomed: Iterable["Checkpoint"]) -> list[str]:
-    """Delete checkpoints and every byte that no other checkpoint uses; returns what could not be deleted, and why."""
+    """Delete checkpoints and all bytes that only they use; returns what could not be deleted, with reasons."""
     if not has_checkpoints(store):
         return []
     checkpoints = checkpoints_of(store)

@@ -14,7 +14,7 @@ _NAMED = 5
 
 
 def columns(artifact: Artifact, table: str, names: Sequence[str]) -> pl.DataFrame:
-    """Read the named columns of a table, as far as it has them; nothing else of a local file is read."""
+    """Read the named columns of a table, if present; only these are read from a local file."""
     relative = f"{table}.parquet"
     if artifact.path.protocol in ("", "file", "local"):
         source: Path | io.BytesIO = Path(artifact.path.path) / relative

@@ -29,7 +29,7 @@ _WAIT_S = 20.0
 
 @dataclass(frozen=True)
 class Traces:
-    """What to search for: pieces of text that only the record holds, and digests of removed artifacts."""
+    """Search terms: pieces of text that only the record contains, and digests of removed artifacts."""
 
     needles: tuple[str, ...]
     digests: frozenset[str]
@@ -37,13 +37,13 @@ class Traces:
     """What takes their place."""
 
     def pattern(self) -> re.Pattern[str] | None:
-        """A pattern of every value that may need rewriting; None where there is nothing to search for."""
+        """A pattern that matches every value to rewrite; None if there is nothing to search for."""
         words = [*self.needles, *self.digests]
         return re.compile("|".join(re.escape(word) for word in words)) if words else None
 
 
 def rewritten(value: str, traces: Traces) -> str:
-    """A stored value without the traces; the same object where it holds none.
+    """A stored value without the traces; the same object if it contains none.
 
     JSON keeps its form: strings become the note, previews of removed artifacts become a text entry. In other text the
     lines with a trace become the note.
@@ -98,7 +98,7 @@ def stored_texts(connection: sql.Connection, column: sql.Column[Any]) -> Iterato
 
 
 def compact_server(connection: sql.Connection) -> None:
-    """Rewrite the tables of a PostgreSQL database without old versions of rows, which hold what was rewritten.
+    """Rewrite the tables of a PostgreSQL database, so that old row versions are gone.
 
     Args:
         connection: that commits each statement by itself.
@@ -109,16 +109,16 @@ def compact_server(connection: sql.Connection) -> None:
 
 
 def scrub_objects(location: str, traces: Traces, *, write: bool = True) -> list[str]:
-    """Rewrite what holds a trace in the log files of a folder on an object store; returns their names."""
+    """Rewrite log files with traces in a folder of an object store; returns their names."""
     system, _ = file_system(location)
-    found = []
+    rewritten_names = []
     for name in objects(location):
         text = system.cat_file(name).decode("utf-8", "surrogateescape")
         if (new := rewritten(text, traces)) != text:
-            found.append(name)
+            rewritten_names.append(name)
             if write:
                 system.pipe_file(name, new.encode("utf-8", "surrogateescape"))
-    return found
+    return rewritten_names
 
 
 def objects(location: str) -> list[str]:
@@ -136,7 +136,7 @@ def objects_holding(location: str, needles: Sequence[str]) -> list[str]:
     if not needles:
         return []
     system, _ = file_system(location)
-    found = []
+    holding = []
     with TemporaryDirectory() as folder:
         for name in objects(location):
             path = Path(folder) / f"object{Path(name).suffix}"  # the form of a file is told by its suffix, too
@@ -145,13 +145,13 @@ def objects_holding(location: str, needles: Sequence[str]) -> list[str]:
             except FileNotFoundError:
                 continue  # gone since it was listed
             if holds(path, needles):
-                found.append(name)
+                holding.append(name)
             path.unlink()
-    return found
+    return holding
 
 
 def scrub_text(path: Path, traces: Traces) -> None:
-    """Replace what holds a trace in a log file by the note, atomically: lines, and in a JSON document strings."""
+    """Replace lines (in JSON documents: strings) with traces in a log file by the note, atomically."""
     text = path.read_text("utf-8", "surrogateescape")
     write_bytes_atomic(path, rewritten(text, traces).encode("utf-8", "surrogateescape"))
 

@@ -1,4 +1,4 @@
-"""Results as OpenLineage events (https://openlineage.io/spec/2-0-2), from what their manifests record.
+"""Results as OpenLineage events (https://openlineage.io/spec/2-0-2), built from their manifests.
 
 One COMPLETE event per materialization: the job is the asset (partition), inputs and output are results by name and
 digest. Its run id follows from what it tells, so that an event that is sent again is the same one. Namespaces and

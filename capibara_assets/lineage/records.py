@@ -55,7 +55,7 @@ class Results:
 
 
 def example_trail(results: Results, wanted: str) -> ExampleTrail:
-    """Trace an example by its id or the beginning of it. Raises InputError: no such example, or several."""
+    """Trace an example by its id or an unambiguous prefix. Raises InputError: no such example, or several."""
     tables = {d: columns(a, "examples", _EXAMPLE) for d, a in results.every("moe_dataset").items()}
     ids = (name for frame in tables.values() for name in frame["example_id"])
     example_id = one_of("example", wanted, ids, "`capibara run --select moe_dataset` makes them")
@@ -87,7 +87,7 @@ def example_trail(results: Results, wanted: str) -> ExampleTrail:
 
 
 def execution_trail(results: Results, wanted: str) -> ExecutionTrail:
-    """Trace an execution by its id or the beginning of it. Raises InputError: no such execution, or several."""
+    """Trace an execution by its id or an unambiguous prefix. Raises InputError: no such execution, or several."""
     execution_id = one_of("execution", wanted, known_executions(results), "`capibara run --select e2b_logs` reads them")
     place = execution_places(results, [execution_id]).get(execution_id)
     groups = results.get("example_groups")
@@ -116,7 +116,7 @@ def execution_trail(results: Results, wanted: str) -> ExecutionTrail:
 
 
 def bullet_trail(results: Results, wanted: str) -> BulletTrail:
-    """Trace a bullet by its id or the beginning of it. Raises InputError: no such bullet, or several."""
+    """Trace a bullet by its id or an unambiguous prefix. Raises InputError: no such bullet, or several."""
     books = results.get("ace_playbooks")
     named = ["bullet_id", "agent_id", "source_file", "source_line", "content"]
     frame = columns(books, "bullets", named) if books else pl.DataFrame(schema=dict.fromkeys(named, pl.String))
@@ -213,7 +213,7 @@ def holds_execution(artifact: Artifact, execution_ids: Iterable[str]) -> bool:
 
 
 def exposures(results: Results, inside: Mapping[str, set[str]]) -> tuple[VoterExposure, ...]:
-    """The voters in the store that saw one of these examples (domain -> ids), where their datasets remain."""
+    """Voters trained on one of these examples (domain -> ids), if their datasets are still stored."""
     exposed = []
     for artifact in results.store.list("trained_adapters"):
         upstream = artifact.manifest.inputs.get("upstream", {})

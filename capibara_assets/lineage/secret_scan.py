@@ -40,7 +40,7 @@ def scan(folders: Collection[Path], seen: SeenSecrets, skip: Sequence[Path] = ()
         return []
     files = sorted({path for folder in folders for path in folder.rglob("*") if path.is_file()})
     wanted = [path for path in files if not any(path.is_relative_to(other) for other in skip)]
-    return [found for path in tracked(wanted, "files") if (found := _of_file(path, seen, str(path))) is not None]
+    return [place for path in tracked(wanted, "files") if (place := _of_file(path, seen, str(path))) is not None]
 
 
 def scan_objects(location: str, seen: SeenSecrets) -> list[SecretPlace]:
@@ -48,34 +48,34 @@ def scan_objects(location: str, seen: SeenSecrets) -> list[SecretPlace]:
     if not seen:
         return []
     system, _ = file_system(location)
-    found = []
+    places = []
     with TemporaryDirectory() as folder:
         path = Path(folder) / "object"
         for name in objects(location):
             system.get_file(name, str(path))
-            found.append(_of_file(path, seen, name))
-    return [one for one in found if one is not None]
+            places.append(_of_file(path, seen, name))
+    return [one for one in places if one is not None]
 
 
 def scan_database(name: str, connection: sql.Connection, seen: SeenSecrets) -> list[SecretPlace]:
     """As `scan`, for a database on a server, which is called `name`."""
     if not seen:
         return []
-    found = [
+    places = [
         _of_texts(_together(text for _, text in stored_texts(connection, column)), seen, f"{name}: {column}")
         for column in text_columns(connection)
     ]
-    return [one for one in found if one is not None]
+    return [one for one in places if one is not None]
 
 
 def scan_checkpoints(store: ArtifactStore, seen: SeenSecrets) -> list[str]:
     """Titles of the checkpoints with a redacted value in their files or description."""
     if not seen or not has_checkpoints(store):
         return []
-    found = searched_checkpoints(
+    titles = searched_checkpoints(
         store, lambda text: bool(seen.find(text)), lambda path: _of_file(path, seen, path.name) is not None
     )
-    return [title(one) for one in found]
+    return [title(one) for one in titles]
 
 
 def _together(texts: Iterator[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What share of an adapter's train examples each agent, sandbox, execution and bullet has, and where results serve."""
+"""Share of each agent, sandbox, execution and bullet in an adapter's train examples, and where results are served."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -30,7 +30,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Contributions:
-    """What an adapter was trained on, by who contributed; the largest share first, then by name."""
+    """Contributors to an adapter's train examples; the largest share first, then by name."""
 
     examples: int
     agents: tuple[Share, ...]
@@ -65,7 +65,7 @@ def contributions(results: Results, traced: TracedAdapter) -> Contributions:
 
 def execution_shares(results: Results, execution_id: str) -> tuple[Share, ...]:
     """Each current voter's train examples that hold an execution, of all that it was trained on."""
-    found = []
+    shares = []
     for domain, artifact in results.every("trained_adapters").items():
         for voter in voters_of(artifact):
             tables = [dataset_at(results.store, *one) for one in voter.datasets]
@@ -73,8 +73,8 @@ def execution_shares(results: Results, execution_id: str) -> tuple[Share, ...]:
             every = sum(part.height for part in parts)
             own = sum(part.filter(pl.col("execution_ids").list.contains(execution_id)).height for part in parts)
             if own:
-                found.append(Share(f"{domain}/{voter.name}", own, own / every))
-    return tuple(sorted(found, key=lambda one: (-one.share, one.name)))
+                shares.append(Share(f"{domain}/{voter.name}", own, own / every))
+    return tuple(sorted(shares, key=lambda one: (-one.share, one.name)))
 
 
 def serving_slots(results: Results) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""The head of a store: what only ever grows in it, signed and numbered, to be kept where the store's writers cannot go.
+"""Signed, numbered summary of a store's append-only content, to be kept outside the reach of the store's writers.
 
 Every document in a store may be whole and signed, and the store an older copy of itself: what was forgotten is back,
 a former model serves, the newest certificates never were. Only who remembers more than the store does notices.
@@ -33,7 +33,7 @@ _LARGEST = 64 << 20
 
 
 class StoreHead(BaseModel):
-    """What a store held at a moment, of what is never taken back."""
+    """Append-only content of a store at one time."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -49,12 +49,12 @@ class StoreHead(BaseModel):
 
     @property
     def text(self) -> bytes:
-        """What is signed."""
+        """The signed text."""
         return _PURPOSE + canonical_json(self.model_dump(mode="json"))
 
 
 def head_of(store: ArtifactStore, number: int = 1) -> StoreHead:
-    """The head of a store as it is now.
+    """Compute the current head of a store.
 
     Raises:
         IntegrityError: the history of promotions or the log of certificates is broken.
@@ -75,24 +75,24 @@ def head_of(store: ArtifactStore, number: int = 1) -> StoreHead:
 
 
 def rolled_back(store: ArtifactStore, head: StoreHead) -> list[str]:
-    """What a store held when the head was made and holds no longer, though nothing takes it back; empty: it went on.
+    """Append-only content that a store had at the time of the head and lacks now; empty if nothing was lost.
 
     Raises:
         IntegrityError: as `head_of`.
     """
     now = head_of(store)
     moves, lines = PromotionLog(store).moves(), _certificates(store)
-    found = [*_former_versions(store, head), *_former_results(now, head)]
+    missing = [*_former_versions(store, head), *_former_results(now, head)]
     number, digest = head.promotions
     if number and (len(moves) < number or _digest(moves[number - 1].model_dump(mode="json")) != digest):
-        found.append(f"promotion {number} is not the one that was made: there are {len(moves)} now")
+        missing.append(f"promotion {number} is not the one that was made: there are {len(moves)} now")
     number, digest = head.certificates
     if number and (len(lines) < number or lines[number - 1] != digest):
-        found.append(f"line {number} of the log of certificates is not what it was: there are {len(lines)} now")
+        missing.append(f"line {number} of the log of certificates is not what it was: there are {len(lines)} now")
     if gone := set(head.tombstones) - set(now.tombstones):
-        found.append(f"{len(gone)} tombstone(s) are gone: records that were forgotten can come back")
-    found += [f"the note that {name} was removed is gone" for name in sorted(set(head.removed) - set(now.removed))]
-    return found
+        missing.append(f"{len(gone)} tombstone(s) are gone: records that were forgotten can come back")
+    missing += [f"the note that {name} was removed is gone" for name in sorted(set(head.removed) - set(now.removed))]
+    return missing
 
 
 def write_head(file: Path, store: ArtifactStore, key: "Ed25519PrivateKey") -> StoreHead:
@@ -103,8 +103,8 @@ def write_head(file: Path, store: ArtifactStore, key: "Ed25519PrivateKey") -> St
         IntegrityError: the store was rolled back since.
     """
     before = read_head(file, public_key(key)) if file.exists() else None
-    if before is not None and (found := rolled_back(store, before)):
-        raise IntegrityError(f"the store is older than the head in {file}: {'; '.join(found)}")
+    if before is not None and (lost := rolled_back(store, before)):
+        raise IntegrityError(f"the store is older than the head in {file}: {'; '.join(lost)}")
     head = head_of(store, before.number + 1 if before else 1)
     document = {"head": head.model_dump(mode="json"), "signature": signature_of(head.text, key)}
     write_bytes_atomic(file, canonical_json(document))
@@ -179,14 +179,14 @@ def _checkpoints(store: ArtifactStore) -> dict[str, tuple[int, str]]:
 
 def _results(store: ArtifactStore) -> dict[str, tuple[str, str]]:
     """What the pointers name, and since when."""
-    found = {}
+    results = {}
     for asset in store.names():
         for partition in sorted({artifact.partition for artifact in store.list(asset)}, key=str):
             pointer = store.pointer(asset, partition)
             if pointer.exists():
                 stated: Mapping[str, Any] = json.loads(pointer.read_bytes())
-                found[f"{asset}|{partition or ''}"] = (str(stated["published"]), str(stated["digest"]))
-    return found
+                results[f"{asset}|{partition or ''}"] = (str(stated["published"]), str(stated["digest"]))
+    return results
 
 
 def _certificates(store: ArtifactStore) -> list[str]:

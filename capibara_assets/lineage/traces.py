@@ -33,7 +33,7 @@ _BLOCK = 1 << 20
 
 
 def pieces(executions: pl.DataFrame) -> list[str]:
-    """Pieces of the records' text by which a copy is recognised, and their ids; longest first."""
+    """Pieces of the records' text that identify a copy, with their ids; longest first."""
     by_text: set[str] = {name for name in executions["execution_id"] if len(name) >= _SHORTEST}
     for row in executions.select(column for column in TEXTS if column in executions.columns).iter_rows():
         for text in row:
@@ -42,7 +42,7 @@ def pieces(executions: pl.DataFrame) -> list[str]:
 
 
 def telling(candidates: Sequence[str], others: Iterable[pl.DataFrame]) -> list[str]:
-    """The pieces that occur nowhere in other tables, so that every occurrence comes from the record.
+    """The pieces that occur in no other table, so that every occurrence comes from the record.
 
     Args:
         others: tables that stay; all their text columns are searched.
@@ -93,7 +93,7 @@ def holds(path: Path, needles: Sequence[str]) -> bool:
 
 
 def readings(path: Path) -> Iterator[bytes]:
-    """A file in overlapping blocks: its bytes, and what they decode to where compressed, a table or a database."""
+    """A file in overlapping blocks: raw bytes, and the decoded content of compressed files, tables and databases."""
     if path.name.endswith(_SHARED_INDEX):
         return
     try:

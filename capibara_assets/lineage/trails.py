@@ -8,7 +8,7 @@ from capibara_assets.consensus.rounds.adopted import RoundVoter
 
 @dataclass(frozen=True)
 class ExecutionPlace:
-    """The log line of an execution, and to whom it belongs."""
+    """The log line of an execution, and its owner."""
 
     execution_id: str
     file: str
@@ -70,7 +70,7 @@ class PublishedResult:
 
 @dataclass(frozen=True)
 class ExampleTrail:
-    """An example, what it was made from, and what was trained on it."""
+    """An example with its sources, and the adapters trained on it."""
 
     example_id: str
     domain: str

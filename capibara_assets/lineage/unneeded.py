@@ -1,4 +1,4 @@
-"""Removal of what nothing needs any more: old checkpoints, journals of finished evaluations, old imports."""
+"""Removal of unneeded files: old checkpoints, journals of finished evaluations, old imports."""
 
 import fcntl
 import math
@@ -22,7 +22,7 @@ Result = tuple[str, str | None, str]
 
 @dataclass(frozen=True)
 class Freed:
-    """What was removed, by name, and the bytes that the disk or bucket has back."""
+    """Names of removed items, and the bytes freed on disk or in the bucket."""
 
     removed: tuple[str, ...]
     bytes: int

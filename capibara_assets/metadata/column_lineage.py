@@ -1,4 +1,4 @@
-"""Which columns of which upstream tables each column of an asset's table is made from, as Dagster's UI draws it.
+"""Column lineage: the upstream columns of each column of an asset's table, for Dagster's UI.
 
 It speaks of the table whose columns the asset's page lists: the first one that it publishes. A column that is not named
 here is made anew (an id, a count, a figure of this stage). A test holds it against the record types and the graph.
@@ -92,7 +92,7 @@ MADE_FROM: Mapping[str, Mapping[str, tuple[tuple[str, str], ...]]] = {
 
 
 def column_lineage(asset: str, columns: Collection[str]) -> dg.TableColumnLineage | None:
-    """What the columns of an asset's table are made from; None where it says nothing of the asset."""
+    """Column lineage of an asset's table; None if none is declared."""
     known = MADE_FROM.get(asset)
     if known is None:
         return None

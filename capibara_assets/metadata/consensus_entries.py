@@ -58,7 +58,7 @@ def certificate_page(
 
 
 def certificate_verdict(certificate: dict[str, Any]) -> Verdict:
-    """Bad where the consensus is no better than the base; worth a look where a voter was rejected or is silent."""
+    """Verdict of a consensus: bad if no better than the base; a warning if a voter was rejected or silent."""
     result, unusual = certificate["result"], [v["name"] for v in certificate["voters"] if not v["accepted"]]
     silent = sorted({*(certificate.get("absent") or ()), *(certificate.get("unconfirmed") or ())} - {*unusual})
     words = [outcome_words(certificate)]

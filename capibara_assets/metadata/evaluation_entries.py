@@ -72,7 +72,7 @@ _LEVELS: dict[str, Level] = {"promote": "good", "reject": "bad"}
 
 
 def evaluation_verdict(report: EvaluationReport) -> Verdict:
-    """The decision and the gain that it is about; worth a look where there is none or it is inconclusive."""
+    """The decision and its gain; a warning if there is none or it is inconclusive."""
     words = report.verdict or "no decision: the contenders were compared alone"
     if one := gain_over_base(report):
         low, middle, high = (figure(end, True, signed=True) for end in _ends(one))
@@ -87,7 +87,7 @@ def _ends(one: Comparison) -> tuple[float, float, float]:
 
 
 def gain_over_base(report: EvaluationReport) -> Comparison | None:
-    """The judged contender against the base, in the metric that decides; None where they were not compared."""
+    """Gain of the judged contender over the base, in the deciding metric; None if not compared."""
     against = [one for one in report.comparisons if (one.candidate, one.reference) == (report.judged, "base")]
     return next((one for one in against if one.metric == report.metric), next(iter(against), None))
 

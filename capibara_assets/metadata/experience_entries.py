@@ -112,7 +112,7 @@ def patterns_page(extracted: "ExtractedKnowledge") -> AssetPage:
 
 
 def _reading(count: int, quarantined: int, words: str, where: str) -> Verdict:
-    """The verdict on what was read; a quarantine that is too large is named with where to look."""
+    """Verdict on the input that was read; an excessive quarantine is reported with a hint."""
     left_out = f"{quarantined:,} left out as no valid ones ({quarantined / max(count + quarantined, 1):.1%})"
     if not count:
         return Verdict("bad", f"nothing was read; {left_out}: see {where}")

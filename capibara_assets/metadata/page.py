@@ -1,4 +1,4 @@
-"""The order of an asset's page in Dagster: is it good, a picture, what it is made of, what it cost; records last.
+"""Layout of an asset's page in Dagster: verdict, picture, composition, cost, and records last.
 
 This is the one place that decides it: Dagster shows the entries of a materialization as they are given.
 """
@@ -24,22 +24,22 @@ VERDICT, COMPARED = "verdict", "compared"
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a result is good, worth a look or bad, and why, in a sentence."""
+    """Whether a result is good, a warning or bad, with the reason as a sentence."""
 
     level: Level
     words: str
 
     def shown(self) -> dg.MarkdownMetadataValue:
-        """With a coloured dot; cut where Dagster would hide it behind a click."""
+        """The verdict with a coloured dot, cut to the length that Dagster shows without a click."""
         frame, words = f"![][v] **{self.level}**: {{}}\n\n{badge('v', COLOURS[self.level])}", self.words
-        while len(found := frame.format(markdown_text(words))) >= INLINE:
+        while len(line := frame.format(markdown_text(words))) >= INLINE:
             words = words[: 9 * len(words) // 10].rstrip(" …") + " …"
-        return dg.MetadataValue.md(found)
+        return dg.MetadataValue.md(line)
 
 
 @dataclass(frozen=True)
 class KeyFigure:
-    """The number by which a result is compared with the one before; Dagster plots it over the materializations.
+    """Figure for comparison with the previous result; Dagster plots it over the materializations.
 
     Attributes:
         better: which of two is the better one; empty: neither.
@@ -63,7 +63,7 @@ class KeyFigure:
 
 @dataclass(frozen=True)
 class AssetPage:
-    """What a person sees of a result.
+    """The content of a result's page.
 
     Attributes:
         verdict: whether it is good.

@@ -43,7 +43,7 @@ class RooflinePoint:
 
 @dataclass(frozen=True)
 class MemoryBar:
-    """Bytes on one chip by purpose; `total` where it is not the sum of the parts."""
+    """Bytes on one chip by purpose; `total` if it differs from the sum of the parts."""
 
     name: str
     parts: Mapping[str, float]

@@ -176,7 +176,7 @@ def _chosen(plan: "TpuPlan", entry: "FrontEntry") -> bool:
 
 
 def xla_table(plan: "TpuPlan", verdict: "XlaVerdict | None" = None) -> str:
-    """Markdown table of XLA's figures beside ours; "not compiled" where XLA was not asked."""
+    """Markdown table of XLA's figures beside ours; "not compiled" if XLA did not run."""
     xla = plan.xla
     allotted = xla.get("memory", {})
     rows = [

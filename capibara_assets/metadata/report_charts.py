@@ -60,7 +60,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Stream:
-    """What goes from a part of one stage to a part of the next one."""
+    """A flow from a part of one stage to a part of the next."""
 
     stage: int
     source: str
@@ -69,7 +69,7 @@ class Stream:
 
 
 def flow(stages: Sequence[Stage], streams: Sequence[Stream], width: int = 860, height: int = 250) -> str:
-    """Boxes in columns, as high as what they count, with the streams between them."""
+    """Flow diagram: boxes in columns, scaled by their counts, with streams between them."""
     gap, top, box, room = 14.0, 26.0, 12.0, 190.0
     most = max((sum(stage.parts.values()) for stage in stages), default=0)
     if not most:
@@ -131,7 +131,7 @@ def _ribbons(
 
 @dataclass(frozen=True)
 class Bar:
-    """A step of a run: its row, what it made, when it began and how long it took, in seconds."""
+    """One step of a run in a timeline: row, label, start and duration in seconds."""
 
     row: str
     name: str

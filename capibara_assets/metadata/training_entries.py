@@ -71,7 +71,7 @@ def training_verdict(summary: Mapping[str, Any]) -> Verdict:
 
 
 def decision_entries(summary: dict[str, Any]) -> dict[str, dg.MetadataValue | str]:
-    """Who decided how the voters were trained, and where they were; empty for a summary from before this was kept."""
+    """Who decided how the voters were trained, and where they ran; empty for summaries of older versions."""
     entries: dict[str, dg.MetadataValue | str] = {}
     if planned := summary.get("planned"):
         rows = []
@@ -88,7 +88,7 @@ def decision_entries(summary: dict[str, Any]) -> dict[str, dg.MetadataValue | st
 
 
 def slice_entries(voters: Mapping[str, Mapping[str, Any]]) -> dict[str, dg.MetadataValue]:
-    """Table of what was measured on the chips of a TPU slice, compiling apart from steps; empty for other targets."""
+    """Table of measurements on the chips of a TPU slice, compilation separately; empty for other targets."""
     measured = {name: row for name, row in voters.items() if "step_seconds" in row}
     if not measured:
         return {}

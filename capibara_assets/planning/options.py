@@ -13,7 +13,7 @@ from capibara_assets.planning.hardware.targets import find_target
 
 @dataclass(frozen=True)
 class Option:
-    """One target, and whether its nodes may be taken away."""
+    """One target, and whether its nodes are preemptible."""
 
     target: HardwareTarget
     spot: bool = False

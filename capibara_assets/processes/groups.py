@@ -147,7 +147,7 @@ def kill_group(process: "subprocess.Popen[bytes]") -> None:
 
 
 def family(pid: int) -> list[psutil.Process]:
-    """A process and all below it, also in other groups and sessions; none where it is gone."""
+    """A process and all its descendants, including other groups and sessions; empty if it is gone."""
     try:
         whole = psutil.Process(pid)
         return [whole, *whole.children(recursive=True)]
@@ -166,7 +166,7 @@ def end_all(members: Sequence[psutil.Process], wait_s: float) -> None:
 
 
 def runs(process: psutil.Process) -> bool:
-    """Whether a process is there and no zombie, which nobody but its parent can remove."""
+    """Whether a process exists and is not a zombie, which only its parent can remove."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

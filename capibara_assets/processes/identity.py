@@ -34,8 +34,8 @@ class Process:
             return False
 
     def signal_group(self, number: int) -> None:
-        """Signal the group that it leads. A group keeps its leader's number as long as a member lives, and the system
-        gives that number to nobody else; where another process has it, the whole group is gone."""
+        """Signal the process group that it leads. The group keeps the leader's number while a member lives,
+        and the system gives that number to nobody else; if another process has it, the whole group is gone."""
         with suppress(psutil.NoSuchProcess):
             if not self._is(psutil.Process(self.pid)):
                 return

@@ -1,4 +1,4 @@
-"""Interruptions of this process, noted whatever handlers other code installs meanwhile."""
+"""Detection of interruptions of this process, even while other code installs its own handlers."""
 
 import os
 import signal

@@ -4,6 +4,6 @@ import ctypes
 
 
 def return_free_memory() -> None:
-    """Hand back what the C library keeps for later; glibc's alone keeps, and gives back, so much."""
+    """Return memory that the C library holds in reserve to the system; only glibc does so."""
     if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         trim(0)

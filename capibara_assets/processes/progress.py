@@ -23,7 +23,7 @@ def is_quiet() -> bool:
 
 @contextmanager
 def reporting(reporter: Reporter) -> Iterator[None]:
-    """Tell a reporter meanwhile what `tracked` counts in this process."""
+    """Context manager that sends the counts of `tracked` in this process to a reporter."""
     _reporters.append(reporter)
     try:
         yield
@@ -32,7 +32,7 @@ def reporting(reporter: Reporter) -> Iterator[None]:
 
 
 def tracked(items: Iterable[Item], what: str, total: int | None = None) -> Iterator[Item]:
-    """The same items, counted as the one who takes them goes on.
+    """Iterate over the items, counting them as they are consumed.
 
     Args:
         what: is done to them, in two or three words: "files checked".
@@ -49,7 +49,7 @@ def tracked(items: Iterable[Item], what: str, total: int | None = None) -> Itera
 
 
 class Count:
-    """Counts what several threads do. Takes what is done, and how many there are."""
+    """Counter shared by several threads; reports the number done and the total."""
 
     def __init__(self, what: str, total: int | None = None):
         self._what, self._total, self._done, self._lock = what, total, 0, threading.Lock()

@@ -1,4 +1,4 @@
-"""A map, and a shuffle, over the workers of a Ray cluster, by Ray Data: what dies with a worker is done by another.
+"""Map and shuffle over the workers of a Ray cluster, using Ray Data; tasks of a dead worker are repeated by another.
 
 What is passed to workers and back lies in Ray's object store, in memory and where that is full in files of Ray's own:
 callers pass paths, digests and redacted text, never what was read and not yet redacted.
@@ -52,7 +52,7 @@ class RayCluster:
 
 @contextmanager
 def lasting() -> Iterator[None]:
-    """What is connected first in this block stays connected until its end; nothing is started before it is needed."""
+    """Context manager that keeps a connection to Ray open until its end; nothing starts before it is needed."""
     started = list[Callable[[], None]]()
     token = _lasting.set(started)
     try:
@@ -125,7 +125,7 @@ def ray_shuffle(
     tasks: Sequence[Task],
     gather: Callable[[list[Part]], Result],
 ) -> list[Result]:
-    """The result of each partition, in the partitions' order: `gather` of what `spread` made of the tasks for it.
+    """Result of each partition, in order: `gather` applied to what `spread` produced for it.
 
     Args:
         spread: the parts of one task's data by the number of their partition; in a worker, as `gather`.

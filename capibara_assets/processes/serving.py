@@ -1,4 +1,4 @@
-"""Servers in the foreground: a free port, and a program that runs until somebody ends it and leaves nothing behind."""
+"""Foreground servers: find a free port, run a program until it is stopped, and leave no process behind."""
 
 import math
 import signal
@@ -39,7 +39,7 @@ def serve(
     grace_s: float = 10.0,
     refresh: tuple[Callable[[], object], float] | None = None,
 ) -> None:
-    """Run a server until SIGINT, SIGTERM or SIGHUP asks for its end; returns when every process below it has ended.
+    """Run a server until SIGINT, SIGTERM or SIGHUP; returns when every process below it has ended.
 
     A shell without job control starts `… &` with SIGINT ignored. Children would inherit that (Dagster takes the ignored
     handler over for SIGTERM and cannot be ended at all); here the signals arrive, and children have their own again.

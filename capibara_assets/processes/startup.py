@@ -14,7 +14,7 @@ _COLLECT_EVERY = (20_000, 20, 50)  # imports make hundreds of thousands of objec
 
 
 def set_up_process() -> None:
-    """Collect garbage rarely, and set what libraries read when they are loaded; variables that are set stay."""
+    """Reduce garbage collection, and set defaults of variables that libraries read when they are loaded."""
     gc.set_threshold(*_COLLECT_EVERY)
     for name, value in VARIABLES.items():
         os.environ.setdefault(name, value)

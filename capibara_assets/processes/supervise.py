@@ -1,4 +1,4 @@
-"""Supervises child processes of `multiprocessing`: starts them, hears them, starts again what died, leaves none behind.
+"""Supervision of `multiprocessing` children: start, read messages, restart after failures, leave none behind.
 
 What a worker does, and what its end means, is the caller's; when it is started, waited for, asked to leave and killed
 is decided here, for every stage alike.
@@ -28,7 +28,7 @@ class Patience:
     longest_pause_s: float
 
     def pause(self, failed: int) -> float:
-        """Seconds until the next attempt after `failed` (>= 1) of them; OVER where there is none."""
+        """Seconds until the next attempt after `failed` (>= 1) failures; OVER if there is none."""
         return doubled(self.first_pause_s, failed - 1, self.longest_pause_s) if failed < self.attempts else OVER
 
 
@@ -53,7 +53,7 @@ class Attempt:
     leave: Callable[[], None] | None = None
 
     def hear(self) -> None:
-        """Take in what the process has said so far."""
+        """Read the process's messages so far."""
         while self.connection:
             try:
                 if not self.connection.poll():
@@ -72,7 +72,7 @@ class Worker(Protocol):
         """Start a process on it."""
 
     def judge(self, code: int | None) -> float | None:
-        """After all that the process said was received: seconds until another one is started, OVER where none is.
+        """Called after all messages were read: seconds until a restart, or OVER for none.
 
         Args:
             code: its exit code; None while it runs. Then None lets it run, and a pause ends it.

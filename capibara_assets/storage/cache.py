@@ -21,7 +21,7 @@ _TABLE = "CREATE TABLE IF NOT EXISTS cached (place INTEGER PRIMARY KEY, key BLOB
 
 @dataclass(frozen=True)
 class CacheRead:
-    """What was read of a cache.
+    """Result of reading a cache.
 
     Attributes:
         damaged: number of values that are not what was written; a damaged file counts as one.
@@ -53,7 +53,7 @@ class Cache:
         """
         if not self.path.exists():
             return CacheRead()
-        found, damaged = dict[bytes, bytes](), 0
+        values, damaged = dict[bytes, bytes](), 0
         try:
             with self._opened() as database:
                 database.text_factory = bytes  # a damaged type of a value is no error, only a wrong checksum
@@ -61,15 +61,15 @@ class Cache:
                 which, wanted = ("", ()) if key is None else (" WHERE place = ?", (_place(key),))
                 for name, value, checksum in database.execute(f"SELECT key, value, sum FROM cached{which}", wanted):
                     if isinstance(name, bytes) and isinstance(value, bytes) and checksum == _checksum(name, value):
-                        found[name] = value
+                        values[name] = value
                     else:
                         damaged += 1
         except sqlite3.DatabaseError:
-            return CacheRead(found, damaged + 1)
-        return CacheRead(found, damaged)
+            return CacheRead(values, damaged + 1)
+        return CacheRead(values, damaged)
 
     def add(self, values: Mapping[bytes, bytes]) -> None:
-        """Write values beside those that are there, in place of those of the same keys.
+        """Write values, replacing those of the same keys.
 
         Raises:
             InputError: as `read`, or the disk is full.
@@ -92,7 +92,7 @@ class Cache:
         self._remove_former()
 
     def remove(self) -> None:
-        """Delete the file, and what SQLite keeps beside it during a write."""
+        """Delete the file and SQLite's temporary files beside it."""
         for path in (self.path, self.path.with_name(f"{self.path.name}-journal")):
             path.unlink(missing_ok=True)
 

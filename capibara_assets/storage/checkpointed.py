@@ -1,4 +1,4 @@
-"""Folders of an artifact that lie in the checkpoint store, where equal tensors are stored once.
+"""Artifact folders kept in the checkpoint store, which stores equal tensors once.
 
 Storage knows no checkpoint format: an artifact store is opened with a `Checkpoints`.
 """

@@ -23,7 +23,7 @@ _PAUSE_S = 0.05
 
 @dataclass(frozen=True)
 class Seen:
-    """An object as it was seen.
+    """An object's content and generation when it was read.
 
     Attributes:
         generation: changes with each write; `NEVER` where there is none.
@@ -51,7 +51,7 @@ def seen(path: UPath) -> Seen:
 
 
 def replace_seen(path: UPath, former: Seen, data: bytes) -> bool:
-    """Write an object in place of the generation that was seen; False, and no effect, where it is another one now.
+    """Overwrite the generation that was read; False, without effect, if the object has changed since.
 
     The client repeats a request whose answer was lost, and is then refused by its own write: the same bytes are ours.
     """
@@ -74,7 +74,7 @@ def replace_seen(path: UPath, former: Seen, data: bytes) -> bool:
 
 
 def delete_seen(path: UPath, former: Seen) -> bool:
-    """Delete the generation of an object that was seen; False, and no effect, where it is another one now."""
+    """Delete the generation that was read; False, without effect, if the object has changed since."""
     bucket, key, _ = path.fs.split_path(path.path)
     try:
         path.fs.call("DELETE", "b/{}/o/{}", bucket, key, ifGenerationMatch=former.generation)
@@ -87,10 +87,10 @@ def delete_seen(path: UPath, former: Seen) -> bool:
 
 
 def move(path: UPath, change: Callable[[bytes | None], bytes | None], tries: int = _TRIES) -> None:
-    """Replace an object by what `change` makes of it; where others came first, of what they left.
+    """Replace an object by `change` of its content (compare and swap); retries after concurrent writes.
 
     Args:
-        change: given the object's bytes, None where there is none; gives the new ones, None: it stays as it is.
+        change: receives the object's bytes (None if it does not exist); returns the new ones, or None for no change.
 
     Raises:
         InputError: others came first `tries` times.

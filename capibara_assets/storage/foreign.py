@@ -1,4 +1,4 @@
-"""The front door for what comes from elsewhere: nothing in it leads out, waits for ever, or is endless."""
+"""Checks of files and folders from elsewhere: no links out, no blocking reads, no unbounded content."""
 
 import os
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _MOST_SAID = 400  # characters of what a library says
 
 @contextmanager
 def read_by_library(what: str) -> Iterator[None]:
-    """Context in which a library reads files from elsewhere: whatever it raises of them is the files' fault.
+    """Context manager that reports any error of a library reading foreign files as a fault of the files.
 
     Libraries raise what happened to go wrong inside of them (KeyError, AttributeError, Rust's panics, which are no
     Exception). Only a library's own call belongs into the context, so that no defect of ours is told as a user's.

@@ -19,7 +19,7 @@ _ON_ITS_WAY_S = 0.0002
 
 @dataclass(frozen=True)
 class JournalLines:
-    """What was read of a journal.
+    """Result of reading a journal.
 
     Attributes:
         entries: number of a line, from 1 -> its object.
@@ -31,7 +31,7 @@ class JournalLines:
 
 
 def append(path: Path, line: bytes) -> None:
-    """Append a line (without its newline) to a journal, which is made where there is none.
+    """Append a line (without its newline) to a journal, creating it if needed.
 
     Raises:
         OSError: the file cannot be written, or the disk is full.
@@ -53,7 +53,7 @@ def append_to(descriptor: int, line: bytes) -> None:
 
 
 def read_lines(path: Path) -> JournalLines:
-    """The lines of a journal; none where there is no file."""
+    """The lines of a journal; empty if there is no file."""
     try:
         return parsed(path.read_bytes())
     except FileNotFoundError:

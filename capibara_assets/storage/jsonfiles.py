@@ -86,7 +86,7 @@ def first_twice(pairs: Sequence[tuple[str, Any]]) -> str:
 
 
 def strict_json(data: bytes) -> Any:
-    """The value of a JSON text as RFC 8259 has it, where two readers must not see two things.
+    """Parse JSON text strictly (RFC 8259), for documents that all readers must interpret alike.
 
     Raises:
         ValueError: not JSON in UTF-8, NaN or infinity, a name twice in one object, or half of a surrogate pair, which
@@ -94,10 +94,10 @@ def strict_json(data: bytes) -> Any:
     """
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        members = dict(pairs)
+        if len(members) < len(pairs):
             raise ValueError(f"{first_twice(pairs)!r} is there twice in one object")
-        return found
+        return members
 
     def refused(name: str) -> Any:
         raise ValueError(f"{name} is no JSON number")
@@ -133,7 +133,7 @@ def read_object(file: Path, expected: str = "a JSON object") -> dict[str, Any]:
 
 
 def read_versioned(path: "Path | UPath", version: int, remedy: str) -> dict[str, Any]:
-    """A versioned JSON document of a ledger; a damaged one is an error, never taken for an absent one.
+    """Read a versioned JSON document of a ledger; a damaged one raises and never counts as absent.
 
     Args:
         remedy: what to do about a damaged document, and why; ends the error message.

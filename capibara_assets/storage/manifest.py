@@ -29,7 +29,7 @@ class FileEntry(BaseModel):
 
 
 class KeptFolder(BaseModel):
-    """A folder of an artifact whose files are kept in the checkpoint store, where equal tensors lie only once."""
+    """A folder of an artifact whose files are kept in the checkpoint store."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -103,37 +103,37 @@ def conform(model: type[Record], frame: pl.DataFrame) -> pl.DataFrame:
     if missing or unknown:
         raise SchemaError(f"{model.schema_name}: missing columns {missing}, unknown columns {unknown}")
     shaped = pl.DataFrame({name: _cast(model, frame[name], dtype) for name, dtype in schema.items()}, schema=schema)
-    if found := problems(model, shaped):
-        raise SchemaError("; ".join(found))
+    if faults := problems(model, shaped):
+        raise SchemaError("; ".join(faults))
     return shaped.sort(model.key, maintain_order=True)
 
 
 def problems(model: type[Record], frame: pl.DataFrame) -> list[str]:
-    """What is wrong with a table, in words; empty means good.
+    """Problems of a table as text; empty if it is valid.
 
     Vectorised: columns and types first; when they fit, nulls, allowed values, bounds and the key's uniqueness.
     """
     schema, name = polars_schema(model), model.schema_name
-    found = [f"{name}: column {column} is missing" for column in schema if column not in frame.columns]
-    found += [f"{name}: column {column} is unknown" for column in frame.columns if column not in schema]
-    found += [
+    faults = [f"{name}: column {column} is missing" for column in schema if column not in frame.columns]
+    faults += [f"{name}: column {column} is unknown" for column in frame.columns if column not in schema]
+    faults += [
         f"{name}: column {column} is {frame.schema[column]}, expected {dtype}"
         for column, dtype in schema.items()
         if column in frame.columns and frame.schema[column] != dtype
     ]
-    if found:
-        return found
+    if faults:
+        return faults
     for column, (expression, message) in _row_rules(model):
         bad = frame.select(expression.fill_null(False).arg_true()).to_series()
         if len(bad):
             row = int(bad[0])
             where = f"first row {row} ({_row_name(model, frame, row)})"
-            found.append(f"{name}.{column}: {message} in {len(bad)} rows, {where}")
+            faults.append(f"{name}.{column}: {message} in {len(bad)} rows, {where}")
     twice = frame.select(pl.struct(model.key).is_duplicated().arg_true()).to_series()
     if len(twice):
         row = int(twice[0])
-        found.append(f"{name}: key {model.key} is not unique in {len(twice)} rows: {_row_name(model, frame, row)}")
-    return found
+        faults.append(f"{name}: key {model.key} is not unique in {len(twice)} rows: {_row_name(model, frame, row)}")
+    return faults
 
 
 def json_schema(model: type[Record]) -> dict[str, Any]:

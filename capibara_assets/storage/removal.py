@@ -1,4 +1,4 @@
-"""Permanent removal from the store: removed artifacts, and tombstones of what must not be published again.
+"""Permanent removal from the store: deletion of artifacts, and tombstones that block publishing them again.
 
 A removal writes its note first (which artifact, when; never its content). From then on the artifact does not count as
 published, and `finish_removals` completes a removal that was interrupted. Tombstones are JSON documents that are only
@@ -38,7 +38,7 @@ class Removed:
 
 
 def remove_artifact(store: ArtifactStore, asset: str, partition: str | None, digest: str) -> None:
-    """Delete an artifact's files, its local copies, and the `latest` pointer where it names this artifact.
+    """Delete an artifact's files, its local copies, and the `latest` pointer if it names this artifact.
 
     Checkpoints that it names are another store's: see `lineage.checkpoints`.
 
@@ -123,10 +123,10 @@ def add_tombstone(store: ArtifactStore, document: dict[str, Any]) -> None:
 
 
 def read_tombstones(store: ArtifactStore) -> list[dict[str, Any]]:
-    """The tombstones of a store, by name.
+    """Read the tombstones of a store, by name.
 
     Raises:
-        IntegrityError: one is damaged, or of a newer format: none may be taken for absent.
+        IntegrityError: one is damaged, or of a newer format: neither counts as absent.
     """
     folder = store.root / TOMBSTONES
     return [

@@ -250,7 +250,7 @@ class ArtifactStore:
         return folder
 
     def sweep(self, older_than_s: float = 86_400.0) -> int:
-        """Remove the staging folders of interrupted writers: those that nobody holds, unchanged for this long.
+        """Remove staging folders of interrupted writers: unlocked, and unchanged for this long.
 
         Returns how many were removed. Restored checkpoints that no process uses are removed as well.
         """

@@ -5,7 +5,7 @@
 | `dp_clipped_mean` | clients' vectors, clip, noise | the clipped and noised mean |
 | `dp_epsilon` | noise, sampling rate, steps, delta | the privacy budget epsilon that training spent |
 | `dp_noise_multiplier` | a budget, sampling rate, steps | the least noise with which all steps fit the budget |
-| `predicted_snr` | noise, clients, numbers | what is left of the clients' change beside the noise |
+| `predicted_snr` | noise, clients, numbers | signal-to-noise ratio of the clients' summed change |
 | `privacy_problems` | a manifest's `published.privacy` | what of it does not follow from its parameters |
 
 Trainings themselves are started by `capibara train` and the graph. torch is imported when a name is first used.

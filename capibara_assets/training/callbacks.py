@@ -1,4 +1,4 @@
-"""A user's functions that a training calls: after steps, validations and saves, in the voter's first process.
+"""Calls a user's functions during a training: after steps, validations and saves, in the voter's first process.
 
 They are named in the recipe (`report.callbacks`), by an entry point of the group `capibara.callbacks`, as
 `package.module:name`, or as `file.py:name`; a name may be left out for the module itself. What is named has at least
@@ -41,7 +41,7 @@ class Callback:
 
 
 def load_callbacks(names: Sequence[str]) -> list[Callback]:
-    """Import what a recipe names.
+    """Import the callbacks that a recipe names.
 
     Raises:
         InputError: it cannot be found or imported, or has none of the functions.
@@ -75,7 +75,7 @@ def calling(callbacks: Sequence[Callback], report: Report, about: Mapping[str, A
 
 
 def callback_problem(name: str) -> str | None:
-    """Why a callback cannot be found, without importing it; None where it is there."""
+    """Why a callback cannot be found, without importing it; None if it can."""
     place, _, _ = name.partition(":")
     if _entry_point(name) or (place.endswith(".py") and Path(place).is_file()):
         return None
@@ -94,14 +94,14 @@ def _methods(name: str) -> Any:
     if problem := callback_problem(name):
         raise InputError(problem)
     try:
-        found = point.load() if (point := _entry_point(name)) else _imported(name)
-        if inspect.isclass(found):
-            found = found()
+        hook = point.load() if (point := _entry_point(name)) else _imported(name)
+        if inspect.isclass(hook):
+            hook = hook()
     except Exception as error:
         raise InputError(f"callback {name} cannot be loaded: {type(error).__name__}: {error}") from error
-    if not any(callable(getattr(found, method, None)) for method in METHODS.values()):
+    if not any(callable(getattr(hook, method, None)) for method in METHODS.values()):
         raise InputError(f"callback {name} has none of {', '.join(METHODS.values())}: give it one of them")
-    return found
+    return hook
 
 
 def _entry_point(name: str) -> Any:

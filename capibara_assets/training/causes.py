@@ -114,7 +114,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def explained(error: BaseException) -> str:
-    """An error as a sentence: cause and remedy where they are known, and what the library said."""
+    """Describe an error in a sentence: known cause and remedy, and the library's message."""
     own = f"{type(error).__name__}: {error}"
     if is_out_of_memory(error):
         return f"out of memory ({_first_line(own)})"

@@ -1,4 +1,4 @@
-"""Who decides how voters are trained: what the recipe writes it decides, what it leaves out the domain's plan does.
+"""Precedence of training settings: the recipe decides what it states, the domain's plan the rest.
 
 The trainer gets a recipe in which everything is decided, and beside it a record of who decided what, and why.
 """
@@ -43,7 +43,7 @@ class Decision(BaseModel):
 
 
 class PlannedRun(BaseModel):
-    """The hardware that a training was planned for, and who decided what; a record, from which nothing is computed."""
+    """The planned hardware and the origin of each setting; informational only."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -55,7 +55,7 @@ class PlannedRun(BaseModel):
 def decide(
     recipe: TrainingRecipe, plan: Mapping[str, Any], target: HardwareTarget
 ) -> tuple[TrainingRecipe, PlannedRun]:
-    """The recipe with the plan's backend, processes, precision, quantisation and micro-batch where it has none itself.
+    """Fill the recipe's missing backend, processes, precision, quantisation and micro-batch from the plan.
 
     A key that the recipe's file writes is its own choice, also where it writes the default. What the plan decides is
     adapted to the recipe's other choices where both cannot be had, and the reason says so.

@@ -1,4 +1,4 @@
-"""This machine's GPUs, and which of them each voter gets. Imports no torch: the supervisor decides by it."""
+"""This machine's GPUs and their assignment to voters. Imports no torch, because the supervisor uses it."""
 
 import os
 from collections import Counter
@@ -20,7 +20,7 @@ Gpus = tuple[str, ...]
 
 
 def gpus_here(environment: Mapping[str, str] = os.environ, *, driver: Path = _DRIVER, nodes: Path = _NODES) -> Gpus:
-    """The GPUs that this process may use; empty without any, or where torch was built without CUDA.
+    """The GPUs available to this process; empty without any, or if torch was built without CUDA.
 
     Args:
         driver: folder in which the NVIDIA driver lists its GPUs; some containers only have their device `nodes`.
@@ -37,7 +37,7 @@ def gpus_here(environment: Mapping[str, str] = os.environ, *, driver: Path = _DR
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the voters of a domain train on this machine.
+    """Assignment of a domain's voters to this machine's GPUs.
 
     Attributes:
         groups: of GPUs, each of which trains one voter at a time; those left over by whole groups stay idle. Empty
@@ -51,10 +51,10 @@ class Placement:
     note: str | None = None
 
     def next_group(self, taken: Sequence[Gpus]) -> Gpus:
-        """The group of a voter that starts: a free one or, where the recipe wants more at a time, the least used.
+        """GPU group for the next voter: a free one or, if the recipe runs more at a time, the least used.
 
         Args:
-            taken: groups of the voters that run.
+            taken: GPU groups of the running voters.
         """
         uses = Counter(taken)
         return min(self.groups, key=lambda group: uses[group], default=())
@@ -64,7 +64,7 @@ class Placement:
 
 
 def place(request: TrainingRequest, gpus: Gpus, cores: int) -> Placement:
-    """Spread the voters over the GPUs there are: as many for each as it has processes.
+    """Distribute the available GPUs over the voters, one per process.
 
     Raises:
         InputError: a voter has more processes than there are GPUs.
@@ -89,7 +89,7 @@ def place(request: TrainingRequest, gpus: Gpus, cores: int) -> Placement:
 
 
 def voters_at_once(hardware: HardwareChoice, gpus: int, cores: int) -> int:
-    """Voters that train at a time: what the recipe says, else one on each group of GPUs, else by the cores."""
+    """Number of concurrent voters: as the recipe says, else one per GPU group, else by the cores."""
     if hardware.parallel:
         return hardware.parallel
     if gpus:

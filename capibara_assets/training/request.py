@@ -132,7 +132,7 @@ class TrainingRequest(BaseModel):
         return file
 
     def deciding_recipe(self) -> dict[str, Any]:
-        """The part of the recipe that determines the adapters, as JSON: without speed, retries and what is kept."""
+        """The recipe's parts that determine the adapters, as JSON: without speed, retries and retention."""
         return (self.asked or self.recipe).model_dump(mode="json", exclude=_INERT)
 
     def length(self) -> dict[str, Any]:
@@ -141,7 +141,7 @@ class TrainingRequest(BaseModel):
         return choice | {"epochs": self.lora.get("epochs") if choice["epochs"] is None else choice["epochs"]}
 
     def inputs(self, voter: VoterSpec) -> dict[str, str]:
-        """What determines a voter's weights, name -> digest; a resume point of other inputs is refused by name.
+        """Digests of everything that determines a voter's weights; a resume point with other inputs is refused.
 
         The length is not among them, because a training may be extended (`resume.points.extension`).
         """
@@ -153,7 +153,7 @@ class TrainingRequest(BaseModel):
         return _digest(self.inputs(voter))[:16]
 
     def input_digest(self) -> str:
-        """Digest of what determines all adapters: without paths, faults, speed and retries."""
+        """Digest of everything that determines all adapters: without paths, faults, speed and retries."""
         voters = [voter.model_dump(mode="json") for voter in self.recipe.voters]
         further = any(needs_all_domains(voter.strategy) for voter in self.recipe.voters)
         return _digest(self._inputs(further=further) | {"voters": voters, "length": self.length()})

@@ -1,4 +1,4 @@
-"""The files of a finished voter, and the reader of its `manifest.json`: one's own, and what others state of theirs."""
+"""Files of a finished voter, and the reader of `manifest.json`, for own voters and foreign ones."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ ValueT = TypeVar("ValueT")
 
 
 def json_object(file: Path) -> dict[str, Any]:
-    """Read a JSON object from a file; empty where there is no file.
+    """Read a JSON object from a file; empty if there is no file.
 
     Raises:
         InputError: the file is not JSON, or no object.
@@ -31,7 +31,7 @@ class VoterManifest:
 
     @classmethod
     def read(cls, folder: Path) -> "VoterManifest":
-        """Read the manifest in a voter's folder; empty where there is none.
+        """Read the manifest in a voter's folder; empty if there is none.
 
         Raises:
             InputError: it is not a JSON object.

@@ -1,4 +1,4 @@
-"""What there is to tell: notices of what Dagster's history says has happened since a time."""
+"""Notices for webhooks, derived from Dagster's history since a time."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ def notices(
     since: float,
     now: float,
 ) -> list[Notice]:
-    """What has happened since a time (Unix), the oldest first.
+    """Notices since a time (Unix), the oldest first.
 
     Args:
         checks: those whose failures are looked for.

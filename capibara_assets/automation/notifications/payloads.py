@@ -1,4 +1,4 @@
-"""A notice as what a webhook takes: JSON of our own, or Slack's Block Kit."""
+"""Payloads of notices for webhooks: JSON of our own, or Slack's Block Kit."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Sends each notice once to each webhook; what was sent is remembered in the Dagster instance, over restarts."""
+"""Sends each notice once to each webhook; sent notices are recorded in the Dagster instance."""
 
 import json
 import os
@@ -26,7 +26,7 @@ Send = Callable[[str, dict[str, Any], str], str | None]
 
 @dataclass
 class Sent:
-    """What a webhook was sent.
+    """Record of the notices that a webhook has received.
 
     Attributes:
         since: Unix time from which on it is told; before that it was not configured.
@@ -38,12 +38,12 @@ class Sent:
 
     @classmethod
     def read(cls, instance: dg.DagsterInstance, webhook: Webhook) -> "Sent | None":
-        """What is remembered; None before the first time."""
+        """Read the record; None before the first notice."""
         text = instance.daemon_cursor_storage.get_cursor_values({_KEY + webhook.url_variable})
         return cls(**json.loads(text[_KEY + webhook.url_variable])) if text else None
 
     def keep(self, instance: dg.DagsterInstance, webhook: Webhook, now: float) -> None:
-        """Remember it; ids of what is too old to be found again are let go."""
+        """Store the record, dropping ids too old to occur again."""
         self.ids = {name: at for name, at in self.ids.items() if at > now - 2 * DAY}
         value = json.dumps({"since": self.since, "ids": self.ids})
         instance.daemon_cursor_storage.set_cursor_values({_KEY + webhook.url_variable: value})
@@ -61,7 +61,7 @@ def begin(instance: dg.DagsterInstance, deployment: Deployment) -> None:
 def send(
     instance: dg.DagsterInstance, deployment: Deployment, checks: Sequence[dg.AssetCheckKey], deliver: Send = post
 ) -> list[str]:
-    """Send what was not sent yet, of the last day; returns what there is to say of it, a line per webhook.
+    """Send unsent notices of the last day; returns one line per webhook with something to report.
 
     A webhook that fails is said, not raised, and gets the same again the next time, for a day. Between its arrival
     and our note of it a process may be killed: then it arrives a second time, under the same id.

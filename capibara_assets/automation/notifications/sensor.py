@@ -7,7 +7,7 @@ from capibara_assets.deployment.environment import Deployment
 
 
 def notification_sensors(deployment: Deployment) -> list[dg.SensorDefinition]:
-    """One sensor, or none where no webhook is named."""
+    """The notification sensor, or none if no webhook is configured."""
     if not deployment.notifications.webhooks:
         return []
 

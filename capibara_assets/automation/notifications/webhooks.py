@@ -24,7 +24,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def post(url: str, document: Mapping[str, Any], key: str, wait: Callable[[float], None] = time.sleep) -> str | None:
-    """Send a document as JSON; None where it arrived, else what is wrong, without the address.
+    """Send a document as JSON; None on success, else the problem, without the address.
 
     Args:
         key: in the header `Idempotency-Key`: a receiver that gets it twice may drop one.

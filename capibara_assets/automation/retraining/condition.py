@@ -11,9 +11,9 @@ from capibara_assets.domains import Domain
 
 
 class HeldBack(dg.AutomationCondition[dg.AssetKey]):
-    """True for the partitions of domains that are to be trained, and that the deployment's rules let wait.
+    """Automation condition: true for domains due for training that the deployment's rules delay.
 
-    Of the training itself, domains that are due in the same tick share what is left of the day. Last in a condition,
+    For trainings, domains that are due in the same tick share the day's remaining budget. Last in a condition,
     it sees no others. False without rules, and for assets that are not partitioned.
     """
 
@@ -26,12 +26,12 @@ class HeldBack(dg.AutomationCondition[dg.AssetKey]):
         if not deployment.automation.limited or context.partitions_def is None:
             return dg.AutomationResult(context, empty)
         instance = context.asset_graph_view.instance
-        found = known(instance, deployment.name, context.evaluation_time.timestamp(), 0.0)
+        facts = known(instance, deployment.name, context.evaluation_time.timestamp(), 0.0)
         candidates = [Domain(key) for key in context.candidate_subset.expensively_compute_partition_keys()]
         if context.key == dg.AssetKey(TRAINED):
-            decisions = found.together(deployment, candidates)
+            decisions = facts.together(deployment, candidates)
         else:
-            decisions = {domain: found.alone[domain] for domain in candidates}
+            decisions = {domain: facts.alone[domain] for domain in candidates}
         held = {domain.value for domain, one in decisions.items() if one.held}
         return dg.AutomationResult(context, context.candidate_subset.compute_intersection_with_partition_keys(held))
 

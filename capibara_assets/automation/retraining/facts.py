@@ -1,4 +1,4 @@
-"""What is known of the domains' trainings, from Dagster's history and the artifact store."""
+"""Facts about the domains' trainings, from Dagster's history and the artifact store."""
 
 import time
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRu
 
 @dataclass(frozen=True)
 class Known:
-    """What is known at one time.
+    """Facts about all domains at one time.
 
     Attributes:
         alone: the decision about each domain, as if it were the only one that is due.
@@ -39,14 +39,14 @@ class Known:
     alone: dict[Domain, TrainingDecision]
 
     def together(self, deployment: Deployment, due: Sequence[Domain]) -> dict[Domain, TrainingDecision]:
-        """The decisions about domains that are due at the same time: they share what is left of the day."""
+        """Decisions about domains that are due at the same time, which share the day's remaining budget."""
         decisions = {domain: self.alone[domain] for domain in due}
         return grant(decisions, self.facts, deployment.automation.per_day, self.attempts, self.at)
 
 
 @lru_cache(maxsize=1)  # every condition of a tick asks, and a tick has one time
 def known(instance: dg.DagsterInstance, deployment_name: str, now: float, tick_seconds: float) -> Known:
-    """What is known of all domains now.
+    """Collect the facts about all domains now.
 
     Args:
         deployment_name: nothing but a part of the cache's key: the deployment that the environment names.
@@ -69,7 +69,7 @@ def attempts_since(instance: dg.DagsterInstance, deployment: Deployment, since: 
         dg.DagsterEventType.ASSET_MATERIALIZATION_PLANNED, asset_key=dg.AssetKey(TRAINED), after_timestamp=since
     )
     prices = {domain: _price(deployment, domain) for domain in DOMAINS}
-    found = []
+    attempts = []
     for record in instance.event_log_storage.get_event_records(wanted):
         domain = Domain(record.partition_key)
         steps = instance.get_run_step_stats(record.run_id, step_keys=[TRAINED])
@@ -77,16 +77,16 @@ def attempts_since(instance: dg.DagsterInstance, deployment: Deployment, since: 
         ended = run is None or run.dagster_run.status in _ENDED
         if steps and steps[0].start_time:
             over = steps[0].end_time or (run.end_time if run is not None and ended else None)
-            found.append(TrainingAttempt(domain, record.run_id, steps[0].start_time, over, prices[domain]))
+            attempts.append(TrainingAttempt(domain, record.run_id, steps[0].start_time, over, prices[domain]))
         elif not ended:  # queued, or before its training: it will spend
-            found.append(TrainingAttempt(domain, record.run_id, record.timestamp, None, prices[domain]))
-    return tuple(sorted(found, key=lambda one: one.began))
+            attempts.append(TrainingAttempt(domain, record.run_id, record.timestamp, None, prices[domain]))
+    return tuple(sorted(attempts, key=lambda one: one.began))
 
 
 def facts_of(
     instance: dg.DagsterInstance, deployment: Deployment, domain: Domain, attempts: Sequence[TrainingAttempt]
 ) -> Facts:
-    """What is known of one domain's training."""
+    """Facts about one domain's training."""
     own = [one for one in attempts if one.domain == domain]
     dataset = latest_digest(instance, DATASET, domain)
     recorded = latest_metadata(instance, TRAINED, domain).get(INPUTS, {}).get("upstream", {})
@@ -108,7 +108,7 @@ def facts_of(
 
 
 def new_examples(deployment: Deployment, domain: Domain, dataset: str, before: str | None) -> int:
-    """Train examples of a dataset that an earlier one does not hold; all of them where that one is gone from the store.
+    """Train examples of a dataset that an earlier one lacks; all if that one is gone from the store.
 
     Args:
         dataset, before: digests.
@@ -151,5 +151,5 @@ def _price(deployment: Deployment, domain: Domain) -> float | None:
 def explained(instance: dg.DagsterInstance, domains: Sequence[Domain], tick_seconds: float) -> list[TrainingDecision]:
     """The decision about each of these domains now, for people."""
     deployment = Deployment.from_environment()
-    found = known(instance, deployment.name, time.time(), tick_seconds)
-    return [found.alone[domain] for domain in domains]
+    facts = known(instance, deployment.name, time.time(), tick_seconds)
+    return [facts.alone[domain] for domain in domains]

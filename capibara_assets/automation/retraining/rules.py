@@ -34,7 +34,7 @@ class TrainingAttempt:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a domain.
+    """Facts about a domain's trainings.
 
     Attributes:
         pending: whether an input of its training has changed since it was trained, or it never was.
@@ -71,11 +71,11 @@ class TrainingDecision:
 
 
 def decide(facts: Facts, rule: Retraining, spent: "str | None", *, now: float, next_tick: float) -> TrainingDecision:
-    """Whether a domain may be trained now; the first reason against it counts.
+    """Decide whether a domain may be trained now; the first reason against it counts.
 
     Args:
         spent: what `day_spent` says of the budget of all domains.
-        next_tick: when the automation looks again (Unix time).
+        next_tick: Unix time of the automation's next tick.
     """
     needed, cool = rule.new_examples or 0, (rule.cool_down_hours or 0) * HOUR
     if facts.running is not None:
@@ -101,7 +101,7 @@ def decide(facts: Facts, rule: Retraining, spent: "str | None", *, now: float, n
 
 
 def day_spent(budget: DayBudget, attempts: Sequence[TrainingAttempt], now: float) -> str | None:
-    """Which budget of a day is spent, by what, and until when; None: none is.
+    """The exhausted daily budget, its cause, and when it resets; None if there is one left.
 
     The day is the last 24 hours. A training counts in full until a day after its end, also one that failed or was
     started by hand; none starts once the sum reaches the limit, so the last one may exceed it.
@@ -130,7 +130,7 @@ def day_spent(budget: DayBudget, attempts: Sequence[TrainingAttempt], now: float
 
 
 def last_spender(budget: DayBudget, attempts: Sequence[TrainingAttempt], now: float) -> TrainingAttempt | None:
-    """The training by which the budget of the day was spent; None: it is not. It names the event for notifications."""
+    """The training that exhausted the day's budget (it identifies the notice); None if there is one left."""
     return _recent(attempts, now)[-1] if day_spent(budget, attempts, now) and attempts else None
 
 
@@ -141,7 +141,7 @@ def grant(
     attempts: Sequence[TrainingAttempt],
     now: float,
 ) -> dict[Domain, TrainingDecision]:
-    """The decisions, of which no more are ready than the day has trainings left; who waits longest goes first."""
+    """Limit the ready domains to the day's remaining trainings; the longest waiting goes first."""
     ready = sorted((d for d, one in decisions.items() if one.ready), key=lambda d: facts[d].last_end or 0.0)
     left = len(ready) if budget.trainings is None else max(0, budget.trainings - len(_recent(attempts, now)))
     words = f"the day's last training goes to {', '.join(ready[:left])}"

@@ -47,7 +47,7 @@ class WrappingKey(Protocol):
 
     @property
     def origin(self) -> str:
-        """Where it was read from, for messages."""
+        """Source of the key, for messages."""
         ...
 
     @property

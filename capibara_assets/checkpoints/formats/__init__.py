@@ -110,14 +110,14 @@ def detect_format(path: Path) -> str:
 
 
 def format_named(name: str) -> Format:
-    """A format by name. Raises InputError: there is none."""
+    """Look up a format by name. Raises InputError if it is unknown."""
     if name not in FORMATS:
         raise InputError(f"no format {name!r}: there are {', '.join(FORMATS)}")
     return FORMATS[name]
 
 
 def read(path: Path, from_: str | None = None) -> "Content":
-    """Read a checkpoint; `from_` where its format cannot be detected from its files.
+    """Read a checkpoint; `from_` if its format cannot be detected from its files.
 
     Raises:
         InputError: it does not exist, its format is unknown, it is damaged, or it states more than it holds; as

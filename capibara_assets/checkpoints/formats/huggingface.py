@@ -70,7 +70,7 @@ def read(path: Path) -> Content:
 
 
 def write(content: Content, path: Path, *, max_shard_size: str | int = MAX_SHARD_SIZE) -> None:
-    """Write a folder, or one file where `path` ends in `.safetensors`; one piece of one tensor is in memory at a time.
+    """Write a folder, or one file if `path` ends in `.safetensors`; only one piece of one tensor is in memory.
 
     A checkpoint that was read in this format and still has the same names, types and shapes gets its own headers and
     shards, so its files have the same bytes. Otherwise headers are those that the safetensors library writes, models

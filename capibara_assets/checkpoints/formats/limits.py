@@ -1,4 +1,4 @@
-"""Errors for content that a format cannot hold: such entries are counted, and the first few are named."""
+"""Errors for content that a format cannot store: entries are counted, and the first few are named."""
 
 from collections.abc import Iterable
 
@@ -14,7 +14,7 @@ def listed(names: Iterable[str], most: int = 5) -> str:
 
 
 def refuse(target: str, names: Iterable[str], what: str, remedy: str) -> None:
-    """Raise where there are names that `target` cannot hold.
+    """Raise if there are names that `target` cannot store.
 
     Args:
         what: what the names are, for the message.
@@ -29,7 +29,7 @@ def refuse(target: str, names: Iterable[str], what: str, remedy: str) -> None:
 
 
 def refuse_metadata(content: Content, target: str) -> None:
-    """Raises InputError where the source's safetensors header has its own metadata, which would be lost."""
+    """Raise InputError if the source's safetensors header has its own metadata, which would be lost."""
     own = {key for key in content.origin.get("metadata", {}) if key != "format" and key not in content.ties}
     refuse(
         target,

@@ -98,7 +98,7 @@ def _require_backed(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def state_of(content: Content) -> Any:
-    """The nested state with every tensor in memory; a flat dictionary where the content has no tree."""
+    """The nested state with every tensor in memory; a flat dictionary if the content has no tree."""
     if content.tree is not None:
         return unflatten(content.tree, lambda name: to_torch(content.tensors[name]), content.ties)
     state = OrderedDict((name, to_torch(source)) for name, source in content.tensors.items())
@@ -125,7 +125,7 @@ def load(path: Path) -> Any:
 
 
 def _require_stored(path: Path) -> None:
-    """Raise unless each member is there once and stored as it is: mapped, compressed bytes would be read as weights."""
+    """Raise unless each zip member occurs once and uncompressed: compressed bytes would be mapped as weights."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()

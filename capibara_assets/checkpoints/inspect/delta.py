@@ -21,7 +21,7 @@ Matrix = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True)
 class DeltaDiff:
-    """Difference of one module's weight change (out, in). Distances are None where a factor is not finite."""
+    """Difference of one module's weight change (out, in). Distances are None if a factor is not finite."""
 
     module: str
     """Name in the base model."""

@@ -1,4 +1,4 @@
-"""Catalog of which pack holds which piece: the packs' indexes, read once per process since packs never change."""
+"""Index from pieces to packs; pack indexes are read once per process since packs never change."""
 
 import threading
 from collections.abc import Collection, Iterable
@@ -35,7 +35,7 @@ class Catalog:
             return dict(self._packs)
 
     def load(self, ids: Iterable[str]) -> None:
-        """Read the indexes of these packs where they are not known; missing packs are left out."""
+        """Read the indexes of unknown packs; missing packs are skipped."""
         with self._lock:
             self._load(ids)
 
@@ -46,7 +46,7 @@ class Catalog:
             self._pieces.update(index.pieces)
 
     def find(self, digest: str) -> Stored | None:
-        """Where a piece is stored; None where no known pack has it."""
+        """Location of a piece; None if no known pack has it."""
         return self._pieces.get(digest)
 
     def packs(self) -> dict[str, PackIndex]:
@@ -67,7 +67,7 @@ class Catalog:
             self._forget({pack})
 
     def without(self, packs_left_out: Collection[str]) -> dict[str, Stored]:
-        """Digest -> where it is stored, of every known piece outside of these packs."""
+        """Digest -> location of every known piece outside of these packs."""
         with self._lock:
             pieces: dict[str, Stored] = {}
             for pack, index in self._packs.items():

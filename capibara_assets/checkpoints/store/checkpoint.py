@@ -33,7 +33,7 @@ class Backing:
         return Reader(self.place, self.vault, self.catalog, identity[:12], verify)
 
     def places(self, manifest: CheckpointManifest, identity: str) -> dict[str, Stored]:
-        """Digest -> where it is stored, of every piece of a checkpoint.
+        """Digest -> location of every piece of a checkpoint.
 
         Raises:
             IntegrityError: no pack has one of them.
@@ -120,7 +120,7 @@ class Checkpoint:
         return made
 
     def state(self, verify: bool = True) -> Any:
-        """The nested state that was saved, or a dictionary of tensors where there is none; ties are shared again.
+        """The saved nested state, or a dictionary of tensors if there was none; ties are restored.
 
         Raises:
             IntegrityError: as `content`.

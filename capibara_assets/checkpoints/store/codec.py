@@ -1,4 +1,4 @@
-"""Lossless compression of pieces: numbers by byte planes, files as bytes, and raw where nothing is saved.
+"""Lossless compression of pieces: numbers by byte planes, files as bytes, raw if nothing is saved.
 
 The sign and the mantissa of trained weights are noise; their exponents are not (2.6 of 8 bits for a normal
 distribution). So elements are rotated left by one bit, which moves the sign behind the mantissa and makes the first

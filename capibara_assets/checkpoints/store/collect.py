@@ -127,7 +127,7 @@ def collect(
 
 
 def condemn(place: StorePlace, vault: Vault | None, packs: Iterable[str]) -> None:
-    """Mark packs that writers must not rely on, such as damaged ones: their pieces are then stored again.
+    """Mark packs (for example damaged ones) as unusable for writers: their pieces are then stored again.
 
     A collection removes the mark where a pack is needed after all; a thorough one first copies its readable pieces.
     """
@@ -152,7 +152,7 @@ class _Collector:
         self._thorough = thorough
 
     def plan(self) -> Collected:
-        """What `run` would do if no writer were active."""
+        """The effect of `run` if no writer were active."""
         view = self._survey()
         dead = self._dead(view) + [pack for pack in view.marks if pack in view.packs and not view.homes.get(pack)]
         items = [self._pack_item(view, pack, "no checkpoint needs it") for pack in dead]

@@ -25,7 +25,7 @@ class Moved(NamedTuple):
 
 
 def check_kind(place: StorePlace, encrypted: bool, *, create: bool) -> bool:
-    """Check that a place holds a store of this kind; `create` makes one where there is none. Whether there is one.
+    """Whether there is a store; raises if it is of another kind. `create` creates a missing one.
 
     Raises:
         InputError: it is encrypted and was opened as plain, or the other way round, or it moved.
@@ -75,7 +75,7 @@ def says_encrypted(place: StorePlace) -> bool:
 
 
 def moved(place: StorePlace) -> Moved | None:
-    """The folder that a store moved to; None if it did not move, or there is none.
+    """The folder that a store moved to; None if it did not move or does not exist.
 
     Raises:
         InputError: the place is a file.

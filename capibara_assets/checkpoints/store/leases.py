@@ -54,7 +54,7 @@ class Lease:
         return f"{FOLDER}/{self.id}"
 
     def check(self) -> None:
-        """Raises LeaseExpired where the lease has expired, so that the writer has to start again."""
+        """Raise LeaseExpired if the lease has expired, so that the writer starts again."""
         if since_boot() >= self._expires:
             raise LeaseExpired(
                 f"writing to {self._place.root} stalled for over {LIFE_S / 60:.0f} minutes (a suspended process?): "
@@ -118,7 +118,7 @@ def _keep(lease: Lease, done: threading.Event) -> None:
 
 
 def since_boot() -> float:
-    """Seconds of a clock that nobody sets; where the system has it, one that runs on while the machine sleeps."""
+    """Seconds of a monotonic clock; one that includes sleep, if the system has it."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 

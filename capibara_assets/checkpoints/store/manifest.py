@@ -19,7 +19,7 @@ class TensorEntry(_Frozen):
 
 
 class About(_Frozen):
-    """Where a checkpoint came from and what is known about it; all but `run` is part of its identity."""
+    """Provenance and description of a checkpoint; all fields but `run` are part of its identity."""
 
     model: str = Field(description="Name under which versions are counted", min_length=1)
     step: int = Field(description="Optimizer steps done", ge=0)

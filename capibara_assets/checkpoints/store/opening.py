@@ -1,4 +1,4 @@
-"""Opening a checkpoint store at an address: where it moved to, whether it is encrypted, and with which key."""
+"""Opening a checkpoint store by address: resolves moves, detects encryption, and finds the key."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -37,7 +37,7 @@ _LENGTH = struct.Struct("<Q")
 
 
 class Stored(NamedTuple):
-    """Where and how a piece is stored."""
+    """Location and encoding of a stored piece."""
 
     pack: str
     number: int

@@ -66,7 +66,7 @@ class StorePlace(Protocol):
         ...
 
     def swap(self, name: str, former: bytes, data: bytes) -> bool:
-        """Replace a file that holds `former`, durably; False, and no effect, where it holds something else.
+        """Replace a file that contains `former`, durably; False, without effect, if its content differs.
 
         Exactly one of concurrent writers gets True, on a disk and on gs://; elsewhere the last one has its way.
         """

@@ -27,7 +27,7 @@ Users = Mapping[str, list[tuple[str, str]]]
 
 
 class Damage(NamedTuple):
-    """One damage: a file that is not what was written."""
+    """A file whose content differs from what was written."""
 
     file: str
     """Its name in the store."""

@@ -261,7 +261,7 @@ class CheckpointStore:
         return collect(self.place, self.vault, self.catalog, self.versions, dry_run=dry_run, thorough=thorough)
 
     def verify(self, ref: str | None = None) -> Damages:
-        """Read every byte of the store, or of one checkpoint, and list the damages; empty where there are none.
+        """Read every byte of the store, or of one checkpoint, and list damages; empty if there are none.
 
         Raises:
             MissingCheckpoint: there is none of this name.

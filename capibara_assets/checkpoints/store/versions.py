@@ -1,4 +1,4 @@
-"""Manifests and the versions that name them: what is visible in a store.
+"""Manifests and the versions that make them visible in a store.
 
 `models/<model>/v000007` names a manifest; creating this file, if it does not exist, publishes a checkpoint. A
 manifest's file is named by the checkpoint's id and its writer's lease, so the name of a deleted one is never reused.
@@ -84,7 +84,7 @@ class Versions:
         return sorted(int(match[1]) for name in self._names(folder) if (match := _VERSION.fullmatch(name)))
 
     def read(self, folder: str, number: int) -> Version:
-        """Read one version. Raises IntegrityError: damaged; FileNotFoundError: there is none."""
+        """Read one version. Raises IntegrityError: damaged; FileNotFoundError: it does not exist."""
         version = Version(folder, number, "", "")
         body = json.loads(unwrap(self._place.read(version.name), version.name, self._vault, self._place.root))
         return version._replace(id=body["id"], manifest=body["manifest"])
@@ -213,7 +213,7 @@ class Versions:
         return self._place.create(version.name, wrap(body, version.name, self._vault))
 
     def same(self, model: str, identity: str, file: str = "") -> Version | None:
-        """The version that a checkpoint already has, made durable; None where it has none.
+        """The existing version of a checkpoint, made durable; None if there is none.
 
         Args:
             file: a manifest of this checkpoint that has no version yet.

@@ -51,7 +51,7 @@ class _Hashed(NamedTuple):
 
 
 class _Encoded(NamedTuple):
-    """A piece as it is stored."""
+    """A piece in its stored form."""
 
     encoding: str
     stored: Data
@@ -121,7 +121,7 @@ class PieceWriter:
         self._pack.abandon()
 
     def _hand_on(self, keep: int) -> None:
-        """Look up hashed pieces and start encoding new ones, until at most `keep` pieces are being hashed."""
+        """Find hashed pieces in the store and start encoding new ones, until at most `keep` pieces are being hashed."""
         while len(self._hashing) > keep:
             digests, data, dtype, hashed = self._hashing.popleft()
             digest = hashed if isinstance(hashed, str) else hashed.result()

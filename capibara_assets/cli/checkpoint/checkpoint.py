@@ -91,7 +91,7 @@ for command in (prune, gc, encrypt, decrypt, rotate, head):
 @on_store
 @shows_progress("reading the store")
 def ls(where: StoreLocation, model: str | None, as_json: bool) -> None:
-    """List the checkpoints (of MODEL): version, id, step, age, bytes, what serves as what, tags, metrics."""
+    """List the checkpoints (of MODEL): version, id, step, age, bytes, served as, tags, metrics."""
     from capibara_assets.checkpoints.inspect.describe import plain_bytes
 
     store, served = where.open(), {} if where.named else _served()

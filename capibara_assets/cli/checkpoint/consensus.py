@@ -29,7 +29,7 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 @with_example("capibara consensus verify certificate.json")
 @click.group()
 def consensus() -> None:
-    """Verify the certificate of a consensus, keep voters' keys, hold a vote of several organisations."""
+    """Verify the certificate of a consensus, manage voters' keys, hold a vote of several organisations."""
 
 
 for each in (keys_group, *ORGANISERS):
@@ -53,7 +53,7 @@ for each in (keys_group, *ORGANISERS):
 )
 @click.option("--election", type=_FILE, help="The election as it was published before the vote; CERT must be of it.")
 @click.option("--log", type=_FILE, help="Log of certificates; CERT must stand in it, as its election's only one.")
-@click.option("--log-head", metavar="DIGEST", help="Of a line that you saw in that log; it must still be there.")
+@click.option("--log-head", metavar="DIGEST", help="Digest of a line that you saw in that log; it must still be there.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 @shows_progress("verifying")
 def verify(
@@ -85,7 +85,7 @@ def verify(
 
 
 def show(name: str, about: dict[str, str], verification: "Verification", as_json: bool) -> None:
-    """Print a verification, and exit by what it proves: 0 all of it, 3 with reservations, 1 it does not hold.
+    """Print a verification and exit by its result: 0 proven, 3 holds with reservations, 1 contradicted.
 
     Args:
         about: what the JSON document says beside the findings.

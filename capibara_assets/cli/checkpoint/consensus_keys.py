@@ -38,7 +38,7 @@ def new(voter: str, out: Path) -> None:
 @click.argument("voter")
 @click.argument("public")
 def register(registry: Path, voter: str, public: str) -> None:
-    """Add the PUBLIC key of VOTER to the file REGISTRY, which is made where there is none."""
+    """Add the PUBLIC key of VOTER to the file REGISTRY, which is created if needed."""
     from capibara_assets.consensus.election.keys import register as add
 
     known = add(registry, voter, public)
@@ -49,9 +49,9 @@ def register(registry: Path, voter: str, public: str) -> None:
 @keys_group.command("show")
 @click.argument("file", type=_FILE)
 def show(file: Path) -> None:
-    """Print what is public of FILE: the keys of a registry, or the public half of a private key (FILE.key)."""
+    """Print the public content of FILE: the keys of a registry, or the public half of a private key (FILE.key)."""
     from capibara_assets.consensus.election.ballots import public_key
     from capibara_assets.consensus.election.keys import read_private_key, read_registry
 
-    found = public_key(read_private_key(file)) if file.suffix == ".key" else read_registry(file)
-    click.echo(found if isinstance(found, str) else json.dumps(found, indent=2, sort_keys=True))
+    shown = public_key(read_private_key(file)) if file.suffix == ".key" else read_registry(file)
+    click.echo(shown if isinstance(shown, str) else json.dumps(shown, indent=2, sort_keys=True))

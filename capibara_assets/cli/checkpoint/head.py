@@ -1,4 +1,4 @@
-"""`capibara checkpoint head`: sign what a store holds, and find out later whether an older copy took its place."""
+"""`capibara checkpoint head`: sign a summary of a store, and detect later whether an older copy replaced it."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @with_example("capibara checkpoint head head.json --write --key head.key")
 @click.command("head")
 @click.argument("file", type=_FILE)
-@click.option("--write", is_flag=True, help="Sign the head into FILE, after the one that is there.")
+@click.option("--write", is_flag=True, help="Sign a new head into FILE, following the existing one.")
 @click.option("--key", type=_FILE, help="Private key that signs (`capibara consensus keys new`); with --write.")
 @click.option("--public", metavar="KEY", help="Public key of whoever signed FILE; without --write.")
 @click.option("--at-least", default=1, metavar="N", help="Number of a head that you saw before.")
@@ -38,15 +38,15 @@ def head(file: Path, write: bool, key: Path | None, public: str | None, at_least
     if write:
         if key is None or public is not None:
             raise InputError("--write signs with --key FILE.key, and takes no --public")
-        signed, found = write_head(file, store, read_private_key(key)), list[str]()
+        signed, lost = write_head(file, store, read_private_key(key)), list[str]()
     else:
         if public is None or key is not None:
             raise InputError("give --public KEY, of whoever signed the head; --key goes with --write")
         signed = read_head(file, public, at_least)
-        found = rolled_back(store, signed)
+        lost = rolled_back(store, signed)
     if as_json:
-        echo_json({"number": signed.number, "time": signed.time, "rolled_back": found})
+        echo_json({"number": signed.number, "time": signed.time, "rolled_back": lost})
     else:
-        click.echo(f"head {signed.number} of {signed.time}: {'; '.join(found) or 'the store has all of it'}")
-    if found:
+        click.echo(f"head {signed.number} of {signed.time}: {'; '.join(lost) or 'the store has all of it'}")
+    if lost:
         raise SystemExit(FOUND)

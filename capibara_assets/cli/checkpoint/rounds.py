@@ -35,7 +35,7 @@ _OUT = click.option(
 )
 @click.group()
 def voter() -> None:
-    """Take part in a vote of several organisations: hand in an adapter, judge the others'."""
+    """Take part in a vote of several organisations: submit an adapter, judge the others'."""
 
 
 @with_example(
@@ -49,7 +49,7 @@ def voter() -> None:
 @click.option("--adapter", type=click.Path(exists=True, file_okay=False, path_type=Path), required=True)
 @shows_progress("handing in")
 def submit(place: str, digest: str, name: str, key: Path, adapter: Path) -> None:
-    """Hand in the LoRA adapter of a folder, signed; the first that comes before the deadline counts."""
+    """Submit the LoRA adapter in a folder, signed; the first one before the deadline counts."""
     from capibara_assets.consensus.rounds.taking_part import key_of
     from capibara_assets.consensus.rounds.taking_part import submit as hand_in
 
@@ -66,7 +66,7 @@ def submit(place: str, digest: str, name: str, key: Path, adapter: Path) -> None
 @_KEY
 @_BASE
 @_OUT
-@click.option("--patience", default=3600.0, help="Seconds in which the organiser has to go on.")
+@click.option("--patience", default=3600.0, help="Seconds to wait for the organiser's next step.")
 @shows_progress("voting")
 def vote(place: str, digest: str, name: str, key: Path, base: Path | None, out: Path, patience: float) -> None:
     """Judge the others' adapters on your shard, sign, confirm, and keep the result with its certificate."""
@@ -85,13 +85,15 @@ def vote(place: str, digest: str, name: str, key: Path, base: Path | None, out: 
 @click.command("invite")
 @_PLACE
 @click.option("--keys", type=_FILE, required=True, help="Registry of the voters' public keys.")
-@click.option("--key", type=_FILE, required=True, help="Your private key, which closes the round.")
+@click.option("--key", type=_FILE, required=True, help="Your private key; the round is closed with it.")
 @click.option("--domain", type=click.Choice([domain.value for domain in DOMAINS]), required=True)
 @click.option("--examples", type=_FILE, required=True, help="examples.parquet of the domain's moe_dataset.")
 @click.option("--targets", required=True, help="Modules that adapters change: q_proj,v_proj,…")
-@click.option("--deadline", type=click.DateTime(["%Y-%m-%dT%H:%M:%SZ"]), required=True, help="Of submissions, in UTC.")
+@click.option(
+    "--deadline", type=click.DateTime(["%Y-%m-%dT%H:%M:%SZ"]), required=True, help="Deadline of submissions, in UTC."
+)
 @click.option("--max-rank", default=64, help="Largest rank of an adapter.")
-@click.option("--max-bytes", default=256 << 20, help="Most bytes of a voter's letter.")
+@click.option("--max-bytes", default=256 << 20, help="Largest message of a voter, in bytes.")
 @_BASE
 @shows_progress("writing the round")
 def invite(
@@ -153,7 +155,7 @@ def serve(folder: Path, host: str, port: int) -> None:
 @click.option("--log", type=click.Path(dir_okay=False, path_type=Path), help="Log of certificates to append to.")
 @shows_progress("closing the round")
 def close(place: str, digest: str, key: Path, base: Path | None, out: Path, log: Path | None) -> None:
-    """Wait for the deadline, hold the vote, publish adapter and certificate; names what changed nothing."""
+    """Wait for the deadline, hold the vote, publish adapter and certificate; lists ignored messages."""
     from capibara_assets.consensus.certificates.certificate_log import append_certificate
     from capibara_assets.consensus.election.ballots import public_key
     from capibara_assets.consensus.election.keys import read_private_key
@@ -176,7 +178,7 @@ def close(place: str, digest: str, key: Path, base: Path | None, out: Path, log:
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @_ROUND
 def adopt(folder: Path, digest: str) -> None:
-    """Take over a round's result, the --out of `close` or `voter vote`, as the domain's consensus checkpoint.
+    """Import a round's result, the --out of `close` or `voter vote`, as the domain's consensus checkpoint.
 
     It is verified anew first. Merges, evaluation and promotion of the deployment read it next.
     """

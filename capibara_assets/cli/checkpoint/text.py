@@ -1,4 +1,4 @@
-"""Text output of the checkpoint commands: tables, sizes, ages, and what `show` and `diff` print."""
+"""Text output of the checkpoint commands: tables, sizes, ages, and the output of `show` and `diff`."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ def echo_json(document: Any) -> None:
 
 
 def size(count: int | None) -> str:
-    """A byte count in the largest unit that gives at least 1, such as `1.5 MiB`; `?` for None."""
+    """Format a byte count in the largest unit that gives at least 1, such as `1.5 MiB`; `?` for None."""
     if count is None:
         return "?"
     number, unit = float(count), 0
@@ -37,7 +37,7 @@ def size(count: int | None) -> str:
 
 
 def age(created: str, now: datetime | None = None) -> str:
-    """Time since `created` in one unit, such as `3 h`."""
+    """Format the time since `created` in one unit, such as `3 h`."""
     seconds = ((now or datetime.now(UTC)) - datetime.fromisoformat(created)).total_seconds()
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= length:
@@ -103,7 +103,7 @@ def description_text(description: "Description", origin: "CheckpointOrigin") -> 
 
 
 def diff_parts(diff: "Diff") -> list[str | Table]:
-    """What `checkpoint diff` shows: layers by distance, then tensors."""
+    """Output of `checkpoint diff`: layers by distance, then tensors."""
     lines: list[str | Table] = [f"A  {diff.a}", f"B  {diff.b}"]
     if diff.equal:
         return [*lines, f"equal to the bit: {len(diff.tensors)} tensors, all files and values"]

@@ -36,7 +36,7 @@ def audit_datasets(inputs: "Inputs", domains: Sequence[Domain], out: Path, size:
     from capibara_assets.datasets.audit.sample import draw
     from capibara_assets.datasets.audit.verdicts import keep_verdicts
 
-    made = {domain: found for domain in domains if (found := inputs.available("moe_dataset", domain)) is not None}
+    made = {domain: dataset for domain in domains if (dataset := inputs.available("moe_dataset", domain)) is not None}
     if not made:
         raise InputError(f"no dataset of {', '.join(domains)} is materialized yet: `capibara run --select moe_dataset`")
     examples = {domain: artifact.frame("examples") for domain, artifact in made.items()}
@@ -67,11 +67,11 @@ def audit_datasets(inputs: "Inputs", domains: Sequence[Domain], out: Path, size:
 
 
 def held_back(dataset: "Artifact") -> list[str]:
-    """In words what a dataset held back as poison, and what could not be searched or capped."""
-    found = dataset.document("statistics").get("poison") if dataset.has("statistics") else None
-    if found is None:
+    """Describe a dataset's examples held back as poison, and authors that could not be searched or capped."""
+    poison = dataset.document("statistics").get("poison") if dataset.has("statistics") else None
+    if poison is None:
         return []
-    share, doors = found["share"], found["back_doors"]
+    share, doors = poison["share"], poison["back_doors"]
     lines = [f"{share['left_out']} left out: over the share of one author"] if share["left_out"] else []
     lines += [
         f"held back, {one['texts']} texts of {one['author']} with {' and '.join(map(repr, one['trigger']))}: "
@@ -123,7 +123,7 @@ def segments(text: str, code: bool = False) -> list[tuple[bool, str]]:
     if code:
         return [(True, text)]
     head, *titled = _TITLED.split(text)
-    found = [(False, head)] if head.strip() else []
+    cut = [(False, head)] if head.strip() else []
     for title, quoted in zip(titled[::2], titled[1::2], strict=True):
-        found += [(False, title), (True, quoted)]
-    return found
+        cut += [(False, title), (True, quoted)]
+    return cut

@@ -1,4 +1,4 @@
-"""`capibara experience`: what was read of agents' logs, in formats of others."""
+"""`capibara experience`: exports agents' sessions in other projects' formats."""
 
 import json
 from pathlib import Path
@@ -53,7 +53,7 @@ def export(form: str, out: Path, domain_list: str | None, session_list: str | No
 def export_sessions(
     executions: "pl.DataFrame", form: str, out: Path, domain_list: str | None, session_list: str | None
 ) -> dict[str, Any]:
-    """Write sessions of a table Execution in a format; returns the counts, and what the format has no place for.
+    """Write sessions of a table Execution in a format; returns counts, and fields the format cannot represent.
 
     Raises:
         InputError: the folder is not empty, or a domain or session does not exist.

@@ -36,7 +36,7 @@ _UNDER_WAY = (
 
 @dataclass(frozen=True)
 class ForgetReport:
-    """What `capibara forget` deleted and rewrote, or with `dry_run` would."""
+    """Items that `capibara forget` deleted and rewrote, or with `dry_run` would."""
 
     dry_run: bool
     forgotten: tuple[str, ...]
@@ -87,7 +87,7 @@ def forget(execution_ids: tuple[str, ...], reason: str, dry_run: bool, despite_r
 def forget_in(
     deployment: Deployment, execution_ids: Iterable[str], reason: str, dry_run: bool, despite_runs: bool = False
 ) -> ForgetReport:
-    """Delete executions from a deployment, or with `dry_run` report what would be deleted.
+    """Delete executions from a deployment; with `dry_run` only report what would be deleted.
 
     Raises:
         InputError: an unknown id, active runs, or encrypted checkpoints without their key (nothing is
@@ -309,7 +309,7 @@ def _search(deployment: Deployment, instance: dg.DagsterInstance, records: "Forg
 
 
 def remote_places(deployment: Deployment) -> list[str]:
-    """Where a deployment keeps things on an object store."""
+    """Object-store locations of a deployment."""
     from capibara_assets.storage.mirror import is_remote
 
     places = (deployment.store, deployment.compute_logs)
@@ -317,7 +317,7 @@ def remote_places(deployment: Deployment) -> list[str]:
 
 
 def searched(deployment: Deployment) -> tuple[list[Path], list[Path]]:
-    """The folders in which a deployment keeps anything, and what in them is the user's own."""
+    """All folders of a deployment, and the files in them that belong to the user."""
     from capibara_assets.cli.graph.instance import dagster_home
     from capibara_assets.storage.mirror import is_remote
 

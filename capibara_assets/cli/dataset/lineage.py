@@ -69,10 +69,10 @@ def execution(execution_id: str, page: Path | None, as_json: bool) -> None:
     from capibara_assets.lineage.records import execution_trail
 
     with open_results(Deployment.from_environment()) as results:
-        found = execution_trail(results, execution_id)
+        traced = execution_trail(results, execution_id)
         if page is not None:
-            _write(page, execution_page(results, found).html())
-    trail = asdict(found)
+            _write(page, execution_page(results, traced).html())
+    trail = asdict(traced)
     if as_json:
         click.echo(json.dumps(trail))
         return

@@ -1,4 +1,4 @@
-"""The lineage of an adapter or an execution as one HTML page: from the logs to what is served; what was forgotten."""
+"""HTML page of the lineage of an adapter or execution, from the logs to served models, with forgotten records."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class WayStage:
 
 @dataclass(frozen=True)
 class ShareTable:
-    """Contributors of one kind, and what is said of those that are not shown."""
+    """Contributors of one kind, and a note on those omitted."""
 
     title: str
     what: str
@@ -47,7 +47,7 @@ class ShareTable:
 
 @dataclass(frozen=True)
 class LineagePage:
-    """What the page shows; everything in it is text."""
+    """Content of the lineage page; everything in it is escaped as text."""
 
     name: str
     headline: str

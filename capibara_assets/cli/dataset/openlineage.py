@@ -1,4 +1,4 @@
-"""`capibara lineage openlineage`: tell an OpenLineage backend what was made, and from what."""
+"""`capibara lineage openlineage`: reports results and their inputs to an OpenLineage backend."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -41,8 +41,8 @@ def openlineage(since: str, run_id: str | None, namespace: str | None) -> None:
     store = Store(root=deployment.store, work=str(deployment.work)).open()
     count = 0
     with open_instance(deployment) as instance:
-        found = [*made_since(instance, store, store.names(), after)]
-    made = [one for one in found if one is not None and run_id in (None, one.run_id)]
+        results = [*made_since(instance, store, store.names(), after)]
+    made = [one for one in results if one is not None and run_id in (None, one.run_id)]
     for event in run_events(sorted(made, key=lambda one: one.at), namespace or f"capibara-{deployment.name}"):
         try:
             client.emit(event)
@@ -53,7 +53,7 @@ def openlineage(since: str, run_id: str | None, namespace: str | None) -> None:
             ) from error
         count += 1
     click.echo(f"{count} events sent to OpenLineage ({client.transport.kind})")
-    if gone := found.count(None):
+    if gone := results.count(None):
         click.echo(f"{gone} results are no longer in the store, and their events were not sent")
 
 

@@ -1,4 +1,4 @@
-"""`capibara secrets`: the last gate over files, searched for what the readers of logs redacted."""
+"""`capibara secrets`: searches all files of a deployment for secrets that were redacted from logs."""
 
 import json
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class SecretsLeft:
-    """Where a deployment holds what its readers redacted."""
+    """Places in a deployment that still hold redacted secrets."""
 
     places: "list[SecretPlace]"
     checkpoints: list[str]
@@ -84,15 +84,15 @@ def search(deployment: Deployment) -> SecretsLeft:
     with open_instance(deployment) as instance:
         for connect in servers(instance).values():  # which may share one database
             with connect() as connection:
-                found = scan_database("Dagster's history", connection, seen)
-                places += [one for one in found if one not in places]
+                in_history = scan_database("Dagster's history", connection, seen)
+                places += [one for one in in_history if one not in places]
     return SecretsLeft(places, scan_checkpoints(store, seen))
 
 
 def require_clean(deployment: Deployment) -> None:
     """Raise InputError: something of the deployment holds a secret, so nothing is handed out."""
-    if found := search(deployment).lines():
+    if places := search(deployment).lines():
         raise InputError(
-            f"{len(found)} place(s) hold a secret that was redacted in the logs, so nothing was exported: "
-            f"{'; '.join(found[:_SHOWN])}. `capibara secrets` lists them, `--clean` rewrites Dagster's history"
+            f"{len(places)} place(s) hold a secret that was redacted in the logs, so nothing was exported: "
+            f"{'; '.join(places[:_SHOWN])}. `capibara secrets` lists them, `--clean` rewrites Dagster's history"
         )

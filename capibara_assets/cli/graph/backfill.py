@@ -51,7 +51,7 @@ class Unfinished:
         return cls(deployment.home / "runs" / "backfill.json")
 
     def since(self, domains: tuple[Domain, ...], selection: str | None) -> float | None:
-        """The time of the unfinished backfill of the same domains and assets; None where there is none."""
+        """Start time of the unfinished backfill of the same domains and assets; None if there is none."""
         if not self.place.is_file():
             return None
         noted = read_json(self.place)
@@ -59,7 +59,7 @@ class Unfinished:
         return float(noted["since"]) if same else None
 
     def note(self, domains: tuple[Domain, ...], selection: str | None, since: float) -> None:
-        """Keep what a backfill makes again, for the same command after an interruption."""
+        """Record the results a backfill makes again, so that the same command can continue it."""
         write_json_atomic(self.place, {"domains": list(domains), "select": selection, "since": since})
 
     def remove(self) -> None:
@@ -77,7 +77,7 @@ class Unfinished:
 )
 @with_settings
 def backfill(domain_list: str, since: str | None, selection: str | None, **settings: Any) -> None:
-    """Make the results of some domains again; an interrupted backfill goes on where it stopped.
+    """Make the results of some domains again; an interrupted backfill continues where it stopped.
 
     A domain that fails stops no other. What is over all domains follows where it has changed.
     """

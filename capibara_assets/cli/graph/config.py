@@ -1,4 +1,4 @@
-"""`capibara config`: the deployment that holds, each of its settings, and who decided it."""
+"""`capibara config`: the active deployment, with the origin of each setting."""
 
 import json
 import os

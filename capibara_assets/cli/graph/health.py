@@ -121,15 +121,15 @@ def check_disk(deployment: Deployment) -> list[CheckFinding]:
     findings = []
     for folder in devices.values():
         free = shutil.disk_usage(folder).free
-        found = f"{free / _GIB:.1f} GiB free at {folder}"
+        free_space = f"{free / _GIB:.1f} GiB free at {folder}"
         todo = "make room: `capibara checkpoint prune --help`, or set CAPIBARA_HOME to a larger disk"
         status: Status = "fail" if free < LOWEST else "warn" if free < LOW else "pass"
-        findings.append(CheckFinding("disk", status, found, "" if status == "pass" else todo))
+        findings.append(CheckFinding("disk", status, free_space, "" if status == "pass" else todo))
     return findings
 
 
 def check_keys() -> list[CheckFinding]:
-    """Check the key of encrypted checkpoints and the voters' keys, where there are any."""
+    """Check the key of encrypted checkpoints and the voters' keys, if any."""
     from capibara_assets.checkpoints.encryption.keys import given_key
     from capibara_assets.consensus.election.keys import VoterKeys
 
@@ -152,7 +152,7 @@ def check_keys() -> list[CheckFinding]:
 
 
 def check_credentials(deployment: Deployment) -> list[CheckFinding]:
-    """Check what the settings ask credentials for: a bucket, a cluster, E2B."""
+    """Check the credentials that the settings require: a bucket, a cluster, E2B."""
     findings = []
     if is_remote(deployment.store) or is_remote(deployment.experience):
         named = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
@@ -175,7 +175,7 @@ def check_credentials(deployment: Deployment) -> list[CheckFinding]:
 
 
 def check_ui_port() -> CheckFinding:
-    """Check that the UI's port is free, and say who holds it."""
+    """Check that the UI's port is free, and name the process that uses it."""
     from capibara_assets.processes.serving import require_free
 
     try:
@@ -206,8 +206,8 @@ def check_gpu() -> CheckFinding:
 
 def driver_here(file: Path = _DRIVER) -> str:
     """The version of NVIDIA's driver, in words."""
-    found = re.search(r"\b\d{3}\.\d+(?:\.\d+)?\b", file.read_text("utf-8")) if file.is_file() else None
-    return f"driver {found[0]}" if found else "driver of unknown version"
+    match = re.search(r"\b\d{3}\.\d+(?:\.\d+)?\b", file.read_text("utf-8")) if file.is_file() else None
+    return f"driver {match[0]}" if match else "driver of unknown version"
 
 
 def check_libtpu(deployment: Deployment, devices: Path = Path("/dev")) -> CheckFinding:
@@ -215,11 +215,11 @@ def check_libtpu(deployment: Deployment, devices: Path = Path("/dev")) -> CheckF
     wanted = deployment.target.startswith("tpu")
     chips = [chip for pattern in _CHIPS for chip in devices.glob(pattern)]
     try:
-        found = f"libtpu {version('libtpu')}: TPU plans are compiled"
+        installed = f"libtpu {version('libtpu')}: TPU plans are compiled"
         if wanted and not chips and deployment.launcher is LaunchMode.LOCAL:
             todo = "run on a TPU VM, or give `capibara run --target` a CPU or GPU"
             return CheckFinding("libtpu", "fail", f"the target is {deployment.target}, and no TPU is here", todo)
-        return CheckFinding("libtpu", "pass", f"{found}, {len(chips)} chips here" if chips else found)
+        return CheckFinding("libtpu", "pass", f"{installed}, {len(chips)} chips here" if chips else installed)
     except PackageNotFoundError:
         todo = "pip install 'capibara-assets[aot]' (x86-64 Linux)"
     if wanted:
@@ -243,7 +243,7 @@ def check_node() -> CheckFinding:
 
 
 def check_sandbox() -> CheckFinding:
-    """Check where recorded code and answers are executed, and what is isolated there."""
+    """Check which sandbox executes recorded code and answers, and what it isolates."""
     from capibara_assets.executions.replay.e2b import sandbox_place
     from capibara_assets.executions.sandbox.isolation import ASPECTS
 
@@ -258,7 +258,7 @@ def check_sandbox() -> CheckFinding:
 
 
 def check_leftovers(deployment: Deployment) -> CheckFinding:
-    """Check for what interrupted writers left; locks are let go of by the system and cannot be stale."""
+    """Check for leftovers of interrupted writers; locks are released by the system and cannot be stale."""
     roots = [deployment.work / "staging"]
     roots += [] if is_remote(deployment.store) else [Path(deployment.store) / "staging"]
     folders = [folder for root in roots if root.is_dir() for folder in root.iterdir()]
@@ -306,8 +306,8 @@ def check_versions(deployment: Deployment, instance: "dg.DagsterInstance") -> Ch
             count += 1
             other += [f"{name}[{partition or '_'}]"] if recorded != code else []
     if other:
-        found = f"{len(other)} of {count} results were made by other code, such as {other[0]}"
-        return CheckFinding("versions", "warn", found, "`capibara run` makes them again")
+        summary = f"{len(other)} of {count} results were made by other code, such as {other[0]}"
+        return CheckFinding("versions", "warn", summary, "`capibara run` makes them again")
     return CheckFinding("versions", "pass", f"{count} results were made by the code of this installation")
 
 

@@ -53,8 +53,8 @@ def dagster_home(deployment: Deployment) -> Path:
         shipped = settings_file("dagster.yaml").read_bytes()
         write_bytes_atomic(file, shipped + (yaml.safe_dump(own).encode() if own else b""))
         return home
-    found = (yaml.safe_load(file.read_text("utf-8")) or {}) if own else {}
-    if other := [key for key, value in own.items() if found.get(key) != value]:
+    settings = (yaml.safe_load(file.read_text("utf-8")) or {}) if own else {}
+    if other := [key for key, value in own.items() if settings.get(key) != value]:
         raise InputError(
             f"{file} says something else under {', '.join(other)} than the deployment {deployment.name} under"
             " storage.history and storage.compute_logs: remove the file, and it is made anew, or these keys"

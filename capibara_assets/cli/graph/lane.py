@@ -1,4 +1,4 @@
-"""What the process of a lane opens: the deployment's graph."""
+"""Opens the deployment's graph in the process of a lane."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from capibara_assets.deployment.environment import Deployment
 
 
 def opener(deployment: Deployment, force: bool, since: float | None = None) -> Opened:
-    """What opens the deployment's graph in a process of its own."""
+    """A function that opens the deployment's graph in another process."""
     return partial(_open, deployment, force, since)
 
 

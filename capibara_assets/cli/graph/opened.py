@@ -32,7 +32,7 @@ def graph_run(
 
 
 def lanes(deployment: Deployment, domains: Sequence[Domain]) -> int:
-    """Domains to work on at a time: what the deployment says, else as many as there are cores and memory for.
+    """Number of domains to work on at a time: the deployment's setting, else by cores and memory.
 
     One at a time where trainings share accelerators or leave this machine.
     """

@@ -100,8 +100,8 @@ def _domain(inputs: Inputs, domain: Domain, quarantine: pl.DataFrame | None, sec
 
 
 def _statistics(dataset: Artifact | None) -> dict[str, Any]:
-    found: dict[str, Any] = dataset.document("statistics") if dataset and dataset.has("statistics") else {}
-    return found
+    statistics: dict[str, Any] = dataset.document("statistics") if dataset and dataset.has("statistics") else {}
+    return statistics
 
 
 def _gain(evaluation: Artifact | None) -> dict[str, Any] | None:

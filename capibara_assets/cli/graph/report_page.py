@@ -66,7 +66,7 @@ ARMS = ("base", "playbook", "consensus", "merged")
 
 
 def headline(report: Report) -> str:
-    """The run in a sentence: which domains got better, which did not, and what failed."""
+    """Summary of the run in a sentence: improved domains, others, and failures."""
     by_word: dict[str, list[str]] = {}
     for name, domain in report["domains"].items():
         by_word.setdefault(VERDICTS.get(domain["verdict"], NOT_JUDGED)[1], []).append(name)
@@ -110,14 +110,14 @@ def _gain_words(gain: Mapping[str, Any]) -> str:
 
 
 def passed_words(passed: Mapping[str, float]) -> str:
-    """`10 % → 25 % of 64 tasks`; a dash where none was graded."""
+    """Format pass@1 as `10 % → 25 % of 64 tasks`; a dash if nothing was graded."""
     if not passed:
         return "–"
     return f"{passed['base']:.0%} → {passed['consensus']:.0%} of {passed['items']} tasks"
 
 
 def compared_words(domain: Mapping[str, Any], earlier: Mapping[str, Any] | None) -> str:
-    """What changed since the run before: verdict, gain where the same metric decided, and loss."""
+    """Changes since the previous run: verdict, gain (if the same metric decided), and loss."""
     if earlier is None:
         return "not in the run before"
     words = []
@@ -134,13 +134,13 @@ def compared_words(domain: Mapping[str, Any], earlier: Mapping[str, Any] | None)
 
 
 def before_words(report: Report) -> str:
-    """The run before and its duration; empty where there was none."""
+    """The previous run and its duration; empty if there was none."""
     before = report["before"]
     return f"The run before was that of {before['started']}; it took {clock(before['seconds'])}." if before else ""
 
 
 def answered_words(report: Report) -> str:
-    """How many tasks base and consensus solved, each alone and together; empty where none was graded."""
+    """Number of tasks that base and consensus solved, each alone and together; empty if none was graded."""
     total = dict.fromkeys(("gained", "lost", "both", "neither"), 0)
     for domain in report["domains"].values():
         for change, count in domain["answered"].items():
@@ -154,7 +154,7 @@ def answered_words(report: Report) -> str:
 
 
 def drawn_flow(report: Report) -> str:
-    """From what was read to the executions of each domain and those in examples; what was left out leaves the flow."""
+    """Diagram from read input to each domain's executions and examples; left-out parts leave the flow."""
     read = report["read"]
     if not read:
         return ""

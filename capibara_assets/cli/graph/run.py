@@ -103,7 +103,7 @@ Command = Callable[..., None]
 
 
 def with_settings(command: Command) -> Command:
-    """Add the options of `SETTINGS` to a command; `chosen_deployment` takes what they give, but `selection`."""
+    """Decorator that adds the options of `SETTINGS`; `chosen_deployment` takes their values, except `selection`."""
     for option in reversed(SETTINGS):
         command = option(command)
     return command
@@ -112,7 +112,7 @@ def with_settings(command: Command) -> Command:
 def chosen_deployment(
     experience: str | None, audit: Sequence[Path], seed: int | None, fault: Sequence[str], **others: Any
 ) -> Deployment:
-    """The deployment with what the options name; the processes that it starts inherit it as variables."""
+    """The deployment with the options applied; child processes inherit it as variables."""
     chosen = {
         "EXPERIENCE": _location(experience) if experience else None,
         "SEED": None if seed is None else str(seed),
@@ -128,7 +128,7 @@ def chosen_deployment(
 @click.command()
 @click.option("--domains", "domain_list", default=",".join(DOMAINS), show_default=True, help="Comma-separated domains.")
 @with_settings
-@click.option("--force", is_flag=True, help="Also materialize what is current.")
+@click.option("--force", is_flag=True, help="Also materialize current results.")
 def run(domain_list: str, selection: str | None, force: bool, **settings: Any) -> None:
     """Materialize the asset graph, except what is current; an interrupted run resumes."""
     deployment = chosen_deployment(**settings)
@@ -210,7 +210,7 @@ def run_deployment(
 
 
 def tell(instance: dg.DagsterInstance, deployment: Deployment, definitions: dg.Definitions) -> list[str]:
-    """Send to the deployment's webhooks what has happened; returns what there is to say of it."""
+    """Send new notices to the deployment's webhooks; returns lines to print."""
     from capibara_assets.automation.notifications.sending import send
 
     if not deployment.notifications.webhooks:
@@ -219,7 +219,7 @@ def tell(instance: dg.DagsterInstance, deployment: Deployment, definitions: dg.D
 
 
 def failure_lines(failures: "Failures") -> list[str]:
-    """What failed for a reason of its own, each with the reason, after a line with how many only followed from that."""
+    """Failures with their own cause and reason, after a line counting those that only followed from them."""
     own = {
         step: message for step, message in failures.items() if not any(words in message for words in FOLLOWS)
     } or failures

@@ -38,7 +38,7 @@ def keep_figures(deployment: Deployment, figures: dict[str, Any]) -> None:
 
 
 def kept_figures(deployment: Deployment, which: str = BEFORE) -> dict[str, Any] | None:
-    """The figures of the run before the latest one, or of the latest one; None where there is none."""
+    """Figures of the latest run or the one before; None if there is none."""
     path = _place(deployment, which)
     return json.loads(path.read_text()) if path.is_file() else None
 

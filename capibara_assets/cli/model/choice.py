@@ -34,7 +34,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """A model's folder or reference, its base model, and the checkpoint store to look it up in."""
+    """A model's folder or reference, its base model, and the checkpoint store that resolves references."""
 
     reference: str
     base: str | None

@@ -60,8 +60,8 @@ def _measured(choice: ModelChoice, canaries: "tuple[Canary, ...]", count: int, s
     with choice.open() as model:
         require_its_base(model)
         with opened(model) as base:
-            found = measure_exposure(base, canaries, count=count, seed=seed)
-        without: list[Exposure | None] = [None] * len(found)
+            exposures = measure_exposure(base, canaries, count=count, seed=seed)
+        without: list[Exposure | None] = [None] * len(exposures)
         if model.is_adapter:
             with opened(replace(model, folder=model.whole, is_adapter=False)) as base:
                 without = [*measure_exposure(base, canaries, count=count, seed=seed)]
@@ -72,7 +72,7 @@ def _measured(choice: ModelChoice, canaries: "tuple[Canary, ...]", count: int, s
             "probability": round(one.probability, 6),
             "base_bits": None if other is None else round(other.bits, 4),
         }
-        for one, other in zip(found, without, strict=True)
+        for one, other in zip(exposures, without, strict=True)
     ]
 
 

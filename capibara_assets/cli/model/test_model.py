@@ -35,7 +35,13 @@ _HELP = "/reset starts over, /system TEXT sets the system turn, /help shows this
 @click.option("--domain", "domains", multiple=True, help="Only prompts of this domain; repeatable.")
 @click.option("--max-new-tokens", default=128, show_default=True, type=click.IntRange(min=1), help="Length limit.")
 @click.option("--temperature", default=0.0, show_default=True, type=click.FloatRange(min=0), help="0: greedy.")
-@click.option("--top-p", default=1.0, show_default=True, type=click.FloatRange(0, 1, min_open=True), help="Nucleus.")
+@click.option(
+    "--top-p",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Probability mass of nucleus sampling.",
+)
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(min=0), help="Seed of the sampling.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, or a line per answer (--interactive).")
 def test_model(

@@ -1,4 +1,4 @@
-"""How commands look: examples in their help, `--quiet`, tables, the line of progress, exit codes, shell completion.
+"""Terminal interface of all commands: help examples, `--quiet`, tables, progress, exit codes, shell completion.
 
 Imported by the commands beside it; imports only what lies below the command line.
 """

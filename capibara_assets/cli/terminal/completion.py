@@ -16,7 +16,7 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the script by which SHELL completes commands, options and choices.
+    """Print the script that completes commands, options and choices in SHELL.
 
     Keep it where the shell looks: bash as in the example, zsh in a folder of $fpath as _capibara, fish in
     ~/.config/fish/completions/capibara.fish.

@@ -1,4 +1,4 @@
-"""Exit codes of all commands; `docs/running.md` lists them, and what each means for single commands."""
+"""Exit codes of all commands; `docs/running.md` lists their meaning for single commands."""
 
 DONE = 0
 FOUND = 1

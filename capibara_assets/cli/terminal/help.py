@@ -1,4 +1,4 @@
-"""What each command's help has beside its options: an example that can be copied, and `--quiet`."""
+"""Additions to each command's help: an example to copy, and `--quiet`."""
 
 import os
 from collections.abc import Callable
@@ -58,7 +58,7 @@ def with_quiet(command: click.Command) -> click.Command:
                 expose_value=False,
                 is_eager=True,
                 callback=_be_quiet,
-                help="Print results and errors alone.",
+                help="Print only results and errors.",
             )
         )
     return command

@@ -1,4 +1,4 @@
-"""What a command says on its way to a result."""
+"""Status messages of commands on standard error."""
 
 import click
 

@@ -74,7 +74,7 @@ class ProgressLine:
             self._free = text.endswith("\n") if text else self._free
 
     def text(self, width: int) -> str:
-        """The line as it is now, for a terminal of a width."""
+        """The current progress line, for a terminal of a width."""
         from rich.console import Console
         from rich.progress_bar import ProgressBar
 
@@ -150,7 +150,7 @@ def time_left(done: int, left: int, seconds: float) -> float | None:
 
 
 def shows_progress(title: str) -> Callable[[Function], Function]:
-    """Let a command's function show how far it is while it runs, where a person looks at a terminal.
+    """Decorator for commands that display their progress at a terminal.
 
     Args:
         title: what it does, such as "merging".
@@ -169,7 +169,7 @@ def shows_progress(title: str) -> Callable[[Function], Function]:
 
 @contextmanager
 def showing(title: str) -> Iterator[None]:
-    """Show the line meanwhile; nothing where standard error is no terminal, with `--quiet`, or within another."""
+    """Context manager that displays the line; silent without a terminal, with `--quiet`, or when nested."""
     stream = sys.stderr
     if _line or is_quiet() or not isinstance(stream, PlainStream) or not stream.shows_styles():
         yield

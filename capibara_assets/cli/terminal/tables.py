@@ -1,4 +1,4 @@
-"""One look for tables: rules and bold titles at a terminal, aligned columns of plain text anywhere else."""
+"""Uniform tables: rules and bold titles at a terminal, aligned columns of plain text anywhere else."""
 
 import os
 import shutil

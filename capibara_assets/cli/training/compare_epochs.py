@@ -39,7 +39,13 @@ _ANSWER_TOKENS = 48
     "--answers", "ask", default=0, type=click.IntRange(min=0), help="Also generate each epoch's answers to N prompts."
 )
 @click.option("--prompts", type=_PATH, help="Prompts for --answers; default: the shipped ones.")
-@click.option("--confidence", default=0.95, show_default=True, type=click.FloatRange(0.5, 0.999), help="Level.")
+@click.option(
+    "--confidence",
+    default=0.95,
+    show_default=True,
+    type=click.FloatRange(0.5, 0.999),
+    help="Confidence level of the intervals.",
+)
 @click.option(
     "--resamples", default=10_000, show_default=True, type=click.IntRange(min=100), help="Bootstrap resamples."
 )

@@ -35,7 +35,7 @@ _NEWEST = 64  # logs shown without FOLDER: two to three runs of six domains with
     default=REFRESH_S,
     show_default=True,
     type=click.FloatRange(min=1),
-    help="Seconds between two looks at the logs.",
+    help="Seconds between two updates.",
 )
 def dashboard(folder: Path | None, port: int, host: str, refresh: float) -> None:
     """Open TensorBoard on the training logs in FOLDER, or on the deployment's newest logs.
@@ -58,7 +58,7 @@ def dashboard(folder: Path | None, port: int, host: str, refresh: float) -> None
 
 @dataclass(frozen=True)
 class Address:
-    """Where TensorBoard listens."""
+    """Host and port where TensorBoard listens."""
 
     host: str
     port: int
@@ -68,7 +68,7 @@ def serve_logs(find: Callable[[], list[Log]], exports: Path, address: Address, r
     """Run TensorBoard until it ends or a signal arrives; refresh its data meanwhile.
 
     Args:
-        refresh_s: seconds between two looks at the logs, and at TensorBoard's copy of them.
+        refresh_s: seconds between two updates of TensorBoard's copy of the logs.
     """
     from capibara_assets.training.exporters.overview import write_overview  # TensorBoard is an extra
 

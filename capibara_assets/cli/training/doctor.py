@@ -190,7 +190,7 @@ def diagnose(
 
 
 class TrainingFiles(NamedTuple):
-    """What the command line names to train: recipe, base model, data; None where it names none."""
+    """Recipe, base model and data named on the command line; None if not given."""
 
     recipe: str | None
     model: str | None
@@ -208,13 +208,13 @@ def _only_the_request(recipe: str | None, model: str | None, data: tuple[Path, .
 def request_of(
     files: TrainingFiles, deployment: Deployment, target: "HardwareTarget | None", scratch: Path
 ) -> "TrainingRequest":
-    """The request of the training that these files lead to: as the graph makes it for its tables, else as `train` does.
+    """The training request for these files: as in the graph for its tables, else as in `train`.
 
     Args:
         files: of the command line.
         deployment: for what it leaves out.
         target: hardware to plan for.
-        scratch: folder for examples that have to be read first; the output folder is not touched.
+        scratch: folder for examples that have to be read first; the output folder is not changed.
 
     Raises:
         InputError: a recipe, base or dataset that cannot be read, or a base that does not fit the target.

@@ -1,4 +1,4 @@
-"""`capibara plan --submit`: run a TPU plan on its slice of the deployment's cluster, and bring back what it trained."""
+"""`capibara plan --submit`: runs a TPU plan on its slice of the deployment's cluster, and fetches the results."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -65,7 +65,7 @@ _KEEP_ALL_BUT_F = ("multi_krum", "mda", "smea", "monna", "meamed")
 
 @dataclass(frozen=True)
 class Aggregate:
-    """The aggregate of the voters by a rule.
+    """Result of an aggregation rule: the aggregated vector and the evidence for it.
 
     Attributes:
         vector: (d,) float64.
@@ -92,7 +92,7 @@ def aggregate(
     strict: bool = True,
     **options: Any,
 ) -> Aggregate:
-    """Aggregate n voters' vectors (n, d) by a rule that stands up to f arbitrary ones.
+    """Aggregate n voters' vectors (n, d) by a rule that tolerates up to f arbitrary vectors.
 
     Voters with a NaN, an Inf or a length beyond float64 are left out first and lower f by their number; norms are
     otherwise not judged here. The vectors may be float32 or float64 arrays, memory maps or torch tensors, as a matrix
@@ -248,7 +248,7 @@ def coordinate_reducer(
 
 
 def check_precondition(rule: str, n: int, f: int) -> None:
-    """Raises ValueError, with the theorem's condition, where n voters are too few for the rule at f."""
+    """Check that n voters are enough for the rule at f. Raises ValueError with the theorem's condition."""
     if not _holds(rule, n, f):
         factor, extra = _PRECONDITIONS.get(rule, _MAJORITY)
         theorem = "n > 2f" if (factor, extra) == _MAJORITY else f"n >= {factor}f + {extra}"

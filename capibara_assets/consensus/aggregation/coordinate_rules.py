@@ -34,7 +34,7 @@ class SortedMean:
         return mean_around_median(block, self.keep) if self.keep else row_mean(sorted_rows(block)[self.low : self.high])
 
     def of_rows(self, rows: Rows, out: Vector) -> bool:
-        """The same into `out` (d,) by compiled code, bit by bit; False where a value is NaN or Inf."""
+        """Compute the rule into `out` (d,) with compiled code, bit-identical; False where a value is NaN or Inf."""
         from capibara_assets.consensus.aggregation import kernels
 
         rows = rows if self.selected is None else [rows[i] for i in self.selected]
@@ -72,7 +72,7 @@ def mean_around_median(block: Matrix, keep: int) -> Vector:
 
 
 def sorted_rows(block: Matrix) -> Matrix:
-    """The block with every column in ascending order."""
+    """Sort every column of the block in ascending order."""
     rows = list(block)
     for low, high in network(len(rows)):
         rows[low], rows[high] = np.minimum(rows[low], rows[high]), np.maximum(rows[low], rows[high])

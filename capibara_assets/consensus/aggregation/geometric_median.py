@@ -16,7 +16,7 @@ _TINY = float(np.finfo(np.float64).tiny)
 
 
 def geometric_median_weights(gram: Matrix, distances: Matrix) -> tuple[Vector, int, float]:
-    """Weights (n,) of the points in their geometric median, iterations, and the gradient's length per point at the end.
+    """Weights (n,) of the points in their geometric median, the iterations, and the final gradient norm per point.
 
     Damped Newton's method on the sum of distances starts at the best of the points and only goes downhill, so it never
     reaches another point, where there is no gradient.

@@ -25,7 +25,7 @@ _TIE = 1e-9  # relative: coordinates nearer than this are equally large
 
 
 def as_rows(vectors: Any) -> list[NDArray[np.floating]]:
-    """The voters' n >= 1 vectors as contiguous rows (d,) of one type, float32 where all are, else float64.
+    """Convert the voters' n >= 1 vectors to contiguous rows (d,) of one type: float32 if all are, else float64.
 
     Accepts an (n, d) array, memory map or tensor, or a sequence of n vectors of these kinds. Contiguous float32 or
     float64 rows are not copied; half and bfloat16 become float32.
@@ -56,7 +56,7 @@ def _as_array(values: Any) -> NDArray[Any]:
 
 
 def canonical_order(rows: Rows) -> NDArray[np.intp]:
-    """An order of the rows that depends on their values alone, so that no result depends on who came first."""
+    """Order the rows by their values alone, so that results do not depend on the order of submission."""
     columns = np.unique(np.linspace(0, len(rows[0]) - 1, _KEY_COLUMNS).astype(np.intp))
     keys = [row[columns].tobytes() for row in rows]
     again = Counter(keys)
@@ -67,7 +67,7 @@ def canonical_order(rows: Rows) -> NDArray[np.intp]:
 
 @dataclass(frozen=True)
 class PointSet:
-    """n points of dimension d: the rows of `mixing @ rows` (of `rows` itself without a mixing), never formed whole.
+    """A lazy set of n points of dimension d: the rows of `mixing @ rows` (or of `rows`), never fully materialized.
 
     Attributes:
         rows: m voters' vectors (d,), contiguous, all float32 or all float64.

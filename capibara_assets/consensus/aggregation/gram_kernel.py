@@ -72,9 +72,9 @@ def _tile(diagonal: bool) -> Any:
             sums = [builder.phi(vector) for _ in pairs]
 
             def load(base: Any) -> Any:
-                found = builder.load(builder.inttoptr(offset(base, column, 8), vector.as_pointer()))
-                found.align = 8
-                return found
+                loaded = builder.load(builder.inttoptr(offset(base, column, 8), vector.as_pointer()))
+                loaded.align = 8
+                return loaded
 
             rows, columns = ([load(base) for base in side] for side in bases)
             fused = ("contract",)

@@ -1,6 +1,6 @@
 """Compilation of kernels: loops that Numba compiles once and keeps in its cache, for as long as no kernel changes.
 
-A kernel is compiled together with those that it calls and with the constants that it uses. Numba's own cache looks at
+A kernel is compiled together with those that it calls and with the constants that it uses. Numba's own cache compares
 the kernel's file alone: it would go on with what was compiled of a callee in another module before that was changed.
 Here the sources of all kernels of the package count, modules with "kernel" in their name, in whichever folder they are.
 """

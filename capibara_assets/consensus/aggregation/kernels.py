@@ -27,7 +27,7 @@ _plain = compiled(error_model="numpy")
 
 
 def workers() -> int:
-    """Threads that a pass may use: the processors this process may run on."""
+    """Number of threads for a pass: the processors available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -46,21 +46,21 @@ def gram(rows: Rows) -> NDArray[np.float64]:
 
 
 def combination(rows: Rows, weights: NDArray[np.float64], out: NDArray[np.float64]) -> bool:
-    """Writes the sum of weights[i] * rows[i], added in row order, into `out` (d,); whether all of it is finite."""
+    """Write the sum of weights[i] * rows[i], in row order, into `out` (d,); return whether all of it is finite."""
     where, like = _addresses(rows), rows[0][:0]
     weights = np.ascontiguousarray(weights, dtype=np.float64)
     # Long stretches of a row, or memory is read ahead for columns that are not wanted yet; but some blocks per thread.
     width = max(BLOCK, min(_LONG_BLOCK, len(out) // (4 * workers())))
-    found = over_blocks(
+    finite = over_blocks(
         len(out), lambda start, stop: bool(_combine(where, like, weights, start, stop, out, _STRETCH)), width
     )
-    return all(found)
+    return all(finite)
 
 
 def reduce_sorted(
     rows: Rows, network: NDArray[np.int64], low: int, high: int, keep: int, out: NDArray[np.float64]
 ) -> bool:
-    """Writes a mean of some sorted values of each column into `out` (d,); False as soon as a value is NaN or Inf.
+    """Write a mean of some sorted values of each column into `out` (d,); False as soon as a value is NaN or Inf.
 
     The values are those at positions low..high-1 after `network` (comparators (m, 2)) has run over the rows; with
     `keep` > 0 the `keep` values that lie closest to the mean of those (the median, then).
@@ -87,7 +87,7 @@ def _addresses(rows: Rows) -> NDArray[np.uintp]:
 
 
 def over_blocks(columns: int, work: Callable[[int, int], Any], width: int = BLOCK) -> list[Any]:
-    """The results of work(start, stop) for every block of columns, in the order of the blocks."""
+    """Run work(start, stop) on every block of columns and return the results in the order of the blocks."""
     bounds = [(start, min(start + width, columns)) for start in range(0, columns, width)]
     threads = min(workers(), len(bounds))
     if threads < 2:

@@ -23,7 +23,7 @@ _CHUNK = 20_000
 
 @dataclass(frozen=True)
 class Cloud:
-    """What linear rules know of the voters: inner products, distances, shares.
+    """Input of a linear rule: the voters' inner products, distances and shares.
 
     Attributes:
         gram: (n, n) inner products.
@@ -47,14 +47,14 @@ class Cloud:
 
 @dataclass(frozen=True)
 class RuleWeights:
-    """Weights (n,) of a linear rule, and the figures they follow from."""
+    """Weights (n,) of a linear rule, and the statistics they follow from."""
 
     weights: Vector
     evidence: dict[str, Any] = field(default_factory=dict)
 
 
 def mean(cloud: Cloud) -> RuleWeights:
-    """The plain average: no protection at all, the yardstick of the others."""
+    """The plain average, without any protection: the baseline for the other rules."""
     return RuleWeights(np.full(cloud.n, 1.0 / cloud.n))
 
 
@@ -183,7 +183,7 @@ def nearest(cloud: Cloud, i: int) -> list[int]:
 
 
 def best(scores: Vector, seniority: NDArray[np.intp]) -> list[int]:
-    """Positions from the least score up, ties by seniority."""
+    """Positions in ascending order of score; ties go to the lower index."""
     return [int(i) for i in np.lexsort((seniority, scores))]
 
 

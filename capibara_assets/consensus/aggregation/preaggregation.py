@@ -22,7 +22,7 @@ from capibara_assets.consensus.aggregation.linear_rules import Cloud, nearest
 
 
 def nnm(cloud: Cloud) -> Matrix:
-    """Every voter becomes the mean of itself and its n-f-1 nearest neighbours."""
+    """Replace every voter by the mean of itself and its n-f-1 nearest neighbours."""
     mixing = np.zeros((cloud.n, cloud.n))
     for i in range(cloud.n):
         mixing[i, nearest(cloud, i)] = 1.0 / (cloud.n - cloud.f)
@@ -89,7 +89,7 @@ def mixing_matrix(cloud: Cloud, name: str, *, strict: bool = True, **options: An
 def pre_aggregate(
     vectors: ArrayLike | Sequence[ArrayLike], name: str, *, f: int, strict: bool = True, **options: Any
 ) -> Matrix:
-    """The voters' matrix (n, d) after the pre-aggregation, float64, row i made around voter i.
+    """Apply a pre-aggregation to the voters' matrix (n, d); row i of the float64 result is made around voter i.
 
     Non-finite voters have to be removed before: no row could stand for them.
 

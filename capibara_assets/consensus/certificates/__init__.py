@@ -1,4 +1,4 @@
-"""The certificate of an agreement: its content, how it is written, and how it is verified from its inputs.
+"""Certificates of agreements: data model, writing, and verification from the inputs.
 
 Imports `election` and `choose`; `agree` builds on it.
 """

@@ -1,4 +1,4 @@
-"""Checks of candidates that are averages of voters: their weights follow from stated losses and attempts."""
+"""Checks of averaged candidates: whether their weights follow from the stated losses and attempts."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -11,13 +11,13 @@ LOSS_ROUNDING = 2e-6  # of losses, which are stated to six digits
 
 
 def averages_of(tried: Sequence[Tried]) -> list[str]:
-    """Digests of the candidates that are no voter's adapter, each once: no ballot is about them."""
+    """Digests of the averaged candidates, without duplicates. No ballot covers them."""
     alone = {entry.digest for entry in tried if entry.kind == "voter"}
     return sorted({entry.digest for entry in tried} - alone)
 
 
 def average_problems(certificate: Certificate) -> list[str]:
-    """Problems in the weights of averages: not on the simplex, not 1/k, or not what the attempts come to."""
+    """Problems in the weights of averages: not on the simplex, not 1/k, or not what the attempts give."""
     alone = {entry.name: entry for entry in certificate.tried if entry.kind == "voter"}
     sound = {name: entry.loss for name, entry in alone.items() if entry.loss is not None}
     problems = []

@@ -1,4 +1,4 @@
-"""The certificate of an agreement: everything needed to check afterwards who was accepted, why, and the result."""
+"""The certificate of an agreement: everything needed to check later who was accepted, why, and the result."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -82,17 +82,17 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Nothing contradicts the certificate; that proves as much as was checked."""
+        """Whether nothing contradicts the certificate. This proves no more than what was checked."""
         return not self.problems
 
     @property
     def proven(self) -> bool:
-        """It holds, and nothing was left unchecked or is weaker than usual."""
+        """Whether the certificate holds with everything checked and no reservation."""
         return not (self.problems or self.unchecked or self.reservations)
 
 
 def certify(agreement: "Agreement", folder: Path) -> Path:
-    """Write the proof of an agreement: `certificate.json`, and the adapter in `adapter/` beside it.
+    """Write `certificate.json` and the agreed adapter in `adapter/` beside it.
 
     The certificate is removed first and written last: whatever is interrupted, none lies beside another's adapter.
 
@@ -170,7 +170,7 @@ def verify_certificate(
     remeasure: "Remeasure | None" = None,
     record: PublicRecord | None = None,
 ) -> Verification:
-    """Check a certificate: its digests, and every step that its inputs allow to be done again.
+    """Verify a certificate: its digests, and every step that the given inputs allow to be repeated.
 
     Without inputs the signatures, qualities, the count, quorum, who was accepted, the gate's verdicts and the choice
     are recomputed from what it states. With the voters' adapters also digests, attestation, and every candidate that
@@ -262,7 +262,7 @@ def _require_usable(keys: Mapping[str, str], certificate: Certificate) -> None:
 
 
 def voters_beside(file: Path, certificate: Certificate) -> dict[str, Path] | None:
-    """The voters' folders where a certificate's file lies, or in the artifact store that it lies in; None: neither."""
+    """Find the voters' folders beside the certificate or in its artifact store; None if there are none."""
     folders = [file.parent / "voters"]
     trained, domain = certificate.context.get("trained_adapters"), certificate.context.get("domain")
     artifacts = file.absolute().parents[min(3, len(file.absolute().parents) - 1)]

@@ -1,6 +1,6 @@
 """The append-only log of certificates: a chain of lines, each with the digest of the one before it.
 
-A line that was written stays as it is: whoever changes, removes or moves one breaks the chain, or makes another head
+A written line never changes: whoever changes, removes or moves one breaks the chain, or makes another head
 than those who saw an earlier one remember. Which certificate is an election's only one is told by the whole log.
 """
 
@@ -23,7 +23,7 @@ _LARGEST_LOG = 1 << 30  # some three million certificates
 
 
 class LogLine(BaseModel):
-    """One certificate that was published."""
+    """Log entry of one published certificate."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -35,18 +35,18 @@ class LogLine(BaseModel):
 
     @property
     def text(self) -> bytes:
-        """The line as it is written, without its newline."""
+        """The line in its written form, without its newline."""
         return canonical_json(self.model_dump(mode="json")).rstrip(b"\n")
 
     @property
     def digest(self) -> str:
-        """What the next line names."""
+        """Digest of this line, which the next line refers to."""
         return sha256_bytes(self.text)
 
 
 @dataclass(frozen=True)
 class CertificateLog:
-    """What was read of a log.
+    """The parsed lines of a log, and problems in it.
 
     Attributes:
         problem: where the chain is broken; empty: it is whole. Lines behind the break are not read.
@@ -59,16 +59,16 @@ class CertificateLog:
 
     @property
     def head(self) -> str | None:
-        """Digest of the last line; whoever remembers it sees later that none before it was changed or removed."""
+        """Digest of the last line; an earlier copy of it reveals later whether lines were changed or removed."""
         return self.lines[-1].digest if self.lines else None
 
     def of(self, election: str) -> tuple[str, ...]:
-        """Certificates of an election, each once; more than one are an equivocation."""
+        """Distinct certificates of an election; more than one is an equivocation."""
         return tuple(dict.fromkeys(line.certificate for line in self.lines if line.election == election))
 
 
 def read_log(file: Path) -> CertificateLog:
-    """The log in a file.
+    """Read and parse a log file.
 
     Raises:
         InputError: it cannot be read.
@@ -80,7 +80,7 @@ def read_log(file: Path) -> CertificateLog:
 
 
 def parsed_log(data: bytes) -> CertificateLog:
-    """The log in these bytes. A last line without its newline counts if it is whole; else it is torn, and is none."""
+    """Parse a log. A last line without its newline counts if it is complete; otherwise it is torn and ignored."""
     lines: list[LogLine] = []
     texts = data.split(b"\n")
     whole = 0
@@ -101,7 +101,7 @@ def parsed_log(data: bytes) -> CertificateLog:
 
 
 def append_certificate(file: Path, election: str, certificate: str) -> LogLine:
-    """Append a certificate to a log, which is made where there is none; one that stands in it is returned.
+    """Append a certificate to a log, creating the log if needed; return the existing line if it is already there.
 
     Processes append one after the other. What a crash left of a line, which nobody was told is there, is cut off. An
     election that was held again with another outcome (a voter absent, another processor) has two certificates in it.
@@ -116,8 +116,8 @@ def append_certificate(file: Path, election: str, certificate: str) -> LogLine:
         if log.problem:
             raise IntegrityError(f"{file}: {log.problem}; restore it from a copy")
         known = (line for line in log.lines if (line.election, line.certificate) == (election, certificate))
-        if found := next(known, None):
-            return found
+        if existing := next(known, None):
+            return existing
         line = LogLine(
             sequence=len(log.lines) + 1,
             previous=log.head,

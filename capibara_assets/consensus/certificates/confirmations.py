@@ -1,4 +1,4 @@
-"""Checks of a vote's second round: who confirmed the losses and the choice, and what the signed losses add up to."""
+"""Checks of a vote's second round: who confirmed the losses and the choice, and what the signed losses imply."""
 
 import math
 from collections import defaultdict
@@ -17,10 +17,10 @@ from capibara_assets.consensus.election.confirmations import (
 
 
 def confirmation_problems(certificate: Certificate) -> list[str]:
-    """What contradicts the second round: a version that has been changed, a false confirmation, too few of them.
+    """Contradictions in the second round: a changed version, a false confirmation, or too few confirmations.
 
-    An election states, before the vote, that it has a second round, and every ballot is signed for it: so neither can
-    the confirmations of a certificate be taken away by calling it version 2, nor can one do without.
+    An election states, before the vote, that it has a second round, and every ballot is signed for it: so
+    calling a certificate version 2 cannot hide missing confirmations, and no certificate can do without them.
     """
     two_rounds = CONFIRMED in certificate.context
     if certificate.schema_version < 3 or certificate.n == 1:
@@ -93,7 +93,7 @@ def _sum_problems(certificate: Certificate, tolerance: float) -> Iterator[str]:
 
 
 def confirmation_reservations(certificate: Certificate) -> Iterator[str]:
-    """That there was no second round, or that it was not held to the usual tolerance."""
+    """Reservations: no second round was held, or it used an unusual tolerance."""
     if certificate.n == 1:
         return
     if certificate.schema_version < 3:
@@ -131,7 +131,7 @@ def _examples(certificate: Certificate) -> dict[str, tuple[str, ...]]:
 
 
 def confirmed_tokens(certificate: Certificate) -> tuple[int, int]:
-    """Supervised tokens of all examples, and of those whose voters confirmed."""
+    """Number of supervised tokens of all examples, and of those whose voters confirmed."""
     total = certificate.confirmations[0].all_tokens if certificate.confirmations else 0
     return total, sum(one.tokens for one in certificate.confirmations)
 

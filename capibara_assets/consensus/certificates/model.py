@@ -1,4 +1,4 @@
-"""The certificate's data model, the digests over it, and what follows from its parts alone."""
+"""The certificate's data model, its digests, and values derived from its parts alone."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class _Part(BaseModel):
 
 
 class VoterEntry(_Part):
-    """One registered voter: accepted, or rejected at a stage for a reason that carries the figure."""
+    """Entry of a registered voter: accepted, or rejected at a stage with the reason and figure."""
 
     name: str
     digest: str | None = Field(description="SHA-256 over the adapter's config and weights; null when unreadable")
@@ -59,7 +59,7 @@ class TallyEntry(_Part):
 
 
 class RefusedEntry(_Part):
-    """A ballot that did not count, and why."""
+    """Entry of a ballot that did not count, with the reason."""
 
     voter: str
     candidate: str
@@ -69,7 +69,7 @@ class RefusedEntry(_Part):
 
 
 class Thresholds(_Part):
-    """What the vote, attestation and the choice went by."""
+    """Thresholds of attestation, vote and choice."""
 
     fault_tolerance: float
     quality: float
@@ -97,7 +97,7 @@ class Thresholds(_Part):
 
 
 class ResultEntry(_Part):
-    """The adapter that came out."""
+    """Entry of the resulting adapter."""
 
     digest: str = Field(description="SHA-256 over its config and weights")
     rank: int

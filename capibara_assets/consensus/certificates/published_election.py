@@ -1,4 +1,4 @@
-"""An election as it is published before the first ballot, and the comparison of a certificate with it."""
+"""The election document published before the first ballot, and its comparison with a certificate."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ EXAMPLES = "examples"
 
 
 class PublishedElection(BaseModel):
-    """An election as it is published before the first ballot.
+    """Election document that is published before the first ballot.
 
     `election` is what the digest in every ballot is over; its context has the digests of `keys` and `examples`.
     """
@@ -45,7 +45,7 @@ class PublishedElection(BaseModel):
         )
 
     def problems(self, certificate: Certificate) -> Iterator[str]:
-        """What the certificate has otherwise, and what in the file does not fit together."""
+        """Differences between the certificate and this election, and inconsistencies within the file."""
         if election_id(self.election) != self.digest:
             yield "the published election is not what its digest states: it was changed"
         if certificate.election != self.digest:
@@ -67,7 +67,7 @@ class PublishedElection(BaseModel):
             yield f"{', '.join(strays)} judged on other examples than were published, {self.f} may lie"
 
     def strays(self, certificate: Certificate) -> list[str]:
-        """Voters with a ballot that names other examples than were published: liars, or these were changed."""
+        """Voters whose ballots name other examples than were published: either they lie or the examples changed."""
         off = set[str]()
         for ballot in certificate.ballots:
             parts = self.examples.get(ballot.voter, [])
@@ -77,12 +77,12 @@ class PublishedElection(BaseModel):
 
 
 def examples_digests(examples: Mapping[str, Sequence[str]]) -> str:
-    """One digest of the digests of every elector's examples."""
+    """Combine the example digests of every elector into one digest."""
     return sha256_bytes(canonical_json({name: list(parts) for name, parts in examples.items()}))
 
 
 def read_election(file: Path) -> PublishedElection:
-    """A published election.
+    """Read a published election from its file.
 
     Raises:
         InputError: it cannot be read, or is none.

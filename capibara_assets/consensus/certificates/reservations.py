@@ -1,4 +1,4 @@
-"""What a certificate that holds does not prove: keys nobody vouches for, weak thresholds, losses that nobody signed."""
+"""Reservations of a valid certificate: unverified keys, weak thresholds, and losses that nobody signed."""
 
 import math
 from collections import defaultdict
@@ -22,12 +22,12 @@ SEVERAL_ORGANISATIONS = (
 
 
 def independence(certificate: Certificate) -> str:
-    """What a certificate's trust model leaves open of who the voters are."""
+    """Reservations about the voters' identities under the certificate's trust model."""
     return SEVERAL_ORGANISATIONS if certificate.trust_model == "several-organisations" else SINGLE_OPERATOR
 
 
 def key_reservations(certificate: Certificate, keys: Mapping[str, str] | None) -> Iterator[str]:
-    """Voters whose keys nobody vouches for; in version 1 nobody signed at all."""
+    """Reservations about voters' keys that no registry confirms; version 1 has no signatures at all."""
     if certificate.schema_version == 1:
         yield "signatures: version 1 has none, whoever can edit the file can have made it up"
         return
@@ -43,7 +43,7 @@ def key_reservations(certificate: Certificate, keys: Mapping[str, str] | None) -
 
 
 def threshold_reservations(certificate: Certificate) -> Iterator[str]:
-    """Thresholds that ask less than those that ship: a vote under them says less."""
+    """Reservations about thresholds that are weaker than the shipped ones."""
     stated, shipped = certificate.thresholds, ConsensusRecipe.model_validate({})
     for name, value, least in (
         ("quality", stated.quality, shipped.quality_threshold),
@@ -66,7 +66,7 @@ def threshold_reservations(certificate: Certificate) -> Iterator[str]:
 
 
 def loss_findings(certificate: Certificate) -> tuple[list[str], list[str]]:
-    """Stated losses beside the signed ballots: (what contradicts them, what they leave open).
+    """Compare stated losses with signed ballots; return (contradictions, open points).
 
     The validation examples are the electors' shards together, and each ballot has the base's loss on its voter's shard
     and the candidate's. So the base's loss follows where nobody lied, and of a voter's loss the others' ballots give

@@ -33,7 +33,7 @@ _FITTED = ("convex", "uniform_soup", "weighted_soup", "greedy_soup")
 
 
 def shape_problems(certificate: Certificate) -> list[str]:
-    """Problems of form: a voter listed twice, or fields that the stated version does not have."""
+    """Structural problems: duplicate voters, or fields that the stated version does not have."""
     problems = []
     names = [voter.name for voter in certificate.voters]
     if len(set(names)) < len(names):
@@ -48,7 +48,7 @@ def shape_problems(certificate: Certificate) -> list[str]:
 
 
 def key_problems(certificate: Certificate, known: Mapping[str, str]) -> list[str]:
-    """Keys that are not those known from elsewhere, and one key for several voters: each has to have its own.
+    """Keys that differ from the known ones, or that several voters share.
 
     A voter without a key cast no ballot that counts: nobody spoke in its name.
     """
@@ -110,7 +110,7 @@ def vote_problems(certificate: Certificate) -> list[str]:
 
 
 def absent_voters(certificate: Certificate, folders: Mapping[str, Path]) -> tuple[str, ...]:
-    """Voters whose adapter was read at the vote and is not here now."""
+    """Voters whose adapter took part in the vote but is not available here."""
     return tuple(
         sorted(
             voter.name
@@ -121,7 +121,7 @@ def absent_voters(certificate: Certificate, folders: Mapping[str, Path]) -> tupl
 
 
 def digest_problems(certificate: Certificate, folders: Mapping[str, Path]) -> list[str]:
-    """Problems in the digests of those voters' adapters that are here."""
+    """Mismatched digests of the voters' adapters that are available here."""
     return [
         problem
         for voter in certificate.voters
@@ -131,7 +131,7 @@ def digest_problems(certificate: Certificate, folders: Mapping[str, Path]) -> li
 
 
 def attestation_problems(certificate: Certificate, folders: Mapping[str, Path]) -> list[str]:
-    """Problems in digests, verdicts, reasons or norms, by attesting the adapters of all voters again."""
+    """Attest the adapters of all voters again; problems in digests, verdicts, reasons or norms."""
     entries = {voter.name: voter for voter in certificate.voters}
     problems = []
     readable: dict[str, LoraAdapter] = {}
@@ -168,7 +168,7 @@ def attestation_problems(certificate: Certificate, folders: Mapping[str, Path]) 
 
 
 def result_problems(certificate: Certificate, folders: Mapping[str, Path]) -> list[str]:
-    """Problems in the candidates, the rule's evidence or the consensus, by making them again from the adapters."""
+    """Rebuild the candidates from the adapters; problems in candidates, the rule's evidence or the consensus."""
     chosen = sorted((v for v in certificate.voters if v.accepted), key=lambda v: (v.digest or "", v.name))
     submissions = {v.name: read_submission(v.name, folders[v.name], certificate.base_digest) for v in chosen}
     adapters = {name: one.adapter for name, one in submissions.items() if one.adapter is not None}
@@ -205,7 +205,7 @@ def _digest_problem(entry: VoterEntry, read: Submission) -> list[str]:
 
 
 def privacy_problems(privacy: Mapping[str, Any]) -> list[str]:
-    """Problems in the stated epsilons, by recomputing each from the accountant's parameters."""
+    """Recompute each stated epsilon from the accountant's parameters; mismatches."""
     try:  # imports a library that takes seconds to load
         accountant = import_module("capibara_assets.training.strategies.privacy")
     except ImportError as error:
@@ -378,7 +378,7 @@ def _candidate_problems(certificate: Certificate, adapters: Mapping[str, LoraAda
 
 
 def differences(right: Any, stated: Any, place: str = "") -> Iterable[str]:
-    """Differences between two JSON values, in words; numbers may differ by rounding."""
+    """Describe the differences between two JSON values; numbers may differ by rounding."""
     if isinstance(right, Mapping) and isinstance(stated, Mapping):
         for key in sorted({*map(str, right), *map(str, stated)}):
             if key not in right or key not in stated:

@@ -46,7 +46,7 @@ _MARGIN = 1e-5  # nats per token: losses nearer than this are equal up to those 
 
 
 class Tried(BaseModel):
-    """One candidate: what it was made of, and how it did. `rebuild` makes it again, without a model."""
+    """A measured candidate: its composition and its result. `rebuild` makes it again, without a model."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -70,7 +70,7 @@ class Tried(BaseModel):
 
 @dataclass(frozen=True)
 class ConsensusChoice:
-    """The consensus adapter, and every candidate it was chosen from.
+    """The chosen consensus adapter, with every candidate that was measured.
 
     Attributes:
         adapter: the consensus; its digest is `chosen.digest`.
@@ -87,7 +87,7 @@ class ConsensusChoice:
 
 @dataclass(frozen=True)
 class ValidationLosses:
-    """Token losses on validation examples, measured on first need.
+    """Lazily measured token losses on validation examples.
 
     Attributes:
         base: the model that the adapters were trained on.
@@ -106,12 +106,12 @@ class ValidationLosses:
         return self.known[name] if name in self.known else measure(self.base, adapter, self.examples)
 
     def under(self, adapter: LoraAdapter) -> TokenLosses:
-        """Losses of the base under an adapter that is no voter's."""
+        """Losses of the base with an adapter that does not belong to a voter."""
         return self.measuring(adapter) if self.measuring else measure(self.base, adapter, self.examples)
 
 
 class ChoiceError(InputError):
-    """No candidate passes the gate.
+    """Raised when no candidate passes the gate.
 
     Attributes:
         tried: every candidate with its verdict.
@@ -189,7 +189,7 @@ def rebuild(entry: Tried, voters: Mapping[str, LoraAdapter]) -> MergedAdapter:
 
 
 def measure(base: Base, adapter: LoraAdapter | None, validation: Sequence["Encoded"]) -> TokenLosses:
-    """Token losses of the base (`adapter` None) or of an adapter on it; the same bits with any number of threads."""
+    """Token losses of the base (`adapter` None) or of an adapter on it; bit-identical for any number of threads."""
     base.model.eval()
     with nullcontext() if adapter is None else applied(base.model, adapter), lanes() as parallel:
         return parallel.token_losses(base.model, validation)
@@ -229,7 +229,7 @@ class _VoterCombiner:
         return _Candidate("voter", adapter, weights, loss, {}, {}, place)
 
     def keep(self, weights: tuple[float, ...], adapter: MergedAdapter, loss: float) -> None:
-        """Remember a weighted sum that was made elsewhere."""
+        """Store a weighted sum that was computed elsewhere."""
         self._made.setdefault(weights, (adapter, loss))
 
     def average(
@@ -351,7 +351,7 @@ def _judged(candidate: _Candidate, order: Sequence[str], base: float, best: floa
 
 
 def gate(loss: float, base: float, best: float, tolerance: float, figures: Mapping[str, Any]) -> tuple[bool, str]:
-    """Whether a candidate may be published, and why.
+    """Whether a candidate may be published, with the reason.
 
     Args:
         loss, base, best: validation losses of the candidate, the base and the best accepted voter; nats per token.
@@ -372,7 +372,7 @@ def gate(loss: float, base: float, best: float, tolerance: float, figures: Mappi
 
 
 def choice_of(tried: tuple[Tried, ...], merge_strategy: MergeStrategy | None) -> Tried:
-    """The candidate that becomes the consensus, from the losses and verdicts in the entries.
+    """Choose the consensus from the losses and verdicts in the candidates' entries.
 
     Raises:
         ChoiceError: none of them, or not the forced one, passed the gate.

@@ -1,4 +1,4 @@
-"""Robust aggregation of LoRA adapters: a rule on their deltas, and the result as LoRA factors again."""
+"""Robust aggregation of LoRA adapters: apply a rule to their deltas and factor the result as LoRA again."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _DIGITS = 12  # of the weights: the last bits of a float64 depend on the linear-
 
 @dataclass(frozen=True)
 class Combination:
-    """One adapter aggregated from several by a rule.
+    """An adapter aggregated from several by a rule.
 
     Attributes:
         adapter: the aggregate.

@@ -1,4 +1,4 @@
-"""Certified weights over models: the likeliest mixture, and least squares on the simplex.
+"""Optimal convex weights of models with a certificate of optimality: maximum likelihood, and least squares.
 
 Both problems are convex, so a solution comes with a proof: an upper bound of how much a better one could gain, or
 stationarity that is exact up to rounding. Results depend neither on the models' order nor on the number of threads.
@@ -23,7 +23,7 @@ _SUFFICIENT, _SHORTEST = 1e-4, 2.0**-40  # of the line search: share of the prom
 
 
 class ConvexWeights(NamedTuple):
-    """A point of the simplex, and an upper bound of its distance from the optimum.
+    """A point of the simplex, and an upper bound of its distance from the optimum (the duality gap).
 
     Attributes:
         weights: (K,) float64, >= 0, summing to 1.
@@ -73,7 +73,7 @@ def convex_weights(losses_or_logprobs: ArrayLike, lambda_reg: float = 0.01, max_
 
 
 def mixture_gap(losses_or_logprobs: ArrayLike, weights: ArrayLike, lambda_reg: float = 0.01) -> float:
-    """The certified gap of `convex_weights` at other weights, say rounded ones.
+    """Duality gap of `convex_weights` at other weights, for example rounded ones.
 
     Raises:
         ValueError: as `convex_weights`; weights that are not a point of the simplex of K models.

@@ -1,4 +1,4 @@
-"""Readers of what votes and merges work on: experts' adapters, and tokenised examples of the datasets."""
+"""Readers of the inputs of votes and merges: experts' adapters, and tokenised examples of the datasets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -83,7 +83,7 @@ def validation_shards(
 def numbered_shards(
     base: Base, numbers: Mapping[str, int], examples: pl.DataFrame, recipe: ConsensusRecipe
 ) -> tuple[list[Encoded], dict[str, list[int]]]:
-    """As `validation_shards`, of voters whose shards are given by number."""
+    """Same as `validation_shards`, for voters whose shards are given by number."""
     groups = examples.filter(pl.col("split") == "validation")["group_id"].n_unique()
     if 0 < groups < len(numbers):
         raise InputError(

@@ -1,4 +1,4 @@
-"""The integrated strategy: voters of several strategies become one adapter, with a weight for each strategy.
+"""The integrated strategy: merges voters of several strategies into one adapter, weighted per strategy.
 
 A strategy's voters share its weight equally, and the adapter is the exact sum of weight * delta. It is accepted where
 its quality on validation reaches the threshold: clip(1 - (loss - best) / (base - best), 0, 1), with the best voter's
@@ -18,7 +18,7 @@ _ROUNDING = 1e-9
 
 
 def strategy_weights(strategies: Mapping[str, str], weights: Mapping[str, float]) -> dict[str, float]:
-    """Each voter's weight.
+    """Weight of each voter.
 
     Args:
         strategies: voter -> kind of its strategy; voters of others than the weighted ones get 0.
@@ -40,7 +40,7 @@ def strategy_weights(strategies: Mapping[str, str], weights: Mapping[str, float]
 
 
 def integrated_verdict(loss: float, best: float, base: float, threshold: float) -> tuple[bool, float, str]:
-    """Whether an integrated adapter is accepted, its quality, and the verdict in words.
+    """Whether an integrated adapter is accepted, its quality, and the verdict as text.
 
     Args:
         loss, best, base: validation losses of the adapter, of the best voter in it, of the base; nats per token.
@@ -55,6 +55,6 @@ def integrated_verdict(loss: float, best: float, base: float, threshold: float) 
 
 
 def read_strategies(folders: Mapping[str, Path]) -> dict[str, str]:
-    """The kind of each voter's strategy, as its manifest states it; voters without such a statement are left out."""
+    """Read each voter's kind of strategy from its manifest; voters without one are omitted."""
     stated = {name: VoterManifest.readable(folder).strategy for name, folder in sorted(folders.items())}
     return {name: kind for name, kind in stated.items() if kind is not None}

@@ -1,4 +1,4 @@
-"""Losses in parallel lanes of one torch thread each: the speed of many threads, the same bits for any number of them.
+"""Parallel loss computation in workers of one torch thread each: fast, and bit-identical for any number of workers.
 
 A sum that torch splits over its threads may round differently with their number; a batch that one thread computes
 does not. So batches are fixed beforehand, and the number of lanes only decides how many are computed at once.
@@ -52,7 +52,7 @@ class Lanes:
         return self.token_losses(model, examples).by_example
 
     def by_domain(self, model: nn.Module, examples: Mapping[Domain, Sequence["Encoded"]]) -> dict[Domain, float]:
-        """Nats per token of each domain; computed together, since batches over all domains have less padding."""
+        """Losses of each domain in nats per token; computed in shared batches, which need less padding."""
         pooled = self.losses(model, [example for own in examples.values() for example in own])
         means, start = {}, 0
         for domain, own in examples.items():
@@ -64,7 +64,7 @@ class Lanes:
 
 @contextmanager
 def lanes() -> Iterator[Lanes]:
-    """As many lanes as torch has threads; while they are open, torch has one thread everywhere."""
+    """Open as many one-thread workers as torch has threads; torch uses one thread everywhere while they are open."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

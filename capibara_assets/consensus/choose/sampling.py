@@ -1,10 +1,10 @@
-"""Deterministic subsample of examples, for votes and searches that cannot read all of them."""
+"""Deterministic subsamples of examples, for votes and searches that cannot read all of them."""
 
 from collections.abc import Sequence
 
 
 def subsample(lengths: Sequence[int], most: int, tokens: int) -> list[int]:
-    """Ascending indices of at most `most` items with at most `tokens` tokens in total, but of one item at least.
+    """Ascending indices of at most `most` items with at most `tokens` tokens in total, but at least one item.
 
     The items are evenly spaced over the list. When the tokens do not suffice, items are dropped in bit-reversed order,
     so that the rest is still spread and the end of the list is not cut off.

@@ -1,4 +1,4 @@
-"""Weights that are fitted to losses, cut to whole parts: the last bits of a loss depend on threads and libraries."""
+"""Rounding of loss-dependent weights to whole parts: the last bits of a loss vary by thread and library."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Soups: one model out of several by averaging their weights (Wortsman et al. 2022, arXiv 2203.05482)."""
+"""Model soups: one model by averaging the weights of several (Wortsman et al. 2022, arXiv 2203.05482)."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ Model = Any
 
 @dataclass(frozen=True)
 class SoupResult:
-    """An average of models, and how it was made.
+    """An averaged model, and how it was made.
 
     Attributes:
         model: the average. Arrays come back in float64, tensors in their own type; an adapter is the exact sum of
@@ -75,7 +75,7 @@ def soup(models: Sequence[Model], score: Callable[[Model], float], method: Metho
 
 
 def average(models: Sequence[Model], weights: Sequence[float] | None = None) -> Model:
-    """The weighted sum of models (default: their mean), computed in float64; a single one with weight 1 is itself.
+    """The weighted sum of models (default: their mean) in float64; one model with weight 1 is returned unchanged.
 
     Raises:
         ValueError: they are not alike: kinds, names or shapes differ.
@@ -104,7 +104,7 @@ def average(models: Sequence[Model], weights: Sequence[float] | None = None) -> 
 
 
 def proportional(scores: Sequence[float]) -> tuple[float, ...]:
-    """Weights in proportion to scores, summing to 1.
+    """Normalise scores to weights that sum to 1.
 
     Raises:
         ValueError: a negative score, or nothing but zeros.

@@ -1,4 +1,4 @@
-"""Attestation: which voters' adapters may be computed with at all. Runs before any rule and before any vote.
+"""Attestation: checks which voters' adapters are safe to compute with, before any rule or vote runs.
 
 Readable, the digest its trainer stated, the same base model, the right modules and shapes, finite numbers, and a norm
 that is not outlandish beside the others' (robust rules bound a liar's influence, they do not survive a NaN). Finite is
@@ -59,7 +59,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Attestation's verdict on one voter; `reason` is empty for an accepted one and states the figure otherwise.
+    """Attestation's verdict on one voter; `reason` is empty if accepted, otherwise it states the figure.
 
     `votes` is false where others submitted the same adapter: it stays a candidate, but nobody can tell whose it is.
     """
@@ -74,7 +74,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Submission:
-    """A voter's folder as it was read: the adapter, or why there is none."""
+    """A voter's submitted folder: the adapter, or the reason why it cannot be read."""
 
     name: str
     digest: str | None
@@ -83,7 +83,7 @@ class Submission:
 
 
 def read_submission(name: str, folder: Path, base_digest: str) -> Submission:
-    """Read a voter's adapter and compare it with what its manifest states; nothing here raises for a bad voter."""
+    """Read a voter's adapter and compare it with its manifest; never raises for a bad voter."""
     try:
         digest = adapter_digest(folder)
         manifest = VoterManifest.read(folder)
@@ -107,7 +107,7 @@ def attest(
     *,
     f: int = 0,
 ) -> dict[str, Verdict]:
-    """Judge adapters one by one, then their norms against each other, then whether one was submitted twice.
+    """Check each adapter, then compare their norms, then detect duplicates.
 
     Args:
         adapters: voter's name -> adapter.

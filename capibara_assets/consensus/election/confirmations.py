@@ -26,7 +26,7 @@ _PURPOSE = "capibara-assets confirmation"  # no ballot can pass for one
 
 
 class Confirmation(BaseModel):
-    """One accepted voter's signature under the outcome of a vote."""
+    """One accepted voter's signature on the outcome of a vote."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -47,7 +47,7 @@ class Confirmation(BaseModel):
 
 @dataclass(frozen=True)
 class Decided:
-    """What accepted voters are asked to confirm.
+    """The decision that accepted voters are asked to confirm.
 
     Attributes:
         ballots: digest of the first round's ballots (`ballots_digest`).
@@ -96,7 +96,7 @@ def required_confirmations(n: int, f: int, voteless: int) -> int:
 def confirmation_fault(
     confirmation: Confirmation, public: str | None, decided: Decided, examples: Mapping[str, tuple[str, ...]]
 ) -> str | None:
-    """Why a confirmation does not count, by itself; None: it does.
+    """Why a confirmation is invalid on its own; None if it is valid.
 
     Args:
         public: the key of the voter's ballots (base64).
@@ -124,5 +124,5 @@ def confirmation_fault(
 
 
 def agrees(one: float | None, other: float | None, tolerance: float) -> bool:
-    """Whether two losses are one up to a tolerance (nats per token); what is not finite agrees with the like alone."""
+    """Whether two losses agree within a tolerance (nats per token); non-finite values agree only with themselves."""
     return one is other is None or (one is not None and other is not None and abs(one - other) <= tolerance)

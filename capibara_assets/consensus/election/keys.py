@@ -1,4 +1,4 @@
-"""Long-lived keys of voters: private key files, the registry of public keys, and the folder a deployment has of both.
+"""Voters' long-lived keys: private key files, the registry of public keys, and the deployment's folder of both.
 
 A private key is a PEM file that its owner alone may read. Only the voter's own process reads it: the coordinator
 knows the registry and the file's place. The registry is the JSON object, voter to public key, that verification takes.
@@ -37,7 +37,7 @@ _MOST_BYTES = 4096  # of a key file; one of Ed25519 has 119
 
 @dataclass(frozen=True)
 class VoterKeys:
-    """A folder with `registry.json` and the private keys at hand, `VOTER.key` each.
+    """Folder with `registry.json` and the private keys available here, `VOTER.key` each.
 
     Attributes:
         registry: voter -> public key (base64).
@@ -48,13 +48,13 @@ class VoterKeys:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "VoterKeys | None":
-        """That which CAPIBARA_VOTER_KEYS names; None: keys are drawn for one vote."""
+        """The folder named by CAPIBARA_VOTER_KEYS; None: each vote draws new keys."""
         named = environment.get(VARIABLE)
         return cls.of(Path(named).expanduser()) if named else None
 
     @classmethod
     def of(cls, folder: Path) -> "VoterKeys":
-        """Raises InputError: no registry there, or a private key whose public half nobody could look up."""
+        """Open a key folder. Raises InputError: no registry, or a private key without a registered public key."""
         registry = read_registry(folder / REGISTRY)
         if strangers := sorted({file.stem for file in folder.glob("*.key")} - registry.keys()):
             raise InputError(
@@ -64,17 +64,17 @@ class VoterKeys:
         return cls(folder.absolute(), registry)
 
     def file(self, voter: str) -> Path | None:
-        """Where a registered voter's private key has to lie; None: it is not registered, and draws a key."""
+        """Path of a registered voter's private key; None: the voter is unregistered and draws a key."""
         return self.folder / f"{voter}.key" if voter in self.registry else None
 
 
 def registry_digest(registry: Mapping[str, str], voters: Iterable[str]) -> str:
-    """SHA-256 of the keys that are registered for these voters; others may come and go."""
+    """SHA-256 of the keys registered for these voters, independent of other registrations."""
     return sha256_bytes(canonical_json({name: registry[name] for name in voters if name in registry}))
 
 
 def write_new_key(voter: str, file: Path) -> str:
-    """Draw a key for a voter into a new file that its owner alone may read; returns the public half.
+    """Draw a key for a voter into a new file that only its owner can read; return the public key.
 
     Raises:
         InputError: there is such a file, or others may write to its folder; or the voter's name is none.
@@ -82,10 +82,10 @@ def write_new_key(voter: str, file: Path) -> str:
     _require_name(voter)
     folder = file.absolute().parent
     try:
-        found = folder.stat()
+        status = folder.stat()
     except OSError as error:
         raise InputError(f"cannot write to {folder}: {error.strerror}; make it with `mkdir -m 700`") from error
-    if found.st_mode & _OTHERS_WRITE or found.st_uid not in (0, os.geteuid()):
+    if status.st_mode & _OTHERS_WRITE or status.st_uid not in (0, os.geteuid()):
         raise InputError(f"others may write to {folder}, and put another key in this one's place: chmod 700 it")
     key = new_key()
     text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -110,7 +110,7 @@ def write_new_key(voter: str, file: Path) -> str:
 
 
 def read_private_key(file: Path) -> Ed25519PrivateKey:
-    """A voter's private key. No message repeats what the file holds.
+    """Read a voter's private key. Error messages never include the file's content.
 
     Raises:
         InputError: it is not there, may be read or written by others, or holds no Ed25519 key.
@@ -118,15 +118,15 @@ def read_private_key(file: Path) -> Ed25519PrivateKey:
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for its writer
         with os.fdopen(descriptor, "rb") as opened:
-            found = os.fstat(descriptor)
-            data = opened.read(_MOST_BYTES + 1) if stat.S_ISREG(found.st_mode) else b""
+            status = os.fstat(descriptor)
+            data = opened.read(_MOST_BYTES + 1) if stat.S_ISREG(status.st_mode) else b""
     except OSError as error:
         raise InputError(f"the private key {file.name} cannot be read: {error.strerror}") from error
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise InputError(f"the private key {file.name} is no regular file")
-    if found.st_mode & _OTHERS or found.st_uid not in (0, os.geteuid()):
+    if status.st_mode & _OTHERS or status.st_uid not in (0, os.geteuid()):
         raise InputError(
-            f"the private key {file.name} may be used by others (mode {stat.S_IMODE(found.st_mode):04o}): it may be "
+            f"the private key {file.name} may be used by others (mode {stat.S_IMODE(status.st_mode):04o}): it may be "
             "known to them; make a new one, register it, and keep it at mode 600"
         )
     try:
@@ -157,7 +157,7 @@ def read_registry(file: Path) -> dict[str, str]:
 
 
 def register(file: Path, voter: str, key: str) -> dict[str, str]:
-    """Add a voter's public key to a registry, which is made where there is none; returns all of it.
+    """Add a voter's public key to a registry, creating it if needed; return the whole registry.
 
     Raises:
         InputError: the voter is registered, the key is somebody's, or is none.

@@ -1,4 +1,4 @@
-"""Options of an adapter's config: none that makes PEFT load something else, none that one voter alone decides."""
+"""Validation of adapter config options: none may change what PEFT loads, none may be decided by one voter."""
 
 import json
 from collections import Counter
@@ -24,7 +24,7 @@ _NOBODYS = ("auto_mapping", "revision")
 
 
 def option_problem(adapter: LoraAdapter) -> str:
-    """The first option under which PEFT makes other weights of these tensors than scale * B @ A; empty: there is none.
+    """The first option under which PEFT would compute other weights than scale * B @ A; empty if none.
 
     What is not known here has to be off, so that an option of a later PEFT is refused rather than overlooked.
     """
@@ -39,7 +39,7 @@ def option_problem(adapter: LoraAdapter) -> str:
 
 
 def common_options(adapters: Sequence[LoraAdapter]) -> dict[str, Any]:
-    """Options that concern all: each as most of the adapters state it, of equally many the first as JSON.
+    """Shared options by majority of the adapters; ties go to the first as JSON.
 
     With f liars among 2f + 1 accepted voters it is what the honest ones state, where these agree.
     """
@@ -56,7 +56,7 @@ def common_options(adapters: Sequence[LoraAdapter]) -> dict[str, Any]:
 
 
 def with_common_options(config: Mapping[str, Any], adapters: Sequence[LoraAdapter]) -> dict[str, Any]:
-    """A config of what is made of these adapters, in which no voter alone decides what concerns all."""
+    """Adapter config for a combination of these adapters, with the majority's shared options."""
     return {**config, **common_options(adapters)}
 
 

@@ -1,4 +1,4 @@
-"""Supervisor of a vote: one process per voter, restarted when it dies or hangs; a voter that never answers is absent.
+"""Supervisor of a vote: one process per voter, restarted if it dies or hangs; a voter that never answers is absent.
 
 Where accepted voters are to confirm the outcome, those who answered stay and wait for it: their keys are in them. Who
 dies meanwhile is not started again, and confirms nothing.
@@ -51,7 +51,7 @@ _COPIES = 2.5  # of the model's weights that a voter holds at most: its own, the
 
 @dataclass(frozen=True)
 class Poll:
-    """Answers to a vote: public keys and ballots as the voters sent them, and why absent voters are absent.
+    """Answers to a vote: the voters' public keys and ballots, and why voters are absent.
 
     Attributes:
         confirmations: of voters that were asked for one in the second round, and sent it.
@@ -72,7 +72,7 @@ Hold = Callable[[Base, Sequence[Assignment], float, int, Decide], Poll]
 
 @dataclass
 class _Voter:
-    """One voter, its attempts so far, and what came of them.
+    """One voter's attempts so far and their results.
 
     Attributes:
         begin: starts a process that judges the assignment and answers in a folder.
@@ -100,12 +100,12 @@ class _Voter:
 
     @property
     def rests(self) -> bool:
-        """Whether its process only waits for the second round."""
+        """Whether the process is only waiting for the second round."""
         return self.answer is not None and self.proposal is None and not self.over
 
     @property
     def place(self) -> Path:
-        """Folder of this attempt: files that an earlier process still writes are not read."""
+        """Folder of this attempt, so that files still being written by an earlier process are not read."""
         return self.folder / f"attempt-{self.attempts}"
 
     def start(self) -> Attempt:
@@ -116,7 +116,7 @@ class _Voter:
         return Attempt(self.begin(self.assignment, self.place))
 
     def judge(self, code: int | None) -> float | None:
-        """As `Worker.judge`: an answer counts whether its process has ended or not, a hung process is ended."""
+        """Same as `Worker.judge`: an answer counts even if its process is running; a hung process is killed."""
         if self.over:
             return OVER
         if self.answer is not None:
@@ -136,7 +136,7 @@ class _Voter:
         return pause
 
     def ask(self, proposal: Proposal) -> None:
-        """Begin the second round."""
+        """Start the second round."""
         self.proposal, self.heard = proposal, time.monotonic()
         write_json_atomic(self.place / PROPOSAL, proposal)
 
@@ -202,7 +202,7 @@ class _Rounds:
     asked: Mapping[str, Proposal] = field(default_factory=dict)
 
     def go_on(self) -> bool:
-        """As `supervise` asks it: begins the second round when the first is over."""
+        """Callback of `supervise`: starts the second round when the first is over."""
         if self.poll is None:
             if any(voter.answer is None and not voter.over for voter in self.voters):
                 if time.monotonic() < self.closes:
@@ -219,7 +219,7 @@ class _Rounds:
         return time.monotonic() < self.closes
 
     def end_first(self) -> None:
-        """Count nobody who has not answered by now, and decide what is to be confirmed; who is not asked may leave."""
+        """End the first round: voters without an answer do not count; decide what to confirm."""
         self.poll = _poll(self.voters, self.timeout)
         self.asked = {} if self.decide is None else self.decide(self.poll)
         self.closes = time.monotonic() + self.timeout
@@ -227,7 +227,7 @@ class _Rounds:
             voter.over = voter.over or voter.answer is None or voter.assignment.voter not in self.asked
 
     def result(self) -> Poll:
-        """All that was answered and confirmed."""
+        """All answers and confirmations."""
         if self.poll is None:  # nobody is left
             self.end_first()
         assert self.poll is not None
@@ -255,7 +255,7 @@ def hold_vote(
     processes: int | None = None,
     start_method: str | None = None,
 ) -> Poll:
-    """Run every voter in a process of its own; no faulty or dead voter stops the others.
+    """Run every voter in its own process; a faulty or dead voter does not stop the others.
 
     A voter whose process dies, fails, or shows no sign of life for timeout / (retries + 1) seconds is started again
     after a pause that doubles, up to `retries` times and not beyond `timeout`, then it is absent. The vote ends when
@@ -309,14 +309,14 @@ def hold_here(
     *,
     evaluate: Evaluate | None = None,
 ) -> Poll:
-    """Run the same vote in this process, for simulations: no voter has its own memory, dies or is late."""
+    """Run the same vote in this process, for simulations without isolation, crashes or timeouts."""
     own = {each.voter: own_key(each) for each in assignments}
-    found = {each.voter: answer(each, base, evaluate=evaluate, key=own[each.voter]) for each in assignments}
-    ballots = [Ballot.model_validate(ballot) for each in found.values() for ballot in each["ballots"]]
-    poll = Poll({voter: each["public_key"] for voter, each in found.items()}, tuple(ballots), {})
+    answers = {each.voter: answer(each, base, evaluate=evaluate, key=own[each.voter]) for each in assignments}
+    ballots = [Ballot.model_validate(ballot) for each in answers.values() for ballot in each["ballots"]]
+    poll = Poll({voter: each["public_key"] for voter, each in answers.items()}, tuple(ballots), {})
     asked = {} if decide is None else decide(poll)
     said = {
-        each.voter: confirmation_of(each, base, found[each.voter], proposal, own[each.voter], evaluate=evaluate)
+        each.voter: confirmation_of(each, base, answers[each.voter], proposal, own[each.voter], evaluate=evaluate)
         for each in assignments
         if (proposal := asked.get(each.voter)) is not None
     }

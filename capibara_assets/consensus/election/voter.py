@@ -1,4 +1,4 @@
-"""One voter of a vote, in its own process: has a key, reads the candidates, measures them, signs its ballots.
+"""One voter of a vote, in its own process: reads the candidates, measures them, and signs its ballots.
 
 The process stays for the second round, and its key in it: once the coordinator has put a proposal into its folder, it
 confirms that or refuses, and ends.
@@ -78,7 +78,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Hearing:
-    """A voter in the second round: what it is and has, beside the proposal.
+    """Context of a voter in the second round, apart from the proposal.
 
     Attributes:
         ballots: as it signed them in the first round.
@@ -98,7 +98,7 @@ Confirm = Callable[[Hearing, Proposal, Ed25519PrivateKey], Confirmation]
 
 @dataclass(frozen=True)
 class BaseModelSource:
-    """Where a voter that shares no memory with the coordinator loads the base model from."""
+    """Path and options from which a voter process loads the base model."""
 
     path: Path
     digest: str
@@ -131,22 +131,22 @@ def run(assignment: Assignment, base: Base | BaseModelSource, folder: Path, thre
     torch.set_num_threads(threads)
     try:
         key, beat = own_key(assignment), (folder / PULSE).touch
-        found = answer(assignment, _loaded(base), poll=beat, key=key)
-        write_json_atomic(folder / ANSWER, found)
+        own = answer(assignment, _loaded(base), poll=beat, key=key)
+        write_json_atomic(folder / ANSWER, own)
         if assignment.confirm is not None:
-            second_round(assignment, base, folder, found, key)
+            second_round(assignment, base, folder, own, key)
     except Exception as error:  # noqa: BLE001 - handed to the coordinator, and the process fails
         write_json_atomic(folder / FAILURE, {"error": f"{type(error).__name__}: {error}"})
         os._exit(FAILED)
 
 
 def second_round(
-    assignment: Assignment, base: Base | BaseModelSource, folder: Path, found: Mapping[str, Any], key: Ed25519PrivateKey
+    assignment: Assignment, base: Base | BaseModelSource, folder: Path, own: Mapping[str, Any], key: Ed25519PrivateKey
 ) -> None:
-    """Wait for the proposal, and write the confirmation or why there is none; nothing but the key is kept meanwhile.
+    """Wait for the proposal and write the confirmation or the refusal; memory other than the key is released.
 
     Args:
-        found: the voter's answer.
+        own: the voter's answer.
     """
     if isinstance(base, BaseModelSource):
         gc.collect()  # lets go of its own model; in a forked voter it would copy every page that it looks at
@@ -156,25 +156,25 @@ def second_round(
     while not (folder / PROPOSAL).is_file():
         time.sleep(_LOOK_S)  # the process that puts it there kills this one when the vote is over, or is gone itself
     proposal = json.loads((folder / PROPOSAL).read_text("utf-8"))
-    document = confirmation_of(assignment, _loaded(base), found, proposal, key, poll=(folder / PULSE).touch)
+    document = confirmation_of(assignment, _loaded(base), own, proposal, key, poll=(folder / PULSE).touch)
     write_json_atomic(folder / CONFIRMATION, document)
 
 
 def confirmation_of(
     assignment: Assignment,
     base: Base,
-    found: Mapping[str, Any],
+    own: Mapping[str, Any],
     proposal: Proposal,
     key: Ed25519PrivateKey,
     poll: Callable[[], None] | None = None,
     evaluate: Evaluate | None = None,
 ) -> dict[str, Any]:
-    """A voter's say in the second round as JSON: its confirmation, or why it refuses."""
+    """A voter's answer in the second round as JSON: its confirmation, or the reason for refusing."""
     if assignment.confirm is None:
         raise ValueError(f"{assignment.voter} has no second round")
     measuring = evaluate or (lambda model, adapter, examples: losses(model, adapter, examples, poll))
     examples = [example for part in assignment.rounds for example in part]
-    ballots = tuple(Ballot.model_validate(ballot) for ballot in found["ballots"])
+    ballots = tuple(Ballot.model_validate(ballot) for ballot in own["ballots"])
     hearing = Hearing(assignment, ballots, lambda adapter: measuring(base, adapter, examples))
     try:
         return {"confirmation": assignment.confirm(hearing, proposal, key).model_dump(mode="json")}
@@ -183,7 +183,7 @@ def confirmation_of(
 
 
 def own_key(assignment: Assignment) -> Ed25519PrivateKey:
-    """The voter's key: its registered one, or one that is drawn for this vote.
+    """The voter's registered key, or a new one for this vote.
 
     Raises:
         InputError: the private key cannot be used, or is not the registered one.
@@ -243,7 +243,7 @@ def losses(
 
 
 def read_answer(file: Path, assignment: Assignment) -> tuple[str, tuple[Ballot, ...]]:
-    """Read the public key and the ballots that a voter wrote; whether they are valid is judged by the count.
+    """Read a voter's public key and ballots; their validity is judged by the count.
 
     Raises:
         InputError: not an answer, not of this voter, or more than twice as long as a valid one can be.
@@ -268,7 +268,7 @@ def read_answer(file: Path, assignment: Assignment) -> tuple[str, tuple[Ballot, 
 
 
 def read_confirmation(file: Path, voter: str, candidates: int) -> Confirmation:
-    """Read what a voter wrote in the second round; whether its signature holds is judged by the count.
+    """Read a voter's confirmation; its signature is checked by the count.
 
     Args:
         candidates: number of them, which bounds its length.

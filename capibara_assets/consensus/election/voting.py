@@ -97,7 +97,7 @@ class Outcome:
 
     @property
     def faults_left(self) -> int:
-        """Bad voters that may still be among the accepted: f less all that were rejected."""
+        """Bad voters that may still be among the accepted: f minus the rejected ones."""
         return max(0, self.f - (self.n - len(self.accepted)))
 
     @property
@@ -113,7 +113,7 @@ def quality(loss: float | None, best: float | None, base: float | None) -> float
 
 
 def vouched_best(losses: Iterable[float | None], f: int) -> float | None:
-    """The least loss that more than f candidates reach; None when there are not that many finite ones."""
+    """The lowest loss that more than f candidates reach; None if there are fewer finite ones."""
     finite = sorted(loss for loss in losses if loss is not None and math.isfinite(loss))
     return finite[f] if f < len(finite) else None
 
@@ -132,7 +132,7 @@ def faults(n: int, fault_tolerance: float = 1 / 3) -> int:
 def read_tolerance(fault_tolerance: float) -> float:
     """A tolerance as a person writes it: 0.33, 0.333 and so on mean one third.
 
-    Taken to the letter 0.33 would tolerate none of 4 voters, and one of 7.
+    Taken literally, 0.33 would tolerate none of 4 voters, and one of 7.
     """
     return 1 / 3 if re.fullmatch(r"0\.33+", repr(float(fault_tolerance))) else fault_tolerance
 

@@ -1,4 +1,4 @@
-"""Merge of checkpoints of any size: tensor by tensor, in blocks, from mapped files straight into the result's shards.
+"""Merge of checkpoints of any size: tensor by tensor in blocks, from memory-mapped files into the result's shards.
 
 Anonymous memory is a few dozen pieces of four megabytes for any model size (DELLA, whose masks need a sort, keeps a bit
 for each entry of one tensor and model). The result is the same to the byte for any order of the models, number of
@@ -63,7 +63,7 @@ class MergedCheckpoint:
 
 
 def merge_checkpoints(paths: Sequence[Path | str], method: str, out: Path | str, **options: Any) -> MergedCheckpoint:
-    """Merge models of one architecture into a Transformers folder, which appears whole or not at all.
+    """Merge models of one architecture into a Transformers folder, which is written atomically.
 
     Args:
         paths: Transformers folders (safetensors, whole or in shards) or single `.safetensors` files.
@@ -175,7 +175,7 @@ def _models(
 
 @dataclass(frozen=True)
 class _Job:
-    """One merge as it is carried out: models in their final order, options and shapes per tensor."""
+    """A merge in progress: models in their final order, options and shapes per tensor."""
 
     method: str
     models: Sequence[Model]

@@ -1,4 +1,4 @@
-"""Soups of checkpoints or adapters on disk: their average, with weights by what each one loses on held-out examples.
+"""Soups of checkpoints or adapters on disk: averages weighted by their losses on held-out examples.
 
 Whole models are averaged tensor by tensor from their files and measured one after the other, so that one of them is in
 memory at a time. Adapters are averaged as products (`merge_adapters`), on one base.
@@ -36,7 +36,7 @@ Weights = tuple[float, ...]
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The examples that a soup is measured on.
+    """Held-out examples for measuring a soup.
 
     Attributes:
         file: of examples (JSON lines, JSON, Parquet), or the graph's table, of which its validation split counts.
@@ -78,7 +78,7 @@ def soup_of_checkpoints(
     metric: SoupMetric = "perplexity",
     base: Path | None = None,
 ) -> CheckpointSoup:
-    """Average models of one architecture, or adapters of one base; the result appears whole or not at all.
+    """Average models of one architecture, or adapters of one base; the result is written atomically.
 
     Args:
         paths: Transformers folders or `.safetensors` files, or adapters in PEFT's format.
@@ -172,7 +172,7 @@ class _Models:
 
     @contextmanager
     def loaded(self, weights: Weights, work: Path) -> Iterator[tuple[Base, None]]:
-        """A weighted average in memory."""
+        """Load a weighted average into memory."""
         alone = self.paths[weights.index(1.0)] if 1.0 in weights else None
         if alone is not None and (alone / CONFIG).is_file():
             yield load_base(alone), None
@@ -206,7 +206,7 @@ class _Adapters:
 
     @contextmanager
     def loaded(self, weights: Weights, work: Path) -> Iterator[tuple[Base, LoraAdapter]]:
-        """The base in memory, and a weighted average of the adapters."""
+        """Load the base and a weighted average of the adapters."""
         yield self._base, self._average(weights)
 
     def write(self, weights: Weights, folder: Path, work: Path) -> None:

@@ -1,4 +1,4 @@
-"""Compiled loops of merges that combine models: their inner products, and sums of models times coefficients."""
+"""Compiled loops for merges by linear combination: inner products, and weighted sums of models."""
 
 import numpy as np
 from numba import carray  # type: ignore[attr-defined]
@@ -157,7 +157,7 @@ def combine(addresses, kinds, coefficients, start, stop, out):  # type: ignore[n
 def combine_into(addresses, kinds, coefficients, start, stop, target, kind):  # type: ignore[no-untyped-def]
     """`combine`, rounded to `kind` (F32 or BF16) at the address `target`; False as soon as a value is not finite there.
 
-    What is made stays in the first cache until it is in its place: a pass less than to make it, look and round.
+    Results stay in the L1 cache until they are stored, which saves a pass over memory.
     """
     rows = np.empty((4, PIECE), np.float32)
     total = np.empty(PIECE, np.float64)

@@ -116,7 +116,7 @@ def karcher(stack: Stack, recipe: Recipe) -> Merge:
 
 
 def model_stock(stack: Stack, recipe: Recipe) -> Merge:
-    """Between base and mean of the models, nearer to the mean the more their changes agree (Jang et al. 2024)."""
+    """Interpolate from base to mean of the models, nearer to the mean the more they agree (Jang et al. 2024)."""
     groups = _groups(stack, recipe.filter_wise, False)
     products = _grams(stack, groups)
     count = len(stack.parts)

@@ -75,7 +75,7 @@ def plain_sum(parts: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
 def sparse_sum(
     method: str, module: str, parts: Sequence[Tensor], weights: Sequence[float], recipe: MergeRecipe
 ) -> Tensor:
-    """`ties`, `dare_linear` or `dare_ties` of deltas, summed, not averaged; what DARE keeps regains its L1 norm."""
+    """Sum deltas by `ties`, `dare_linear` or `dare_ties`, without averaging; DARE restores the L1 norm."""
     density = recipe.ties_density if method == "ties" else recipe.dare_density
     options = Recipe(
         weights=tuple(weights),

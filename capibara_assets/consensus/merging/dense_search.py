@@ -1,4 +1,4 @@
-"""Search for a dense merge over methods, scales and weights, by the domain that gains least on validation.
+"""Search for a dense merge over methods, scales and weights that maximises the smallest gain of any domain.
 
 A merge that improves five domains and spoils one is not wanted. Every candidate is recorded; measuring one stops at the
 domain that gains least so far, where that already shows it to be no better.
@@ -75,7 +75,7 @@ class DenseSearch:
         self.tried: list[MeasuredMerge] = []
 
     def run(self) -> MeasuredMerge:
-        """The best candidate.
+        """Run the search and return the best candidate.
 
         The scale of the first method is searched, then its weights; the other methods start from there. Where another
         method wins, its weights are searched for one more step.

@@ -1,4 +1,4 @@
-"""Elements of merged tensors in compiled loops: read where they lie in memory, in their own type, and rounded to it.
+"""Compiled loops that read and round elements of merged tensors in place, in their own type.
 
 The kernels of merges work on elements start..stop of tensors given by address and element type, in pieces that fit the
 processor's first cache, so that nothing but the result is ever written to memory. Sums are float64 over pieces of a

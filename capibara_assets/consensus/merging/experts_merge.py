@@ -143,7 +143,7 @@ def write_merged(base: Base, merge: ExpertsMerge, out: Path) -> None:
 
 
 def merge_problems(report: Mapping[str, Any], experts: Collection[str]) -> list[str]:
-    """Problems of a merge's report, in words: other experts, losses that are no numbers or above the base's.
+    """Problems in a merge's report as text: other experts, losses that are NaN or above the base's.
 
     Args:
         experts: the domains that it was to be made from.
@@ -162,13 +162,13 @@ def merge_problems(report: Mapping[str, Any], experts: Collection[str]) -> list[
 
 
 def copy_tokenizer(source: Path, out: Path) -> None:
-    """Copy a model's tokenizer and chat template, byte for byte but for code that a config names."""
+    """Copy a model's tokenizer and chat template unchanged, except for code that a config names."""
     for file in sorted({file for pattern in _TOKENIZER_FILES for file in source.glob(pattern) if file.is_file()}):
         (out / file.name).write_bytes(without_code(file.name, file.read_bytes()))
 
 
 def chosen(domain: Domain, validation: Mapping[Domain, Sequence["Encoded"]], most: int, tokens: int) -> list["Encoded"]:
-    """A domain's validation examples that the search reads: at most `most`, of at most `tokens` tokens in total.
+    """Validation examples of a domain for the search: at most `most`, of at most `tokens` tokens in total.
 
     Raises:
         InputError: no example has a supervised token.

@@ -1,4 +1,4 @@
-"""The input models of a merge: their files read and mapped into memory, and checked against each other."""
+"""Input models of a merge: memory-mapped files, checked for compatibility."""
 
 import fnmatch
 import json
@@ -31,7 +31,7 @@ _OTHER_FLOATS = ("F64", "F8_E4M3", "F8_E5M2", "C64")
 
 @dataclass(frozen=True)
 class Model:
-    """One checkpoint whose tensors stay in their files.
+    """One checkpoint with memory-mapped tensors.
 
     Attributes:
         path: folder or file it was read from.
@@ -49,7 +49,7 @@ class Model:
     maps: dict[Path, mmap.mmap] = field(default_factory=dict, repr=False)
 
     def part(self, name: str) -> MappedTensor:
-        """The mapped tensor; its pages are read when they are first used."""
+        """A memory-mapped tensor; pages are read on first use."""
         source = self.tensors[name]
         size = nbytes(source.dtype, source.shape)
         if size == 0:
@@ -94,7 +94,7 @@ def read_model(path: Path | str) -> Model:
 
 
 def untied(models: Sequence[Model]) -> tuple[list[Model], list[str]]:
-    """Models with an explicit output layer where some of them tie it to the embedding, and the names of such layers.
+    """Models with an explicit output layer where others tie it to the embedding, and those layers' names.
 
     Where every model ties it, nothing changes: the result ties it too.
     """
@@ -116,12 +116,12 @@ _EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight", "s
 
 
 def ties_embeddings(model: Model) -> bool:
-    """Whether its config says that the output layer is the embedding."""
+    """Whether the config ties the output layer to the embedding."""
     return bool(model.config.get("tie_word_embeddings", False))
 
 
 def check_alike(models: Sequence[Model], base: Model | None, any_dtype: bool) -> list[str]:
-    """Check that models have the same tensors; returns the names that only the base has, which the result copies.
+    """Check that models have the same tensors; return the names that only the base has, which are copied.
 
     Args:
         any_dtype: models may differ in element type, since the result's was given.

@@ -29,7 +29,7 @@ _COUNTS = ("seed", "max_iter")
 
 
 def known_method(method: str) -> RegisteredMethod:
-    """A method by name. Raises ValueError: unknown; it names the nearest and all known ones."""
+    """Look up a method by name. Raises ValueError for an unknown one, naming the nearest and all known."""
     if method not in METHODS:
         near = difflib.get_close_matches(method, METHODS, 1)
         hint = f"did you mean {near[0]}? " if near else ""
@@ -38,7 +38,7 @@ def known_method(method: str) -> RegisteredMethod:
 
 
 def read_options(method: str, known: RegisteredMethod, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Every option with its value, under its proper name. Raises ValueError: unknown, repeated or invalid options."""
+    """Validate the options and fill in defaults. Raises ValueError: unknown, repeated or invalid options."""
     given = {**_COMMON, **known.options}
     seen: set[str] = set()
     for name, value in options.items():

@@ -1,4 +1,4 @@
-"""Compiled loops of merges that rank elements: what they are ranked by, and counts of it for order statistics."""
+"""Compiled loops that rank elements: their ranking keys, and histograms for order statistics."""
 
 import numpy as np
 
@@ -38,7 +38,7 @@ def _measure(what, addresses, kinds, base, base_kind, index, factors, inner, at,
 
 @exact
 def histogram(what, addresses, kinds, base, base_kind, index, factors, inner, start, stop, prefixes, counts):  # type: ignore[no-untyped-def]
-    """Add to `counts` (1, 65536) the upper 16 of the 31 bits, or, for each prefix, to its row the 15 bits below it.
+    """Add the upper 16 of the 31 bits to `counts` (1, 65536), or the lower 15 to the row of each prefix.
 
     The bits of non-negative floats are ordered as the floats are.
     """
@@ -64,7 +64,7 @@ def histogram(what, addresses, kinds, base, base_kind, index, factors, inner, st
 def count_equal(  # type: ignore[no-untyped-def]
     what, addresses, kinds, base, base_kind, index, factors, inner, start, stop, wanted, nth
 ):
-    """(number of elements with the bits `wanted`, index of the nth of them counted from 0 or −1)."""
+    """Number of elements with the bits `wanted`, and the index of the nth of them from 0 (or −1)."""
     origin = np.empty(PIECE, np.float32)
     rows = np.empty((len(addresses), PIECE), np.float32)
     values = np.empty(PIECE, np.float32)
@@ -84,7 +84,7 @@ def count_equal(  # type: ignore[no-untyped-def]
 
 @exact
 def measures(what, addresses, kinds, base, base_kind, index, factors, inner, start, stop, out):  # type: ignore[no-untyped-def]
-    """What is ranked, elements start..stop."""
+    """Ranking keys of elements start..stop."""
     origin = np.empty(PIECE, np.float32)
     rows = np.empty((len(addresses), PIECE), np.float32)
     for at in range(start, stop, PIECE):

@@ -1,4 +1,4 @@
-"""Merge methods that add sparse task vectors to a base: part of the models' differences from it."""
+"""Merge methods with sparse task vectors: part of each model's difference from the base is added to it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -39,7 +39,7 @@ def breadcrumbs_ties(stack: Stack, recipe: Recipe) -> Merge:
 
 
 def dare_linear(stack: Stack, recipe: Recipe) -> Merge:
-    """Differences with entries dropped at random and the rest rescaled (Yu et al. 2024)."""
+    """Differences with entries dropped at random and the others rescaled (Yu et al. 2024)."""
     return _sparse(stack, recipe, _dropped(stack, recipe), elect=False)
 
 

@@ -1,4 +1,4 @@
-"""Compiled loops of merges that sparsify differences from a base: which elements are kept, and sums of those."""
+"""Compiled loops that sparsify differences from a base: masks, and sums of the kept elements."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from capibara_assets.consensus.merging.element_kernels import (
 
 @exact
 def mark_between(bits, start, low, low_first, low_last, high, high_last, marks):  # type: ignore[no-untyped-def]
-    """1 where low < bits < high; among elements that equal a bound, those at the given indices."""
+    """Mark 1 where low < bits < high; of elements equal to a bound, those at the given indices."""
     for i in range(len(bits)):
         above = bits[i] > low
         below = bits[i] < high
@@ -40,14 +40,14 @@ def _uniform(key, index):  # type: ignore[no-untyped-def]
 
 @exact
 def mark_random(key, probability, start, marks):  # type: ignore[no-untyped-def]
-    """1 with the given probability, each element on its own."""
+    """Mark 1 with the given probability, independently for each element."""
     for i in range(len(marks)):
         marks[i] = _uniform(key, start + i) < probability
 
 
 @exact
 def mark_ranked(ordered, key, density, epsilon, start, marks):  # type: ignore[no-untyped-def]
-    """1 with a probability that grows with the rank in the row from density − epsilon to density + epsilon.
+    """Mark 1 with a probability that grows with the rank in the row from density − epsilon to density + epsilon.
 
     Args:
         ordered: (rows, columns) uint64, each row ascending: magnitude above, column below bit 32.

@@ -113,11 +113,11 @@ class Stack:
 
     @property
     def everything(self) -> tuple[MappedTensor, ...]:
-        """The models' parts and the base's."""
+        """Parts of the models and of the base."""
         return self.parts if self.base is None else (*self.parts, self.base)
 
     def page_in(self, start: int, stop: int) -> None:
-        """Map the pages of elements start..stop at once: only advice, without which they fault in one by one."""
+        """Prefetch the pages of elements start..stop (advice to the kernel); otherwise they fault in one by one."""
         for part in self.everything:
             width = 4 if part.kind == F32 else 2
             first = (part.address + start * width) // mmap.PAGESIZE * mmap.PAGESIZE
@@ -133,7 +133,7 @@ class Stack:
                 _madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), mmap.MADV_DONTNEED)
 
     def check_finite(self, start: int, stop: int) -> None:
-        """Raises InputError where elements start..stop hold NaN or infinity; it names tensor, index and file."""
+        """Check elements start..stop. Raises InputError for NaN or infinity, with tensor, index and file."""
         for part in self.everything:
             at = first_non_finite(np.uint64(part.address), part.kind, start, stop)
             if at >= 0:
@@ -146,7 +146,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class Ranked:
-    """The quantity that a method ranks elements by, as `ranking_kernels` computes it.
+    """The ranking key of a method, as `ranking_kernels` computes it.
 
     Attributes:
         what: DELTA, VARIANCE or IMPORTANCE of `ranking_kernels`.
@@ -165,7 +165,7 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Statistic:
-    """The element of a given position in ascending order: the bits of its value, and how many are smaller or equal."""
+    """An order statistic: the bits of its value, and how many elements are smaller or equal."""
 
     bits: int
     smaller: int

@@ -1,4 +1,4 @@
-"""Weight files of a merge: headers of the shards, and a writer that fills, hashes and writes them on many threads.
+"""Writer of a merge's weight files: shard headers, and parallel filling, hashing and writing.
 
 A merge writes more than it computes. Through the page cache every byte would be copied once more, into pages that the
 kernel has to find and clear first, and pushed out of it again by the sync: more processor time than merging takes, and
@@ -44,7 +44,7 @@ class Shape(NamedTuple):
 
 
 def shards(tensors: Mapping[str, Shape], max_shard_size: str | int, ties: Mapping[str, str]) -> dict[str, str]:
-    """File name -> safetensors header, in the layout that Transformers writes.
+    """Plan the shards: file name -> safetensors header, in the layout that Transformers writes.
 
     Args:
         ties: name that is left out -> the name under which it is stored; noted in the header.
@@ -65,7 +65,7 @@ def shards(tensors: Mapping[str, Shape], max_shard_size: str | int, ties: Mappin
 
 
 def index(headers: Mapping[str, str], tensors: Mapping[str, Shape]) -> bytes:
-    """The index of a checkpoint in shards."""
+    """Index document of a sharded checkpoint."""
     places = {name: file for file, text in headers.items() for name in layout(text)}
     size = sum(nbytes(tensors[name].dtype, tensors[name].shape) for name in places)
     return readable_json({"metadata": {"total_size": size}, "weight_map": places})
@@ -133,7 +133,7 @@ class _File:
 
 
 class Stopped(Exception):
-    """Another file could not be written, so that this one is abandoned."""
+    """Raised to abandon a file because another one could not be written."""
 
 
 class Writer:
@@ -250,7 +250,7 @@ class Writer:
 def write_side_by_side(
     folder: Path, names: Sequence[str], threads: int, write: Callable[[str, Executor, Writer], None]
 ) -> dict[str, tuple[str, int]]:
-    """Write several files at the same time; file -> (SHA-256, bytes).
+    """Write several files in parallel; return file -> (SHA-256, bytes).
 
     A file is hashed sequentially, which takes longer than computing it; other files proceed meanwhile.
 

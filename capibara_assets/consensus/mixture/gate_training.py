@@ -112,7 +112,7 @@ def mixture_gates(model: Any) -> list[nn.Module]:
 
 @contextmanager
 def routing(model: Any, top_k: int) -> Iterator[None]:
-    """Context in which the model's gates pick `top_k` experts."""
+    """Context manager that sets the model's gates to `top_k` experts."""
     gates = mixture_gates(model)
     before = [gate.top_k for gate in gates]
     for gate in gates:

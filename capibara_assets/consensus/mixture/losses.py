@@ -1,4 +1,4 @@
-"""Losses of a mixture and of its contenders: base, dense merge, routed adapters, each domain's own adapter."""
+"""Losses of a mixture and of the models it is compared with: base, dense merge, routed and per-domain adapters."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ Row = dict[Domain, float]  # nats per token of each domain
 
 
 def held(validation: Held, domains: Sequence[Domain], recipe: MoeRecipe) -> dict[Domain, list[PromptedExample]]:
-    """The validation examples that all contenders are measured on.
+    """Validation examples for the comparison.
 
     Raises:
         InputError: a domain has none with a supervised token.

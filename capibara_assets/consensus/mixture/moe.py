@@ -47,7 +47,7 @@ Tokens = list[int]
 
 @dataclass(frozen=True)
 class MixtureExamples:
-    """Examples to initialise, train and evaluate the gates of a mixture.
+    """Examples for initialising, training and evaluating the gates of a mixture.
 
     Attributes:
         routes: table of `Route`; prompts outside the test split, by their first domain, initialise the gates.
@@ -76,7 +76,7 @@ class MixtureExamples:
 
 
 def left_out(routing: "Artifact", experts: Collection[Domain]) -> dict[str, Any] | None:
-    """The report where `routing_dataset` holds no prompts and no mixture can be made; None where it can."""
+    """Report for a mixture that is skipped because `routing_dataset` has no prompts; None if it can be made."""
     why = routing.document("statistics")["left_out"]
     return {"made": False, "why": why, "experts": sorted(experts)} if why else None
 
@@ -170,7 +170,7 @@ def mixture_of_experts(
 
 
 def mixture_problems(report: Mapping[str, Any], experts: Collection[str]) -> list[str]:
-    """Problems of a mixture's report, in words: other experts, losses that are no numbers or above the base's.
+    """Problems in a mixture's report as text: other experts, losses that are NaN or above the base's.
 
     Args:
         experts: the domains that it was to be made from.
@@ -187,7 +187,7 @@ def mixture_problems(report: Mapping[str, Any], experts: Collection[str]) -> lis
 
 
 def unused_experts(report: Mapping[str, Any]) -> list[str]:
-    """What speaks against serving a mixture, in words: experts without tokens, or a better merged model."""
+    """Warnings against serving a mixture: experts without tokens, or a better merged model."""
     shown = [f"{name} receives under {_DEAD:.0%} of the tokens" for name in report["dead"]]
     losses, mixed = report.get("mean_losses", {}), f"moe_top{report['top_k']}"
     if losses and losses[mixed] > losses["dense_merge"]:
@@ -283,7 +283,7 @@ def _entering(model: Any, blocks: Sequence[nn.Module], prompts: Sequence[Tokens]
 
 
 def utilisation(model: Any, prompts: Mapping[Domain, Sequence[Tokens]], top_k: int, lanes: Lanes) -> dict[str, Any]:
-    """Where a mixture's own gates send the prompts' tokens; `mixture_of_experts` says what is returned."""
+    """Distribution of the prompts' tokens over the experts; `mixture_of_experts` documents the result."""
     names = [str(domain) for domain in prompts]
     gates = mixture_gates(model)
     pairs = torch.zeros(len(gates), len(names), dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Votes of several organisations: a round that is written beforehand, and signed letters at a place all can reach.
+"""Votes of several organisations: a round defined in advance, and signed messages exchanged at a shared place.
 
 Builds on `agree`, `election` and `certificates`; nothing else in `consensus` imports it.
 """

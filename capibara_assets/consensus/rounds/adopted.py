@@ -1,4 +1,4 @@
-"""A published `consensus_checkpoint` that organisations have agreed on: how it is told, and whose voters it has."""
+"""Reading a published `consensus_checkpoint` that came from a round of organisations: detection, and its voters."""
 
 from dataclasses import dataclass
 
@@ -29,14 +29,14 @@ class RoundVoter:
 
 
 def is_adopted(artifact: Artifact) -> bool:
-    """Whether a `consensus_checkpoint` is a round's result, and holds its voters' adapters itself."""
+    """Whether a `consensus_checkpoint` is a round's result and contains its voters' adapters."""
     return artifact.has(ROUND)
 
 
 def round_voters(artifact: Artifact) -> tuple[RoundVoter, ...]:
     """The accepted voters of an adopted result, by name."""
     certificate, terms = artifact.document("certificate"), artifact.document(ROUND)
-    found, voters = list[RoundVoter](), artifact.directory(VOTERS)
+    accepted, voters = list[RoundVoter](), artifact.directory(VOTERS)
     for voter in certificate["voters"]:
         if not voter["accepted"]:
             continue
@@ -44,10 +44,10 @@ def round_voters(artifact: Artifact) -> tuple[RoundVoter, ...]:
         own = [(str(terms["domain"]), manifest.dataset)] if manifest.dataset else []
         datasets = (*own, *(one for one in manifest.further_datasets if all(isinstance(part, str) for part in one)))
         key, digest = str(terms["keys"][name]), str(voter["digest"])
-        found.append(RoundVoter(str(terms["domain"]), name, digest, key, certificate["context"][ROUND], datasets))
-    return tuple(sorted(found))
+        accepted.append(RoundVoter(str(terms["domain"]), name, digest, key, certificate["context"][ROUND], datasets))
+    return tuple(sorted(accepted))
 
 
 def judged_on(artifact: Artifact) -> dict[str, str]:
-    """What the examples that judged an adopted result were taken from, as its round says."""
+    """Origin of the examples that judged an adopted result, as stated by its round."""
     return {str(key): str(value) for key, value in artifact.document(ROUND)["dataset"].items()}

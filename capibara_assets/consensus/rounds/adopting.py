@@ -1,4 +1,4 @@
-"""A round's result as others may build on it: read from the folder that `close` or `vote` wrote, and verified anew."""
+"""Import of a round's result: read from the folder that `close` or `vote` wrote, and verified again."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ _ALL = {"result", "published adapter", "published election"}
 
 @dataclass(frozen=True)
 class RoundResult:
-    """What organisations have agreed on: the round, its certificate, the adapter, and those that were handed in."""
+    """Result of a round: its terms, certificate, agreed adapter, and the submitted adapters."""
 
     terms: Round
     certificate: Certificate
@@ -31,19 +31,19 @@ class RoundResult:
     voters: dict[str, Path]
 
     def losses(self) -> dict[str, float]:
-        """Validation losses as the certificate has them, which the accepted voters signed."""
+        """Validation losses from the certificate, signed by the accepted voters."""
         result = self.certificate.result
         alone = {one.name: one.loss for one in self.certificate.tried if one.kind == "voter" and one.loss is not None}
         return {BASE: result.base_loss, **alone, CONSENSUS: result.loss}
 
     def documents(self) -> dict[str, Any]:
-        """Name -> JSON document to publish, as an agreement of the graph has them; and the round."""
+        """JSON documents to publish by name: those of the graph's agreements, and the round."""
         certificate = self.certificate.model_dump(mode="json")
         return {"certificate": certificate, "losses": self.losses(), adopted.ROUND: self.terms.model_dump(mode="json")}
 
 
 def read_result(folder: Path, digest: str) -> RoundResult:
-    """The result of the round of a digest.
+    """Read and verify the result of the round with a digest.
 
     Nothing in the folder is believed: the round is what the digest is of, and the certificate has to be of its election
     and of its registered keys, and to follow from the adapters beside it.
@@ -65,9 +65,10 @@ def read_result(folder: Path, digest: str) -> RoundResult:
     certificate = read_certificate(folder / CERTIFICATE)
     voters = {name: folder / VOTERS / name for name in terms.keys}
     record = PublicRecord.read(folder / ELECTION, None, None)
-    found = verify_certificate(certificate, voters, result=folder / ADAPTER, keys=terms.keys, record=record)
-    if not found.ok or not set(found.recomputed) >= _ALL:
-        why = "; ".join(found.problems[:5]) or f"{', '.join(sorted(_ALL - set(found.recomputed)))} cannot be checked"
+    verification = verify_certificate(certificate, voters, result=folder / ADAPTER, keys=terms.keys, record=record)
+    if not verification.ok or not set(verification.recomputed) >= _ALL:
+        unchecked = ", ".join(sorted(_ALL - set(verification.recomputed)))
+        why = "; ".join(verification.problems[:5]) or f"{unchecked} cannot be checked"
         raise InputError(f"the result in {folder} does not hold, and is not taken over: {why}")
     if not terms.context().items() <= certificate.context.items() or certificate.base_digest != terms.base_digest:
         raise InputError(f"the certificate in {folder} is not of round {digest[:12]}")

@@ -1,4 +1,4 @@
-"""The organiser's part of a round: take what came in time, hold the vote by letters, publish what comes of it."""
+"""The organiser's part of a round: read the submissions, hold the vote by messages, publish the result."""
 
 import json
 import shutil
@@ -34,11 +34,11 @@ _GRACE_S = 1.0  # beyond a deadline until the place shows what came before it
 
 @dataclass
 class LetterVote:
-    """A vote whose voters are elsewhere: what `hold_vote` does with processes, by letters.
+    """A vote whose voters are remote: does by messages what `hold_vote` does with processes.
 
     Attributes:
         key: the organiser's.
-        posted: the letter with the election, once it is announced; another one each time the round is closed again
+        posted: the message with the election, once it is announced; another one each time the round is closed again
             after it had ended with an error.
     """
 
@@ -48,7 +48,7 @@ class LetterVote:
     named: list[Named] = field(default_factory=list)
 
     def announce(self, published: PublishedElection) -> None:
-        """Publish the election at the place; the one that is there and open is the same attempt, which goes on."""
+        """Publish the election at the place; an open election that is there is continued."""
         last, files = last_election(self.box), {ELECTION: readable_json(published.model_dump(mode="json"))}
         ended = None if last is None else error_after(self.box, last)
         if last is not None and ended is None and last.head.content.about == published.digest:
@@ -61,7 +61,7 @@ class LetterVote:
     def hold(
         self, base: Base, assignments: Sequence[Assignment], timeout: float, retries: int, decide: Decide | None = None
     ) -> Poll:
-        """As `polling.Hold`; a voter answers once, and nobody starts it again."""
+        """Implements `polling.Hold`; a voter answers once and is not restarted."""
         assert self.posted is not None and decide is not None
         election = self.posted.head.content.about
         answers, silent = self._gather("ballots", [a.voter for a in assignments], election, self.posted, timeout)
@@ -94,7 +94,7 @@ class LetterVote:
     def _gather(
         self, kind: Kind, voters: Sequence[str], about: str, asked: Letter, timeout: float
     ) -> tuple[dict[str, Letter], dict[str, str]]:
-        """The first letter of each voter, and those without one in time -> why."""
+        """The first message of each voter, and the reason for those without one in time."""
         box, closes = self.box, asked.received + timeout
 
         def in_time() -> dict[str, Letter]:
@@ -102,8 +102,8 @@ class LetterVote:
             return {voter: letter for voter, letter in own.items() if letter is not None and letter.received <= closes}
 
         box.wait(lambda: len(in_time()) == len(voters), timeout + _GRACE_S)
-        found = in_time()
-        counted = {letter.head.name for letter in found.values()}
+        punctual = in_time()
+        counted = {letter.head.name for letter in punctual.values()}
         earlier = {x.head.content.about for x in box.of("election")} | {x.head.name for x in box.of("proposal")}
         for letter in box.of(kind):
             answers = letter.head.content.about
@@ -111,19 +111,19 @@ class LetterVote:
                 late = "late" if letter.received > closes else "duplicate"
                 what = "replayed" if answers != about else late if letter.sender in voters else "foreign"
                 self.named.append(Named(what, letter.sender, f"{kind} about {answers[:12]}", letter.head.name))
-        return found, {voter: f"late: no {kind} within {timeout:g} s" for voter in voters if voter not in found}
+        return punctual, {voter: f"late: no {kind} within {timeout:g} s" for voter in voters if voter not in punctual}
 
 
 def close_round(
     box: Mailbox, examples: RoundExamples, base: Base, key: Ed25519PrivateKey, out: Path
 ) -> tuple[Agreement, list[Named]]:
-    """Hold the vote of a round, and publish what comes of it at the place and in a folder.
+    """Hold the vote of a round, and publish the result at the place and in a folder.
 
     Waits for the deadline. The same round closed again asks nobody again who has answered; after an error voters have
     the whole time again, and their ballots count that came too late before.
 
     Returns:
-        The agreement, and every letter that changed nothing.
+        The agreement, and every ignored message.
 
     Raises:
         ConsensusError: as `agree`; the voters are told.
@@ -152,13 +152,13 @@ def close_round(
 
 
 def error_after(box: Mailbox, election: Letter | None) -> Letter | None:
-    """The letter that ended an attempt without a consensus (None: one before any election); None: it has not."""
+    """The message that ended an attempt (None: one before any election) without a consensus; None if none did."""
     ended = box.first_of("result", about=_name(election))
     return ended if ended is not None and CERTIFICATE not in ended.head.content.files else None
 
 
 def last_election(box: Mailbox) -> Letter | None:
-    """The election of the organiser's last attempt: none follows it, whatever the place's clock said when they came.
+    """The election of the organiser's last attempt: the one that no other follows, whatever the place's clock said.
 
     Raises:
         InputError: an election does not say what it follows.
@@ -196,7 +196,7 @@ def _publish(
 def beside_certificate(
     out: Path, box: Mailbox, submissions: Submissions, election: Letter, result: Mapping[str, object]
 ) -> None:
-    """Put down what a certificate is verified with: round, election, the voters' adapters; and who was named.
+    """Write what a certificate is verified with: round, election, the voters' adapters, and the ignored messages.
 
     A former certificate goes, as what lies beside it is no longer its own.
     """
@@ -211,7 +211,7 @@ def beside_certificate(
 
 
 def _proposal_files(asked: Mapping[str, Proposal]) -> dict[str, bytes]:
-    """The proposals as files of one letter: what is the same for all once, and the averages."""
+    """Pack the proposals as files of one message: the common part once, and the averages."""
     first = next(iter(asked.values()))
     averages = {digest: Path(folder) for digest, folder in first["averages"].items()}
     common = {name: value for name, value in first.items() if name not in ("own", "averages")}

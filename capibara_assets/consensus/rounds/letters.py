@@ -1,6 +1,6 @@
-"""Letters: signed files of one sender for one round. The name of a letter is the digest of its first line.
+"""Signed messages ("letters") of one sender for one round, each named by the digest of its first line.
 
-A letter is one line of canonical JSON (what it is, who sends it, names, sizes and digests of its files, the signature)
+A message is one line of canonical JSON (what it is, who sends it, names, sizes and digests of its files, the signature)
 and then the bytes of its files. So it has one spelling, appears as one object, and is judged by its first line before
 anything of it is unpacked.
 """
@@ -40,7 +40,7 @@ FaultKind = Literal["oversized", "damaged", "replayed", "foreign", "forged", "la
 
 
 class LetterFault(InputError):
-    """A letter that does not count.
+    """Raised for a message that does not count.
 
     Attributes:
         fault: what it is.
@@ -53,7 +53,7 @@ class LetterFault(InputError):
 
 
 class Content(BaseModel):
-    """What is signed of a letter."""
+    """The signed content of a message."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -71,7 +71,7 @@ class Content(BaseModel):
 
 
 class Head(BaseModel):
-    """The first line of a letter."""
+    """The first line of a message."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -89,13 +89,13 @@ class Head(BaseModel):
 
     @property
     def size(self) -> int:
-        """Bytes that the whole letter has to have."""
+        """Expected size of the whole message in bytes."""
         return len(self.line) + sum(size for size, _ in self.content.files.values())
 
 
 @dataclass(frozen=True)
 class Letter:
-    """A letter whose signature and bytes were checked, unpacked.
+    """A verified and unpacked message.
 
     Attributes:
         received: by the clock of the place.
@@ -114,7 +114,7 @@ class Letter:
 def write_letter(
     round_digest: str, kind: Kind, sender: str, files: Mapping[str, bytes], key: Ed25519PrivateKey, about: str = ""
 ) -> tuple[str, bytes]:
-    """Name and bytes of a signed letter."""
+    """Serialise and sign a message; return its name and bytes."""
     listed = {name: (len(data), sha256_bytes(data)) for name, data in sorted(files.items())}
     content = Content(round=round_digest, kind=kind, sender=sender, about=about, files=listed)
     public = public_key(key)
@@ -123,7 +123,7 @@ def write_letter(
 
 
 def read_head(name: str, start: bytes, size: int, terms: Round) -> Head:
-    """The head of a letter of this round, judged; nothing of its files is needed.
+    """Read and check the header of a message of this round, without its files.
 
     Args:
         name: under which it lies.
@@ -161,7 +161,7 @@ def read_head(name: str, start: bytes, size: int, terms: Round) -> Head:
 
 
 def verify_files(head: Head, letter: Path, folder: Path | None = None) -> None:
-    """Check the files in a letter on disk, and write them into a folder where one is given.
+    """Check the files of a message on disk, and unpack them into a folder if one is given.
 
     Raises:
         LetterFault: a file is not what the head says.

@@ -1,4 +1,4 @@
-"""The letters of one round at a place: each fetched once, checked and unpacked; those that do not count, named."""
+"""The messages of one round at a place: each fetched once, checked and unpacked; invalid ones are listed."""
 
 import re
 import time
@@ -30,11 +30,11 @@ MOST_LETTERS = 8
 
 @dataclass
 class Mailbox:
-    """What was read of a round's letters.
+    """The messages of a round that were read so far.
 
     Attributes:
         work: folder for what is unpacked.
-        letters: name -> letter that is what it says, in the order of arrival.
+        letters: name -> verified message, in the order of arrival.
         faults: name -> why it does not count.
     """
 
@@ -45,7 +45,7 @@ class Mailbox:
     faults: dict[str, LetterFault] = field(default_factory=dict)
 
     def look(self) -> None:
-        """Read what came since the last look."""
+        """Read new messages."""
         for arrival in self.place.arrivals(self.terms.digest):
             if arrival.name not in self.letters and arrival.name not in self.faults:
                 try:
@@ -58,19 +58,19 @@ class Mailbox:
                     continue  # not shown yet, or taken away
 
     def of(self, kind: Kind, about: str | None = None) -> list[Letter]:
-        """All of one kind, in the order in which they came."""
-        found = [x for x in self.letters.values() if x.head.content.kind == kind]
-        matching = [x for x in found if about is None or x.head.content.about == about]
+        """Messages of one kind, in the order of arrival."""
+        letters = [x for x in self.letters.values() if x.head.content.kind == kind]
+        matching = [x for x in letters if about is None or x.head.content.about == about]
         return sorted(matching, key=lambda x: (x.received, x.head.name))
 
     def first_of(self, kind: Kind, sender: str = ORGANISER, about: str | None = None) -> Letter | None:
-        """The first of a sender, which is the one that counts."""
+        """The first message of a sender, which is the one that counts."""
         return next((letter for letter in self.of(kind, about) if letter.sender == sender), None)
 
     def send(
         self, kind: Kind, sender: str, files: Mapping[str, bytes], key: Ed25519PrivateKey, about: str = ""
     ) -> Letter:
-        """Put a letter to the place, and read it back from there.
+        """Write a message to the place, and read it back.
 
         Raises:
             InputError: the place refuses it, or shows something else.
@@ -90,7 +90,7 @@ class Mailbox:
         )
 
     def wait(self, found: Callable[[], bool], seconds: float) -> bool:
-        """Look again and again until something is found; False: not within so many seconds."""
+        """Poll until `found` is true; False after the given number of seconds."""
         until = time.monotonic() + seconds
         while True:
             late = time.monotonic() > until

@@ -1,6 +1,6 @@
-"""Where the letters of a round lie: a folder, a bucket (any address fsspec knows), or an HTTP endpoint.
+"""Storage of a round's messages: a folder, a bucket (any address fsspec knows), or an HTTP endpoint.
 
-Names appear with all their bytes or not at all, and are never written again. When a letter was received is what the
+Names appear with all their bytes or not at all, and are never written again. When a message was received is what the
 place says, never its sender: the file's time of change on a disk, the object's time in a bucket, the server's clock.
 """
 
@@ -24,7 +24,7 @@ _TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, order=True)
 class Arrival:
-    """A letter as a place lists it; ordered by when it came.
+    """A message as a place lists it; ordered by time of arrival.
 
     Attributes:
         received: seconds since 1970, by the place's clock.
@@ -37,7 +37,7 @@ class Arrival:
 
 
 class RoundPlace(Protocol):
-    """What a place of rounds can do."""
+    """Interface of a storage place of rounds."""
 
     @property
     def root(self) -> str:
@@ -45,7 +45,7 @@ class RoundPlace(Protocol):
         ...
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write a new file; False, and no effect, where the name exists. Raises InputError: it is refused."""
+        """Write a new file; False, without effect, if the name exists. Raises InputError if refused."""
         ...
 
     def read(self, name: str, most: int) -> bytes:
@@ -53,16 +53,16 @@ class RoundPlace(Protocol):
         ...
 
     def arrivals(self, round_digest: str) -> list[Arrival]:
-        """The letters of a round, in the order in which they came."""
+        """Messages of a round, in the order of arrival."""
         ...
 
     def now(self) -> float:
-        """The place's clock, which deadlines go by: seconds since 1970, up to one behind."""
+        """Time of the place's clock, which decides deadlines: seconds since 1970, up to one behind."""
         ...
 
 
 def open_round_place(address: str, work: Path) -> RoundPlace:
-    """The place at an address.
+    """Open the place at an address.
 
     Args:
         work: local folder that a bucket may need for unfinished files.
@@ -74,7 +74,7 @@ def open_round_place(address: str, work: Path) -> RoundPlace:
 
 @dataclass(frozen=True)
 class StoredPlace:
-    """A folder on a disk, or one of an object store."""
+    """A place in a folder on a disk or in an object store."""
 
     store: StorePlace
     path: UPath
@@ -104,13 +104,13 @@ class StoredPlace:
         folder = f"{round_digest}/{LETTERS}"
         if self._local:
             return _on_disk(Path(self.path.path, folder))
-        found = []
+        arrivals = []
         for name, size in self.store.list(folder).items():
             try:
-                found.append(Arrival(self._received(f"{folder}/{name}"), name, size))
+                arrivals.append(Arrival(self._received(f"{folder}/{name}"), name, size))
             except FileNotFoundError:
                 continue  # taken away meanwhile
-        return sorted(found)
+        return sorted(arrivals)
 
     def now(self) -> float:
         name = f"{PARTS}/clock-{uuid.uuid4().hex}"
@@ -130,7 +130,7 @@ class StoredPlace:
 
 def _on_disk(folder: Path) -> list[Arrival]:
     """What lies in a folder, also what is no file; its time of change is one that no sender can set."""
-    found = []
+    arrivals = []
     try:
         entries = list(os.scandir(folder))
     except FileNotFoundError:
@@ -140,13 +140,13 @@ def _on_disk(folder: Path) -> list[Arrival]:
             stat = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
             continue  # taken away meanwhile
-        found.append(Arrival(stat.st_ctime, entry.name, stat.st_size if S_ISREG(stat.st_mode) else -1))
-    return sorted(found)
+        arrivals.append(Arrival(stat.st_ctime, entry.name, stat.st_size if S_ISREG(stat.st_mode) else -1))
+    return sorted(arrivals)
 
 
 @dataclass(frozen=True)
 class HttpPlace:
-    """An endpoint of `capibara consensus serve`."""
+    """A place behind the endpoint of `capibara consensus serve`."""
 
     root: str
 

@@ -1,4 +1,4 @@
-"""A round: all that is settled before anybody hands in an adapter. Every letter of it is signed over its digest."""
+"""The terms of a round, fixed before anybody submits an adapter. Every message is signed over their digest."""
 
 import json
 import os
@@ -28,7 +28,7 @@ _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class Round(BaseModel):
-    """The terms of a vote among organisations; its digest is what every letter names."""
+    """The terms of a vote among organisations; every message names their digest."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -60,7 +60,7 @@ class Round(BaseModel):
         return ConsensusRecipe.model_validate(self.recipe)
 
     def context(self) -> dict[str, str]:
-        """What the election says of its inputs."""
+        """Inputs of the election, as it states them."""
         return {
             "domain": self.domain,
             CONTEXT_ROUND: self.digest,
@@ -70,7 +70,7 @@ class Round(BaseModel):
 
 @dataclass(frozen=True)
 class RoundExamples:
-    """The examples that are judged on, and voter -> indices of its shard."""
+    """The examples of a round, and the indices of each voter's shard."""
 
     validation: tuple[Encoded, ...]
     shards: Mapping[str, Sequence[int]]
@@ -81,7 +81,7 @@ class RoundExamples:
 
     @classmethod
     def read(cls, data: bytes) -> "RoundExamples":
-        """From the bytes whose digest a round states."""
+        """Parse the examples from the bytes whose digest a round states."""
         document = json.loads(data)
         return cls(tuple(Encoded(*each) for each in document["examples"]), document["shards"])
 
@@ -101,7 +101,7 @@ def write_round(
     keys: Mapping[str, str],
     organiser: str,
 ) -> Round:
-    """Write a round to a place; voters are told its digest by another way.
+    """Write a round to a place; voters receive its digest through another channel.
 
     Args:
         targets: last parts of the names of the modules that adapters change.
@@ -139,7 +139,7 @@ def write_round(
 
 
 def read_round(place: RoundPlace, digest: str) -> tuple[Round, RoundExamples]:
-    """The round of a digest, and its examples.
+    """Read the round with a digest, and its examples.
 
     Raises:
         InputError: there is none at the place, or what lies there is not what the digest is of.

@@ -1,8 +1,8 @@
-"""`capibara consensus serve`: a folder of rounds behind HTTP, for parties that would not share a folder.
+"""`capibara consensus serve`: a folder of rounds behind HTTP, for organisations that do not share a folder.
 
 The server stores what a registered key signed for a round it has, of the size its head states, once. It shows no
 submission before the deadline, so that nobody hands in another's. It speaks plain HTTP and trusts nobody: what it says
-is signed letters, and who wants these read by nobody else puts TLS before it.
+is signed messages; put TLS before it if nobody else may read them.
 """
 
 import json
@@ -49,10 +49,10 @@ _PATH = re.compile(rf"/([0-9a-f]{{64}})/({re.escape(ROUND)}|{re.escape(EXAMPLES)
 
 @dataclass
 class Shelf:
-    """What a server has of one round.
+    """A server's state of one round.
 
     Attributes:
-        heads: name -> head of each letter that was stored.
+        heads: name -> header of each stored message.
         uploads: sender -> how many it sends at the moment.
         refusals: how many were kept, by earlier servers, too.
     """
@@ -70,7 +70,7 @@ class Shelf:
 
     @contextmanager
     def upload(self, sender: str) -> Iterator[bool]:
-        """Whether the sender may send now: by its own uploads, so that nobody is in another's way."""
+        """Reserve an upload slot of the sender, so that senders cannot block each other; False if none is free."""
         with self.lock:
             taken = self.uploads[sender] < _UPLOADS
             self.uploads[sender] += taken
@@ -81,19 +81,19 @@ class Shelf:
                 self.uploads[sender] -= taken
 
     def closed(self) -> bool:
-        """Whether the deadline is over; once others saw a submission it is, whatever the clock is set to."""
+        """Whether the deadline is over; it stays over once submissions were shown, whatever the clock says."""
         elected = any(head.content.kind == "election" for head in tuple(self.heads.values()))
         return self.over or elected or time.time() > self.terms.closes
 
     def shown(self, name: str) -> bool:
-        """Whether a letter may be read by now; a submission after the deadline only."""
+        """Whether a message may be read now; a submission only after the deadline."""
         if self.head_of(name).content.kind != "submission":
             return True
         self.over = self.closed()
         return self.over
 
     def head_of(self, name: str) -> Head:
-        """Raises FileNotFoundError, or LetterFault: it was put there by another way, and is none."""
+        """Header of a stored message. Raises FileNotFoundError, or LetterFault: an invalid file was placed there."""
         if name not in self.heads:
             path = f"{self.terms.digest}/{LETTERS}/{name}"
             self.heads[name] = read_head(
@@ -102,7 +102,7 @@ class Shelf:
         return self.heads[name]
 
     def listed(self) -> list[tuple[float, str, int]]:
-        """Arrivals that may be read by now."""
+        """Messages that may be read now."""
         return [(a.received, a.name, a.size) for a in self.place.arrivals(self.terms.digest) if self._readable(a.name)]
 
     def _readable(self, name: str) -> bool:
@@ -112,7 +112,7 @@ class Shelf:
             return False
 
     def admit(self, name: str, start: bytes, size: int) -> Head:
-        """Judge an upload by its head. Raises LetterFault."""
+        """Check an upload by its header. Raises LetterFault."""
         head = read_head(name, start, size, self.terms)
         content = head.content
         if content.kind == "submission" and self.closed():
@@ -127,12 +127,12 @@ class Shelf:
         return head
 
     def listed_heads(self) -> None:
-        """Read the heads of letters that an earlier server stored."""
+        """Read the headers of messages that an earlier server stored."""
         for arrival in self.place.arrivals(self.terms.digest):
             self._readable(arrival.name)
 
     def note(self, name: str, fault: LetterFault) -> None:
-        """Keep a refusal for the round's result; beyond a thousand they are not kept."""
+        """Record a refusal for the round's result, up to a thousand."""
         with self.lock:
             self.refusals += 1
             if self.refusals <= _MOST_REFUSALS:
@@ -142,7 +142,7 @@ class Shelf:
 
 
 class RoundServer(ThreadingHTTPServer):
-    """Serves the rounds of one folder."""
+    """HTTP server of the rounds in one folder."""
 
     daemon_threads = True
 
@@ -155,7 +155,7 @@ class RoundServer(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer on a thread, where there are not too many connections; else this one is closed."""
+        """Answer on a thread, or close the connection if there are too many."""
         if len(self.until) >= _CONNECTIONS:
             super().shutdown_request(request)
         else:
@@ -163,11 +163,11 @@ class RoundServer(ThreadingHTTPServer):
             super().process_request(request, client_address)
 
     def grant(self, request: Any, seconds: float) -> None:
-        """Cut a connection after so many seconds from now, whatever trickles through it."""
+        """Close a connection after this many seconds, even if data still trickles in."""
         self.until[request] = time.monotonic() + seconds
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection; what it still sends is let in for a second, as the answer would else be lost with it."""
+        """Close a connection, reading for one more second so that the peer receives the answer."""
         with suppress(OSError):  # it is cut, or gone
             request.shutdown(socket.SHUT_WR)
             request.settimeout(_LAST_S)
@@ -178,7 +178,7 @@ class RoundServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Cut the connections whose time is over; called twice a second."""
+        """Close expired connections; called twice a second."""
         now = time.monotonic()
         for request, until in list(self.until.items()):
             if until < now:
@@ -186,12 +186,12 @@ class RoundServer(ThreadingHTTPServer):
                     request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing is said of a peer that went away; anything else is a defect."""
+        """Ignore peers that disconnect; report anything else as a defect."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
     def shelf(self, digest: str) -> Shelf:
-        """Raises InputError: there is no such round."""
+        """State of a round. Raises InputError if there is none."""
         with self.lock:
             if digest not in self.shelves:
                 self.shelves[digest] = Shelf(self.place, read_round(self.place, digest)[0])
@@ -205,10 +205,10 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = _QUIET_S
 
     def do_GET(self) -> None:
-        """A round's file, the list of its letters, or a letter."""
-        if (found := _PATH.fullmatch(self.path)) is None:
+        """Serve a round's file, the list of its messages, or a message."""
+        if (match := _PATH.fullmatch(self.path)) is None:
             return self._say(404, "no such name")
-        digest, what, name = found.groups()
+        digest, what, name = match.groups()
         try:
             shelf = self.server.shelf(digest)
             if what == LETTERS:
@@ -220,17 +220,17 @@ class _Handler(BaseHTTPRequestHandler):
             return self._say(404, "no such name")
 
     def do_PUT(self) -> None:
-        """A letter; it appears whole or not at all, and is never written again."""
-        found = _PATH.fullmatch(self.path)
-        if found is None or found[3] is None:
+        """Store a message; it appears atomically and is never overwritten."""
+        match = _PATH.fullmatch(self.path)
+        if match is None or match[3] is None:
             return self._say(403, "only letters are taken")
         (length, *more) = self.headers.get_all("Content-Length", [""])
         if more or not re.fullmatch(r"[0-9]{1,15}", length, re.ASCII) or "Transfer-Encoding" in self.headers:
             return self._say(411, "state the length, once")
         try:
-            self._take(self.server.shelf(found[1]), found[3], int(length))
+            self._take(self.server.shelf(match[1]), match[3], int(length))
         except LetterFault as fault:
-            self.server.shelf(found[1]).note(found[3], fault)
+            self.server.shelf(match[1]).note(match[3], fault)
             self._say(413 if fault.fault == "oversized" else 403, f"{fault.fault}: {fault}")
         except InputError:
             self._say(404, "no such round")
@@ -315,4 +315,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: refusals are in the round's folder."""
+        """Log nothing: refusals are recorded in the round's folder."""

@@ -1,4 +1,4 @@
-"""Which adapters of a round take part: each registered voter's first one that came in time and fits the round."""
+"""Selection of the submissions that take part: each registered voter's first valid one before the deadline."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -24,12 +24,12 @@ _LONGEST = 500  # characters of what is named
 
 @dataclass(frozen=True, order=True)
 class Named:
-    """A letter that changed nothing, or one that is missing.
+    """An ignored message, or a missing one.
 
     Attributes:
         what: late, missing, replayed, forged, foreign, duplicate, oversized, damaged or unfit.
-        sender: as the letter states; empty where it cannot be read.
-        letter: its name at the place; empty where none came.
+        sender: as the message states; empty if it cannot be read.
+        letter: name of the message at the place; empty if none arrived.
     """
 
     what: str
@@ -47,23 +47,23 @@ class Named:
 
 @dataclass(frozen=True)
 class Submissions:
-    """The adapters that take part, and what does not.
+    """The accepted submissions, and the ignored ones.
 
     Attributes:
-        accepted: voter -> its letter.
+        accepted: voter -> its message.
     """
 
     accepted: dict[str, Letter]
     named: tuple[Named, ...]
 
     def folders(self, terms: Round, work: Path) -> dict[str, Path]:
-        """Every registered voter -> folder of its adapter; of those that are missing one that is not there."""
+        """Adapter folder of every registered voter; missing voters get a folder that does not exist."""
         missing = work / "missing"
         return {name: self.accepted[name].folder if name in self.accepted else missing / name for name in terms.keys}
 
 
 def sort_submissions(box: Mailbox) -> Submissions:
-    """Judge the submissions that a mailbox has read, in the order in which they came."""
+    """Judge a mailbox's submissions in the order of arrival."""
     accepted, named = dict[str, Letter](), list[Named]()
     weights: dict[str, str] = {}
     for letter in box.of("submission"):
@@ -80,7 +80,7 @@ def sort_submissions(box: Mailbox) -> Submissions:
 
 
 def documents(named: Sequence[Named]) -> list[dict[str, Any]]:
-    """What was named, for a result; beyond a thousand of a kind they are counted, or would fill the letter."""
+    """Ignored messages as JSON for a result; beyond a thousand of a kind they are only counted."""
     kinds = Counter[str]()
     kept = []
     for one in named:
@@ -95,7 +95,7 @@ def documents(named: Sequence[Named]) -> list[dict[str, Any]]:
 
 
 def refusals(place: RoundPlace, round_digest: str) -> list[Named]:
-    """What a server refused, where it keeps the letters in this folder."""
+    """Refusals recorded by a server that keeps its messages in this folder."""
     try:
         lines = place.read(f"{round_digest}/{REFUSED}", _LONGEST_REFUSALS).splitlines()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A voter's part of a round: hand in an adapter, judge the others' on the own shard, confirm, keep the result."""
+"""A voter's part of a round: submit an adapter, judge the others on its own shard, confirm, save the result."""
 
 import json
 import shutil
@@ -50,7 +50,7 @@ def key_of(terms: Round, voter: str, file: Path) -> Ed25519PrivateKey:
 
 
 def submit(box: Mailbox, voter: str, key: Ed25519PrivateKey, adapter: Path) -> Letter:
-    """Hand in an adapter, with its manifest where it has one.
+    """Submit an adapter, with its manifest if it has one.
 
     Raises:
         InputError: no adapter there, one that is too large, the deadline is over, or the place refuses it.
@@ -73,7 +73,7 @@ def submit(box: Mailbox, voter: str, key: Ed25519PrivateKey, adapter: Path) -> L
 def vote_in(
     box: Mailbox, examples: RoundExamples, base: Base, voter: str, key_file: Path, out: Path, patience: float
 ) -> dict[str, Any]:
-    """Vote in a round and write its result, with all that it is verified with, into a folder.
+    """Vote in a round, and write the result and everything needed to verify it into a folder.
 
     May be started before the deadline, and again after it was stopped: what was sent is not sent again.
 
@@ -81,7 +81,7 @@ def vote_in(
         patience: seconds after the deadline, and after each answer, in which the organiser has to go on.
 
     Returns:
-        The organiser's result: which letters changed nothing.
+        The organiser's result: which messages were ignored.
 
     Raises:
         InputError: the election is not what follows from the round and from what was handed in; the organiser is
@@ -97,13 +97,13 @@ def vote_in(
     election = published.digest
     mine = box.first_of("ballots", voter, election)
     if mine is None:
-        found = answer(assignment, base, key=key)
-        mine = box.send("ballots", voter, {"answer.json": readable_json(found)}, key, election)
-    found = json.loads((mine.folder / "answer.json").read_bytes())
+        own = answer(assignment, base, key=key)
+        mine = box.send("ballots", voter, {"answer.json": readable_json(own)}, key, election)
+    own = json.loads((mine.folder / "answer.json").read_bytes())
     box.wait(lambda: any(box.first_of(kind, about=attempt) for kind in _NEXT), patience)
     asked = box.first_of("proposal", about=attempt)
     if asked is not None and box.first_of("confirmation", voter, asked.head.name) is None:
-        _confirm(box, asked, assignment, base, found, key)
+        _confirm(box, asked, assignment, base, own, key)
     result = _awaited(box, "result", patience, posted)
     return _kept(box, result, posted, submissions, out)
 
@@ -137,7 +137,7 @@ _NEXT: tuple[Kind, ...] = ("proposal", "result")
 
 
 def _confirm(
-    box: Mailbox, asked: Letter, assignment: Assignment, base: Base, found: dict[str, Any], key: Ed25519PrivateKey
+    box: Mailbox, asked: Letter, assignment: Assignment, base: Base, answered: dict[str, Any], key: Ed25519PrivateKey
 ) -> None:
     """Confirm what the organiser proposes, or say why not; who is not asked says nothing."""
     document = strict_json((asked.folder / "proposal.json").read_bytes())
@@ -147,7 +147,7 @@ def _confirm(
     folder = asked.folder / "averages"
     averages = {each.name: str(each) for each in sorted(folder.iterdir())} if folder.is_dir() else {}
     proposal = {**document["common"], "averages": averages, "own": own}
-    said = confirmation_of(assignment, base, found, proposal, key)
+    said = confirmation_of(assignment, base, answered, proposal, key)
     box.send("confirmation", assignment.voter, {"confirmation.json": readable_json(said)}, key, asked.head.name)
 
 
@@ -160,9 +160,9 @@ def _kept(box: Mailbox, letter: Letter, posted: Letter, submissions: Submissions
     result: dict[str, Any] = strict_json((letter.folder / RESULT).read_bytes())
     election = PublicRecord.read(posted.folder / ELECTION, None, None)
     voters = submissions.folders(box.terms, box.work)
-    found = verify_certificate(letter.folder / CERTIFICATE, voters, keys=box.terms.keys, record=election)
-    if not {"result", "published adapter", "published election"} <= set(found.recomputed) or not found.ok:
-        why = "; ".join(found.problems[:5]) or "its adapter is missing"
+    verification = verify_certificate(letter.folder / CERTIFICATE, voters, keys=box.terms.keys, record=election)
+    if not {"result", "published adapter", "published election"} <= set(verification.recomputed) or not verification.ok:
+        why = "; ".join(verification.problems[:5]) or "its adapter is missing"
         raise InputError(f"the organiser's result does not hold, and is not kept: {why}")
     beside_certificate(out, box, submissions, posted, result)
     shutil.copytree(letter.folder, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CERTIFICATE))
@@ -171,13 +171,13 @@ def _kept(box: Mailbox, letter: Letter, posted: Letter, submissions: Submissions
 
 
 def _awaited(box: Mailbox, kind: Kind, seconds: float, election: Letter | None = None) -> Letter:
-    """The organiser's letter of a kind, of one attempt: the last election, or the result of an election.
+    """Wait for the organiser's message of a kind in one attempt: the last election, or an election's result.
 
     Raises:
         InputError: it does not come, the attempt has ended without a consensus, or another one has begun.
     """
 
-    def found() -> Letter | None:
+    def answered() -> Letter | None:
         return last_election(box) if election is None else box.first_of(kind, about=election.head.name)
 
     def ended() -> Letter | None:
@@ -186,13 +186,13 @@ def _awaited(box: Mailbox, kind: Kind, seconds: float, election: Letter | None =
     def overtaken() -> bool:
         return election is not None and last_election(box) != election
 
-    box.wait(lambda: bool(found() or ended() or overtaken()), seconds)
+    box.wait(lambda: bool(answered() or ended() or overtaken()), seconds)
     if (failed := ended()) is not None:
         said = strict_json((failed.folder / RESULT).read_bytes())
         raise InputError(
             f"the round ended without a consensus: {said.get('error')}. Where the organiser closes it again, vote again"
         )
-    if (letter := found()) is not None:
+    if (letter := answered()) is not None:
         return letter
     if overtaken():
         raise InputError(f"the organiser at {box.place.root} has begun again to close the round: vote again")

@@ -1,4 +1,4 @@
-"""Answers fitted to their test: recorded solutions of one problem run on other inputs, where most of them agree.
+"""Detection of answers fitted to their tests: runs solutions of one problem on other inputs and compares them.
 
 Solutions are of one problem when their recorded cases are (arguments and expected values, in whatever language). Those
 that pass their cases are run on changed inputs; one that gives something else than most others, on more than a corner
@@ -48,7 +48,7 @@ _ORDERED = re.compile(
 
 @dataclass(frozen=True)
 class Solution:
-    """A recorded function with the cases that it passed."""
+    """A recorded function, with the test cases that it passed."""
 
     execution_id: str
     language: str
@@ -80,14 +80,15 @@ def _solution(row: Row, before: tuple[str, ...]) -> Iterator[Solution]:
     language = "javascript" if row["language"] in JAVASCRIPT else row["language"]
     if language not in ("python", "javascript"):
         return
-    found = cases(row["code"])
-    if not found:
+    passed = cases(row["code"])
+    if not passed:
         return
     anatomy = dissect(row["code"], row["language"])
     code, stated = anatomy.definitions, row["task"] or anatomy.statement or ""
     name = _entry(code, language, row["code"])
     if name is not None:
-        yield Solution(row["execution_id"], language, before, code, name, structural_key(code, language), found, stated)
+        key = structural_key(code, language)
+        yield Solution(row["execution_id"], language, before, code, name, key, passed, stated)
 
 
 def _entry(code: str, language: str, cell: str) -> str | None:
@@ -104,7 +105,7 @@ def _entry(code: str, language: str, cell: str) -> str | None:
 
 
 def problems(listed: Sequence[Solution]) -> list[list[Solution]]:
-    """The solutions by problem: those whose cases are mostly the same."""
+    """Group the solutions by problem: those that share most of their cases."""
     holders: dict[Case, list[int]] = defaultdict(list)
     for at, one in enumerate(listed):
         for case in one.cases:
@@ -125,10 +126,10 @@ def problems(listed: Sequence[Solution]) -> list[list[Solution]]:
         if count >= max(min(_FEWEST_SHARED, fewer), fewer / 2) and count >= _FEWEST_SHARED:
             a, b = find(left), find(right)
             first[max(a, b)] = min(a, b)
-    found: dict[int, list[Solution]] = defaultdict(list)
+    groups: dict[int, list[Solution]] = defaultdict(list)
     for at, one in enumerate(listed):
-        found[find(at)].append(one)
-    return list(found.values())
+        groups[find(at)].append(one)
+    return list(groups.values())
 
 
 def fitted(evidence: Evidence, execute: Execute) -> tuple[dict[str, Doubt], dict[str, int]]:

@@ -1,4 +1,4 @@
-"""Answers that hold their tests: results that the cases expect, or a branch for the argument of each case."""
+"""Detection of hard-coded answers: results that the cases expect, or a branch for the argument of each case."""
 
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -33,16 +33,16 @@ def _holds_results(code: str, cases: frozenset[Case]) -> bool:
     """Whether the code holds the numbers that two of the cases expect, each with an argument of its case."""
     numbers = {text for text in _NUMBERS.findall(code) if len(text) > 1}
     written = _literals(code)
-    found = set[str]()
+    literals = set[str]()
     for case in cases:
         expected = set(_NUMBERS.findall(case.expected)) & numbers
         if expected and (_literals(case.arguments) & written - expected or len(expected) > _FEWEST):
-            found |= {case.expected}
-    return len(found) >= _FEWEST
+            literals |= {case.expected}
+    return len(literals) >= _FEWEST
 
 
 def is_constant(returned: Sequence[str | None], said: str, cases: Iterable[Case]) -> bool:
-    """Whether code returns one literal whatever it is given: what a case expects, and of which the task says nothing.
+    """Whether code always returns the same literal that a case expects and the task does not mention.
 
     Args:
         returned: as `code.returned` reads it.
@@ -53,18 +53,18 @@ def is_constant(returned: Sequence[str | None], said: str, cases: Iterable[Case]
 
 
 def is_told(form: str, said: str) -> bool:
-    """Whether a literal is what sound code holds, or stands in the prose of a task."""
+    """Whether a literal is common in sound code, or appears in the prose of a task."""
     return form in _ORDINARY or stands_in(form, said)
 
 
 def stands_in(form: str, said: str) -> bool:
-    """Whether the prose of a task holds a literal."""
+    """Whether the prose of a task contains a literal."""
     content = re.escape(form.strip("'"))
     return re.search(rf"(?<!\w){content}(?!\w)", prose(said)) is not None
 
 
 def prose(said: str) -> str:
-    """A task without the lines that hold cases, and what stands below a prompt of the interpreter."""
+    """The task's text without the lines that hold cases or an interpreter session."""
     kept, below = [], False
     for line in said.split("\n"):
         if not below and not cases(line) and not line.lstrip().startswith((">", "assert")):
@@ -74,7 +74,7 @@ def prose(said: str) -> str:
 
 
 def branches_by_case(code: str, said: str, cases: Collection[Case], before: str | None = None) -> bool:
-    """Whether the code compares with arguments of its cases, with hardly anything else, and holds their results.
+    """Whether the code compares mostly with the arguments of its cases, and contains their results.
 
     A table of months or of digits has entries that no case asks for, or that the task names.
 
@@ -87,12 +87,12 @@ def branches_by_case(code: str, said: str, cases: Collection[Case], before: str 
     lists = _lists(cases, code) - _lists(cases, old)
     compared = {one for one in _compared(code) - named if one.translate(_MARKS) not in lists} | lists
     given = (set[str]().union(*(_literals(case.arguments) for case in cases)) - named) | lists
-    found = (compared - _compared(old)) & given
+    branched = (compared - _compared(old)) & given
     fewest = min(_FEWEST, len(cases)) if before is None else 1
-    if not found or len(found) < max(fewest, _MOSTLY * len(compared)):
+    if not branched or len(branched) < max(fewest, _MOSTLY * len(compared)):
         return False
     written = {*_literals(code), *map(str.lower, _WORDS.findall(code)), *(_TRUTH if before is None else ())}
-    told = [case for case in cases if _arguments(case) & found and _expected(case) & written]
+    told = [case for case in cases if _arguments(case) & branched and _expected(case) & written]
     return len(told) >= fewest
 
 
@@ -115,14 +115,14 @@ def _lists(cases: Iterable[Case], code: str) -> set[str]:
 def _listed(case: Case) -> set[str]:
     """The arguments of a case that are lists of several items, without quotes and spaces."""
     text = case.arguments.translate(_MARKS)
-    depth, begin, found = 0, 0, set[str]()
+    depth, begin, listed = 0, 0, set[str]()
     for at, mark in enumerate(text):
         if mark == "[":
             begin, depth = at if depth == 0 else begin, depth + 1
         elif mark == "]":
             depth -= 1
-            found |= {text[begin : at + 1]} if depth == 0 and "," in text[begin:at] else set()
-    return found
+            listed |= {text[begin : at + 1]} if depth == 0 and "," in text[begin:at] else set()
+    return listed
 
 
 def _expected(case: Case) -> set[str]:
@@ -130,7 +130,7 @@ def _expected(case: Case) -> set[str]:
 
 
 def _literals(text: str) -> set[str]:
-    return {_plain(found) for found in _LITERALS.findall(text)}
+    return {_plain(literal) for literal in _LITERALS.findall(text)}
 
 
 def _plain(literal: str) -> str:

@@ -1,4 +1,4 @@
-"""Inputs of recorded test cases as values, and changed ones: what solutions of one problem can be compared on.
+"""Inputs of test cases as values, and mutated inputs on which solutions of one problem can be compared.
 
 Changes stay near the recorded inputs, where the problem is defined: types stay, numbers keep their sign, sorted lists
 stay sorted, and a number that is a list's length in every case stays its length.
@@ -46,7 +46,7 @@ def _value(node: ast.expr) -> Any:
 
 
 def arguments_of(case: Case) -> Arguments | None:
-    """The arguments of a case as values; None where one cannot be told."""
+    """The arguments of a case as values; None if one is unknown."""
     if len(case.arguments) > _LONGEST:
         return None
     try:
@@ -66,13 +66,13 @@ def changed(recorded: Sequence[Arguments], seed: str, most: int, *, strict: bool
     random = Random(seed)
     lengths = _lengths(alike)
     rules = [_Rule(tuple(each[i] for each in alike), strict) for i in range(width)]
-    found: dict[str, Arguments] = {repr(each): each for each in recorded}
-    own = len(found)
+    distinct: dict[str, Arguments] = {repr(each): each for each in recorded}
+    own = len(distinct)
     pools: list[Iterator[Arguments]] = [_one_changed(each, rules, random) for each in alike]
     if width > 1 and len(alike) > 1:
         pools.append(_mixed(alike, random))
     for _ in range(20 * most):
-        if len(found) - own >= most or not pools:
+        if len(distinct) - own >= most or not pools:
             break
         pool = pools.pop(0)
         made = next(pool, None)
@@ -80,8 +80,8 @@ def changed(recorded: Sequence[Arguments], seed: str, most: int, *, strict: bool
             continue
         pools.append(pool)
         made = tuple(len(made[lengths[i]]) if i in lengths else value for i, value in enumerate(made))
-        found.setdefault(repr(made), made)
-    return list(found.values())[own:]
+        distinct.setdefault(repr(made), made)
+    return list(distinct.values())[own:]
 
 
 def _lengths(cases: Sequence[Arguments]) -> dict[int, int]:
@@ -106,7 +106,7 @@ class _Rule:
         self.distinct = strict and bool(lists) and all(len({repr(item) for item in one}) == len(one) for one in lists)
 
     def kept(self, value: Any) -> Any:
-        """The value brought back to what all have in common."""
+        """Adjust a value to the property that all inputs share."""
         if self.least is not None and isinstance(value, int | float) and not isinstance(value, bool):
             return type(value)(max(value, self.least))
         if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""A cell that calls one function on many inputs and prints what each gave, alike for Python and JavaScript.
+"""Probe cells: call one function on many inputs and print each result, the same for Python and JavaScript.
 
 A value is told by a text: sequences as lists, sets and mappings sorted, numbers with nine digits; long ones by a
 digest. In Python the lists of an input may have to be tuples or sets: the first form that gives what was recorded.
@@ -95,7 +95,7 @@ _JAVASCRIPT = """
 
 @dataclass(frozen=True)
 class Told:
-    """What a probe printed: whether each recorded input gave what it should, and what each changed input gave.
+    """Output of a probe: whether each recorded input gave the expected result, and the result of each changed input.
 
     None is an input that raised, or gave what is no plain value.
     """
@@ -107,14 +107,14 @@ class Told:
 def probe(
     language: str, name: str, recorded: Sequence[Arguments], expected: Sequence[Any], changed: Sequence[Arguments]
 ) -> str:
-    """The cell that calls the function `name` on recorded and changed inputs."""
+    """Build the cell that calls the function `name` on recorded and changed inputs."""
     data = json.dumps([[list(each) for each in recorded], list(expected), [list(each) for each in changed]])
     text, quoted = (_PYTHON, repr(data)) if language == "python" else (_JAVASCRIPT, json.dumps(data))
     return text.replace("NAME", name).replace("DATA", quoted)
 
 
 def told(shown: str) -> Told | None:
-    """What a probe printed; None where it is not whole."""
+    """Parse the output of a probe; None if it is incomplete."""
     try:
         passed, given = json.loads(shown)
     except ValueError:

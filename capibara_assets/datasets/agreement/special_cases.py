@@ -1,4 +1,4 @@
-"""Repairs that answer the shown test instead of mending: by a special case, a literal, silence, or another test.
+"""Detection of repairs that only satisfy the shown test: by a special case, a literal, silence, or another test.
 
 Judged by what the edit adds. A table, a choice among several literals, and what prose or the failing code hold already
 are the program's own: an edit may go on with them.
@@ -44,7 +44,7 @@ _TABLE = 2  # results that make a choice among literals the program's own
 
 @dataclass(frozen=True)
 class Mended:
-    """A repair's two sides, and what its prompt says besides them."""
+    """Failing and fixed code of a repair, with the other content of its prompt."""
 
     failing: str
     fixed: str
@@ -54,7 +54,7 @@ class Mended:
 
 
 def unmended(candidate: ExampleCandidate) -> str | None:
-    """Why a recorded repair mends nothing; None of all other examples: an injected bug was taken back."""
+    """Why a recorded repair fixes nothing; None for other examples, since injected bugs were reverted exactly."""
     if candidate.failing is None or candidate.derived is not None:
         return None
     said = SPLIT_TITLES.split(candidate.prompt)[0]
@@ -72,7 +72,7 @@ def unmended(candidate: ExampleCandidate) -> str | None:
 
 
 def why_fitted(one: Mended) -> str | None:
-    """Why a repair of Python or JavaScript mends nothing; None where it does, or cannot be read."""
+    """Why a repair of Python or JavaScript fixes nothing; None if it does, or cannot be parsed."""
     if one.language != "python" and one.language not in JAVASCRIPT:
         return None
     if _asserted(one.failing, one.language) - _asserted(one.fixed, one.language):
@@ -104,7 +104,7 @@ def _is_slip(one: Mended) -> bool:
 def _holds(one: Mended) -> bool:
     """Whether the edit returns a literal that a case expects where the failing code computed or chose."""
     before, after = (returned(code, one.language) for code in (one.failing, one.fixed))
-    old, new = ([form for form in found if form is not None] for found in (before, after))
+    old, new = ([form for form in forms if form is not None] for forms in (before, after))
     computes = not before or None in before
     expected = {case.expected for case in one.cases if case.arguments}
     if computes and None not in after and expected & set(new):

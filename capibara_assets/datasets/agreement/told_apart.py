@@ -1,4 +1,4 @@
-"""Functions that answer their cases one by one: a branch or an entry for each, which gives what it expects.
+"""Detection of functions that answer case by case: a branch or table entry per case with its expected result.
 
 Unlike `hardcoded.py` this reads the branches themselves, so that small numbers count: `if (n == 1) return 2;` and two
 more such lines answer three cases, `return n * (n + 1)` none.
@@ -22,7 +22,7 @@ Answer = tuple[frozenset[str], str]  # the literals that arguments are compared 
 
 
 def tells_apart(code: str, language: str, said: str, asked: Collection[Case]) -> bool:
-    """Whether at least two cases, and all or two thirds of code without loops and calls of itself, have such an answer.
+    """Whether two cases or more (for straight-line code: all, or two thirds) have their own answer.
 
     A recursion's first values and a guard are such answers, too, of few of its cases.
 
@@ -32,11 +32,11 @@ def tells_apart(code: str, language: str, said: str, asked: Collection[Case]) ->
     given = [case for case in asked if case.arguments]
     answers, computes = _of_python(code) if language == "python" else _of_javascript(code)
     answers = [one for one in answers if not all(stands_in(form, said) for form in (*one[0], one[1]))]
-    found = [case for case in given if any(_fits(case, answer) for answer in answers)]
-    distinct = {case.expected for case in found}
-    if len(found) < _FEWEST or len(distinct) < _FEWEST:
+    answered = [case for case in given if any(_fits(case, answer) for answer in answers)]
+    distinct = {case.expected for case in answered}
+    if len(answered) < _FEWEST or len(distinct) < _FEWEST:
         return False
-    return len(found) == len(given) or (not computes and 3 * len(found) >= 2 * len(given))
+    return len(answered) == len(given) or (not computes and 3 * len(answered) >= 2 * len(given))
 
 
 def _fits(case: Case, answer: Answer) -> bool:
@@ -127,8 +127,8 @@ def _form(node: Node | None, side: int) -> str | None:
     """A literal in the form of a case's arguments (0) or expected value (1)."""
     if node is None or node.type not in ("number", "string", "true", "false", "null", "array", "unary_expression"):
         return None
-    found = _case_form(javascript_source.text(node))
-    return found[side] if found is not None else None
+    case_form = _case_form(javascript_source.text(node))
+    return case_form[side] if case_form is not None else None
 
 
 # --- Python -----------------------------------------------------------------------------------------------------------
@@ -175,5 +175,5 @@ def _python_alternatives(test: ast.expr) -> Iterator[frozenset[str]]:
 def _python_form(node: ast.expr | None, side: int) -> str | None:
     if node is None or not isinstance(node, ast.Constant | ast.UnaryOp | ast.List | ast.Tuple):
         return None
-    found = _case_form(ast.unparse(node))
-    return found[side] if found is not None else None
+    case_form = _case_form(ast.unparse(node))
+    return case_form[side] if case_form is not None else None

@@ -1,4 +1,4 @@
-"""What the solutions of one problem say of each other: each gave something on the same changed inputs.
+"""Majority votes among the solutions of one problem, by their results on the same changed inputs.
 
 Most programs decide. Where they do not, because only one other tells or those of one language agree among themselves
 alone, the language decides whose solutions are outvoted more often elsewhere: a fitted answer of it is likelier.
@@ -24,7 +24,7 @@ Given = tuple[str | None, ...]  # what a program gave on each input; None: it ra
 
 @dataclass(frozen=True)
 class Ballot:
-    """What one program gave; programs that are structurally equal have one ballot."""
+    """Results of one program; structurally equal programs share one ballot."""
 
     language: str
     given: Given
@@ -32,14 +32,14 @@ class Ballot:
 
 @dataclass(frozen=True)
 class Doubt:
-    """Why an answer is taken to be fitted to its test, and on which share of the other inputs it is contradicted."""
+    """Reason to consider an answer fitted to its test, with the share of other inputs that contradict it."""
 
     reason: str
     share: float
 
 
 def outvoted(own: Ballot, others: Sequence[Ballot]) -> Doubt | None:
-    """The doubt that at least two other programs raise which agree with each other, on more than a corner of inputs.
+    """The doubt raised by two or more other programs that agree with each other, on more than a few inputs.
 
     A corner is also less than half of the inputs of each value that most give: of a predicate that is seldom true, the
     few inputs where it is tell.
@@ -58,7 +58,7 @@ def outvoted(own: Ballot, others: Sequence[Ballot]) -> Doubt | None:
 
 
 def disputed(own: Ballot, others: Sequence[Ballot], weaker: Iterable[str]) -> Doubt | None:
-    """The doubt that another language's programs raise for one of a weaker language, if none of them confirms it."""
+    """The doubt raised by another language's programs against a weaker language, unless one confirms it."""
     if own.language not in weaker:
         return None
     shares = [_contradicted(own.given, other.given) for other in others if other.language != own.language]
@@ -73,13 +73,13 @@ def _contradicted(own: Given, other: Given) -> float | None:
 
 
 def confirmed(own: Ballot, others: Sequence[Ballot]) -> bool:
-    """Whether at least two other programs give the same on most inputs."""
+    """Whether two or more other programs give the same results on most inputs."""
     shares = [_contradicted(own.given, other.given) for other in others]
     return sum(share is not None and share <= _CORNER for share in shares) >= _FEWEST_VOTES
 
 
 def weaker_languages(judged: Iterable[tuple[str, bool]]) -> frozenset[str]:
-    """The languages whose programs are outvoted much oftener than another's, of (language, outvoted)."""
+    """Languages whose programs are outvoted much more often than another's, from (language, outvoted)."""
     whole, lost = Counter[str](), Counter[str]()
     for language, is_outvoted in judged:
         whole[language] += 1

@@ -1,4 +1,4 @@
-"""Anatomy of a recorded cell: solution, helpers, tests and scaffolding, told apart by the flow of values.
+"""Anatomy of recorded cells: separates solution, helpers, tests and scaffolding by data flow.
 
 Imports `datasets/code` alone.
 """

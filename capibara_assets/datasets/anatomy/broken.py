@@ -1,4 +1,4 @@
-"""Answers made wrong on purpose: a test that one of them passes too judges nothing."""
+"""Deliberately broken answers: a test that one of them passes proves nothing."""
 
 import ast
 
@@ -19,7 +19,7 @@ _BODIES = frozenset(
 
 
 def broken(code: str, language: str, *, raising: bool) -> str:
-    """The code with functions and methods that only raise, or do nothing and give nothing; "" where it has none."""
+    """Replace the bodies of functions and methods by `raise` or by nothing; "" if there are none."""
     if language == "python":
         return _python(code, _RAISES if raising else [ast.Return(ast.Constant(None))])
     return _javascript(code, raising) if language in JAVASCRIPT else ""

@@ -20,7 +20,7 @@ _BLANKS = re.compile(r"\n{3,}")
 
 @dataclass(frozen=True)
 class Anatomy:
-    """The parts of one cell."""
+    """The parts of one cell: statement, signature, code and tests."""
 
     statement: str | None  # docstring or leading comment that says what the code is for
     documented: bool  # the statement belongs to what is defined (docstring), not to the cell (leading comment)

@@ -1,4 +1,4 @@
-"""What the statements of a program do with values, in a form that is the same for all languages.
+"""A language-independent model of what the statements of a program do with values.
 
 A reader of a language (`flow_python`, `flow_javascript`) gives one `Unit` per top-level statement; `roles` follows the
 values from definitions to assertions. Names stand for values; what a name holds is followed without regard to order.
@@ -13,7 +13,7 @@ NONE: Names = frozenset()
 
 @dataclass(frozen=True)
 class Value:
-    """What an expression reads and does.
+    """Data flow of an expression: what it reads and does.
 
     Attributes:
         names: names that it reads, in function literals too.
@@ -55,14 +55,14 @@ class Bind:
 
 @dataclass(frozen=True)
 class Do:
-    """An expression for its effect."""
+    """An expression evaluated for its side effect."""
 
     value: Value
 
 
 @dataclass(frozen=True)
 class Assert:
-    """What fails unless a value is as it should be: an assertion of the language or of a test library."""
+    """An assertion of the language or of a test library."""
 
     value: Value
 
@@ -77,21 +77,21 @@ class Fail:
 
 @dataclass(frozen=True)
 class Show:
-    """Output."""
+    """Printed or displayed output."""
 
     value: Value
 
 
 @dataclass(frozen=True)
 class Give:
-    """A value leaves a function."""
+    """A value returned from a function."""
 
     value: Value
 
 
 @dataclass(frozen=True)
 class Branch:
-    """Blocks of which a condition decides whether they run."""
+    """Conditional blocks."""
 
     condition: Value
     blocks: tuple["Block", ...]
@@ -158,14 +158,14 @@ class Unit:
 
     @property
     def defined(self) -> Function | None:
-        """The function or class that it defines; None for every other statement."""
+        """The function or class that this statement defines; None for other statements."""
         first = self.block[0] if len(self.block) == 1 else None
         return first if isinstance(first, Function) and first.name is not None else None
 
 
 @dataclass(frozen=True)
 class Program:
-    """The top-level statements in order, the names of test libraries, and those that the language itself gives."""
+    """Top-level statements in order, with the names of test libraries and of the language's built-ins."""
 
     units: tuple[Unit, ...]
     libraries: Names
@@ -173,7 +173,7 @@ class Program:
 
 
 def joined(values: Iterable[Value], names: Iterable[str] = ()) -> Value:
-    """One value that reads and does what all of them do."""
+    """Merge values into one that reads and does what all of them do."""
     parts = list(values)
     return Value(
         NONE.union(names, *(part.names for part in parts)),

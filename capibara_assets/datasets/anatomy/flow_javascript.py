@@ -1,4 +1,4 @@
-"""What the statements of a JavaScript cell do with values (see `flow`)."""
+"""Data flow of JavaScript cells (see `flow`)."""
 
 from collections.abc import Iterator
 
@@ -43,7 +43,7 @@ _WRAPPERS = frozenset({"parenthesized_expression", "await_expression", "sequence
 
 
 def program(code: str) -> Program | None:
-    """The cell's statements; None when it does not parse."""
+    """Model the cell's statements; None if it does not parse."""
     root = parse(code)
     if root.has_error:
         return None
@@ -196,7 +196,7 @@ class _Reader:
         return flow.Function(called, names, self.block(body), is_empty=empty)
 
     def expression(self, node: Node) -> Iterator[flow.Statement]:
-        """What an expression does as a statement."""
+        """Effect of an expression used as a statement."""
         if node.type in _WRAPPERS:
             for child in node.named_children:
                 yield from self.expression(child)
@@ -256,7 +256,7 @@ class _Reader:
             yield flow.Bind(frozenset(pattern_names(target)), whole)
 
     def value(self, node: Node | None) -> Value:
-        """What an expression reads and does."""
+        """Data flow of an expression."""
         if node is None:
             return Value()
         if node.id not in self._values:

@@ -1,4 +1,4 @@
-"""What the statements of a Python cell do with values (see `flow`)."""
+"""Data flow of Python cells (see `flow`)."""
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ _SAME = frozenset({"isclose", "allclose", "array_equal", "equals", "assertEqual"
 
 
 def program(code: str) -> Program | None:
-    """The cell's statements; None when it does not parse."""
+    """Model the cell's statements; None if it does not parse."""
     tree = parse(code)
     if tree is None:
         return None
@@ -195,7 +195,7 @@ class _Reader:
         return joined(self.value(node) for node in nodes)
 
     def value(self, node: ast.expr | None) -> Value:
-        """What an expression reads and does."""
+        """Data flow of an expression."""
         if node is None:
             return Value()
         if node not in self._values:

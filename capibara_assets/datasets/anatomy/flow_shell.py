@@ -1,4 +1,4 @@
-"""What the commands of a shell script do with functions, variables and files (see `flow`).
+"""Data flow of shell scripts: functions, variables and files (see `flow`).
 
 Words are names: `sort in.txt > out.txt` reads `in.txt` and binds `out.txt`; a function is called where its name stands.
 """
@@ -67,8 +67,8 @@ def _commands(code: str) -> Iterator[tuple[int, int]]:
 def _past_documents(code: str, position: int, marks: list[str]) -> int:
     """The place after the here-documents that begin here."""
     while marks:
-        found = re.compile(rf"^\t*{re.escape(marks.pop(0))}$", re.MULTILINE).search(code, position)
-        position = found.end() if found else len(code)
+        end = re.compile(rf"^\t*{re.escape(marks.pop(0))}$", re.MULTILINE).search(code, position)
+        position = end.end() if end else len(code)
     return position
 
 

@@ -1,4 +1,4 @@
-"""The part that each statement of an SQL script plays."""
+"""The role of each statement in an SQL script."""
 
 import re
 
@@ -14,7 +14,7 @@ _COMPARES = frozenset({"=", "<", ">", "!", "is", "in", "between", "exists", "lik
 
 
 def program(code: str) -> Program:
-    """The script's statements; what they do is in `names`."""
+    """Model the script's statements; what they do is in `names`."""
     units, start, end = [], -1, 0
     for match in _PART.finditer(code):
         if match["end"] and start >= 0:
@@ -29,7 +29,7 @@ def program(code: str) -> Program:
 
 
 def roles(code: str, found: Program) -> list[Role]:
-    """Tests are queries whose columns all compare what earlier statements made; demonstrations read a view whole."""
+    """Role of each statement. Tests compare every column with earlier results; demonstrations read a whole view."""
     listed = [tokens(code[unit.start : unit.end], "sql") for unit in found.units]
     named = [sql_source.names([each for each in words if each != ";"]) for words in listed]
     played = []

@@ -1,4 +1,4 @@
-"""What a block of statements does with values: what it reads and changes, what it checks, what leaves it."""
+"""Summary of a block's data flow: what it reads and changes, what it checks, and what it returns."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -11,7 +11,7 @@ from capibara_assets.datasets.anatomy.flow import NONE, Block, Call, Function, V
 
 @dataclass
 class Check:
-    """Values of which it depends whether the program fails or what it reports."""
+    """Values that decide whether the program fails or what it reports."""
 
     values: tuple[Value, ...]
     strict: bool  # an assertion, whatever it compares
@@ -20,7 +20,7 @@ class Check:
 
 @dataclass
 class Walk:
-    """What a block does, functions in it included."""
+    """Effects of a block, including the functions in it."""
 
     parameters: set[str] = field(default_factory=set)
     held: dict[str, list[Value]] = field(default_factory=lambda: defaultdict(list))  # name -> values that it may hold
@@ -108,7 +108,7 @@ class Walk:
 
     @cached_property
     def free(self) -> set[str]:
-        """Names that it reads and does not bind; of a block that was read to its end."""
+        """Names that the block reads but does not bind; call it after the whole block was read."""
         return (self.reads - (self.binds - self.outer) - self.parameters) | (self.outer & self.binds)
 
 
@@ -140,21 +140,21 @@ def walked(function: Function) -> Walk:
 
 
 def closed(names: Iterable[str], held: dict[str, list[Value]], stop: Iterable[str] = ()) -> set[str]:
-    """The names, and those that what they hold was made of; what `stop` names hold is not followed."""
-    found, pending, ends = set[str](), list(names), set(stop)
+    """The transitive closure of the names over their origins; names in `stop` are not followed."""
+    reached, pending, ends = set[str](), list(names), set(stop)
     while pending:
         name = pending.pop()
-        if name not in found:
-            found.add(name)
+        if name not in reached:
+            reached.add(name)
             if name not in ends:
                 pending += [each for value in held.get(name, ()) for each in value.names]
-    return found
+    return reached
 
 
 def pairs(
     values: Iterable[Value], held: dict[str, list[Value]], stop: Iterable[str] = ()
 ) -> Iterator[tuple[set[str], set[str]]]:
-    """The comparisons for equality that values are, or that what they were made of holds."""
+    """Equality comparisons contained in the values or in their origins."""
     values = list(values)
     names = closed((name for value in values for name in value.names), held, stop)
     for value in [*values, *(each for name in names for each in held.get(name, ()))]:

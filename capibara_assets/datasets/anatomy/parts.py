@@ -1,4 +1,4 @@
-"""The result type of the dissectors of all languages, and how they cut a cell between its statements."""
+"""The common result type of all dissectors, and how cells are cut between statements."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -57,6 +57,6 @@ def body_test(code: str, units: Sequence[Unit], tested: Collection[int]) -> str:
     return "\n".join(part for part in (pieces(code, units, tested), shown) if part)
 
 
-def of_roles(found: Sequence[Role], *wanted: Role) -> set[int]:
-    """Positions of the statements that play one of these parts."""
-    return {position for position, role in enumerate(found) if role in wanted}
+def of_roles(roles: Sequence[Role], *wanted: Role) -> set[int]:
+    """Positions of the statements with one of these roles."""
+    return {position for position, role in enumerate(roles) if role in wanted}

@@ -1,4 +1,4 @@
-"""The part that each top-level statement of a program plays, by the flow of values from definitions to assertions.
+"""The role of each top-level statement of a program, from the data flow between definitions and assertions.
 
 What is asked for are the definitions whose results are judged. What judges them (an assertion, an error or an output
 that hangs on the comparison of such a result with another value) is a test, and so is all that only tests need: their
@@ -17,7 +17,7 @@ from capibara_assets.datasets.anatomy.flow_walk import Check, Walk, closed, pair
 
 
 class Role(Enum):
-    """The part of a statement in its program."""
+    """The role of a statement in its program."""
 
     SOLUTION = "what was asked for, and what that needs"
     TEST = "judges it, or is needed for that alone"
@@ -54,18 +54,18 @@ class _Cell:
 
     def origin(self, names: Iterable[str]) -> set[str]:
         """The definitions that values under these names came from."""
-        found: set[str] = set()
+        origins: set[str] = set()
         for name in names:
             if name not in self._origins:
                 self._origins[name] = closed([name], self.held, self.defined) & self.defined.keys()
-            found |= self._origins[name]
-        return found
+            origins |= self._origins[name]
+        return origins
 
     # --- which definitions test others --------------------------------------------------------------------------------
 
     @cached_property
     def testers(self) -> set[str]:
-        """Definitions that call others, or what they are given, and judge the results."""
+        """Definitions that call others, or their arguments, and judge the results."""
         return {name for name in self.defined if self._tests(name)}
 
     def _tests(self, name: str) -> bool:
@@ -102,16 +102,16 @@ class _Cell:
 
     @cached_property
     def harness(self) -> set[str]:
-        """Definitions that judge or compare what they are given, and are only ever given results of others."""
-        found: set[str] = set()
+        """Definitions that compare their arguments and only ever receive results of others."""
+        judging: set[str] = set()
         while True:
             places = [self.walks[i] for i in self.statements]
-            places += [self.of[name] for name in self.testers | found]
-            others = self.defined.keys() - self.testers - found
+            places += [self.of[name] for name in self.testers | judging]
+            others = self.defined.keys() - self.testers - judging
             more = {name for name in others if self._serves(name, places, others)}
             if not more:
-                return found
-            found |= more
+                return judging
+            judging |= more
 
     def _serves(self, name: str, places: Sequence[Walk], others: Iterable[str]) -> bool:
         if any(
@@ -184,7 +184,7 @@ class _Cell:
 
     @cached_property
     def subjects(self) -> set[str]:
-        """The definitions whose results are judged or shown, and those that they need."""
+        """Definitions whose results are judged or shown, and their dependencies."""
         rest = self.defined.keys() - self.testers - self.harness - self.fixtures
         served = self._reached(self.harness)
         made = {
@@ -195,13 +195,13 @@ class _Cell:
             for name in self._behind(call.root)
             if not self._is_given_results(name, self.walks[i], call)
         }
-        found = {name for name in rest if name not in served or name in made}
-        found = (self._reached(found) & self.defined.keys()) - self.testers
-        return found or set(rest) or self.defined.keys() - self.testers or set(self.defined)
+        asked = {name for name in rest if name not in served or name in made}
+        asked = (self._reached(asked) & self.defined.keys()) - self.testers
+        return asked or set(rest) or self.defined.keys() - self.testers or set(self.defined)
 
     @cached_property
     def fixtures(self) -> set[str]:
-        """Definitions that tests only hand to others: made for them after these, or among the tests."""
+        """Definitions that only tests pass to others: defined after these, or among the tests."""
         units, libraries = self.program.units, self.program.libraries
         order = [f.name for unit in units if (f := unit.defined) and f.name]
         walks = [self.walks[i] for i in self.statements]
@@ -230,16 +230,16 @@ class _Cell:
 
     def _reached(self, names: Iterable[str]) -> set[str]:
         """These definitions and all that they need."""
-        found, pending = set[str](), list(names)
+        reached, pending = set[str](), list(names)
         while pending:
             name = pending.pop()
-            if name not in found and name in self.defined:
-                found.add(name)
+            if name not in reached and name in self.defined:
+                reached.add(name)
                 pending += self.origin(self.of[name].free)
-        return found
+        return reached
 
     def judges(self, position: int) -> bool:
-        """Whether a statement judges a result of what is asked for, or uses what only tests need."""
+        """Whether a statement judges a result of the solution, or uses what only tests need."""
         walk = self.walks[position]
         if self.program.units[position].imports:
             return False
@@ -272,7 +272,7 @@ class _Cell:
 
 
 def roles(program: Program) -> list[Role]:
-    """The part of each top-level statement, in order."""
+    """Role of each top-level statement, in order."""
     cell = _Cell(program)
     if not cell.defined:
         return _of_script(program, cell)
@@ -312,42 +312,42 @@ def _needed_by_solution(cell: _Cell, tests: set[int]) -> set[int]:
     until = max(
         last, min(tests & set(cell.statements), default=len(units))
     )  # what is changed later is changed by tests
-    found = {i for i, unit in enumerate(units) if unit.defined and unit.defined.name in cell.subjects}
+    needed = {i for i, unit in enumerate(units) if unit.defined and unit.defined.name in cell.subjects}
     givers: dict[str, set[int]] = defaultdict(set)
     for i in cell.statements:
         if i not in tests:
             walk = cell.walks[i]
             for name in walk.binds | (walk.changes - cell.defined.keys() if i < until else set()):
                 givers[name].add(i)
-    return _with_givers(cell, found, givers, cell.subjects)
+    return _with_givers(cell, needed, givers, cell.subjects)
 
 
-def _with_givers(cell: _Cell, found: set[int], givers: Mapping[str, set[int]], more: Iterable[str] = ()) -> set[int]:
+def _with_givers(cell: _Cell, places: set[int], givers: Mapping[str, set[int]], more: Iterable[str] = ()) -> set[int]:
     """These statements, and those that give what they (and `more`) read, transitively."""
-    found = set(found)
-    pending = [*more, *(name for i in found for name in cell.walks[i].free)]
+    places = set(places)
+    pending = [*more, *(name for i in places for name in cell.walks[i].free)]
     seen = set(pending)
     while pending:
-        for i in givers.get(pending.pop(), set()) - found:
-            found.add(i)
+        for i in givers.get(pending.pop(), set()) - places:
+            places.add(i)
             pending += cell.walks[i].free - seen
             seen |= cell.walks[i].free
-    return found
+    return places
 
 
 def _with_their_needs(cell: _Cell, tests: set[int], solution: set[int]) -> set[int]:
     """The tests with the statements that make or change what they read."""
-    found = set(tests)
+    needed = set(tests)
     libraries = cell.program.libraries
-    found |= {i for i in cell.statements if cell.program.units[i].imports and cell.walks[i].binds & libraries}
-    found -= solution
+    needed |= {i for i in cell.statements if cell.program.units[i].imports and cell.walks[i].binds & libraries}
+    needed -= solution
     givers: dict[str, set[int]] = defaultdict(set)
     for i in cell.statements:
         walk = cell.walks[i]
         if i not in solution:
             for name in walk.binds | walk.changes | (walk.passed - cell.defined.keys()):
                 givers[name].add(i)
-    return _with_givers(cell, found, givers)
+    return _with_givers(cell, needed, givers)
 
 
 def _shown(cell: _Cell, tests: set[int], solution: set[int]) -> set[int]:

@@ -1,4 +1,4 @@
-"""Assertions that a prompt states, in its task or as the test that failed: an answer has to pass them, too."""
+"""Assertions stated in a prompt (in its task or failing test), which an answer has to pass as well."""
 
 import ast
 import re
@@ -15,7 +15,7 @@ _LONGEST = 400
 
 
 def with_stated(test: str, answer: str, language: str, said: str, failed: str = "") -> str:
-    """The test of an answer with the assertions that its prompt states and the test lacks.
+    """Add the assertions that the prompt states to the test of an answer.
 
     Args:
         said: the task and the error, as prose.
@@ -27,12 +27,12 @@ def with_stated(test: str, answer: str, language: str, said: str, failed: str = 
         parts.append(failed)
     if language == "python":
         told = (each for each in stated_assertions(said) if callees(each) <= bound)
-        parts += [each for each in dict.fromkeys(told) if not (found := cases(each)) or found - cases("\n".join(parts))]
+        parts += [each for each in dict.fromkeys(told) if not (own := cases(each)) or own - cases("\n".join(parts))]
     return "\n\n".join(part for part in parts if part.strip())
 
 
 def stated_assertions(text: str) -> Iterator[str]:
-    """The assertions of Python in a text that judge a call and need no other name; `assert that …` is none."""
+    """Python assertions in a text that judge a call and are self-contained; prose such as `assert that` is ignored."""
     for match in _ASSERTION.finditer(text):
         words = (match[1] or match[2]).strip()[:_LONGEST].split(" ")
         for end in range(len(words), 0, -1):

@@ -1,4 +1,4 @@
-"""Quality report of a dataset: by kind and source, the share of its examples that is as an example should be.
+"""Quality report of a dataset: share of examples with each good property, by kind and source.
 
 Measured on what is published, with the functions that make the examples where there are any: a share below one of
 `no_leak` or `sufficient` is a fault of a builder, one of the others tells what there is.
@@ -29,7 +29,7 @@ _WORD = re.compile(r"[^\W\d_]{3,}")
 
 
 class Qualities(NamedTuple):
-    """What one example has of what a good one has; None: does not apply to its kind, or is not measured."""
+    """Quality properties of one example; None: not applicable to its kind, or not measured."""
 
     executed: bool | None  # its answer ran again with the recorded outcome
     judged: bool | None  # code that judges its answer is known
@@ -51,9 +51,9 @@ def quality_report(examples: pl.DataFrame) -> list[dict[str, Any]]:
     rows = list(examples.iter_rows(named=True))
     by_place: dict[tuple[str, str], list[Qualities]] = defaultdict(list)
     measured = _measured(rows)
-    for row, found in zip(rows, measured, strict=True):
-        by_place[row["kind"], row["source"] or NOT_STATED].append(found)
-    table = [_row(kind, source, found) for (kind, source), found in sorted(by_place.items())]
+    for row, qualities in zip(rows, measured, strict=True):
+        by_place[row["kind"], row["source"] or NOT_STATED].append(qualities)
+    table = [_row(kind, source, qualities) for (kind, source), qualities in sorted(by_place.items())]
     return [*table, _row(EVERY, EVERY, measured)]
 
 
@@ -117,9 +117,9 @@ def _words(text: str) -> Iterable[str]:
     return (word.casefold() for word in _WORD.findall(text))
 
 
-def _row(kind: str, source: str, found: Sequence[Qualities]) -> dict[str, Any]:
-    return {"kind": kind, "source": source, "examples": len(found)} | {
-        name: _share([value for each in found if (value := getattr(each, name)) is not None]) for name in SHARES
+def _row(kind: str, source: str, qualities: Sequence[Qualities]) -> dict[str, Any]:
+    return {"kind": kind, "source": source, "examples": len(qualities)} | {
+        name: _share([value for each in qualities if (value := getattr(each, name)) is not None]) for name in SHARES
     }
 
 

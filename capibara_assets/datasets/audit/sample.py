@@ -1,4 +1,4 @@
-"""The examples that a person is asked to read: some of every kind and source, the same ones each time."""
+"""The sample of examples for a reader: some of every kind and source, the same ones each time."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from capibara_assets.storage.digests import sha256_bytes
 
 
 class Sampled(NamedTuple):
-    """One example (a row of Example) of a sample, and why it is in it."""
+    """A sampled example (a row of Example), and the reason for its selection."""
 
     row: Mapping[str, Any]
     why: str

@@ -1,4 +1,4 @@
-"""Verdicts of a person on examples: the file that `capibara dataset audit` writes, and what it leaves out of a dataset.
+"""Readers' verdicts on examples: the file that `capibara dataset audit` writes, and the exclusions it causes.
 
 One JSON line per example: `example_id`, `domain`, `kind`, `digest` (of its messages), `verdict` (keep, drop or null)
 and `reason`. A dataset that is made anew may give the same example another id: it is then known by its digest.
@@ -36,13 +36,13 @@ class Verdict:
 
     @property
     def why(self) -> str:
-        """The reason as a dataset states it for what it leaves out."""
+        """The reason as a dataset states it for an excluded example."""
         return f"{DROPPED}: {self.reason or 'no reason stated'}"
 
 
 @dataclass(frozen=True)
 class Audited:
-    """What verdicts leave out of a domain: example id -> reason; and the figures of its statistics."""
+    """Exclusions of a domain (example id -> reason), and figures for its statistics."""
 
     dropped: Mapping[str, str]
     figures: Mapping[str, Any]
@@ -55,7 +55,7 @@ def text_digest(messages: str) -> str:
 
 
 def read_verdicts(paths: Sequence[str | Path]) -> list[Verdict]:
-    """The lines of verdict files on which a person has decided, in order.
+    """Read the decided lines of verdict files, in order.
 
     Raises:
         InputError: no such file, a line that is no verdict, or an example that is to be kept and to be dropped; the
@@ -76,7 +76,7 @@ def read_verdicts(paths: Sequence[str | Path]) -> list[Verdict]:
 
 
 def verdicts_digest(paths: Sequence[str]) -> str:
-    """Digest of what verdict files decide, on which a dataset depends: wherever they lie, whatever is undecided.
+    """Digest of the decisions in verdict files, independent of their location and of undecided lines.
 
     Raises:
         InputError: as `read_verdicts`.
@@ -85,7 +85,7 @@ def verdicts_digest(paths: Sequence[str]) -> str:
 
 
 def audited(clusters: Iterable[Sequence[Pair]], domain: Domain, paths: Sequence[str]) -> Audited:
-    """What verdict files leave out of a domain.
+    """Apply verdict files to a domain: the examples to exclude.
 
     A verdict is about all that is nearly equal: else what was dropped would come back as its near-duplicate. Only a
     verdict on the representative itself says otherwise. An id decides before a text does.
@@ -105,9 +105,9 @@ def audited(clusters: Iterable[Sequence[Pair]], domain: Domain, paths: Sequence[
     seen: set[str] = set()
     for members in clusters:
         of_members = [by_id.get(name) or by_text.get(text_digest(messages)) for name, messages in members]
-        found = [verdict for verdict in of_members if verdict is not None]
-        seen |= {verdict.example_id for verdict in found}
-        said = of_members[0] or next((verdict for verdict in found if verdict.verdict == "drop"), None)
+        stated = [verdict for verdict in of_members if verdict is not None]
+        seen |= {verdict.example_id for verdict in stated}
+        said = of_members[0] or next((verdict for verdict in stated if verdict.verdict == "drop"), None)
         if said is not None and said.verdict == "drop":
             dropped[members[0][0]] = said.why
     gone = [v for v in verdicts if v.verdict == "drop" and v.domain == domain and v.example_id not in seen]

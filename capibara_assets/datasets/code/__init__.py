@@ -1,4 +1,4 @@
-"""Analysis of recorded code: names, comments, structural keys, and the earlier cells that it needs.
+"""Analysis of recorded code: names, comments, structural keys, and dependencies on earlier cells.
 
 Imports nothing else of `datasets`; its other folders build on it.
 """

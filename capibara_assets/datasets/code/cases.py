@@ -1,4 +1,4 @@
-"""Test cases of a text: which arguments a call gets and which value is expected of it, alike in every language.
+"""Test cases in a text: the arguments of a call and its expected value, in one form for every language.
 
 One tolerant parser reads calls and literals wherever they stand: in assertions, in the arguments of a test helper,
 behind names that hold them, in doctests and in prose (`f(2) returns 4`). The name of what is called, quotes, kinds of

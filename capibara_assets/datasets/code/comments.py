@@ -100,7 +100,7 @@ def _only_shows(text: str) -> bool:
 
 
 def is_task(text: str) -> bool:
-    """Whether a comment or heading asks for something: it says what is to be done, and stands for itself."""
+    """Whether a comment or heading is a self-contained request."""
     if _REMARK.search(text):
         return False
     words = [word.lower() for word in _NAME.findall(text)]

@@ -1,4 +1,4 @@
-"""What changed from one program to another, token by token; renamed names, comments and formatting are no change."""
+"""Token-level differences between two programs; renamed names, comments and formatting are ignored."""
 
 import ast
 import copy
@@ -65,7 +65,7 @@ class Token(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """One change: the text that went and the text that came ("": none), with the lines in which they stand."""
+    """One change: the removed and the inserted text ("": none), with their lines."""
 
     before: str
     after: str
@@ -74,7 +74,7 @@ class Edit(NamedTuple):
     level: bool  # a line changed its block, and no text
 
     def sentence(self) -> str:
-        """The change in words."""
+        """The change as a sentence."""
         if self.level:
             return f"The line `{self.line_after}` has to stand in another block."
         where = "" if self.before == self.line_before or len(self.line_before) > _LONGEST_LINE else self.line_before
@@ -92,7 +92,7 @@ _SORTS = (("the constant ", _CONSTANT), ("the operator ", _OPERATOR), ("the name
 
 
 def edits(failing: str, fixed: str, language: str) -> list[Edit] | None:
-    """The changes in the order of the text; none when both are the same program, None when it is too long to tell."""
+    """The changes in text order; empty if the programs are equal, None if they are too long to compare."""
     if structural_key(failing, language) == structural_key(fixed, language):
         return []
     if language == "python" and (trees := _parsed(failing, fixed)) is not None:
@@ -178,16 +178,16 @@ def _unclosed(tokens: Sequence[str]) -> int:
 def _renamed(old: Sequence[str], new: Sequence[str]) -> dict[str, str]:
     """Names that only changed their spelling, throughout: old -> new."""
     gone, come = set(old) - set(new), set(new) - set(old)
-    found: dict[str, str] = {}
+    renamed: dict[str, str] = {}
     for tag, start, stop, begin, end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if tag != "replace" or stop - start != end - begin:
             continue
         for a, b in zip(old[start:stop], new[begin:end], strict=True):
             names = a in gone and b in come and _NAME.match(a) and _NAME.match(b)
-            if names and found.setdefault(a, b) != b:
+            if names and renamed.setdefault(a, b) != b:
                 return {}
-    counts = all(old.count(a) == new.count(b) > 1 for a, b in found.items())
-    return found if counts and len(set(found.values())) == len(found) else {}
+    counts = all(old.count(a) == new.count(b) > 1 for a, b in renamed.items())
+    return renamed if counts and len(set(renamed.values())) == len(renamed) else {}
 
 
 def _tokens(code: str, language: str) -> list[Token]:
@@ -196,26 +196,26 @@ def _tokens(code: str, language: str) -> list[Token]:
             return _python_tokens(code)
         except (tokenize.TokenError, SyntaxError):  # as far as its words go
             pass
-    found: list[Token] = []
+    tokens: list[Token] = []
     for text, start, end in located_tokens(code, language):
-        if found and found[-1].end == start and found[-1].text + text in _LONG_OPERATORS:
-            found[-1] = Token(found[-1].text + text, found[-1].start, end)
+        if tokens and tokens[-1].end == start and tokens[-1].text + text in _LONG_OPERATORS:
+            tokens[-1] = Token(tokens[-1].text + text, tokens[-1].start, end)
         elif text != ";":
-            found.append(Token(text, start, end))
-    return found
+            tokens.append(Token(text, start, end))
+    return tokens
 
 
 def _python_tokens(code: str) -> list[Token]:
     starts = [0]
     for line in code.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    found = []
+    tokens = []
     for kind, text, (row, column), (last, end), _ in tokenize.generate_tokens(io.StringIO(code).readline):
         if kind not in _UNSEEN:
             at = starts[min(row, len(starts)) - 1] + column
             mark = _LEVELS.get(kind)
-            found.append(Token(mark or text, at, at if mark else starts[min(last, len(starts)) - 1] + end))
-    return found
+            tokens.append(Token(mark or text, at, at if mark else starts[min(last, len(starts)) - 1] + end))
+    return tokens
 
 
 def _text(code: str, tokens: Sequence[Token]) -> str:

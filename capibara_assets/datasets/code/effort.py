@@ -1,4 +1,4 @@
-"""How much code does: its decisions, loops, operations and calls, counted."""
+"""Size of the work that code does: counted decisions, loops, operations and calls."""
 
 import ast
 import re
@@ -23,7 +23,7 @@ _CALL = re.compile(rf"\s*(?:(?:print|console\.log)\(\s*)?[\w$]+\({_NESTED}\)\s*\
 
 
 def steps(code: str, language: str) -> int:
-    """What code does, counted: decisions, loops, operations, calls and their options.
+    """Number of decisions, loops, operations, calls and their options in code.
 
     Its own functions and printing do not count, nor do decorators but for their options.
     """
@@ -32,21 +32,21 @@ def steps(code: str, language: str) -> int:
         return 99 if tree is None else sum(_counts(node, tree) for node in _evaluated(tree))
     root = javascript_source.parse(code)
     own = set(javascript_source.declared(root))
-    found = 0
+    count = 0
     for node in javascript_source.walk(root):
         if node.type not in _JAVASCRIPT_STEPS:
             continue
         if node.type == "call_expression":
             called = node.child_by_field_name("function")
             name = javascript_source.text(called) if called is not None else ""
-            found += 0 if name in own or _SHOWS.match(name) else _weight(name, "Math.")
+            count += 0 if name in own or _SHOWS.match(name) else _weight(name, "Math.")
         elif node.type in ("arrow_function", "function_expression"):
             parent = node.parent
-            found += parent is None or parent.type != "variable_declarator"
+            count += parent is None or parent.type != "variable_declarator"
         else:
-            found += node.type.startswith(("for", "while", "do"))
-            found += node.type != "unary_expression" or javascript_source.text(node)[:1] == "!"
-    return found
+            count += node.type.startswith(("for", "while", "do"))
+            count += node.type != "unary_expression" or javascript_source.text(node)[:1] == "!"
+    return count
 
 
 def _weight(name: str, arithmetic: str) -> int:

@@ -1,4 +1,4 @@
-"""Tables as programs print them: aligned by spaces or by bars, as tuples, or as one object a row."""
+"""Parser of printed tables: aligned by spaces or bars, as tuples, or as one object per row."""
 
 import ast
 import json
@@ -38,15 +38,15 @@ class Listing(NamedTuple):
 
 
 def listings(output: str) -> Iterator[Listing]:
-    """The tables in a text that are set with bars, or in columns by white space (a data frame, sqlite3 -column)."""
+    """Tables in a text that are drawn with bars or aligned with white space (a data frame, sqlite3 -column)."""
     lines = output[:_MOST_CHARS].split("\n")
     barred = [i for i, line in enumerate(lines) if _BAR.search(line) and not _RULE.match(line)]
     if len(barred) > 1:
         yield from _barred(lines, barred)
         return
     for i, line in enumerate(lines):
-        if line.strip() and not _RULE.match(line) and (found := _aligned(lines, i)) is not None:
-            yield found
+        if line.strip() and not _RULE.match(line) and (listing := _aligned(lines, i)) is not None:
+            yield listing
             return
 
 

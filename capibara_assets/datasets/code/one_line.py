@@ -1,4 +1,4 @@
-"""Code of several lines in one, with what stands in quotes as it was."""
+"""Joins code of several lines into one, leaving quoted texts unchanged."""
 
 import re
 
@@ -7,7 +7,7 @@ _SPANNING = ("`", '"""', "'''")
 
 
 def in_one_line(code: str) -> str:
-    """Code with a blank for each line break; as it is where its texts may hold line breaks themselves.
+    """Replace line breaks by blanks; code is unchanged if its texts may contain line breaks.
 
     Blanks within a line stay: some stand in quotes, and `split(" ")` is not `split("")`.
     """

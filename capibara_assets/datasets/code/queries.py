@@ -1,4 +1,4 @@
-"""SQL in code of any language: the tables and columns that it reads from a database, and the tables that it defines."""
+"""SQL inside code of any language: the tables and columns it reads, and the tables it defines."""
 
 import ast
 import logging
@@ -29,7 +29,7 @@ _PSEUDO = frozenset({"rowid", "oid", "_rowid_", "ctid", "excluded", "rownum"})
 
 
 class Table(NamedTuple):
-    """What is known of a table: its columns in order, each as `name` or `name TYPE`, and its definition as written."""
+    """Known structure of a table: its columns in order, as `name` or `name TYPE`, and its definition as written."""
 
     name: str
     columns: tuple[str, ...]
@@ -167,19 +167,19 @@ def _base_tables(statement: exp.Expr) -> frozenset[str]:
 
 def _columns(statement: exp.Expr, known: set[str]) -> set[tuple[str, str]]:
     listed = {name.lower() for alias in statement.find_all(exp.TableAlias) for name in alias.alias_column_names}
-    found: set[tuple[str, str]] = set()
+    owned: set[tuple[str, str]] = set()
     for column in statement.find_all(exp.Column):
         name = column.name.lower()
         if name in ("", "*") or name in known or name in listed or name in _PSEUDO or _derived(column, name):
             continue
-        found.add((_owner(column), name))
+        owned.add((_owner(column), name))
     for join in statement.find_all(exp.Join):
-        found |= {("", part.name.lower()) for part in join.args.get("using") or () if part.name.lower() not in listed}
+        owned |= {("", part.name.lower()) for part in join.args.get("using") or () if part.name.lower() not in listed}
     for schema in statement.find_all(exp.Schema):  # INSERT INTO t (a, b)
         if not isinstance(statement, exp.Create):
             table = schema.this.name.lower()
-            found |= {(table, part.name.lower()) for part in schema.expressions if isinstance(part, exp.Identifier)}
-    return found
+            owned |= {(table, part.name.lower()) for part in schema.expressions if isinstance(part, exp.Identifier)}
+    return owned
 
 
 def _owner(column: exp.Column) -> str:

@@ -1,4 +1,4 @@
-"""Texts in double quotes in SQL: names by the standard, values in queries as MySQL and SQLite let one write them."""
+"""Double-quoted texts in SQL: identifiers by the standard, but values in MySQL's and SQLite's queries."""
 
 from sqlglot import exp
 
@@ -6,7 +6,7 @@ _COMPARED = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Like, exp.IL
 
 
 def with_texts(tree: exp.Expr) -> exp.Expr:
-    """The statement with `"…"` as texts where they are compared with or inserted; `tree` itself where none is.
+    """Convert `"…"` to text literals where they are compared or inserted; returns `tree` if there are none.
 
     One that also stands where only a name can (a column selected, a table) says that its author quotes names: there
     all of them stay names.

@@ -1,4 +1,4 @@
-"""What the functions of a program return: literals in the form that test cases give them, or what is computed."""
+"""Return values of a program's functions: literals in the form of test cases, or computed values."""
 
 import ast
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _JAVASCRIPT_PARTS = frozenset({"number", "string", "true", "false", "null", "und
 
 
 def returned(code: str, language: str) -> list[str | None]:
-    """The canonical form of each literal that Python or JavaScript returns, in no order; None of what is computed.
+    """The canonical form of each returned literal in Python or JavaScript, unordered; None for computed values.
 
     A name that is bound once and read once, where it is returned, is what it is bound to.
     """

@@ -1,4 +1,4 @@
-"""What a cell tells of tables: by the definitions in its code, and by what its code printed of a database's schema."""
+"""Table definitions known from a cell: from its code, or from a database schema that it printed."""
 
 import ast
 import re
@@ -34,7 +34,7 @@ _SQL_TYPES = {"Integer", "BigInteger", "String", "Text", "Float", "Numeric", "Bo
 
 
 def tables_told(code: str, language: str, output: str, ok: bool) -> tuple[Table, ...]:
-    """The tables that a cell tells of, one entry each, with what is known of their columns.
+    """The tables that a cell defines or prints, one entry each, with their known columns.
 
     Args:
         output: what the cell printed or showed.
@@ -45,16 +45,16 @@ def tables_told(code: str, language: str, output: str, ok: bool) -> tuple[Table,
 
 @lru_cache(maxsize=8192)
 def _told(code: str, language: str, output: str, ok: bool) -> tuple[Table, ...]:
-    found: list[Table] = []
+    tables: list[Table] = []
     if ok:
         for text in sql_texts(code, language):
-            found += defined(statements(text))
+            tables += defined(statements(text))
         if language == "python" and (tree := python_source.parse(code)) is not None:
-            found += [*_models(tree), *_frames(tree)]
+            tables += [*_models(tree), *_frames(tree)]
     if output.strip():
-        found += [*_printed_definitions(output), *_printed_columns(code, language, output)]
+        tables += [*_printed_definitions(output), *_printed_columns(code, language, output)]
     by_name: dict[str, list[Table]] = {}
-    for table in found:
+    for table in tables:
         if table.name and table.columns:
             by_name.setdefault(table.name.lower(), []).append(table)
     return tuple(merged(several) for several in by_name.values())

@@ -1,4 +1,4 @@
-"""The earlier code that a cell needs, as a backward slice of its session by names."""
+"""The earlier code that a cell depends on, as a backward slice of its session by names."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class SessionContext:
-    """The earlier code that a cell needs, oldest first, and whether it is all that the cell needs."""
+    """The earlier code that a cell needs, oldest first, and whether it is complete."""
 
     pieces: tuple[Piece, ...]
     complete: bool  # False: a name is bound nowhere, or in a cell that failed half-way

@@ -1,4 +1,4 @@
-"""Tables that a text lists in prose: `Tables: films(id, name), halls(id INTEGER, seats INTEGER)`."""
+"""Tables listed in prose: `Tables: films(id, name), halls(id INTEGER, seats INTEGER)`."""
 
 import re
 from collections.abc import Mapping
@@ -25,13 +25,13 @@ _DATES = re.compile(r"date|time", re.IGNORECASE)
 
 def stated_tables(text: str) -> dict[str, dict[str, Literal["number", "text", "date"] | None]]:
     """The tables on lines that hold nothing else."""
-    found: dict[str, dict[str, Literal["number", "text", "date"] | None]] = {}
+    tables: dict[str, dict[str, Literal["number", "text", "date"] | None]] = {}
     for line in _LINE.findall(text):
         for table in _LISTED.findall(_TITLE.sub("", line)):
             name, _, columns = table.partition("(")
             listed = [column.split() for column in re.sub(r"\(.*?\)", "", columns.rpartition(")")[0]).split(",")]
-            found[_bare(name)] = {_bare(words[0]): _sort(words[1:]) for words in listed}
-    return found
+            tables[_bare(name)] = {_bare(words[0]): _sort(words[1:]) for words in listed}
+    return tables
 
 
 def without_tables(text: str) -> str:

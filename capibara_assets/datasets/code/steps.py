@@ -1,4 +1,4 @@
-"""The steps of a cell's functions by their place, as the tracers of `executions/replay` note them, and their parts."""
+"""Steps of a cell's functions by position, matching the tracers of `executions/replay`, and their sub-expressions."""
 
 import ast
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ Sort = Literal[
 
 @dataclass(frozen=True)
 class Part:
-    """A part of an expression: what it is, where it stands in the code (bytes), and what is evaluated before it.
+    """A sub-expression: its kind, its position in the code (bytes), and its operands.
 
     Attributes:
         sort: name, call, index, attribute, comprehension, generator, choice, constant or other.
@@ -38,7 +38,7 @@ class Part:
     function: str = ""
 
     def inside(self) -> Iterator["Part"]:
-        """The parts below it, those that are evaluated first before those that need them."""
+        """The operands, in order of evaluation."""
         for part in self.parts:
             yield from part.inside()
             yield part

@@ -39,11 +39,11 @@ def without_comments(code: str, language: str) -> str:
 
 def comments(code: str, language: str) -> list[str]:
     """The comments of code, with their marks."""
-    return [found.group() for found in _LEXERS.get(language, _HASH).finditer(code) if not found["token"]]
+    return [match.group() for match in _LEXERS.get(language, _HASH).finditer(code) if not match["token"]]
 
 
 def without_trailing_spaces(code: str, language: str) -> str:
-    """The code without spaces at the ends of its lines; as it is where they may stand in a text of several lines."""
+    """Remove spaces at line ends, unless they may belong to a text of several lines."""
     stripped = _TRAILING.sub("", code)
     return stripped if tokens(stripped, language) == tokens(code, language) else code
 

@@ -1,4 +1,4 @@
-"""Keys of code that are equal for programs that differ only in names and in the values they are written with."""
+"""Keys of code that ignore names and literal values."""
 
 import keyword
 import re

@@ -26,7 +26,7 @@ ItemT = TypeVar("ItemT")
 
 @dataclass(frozen=True)
 class Derived:
-    """Derived candidates, and what was tried for them (JSON values)."""
+    """Derived candidates, and statistics of the attempts (JSON values)."""
 
     candidates: list[ExampleCandidate]
     figures: dict[str, Any]
@@ -39,7 +39,7 @@ def derive(
     execute: Execute | None,
     unsound: Collection[str] = (),
 ) -> Derived:
-    """Change the domain's solved cells, run the changes, and make candidates of those whose effect was observed.
+    """Mutate the domain's solved cells, run the variants, and make candidates of those with an observed effect.
 
     `debug` gets bugs alone, to repair and to predict their errors; every other domain bugs to repair, and inputs.
 
@@ -122,7 +122,7 @@ def _repairs(evidence: Evidence, found: Sequence[Injected], recipe: DatasetRecip
 def capped(
     items: Sequence[ItemT], split: Callable[[ItemT], str], derived: Callable[[ItemT], str | None], most: float
 ) -> list[ItemT]:
-    """The items with at most a share `most` of derived ones in each split; those that come first stay."""
+    """Keep at most a share `most` of derived items in each split; earlier items take precedence."""
     recorded = Counter(split(item) for item in items if derived(item) is None)
     room = {name: int(most / (1 - most) * count + 1e-9) if most < 1 else len(items) for name, count in recorded.items()}
     kept = []
@@ -136,7 +136,7 @@ def capped(
 
 
 def missing(tried: dict[str, Any], kept: dict[str, Any], recipe: DatasetRecipe) -> list[str]:
-    """Sentences on why there are no more derived examples.
+    """Explain as sentences why there are no more derived examples.
 
     Args:
         tried: figures of `derive`.

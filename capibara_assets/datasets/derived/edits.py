@@ -8,7 +8,7 @@ from capibara_assets.storage.digests import sha256_bytes
 
 @dataclass(frozen=True)
 class Edit:
-    """One replacement in a text; `kind` names the change, such as `comparison`."""
+    """One replacement in a text; `kind` names the kind of change, such as `comparison`."""
 
     kind: str
     start: int
@@ -21,7 +21,7 @@ class Edit:
 
 
 class Places:
-    """Positions in a text that a parser gives in UTF-8 bytes, as positions in the text."""
+    """Converts a parser's positions in UTF-8 bytes to positions in the text."""
 
     def __init__(self, code: str) -> None:
         self._code = code
@@ -38,7 +38,7 @@ class Places:
 
 
 def drawn(edits: Iterable[Edit], weights: dict[str, float], seed: str, most: int) -> list[Edit]:
-    """At most `most` edits, drawn without replacement by the weight of their kind; the seed decides.
+    """Draw at most `most` edits without replacement, weighted by kind and determined by the seed.
 
     A kind's weight is shared by its edits in a text, so that many comparisons do not crowd out one missing return.
     """

@@ -1,4 +1,4 @@
-"""Injected bugs: a solved cell with one bug in it, which fails where the cell passed -> a pair for *repair*.
+"""Injected bugs: a bug in a solved cell that makes it fail becomes a pair for *repair*.
 
 The pairs have the fields of recorded ones, so that `kinds/repair.py` words their prompts alike.
 """
@@ -30,7 +30,7 @@ _OF_THE_PLACE = frozenset({"ModuleNotFoundError", "PermissionError", "Connection
 
 
 class Observable(Protocol):
-    """What is needed of a solved cell to tell whether a bug in it showed."""
+    """Parts of a solved cell that reveal whether a bug in it has an effect."""
 
     @property
     def row(self) -> Row: ...
@@ -58,7 +58,7 @@ class Injected:
 
 
 def trial_of(solved: Solved, weights: dict[str, float], most: int) -> tuple[Trial, list[Edit]]:
-    """The solved cell and at most `most` bugs in it, as a trial; and the edits, in the order of its variants."""
+    """Build a trial of the solved cell and at most `most` bugs in it; also the edits, in the order of its variants."""
     python = solved.row["language"] == "python"
     if is_call(solved.code):  # what changes in it is what it is given
         every: Iterable[Edit] = ()
@@ -70,7 +70,7 @@ def trial_of(solved: Solved, weights: dict[str, float], most: int) -> tuple[Tria
 
 
 def observed(solved: Observable, edits: Sequence[Edit], ends: Ends, most: int) -> Iterator[Injected]:
-    """At most `most` of the bugs whose failure was observed: of different kinds first, each at a place of its own."""
+    """Select at most `most` bugs with an observed failure: different kinds first, each at its own place."""
     if ends[0] is None or not ends[0].ok:
         return
     failing = [
@@ -126,7 +126,7 @@ def _injected(solved: Observable, edit: Edit, end: End, passed: End) -> Injected
 
 
 def is_mendable(one: Injected, prompt: str) -> bool:
-    """Whether the values that the bug took away stand somewhere in the prompt; a changed number has to be found out."""
+    """Whether the removed values occur in the prompt; a changed number can be inferred."""
     if one.edit.kind in ("constant", "status"):
         return True
     gone = one.pair["fixed_code"][one.edit.start : one.edit.end]
@@ -146,7 +146,7 @@ def changed_lines(injected: Injected) -> str:
 
 
 def raised(one: Injected, recipe: DatasetRecipe) -> ExampleCandidate | None:
-    """The *predict* candidate of a bug that raises: the failing code with what judges it -> the error."""
+    """*predict* candidate for a bug that raises: failing code with its test -> the error."""
     pair, solved = one.pair, one.solved
     language, earlier = pair["language"], [*solved.before]
     code = "\n\n".join(cell.strip("\n") for cell in (pair["failing_code"], *solved.after))

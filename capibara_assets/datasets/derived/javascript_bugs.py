@@ -1,4 +1,4 @@
-"""Bugs to inject into JavaScript, as edits of the text where the syntax tree says what stands there."""
+"""Bugs to inject into JavaScript, as text edits located by the syntax tree."""
 
 from collections.abc import Iterator, Sequence
 
@@ -28,7 +28,7 @@ _ENDS = frozenset({"return_statement", "throw_statement", "continue_statement", 
 
 
 def bugs(code: str, spans: Sequence[Span]) -> list[Edit]:
-    """Every edit of these kinds inside the spans; none for code that does not parse."""
+    """All edits of these kinds inside the spans; none if the code does not parse."""
     root = parse(code)
     if root.has_error:
         return []

@@ -1,4 +1,4 @@
-"""Changed inputs: literals of a text changed to others of the same type, and calls recorded in tests."""
+"""Changed inputs: literals of a text replaced by others of the same type, and calls recorded in tests."""
 
 import ast
 import re
@@ -17,9 +17,9 @@ _LONGEST_CALL = 300
 
 
 def changes(code: str, language: str, span: Span) -> list[Edit]:
-    """Edits of the literals inside a span: numbers, strings, and the elements of lists; keys stay as they are."""
-    found = _python_changes(code) if language == "python" else _javascript_changes(code)
-    return [edit for edit in found if span[0] <= edit.start and edit.end <= span[1]]
+    """Edits of the literals inside a span: numbers, strings and list elements, but not keys."""
+    edits = _python_changes(code) if language == "python" else _javascript_changes(code)
+    return [edit for edit in edits if span[0] <= edit.start and edit.end <= span[1]]
 
 
 def _python_changes(code: str) -> Iterator[Edit]:
@@ -60,7 +60,7 @@ def _python_kept(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def others(value: object) -> Iterator[str]:
-    """Source of other values of the same type, near to the given one."""
+    """Literals of the same type with values near the given one."""
     if isinstance(value, bool) or value is None or isinstance(value, bytes | complex):
         return
     if isinstance(value, int):
@@ -122,7 +122,7 @@ def _required(node: Node) -> bool:
 
 
 def recorded_calls(code: str, language: str, functions: set[str]) -> list[str]:
-    """Calls of these functions with literal arguments alone, as written, where assertions make them.
+    """Calls of these functions with literal arguments only, as written in assertions.
 
     In Python a test function's parameter stands for what it is called with: `check(candidate)`, then `check(f)`.
     """

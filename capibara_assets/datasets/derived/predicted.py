@@ -1,4 +1,4 @@
-"""Changed inputs: code whose output was recorded, or a solution with a call of its tests, on other inputs -> *predict*.
+"""Changed inputs: programs with known output, or calls from tests, run on other inputs, become *predict*.
 
 What is asked is always a whole program: the code, all that it needs, and the call.
 """
@@ -36,7 +36,7 @@ _UNTOUCHED = "call"  # a call of the tests as it stands there
 
 @dataclass(frozen=True)
 class Program:
-    """A program whose output can be asked for: the earlier code, its code, and where its input stands."""
+    """A program whose output can be predicted: the earlier code, its code, and the position of its input."""
 
     row: Row
     rows: tuple[Row, ...]  # executions that it comes from, its own first
@@ -116,7 +116,7 @@ def _functions(code: str, language: str) -> set[str]:
 
 
 def trial_of(program: Program, most: int) -> tuple[Trial, list[Edit]]:
-    """The program and at most `most` changes of its input, as a trial; and the edits, in the order of its variants."""
+    """Build a trial of the program and at most `most` changed inputs; also the edits, in the order of its variants."""
     language = "javascript" if program.row["language"] in JAVASCRIPT else "python"
     edits = drawn(changes(program.code, language, program.inputs), _KINDS, program.row["execution_id"], most)
     cells = [(*program.before, code) for code in (program.code, *(edit.applied(program.code) for edit in edits))]
@@ -126,7 +126,7 @@ def trial_of(program: Program, most: int) -> tuple[Trial, list[Edit]]:
 def candidates(
     program: Program, edits: Sequence[Edit], ends: Ends, recipe: DatasetRecipe, most: int
 ) -> Iterator[ExampleCandidate]:
-    """At most `most` candidates with different outputs: a call of the tests as it stands there, then changed inputs."""
+    """At most `most` candidates with different outputs: the unchanged call first, then changed inputs."""
     listed = [Edit(_UNTOUCHED, 0, 0, ""), *edits]
     language, seen = program.row["language"], set[str]()
     if program.recorded and ends[0] is not None:

@@ -1,4 +1,4 @@
-"""Bugs to inject into Python, as edits of the text where the syntax tree says what stands there."""
+"""Bugs to inject into Python, as text edits located by the syntax tree."""
 
 import ast
 import re
@@ -31,7 +31,7 @@ _STATUS = {200: 201, 201: 200, 204: 200, 400: 404, 401: 403, 403: 401, 404: 400,
 
 
 def bugs(code: str, spans: Sequence[Span]) -> list[Edit]:
-    """Every edit of these kinds inside the spans; none for code that does not parse."""
+    """All edits of these kinds inside the spans; none if the code does not parse."""
     tree = python_tree(code)
     if tree is None:
         return []

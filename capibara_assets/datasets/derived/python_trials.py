@@ -27,7 +27,7 @@ _MOST_TEXT = 4000
 
 
 class TimeUp(BaseException):
-    """A variant used up its time."""
+    """Raised when a variant exceeds its time limit."""
 
 
 _running = False
@@ -171,7 +171,7 @@ def _cells(
 
 
 def run_trials(payload: str, show: Any = repr) -> None:
-    """Prints how all variants ended, by group; those of a group whose first variant fails do not run."""
+    """Run all groups of variants and print how each ended; groups whose first variant fails are skipped."""
     kept, running = sys.modules["__main__"], asyncio._get_running_loop()
     signal.signal(signal.SIGVTALRM, _time_up)
     signal.signal(signal.SIGALRM, _time_up)

@@ -1,4 +1,4 @@
-"""SQL queries on small databases of our own (`sql_worlds`): bugs in them, and what they and changed queries give."""
+"""SQL queries on small generated databases (`sql_worlds`): injected bugs, and the results of changed queries."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _UNSETTLED = "SELECT 'its order cannot be told'"
 
 @dataclass(frozen=True)
 class Query:
-    """A query on a database of our own, with changes of it.
+    """A query on a generated database, with mutations of it.
 
     Attributes:
         turned: the database with its rows in the opposite order.
@@ -57,7 +57,7 @@ class Query:
 
     @property
     def trial(self) -> Trial:
-        """The query as recorded, with its bugs, with its changed inputs; then it and these where the order may differ.
+        """Variants to run: the query, its bugs and changed inputs, then those with reversed ties.
 
         That is on the turned database, and with ties broken one way and the other.
         """
@@ -72,7 +72,7 @@ class Query:
         return Trial("sql", (*((self.world, code) for code in (self.code, *bugs, *inputs)), *turned, *broken))
 
     def asked(self, ends: Ends) -> list[End | None]:
-        """The ends of the query and of its changed inputs; None where that does not settle the order of rows."""
+        """Results of the query and of its changed inputs; None if their row order is not determined."""
         first = [ends[0], *ends[len(self.bugs) + 1 :][: len(self.inputs)]]
         size = len(first)
         others = [ends[-size * n :][:size] for n in (1, 2, 3)]
@@ -80,7 +80,7 @@ class Query:
 
 
 def recorded(evidence: Evidence) -> tuple[list[tuple[Row, exp.Query, Stated]], sql_worlds.Catalogue]:
-    """(each query of the evidence that ran: its row, its tree, the tables that its task lists; all their columns)."""
+    """Recorded queries that ran: (row, tree, tables listed by the task); and the columns of all tables."""
     rows = [row for session in evidence.sessions for row in session]
     rows = [row for row in rows if row["language"] == "sql" and row["outcome"] == "ok" and not row["secrets"]]
     read: list[tuple[Row, exp.Query, Stated]] = [
@@ -92,7 +92,7 @@ def recorded(evidence: Evidence) -> tuple[list[tuple[Row, exp.Query, Stated]], s
 
 
 def queries(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Query]:
-    """Each query of the evidence that ran, on each of its databases; none where a column's table is in doubt."""
+    """Each recorded query that ran, on each of its generated databases; none if a column's table is ambiguous."""
     read, known = recorded(evidence)
     wanted = recipe.derived
     for row, tree, tables in read:
@@ -110,9 +110,9 @@ def queries(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Query]:
 def _worlds(
     tree: exp.Query, known: sql_worlds.Catalogue, seed: str, stated: Stated, recipe: DatasetRecipe
 ) -> tuple[str, str] | None:
-    """A database that can be quoted, and the same turned: of the tables as the task states them, else as they are used.
+    """Generate a small database and its copy with reversed rows, from the stated or else the used tables.
 
-    Of what is stated fewer rows are taken where it would be too long.
+    Stated tables get fewer rows if the database would be too long to quote.
     """
     for tables, rows in ((stated, _ROWS), (stated, _FEWER_ROWS), ({}, _ROWS)):
         first, turned = (
@@ -125,7 +125,7 @@ def _worlds(
 
 
 def answered(asked: Sequence[Query], ends: Sequence[Ends]) -> list[tuple[Query, Ends]]:
-    """The queries with the databases on which they give rows."""
+    """The queries, with the databases on which they return rows."""
     return [
         (query, end)
         for query, end in zip(asked, ends, strict=True)
@@ -134,21 +134,21 @@ def answered(asked: Sequence[Query], ends: Sequence[Ends]) -> list[tuple[Query, 
 
 
 def best(listed: Sequence[tuple[Query, Ends]]) -> list[tuple[Query, Ends]]:
-    """Of each query the database on which most of its changes give something else."""
-    found: dict[str, tuple[int, Query, Ends]] = {}
+    """For each query, the database on which most mutations change the result."""
+    best_by_query: dict[str, tuple[int, Query, Ends]] = {}
     for query, end in listed:
         passed = end[0]
         assert passed is not None
         told = sum(one is not None and (not one.ok or one.shown != passed.shown) for one in end[1:])
         told += len(end) * (query.asked(end)[0] is not None)
         key = query.row["execution_id"]
-        if key not in found or told > found[key][0]:
-            found[key] = (told, query, end)
-    return [(query, end) for _, query, end in found.values()]
+        if key not in best_by_query or told > best_by_query[key][0]:
+            best_by_query[key] = (told, query, end)
+    return [(query, end) for _, query, end in best_by_query.values()]
 
 
 def injected(query: Query, ends: Ends, most: int) -> Iterator[Injected]:
-    """Bugs of the query whose failure was observed on its database."""
+    """Bugs of the query with an observed failure on its database."""
     tried = ends[: len(query.bugs) + 1]
     if query.asked(ends)[0] is None:  # another order of its rows would be as right: only errors tell
         tried = (tried[0], *(None if end is None or end.ok else end for end in tried[1:]))
@@ -159,7 +159,7 @@ def injected(query: Query, ends: Ends, most: int) -> Iterator[Injected]:
 
 
 def predicted(query: Query, ends: Ends, recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
-    """What the query gives on its database, and what changed queries give there."""
+    """Result of the query on its database, and of changed queries."""
     listed = [Edit("database", 0, 0, ""), *query.inputs]
     seen: set[str] = set()
     for edit, end in zip(listed, query.asked(ends), strict=True):

@@ -1,4 +1,4 @@
-"""The clauses of a query as queries of their own: what each leaves, what aggregates see, what ORDER BY compares."""
+"""The clauses of a query as separate queries: intermediate rows, inputs of aggregates, and sort keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NOT_FOLLOWED = (exp.Subquery, exp.CTE, exp.Window, exp.SetOperation, exp.Distin
 
 @dataclass(frozen=True)
 class Clause:
-    """A clause, and the query of what it leaves: `width` columns of the tables, then the values that it computes."""
+    """A clause and the query for its result: `width` columns of the tables, then the computed values."""
 
     sort: str  # from, join, where, group, having
     text: str
@@ -31,7 +31,7 @@ class Clause:
 
 @dataclass(frozen=True)
 class QueryWalk:
-    """A query on one database, with the queries of its clauses."""
+    """A query on one database, with the queries for its clauses."""
 
     row: Row
     tree: exp.Select
@@ -60,12 +60,12 @@ def is_followed(tree: exp.Query) -> bool:
 
 def aggregates(tree: exp.Select) -> list[exp.Expr]:
     """The different aggregates of a query, in the order of their kinds."""
-    found = {each.sql("sqlite"): each for kind in _AGGREGATES for each in tree.find_all(kind)}
-    return list(found.values())
+    by_text = {each.sql("sqlite"): each for kind in _AGGREGATES for each in tree.find_all(kind)}
+    return list(by_text.values())
 
 
 def query_walk(row: Row, tree: exp.Select, world: str, turned: str) -> QueryWalk | None:
-    """A query with the queries of its clauses, on a database and on the same with its rows turned; None: not told."""
+    """Split a query into the queries of its clauses, on a database and its row-reversed copy; None if not possible."""
     sources = _sources(tree)
     created = {table.this.this.name.lower(): [column.name for column in table.this.expressions]
                for table in sql_worlds.statements(world) if isinstance(table, exp.Create)}  # fmt: skip
@@ -132,7 +132,7 @@ _BEGINNINGS = {
 
 def _texts(code: str) -> dict[str, list[str]]:
     """Clause -> its texts as they are written, on one line."""
-    found = defaultdict[str, list[str]](list)
+    texts = defaultdict[str, list[str]](list)
     name, begin, depth = "", 0, 0
     tokens = sqlglot.tokenize(code, read="sqlite")
     for before, token in zip([None, *tokens], tokens, strict=False):
@@ -146,11 +146,11 @@ def _texts(code: str) -> dict[str, list[str]]:
             and not (within_join and kind == "OUTER")
         ):
             if name:
-                found[name].append(in_one_line(code[begin : token.start].strip()))
+                texts[name].append(in_one_line(code[begin : token.start].strip()))
             name, begin = _BEGINNINGS[kind], token.start
     if name and name != "end":
-        found[name].append(in_one_line(code[begin:].strip()))
-    return found
+        texts[name].append(in_one_line(code[begin:].strip()))
+    return texts
 
 
 def _joins(token: Any) -> bool:

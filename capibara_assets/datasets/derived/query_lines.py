@@ -1,4 +1,4 @@
-"""The clauses of a query in words: the rows that each leaves, the groups, what aggregates make of them."""
+"""Explanation of a query's clauses in words: remaining rows, groups, and aggregates."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ _MOST_LISTED, _LONGEST_NUMBER = 8, 9
 
 
 def clause_lines(walk: QueryWalk, tables: Sequence[list[list[Any]]], result: str) -> tuple[list[str], int] | None:
-    """The lines of the clauses, and how many of them do something; None where one cannot be told.
+    """Lines that explain the clauses, and how many clauses have an effect; None if one cannot be explained.
 
     Args:
         tables: the rows of each query of the walk's clauses, of its aggregates, and of its order.

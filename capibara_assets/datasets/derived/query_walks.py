@@ -1,7 +1,7 @@
-"""*explain* of SQL: a recorded query on a small database of our own -> the rows that each clause leaves, to the result.
+"""*explain* examples of SQL: a recorded query on a small database -> the rows after each clause, to the result.
 
 Every clause is a query of its own, made of the recorded one by leaving out what comes after it, and runs in the
-sandbox; the lines say what these queries gave. Of a few databases the one is taken on which most clauses do something.
+sandbox; the lines say what these queries gave. The database on which most clauses have an effect is used.
 """
 
 import json
@@ -46,7 +46,7 @@ def walks(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[QueryWalk]:
 
 
 def candidates(walked: Sequence[QueryWalk], ends: Sequence[Ends], recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
-    """One candidate of each query: on the database on which most of its clauses do something."""
+    """One candidate per query, on the database where most of its clauses have an effect."""
     best: dict[str, tuple[int, ExampleCandidate]] = {}
     for one, end in zip(walked, ends, strict=True):
         made = _candidate(one, end, recipe)

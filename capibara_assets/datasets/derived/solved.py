@@ -1,4 +1,4 @@
-"""Solved cells with what judges them: code that ended well, the earlier code it needs, and the cells that check it.
+"""Solved cells and their tests: code that succeeded, the earlier code it needs, and the cells that check it.
 
 The judge is what was recorded: assertions of the cell itself, else later cells that needed it and ended well, else the
 cell's own output. Where in the code a bug may go is decided by the syntax tree: into definitions that hold no
@@ -46,7 +46,7 @@ class Solved:
         return str(self.row["code"])
 
     def cells(self, code: str) -> Cells:
-        """The session with this code in place of the cell's."""
+        """The session's cells, with this code in place of the solved one."""
         return (*self.before, code, *self.after)
 
 

@@ -1,4 +1,4 @@
-"""Bugs to inject into SQL, as edits of its tokens; and the same query in the words of another dialect."""
+"""Bugs to inject into SQL as token edits, and translations of a query into another dialect's words."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -39,17 +39,17 @@ def bugs(code: str) -> list[Edit]:
 
 
 def inputs(code: str) -> list[Edit]:
-    """Changes of what a query asks for, its constants, order and limit, by which it still says something."""
-    found = []
+    """Meaningful changes of a query's constants, order and limit."""
+    edits = []
     for token in sqlglot.tokenize(code, read="sqlite"):
         end = token.end + 1
         if token.token_type.name == "NUMBER" and token.text.isdigit():
-            found += [Edit("value", token.start, end, text) for text in others(int(token.text)) if text != "0"]
+            edits += [Edit("value", token.start, end, text) for text in others(int(token.text)) if text != "0"]
         elif token.text.lower() in ("asc", "desc") and token.token_type.name in ("ASC", "DESC"):
-            found.append(Edit("order", token.start, end, "ASC" if token.text.lower() == "desc" else "DESC"))
+            edits.append(Edit("order", token.start, end, "ASC" if token.text.lower() == "desc" else "DESC"))
         elif token.text in _SIGNS and token.text != "=":
-            found += [Edit("condition", token.start, end, text) for text in _SIGNS[token.text]]
-    return [edit for edit in found if not says_nothing(edit.applied(code))]
+            edits += [Edit("condition", token.start, end, text) for text in _SIGNS[token.text]]
+    return [edit for edit in edits if not says_nothing(edit.applied(code))]
 
 
 def _of_tokens(code: str, tokens: Sequence[Any]) -> Iterator[Edit]:

@@ -1,4 +1,4 @@
-"""Whether a query settles the order of its rows: the same query with what ties broken one way and the other.
+"""Whether a query determines the order of its rows, tested by breaking ties in both directions.
 
 An engine is free to return tied rows, and rows that nothing orders, in any order, whatever it does on one database.
 """
@@ -11,7 +11,7 @@ from capibara_assets.datasets.derived.edits import Edit
 
 
 def turned(code: str, *, descending: bool) -> str | None:
-    """The query with ties, and rows without an order, ordered by all its columns; None where it has a star or no form.
+    """The query with ties broken by all columns, and unordered rows sorted; None for a star or unknown form.
 
     Sub-queries that keep a part of their rows are treated alike.
     """
@@ -29,7 +29,7 @@ def turned(code: str, *, descending: bool) -> str | None:
 
 
 def tie_break(code: str) -> Edit | None:
-    """The edit that orders by the query's columns what it leaves open; None where it cannot be placed."""
+    """The edit that adds the remaining columns to ORDER BY; None if it cannot be placed."""
     tree = _parsed(code)
     if tree is None or tree.is_star or not all(one.alias_or_name for one in tree.selects):
         return None

@@ -1,4 +1,4 @@
-"""Values for the columns of small databases: what a column's name says, around the constants that a query compares.
+"""Plausible values for columns of small databases, from column names and the constants that a query compares.
 
 Everything is drawn from a seeded generator: the same column, uses and seed give the same values.
 """
@@ -92,7 +92,7 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 @dataclass
 class Column:
-    """What a query tells of a column.
+    """Facts about a column, inferred from a query.
 
     Attributes:
         met: values that meet its conditions, as far as they are known.
@@ -115,7 +115,7 @@ def words(name: str) -> list[str]:
 
 
 def sort_by_name(name: str) -> Sort:
-    """What a column holds by its name alone."""
+    """Kind of values of a column, inferred from its name."""
     parts = words(name)
     if parts[-1] in _DATED or parts[-1] in _TIMED or parts[0] in ("date", "created", "updated"):
         return "date"
@@ -128,7 +128,7 @@ def _is_text(parts: Sequence[str]) -> bool:
 
 
 def is_counted(name: str) -> bool:
-    """Whether a column's name is that of a number."""
+    """Whether a column name suggests a number."""
     return sort_by_name(name) == "number"
 
 
@@ -146,12 +146,12 @@ def is_plain(name: str) -> bool:
 
 
 def is_name(column: str) -> bool:
-    """Whether a column names the rows of its table."""
+    """Whether a column contains the names of its table's rows."""
     return words(column)[-1:] in (["name"], ["title"], ["email"], ["phone"], ["code"])
 
 
 def pool(table: str, name: str, column: Column, random: Random, size: int) -> list[str]:
-    """The values that a column may have, as SQL: what meets its conditions first, then others, `size` where it can."""
+    """Possible values of a column, as SQL: first those that meet its conditions, then others, up to `size`."""
     sort = column.sort or sort_by_name(name)
     if sort == "number":
         return _numbers(name, column, random, size)
@@ -162,7 +162,7 @@ def pool(table: str, name: str, column: Column, random: Random, size: int) -> li
 def _looked_up(parts: Sequence[str], lexicon: Mapping[str, FoundT]) -> FoundT | None:
     """What a lexicon has for the last of some words, or for its singular."""
     wanted = {parts[-1], parts[-1].removesuffix("s")} if parts else set()
-    return next((found for listed, found in lexicon.items() if wanted & set(listed.split())), None)
+    return next((entry for listed, entry in lexicon.items() if wanted & set(listed.split())), None)
 
 
 def _numbers(name: str, column: Column, random: Random, size: int) -> list[str]:
@@ -179,7 +179,7 @@ def _numbers(name: str, column: Column, random: Random, size: int) -> list[str]:
 
 
 def step_of(value: float) -> int:
-    """How far the neighbours of a constant stand from it."""
+    """Distance between a constant and its neighbouring values."""
     return max(1, round(abs(value) / 10))
 
 
@@ -200,13 +200,13 @@ def _dates(column: Column, random: Random, size: int) -> list[str]:
 
 
 def day_of(text: str, random: Random) -> date | None:
-    """A date that begins as a text does; None where that is no beginning of a date."""
-    found = _DATE.fullmatch(text)
-    if found is None:
+    """Parse the start of a text as a date; None if it is none."""
+    match = _DATE.fullmatch(text)
+    if match is None:
         return None
-    month, day = found[2] or f"{random.randint(1, 12):02}", found[3] or f"{random.randint(1, 28):02}"
+    month, day = match[2] or f"{random.randint(1, 12):02}", match[3] or f"{random.randint(1, 28):02}"
     try:
-        return date(int(found[1]), int(month), int(day))
+        return date(int(match[1]), int(month), int(day))
     except ValueError:
         return None
 

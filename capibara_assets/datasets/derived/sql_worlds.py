@@ -1,4 +1,4 @@
-"""Small databases for a query whose own database is gone: its tables and columns, with rows that tell queries apart.
+"""Small generated databases for queries whose database is unknown, with rows that distinguish queries.
 
 Columns, their types and what ties them together are read from the query by sqlglot; rows hold the query's own constants
 beside others, so that conditions are met by some and not by all. The whole database is quoted in the example.
@@ -41,7 +41,7 @@ Catalogue = Mapping[str, Mapping[str, Sort | None]]
 
 
 def parsed(code: str) -> exp.Query | None:
-    """The one query that a cell holds; None for anything else."""
+    """The single query in a cell; None for anything else."""
     try:
         read = [with_texts(one) for one in sqlglot.parse(code, read="sqlite") if one is not None]
     except (SqlglotError, RecursionError):
@@ -56,22 +56,22 @@ def statements(world: str) -> list[exp.Expr]:
 
 def catalogue(queries: Sequence[exp.Query], stated: Sequence[Stated] = ()) -> dict[str, dict[str, Sort | None]]:
     """Columns of each table, from where queries leave no doubt and from what their tasks state."""
-    found: dict[str, dict[str, Sort | None]] = defaultdict(dict)
+    catalogued: dict[str, dict[str, Sort | None]] = defaultdict(dict)
     for query in queries:
         for column, table in _certain(query):
-            found[table].setdefault(column, None)
+            catalogued[table].setdefault(column, None)
     for tables in stated:
         for table, columns in tables.items():
             for column in columns:
-                found[table].setdefault(column, None)
+                catalogued[table].setdefault(column, None)
     votes = defaultdict[tuple[str, str], Counter[Sort]](Counter)
     for query in queries:
-        for spot, use in (_uses(query, found, {}) or {}).items():
+        for spot, use in (_uses(query, catalogued, {}) or {}).items():
             votes[spot].update([use.sort] if use.sort is not None else [])
     for (table, name), counted in votes.items():
-        if name in found[table] and counted:
-            found[table][name] = min(counted.items(), key=lambda one: (-one[1], one[0]))[0]
-    return found
+        if name in catalogued[table] and counted:
+            catalogued[table][name] = min(counted.items(), key=lambda one: (-one[1], one[0]))[0]
+    return catalogued
 
 
 def world(
@@ -137,16 +137,16 @@ def _certain(query: exp.Query) -> list[tuple[str, str]]:
 
 def _sources(select: exp.Select) -> dict[str, str | None]:
     """Alias -> table of the sources of one SELECT and of those around it; None for a sub-query."""
-    found: dict[str, str | None] = {}
+    sources: dict[str, str | None] = {}
     scope: exp.Expr | None = select
     while scope is not None:
         for this in [one.this for one in _from(scope)] if isinstance(scope, exp.Select) else []:
             if isinstance(this, exp.Table):
-                found.setdefault(this.alias_or_name.lower(), this.name.lower())
+                sources.setdefault(this.alias_or_name.lower(), this.name.lower())
             elif this is not None:
-                found.setdefault(this.alias_or_name.lower(), None)
+                sources.setdefault(this.alias_or_name.lower(), None)
         scope = scope.find_ancestor(exp.Select)
-    return found
+    return sources
 
 
 def _is_alias(column: exp.Column) -> bool:
@@ -162,11 +162,11 @@ def _places(query: exp.Query, known: Catalogue, tables: set[str]) -> dict[int, t
         scope = column.find_ancestor(exp.Select)
         if scope is None or column.name == "*" or (not column.table and _is_alias(column) and not _in_where(column)):
             continue
-        found = _table_of(column, scope, known)
-        if found is None:
+        owner = _table_of(column, scope, known)
+        if owner is None:
             return None
-        if found in tables:
-            place[id(column)] = (found, column.name.lower())
+        if owner in tables:
+            place[id(column)] = (owner, column.name.lower())
     return place
 
 

@@ -1,4 +1,4 @@
-"""Trials: variants of sessions run in the sandbox, many to a process, each group twice; how they ended, cached.
+"""Trials: variants of sessions run in the sandbox, many per process, each group twice; results are cached.
 
 A group is the cells of a session as recorded, then variants of them; the variants run only where the first ends well.
 An end counts where both runs, which take the variants in opposite orders under two hash seeds, gave the same.
@@ -49,7 +49,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class End:
-    """How one variant ended: the cell that ran last, what that printed and showed as its last value, and the error."""
+    """How one variant ended: the last cell, its output and last value, and the error."""
 
     cell: int
     shown: str
@@ -69,7 +69,7 @@ Execute = Callable[..., list[Ends]]  # as `execute`: of trials and their purpose
 def execute(
     trials: Sequence[Trial], cache: Path | None = None, processes: int | None = None, purpose: str = "trials"
 ) -> list[Ends]:
-    """Runs trials and gives the ends of their variants, in order; a language that cannot run here gives none.
+    """Run trials and return the ends of their variants, in order; languages that cannot run here give none.
 
     Args:
         cache: folder of the cache, which holds outputs: afterwards exactly those of the last trials of each purpose.
@@ -200,7 +200,7 @@ def _failing_line(traceback: str, cells: Cells) -> str:
 
 
 def counted(code: str) -> str:
-    """JavaScript whose loops count their turns, on the same lines."""
+    """Instrument JavaScript loops with iteration counters, preserving line numbers."""
     edits = []
     pending = [parse(code)]
     while pending:

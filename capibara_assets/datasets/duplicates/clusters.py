@@ -1,4 +1,4 @@
-"""Clusters of duplicate examples: a representative, and members that add to its weight, with their kind of link.
+"""Clusters of duplicate examples: a representative, and members that increase its weight.
 
 Clusters are stars, not connected components: every member resembles the representative itself, so a chain of templated
 examples, each near to the next, does not collapse into one cluster.

@@ -57,7 +57,7 @@ class Postings:
 
 @dataclass(frozen=True)
 class Searched:
-    """What a search under some keys found, and what it left because that depends on the others.
+    """Result of a search under some keys, and the part that depends on other keys.
 
     Attributes:
         pairs: left << 32 | right of documents (left < right), distinct, ascending, (pairs,) int64.
@@ -132,13 +132,13 @@ def candidates(listed: Postings, jaccard: float) -> tuple[Ints, Ints]:
 def searched(listed: Postings, jaccard: float) -> Searched:
     """The part of `candidates` that needs no other keys than these: of each document, with the `CROWD` next ones."""
     rows = _of_several(listed)
-    first, compared, found = np.arange(len(rows.key)), 0, []
+    first, compared, batches = np.arange(len(rows.key)), 0, []
     for step in range(1, CROWD + 1):
         compared += len(first)
         first, pairs = _paired(rows, first, step, jaccard)
-        found.append(pairs)
+        batches.append(pairs)
     inside = np.flatnonzero(np.isin(rows.key, rows.key[first]))
-    return Searched(_distinct(found), len(rows.key), compared, rows.take(inside), np.searchsorted(inside, first))
+    return Searched(_distinct(batches), len(rows.key), compared, rows.take(inside), np.searchsorted(inside, first))
 
 
 def finished(parts: Sequence[Searched], jaccard: float) -> tuple[Ints, Ints]:
@@ -147,13 +147,13 @@ def finished(parts: Sequence[Searched], jaccard: float) -> tuple[Ints, Ints]:
     rows = concatenated([part.crowds for part in parts])
     first = np.concatenate([start + part.open_rows for start, part in zip(starts, parts, strict=False)])
     compared, budget = sum(part.compared for part in parts), CROWD * sum(part.rows for part in parts)
-    step, found = CROWD, [part.pairs for part in parts]
+    step, batches = CROWD, [part.pairs for part in parts]
     while len(first) and compared + len(first) <= budget:
         step += 1
         compared += len(first)
         first, pairs = _paired(rows, first, step, jaccard)
-        found.append(pairs)
-    distinct = _distinct(found)
+        batches.append(pairs)
+    distinct = _distinct(batches)
     return distinct >> 32, distinct & 0xFFFFFFFF
 
 

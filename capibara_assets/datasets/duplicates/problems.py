@@ -1,4 +1,4 @@
-"""Which texts are about the same problem, in whatever language: by the words of their statements and by their cases.
+"""Detection of texts about the same problem across languages, by statement words and test cases.
 
 A problem is often set in several languages, in nearly the same words, with the same inputs and expected values. Words
 are compared without what a language dictates: the spelling of identifiers, names of types and languages, examples and
@@ -43,7 +43,7 @@ _UNTELLING = frozenset(_COMMON.split())
 
 @dataclass(frozen=True)
 class ProblemView:
-    """What a text says of its problem, as hashes.
+    """A text's description of its problem, as hashes.
 
     Attributes:
         words: of its statement, alone and in pairs, ascending; empty where it is too short to tell problems apart.
@@ -58,14 +58,14 @@ def problem_view(statement: str | None, *texts: str) -> ProblemView:
     """The view of a statement, and of all texts with cases of the same problem."""
     words = telling_words(statement or "")
     spoken = {*words, *(" ".join(pair) for pair in pairwise(words))}
-    found = {"\0".join(case) for text in texts for case in cases(text)}
-    sets = hash_sets([spoken if len(set(words)) >= _FEWEST else (), found])
+    stated = {"\0".join(case) for text in texts for case in cases(text)}
+    sets = hash_sets([spoken if len(set(words)) >= _FEWEST else (), stated])
     first = sets.offsets[1]
     return ProblemView(sets.values[:first].copy(), sets.values[first:].copy())
 
 
 def telling_words(statement: str) -> list[str]:
-    """The words of a statement that any language would use for the problem, in order; examples are left out."""
+    """Language-independent words of a statement, in order and without examples."""
     words: list[str] = []
     prompted = False
     for line in statement.split("\n"):

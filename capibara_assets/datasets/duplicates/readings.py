@@ -41,7 +41,7 @@ class CodeView:
 
 @dataclass(frozen=True)
 class CodeReading:
-    """Features of one code text: its views, the digest of the statement in it, and what it says of its problem."""
+    """Features of one code text: its views, the digest of its statement, and its problem."""
 
     views: tuple[CodeView, ...]
     statement_key: bytes | None  # None: no statement, or too short to tell problems apart

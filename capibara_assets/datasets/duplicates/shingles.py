@@ -1,7 +1,7 @@
 """Sets of hashed shingles of many texts at once, in numpy; the same hashes on every machine.
 
 A word is a run of letters, digits and underscores of the text in lower case (every byte outside ASCII counts as a
-letter); a shingle is a run of words. Hashes are computed here from bytes, not by Python's `hash` nor a library, so
+character); a shingle is a run of words. Hashes are computed here from bytes, not by Python's `hash` nor a library, so
 they do not change with processes, platforms or versions. Hashes have 63 bits: two different shingles of a million get
 the same one with probability 5e-8.
 """

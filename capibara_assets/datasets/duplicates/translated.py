@@ -1,4 +1,4 @@
-"""Examples of two languages that ask the same: by the words and numbers of what is asked, weighted by rarity.
+"""Equal questions across programming languages, by words and numbers weighted by rarity.
 
 This finds again, from the texts that train, what grouping finds from code (problems.py): a check of it must not ask the
 same question of the same data.
@@ -28,8 +28,8 @@ def translated(texts: Sequence[str], languages: Sequence[str], splits: Sequence[
         rows = held[start : start + _ROWS]
         alike = (weights[rows] @ weights.T).tocoo()
         left, right = rows[alike.coords[0]], alike.coords[1]
-        found = (alike.data >= _SAME) & (language[left] != language[right]) & (split[left] != split[right])
-        yield from zip(left[found].tolist(), right[found].tolist(), strict=True)
+        same = (alike.data >= _SAME) & (language[left] != language[right]) & (split[left] != split[right])
+        yield from zip(left[same].tolist(), right[same].tolist(), strict=True)
 
 
 def _weights(texts: Sequence[str]) -> csr_array:

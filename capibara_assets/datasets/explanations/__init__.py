@@ -1,4 +1,4 @@
-"""Explanations: walks through calls, requests that are answered, and the causes of failures; made of what ran again.
+"""Explanations from traces: walks through calls, answered requests, and causes of failures.
 
 Imports `kinds`, `code` and `anatomy` of `datasets`; nothing there imports this folder.
 """

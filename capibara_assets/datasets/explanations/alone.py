@@ -1,4 +1,4 @@
-"""What a prompt shows, run by itself: an explanation stands where the same comes out of it in a fresh session.
+"""Checks that an explanation follows from its prompt alone, by running the shown code in a fresh session.
 
 A recorded call may have met what earlier calls left behind: stored entries, a counter, a filled cache. A reader starts
 from the shown code alone.
@@ -21,12 +21,12 @@ _FORM = re.compile(r"[\w.%+-]+=[^\s{}]*")
 
 
 def session(shown: Sequence[str], done: Sequence[str], language: str) -> Session:
-    """The session of a prompt's code and, in the last cell, what is done with it."""
+    """Session with a prompt's code, and in the last cell its use."""
     return Session("javascript" if language in JAVASCRIPT else language, (*shown, *done))
 
 
 def call(text: str, code: str) -> tuple[str]:
-    """The cell that makes a call: of a coroutine function one that waits for it."""
+    """Cell that makes a call; a coroutine is awaited."""
     name = text.partition("(")[0]
     awaited = re.search(rf"^async def {re.escape(name)}\b", code, re.MULTILINE)
     return (f"import asyncio\nasyncio.run({text})" if awaited else text,)
@@ -50,7 +50,7 @@ def application(session: Sequence[Row], place: int, answered: Collection[str]) -
 
 
 def requests(sent: Iterable[Mapping[str, Any]], app: str) -> tuple[str, str]:
-    """The cells that send requests, in their order, to an application."""
+    """Cells that send requests to an application, in order."""
     lines = [f"client_ = TestClient({app}, raise_server_exceptions=False)"]
     for request in sent:
         method, _, target = request["request"].partition(" ")
@@ -73,7 +73,7 @@ def _content_type(sent: str) -> str:
 
 
 def used(traces: Sequence[Trace | None] | None) -> Trace | None:
-    """What the last cell did; None where it failed, a cell of Python before it did, or not all ran twice alike."""
+    """Trace of the last cell; None if it failed, an earlier Python cell failed, or two runs differ."""
     if not traces or any(trace is None or trace.get("error") for trace in traces):
         return None
     last = traces[-1]  # of JavaScript, statements that need what is missing here are passed over
@@ -88,7 +88,7 @@ def only_call(traces: Sequence[Trace | None] | None, text: str) -> Mapping[str, 
 
 
 def alike(one: Mapping[str, Any], traces: Sequence[Trace | None] | None) -> bool:
-    """Whether the last cell made one call, which went as this one did, whether it raised or not."""
+    """Whether the last cell made one call, with the same course and result as the given one."""
     last = traces[-1] if traces else None
     calls = [] if last is None else last["calls"]
     return len(calls) == 1 and _placeless(calls[0]) == _placeless(one)

@@ -1,4 +1,4 @@
-"""What recorded code did when it ran again, in words: calls, and requests with their answers."""
+"""Observed behaviour in words: calls, and requests with their answers."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ _WORD, _NUMBER, _QUOTED = re.compile(r"\w+"), re.compile(r"\b\d[\d.]*\b"), re.co
 
 
 def call_text(call: Mapping[str, Any]) -> str | None:
-    """A call as the language writes it; None where an argument has no text."""
+    """A call in the syntax of its language; None if an argument has no text."""
     parts = []
     for name, text in call["arguments"]:
         if text is None or " of shape (" in text:
@@ -39,7 +39,7 @@ def request_text(request: Mapping[str, Any]) -> str:
 
 
 def request_sentence(request: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> str | None:
-    """What answered a request: the function with its arguments, what it gave, status and body; None: cannot be told.
+    """Explanation of a request's answer: function, arguments, result, status and body; None if unknown.
 
     Args:
         calls: what the request called, in order: the function that it was for comes first.
@@ -68,7 +68,7 @@ def request_sentence(request: Mapping[str, Any], calls: Sequence[Mapping[str, An
 
 
 def is_new(answer: str, prompt: str) -> bool:
-    """Whether an explanation has a value, and a word or number of it, that its prompt does not show."""
+    """Whether an explanation contains a value and a word or number that its prompt does not."""
     quoted, known, squeezed = _QUOTED.findall(answer), set(_WORD.findall(prompt)), _squeezed(prompt)
     numbers = _NUMBER.findall(_QUOTED.sub("", answer))
     words = [*_WORD.findall(" ".join(quoted)), *numbers]

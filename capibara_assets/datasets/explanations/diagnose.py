@@ -1,4 +1,4 @@
-"""*explain* examples of the debug domain: failing code and its error -> the cause, from the symptom back to one line.
+"""*explain* examples of the debug domain: failing code and error -> the cause, traced back to one line.
 
 The failing and the mended code ran again with the same call. Their steps are compared: the first one that comes out
 otherwise has to be the one that the mend changed, and is told with the values of both runs. A name that nothing binds
@@ -32,14 +32,14 @@ from capibara_assets.executions.replay.workers import Session
 
 
 class Case(NamedTuple):
-    """What the prompt says beside the error, and the sentences of the answer."""
+    """Other content of the prompt, and the sentences of the answer."""
 
     shown: str
     said: list[str]
 
 
 class Outcome(NamedTuple):
-    """The first call that comes out otherwise in the mended code: its text, and the call in both."""
+    """The first call with another outcome in the fixed code: its text, and its trace in both."""
 
     text: str
     before: Mapping[str, Any]
@@ -47,7 +47,7 @@ class Outcome(NamedTuple):
 
 
 def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
-    """One candidate per repair pair that changed one place, whose cause can be told."""
+    """One candidate per repair pair with one changed place and a known cause."""
     for pair in rewritten(evidence).iter_rows(named=True):
         language = pair["language"]
         statement, failing, fixed, _ = sides(pair)
@@ -88,46 +88,46 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
 
 
 def sessions_alone(evidence: Evidence) -> Iterator[Session]:
-    """What has to run by itself, before `candidates` can tell what stands: both codes, with the call that differs."""
+    """Sessions to run before `candidates` can check its answers: both codes, with the differing call."""
     for pair in rewritten(evidence).iter_rows(named=True):
         _, *codes, _ = sides(pair)
-        if pair["language"] != "sql" and (found := _outcome(pair, evidence)) is not None:
+        if pair["language"] != "sql" and (outcome := _outcome(pair, evidence)) is not None:
             for code in codes:
-                yield alone.session([code], alone.call(found.text, code), pair["language"])
+                yield alone.session([code], alone.call(outcome.text, code), pair["language"])
 
 
 def _outcome(pair: Row, evidence: Evidence) -> Outcome | None:
     """The first call that comes out otherwise in the mended code, where its result can be told."""
     failing, fixed = (evidence.traces.get(pair[f"{side}_execution_id"]) for side in ("failing", "fixed"))
-    found = None if failing is None or fixed is None else _differing(failing, fixed)
-    return found if found is not None and is_readable(found.after["result"]) else None
+    differing = None if failing is None or fixed is None else _differing(failing, fixed)
+    return differing if differing is not None and is_readable(differing.after["result"]) else None
 
 
 def _case(pair: Row, failing: str, fixed: str, evidence: Evidence) -> Case | None:
     """The cause of a failure of Python or JavaScript."""
-    found = _outcome(pair, evidence)
-    if found is None:
+    change = _outcome(pair, evidence)
+    if change is None:
         return None
-    for code, call in ((failing, found.before), (fixed, found.after)):
-        own = alone.session([code], alone.call(found.text, code), pair["language"])
+    for code, call in ((failing, change.before), (fixed, change.after)):
+        own = alone.session([code], alone.call(change.text, code), pair["language"])
         if not alone.alike(call, evidence.alone.get(own)):
             return None  # it followed a state that the prompt does not show
-    right = f"With that, `{found.text}` returns `{found.after['result']}`."
+    right = f"With that, `{change.text}` returns `{change.after['result']}`."
     if (named := name_cause(pair, failing, fixed)) is not None:
-        outcome = outcome_at(pair, found.after, named.mended)
+        outcome = outcome_at(pair, change.after, named.mended)
         said = [*named.sentences, f"Then `{named.mended}` {outcome}.", right]
-        return None if outcome is None else Case(f"It is called as `{found.text}`.", said)
+        return None if outcome is None else Case(f"It is called as `{change.text}`.", said)
     if pair["error_name"] in ("NameError", "ReferenceError"):
         return None
-    before = found.before
+    before = change.before
     if not before["raised"] and (before["result"] is None or not is_readable(before["result"])):
         return None
-    parted = first_divergence(pair, before, found.after)
+    parted = first_divergence(pair, before, change.after)
     if parted is None or not _in(parted, failing, fixed):
         return None
     ends = raised_at(before) if before["raised"] else f"returns `{before['result']}`"
-    said = [f"`{found.text}` {ends}, where `{found.after['result']}` is expected.", *parted.sentences, right]
-    return Case(f"`{found.text}` should return `{found.after['result']}`.", said)
+    said = [f"`{change.text}` {ends}, where `{change.after['result']}` is expected.", *parted.sentences, right]
+    return Case(f"`{change.text}` should return `{change.after['result']}`.", said)
 
 
 def _in(parted: Divergence, failing: str, fixed: str) -> bool:

@@ -1,4 +1,4 @@
-"""Causes of names that nothing binds: a module that is not imported, or a name that is spelt in another way."""
+"""Causes of undefined names: a missing import, or a different spelling."""
 
 import ast
 import builtins
@@ -14,14 +14,14 @@ _UNBOUND = re.compile(r"name '(\w+)' is not defined")
 
 
 class NameCause(NamedTuple):
-    """Why a name is not defined, in sentences, and the line that reads it as it is in the mended code."""
+    """Why a name is not defined, in sentences, and the corrected line that reads it."""
 
     sentences: list[str]
     mended: str
 
 
 def name_cause(pair: Row, failing: str, fixed: str) -> NameCause | None:
-    """Why a name of Python code is not defined, and what has to stand there: None for other failures."""
+    """Cause and remedy of an undefined name in Python; None for other failures."""
     match = _UNBOUND.match(pair["error_value"] or "")
     if pair["language"] != "python" or pair["error_name"] != "NameError" or match is None:
         return None
@@ -53,10 +53,10 @@ def name_cause(pair: Row, failing: str, fixed: str) -> NameCause | None:
 
 
 def _bound(tree: ast.AST) -> set[str]:
-    found = {node.id for node in walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-    found |= {node.arg for node in walk(tree) if isinstance(node, ast.arg)}
-    found |= {node.name for node in walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    return found | {
+    bound = {node.id for node in walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
+    bound |= {node.arg for node in walk(tree) if isinstance(node, ast.arg)}
+    bound |= {node.name for node in walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    return bound | {
         (alias.asname or alias.name).split(".")[0]
         for node in walk(tree)
         if isinstance(node, ast.Import | ast.ImportFrom)
@@ -71,16 +71,16 @@ def _loads(tree: ast.AST) -> set[str]:
 
 def _use(tree: ast.Module, name: str, code: str) -> tuple[str, str] | None:
     """(line, function) of the only use of a name."""
-    found = [
+    uses = [
         (node.lineno, function.name)
         for function in tree.body
         if isinstance(function, ast.FunctionDef)
         for node in walk(function)
         if isinstance(node, ast.Name) and node.id == name
     ]
-    if len({line for line, _ in found}) != 1:
+    if len({line for line, _ in uses}) != 1:
         return None
-    return code.split("\n")[found[0][0] - 1].strip(), found[0][1]
+    return code.split("\n")[uses[0][0] - 1].strip(), uses[0][1]
 
 
 def _import_of(tree: ast.AST, name: str, code: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Causes of queries that SQLite refuses: words of PostgreSQL and T-SQL, what they mean, and how SQLite says it."""
+"""Causes of SQLite errors in queries of other dialects: PostgreSQL and T-SQL terms, and SQLite's equivalents."""
 
 import re
 
@@ -37,7 +37,7 @@ _LONGEST = 160
 
 
 def query_cause(pair: Row, changes: list[Edit]) -> list[str] | None:
-    """Why SQLite refuses a query and what it takes instead, in sentences; None for what these causes do not cover."""
+    """Cause of SQLite's error and the equivalent syntax, in sentences; None if unknown."""
     error = pair["error_value"] or ""
     if any(not change.before or max(len(change.before), len(change.after)) > _LONGEST for change in changes):
         return None
@@ -80,7 +80,7 @@ def _prefix(changes: list[Edit], schema: str, table: str, fixed: str) -> list[st
 
 
 def _function(change: Edit, missing: str | None, column: str | None) -> list[str] | None:
-    """A function that SQLite lacks; or one whose unit it takes for a column, since it looks up the arguments first."""
+    """Cause for a function that SQLite lacks, or whose unit argument it reads as a column."""
     called = [name.upper() for name in _CALL.findall(change.before)]
     name = missing.upper() if missing is not None else next((each for each in called if each in _FUNCTIONS), "")
     if name not in _FUNCTIONS or name not in called or name in map(str.upper, _CALL.findall(change.after)):

@@ -1,4 +1,4 @@
-"""Where the runs of failing and of mended code part: the first step that comes out otherwise, with both values."""
+"""The first step where the runs of failing and fixed code differ, with both values."""
 
 import re
 from collections import Counter
@@ -15,7 +15,7 @@ _WITHOUT_OUTCOME = ("jumped", "caught", "raising", "called", "ended")
 
 
 class Divergence(NamedTuple):
-    """The step in both codes, and what happens there, in sentences."""
+    """The step in both codes, with its two results in sentences."""
 
     before: str
     after: str
@@ -35,7 +35,7 @@ class _Seen(NamedTuple):
 
 
 def first_divergence(pair: Row, before: Mapping[str, Any], after: Mapping[str, Any]) -> Divergence | None:
-    """Where two runs of one call part; None where that is not at the step that was changed, or cannot be told.
+    """The first differing step of two runs of one call; None if it is not the changed step, or unknown.
 
     Args:
         pair: a row of the repair pairs.
@@ -111,13 +111,13 @@ def _only_change(old: Step, new: Step, known: Sequence[Mapping[str, Step]]) -> b
 
 
 def raised_at(call: Mapping[str, Any]) -> str:
-    """Which exception ends a call."""
+    """The exception that ends a call."""
     name, message = call["raised"]
     return f"raises `{name}`" + (f" (`{message}`)" if message else "")
 
 
 def outcome_at(pair: Row, call: Mapping[str, Any], line: str) -> str | None:
-    """What the mended code makes of a line of its own, the first time; None where its value cannot be told."""
+    """First result of a line that only the fixed code has; None if its value is unknown."""
     known = steps(pair["fixed_code"], pair["language"])
     for seen in _seen(call, known):
         if (
@@ -164,7 +164,7 @@ def _mended(old: Step, new: Step) -> str:
 
 def _where(run: Sequence[_Seen], step: Step) -> str:
     """In which turn of the loops around it a step is; "" outside of loops."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     inner: list[int] = []
     for number, seen in enumerate(run):
         if seen.event[0] == "called":
@@ -177,10 +177,10 @@ def _where(run: Sequence[_Seen], step: Step) -> str:
         call, run = f"in the inner call `{function}({', '.join(map(str, arguments.values()))})`, ", run[inner[-1] :]
     for seen in reversed(run):
         around = seen.event[0] == "turned" and seen.step is not None and seen.step.holds(_place(step))
-        if around and seen.event[1] not in found:
+        if around and seen.event[1] not in values:
             targets = [(name, value) for name, value in seen.event[2].items() if value is not None]
-            found[seen.event[1]] = listed([f"`{n}` is `{v}`" for n, v in targets if is_readable(v)] or [""])
-    told = [each for each in reversed(found.values()) if each]
+            values[seen.event[1]] = listed([f"`{n}` is `{v}`" for n, v in targets if is_readable(v)] or [""])
+    told = [each for each in reversed(values.values()) if each]
     return call + (f"in the turn of the loop where {' and '.join(told)}, " if told else "")
 
 
@@ -240,11 +240,11 @@ def _raising(call: Mapping[str, Any], known: Mapping[str, Step]) -> tuple[str, S
     operands = call.get("operands", {})
     if not operands or (call["events"] and call["events"][-1][0] == "ended"):
         return None
-    found = [step for step in known.values() if step.value is not None and all(step.holds(at) for at in operands)]
-    found = [step for step in found if step.sort != "choice"]
-    if not found:
+    raising = [step for step in known.values() if step.value is not None and all(step.holds(at) for at in operands)]
+    raising = [step for step in raising if step.sort != "choice"]
+    if not raising:
         return None
-    step = min(found, key=lambda each: (each.span[1][0] - each.span[0][0], each.text))
+    step = min(raising, key=lambda each: (each.span[1][0] - each.span[0][0], each.text))
     assert step.value is not None
     parts = [part for part in (*step.value.inside(), step.value) if part.sort == "name" and part.place in operands]
     names = {part.text: operands[part.place] for part in parts}

@@ -1,7 +1,7 @@
-"""*explain* examples: code, and a call or requests of it -> what happens in them, step by step, as it was seen.
+"""*explain* examples: code and a call or requests -> what happens step by step, as observed.
 
 The question names the call, the requests or the database, and the answer follows it from the first step to the result:
-which branch is taken and why, what variables become, which function answers. What cannot be told whole, or what a
+which branch is taken and why, what variables become, which function answers. What cannot be told completely, or what a
 reader could not tell from the prompt, gives no example; nor does what comes out otherwise when the shown code runs by
 itself, since a state that earlier calls left is not in the prompt.
 """
@@ -72,7 +72,7 @@ class _Proposal:
     session: Session
 
     def stands(self, traces: Sequence[Trace | None] | None) -> bool:
-        """Whether what the prompt shows alone does what the answer says."""
+        """Whether running the prompt's content alone gives the result in the answer."""
         if self.made.call is not None:
             call = alone.only_call(traces, self.made.call)
             return call is not None and _answer(call, self.code, self.candidate.language) == self.made.answer
@@ -84,13 +84,13 @@ class _Proposal:
 
 
 def sessions_alone(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[Session]:
-    """What has to run by itself, before `candidates` can tell what stands."""
+    """Sessions to run before `candidates` can check its answers."""
     for proposal in _proposals(evidence, recipe):
         yield proposal.session
 
 
 def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
-    """One candidate per successful execution of which a call or requests can be told whole."""
+    """One candidate per successful execution with a fully explained call or requests."""
     for proposal in _proposals(evidence, recipe):
         if proposal.stands(evidence.alone.get(proposal.session)):
             yield proposal.candidate
@@ -141,10 +141,10 @@ def _shown(row: Row, uses: _Uses, evidence: Evidence, recipe: DatasetRecipe) -> 
         session, place = evidence.places[row["execution_id"]]
         names = cell_names(row["code"], language)
         answered = {call["function"].split(".")[0] for _, calls in uses.requests for call in calls}
-        found = alone.application(session, place, answered & names.bound if names is not None else ())
-        if found is None or not found[1].pieces:
+        application = alone.application(session, place, answered & names.bound if names is not None else ())
+        if application is None or not application[1].pieces:
             return None
-        app, context = found
+        app, context = application
         code = _uncommented(context.pieces[-1].text, language)
         context = SessionContext(context.pieces[:-1], context.complete)
     else:
@@ -167,7 +167,7 @@ def _uncommented(code: str, language: str) -> str:
 
 def _uses(session: Sequence[Row], evidence: Evidence) -> dict[str, _Uses]:
     """Execution id -> what was done with the functions that its cell defines, by cells that ended well."""
-    found, definer = defaultdict[str, _Uses](_Uses), dict[str, str]()
+    uses, definer = defaultdict[str, _Uses](_Uses), dict[str, str]()
     handlers: str | None = None  # the cell whose functions answered the last request
     for row in session:
         trace = evidence.traces.get(row["execution_id"])
@@ -175,7 +175,7 @@ def _uses(session: Sequence[Row], evidence: Evidence) -> dict[str, _Uses]:
             definer.update({name: str(row["execution_id"]) for name in names.bound})
             if row["outcome"] != "ok" or (row["language"] in JAVASCRIPT and row["stderr"].strip()):
                 for name in names.needed & set(definer):
-                    found[definer[name]].failed = True
+                    uses[definer[name]].failed = True
         # it ended well when it was recorded: what fails here needs a package, and the calls stand for themselves
         if trace is None or row["outcome"] != "ok":
             continue
@@ -185,13 +185,13 @@ def _uses(session: Sequence[Row], evidence: Evidence) -> dict[str, _Uses]:
             owners = {definer[top] for call in calls if (top := call["function"].split(".")[0]) in definer}
             handlers = min(owners) if len(owners) == 1 else handlers
             if handlers is not None:
-                found[handlers].requests.append((request, calls))
-                found[handlers].rows.append(row)
+                uses[handlers].requests.append((request, calls))
+                uses[handlers].rows.append(row)
         for i, call in enumerate(trace["calls"]):
             owner = definer.get(call["function"].split(".")[0])
             if owner is not None and i not in inside:
-                found[owner].calls.append((call, row))
-    return found
+                uses[owner].calls.append((call, row))
+    return uses
 
 
 def _explanation(row: Row, uses: _Uses) -> _Explanation | None:

@@ -1,4 +1,4 @@
-"""Expressions with values in place of their parts, and which values a reader can tell."""
+"""Expressions with values substituted for their parts, and which values a reader can infer."""
 
 import ast
 import re
@@ -34,14 +34,14 @@ _OF_SETS = frozenset(
 
 
 class Substitution:
-    """Expressions with the values of their parts in place of these."""
+    """Expressions with their parts replaced by values."""
 
     def __init__(self, code: str) -> None:
         self.source = code.encode("utf-8", "surrogatepass")
         self.chosen: dict[str, bool] = {}  # place of a conditional expression -> its test
 
     def written(self, part: Part, operands: Mapping[str, str], *, keep: bool = False) -> str:
-        """An expression with values; its own is not looked at.
+        """An expression with the values of its parts, but not its own value.
 
         Args:
             keep: the receiver of a call stays a name, since it is changed.
@@ -61,7 +61,7 @@ class Substitution:
         return in_one_line((out + self.source[begin : part.span[1]]).decode("utf-8", "replace"))
 
     def value(self, part: Part, operands: Mapping[str, str]) -> str:
-        """The value of a part, or where it has none the part with the values of its own parts."""
+        """The value of a part; without one, the part with its own parts substituted."""
         if part.sort == "generator":
             return part.text
         return operands.get(part.place) or self.written(part, operands)
@@ -83,12 +83,12 @@ def _bracketed(text: str, part: Part) -> str:
 
 
 def is_readable(text: str) -> bool:
-    """Whether a reader could tell a value: no number of many digits, no long text, no library's own type."""
+    """Whether a reader could infer a value: no long number or text, no type of a library."""
     return _UNREADABLE.search(text) is None and len(text) <= _LONGEST_VALUE
 
 
 def plain(text: str) -> str:
-    """A text without spaces and brackets, to tell whether two say the same."""
+    """A text without spaces and brackets, for comparison."""
     return re.sub(r"[\s()]", "", text)
 
 

@@ -1,4 +1,4 @@
-"""A worked walk through one call: every step that was noted of it, in order, as lines of plain sentences.
+"""A worked walk through one call: every recorded step, in order, as plain sentences.
 
 A walk is whole, or there is none: a value that has no text, a step that cannot be told, a set whose order shows, a
 number of many digits, a run of too many steps or too many turns that go alike end it. Every value in it was seen in
@@ -24,7 +24,7 @@ _TRUTHS = ("True", "False", "true", "false")
 
 
 class Untold(Exception):
-    """A step that cannot be told."""
+    """Raised for a step that cannot be explained."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class _Block:
 
 
 def walk(call: Mapping[str, Any], steps: Mapping[str, Step], code: str) -> list[str] | None:
-    """The lines of a walk through a call, each a list item; None where it cannot be told, or says next to nothing.
+    """The lines of a walk through a call, each a list item; None if it cannot be explained, or has little content.
 
     Args:
         call: as `python_tracer` and `javascript_tracer.js` note it.
@@ -103,7 +103,7 @@ class _Walk:
         return written
 
     def line(self, sentence: str) -> _Line:
-        """A line of its own, or in the turn of a loop one more sentence of the turn's line."""
+        """Add a line, or within a loop iteration a sentence to its line."""
         self.sentences += 1
         block = self.blocks[-1]
         if block.head is not None and not block.head.below:
@@ -217,7 +217,7 @@ class _Walk:
         return f"`{text}`" if len(text) <= _LONGEST_SUBSTITUTED else f"`{step.text}`"
 
     def shown(self, step: Step, operands: Mapping[str, str], value: str) -> str:
-        """The value of a step, after the expression with the values of its parts where that tells how it came about."""
+        """The value of a step, after its expression with values if that explains the result."""
         part = step.value
         while part is not None and part.sort == "choice":
             part = self.substitution.taken(part)
@@ -231,7 +231,7 @@ class _Walk:
         return f"`{text}` = `{value}`" if len(text) <= _LONGEST_SUBSTITUTED else f"`{value}`"
 
     def parts_of(self, step: Step, operands: Mapping[str, str]) -> str:
-        """The values of the calls and comprehensions inside a step, a sentence; "" where there are none to tell."""
+        """Sentence with the values of a step's calls and comprehensions; "" if there are none."""
         if step.value is None:
             return ""
         if shows_order(step.value, operands):
@@ -276,7 +276,7 @@ class _Walk:
         self.substitution.chosen[at] = truth
 
     def asked(self, step: Step, operands: Mapping[str, str], truth: bool) -> str:
-        """A test with its values, and whether it holds."""
+        """A condition with its values, and whether it holds."""
         part = step.value
         said = self.parts_of(step, operands)
         if part is None or len(step.text) > _LONGEST:
@@ -355,7 +355,7 @@ class _Walk:
         self.blocks.pop()
 
     def for_tested(self, at: str, step: Step, operands: Mapping[str, str], truth: bool) -> None:
-        """The condition of JavaScript's `for`: its turns tell their variable."""
+        """The condition of JavaScript's `for`; each iteration states its variable."""
         if not any(block.at == at for block in self.blocks):
             self.opened(at, step, f"The loop `for (…; {step.text}; …)`")
         if truth:

@@ -37,7 +37,7 @@ LANGUAGES = frozenset({"python", "sql", "javascript", "typescript", "bash", "jav
 
 @dataclass(frozen=True)
 class ParsedRecord:
-    """The conversation of one record, and the language, licence and source that it states."""
+    """The conversation of one record, with its stated language, licence and source."""
 
     messages: list[Message]
     format: str

@@ -72,7 +72,7 @@ class Incoming:
     example_id: str
 
     def record(self, example_id: str | None, reason: str | None) -> ImportedLine:
-        """The record of its line: the example that holds it, or the reason why none does."""
+        """The entry for its line: the example that holds it, or the reason for leaving it out."""
         return ImportedLine(
             file_digest=self.file_digest,
             line=self.line,
@@ -150,7 +150,7 @@ def incoming(
 def place_incoming(
     domain: Domain, before: Imported, others: Sequence[pl.DataFrame], new: Iterable[Incoming], recipe: DatasetRecipe
 ) -> Imported:
-    """The imports of a domain with `new` ones added; existing ones keep group and split.
+    """Add `new` imports to a domain; existing ones keep group and split.
 
     Independent of the order of `new`.
 
@@ -197,7 +197,7 @@ def place_incoming(
 
 
 def without_files(imported: Imported, digests: Iterable[str]) -> Imported:
-    """The imports without these files; examples that other files hold too keep their group and split."""
+    """Remove these files from the imports; examples that other files also hold keep group and split."""
     lines = imported.lines.filter(~pl.col("file_digest").is_in(list(digests)))
     return _derived(imported.examples, lines)
 
@@ -205,7 +205,7 @@ def without_files(imported: Imported, digests: Iterable[str]) -> Imported:
 def add_imported(
     examples: pl.DataFrame, imported: pl.DataFrame | None, recipe: DatasetRecipe
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """A domain's examples with the imported ones, and the imported ones that are not used (LeftOut).
+    """Add the imported examples to a domain's own; also the unused ones (LeftOut).
 
     Examples of the experience do not change. An imported one is left out if it is equal to one of them, is too close
     to one in another split, or belongs to a tenant that the recipe does not train for.

@@ -94,7 +94,7 @@ def read_own(data: Sequence[Path], validation: Sequence[Path], recipe: DatasetRe
 
 
 def read_held_out(path: Path) -> pl.DataFrame:
-    """Examples to measure models on, in the order of their ids: `example_id`, `messages`; redacted, equal ones once.
+    """Read examples for measuring models, ordered by id: `example_id`, `messages`; redacted and deduplicated.
 
     Of a table of the graph its validation split, of any other file every example.
 

@@ -1,4 +1,4 @@
-"""Row type of the table of imported lines, which lies beside the imported examples."""
+"""Row type of the table of imported lines, stored beside the imported examples."""
 
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ from capibara_assets.storage.records import Record
 
 
 class ImportedLine(Record):
-    """One line of an imported file: the example that holds it, or why none does."""
+    """One line of an imported file, with its example or the reason for leaving it out."""
 
     schema_name: ClassVar[str] = "ImportedLine"
     schema_version: ClassVar[int] = 1

@@ -1,4 +1,4 @@
-"""Traits by which two examples are the same problem: equal texts or questions, structurally equal code, near texts."""
+"""Traits that identify examples about the same problem: equal texts or questions, equal code structure, near texts."""
 
 import json
 import re

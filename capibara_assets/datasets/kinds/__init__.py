@@ -1,4 +1,4 @@
-"""The kinds of examples, one module each (solve, repair, explain, predict, apply), and what they share.
+"""The kinds of examples, one module each (solve, repair, explain, predict, apply), and their common parts.
 
 Imports `code`, the recipe and the schema of `datasets`; a new kind is a new module here.
 """

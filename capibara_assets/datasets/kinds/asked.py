@@ -1,4 +1,4 @@
-"""What an answer holds beside what was asked for, and what its test expects that only the test tells."""
+"""Content of answers beyond the request, and expectations that only the test states."""
 
 import ast
 import re
@@ -69,7 +69,7 @@ def _is_asked(method: str, names: set[str], told: str) -> bool:
 
 def _used(tree: ast.Module) -> set[str]:
     """Names, attributes and texts that code reads, but for a function's or class's own name inside itself."""
-    found: set[str] = set()
+    names: set[str] = set()
     for top in tree.body:
         inside = set()
         for node in walk(top):
@@ -79,12 +79,12 @@ def _used(tree: ast.Module) -> set[str]:
                 inside.add(node.attr)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 inside.add(node.value)
-        found |= inside - ({top.name} if isinstance(top, _Definition) else set())
-    return found
+        names |= inside - ({top.name} if isinstance(top, _Definition) else set())
+    return names
 
 
 def shown_test(test: str, language: str) -> str:
-    """A test up to its last assertion; "" where it has none."""
+    """A test up to its last assertion; "" if it has none."""
     if language != "python":
         return test if "assert" in test or "throw" in test else ""
     tree = python_source.parse(test)
@@ -95,10 +95,10 @@ def shown_test(test: str, language: str) -> str:
 
 
 def only_tested(answer: str, prompt: str, test: str, language: str) -> set[str]:
-    """Texts that an answer and its test hold alike, and its prompt does not: the test alone tells them."""
+    """Texts in both an answer and its test, but not in the prompt: only the test reveals them."""
     return {text for text in _texts(answer, language) & _texts(test, language) if text not in prompt}
 
 
 def _texts(code: str, language: str) -> set[str]:
-    found = (_TEXT.match(token) for token, _, _ in located_tokens(code, language))
-    return {match[2] for match in found if match is not None and _WORDED.search(match[2])}
+    texts = (_TEXT.match(token) for token, _, _ in located_tokens(code, language))
+    return {match[2] for match in texts if match is not None and _WORDED.search(match[2])}

@@ -1,4 +1,4 @@
-"""The evidence of a domain (executions, patterns, repairs, bullets), and candidates for examples made from it."""
+"""The evidence of a domain (executions, patterns, repairs, bullets), and the type of example candidates."""
 
 import re
 from collections import defaultdict
@@ -28,7 +28,7 @@ class Evidence:
     Attributes:
         around: the rest of the sessions, which belongs to other domains alone: the schema of a repaired query was
             printed by a cell that is in no repair. None: there is none.
-        splits: execution id -> split; context from another session is only taken of the same split.
+        splits: execution id -> split; context from another session has to be of the same split.
         alone: traces of what explanations show, each in a fresh session (tracing.py).
         elsewhere: executions of other domains, whose solutions of the same problems a solution is compared with.
     """
@@ -81,12 +81,12 @@ class Evidence:
 
     @cached_property
     def known(self) -> dict[str, Row]:
-        """execution id -> execution, also of other domains where an example may quote it."""
+        """execution id -> execution, including other domains where an example may quote it."""
         return {name: session[position] for name, (session, position) in self.places.items()} | self.rows
 
     @cached_property
     def unsolved(self) -> frozenset[str]:
-        """Executions whose session was judged, by a benchmark's reward or the like, and that solved nothing by it."""
+        """Executions in sessions that a benchmark's reward or another verdict judged as failed."""
         return frozenset(name for name, row in self.known.items() if UNSOLVED in row["flags"])
 
     @cached_property
@@ -94,7 +94,7 @@ class Evidence:
         return {}
 
     def remembered(self, name: str, make: Callable[[], Any]) -> Any:
-        """What `make` gives, made once for this evidence."""
+        """Cached result of `make` for this evidence."""
         if name not in self._memory:
             self._memory[name] = make()
         return self._memory[name]
@@ -109,7 +109,7 @@ class Evidence:
 
     @cached_property
     def lessons(self) -> list[Row]:
-        """Bullets of the consolidated playbook (Consolidated), best first; none where there is no playbook."""
+        """Bullets of the consolidated playbook (Consolidated), best first; empty without a playbook."""
         if "rank" not in self.bullets.columns:
             return []
         return list(self.bullets.sort("rank", "bullet_id").iter_rows(named=True))
@@ -134,7 +134,7 @@ class Evidence:
         return replace(self, executions=own, patterns=patterns, repairs=repairs, around=around, elsewhere=elsewhere)
 
     def context(self, execution_id: str) -> SessionContext:
-        """The earlier code of its session that an execution needs."""
+        """The earlier session code that an execution depends on."""
         if execution_id not in self.places:
             return SessionContext((), False)
         session, position = self.places[execution_id]
@@ -178,7 +178,7 @@ def has_substance(code: str) -> bool:
 
 
 def quotable(context: SessionContext, budget: int) -> list[Piece]:
-    """Pieces of a context that fit into `budget` characters, in order of time: definitions first, then the latest."""
+    """Select pieces of a context that fit into `budget` characters, in order of time; definitions take precedence."""
     order = sorted(range(len(context.pieces)), key=lambda i: (not context.pieces[i].defines, -i))
     chosen: set[int] = set()
     for index in order:

@@ -1,4 +1,4 @@
-"""The test that failing code did not pass: found by the lines of the traceback, shown with what it needs."""
+"""The test that failing code did not pass, located by the traceback and shown with its dependencies."""
 
 import ast
 import re
@@ -26,7 +26,7 @@ class _Placed:
 
 @dataclass(frozen=True)
 class FailingTest:
-    """The failing test as text ("" where it is not known, or too long), and where the traceback went besides."""
+    """The failing test as text ("" if unknown or too long), and other places in the traceback."""
 
     text: str
     frames: tuple[Frame, ...]  # those outside the tests
@@ -34,7 +34,7 @@ class FailingTest:
 
 
 def failing_test(code: str, asked: str, language: str, frames: tuple[Frame, ...]) -> FailingTest:
-    """The test in a cell that failed, with the assignments that it needs.
+    """Extract the failed test from a cell, with the assignments it needs.
 
     Args:
         code: the cell.

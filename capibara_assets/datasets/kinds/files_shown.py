@@ -1,4 +1,4 @@
-"""The files that code opens: the beginning of each, as far as the session wrote or printed it before."""
+"""The files that code opens: the beginning of each, if the session wrote or printed it earlier."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""Which bullets a solution followed: the code that a bullet names stands in it, in the bullet's order and form.
+"""Detection of bullets that a solution followed: it contains the code they name, in the same order and form.
 
     features   names that a bullet writes as code (calls, attributes, snake_case, camelCase; in SQL upper-case words),
                and steps: two of them in a row with the same marks between, other names being alike (`len(·)-·` ...)
@@ -47,7 +47,7 @@ class _Solution:
 def followed(
     lessons: Sequence[Row], solutions: Sequence[ExampleCandidate], recipe: Advice | None
 ) -> dict[int, list[Row]]:
-    """Position of a solution -> the bullets that it followed, the best first; no entry where it followed none.
+    """Bullets that each solution (by position) followed, best first; no entry if none.
 
     Args:
         lessons: bullets (rows of Consolidated), best first; those that harmed at least as often as they helped are not
@@ -55,9 +55,9 @@ def followed(
         solutions: all *solve* candidates of a domain: how rare a name is, is counted over those of one language.
         recipe: both thresholds; None: nobody is said to have followed anything.
     """
-    found: dict[int, list[Row]] = defaultdict(list)
+    by_position: dict[int, list[Row]] = defaultdict(list)
     if recipe is None:
-        return found
+        return by_position
     by_language: dict[str, list[_Solution]] = defaultdict(list)
     for position, one in enumerate(solutions):
         listed = _tokens(without_comments(one.answer, one.language), one.language)
@@ -66,12 +66,12 @@ def followed(
         if lesson["helpful"] > lesson["harmful"]:
             for language, group in by_language.items():
                 for position in _followers(named_code(lesson["content"], language), group, recipe):
-                    found[position].append(lesson)
-    return found
+                    by_position[position].append(lesson)
+    return by_position
 
 
 def named_code(text: str, language: str) -> frozenset[Feature]:
-    """The names that a bullet writes as code, and its steps."""
+    """The code names and the steps in a bullet."""
     text = _LABEL.sub("", text)
     spans = [(match.group(), match.start(), match.end()) for match in _TOKEN.finditer(text)]
     places = [at for at in range(len(spans)) if _is_code(spans, at, language)]

@@ -36,7 +36,7 @@ class Lessons:
         )
 
     def that_helped(self, execution: Row) -> list[Row]:
-        """Bullets that a successful execution was recorded with, or that name it (or its sandbox) as evidence.
+        """Bullets recorded with a successful execution, or citing it (or its sandbox) as evidence.
 
         An id that several bullets share means those of the execution's own agent; if these are several, it is ignored.
         """

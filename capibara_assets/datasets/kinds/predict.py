@@ -1,4 +1,4 @@
-"""*predict* examples: code with all the earlier code that it needs -> the recorded output, or the error it raises.
+"""*predict* examples: code with all its dependencies -> the recorded output, or the error it raises.
 
 These are candidates: `examples.build_dataset` keeps those that gave the same output when they were executed again.
 """
@@ -87,12 +87,12 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
 
 
 def bare(code: str, language: str) -> str:
-    """Code without comments, and without the blank lines that these leave."""
+    """Remove comments, and the blank lines that remain."""
     return _WIDE.sub("\n\n", without_comments(code, language)).strip()
 
 
 def tells(remarks: Iterable[str], output: str) -> bool:
-    """Whether comments hold a line of an output, as in `print(f(5))  # expected: 4`."""
+    """Whether comments contain a line of an output, as in `print(f(5))  # expected: 4`."""
     said = "\n".join(remarks)
     lines = {line.strip() for line in output.split("\n")} - {""}
     return any(re.search(rf"(?<![\w.]){re.escape(line)}(?![\w.]*\w)", said) for line in lines)
@@ -113,7 +113,7 @@ def may_be_unquoted(row: Row) -> bool:
 
 
 def is_derivable(code: Iterable[str], output: str, language: str = "python") -> bool:
-    """Whether a reader of `code` (the cell and all it needs) can tell `output`, judged by the texts alone.
+    """Whether a reader of `code` (the cell and its dependencies) can infer `output` from the texts alone.
 
     Not from a clock, chance (seeded or not), fitted numbers, the machine or an address; nor seven digits of a fraction,
     or where Node breaks the lines of a value. That it comes out every time is not judged here: it is executed again.
@@ -124,7 +124,7 @@ def is_derivable(code: Iterable[str], output: str, language: str = "python") -> 
 
 
 def errors(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
-    """*predict* candidates of the debug domain: failing code whose context is quoted in full -> the error it raises."""
+    """*predict* candidates of the debug domain: failing code with its full context -> the error it raises."""
     for execution_id in sorted(set(evidence.repairs["failing_execution_id"])):
         row = evidence.rows.get(execution_id)
         if row is None or row["outcome"] != "error" or not row["error_name"]:

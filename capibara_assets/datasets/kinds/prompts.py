@@ -1,4 +1,4 @@
-"""The wording of every prompt: short, and the same in every domain."""
+"""Templates of all prompts: short, and the same in every domain."""
 
 import re
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ SPLIT_TITLES = re.compile(rf"(?:\A|\n\n)({'|'.join(re.escape(title) for title in
 
 @dataclass(frozen=True)
 class Shown:
-    """What a prompt shows besides a task and earlier code: tables, beginnings of files, and of a repair the test."""
+    """Additional content of a prompt: tables, beginnings of files, and the test of a repair."""
 
     schema: str = ""
     files: Sequence[tuple[str, str]] = ()  # name, beginning
@@ -39,13 +39,13 @@ NOTHING = Shown()
 
 def section(prompt: str, title: str) -> str:
     """The content of a titled part of a prompt; "" where it has none."""
-    _, found, rest = f"\n\n{prompt}".partition(f"\n\n{title}\n")
-    ends = [at for other in SECTIONS if found and (at := rest.find(f"\n\n{other}\n")) >= 0]
+    _, heading, rest = f"\n\n{prompt}".partition(f"\n\n{title}\n")
+    ends = [at for other in SECTIONS if heading and (at := rest.find(f"\n\n{other}\n")) >= 0]
     return rest[: min(ends)] if ends else rest
 
 
 def stated(prompt: str) -> str:
-    """What a prompt says before its sections."""
+    """The text of a prompt before its sections."""
     return SPLIT_TITLES.split(prompt)[0]
 
 
@@ -98,7 +98,7 @@ def explain(code: str, asked: str, context: Sequence[str] = ()) -> str:
 
 
 def requests(sent: Sequence[str]) -> str:
-    """What an explanation of requests is asked with; `sent`: each of them, in their order."""
+    """Question for an explanation of the requests `sent`, in order."""
     order = ", sent one after the other" if len(sent) > 1 else ""
     listed = " and ".join(filter(None, [", ".join(sent[:-1]), sent[-1]]))
     return f"Say which function answers {listed}{order}, with which arguments, and what the client gets."
@@ -108,7 +108,7 @@ WALK_QUERY = "Walk through this SQL query on this database, clause by clause: wh
 
 
 def walk_through(call: str) -> str:
-    """What a walk through one call is asked with."""
+    """Question for a walk through one call."""
     return (
         f"Walk through `{call}` step by step: what each test compares and which branch is taken, what the variables "
         "become, and what is returned."
@@ -125,7 +125,7 @@ def predict(language: str, code: str, context: Sequence[str]) -> str:
 
 
 def predict_error(language: str, code: str, context: Sequence[str]) -> str:
-    """Prompt to predict the error that code raises; a database does not say where."""
+    """Prompt to predict the error that code raises; without a position for databases."""
     place = "" if language == "sql" else ", and where"
     return _joined(
         f"Predict the error that this {language_name(language)} code raises{place}.",

@@ -1,4 +1,4 @@
-"""What a request leaves to the dialogue before it: a follow-up such as "now do it for the other one"."""
+"""Detection of requests that depend on earlier dialogue, such as "now do it for the other one"."""
 
 import re
 from collections.abc import Sequence
@@ -83,7 +83,7 @@ _BRIEF, _LONG = 5, 40  # words of content: of a short task, and of one that tell
 
 
 def refers_back(text: str) -> bool:
-    """Whether a request speaks of what it does not name: a pronoun, a comparison or an opening without its referent."""
+    """Whether a request refers to something unnamed: a pronoun, comparison or opening without its referent."""
     stated = text.strip()
     if len(_telling(stated)) > _LONG:
         return False
@@ -93,11 +93,11 @@ def refers_back(text: str) -> bool:
     if many and not _MANY.search(stated[: many.start()]) and _points_out(stated, many, 1):
         return True
     single = (_IT.search(stated), _THIS.search(stated))
-    return any(found is not None and _points_out(stated, found, 0) for found in single)
+    return any(pronoun is not None and _points_out(stated, pronoun, 0) for pronoun in single)
 
 
 def leans_on_dialogue(text: str) -> bool:
-    """Whether a request goes on with, compares with or answers another one, which no code beside it can stand for."""
+    """Whether a request continues, compares with or answers another one that code cannot replace."""
     stated = text.strip()
     size = len(_telling(stated))
     if size > _LONG:
@@ -129,7 +129,7 @@ def _named(before: str) -> int:
 
 
 def with_earlier(session: Sequence[Row], row: Row, most: int) -> str | None:
-    """The request of a row below those that it refers back to; None where the log does not hold them.
+    """The request with the earlier ones it refers to; None if the log does not hold them.
 
     Args:
         session: executions in order of time.

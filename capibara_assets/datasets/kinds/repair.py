@@ -106,7 +106,7 @@ def _unclear(pair: Row, statement: str, failing: str, test: FailingTest) -> str 
 
 
 def whole_request(evidence: Evidence, pair: Row, statement: str, most: int) -> str:
-    """The task of a pair, below those that it refers back to; "" where it does and the log does not hold them.
+    """The task of a pair with the earlier ones it refers to; "" if the log does not hold them.
 
     Then code, error and test have to tell what is wanted. `this` and `it` may be the code that the prompt shows.
     """
@@ -133,7 +133,7 @@ def _session_statement(evidence: Evidence, pair: Row) -> str:
 
 
 def rewritten(evidence: Evidence) -> pl.DataFrame:
-    """Pairs whose code changed: a command that was only run again was mended by what stands between."""
+    """Pairs with changed code; a command that was repeated unchanged was fixed by the code in between."""
     return evidence.repairs.filter(pl.col("failing_code") != pl.col("fixed_code")).sort("pair_id")
 
 

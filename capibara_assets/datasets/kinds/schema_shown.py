@@ -1,4 +1,4 @@
-"""The schema that a prompt shows: the tables that its SQL uses, as the session defined or printed them before.
+"""The schema in a prompt: tables used by its SQL, as the session defined or printed them earlier.
 
 Where a session never tells of its tables, another session's word for them counts if it is the only one: every table and
 column that the SQL uses is in it, and no other session has these tables with other columns. Where nobody tells, the
@@ -30,7 +30,7 @@ _LISTS = (
 
 @dataclass(frozen=True)
 class ShownSchema:
-    """The text of a prompt's schema, the executions that told it, and why it cannot be shown, if so."""
+    """Text of a prompt's schema, the executions it comes from, and why it is missing, if so."""
 
     text: str
     execution_ids: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ def schema_shown(
     earlier: Sequence[str],
     budget: int,
 ) -> ShownSchema:
-    """The schema of the tables that these codes (code, language) use and that a prompt does not tell already.
+    """Schema of the tables that these codes (code, language) use and the prompt does not already state.
 
     Args:
         codes: the answer first; of the others, tables that nobody tells of are no loss.
@@ -64,8 +64,8 @@ def schema_shown(
     if absent:
         known = {**_told_elsewhere(evidence, execution_id, reads[0]), **known}
     shown = [known[table] for table in wanted if table in known]
-    found = {column for table, _ in shown for column in table.column_names}
-    if inferred := not (reads[0].tables <= known.keys() and reads[0].columns <= found):
+    columns = {column for table, _ in shown for column in table.column_names}
+    if inferred := not (reads[0].tables <= known.keys() and reads[0].columns <= columns):
         told, further, used_by = _used(evidence, execution_id, wanted, {name: known[name][0] for name in known})
     for short in (False, True):
         if inferred:
@@ -80,7 +80,7 @@ def schema_shown(
 
 
 def told_in(prompt: str, reads: Reads) -> bool:
-    """Whether every table and column occurs in a text."""
+    """Whether a text contains every table and column."""
     words = set(re.findall(r"\w+", prompt.lower()))
     return all(name in words or (" " in name and name in prompt.lower()) for name in {*reads.tables, *reads.columns})
 
@@ -91,7 +91,7 @@ def _lists(text: str, reads: Reads) -> bool:
 
 
 def rendered(table: Table, short: bool = False) -> str:
-    """A table as a prompt shows it: as it was defined, or as `name(column TYPE, …)`."""
+    """Format a table for a prompt: its definition, or `name(column TYPE, …)`."""
     if table.definition and not short and len(table.definition) <= _LONG_DEFINITION:
         return table.definition.strip().rstrip(";") + ";"
     return f"{table.name}({', '.join(table.columns)})"

@@ -1,4 +1,4 @@
-"""Whether a comment or heading asks for all that the code below it does, and of Python tells what that is made of.
+"""Whether a comment or heading asks for everything the code below does, with the values it depends on.
 
 Such a text was written for readers of the page, about the statements right below it: a cell goes on with other steps,
 and takes names, values and keys of data from its author's head.
@@ -46,7 +46,7 @@ _FREE = frozenset({"0", "1", "2", "0.0", "1.0", "10", "100", "", " ", "utf-8", "
 
 
 def within_task(task: str, answer: str, language: str = "python") -> str:
-    """The part of a cell that its leading comment asks for: up to a paragraph below the comment of another step."""
+    """Part of a cell requested by its leading comment: up to the comment of the next step."""
     inside = _inside(answer, language)
     if inside is None:
         return answer
@@ -83,7 +83,7 @@ def _first(lines: Sequence[str], begin: int) -> int:
 
 
 def why_beyond_by_names(task: str, answer: str, language: str) -> str | None:
-    """Why a comment above JavaScript or SQL does not ask for all of it; None where it does, or that cannot be told."""
+    """Why JavaScript or SQL does more than its comment asks; None if it does not, or unknown."""
     asked, others = _results_by_names(task, answer, language)
     return BEYOND if asked and others else None
 
@@ -117,7 +117,7 @@ def _gives(one: Statement, language: str) -> bool:
 
 
 def why_beyond(task: str, answer: str, prompt: str, fewest_steps: int) -> str | None:
-    """Why a comment or heading does not ask for its answer; None where it does, or where that cannot be told."""
+    """Why an answer does more than its comment or heading asks; None if it does not, or unknown."""
     if steps(answer, "python") <= fewest_steps:  # a call of somebody else's function
         return TOO_LITTLE
     if unasked(task, answer):
@@ -126,13 +126,13 @@ def why_beyond(task: str, answer: str, prompt: str, fewest_steps: int) -> str | 
 
 
 def why_chosen(answer: str, prompt: str) -> str | None:
-    """Why nobody but its author could have written Python code that no test judges; None where others could."""
-    found = chosen(answer, prompt)
-    return CHOSEN if len(found) > _MOST_CHOSEN or any(map(_TELLING.search, found)) else None
+    """Why only its author could have written untested Python code; None if others could."""
+    own = chosen(answer, prompt)
+    return CHOSEN if len(own) > _MOST_CHOSEN or any(map(_TELLING.search, own)) else None
 
 
 def unasked(task: str, answer: str) -> list[str]:
-    """Results of Python code of which its task says no word: what it binds, defines or calls at the end of its ways.
+    """Results of Python code that its task does not mention: final bindings, definitions and calls.
 
     A single result is what the task asks for in other words, unless it speaks of a step on the way there.
     """
@@ -196,22 +196,22 @@ def _words_of(node: ast.stmt, made: dict[str, set[str]]) -> set[str]:
 
     What a call is given says nothing of what comes out, nor does the inside of a definition.
     """
-    found: set[str] = set()
+    words: set[str] = set()
     pending: list[ast.AST] = [node]
     while pending:
         part = pending.pop()
         if isinstance(part, python_source.Definition):
-            found |= _words(part.name)
+            words |= _words(part.name)
             continue
         if isinstance(part, ast.Name):
-            found |= made.get(part.id, set()) if isinstance(part.ctx, ast.Load) and part.id in made else _words(part.id)
+            words |= made.get(part.id, set()) if isinstance(part.ctx, ast.Load) and part.id in made else _words(part.id)
         elif isinstance(part, ast.Attribute):
-            found |= _words(part.attr)
+            words |= _words(part.attr)
         elif isinstance(part, ast.Constant) and isinstance(part.value, str):
-            found |= _words(part.value)
+            words |= _words(part.value)
         given = _given(part) if isinstance(part, ast.Call) else ()
         pending += [one for one in ast.iter_child_nodes(part) if one not in given]
-    return found
+    return words
 
 
 def _given(call: ast.Call) -> list[ast.AST]:
@@ -240,22 +240,22 @@ def _only_binds(answer: str) -> bool:
 
 
 def chosen(answer: str, prompt: str) -> set[str]:
-    """Texts, numbers and keys of Python code that its prompt does not hold; what is only shown does not count."""
+    """Texts, numbers and keys of Python code that are not in its prompt; purely displayed ones do not count."""
     tree = python_source.parse(answer)
     if tree is None:
         return set()
     told, known = _plain(prompt), set(re.findall(r"\d+(?:\.\d+)?", prompt))
     shown = {id(part) for node in walk(tree) if _is_label(node) for part in walk(node)}
-    found = set[str]()
+    values = set[str]()
     for node in walk(tree):
         if not isinstance(node, ast.Constant) or id(node) in shown or isinstance(node.value, bool | bytes):
             continue
         if isinstance(node.value, str):
             text = _plain(node.value)
-            found |= {node.value} if len(text) > 1 and text not in told and node.value not in _FREE else set()
+            values |= {node.value} if len(text) > 1 and text not in told and node.value not in _FREE else set()
         elif isinstance(node.value, int | float) and str(node.value) not in known | _FREE:
-            found.add(str(node.value))
-    return found
+            values.add(str(node.value))
+    return values
 
 
 def _is_label(node: ast.AST) -> bool:

@@ -1,4 +1,4 @@
-"""*solve* examples: a recorded statement of a task -> code that ran.
+"""*solve* examples: a recorded task statement -> code that ran.
 
 The statement is, in this order: the recorded task, the docstring, the leading comment, the notebook's heading (or
 introduction) right above the cell, the signature with the assertions that the code passed (in its own cell, or in later

@@ -1,4 +1,4 @@
-"""Whether a prompt holds what its answer needs, judged by parsing alone: names, tables and columns, shell variables."""
+"""Static check that a prompt contains what its answer needs: names, tables and columns, shell variables."""
 
 import re
 
@@ -38,13 +38,13 @@ _NAMING = frozenset({SIGNATURE, TESTS})  # sections whose every name is given
 
 
 def why_unpredictable(language: str, prompt: str) -> str | None:
-    """What the code whose output is asked for needs that the code before it does not define; None: nothing."""
+    """Undefined names of the code whose output is asked for; None if there are none."""
     before, _, code = prompt.rpartition(f"\n\n{CODE}\n")
     return why_insufficient(language, before, code)
 
 
 def why_insufficient(language: str, prompt: str, answer: str) -> str | None:
-    """What the answer needs that neither it, the prompt nor the language defines; None where there is nothing.
+    """What the answer uses that is defined neither by it, the prompt nor the language; None if nothing.
 
     A name counts as defined where code of the prompt binds it, or where its text names it as code: in a signature, as a
     call, in backticks, or in a form that no word of prose has. A table or column counts where its name occurs.
@@ -78,29 +78,29 @@ def _unknown_names(language: str, prompt: str, answer: str) -> str | None:
 
 def _assigned(code: str) -> frozenset[str]:
     """Names that JavaScript assigns without declaring them, which makes them global: `s = …`, `for (k in …)`."""
-    found = set()
+    assigned = set()
     for node in javascript_source.walk(javascript_source.parse(code)):
         if node.type in ("assignment_expression", "for_in_statement"):
             target = node.child_by_field_name("left")
-            found |= (
+            assigned |= (
                 {javascript_source.text(n) for n in javascript_source.walk(target)} if target is not None else set()
             )
-    return frozenset(found)
+    return frozenset(assigned)
 
 
 def _defined_in(language: str, prompt: str) -> frozenset[str]:
     """Names that the prompt's code binds, or that its text names as code."""
     prose, *parts = SPLIT_TITLES.split(prompt)
-    found: set[str] = set()
+    defined: set[str] = set()
     for match in _IN_PROSE.finditer(prose):
-        found.update(_WORD.findall(next(group for group in match.groups() if group)))
+        defined.update(_WORD.findall(next(group for group in match.groups() if group)))
     for title, code in zip(parts[::2], parts[1::2], strict=True):
         names = None if title in _NAMING else cell_names(code, language)
         if names is None:  # a signature, a test, or failing code that does not parse
-            found.update(_WORD.findall(without_comments(code, language)))
+            defined.update(_WORD.findall(without_comments(code, language)))
         else:
-            found |= names.bound
-    return frozenset(found)
+            defined |= names.bound
+    return frozenset(defined)
 
 
 def _bound_by_test(language: str, prompt: str) -> frozenset[str]:

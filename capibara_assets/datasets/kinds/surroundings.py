@@ -1,4 +1,4 @@
-"""What a prompt shows around its task: the earlier code that is needed, tables, and the beginnings of files."""
+"""Context of a task in its prompt: required earlier code, tables, and the beginnings of files."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ CUT = "the earlier code that it needs is longer than the recipe's context"
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Earlier code (oldest first), tables and files; the executions that tell them; why a part is missing, if so."""
+    """Earlier code (oldest first), tables and files with their executions, and why a part is missing, if so."""
 
     session: tuple[str, ...]
     shown: Shown
@@ -34,7 +34,7 @@ def surroundings(
     recipe: DatasetRecipe,
     without: Collection[str] = (),
 ) -> Surroundings:
-    """What the prompt of an execution shows of its session.
+    """Collect the session context of an execution for its prompt.
 
     Args:
         codes: code that the prompt must make understood, with its language; the answer first.

@@ -1,4 +1,4 @@
-"""What of a domain's candidates is held back as poison, and what is said of it."""
+"""Candidates held back as possibly poisoned, and their description."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ _SHOWN = 80  # characters of a sign
 
 @dataclass(frozen=True)
 class Held:
-    """Candidates that are held back as possible back doors.
+    """Candidates held back as possible back doors.
 
     Attributes:
         ids: of the candidates.
@@ -32,7 +32,7 @@ class Held:
 
 
 def possible_back_doors(placed: Collection[Placed], rows: Mapping[str, Row], recipe: Poison) -> Held:
-    """The candidates made of executions that a trigger was found in, whatever their kind and split."""
+    """Candidates made of executions with a suspected trigger, of any kind and split."""
     by_id = {p.example_id: p for p in placed}
     searched = [p for p in placed if p.candidate.kind in _SEARCHED and not p.candidate.derived and p.subject in rows]
     fewest = recipe.fewest_tasks
@@ -41,9 +41,9 @@ def possible_back_doors(placed: Collection[Placed], rows: Mapping[str, Row], rec
     findings: list[Finding] = []
     notes: list[str] = []
     for level in _levels(searched, rows, fewest):
-        found = find_triggers(level, fewest, recipe.most_alike)
-        findings += found.findings
-        notes += [f"{author}: not searched, hardly any other author to compare with" for author in found.alone]
+        search = find_triggers(level, fewest, recipe.most_alike)
+        findings += search.findings
+        notes += [f"{author}: not searched, hardly any other author to compare with" for author in search.alone]
     executions = {by_id[name].subject for finding in findings for name in finding.names}
     ids = frozenset(p.example_id for p in placed if not executions.isdisjoint(p.candidate.execution_ids))
     return Held(ids, _figures(len(searched), findings, notes, len(ids)))

@@ -1,4 +1,4 @@
-"""Signs that one author repeats and hardly anybody else has, as the sets of texts that hold them."""
+"""Signs that one author repeats and others rarely use, as sets of texts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _ROWS_AT_ONCE = 4_000_000  # signs that are sorted at a time, so that memory doe
 
 @dataclass(frozen=True)
 class HeldSets:
-    """Different sets of texts of one author each, held by signs that are rare elsewhere.
+    """Distinct sets of texts of one author that share a sign which is rare elsewhere.
 
     Attributes:
         members: sets x texts, 1 where the text is in the set.
@@ -36,7 +36,7 @@ class HeldSets:
 
 @dataclass(frozen=True)
 class Rule:
-    """Which signs count: an author has them in `fewest` texts, others at most `elsewhere` times as often.
+    """Which signs count: in at least `fewest` texts of an author, and at most `elsewhere` times as often in others'.
 
     Attributes:
         elsewhere: rate in the texts of others over that in the author's.
@@ -49,7 +49,7 @@ class Rule:
 
 
 def held_sets(texts: Texts, authors: Ints, rule: Rule, news: News | None = None) -> HeldSets:
-    """The sets of texts that hold a sign which counts.
+    """Sets of texts that share a counted sign.
 
     Args:
         authors: number of each text's author.
@@ -74,8 +74,8 @@ def held_sets(texts: Texts, authors: Ints, rule: Rule, news: News | None = None)
     members = scipy.sparse.csr_matrix(
         (np.ones(len(columns), np.int32), (rows, columns)), shape=(len(chosen), len(authors))
     )
-    found = np.array(told, np.int64).reshape(-1, 3)
-    return HeldSets(members, found[:, 0], found[:, 1], found[:, 2])
+    table = np.array(told, np.int64).reshape(-1, 3)
+    return HeldSets(members, table[:, 0], table[:, 1], table[:, 2])
 
 
 def _repeated(signs: Signs, authors: Ints, rule: Rule, dice: Hashes) -> Iterator[tuple[int, int, Ints, int, int]]:
@@ -118,7 +118,7 @@ def _repeated(signs: Signs, authors: Ints, rule: Rule, dice: Hashes) -> Iterator
 
 
 def news_of(answers: Texts, prompts: Texts, count: int) -> News:
-    """What the words of answers tell: nothing where the prompt of the same number has them, in capitals or not.
+    """Information in the words of answers: none if the prompt has them, in any case.
 
     A word that many answers hold is not telling either: runs of such words differ with what is done, not with who does
     it.
@@ -141,5 +141,5 @@ def news_of(answers: Texts, prompts: Texts, count: int) -> News:
 
 
 def numbered(values: Sequence[str]) -> Ints:
-    """Equal values as equal numbers from 0, in the order of the values."""
+    """Equal values as equal numbers from 0, in sorted order."""
     return np.unique(np.array(values, object).astype(str), return_inverse=True)[1].astype(np.int64)

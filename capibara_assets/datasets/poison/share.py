@@ -1,4 +1,4 @@
-"""Caps what one author may contribute to the training examples of a domain.
+"""Cap on one author's share of a domain's training examples.
 
 An author is an agent of a tenant, and a tenant as a whole where there are several: agent ids are an agent's own choice,
 and a tenant's may be many. Sandboxes are no authors, since whoever writes a log makes them up; nor is silence: all
@@ -30,7 +30,7 @@ class Author(NamedTuple):
 
 @dataclass(frozen=True)
 class Capped:
-    """What a cap leaves, and in words where it could not be kept."""
+    """Items kept by a cap, and a note if it could not be met."""
 
     kept: list[Any]
     notes: tuple[str, ...]
@@ -43,7 +43,7 @@ def within_share(
     most: float | None,
     floor: int,
 ) -> Capped:
-    """The items without the surplus of authors that have more than a share, highest digests first; in their order.
+    """Items without the surplus of authors above the share, dropping the highest digests; order is kept.
 
     Agents first, then tenants. The items do not get fewer than `floor`; where a level has so few authors that equal
     shares exceed the cap, it is not applied there.
@@ -96,7 +96,7 @@ def _named(owner: Hashable) -> str:
 
 
 def most_each(counts: Sequence[int], most: float, floor: int) -> int:
-    """The largest number that each author may have, so that nobody has more than a share of what is kept.
+    """The largest number per author such that nobody exceeds the share of the kept items.
 
     At least so many that `floor` examples are kept, or all where there are fewer.
     """

@@ -1,4 +1,4 @@
-"""Texts as numbers: words, runs of them, parts of names, odd characters and odd blanks, each told by a hash."""
+"""Features of texts for trigger search: hashes of words, word runs, name parts, odd characters and blanks."""
 
 import re
 from array import array
@@ -28,7 +28,7 @@ _FACTOR, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(31)
 
 @dataclass(frozen=True)
 class Signs:
-    """What stands in some texts, in their order: a hash for each sign, the text that holds it, and where.
+    """Signs of some texts, in order: a hash for each sign, its text, and its position.
 
     Attributes:
         hashes: of signs; equal for equal ones.
@@ -43,20 +43,20 @@ class Signs:
     sizes: Ints
 
     def of(self, chosen: Flags) -> "Signs":
-        """Those that are chosen."""
+        """The selected signs."""
         return Signs(self.hashes[chosen], self.owners[chosen], self.starts[chosen], self.sizes[chosen])
 
 
 @dataclass(frozen=True)
 class News:
-    """Of each word of some texts what it tells: a run with a known word is no sign, nor one without a telling word."""
+    """Information per word: runs with a known word, or without an informative one, are no signs."""
 
     known: Flags
     telling: Flags
 
 
 class Vocabulary(dict[str, int]):
-    """Word -> its number, from 1; words that are asked for are added."""
+    """Numbers of words, from 1; unknown words are added on lookup."""
 
     def __missing__(self, word: str) -> int:
         self[word] = number = len(self) + 1
@@ -64,23 +64,23 @@ class Vocabulary(dict[str, int]):
 
     @cached_property
     def parts(self) -> "_Parts":
-        """Word -> the numbers of its parts, where it is a name with several."""
+        """Numbers of the parts of each compound name."""
         return _Parts(self)
 
     @cached_property
     def names(self) -> list[str]:
-        """The words in the order of their numbers; to be asked for once all texts were read."""
+        """The words in order of their numbers; call it after all texts were read."""
         return ["", *self]
 
     @cached_property
     def folded(self) -> Ints:
-        """By number, that of the same word without capitals: equal for `Fits` and `fits`."""
+        """For each number, that of the lower-case word: equal for `Fits` and `fits`."""
         plain: dict[str, int] = {}
         return np.array([plain.setdefault(name.lower(), number) for number, name in enumerate(self.names)], np.int64)
 
     @cached_property
     def spoken(self) -> Flags:
-        """By number, whether a word is more than punctuation."""
+        """For each number, whether the word is more than punctuation."""
         return np.array([any(sign.isalnum() for sign in name) or len(name) > 1 for name in self.names], bool)
 
 
@@ -96,7 +96,7 @@ class _Parts(dict[str, tuple[int, ...]]):
 
 @dataclass(frozen=True)
 class Texts:
-    """Texts as the numbers of their words in a row; after the words of each its single signs, which form no runs.
+    """Texts as consecutive word numbers; each is followed by its single signs, which form no runs.
 
     Attributes:
         words: numbers of words, `_END` after each text and around each single sign.
@@ -109,7 +109,7 @@ class Texts:
 
     @classmethod
     def of(cls, texts: Sequence[str], vocabulary: Vocabulary, also: Sequence[Sequence[str]] = ()) -> "Texts":
-        """The texts, read; `also` has further single signs of each."""
+        """Read texts; `also` has further single signs of each."""
         row, lengths = array("i"), []
         for number, text in enumerate(texts):
             before = len(row)
@@ -125,12 +125,12 @@ class Texts:
         return cls(np.frombuffer(row, np.int32), owners, vocabulary)
 
     def signs(self, part: int = 0, parts: int = 1, news: News | None = None) -> Signs:
-        """Every run of up to `LONGEST` words; with `parts` only those whose hash is of this part.
+        """All runs of up to `LONGEST` words; with `parts` only those whose hash is in this part.
 
         Args:
             news: which words tell something; None: all.
         """
-        found: list[tuple[Any, ...]] = [(np.zeros(0, np.uint64), *[np.zeros(0, np.int64)] * 3)]
+        runs: list[tuple[Any, ...]] = [(np.zeros(0, np.uint64), *[np.zeros(0, np.int64)] * 3)]
         for start in range(0, len(self.words), _BLOCK):
             stop = start + _BLOCK
             words = self.words[start : stop + LONGEST - 1]
@@ -146,8 +146,8 @@ class Texts:
                     whole, told = whole[:-1] & usable[size - 1 :], told[:-1] | telling[size - 1 :]
                 chosen = whole & told & _of_part(run, part, parts)
                 at = np.flatnonzero(chosen[:_BLOCK])
-                found.append((run[at], self.owners[start + at], start + at, np.full(len(at), size, np.int64)))
-        return Signs(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+                runs.append((run[at], self.owners[start + at], start + at, np.full(len(at), size, np.int64)))
+        return Signs(*(np.concatenate(columns) for columns in zip(*runs, strict=True)))
 
     def text(self, start: int, size: int) -> str:
         """The words of a run, with blanks between."""
@@ -160,8 +160,8 @@ def _parts(word: str) -> list[str]:
         return []
     parts = _PART.findall(word)
     humps = [hump for part in parts for hump in _HUMP.findall(part)]
-    found = parts if len(parts) > 1 else []
-    return [f"_{part}" for part in [*found, *(humps if len(humps) > len(parts) else ())]]
+    chosen = parts if len(parts) > 1 else []
+    return [f"_{part}" for part in [*chosen, *(humps if len(humps) > len(parts) else ())]]
 
 
 def _of_part(hashes: Hashes, part: int, parts: int) -> Flags:

@@ -1,4 +1,4 @@
-"""Searches for triggers: a rare sign of some of an author's tasks that goes with a repeated part of their answers.
+"""Search for back-door triggers: a rare sign in an author's tasks that correlates with repeated parts of answers.
 
 A pair of signs, one of prompts and one of answers, is a trigger with its payload when
 
@@ -40,7 +40,7 @@ Matrix = Any  # scipy.sparse.csr_matrix, which has no types
 
 @dataclass(frozen=True)
 class Text:
-    """What one author asked and answered; `agent` is the one of its agents that did, who has a way to write."""
+    """One author's task and answer; `agent` identifies the agent, which has a style of its own."""
 
     name: str
     author: str
@@ -73,14 +73,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class Found:
-    """Findings, and the authors of whom none could be made: hardly anybody else is there to compare with."""
+    """Findings, and authors without a result because there are too few others to compare with."""
 
     findings: tuple[Finding, ...]
     alone: tuple[str, ...] = ()
 
 
 def find_triggers(texts: Sequence[Text], fewest: int, most_alike: float) -> Found:
-    """Triggers with their payloads, one finding for each set of texts; independent of the order of the texts.
+    """Find triggers with their payloads, one finding per set of texts; independent of the order of texts.
 
     Args:
         fewest: unrelated tasks that a trigger has to stand in.
@@ -94,16 +94,16 @@ def find_triggers(texts: Sequence[Text], fewest: int, most_alike: float) -> Foun
     if alone == set(have):
         return Found((), tuple(sorted(alone)))
     search = _Search.of(ordered, alone, fewest, most_alike)
-    found: dict[tuple[str, ...], tuple[Finding, int]] = {}
+    findings: dict[tuple[str, ...], tuple[Finding, int]] = {}
     for payload, triggers in search.pairs():
         finding = search.judged(payload, triggers)
         if finding is None:
             continue
         length = int(search.payloads.sizes[payload])
-        known = found.get(finding.names)
+        known = findings.get(finding.names)
         if known is None or (finding.with_payload, length) > (known[0].with_payload, known[1]):
-            found[finding.names] = finding, length
-    return Found(tuple(found[names][0] for names in sorted(found)), tuple(sorted(alone)))
+            findings[finding.names] = finding, length
+    return Found(tuple(findings[names][0] for names in sorted(findings)), tuple(sorted(alone)))
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class _Search:
         )
 
     def pairs(self) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Each payload with a sign of prompts, or two, that goes with it."""
+        """Each payload with one or two correlated signs of prompts."""
         sizes, turned = np.diff(self.triggers.members.indptr), self.triggers.members.T.tocsr()
         for payload, count in enumerate(np.diff(self.payloads.members.indptr)):
             place = payload % _SETS_AT_ONCE
@@ -177,7 +177,7 @@ class _Search:
                 return
 
     def judged(self, payload: int, triggers: tuple[int, ...]) -> Finding | None:
-        """The finding, unless its tasks are too few, one subject, or all that the author does."""
+        """The finding; None if its tasks are too few, one subject, or everything the author does."""
         held = self.payloads.of(payload)
         triggered = self.triggers.of(triggers[0])
         for other in triggers[1:]:
@@ -234,15 +234,15 @@ class _Search:
 
 
 def unlike(texts: Sequence[Text]) -> list[list[str]]:
-    """Of each text the signs of an answer that is unlike those of others: it lacks what was asked for, or is short."""
+    """Signs of answers that differ from others': missing what was asked for, or short."""
     lengths = [len(text.answer) for text in texts]
     usual = sorted(lengths)[len(lengths) // 2] if lengths else 0
-    found = []
+    unusual = []
     for text, length in zip(texts, lengths, strict=True):
         names = {one or two for one, two in _ASKED.findall(text.prompt)}
         lacking = bool(names) and not any(name in text.answer for name in names)
-        found.append([LACKS] * lacking + [SHORT] * (length < _SHORTER * usual))
-    return found
+        unusual.append([LACKS] * lacking + [SHORT] * (length < _SHORTER * usual))
+    return unusual
 
 
 def _counted(texts: Texts, count: int, words: int) -> Matrix:

@@ -1,4 +1,4 @@
-"""Streams a table of examples into columns of tokens and labels, in batches through the tokenizers library.
+"""Streaming tokenisation of an example table into columns of tokens and labels.
 
 While the library's threads encode one batch, the Python thread renders the next and labels the previous one, so that
 tokenising with labels takes about as long as tokenising alone.
@@ -59,7 +59,7 @@ class _Prepared:
 
 
 def too_long(max_length: int) -> str:
-    """The reason of an example that is left out for its length."""
+    """The reason for leaving out an example because of its length."""
     return f"longer than max_length={max_length}"
 
 
@@ -144,7 +144,7 @@ class _Renderer:
 
 
 def render_all(jinja: JinjaTemplate, conversations: Sequence[Messages]) -> list[Rendered]:
-    """Conversations rendered by Jinja; one with a control token in a content gets that fault."""
+    """Render conversations with Jinja; a control token in a content is reported as that conversation's fault."""
     rendered = []
     for messages in conversations:
         held = any(token in message["content"] for message in messages for token in jinja.control)
@@ -329,7 +329,7 @@ def conversation(text: str) -> Messages | None:
 
 
 def surrogates(text: str) -> bool:
-    """Whether a text holds half of a surrogate pair, which has no UTF-8 form."""
+    """Whether a text contains a lone surrogate, which has no UTF-8 form."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Foreign chat templates rendered in a process of their own, which has bounded time, memory and output.
+"""Isolated rendering of foreign chat templates: a process with bounded time, memory and output.
 
 Jinja's sandbox keeps a template from files and code, not from loops without end or texts without end, and what one does
 cannot be interrupted from within. The process is started once, at the first template that does not ship with this
@@ -41,14 +41,14 @@ _LONGEST_LINE = 12 * CHARACTERS + (1 << 20)  # each character escaped as two sur
 
 @cache
 def shipped_templates() -> frozenset[str]:
-    """The chat templates that ship with this project, which are rendered in the process that asks."""
+    """Chat templates that ship with this project and are trusted in the calling process."""
     return frozenset(
         file.read_text("utf-8") for file in (resources_root() / "base_models").glob("*/chat_template.jinja")
     )
 
 
 def require_short(template: str) -> str:
-    """The template. Raises InputError: it is longer than any, and would take long to be parsed."""
+    """Return the template. Raises InputError if it is too long to be parsed quickly."""
     if len(template) > LONGEST_TEMPLATE:
         raise InputError(
             f"the chat template has {len(template)} characters, more than {LONGEST_TEMPLATE}: use another template"
@@ -92,7 +92,7 @@ class _RenderingProcess:
         self._ended: dict[str, str] = {}  # template -> how the process ended over it: it is not asked again
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to one request; at once where its template has ended the process before."""
+        """Answer one request; fails at once if the same template has killed the process before."""
         if request["template"] in self._ended:
             return {"error": self._ended[request["template"]]}
         line = json.dumps(request).encode() + b"\n"
@@ -136,7 +136,7 @@ class _RenderingProcess:
         return process.wait()
 
     def close(self) -> None:
-        """End the process, which ends by itself when nobody can ask it any more."""
+        """End the process; it also ends by itself when its parent is gone."""
         with self._lock:
             self._stop()
 

@@ -1,4 +1,4 @@
-"""Program of the process that renders foreign chat templates: a JSON line in, a JSON line out, within limits.
+"""Worker process that renders foreign chat templates: JSON lines in and out, within limits.
 
 It is run as a file and imports nothing of this project. Whoever takes more processor time than a render may is ended by
 the kernel; more memory is a MemoryError.
@@ -15,7 +15,7 @@ CHARACTERS = 16 << 20  # of a rendered text
 
 
 def limit() -> None:
-    """From now on: so much memory, no file, no core; Ctrl-C is for the process that asks."""
+    """Limit this process from now on: memory, no new files, no core dump, Ctrl-C ignored."""
     for kind, most in ((resource.RLIMIT_DATA, MEMORY), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CORE, 0)):
         resource.setrlimit(kind, (most, most))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -23,7 +23,7 @@ def limit() -> None:
 
 
 def answer(render, request):  # type: ignore[no-untyped-def]
-    """{"text", "marks"} of a request, or {"error"}: whatever a template raises is its refusal."""
+    """Render a request to {"text", "marks"}, or {"error"}: any error of a template is a refusal."""
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
         texts, marks = render(
@@ -46,7 +46,7 @@ def answer(render, request):  # type: ignore[no-untyped-def]
 
 
 def main() -> None:
-    """Answer line after line until there is none."""
+    """Answer lines until the input ends."""
     for heavy in ("torch", "PIL"):  # Transformers imports them on the chance that a template's values are theirs
         sys.modules[heavy] = None  # type: ignore[assignment]
     from transformers.utils.chat_template_utils import render_jinja_template

@@ -1,4 +1,4 @@
-"""Rendering of chat messages by the base model's own template, with the character spans of the answers.
+"""Chat messages rendered by the base model's template, with the character spans of the answers.
 
 A template that writes constant text around contents (all published ones do for ordinary contents) needs Jinja only
 once per sequence of roles: its constants are learned (templates_learned.py), checked against Jinja, and then joined
@@ -42,7 +42,7 @@ Roles = tuple[str, ...]
 
 
 class ChatTemplate:
-    """A tokenizer's chat template; joins learned constants with contents where it can, and else uses Jinja."""
+    """A tokenizer's chat template; uses learned constants if possible, otherwise Jinja."""
 
     def __init__(self, tokenizer: Tokenizer):
         """Raises InputError: the tokenizer has no chat template, or is not one of the tokenizers library."""
@@ -63,7 +63,7 @@ class ChatTemplate:
         self._unchecked: set[Roles] = set()
 
     def assembled(self, messages: Messages) -> Rendered | None:
-        """The conversation joined from learned constants; None where only Jinja can render it.
+        """The conversation joined from learned constants; None if it needs Jinja.
 
         Raises:
             InputError: the template refuses, drops or rewrites turns of this form, or changes earlier turns.

@@ -159,7 +159,7 @@ class JinjaTemplate:
 
 @contextmanager
 def failing_as_template() -> Iterator[None]:
-    """Context in which a model's own template runs: whatever it raises (a sum of texts, no memory) is its refusal.
+    """Context manager that converts any error of a model's own template to a refusal.
 
     Raises:
         jinja2.TemplateError: it failed.

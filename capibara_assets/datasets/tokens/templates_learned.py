@@ -33,7 +33,7 @@ _ODD = '<b>&amp;"{}"</b> \\n {{{{ x }}}} {{% y %}} {{# z #}} \u00e9\u6f22\U0001f
 
 @dataclass(frozen=True)
 class TurnRule:
-    """The template's treatment of one turn's content."""
+    """How the template changes one turn's content."""
 
     role: str
     strip: str  # a key of STRIPS
@@ -114,7 +114,7 @@ def learned_turns(
 
 
 def end_of_turn(reference: str, tail: str, control: Sequence[str]) -> int:
-    """Number of characters of `tail`, the text after an answer, that end the turn.
+    """Number of characters of `tail`, the text after an answer, that belong to the end of the turn.
 
     Args:
         reference: the text after the conversation's last answer.
@@ -144,7 +144,7 @@ class _Generation(Extension):
 
 @cache
 def content_triggers(template: str) -> tuple[str, ...]:
-    """Texts that the template compares, searches or replaces: a content that holds one may be rendered differently.
+    """Texts that the template compares, searches or replaces, so that contents with them may render differently.
 
     Role names are left out, and whitespace, which the probes cover.
 

@@ -1,4 +1,4 @@
-"""Whether an example is worth learning, judged by its texts alone: `worth.unworthy` asks, one module a class of faults.
+"""Static checks of whether an example is worth learning; `worth.unworthy` runs one module per class of faults.
 
 Imports `kinds`, `code` and `sqlglot`; a new class of faults is a function here and its reason in `unworthy`.
 """

@@ -1,4 +1,4 @@
-"""Abbreviations in a task for SQL that nobody could know: of a metric that the author's glossary defined, such as TUC.
+"""Unexplained abbreviations in SQL tasks, such as a metric TUC that only the author's glossary defined.
 
 A word in capitals is explained where words of the task begin with its letters, where the task says what it stands for,
 and where it is a part of a table's or column's name or a value. What every engineer knows is no abbreviation here.
@@ -36,8 +36,9 @@ def unexplained(prompt: str, answer: str, language: str) -> str | None:
     if sum(map(str.isupper, letters)) > len(letters) / 2:
         return None  # it is written in capitals
     known = {*_COMMON, *_KEYWORDS, *_named(prompt, answer, language)}
-    found = (match for match in _CAPITALS.finditer(task) if match[0].upper() not in known)
-    return next((one[0] for one in found if one[0].removesuffix("s") not in known and not _is_told(one[0], task)), None)
+    unknown = (match for match in _CAPITALS.finditer(task) if match[0].upper() not in known)
+    words = (one[0] for one in unknown if one[0].removesuffix("s") not in known)
+    return next((word for word in words if not _is_told(word, task)), None)
 
 
 def _named(prompt: str, answer: str, language: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""Queries that are no answer to learn: what they hold that nobody asked for, and what they take for granted."""
+"""Queries unsuitable as answers: unrequested parts, and unstated assumptions."""
 
 import re
 
@@ -47,7 +47,7 @@ _STEM = 4  # letters by which forms of a word are known
 
 
 def unworthy_query(candidate: ExampleCandidate) -> str | None:
-    """Why an example of SQL, or of code that holds SQL, is not worth learning; None where it is."""
+    """Why an example with SQL is not worth learning; None if it is."""
     if candidate.kind in ("predict", "explain"):
         code, shown = section(candidate.prompt, CODE), section(candidate.prompt, SESSION)
         return _why_senseless(code, shown) if candidate.language == "sql" else None

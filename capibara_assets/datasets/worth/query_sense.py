@@ -1,4 +1,4 @@
-"""Queries that run and mean nothing, or something else than they say: read from their trees and the tables shown."""
+"""Semantic faults of queries that run: meaningless or misleading, judged by syntax tree and shown tables."""
 
 import re
 from collections import defaultdict
@@ -33,7 +33,7 @@ _ONE_OF_EACH = frozenset(_ALONE.split())  # of which no two have one name
 
 
 def says_nothing(query: str) -> bool:
-    """Whether a query holds an expression that is the same whatever the rows are, or a condition that none meets."""
+    """Whether a query has an expression independent of the rows, or a condition that no row can meet."""
     return any(_is_idle(node) for tree in statements(query) for node in tree.walk())
 
 
@@ -87,7 +87,7 @@ def _excludes(parts: Sequence[exp.Expr]) -> bool:
 
 
 def compares_as_text(query: str, shown: str) -> bool:
-    """Whether a query orders numbers as text, or compares a part of a date with what it is never written as.
+    """Whether a query orders numbers as text, or compares a date part with an impossible format.
 
     Args:
         shown: the tables of the prompt, as they are defined and filled there.
@@ -112,7 +112,7 @@ def _sides(node: exp.Expr) -> list[exp.Expr]:
 def _is_never_written(node: exp.Expr) -> bool:
     """Whether a part of a date (text of a fixed width, as `strftime` gives it) is compared with another form."""
     sides = _sides(node)
-    formats = [found[1] for side in sides if (found := _FORMAT.match(side.sql(dialect="sqlite")))]
+    formats = [match[1] for side in sides if (match := _FORMAT.match(side.sql(dialect="sqlite")))]
     width = _WIDTHS.get(formats[0]) if len(formats) == 1 else None
     literals = [side for side in sides if isinstance(side, exp.Literal)]
     return width is not None and any(not one.is_string or len(one.name) != width for one in literals)
@@ -173,18 +173,18 @@ def _text_numbers(tables: Sequence[exp.Expr]) -> set[str]:
 
 
 def shows_months_for_dates(query: str, task: str) -> bool:
-    """Whether a task asks for something as a date and a query shows a part of one, such as `2026-03`."""
+    """Whether a task asks for a date and the query shows a part of one, such as `2026-03`."""
     if not _AS_DATE.search(task):
         return False
     shown = [
         one.unalias() for tree in statements(query) for select in tree.find_all(exp.Select) for one in select.selects
     ]
-    formats = [found[1] for one in shown if (found := _FORMAT.match(one.sql(dialect="sqlite")))]
+    formats = [match[1] for one in shown if (match := _FORMAT.match(one.sql(dialect="sqlite")))]
     return any("%m" in form and "%d" not in form and not re.search(r"\d$", form) for form in formats)
 
 
 def groups_by_name(query: str, shown: str, task: str) -> bool:
-    """Whether a query groups the rows of a table by its name alone, though it joins that table by its key.
+    """Whether a query groups rows by name alone, though it joins their table by its key.
 
     Args:
         shown: the tables of the prompt; a column that is unique there, or that the task asks to group by, is none.

@@ -1,4 +1,4 @@
-"""Whether an example teaches something that its prompt asks for: work to do, a task, nothing that only its author knew.
+"""Whether an example is worth learning: work to do, a real task, and no knowledge of its author alone.
 
 Judged by the texts alone. That an answer is right is judged by running it (executing.py, agreement/fitted.py).
 """
@@ -47,7 +47,7 @@ _REQUIRES = re.compile(r"(?:const|let|var)\s+[\w${},\s]+=\s*require\(|import\s")
 
 
 def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
-    """Why an example is not worth learning, or asks for what nobody could know; None where it is.
+    """Why an example is not worth learning, or cannot be answered; None if it is worth learning.
 
     Args:
         fewest_steps: of code that is worth writing or reading (`steps`).
@@ -141,7 +141,7 @@ def _is_contradicted(candidate: ExampleCandidate) -> bool:
 
 def _defines_another(candidate: ExampleCandidate) -> bool:
     """Whether a task gives the head of a function, or a call that has to come true, and its answer defines others."""
-    named = {name for found in _NAMED.findall(stated(candidate.prompt)) for name in found if name}
+    named = {name for groups in _NAMED.findall(stated(candidate.prompt)) for name in groups if name}
     tree = python_source.parse(candidate.answer) if named else None
     own = {node.name for node in (walk(tree) if tree is not None else ()) if isinstance(node, python_source.Definition)}
     return bool(own) and not named & own

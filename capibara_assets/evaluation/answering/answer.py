@@ -231,7 +231,7 @@ def _generate_missing(
     rows: int,
     sink: _AnswerSink,
 ) -> AnsweringCost:
-    """Generate the missing answers, and record each as it is finished."""
+    """Generate the missing answers, and append each to the journal when it is finished."""
     if not missing:
         return AnsweringCost(0, 0, 0.0, None)
     with ExitStack() as stack:

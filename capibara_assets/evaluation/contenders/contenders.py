@@ -38,14 +38,14 @@ class Framing:
     demos: tuple[Message, ...] = ()
 
     def around(self, prompt: Sequence[Message]) -> list[Message]:
-        """The messages that the model gets for a prompt."""
+        """Add the framing's messages to a prompt."""
         messages = with_system(prompt, self.system)
         at = 1 if messages and messages[0]["role"] == "system" else 0
         return [*messages[:at], *self.demos, *messages[at:]]
 
     @property
     def digest(self) -> str:
-        """Digest of what is put around prompts."""
+        """Digest of the framing."""
         return sha256_bytes(canonical_json([self.system, [dict(message) for message in self.demos]]))
 
 
@@ -68,7 +68,7 @@ class ModelContender:
         return combine(_model_parts(self.model, self.framing) | {"adapter": _adapter_digest(self.adapter)})
 
     def by_adapter(self, prompts: Sequence[Sequence[Message]]) -> list[tuple[LoraAdapter | None, list[int]]]:
-        """The adapters that answer, each with the positions of its prompts."""
+        """Positions of the prompts that each adapter answers."""
         return [(self.adapter, list(range(len(prompts))))]
 
 
@@ -93,7 +93,7 @@ class RoutedContender:
         return combine(_model_parts(self.model, self.framing) | experts)
 
     def by_adapter(self, prompts: Sequence[Sequence[Message]]) -> list[tuple[LoraAdapter | None, list[int]]]:
-        """The adapters that answer, None for the base, each with the positions of its prompts.
+        """Positions of the prompts that each adapter answers; None: the base.
 
         Raises:
             InputError: as `picks`.
@@ -107,7 +107,7 @@ class RoutedContender:
         ]
 
     def picks(self, prompts: Sequence[Sequence[Message]]) -> list[str | None]:
-        """The expert of each prompt; None: the base.
+        """The expert for each prompt; None: the base.
 
         Raises:
             InputError: the router names an expert that has no adapter here.

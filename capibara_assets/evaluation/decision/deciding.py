@@ -1,4 +1,4 @@
-"""What decides in a domain: answers that ran where there are enough of them and they can tell, else the loss.
+"""Choice of the deciding score in a domain: graded answers if they are numerous and informative, else the loss.
 
 A share of solved items says what is wanted, and a loss only what resembles it; but of few items, or where (nearly) none
 or (nearly) all are solved, no share can differ significantly. Losses of explanations, which are worded by templates, do
@@ -22,7 +22,7 @@ GRADED_KINDS = CODE_KINDS | {"predict", "benchmark"}
 
 @dataclass(frozen=True)
 class Beside:
-    """A slice that does not decide, and may not get worse: rows of `ItemScore`, and how they become points."""
+    """A slice that does not decide but may not get worse: rows of `ItemScore`, and their conversion to points."""
 
     scores: pl.DataFrame
     rule: ScoreRule
@@ -30,7 +30,7 @@ class Beside:
 
 @dataclass(frozen=True)
 class Deciding:
-    """The score that decides, its rows of `ItemScore`, why it was chosen, and what is judged beside it."""
+    """The deciding score, its rows of `ItemScore`, the reason for the choice, and the slices judged beside it."""
 
     rule: ScoreRule
     scores: pl.DataFrame
@@ -39,7 +39,7 @@ class Deciding:
 
 
 def deciding(domain: str, scores: pl.DataFrame, rule: DecisionRule, arms: tuple[str, ...], alpha: float) -> Deciding:
-    """What decides: the domain's score, or `rule.graded` in place of a loss.
+    """Choose the deciding score: the domain's, or `rule.graded` in place of a loss.
 
     Args:
         scores: rows of `Score`.

@@ -1,4 +1,4 @@
-"""Whether training has seen the family of an item: another variant of the program that the item is about.
+"""Families of items: whether training contained another variant of an item's program.
 
 Groups are split, so that no test item's problem is in training. Its *family* may be: the same template with other names
 and values, another bug in a variant of the same solution, a predicted output where a variant was to be written. An
@@ -36,12 +36,12 @@ _NAME = re.compile(r"[A-Za-z_$][\w$]*")
 
 
 def with_families(items: Sequence[Item], training: pl.DataFrame) -> list[Item]:
-    """The items with `seen` told, in their order; that of items without a program stays None.
+    """Set `seen` on the items, in order; items without a program keep None.
 
     Args:
         training: rows of `Example` that any of the contenders was trained on.
     """
-    found: dict[str, bool] = {}
+    seen: dict[str, bool] = {}
     for language in sorted({item.language for item in items} & set(LANGUAGES)):
         own = [item for item in items if item.language == language]
         ours = [form(program(one.kind, one.prompt[-1]["content"], one.reference), language) for one in own]
@@ -49,17 +49,17 @@ def with_families(items: Sequence[Item], training: pl.DataFrame) -> list[Item]:
         texts = ((kind, [message["content"] for message in json.loads(messages)]) for kind, messages in rows)
         theirs = {form(program(kind, "\n\n".join(said[:-1]), said[-1]), language) for kind, said in texts}
         nearest = _nearest(ours, sorted(theirs - {frozenset[str]()}, key=sorted))
-        found |= {one.item_id: bool(near >= ALIKE) for one, near, said in zip(own, nearest, ours, strict=True) if said}
-    return [replace(item, seen=found.get(item.item_id)) for item in items]
+        seen |= {one.item_id: bool(near >= ALIKE) for one, near, said in zip(own, nearest, ours, strict=True) if said}
+    return [replace(item, seen=seen.get(item.item_id)) for item in items]
 
 
 def program(kind: str, question: str, answer: str) -> str:
-    """The program that an example is about: the answer where that is code, else the code in question."""
+    """The program of an example: the answer if it is code, else the code in question."""
     return answer if kind in CODE_KINDS else section(question, CODE)
 
 
 def form(code: str, language: str) -> frozenset[str]:
-    """The form of a program: runs of its blanked tokens; empty where there are none."""
+    """The form of a program: runs of its blanked tokens; empty if there are none."""
     listed = tokens(code, language)
     own = bound_names(code, language)
     fields = {

@@ -130,7 +130,7 @@ def _item(row: Mapping[str, Any], places: Mapping[str, tuple[Sequence[Row], int]
 
 
 def _is_confirmed(row: Mapping[str, Any]) -> bool:
-    """Whether an execution showed the output that is to be predicted; an imported file is taken at its word."""
+    """Whether an execution produced the output that is to be predicted; imported files are trusted."""
     return row["derived"] is not None or row["verified"] == "reexecuted" or row["provenance"] == "imported"
 
 

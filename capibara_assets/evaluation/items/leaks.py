@@ -54,7 +54,7 @@ _WORDS: dict[How, str] = {
 
 
 class ItemLike(Protocol):
-    """The fields of a held-out item (`evaluation.items.items.Item`) that are compared."""
+    """Protocol of held-out items (`evaluation.items.items.Item`) for comparison."""
 
     @property
     def item_id(self) -> str: ...
@@ -87,7 +87,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Leak:
-    """A test item that the training data holds: the item, the training example, and how they match."""
+    """A test item contained in the training data: the item, the training example, and how they match."""
 
     item_id: str
     example_id: str
@@ -95,7 +95,7 @@ class Leak:
 
     @property
     def certain(self) -> bool:
-        """True: the item is a training item; False: it is nearly one."""
+        """Whether the item is a training item (True) or nearly one (False)."""
         return self.how != "near"
 
     def __str__(self) -> str:

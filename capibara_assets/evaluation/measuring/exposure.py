@@ -1,4 +1,4 @@
-"""Exposure of canaries: how much better a model knows a secret that was planted in its data than chance would have it.
+"""Exposure of canaries: how much better than chance a model knows a secret that was planted in its data.
 
 A canary is a sentence with a random secret in it. Its loss is ranked among those of the same sentence with other
 secrets drawn from the same space; exposure is log2(candidates / rank) bits (Carlini et al. 2019, arXiv 1802.08232). A
@@ -64,7 +64,7 @@ class Canaries(Declared):
 
 @dataclass(frozen=True)
 class Exposure:
-    """What a model shows of one canary; the secret is not in it.
+    """Measured exposure of one canary, without its secret.
 
     Attributes:
         bits: log2(candidates / rank); 0 to log2(candidates).
@@ -79,22 +79,22 @@ class Exposure:
 
     @property
     def probability(self) -> float:
-        """Of an exposure as large, had the model not seen the canary."""
+        """Probability of an exposure at least as large, had the model not seen the canary."""
         return self.rank / self.candidates
 
 
 def read_canaries(file: Path) -> tuple[Canary, ...]:
-    """Read a YAML file (`canaries:`). Raises InputError: it is none; names the field."""
+    """Read a YAML file (`canaries:`). Raises InputError, naming the invalid field."""
     return read_declared(file, Canaries).canaries
 
 
 def space(secret: str) -> int:
-    """Number of secrets of the same form."""
+    """Number of possible secrets of the same form."""
     return math.prod(len(each) for each in _classes(secret))
 
 
 def alternatives(secret: str, count: int, seed: int) -> list[str]:
-    """Other secrets of the same form, each once, drawn at random; all of them where there are no more than `count`."""
+    """Distinct random secrets of the same form; all of them if there are at most `count`."""
     classes = _classes(secret)
     if space(secret) <= 2 * count:
         others = [other for one in product(*classes) if (other := "".join(one)) != secret]
@@ -106,7 +106,7 @@ def alternatives(secret: str, count: int, seed: int) -> list[str]:
 
 
 def exposure(canary: str, loss: float, others: Sequence[float]) -> Exposure:
-    """Exposure of a loss among those of the alternatives; nats of the whole sentence.
+    """Exposure of a loss among those of the alternatives; losses in nats of the whole sentence.
 
     Raises:
         InputError: a loss is not a number: the model is broken, and a rank would say nothing.
@@ -133,12 +133,12 @@ def measure_exposure(
     """
     from capibara_assets.modeling.losses import assistant_losses
 
-    found = []
+    exposures = []
     for canary in canaries:
         encoded = _encoded(base, canary, [canary.secret, *alternatives(canary.secret, count, seed)], max_length)
         losses = assistant_losses(base.model, encoded).nll
-        found.append(exposure(canary.id, float(losses[0]), [float(loss) for loss in losses[1:]]))
-    return found
+        exposures.append(exposure(canary.id, float(losses[0]), [float(loss) for loss in losses[1:]]))
+    return exposures
 
 
 def _encoded(base: "Base", canary: Canary, secrets: Sequence[str], max_length: int) -> "list[Encoded]":

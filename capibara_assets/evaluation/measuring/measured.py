@@ -69,7 +69,7 @@ def items_to_answer(items: Sequence[Item], most: int) -> list[Item]:
 
 
 def items_to_score(items: Sequence[Item], most: int) -> list[Item]:
-    """Sample the items whose losses are taken: those with the smallest digests of their ids, in the order of ids."""
+    """Sample the items to compute losses on: those with the smallest digests of their ids, in the order of ids."""
     ranked = sorted(items, key=lambda item: sha256_bytes(item.item_id.encode()))
     return sorted(ranked[:most], key=lambda item: item.item_id)
 

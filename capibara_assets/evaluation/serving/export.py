@@ -37,7 +37,7 @@ _ANEW = "export it again with `capibara promote --export`"
 
 @dataclass(frozen=True)
 class ExportParts:
-    """The content of an export.
+    """Content of an export.
 
     Attributes:
         promotion: the pointer document.

@@ -1,4 +1,4 @@
-"""Whether what a promotion serves is there to be loaded, and is what the history says."""
+"""Verification of what a promotion serves: loadable, and consistent with the history."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from capibara_assets.storage.store import ArtifactStore, MissingArtifact
 
 
 def promotion_problems(store: ArtifactStore, document: Mapping[str, Any]) -> list[str]:
-    """Problems of a pointer document, in words; reads every byte that is served."""
+    """Problems of a pointer document as text; reads every served byte."""
     problems = list(_missing(store, document))
     try:
         moves = PromotionLog(store).moves()
@@ -23,7 +23,7 @@ def promotion_problems(store: ArtifactStore, document: Mapping[str, Any]) -> lis
 
 
 def owner_of(slot: str) -> tuple[str, str | None]:
-    """The asset and partition whose results a slot serves."""
+    """Asset and partition of the results in a slot."""
     owners: dict[str, tuple[str, str | None]] = {MERGED: ("merged_checkpoint", None), ROUTER: ("expert_router", None)}
     return owners.get(slot, ("consensus_checkpoint", slot))
 

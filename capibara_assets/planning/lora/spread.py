@@ -28,7 +28,7 @@ def devices_of_a_voter(
     """Devices of one voter, and the memory of each.
 
     A single voter has all. Of several each has the fewest that hold its step: side by side they keep the devices busy
-    without exchanging gradients. Their number divides the target's, and the step itself stays as it is: a voter is not
+    without exchanging gradients. Their number divides the target's, and the step itself is unchanged: a voter is not
     quantised or recomputed for having fewer devices.
 
     Args:

@@ -32,7 +32,7 @@ def parse_json(text: str) -> Any:
 def entries_of(document: Mapping[str, Any]) -> tuple[str, Any] | None:
     """(key, bullets) of a playbook document: by id or as a list; None when it holds none.
 
-    `strategies` and `entries` are common words: they count only when their values look like bullets.
+    `strategies` and `entries` are common words: they count only when their values have the form of bullets.
     """
     for name in ("bullets", "skills"):
         if isinstance(document.get(name), (Mapping, list)):

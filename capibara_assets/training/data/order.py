@@ -83,7 +83,7 @@ def step_batches(
 
 
 def drawn(ids: Sequence[str], weights: Sequence[float], *, seed: int | str, epoch: int) -> list[int]:
-    """One epoch's examples by index: as many as there are, each as often as its share of the weights says.
+    """One epoch's examples by index: the epoch keeps its size, and each example occurs according to its weight.
 
     Systematic resampling in the order of (seed, epoch): an example whose share is 1.7 comes once or twice, 1.7 times on
     average over epochs.

@@ -58,6 +58,6 @@ class VoterRun:
             raise interruption or Interrupted()
 
     def poll_if_alone(self) -> None:
-        """Poll where not all processes pass: does nothing if there are several, of which none may stop alone."""
+        """Poll if there is only one process; with several, none may stop alone."""
         if self.ranks.world == 1:
             self.poll()

@@ -1,4 +1,4 @@
-"""Exporters of a training's figures: TensorBoard, W&B, MLflow, each behind one small interface.
+"""Exporters of a training's metrics: TensorBoard, W&B, MLflow, each behind one small interface.
 
 The event log is the source and an export a copy: it can be made again at any time (`capibara metrics export`), also
 while the training runs, and its failure does not affect the training. Imports `monitoring`.
@@ -21,7 +21,7 @@ class Exporter(Protocol):
     """Writes the figures of one run to a destination. `begin` is called first, and again for each new attempt."""
 
     def begin(self, info: RunInfo) -> None:
-        """Discard what was written before; all current points follow."""
+        """Discard earlier output; all current points follow."""
 
     def write(self, points: Sequence[MetricPoint]) -> None:
         """Add points; their steps never go backwards after a `begin`."""
@@ -32,7 +32,7 @@ class Exporter(Protocol):
 
 @dataclass(frozen=True)
 class ExportTarget:
-    """Where exporters write, and whether online.
+    """Destination of exporters, and whether they may go online.
 
     Attributes:
         folder: each writes to a folder of its own in it.

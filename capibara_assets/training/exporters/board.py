@@ -1,4 +1,4 @@
-"""TensorBoard that opens with the overview and loads new figures by itself: `python -m …exporters.board --logdir …`.
+"""TensorBoard with the overview as start page and automatic reload: `python -m …exporters.board --logdir …`.
 
 TensorBoard's page reloads its data only where each viewer switched that on. A script of our own, from the same server,
 does so for a viewer who never chose; nothing else of its page is changed.

@@ -1,4 +1,4 @@
-"""What the dashboard opens with: one page of charts, a figure each, with every voter's curve in it.
+"""Start page of the dashboard: one chart per metric, with the curves of all voters.
 
 It is a layout for TensorBoard's own custom scalars, kept in a log of its own beside those of the trainings.
 """

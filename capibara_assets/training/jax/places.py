@@ -1,4 +1,4 @@
-"""Where a JAX training reads and writes: local folders as they are, gs:// through a folder of this host."""
+"""Input and output locations of a JAX training: local folders directly, gs:// through a local folder."""
 
 import os
 import tempfile
@@ -34,7 +34,7 @@ class JaxPlaces:
 
     @classmethod
     def of(cls, config: JaxConfig) -> "JaxPlaces":
-        """The places of a configuration; what lies on an object store is fetched, resume points included.
+        """The locations of a configuration; inputs and resume points on an object store are fetched.
 
         Raises:
             InputError: a location that does not exist or cannot be opened.

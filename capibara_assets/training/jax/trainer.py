@@ -46,7 +46,7 @@ def _silent(*_: Any) -> None:
 
 @dataclass(frozen=True)
 class Watch:
-    """What a training tells while it runs.
+    """Callbacks for the progress of a training.
 
     Attributes:
         started: gets the progress that it begins with, and further figures.
@@ -332,8 +332,8 @@ def _validation_loss(job: _Job) -> float | None:
     """The validation loss of the published weights; None without validation."""
     if job.config.publish == "best":
         return job.progress.best_loss
-    found = [point["validation_loss"] for point in job.progress.curve if "validation_loss" in point]
-    return float(found[-1]) if found else None
+    losses = [point["validation_loss"] for point in job.progress.curve if "validation_loss" in point]
+    return float(losses[-1]) if losses else None
 
 
 def _tokenizer(base: Path) -> Any:

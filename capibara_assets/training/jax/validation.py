@@ -35,7 +35,7 @@ class Validation:
 def validation_of(
     config: JaxConfig, settings: StepSettings, mesh: Any, file: Path | None, tokenizer: Any
 ) -> Validation | None:
-    """The validation of a configuration; None where it names no file. A batch has the rows of one pass.
+    """The validation of a configuration; None if it names no file. A batch has the rows of one pass.
 
     Raises:
         InputError: the file is missing, a line is no conversation, or none can be used.

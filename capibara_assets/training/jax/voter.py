@@ -131,7 +131,7 @@ def voter_config(run: VoterRun, plan: TpuPlan, settings: Settings, examples: Vot
 
 
 def export(config: JaxConfig, examples: VoterExamples) -> None:
-    """Write the voter's examples where its configuration reads them, with their ids, which decide their order."""
+    """Write the voter's examples for its configuration, with their ids, which determine their order."""
     run = examples.run
     validation_ids, _ = validation_choice(run.request, run.voter, examples.table, examples.encoded, examples.settings)
     split: tuple[tuple[str, str | None, Sequence[str]], ...] = (
@@ -228,7 +228,7 @@ class _Telling:
         self.step = 0
 
     def started(self, progress: Progress, about: dict[str, Any]) -> None:
-        """`started`, and before it what was passed over and where an earlier attempt is continued."""
+        """Report `started`, preceded by skipped resume points and the point of continuation."""
         self.step = progress.step
         if about["passed_over"]:
             self.log.write("damaged", progress.step, points=about["passed_over"])

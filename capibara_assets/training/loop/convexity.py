@@ -1,4 +1,4 @@
-"""Group lasso on LoRA's rank components: those that the data do not need become zero and are removed.
+"""Group lasso on LoRA's rank components: components that the data do not need shrink to zero and are removed.
 
 A component is row a of A with column b of B; its share of the weight's change is scale * b a^T, of Frobenius norm
 scale |b| |a|. The penalty is the sum of these norms:
@@ -14,7 +14,7 @@ The proximal step is that penalty's exact proximal map in (a, b) together: direc
 |a|' = (|a| - t |b|')+ and |b|' = (|b| - t |a|')+, two block soft-thresholds at once. Its length is Adam's: a step of
 AdamW is the rate over the root of the second moments, so a penalty of rate * regularization alone would be far too
 weak for the loss that it stands beside. t = rate * regularization * c * scale / d, with d the root mean square of
-AdamW's denominators over the component's numbers: the map in the metric in which the step was taken; c is what
+AdamW's denominators over the component's numbers: the proximal map in the metric of the optimizer's step; c is what
 clipping left of the gradient, because it left as much of the loss's side of the scales. So a component is dead while
 the loss falls along it by less than `regularization` per unit. It keeps its row of A, and can come back.
 """

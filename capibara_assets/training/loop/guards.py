@@ -103,7 +103,7 @@ def too_many_left_out(
 
 
 def diagnosis(progress: Progress, settings: Settings, rate: float) -> str:
-    """The error message for a run whose numbers went wrong: how often, and what to change."""
+    """Error message for a diverged run: how often it happened, and what to change."""
     problems = []
     if progress.skipped:
         steps = ", ".join(str(skipped["step"]) for skipped in progress.skipped)

@@ -48,7 +48,7 @@ class Tactic(Protocol):
         """Tensors that a resumed run needs."""
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Take over what `state` returned, exactly."""
+        """Restore exactly what `state` returned."""
 
     def result(self, best: Mapping[str, Tensor], score: Score) -> Published:
         """The adapter to publish.

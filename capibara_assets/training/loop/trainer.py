@@ -69,7 +69,7 @@ def _fill(parameters: Mapping[str, nn.Parameter], values: Mapping[str, Tensor]) 
 
 @dataclass
 class TrainerState:
-    """What changes during a training besides weights and optimizer; resume points hold it.
+    """Training state besides weights and optimizer, saved in resume points.
 
     Attributes:
         best: weights of the best validation.
@@ -113,11 +113,11 @@ class Trainer:
         return self.state.seconds_before + time.monotonic() - self.setup.began
 
     def averaged(self) -> AbstractContextManager[None]:
-        """Context in which the model has its averaged weights, if the recipe averages."""
+        """Context manager that gives the model its averaged weights, if the recipe averages."""
         return self.ema.applied() if self.ema else nullcontext()
 
     def weights(self) -> dict[str, Tensor]:
-        """The trained weights, whole; collective where there are several processes."""
+        """The complete trained weights; a collective operation with several processes."""
         return self.setup.stepper.full(self.setup.subject.trainable)
 
     def score(self) -> float:

@@ -1,4 +1,4 @@
-"""Progress of a running training for people: lines made of its events, and a table with the state of each voter."""
+"""Progress reports of a running training: lines for its events, and a table with the state of each voter."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -67,7 +67,7 @@ def _gpu(device: torch.device) -> tuple[Read | None, float]:
 
 
 def smi_reader(uuid: str) -> Read | None:
-    """A function that asks the driver's own program for a GPU's load; None where there is no such program."""
+    """A function that reads a GPU's load from the driver's program; None if there is no such program."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return None

@@ -94,7 +94,7 @@ class PointBuilder:
         self._planned: dict[str, float] = {}  # tokens per second, of each part
 
     def point(self, event: Event) -> MetricPoint | None:
-        """The point of an event; None where it has no figures. Figures of a part are prefixed with its name."""
+        """The point of an event; None if it has no figures. Figures of a part are prefixed with its name."""
         part = event.get("part", "")
         match event["event"]:
             case "started":
@@ -134,7 +134,7 @@ def series_of(points: Sequence[MetricPoint]) -> dict[str, list[tuple[int, float]
 
 
 def perplexity(loss: float) -> float | None:
-    """e to the loss (nats per token); None where that is no finite number."""
+    """e to the loss (nats per token); None if that is not finite."""
     try:
         value = math.exp(loss)
     except OverflowError:

@@ -298,8 +298,8 @@ def _micro_steps(
 def _modules_reason(request: TrainingRequest, shape: ModelShape | None) -> str:
     if request.recipe.model.lora.modules is not None:
         return "the recipe names them"
-    found = targets_reason(shape) if shape is not None else EVERY_LINEAR
-    return str(request.lora.get("reasons", {}).get("modules", found))
+    reason = targets_reason(shape) if shape is not None else EVERY_LINEAR
+    return str(request.lora.get("reasons", {}).get("modules", reason))
 
 
 def _accumulation(recipe: TrainingRecipe, settings: Settings, voters: Sequence[VoterPlan]) -> str:

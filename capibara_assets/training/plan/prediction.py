@@ -1,4 +1,4 @@
-"""Prediction against measurement: the plan is kept when a run starts, and compared when it has ended."""
+"""Prediction against measurement: the plan is saved when a run starts, and compared when it has ended."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -25,7 +25,7 @@ def keep_plan(work: Path, plan: TrainingPlan) -> None:
 
 
 def read_plan(work: Path) -> dict[str, Any] | None:
-    """The document of a kept plan; None where there is none."""
+    """The saved plan's document; None if there is none."""
     file = work / PLAN
     document: dict[str, Any] | None = json.loads(file.read_text("utf-8")) if file.is_file() else None
     return document

@@ -115,7 +115,7 @@ def check_packages(request: TrainingRequest, plan: TrainingPlan) -> list[CheckFi
 
 
 def check_callbacks(request: TrainingRequest) -> list[CheckFinding]:
-    """Check that the recipe's callbacks can be found; they are imported where they are called."""
+    """Check that the recipe's callbacks can be found; they are imported only when used."""
     problems = filter(None, map(callback_problem, request.recipe.report.callbacks))
     return [CheckFinding("callbacks", "fail", problem, "mend report.callbacks") for problem in problems]
 
@@ -130,7 +130,7 @@ def check_data(plan: TrainingPlan) -> CheckFinding:
 
 
 def check_disk(request: TrainingRequest, plan: TrainingPlan) -> list[CheckFinding]:
-    """Check free disk space against what the run will still write."""
+    """Check free disk space against the remaining output of the run."""
     needs: dict[int, tuple[Path, int]] = {}
     there = _bytes_in(request.work)
     for file in plan.files:
@@ -160,7 +160,7 @@ def check_disk(request: TrainingRequest, plan: TrainingPlan) -> list[CheckFindin
 
 
 def check_slice(request: TrainingRequest, plan: TrainingPlan) -> CheckFinding:
-    """Check that the JAX trainer has what the request asks for; the slice's memory was checked by its plan."""
+    """Check that the JAX trainer supports the request; the plan has checked the slice's memory."""
     if problems := slice_problems(request):
         return CheckFinding("tpu", "fail", "; ".join(problems), "or train on a CPU or GPU target")
     return CheckFinding("tpu", "pass", plan.memory.arithmetic)
@@ -212,7 +212,7 @@ def existing_part(path: Path) -> Path:
 
 
 def guarded(name: str, check: Callable[[], CheckFinding | list[CheckFinding]]) -> list[CheckFinding]:
-    """Run a check; what it raises becomes a finding, so that the other checks go on."""
+    """Run a check; an exception becomes a finding, so that the other checks still run."""
     try:
         result = check()
     except InputError as error:

@@ -1,4 +1,4 @@
-"""A training on a TPU slice as checked and planned before it starts: settings, what JAX lacks, memory and time."""
+"""Plan and checks of a training on a TPU slice: settings, JAX support, memory and time."""
 
 from dataclasses import replace
 from importlib.util import find_spec
@@ -23,7 +23,7 @@ def slice_settings(request: TrainingRequest, platform: str) -> Settings:
 
 
 def slice_problems(request: TrainingRequest) -> list[str]:
-    """What of a request for a TPU slice the JAX trainer does not have, and what to do; empty where it can run."""
+    """Unsupported parts of a request for a TPU slice, with remedies; empty if it can run."""
     recipe, problems = request.recipe, list[str]()
     settings = slice_settings(request, "tpu")
 

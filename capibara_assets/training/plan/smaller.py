@@ -1,4 +1,4 @@
-"""The next smaller setting of a training: what is tried, once, when a voter runs out of memory.
+"""The next smaller setting of a training, tried once after a voter runs out of memory.
 
 The examples of an optimizer step stay the same and so does the loss; only fewer of them are in memory at a time.
 """
@@ -21,7 +21,7 @@ class SmallerSetting:
 
 
 def smaller_setting(recipe: TrainingRecipe, settings: Settings, longest: int) -> SmallerSetting | None:
-    """The next smaller setting; None where only another model, precision or length would need less.
+    """The next smaller setting; None if only another model, precision or length would need less.
 
     Args:
         longest: tokens of the longest example: a micro-batch holds one at least.
@@ -54,7 +54,7 @@ def _with_training(recipe: TrainingRecipe, changes: dict[str, int | None]) -> Tr
 
 
 def kills_for_memory(groups: Path = _GROUPS, place: Path = _PLACE) -> int:
-    """How often the system has killed a process of this control group for want of memory; 0 where it does not count.
+    """Number of processes of this control group that the system killed for lack of memory; 0 if not counted.
 
     Args:
         groups: where the control groups are mounted.

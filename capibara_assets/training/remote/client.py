@@ -1,4 +1,4 @@
-"""One client's part of a federated training: train on the own examples by the task, and hand back weights and counts.
+"""Client side of federated training: train on local examples by the task, and return weights and counts.
 
 Trains by `train_part`, as the simulation does, so that the same examples, seeds and weights give the same adapter.
 Examples, tokens and resume points stay in the client's own folder of work.
@@ -37,7 +37,7 @@ _PART = "trained"
 
 @dataclass(frozen=True)
 class OwnMaterials:
-    """What a client holds itself, and never sends.
+    """A client's local data, which is never sent.
 
     Attributes:
         client: its name in the federation.
@@ -69,7 +69,7 @@ class ClientResult:
 
     @property
     def figures(self) -> ClientFigures:
-        """What it tells about its training."""
+        """The client's report on its training."""
         kept = {name: self.manifest[name] for name in ClientFigures.model_fields if name in self.manifest}
         timings = json.loads((self.run.folder / _PART / RESULT / TIMINGS).read_text("utf-8"))
         return ClientFigures.model_validate(kept | {"seconds": timings["seconds"]})
@@ -80,7 +80,7 @@ class ClientResult:
         return packed(self.adapter.tensors)
 
     def clipped(self) -> Vector:
-        """The change as a vector no longer than the task's clip, for a sum in which nobody sees it."""
+        """The change as a vector clipped to the task's norm, for secure aggregation."""
         assert self.task.clip is not None
         request = self.run.request
         device = pick_device()

@@ -1,4 +1,4 @@
-"""What server and clients of a federated training tell each other: a task, weights, figures."""
+"""Messages between server and clients of a federated training: task, weights, figures."""
 
 import json
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _MOST = 2**53
 
 
 class ClientTask(BaseModel):
-    """What a server asks of a client in one round; the weights to start from come beside it.
+    """A server's task for a client in one round; the initial weights are sent beside it.
 
     Not among it: paths. The client's own settings say where its examples, its base and its folder of work are.
     """
@@ -42,7 +42,7 @@ class ClientTask(BaseModel):
 
 
 class ClientFigures(BaseModel):
-    """What a client tells about its training: counts and losses, nothing of an example."""
+    """A client's report on its training: counts and losses, nothing about single examples."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

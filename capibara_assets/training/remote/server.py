@@ -1,4 +1,4 @@
-"""The server's part of a federated training with clients elsewhere: ask, check what comes, and put it together.
+"""Server side of federated training with remote clients: send tasks, check results, aggregate them.
 
 Rounds, clipping, noise, accountant, validation and resume are `strategies.federated`'s, as in the simulation. The
 server has the recipe, the base and the validation examples; it never has a train example.
@@ -70,7 +70,7 @@ class Link(Protocol):
     sums: bool
 
     def trained_by(self, clients: int) -> str:
-        """What carries it to so many clients, for the manifest."""
+        """Description of the transport and the number of clients, for the manifest."""
         ...
 
     def ask(self, tasks: Mapping[str, ClientTask], weights: bytes, validation: bytes) -> Answers:
@@ -80,11 +80,11 @@ class Link(Protocol):
 
 @dataclass(frozen=True)
 class _Start:
-    """The base before any training, as the server measured it.
+    """The untrained base, as measured by the server.
 
     Attributes:
         loss: validation loss.
-        adapter: LoRA's own weights, which say what a client's weights have to look like.
+        adapter: LoRA's own weights, the reference for the shapes of clients' weights.
     """
 
     loss: float

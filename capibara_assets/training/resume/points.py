@@ -1,4 +1,4 @@
-"""Resume points: a folder that appears whole, holds no pickle, and gives the very next step bit for bit.
+"""Resume points: folders without pickles, written atomically, from which training continues bit for bit.
 
 What is not stored because it is a pure function of (seed, step): the order of examples, the learning rate, and the
 random numbers of dropout. So there is no generator state to restore, and nothing drawn in between can disturb it.
@@ -92,7 +92,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """What `load_point` gives back: progress, and tensors by name (`weights` by PEFT's, the other parts by ours).
+    """Result of `load_point`: progress, and tensors by name (`weights` by PEFT's, the other parts by ours).
 
     Attributes:
         length: optimizer steps of each level, as they were planned.
@@ -106,7 +106,7 @@ class ResumePoint:
 
     @property
     def snapshot(self) -> dict[str, dict[str, Tensor]]:
-        """What a loss spike goes back to; empty before the first one was taken."""
+        """The state restored after a loss spike; empty before the first snapshot."""
         weights, optimizer = self.tensors["snapshot_weights"], self.tensors["snapshot_optimizer"]
         return {"weights": weights, "optimizer": optimizer} if weights else {}
 
@@ -171,7 +171,7 @@ class ResumePoints:
 
 
 def state_of(progress: Progress, adapter: LoraAdapter, **parts: Mapping[str, Tensor]) -> dict[str, Any]:
-    """What a resume point holds.
+    """Content of a resume point for the current state.
 
     The progress is text: a saver copies what it is given, and a copy of thousands of small values takes long.
 
@@ -192,7 +192,7 @@ def state_of(progress: Progress, adapter: LoraAdapter, **parts: Mapping[str, Ten
 def find_point(
     folder: Path, *, inputs: Mapping[str, str], wanted: str | None, ranks: Ranks = ALONE
 ) -> tuple[ResumePoint | None, list[str]]:
-    """Where a training goes on, as its request wants it, and the names of damaged points passed over.
+    """The resume point from which a request continues, and the names of damaged points that were skipped.
 
     Args:
         wanted: None: the newest whole point, or a fresh start. `latest`: the newest whole point, an error where all are
@@ -310,7 +310,7 @@ def extension(point: ResumePoint, length: Sequence[int]) -> dict[str, int] | Non
 
 
 def require_readable(folder: Path, inputs: Mapping[str, str]) -> None:
-    """Read back what was just saved.
+    """Read back a saved resume point to verify it.
 
     Raises:
         OSError: there is no whole resume point, or the newest one is damaged.

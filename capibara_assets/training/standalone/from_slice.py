@@ -1,4 +1,4 @@
-"""What a TPU plan has trained on its slice, as a finished training of one voter, as the graph publishes it."""
+"""Conversion of a TPU slice's output into a finished training of one voter, as the graph publishes it."""
 
 import json
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ class SliceRun:
 
 
 def exported_dataset(config: JaxConfig) -> str | None:
-    """Digest of the `moe_dataset` whose export lies where a configuration reads; None where none says so."""
+    """Digest of the `moe_dataset` whose export a configuration reads; None if none is recorded there."""
     system, path = file_system(f"{config.data.rpartition('/')[0]}/{ABOUT}")
     said = json.loads(system.cat_file(path)).get("dataset") if system.exists(path) else None
     return None if said is None else str(said)
@@ -91,7 +91,7 @@ def request_of(config: JaxConfig, dataset: Artifact, base: tuple[Path, str], wor
 
 
 def assembled(request: TrainingRequest, run: SliceRun) -> dict[str, Any]:
-    """Write `request.out` as a training of the graph has it: the voter's folder and the summary, which is returned.
+    """Write `request.out` in the graph's layout: the voter's folder and the summary, which is returned.
 
     Raises:
         InputError: the trainer gave no losses, which are what the voter is judged by, or its adapter cannot be read.
@@ -126,11 +126,11 @@ _POINT = ("step", "loss", "learning_rate", "validation_loss")
 
 def _lines(file: Path) -> list[dict[str, Any]]:
     """The trainer's lines in order; of a step that several attempts have done, the last one's."""
-    found: dict[tuple[int, bool], dict[str, Any]] = {}
+    last: dict[tuple[int, bool], dict[str, Any]] = {}
     for line in read_lines(file).entries.values():
         if "loss" in line or "validation_loss" in line:
-            found[(int(line["step"]), "validation_loss" in line)] = line
-    return [found[key] for key in sorted(found)]
+            last[(int(line["step"]), "validation_loss" in line)] = line
+    return [last[key] for key in sorted(last)]
 
 
 def _tell(log: EventLog, config: JaxConfig, lines: list[dict[str, Any]]) -> None:

@@ -30,7 +30,7 @@ BESIDE = (MANIFEST, CURVE, EVENTS, METRICS, TIMINGS, CHECKPOINTS)
 
 @dataclass(frozen=True)
 class Materials:
-    """The base model, the published dataset and plan of a domain, and the datasets of others where a voter needs them.
+    """Base model, published dataset and plan of a domain, and other domains' datasets if a voter needs them.
 
     Attributes:
         base_digest: of the base model in the folder `base_model`.
@@ -57,17 +57,17 @@ class Materials:
 
     @property
     def lora(self) -> dict[str, Any]:
-        """The LoRA plan that is trained: on a slice what its own plan is for, which XLA may have had changed."""
+        """The LoRA plan to train; on a slice the one in its own plan, which XLA may have changed."""
         plan: dict[str, Any] = self.plan.document("plan")
         if self.tpu is None:
             return plan
-        found = TpuPlan.model_validate(self.tpu.document("plan"))
-        return adapter_of(found, plan["level"]).model_dump(mode="json")
+        slice_plan = TpuPlan.model_validate(self.tpu.document("plan"))
+        return adapter_of(slice_plan, plan["level"]).model_dump(mode="json")
 
     def request(
         self, work: Path, checkpoints: str, run: str | None, fault: Mapping[str, Fault], target: HardwareTarget
     ) -> TrainingRequest:
-        """The training request that works in `work`, with what the plan decides; arguments as its fields.
+        """The training request for the folder `work`, with the plan's settings; arguments as its fields.
 
         Raises:
             InputError: the plan is for another target, or contradicts the recipe.
@@ -153,7 +153,7 @@ class FinishedTraining:
 
 
 def planned_speed(plan: Artifact) -> float | None:
-    """Tokens per second of one voter that a LoRA plan predicts, every row full; None where it predicts no time."""
+    """Predicted tokens per second of one voter with full rows; None if the plan predicts no time."""
     try:
         seconds = CostPlan.model_validate(plan.document("cost")).adapter.seconds
     except KeyError:  # a plan made before costs were recorded

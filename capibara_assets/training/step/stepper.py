@@ -36,7 +36,7 @@ class Stepper(Protocol):
         """
 
     def clear(self) -> None:
-        """Discard the gradients of a step that is not taken."""
+        """Discard the gradients of a skipped step."""
 
     def full(self, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Whole tensors of values sharded as the trained parameters are."""

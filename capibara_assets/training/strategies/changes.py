@@ -139,10 +139,10 @@ def length(change: Coordinates) -> float:
 
 
 def clipped_for_sum(change: Coordinates, clip: float, levels: int) -> Vector:
-    """A change as one vector, cut so that it is no longer than `clip` after each number is rounded to one of `levels`.
+    """A change as one vector, clipped so that it is within `clip` after rounding to one of `levels`.
 
     Secure aggregation adds whole numbers: it divides -clip to clip into so many steps and rounds to one of the two
-    nearest, so that each number moves by less than a step. What the steps may add is taken off beforehand.
+    nearest, so that each number moves by less than a step. The rounding error is subtracted from the clip beforehand.
 
     Raises:
         InputError: so many numbers that the steps alone are as long as the clip.

@@ -79,7 +79,7 @@ def shared_out(units: pl.Series, clients: int, what: str = "train groups") -> di
 
 
 def assign_clients(train: pl.DataFrame, strategy: FederatedStrategy) -> tuple[pl.Series, str]:
-    """The client of each train example, and what a client is made of (`tenants` or `groups`).
+    """The client of each train example, and the unit of a client (`tenants` or `groups`).
 
     A client gets whole tenants or whole groups. Tenants that share an example count as one, because their changes could
     not be told apart. With `by: auto` tenants are used where every example names one and there are at least as many as

@@ -82,7 +82,7 @@ _SAMPLED, _SILENT, _NOISE = 1, 2, 3  # streams of the seed
 
 @dataclass(frozen=True)
 class Federation:
-    """A voter's federated training: what all its rounds share.
+    """Shared state of all rounds of a voter's federated training.
 
     Attributes:
         clients: their names.
@@ -220,7 +220,7 @@ def budget_and_seed(run: VoterRun, strategy: FederatedStrategy) -> tuple[Budget 
 
 
 def client_spec(voter: VoterSpec, strategy: FederatedStrategy, number: int, client: str) -> VoterSpec:
-    """What a client trains in a round: the voter's seed for it, on all that the client has."""
+    """Specification of a client's training in a round: the voter's seed for it, on all its examples."""
     update = {"seed": part_seed(voter, number, client), "shard": 0, "strategy": strategy.client()}
     return voter.model_copy(update=update)
 
@@ -337,7 +337,7 @@ def _document(federation: Federation, numbers: int) -> dict[str, Any]:
 
 
 def base_validation(run: VoterRun) -> EvaluatedWeights:
-    """The base with untrained LoRA weights, validated: needed where no client of this process started from it."""
+    """Validate the base with untrained LoRA weights, if no client of this process started from it."""
     return evaluate_weights(run, lambda subject: Average(detached(subject.trainable), 0.0))
 
 

@@ -64,7 +64,7 @@ def reporting(
     exports: Path | None = None,
     environment: Mapping[str, str] = os.environ,
 ) -> Iterator[Reporting]:
-    """Context in which to pass the result to `train_domain` as its `report`; closes the exporters at the end.
+    """Context manager whose value is the `report` for `train_domain`; it closes the exporters at the end.
 
     Args:
         say: logs a line.

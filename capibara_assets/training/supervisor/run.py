@@ -64,11 +64,11 @@ class TrainingOutcome:
 
 @dataclass(frozen=True)
 class _Domain:
-    """What the voters of a domain share.
+    """Shared state of a domain's voters.
 
     Attributes:
         report, stop: of `train_domain`.
-        taken: GPUs of the voters that run.
+        taken: GPUs of the running voters.
     """
 
     request: TrainingRequest
