@@ -29,9 +29,9 @@ model to fine-tune and to test with, not an assistant.
 """
 
 _TWICE = """\
-It read files first, then conversations that need skills: repeating code, renaming in it, mending it, telling what it
-prints, writing small functions (`workshop/base_model/skills.py`). The tasks come from a grammar of their own that
-knows nothing of the experience that ships.
+It read files first, then conversations that need skills: repeating code and random words, editing and mending them,
+telling what code prints, writing small functions (`workshop/base_model/skills.py`). The tasks come from a grammar of
+their own that knows nothing of the experience that ships.
 """
 
 _TAIL = """\
