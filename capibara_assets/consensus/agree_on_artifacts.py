@@ -85,7 +85,7 @@ def agree_on_artifacts(
 
 
 def choice_again(base: Base, dataset: "Artifact", recipe: ConsensusRecipe) -> Remeasure:
-    """Inputs with which `verify_certificate` repeats the choice: base model and validation examples.
+    """A function for `verify_certificate` that repeats the choice with the base model and the dataset.
 
     Args:
         recipe: how much of each shard a vote reads.

@@ -114,7 +114,7 @@ def unsound(candidate: ExampleCandidate, doubts: Mapping[str, Doubt]) -> str | N
 
 
 def is_refuted(candidate: ExampleCandidate, unsolved: Collection[str]) -> bool:
-    """Whether an answer is, or ends with, code that was judged not to solve its task and has an observable result."""
+    """Whether an answer is, or ends with, code judged not to solve its task; explaining such code is allowed."""
     mends = candidate.kind in CODE_KINDS or candidate.diff is not None
     return mends and candidate.execution_ids[0] in unsolved
 

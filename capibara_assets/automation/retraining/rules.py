@@ -101,7 +101,7 @@ def decide(facts: Facts, rule: Retraining, spent: "str | None", *, now: float, n
 
 
 def day_spent(budget: DayBudget, attempts: Sequence[TrainingAttempt], now: float) -> str | None:
-    """The exhausted daily budget, its cause, and when it resets; None if there is one left.
+    """The exhausted daily budget, its cause, and when it resets; None if no budget is exhausted.
 
     The day is the last 24 hours. A training counts in full until a day after its end, also one that failed or was
     started by hand; none starts once the sum reaches the limit, so the last one may exceed it.
@@ -130,7 +130,7 @@ def day_spent(budget: DayBudget, attempts: Sequence[TrainingAttempt], now: float
 
 
 def last_spender(budget: DayBudget, attempts: Sequence[TrainingAttempt], now: float) -> TrainingAttempt | None:
-    """The training that exhausted the day's budget (it identifies the notice); None if there is one left."""
+    """The training that exhausted the day's budget (it identifies the notice); None if none is exhausted."""
     return _recent(attempts, now)[-1] if day_spent(budget, attempts, now) and attempts else None
 
 

@@ -1,4 +1,4 @@
-"""Status messages of commands on standard error."""
+"""Status messages of commands, suppressed by `--quiet`."""
 
 import click
 

@@ -70,7 +70,7 @@ class Shelf:
 
     @contextmanager
     def upload(self, sender: str) -> Iterator[bool]:
-        """Reserve an upload slot of the sender, so that senders cannot block each other; False if none is free."""
+        """Context manager that reserves one of the sender's upload slots, so that senders cannot block each other."""
         with self.lock:
             taken = self.uploads[sender] < _UPLOADS
             self.uploads[sender] += taken

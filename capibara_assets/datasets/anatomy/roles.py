@@ -102,7 +102,7 @@ class _Cell:
 
     @cached_property
     def harness(self) -> set[str]:
-        """Definitions that compare their arguments and only ever receive results of others."""
+        """Definitions that judge or compare their arguments and only ever receive results of others."""
         judging: set[str] = set()
         while True:
             places = [self.walks[i] for i in self.statements]

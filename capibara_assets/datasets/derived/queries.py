@@ -57,7 +57,7 @@ class Query:
 
     @property
     def trial(self) -> Trial:
-        """Variants to run: the query, its bugs and changed inputs, then those with reversed ties.
+        """Variants to run: the query, its bugs and changed inputs; then query and inputs again with other row orders.
 
         That is on the turned database, and with ties broken one way and the other.
         """
