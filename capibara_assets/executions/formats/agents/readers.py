@@ -3,6 +3,7 @@
 import re
 from functools import cache
 
+from capibara_assets.executions.formats.agents.general import ask_say, linked_calls, trae
 from capibara_assets.executions.formats.agents.hosted import (
     api_cassettes,
     autogen_agentchat_console,
@@ -70,6 +71,9 @@ READERS: tuple[Reader, ...] = (
     autogen_console.READER,
     codeact_console.READER,
     openai_assistants.READER,
+    ask_say.READER,
+    trae.READER,
+    linked_calls.READER,  # by shape alone: behind all that know their format
 )
 
 

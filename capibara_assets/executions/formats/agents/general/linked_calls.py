@@ -1,0 +1,205 @@
+"""Logs of agents by the shape that most have: a call of a tool (name, arguments, id) and an answer that names the id.
+
+JSON or JSON lines. A call stands as `{"name", "input" | "arguments" | ..}`, under `function`, `toolCall` and the like,
+or under a key that is the tool's name (`shellToolCall`); its answer in the same object (`state`, `result`), or in a
+later one that names its id. Session, time and model are those of the nearest object around, or of a line before. A
+call that stands several times (started and completed, a history that is sent again) counts once. What the program's
+flags mean is not known here: only exit codes, failures, and words that state them count.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from capibara_assets.executions.formats.agents.fields import record, word
+from capibara_assets.executions.formats.agents.general.answers import is_answered, read_answer, write_answer
+from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, is_runner
+from capibara_assets.executions.formats.agents.runs import Edit, Entry, LogDocument, NotRun, Reader, moment, texts
+from capibara_assets.executions.formats.agents.tools.calls import Call
+from capibara_assets.executions.formats.strict_json import Fault
+
+_INSIDE = (
+    ("function",), ("toolCall",), ("toolCall", "value"), ("functionCall",), ("function_call",), ("toolCall", "function"),
+    ("toolUse",),
+)  # fmt: skip
+_NAMES = ("name", "toolName", "tool_name", "tool", "function_name", "functionName", "recipient_name")
+_GIVEN = ("arguments", "args", "input", "parameters", "params", "tool_input", "toolInput", "rawInput")
+_IDS = ("call_id", "callId", "callID", "toolCallId", "tool_call_id", "toolUseId", "tool_use_id", "tool_id", "toolId", "id")
+_LINKS = ("tool_use_id", "tool_call_id", "toolCallId", "toolUseId", "call_id", "callId", "callID", "source_call_id", "tool_id")
+_ANSWERS = (
+    "content", "output", "result", "results", "toolResult", "tool_result", "return_value", "error", "response", "success",
+    "state", "stdout", "exit_code", "is_error", "message",
+)  # fmt: skip
+_SESSIONS = ("session_id", "sessionId", "sessionID", "conversation_id", "conversationId", "thread_id", "threadId")
+_TIMES = ("timestamp", "timestamp_ms", "created", "created_at", "createdAt", "ts", "start_time", "startTime", "time")
+_OTHERS = (b'"resourceSpans"', b'"resource_spans"', b'"cell_type"', b'"execution_id"')
+_OWN = {*_GIVEN, *(path[0] for path in _INSIDE), "state", "result", "output"}  # of a call: not looked into for others
+_DEPTH = 40
+MARKS = tuple(f'"{name}"'.encode() for name in (*_LINKS, "toolResponse", "tool_calls", "toolCalls"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What the objects around tell."""
+
+    session: str | None = None
+    started: datetime | None = None
+    model: str | None = None
+    id: str | None = None
+
+
+@dataclass(slots=True)
+class _Found:
+    """A call and what it asks for."""
+
+    call: Call
+    asked: Asked | None
+    given: Any
+
+
+@dataclass(slots=True)
+class _Log:
+    trusts_success: bool
+    calls: list[_Found] = field(default_factory=list)
+    by_id: dict[str, _Found] = field(default_factory=dict)
+    linked: bool = False  # a call of a known kind has its answer
+    last: _Around = _Around()
+    task: str | None = None
+    seen_task: bool = False
+
+    def walk(self, value: Any, around: _Around, depth: int = _DEPTH) -> None:
+        """All calls and answers in a value, in order."""
+        if isinstance(value, list) and depth:
+            for item in value:
+                if isinstance(item, dict | list):
+                    self.walk(item, around, depth - 1)
+        elif isinstance(value, dict) and depth:
+            around = self._told(value, around)
+            self._user(value)
+            known = self._call(value, around) or self._named_by_key(value, around)
+            if not known:
+                self._answer(value)
+            for key, item in value.items():
+                if isinstance(item, dict | list) and not (known and key in _OWN):
+                    self.walk(item, around, depth - 1)
+
+    def _told(self, node: dict[str, Any], around: _Around) -> _Around:
+        session = next((node[key] for key in _SESSIONS if word(node.get(key))), around.session)
+        times = ((node.get(key) if key != "time" else _begin(node.get(key))) for key in _TIMES)
+        started = next((found for value in times if (found := moment(value)) is not None), around.started)
+        model = word(node.get("model")) or word(node.get("modelID")) or around.model
+        own = next((node[key] for key in _IDS[:-1] if word(node.get(key))), around.id)
+        self.last = replace(self.last, session=session or self.last.session, model=model or self.last.model)
+        return _Around(session, started, model, own)
+
+    def _user(self, node: dict[str, Any]) -> None:
+        user = "user" in (node.get("role"), node.get("type"))
+        if user and (said := texts(node.get("content")).strip()) and not any(word(node.get(link)) for link in _LINKS):
+            self.task = said
+
+    def _call(self, node: dict[str, Any], around: _Around) -> bool:
+        """Take an object as a call, if it is one."""
+        if isinstance(node.get("tool"), str) and isinstance(node.get("state"), dict):
+            return self._asks(node, around, node["tool"], record(node["state"]).get("input"))
+        for path in ((), *_INSIDE):
+            inner: Any = node
+            for step in path:
+                inner = record(inner).get(step)
+            inner = record(inner)
+            name = next((inner[key] for key in _NAMES if word(inner.get(key))), None)
+            given = next((inner[key] for key in _GIVEN if inner.get(key) is not None), None)
+            if name is not None and isinstance(given, dict | list | str):
+                return self._asks({**inner, **node} if path else node, around, name, given)
+        return False
+
+    def _named_by_key(self, node: dict[str, Any], around: _Around) -> bool:
+        """A call under a key that is its tool's name: `{"shellToolCall": {"args", "result"}}`."""
+        for key, inner in node.items():
+            if key.endswith("ToolCall") and isinstance(inner, dict) and isinstance(inner.get("args"), dict):
+                held = {**inner, "id": around.id or inner["args"].get("toolCallId")}
+                return self._asks(held, around, key.removesuffix("ToolCall"), inner["args"])
+        return False
+
+    def _asks(self, node: dict[str, Any], around: _Around, name: str, given: Any) -> bool:
+        key = next((node[key] for key in _IDS if word(node.get(key))), None)
+        asked = asked_of(name, given)
+        known = self.by_id.get(key) if key else None
+        if known is None or (known.call.not_run != "unanswered" and known.asked != asked):
+            call = Call(around.session or "", name, given, key, around.started, self.task, around.model or self.last.model)
+            call.session = call.session or self.last.session or ""
+            known = _Found(call, asked, given)
+            if key:
+                self.by_id[key] = known
+            if asked is not None or is_runner(name):
+                self.calls.append(known)
+        elif known.asked is None and asked is not None:  # told in pieces
+            known.asked, known.given = asked, given
+        if is_answered(node):
+            self._write(known, {name: node[name] for name in node if name not in (*_GIVEN, *_NAMES)})
+        return True
+
+    def _answer(self, node: dict[str, Any]) -> None:
+        key = next((node[link] for link in _LINKS if word(node.get(link))), None)
+        if key is None and any(part in str(node.get("type")).lower() for part in ("result", "response", "output")):
+            key = word(node.get("id"))
+        if key is not None and key in self.by_id and any(name in node for name in _ANSWERS):
+            self._write(self.by_id[key], node)
+
+    def _write(self, found: _Found, node: dict[str, Any]) -> None:
+        if found.call.not_run != "unanswered":
+            return  # a history that is sent again
+        shell = found.asked is not None and found.asked.path is None
+        write_answer(found.call, read_answer(node), shell, self.trusts_success)
+        self.linked = self.linked or (found.asked is not None and found.call.not_run != "unanswered")
+
+
+def _begin(value: Any) -> Any:
+    """The begin in `{"start", "end"}` or `{"created"}`."""
+    return record(value).get("start", record(value).get("created")) if isinstance(value, dict) else value
+
+
+def _log(document: LogDocument, trusts_success: bool = False) -> _Log:
+    log = _Log(trusts_success)
+    log.task = word(record(document.value).get("task"))
+    around = _Around()
+    for value in [document.value] if document.value is not None else document.lines:
+        log.walk(value, replace(around, session=log.last.session, model=log.last.model))
+    return log
+
+
+def reads(document: LogDocument) -> bool:
+    """Whether a call that runs code or edits a file has its answer."""
+    if any(mark in document.data for mark in _OTHERS):
+        return False
+    return _log(document).linked
+
+
+def entries(document: LogDocument, trusts_success: bool = False) -> Iterator[Entry]:
+    """The runs and edits in the order of their calls."""
+    if document.value is None:
+        yield from document.faults
+    for found in _log(document, trusts_success).calls:
+        found.call.session = found.call.session or document.digest
+        yield _entry(found)
+
+
+def _entry(found: _Found) -> Entry:
+    call, asked = found.call, found.asked
+    if asked is None:
+        return Fault("no_code", f"a call of {call.name} without a command", found.given)
+    if asked.path is not None:
+        if call.not_run is not None:
+            return NotRun(call.not_run, call.session)
+        return NotRun("edit_failed", call.session) if call.success is False else Edit(call.session, asked.path, asked.text)
+    if call.not_run is not None:
+        return NotRun(call.not_run, call.session, asked.text)
+    return call.run(asked.language, asked.text)
+
+
+def by_shape(name: str, marks: tuple[bytes, ...], reads: Callable[[LogDocument], bool], trusts_success: bool) -> Reader:
+    """A reader of a program's logs that have this shape; `trusts_success`: see `write_answer`."""
+    return Reader(name, marks, reads, lambda document: entries(document, trusts_success))
+
+
+READER = Reader("linked-calls", MARKS, reads, entries)
