@@ -27,14 +27,20 @@ _FOOT = re.compile(
     r"\b(?:with )?(?:exit|return)[ _-]?(?:code|status)\b(?: of)?\s?[:=]?\s?(-?\d{1,9})\.?[\]>)]?\.?\s*\Z",
     re.IGNORECASE,
 )
-_WELL = re.compile(r"Command (?:executed|completed|ran) successfully\.?\s*\Z")
+_WELL = re.compile(r"Command (?:(?:executed|completed|ran) successfully|completed)\.?\s*\Z")
 _STATUS = re.compile(r"(?:exit (?:code|status): ?)?(-?\d{1,9})\s*\Z")
 _SAYS_NO = re.compile(
-    r"(?:The )?(?:user|tool call was|tool use was|tool execution was|command was|operation was|call was|action was)[^\n]{0,40}?"
+    r"(?:Error: )?(?:The )?(?:user|tool call was|tool use was|tool execution was|command was|operation was|call was|action was)[^\n]{0,40}?"
     r"(?:rejected|denied|declined|refused|cancel+ed|chose to disallow|skipped)"
     r"|The tool call is rejected|Tool (?:\S+ )?(?:rejected|denied)|Permission denied by user|Rejected by user",
     re.IGNORECASE,
 )
+ANSWER_HEAD = re.compile(r"\s*\[\w+(?: for '.*?')?\] Result:\s*", re.DOTALL)  # of Cline and what was made from it
+_CLINE = re.compile(
+    r"Command (?:executed|failed|completed|is still running)(?P<more>[^\n]*?(?:[Ee]xit code:?,? (?P<code>-?\d{1,9}))?[^\n]*)"
+    r"(?:\n(?:Output:(?:\n|\Z))?|\Z)"
+)
+_TOOL_FAILED = "The tool execution failed with the following error:"
 _DEPTH = 6
 
 
@@ -64,7 +70,8 @@ def is_answered(node: dict[str, Any]) -> bool:
     state = node.get("state")
     if isinstance(state, dict):
         return str(state.get("status")) not in _WAITS
-    return any(node.get(key) is not None for key in ("result", "output", "toolResult", "tool_result", "results"))
+    refused_call = str(node.get("status")).lower() in _NOT_RUN
+    return refused_call or any(node.get(key) is not None for key in ("result", "output", "toolResult", "tool_result", "results"))
 
 
 def read_answer(value: Any) -> Answer:
@@ -84,6 +91,9 @@ def write_answer(call: Call, answer: Answer, shell: bool, trusts_success: bool =
     if answer.waits:
         return
     text = answer.output
+    if head := ANSWER_HEAD.match(text):
+        text = text[head.end() :]
+        answer.failed = True if text.startswith(_TOOL_FAILED) else answer.failed
     say = [*answer.said, text]
     if answer.not_run or any(refused(each) or _SAYS_NO.match(each.lstrip()) for each in say):
         call.not_run = "refused"
@@ -107,6 +117,10 @@ def _footers(call: Call, answer: Answer, text: str) -> None:
     if report.stated:
         call.output, call.exit_code, call.success = report.output, report.exit_code, report.success
         call.stderr, call.duration_ms = report.stderr or call.stderr, report.duration_ms
+        return
+    if (cline := _CLINE.match(text)) and cline.end() and (cline["code"] or "Output:" in cline[0]):
+        call.output = text[cline.end() :]
+        call.exit_code = None if cline["code"] is None else int(cline["code"])
         return
     for said in answer.said:
         if found := _FOOT.search(said):
@@ -160,6 +174,8 @@ def _flags(value: dict[str, Any], found: Answer) -> None:
         found.failed = True if status.lower() in _FAILED else found.failed
         found.not_run = found.not_run or status.lower() in _NOT_RUN
         found.waits = found.waits or status.lower() in _WAITS
+        if " " in status:  # words, such as "Command failed with exit code 2"
+            found.said.append(status)
     if isinstance(value.get("failure"), dict):
         found.failed = True
     if any(isinstance(value.get(key), dict) for key in ("rejected", "permissionDenied")):

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from capibara_assets.executions.formats.agents.fields import record, word
+from capibara_assets.executions.formats.agents.fields import record, text_at, word
 from capibara_assets.executions.formats.agents.general.answers import is_answered, read_answer, write_answer
 from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, is_runner
 from capibara_assets.executions.formats.agents.runs import Edit, Entry, LogDocument, NotRun, Reader, moment, texts
 from capibara_assets.executions.formats.agents.tools.calls import Call
+from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
+from capibara_assets.executions.formats.envelope_reader import language_of
 from capibara_assets.executions.formats.strict_json import Fault
 
 _INSIDE = (
@@ -33,10 +35,11 @@ _ANSWERS = (
 )  # fmt: skip
 _SESSIONS = ("session_id", "sessionId", "sessionID", "conversation_id", "conversationId", "thread_id", "threadId")
 _TIMES = ("timestamp", "timestamp_ms", "created", "created_at", "createdAt", "ts", "start_time", "startTime", "time")
+_HEADS = ("info", "user")
 _OTHERS = (b'"resourceSpans"', b'"resource_spans"', b'"cell_type"', b'"execution_id"')
 _OWN = {*_GIVEN, *(path[0] for path in _INSIDE), "state", "result", "output"}  # of a call: not looked into for others
 _DEPTH = 40
-MARKS = tuple(f'"{name}"'.encode() for name in (*_LINKS, "toolResponse", "tool_calls", "toolCalls"))
+MARKS = tuple(f'"{name}"'.encode() for name in (*_LINKS, "toolResponse", "tool_calls", "toolCalls", "code_blocks"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class _Log:
     trusts_success: bool
     calls: list[_Found] = field(default_factory=list)
     by_id: dict[str, _Found] = field(default_factory=dict)
+    blocks: list[_Found] = field(default_factory=list)  # which wait for their result
     linked: bool = False  # a call of a known kind has its answer
     last: _Around = _Around()
     task: str | None = None
@@ -77,6 +81,7 @@ class _Log:
         elif isinstance(value, dict) and depth:
             around = self._told(value, around)
             self._user(value)
+            self._blocks(value, around)
             known = self._call(value, around) or self._named_by_key(value, around)
             if not known:
                 self._answer(value)
@@ -90,18 +95,26 @@ class _Log:
         started = next((found for value in times if (found := moment(value)) is not None), around.started)
         model = word(node.get("model")) or word(node.get("modelID")) or around.model
         own = next((node[key] for key in _IDS[:-1] if word(node.get(key))), around.id)
+        if isinstance(head := next((node[key] for key in _HEADS if isinstance(node.get(key), dict)), None), dict):
+            told = self._told(head, _Around())  # what is said of a message beside its parts
+            session, started, model = session or told.session, told.started or started, told.model or model
         self.last = replace(self.last, session=session or self.last.session, model=model or self.last.model)
         return _Around(session, started, model, own)
 
     def _user(self, node: dict[str, Any]) -> None:
-        user = "user" in (node.get("role"), node.get("type"))
-        if user and (said := texts(node.get("content")).strip()) and not any(word(node.get(link)) for link in _LINKS):
+        head = record(node.get("info"))
+        user = "user" in (node.get("role"), node.get("type"), node.get("source"), head.get("role"))
+        content = node.get("parts") if head else node.get("content")
+        said = texts(content).strip() or text_at(node, "user", "content", "Prompt", "prompt").strip()
+        if (user or "user" in node) and said and not any(word(node.get(link)) for link in _LINKS):
             self.task = said
 
     def _call(self, node: dict[str, Any], around: _Around) -> bool:
         """Take an object as a call, if it is one."""
         if isinstance(node.get("tool"), str) and isinstance(node.get("state"), dict):
-            return self._asks(node, around, node["tool"], record(node["state"]).get("input"))
+            state = record(node["state"])
+            begun = moment(_begin(state.get("time"))) or around.started
+            return self._asks(node, replace(around, started=begun), node["tool"], state.get("input"))
         for path in ((), *_INSIDE):
             inner: Any = node
             for step in path:
@@ -138,6 +151,26 @@ class _Log:
         if is_answered(node):
             self._write(known, {name: node[name] for name in node if name not in (*_GIVEN, *_NAMES)})
         return True
+
+    def _blocks(self, node: dict[str, Any], around: _Around) -> None:
+        """Blocks of code that are run together, and the result of those before: neither names the other."""
+        result = record(node.get("result"))
+        if blocks := objects(node.get("code_blocks")):
+            codes = [code for block in blocks if (code := word(block.get("code")))]
+            self.blocks = []
+            for block in blocks if len(codes) == len(blocks) else []:
+                language = language_of(word(block.get("language")) or "python")
+                call = Call(around.session or "", "code_blocks", block, None, around.started, self.task, around.model)
+                self.blocks.append(_Found(call, Asked(language, block["code"]), block))
+            self.calls += self.blocks
+        elif self.blocks and "exit_code" in result and "output" in result:
+            for found in self.blocks[:-1]:  # of those before the last the result says nothing where it is a failure
+                found.call.not_run, found.call.success = None, True if result["exit_code"] == 0 else None
+            if len(self.blocks) > 1 and result["exit_code"] != 0:
+                self.blocks[-1].call.not_run, self.blocks[-1].call.output = None, text_at(result, "output")
+            else:
+                self._write(self.blocks[-1], result)
+            self.linked, self.blocks = True, []
 
     def _answer(self, node: dict[str, Any]) -> None:
         key = next((node[link] for link in _LINKS if word(node.get(link))), None)

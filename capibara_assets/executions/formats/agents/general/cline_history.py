@@ -1,0 +1,85 @@
+"""Cline's and Roo Code's `api_conversation_history.json` with calls as XML in the assistant's text.
+
+The assistant writes `<execute_command><command>..</command></execute_command>`; the user's next message begins with
+`[execute_command for '..'] Result:` and holds what the tool says. Traps: the prompt holds examples of such calls, but no
+answers; one call a message is run; times are there in later versions only; the environment's details follow the
+answer in parts of their own. Calls as `tool_use` parts are read by shape, in `linked_calls`.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from capibara_assets.executions.formats.agents.fields import text_at
+from capibara_assets.executions.formats.agents.general.answers import ANSWER_HEAD, Answer, write_answer
+from capibara_assets.executions.formats.agents.runs import Edit, Entry, LogDocument, NotRun, Reader, moment, texts
+from capibara_assets.executions.formats.agents.tools.calls import Call
+
+_EDITS = ("write_to_file", "replace_in_file", "apply_diff", "insert_content", "search_and_replace")
+_CALL = re.compile(rf"<(execute_command|{'|'.join(_EDITS)})>(.*?)</\1>", re.DOTALL)
+_FIELD = re.compile(r"<(command|path|content|diff|replace|args)>\n?(.*)</\1>", re.DOTALL)
+_ENVIRONMENT = re.compile(r"\s*<environment_details>")
+_TASK = re.compile(r"<task>\s*(.*?)\s*</task>", re.DOTALL)
+
+
+def reads(document: LogDocument) -> bool:
+    """Whether a user's message begins with the answer to a call in the assistant's text before it."""
+    asked = False
+    for message in _messages(document):
+        said = _said(message)
+        if message["role"] == "assistant":
+            asked = bool(_CALL.search(said))
+        elif asked and ANSWER_HEAD.match(said):
+            return True
+    return False
+
+
+def entries(document: LogDocument) -> Iterator[Entry]:
+    """The commands and edits in order."""
+    call: Call | None = None
+    task: str | None = None
+    for message in _messages(document):
+        said = _said(message)
+        if message["role"] == "assistant":
+            if call is not None:
+                yield _entry(call)
+            call = None
+            if made := _CALL.search(said):
+                call = Call(document.digest, made[1], made[2], started=moment(message.get("ts")), task=task)
+            continue
+        if call is not None and ANSWER_HEAD.match(said):
+            write_answer(call, Answer(texts=[said]), shell=call.name == "execute_command")
+        if given := _TASK.search(said):
+            task = given[1] or task
+        if call is not None:
+            yield _entry(call)
+        call = None
+    if call is not None:
+        yield _entry(call)
+
+
+def _entry(call: Call) -> Entry:
+    fields = {found[1]: found[2] for found in _FIELD.finditer(call.arguments)}
+    if call.name == "execute_command":
+        code = fields.get("command", "").strip()
+        return call.run("bash", code) if call.not_run is None and code else NotRun(call.not_run or "no_code", call.session, code)
+    if call.not_run is not None or call.success is False:
+        return NotRun(call.not_run or "edit_failed", call.session)
+    text = next((fields[name] for name in ("content", "diff", "replace", "args") if name in fields), "")
+    return Edit(call.session, fields.get("path", "").strip(), text)
+
+
+def _messages(document: LogDocument) -> list[dict[str, Any]]:
+    value = document.value if isinstance(document.value, list) else []
+    return [one for one in value if isinstance(one, dict) and one.get("role") in ("user", "assistant")]
+
+
+def _said(message: dict[str, Any]) -> str:
+    """The text of a message, without what the editor adds of its state."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else [content]
+    told = [part if isinstance(part, str) else text_at(part, "text") for part in parts]
+    return texts([part for part in told if part and not _ENVIRONMENT.match(part)])
+
+
+READER = Reader("cline-history", (b"</execute_command>", *(f"</{name}>".encode() for name in _EDITS)), reads, entries)
