@@ -16,12 +16,29 @@ _EXITS = ("exit_code", "exitCode", "exit", "returncode", "return_code", "returnC
 _OUTPUTS = (
     "content", "output", "result", "results", "text", "value", "toolResult", "tool_result", "return_value", "response",
     "aggregated_output", "logs", "data", "Json", "json", "Text", "state", "metadata", "extras", "success", "failure",
-    "error", "message", "detailedContent", "stdout", "interleavedOutput", "outcome", "rawOutput",
+    "error", "message", "detailedContent", "stdout", "interleavedOutput", "outcome", "rawOutput", "run", "tool_output",
 )  # fmt: skip
-_BESIDE = ("metadata", "extras", "outcome", "detailedContent", "interleavedOutput", "message")  # no output by themselves
+_BESIDE = (
+    "metadata",
+    "extras",
+    "outcome",
+    "detailedContent",
+    "interleavedOutput",
+    "message",
+)  # no output by themselves
 _FAILED = {"error", "errored", "failed", "failure"}
 _NOT_RUN = {"rejected", "denied", "declined", "canceled", "cancelled", "skipped", "refused", "aborted"}
-_WAITS = {"pending", "running", "in_progress", "started", "generated", "generating", "calling", "streaming", "input-streaming"}
+_WAITS = {
+    "pending",
+    "running",
+    "in_progress",
+    "started",
+    "generated",
+    "generating",
+    "calling",
+    "streaming",
+    "input-streaming",
+}
 _FOOT = re.compile(
     r"(?:\A|\n)[\[<(]?(?:The |Command |Process |Tool )*(?:(?:execution )?(?:failed|exited|finished|completed|ended)[^\n]{0,40}?)?"
     r"\b(?:with )?(?:exit|return)[ _-]?(?:code|status)\b(?: of)?\s?[:=]?\s?(-?\d{1,9})\.?[\]>)]?\.?\s*\Z",
@@ -42,6 +59,7 @@ _CLINE = re.compile(
 )
 _TOOL_FAILED = "The tool execution failed with the following error:"
 _DEPTH = 6
+_TAIL = 300  # characters that an exit code may stand in
 
 
 @dataclass(slots=True)
@@ -71,7 +89,9 @@ def is_answered(node: dict[str, Any]) -> bool:
     if isinstance(state, dict):
         return str(state.get("status")) not in _WAITS
     refused_call = str(node.get("status")).lower() in _NOT_RUN
-    return refused_call or any(node.get(key) is not None for key in ("result", "output", "toolResult", "tool_result", "results"))
+    return refused_call or any(
+        node.get(key) is not None for key in ("result", "output", "toolResult", "tool_result", "results")
+    )
 
 
 def read_answer(value: Any) -> Answer:
@@ -123,12 +143,13 @@ def _footers(call: Call, answer: Answer, text: str) -> None:
         call.exit_code = None if cline["code"] is None else int(cline["code"])
         return
     for said in answer.said:
-        if found := _FOOT.search(said):
+        if found := _FOOT.search(said[-_TAIL:]):
             call.exit_code = int(found[1])
         elif _WELL.match(said):
             call.success = True
-    if call.exit_code is None and (found := _FOOT.search(text)):
-        call.exit_code, call.output = int(found[1]), text[: found.start()]
+    cut = max(len(text) - _TAIL, 0)
+    if call.exit_code is None and (found := _FOOT.search(text[cut:])):
+        call.exit_code, call.output = int(found[1]), text[: cut + found.start()]
 
 
 def _collect(value: Any, found: Answer, depth: int) -> None:

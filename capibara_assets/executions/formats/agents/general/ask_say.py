@@ -15,7 +15,14 @@ from capibara_assets.executions.formats.agents.runs import Edit, Entry, LogDocum
 from capibara_assets.executions.formats.agents.tools.calls import Call
 
 _EDITS = {"appliedDiff", "newFileCreated", "editedExistingFile", "insertContent", "searchAndReplace", "batchDiff"}
-_SILENT = {"api_req_started", "api_req_finished", "reasoning", "checkpoint_saved", "command_output", "shell_integration_warning"}
+_SILENT = {
+    "api_req_started",
+    "api_req_finished",
+    "reasoning",
+    "checkpoint_saved",
+    "command_output",
+    "shell_integration_warning",
+}
 
 
 def reads(document: LogDocument) -> bool:
@@ -32,7 +39,11 @@ def entries(document: LogDocument) -> Iterator[Entry]:
         kind, text = _kind(message), text_at(message, "text")
         if message.get("partial") is True and kind in ("command", "tool"):
             continue
-        if kind in ("text", "task", "user_feedback") and message.get("type") == "say" and (task is None or kind != "text"):
+        if (
+            kind in ("text", "task", "user_feedback")
+            and message.get("type") == "say"
+            and (task is None or kind != "text")
+        ):
             task = text.strip() or task
         if kind == "command":
             if last == (kind, text) and message.get("type") == "say":

@@ -17,7 +17,6 @@ from capibara_assets.executions.formats.agents.tools.calls import Call
 
 _EDITS = ("write_to_file", "replace_in_file", "apply_diff", "insert_content", "search_and_replace")
 _CALL = re.compile(rf"<(execute_command|{'|'.join(_EDITS)})>(.*?)</\1>", re.DOTALL)
-_FIELD = re.compile(r"<(command|path|content|diff|replace|args)>\n?(.*)</\1>", re.DOTALL)
 _ENVIRONMENT = re.compile(r"\s*<environment_details>")
 _TASK = re.compile(r"<task>\s*(.*?)\s*</task>", re.DOTALL)
 
@@ -59,14 +58,26 @@ def entries(document: LogDocument) -> Iterator[Entry]:
 
 
 def _entry(call: Call) -> Entry:
-    fields = {found[1]: found[2] for found in _FIELD.finditer(call.arguments)}
     if call.name == "execute_command":
-        code = fields.get("command", "").strip()
-        return call.run("bash", code) if call.not_run is None and code else NotRun(call.not_run or "no_code", call.session, code)
+        code = _field(call.arguments, "command").strip()
+        return (
+            call.run("bash", code)
+            if call.not_run is None and code
+            else NotRun(call.not_run or "no_code", call.session, code)
+        )
     if call.not_run is not None or call.success is False:
         return NotRun(call.not_run or "edit_failed", call.session)
-    text = next((fields[name] for name in ("content", "diff", "replace", "args") if name in fields), "")
-    return Edit(call.session, fields.get("path", "").strip(), text)
+    text = next(
+        (found for name in ("content", "diff", "replace", "args") if (found := _field(call.arguments, name))), ""
+    )
+    return Edit(call.session, _field(call.arguments, "path").strip(), text)
+
+
+def _field(text: str, name: str) -> str:
+    """The content of the first element of a name: up to the last end tag where it may itself hold such tags."""
+    _, begin, inside = text.partition(f"<{name}>")
+    end = inside.find(f"</{name}>") if name in ("path", "command") else inside.rfind(f"</{name}>")
+    return inside[:end].removeprefix("\n") if begin and end >= 0 else ""
 
 
 def _messages(document: LogDocument) -> list[dict[str, Any]]:

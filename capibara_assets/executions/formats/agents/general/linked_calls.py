@@ -7,6 +7,9 @@ call that stands several times (started and completed, a history that is sent ag
 flags mean is not known here: only exit codes, failures, and words that state them count.
 """
 
+import hashlib
+import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -26,18 +29,45 @@ _INSIDE = (
     ("toolUse",),
 )  # fmt: skip
 _NAMES = ("name", "toolName", "tool_name", "tool", "function_name", "functionName", "recipient_name")
-_GIVEN = ("arguments", "args", "input", "parameters", "params", "tool_input", "toolInput", "rawInput")
-_IDS = ("call_id", "callId", "callID", "toolCallId", "tool_call_id", "toolUseId", "tool_use_id", "tool_id", "toolId", "id")
-_LINKS = ("tool_use_id", "tool_call_id", "toolCallId", "toolUseId", "call_id", "callId", "callID", "source_call_id", "tool_id")
+_GIVEN = ("arguments", "args", "input", "parameters", "params", "tool_input", "toolInput", "rawInput", "tool_kwargs")
+_IDS = (
+    "call_id",
+    "callId",
+    "callID",
+    "toolCallId",
+    "tool_call_id",
+    "toolUseId",
+    "tool_use_id",
+    "tool_id",
+    "toolId",
+    "toolUseID",
+    "id",
+)
+_LINKS = (
+    "tool_use_id",
+    "tool_call_id",
+    "toolCallId",
+    "toolUseId",
+    "call_id",
+    "callId",
+    "callID",
+    "source_call_id",
+    "toolUseID",
+    "tool_id",
+)
 _ANSWERS = (
     "content", "output", "result", "results", "toolResult", "tool_result", "return_value", "error", "response", "success",
-    "state", "stdout", "exit_code", "is_error", "message",
+    "tool_output", "run", "state", "stdout", "exit_code", "is_error", "message",
 )  # fmt: skip
 _SESSIONS = ("session_id", "sessionId", "sessionID", "conversation_id", "conversationId", "thread_id", "threadId")
 _TIMES = ("timestamp", "timestamp_ms", "created", "created_at", "createdAt", "ts", "start_time", "startTime", "time")
 _HEADS = ("info", "user")
+_FIRST_YEAR = 2000  # numbers that would lie before it are no times but durations
+_CONVERSATIONS = ("messages", "history", "conversation", "trajectory", "steps")
 _OTHERS = (b'"resourceSpans"', b'"resource_spans"', b'"cell_type"', b'"execution_id"')
 _OWN = {*_GIVEN, *(path[0] for path in _INSIDE), "state", "result", "output"}  # of a call: not looked into for others
+_NAMED_ANSWERS = ("functionResponse", "function_response", "toolResponse", "tool_response")
+_PART = re.compile(r"tool-([\w.:-]+)\Z")  # a part's type that names its tool, as the AI SDK writes it
 _DEPTH = 40
 MARKS = tuple(f'"{name}"'.encode() for name in (*_LINKS, "toolResponse", "tool_calls", "toolCalls", "code_blocks"))
 
@@ -69,11 +99,20 @@ class _Log:
     blocks: list[_Found] = field(default_factory=list)  # which wait for their result
     linked: bool = False  # a call of a known kind has its answer
     last: _Around = _Around()
+    early: dict[str, dict[str, Any]] = field(default_factory=dict)  # answers that stand before their calls
     task: str | None = None
-    seen_task: bool = False
+    conversations: dict[str, Any] = field(default_factory=dict)
+    only_looks: bool = False  # to see whether it is such a log: the first answer will do
 
-    def walk(self, value: Any, around: _Around, depth: int = _DEPTH) -> None:
+    def enter(self, session: str) -> None:
+        """What follows is of this conversation."""
+        self.by_id, self.early = self.conversations.setdefault(session, ({}, {}))
+        self.last, self.task = _Around(), None
+
+    def walk(self, value: Any, around: _Around, depth: int = _DEPTH, name: str = "") -> None:
         """All calls and answers in a value, in order."""
+        if self.only_looks and self.linked:
+            return
         if isinstance(value, list) and depth:
             for item in value:
                 if isinstance(item, dict | list):
@@ -84,19 +123,21 @@ class _Log:
             self._blocks(value, around)
             known = self._call(value, around) or self._named_by_key(value, around)
             if not known:
-                self._answer(value)
+                self._answer(value, name in _NAMED_ANSWERS)
             for key, item in value.items():
                 if isinstance(item, dict | list) and not (known and key in _OWN):
-                    self.walk(item, around, depth - 1)
+                    self.walk(item, around, depth - 1, key)
 
-    def _told(self, node: dict[str, Any], around: _Around) -> _Around:
+    def _told(self, node: dict[str, Any], around: _Around, heads: bool = True) -> _Around:
         session = next((node[key] for key in _SESSIONS if word(node.get(key))), around.session)
         times = ((node.get(key) if key != "time" else _begin(node.get(key))) for key in _TIMES)
-        started = next((found for value in times if (found := moment(value)) is not None), around.started)
+        found = (moment(value) for value in times)
+        started = next((each for each in found if each is not None and each.year >= _FIRST_YEAR), around.started)
         model = word(node.get("model")) or word(node.get("modelID")) or around.model
         own = next((node[key] for key in _IDS[:-1] if word(node.get(key))), around.id)
-        if isinstance(head := next((node[key] for key in _HEADS if isinstance(node.get(key), dict)), None), dict):
-            told = self._told(head, _Around())  # what is said of a message beside its parts
+        head = next((node[key] for key in _HEADS if isinstance(node.get(key), dict)), None) if heads else None
+        if head is not None:
+            told = self._told(head, _Around(), heads=False)  # what is said of a message beside its parts
             session, started, model = session or told.session, told.started or started, told.model or model
         self.last = replace(self.last, session=session or self.last.session, model=model or self.last.model)
         return _Around(session, started, model, own)
@@ -121,6 +162,8 @@ class _Log:
                 inner = record(inner).get(step)
             inner = record(inner)
             name = next((inner[key] for key in _NAMES if word(inner.get(key))), None)
+            if name is None and word(inner.get("toolCallId")) and (part := _PART.match(str(inner.get("type")))):
+                name = part[1]
             given = next((inner[key] for key in _GIVEN if inner.get(key) is not None), None)
             if name is not None and isinstance(given, dict | list | str):
                 return self._asks({**inner, **node} if path else node, around, name, given)
@@ -139,11 +182,15 @@ class _Log:
         asked = asked_of(name, given)
         known = self.by_id.get(key) if key else None
         if known is None or (known.call.not_run != "unanswered" and known.asked != asked):
-            call = Call(around.session or "", name, given, key, around.started, self.task, around.model or self.last.model)
+            call = Call(
+                around.session or "", name, given, key, around.started, self.task, around.model or self.last.model
+            )
             call.session = call.session or self.last.session or ""
             known = _Found(call, asked, given)
             if key:
                 self.by_id[key] = known
+                if key in self.early:
+                    self._write(known, self.early.pop(key))
             if asked is not None or is_runner(name):
                 self.calls.append(known)
         elif known.asked is None and asked is not None:  # told in pieces
@@ -172,12 +219,17 @@ class _Log:
                 self._write(self.blocks[-1], result)
             self.linked, self.blocks = True, []
 
-    def _answer(self, node: dict[str, Any]) -> None:
+    def _answer(self, node: dict[str, Any], is_answer: bool = False) -> None:
         key = next((node[link] for link in _LINKS if word(node.get(link))), None)
-        if key is None and any(part in str(node.get("type")).lower() for part in ("result", "response", "output")):
+        if key is None and (
+            is_answer or any(part in str(node.get("type")).lower() for part in ("result", "response", "output"))
+        ):
             key = word(node.get("id"))
-        if key is not None and key in self.by_id and any(name in node for name in _ANSWERS):
-            self._write(self.by_id[key], node)
+        if key is not None and any(name in node for name in _ANSWERS):
+            if key in self.by_id:
+                self._write(self.by_id[key], node)
+            else:
+                self.early.setdefault(key, node)
 
     def _write(self, found: _Found, node: dict[str, Any]) -> None:
         if found.call.not_run != "unanswered":
@@ -192,20 +244,39 @@ def _begin(value: Any) -> Any:
     return record(value).get("start", record(value).get("created")) if isinstance(value, dict) else value
 
 
-def _log(document: LogDocument, trusts_success: bool = False) -> _Log:
-    log = _Log(trusts_success)
+def _log(document: LogDocument, trusts_success: bool = False, only_looks: bool = False) -> _Log:
+    log = _Log(trusts_success, only_looks=only_looks)
     log.task = word(record(document.value).get("task"))
-    around = _Around()
-    for value in [document.value] if document.value is not None else document.lines:
-        log.walk(value, replace(around, session=log.last.session, model=log.last.model))
+    rows = (
+        document.value if isinstance(document.value, list) else [document.value] if document.value else document.lines
+    )
+    kept = list(map(_opening, rows)) if len(rows) > 1 else []
+    several = len({opening for opening in kept if opening is not None}) > 1
+    for number, row in enumerate(rows):
+        session = log.last.session
+        if several and kept[number] is not None:  # conversations of their own, whose calls may have the same ids
+            session = f"{document.digest}/{kept[number]}"
+            log.enter(session)
+        log.walk(row, _Around(session=session, model=log.last.model))
     return log
+
+
+def _opening(row: Any) -> str | None:
+    """What tells a conversation, which a row holds, from others: how it begins; None: the row holds none."""
+    held = (
+        next((row[key] for key in _CONVERSATIONS if isinstance(row.get(key), list)), None)
+        if isinstance(row, dict)
+        else None
+    )
+    opening = json.dumps(held[:2], sort_keys=True).encode("ascii") if held else None
+    return None if opening is None else hashlib.sha256(opening).hexdigest()[:12]
 
 
 def reads(document: LogDocument) -> bool:
     """Whether a call that runs code or edits a file has its answer."""
     if any(mark in document.data for mark in _OTHERS):
         return False
-    return _log(document).linked
+    return _log(document, only_looks=True).linked
 
 
 def entries(document: LogDocument, trusts_success: bool = False) -> Iterator[Entry]:
@@ -224,7 +295,9 @@ def _entry(found: _Found) -> Entry:
     if asked.path is not None:
         if call.not_run is not None:
             return NotRun(call.not_run, call.session)
-        return NotRun("edit_failed", call.session) if call.success is False else Edit(call.session, asked.path, asked.text)
+        return (
+            NotRun("edit_failed", call.session) if call.success is False else Edit(call.session, asked.path, asked.text)
+        )
     if call.not_run is not None:
         return NotRun(call.not_run, call.session, asked.text)
     return call.run(asked.language, asked.text)

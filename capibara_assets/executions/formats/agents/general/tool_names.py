@@ -17,7 +17,7 @@ _EDIT = {
     "overwrite",
 }  # fmt: skip
 _LOOK = {"view", "undo_edit", "open", "read", "list", "search", "undo", "find"}
-_NO_RUN = {"read", "list", "get", "output", "kill", "stop", "wait", "status", "poll", "search", "input"}
+_NO_RUN = {"read", "list", "get", "output", "kill", "stop", "wait", "status", "poll", "search", "input", "send", "type"}
 _COMMAND_KEYS = ("command", "cmd", "CommandLine", "commandLine", "script", "commands", "code", "input", "keystrokes")
 _CODE_KEYS = ("code", "source", "script", "cmd", "input", "python")
 _PATH_KEYS = (
@@ -62,7 +62,9 @@ def asked_of(name: Any, arguments: Any) -> Asked | None:
     language = _runs(told)
     if language is None:
         return None
-    if language == "python":
+    if language == "sql":
+        text = _text(given, ("sql", "query", "statement")) if isinstance(given, dict) else None
+    elif language == "python":
         text = _text(given, _CODE_KEYS)
         named = given.get("language") if isinstance(given, dict) else None
         language = language_of(named) if isinstance(named, str) and named else language
@@ -73,8 +75,10 @@ def asked_of(name: Any, arguments: Any) -> Asked | None:
 
 def _runs(told: set[str]) -> str | None:
     """The language of the code that a tool with these words in its name runs."""
-    if told & _NO_RUN:
+    if told & _NO_RUN or ("write" in told and told & {"terminal", "stdin", "process"}):
         return None
+    if "sql" in told:
+        return "sql"
     if told & {"powershell", "pwsh"}:
         return "powershell"
     if told & _SHELL or (told & _RUN and told & _COMMAND) or told == {"exec"}:
@@ -100,7 +104,9 @@ def _text(given: Any, keys: tuple[str, ...]) -> str | None:
 
 def _edit(given: Any) -> Asked | None:
     if isinstance(given, str):
-        return Asked("patch", given, "") if given.lstrip().startswith(("*** Begin Patch", "--- ", "diff --git")) else None
+        return (
+            Asked("patch", given, "") if given.lstrip().startswith(("*** Begin Patch", "--- ", "diff --git")) else None
+        )
     if not isinstance(given, dict) or str(given.get("command")) in _LOOK:
         return None
     path = next((given[key] for key in _PATH_KEYS if isinstance(given.get(key), str)), None)
@@ -112,13 +118,13 @@ def _edit(given: Any) -> Asked | None:
     return Asked("patch", text, path) if path is not None and text is not None else None
 
 
-def _new_text(given: dict[str, Any]) -> str | None:
+def _new_text(given: dict[str, Any], depth: int = 3) -> str | None:
     for key in _TEXT_KEYS:
         if isinstance(given.get(key), str):
             return str(given[key])
-    for key in _STEPS:
+    for key in _STEPS if depth else ():
         steps = [given[key]] if isinstance(given.get(key), dict) else objects(given.get(key))
-        found = [text for step in steps if (text := _new_text(step)) is not None]
+        found = [text for step in steps if (text := _new_text(step, depth - 1)) is not None]
         if found:
             return "\n".join(found)
     return None
