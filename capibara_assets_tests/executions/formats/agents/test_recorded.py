@@ -108,6 +108,7 @@ def test_two_replays_that_part_at_one_call_are_both_kept(tmp_path: Path) -> None
          ("PatternError", "bad", "Traceback (most recent call last):\n  File 1\nre.PatternError: bad")),
         ("ValueError: no\n", "python", None, ("ValueError", "no", None)),
         ("nothing of the kind", "python", None, ("Error", None, None)),
+        ("Code execution failed at line 'f(a)' due to: KeyError: 'a'", "python", None, ("KeyError", "'a'", None)),
         ("Failed Test Case: assert f(1) == 2\n", "python", None, ("Error", "Failed Test Case: assert f(1) == 2", None)),
         ("Error executing action: invalid syntax (<unknown>, line 3)", "python", None,
          ("Error", "invalid syntax (<unknown>, line 3)", None)),

@@ -40,21 +40,24 @@ _WAITS = {
     "input-streaming",
 }
 _FOOT = re.compile(
-    r"(?:\A|\n)[\[<(]?(?:The |Command |Process |Tool )*(?:(?:execution )?(?:failed|exited|finished|completed|ended)[^\n]{0,40}?)?"
+    r"(?:\A|\n)[\[<(]?(?:The |Command |Process |Tool )*"
+    r"(?:(?:execution )?(?:failed|exited|finished|completed|ended)[^\n]{0,40}?)?"
     r"\b(?:with )?(?:exit|return)[ _-]?(?:code|status)\b(?: of)?\s?[:=]?\s?(-?\d{1,9})\.?[\]>)]?\.?\s*\Z",
     re.IGNORECASE,
 )
 _WELL = re.compile(r"Command (?:(?:executed|completed|ran) successfully|completed)\.?\s*\Z")
 _STATUS = re.compile(r"(?:exit (?:code|status): ?)?(-?\d{1,9})\s*\Z")
 _SAYS_NO = re.compile(
-    r"(?:Error: )?(?:The )?(?:user|tool call was|tool use was|tool execution was|command was|operation was|call was|action was)[^\n]{0,40}?"
+    r"(?:Error: )?(?:The )?(?:user|tool call was|tool use was|tool execution was|command was|operation was|call was"
+    r"|action was)[^\n]{0,40}?"
     r"(?:rejected|denied|declined|refused|cancel+ed|chose to disallow|skipped)"
     r"|The tool call is rejected|Tool (?:\S+ )?(?:rejected|denied)|Permission denied by user|Rejected by user",
     re.IGNORECASE,
 )
 ANSWER_HEAD = re.compile(r"\s*\[\w+(?: for '.*?')?\] Result:\s*", re.DOTALL)  # of Cline and what was made from it
 _CLINE = re.compile(
-    r"Command (?:executed|failed|completed|is still running)(?P<more>[^\n]*?(?:[Ee]xit code:?,? (?P<code>-?\d{1,9}))?[^\n]*)"
+    r"Command (?:executed|failed|completed|is still running)"
+    r"(?:[^\n]*?[Ee]xit code:?,? (?P<code>-?\d{1,9}))?[^\n]*"
     r"(?:\n(?:Output:(?:\n|\Z))?|\Z)"
 )
 _TOOL_FAILED = "The tool execution failed with the following error:"

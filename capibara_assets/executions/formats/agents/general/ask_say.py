@@ -13,6 +13,7 @@ from typing import Any
 from capibara_assets.executions.formats.agents.fields import record, text_at
 from capibara_assets.executions.formats.agents.runs import Edit, Entry, LogDocument, NotRun, Reader, moment
 from capibara_assets.executions.formats.agents.tools.calls import Call
+from capibara_assets.executions.formats.strict_json import Fault
 
 _EDITS = {"appliedDiff", "newFileCreated", "editedExistingFile", "insertContent", "searchAndReplace", "batchDiff"}
 _SILENT = {
@@ -64,6 +65,8 @@ def entries(document: LogDocument) -> Iterator[Entry]:
             yield one
         elif one.not_run is not None:
             yield NotRun(one.not_run, one.session, one.arguments)
+        elif not one.arguments.strip():
+            yield Fault("no_code", "a command without text", one.output)
         else:
             yield one.run("bash", one.arguments)
 
@@ -82,7 +85,7 @@ def _edits(document: LogDocument, text: str) -> Iterator[Edit]:
         tool = record(json.loads(text, strict=False))
     except (ValueError, RecursionError):
         return
-    if tool.get("tool") in _EDITS:
+    if str(tool.get("tool")) in _EDITS:
         new = next((tool[name] for name in ("diff", "content", "replace") if text_at(tool, name)), "")
         yield Edit(document.digest, text_at(tool, "path"), new)
 

@@ -1,8 +1,8 @@
 """Cline's and Roo Code's `api_conversation_history.json` with calls as XML in the assistant's text.
 
 The assistant writes `<execute_command><command>..</command></execute_command>`; the user's next message begins with
-`[execute_command for '..'] Result:` and holds what the tool says. Traps: the prompt holds examples of such calls, but no
-answers; one call a message is run; times are there in later versions only; the environment's details follow the
+`[execute_command for '..'] Result:` and holds what the tool says. Traps: the prompt has examples of such calls, but
+no answers; one call a message is run; times are there in later versions only; the environment's details follow the
 answer in parts of their own. Calls as `tool_use` parts are read by shape, in `linked_calls`.
 """
 

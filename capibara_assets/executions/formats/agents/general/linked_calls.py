@@ -25,8 +25,8 @@ from capibara_assets.executions.formats.envelope_reader import language_of
 from capibara_assets.executions.formats.strict_json import Fault
 
 _INSIDE = (
-    ("function",), ("toolCall",), ("toolCall", "value"), ("functionCall",), ("function_call",), ("toolCall", "function"),
-    ("toolUse",),
+    ("function",), ("toolCall",), ("toolCall", "value"), ("toolCall", "function"), ("functionCall",),
+    ("function_call",), ("toolUse",),
 )  # fmt: skip
 _NAMES = ("name", "toolName", "tool_name", "tool", "function_name", "functionName", "recipient_name")
 _GIVEN = ("arguments", "args", "input", "parameters", "params", "tool_input", "toolInput", "rawInput", "tool_kwargs")
@@ -56,8 +56,8 @@ _LINKS = (
     "tool_id",
 )
 _ANSWERS = (
-    "content", "output", "result", "results", "toolResult", "tool_result", "return_value", "error", "response", "success",
-    "tool_output", "run", "state", "stdout", "exit_code", "is_error", "message",
+    "content", "output", "result", "results", "toolResult", "tool_result", "return_value", "error", "response",
+    "success", "tool_output", "run", "state", "stdout", "exit_code", "is_error", "message",
 )  # fmt: skip
 _SESSIONS = ("session_id", "sessionId", "sessionID", "conversation_id", "conversationId", "thread_id", "threadId")
 _TIMES = ("timestamp", "timestamp_ms", "created", "created_at", "createdAt", "ts", "start_time", "startTime", "time")
@@ -181,7 +181,7 @@ class _Log:
         key = next((node[key] for key in _IDS if word(node.get(key))), None)
         asked = asked_of(name, given)
         known = self.by_id.get(key) if key else None
-        if known is None or (known.call.not_run != "unanswered" and known.asked != asked):
+        if known is None or (known.call.not_run != "unanswered" and asked not in (None, known.asked)):
             call = Call(
                 around.session or "", name, given, key, around.started, self.task, around.model or self.last.model
             )

@@ -19,7 +19,7 @@ _SHELLS = ("shell", "bash", "sh", "zsh", "cmd")
 
 def reads(document: LogDocument) -> bool:
     """Whether code of the assistant and a console of the computer stand in it."""
-    kinds = {(message.get("role"), message.get("type")) for message in _messages(document)}
+    kinds = {(str(message.get("role")), str(message.get("type"))) for message in _messages(document)}
     return {("assistant", "code"), ("computer", "console")} <= kinds
 
 

@@ -13,22 +13,23 @@ _COMMAND = {"command", "commands", "cmd", "process", "script"}
 _INTERPRETER = {"python", "ipython", "jupyter", "interpreter"}
 _CODE = {"code", "cell", "notebook"}
 _EDIT = {
-    "write", "edit", "edits", "multiedit", "replace", "create", "patch", "insert", "update", "save", "editor", "append", "diff",
-    "overwrite",
+    "write", "edit", "edits", "multiedit", "replace", "create", "patch", "insert", "update", "save", "editor", "append",
+    "diff", "overwrite",
 }  # fmt: skip
 _LOOK = {"view", "undo_edit", "open", "read", "list", "search", "undo", "find"}
 _NO_RUN = {"read", "list", "get", "output", "kill", "stop", "wait", "status", "poll", "search", "input", "send", "type"}
 _COMMAND_KEYS = ("command", "cmd", "CommandLine", "commandLine", "script", "commands", "code", "input", "keystrokes")
 _CODE_KEYS = ("code", "source", "script", "cmd", "input", "python")
 _PATH_KEYS = (
-    "path", "file_path", "filePath", "filename", "file", "fileName", "notebook_path", "target_file", "TargetFile", "filepath",
-    "relative_path", "absolute_path", "uri",
+    "path", "file_path", "filePath", "filename", "file", "fileName", "notebook_path", "target_file", "TargetFile",
+    "filepath", "relative_path", "absolute_path", "uri",
 )  # fmt: skip
 _TEXT_KEYS = (
-    "file_text", "fileText", "new_str", "newStr", "new_string", "newString", "insert_text", "content", "contents", "new_text",
-    "newText", "patch", "patchText", "diff", "new", "new_source", "code_edit", "streamContent", "CodeContent",
-    "replacement", "text", "changes",
+    "file_text", "fileText", "new_str", "newStr", "new_string", "newString", "insert_text", "content", "contents",
+    "new_text", "newText", "patch", "patchText", "diff", "new", "new_source", "code_edit", "streamContent",
+    "CodeContent", "replacement", "text", "changes",
 )  # fmt: skip
+_PATCHES = ("*** Begin Patch", "--- ", "diff --git")
 _STEPS = ("edits", "edit", "changes", "replacements", "operations", "chunks")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
@@ -113,7 +114,7 @@ def _edit(given: Any) -> Asked | None:
     text = _new_text(given)
     if text is None and isinstance(given.get("input"), str) and given["input"].lstrip().startswith("***"):
         path, text = path or "", given["input"]
-    if path is None and text is not None and text.lstrip().startswith(("*** Begin Patch", "--- ", "diff --git")):
+    if path is None and text is not None and text.lstrip().startswith(_PATCHES):
         path = ""
     return Asked("patch", text, path) if path is not None and text is not None else None
 

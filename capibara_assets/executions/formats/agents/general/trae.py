@@ -1,4 +1,4 @@
-"""trae-agent's trajectories: `llm_interactions` and `agent_steps` with `tool_calls` and `tool_results` of one `call_id`.
+"""trae-agent's trajectories: `llm_interactions` and `agent_steps` with `tool_calls`, `tool_results` of one `call_id`.
 
 `success` is that of the command: the tool's `error_code` was 0. The number itself is not in the file, and each call
 stands in both lists.
