@@ -14,6 +14,7 @@ def _args(command: str) -> dict[str, str]:
     return {"command": command}
 
 
+_CREATE = {"command": "create", "path": "tally.py", "file_text": FIX}
 _FILE = {"path": "tally.py", "content": FIX}
 
 
@@ -123,6 +124,7 @@ def trae() -> bytes:
 def copilot() -> bytes:
     def call(key: str, name: str, given: Any, success: bool, content: str) -> list[dict[str, Any]]:
         asked = {"toolCallId": key, "name": name, "arguments": given}
+        started = {"toolCallId": key, "toolName": name, "arguments": given}
         return [
             {"type": "assistant.message", "timestamp": AT, "data": {"content": "", "toolRequests": [asked]}},
             {
@@ -202,7 +204,7 @@ def amazon_q() -> bytes:
         turn({"Prompt": {"prompt": "Mend the tally."}}, asks("a", "execute_bash", _args(FAILS))),
         turn(
             ended("a", Json=shell("1", "", SAID)),
-            asks("b", "fs_write", {"command": "create", "path": "tally.py", "file_text": FIX}),
+            asks("b", "fs_write", _CREATE),
         ),
         turn(ended("b", Text=""), asks("c", "execute_bash", _args(WELL))),
         turn(ended("c", Json=shell("0", PRINTED, ""))),
