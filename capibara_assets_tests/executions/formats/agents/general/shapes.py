@@ -124,7 +124,6 @@ def trae() -> bytes:
 def copilot() -> bytes:
     def call(key: str, name: str, given: Any, success: bool, content: str) -> list[dict[str, Any]]:
         asked = {"toolCallId": key, "name": name, "arguments": given}
-        started = {"toolCallId": key, "toolName": name, "arguments": given}
         return [
             {"type": "assistant.message", "timestamp": AT, "data": {"content": "", "toolRequests": [asked]}},
             {
