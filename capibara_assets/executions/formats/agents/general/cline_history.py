@@ -1,9 +1,9 @@
-"""Cline's and Roo Code's `api_conversation_history.json` with calls as XML in the assistant's text.
+"""Cline's and Roo Code's `api_conversation_history.json`, or a task's export, with calls as XML in the assistant's text.
 
 The assistant writes `<execute_command><command>..</command></execute_command>`; the user's next message begins with
 `[execute_command for '..'] Result:` and holds what the tool says. Traps: the prompt has examples of such calls, but
 no answers; one call a message is run; times are there in later versions only; the environment's details follow the
-answer in parts of their own. Calls as `tool_use` parts are read by shape, in `linked_calls`.
+answer in parts of their own. An export is Markdown: `**User:**` and `**Assistant:**` between rules. Calls as `tool_use` parts are read by shape, in `linked_calls`.
 """
 
 import re
@@ -18,6 +18,8 @@ from capibara_assets.executions.formats.agents.tools.calls import Call
 _EDITS = ("write_to_file", "replace_in_file", "apply_diff", "insert_content", "search_and_replace")
 _CALL = re.compile(rf"<(execute_command|{'|'.join(_EDITS)})>(.*?)</\1>", re.DOTALL)
 _ENVIRONMENT = re.compile(r"\s*<environment_details>")
+_ENVIRONMENT_BEHIND = re.compile(r"\n<environment_details>.*?(?:</environment_details>|\Z)", re.DOTALL)
+_TURN = re.compile(r"(?:\A|\n---\s*\n\s*)\*\*(User|Assistant):\*\*\s*\n")
 _TASK = re.compile(r"<task>\s*(.*?)\s*</task>", re.DOTALL)
 
 
@@ -82,6 +84,10 @@ def _field(text: str, name: str) -> str:
 
 def _messages(document: LogDocument) -> list[dict[str, Any]]:
     value = document.value if isinstance(document.value, list) else []
+    if document.value is None and (turns := list(_TURN.finditer(document.text))):
+        ends = [*(turn.start() for turn in turns[1:]), len(document.text)]
+        said = ((turn[1].lower(), document.text[turn.end() : end]) for turn, end in zip(turns, ends, strict=True))
+        return [{"role": role, "content": _ENVIRONMENT_BEHIND.sub("", text).rstrip()} for role, text in said]
     return [one for one in value if isinstance(one, dict) and one.get("role") in ("user", "assistant")]
 
 

@@ -132,6 +132,17 @@ def test_calls_in_the_assistants_text_are_joined_with_the_next_answer() -> None:
     assert refused == NotRun("refused") and refused.code == "rm -r out"
 
 
+def test_a_task_that_was_exported_as_markdown_is_read_alike() -> None:
+    call = "<execute_command>\n<command>make</command>\n</execute_command>"
+    answer = "Command executed in terminal 1 within working directory '/w'. Exit code: 2\nOutput:\none\n"
+    turns = [("User", "<task>\nMend it.\n</task>"), ("Assistant", f"Now.\n\n{call}"),
+             ("User", f"[execute_command for 'make'] Result:\n{answer}\n<environment_details>\nx\n</environment_details>")]  # fmt: skip
+    export = "\n\n---\n\n".join(f"**{who}:**\n\n{said}" for who, said in turns)
+    (run,) = entries(cline_history.READER, export + "\n\n---\n\n**Assistant:**\n\nDone.\n")
+    assert isinstance(run, AgentRun) and (run.code, run.exit_code, run.success) == ("make", 2, False)
+    assert (run.output.strip(), run.task) == ("one", "Mend it.")
+
+
 def test_a_traceback_on_the_console_is_a_failure_and_silence_no_success() -> None:
     failed, listed, never = read(lmc_messages.READER, LMC)
     assert (failed.code, failed.language, failed.success, failed.output) == ("a", "python", False, TRACE)
