@@ -1,9 +1,10 @@
-"""Cline's and Roo Code's `api_conversation_history.json`, or a task's export, with calls as XML in the assistant's text.
+"""Histories of tasks of Cline and Roo Code, `api_conversation_history.json` or exported, with calls in XML.
 
 The assistant writes `<execute_command><command>..</command></execute_command>`; the user's next message begins with
 `[execute_command for '..'] Result:` and holds what the tool says. Traps: the prompt has examples of such calls, but
 no answers; one call a message is run; times are there in later versions only; the environment's details follow the
-answer in parts of their own. An export is Markdown: `**User:**` and `**Assistant:**` between rules. Calls as `tool_use` parts are read by shape, in `linked_calls`.
+answer. An export is Markdown: `**User:**` and `**Assistant:**` between rules. Calls as `tool_use` parts are read by
+shape, in `linked_calls`.
 """
 
 import re

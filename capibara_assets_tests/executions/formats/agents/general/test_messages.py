@@ -135,8 +135,12 @@ def test_calls_in_the_assistants_text_are_joined_with_the_next_answer() -> None:
 def test_a_task_that_was_exported_as_markdown_is_read_alike() -> None:
     call = "<execute_command>\n<command>make</command>\n</execute_command>"
     answer = "Command executed in terminal 1 within working directory '/w'. Exit code: 2\nOutput:\none\n"
-    turns = [("User", "<task>\nMend it.\n</task>"), ("Assistant", f"Now.\n\n{call}"),
-             ("User", f"[execute_command for 'make'] Result:\n{answer}\n<environment_details>\nx\n</environment_details>")]  # fmt: skip
+    answer += "\n<environment_details>\nx\n</environment_details>"
+    turns = [
+        ("User", "<task>\nMend it.\n</task>"),
+        ("Assistant", f"Now.\n\n{call}"),
+        ("User", f"[execute_command for 'make'] Result:\n{answer}"),
+    ]
     export = "\n\n---\n\n".join(f"**{who}:**\n\n{said}" for who, said in turns)
     (run,) = entries(cline_history.READER, export + "\n\n---\n\n**Assistant:**\n\nDone.\n")
     assert isinstance(run, AgentRun) and (run.code, run.exit_code, run.success) == ("make", 2, False)
