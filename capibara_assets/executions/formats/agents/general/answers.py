@@ -4,6 +4,7 @@ A flag that says that the tool returned says nothing of how a command ended; whe
 says so. An exit code counts as a field of its own, or in the words that a shell tool puts around the output.
 """
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,7 +43,8 @@ _WAITS = {
 _FOOT = re.compile(
     r"(?:\A|\n)[\[<(]?(?:The |Command |Process |Tool )*"
     r"(?:(?:execution )?(?:failed|exited|finished|completed|ended)[^\n]{0,40}?)?"
-    r"\b(?:with )?(?:exit|return)[ _-]?(?:code|status)\b(?: of)?\s?[:=]?\s?(-?\d{1,9})\.?[\]>)]?\.?\s*\Z",
+    r"(?:\b(?:with )?(?:exit|return)[ _-]?(?:code|status)\b(?: of)?|(?<=exited )with code\b)"
+    r"\s?[:=]?\s?(-?\d{1,9})\.?[\]>)]?\.?\s*\Z",
     re.IGNORECASE,
 )
 _WELL = re.compile(r"Command (?:(?:executed|completed|ran) successfully|completed)\.?\s*\Z")
@@ -60,6 +62,14 @@ _CLINE = re.compile(
     r"(?:[^\n]*?[Ee]xit code:?,? (?P<code>-?\d{1,9}))?[^\n]*"
     r"(?:\n(?:Output:(?:\n|\Z))?|\Z)"
 )
+_DENIED = re.compile(  # of a tool that was not run, in words that no program prints
+    r"(?:Error: )?The user (?:has )?(?:declined|denied|rejected|refused|cancel+ed|skipped)(?: to run)? (?:this|the)"
+    r" (?:tool|operation|command|call|action)\b"
+    r"|(?:The )?(?:tool|command|operation)(?: use| call| execution)? was (?:rejected|denied|declined|cancel+ed|skipped)"
+    r" by (?:the )?user\b",
+    re.IGNORECASE,
+)
+_TIMED_OUT = re.compile(r"(?:Error: )?Command timed out after ")
 _TOOL_FAILED = "The tool execution failed with the following error:"
 _DEPTH = 6
 _TAIL = 300  # characters that an exit code may stand in
@@ -113,17 +123,19 @@ def write_answer(call: Call, answer: Answer, shell: bool, trusts_success: bool =
     """
     if answer.waits:
         return
+    if shell and answer.exit_code is None and (told := _structured(answer.output)) is not None:
+        answer = told
     text = answer.output
     if head := ANSWER_HEAD.match(text):
         text = text[head.end() :]
         answer.failed = True if text.startswith(_TOOL_FAILED) else answer.failed
     say = [*answer.said, text]
-    if answer.not_run or any(refused(each) or _SAYS_NO.match(each.lstrip()) for each in say):
+    if answer.not_run or (answer.exit_code is None and any(_refuses(each, answer.failed is True) for each in say)):
         call.not_run = "refused"
         return
     call.not_run = None
     call.output, call.stderr, call.exit_code = text, answer.stderr or "", answer.exit_code
-    call.timed_out = answer.timed_out
+    call.timed_out = answer.timed_out or (shell and answer.failed is True and bool(_TIMED_OUT.match(text)))
     if shell and call.exit_code is None:
         _footers(call, answer, text)
     if call.exit_code is not None:
@@ -132,6 +144,24 @@ def write_answer(call: Call, answer: Answer, shell: bool, trusts_success: bool =
         call.success = False
     elif call.success is None and trusts_success and (answer.well or answer.failed is False):
         call.success = True
+
+
+def _refuses(said: str, failed: bool) -> bool:
+    """Whether words say that nothing ran; what a program prints of users and denials counts as an error's alone."""
+    return refused(said) or bool(_DENIED.match(said.lstrip()) or (failed and _SAYS_NO.match(said.lstrip())))
+
+
+def _structured(text: str) -> Answer | None:
+    """What an answer says that is JSON in text; None: it is no JSON of a command's end."""
+    if not text.lstrip().startswith("{") or not any(f'"{key}"' in text for key in _EXITS):
+        return None
+    try:
+        told = json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        return None
+    streams = isinstance(told, dict) and ("stdout" in told or "output" in told)
+    found = read_answer(told) if streams else None
+    return found if found is not None and found.exit_code is not None else None
 
 
 def _footers(call: Call, answer: Answer, text: str) -> None:
@@ -151,7 +181,8 @@ def _footers(call: Call, answer: Answer, text: str) -> None:
         elif _WELL.match(said):
             call.success = True
     cut = max(len(text) - _TAIL, 0)
-    if call.exit_code is None and (found := _FOOT.search(text[cut:])):
+    printed = "$?" in str(call.arguments)  # the command itself prints an exit code
+    if call.exit_code is None and not printed and (found := _FOOT.search(text[cut:])):
         call.exit_code, call.output = int(found[1]), text[: cut + found.start()]
 
 

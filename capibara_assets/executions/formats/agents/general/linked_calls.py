@@ -191,7 +191,7 @@ class _Log:
                 self.by_id[key] = known
                 if key in self.early:
                     self._write(known, self.early.pop(key))
-            if asked is not None or is_runner(name):
+            if asked is not None or (is_runner(name) and not record(given).get("restart")):
                 self.calls.append(known)
         elif known.asked is None and asked is not None:  # told in pieces
             known.asked, known.given = asked, given

@@ -121,6 +121,8 @@ def test_a_tool_that_returned_says_nothing_of_its_commands_end() -> None:
         ("a\n[exit code: 3]", 3, "a"),
         ("a\nExit code: 0", 0, "a"),
         ("a\nCommand failed with exit code 2.", 2, "a"),
+        ("a\nCommand exited with code 1", 1, "a"),
+        ('{"stdout": "a", "exit_code": 4}', 4, "a"),
         ("The exit code of b is 3 in the docs", None, "The exit code of b is 3 in the docs"),
     ],
 )
@@ -130,6 +132,28 @@ def test_an_exit_code_in_the_tools_words_counts_where_it_ends_the_text(
     (run,) = runs(READER, jsonl(call("1", "make"), answer("1", text)))
     assert (run.exit_code, run.output) == (code, output)
     assert run.success == (None if code is None else code == 0)
+
+
+def test_an_exit_code_that_the_command_itself_prints_is_its_output() -> None:
+    (run,) = runs(READER, jsonl(call("1", "make; echo exit code: $?"), answer("1", "exit code: 2")))
+    assert (run.exit_code, run.success, run.output) == (None, None, "exit code: 2")
+
+
+def test_what_a_program_prints_of_users_and_denials_is_no_refusal() -> None:
+    (run,) = runs(READER, jsonl(call("1", "git push"), answer("1", "The user denied access to the repository")))
+    assert run.output == "The user denied access to the repository"
+
+
+@pytest.mark.parametrize("said", ["The user has declined to run this tool.", "Command was cancelled by the user"])
+def test_a_call_that_a_user_declined_did_not_run(said: str) -> None:
+    rows = [call("1", "ls"), answer("1", "a"), call("2", "rm -r out"), answer("2", said)]
+    assert [entry for entry in entries(READER, jsonl(*rows)) if isinstance(entry, NotRun)] == [NotRun("refused")]
+
+
+def test_a_shell_that_is_started_anew_runs_nothing() -> None:
+    restart = {"tool_calls": [{"id": "2", "name": "bash", "arguments": {"restart": True}}]}
+    (run,) = entries(READER, jsonl(call("1", "ls"), answer("1", "a"), restart, answer("2", "restarted")))
+    assert isinstance(run, AgentRun)
 
 
 def test_an_edit_that_failed_and_a_call_that_nobody_answered_are_counted() -> None:
