@@ -6,12 +6,13 @@ lines (a notebook, a trace, an answer of E2B's API). `read_parts` reads both. No
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from capibara_assets.executions.formats.agents.recorded import agent_records
+from capibara_assets.executions.formats.agents.pipes import cell_hides_exit_code
+from capibara_assets.executions.formats.agents.recorded import HIDDEN_EXIT, agent_records
 from capibara_assets.executions.formats.agents.runs import LogDocument, NotRun
 from capibara_assets.executions.formats.envelope_reader import REQUIRED, Recorded, read_record
 from capibara_assets.executions.formats.notebooks import is_notebook, notebook_envelopes
@@ -203,9 +204,17 @@ def _of_notebook(notebook: dict[str, Any], now: datetime) -> Iterator[LogPart]:
                 yield _of_envelope(cell, now)
             else:
                 envelope, flags = cell
-                yield _of_envelope(envelope, now, marks=flags)
+                yield _with_hidden_end(_of_envelope(envelope, now, marks=flags))
     except Fault as fault:
         yield LogPart(fault, _bytes(notebook))
+
+
+def _with_hidden_end(part: LogPart) -> LogPart:
+    """A cell that ended well, or of which nobody knows: a pipe in its commands hid how they ended."""
+    found = part.content
+    if not isinstance(found, Recorded) or found.outcome != "ok" or not cell_hides_exit_code(found.code):
+        return part
+    return replace(part, content=replace(found, outcome="unknown", flags=sorted({*found.flags, HIDDEN_EXIT})))
 
 
 def _counted(kind: str) -> LogPart:

@@ -51,6 +51,12 @@ def hides_exit_code(command: str) -> bool:
     return any(map(_filtered, first.split("&&"))) or any(_FORGIVING.match(each.strip()) for each in alternatives)
 
 
+def cell_hides_exit_code(cell: str) -> bool:
+    """Whether a notebook's cell runs nothing but commands (`!pytest | tail`), of which one hides its exit code."""
+    lines = [line.strip() for line in cell.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    return all(line.startswith("!") for line in lines) and any(hides_exit_code(line.lstrip("!")) for line in lines)
+
+
 def _filtered(pipeline: str) -> bool:
     """Whether another program than a feeder stands before the last pipe."""
     *before, _ = _PIPE.split(pipeline)

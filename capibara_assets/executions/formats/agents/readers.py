@@ -3,6 +3,14 @@
 import re
 from functools import cache
 
+from capibara_assets.executions.formats.agents.general import (
+    aide_journal,
+    ask_say,
+    cline_history,
+    linked_calls,
+    lmc_messages,
+    trae,
+)
 from capibara_assets.executions.formats.agents.hosted import (
     api_cassettes,
     autogen_agentchat_console,
@@ -70,6 +78,12 @@ READERS: tuple[Reader, ...] = (
     autogen_console.READER,
     codeact_console.READER,
     openai_assistants.READER,
+    aide_journal.READER,
+    ask_say.READER,
+    cline_history.READER,
+    lmc_messages.READER,
+    trae.READER,
+    linked_calls.READER,  # by shape alone: behind all that know their format
 )
 
 

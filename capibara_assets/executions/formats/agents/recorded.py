@@ -34,6 +34,9 @@ _PREFIX = re.compile(r"\Aerror(?: executing \w+)?:\s*", re.IGNORECASE)  # the cl
 _MOST_MESSAGE = 2000
 _RAISED = re.compile(r"^((?:\w+\.)*[A-Za-z_]\w*(?:Error|Exception|Warning|Interrupt|Exit|Iteration))(?:: (.*))?$")
 
+# of smolagents' interpreter, which names what was raised behind the line of code
+_DUE = re.compile(r"Code execution failed at line .*? due to: ((?:\w+\.)*[A-Za-z_]\w*): (.*)\Z", re.DOTALL)
+
 
 def agent_records(document: LogDocument, now: datetime) -> Iterator[Recorded | NotRun | Fault] | None:
     """The executions, calls that did not run, and faults in an agent's log; None where it is none.
@@ -254,6 +257,8 @@ def error_of(output: str, language: str, exit_code: int | None) -> tuple[str, st
             trace = "\n".join(lines[: number + 1]) if start >= 0 else None
             return match.group(1).rsplit(".", 1)[-1], match.group(2), trace
     said = output.strip()
+    if language == "python" and (due := _DUE.match(said)):
+        return due[1].rsplit(".", 1)[-1], due[2], None
     if language == "python":
         return "Error", _message(said) if _JUDGED.match(said) else None, None
     if language == "sql" and said:

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from capibara_assets.executions.formats.agents.pipes import hides_exit_code
+from capibara_assets.executions.formats.agents.pipes import cell_hides_exit_code, hides_exit_code
 
 HIDDEN = [
     "{fail} | head -5",
@@ -57,3 +57,12 @@ def test_a_failure_that_bash_does_not_report_is_hidden(form: str) -> None:
 def test_a_failure_that_bash_reports_is_not(form: str) -> None:
     assert subprocess.run(["bash", "-c", form.format(fail="(exit 3)")], capture_output=True).returncode != 0
     assert not hides_exit_code(form.format(fail="pytest -q"))
+
+
+@pytest.mark.parametrize(
+    ("cell", "hides"),
+    [("!pytest | tail", True), ("# all\n!pip install x\n!pytest -q | tail -n 1", True), ("!pytest", False),
+     ("x = 1\n!pytest | tail", False), ("print('a | b')", False), ("", False)],
+)  # fmt: skip
+def test_a_cell_of_nothing_but_commands_hides_what_one_of_them_hides(cell: str, hides: bool) -> None:
+    assert cell_hides_exit_code(cell) is hides

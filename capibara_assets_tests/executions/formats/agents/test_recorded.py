@@ -18,6 +18,7 @@ from capibara_assets.executions.formats.strict_json import Fault
 from capibara_assets.executions.ingest.ingest import Ingest, ingest, read_experience
 from capibara_assets.executions.schema import SOLVED, UNSOLVED
 from capibara_assets_tests.executions.conftest import NOW, envelope, line
+from capibara_assets_tests.executions.formats.test_notebooks import code, notebook, stream
 
 NOON = datetime(2026, 10, 5, 12, tzinfo=UTC)
 
@@ -108,6 +109,7 @@ def test_two_replays_that_part_at_one_call_are_both_kept(tmp_path: Path) -> None
          ("PatternError", "bad", "Traceback (most recent call last):\n  File 1\nre.PatternError: bad")),
         ("ValueError: no\n", "python", None, ("ValueError", "no", None)),
         ("nothing of the kind", "python", None, ("Error", None, None)),
+        ("Code execution failed at line 'f(a)' due to: KeyError: 'a'", "python", None, ("KeyError", "'a'", None)),
         ("Failed Test Case: assert f(1) == 2\n", "python", None, ("Error", "Failed Test Case: assert f(1) == 2", None)),
         ("Error executing action: invalid syntax (<unknown>, line 3)", "python", None,
          ("Error", "invalid syntax (<unknown>, line 3)", None)),
@@ -211,3 +213,10 @@ def test_a_file_name_that_is_no_text_and_nuls_of_a_crash_cost_nothing(tmp_path: 
                  program=b"\x7fELF\2\1\1" + bytes(range(256)) * 9 + b"\0\0\1" * 300)  # fmt: skip
     assert sorted(found.executions["code"]) == ["a", "b", "c"] and found.quarantine.is_empty()
     assert found.files.filter(kind="other")["path"].to_list() == ["program"]
+
+
+def test_a_cell_whose_commands_end_in_a_pipe_is_no_success(tmp_path: Path) -> None:
+    piped, alone = (code(source, stream("1 failed")) for source in ("!pytest -q | tail -n 1", "!pytest -q"))
+    found = read(tmp_path, book=json.dumps(notebook(piped, alone)).encode()).executions.sort("timestamp")
+    assert found["outcome"].to_list() == ["unknown", "ok"]
+    assert [HIDDEN_EXIT in flags for flags in found["flags"].to_list()] == [True, False]

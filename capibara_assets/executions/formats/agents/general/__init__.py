@@ -1,0 +1,5 @@
+"""Readers by shape, for programs without a module of their own: calls of tools and what answers them, joined by id.
+
+Imports `runs`, `fields`, `tools`, `trajectories` and `formats`. They stand last in `readers.py`. What a program writes
+of a command's end counts only in the forms known here.
+"""

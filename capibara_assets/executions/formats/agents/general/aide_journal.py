@@ -1,0 +1,55 @@
+"""AIDE's journal of a search (`journal.json`, also in MLE-bench's runs): each node is a script that was run whole.
+
+`{"nodes": [{"code", "_term_out": [..], "exc_type", "exc_info", "exec_time", "ctime"}], "node2parent"}`. `exc_type` is
+null where the script ran through. Traps: the last line of `_term_out` is AIDE's own; `is_buggy` and `metric` are a
+model's judgement of the output, not the interpreter's.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from capibara_assets.executions.formats.agents.fields import number, record, word
+from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun, Reader, moment
+from capibara_assets.executions.formats.strict_json import Fault
+
+
+def reads(document: LogDocument) -> bool:
+    """Whether a node has code and what a terminal showed."""
+    return any(isinstance(node, dict) and {"code", "_term_out"} <= node.keys() for node in _nodes(document))
+
+
+def entries(document: LogDocument) -> Iterator[Entry]:
+    """The scripts in the order of the journal."""
+    for node in _nodes(document):
+        code = word(node.get("code")) if isinstance(node, dict) else None
+        if code is None:
+            yield Fault("no_code", "a node of a journal without code", node)
+        elif not isinstance(shown := node.get("_term_out"), list):
+            yield NotRun("unanswered", document.digest, code)
+        else:
+            yield _run(node, code, [line for line in shown if isinstance(line, str)], document.digest)
+
+
+def _run(node: dict[str, Any], code: str, shown: list[str], session: str) -> AgentRun:
+    if shown and shown[-1].startswith("Execution time: "):
+        shown = shown[:-1]
+    raised, took = word(node.get("exc_type")), number(node.get("exec_time"))
+    return AgentRun(
+        session,
+        "python",
+        code,
+        success=None if "exc_type" not in node else raised is None,
+        output="".join(shown),
+        call_id=word(node.get("id")),
+        started=moment(node.get("ctime")),
+        duration_ms=None if took is None else took * 1000,
+        timed_out=raised == "TimeoutError" and "TimeoutError: Execution exceeded the time limit" in "".join(shown),
+    )
+
+
+def _nodes(document: LogDocument) -> list[Any]:
+    nodes = record(document.value).get("nodes")
+    return nodes if isinstance(nodes, list) else []
+
+
+READER = Reader("aide-journal", (b'"_term_out"',), reads, entries)

@@ -1,0 +1,243 @@
+"""What answers a call of a tool, in the shapes that programs use: texts, streams, flags of failure, exit codes.
+
+A flag that says that the tool returned says nothing of how a command ended; where a program's flag does, its reader
+says so. An exit code counts as a field of its own, or in the words that a shell tool puts around the output.
+"""
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from capibara_assets.executions.formats.agents.fields import code_at
+from capibara_assets.executions.formats.agents.tools.calls import Call
+from capibara_assets.executions.formats.agents.tools.shell_reports import read_report, refused
+
+_EXITS = ("exit_code", "exitCode", "exit", "returncode", "return_code", "returnCode", "exit_status", "exitStatus")
+_OUTPUTS = (
+    "content", "output", "result", "results", "text", "value", "toolResult", "tool_result", "return_value", "response",
+    "aggregated_output", "logs", "data", "Json", "json", "Text", "state", "metadata", "extras", "success", "failure",
+    "error", "message", "detailedContent", "stdout", "interleavedOutput", "outcome", "rawOutput", "run", "tool_output",
+)  # fmt: skip
+_BESIDE = (
+    "metadata",
+    "extras",
+    "outcome",
+    "detailedContent",
+    "interleavedOutput",
+    "message",
+)  # no output by themselves
+_FAILED = {"error", "errored", "failed", "failure"}
+_NOT_RUN = {"rejected", "denied", "declined", "canceled", "cancelled", "skipped", "refused", "aborted"}
+_WAITS = {
+    "pending",
+    "running",
+    "in_progress",
+    "started",
+    "generated",
+    "generating",
+    "calling",
+    "streaming",
+    "input-streaming",
+}
+_FOOT = re.compile(
+    r"(?:\A|\n)[\[<(]?(?:The |Command |Process |Tool )*"
+    r"(?:(?:execution )?(?:failed|exited|finished|completed|ended)[^\n]{0,40}?)?"
+    r"(?:\b(?:with )?(?:exit|return)[ _-]?(?:code|status)\b(?: of)?|(?<=exited )with code\b)"
+    r"\s?[:=]?\s?(-?\d{1,9})\.?[\]>)]?\.?\s*\Z",
+    re.IGNORECASE,
+)
+_WELL = re.compile(r"Command (?:(?:executed|completed|ran) successfully|completed)\.?\s*\Z")
+_STATUS = re.compile(r"(?:exit (?:code|status): ?)?(-?\d{1,9})\s*\Z")
+_SAYS_NO = re.compile(
+    r"(?:Error: )?(?:The )?(?:user|tool call was|tool use was|tool execution was|command was|operation was|call was"
+    r"|action was)[^\n]{0,40}?"
+    r"(?:rejected|denied|declined|refused|cancel+ed|chose to disallow|skipped)"
+    r"|The tool call is rejected|Tool (?:\S+ )?(?:rejected|denied)|Permission denied by user|Rejected by user",
+    re.IGNORECASE,
+)
+ANSWER_HEAD = re.compile(r"\s*\[\w+(?: for '.*?')?\] Result:\s*", re.DOTALL)  # of Cline and what was made from it
+_CLINE = re.compile(
+    r"Command (?:executed|failed|completed|is still running)"
+    r"(?:[^\n]*?[Ee]xit code:?,? (?P<code>-?\d{1,9}))?[^\n]*"
+    r"(?:\n(?:Output:(?:\n|\Z))?|\Z)"
+)
+_DENIED = re.compile(  # of a tool that was not run, in words that no program prints
+    r"(?:Error: )?The user (?:has )?(?:declined|denied|rejected|refused|cancel+ed|skipped)(?: to run)? (?:this|the)"
+    r" (?:tool|operation|command|call|action)\b"
+    r"|(?:The )?(?:tool|command|operation)(?: use| call| execution)? was (?:rejected|denied|declined|cancel+ed|skipped)"
+    r" by (?:the )?user\b",
+    re.IGNORECASE,
+)
+_TIMED_OUT = re.compile(r"(?:Error: )?Command timed out after ")
+_TOOL_FAILED = "The tool execution failed with the following error:"
+_DEPTH = 6
+_TAIL = 300  # characters that an exit code may stand in
+
+
+@dataclass(slots=True)
+class Answer:
+    """What the fields of an answer say, wherever in it they stand; None: nothing says it."""
+
+    texts: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)  # what the tool says of the call, beside its output
+    stdout: str | None = None
+    stderr: str | None = None
+    exit_code: int | None = None
+    failed: bool | None = None
+    well: bool | None = None  # a flag `success`
+    not_run: bool = False
+    waits: bool = False
+    timed_out: bool = False
+
+    @property
+    def output(self) -> str:
+        """The standard output, or the text, once where it stands twice."""
+        return self.stdout if self.stdout is not None else "\n".join(dict.fromkeys(self.texts))
+
+
+def is_answered(node: dict[str, Any]) -> bool:
+    """Whether an object that asks for something also holds an answer."""
+    state = node.get("state")
+    if isinstance(state, dict):
+        return str(state.get("status")) not in _WAITS
+    refused_call = str(node.get("status")).lower() in _NOT_RUN
+    return refused_call or any(
+        node.get(key) is not None for key in ("result", "output", "toolResult", "tool_result", "results")
+    )
+
+
+def read_answer(value: Any) -> Answer:
+    """What an answer says."""
+    found = Answer()
+    _collect(value, found, _DEPTH)
+    return found
+
+
+def write_answer(call: Call, answer: Answer, shell: bool, trusts_success: bool = False) -> None:
+    """Write what an answer says into its call.
+
+    Args:
+        shell: the call ran a shell's command, whose tool may have written its end into the text.
+        trusts_success: the program's flag `success` tells of the command, not of the tool alone.
+    """
+    if answer.waits:
+        return
+    if shell and answer.exit_code is None and (told := _structured(answer.output)) is not None:
+        answer = told
+    text = answer.output
+    if head := ANSWER_HEAD.match(text):
+        text = text[head.end() :]
+        answer.failed = True if text.startswith(_TOOL_FAILED) else answer.failed
+    say = [*answer.said, text]
+    if answer.not_run or (answer.exit_code is None and any(_refuses(each, answer.failed is True) for each in say)):
+        call.not_run = "refused"
+        return
+    call.not_run = None
+    call.output, call.stderr, call.exit_code = text, answer.stderr or "", answer.exit_code
+    call.timed_out = answer.timed_out or (shell and answer.failed is True and bool(_TIMED_OUT.match(text)))
+    if shell and call.exit_code is None:
+        _footers(call, answer, text)
+    if call.exit_code is not None:
+        call.success = call.exit_code == 0
+    elif answer.failed:
+        call.success = False
+    elif call.success is None and trusts_success and (answer.well or answer.failed is False):
+        call.success = True
+
+
+def _refuses(said: str, failed: bool) -> bool:
+    """Whether words say that nothing ran; what a program prints of users and denials counts as an error's alone."""
+    return refused(said) or bool(_DENIED.match(said.lstrip()) or (failed and _SAYS_NO.match(said.lstrip())))
+
+
+def _structured(text: str) -> Answer | None:
+    """What an answer says that is JSON in text; None: it is no JSON of a command's end."""
+    if not text.lstrip().startswith("{") or not any(f'"{key}"' in text for key in _EXITS):
+        return None
+    try:
+        told = json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        return None
+    streams = isinstance(told, dict) and ("stdout" in told or "output" in told)
+    found = read_answer(told) if streams else None
+    return found if found is not None and found.exit_code is not None else None
+
+
+def _footers(call: Call, answer: Answer, text: str) -> None:
+    """What a shell tool's words around the output say of the command's end."""
+    report = read_report(text)
+    if report.stated:
+        call.output, call.exit_code, call.success = report.output, report.exit_code, report.success
+        call.stderr, call.duration_ms = report.stderr or call.stderr, report.duration_ms
+        return
+    if (cline := _CLINE.match(text)) and cline.end() and (cline["code"] or "Output:" in cline[0]):
+        call.output = text[cline.end() :]
+        call.exit_code = None if cline["code"] is None else int(cline["code"])
+        return
+    for said in answer.said:
+        if found := _FOOT.search(said[-_TAIL:]):
+            call.exit_code = int(found[1])
+        elif _WELL.match(said):
+            call.success = True
+    cut = max(len(text) - _TAIL, 0)
+    printed = "$?" in str(call.arguments)  # the command itself prints an exit code
+    if call.exit_code is None and not printed and (found := _FOOT.search(text[cut:])):
+        call.exit_code, call.output = int(found[1]), text[: cut + found.start()]
+
+
+def _collect(value: Any, found: Answer, depth: int) -> None:
+    if isinstance(value, str):
+        found.texts.append(value)
+    elif isinstance(value, list) and depth:
+        for part in value:
+            audience = part.get("annotations", {}) if isinstance(part, dict) else {}
+            only_user = isinstance(audience, dict) and audience.get("audience") == ["user"] and found.texts
+            if not only_user:  # the same once more, as it was shown to the user
+                _collect(part, found, depth - 1)
+    elif isinstance(value, dict) and depth:
+        _flags(value, found)
+        for key in _OUTPUTS:
+            inner = value.get(key)
+            if key in ("message", "error") and isinstance(inner, str):
+                found.said.append(inner)
+                if key == "error" and inner.strip():
+                    found.stderr = found.stderr or inner
+            elif isinstance(inner, str) and key in ("stdout", "outcome", "interleavedOutput", "detailedContent"):
+                continue
+            elif isinstance(inner, dict | list) or (isinstance(inner, str) and key not in _BESIDE):
+                before = list(found.texts)
+                _collect(inner, found, depth - 1)
+                if key in _BESIDE and not isinstance(inner, str):
+                    found.texts = before
+
+
+def _flags(value: dict[str, Any], found: Answer) -> None:
+    for key in _EXITS:
+        code = code_at(value, key)
+        if code is None and isinstance(value.get(key), str) and (told := _STATUS.match(value[key])):
+            code = int(told[1])
+        found.exit_code = code if found.exit_code is None else found.exit_code
+    for key in ("is_error", "isError"):
+        if isinstance(value.get(key), bool):
+            found.failed = value[key]
+    if isinstance(value.get("success"), bool):
+        found.well = value["success"]
+        found.failed = True if value["success"] is False else found.failed
+    status = value.get("status")
+    if isinstance(status, str):
+        found.failed = True if status.lower() in _FAILED else found.failed
+        found.not_run = found.not_run or status.lower() in _NOT_RUN
+        found.waits = found.waits or status.lower() in _WAITS
+        if " " in status:  # words, such as "Command failed with exit code 2"
+            found.said.append(status)
+    if isinstance(value.get("failure"), dict):
+        found.failed = True
+    if any(isinstance(value.get(key), dict) for key in ("rejected", "permissionDenied")):
+        found.not_run = True
+    if isinstance(value.get("error"), dict) or (isinstance(value.get("error"), str) and value["error"].strip()):
+        found.failed = True if found.well is None else found.failed
+    for key in ("stdout", "stderr"):
+        if isinstance(value.get(key), str):
+            setattr(found, key, value[key])
+    found.timed_out = found.timed_out or value.get("timed_out") is True or value.get("timedOut") is True

@@ -1,0 +1,93 @@
+"""`ui_messages.json` of Cline and the programs made from it (Roo Code, Kilo Code): what was asked and said, in order.
+
+`{"ts", "type": "ask" | "say", "ask": "command" | "tool", "say": "command" | "command_output" | "tool", "text"}`; the
+text of a tool is JSON. Output follows its command in one or several messages. Traps: no exit code; nothing says how an
+edit ended; a message that is `partial` stands again when it is whole; the same command may stand as `ask` and as `say`;
+what the user did not answer with yes shows as feedback and no output.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from capibara_assets.executions.formats.agents.fields import record, text_at
+from capibara_assets.executions.formats.agents.runs import Edit, Entry, LogDocument, NotRun, Reader, moment
+from capibara_assets.executions.formats.agents.tools.calls import Call
+from capibara_assets.executions.formats.strict_json import Fault
+
+_EDITS = {"appliedDiff", "newFileCreated", "editedExistingFile", "insertContent", "searchAndReplace", "batchDiff"}
+_SILENT = {
+    "api_req_started",
+    "api_req_finished",
+    "reasoning",
+    "checkpoint_saved",
+    "command_output",
+    "shell_integration_warning",
+}
+
+
+def reads(document: LogDocument) -> bool:
+    """Whether it is a list of such messages with a command or a tool."""
+    return any(_kind(message) in ("command", "command_output", "tool") for message in _messages(document))
+
+
+def entries(document: LogDocument) -> Iterator[Entry]:
+    """The commands and edits in order."""
+    task, found = None, list[Call | Edit]()
+    running: Call | None = None
+    last: tuple[str, str] | None = None  # the command or tool that was asked for and may be said once more
+    for message in _messages(document):
+        kind, text = _kind(message), text_at(message, "text")
+        if message.get("partial") is True and kind in ("command", "tool"):
+            continue
+        if (
+            kind in ("text", "task", "user_feedback")
+            and message.get("type") == "say"
+            and (task is None or kind != "text")
+        ):
+            task = text.strip() or task
+        if kind == "command":
+            if last == (kind, text) and message.get("type") == "say":
+                continue
+            running = Call(document.digest, "command", text, started=moment(message.get("ts")), task=task)
+            found.append(running)
+            last = kind, text
+        elif kind == "command_output" and running is not None and message.get("type") == "say":
+            running.not_run = None
+            running.output = text if text.startswith(running.output) else f"{running.output}\n{text}"
+        elif kind == "tool" and last != (kind, text):
+            last = kind, text
+            found += _edits(document, text)
+        elif kind not in _SILENT and kind not in ("command", "command_output", "tool"):
+            last, running = None, running if kind == "text" else None
+    for one in found:
+        if isinstance(one, Edit):
+            yield one
+        elif one.not_run is not None:
+            yield NotRun(one.not_run, one.session, one.arguments)
+        elif not one.arguments.strip():
+            yield Fault("no_code", "a command without text", one.output)
+        else:
+            yield one.run("bash", one.arguments)
+
+
+def _messages(document: LogDocument) -> list[dict[str, Any]]:
+    value = document.value if isinstance(document.value, list) else []
+    return [one for one in value if isinstance(one, dict) and "ts" in one and one.get("type") in ("ask", "say")]
+
+
+def _kind(message: dict[str, Any]) -> str:
+    return text_at(message, str(message.get("type")))
+
+
+def _edits(document: LogDocument, text: str) -> Iterator[Edit]:
+    try:
+        tool = record(json.loads(text, strict=False))
+    except (ValueError, RecursionError):
+        return
+    if str(tool.get("tool")) in _EDITS:
+        new = next((tool[name] for name in ("diff", "content", "replace") if text_at(tool, name)), "")
+        yield Edit(document.digest, text_at(tool, "path"), new)
+
+
+READER = Reader("cline-ui", (b'"ask"', b'"say"'), reads, entries)

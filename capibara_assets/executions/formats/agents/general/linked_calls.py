@@ -1,0 +1,311 @@
+"""Logs of agents by the shape that most have: a call of a tool (name, arguments, id) and an answer that names the id.
+
+JSON or JSON lines. A call stands as `{"name", "input" | "arguments" | ..}`, under `function`, `toolCall` and the like,
+or under a key that is the tool's name (`shellToolCall`); its answer in the same object (`state`, `result`), or in a
+later one that names its id. Session, time and model are those of the nearest object around, or of a line before. A
+call that stands several times (started and completed, a history that is sent again) counts once. What the program's
+flags mean is not known here: only exit codes, failures, and words that state them count.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from capibara_assets.executions.formats.agents.fields import record, text_at, word
+from capibara_assets.executions.formats.agents.general.answers import is_answered, read_answer, write_answer
+from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, is_runner
+from capibara_assets.executions.formats.agents.runs import Edit, Entry, LogDocument, NotRun, Reader, moment, texts
+from capibara_assets.executions.formats.agents.tools.calls import Call
+from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
+from capibara_assets.executions.formats.envelope_reader import language_of
+from capibara_assets.executions.formats.strict_json import Fault
+
+_INSIDE = (
+    ("function",), ("toolCall",), ("toolCall", "value"), ("toolCall", "function"), ("functionCall",),
+    ("function_call",), ("toolUse",),
+)  # fmt: skip
+_NAMES = ("name", "toolName", "tool_name", "tool", "function_name", "functionName", "recipient_name")
+_GIVEN = ("arguments", "args", "input", "parameters", "params", "tool_input", "toolInput", "rawInput", "tool_kwargs")
+_IDS = (
+    "call_id",
+    "callId",
+    "callID",
+    "toolCallId",
+    "tool_call_id",
+    "toolUseId",
+    "tool_use_id",
+    "tool_id",
+    "toolId",
+    "toolUseID",
+    "id",
+)
+_LINKS = (
+    "tool_use_id",
+    "tool_call_id",
+    "toolCallId",
+    "toolUseId",
+    "call_id",
+    "callId",
+    "callID",
+    "source_call_id",
+    "toolUseID",
+    "tool_id",
+)
+_ANSWERS = (
+    "content", "output", "result", "results", "toolResult", "tool_result", "return_value", "error", "response",
+    "success", "tool_output", "run", "state", "stdout", "exit_code", "is_error", "message",
+)  # fmt: skip
+_SESSIONS = ("session_id", "sessionId", "sessionID", "conversation_id", "conversationId", "thread_id", "threadId")
+_TIMES = ("timestamp", "timestamp_ms", "created", "created_at", "createdAt", "ts", "start_time", "startTime", "time")
+_HEADS = ("info", "user")
+_FIRST_YEAR = 2000  # numbers that would lie before it are no times but durations
+_CONVERSATIONS = ("messages", "history", "conversation", "trajectory", "steps")
+_OTHERS = (b'"resourceSpans"', b'"resource_spans"', b'"cell_type"', b'"execution_id"')
+_OWN = {*_GIVEN, *(path[0] for path in _INSIDE), "state", "result", "output"}  # of a call: not looked into for others
+_NAMED_ANSWERS = ("functionResponse", "function_response", "toolResponse", "tool_response")
+_PART = re.compile(r"tool-([\w.:-]+)\Z")  # a part's type that names its tool, as the AI SDK writes it
+_DEPTH = 40
+MARKS = tuple(f'"{name}"'.encode() for name in (*_LINKS, "toolResponse", "tool_calls", "toolCalls", "code_blocks"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What the objects around tell."""
+
+    session: str | None = None
+    started: datetime | None = None
+    model: str | None = None
+    id: str | None = None
+
+
+@dataclass(slots=True)
+class _Found:
+    """A call and what it asks for."""
+
+    call: Call
+    asked: Asked | None
+    given: Any
+
+
+@dataclass(slots=True)
+class _Log:
+    trusts_success: bool
+    calls: list[_Found] = field(default_factory=list)
+    by_id: dict[str, _Found] = field(default_factory=dict)
+    blocks: list[_Found] = field(default_factory=list)  # which wait for their result
+    linked: bool = False  # a call of a known kind has its answer
+    last: _Around = _Around()
+    early: dict[str, dict[str, Any]] = field(default_factory=dict)  # answers that stand before their calls
+    task: str | None = None
+    conversations: dict[str, Any] = field(default_factory=dict)
+    only_looks: bool = False  # to see whether it is such a log: the first answer will do
+
+    def enter(self, session: str) -> None:
+        """What follows is of this conversation."""
+        self.by_id, self.early = self.conversations.setdefault(session, ({}, {}))
+        self.last, self.task = _Around(), None
+
+    def walk(self, value: Any, around: _Around, depth: int = _DEPTH, name: str = "") -> None:
+        """All calls and answers in a value, in order."""
+        if self.only_looks and self.linked:
+            return
+        if isinstance(value, list) and depth:
+            for item in value:
+                if isinstance(item, dict | list):
+                    self.walk(item, around, depth - 1)
+        elif isinstance(value, dict) and depth:
+            around = self._told(value, around)
+            self._user(value)
+            self._blocks(value, around)
+            known = self._call(value, around) or self._named_by_key(value, around)
+            if not known:
+                self._answer(value, name in _NAMED_ANSWERS)
+            for key, item in value.items():
+                if isinstance(item, dict | list) and not (known and key in _OWN):
+                    self.walk(item, around, depth - 1, key)
+
+    def _told(self, node: dict[str, Any], around: _Around, heads: bool = True) -> _Around:
+        session = next((node[key] for key in _SESSIONS if word(node.get(key))), around.session)
+        times = ((node.get(key) if key != "time" else _begin(node.get(key))) for key in _TIMES)
+        found = (moment(value) for value in times)
+        started = next((each for each in found if each is not None and each.year >= _FIRST_YEAR), around.started)
+        model = word(node.get("model")) or word(node.get("modelID")) or around.model
+        own = next((node[key] for key in _IDS[:-1] if word(node.get(key))), around.id)
+        head = next((node[key] for key in _HEADS if isinstance(node.get(key), dict)), None) if heads else None
+        if head is not None:
+            told = self._told(head, _Around(), heads=False)  # what is said of a message beside its parts
+            session, started, model = session or told.session, told.started or started, told.model or model
+        self.last = replace(self.last, session=session or self.last.session, model=model or self.last.model)
+        return _Around(session, started, model, own)
+
+    def _user(self, node: dict[str, Any]) -> None:
+        head = record(node.get("info"))
+        user = "user" in (node.get("role"), node.get("type"), node.get("source"), head.get("role"))
+        content = node.get("parts") if head else node.get("content")
+        said = texts(content).strip() or text_at(node, "user", "content", "Prompt", "prompt").strip()
+        if (user or "user" in node) and said and not any(word(node.get(link)) for link in _LINKS):
+            self.task = said
+
+    def _call(self, node: dict[str, Any], around: _Around) -> bool:
+        """Take an object as a call, if it is one."""
+        if isinstance(node.get("tool"), str) and isinstance(node.get("state"), dict):
+            state = record(node["state"])
+            begun = moment(_begin(state.get("time"))) or around.started
+            return self._asks(node, replace(around, started=begun), node["tool"], state.get("input"))
+        for path in ((), *_INSIDE):
+            inner: Any = node
+            for step in path:
+                inner = record(inner).get(step)
+            inner = record(inner)
+            name = next((inner[key] for key in _NAMES if word(inner.get(key))), None)
+            if name is None and word(inner.get("toolCallId")) and (part := _PART.match(str(inner.get("type")))):
+                name = part[1]
+            given = next((inner[key] for key in _GIVEN if inner.get(key) is not None), None)
+            if name is not None and isinstance(given, dict | list | str):
+                return self._asks({**inner, **node} if path else node, around, name, given)
+        return False
+
+    def _named_by_key(self, node: dict[str, Any], around: _Around) -> bool:
+        """A call under a key that is its tool's name: `{"shellToolCall": {"args", "result"}}`."""
+        for key, inner in node.items():
+            if key.endswith("ToolCall") and isinstance(inner, dict) and isinstance(inner.get("args"), dict):
+                held = {**inner, "id": around.id or inner["args"].get("toolCallId")}
+                return self._asks(held, around, key.removesuffix("ToolCall"), inner["args"])
+        return False
+
+    def _asks(self, node: dict[str, Any], around: _Around, name: str, given: Any) -> bool:
+        key = next((node[key] for key in _IDS if word(node.get(key))), None)
+        asked = asked_of(name, given)
+        known = self.by_id.get(key) if key else None
+        if known is None or (known.call.not_run != "unanswered" and asked not in (None, known.asked)):
+            call = Call(
+                around.session or "", name, given, key, around.started, self.task, around.model or self.last.model
+            )
+            call.session = call.session or self.last.session or ""
+            known = _Found(call, asked, given)
+            if key:
+                self.by_id[key] = known
+                if key in self.early:
+                    self._write(known, self.early.pop(key))
+            if asked is not None or (is_runner(name) and not record(given).get("restart")):
+                self.calls.append(known)
+        elif known.asked is None and asked is not None:  # told in pieces
+            known.asked, known.given = asked, given
+        if is_answered(node):
+            self._write(known, {name: node[name] for name in node if name not in (*_GIVEN, *_NAMES)})
+        return True
+
+    def _blocks(self, node: dict[str, Any], around: _Around) -> None:
+        """Blocks of code that are run together, and the result of those before: neither names the other."""
+        result = record(node.get("result"))
+        if blocks := objects(node.get("code_blocks")):
+            codes = [code for block in blocks if (code := word(block.get("code")))]
+            self.blocks = []
+            for block in blocks if len(codes) == len(blocks) else []:
+                language = language_of(word(block.get("language")) or "python")
+                call = Call(around.session or "", "code_blocks", block, None, around.started, self.task, around.model)
+                self.blocks.append(_Found(call, Asked(language, block["code"]), block))
+            self.calls += self.blocks
+        elif self.blocks and "exit_code" in result and "output" in result:
+            for found in self.blocks[:-1]:  # of those before the last the result says nothing where it is a failure
+                found.call.not_run, found.call.success = None, True if result["exit_code"] == 0 else None
+            if len(self.blocks) > 1 and result["exit_code"] != 0:
+                self.blocks[-1].call.not_run, self.blocks[-1].call.output = None, text_at(result, "output")
+            else:
+                self._write(self.blocks[-1], result)
+            self.linked, self.blocks = True, []
+
+    def _answer(self, node: dict[str, Any], is_answer: bool = False) -> None:
+        key = next((node[link] for link in _LINKS if word(node.get(link))), None)
+        if key is None and (
+            is_answer or any(part in str(node.get("type")).lower() for part in ("result", "response", "output"))
+        ):
+            key = word(node.get("id"))
+        if key is not None and any(name in node for name in _ANSWERS):
+            if key in self.by_id:
+                self._write(self.by_id[key], node)
+            else:
+                self.early.setdefault(key, node)
+
+    def _write(self, found: _Found, node: dict[str, Any]) -> None:
+        if found.call.not_run != "unanswered":
+            return  # a history that is sent again
+        shell = found.asked is not None and found.asked.path is None
+        write_answer(found.call, read_answer(node), shell, self.trusts_success)
+        self.linked = self.linked or (found.asked is not None and found.call.not_run != "unanswered")
+
+
+def _begin(value: Any) -> Any:
+    """The begin in `{"start", "end"}` or `{"created"}`."""
+    return record(value).get("start", record(value).get("created")) if isinstance(value, dict) else value
+
+
+def _log(document: LogDocument, trusts_success: bool = False, only_looks: bool = False) -> _Log:
+    log = _Log(trusts_success, only_looks=only_looks)
+    log.task = word(record(document.value).get("task"))
+    rows = (
+        document.value if isinstance(document.value, list) else [document.value] if document.value else document.lines
+    )
+    kept = list(map(_opening, rows)) if len(rows) > 1 else []
+    several = len({opening for opening in kept if opening is not None}) > 1
+    for number, row in enumerate(rows):
+        session = log.last.session
+        if several and kept[number] is not None:  # conversations of their own, whose calls may have the same ids
+            session = f"{document.digest}/{kept[number]}"
+            log.enter(session)
+        log.walk(row, _Around(session=session, model=log.last.model))
+    return log
+
+
+def _opening(row: Any) -> str | None:
+    """What tells a conversation, which a row holds, from others: how it begins; None: the row holds none."""
+    held = (
+        next((row[key] for key in _CONVERSATIONS if isinstance(row.get(key), list)), None)
+        if isinstance(row, dict)
+        else None
+    )
+    opening = json.dumps(held[:2], sort_keys=True).encode("ascii") if held else None
+    return None if opening is None else hashlib.sha256(opening).hexdigest()[:12]
+
+
+def reads(document: LogDocument) -> bool:
+    """Whether a call that runs code or edits a file has its answer."""
+    if any(mark in document.data for mark in _OTHERS):
+        return False
+    return _log(document, only_looks=True).linked
+
+
+def entries(document: LogDocument, trusts_success: bool = False) -> Iterator[Entry]:
+    """The runs and edits in the order of their calls."""
+    if document.value is None:
+        yield from document.faults
+    for found in _log(document, trusts_success).calls:
+        found.call.session = found.call.session or document.digest
+        yield _entry(found)
+
+
+def _entry(found: _Found) -> Entry:
+    call, asked = found.call, found.asked
+    if asked is None:
+        return Fault("no_code", f"a call of {call.name} without a command", found.given)
+    if asked.path is not None:
+        if call.not_run is not None:
+            return NotRun(call.not_run, call.session)
+        return (
+            NotRun("edit_failed", call.session) if call.success is False else Edit(call.session, asked.path, asked.text)
+        )
+    if call.not_run is not None:
+        return NotRun(call.not_run, call.session, asked.text)
+    return call.run(asked.language, asked.text)
+
+
+def by_shape(name: str, marks: tuple[bytes, ...], reads: Callable[[LogDocument], bool], trusts_success: bool) -> Reader:
+    """A reader of a program's logs that have this shape; `trusts_success`: see `write_answer`."""
+    return Reader(name, marks, reads, lambda document: entries(document, trusts_success))
+
+
+READER = Reader("linked-calls", MARKS, reads, entries)

@@ -1,0 +1,131 @@
+"""What a call of a tool does, told by the words in the tool's name and by what it was given, whoever named the tool."""
+
+import re
+import shlex
+from typing import Any, NamedTuple
+
+from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects, parsed
+from capibara_assets.executions.formats.envelope_reader import language_of
+
+_SHELL = {"shell", "bash", "terminal", "powershell", "pwsh", "zsh", "sh", "cmd"}
+_RUN = {"run", "exec", "execute", "start", "launch"}
+_COMMAND = {"command", "commands", "cmd", "process", "script"}
+_INTERPRETER = {"python", "ipython", "jupyter", "interpreter"}
+_CODE = {"code", "cell", "notebook"}
+_EDIT = {
+    "write", "edit", "edits", "multiedit", "replace", "create", "patch", "insert", "update", "save", "editor", "append",
+    "diff", "overwrite",
+}  # fmt: skip
+_LOOK = {"view", "undo_edit", "open", "read", "list", "search", "undo", "find"}
+_NO_RUN = {"read", "list", "get", "output", "kill", "stop", "wait", "status", "poll", "search", "input", "send", "type"}
+_COMMAND_KEYS = ("command", "cmd", "CommandLine", "commandLine", "script", "commands", "code", "input", "keystrokes")
+_CODE_KEYS = ("code", "source", "script", "cmd", "input", "python")
+_PATH_KEYS = (
+    "path", "file_path", "filePath", "filename", "file", "fileName", "notebook_path", "target_file", "TargetFile",
+    "filepath", "relative_path", "absolute_path", "uri",
+)  # fmt: skip
+_TEXT_KEYS = (
+    "file_text", "fileText", "new_str", "newStr", "new_string", "newString", "insert_text", "content", "contents",
+    "new_text", "newText", "patch", "patchText", "diff", "new", "new_source", "code_edit", "streamContent",
+    "CodeContent", "replacement", "text", "changes",
+)  # fmt: skip
+_PATCHES = ("*** Begin Patch", "--- ", "diff --git")
+_STEPS = ("edits", "edit", "changes", "replacements", "operations", "chunks")
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+
+
+class Asked(NamedTuple):
+    """What a call asks for: code in a language; or an edit, where `path` is not None."""
+
+    language: str
+    text: str
+    path: str | None = None
+
+
+def words(name: str) -> set[str]:
+    """The words in a tool's name, without the name of the server that has it."""
+    own = re.split(r"__|[./:]", name.strip("_./: "))[-1]
+    return {word.lower() for word in _WORDS.findall(own)}
+
+
+def is_runner(name: Any) -> bool:
+    """Whether a tool of this name runs commands or code."""
+    return isinstance(name, str) and bool(_runs(words(name)))
+
+
+def asked_of(name: Any, arguments: Any) -> Asked | None:
+    """The code or the edit that a call asks for; None: it asks for neither."""
+    if not isinstance(name, str):
+        return None
+    told, given = words(name), parsed(arguments)
+    if told & _EDIT and (edit := _edit(given)) is not None:
+        return edit
+    language = _runs(told)
+    if language is None:
+        return None
+    if language == "sql":
+        text = _text(given, ("sql", "query", "statement")) if isinstance(given, dict) else None
+    elif language == "python":
+        text = _text(given, _CODE_KEYS)
+        named = given.get("language") if isinstance(given, dict) else None
+        language = language_of(named) if isinstance(named, str) and named else language
+    else:
+        text = _text(given, _COMMAND_KEYS)
+    return Asked(language, text) if text is not None else None
+
+
+def _runs(told: set[str]) -> str | None:
+    """The language of the code that a tool with these words in its name runs."""
+    if told & _NO_RUN or ("write" in told and told & {"terminal", "stdin", "process"}):
+        return None
+    if "sql" in told:
+        return "sql"
+    if told & {"powershell", "pwsh"}:
+        return "powershell"
+    if told & _SHELL or (told & _RUN and told & _COMMAND) or told == {"exec"}:
+        return "bash"
+    return "python" if told & _INTERPRETER or (told & _CODE and told & (_RUN | {"execution"})) else None
+
+
+def _text(given: Any, keys: tuple[str, ...]) -> str | None:
+    if isinstance(given, str):
+        return given if given.strip() else None
+    if not isinstance(given, dict) or str(given.get("is_input")).lower() == "true":
+        return None
+    for key in keys:
+        value = given.get(key)
+        if isinstance(value, str) and value.strip():
+            return value
+        if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
+            if key == "commands":
+                return "\n".join(value)
+            return value[-1] if len(value) == 3 and value[1] in ("-c", "-lc") else shlex.join(value)
+    return None
+
+
+def _edit(given: Any) -> Asked | None:
+    if isinstance(given, str):
+        return (
+            Asked("patch", given, "") if given.lstrip().startswith(("*** Begin Patch", "--- ", "diff --git")) else None
+        )
+    if not isinstance(given, dict) or str(given.get("command")) in _LOOK:
+        return None
+    path = next((given[key] for key in _PATH_KEYS if isinstance(given.get(key), str)), None)
+    text = _new_text(given)
+    if text is None and isinstance(given.get("input"), str) and given["input"].lstrip().startswith("***"):
+        path, text = path or "", given["input"]
+    if path is None and text is not None and text.lstrip().startswith(_PATCHES):
+        path = ""
+    return Asked("patch", text, path) if path is not None and text is not None else None
+
+
+def _new_text(given: dict[str, Any], depth: int = 3) -> str | None:
+    for key in _TEXT_KEYS:
+        if isinstance(given.get(key), str):
+            return str(given[key])
+    for key in _STEPS if depth else ():
+        steps = [given[key]] if isinstance(given.get(key), dict) else objects(given.get(key))
+        found = [text for step in steps if (text := _new_text(step, depth - 1)) is not None]
+        if found:
+            return "\n".join(found)
+    return None

@@ -1,0 +1,191 @@
+"""Logs of programs without a reader of their own, read by shape: what ran, what was edited, what nobody told."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from capibara_assets.executions.formats.agents.general.linked_calls import READER
+from capibara_assets.executions.formats.agents.readers import find_reader
+from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, NotRun
+from capibara_assets.executions.formats.strict_json import Fault
+from capibara_assets_tests.executions.formats.agents.general.shapes import (
+    FAILS,
+    FIX,
+    PRINTED,
+    REFUSED,
+    SAID,
+    SHAPES,
+    WELL,
+)
+from capibara_assets_tests.executions.formats.agents.tools.damage import damaged, entries, jsonl, reads, runs, survives
+
+Change = Callable[[Any], Any]
+
+
+def parsed(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError:
+        return list(map(json.loads, data.splitlines()))
+
+
+def written(value: Any, as_lines: bool) -> bytes:
+    return jsonl(*value) if as_lines else json.dumps(value).encode()
+
+
+def read(data: bytes) -> list[Entry]:
+    document = LogDocument(data)
+    reader = find_reader(document)
+    assert reader is not None
+    return list(reader.entries(document))
+
+
+def reordered(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: reordered(value[key]) for key in sorted(value, reverse=True)}
+    return list(map(reordered, value)) if isinstance(value, list) else value
+
+
+def widened(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {**{key: widened(inner) for key, inner in value.items()}, "x_later": {"a": [1, None]}}
+    return list(map(widened, value)) if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("program", SHAPES)
+@pytest.mark.parametrize("change", [None, reordered, widened])
+def test_runs_and_edits_are_read_in_order_with_what_the_log_tells(program: str, change: Change | None) -> None:
+    data, exit_codes, outcomes = SHAPES[program]
+    if change is not None:
+        data = written(change(parsed(data)), as_lines=data.count(b"\n") > 1)
+    found = [entry for entry in read(data) if not isinstance(entry, NotRun)]
+    failed, edit, well = found
+    assert isinstance(failed, AgentRun) and isinstance(edit, Edit) and isinstance(well, AgentRun)
+    assert (failed.code, failed.language, well.code) == (FAILS, "bash", WELL)
+    assert (failed.exit_code, well.exit_code) == exit_codes
+    assert (failed.success, well.success) == outcomes
+    assert SAID in failed.output + failed.stderr and well.output.strip() == PRINTED and not well.stderr
+    assert edit.path == "tally.py" and FIX in edit.text
+    assert len({failed.session, edit.session, well.session}) == 1
+    refused = [entry for entry in read(data) if isinstance(entry, NotRun)]
+    assert [(entry.kind, entry.code) for entry in refused] == ([("refused", REFUSED)] if refused else [])
+
+
+@pytest.mark.parametrize("program", SHAPES)
+def test_nothing_damaged_makes_the_reader_fail(program: str) -> None:
+    data = SHAPES[program][0]
+    reader = find_reader(LogDocument(data))
+    assert reader is not None
+    as_lines = data.count(b"\n") > 1
+    for value in damaged(parsed(data)):
+        survives(reader, written(value, as_lines))
+
+
+def call(key: str, command: str) -> dict[str, Any]:
+    asked = {"id": key, "type": "function", "function": {"name": "bash", "arguments": json.dumps({"command": command})}}
+    return {"role": "assistant", "tool_calls": [asked]}
+
+
+def answer(key: str, content: str, **more: Any) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": key, "content": content, **more}
+
+
+def test_a_history_that_is_sent_again_counts_once_and_an_id_that_is_used_again_twice() -> None:
+    first = [call("1", "ls"), answer("1", "a.py")]
+    assert [run.code for run in runs(READER, jsonl(*first, *first, call("1", "pwd"), answer("1", "/w")))] == [
+        "ls",
+        "pwd",
+    ]
+
+
+def test_conversations_in_one_file_keep_their_calls_apart() -> None:
+    rows = [
+        {"messages": [{"role": "user", "content": task}, call("1", "ls"), answer("1", said)]}
+        for task, said in (("One.", "a"), ("Two.", "b"))
+    ]
+    found = runs(READER, jsonl(*rows))
+    assert [(run.task, run.output) for run in found] == [("One.", "a"), ("Two.", "b")]
+    assert len({run.session for run in found}) == 2
+
+
+def test_a_tool_that_returned_says_nothing_of_its_commands_end() -> None:
+    (run,) = runs(READER, jsonl(call("1", "make"), answer("1", "built", status="success", success=True)))
+    assert (run.success, run.exit_code) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "output"),
+    [
+        ("a\n[exit code: 3]", 3, "a"),
+        ("a\nExit code: 0", 0, "a"),
+        ("a\nCommand failed with exit code 2.", 2, "a"),
+        ("a\nCommand exited with code 1", 1, "a"),
+        ('{"stdout": "a", "exit_code": 4}', 4, "a"),
+        ("The exit code of b is 3 in the docs", None, "The exit code of b is 3 in the docs"),
+    ],
+)
+def test_an_exit_code_in_the_tools_words_counts_where_it_ends_the_text(
+    text: str, code: int | None, output: str
+) -> None:
+    (run,) = runs(READER, jsonl(call("1", "make"), answer("1", text)))
+    assert (run.exit_code, run.output) == (code, output)
+    assert run.success == (None if code is None else code == 0)
+
+
+def test_an_exit_code_that_the_command_itself_prints_is_its_output() -> None:
+    (run,) = runs(READER, jsonl(call("1", "make; echo exit code: $?"), answer("1", "exit code: 2")))
+    assert (run.exit_code, run.success, run.output) == (None, None, "exit code: 2")
+
+
+def test_what_a_program_prints_of_users_and_denials_is_no_refusal() -> None:
+    (run,) = runs(READER, jsonl(call("1", "git push"), answer("1", "The user denied access to the repository")))
+    assert run.output == "The user denied access to the repository"
+
+
+@pytest.mark.parametrize("said", ["The user has declined to run this tool.", "Command was cancelled by the user"])
+def test_a_call_that_a_user_declined_did_not_run(said: str) -> None:
+    rows = [call("1", "ls"), answer("1", "a"), call("2", "rm -r out"), answer("2", said)]
+    assert [entry for entry in entries(READER, jsonl(*rows)) if isinstance(entry, NotRun)] == [NotRun("refused")]
+
+
+def test_a_shell_that_is_started_anew_runs_nothing() -> None:
+    restart = {"tool_calls": [{"id": "2", "name": "bash", "arguments": {"restart": True}}]}
+    (run,) = entries(READER, jsonl(call("1", "ls"), answer("1", "a"), restart, answer("2", "restarted")))
+    assert isinstance(run, AgentRun)
+
+
+def test_an_edit_that_failed_and_a_call_that_nobody_answered_are_counted() -> None:
+    edit = {"id": "2", "name": "edit_file", "arguments": {"path": "a", "new_string": "b"}}
+    rows = [
+        call("1", "ls"),
+        answer("1", ""),
+        {"tool_calls": [edit]},
+        answer("2", "no match", is_error=True),
+        call("3", "pwd"),
+    ]
+    assert [entry.kind for entry in entries(READER, jsonl(*rows)) if isinstance(entry, NotRun)] == [
+        "edit_failed",
+        "unanswered",
+    ]
+
+
+def test_a_damaged_line_is_kept_apart_and_a_call_without_a_command_too() -> None:
+    empty = {"tool_calls": [{"id": "2", "name": "bash", "arguments": {}}]}
+    data = jsonl(call("1", "ls"), answer("1", "a"), empty) + b'{"torn\n' + jsonl({"role": "user", "content": "Go on."})
+    faults = [entry.reason for entry in entries(READER, data) if isinstance(entry, Fault)]
+    assert faults == ["invalid_json", "no_code"]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Run `ls`."}],
+        [call("1", "ls")],
+        [{"tool_calls": [{"id": "1", "name": "get_weather", "arguments": {"city": "Bonn"}}]}, answer("1", "rain")],
+        [{"resourceSpans": []}, call("1", "ls"), answer("1", "a")],
+    ],
+)
+def test_chat_calls_of_other_tools_and_other_formats_are_none(rows: list[Any]) -> None:
+    assert not reads(READER, jsonl(*rows))

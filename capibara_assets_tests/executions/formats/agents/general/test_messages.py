@@ -1,0 +1,180 @@
+"""Logs in which order alone joins code and output: Cline's and Roo's messages, Open Interpreter's, AIDE's journal."""
+
+import json
+from typing import Any
+
+import pytest
+
+from capibara_assets.executions.formats.agents.general import aide_journal, ask_say, cline_history, lmc_messages
+from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, NotRun, Reader, moment
+from capibara_assets_tests.executions.formats.agents.tools.damage import damaged, entries, reads, survives
+
+TS = 1772618400000
+
+
+def say(kind: str, text: str, ts: int = TS, **more: Any) -> dict[str, Any]:
+    return {"ts": ts, "type": "say", "say": kind, "text": text, **more}
+
+
+def ask(kind: str, text: str, ts: int = TS, **more: Any) -> dict[str, Any]:
+    return {"ts": ts, "type": "ask", "ask": kind, "text": text, **more}
+
+
+DIFF = json.dumps({"tool": "appliedDiff", "path": "a.py", "diff": "+ b"})
+UI = [
+    say("text", "Mend it."),
+    say("api_req_started", "{}"),
+    ask("command", "make", partial=True),
+    ask("command", "make"),
+    say("command_output", "one\n"),
+    say("command_output", "two\n"),
+    ask("tool", DIFF),
+    ask("tool", '{"tool": "readFile", "path": "a.py"}'),
+    ask("command", "rm -r out"),
+    say("user_feedback", "No."),
+]
+
+
+def typed(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": [{"type": "text", "text": text}]}
+
+
+def told(head: str, *parts: str) -> dict[str, Any]:
+    content = [
+        {"type": "text", "text": text}
+        for text in (f"[{head}] Result:", *parts, "<environment_details>x</environment_details>")
+    ]
+    return {"role": "user", "ts": TS, "content": content}
+
+
+def command(code: str) -> dict[str, Any]:
+    return typed(f"Now.\n<execute_command>\n<command>{code}</command>\n</execute_command>")
+
+
+def replaced(new: str) -> dict[str, Any]:
+    return typed(f"<replace_in_file>\n<path>a.py</path>\n<diff>\n{new}\n</diff>\n</replace_in_file>")
+
+
+HISTORY = [
+    {"role": "user", "content": [{"type": "text", "text": "<task>\nMend it.\n</task>"}]},
+    command("make"),
+    told("execute_command for 'make'", "Command executed.\nOutput:\none"),
+    replaced("+ a"),
+    told("replace_in_file for 'a.py'", "The tool execution failed with the following error:\n<error>x</error>"),
+    replaced("+ b"),
+    told("replace_in_file for 'a.py'", "Saved."),
+    command("rm -r out"),
+    told("execute_command for 'rm -r out'", "The user denied this operation."),
+]
+
+
+def lmc(role: str, kind: str, content: str, **more: str) -> dict[str, Any]:
+    return {"role": role, "type": kind, "content": content, **more}
+
+
+TRACE = "Traceback (most recent call last):\n  Cell In[1], line 1\nNameError: name 'a' is not defined\n"
+LMC = [
+    lmc("user", "message", "Mend it."),
+    lmc("assistant", "code", "a", format="python"),
+    lmc("computer", "console", "1", format="active_line"),
+    lmc("computer", "console", TRACE, format="output"),
+    lmc("assistant", "code", "ls", format="shell"),
+    lmc("computer", "console", "a.py\n", format="output"),
+    lmc("computer", "console", "b.py\n", format="output"),
+    lmc("assistant", "code", "never()", format="javascript"),
+]
+JOURNAL = {
+    "nodes": [
+        {
+            "id": "n1",
+            "code": "a",
+            "ctime": 1772618400.5,
+            "exec_time": 0.5,
+            "exc_type": "NameError",
+            "_term_out": [TRACE, "Execution time: x"],
+        },
+        {
+            "id": "n2",
+            "code": "print(1)",
+            "ctime": 1772618401.5,
+            "exec_time": 2,
+            "exc_type": None,
+            "_term_out": ["1\n", "Execution time: y"],
+        },
+        {"id": "n3", "code": "never()"},
+    ]
+}
+LOGS: list[tuple[Reader, Any]] = [
+    (ask_say.READER, UI),
+    (cline_history.READER, HISTORY),
+    (lmc_messages.READER, LMC),
+    (aide_journal.READER, JOURNAL),
+]
+
+
+def read(reader: Reader, value: Any) -> list[Any]:
+    return entries(reader, json.dumps(value))
+
+
+def test_output_follows_its_command_and_what_was_not_answered_did_not_run() -> None:
+    run, edit, refused = read(ask_say.READER, UI)
+    assert isinstance(run, AgentRun) and (run.code, run.success, run.exit_code) == ("make", None, None)
+    assert run.output == "one\n\ntwo\n" and run.started == moment(TS) and run.task == "Mend it."
+    assert isinstance(edit, Edit) and (edit.path, edit.text) == ("a.py", "+ b")
+    assert refused == NotRun("unanswered") and refused.code == "rm -r out"
+
+
+def test_calls_in_the_assistants_text_are_joined_with_the_next_answer() -> None:
+    run, failed, edit, refused = read(cline_history.READER, HISTORY)
+    assert (run.code, run.output, run.success, run.exit_code, run.task) == ("make", "one", None, None, "Mend it.")
+    assert failed == NotRun("edit_failed")
+    assert (edit.path, edit.text.strip()) == ("a.py", "+ b")
+    assert refused == NotRun("refused") and refused.code == "rm -r out"
+
+
+def test_a_task_that_was_exported_as_markdown_is_read_alike() -> None:
+    call = "<execute_command>\n<command>make</command>\n</execute_command>"
+    answer = "Command executed in terminal 1 within working directory '/w'. Exit code: 2\nOutput:\none\n"
+    answer += "\n<environment_details>\nx\n</environment_details>"
+    turns = [
+        ("User", "<task>\nMend it.\n</task>"),
+        ("Assistant", f"Now.\n\n{call}"),
+        ("User", f"[execute_command for 'make'] Result:\n{answer}"),
+    ]
+    export = "\n\n---\n\n".join(f"**{who}:**\n\n{said}" for who, said in turns)
+    (run,) = entries(cline_history.READER, export + "\n\n---\n\n**Assistant:**\n\nDone.\n")
+    assert isinstance(run, AgentRun) and (run.code, run.exit_code, run.success) == ("make", 2, False)
+    assert (run.output.strip(), run.task) == ("one", "Mend it.")
+
+
+def test_a_traceback_on_the_console_is_a_failure_and_silence_no_success() -> None:
+    failed, listed, never = read(lmc_messages.READER, LMC)
+    assert (failed.code, failed.language, failed.success, failed.output) == ("a", "python", False, TRACE)
+    assert (listed.code, listed.language, listed.success, listed.output) == ("ls", "bash", None, "a.py\nb.py\n")
+    assert never == NotRun("unanswered")
+
+
+def test_what_was_raised_decides_for_a_node_of_a_journal() -> None:
+    failed, well, never = read(aide_journal.READER, JOURNAL)
+    assert (failed.success, failed.output, failed.duration_ms) == (False, TRACE, 500.0)
+    assert (well.success, well.output, well.started) == (True, "1\n", moment(1772618401.5))
+    assert never == NotRun("unanswered")
+
+
+@pytest.mark.parametrize(("reader", "value"), LOGS)
+def test_nothing_damaged_makes_a_reader_fail(reader: Reader, value: Any) -> None:
+    for one in damaged(json.loads(json.dumps(value))):
+        survives(reader, json.dumps(one).encode())
+
+
+@pytest.mark.parametrize(
+    ("reader", "value"),
+    [
+        (ask_say.READER, [say("text", "Hello"), ask("followup", "Which?")]),
+        (cline_history.READER, [command("make")]),
+        (lmc_messages.READER, [lmc("user", "message", "computer"), lmc("computer", "message", "Hello")]),
+        (aide_journal.READER, {"nodes": [{"code": "a"}]}),
+    ],
+)
+def test_chat_alone_is_no_log(reader: Reader, value: Any) -> None:
+    assert not reads(reader, json.dumps(value))
