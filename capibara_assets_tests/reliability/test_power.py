@@ -68,7 +68,7 @@ def noted(where: str) -> Iterator[None]:
         raise
 
 
-@pytest.mark.parametrize("name", ["export", "remove"])
+@pytest.mark.parametrize("name", ["export", pytest.param("remove", marks=pytest.mark.extended)])
 def test_power_lost(tmp_path: Path, name: str) -> None:
     assert powerless(tmp_path / name, name, states=40) >= DIFFERENT[name] // 4
 

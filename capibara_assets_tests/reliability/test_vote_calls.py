@@ -21,7 +21,10 @@ FAULTS = [
     *(("error=ENOSPC", call) for call in ("write", "rename", "mkdir", "fsync")),
     *(("error=EIO", call) for call in ("write", "fsync")),
 ]
-QUICK = [("voter-1", "signal=KILL", "fsync"), (COORDINATOR, "error=ENOSPC", "mkdir")]
+QUICK = [
+    pytest.param("voter-1", "signal=KILL", "fsync", marks=pytest.mark.extended),
+    (COORDINATOR, "error=ENOSPC", "mkdir"),
+]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -52,7 +52,7 @@ def cluster() -> Iterator[RayCluster]:
         yield two
 
 
-@pytest.mark.parametrize("crowd", [pytest.param(10, marks=pytest.mark.extended), 500])
+@pytest.mark.parametrize("crowd", [10, pytest.param(500, marks=pytest.mark.extended)])
 def test_workers_find_the_pairs_of_one_machine(
     crowd: int, cluster: RayCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
