@@ -10,28 +10,26 @@ from capibara_assets.executions.secrets.roles import CHARS, NO_SECRET, VALUE, Ro
 _PASS = r"(?:pa?s{1,2}w(?:o?r)?d|passphrase|passcode|pwd|pswd|(?<![A-Za-z])pass(?=[\"':=_ ])|_pass\b|[a-z]pass\b)"
 _PASS_ANCHORS = ("passw", "paswd", "pasw", "pssw", "psw", "passphrase", "passcode", "pwd", "pass")
 # a name that ends so: `password_policy` holds none
-_ENDS = (
+ENDS = (
     r"(?:p?a?s{1,2}w(?:o?r)?d|passwort|passphrase|passcode|pwd|pswd|(?<!by)(?<!com)pass|\bpw|\bpsk|kennwort"
     r"|contrase[nñ]a|senha|mot de passe|[Пп]ароль|密码)\d?(?![\w.-])"
 )
-_ENDS_ANCHORS = (*_PASS_ANCHORS, "assw", "pw", "psk", "kennwort", "contrase", "senha", "mot de", "пароль", "密码")
+ENDS_ANCHORS = (*_PASS_ANCHORS, "assw", "pw", "psk", "kennwort", "contrase", "senha", "mot de", "пароль", "密码")
 _OTHERS = r"(?:identified[^\n']{0,40}\bby\b|secure_?string)"
 _GIVEN = (
     r"(?:[\"'`\])]{0,2}[ \t]{0,4}(?:=>|:=|==?|:|\bis\b:?|\bwas\b)[ \t]{0,4}[(\[]?(?:[A-Za-z]?[\"'`])?"
     r"|[ \t]{1,4}[A-Za-z]?[\"'`]|[ \t][\w \t]{0,30}\bto[ \t]{1,4}[\"'`]?)"
 )
 _NEXT = r"[\"'][ \t]*,[ \t]*[\"']"
-_STATED = rf"(?-i:[A-Z][{CHARS}-]*[0-9]|[0-9][{CHARS}-]*[A-Z])"  # what each of them has
+STATED = rf"(?-i:[A-Z][{CHARS}-]*[0-9]|[0-9][{CHARS}-]*[A-Z])"  # what each of them has
 _CHOSEN = r"(?-i:[A-Za-z][^\s\"'`<>]*[0-9]|[0-9][^\s\"'`<>]*[A-Za-z]|[A-Za-z]{3}[-+][A-Za-z]+[-+][A-Za-z]{3})"
-_ENDING = (  # as `_ENDS`, without looking around
+ENDING = (  # as `ENDS`, without looking around
     r"p?a?s{1,2}w(?:o?r)?d|passwort|passphrase|passcode|pwd|pswd|pw|psk|kennwort|contrase[nñ]a|senha"
     r"|mot de passe|пароль|密码"
 )
 # The names with their ends: `passed` and `compass-2d` stand in many texts. One gate for many roles is one pass.
-_CHOSEN_GATE = (
-    rf"(?i)(?:(?:{_ENDING}|pass)\d?[^A-Za-z0-9_.\n-]|identified[^\n]{{0,40}}by|secure_?string)[^\n]*{_CHOSEN}"
-)
-_BELOW_GATE = rf"(?i)(?:{_ENDING})\d?[^A-Za-z0-9\n]{{0,40}}\n(?:[^\n]*\n){{0,6}}[^\n]*{_CHOSEN}"
+CHOSEN_GATE = rf"(?i)(?:(?:{ENDING}|pass)\d?[^A-Za-z0-9_.\n-]|identified[^\n]{{0,40}}by|secure_?string)[^\n]*{_CHOSEN}"
+_BELOW_GATE = rf"(?i)(?:{ENDING})\d?[^A-Za-z0-9\n]{{0,40}}\n(?:[^\n]*\n){{0,6}}[^\n]*{_CHOSEN}"
 _FLAG = r"-{1,2}[\w.-]{0,24}"
 _USER_FLAG = r"-{1,2}(?:u|user(?:name)?|login|[\w-]{0,20}creds?|auth)[ =][\"']?[\w./\\@-]{1,60}"
 _LOGS_IN = r"(?:auth\w*|log_?[io]n|sign_?in|connect\w*|\w{0,20}connection|\w{0,20}credentials?|\bpdo|\bmysqli)"
@@ -39,7 +37,7 @@ _LOGS_IN_ANCHORS = ("auth", "login", "log_in", "logon", "signin", "sign_in", "co
 _LITERAL = r"([^\s\"'`\\<>]{8,64})(?=\\?[\"'`])"
 _OPEN = r"[A-Za-z]{0,2}\\?[\"'`]"
 _AT_GATE = r"[A-Za-z0-9_.-]:[^\s\"'`/:@]{8,64}@[A-Za-z(]"
-_LOGS_IN_GATE = rf"(?i)(?:{'|'.join(_LOGS_IN_ANCHORS)})[^\n]*[\"'][^\"'\n]*{_STATED}"
+_LOGS_IN_GATE = rf"(?i)(?:{'|'.join(_LOGS_IN_ANCHORS)})[^\n]*[\"'][^\"'\n]*{STATED}"
 _PAIR = r"(?:auth|log_?[io]n|sign_?in|credentials?|_bind)[\w.]{0,10}[ \t]*=?[ \t]*\(?[ \t]*[\"']"
 _ASKS = "(?:passw|stdin|login|sudo|crypt|openssl|gpg)"  # what reads a password that is piped to it
 # what packs, signs or encrypts takes its passphrase behind a flag of one letter that means other things elsewhere
@@ -52,42 +50,42 @@ _PACKS = (
 PASSWORD_ROLES: tuple[Role, ...] = (
     # a literal under that name: assigned, compared, handed to a setter, an attribute
     Role(
-        "PASSWORD", (*_ENDS_ANCHORS, "identified", "secure"),
-        rf"(?:{_ENDS}(?:\\?[\"'`]|[\])])?[\"'\])]?[ \t]{{0,8}}(?::[ \t]*\w{{1,12}}[ \t]*)?"
+        "PASSWORD", (*ENDS_ANCHORS, "identified", "secure"),
+        rf"(?:{ENDS}(?:\\?[\"'`]|[\])])?[\"'\])]?[ \t]{{0,8}}(?::[ \t]*\w{{1,12}}[ \t]*)?"
         rf"(?:=>|:=|={{1,3}}|:|\(|value[ \t]?=)?[ \t]{{0,8}}(?:\w{{1,12}}\()?|{_OTHERS}[ \t]{{1,4}})"
         rf"{_OPEN}{_LITERAL}",
-        chosen_password, _CHOSEN_GATE,
+        chosen_password, CHOSEN_GATE,
     ),
     # the default of a look-up, an element
     Role(
-        "PASSWORD", _ENDS_ANCHORS,
-        rf"(?:\([ \t]*[\"'][\w.-]{{0,60}}?{_ENDS}[\"'][ \t]*,[ \t]*[\"']|{_ENDS}(?::-|>)){VALUE}(?=[\"']\)|\}}|</)",
-        chosen_password, _CHOSEN_GATE,
+        "PASSWORD", ENDS_ANCHORS,
+        rf"(?:\([ \t]*[\"'][\w.-]{{0,60}}?{ENDS}[\"'][ \t]*,[ \t]*[\"']|{ENDS}(?::-|>)){VALUE}(?=[\"']\)|\}}|</)",
+        chosen_password, CHOSEN_GATE,
     ),
     # among other `name=value` of a command, a connection's string or a log, and in a file of such lines
     Role(
-        "PASSWORD", _ENDS_ANCHORS,
-        rf"(?:^(?:[ \t]*-[ \t])?(?:export[ \t]+)?|[^\S\n]|[;&?\"'|])[\w./-]{{0,60}}?{_ENDS}[=:]{VALUE}"
+        "PASSWORD", ENDS_ANCHORS,
+        rf"(?:^(?:[ \t]*-[ \t])?(?:export[ \t]+)?|[^\S\n]|[;&?\"'|])[\w./-]{{0,60}}?{ENDS}[=:]{VALUE}"
         r"(?=[\s;&\"'|]|$)",
-        chosen_password, _CHOSEN_GATE,
+        chosen_password, CHOSEN_GATE,
     ),
     # a line of settings, which code may look like
     Role(
-        "PASSWORD", _ENDS_ANCHORS,
-        rf"^[ \t-]{{0,40}}[\"']?[\w.-]{{0,60}}?{_ENDS}[\"']?[ \t]{{0,20}}[:=][ \t]{{1,20}}{VALUE}[ \t]*$",
-        bare_password, _CHOSEN_GATE,
+        "PASSWORD", ENDS_ANCHORS,
+        rf"^[ \t-]{{0,40}}[\"']?[\w.-]{{0,60}}?{ENDS}[\"']?[ \t]{{0,20}}[:=][ \t]{{1,20}}{VALUE}[ \t]*$",
+        bare_password, CHOSEN_GATE,
     ),
     Role(
         "PASSWORD", (*_PASS_ANCHORS, "identified", "secure"),
         rf"(?:{_PASS}[\w.-]{{0,24}}{NO_SECRET}|{_OTHERS}){_GIVEN}{VALUE}", stated_password,
-        rf"(?i)(?:{'|'.join(_PASS_ANCHORS)}|identified|secure)[^\n]*{_STATED}",
+        rf"(?i)(?:{'|'.join(_PASS_ANCHORS)}|identified|secure)[^\n]*{STATED}",
     ),
     # told in a sentence; beside a user's name where credentials are told; unquoted in SQL
     Role(
-        "PASSWORD", _ENDS_ANCHORS,
-        rf"{_ENDS}(?:[ \t][^\n:=<>{{}}\"`]{{0,60}}?)?(?:\b(?:is|ist|es|est|lautet):?[ \t]|[ \t]é[ \t]|[:：][ \t]?)"
+        "PASSWORD", ENDS_ANCHORS,
+        rf"{ENDS}(?:[ \t][^\n:=<>{{}}\"`]{{0,60}}?)?(?:\b(?:is|ist|es|est|lautet):?[ \t]|[ \t]é[ \t]|[:：][ \t]?)"
         rf"[\"'`*]{{0,3}}{VALUE}(?=[.,;)\"'`*]*(?:\s|$))",
-        chosen_password, _CHOSEN_GATE,
+        chosen_password, CHOSEN_GATE,
     ),
     Role(
         "PASSWORD", ("credential", "creds", "login", "identified"),
@@ -96,10 +94,10 @@ PASSWORD_ROLES: tuple[Role, ...] = (
         chosen_password, rf"(?i)(?:(?:credential|creds|login)[^\n]*/|identified by )[^\n]*{_CHOSEN}",
     ),
     # alone behind it; in the last column of a table
-    Role("PASSWORD", _ENDS_ANCHORS, rf"{_ENDS}[ \t]{VALUE}[ \t]*$", chosen_password, _CHOSEN_GATE),
+    Role("PASSWORD", ENDS_ANCHORS, rf"{ENDS}[ \t]{VALUE}[ \t]*$", chosen_password, CHOSEN_GATE),
     Role(
-        "PASSWORD", _ENDS_ANCHORS,
-        rf"^[\w \t|,;\"'-]{{0,200}}\S(?:[ \t]*[|,;\t]|  )[ \t\"']{{0,40}}{_ENDS}[\"' \t|]{{0,40}}\n"
+        "PASSWORD", ENDS_ANCHORS,
+        rf"^[\w \t|,;\"'-]{{0,200}}\S(?:[ \t]*[|,;\t]|  )[ \t\"']{{0,40}}{ENDS}[\"' \t|]{{0,40}}\n"
         r"(?=((?:[^\n]{0,300}\n){0,6}[^\n]{0,300}))",
         chosen_password,
         _BELOW_GATE,
@@ -114,7 +112,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     Role(
         "PASSWORD", _PASS_ANCHORS,
         rf"(?:[a-z](?-i:Pass)(?:word)?[ \t]|^[ \t]*[\w.-]{{0,30}}pass(?:word|wd)?[ \t]{{1,4}})[\"']?{VALUE}",
-        stated_password, rf"(?i)(?:{'|'.join(_PASS_ANCHORS)})[^\n]*{_STATED}",
+        stated_password, rf"(?i)(?:{'|'.join(_PASS_ANCHORS)})[^\n]*{STATED}",
     ),
     Role(
         "PASSWORD", ("-p", "-P", "-w", "-W", "-A", "-X"),
@@ -142,7 +140,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     Role(
         "PASSWORD", ("auth", "unlock", "login", "log_in", "signin", "sign_in"),
         rf"(?:auth|unlock|log_?in|sign_?in)\w{{0,12}}[ \t(]{{1,2}}[\"']{VALUE}[\"']", stated_password,
-        rf"(?i)(?:auth|unlock|log_?in|sign_?in)[^\n]*[\"'][^\"'\n]*{_STATED}",
+        rf"(?i)(?:auth|unlock|log_?in|sign_?in)[^\n]*[\"'][^\"'\n]*{STATED}",
     ),
     Role(
         "PASSWORD", (":",),
@@ -151,8 +149,8 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     ),
     # what is fed to a prompt
     Role(
-        "PASSWORD", _ENDS_ANCHORS,
-        rf"{_ENDS}[^\w\n]{{0,8}}\n[ \t]*[\w.]{{0,20}}send\w*[ \t(]{{1,2}}[\"']{VALUE}(?=\\[rn]|[\"'])", chosen_password,
+        "PASSWORD", ENDS_ANCHORS,
+        rf"{ENDS}[^\w\n]{{0,8}}\n[ \t]*[\w.]{{0,20}}send\w*[ \t(]{{1,2}}[\"']{VALUE}(?=\\[rn]|[\"'])", chosen_password,
         _BELOW_GATE,
     ),
     Role("PASSWORD", ("<<<",), rf"<<<[ \t]*[\"']{VALUE}[\"']", chosen_password, rf"<<<[^\n]*{_CHOSEN}", case=True),
@@ -165,7 +163,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     Role(
         "PASSWORD", ("echo", "printf"), rf"(?:echo|printf)[ \t]+[\"']?[\w.@-]{{1,40}}:{VALUE}[\"']?[ \t]*\|",
         stated_password,
-        rf"(?i)(?:echo|printf)[^\n|]*:[^\n|]*{_STATED}",
+        rf"(?i)(?:echo|printf)[^\n|]*:[^\n|]*{STATED}",
     ),
     # behind the user's name
     Role(
@@ -188,7 +186,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", ("basic",), rf"basic[\w.-]{{0,30}}[ \t]+[\w.@-]{{1,40}}[ \t]+[\"']?{VALUE}", stated_password,
-        rf"(?i)basic[^\n]*{_STATED}",
+        rf"(?i)basic[^\n]*{STATED}",
     ),
     # a line of pgpass
     Role(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
+from capibara_assets.executions.secrets.forms import FORMS
 from capibara_assets.executions.secrets.passwords import PASSWORD_ROLES
 from capibara_assets.executions.secrets.plausibility import (
     MINGLED,
@@ -24,6 +25,13 @@ from capibara_assets.executions.secrets.providers import PROVIDER_SHAPES
 from capibara_assets.executions.secrets.roles import CONTEXT_SHAPES, LINE_START, ROLES
 
 _TOKEN = "A-Za-z0-9_-"
+_BEFORE = 60  # characters
+#: What stands before public halves of keys and their fingerprints.
+_PUBLIC = re.compile(
+    r"(?:\bssh-(?:rsa|dss|ed25519)[ \t]+|\becdsa-sha2-[\w-]+[ \t]+|\bsk-[\w@.-]+[ \t]+|fingerprint[^\n]{0,30}"
+    r"|public[ _-]?key[\"']?[ \t]*[:=][ \t]*[\"']?)$",
+    re.IGNORECASE,
+)
 _LONGEST = 500  # characters of a part of a stretch (`Rule.parts`)
 
 
@@ -89,6 +97,7 @@ def _find_once(text: str, rules: Sequence[Rule], name: str | None) -> list[Secre
         for rule in rules
         for secret in _matches(rule, text)
         if not (rule.whole_word and _inside_word(text, secret.start))
+        and not (rule.near_values and _PUBLIC.search(text, max(0, secret.start - _BEFORE), secret.start))
     ]
     if name is not None:
         candidates += _bare_tokens(text, name)
@@ -311,7 +320,7 @@ def _context_rules() -> Iterator[Rule]:
         pattern = re.compile(expression, re.IGNORECASE | re.MULTILINE)
         gate = "" if anchors == ("aws",) else _gate(expression)
         yield Rule(kind, anchors, pattern, 1, plausible, anchors != ("://",), whole_word=False, tail="", gate=gate)
-    for role in (*ROLES, *PASSWORD_ROLES):
+    for role in (*ROLES, *PASSWORD_ROLES, *FORMS):
         flags = re.MULTILINE | re.ASCII | (0 if role.case else re.IGNORECASE)
         yield Rule(
             role.kind, role.anchors, re.compile(role.expression, flags), 1, role.plausible, not role.case,

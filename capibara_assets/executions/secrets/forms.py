@@ -1,0 +1,174 @@
+"""Secrets known by the form around them: a form's field, a dump, a key set, a list of codes, a phrase, pieces of one.
+
+As in `passwords`, the place holds a secret and nothing else, so that its value needs few statistics.
+"""
+
+import re
+
+from capibara_assets.executions.secrets.passwords import CHOSEN_GATE, ENDING, ENDS, ENDS_ANCHORS, STATED
+from capibara_assets.executions.secrets.plausibility import (
+    chosen_password,
+    credential,
+    filled_in,
+    has_digit,
+    random_looking,
+    stated_password,
+)
+from capibara_assets.executions.secrets.roles import CHARS, VALUE, Role
+
+_PIECES = re.compile(r"[\"']([^\"'\n]*)[\"']")
+_OPERATOR = r"[ \t]*(?:\+|\.{1,2}|&|<>|\|\|)?[ \t\\]*(?:\n[ \t]*)?(?:\+|\.{1,2}|&|<>|\|\|)?[ \t]*"
+_CONTINUED = re.compile(r"\\\r?\n")
+_COMMON = frozenset(("the", "and", "for", "with", "that", "this", "from", "are", "was", "not", "you", "your", "will"))
+_CODES = r"(?:recovery|backup|scratch|emergency|one-time|rescue)[ _-](?:codes?|keys?)"
+_CODES_ANCHORS = ("recovery", "backup", "scratch", "emergency", "one-time", "rescue")
+_PHRASE = r"(?:mnemonic|seed[ _-]?(?:phrase|words)|(?:recovery|backup|secret)[ _-](?:phrase|words))"
+_PHRASE_ANCHORS = ("mnemonic", "phrase", "words")
+_CODE_ANCHORS = ("PIN", "asscode", "time code", "erification code", "2FA code", "ecurity code", "nlock code")
+
+
+def _joined_password(stretch: str) -> bool:
+    """Whether the pieces of a literal make a password; the stretch lacks the quotes at both ends."""
+    whole = "".join(_PIECES.findall(f'"{stretch}"'))
+    return chosen_password(whole) or credential(whole)
+
+
+def _continued(stretch: str) -> bool:
+    """Whether a word of a shell that goes on in the next line is a secret."""
+    whole = _CONTINUED.sub("", stretch)
+    return credential(whole) or chosen_password(whole)
+
+
+def _phrase(stretch: str) -> bool:
+    """Whether words are a wallet's: hardly one twice, and none of those that every sentence has."""
+    words = re.split(r"[ ,]+", stretch)
+    return len(set(words)) >= len(words) - 2 and not _COMMON & set(words)
+
+
+def _code(value: str) -> bool:
+    """Whether a listed code is filled in: letters with digits, or eight digits and more."""
+    plain = re.sub("[ -]", "", value)
+    return filled_in(value) and has_digit(plain) and (not plain.isdigit() or len(plain) >= 8) and len(set(plain)) > 3
+
+
+def _digits(value: str) -> bool:
+    return len(set(value)) > 1 and value not in ("1234", "12345", "123456", "12345678")
+
+
+# Between `password` and its value in a dump: `] => string(12) "`, `: &auth.Secret{"`.
+_TYPE = r"(?:string|str|&?\w+\.\w+)[ \t]?[({]\d*\)?[ \t]*[\"']"
+_ASSIGNED = r"[ \t]*(?::[ \t]*\w+[ \t]*)?(?::=|=>|=|:)[ \t]*"
+_PIECES_GATE = rf"(?i)(?:{ENDING}|pass)\d?[^\n]{{0,60}}[\"'][^\"'\s]+[\"'][ \t+.&<>|\\]*\n?[ \t+.&<>|\\]*[\"'][^\"'\s]"
+_LITERAL = r"[\"'][^\"'\s\\]{2,60}[\"']"
+_NEXT_LITERAL = r"[ \t]*,[ \t]*[\"'][\w.@-]{1,60}[\"']"
+_ITEM = r"[ \t]*(?:\d{1,2}[.)]|[-*•])?[ \t\"'`]*"
+_CODE = r"[A-Za-z0-9]{4,16}(?:-[A-Za-z0-9]{3,12}){0,5}"
+_TOLD_CODE = r"\b(?:PIN(?:[ -]code)?|[Pp]asscode|(?:[Oo]ne-time|[Vv]erification|2FA|[Ss]ecurity|[Uu]nlock)[ ]code)\b"
+_WRAPPED = r"(?:token|secret|api_?key|password)\"?[ \t]*[:=][ \t]*"
+
+FORMS: tuple[Role, ...] = (
+    # PHP's var_dump, Go's %#v: the type between name and value
+    Role(
+        "PASSWORD", ENDS_ANCHORS, rf"{ENDS}[\"']?\]?[ \t]*(?:=>|:)[ \t]*\n?[ \t]*{_TYPE}{VALUE}[\"']",
+        chosen_password, rf"(?i)(?:{ENDING}|pass)\d?[\"']?\]?[ \t]*(?:=>|:)[ \t]*\n?[^\n]*[({{][0-9]*\)?[ \t]*[\"']",
+    ),
+    # a field of multipart/form-data, behind its headers
+    Role(
+        "PASSWORD", ENDS_ANCHORS,
+        rf"name=\\?[\"'][\w.\[\]-]{{0,40}}?{ENDS}\]?\\?[\"'][^\n]{{0,80}}\n"
+        rf"(?:[\w-]+:[^\n]{{0,80}}\n){{0,3}}[ \t\r]*\n[ \t]*{VALUE}",
+        chosen_password, r"(?i)form-data;[^\n]*name=",
+    ),
+    # private members of a JSON Web Key, whatever their order
+    Role(
+        "PRIVATE_KEY", ('"kty"',), r"\{(?=([^{}]{0,2000}\"kty\"[^{}]{0,4000}))", random_looking, r"\"kty\"",
+        r"\"(?:d|k|p|q|dp|dq|qi)\"[ \t\n]*:[ \t\n]*\"([A-Za-z0-9_-]{16,2000})\"", case=True,
+    ),
+    # Java takes passwords as characters
+    Role(
+        "PASSWORD", (".toCharArray(",), r"[\"']([^\s\"'\\]{8,64})[\"']\.toCharArray\(", chosen_password,
+        r"\.toCharArray\(", case=True,
+    ),
+    # routers: the kind of the encryption stands between
+    Role(
+        "PASSWORD", ("password ", "secret ", "key "),
+        r"^[^\n]{0,60}\b(?:password|secret|key)[ \t][05789][ \t](?=\S*[A-Za-z])([^\s\"'<>]{8,128})[ \t\r]*$",
+        lambda value: chosen_password(value) or has_digit(value), r"(?i)(?:password|secret|key)[ \t][05789][ \t]",
+    ),
+    # a table, a database: address, what is read there, user, password; a client: database, user, password, options
+    Role(
+        "PASSWORD", (":",),
+        rf"[\"'][\w.-]{{1,80}}:[\w/]{{2,60}}[\"'](?:{_NEXT_LITERAL}){{1,3}}[ \t]*,[ \t]*[\"']{VALUE}[\"']",
+        stated_password,
+        rf"[\"'][^\"'\s]+:[^\"'\s]+[\"'][ \t]*,[ \t]*[\"'][^\"'\n]+[\"'][ \t]*,[^\n]*[\"'][^\"'\n]*{STATED}", case=True,
+    ),
+    Role(
+        "PASSWORD", ("new ",),
+        rf"\bnew[ \t]+[A-Z][\w.]*\([ \t\n]*[\"'][\w.@-]{{1,60}}[\"']{_NEXT_LITERAL}"
+        rf"[ \t]*,[ \t]*[\"']{VALUE}[\"'][ \t]*[,)]",
+        stated_password,
+        rf"\bnew[ \t]+[A-Z][\w\p{{N}}.]*\([ \t\n]*[\"'][^\"'\n]+[\"'][ \t]*,[^\n]*[\"'][^\"'\n]*{STATED}", case=True,
+    ),
+    # databases that take a passphrase in a statement, and hash one there
+    Role(
+        "PASSWORD", ("pragma", "crypt("),
+        r"(?:pragma[ \t]+(?:hex)?(?:re)?key[ \t]*=[ \t]*[\"']|\b\w{0,20}crypt\([^()\"']{0,60}['])"
+        r"([^\s\"']{8,128})[\"']",
+        lambda value: chosen_password(value) or credential(value), r"(?i)(?:pragma[ \t]+[a-z]*key|crypt\()[^\n]*[\"']",
+    ),
+    # commands that take it as a word: behind `password`, behind a share
+    Role(
+        "PASSWORD", ENDS_ANCHORS, rf"^[^\n]{{0,40}}?[$#>][ \t][^\n]{{1,200}}?[ \t]{ENDS}[ \t]{VALUE}(?=[ \t\n]|$)",
+        chosen_password, CHOSEN_GATE,
+    ),
+    Role(
+        "PASSWORD", ("net use",), rf"\bnet[ ]use\b[^\n]{{0,20}}?\\\\[^\s]{{2,120}}[ \t]+[\"']?{VALUE}(?=[\"'\s]|$)",
+        chosen_password, r"(?i)net use[^\n]*\\",
+    ),
+    Role(
+        "PASSWORD", ("@//",), r"(?<![\w./-])[A-Za-z]\w{0,40}/([^\s\"'`/:@]{8,64})@//[A-Za-z]", chosen_password,
+        "@//", case=True,
+    ),
+    # codes that are listed, or told in a line
+    Role(
+        "RECOVERY_CODE", _CODES_ANCHORS,
+        rf"{_CODES}[^\n]{{0,60}}\n(?=((?:{_ITEM}[A-Za-z0-9 -]{{6,60}}[\"'`,]*[ \t\r]*(?:\n|$)){{1,20}}))",
+        _code, rf"(?i){_CODES}[^\n]*\n",
+        rf"(?m)^{_ITEM}([A-Za-z0-9]{{4,16}}(?:[ -][A-Za-z0-9]{{3,12}}){{0,5}})[\"'`,]*[ \t\r]*$",
+    ),
+    Role(
+        "RECOVERY_CODE", _CODES_ANCHORS, rf"{_CODES}[\"'\])]*[ \t]*(?:are|is|=>|:=|=|:)(?=([^\n]{{8,400}}))", _code,
+        rf"(?i){_CODES}[^\n]*(?:are|is|[:=])", rf"(?<![A-Za-z0-9-])({_CODE})(?![A-Za-z0-9-])",
+    ),
+    Role(
+        "SEED_PHRASE", _PHRASE_ANCHORS,
+        rf"{_PHRASE}[\"'\])\w ]{{0,30}}?(?:=>|:=|=|:|\bis\b|\n)[ \t\"'`]{{0,8}}"
+        r"((?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})(?![a-z])",
+        _phrase, rf"(?i){_PHRASE}",
+    ),
+    Role(
+        "PIN", _CODE_ANCHORS,
+        rf"{_TOLD_CODE}[^\n\d:=]{{0,30}}?(?:\bis\b|\bwas\b|\bto\b|[:=])[ \t\"'`*]{{0,4}}(\d{{4,8}})(?![\w.:-]*\d)",
+        _digits, r"(?:\bPIN\b|asscode|(?:time|tion|FA|rity|lock) code)[^\n]*[0-9]{4}", case=True,
+    ),
+    # a password in pieces of which none is one
+    Role(
+        "PASSWORD", ENDS_ANCHORS,
+        rf"{ENDS}[\"'\]]{{0,2}}{_ASSIGNED}\(?[ \t]*[\"']"
+        rf"([^\"'\s\\]{{2,60}}[\"'](?:{_OPERATOR}{_LITERAL}){{0,6}}{_OPERATOR}[\"'][^\"'\s\\]{{2,60}})(?=[\"'])",
+        _joined_password, _PIECES_GATE,
+    ),
+    # a word of a shell that a backslash continues at the beginning of the next line
+    Role(
+        "SECRET", ("=",),
+        rf"(?:secret|token|passw\w{{0,4}}|_key|pwd)=[\"']?([{CHARS}-]{{6,200}}\\\r?\n[{CHARS}-]{{4,200}})", _continued,
+        r"(?i)(?:secret|token|passw[\w\p{N}]*|_key|pwd)=[^\n]*\\\r?\n[^ \t\n]",
+    ),
+    # a value in its type: `Token:(*string)("…")`, `Some("…")`, `SecretStr("…")`
+    Role(
+        "SECRET", ("token", "secret", "apikey", "api_key", "password"),
+        rf"{_WRAPPED}(?:Some|Secret\w*|\(\*?\w+\))?[ \t]?\([ \t]*\"{VALUE}\"",
+        lambda value: chosen_password(value) or credential(value),
+        rf"(?i){_WRAPPED}[\w\p{{N}}(*]*\)?[ \t]?\([ \t]*\"",
+    ),
+)  # fmt: skip
