@@ -114,16 +114,16 @@ def read_answer(value: Any) -> Answer:
     return found
 
 
-def write_answer(call: Call, answer: Answer, shell: bool, trusts_success: bool = False) -> None:
+def write_answer(call: Call, answer: Answer, runs_shell: bool, trusts_success: bool = False) -> None:
     """Write what an answer says into its call.
 
     Args:
-        shell: the call ran a shell's command, whose tool may have written its end into the text.
+        runs_shell: the call ran a shell's command, whose tool may have written its end into the text.
         trusts_success: the program's flag `success` tells of the command, not of the tool alone.
     """
     if answer.waits:
         return
-    if shell and answer.exit_code is None and (told := _structured(answer.output)) is not None:
+    if runs_shell and answer.exit_code is None and (told := _structured(answer.output)) is not None:
         answer = told
     text = answer.output
     if head := ANSWER_HEAD.match(text):
@@ -135,8 +135,8 @@ def write_answer(call: Call, answer: Answer, shell: bool, trusts_success: bool =
         return
     call.not_run = None
     call.output, call.stderr, call.exit_code = text, answer.stderr or "", answer.exit_code
-    call.timed_out = answer.timed_out or (shell and answer.failed is True and bool(_TIMED_OUT.match(text)))
-    if shell and call.exit_code is None:
+    call.timed_out = answer.timed_out or (runs_shell and answer.failed is True and bool(_TIMED_OUT.match(text)))
+    if runs_shell and call.exit_code is None:
         _footers(call, answer, text)
     if call.exit_code is not None:
         call.success = call.exit_code == 0

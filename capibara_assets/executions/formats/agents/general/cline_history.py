@@ -50,7 +50,7 @@ def entries(document: LogDocument) -> Iterator[Entry]:
                 call = Call(document.digest, made[1], made[2], started=moment(message.get("ts")), task=task)
             continue
         if call is not None and ANSWER_HEAD.match(said):
-            write_answer(call, Answer(texts=[said]), shell=call.name == "execute_command")
+            write_answer(call, Answer(texts=[said]), runs_shell=call.name == "execute_command")
         if given := _TASK.search(said):
             task = given[1] or task
         if call is not None:
