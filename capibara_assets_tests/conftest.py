@@ -56,14 +56,18 @@ FIRST = (
     "test_extending.py",
     "training/parallel/test_backends.py",
     "modeling/jax/test_jax_step.py",
+    "consensus/rounds/test_rounds.py",
+    "cluster/test_remote.py",
     "evaluation/diagnosis/test_diagnose.py",
+    "evaluation/grading/test_grade.py",
+    "training/supervisor/test_run.py",
     "cli/dataset/test_forget.py",
     "test_forget_canary.py",
     "reliability/test_automation.py",
     "ui/test_browser.py",
 )
-"""The first worker makes the home that several files share, the others run what needs none; then come the files of a
-few tests that take longest, or one worker would be left alone with them at the end."""
+"""The first worker makes the home that several files share, the others run what needs none until it is there; then come
+the files of a few tests that take longest, or one worker would be left alone with them at the end."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

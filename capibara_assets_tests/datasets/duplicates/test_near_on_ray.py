@@ -12,8 +12,10 @@ from capibara_assets.datasets.duplicates.postings import CROWD, Postings, candid
 from capibara_assets.datasets.duplicates.shingles import hash_sets
 from capibara_assets.datasets.recipe import NearDuplicates
 from capibara_assets.processes.ray_map import RayCluster, connected
+from capibara_assets_tests.processes.handed_over import map_here, shuffle_here
 
 SETTINGS = NearDuplicates.model_validate({})
+TWO = RayCluster(workers=2, from_texts=1)
 
 
 def documents(crowd: int) -> list[frozenset[str]]:
@@ -45,14 +47,24 @@ def test_keys_searched_in_partitions_give_the_pairs_of_all_keys_at_once(crowd: i
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
+def ray_cluster() -> Iterator[None]:
     pytest.importorskip("ray", reason="the extra ray is not installed")
-    two = RayCluster(workers=2, from_texts=1)
-    with connected(two):
-        yield two
+    with connected(TWO):
+        yield
 
 
-@pytest.mark.parametrize("crowd", [10, pytest.param(500, marks=pytest.mark.extended)])
+@pytest.fixture(params=["handed over here", pytest.param("ray", marks=pytest.mark.extended)])
+def cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> RayCluster:
+    """Ray's workers; in `make test` what they get and answer, as bytes (`processes/test_ray_map.py` starts Ray)."""
+    if request.param == "ray":
+        request.getfixturevalue("ray_cluster")
+    else:
+        monkeypatch.setattr(near_on_ray, "ray_map", map_here)
+        monkeypatch.setattr(near_on_ray, "ray_shuffle", shuffle_here)
+    return TWO
+
+
+@pytest.mark.parametrize("crowd", [10, 500])
 def test_workers_find_the_pairs_of_one_machine(
     crowd: int, cluster: RayCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

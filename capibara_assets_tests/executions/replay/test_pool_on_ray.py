@@ -10,8 +10,8 @@ from capibara_assets.executions.replay.pool import PoolSettings, run_sessions, s
 from capibara_assets.executions.replay.workers import Ran, Session, SessionLimits
 from capibara_assets.executions.sandbox.isolation import best_isolation
 from capibara_assets.processes.ray_map import RayCluster, connected
+from capibara_assets_tests.processes.handed_over import map_here
 
-pytest.importorskip("ray", reason="the extra ray is not installed")
 TWO = RayCluster(workers=2)
 SESSIONS = [
     *(Session("python", (f"x = {n}", f"print(x * {n})")) for n in range(6)),
@@ -21,10 +21,21 @@ SESSIONS = [
 ]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
+@pytest.fixture(scope="module")
+def ray_cluster() -> Iterator[None]:
+    pytest.importorskip("ray", reason="the extra ray is not installed")
     with connected(TWO):
         yield
+
+
+@pytest.fixture(params=["handed over here", pytest.param("ray", marks=pytest.mark.extended)])
+def cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> RayCluster:
+    """Ray's workers; in `make test` what they get and answer, as bytes (`processes/test_ray_map.py` starts Ray)."""
+    if request.param == "ray":
+        request.getfixturevalue("ray_cluster")
+    else:
+        monkeypatch.setattr(pool, "ray_map", map_here)
+    return TWO
 
 
 def told(runs: list[list[Ran]]) -> list[list[tuple[str, int, dict[str, object]]]]:
@@ -38,13 +49,13 @@ def told(runs: list[list[Ran]]) -> list[list[tuple[str, int, dict[str, object]]]
     ]
 
 
-def test_every_session_ends_as_here_and_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_session_ends_as_here_and_is_reported(cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = PoolSettings(best_isolation(), SessionLimits(10, 512), times=2)
     here = run_sessions(SESSIONS, settings)
     seen: list[tuple[int, Ran]] = []
     monkeypatch.setattr(pool, "_MANY", 1)
     monkeypatch.setattr(pool, "_PARTS", 2)
-    with sessions_on(TWO):
+    with sessions_on(cluster):
         there = run_sessions(SESSIONS, replace(settings, processes=2), lambda index, ran: seen.append((index, ran)))
     assert told(there.runs) == told(here.runs)
     assert sorted(index for index, _ in seen) == sorted([*range(len(SESSIONS))] * 2)
