@@ -98,11 +98,9 @@ bench-gitleaks: bench-env ## gitleaks' rules (MIT), another peer of `python -m b
 experience: setup ## re-generate the shipped experience by really running it
 	$(BIN)/python -m workshop.experience --out resources/experience
 
-base-model: setup ## pre-train the shipped base model again: files, then skills (two and a half hours)
+base-model: setup ## pre-train the shipped base model again (an hour and a half)
 	$(BIN)/python -m workshop.base_model --compile --minutes 85 \
-		--out .capibara/pretraining/first --state .capibara/pretraining/files
-	$(BIN)/python -m workshop.base_model --compile --minutes 60 --threads 2 --corpus-bytes 56000000 --skills 0.8 \
-		--start .capibara/pretraining/first --out resources/base_models/capibara-nano --state .capibara/pretraining/skills
+		--out resources/base_models/capibara-nano --state .capibara/pretraining
 
 image-locks: setup ## deploy/docker/locks: what the images install, with hashes, from constraints.txt
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python deploy/docker/lock.py

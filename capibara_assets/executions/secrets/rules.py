@@ -28,7 +28,8 @@ _TOKEN = "A-Za-z0-9_-"
 _BEFORE = 60  # characters
 #: What stands before public halves of keys and their fingerprints.
 _PUBLIC = re.compile(
-    r"(?:\bssh-(?:rsa|dss|ed25519)[ \t]+|\becdsa-sha2-[\w-]+[ \t]+|\bsk-[\w@.-]+[ \t]+|fingerprint[^\n]{0,30}"
+    r"(?:\bssh-(?:rsa|dss|ed25519)[ \t]+|\b(?:sk-ssh-|(?:sk-)?ecdsa-)[\w@.-]+[ \t]+"
+    r"|fingerprint[\"']?[ \t]*(?:is|[:=])?[ \t]*[\"']?(?:SHA256:|MD5:)?"
     r"|public[ _-]?key[\"']?[ \t]*[:=][ \t]*[\"']?)$",
     re.IGNORECASE,
 )

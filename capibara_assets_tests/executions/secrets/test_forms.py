@@ -62,3 +62,11 @@ def test_what_stands_in_the_form_is_covered_whole(place: str) -> None:
 )
 def test_what_only_looks_like_it_stays(text: str) -> None:
     assert redact_text(text) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["device fingerprint, token: {}", "fingerprint of the host; api_key = '{}'", "sk-proxy login --token {}"]
+)
+def test_a_word_of_public_keys_nearby_hides_no_secret(text: str) -> None:
+    value = "q8Zr2LwN5tYc7VbXd1G4hJ6kP9sF3aQe"
+    assert value not in redact_text(text.format(value))
