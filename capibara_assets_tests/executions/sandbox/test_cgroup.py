@@ -7,8 +7,10 @@ import pytest
 from capibara_assets.executions.sandbox.cgroup import groups_are_here
 from capibara_assets.executions.sandbox.isolation import best_isolation
 
+# It begins when it is told, as workers do: a process is in its group before it gets any code.
 _FILES = """
-import os
+import os, sys
+sys.stdin.readline()
 kept = []
 for _ in range({count}):
     kept.append(os.memfd_create("x"))
@@ -23,7 +25,7 @@ def test_files_in_memory_count(count: int, fits: bool) -> None:
     command = [sys.executable, "-I", "-S", "-c", _FILES.format(count=count)]
     sandboxed = best_isolation().start(command, memory_mib=256)
     try:
-        said, _ = sandboxed.process.communicate(timeout=120)
+        said, _ = sandboxed.process.communicate(b"begin\n", timeout=120)
         group = sandboxed.group
         assert group is not None
     finally:
