@@ -1,10 +1,9 @@
 """What a call of a tool does, told by the words in the tool's name and by what it was given, whoever named the tool."""
 
 import re
-import shlex
 from typing import Any, NamedTuple
 
-from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects, parsed
+from capibara_assets.executions.formats.agents.trajectories.tool_calls import command_text, objects, parsed
 from capibara_assets.executions.formats.envelope_reader import language_of
 
 _SHELL = {"shell", "bash", "terminal", "powershell", "pwsh", "zsh", "sh", "cmd"}
@@ -64,13 +63,13 @@ def asked_of(name: Any, arguments: Any) -> Asked | None:
     if language is None:
         return None
     if language == "sql":
-        text = _text(given, ("sql", "query", "statement")) if isinstance(given, dict) else None
+        text = command_text(given, ("sql", "query", "statement")) if isinstance(given, dict) else None
     elif language == "python":
-        text = _text(given, _CODE_KEYS)
+        text = command_text(given, _CODE_KEYS)
         named = given.get("language") if isinstance(given, dict) else None
         language = language_of(named) if isinstance(named, str) and named else language
     else:
-        text = _text(given, _COMMAND_KEYS)
+        text = command_text(given, _COMMAND_KEYS)
     return Asked(language, text) if text is not None else None
 
 
@@ -87,27 +86,9 @@ def _runs(told: set[str]) -> str | None:
     return "python" if told & _INTERPRETER or (told & _CODE and told & (_RUN | {"execution"})) else None
 
 
-def _text(given: Any, keys: tuple[str, ...]) -> str | None:
-    if isinstance(given, str):
-        return given if given.strip() else None
-    if not isinstance(given, dict) or str(given.get("is_input")).lower() == "true":
-        return None
-    for key in keys:
-        value = given.get(key)
-        if isinstance(value, str) and value.strip():
-            return value
-        if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
-            if key == "commands":
-                return "\n".join(value)
-            return value[-1] if len(value) == 3 and value[1] in ("-c", "-lc") else shlex.join(value)
-    return None
-
-
 def _edit(given: Any) -> Asked | None:
     if isinstance(given, str):
-        return (
-            Asked("patch", given, "") if given.lstrip().startswith(("*** Begin Patch", "--- ", "diff --git")) else None
-        )
+        return Asked("patch", given, "") if given.lstrip().startswith(_PATCHES) else None
     if not isinstance(given, dict) or str(given.get("command")) in _LOOK:
         return None
     path = next((given[key] for key in _PATH_KEYS if isinstance(given.get(key), str)), None)

@@ -91,14 +91,14 @@ def code_of(name: Any, arguments: Any) -> Code | None:
         return None
     given, tool = parsed(arguments), name.lower()
     if tool in _SHELLS:
-        text = _command(given, _COMMAND_KEYS)
+        text = command_text(given, _COMMAND_KEYS)
         if (
             tool == "exec" and text is not None and "await tools." in text
         ):  # Codex' code mode calls its tools from a script
             return Code("javascript", text)
         return Code("bash", text) if text is not None else None
     if tool in _PYTHONS:
-        text = _command(given, _CODE_KEYS)
+        text = command_text(given, _CODE_KEYS)
         return Code("python", text) if text is not None else None
     if tool == "run_code" and isinstance(given, dict):  # of E2B and others: any language, named beside the code
         language, text = given.get("language"), given.get("code")
@@ -171,7 +171,8 @@ def shows_error(text: str) -> bool:
     )
 
 
-def _command(given: Any, keys: tuple[str, ...]) -> str | None:
+def command_text(given: Any, keys: tuple[str, ...]) -> str | None:
+    """The code or command in a call's arguments, under the first of the keys that holds one; None: there is none."""
     if isinstance(given, str):
         return given if given.strip() else None
     if not isinstance(given, dict) or str(given.get("is_input")).lower() == "true":  # answers a program that runs
@@ -181,5 +182,7 @@ def _command(given: Any, keys: tuple[str, ...]) -> str | None:
         if isinstance(value, str) and value.strip():
             return value
         if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
+            if key == "commands":
+                return "\n".join(value)
             return value[-1] if len(value) == 3 and value[1] in ("-c", "-lc") else shlex.join(value)
     return None
