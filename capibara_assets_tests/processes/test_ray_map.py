@@ -1,4 +1,7 @@
-"""A map over Ray's workers: every task answered once, through workers that die, and errors that say what to do."""
+"""A map over Ray's workers: every task answered once, through workers that die, and errors that say what to do.
+
+In `make test` the ingest's tests map and shuffle a few numbers on the cluster that they have started.
+"""
 
 import os
 import signal
@@ -17,7 +20,7 @@ pytest.importorskip("ray", reason="the extra ray is not installed")
 TWO = RayCluster(workers=2)
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
     with connected(TWO):
         yield
@@ -44,6 +47,7 @@ class Doubling:
 
 
 @pytest.mark.extended
+@pytest.mark.usefixtures("cluster")
 def test_tasks_of_workers_that_die_are_done_by_others(tmp_path: Path) -> None:
     doubling = Doubling(tmp_path, dies_once=frozenset({2, 5}))
     assert sorted(ray_map(TWO, doubling, range(8))) == [(n, 2 * n) for n in range(8)]
@@ -52,6 +56,7 @@ def test_tasks_of_workers_that_die_are_done_by_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.extended
+@pytest.mark.usefixtures("cluster")
 def test_a_task_that_every_worker_dies_with_ends_the_map(tmp_path: Path) -> None:
     doubling = Doubling(tmp_path, dies_always=frozenset({3}))
     with pytest.raises(RuntimeError, match="4 died with the same task under way"):
@@ -88,7 +93,9 @@ class Joined:
         return [n for part in parts for n in part]
 
 
-@pytest.mark.parametrize("deaths", [False, pytest.param(True, marks=pytest.mark.extended)])
+@pytest.mark.extended
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("deaths", [False, True])
 def test_a_shuffle_brings_each_partition_what_all_tasks_made_for_it(tmp_path: Path, deaths: bool) -> None:
     spread = Remainders(tmp_path, frozenset({7} if deaths else ()))
     gather = Joined(tmp_path, dies_once_at=1 if deaths else -1)
@@ -98,6 +105,8 @@ def test_a_shuffle_brings_each_partition_what_all_tasks_made_for_it(tmp_path: Pa
     assert ray_shuffle(TWO, spread, [], gather) == []
 
 
+@pytest.mark.extended
+@pytest.mark.usefixtures("cluster")
 def test_bad_input_is_told_as_it_is_here(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="1 cannot be doubled: give another"):
         list(ray_map(TWO, Doubling(tmp_path, refuses=frozenset({1})), range(2)))

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from capibara_assets.deployment.locations import resources_root
+from capibara_assets.errors import InputError
 from capibara_assets.executions.ingest import ray_workers
 from capibara_assets.executions.ingest.ingest import TABLES, ingest
 from capibara_assets.executions.ingest.ray_workers import _Group
-from capibara_assets.processes.ray_map import RayCluster, connected
+from capibara_assets.processes.ray_map import RayCluster, connected, ray_map, ray_shuffle
 from capibara_assets_tests.executions.conftest import NOW
 from capibara_assets_tests.executions.ingest.test_ledger import SECRET, record
 
@@ -55,6 +56,27 @@ def test_the_tables_of_one_machine_also_after_files_grew(logs: Path, tmp_path: P
     assert tables(logs, tmp_path / "ray", workers) == tables(logs, tmp_path / "here", None)
     session = Path(ray._private.worker._global_node.get_session_dir_path())
     assert not [path for path in session.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+
+
+def _below(number: int) -> dict[int, list[int]]:
+    """The numbers below another by their remainder."""
+    if number < 0:
+        raise InputError(f"nothing is below {number}: give a positive number")
+    return {rest: list(range(rest, number, 3)) for rest in range(3)}
+
+
+def test_a_map_and_a_shuffle() -> None:
+    """Here, since starting a cluster takes ten seconds; deaths are in `processes/test_ray_map.py`."""
+    two = RayCluster(workers=2)
+    assert sorted(ray_map(two, _below, [1, 4])) == [(0, {0: [0], 1: [], 2: []}), (1, {0: [0, 3], 1: [1], 2: [2]})]
+    expected = [sorted(n for below in (4, 7, 5) for n in range(below) if n % 3 == rest) for rest in range(3)]
+    assert ray_shuffle(two, _below, [4, 7, 5], _joined) == expected
+    with pytest.raises(InputError, match="nothing is below -1: give a positive number"):
+        list(ray_map(two, _below, [3, -1]))
+
+
+def _joined(parts: list[list[int]]) -> list[int]:
+    return sorted(number for part in parts for number in part)
 
 
 @pytest.mark.extended
