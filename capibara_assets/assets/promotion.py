@@ -19,7 +19,7 @@ from capibara_assets.assets.inputs import (
 from capibara_assets.assets.routing import expert_router
 from capibara_assets.domains import Domain
 from capibara_assets.escaping.languages import Markdown, markdown_list, markdown_text
-from capibara_assets.metadata.page import AssetPage, KeyFigure, Verdict
+from capibara_assets.metadata.page import AssetPage, KeyFigure, PageVerdict
 from capibara_assets.resources import Recipes, Store
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _page(inputs: Inputs, document: Mapping[str, Any], move: "Move | None") -> A
     if behind:
         words += f"; not promoted: {', '.join(behind)}, `why` gives the gate's reasons"
     return AssetPage(
-        Verdict("look" if behind else "good", words),
+        PageVerdict("look" if behind else "good", words),
         KeyFigure("experts_served", len(experts)),
         contents={
             "why": dg.MetadataValue.md(markdown_list(lines)),

@@ -40,7 +40,7 @@ _PIECES_OF_A_LINE = 3
 
 
 @dataclass(frozen=True)
-class LogLine:
+class SourceLine:
     """A line of a user's log file that holds a forgotten record; the file is never changed."""
 
     execution_id: str
@@ -57,7 +57,7 @@ class ForgetFindings:
     """Ids that were forgotten earlier."""
     rows: pl.DataFrame
     """Rows of Execution, one for each id that a table still holds."""
-    lines: tuple[LogLine, ...]
+    lines: tuple[SourceLine, ...]
     artifacts: tuple[Artifact, ...]
     """Artifacts that hold the executions, in the order of removal."""
     tombstones: tuple[Tombstone, ...]
@@ -115,13 +115,13 @@ def drop_lines(store: ArtifactStore, findings: ForgetFindings) -> None:
     _write_notes(store, {line for line in noted_lines(store) if line.execution_id not in findings.execution_ids})
 
 
-def noted_lines(store: ArtifactStore) -> set[LogLine]:
+def noted_lines(store: ArtifactStore) -> set[SourceLine]:
     """Lines of the forgets that were begun and have not ended."""
     file = store.work / _NOTES
-    return {LogLine(**line) for line in read_json(file)} if file.exists() else set()
+    return {SourceLine(**line) for line in read_json(file)} if file.exists() else set()
 
 
-def _write_notes(store: ArtifactStore, lines: set[LogLine]) -> None:
+def _write_notes(store: ArtifactStore, lines: set[SourceLine]) -> None:
     if lines:
         write_json_atomic(store.work / _NOTES, [asdict(line) for line in sorted(lines, key=_line_order)])
     else:
@@ -316,17 +316,19 @@ def _places(ledger: Ledger, wanted: Sequence[str]) -> pl.DataFrame:
     return rows.join(names, on="file", how="left")
 
 
-def _lines(places: Sequence[tuple[Ledger, pl.DataFrame]], rows: pl.DataFrame, noted: set[LogLine]) -> Iterable[LogLine]:
+def _lines(
+    places: Sequence[tuple[Ledger, pl.DataFrame]], rows: pl.DataFrame, noted: set[SourceLine]
+) -> Iterable[SourceLine]:
     """Every line that holds one of the executions, duplicates included; from the table where no ledger has it."""
     known = noted | {
-        LogLine(*row) for _, frame in places for row in frame.select("execution_id", "name", "line").iter_rows()
+        SourceLine(*row) for _, frame in places for row in frame.select("execution_id", "name", "line").iter_rows()
     }
     if "source_file" in rows.columns:
-        known |= {LogLine(*row) for row in rows.select("execution_id", "source_file", "source_line").iter_rows()}
+        known |= {SourceLine(*row) for row in rows.select("execution_id", "source_file", "source_line").iter_rows()}
     return sorted(known, key=_line_order)
 
 
-def _line_order(line: LogLine) -> tuple[str, str, int]:
+def _line_order(line: SourceLine) -> tuple[str, str, int]:
     return line.execution_id, line.file, line.line
 
 

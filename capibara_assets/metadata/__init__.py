@@ -5,7 +5,7 @@ Imports the libraries, never `assets` or `resources`.
 """
 
 from capibara_assets.metadata.charts import ChartRow, bar_chart, heat_map, line_chart, row_chart
-from capibara_assets.metadata.page import AssetPage, KeyFigure, Verdict
+from capibara_assets.metadata.page import AssetPage, KeyFigure, PageVerdict
 from capibara_assets.metadata.tables import (
     PREVIEW_CHARACTERS,
     PREVIEW_ROWS,
@@ -23,7 +23,7 @@ __all__ = [
     "AssetPage",
     "ChartRow",
     "KeyFigure",
-    "Verdict",
+    "PageVerdict",
     "badge",
     "bar_chart",
     "counts",

@@ -17,7 +17,7 @@ from capibara_assets.metadata.consensus_charts import (
     verdict_table,
     weights_chart,
 )
-from capibara_assets.metadata.page import AssetPage, KeyFigure, Level, Verdict
+from capibara_assets.metadata.page import AssetPage, KeyFigure, Level, PageVerdict
 from capibara_assets.metadata.tables import document, matrix, plot
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def certificate_page(
     )
 
 
-def certificate_verdict(certificate: dict[str, Any]) -> Verdict:
+def certificate_verdict(certificate: dict[str, Any]) -> PageVerdict:
     """Verdict of a consensus: bad if no better than the base; a warning if a voter was rejected or silent."""
     result, unusual = certificate["result"], [v["name"] for v in certificate["voters"] if not v["accepted"]]
     silent = sorted({*(certificate.get("absent") or ()), *(certificate.get("unconfirmed") or ())} - {*unusual})
@@ -65,7 +65,7 @@ def certificate_verdict(certificate: dict[str, Any]) -> Verdict:
     words += [f"rejected: {', '.join(unusual)}"] * bool(unusual)
     words += [f"absent or without a confirmation: {', '.join(silent)}"] * bool(silent)
     level: Level = "bad" if not result["loss"] < result["base_loss"] else "look" if unusual or silent else "good"
-    return Verdict(level, "; ".join(words))
+    return PageVerdict(level, "; ".join(words))
 
 
 def merge_page(report: dict[str, Any]) -> AssetPage:
@@ -79,7 +79,7 @@ def merge_page(report: dict[str, Any]) -> AssetPage:
     if worse:
         words += f"; not better than the base: {', '.join(worse)}"
     return AssetPage(
-        Verdict("bad" if not merged < base else "look" if worse else "good", words),
+        PageVerdict("bad" if not merged < base else "look" if worse else "good", words),
         KeyFigure("mean_loss", merged, "less"),
         pictures={
             "interference_plot": plot(
@@ -98,7 +98,7 @@ def merge_page(report: dict[str, Any]) -> AssetPage:
 def mixture_page(report: dict[str, Any]) -> AssetPage:
     """Page of `moe_checkpoint`: losses per domain, training of the gates, utilisation, and dead experts."""
     if not report.get("made", True):
-        why = Verdict("look", f"no mixture was made: {report['why']}")
+        why = PageVerdict("look", f"no mixture was made: {report['why']}")
         return AssetPage(why, records={"report": dg.MetadataValue.json(report)})
     experts, trained = report["experts"], report["training"]
     losses = {(d, arm): loss for d, row in report.get("losses", {}).items() for arm, loss in row.items()}
@@ -128,11 +128,11 @@ def mixture_page(report: dict[str, Any]) -> AssetPage:
     )
 
 
-def _mixture_verdict(report: dict[str, Any]) -> Verdict:
+def _mixture_verdict(report: dict[str, Any]) -> PageVerdict:
     from capibara_assets.consensus.mixture.moe import mixture_problems, unused_experts
 
     if problems := mixture_problems(report, report["experts"]):
-        return Verdict("bad", "; ".join(problems))
+        return PageVerdict("bad", "; ".join(problems))
     if unused := unused_experts(report):
-        return Verdict("look", "; ".join(unused))
-    return Verdict("good", f"{len(report['experts'])} experts, all of them receive tokens")
+        return PageVerdict("look", "; ".join(unused))
+    return PageVerdict("good", f"{len(report['experts'])} experts, all of them receive tokens")

@@ -7,7 +7,7 @@ import dagster as dg
 
 from capibara_assets.escaping.languages import markdown_list, markdown_table
 from capibara_assets.metadata.charts import bar_chart
-from capibara_assets.metadata.page import AssetPage, KeyFigure, Level, Verdict
+from capibara_assets.metadata.page import AssetPage, KeyFigure, Level, PageVerdict
 from capibara_assets.metadata.tables import counts, plot, preview
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def groups_page(groups: "pl.DataFrame", statistics: Mapping[str, Any]) -> AssetP
     too_large = statistics["too_large"]
     words = f"{groups.height:,} executions in {count:,} groups; {left_out:,} left out of training"
     return AssetPage(
-        Verdict("look", f"{words}; too large: {'; '.join(too_large)}") if too_large else Verdict("good", words),
+        PageVerdict("look", f"{words}; too large: {'; '.join(too_large)}") if too_large else PageVerdict("good", words),
         KeyFigure("groups", count),
         contents={
             "executions": groups.height,
@@ -67,14 +67,14 @@ def dataset_page(dataset: "Dataset") -> AssetPage:
 _FIGURES = ("verified", "duplicates", "advice", "poison", "audit")
 
 
-def _sufficient(splits: Mapping[str, int], missing: Sequence[str]) -> Verdict:
+def _sufficient(splits: Mapping[str, int], missing: Sequence[str]) -> PageVerdict:
     """Whether each split has examples, and each kind of example is there."""
     sizes = ", ".join(f"{splits.get(split, 0):,} {split}" for split in _NEEDED_TO)
     if empty := [split for split in _NEEDED_TO if not splits.get(split)]:
-        return Verdict("bad", f"no example to {' or '.join(_NEEDED_TO[split] for split in empty)} ({sizes})")
+        return PageVerdict("bad", f"no example to {' or '.join(_NEEDED_TO[split] for split in empty)} ({sizes})")
     if kinds := [line for line in missing if line.startswith("no ")]:
-        return Verdict("look", f"{sizes} examples; {kinds[0]}" + f"; and {len(kinds) - 1} more" * (len(kinds) > 1))
-    return Verdict("good", f"{sizes} examples")
+        return PageVerdict("look", f"{sizes} examples; {kinds[0]}" + f"; and {len(kinds) - 1} more" * (len(kinds) > 1))
+    return PageVerdict("good", f"{sizes} examples")
 
 
 _NEEDED_TO = {"train": "train on", "validation": "choose by", "test": "judge by"}
@@ -100,7 +100,7 @@ def routing_page(routes: "pl.DataFrame", figures: Mapping[str, Any]) -> AssetPag
     words = f"{routes.height:,} prompts of {len(figures['by_domain'])} domains, evenness {figures['evenness']:.2f}"
     why = figures.get("left_out")
     return AssetPage(
-        Verdict("look", f"no prompts: {why}") if why else Verdict("good" if routes.height else "bad", words),
+        PageVerdict("look", f"no prompts: {why}") if why else PageVerdict("good" if routes.height else "bad", words),
         KeyFigure("prompts", routes.height),
         contents={"domains": counts(figures["by_domain"]), "preview": preview(routes)},
         records={"statistics": dg.MetadataValue.json(dict(figures))},
@@ -115,7 +115,7 @@ def imported_page(imported: "Imported", files: int, records: Mapping[str, Any]) 
     words = f"{examples.height:,} examples of {files:,} files; {count:,} lines were left out"
     level: Level = "look" if count > examples.height else "good"
     return AssetPage(
-        Verdict(level if examples.height else "bad", words),
+        PageVerdict(level if examples.height else "bad", words),
         KeyFigure("examples", examples.height),
         contents={
             "files": files,

@@ -19,7 +19,7 @@ from capibara_assets.evaluation.schema import Interval
 from capibara_assets.metadata.charts import bar_chart, line_chart
 from capibara_assets.metadata.evaluation_charts import figure
 from capibara_assets.metadata.evaluation_page import charts, router_charts
-from capibara_assets.metadata.page import AssetPage, KeyFigure, Level, Verdict
+from capibara_assets.metadata.page import AssetPage, KeyFigure, Level, PageVerdict
 from capibara_assets.metadata.tables import ENTRY_BYTES, plot, preview
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def evaluation_asset_page(report: EvaluationReport, html: str, items: int) -> As
 _LEVELS: dict[str, Level] = {"promote": "good", "reject": "bad"}
 
 
-def evaluation_verdict(report: EvaluationReport) -> Verdict:
+def evaluation_verdict(report: EvaluationReport) -> PageVerdict:
     """The decision and its gain; a warning if there is none or it is inconclusive."""
     words = report.verdict or "no decision: the contenders were compared alone"
     if one := gain_over_base(report):
@@ -79,7 +79,7 @@ def evaluation_verdict(report: EvaluationReport) -> Verdict:
         metric = metric_of(one.metric)
         what = f"of the {metric.title} saved" if metric.direction == "lower" else f"of {metric.title}"
         words += f"; {one.candidate} against the base: {middle} ({low} to {high}) {what}"
-    return Verdict(_LEVELS.get(report.verdict, "look"), words)
+    return PageVerdict(_LEVELS.get(report.verdict, "look"), words)
 
 
 def _ends(one: Comparison) -> tuple[float, float, float]:
@@ -103,7 +103,7 @@ def router_page(report: Mapping[str, Any], router: "Router", routes: pl.DataFram
     drifted = "load" in report and report["drift"]["drifted"]
     words += "; the load on test prompts is not that on training prompts" * drifted
     return AssetPage(
-        Verdict("look" if drifted or not count else "good", words),
+        PageVerdict("look" if drifted or not count else "good", words),
         KeyFigure("test_accuracy", accuracy),
         pictures={"load": plot(bar_chart(report["load"], "share of test prompts"))} if "load" in report else {},
         contents={"drifted": drifted},
@@ -114,7 +114,7 @@ def router_page(report: Mapping[str, Any], router: "Router", routes: pl.DataFram
 
 def untrained_router_page(report: Mapping[str, Any]) -> AssetPage:
     """Page of a router that was left out."""
-    words = Verdict("look", f"no router was trained: {report['why']}")
+    words = PageVerdict("look", f"no router was trained: {report['why']}")
     return AssetPage(words, records={"report": dg.MetadataValue.json(dict(report))})
 
 

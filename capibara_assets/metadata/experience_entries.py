@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import dagster as dg
 
-from capibara_assets.metadata.page import AssetPage, KeyFigure, Verdict
+from capibara_assets.metadata.page import AssetPage, KeyFigure, PageVerdict
 from capibara_assets.metadata.tables import counts, preview
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ def logs_page(read: "Tables") -> AssetPage:
 def executions_page(executions: "pl.DataFrame") -> AssetPage:
     """Page of `e2b_executions`: executions of one domain by outcome and language."""
     count, sandboxes = executions.height, executions["sandbox_id"].n_unique()
-    good = Verdict("good", f"{count:,} executions of {sandboxes:,} sandboxes")
-    empty = Verdict("bad", "no execution: no log has code of this domain, so nothing of it can be trained")
+    good = PageVerdict("good", f"{count:,} executions of {sandboxes:,} sandboxes")
+    empty = PageVerdict("bad", "no execution: no log has code of this domain, so nothing of it can be trained")
     return AssetPage(
         good if count else empty,
         KeyFigure("executions", count),
@@ -80,7 +80,7 @@ def consolidated_page(consolidation: "Consolidation") -> AssetPage:
     none = f"no bullet: {graduated:,} of {agents.height:,} agents graduated; `agents` says what each missed"
     shown = ["agent_id", "graduated", "missed", "graduation_score", "interactions", "success_rate"]
     return AssetPage(
-        Verdict("good", words) if bullets.height else Verdict("look", none),
+        PageVerdict("good", words) if bullets.height else PageVerdict("look", none),
         KeyFigure("bullets", bullets.height),
         contents={
             "graduated_agents": graduated,
@@ -98,7 +98,7 @@ def patterns_page(extracted: "ExtractedKnowledge") -> AssetPage:
     patterns, repairs = extracted.patterns, extracted.repairs
     words = f"{patterns.height:,} patterns and {repairs.height:,} repair pairs of {extracted.read:,} executions"
     return AssetPage(
-        Verdict("good" if patterns.height and repairs.height else "look", words),
+        PageVerdict("good" if patterns.height and repairs.height else "look", words),
         KeyFigure("patterns", patterns.height),
         contents={
             "executions": extracted.read,
@@ -111,11 +111,11 @@ def patterns_page(extracted: "ExtractedKnowledge") -> AssetPage:
     )
 
 
-def _reading(count: int, quarantined: int, words: str, where: str) -> Verdict:
+def _reading(count: int, quarantined: int, words: str, where: str) -> PageVerdict:
     """Verdict on the input that was read; an excessive quarantine is reported with a hint."""
     left_out = f"{quarantined:,} left out as no valid ones ({quarantined / max(count + quarantined, 1):.1%})"
     if not count:
-        return Verdict("bad", f"nothing was read; {left_out}: see {where}")
+        return PageVerdict("bad", f"nothing was read; {left_out}: see {where}")
     if quarantined > MANY_QUARANTINED * (count + quarantined):
-        return Verdict("look", f"{words}, but {left_out}: see {where}")
-    return Verdict("good", f"{words}; {left_out}")
+        return PageVerdict("look", f"{words}, but {left_out}: see {where}")
+    return PageVerdict("good", f"{words}; {left_out}")

@@ -23,7 +23,7 @@ VERDICT, COMPARED = "verdict", "compared"
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PageVerdict:
     """Whether a result is good, a warning or bad, with the reason as a sentence."""
 
     level: Level
@@ -74,7 +74,7 @@ class AssetPage:
         records: what commands and later stages read, and documents in full.
     """
 
-    verdict: Verdict
+    verdict: PageVerdict
     figure: KeyFigure | None = None
     pictures: Entries = field(default_factory=dict)
     contents: Entries = field(default_factory=dict)

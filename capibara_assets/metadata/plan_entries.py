@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from capibara_assets.escaping.languages import markdown_block, markdown_table, markdown_text
-from capibara_assets.metadata.page import AssetPage, Entries, KeyFigure, Level, Verdict
+from capibara_assets.metadata.page import AssetPage, Entries, KeyFigure, Level, PageVerdict
 from capibara_assets.metadata.plan_charts import (
     GIB,
     FrontPoint,
@@ -85,7 +85,7 @@ def tpu_page(
     fits, figure = _fit(plan.memory["total"], plan.memory_budget, "chip", target)
     words = f"{fits.words}; XLA: {plan.xla['status']}, {plan.xla['detail']}"
     return AssetPage(
-        Verdict("bad" if plan.xla["status"] in _REFUSED else fits.level, words),
+        PageVerdict("bad" if plan.xla["status"] in _REFUSED else fits.level, words),
         figure,
         pictures={
             "roofline": roofline(plan, target),
@@ -111,12 +111,12 @@ _REFUSED = ("does not fit", "does not lower")  # by XLA
 CLOSE = 0.95  # share of the memory that a plan may fill, above which it deserves a look
 
 
-def _fit(held: float, budget: float, device: str, target: "HardwareTarget") -> tuple[Verdict, KeyFigure]:
+def _fit(held: float, budget: float, device: str, target: "HardwareTarget") -> tuple[PageVerdict, KeyFigure]:
     """Whether the planned memory fits, and the share of the budget that it takes."""
     share = held / budget
     words = f"{_gib(held)} of the {_gib(budget)} that a plan may fill on one {device} of {target.name} ({share:.0%})"
     level: Level = "bad" if share > 1 else "look" if share > CLOSE else "good"
-    return Verdict(level, words), KeyFigure("share_of_memory", round(share, 4), "")
+    return PageVerdict(level, words), KeyFigure("share_of_memory", round(share, 4), "")
 
 
 def roofline(plan: "TpuPlan", target: "HardwareTarget") -> dg.MetadataValue:

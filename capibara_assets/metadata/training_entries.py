@@ -10,7 +10,7 @@ import dagster as dg
 
 from capibara_assets.escaping.languages import markdown_table, markdown_text
 from capibara_assets.metadata.charts import line_chart
-from capibara_assets.metadata.page import AssetPage, KeyFigure, Verdict
+from capibara_assets.metadata.page import AssetPage, KeyFigure, PageVerdict
 from capibara_assets.metadata.tables import plot
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def training_page(summary: dict[str, Any], voters: Path, outcome: "TimedTraining
     )
 
 
-def training_verdict(summary: Mapping[str, Any]) -> Verdict:
+def training_verdict(summary: Mapping[str, Any]) -> PageVerdict:
     """Whether enough voters are better than the base on their validation shard, and which are not."""
     voters, quorum = summary["voters"], summary["quorum"]
     worse = [name for name, voter in voters.items() if not voter["validation_loss"] < voter["base_validation_loss"]]
@@ -67,7 +67,7 @@ def training_verdict(summary: Mapping[str, Any]) -> Verdict:
     wrong += [f"{name} did not finish: {why}" for name, why in summary["missing"].items()]
     better = len(voters) - len(worse)
     words = f"{better} of {len(voters) + len(summary['missing'])} voters are better than the base, {quorum} are needed"
-    return Verdict("bad" if better < quorum else "look" if wrong else "good", "; ".join([words, *wrong]))
+    return PageVerdict("bad" if better < quorum else "look" if wrong else "good", "; ".join([words, *wrong]))
 
 
 def decision_entries(summary: dict[str, Any]) -> dict[str, dg.MetadataValue | str]:

@@ -23,7 +23,7 @@ from capibara_assets.assets.inputs import (
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.errors import InputError
 from capibara_assets.executions.ingest.ingest import ingest, ledger_name
-from capibara_assets.metadata.page import AssetPage, KeyFigure, Verdict
+from capibara_assets.metadata.page import AssetPage, KeyFigure, PageVerdict
 from capibara_assets.partitions import domains
 from capibara_assets.playbooks.schema import Bullet
 from capibara_assets.resources import Recipes, Store
@@ -34,7 +34,7 @@ from capibara_assets_tests.lineage.conftest import bullet as a_bullet
 from capibara_assets_tests.published import Published, adapter_folder
 
 PYTHON, SQL = Domain.PYTHON, Domain.SQL
-PAGE = AssetPage(Verdict("good", "all is well"))
+PAGE = AssetPage(PageVerdict("good", "all is well"))
 
 
 class Settings(pydantic.BaseModel):
@@ -184,7 +184,7 @@ def test_a_run_names_digest_record_and_code_version(published: Published):
         inputs = Inputs.of(context, store)
         inputs.available("logs")
         artifact = inputs.publish("facts", Domain(context.partition_key), documents={"x": 1})
-        return materialized(artifact, inputs, AssetPage(Verdict("good", "x"), contents={"seen": 3}))
+        return materialized(artifact, inputs, AssetPage(PageVerdict("good", "x"), contents={"seen": 3}))
 
     resources = {"store": published.store}
     result = dg.materialize([facts], partition_key="sql", instance=published.instance, resources=resources)
@@ -218,7 +218,7 @@ def test_a_page_begins_with_the_verdict_beside_the_result_before_and_ends_with_t
     def event(loss: float, text: str) -> dict[str, Any]:
         inputs = published.inputs()
         artifact = inputs.publish("facts", PYTHON, tables={"facts": (Fact, table(Fact, [Fact(name=text)]))})
-        page = AssetPage(Verdict("good", "all is well"), KeyFigure("loss", loss, "less"), contents={"seen": 3})
+        page = AssetPage(PageVerdict("good", "all is well"), KeyFigure("loss", loss, "less"), contents={"seen": 3})
         result = materialized(artifact, inputs, page)
         published.instance.report_runless_asset_event(
             dg.AssetMaterialization("facts", partition="python", metadata=result.metadata)
@@ -287,7 +287,7 @@ def test_what_the_logs_showed_to_be_a_secret_is_neither_published_nor_shown(publ
         return inputs.publish("consolidated_playbook", PYTHON, **what)  # type: ignore[arg-type]
 
     def page(why: str) -> AssetPage:
-        return AssetPage(Verdict("good", "all is well"), contents={"why": dg.MetadataValue.md(why)})
+        return AssetPage(PageVerdict("good", "all is well"), contents={"why": dg.MetadataValue.md(why)})
 
     inputs = published.inputs()
     shown = publish(inputs, documents={"x": 1})

@@ -24,13 +24,13 @@ from capibara_assets.checks.results import judged
 from capibara_assets.definitions import defs
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
-from capibara_assets.metadata.page import AssetPage, Verdict
+from capibara_assets.metadata.page import AssetPage, PageVerdict
 from capibara_assets.partitions import domains
 from capibara_assets.resources import Recipes, Store
 from capibara_assets_tests.histories import copy_history
 
 PYTHON, SQL, ML = Domain.PYTHON, Domain.SQL, Domain.ML
-PAGE, REASON = AssetPage(Verdict("good", "well")), "check sound failed: sql leaks. What to do: mend it"
+PAGE, REASON = AssetPage(PageVerdict("good", "well")), "check sound failed: sql leaks. What to do: mend it"
 NAMES = ("logs", "other", "facts", "pooled", "final")
 
 

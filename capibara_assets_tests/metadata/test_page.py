@@ -4,13 +4,13 @@ import math
 
 import pytest
 
-from capibara_assets.metadata.page import INLINE, AssetPage, KeyFigure, Level, Verdict
+from capibara_assets.metadata.page import INLINE, AssetPage, KeyFigure, Level, PageVerdict
 from capibara_assets.metadata.training_entries import training_verdict
 
 
 def test_the_parts_come_in_the_order_in_which_a_person_asks():
     page = AssetPage(
-        Verdict("good", "well"),
+        PageVerdict("good", "well"),
         KeyFigure("loss", 1.0, "less"),
         records={"plan": 1},
         cost={"dollars": 2},
@@ -22,7 +22,9 @@ def test_the_parts_come_in_the_order_in_which_a_person_asks():
 
 
 def test_a_pages_own_seconds_replace_the_steps():
-    assert AssetPage(Verdict("good", "well"), cost={"seconds": 9.0}).entries(cost={"seconds": 1.0})["seconds"] == 9.0
+    assert (
+        AssetPage(PageVerdict("good", "well"), cost={"seconds": 9.0}).entries(cost={"seconds": 1.0})["seconds"] == 9.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -42,16 +44,16 @@ def test_a_number_stands_beside_the_one_before(value: float, better: str, before
 
 
 def test_a_number_that_is_none_is_left_to_the_verdict():
-    shown = AssetPage(Verdict("bad", "loss is nan"), KeyFigure("loss", math.nan)).entries({"loss": 1.0})
+    shown = AssetPage(PageVerdict("bad", "loss is nan"), KeyFigure("loss", math.nan)).entries({"loss": 1.0})
     assert list(shown) == ["verdict"]
 
 
 @pytest.mark.parametrize("level", ["good", "look", "bad"])
 def test_a_verdict_is_shown_without_a_click_and_what_is_foreign_is_text(level: Level):
-    shown = str(Verdict(level, "| <b> [x](javascript:y) " * 50).shown().value)
+    shown = str(PageVerdict(level, "| <b> [x](javascript:y) " * 50).shown().value)
     assert len(shown) < INLINE and f"**{level}**" in shown
     assert "<b>" not in shown and "\\[x\\]" in shown and " …" in shown and "data:image" in shown
-    assert " …" not in str(Verdict(level, "short").shown().value)
+    assert " …" not in str(PageVerdict(level, "short").shown().value)
 
 
 def voters(*losses: float) -> dict[str, dict[str, float]]:

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from capibara_assets.datasets.derived import javascript_bugs, python_bugs, sql_bugs
-from capibara_assets.datasets.derived.edits import Edit
+from capibara_assets.datasets.derived.edits import RepairEdit
 from capibara_assets.executions.parsing import python_tree
 from workshop.base_model.copying import changed, repeated, words_of
 from workshop.base_model.corpus import Corpus, Document, corpus_of, take
@@ -172,7 +172,7 @@ class Skills:
     def _script(self) -> str:
         return javascript_program(self._rng)[:_LONGEST].rsplit("\n\n", 1)[0]
 
-    def _one(self, found: Sequence[Edit]) -> Edit:
+    def _one(self, found: Sequence[RepairEdit]) -> RepairEdit:
         """One edit, kinds alike often."""
         kind = self._rng.choice(sorted({edit.kind for edit in found}))
         return self._rng.choice([edit for edit in found if edit.kind == kind])

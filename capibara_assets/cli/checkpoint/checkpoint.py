@@ -24,7 +24,7 @@ from capibara_assets.cli.checkpoint.text import (
 from capibara_assets.cli.terminal.exits import FOUND
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
-from capibara_assets.cli.terminal.tables import Table
+from capibara_assets.cli.terminal.tables import TerminalTable
 from capibara_assets.cli.terminal.tables import show as show_parts
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError, IntegrityError
@@ -124,7 +124,7 @@ def ls(where: StoreLocation, model: str | None, as_json: bool) -> None:
          ",".join(row["promoted"]), ",".join(row["tags"]), metrics_text(row["metrics"]))
         for row in rows
     ]  # fmt: skip
-    show_parts(Table(header, shown, (3, 4, 5, 6)))
+    show_parts(TerminalTable(header, shown, (3, 4, 5, 6)))
 
 
 @with_example("capibara checkpoint show python/consensus")

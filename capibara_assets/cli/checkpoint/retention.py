@@ -11,7 +11,7 @@ from capibara_assets.cli.checkpoint.store import AS_JSON, StoreLocation, on_stor
 from capibara_assets.cli.checkpoint.text import SHORT, echo_json, size
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
-from capibara_assets.cli.terminal.tables import Table, show
+from capibara_assets.cli.terminal.tables import TerminalTable, show
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError, IntegrityError
 
@@ -109,7 +109,7 @@ def gc(where: StoreLocation, dry_run: bool, as_json: bool) -> None:
         items = getattr(collected, name)
         if items:
             click.echo(f"{title}:")
-            show(Table(("file", "size", "why"), [(one.name, size(one.bytes), one.why) for one in items], (1,)))
+            show(TerminalTable(("file", "size", "why"), [(one.name, size(one.bytes), one.why) for one in items], (1,)))
     click.echo(f"{len(collected.deleted)} files {would}deleted, {size(collected.bytes_freed)} {would}freed")
 
 
@@ -165,7 +165,7 @@ def _print(report: dict[str, Any], decisions: "list[RetentionDecision]") -> None
         for one in decisions
     ]  # fmt: skip
     if rows:
-        show(Table(("checkpoint", "id", "step", "plan", "why"), rows, (2,)))
+        show(TerminalTable(("checkpoint", "id", "step", "plan", "why"), rows, (2,)))
     counts = Counter(one.keep for one in decisions)
     would = "would be " if report["dry_run"] else ""
     click.echo(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from capibara_assets.cli.terminal.tables import Table
+from capibara_assets.cli.terminal.tables import TerminalTable
 
 if TYPE_CHECKING:
     from capibara_assets.checkpoints.inspect.describe import Description
@@ -102,9 +102,9 @@ def description_text(description: "Description", origin: "CheckpointOrigin") -> 
     return "\n".join(lines + _origin_lines(origin))
 
 
-def diff_parts(diff: "Diff") -> list[str | Table]:
+def diff_parts(diff: "Diff") -> list[str | TerminalTable]:
     """Output of `checkpoint diff`: layers by distance, then tensors."""
-    lines: list[str | Table] = [f"A  {diff.a}", f"B  {diff.b}"]
+    lines: list[str | TerminalTable] = [f"A  {diff.a}", f"B  {diff.b}"]
     if diff.equal:
         return [*lines, f"equal to the bit: {len(diff.tensors)} tensors, all files and values"]
     differ = [tensor for tensor in diff.tensors if tensor.status != "equal"]
@@ -124,12 +124,17 @@ def diff_parts(diff: "Diff") -> list[str | Table]:
             for one in ranked[:_SHOWN]
         ]  # fmt: skip
         header = ("module", "distance", "relative", "cosine", "rank", "scale")
-        lines += ["", "weight changes, scale * B @ A:", Table(header, rows, range(1, 6)), *_more(len(diff.deltas))]
+        lines += [
+            "",
+            "weight changes, scale * B @ A:",
+            TerminalTable(header, rows, range(1, 6)),
+            *_more(len(diff.deltas)),
+        ]
     if differ:
         ranked_tensors = sorted(differ, key=_by_distance)
         titles = ("tensor", "status", "distance", "relative", "max", "cosine", "not finite A/B")
         cells = [_tensor_row(tensor) for tensor in ranked_tensors[:_SHOWN]]
-        lines += ["", "tensors:", Table(titles, cells, range(2, 7)), *_more(len(differ))]
+        lines += ["", "tensors:", TerminalTable(titles, cells, range(2, 7)), *_more(len(differ))]
     lines += ["", *_names("tensors", diff.added, diff.removed, ())] if diff.added or diff.removed else []
     for what, names in (("files", diff.files), ("values", diff.values)):
         lines += _names(what, names.added, names.removed, names.changed)
@@ -138,7 +143,7 @@ def diff_parts(diff: "Diff") -> list[str | Table]:
     return lines
 
 
-def _layer_table(layers: "Iterable[LayerDiff]") -> Table:
+def _layer_table(layers: "Iterable[LayerDiff]") -> TerminalTable:
     rows = []
     for one in layers:
         l2, relative = (one.l2, one.relative) if one.delta_l2 is None else (one.delta_l2, one.delta_relative)
@@ -146,7 +151,7 @@ def _layer_table(layers: "Iterable[LayerDiff]") -> Table:
         of = "weight change" if one.delta_l2 is not None else "tensors"
         rows.append((one.layer, _number(relative), _number(l2), of, f"{one.changed}/{one.tensors}", nan))
     header = ("layer", "relative", "distance", "of", "changed", "not finite A/B")
-    return Table(header, rows, (1, 2, 4, 5))
+    return TerminalTable(header, rows, (1, 2, 4, 5))
 
 
 def _tensor_row(one: "TensorDiff") -> tuple[str, ...]:

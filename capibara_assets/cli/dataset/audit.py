@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from capibara_assets.cli.terminal.tables import Table, show
+from capibara_assets.cli.terminal.tables import TerminalTable, show
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.escaping.pages import html_page
@@ -18,7 +18,7 @@ from capibara_assets.storage.jsonfiles import write_bytes_atomic
 if TYPE_CHECKING:
     from capibara_assets.assets.inputs import Inputs
     from capibara_assets.datasets.audit.sample import Sampled
-    from capibara_assets.datasets.audit.verdicts import Verdict
+    from capibara_assets.datasets.audit.verdicts import AuditVerdict
     from capibara_assets.storage.artifact import Artifact
 
 PAGE, VERDICTS = "audit.html", "audit.jsonl"
@@ -81,17 +81,17 @@ def held_back(dataset: "Artifact") -> list[str]:
     return [*lines, *share["notes"], *doors["notes"]]
 
 
-def quality_table(report: Sequence[Mapping[str, Any]]) -> Table:
+def quality_table(report: Sequence[Mapping[str, Any]]) -> TerminalTable:
     """A quality report for the terminal."""
     (kind, source, examples, *shares) = report[-1]
     rows = [[row[kind], row[source], str(row[examples]), *(percent(row[share]) for share in shares)] for row in report]
-    return Table([kind, source, examples, *(share.replace("_", " ") for share in shares)], rows, range(2, 10))
+    return TerminalTable([kind, source, examples, *(share.replace("_", " ") for share in shares)], rows, range(2, 10))
 
 
 def page(
     reports: Mapping[Domain, Sequence[Mapping[str, Any]]],
     samples: "Mapping[Domain, Sequence[Sampled]]",
-    lines: "Sequence[Verdict]",
+    lines: "Sequence[AuditVerdict]",
     held: Mapping[Domain, Sequence[str]],
 ) -> str:
     """The samples as one HTML page without scripts or external resources; examples are escaped as text."""
@@ -104,7 +104,7 @@ def page(
     return html_page("capibara_assets.cli", "audit.html.jinja", values, percent=percent)
 
 
-def _shown(one: "Sampled", decided: "Verdict | None") -> dict[str, Any]:
+def _shown(one: "Sampled", decided: "AuditVerdict | None") -> dict[str, Any]:
     turns = json.loads(one.row["messages"])
     code = one.row["kind"] in ("solve", "repair", "apply", "predict")
     spoken = [(turn["role"], segments(turn["content"], code and turn is turns[-1])) for turn in turns]

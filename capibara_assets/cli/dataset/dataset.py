@@ -12,7 +12,7 @@ import click
 from capibara_assets.cli.dataset.import_report import counts_of, faults_of, show_report
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
-from capibara_assets.cli.terminal.tables import Table, show
+from capibara_assets.cli.terminal.tables import TerminalTable, show
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.errors import InputError
@@ -152,7 +152,7 @@ def list_files(as_json: bool) -> None:
         for row in rows
     ]  # fmt: skip
     if cells:
-        show(Table(header, cells, (6, 7, 8)))
+        show(TerminalTable(header, cells, (6, 7, 8)))
     click.echo(f"{len(rows)} files imported")
 
 

@@ -12,7 +12,7 @@ import polars as pl
 
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
-from capibara_assets.cli.terminal.tables import Table
+from capibara_assets.cli.terminal.tables import TerminalTable
 from capibara_assets.cli.terminal.tables import show as show_parts
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
@@ -44,7 +44,7 @@ def list_rows(reason: str | None, file: str | None, limit: int, as_json: bool) -
         return
     if listed:
         cells = [(row["quarantine_id"][:12], _place(row), row["reason"], row["detail"][:100]) for row in listed]
-        show_parts(Table(("id", "place", "reason", "detail"), cells))
+        show_parts(TerminalTable(("id", "place", "reason", "detail"), cells))
     counted = Counter(rows["reason"].to_list()).most_common()
     click.echo(f"{rows.height} in quarantine" + "".join(f"; {name}: {count}" for name, count in counted))
 

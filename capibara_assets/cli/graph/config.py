@@ -9,7 +9,7 @@ import click
 import pydantic
 
 from capibara_assets.cli.terminal.help import with_example
-from capibara_assets.cli.terminal.tables import Table, show
+from capibara_assets.cli.terminal.tables import TerminalTable, show
 from capibara_assets.deployment.environment import Deployment, Setting
 from capibara_assets.deployment.file import DEFAULT_DEPLOYMENT, DomainHardware, find_deployment
 from capibara_assets.errors import InputError
@@ -28,7 +28,11 @@ def config(as_json: bool) -> None:
         click.echo(json.dumps({"deployment": deployment.name, "file": str(file), "settings": rows}, indent=2))
         return
     click.echo(f"deployment {deployment.name}: {file}")
-    show(Table(("setting", "value", "decided by"), [(one.name, _text(one), one.by) for one in deployment.settings]))
+    show(
+        TerminalTable(
+            ("setting", "value", "decided by"), [(one.name, _text(one), one.by) for one in deployment.settings]
+        )
+    )
 
 
 def _check_hardware(deployment: Deployment, file: str) -> None:

@@ -12,7 +12,7 @@ from typing import BinaryIO
 import click
 
 from capibara_assets.cli.terminal.help import with_example
-from capibara_assets.cli.terminal.tables import Table, show
+from capibara_assets.cli.terminal.tables import TerminalTable, show
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
 from capibara_assets.processes.background import STOP_GRACE_S, Job, Jobs, pod_log, state_of
@@ -43,7 +43,11 @@ def list_jobs(as_json: bool, everything: bool) -> None:
             click.echo(json.dumps(asdict(job) | {"state": state}))
         return
     if shown:
-        show(Table(("job", "state", "kind", "started", "where", "what"), [_row(job, state) for job, state in shown]))
+        show(
+            TerminalTable(
+                ("job", "state", "kind", "started", "where", "what"), [_row(job, state) for job, state in shown]
+            )
+        )
     hidden = len(known) - len(shown)
     click.echo(f"{len(shown)} jobs" + (f"; {hidden} that ended: --all" if hidden else ""))
 

@@ -15,7 +15,7 @@ from capibara_assets.cli.graph.report_examples import answered, chosen, counted
 from capibara_assets.cli.graph.run_record import kept_figures, latest_record
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
-from capibara_assets.cli.terminal.tables import Table, show
+from capibara_assets.cli.terminal.tables import TerminalTable, show
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.storage.artifact import Artifact
@@ -214,11 +214,11 @@ def print_table(report: dict[str, Any]) -> None:
         click.echo(f"{len(report['checkpoints'])} adapters and models in the checkpoint store: capibara checkpoint ls")
 
 
-def _table(frame: pd.DataFrame) -> Table:
+def _table(frame: pd.DataFrame) -> TerminalTable:
     """A frame's columns but its index; numbers to the right, with three decimals."""
     numbers = [at for at, kind in enumerate(frame.dtypes) if kind.kind in "iuf"]
     rows = [tuple(map(_cell, row)) for row in frame.itertuples(index=False)]
-    return Table([str(name) for name in frame.columns], rows, numbers)
+    return TerminalTable([str(name) for name in frame.columns], rows, numbers)
 
 
 def _cell(value: Any) -> str:

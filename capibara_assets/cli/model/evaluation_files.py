@@ -11,7 +11,7 @@ import polars as pl
 
 from capibara_assets.cli.checkpoint.store import FOLDER, StoreLocation
 from capibara_assets.cli.terminal.exits import UNDECIDED
-from capibara_assets.cli.terminal.tables import Table, show
+from capibara_assets.cli.terminal.tables import TerminalTable, show
 from capibara_assets.deployment.declarations import read_declared, shipped_recipe
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
@@ -202,7 +202,7 @@ def print_figures(report: "EvaluationReport") -> None:
     """Print a row of metrics with intervals per contender, then the notes and the decision."""
     names = report.metrics()
     rows = [(name, *(_shown(row.get(metric), metric) for metric in names)) for name, row in report.figures.items()]
-    show(Table(("contender", *names), rows, range(1, len(names) + 1)))
+    show(TerminalTable(("contender", *names), rows, range(1, len(names) + 1)))
     for note in report.notes:
         click.echo(f"  {note}")
     if report.paragraph:

@@ -15,7 +15,7 @@ _NARROWEST = 40
 
 
 @dataclass(frozen=True)
-class Table:
+class TerminalTable:
     """A table to show; as a string it is plain text. Columns whose index is in `right` are right-aligned."""
 
     header: Sequence[str]
@@ -26,11 +26,11 @@ class Table:
         return plain_table(self.header, self.rows, self.right)
 
 
-def show(*parts: str | Table) -> None:
+def show(*parts: str | TerminalTable) -> None:
     """Print lines and tables one below the other."""
     stream = sys.stdout
     for part in parts:
-        if isinstance(part, Table) and isinstance(stream, PlainStream) and stream.shows_styles():
+        if isinstance(part, TerminalTable) and isinstance(stream, PlainStream) and stream.shows_styles():
             stream.write_rendered(_drawn(part, max(_NARROWEST, shutil.get_terminal_size().columns)))
         else:
             click.echo(str(part))
@@ -49,7 +49,7 @@ def plain_table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Ite
     )
 
 
-def _drawn(shown: Table, width: int) -> str:
+def _drawn(shown: TerminalTable, width: int) -> str:
     """A table as a terminal of a width shows it, with escape sequences of styles; long cells take several lines."""
     from rich.box import SIMPLE_HEAD  # here: a terminal alone needs it, and other commands start without it
     from rich.console import Console

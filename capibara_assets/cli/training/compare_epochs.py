@@ -12,7 +12,7 @@ import click
 from capibara_assets.cli.checkpoint.store import StoreLocation, on_store
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
-from capibara_assets.cli.terminal.tables import Table, show
+from capibara_assets.cli.terminal.tables import TerminalTable, show
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
 from capibara_assets.escaping.pages import html_page
@@ -102,7 +102,7 @@ def compare_epochs(
                 click.echo(f"  epoch {epoch}: {text!r}")
 
 
-def comparison_parts(comparison: "EpochComparison") -> list[str | Table]:
+def comparison_parts(comparison: "EpochComparison") -> list[str | TerminalTable]:
     """The comparison for the terminal: a table of epochs, then the verdict."""
     header = ("epoch", "step", "train loss", "validation loss", "interval", "over the kept", "p")
     rows = [
@@ -118,7 +118,7 @@ def comparison_parts(comparison: "EpochComparison") -> list[str | Table]:
         for row in comparison.rows
     ]
     counted = f"{comparison.examples} examples in {comparison.groups} groups; p adjusted for all epochs (Holm)"
-    return [Table(header, rows, (1, 2, 3, 5, 6)), comparison.verdict, counted]
+    return [TerminalTable(header, rows, (1, 2, 3, 5, 6)), comparison.verdict, counted]
 
 
 def chart(comparison: "EpochComparison", title: str) -> str:

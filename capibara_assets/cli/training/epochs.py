@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from capibara_assets.cli.terminal.help import with_example
-from capibara_assets.cli.terminal.tables import Table, show
+from capibara_assets.cli.terminal.tables import TerminalTable, show
 from capibara_assets.errors import InputError
 
 
@@ -27,7 +27,11 @@ def epochs(output: Path, as_json: bool) -> None:
     for voter, rows in by_voter.items():
         if len(by_voter) > 1:
             click.echo(f"{voter}:")
-        show(Table(("epoch", "train loss", "rate", "step", "when", "checkpoint"), list(map(_cells, rows)), range(4)))
+        show(
+            TerminalTable(
+                ("epoch", "train loss", "rate", "step", "when", "checkpoint"), list(map(_cells, rows)), range(4)
+            )
+        )
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:

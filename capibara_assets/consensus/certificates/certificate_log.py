@@ -22,7 +22,7 @@ _DIGEST = r"^[0-9a-f]{64}$"
 _LARGEST_LOG = 1 << 30  # some three million certificates
 
 
-class LogLine(BaseModel):
+class CertificateLogLine(BaseModel):
     """Log entry of one published certificate."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -53,7 +53,7 @@ class CertificateLog:
         whole: bytes up to the end of the last line; behind them is what a crash left of another.
     """
 
-    lines: tuple[LogLine, ...] = ()
+    lines: tuple[CertificateLogLine, ...] = ()
     problem: str = ""
     whole: int = 0
 
@@ -81,7 +81,7 @@ def read_log(file: Path) -> CertificateLog:
 
 def parsed_log(data: bytes) -> CertificateLog:
     """Parse a log. A last line without its newline counts if it is complete; otherwise it is torn and ignored."""
-    lines: list[LogLine] = []
+    lines: list[CertificateLogLine] = []
     texts = data.split(b"\n")
     whole = 0
     for number, text in enumerate(texts, start=1):
@@ -100,7 +100,7 @@ def parsed_log(data: bytes) -> CertificateLog:
     return CertificateLog(tuple(lines), "", whole)
 
 
-def append_certificate(file: Path, election: str, certificate: str) -> LogLine:
+def append_certificate(file: Path, election: str, certificate: str) -> CertificateLogLine:
     """Append a certificate to a log, creating the log if needed; return the existing line if it is already there.
 
     Processes append one after the other. What a crash left of a line, which nobody was told is there, is cut off. An
@@ -118,7 +118,7 @@ def append_certificate(file: Path, election: str, certificate: str) -> LogLine:
         known = (line for line in log.lines if (line.election, line.certificate) == (election, certificate))
         if existing := next(known, None):
             return existing
-        line = LogLine(
+        line = CertificateLogLine(
             sequence=len(log.lines) + 1,
             previous=log.head,
             election=election,
@@ -131,11 +131,11 @@ def append_certificate(file: Path, election: str, certificate: str) -> LogLine:
     return line
 
 
-def _line(text: bytes) -> LogLine | None:
+def _line(text: bytes) -> CertificateLogLine | None:
     """The line of this text in the one spelling it has; None: it is none."""
     try:
         document: Any = strict_json(text)
-        line = LogLine.model_validate(document)
+        line = CertificateLogLine.model_validate(document)
     except (ValueError, RecursionError, ValidationError):
         return None
     return line if line.text == text else None

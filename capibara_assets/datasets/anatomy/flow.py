@@ -24,14 +24,14 @@ class Value:
     """
 
     names: Names = NONE
-    calls: tuple["Call", ...] = ()
+    calls: tuple["FlowCall", ...] = ()
     equals: tuple[tuple["Value", "Value"], ...] = ()
-    truths: tuple["Call", ...] = ()
+    truths: tuple["FlowCall", ...] = ()
     functions: tuple["Function", ...] = ()
 
 
 @dataclass(frozen=True)
-class Call:
+class FlowCall:
     """A call: the name at the root of what is called (`a` of `a.b[0].c()`), and its arguments."""
 
     root: str | None

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tree_sitter import Node
 
 from capibara_assets.datasets.anatomy import flow
-from capibara_assets.datasets.anatomy.flow import NONE, Block, Call, Names, Program, Unit, Value, joined
+from capibara_assets.datasets.anatomy.flow import NONE, Block, FlowCall, Names, Program, Unit, Value, joined
 from capibara_assets.datasets.code.javascript_source import (
     GLOBALS,
     declared,
@@ -265,7 +265,7 @@ class _Reader:
 
     def _value(self, node: Node) -> Value:
         names: set[str] = set()
-        calls: list[Call] = []
+        calls: list[FlowCall] = []
         equals: list[tuple[Value, Value]] = []
         functions: list[flow.Function] = []
         pending = [node]
@@ -287,14 +287,14 @@ class _Reader:
             pending.extend(part.named_children)
         return Value(frozenset(names), tuple(calls), tuple(equals), tuple(self._truths(node)), tuple(functions))
 
-    def _call(self, node: Node) -> Call:
+    def _call(self, node: Node) -> FlowCall:
         called = node.child_by_field_name("function") or node.child_by_field_name("constructor")
         given = node.child_by_field_name("arguments")
         arguments = tuple(map(self.value, given.named_children)) if given is not None else ()
         inner = called.child_by_field_name("object") if called is not None else None
         if inner is not None and inner.type == "call_expression":  # what `a(x)` of `a(x).b(y)` was given, b has too
             arguments += self._call(inner).arguments
-        return Call(_root(called), arguments, called is not None and called.type == "identifier")
+        return FlowCall(_root(called), arguments, called is not None and called.type == "identifier")
 
     def _same(self, node: Node) -> tuple[Value, Value] | None:
         """Both sides of `Object.is(a, b)` and `a.equals(b)`."""
@@ -304,7 +304,7 @@ class _Reader:
             return self.value(arguments[0]), self.value(arguments[1])
         return None
 
-    def _truths(self, node: Node) -> Iterator[Call]:
+    def _truths(self, node: Node) -> Iterator[FlowCall]:
         if node.type == "call_expression":
             yield self._call(node)
         elif (

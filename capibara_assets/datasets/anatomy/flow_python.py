@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 
 from capibara_assets.datasets.anatomy import flow
-from capibara_assets.datasets.anatomy.flow import NONE, Block, Call, Names, Program, Unit, Value, joined
+from capibara_assets.datasets.anatomy.flow import NONE, Block, FlowCall, Names, Program, Unit, Value, joined
 from capibara_assets.datasets.code.python_source import BUILTINS, CHANGING, bindings, parse
 from capibara_assets.executions.parsing import child_nodes, walk
 
@@ -205,7 +205,7 @@ class _Reader:
     def _value(self, node: ast.expr) -> Value:
         names: set[str] = set()
         own: set[str] = set()  # variables of comprehensions
-        calls: list[Call] = []
+        calls: list[FlowCall] = []
         equals: list[tuple[Value, Value]] = []
         functions: list[flow.Function] = []
         pending: list[ast.AST] = [node]
@@ -234,14 +234,14 @@ class _Reader:
             pending.extend(child_nodes(part))
         return Value(frozenset(names - own), tuple(calls), tuple(equals), tuple(self._truths(node)), tuple(functions))
 
-    def _call(self, node: ast.Call) -> Call:
+    def _call(self, node: ast.Call) -> FlowCall:
         given = [*node.args, *(keyword.value for keyword in node.keywords)]
         arguments = tuple(map(self.value, given))
         if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call):
             arguments += self._call(node.func.value).arguments  # what `a(x)` of `a(x).b(y)` was given, b has too
-        return Call(_root(node.func), arguments, isinstance(node.func, ast.Name))
+        return FlowCall(_root(node.func), arguments, isinstance(node.func, ast.Name))
 
-    def _truths(self, node: ast.expr) -> Iterator[Call]:
+    def _truths(self, node: ast.expr) -> Iterator[FlowCall]:
         match node:
             case ast.Call(func=ast.Name(id="bool" | "all" | "any"), args=[inner]):
                 yield from self._truths(inner)

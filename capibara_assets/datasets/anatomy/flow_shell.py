@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from capibara_assets.datasets.anatomy import flow
-from capibara_assets.datasets.anatomy.flow import NONE, Call, Names, Program, Unit, Value
+from capibara_assets.datasets.anatomy.flow import NONE, FlowCall, Names, Program, Unit, Value
 
 _TOKEN = re.compile(
     r"(?P<comment>(?<![^\s;(){}|&])\#[^\n]*)|(?P<text>\"(?:\\.|[^\"\\])*\"|'[^']*')|(?P<here><<-?\s*['\"]?(?P<mark>\w+)['\"]?)"
@@ -97,7 +97,7 @@ def _statements(command: str) -> Iterator[flow.Statement]:
 def _value(command: str) -> Value:
     names = _names(command)
     given = Value(names)
-    return Value(names, tuple(Call(name, (given,)) for name in sorted(names)[:1]))
+    return Value(names, tuple(FlowCall(name, (given,)) for name in sorted(names)[:1]))
 
 
 def _names(command: str) -> Names:

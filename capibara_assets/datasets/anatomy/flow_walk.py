@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from capibara_assets.datasets.anatomy import flow
-from capibara_assets.datasets.anatomy.flow import NONE, Block, Call, Function, Value
+from capibara_assets.datasets.anatomy.flow import NONE, Block, FlowCall, Function, Value
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Walk:
     held: dict[str, list[Value]] = field(default_factory=lambda: defaultdict(list))  # name -> values that it may hold
     checks: list[Check] = field(default_factory=list)
     shows: list[tuple[Value, ...]] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
+    calls: list[FlowCall] = field(default_factory=list)
     gives: list[Value] = field(default_factory=list)
     reads: set[str] = field(default_factory=set)
     binds: set[str] = field(default_factory=set)

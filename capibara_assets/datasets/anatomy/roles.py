@@ -12,7 +12,7 @@ from enum import Enum
 from functools import cached_property
 
 from capibara_assets.datasets.anatomy import flow
-from capibara_assets.datasets.anatomy.flow import Call, Program, Value
+from capibara_assets.datasets.anatomy.flow import FlowCall, Program, Value
 from capibara_assets.datasets.anatomy.flow_walk import Check, Walk, closed, pairs, walked
 
 
@@ -147,12 +147,12 @@ class _Cell:
     def _behind(self, root: str) -> set[str]:
         return {root} if root in self.defined else self.origin({root})
 
-    def _is_given_results(self, name: str, walk: Walk, call: Call) -> bool:
+    def _is_given_results(self, name: str, walk: Walk, call: FlowCall) -> bool:
         given = closed(call.given, walk.held if walk.parameters else self.held, self.defined)
         called = {each.root for each in walk.calls if each.direct} & walk.parameters
         return bool(given & ((self.defined.keys() - {name}) | called)) or self._runs_checks(call)
 
-    def _runs_checks(self, call: Call) -> bool:
+    def _runs_checks(self, call: FlowCall) -> bool:
         """Whether a function with checks in it is given to a call."""
         for argument in call.arguments:
             if argument.names & self.testers:

@@ -23,7 +23,7 @@ Pair = tuple[str, str]  # id and messages of an example
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AuditVerdict:
     """One line of a verdict file."""
 
     example_id: str
@@ -54,14 +54,14 @@ def text_digest(messages: str) -> str:
     return sha256_bytes(canonical_json(turns))[:32]
 
 
-def read_verdicts(paths: Sequence[str | Path]) -> list[Verdict]:
+def read_verdicts(paths: Sequence[str | Path]) -> list[AuditVerdict]:
     """Read the decided lines of verdict files, in order.
 
     Raises:
         InputError: no such file, a line that is no verdict, or an example that is to be kept and to be dropped; the
             message names file and line.
     """
-    decided: dict[str, Verdict] = {}
+    decided: dict[str, AuditVerdict] = {}
     for path in paths:
         for line in _lines(Path(path)):
             if line.verdict is None:
@@ -97,7 +97,7 @@ def audited(clusters: Iterable[Sequence[Pair]], domain: Domain, paths: Sequence[
     if not verdicts:
         return Audited({}, {"dropped": 0, "by_reason": {}, "without_example": 0})
     by_id = {verdict.example_id: verdict for verdict in verdicts}
-    by_text: dict[str, Verdict] = {}
+    by_text: dict[str, AuditVerdict] = {}
     for verdict in verdicts:
         if verdict.verdict == "drop" or verdict.digest not in by_text:
             by_text[verdict.digest] = verdict
@@ -115,7 +115,7 @@ def audited(clusters: Iterable[Sequence[Pair]], domain: Domain, paths: Sequence[
     return Audited(dropped, {"dropped": len(dropped), "by_reason": by_reason, "without_example": len(gone)})
 
 
-def keep_verdicts(path: Path, sampled: Sequence[Mapping[str, Any]]) -> list[Verdict]:
+def keep_verdicts(path: Path, sampled: Sequence[Mapping[str, Any]]) -> list[AuditVerdict]:
     """Write the file of a sample (rows of Example) with the verdicts that it has already; returns its lines.
 
     A line that is decided stays, whether or not its example is sampled again; what is new comes behind.
@@ -129,13 +129,13 @@ def keep_verdicts(path: Path, sampled: Sequence[Mapping[str, Any]]) -> list[Verd
     for row in sampled:
         digest = text_digest(row["messages"])
         if row["example_id"] not in ids and (row["domain"], digest) not in texts:
-            lines.append(Verdict(row["example_id"], row["domain"], row["kind"], digest, None, None, ""))
+            lines.append(AuditVerdict(row["example_id"], row["domain"], row["kind"], digest, None, None, ""))
     written = "".join(json.dumps(_stated(line), ensure_ascii=False) + "\n" for line in lines)
     write_bytes_atomic(path, written.encode("utf-8"))
     return lines
 
 
-def _stated(line: Verdict) -> dict[str, Any]:
+def _stated(line: AuditVerdict) -> dict[str, Any]:
     return {
         "example_id": line.example_id,
         "domain": line.domain,
@@ -146,11 +146,11 @@ def _stated(line: Verdict) -> dict[str, Any]:
     }
 
 
-def _decision(verdict: Verdict) -> list[str]:
+def _decision(verdict: AuditVerdict) -> list[str]:
     return [verdict.example_id, verdict.digest, verdict.verdict or "", verdict.reason or ""]
 
 
-def _lines(path: Path) -> list[Verdict]:
+def _lines(path: Path) -> list[AuditVerdict]:
     try:
         text = path.expanduser().read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -160,7 +160,7 @@ def _lines(path: Path) -> list[Verdict]:
     return [_line(line, f"{path}:{number}") for number, line in enumerate(text.split("\n"), 1) if line.strip()]
 
 
-def _line(line: str, place: str) -> Verdict:
+def _line(line: str, place: str) -> AuditVerdict:
     try:
         value = json.loads(line)
     except ValueError as error:
@@ -178,4 +178,4 @@ def _line(line: str, place: str) -> Verdict:
     if reason is not None and not isinstance(reason, str):
         raise InputError(f"{place}: reason is {json.dumps(reason)}: a text or null")
     known = {name: value[name] for name in ("example_id", "domain", "kind", "digest")}
-    return Verdict(**known, verdict=verdict, reason=" ".join(reason.split()) if reason else None, place=place)
+    return AuditVerdict(**known, verdict=verdict, reason=" ".join(reason.split()) if reason else None, place=place)

@@ -64,7 +64,7 @@ class Token(NamedTuple):
     end: int
 
 
-class Edit(NamedTuple):
+class CodeEdit(NamedTuple):
     """One change: the removed and the inserted text ("": none), with their lines."""
 
     before: str
@@ -91,7 +91,7 @@ class Edit(NamedTuple):
 _SORTS = (("the constant ", _CONSTANT), ("the operator ", _OPERATOR), ("the name ", _NAME))
 
 
-def edits(failing: str, fixed: str, language: str) -> list[Edit] | None:
+def edits(failing: str, fixed: str, language: str) -> list[CodeEdit] | None:
     """The changes in text order; empty if the programs are equal, None if they are too long to compare."""
     if structural_key(failing, language) == structural_key(fixed, language):
         return []
@@ -112,7 +112,7 @@ def edits(failing: str, fixed: str, language: str) -> list[Edit] | None:
         gone, come = before[start:stop], after[begin:end]
         level = all(token.text in _LEVELS.values() for token in [*gone, *come])
         changes.append(
-            Edit(
+            CodeEdit(
                 _text(failing, gone),
                 _text(fixed, come),
                 _line(failing, before, start),

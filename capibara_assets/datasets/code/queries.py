@@ -28,7 +28,7 @@ _SCOPES = (exp.Select, exp.Union, exp.Update, exp.Delete, exp.Insert)
 _PSEUDO = frozenset({"rowid", "oid", "_rowid_", "ctid", "excluded", "rownum"})
 
 
-class Table(NamedTuple):
+class QueryTable(NamedTuple):
     """Known structure of a table: its columns in order, as `name` or `name TYPE`, and its definition as written."""
 
     name: str
@@ -120,7 +120,7 @@ def reads_of(code: str, language: str) -> Reads:
     return Reads(frozenset(tables), frozenset(columns))
 
 
-def defined(parsed: Iterable[exp.Expr]) -> Iterator[Table]:
+def defined(parsed: Iterable[exp.Expr]) -> Iterator[QueryTable]:
     """The tables and views that statements define, with their columns as far as the text tells them."""
     for statement in parsed:
         if isinstance(statement, exp.Create) and str(statement.args.get("kind")).upper() in ("TABLE", "VIEW"):
@@ -135,11 +135,11 @@ def defined(parsed: Iterable[exp.Expr]) -> Iterator[Table]:
             if module is not None:
                 columns = [c.name for c in module.expressions if isinstance(c, exp.Identifier | exp.Column)]
             if isinstance(target, exp.Table):
-                yield Table(target.name, tuple(columns), statement.sql(dialect="sqlite") if not listed else None)
+                yield QueryTable(target.name, tuple(columns), statement.sql(dialect="sqlite") if not listed else None)
         elif isinstance(statement, exp.Alter) and isinstance(statement.this, exp.Table):
             added = [_column(c) for c in statement.args.get("actions") or () if isinstance(c, exp.ColumnDef)]
             if added:
-                yield Table(statement.this.name, tuple(added))
+                yield QueryTable(statement.this.name, tuple(added))
 
 
 def _column(node: exp.Expr) -> str:
@@ -283,7 +283,7 @@ def _loaded(code: str, language: str) -> set[str]:
     return names
 
 
-def merged(tables: Sequence[Table]) -> Table:
+def merged(tables: Sequence[QueryTable]) -> QueryTable:
     """One table of several statements about it, the later ones adding columns (ALTER TABLE) or replacing all."""
     table = tables[0]
     for later in tables[1:]:
@@ -291,5 +291,5 @@ def merged(tables: Sequence[Table]) -> Table:
             table = later
         else:
             new = [c for c in later.columns if _bare(c) not in table.column_names]
-            table = Table(table.name, (*table.columns, *new)) if new else table
+            table = QueryTable(table.name, (*table.columns, *new)) if new else table
     return table

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from capibara_assets.datasets.code import python_source
 from capibara_assets.datasets.code.listings import Listing, listings, mappings, records
-from capibara_assets.datasets.code.queries import Table, defined, merged, sql_texts, statements
+from capibara_assets.datasets.code.queries import QueryTable, defined, merged, sql_texts, statements
 from capibara_assets.executions.parsing import walk
 
 _DDL = re.compile(r"\bCREATE\s+(?:TEMP\w*\s+|VIRTUAL\s+)?TABLE\b", re.IGNORECASE)
@@ -33,7 +33,7 @@ _INDEX = re.compile(r"Index\((\[.*?\])", re.DOTALL)
 _SQL_TYPES = {"Integer", "BigInteger", "String", "Text", "Float", "Numeric", "Boolean", "Date", "DateTime", "JSON"}
 
 
-def tables_told(code: str, language: str, output: str, ok: bool) -> tuple[Table, ...]:
+def tables_told(code: str, language: str, output: str, ok: bool) -> tuple[QueryTable, ...]:
     """The tables that a cell defines or prints, one entry each, with their known columns.
 
     Args:
@@ -44,8 +44,8 @@ def tables_told(code: str, language: str, output: str, ok: bool) -> tuple[Table,
 
 
 @lru_cache(maxsize=8192)
-def _told(code: str, language: str, output: str, ok: bool) -> tuple[Table, ...]:
-    tables: list[Table] = []
+def _told(code: str, language: str, output: str, ok: bool) -> tuple[QueryTable, ...]:
+    tables: list[QueryTable] = []
     if ok:
         for text in sql_texts(code, language):
             tables += defined(statements(text))
@@ -53,14 +53,14 @@ def _told(code: str, language: str, output: str, ok: bool) -> tuple[Table, ...]:
             tables += [*_models(tree), *_frames(tree)]
     if output.strip():
         tables += [*_printed_definitions(output), *_printed_columns(code, language, output)]
-    by_name: dict[str, list[Table]] = {}
+    by_name: dict[str, list[QueryTable]] = {}
     for table in tables:
         if table.name and table.columns:
             by_name.setdefault(table.name.lower(), []).append(table)
     return tuple(merged(several) for several in by_name.values())
 
 
-def _printed_definitions(output: str) -> Iterator[Table]:
+def _printed_definitions(output: str) -> Iterator[QueryTable]:
     """Every CREATE TABLE that stands whole in a text, also inside a quoted string or a table's cell."""
     text = output.replace("\\r\\n", "\n").replace("\\n", "\n").replace("\\t", " ").replace("\\'", "'")
     for match in _DDL.finditer(text):
@@ -89,25 +89,27 @@ def _balanced(text: str, start: int) -> int | None:
     return None
 
 
-def _printed_columns(code: str, language: str, output: str) -> Iterator[Table]:
+def _printed_columns(code: str, language: str, output: str) -> Iterator[QueryTable]:
     """Tables by listings of their columns: table_info, DESCRIBE, \\d, information_schema, a data frame's views."""
     asked = [next(group for group in match.groups() if group) for match in _ASKED.finditer(code)]
     only = asked[0] if len({name.lower() for name in asked}) == 1 else None
     for listing in [*listings(output), *records(output)]:
         yield from _listed(listing, only)
         if (name := _whole_table(code, language)) is not None and listing.whole and not _is_schema(listing):
-            yield Table(name, listing.header)
+            yield QueryTable(name, listing.header)
     if _ASKS.search(code):
-        yield from (Table(name, columns) for name, columns in mappings(output))
+        yield from (QueryTable(name, columns) for name, columns in mappings(output))
     if (frame := _frame_shown(code, language)) is not None:
         name, view = frame
         if view == "columns" and (match := _INDEX.search(output)) is not None:
-            yield Table(name, tuple(re.findall(r"'((?:[^'\\]|\\.)*)'", match.group(1))))
+            yield QueryTable(name, tuple(re.findall(r"'((?:[^'\\]|\\.)*)'", match.group(1))))
         elif view in ("info", "dtypes"):
             pattern = _INFO_LINE if view == "info" else _DTYPE_LINE
-            yield Table(name, tuple(f"{m[1]} {m[2]}" for m in pattern.finditer(output) if m[1] not in ("dtype:", "#")))
+            yield QueryTable(
+                name, tuple(f"{m[1]} {m[2]}" for m in pattern.finditer(output) if m[1] not in ("dtype:", "#"))
+            )
         elif view in ("head", "tail", "sample", "") and (shown := next(listings(output), None)) and shown.whole:
-            yield Table(name, shown.header)
+            yield QueryTable(name, shown.header)
 
 
 def _is_schema(listing: Listing) -> bool:
@@ -115,7 +117,7 @@ def _is_schema(listing: Listing) -> bool:
     return bool(lowered & set(_NAME_KEYS)) and bool(lowered & {*_TYPE_KEYS, *_TABLE_KEYS})
 
 
-def _listed(listing: Listing, only: str | None) -> Iterator[Table]:
+def _listed(listing: Listing, only: str | None) -> Iterator[QueryTable]:
     """The tables whose columns a listing has as its rows."""
     lowered = [name.lower() for name in listing.header]
     if not _is_schema(listing):
@@ -135,7 +137,7 @@ def _listed(listing: Listing, only: str | None) -> Iterator[Table]:
             columns.setdefault(table, []).append(f"{row[name_at]} {kind}".strip())
     for table, listed in columns.items():
         if not listing.cut:
-            yield Table(table, tuple(listed))
+            yield QueryTable(table, tuple(listed))
 
 
 def _whole_table(code: str, language: str) -> str | None:
@@ -149,8 +151,8 @@ def _whole_table(code: str, language: str) -> str | None:
     return tables[0].name if starred and len(tables) == 1 and not select.args.get("joins") else None
 
 
-def _models(tree: ast.Module) -> Iterator[Table]:
-    """Tables declared as classes with `__tablename__`, or as `Table("name", metadata, Column("a", …), …)`."""
+def _models(tree: ast.Module) -> Iterator[QueryTable]:
+    """Tables declared as classes with `__tablename__`, or as `QueryTable("name", metadata, Column("a", …), …)`."""
     for node in walk(tree):
         if isinstance(node, ast.ClassDef):
             name, columns = None, []
@@ -166,13 +168,13 @@ def _models(tree: ast.Module) -> Iterator[Table]:
                 elif isinstance(part, ast.AnnAssign) and "Mapped" in ast.unparse(part.annotation) and value is None:
                     columns.append(target.id)
             if name:
-                yield Table(name, tuple(columns))
+                yield QueryTable(name, tuple(columns))
         elif isinstance(node, ast.Call) and _called(node) == "Table" and node.args:
             first = node.args[0]
             parts = [a for a in node.args[1:] if isinstance(a, ast.Call) and _called(a) == "Column" and a.args]
             if isinstance(first, ast.Constant) and parts:
                 named = [(a.args[0].value, a) for a in parts if isinstance(a.args[0], ast.Constant)]
-                yield Table(str(first.value), tuple(_model_column(str(n), a) for n, a in named))
+                yield QueryTable(str(first.value), tuple(_model_column(str(n), a) for n, a in named))
 
 
 def _model_column(name: str, call: ast.Call) -> str:
@@ -187,7 +189,7 @@ def _called(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
-def _frames(tree: ast.Module) -> Iterator[Table]:
+def _frames(tree: ast.Module) -> Iterator[QueryTable]:
     """Data frames made of literals: as tables of their variable's name, and of the name that `to_sql` gives them."""
     known: dict[str, tuple[str, ...]] = {}
     for node in walk(tree):
@@ -196,7 +198,7 @@ def _frames(tree: ast.Module) -> Iterator[Table]:
             for target in node.targets:
                 if isinstance(target, ast.Name) and columns:
                     known[target.id] = columns
-                    yield Table(target.id, columns)
+                    yield QueryTable(target.id, columns)
     for node in walk(tree):
         if (
             isinstance(node, ast.Call)
@@ -209,7 +211,7 @@ def _frames(tree: ast.Module) -> Iterator[Table]:
             if isinstance(owner, ast.Call) and _called(owner) == "DataFrame":
                 columns = _literal_columns(owner)
             if isinstance(name, ast.Constant) and columns:
-                yield Table(str(name.value), columns)
+                yield QueryTable(str(name.value), columns)
 
 
 def _literal_columns(call: ast.Call) -> tuple[str, ...]:

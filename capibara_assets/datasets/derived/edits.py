@@ -7,7 +7,7 @@ from capibara_assets.storage.digests import sha256_bytes
 
 
 @dataclass(frozen=True)
-class Edit:
+class RepairEdit:
     """One replacement in a text; `kind` names the kind of change, such as `comparison`."""
 
     kind: str
@@ -37,7 +37,7 @@ class Places:
         return self._starts[line - 1] + inside
 
 
-def drawn(edits: Iterable[Edit], weights: dict[str, float], seed: str, most: int) -> list[Edit]:
+def drawn(edits: Iterable[RepairEdit], weights: dict[str, float], seed: str, most: int) -> list[RepairEdit]:
     """Draw at most `most` edits without replacement, weighted by kind and determined by the seed.
 
     A kind's weight is shared by its edits in a text, so that many comparisons do not crowd out one missing return.
@@ -47,7 +47,7 @@ def drawn(edits: Iterable[Edit], weights: dict[str, float], seed: str, most: int
     for edit in listed:
         count[edit.kind] = count.get(edit.kind, 0) + 1
 
-    def turn(edit: Edit) -> float:
+    def turn(edit: RepairEdit) -> float:
         digest = sha256_bytes(f"{seed}\n{edit.kind} {edit.start} {edit.end} {edit.text}".encode("utf-8", "replace"))
         point = (int(digest[:13], 16) + 1) / 16**13
         weight = weights.get(edit.kind, 0.0) / count[edit.kind]

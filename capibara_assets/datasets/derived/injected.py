@@ -12,7 +12,7 @@ from capibara_assets.datasets.code.effort import is_call
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import structural_key
 from capibara_assets.datasets.derived import javascript_bugs, python_bugs
-from capibara_assets.datasets.derived.edits import Edit, drawn
+from capibara_assets.datasets.derived.edits import RepairEdit, drawn
 from capibara_assets.datasets.derived.solved import Solved
 from capibara_assets.datasets.derived.trials import Cells, End, Ends, Trial
 from capibara_assets.datasets.kinds import prompts
@@ -52,16 +52,16 @@ class Injected:
     """
 
     solved: Observable
-    edit: Edit
+    edit: RepairEdit
     pair: dict[str, Any]
     observed: str
 
 
-def trial_of(solved: Solved, weights: dict[str, float], most: int) -> tuple[Trial, list[Edit]]:
+def trial_of(solved: Solved, weights: dict[str, float], most: int) -> tuple[Trial, list[RepairEdit]]:
     """Build a trial of the solved cell and at most `most` bugs in it; also the edits, in the order of its variants."""
     python = solved.row["language"] == "python"
     if is_call(solved.code):  # what changes in it is what it is given
-        every: Iterable[Edit] = ()
+        every: Iterable[RepairEdit] = ()
     else:
         every = (python_bugs if python else javascript_bugs).bugs(solved.code, solved.spans)
     edits = drawn(every, weights, solved.row["execution_id"], most)
@@ -69,7 +69,7 @@ def trial_of(solved: Solved, weights: dict[str, float], most: int) -> tuple[Tria
     return Trial(solved.row["language"] if python else "javascript", cells), edits
 
 
-def observed(solved: Observable, edits: Sequence[Edit], ends: Ends, most: int) -> Iterator[Injected]:
+def observed(solved: Observable, edits: Sequence[RepairEdit], ends: Ends, most: int) -> Iterator[Injected]:
     """Select at most `most` bugs with an observed failure: different kinds first, each at its own place."""
     if ends[0] is None or not ends[0].ok:
         return
@@ -78,7 +78,7 @@ def observed(solved: Observable, edits: Sequence[Edit], ends: Ends, most: int) -
         for edit, end in zip(edits, ends[1:], strict=True)
         if end is not None and _fails(solved, end, ends[0])
     ]
-    taken: list[Edit] = []
+    taken: list[RepairEdit] = []
     for fresh in (True, False):
         for edit, end in failing:
             lines = _line(solved.row["code"], edit)
@@ -99,11 +99,11 @@ def _fails(solved: Observable, end: End, passed: End) -> bool:
     return is_derivable((*solved.before, solved.row["code"], *solved.after), f"{end.shown}\n{passed.shown}")
 
 
-def _line(code: str, edit: Edit) -> int:
+def _line(code: str, edit: RepairEdit) -> int:
     return code.count("\n", 0, edit.start)
 
 
-def _injected(solved: Observable, edit: Edit, end: End, passed: End) -> Injected:
+def _injected(solved: Observable, edit: RepairEdit, end: End, passed: End) -> Injected:
     row = solved.row
     failing = edit.applied(row["code"])
     name, value = end.error_name, end.error_value

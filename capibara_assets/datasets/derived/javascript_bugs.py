@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from tree_sitter import Node
 
 from capibara_assets.datasets.code.javascript_source import declared, parse, text
-from capibara_assets.datasets.derived.edits import Edit
+from capibara_assets.datasets.derived.edits import RepairEdit
 from capibara_assets.datasets.derived.solved import Span
 
 _COMPARED = {
@@ -27,7 +27,7 @@ _CONVERSIONS = frozenset({"Number", "String", "parseInt", "parseFloat", "Boolean
 _ENDS = frozenset({"return_statement", "throw_statement", "continue_statement", "break_statement"})
 
 
-def bugs(code: str, spans: Sequence[Span]) -> list[Edit]:
+def bugs(code: str, spans: Sequence[Span]) -> list[RepairEdit]:
     """All edits of these kinds inside the spans; none if the code does not parse."""
     root = parse(code)
     if root.has_error:
@@ -41,7 +41,7 @@ class _Bugs:
         self._code, self._data = code, code.encode("utf-8", "replace")
         self._ascii = code.isascii()
 
-    def edits(self, root: Node) -> Iterator[Edit]:
+    def edits(self, root: Node) -> Iterator[RepairEdit]:
         """All edits."""
         pending = [root]
         while pending:
@@ -50,7 +50,7 @@ class _Bugs:
             if node.type != "comment":
                 yield from self._of(node)
 
-    def _of(self, node: Node) -> Iterator[Edit]:
+    def _of(self, node: Node) -> Iterator[RepairEdit]:
         match node.type:
             case "binary_expression":
                 yield from self._of_binary(node)
@@ -66,7 +66,9 @@ class _Bugs:
             case "await_expression":
                 yield self._put("missing_await", node, text(node).removeprefix("await").lstrip())
             case "return_statement" if node.named_children:
-                yield Edit("missing_return", self._at(node.start_byte), self._at(node.named_children[0].start_byte), "")
+                yield RepairEdit(
+                    "missing_return", self._at(node.start_byte), self._at(node.named_children[0].start_byte), ""
+                )
             case "call_expression":
                 yield from self._of_call(node)
             case "update_expression":
@@ -91,7 +93,7 @@ class _Bugs:
                 if index is not None and index.type in ("identifier", "binary_expression"):
                     yield self._put("off_by_one", index, f"{text(index)} + 1")
 
-    def _of_binary(self, node: Node) -> Iterator[Edit]:
+    def _of_binary(self, node: Node) -> Iterator[RepairEdit]:
         sign, left, right = (node.child_by_field_name(field) for field in ("operator", "left", "right"))
         if sign is None or left is None or right is None:
             return
@@ -102,12 +104,12 @@ class _Bugs:
         if text(sign) in ("<", "<=") and right.type != "number":
             yield self._put("off_by_one", right, f"{text(right)} - 1")
 
-    def _of_number(self, node: Node) -> Iterator[Edit]:
+    def _of_number(self, node: Node) -> Iterator[RepairEdit]:
         if text(node).isdigit() and len(text(node)) < 10:
             value = int(text(node))
             yield from (self._put("constant", node, str(other)) for other in (value + 1, value - 1) if other >= 0)
 
-    def _of_call(self, node: Node) -> Iterator[Edit]:
+    def _of_call(self, node: Node) -> Iterator[RepairEdit]:
         called, given = node.child_by_field_name("function"), node.child_by_field_name("arguments")
         if called is None or given is None:
             return
@@ -120,15 +122,15 @@ class _Bugs:
                 if not given.named_children or text(method) in ("sort", "reverse", "map", "filter", "slice"):
                     yield self._put("missing_call", node, text(of))
 
-    def _of_arguments(self, node: Node) -> Iterator[Edit]:
+    def _of_arguments(self, node: Node) -> Iterator[RepairEdit]:
         given = [child for child in node.named_children if child.type not in ("comment", "spread_element")]
         if len(given) >= 2 and len(given) == len(node.named_children):
             first, second, last = given[0], given[1], given[-1]
             swapped = f"{text(second)}, {text(first)}"
-            yield Edit("swapped_arguments", self._at(first.start_byte), self._at(second.end_byte), swapped)
-            yield Edit("missing_argument", self._at(given[-2].end_byte), self._at(last.end_byte), "")
+            yield RepairEdit("swapped_arguments", self._at(first.start_byte), self._at(second.end_byte), swapped)
+            yield RepairEdit("missing_argument", self._at(given[-2].end_byte), self._at(last.end_byte), "")
 
-    def _of_if(self, node: Node) -> Iterator[Edit]:
+    def _of_if(self, node: Node) -> Iterator[RepairEdit]:
         test, then = node.child_by_field_name("condition"), node.child_by_field_name("consequence")
         if test is not None and not text(test).startswith("(!"):
             yield self._put("negation", test, f"(!{text(test)})")
@@ -142,21 +144,21 @@ class _Bugs:
             ):
                 yield self._without("missing_guard", node)
 
-    def _of_block(self, node: Node) -> Iterator[Edit]:
+    def _of_block(self, node: Node) -> Iterator[RepairEdit]:
         inside = [child for child in node.named_children if child.type != "comment"]
         for child in inside if len(inside) > 1 else ():
             if child.type == "expression_statement" and child.start_point[0] == child.end_point[0]:
                 yield self._without("missing_statement", child)
 
-    def _without(self, kind: str, node: Node) -> Edit:
+    def _without(self, kind: str, node: Node) -> RepairEdit:
         """The statement left out, with its line where it stands alone there."""
         start, end = self._at(node.start_byte), self._at(node.end_byte)
         line = self._code.rfind("\n", 0, start) + 1
         if not self._code[line:start].strip() and self._code[end : end + 1] == "\n":
-            return Edit(kind, line, end + 1, "")
-        return Edit(kind, start, end, "")
+            return RepairEdit(kind, line, end + 1, "")
+        return RepairEdit(kind, start, end, "")
 
-    def _names_in(self, function: Node) -> Iterator[Edit]:
+    def _names_in(self, function: Node) -> Iterator[RepairEdit]:
         """Another variable of the function in place of one that is read."""
         names = list(dict.fromkeys(declared(function)))
         body = function.child_by_field_name("body")
@@ -174,8 +176,8 @@ class _Bugs:
                 name = text(node)
                 yield self._put("misspelt_name", node, name[:-1] if name.endswith("s") else name + "s")
 
-    def _put(self, kind: str, node: Node, by: str) -> Edit:
-        return Edit(kind, self._at(node.start_byte), self._at(node.end_byte), by)
+    def _put(self, kind: str, node: Node, by: str) -> RepairEdit:
+        return RepairEdit(kind, self._at(node.start_byte), self._at(node.end_byte), by)
 
     def _at(self, byte: int) -> int:
         return byte if self._ascii else len(self._data[:byte].decode(errors="replace"))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tree_sitter import Node
 
 from capibara_assets.datasets.code import javascript_source
-from capibara_assets.datasets.derived.edits import Edit, Places
+from capibara_assets.datasets.derived.edits import Places, RepairEdit
 from capibara_assets.datasets.derived.solved import Span
 from capibara_assets.executions.parsing import python_tree, walk
 
@@ -16,13 +16,13 @@ _NUMBER = re.compile(r"\d+")
 _LONGEST_CALL = 300
 
 
-def changes(code: str, language: str, span: Span) -> list[Edit]:
+def changes(code: str, language: str, span: Span) -> list[RepairEdit]:
     """Edits of the literals inside a span: numbers, strings and list elements, but not keys."""
     edits = _python_changes(code) if language == "python" else _javascript_changes(code)
     return [edit for edit in edits if span[0] <= edit.start and edit.end <= span[1]]
 
 
-def _python_changes(code: str) -> Iterator[Edit]:
+def _python_changes(code: str) -> Iterator[RepairEdit]:
     tree = python_tree(code)
     if tree is None:
         return
@@ -32,7 +32,7 @@ def _python_changes(code: str) -> Iterator[Edit]:
         if isinstance(node, ast.Constant | ast.List | ast.Tuple) and id(node) not in kept:
             start, end = (places.at(line, column) for line, column in _ends(node))
             if isinstance(node, ast.Constant):
-                yield from (Edit("value", start, end, other) for other in others(node.value))
+                yield from (RepairEdit("value", start, end, other) for other in others(node.value))
             elif isinstance(getattr(node, "ctx", None), ast.Load) and len(node.elts) >= 3:
                 spans = [tuple(places.at(line, column) for line, column in _ends(item)) for item in node.elts]
                 yield from _reordered([(a, b) for a, b in spans], code)
@@ -77,16 +77,16 @@ def others(value: object) -> Iterator[str]:
             yield repr(value[:-1])
 
 
-def _reordered(items: list[Span], code: str) -> Iterator[Edit]:
+def _reordered(items: list[Span], code: str) -> Iterator[RepairEdit]:
     """A list with its last element first, and without its last element."""
     texts = [code[start:end] for start, end in items]
     if len(set(texts)) > 1 and sum(map(len, texts)) <= _LONGEST_CALL:
         start, end = items[0][0], items[-1][1]
-        yield Edit("order", start, end, ", ".join([texts[-1], *texts[:-1]]))
-        yield Edit("length", start, end, ", ".join(texts[:-1]))
+        yield RepairEdit("order", start, end, ", ".join([texts[-1], *texts[:-1]]))
+        yield RepairEdit("length", start, end, ", ".join(texts[:-1]))
 
 
-def _javascript_changes(code: str) -> Iterator[Edit]:
+def _javascript_changes(code: str) -> Iterator[RepairEdit]:
     root = javascript_source.parse(code)
     data = code.encode("utf-8", "replace")
 
@@ -101,10 +101,10 @@ def _javascript_changes(code: str) -> Iterator[Edit]:
         if _is_key(node):
             continue
         if node.type == "number" and source.isdigit() and len(source) < 7:
-            yield from (Edit("value", at(node.start_byte), at(node.end_byte), o) for o in others(int(source)))
+            yield from (RepairEdit("value", at(node.start_byte), at(node.end_byte), o) for o in others(int(source)))
         elif node.type == "string" and not _required(node):
             for other in others(source[1:-1]):
-                yield Edit("value", at(node.start_byte), at(node.end_byte), other)
+                yield RepairEdit("value", at(node.start_byte), at(node.end_byte), other)
         elif node.type == "array" and len(node.named_children) >= 3:
             yield from _reordered([(at(c.start_byte), at(c.end_byte)) for c in node.named_children], code)
 

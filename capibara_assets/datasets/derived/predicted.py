@@ -17,7 +17,7 @@ from capibara_assets.datasets.code.structure import (
     without_comments,
     without_trailing_spaces,
 )
-from capibara_assets.datasets.derived.edits import Edit, drawn
+from capibara_assets.datasets.derived.edits import RepairEdit, drawn
 from capibara_assets.datasets.derived.literals import changes, recorded_calls
 from capibara_assets.datasets.derived.solved import Solved, Span
 from capibara_assets.datasets.derived.trials import Cells, Ends, Trial
@@ -115,7 +115,7 @@ def _functions(code: str, language: str) -> set[str]:
     return set(javascript_source.declared(javascript_source.parse(code)))
 
 
-def trial_of(program: Program, most: int) -> tuple[Trial, list[Edit]]:
+def trial_of(program: Program, most: int) -> tuple[Trial, list[RepairEdit]]:
     """Build a trial of the program and at most `most` changed inputs; also the edits, in the order of its variants."""
     language = "javascript" if program.row["language"] in JAVASCRIPT else "python"
     edits = drawn(changes(program.code, language, program.inputs), _KINDS, program.row["execution_id"], most)
@@ -124,10 +124,10 @@ def trial_of(program: Program, most: int) -> tuple[Trial, list[Edit]]:
 
 
 def candidates(
-    program: Program, edits: Sequence[Edit], ends: Ends, recipe: DatasetRecipe, most: int
+    program: Program, edits: Sequence[RepairEdit], ends: Ends, recipe: DatasetRecipe, most: int
 ) -> Iterator[ExampleCandidate]:
     """At most `most` candidates with different outputs: the unchanged call first, then changed inputs."""
-    listed = [Edit(_UNTOUCHED, 0, 0, ""), *edits]
+    listed = [RepairEdit(_UNTOUCHED, 0, 0, ""), *edits]
     language, seen = program.row["language"], set[str]()
     if program.recorded and ends[0] is not None:
         seen.add(ends[0].shown)

@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from capibara_assets.datasets.derived.edits import Edit, Places
+from capibara_assets.datasets.derived.edits import Places, RepairEdit
 from capibara_assets.datasets.derived.solved import Span
 from capibara_assets.executions.parsing import python_tree, walk
 
@@ -30,7 +30,7 @@ _CONVERSIONS = frozenset(
 _STATUS = {200: 201, 201: 200, 204: 200, 400: 404, 401: 403, 403: 401, 404: 400, 409: 400, 422: 400}
 
 
-def bugs(code: str, spans: Sequence[Span]) -> list[Edit]:
+def bugs(code: str, spans: Sequence[Span]) -> list[RepairEdit]:
     """All edits of these kinds inside the spans; none if the code does not parse."""
     tree = python_tree(code)
     if tree is None:
@@ -46,7 +46,7 @@ class _Bugs:
         self._skipped = {id(part) for node in walk(tree) for skipped in _unchanged(node) for part in walk(skipped)}
         self._keys = sorted({key for node in walk(tree) for key in _string_keys(node)})
 
-    def edits(self) -> Iterator[Edit]:
+    def edits(self) -> Iterator[RepairEdit]:
         """All edits."""
         for node in walk(self._tree):
             if id(node) in self._skipped:
@@ -60,7 +60,7 @@ class _Bugs:
             if isinstance(body := getattr(node, "body", None), list):
                 yield from self._of_block(node, body)
 
-    def _of_expression(self, node: ast.expr) -> Iterator[Edit]:
+    def _of_expression(self, node: ast.expr) -> Iterator[RepairEdit]:
         match node:
             case ast.Compare(left=left, comparators=[right, *_]):
                 yield from self._between("comparison", left, right, _COMPARED)
@@ -86,7 +86,7 @@ class _Bugs:
             case ast.Call():
                 yield from self._of_call(node)
 
-    def _of_call(self, node: ast.Call) -> Iterator[Edit]:
+    def _of_call(self, node: ast.Call) -> Iterator[RepairEdit]:
         name = node.func.id if isinstance(node.func, ast.Name) else None
         if name == "range":
             end = node.args[min(1, len(node.args) - 1)] if node.args else None
@@ -103,22 +103,22 @@ class _Bugs:
         if isinstance(node.func, ast.Attribute):
             after = self._end(node.func)
             for other in _METHODS.get(node.func.attr, ()):
-                yield Edit("wrong_method", after - len(node.func.attr), after, other)
+                yield RepairEdit("wrong_method", after - len(node.func.attr), after, other)
             if not node.args and not node.keywords and node.func.attr not in ("pop", "keys"):
                 yield self._put("missing_call", node, self._text(node.func.value))
         plain = [argument for argument in node.args if not isinstance(argument, ast.Starred)]
         if len(plain) == len(node.args) >= 2:
             first, second = plain[0], plain[1]
             swapped = f"{self._text(second)}, {self._text(first)}"
-            yield Edit("swapped_arguments", self._start(first), self._end(second), swapped)
-            yield Edit("missing_argument", self._end(plain[-2]), self._end(plain[-1]), "")
+            yield RepairEdit("swapped_arguments", self._start(first), self._end(second), swapped)
+            yield RepairEdit("missing_argument", self._end(plain[-2]), self._end(plain[-1]), "")
         for keyword in node.keywords:
             others = [*plain, *(other.value for other in node.keywords if other is not keyword)]
             before = max((self._end(o) for o in others if self._end(o) < self._start(keyword)), default=None)
             if before is not None and keyword.arg is not None:
-                yield Edit("missing_argument", before, self._end(keyword), "")
+                yield RepairEdit("missing_argument", before, self._end(keyword), "")
 
-    def _constant(self, node: ast.Constant, value: object) -> Iterator[Edit]:
+    def _constant(self, node: ast.Constant, value: object) -> Iterator[RepairEdit]:
         if isinstance(value, bool):
             yield self._put("constant", node, str(not value))
         elif isinstance(value, int) and value in _STATUS and value >= 200:
@@ -130,41 +130,41 @@ class _Bugs:
         elif isinstance(value, str) and value in ("", " ", ",", "-", "_"):
             yield self._put("constant", node, repr(" " if value == "" else ""))
 
-    def _of_statement(self, node: ast.AST) -> Iterator[Edit]:
+    def _of_statement(self, node: ast.AST) -> Iterator[RepairEdit]:
         match node:
             case ast.Return(value=ast.expr() as value):
-                yield Edit("missing_return", self._start(node), self._start(value), "")
+                yield RepairEdit("missing_return", self._start(node), self._start(value), "")
             case ast.AugAssign(target=target, value=value, op=ast.Add() | ast.Sub() | ast.Mult()):
                 between = self._code[self._end(target) : self._start(value)]
                 sign = "-=" if "+=" in between else "+="
-                yield Edit("operator", self._end(target), self._start(value), f" {sign} ")
+                yield RepairEdit("operator", self._end(target), self._start(value), f" {sign} ")
                 if "+=" in between:
-                    yield Edit("operator", self._end(target), self._start(value), " = ")
+                    yield RepairEdit("operator", self._end(target), self._start(value), " = ")
             case ast.If(test=test) if not isinstance(test, ast.Constant | ast.UnaryOp):
                 yield self._put("negation", test, f"not ({self._text(test)})")
 
-    def _of_block(self, owner: ast.AST, body: list[ast.stmt]) -> Iterator[Edit]:
+    def _of_block(self, owner: ast.AST, body: list[ast.stmt]) -> Iterator[RepairEdit]:
         """Statements left out: guards, other single statements, imports; a return one level too deep."""
         for index, statement in enumerate(body):
             start, end = self._line_start(statement), self._end(statement)
             if isinstance(statement, ast.Import | ast.ImportFrom):
                 if isinstance(statement, ast.ImportFrom):  # else the error itself names the module
-                    yield Edit("missing_import", start, end + 1, "")
+                    yield RepairEdit("missing_import", start, end + 1, "")
             elif isinstance(owner, ast.Module) or len(body) < 2 or id(statement) in self._skipped:
                 continue
             elif isinstance(statement, ast.If) and not statement.orelse and _leaves(statement.body):
-                yield Edit("missing_guard", start, end + 1, "")
+                yield RepairEdit("missing_guard", start, end + 1, "")
             elif (
                 isinstance(statement, ast.Assign | ast.AugAssign | ast.Expr)
                 and statement.lineno == statement.end_lineno
             ):
-                yield Edit("missing_statement", start, end + 1, "")
+                yield RepairEdit("missing_statement", start, end + 1, "")
             elif isinstance(statement, ast.Return) and isinstance(body[index - 1], ast.For | ast.While) and index:
                 inside = body[index - 1].body[0]  # type: ignore[attr-defined]
                 indent = " " * inside.col_offset
-                yield Edit("wrong_indent", start, end, indent + self._code[self._start(statement) : end])
+                yield RepairEdit("wrong_indent", start, end, indent + self._code[self._start(statement) : end])
 
-    def _names_in(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Edit]:
+    def _names_in(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[RepairEdit]:
         """Another variable of the function in place of one that is read."""
         arguments = function.args
         own = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs) if a.arg != "self"]
@@ -183,16 +183,16 @@ class _Bugs:
 
     def _between(
         self, kind: str, left: ast.expr, right: ast.expr, others: dict[str, tuple[str, ...]]
-    ) -> Iterator[Edit]:
+    ) -> Iterator[RepairEdit]:
         start, end = self._end(left), self._start(right)
         between = re.search(r"[^\s()\\#]+(?: in)?", self._code[start:end])
         if between is None or "\n" in self._code[start:end]:
             return
         for other in others.get(between[0], ()):
-            yield Edit(kind, start + between.start(), start + between.end(), other)
+            yield RepairEdit(kind, start + between.start(), start + between.end(), other)
 
-    def _put(self, kind: str, node: ast.expr, text: str) -> Edit:
-        return Edit(kind, self._start(node), self._end(node), text)
+    def _put(self, kind: str, node: ast.expr, text: str) -> RepairEdit:
+        return RepairEdit(kind, self._start(node), self._end(node), text)
 
     def _text(self, node: ast.expr) -> str:
         return self._code[self._start(node) : self._end(node)]

@@ -9,7 +9,7 @@ from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.stated_tables import Stated, stated_tables, without_tables
 from capibara_assets.datasets.code.structure import structural_key, without_comments
 from capibara_assets.datasets.derived import sql_bugs, sql_orders, sql_worlds
-from capibara_assets.datasets.derived.edits import Edit, drawn
+from capibara_assets.datasets.derived.edits import RepairEdit, drawn
 from capibara_assets.datasets.derived.injected import Injected, observed
 from capibara_assets.datasets.derived.trials import Cells, End, Ends, Trial
 from capibara_assets.datasets.kinds import prompts
@@ -36,8 +36,8 @@ class Query:
     row: Row
     world: str
     turned: str
-    bugs: tuple[Edit, ...]
-    inputs: tuple[Edit, ...]
+    bugs: tuple[RepairEdit, ...]
+    inputs: tuple[RepairEdit, ...]
 
     @property
     def before(self) -> Cells:
@@ -160,7 +160,7 @@ def injected(query: Query, ends: Ends, most: int) -> Iterator[Injected]:
 
 def predicted(query: Query, ends: Ends, recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
     """Result of the query on its database, and of changed queries."""
-    listed = [Edit("database", 0, 0, ""), *query.inputs]
+    listed = [RepairEdit("database", 0, 0, ""), *query.inputs]
     seen: set[str] = set()
     for edit, end in zip(listed, query.asked(ends), strict=True):
         if end is None or not end.ok or end.shown in seen or not 0 < len(end.shown) <= recipe.max_output_chars:

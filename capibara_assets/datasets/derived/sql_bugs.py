@@ -10,7 +10,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from capibara_assets.datasets.code.quoted_texts import with_texts
-from capibara_assets.datasets.derived.edits import Edit
+from capibara_assets.datasets.derived.edits import RepairEdit
 from capibara_assets.datasets.derived.literals import others
 from capibara_assets.datasets.worth.query_sense import says_nothing
 
@@ -28,7 +28,7 @@ _CLAUSES = (exp.Where, exp.Having, exp.Group, exp.Order, exp.Limit)
 _DIALECTS = ("postgres", "tsql", "mysql")
 
 
-def bugs(code: str) -> list[Edit]:
+def bugs(code: str) -> list[RepairEdit]:
     """Every edit of these kinds; none for code that does not parse."""
     try:
         tokens = sqlglot.tokenize(code, read="sqlite")
@@ -38,33 +38,33 @@ def bugs(code: str) -> list[Edit]:
     return [*_of_tokens(code, tokens), *_columns(code, tokens, tree), *_clauses(code, tree), *_dialects(code, tree)]
 
 
-def inputs(code: str) -> list[Edit]:
+def inputs(code: str) -> list[RepairEdit]:
     """Meaningful changes of a query's constants, order and limit."""
     edits = []
     for token in sqlglot.tokenize(code, read="sqlite"):
         end = token.end + 1
         if token.token_type.name == "NUMBER" and token.text.isdigit():
-            edits += [Edit("value", token.start, end, text) for text in others(int(token.text)) if text != "0"]
+            edits += [RepairEdit("value", token.start, end, text) for text in others(int(token.text)) if text != "0"]
         elif token.text.lower() in ("asc", "desc") and token.token_type.name in ("ASC", "DESC"):
-            edits.append(Edit("order", token.start, end, "ASC" if token.text.lower() == "desc" else "DESC"))
+            edits.append(RepairEdit("order", token.start, end, "ASC" if token.text.lower() == "desc" else "DESC"))
         elif token.text in _SIGNS and token.text != "=":
-            edits += [Edit("condition", token.start, end, text) for text in _SIGNS[token.text]]
+            edits += [RepairEdit("condition", token.start, end, text) for text in _SIGNS[token.text]]
     return [edit for edit in edits if not says_nothing(edit.applied(code))]
 
 
-def _of_tokens(code: str, tokens: Sequence[Any]) -> Iterator[Edit]:
+def _of_tokens(code: str, tokens: Sequence[Any]) -> Iterator[RepairEdit]:
     for token in tokens:
         word, end = token.text.lower(), token.end + 1
         if token.token_type.name in ("STRING", "IDENTIFIER"):
             continue
-        yield from (Edit("comparison", token.start, end, other) for other in _SIGNS.get(token.text, ()))
+        yield from (RepairEdit("comparison", token.start, end, other) for other in _SIGNS.get(token.text, ()))
         kind, replacing = _WORDS.get(word, ("", ()))
-        yield from (Edit(kind, token.start, end, other) for other in replacing)
+        yield from (RepairEdit(kind, token.start, end, other) for other in replacing)
         if token.token_type.name == "NUMBER" and token.text.isdigit():
-            yield from (Edit("constant", token.start, end, str(int(token.text) + step)) for step in (1, 9))
+            yield from (RepairEdit("constant", token.start, end, str(int(token.text) + step)) for step in (1, 9))
 
 
-def _columns(code: str, tokens: Sequence[Any], tree: exp.Expr) -> Iterator[Edit]:
+def _columns(code: str, tokens: Sequence[Any], tree: exp.Expr) -> Iterator[RepairEdit]:
     """A misspelt or another column, and a qualifier left out."""
     names = {column.name for column in with_texts(tree).find_all(exp.Column)}
     ordered = sorted(names)
@@ -72,17 +72,17 @@ def _columns(code: str, tokens: Sequence[Any], tree: exp.Expr) -> Iterator[Edit]
         if token.text not in names or token.token_type.name == "STRING":
             continue
         end = token.end + 1
-        yield Edit(
+        yield RepairEdit(
             "misspelt_column", token.start, end, token.text[:-1] if token.text.endswith("s") else token.text + "s"
         )
         other = ordered[(ordered.index(token.text) + 1) % len(ordered)]
         if other != token.text:
-            yield Edit("wrong_column", token.start, end, other)
+            yield RepairEdit("wrong_column", token.start, end, other)
         if position >= 2 and tokens[position - 1].text == ".":
-            yield Edit("missing_qualifier", tokens[position - 2].start, token.start, "")
+            yield RepairEdit("missing_qualifier", tokens[position - 2].start, token.start, "")
 
 
-def _clauses(code: str, tree: exp.Expr) -> Iterator[Edit]:
+def _clauses(code: str, tree: exp.Expr) -> Iterator[RepairEdit]:
     """The whole query without one of its clauses, or without one condition of several."""
     for clause in tree.find_all(*_CLAUSES):
         position = next((i for i, other in enumerate(tree.find_all(*_CLAUSES)) if other is clause), 0)
@@ -96,13 +96,13 @@ def _clauses(code: str, tree: exp.Expr) -> Iterator[Edit]:
         yield from _whole(code, "missing_condition", changed.sql(dialect="sqlite"))
 
 
-def _dialects(code: str, tree: exp.Expr) -> Iterator[Edit]:
+def _dialects(code: str, tree: exp.Expr) -> Iterator[RepairEdit]:
     for dialect in _DIALECTS:
         with suppress(SqlglotError):
             yield from _whole(code, "dialect", tree.sql(dialect=dialect), dialect)
 
 
-def _whole(code: str, kind: str, changed: str, dialect: str = "sqlite") -> Iterator[Edit]:
+def _whole(code: str, kind: str, changed: str, dialect: str = "sqlite") -> Iterator[RepairEdit]:
     """The tokens that a changed query has in place of the code's, in the code's own layout otherwise."""
     try:
         listed = sqlglot.tokenize(code, read="sqlite"), sqlglot.tokenize(changed, read=dialect)
@@ -127,4 +127,4 @@ def _whole(code: str, kind: str, changed: str, dialect: str = "sqlite") -> Itera
         pieces.append(text)
         last = end
     if first is not None:
-        yield Edit(kind, first, last, "".join(pieces))
+        yield RepairEdit(kind, first, last, "".join(pieces))

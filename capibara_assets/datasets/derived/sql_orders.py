@@ -7,7 +7,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from capibara_assets.datasets.derived.edits import Edit
+from capibara_assets.datasets.derived.edits import RepairEdit
 
 
 def turned(code: str, *, descending: bool) -> str | None:
@@ -28,7 +28,7 @@ def turned(code: str, *, descending: bool) -> str | None:
     return tree.sql(dialect="sqlite")
 
 
-def tie_break(code: str) -> Edit | None:
+def tie_break(code: str) -> RepairEdit | None:
     """The edit that adds the remaining columns to ORDER BY; None if it cannot be placed."""
     tree = _parsed(code)
     if tree is None or tree.is_star or not all(one.alias_or_name for one in tree.selects):
@@ -49,7 +49,7 @@ def tie_break(code: str) -> Edit | None:
         return None
     text = f"{', ' if order else ' ORDER BY '}{', '.join(names)}"
     at = last.end + 1 if limit is None else limit.start
-    return Edit("ties", at, at, text if limit is None else f"{text.strip() if not order else text} ")
+    return RepairEdit("ties", at, at, text if limit is None else f"{text.strip() if not order else text} ")
 
 
 def _parsed(code: str) -> exp.Query | None:

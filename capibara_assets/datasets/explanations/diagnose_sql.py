@@ -2,7 +2,7 @@
 
 import re
 
-from capibara_assets.datasets.code.edits import Edit
+from capibara_assets.datasets.code.edits import CodeEdit
 from capibara_assets.datasets.code.sessions import Row
 
 _POSTGRES, _TSQL = "PostgreSQL", "T-SQL"
@@ -36,7 +36,7 @@ _CALL = re.compile(r"\b([A-Za-z_]+)\s*\(")
 _LONGEST = 160
 
 
-def query_cause(pair: Row, changes: list[Edit]) -> list[str] | None:
+def query_cause(pair: Row, changes: list[CodeEdit]) -> list[str] | None:
     """Cause of SQLite's error and the equivalent syntax, in sentences; None if unknown."""
     error = pair["error_value"] or ""
     if any(not change.before or max(len(change.before), len(change.after)) > _LONGEST for change in changes):
@@ -52,7 +52,7 @@ def query_cause(pair: Row, changes: list[Edit]) -> list[str] | None:
     return None
 
 
-def _ilike(changes: list[Edit]) -> list[str] | None:
+def _ilike(changes: list[CodeEdit]) -> list[str] | None:
     if any(
         not each.before[0].isalpha() or "ilike" not in each.before.lower() or " like " not in each.after.lower()
         for each in changes
@@ -68,7 +68,7 @@ def _ilike(changes: list[Edit]) -> list[str] | None:
     ]
 
 
-def _prefix(changes: list[Edit], schema: str, table: str, fixed: str) -> list[str] | None:
+def _prefix(changes: list[CodeEdit], schema: str, table: str, fixed: str) -> list[str] | None:
     mended = re.search(rf"\b(?:FROM|JOIN)\s+{table}\b(?:\s+AS\s+\w+)?", fixed, re.IGNORECASE)
     if mended is None or any(each.before.strip() != f"{schema}." or each.after for each in changes):
         return None
@@ -79,7 +79,7 @@ def _prefix(changes: list[Edit], schema: str, table: str, fixed: str) -> list[st
     ]
 
 
-def _function(change: Edit, missing: str | None, column: str | None) -> list[str] | None:
+def _function(change: CodeEdit, missing: str | None, column: str | None) -> list[str] | None:
     """Cause for a function that SQLite lacks, or whose unit argument it reads as a column."""
     called = [name.upper() for name in _CALL.findall(change.before)]
     name = missing.upper() if missing is not None else next((each for each in called if each in _FUNCTIONS), "")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from capibara_assets.datasets.code.queries import Reads, Table, merged, reads_of
+from capibara_assets.datasets.code.queries import QueryTable, Reads, merged, reads_of
 from capibara_assets.datasets.code.schemas import tables_told
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.kinds.evidence import Evidence
@@ -90,7 +90,7 @@ def _lists(text: str, reads: Reads) -> bool:
     return all(re.search(rf"\b{re.escape(name)}\b{_LISTS}", text, re.IGNORECASE) for name in reads.tables)
 
 
-def rendered(table: Table, short: bool = False) -> str:
+def rendered(table: QueryTable, short: bool = False) -> str:
     """Format a table for a prompt: its definition, or `name(column TYPE, …)`."""
     if table.definition and not short and len(table.definition) <= _LONG_DEFINITION:
         return table.definition.strip().rstrip(";") + ";"
@@ -98,8 +98,8 @@ def rendered(table: Table, short: bool = False) -> str:
 
 
 def _used(
-    evidence: Evidence, execution_id: str, wanted: Iterable[str], known: Mapping[str, Table]
-) -> tuple[list[Table], list[str], list[str]]:
+    evidence: Evidence, execution_id: str, wanted: Iterable[str], known: Mapping[str, QueryTable]
+) -> tuple[list[QueryTable], list[str], list[str]]:
     """(tables with the columns that the session's queries read, a line of columns of unknown tables, those queries)."""
     session, _ = evidence.places.get(execution_id, ([], 0))
     columns: dict[str, dict[str, None]] = {table: {} for table in wanted}
@@ -117,23 +117,23 @@ def _used(
                 loose[column] = None
     tables = []
     for name, listed in columns.items():
-        before = known.get(name, Table(name, ()))
+        before = known.get(name, QueryTable(name, ()))
         new = [column for column in listed if column not in before.column_names]
         if before.columns or new:
-            tables.append(Table(before.name, (*before.columns, *new), None if new else before.definition))
+            tables.append(QueryTable(before.name, (*before.columns, *new), None if new else before.definition))
     owned = {column for table in tables for column in table.column_names}
     rest = sorted(loose.keys() - owned)
     return tables, [f"Further columns of these tables: {', '.join(rest)}"] if rest else [], ids
 
 
-def _told_before(evidence: Evidence, execution_id: str) -> dict[str, tuple[Table, Row]]:
+def _told_before(evidence: Evidence, execution_id: str) -> dict[str, tuple[QueryTable, Row]]:
     """Lower-case name -> table as the session told it before an execution, and the cell that told it last."""
     session, position = evidence.places.get(execution_id, ([], 0))
     return _told(session[:position])
 
 
-def _told(rows: Iterable[Row]) -> dict[str, tuple[Table, Row]]:
-    known: dict[str, tuple[Table, Row]] = {}
+def _told(rows: Iterable[Row]) -> dict[str, tuple[QueryTable, Row]]:
+    known: dict[str, tuple[QueryTable, Row]] = {}
     for row in rows:
         for table in _tables(row):
             before = known.get(table.name.lower())
@@ -141,18 +141,18 @@ def _told(rows: Iterable[Row]) -> dict[str, tuple[Table, Row]]:
     return known
 
 
-def _tables(row: Row) -> tuple[Table, ...]:
+def _tables(row: Row) -> tuple[QueryTable, ...]:
     output = recorded_output(row)
     if not _TELLS.search(row["code"]) and "CREATE TABLE" not in output:
         return ()
     return tables_told(row["code"], row["language"], output, row["outcome"] == "ok")
 
 
-def _told_elsewhere(evidence: Evidence, execution_id: str, reads: Reads) -> dict[str, tuple[Table, Row]]:
+def _told_elsewhere(evidence: Evidence, execution_id: str, reads: Reads) -> dict[str, tuple[QueryTable, Row]]:
     """The tables as the other sessions tell them; none where these do not agree, or do not tell all that is used."""
     own = evidence.places[execution_id][0][0] if execution_id in evidence.places else {}
     split = evidence.splits.get(execution_id)
-    fitting: list[dict[str, tuple[Table, Row]]] = []
+    fitting: list[dict[str, tuple[QueryTable, Row]]] = []
     for known in _catalogue(evidence):
         if not reads.tables <= known.keys():
             continue
@@ -168,15 +168,15 @@ def _told_elsewhere(evidence: Evidence, execution_id: str, reads: Reads) -> dict
     return min(usable, key=_ids, default={})
 
 
-def _ids(told: dict[str, tuple[Table, Row]]) -> list[str]:
+def _ids(told: dict[str, tuple[QueryTable, Row]]) -> list[str]:
     return sorted(row["execution_id"] for _, row in told.values())
 
 
-def _catalogue(evidence: Evidence) -> list[dict[str, tuple[Table, Row]]]:
+def _catalogue(evidence: Evidence) -> list[dict[str, tuple[QueryTable, Row]]]:
     """What each session tells of tables, by reading all of it; made once."""
 
-    def read() -> list[dict[str, tuple[Table, Row]]]:
+    def read() -> list[dict[str, tuple[QueryTable, Row]]]:
         return [told for session in evidence.whole_sessions if (told := _told(session))]
 
-    made: list[dict[str, tuple[Table, Row]]] = evidence.remembered("tables", read)
+    made: list[dict[str, tuple[QueryTable, Row]]] = evidence.remembered("tables", read)
     return made

@@ -5,18 +5,20 @@ import sys
 
 import pytest
 
-from capibara_assets.cli.terminal.tables import Table, show
+from capibara_assets.cli.terminal.tables import TerminalTable, show
 from capibara_assets.escaping.terminal import PlainStream
 from capibara_assets_tests.cli.terminal.conftest import Terminal
 
-TABLE = Table(("name", "count"), [("a [bold]word[/bold] :smile:", "7"), ("evil \x1b[31mred\u202e", "12,345")], [1])
+TABLE = TerminalTable(
+    ("name", "count"), [("a [bold]word[/bold] :smile:", "7"), ("evil \x1b[31mred\u202e", "12,345")], [1]
+)
 
 
 def test_a_piped_table_is_aligned_text(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = io.StringIO()
     monkeypatch.setattr(sys, "stdout", PlainStream(kept))
     long = "x" * 300
-    show("above", Table(("name", "n"), [(long, "1"), ("b", "10")], [1]), "below")
+    show("above", TerminalTable(("name", "n"), [(long, "1"), ("b", "10")], [1]), "below")
     assert kept.getvalue().splitlines() == [
         "above",
         "name" + " " * 296 + "   n",
@@ -45,6 +47,6 @@ def test_a_terminal_without_styles_gets_plain_text(terminal: Terminal, monkeypat
 def test_a_table_without_colours_keeps_its_lines(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(sys, "stdout", PlainStream(terminal.stream))
-    show(Table(("a", "b"), [("1", "2")]))
+    show(TerminalTable(("a", "b"), [("1", "2")]))
     seen = terminal.seen()
     assert "─" in seen and "\x1b[3" not in seen

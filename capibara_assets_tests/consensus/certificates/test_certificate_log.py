@@ -88,11 +88,11 @@ def test_a_crash_at_any_byte_loses_no_line_that_was_written(cut: int) -> None:
 
 
 def _chain(length: int) -> bytes:
-    from capibara_assets.consensus.certificates.certificate_log import LogLine
+    from capibara_assets.consensus.certificates.certificate_log import CertificateLogLine
 
     lines, previous = [], None
     for number in range(1, length + 1):
-        line = LogLine(
+        line = CertificateLogLine(
             sequence=number, previous=previous, election=digest(f"e{number}"), certificate=digest(number), time="t"
         )
         previous = line.digest

@@ -3,7 +3,7 @@
 import pytest
 
 from capibara_assets.datasets.derived import javascript_bugs, python_bugs, sql_bugs
-from capibara_assets.datasets.derived.edits import Edit, drawn
+from capibara_assets.datasets.derived.edits import RepairEdit, drawn
 from capibara_assets.datasets.derived.literals import changes, recorded_calls
 from capibara_assets.datasets.derived.solved import solution_spans
 
@@ -38,7 +38,7 @@ SQL = (
 )
 
 
-def applied(edits: list[Edit], code: str) -> dict[str, set[str]]:
+def applied(edits: list[RepairEdit], code: str) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for edit in edits:
         found.setdefault(edit.kind, set()).add(edit.applied(code))
@@ -121,7 +121,7 @@ def test_positions_behind_other_alphabets() -> None:
 
 
 def test_drawn_by_weight_and_seed() -> None:
-    edits = [Edit("often", n, n, "x") for n in range(50)] + [Edit("seldom", n, n, "x") for n in range(50)]
+    edits = [RepairEdit("often", n, n, "x") for n in range(50)] + [RepairEdit("seldom", n, n, "x") for n in range(50)]
     chosen = [edit.kind for n in range(200) for edit in drawn(edits, {"often": 9, "seldom": 1}, str(n), 1)]
     assert 150 < chosen.count("often") < 199
     assert drawn(edits, {"often": 1}, "a", 60) == drawn(reversed(edits), {"often": 1}, "a", 60)

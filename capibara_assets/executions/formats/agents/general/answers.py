@@ -76,7 +76,7 @@ _TAIL = 300  # characters that an exit code may stand in
 
 
 @dataclass(slots=True)
-class Answer:
+class ToolAnswer:
     """What the fields of an answer say, wherever in it they stand; None: nothing says it."""
 
     texts: list[str] = field(default_factory=list)
@@ -107,14 +107,14 @@ def is_answered(node: dict[str, Any]) -> bool:
     )
 
 
-def read_answer(value: Any) -> Answer:
+def read_answer(value: Any) -> ToolAnswer:
     """What an answer says."""
-    found = Answer()
+    found = ToolAnswer()
     _collect(value, found, _DEPTH)
     return found
 
 
-def write_answer(call: Call, answer: Answer, runs_shell: bool, trusts_success: bool = False) -> None:
+def write_answer(call: Call, answer: ToolAnswer, runs_shell: bool, trusts_success: bool = False) -> None:
     """Write what an answer says into its call.
 
     Args:
@@ -151,7 +151,7 @@ def _refuses(said: str, failed: bool) -> bool:
     return refused(said) or bool(_DENIED.match(said.lstrip()) or (failed and _SAYS_NO.match(said.lstrip())))
 
 
-def _structured(text: str) -> Answer | None:
+def _structured(text: str) -> ToolAnswer | None:
     """What an answer says that is JSON in text; None: it is no JSON of a command's end."""
     if not text.lstrip().startswith("{") or not any(f'"{key}"' in text for key in _EXITS):
         return None
@@ -164,7 +164,7 @@ def _structured(text: str) -> Answer | None:
     return found if found is not None and found.exit_code is not None else None
 
 
-def _footers(call: Call, answer: Answer, text: str) -> None:
+def _footers(call: Call, answer: ToolAnswer, text: str) -> None:
     """What a shell tool's words around the output say of the command's end."""
     report = read_report(text)
     if report.stated:
@@ -186,7 +186,7 @@ def _footers(call: Call, answer: Answer, text: str) -> None:
         call.exit_code, call.output = int(found[1]), text[: cut + found.start()]
 
 
-def _collect(value: Any, found: Answer, depth: int) -> None:
+def _collect(value: Any, found: ToolAnswer, depth: int) -> None:
     if isinstance(value, str):
         found.texts.append(value)
     elif isinstance(value, list) and depth:
@@ -212,7 +212,7 @@ def _collect(value: Any, found: Answer, depth: int) -> None:
                     found.texts = before
 
 
-def _flags(value: dict[str, Any], found: Answer) -> None:
+def _flags(value: dict[str, Any], found: ToolAnswer) -> None:
     for key in _EXITS:
         code = code_at(value, key)
         if code is None and isinstance(value.get(key), str) and (told := _STATUS.match(value[key])):

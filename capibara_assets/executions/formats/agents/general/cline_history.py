@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from capibara_assets.executions.formats.agents.fields import text_at
-from capibara_assets.executions.formats.agents.general.answers import ANSWER_HEAD, Answer, write_answer
+from capibara_assets.executions.formats.agents.general.answers import ANSWER_HEAD, ToolAnswer, write_answer
 from capibara_assets.executions.formats.agents.runs import Edit, Entry, LogDocument, NotRun, Reader, moment, texts
 from capibara_assets.executions.formats.agents.tools.calls import Call
 
@@ -50,7 +50,7 @@ def entries(document: LogDocument) -> Iterator[Entry]:
                 call = Call(document.digest, made[1], made[2], started=moment(message.get("ts")), task=task)
             continue
         if call is not None and ANSWER_HEAD.match(said):
-            write_answer(call, Answer(texts=[said]), runs_shell=call.name == "execute_command")
+            write_answer(call, ToolAnswer(texts=[said]), runs_shell=call.name == "execute_command")
         if given := _TASK.search(said):
             task = given[1] or task
         if call is not None:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from capibara_assets.executions.formats.agents.hosted.api_items import (
-    Answer,
-    Call,
+    ApiAnswer,
+    ApiCall,
     Item,
     NoCode,
     Task,
@@ -54,23 +54,23 @@ def _call(block: dict[str, Any]) -> Iterator[Item]:
         language, field = _INTERPRETERS[name]
         code = given.get(field)
         if isinstance(code, str):
-            yield Call(key(block.get("id")), language, code)
+            yield ApiCall(key(block.get("id")), language, code)
         else:
             yield NoCode(f"{name}: no text at input.{field}", block)
     elif name == _EDITOR and given.get("command") in ("create", "str_replace", "insert"):
         written = next((given[name] for name in ("file_text", "new_str", "insert_text") if text(given.get(name))), "")
-        yield Call(key(block.get("id")), "", written, path=text(given.get("path")))
+        yield ApiCall(key(block.get("id")), "", written, path=text(given.get("path")))
 
 
-def _answer(block: dict[str, Any]) -> Answer:
+def _answer(block: dict[str, Any]) -> ApiAnswer:
     call, content = key(block.get("tool_use_id")), block.get("content")
     result = content if isinstance(content, dict) else {}
     if text(result.get("type")).endswith("_error"):
         error = text(result.get("error_code"))
         said = ": ".join(filter(None, (error, text(result.get("error_message")))))
         late = error == "execution_time_exceeded"
-        return Answer(call, False, stderr=said, timed_out=late, refused=error not in _RAN)
+        return ApiAnswer(call, False, stderr=said, timed_out=late, refused=error not in _RAN)
     code = result.get("return_code")
     code = code if isinstance(code, int) and not isinstance(code, bool) else None
     success = code == 0 if code is not None else None
-    return Answer(call, success, text(result.get("stdout")), text(result.get("stderr")), code)
+    return ApiAnswer(call, success, text(result.get("stdout")), text(result.get("stderr")), code)

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from capibara_assets.executions.formats.agents.hosted.api_bodies import bodies, is_request, items
-from capibara_assets.executions.formats.agents.hosted.api_items import Answer, Call, NoCode, Task
+from capibara_assets.executions.formats.agents.hosted.api_items import ApiAnswer, ApiCall, NoCode, Task
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, NotRun, Reader
 from capibara_assets.executions.formats.strict_json import Fault
 
@@ -40,7 +40,7 @@ _DEEP = 400
 
 def reads(document: LogDocument) -> bool:
     """Whether the document records traffic in which a provider executed code."""
-    return any(isinstance(item, Call | Answer | NoCode) for _, item in _items(document))
+    return any(isinstance(item, ApiCall | ApiAnswer | NoCode) for _, item in _items(document))
 
 
 def entries(document: LogDocument) -> Iterator[Entry]:
@@ -54,7 +54,7 @@ def entries(document: LogDocument) -> Iterator[Entry]:
             yield Fault("type:code", item.detail, item.value)
         elif isinstance(item, Task):
             traffic.task = item.text
-        elif isinstance(item, Call):
+        elif isinstance(item, ApiCall):
             traffic.note(item, body)
         elif (entry := traffic.answer(item)) is not None:
             yield entry
@@ -70,11 +70,11 @@ class _Traffic:
     def __init__(self, session: str) -> None:
         self.session = session
         self.task: str | None = None
-        self.open: list[tuple[Call, str | None, str | None]] = []
+        self.open: list[tuple[ApiCall, str | None, str | None]] = []
         self._known: set[str | tuple[str, str]] = set()
         self._repeated = False
 
-    def note(self, call: Call, body: dict[str, Any]) -> None:
+    def note(self, call: ApiCall, body: dict[str, Any]) -> None:
         """Takes a call, unless it was taken before: by its id, or in a request by its code."""
         name = call.key or (call.language, call.code)
         self._repeated = name in self._known and (call.key is not None or is_request(body))
@@ -83,7 +83,7 @@ class _Traffic:
             model = body.get("model", body.get("modelVersion", body.get("model_version")))
             self.open.append((call, self.task, model if isinstance(model, str) else None))
 
-    def answer(self, answer: Answer) -> Entry | None:
+    def answer(self, answer: ApiAnswer) -> Entry | None:
         """What the answer makes of its call; None where the call is known already, or is none."""
         if answer.key is None and self._repeated:
             return None

@@ -15,7 +15,7 @@ class Task(NamedTuple):
     text: str
 
 
-class Call(NamedTuple):
+class ApiCall(NamedTuple):
     """Code that was handed to the provider's interpreter, or (`path`) a file that it was told to write."""
 
     key: str | None  # the API's id; older versions of Gemini have none
@@ -24,7 +24,7 @@ class Call(NamedTuple):
     path: str | None = None
 
 
-class Answer(NamedTuple):
+class ApiAnswer(NamedTuple):
     """What came of a call: of that with the same key, or, without one, of the last."""
 
     key: str | None
@@ -43,7 +43,7 @@ class NoCode(NamedTuple):
     value: Any
 
 
-Item = Task | Call | Answer | NoCode
+Item = Task | ApiCall | ApiAnswer | NoCode
 
 
 def text(value: Any) -> str:

@@ -3,7 +3,15 @@
 from collections.abc import Iterator
 from typing import Any
 
-from capibara_assets.executions.formats.agents.hosted.api_items import Answer, Call, Item, NoCode, key, objects, text
+from capibara_assets.executions.formats.agents.hosted.api_items import (
+    ApiAnswer,
+    ApiCall,
+    Item,
+    NoCode,
+    key,
+    objects,
+    text,
+)
 
 _TOOL = "nova_code_interpreter"
 
@@ -22,14 +30,14 @@ def items(body: dict[str, Any]) -> Iterator[Item]:
             given = call.get("input")
             code = given.get("snippet") if isinstance(given, dict) else None
             if isinstance(code, str):
-                yield Call(key(call.get("toolUseId")), "python", code)
+                yield ApiCall(key(call.get("toolUseId")), "python", code)
             else:
                 yield NoCode(f"{_TOOL}: no text at input.snippet", call)
         elif isinstance(result, dict) and key(result.get("toolUseId")):
             yield _answer(result)  # that of another tool answers no call that we know
 
 
-def _answer(result: dict[str, Any]) -> Answer:
+def _answer(result: dict[str, Any]) -> ApiAnswer:
     said: dict[str, Any] = {}
     for part in objects(result.get("content")):
         said = part["json"] if isinstance(part.get("json"), dict) else said
@@ -37,4 +45,4 @@ def _answer(result: dict[str, Any]) -> Answer:
     code = code if isinstance(code, int) and not isinstance(code, bool) else None
     failed = said.get("isError") is True or result.get("status") == "error" or code not in (0, None)
     success = False if failed else True if code == 0 or result.get("status") == "success" else None
-    return Answer(key(result.get("toolUseId")), success, text(said.get("stdOut")), text(said.get("stdErr")), code)
+    return ApiAnswer(key(result.get("toolUseId")), success, text(said.get("stdOut")), text(said.get("stdErr")), code)

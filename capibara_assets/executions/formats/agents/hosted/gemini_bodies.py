@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from capibara_assets.executions.formats.agents.hosted.api_items import (
-    Answer,
-    Call,
+    ApiAnswer,
+    ApiCall,
     Item,
     NoCode,
     Task,
@@ -49,11 +49,11 @@ def _call(code: dict[str, Any]) -> Item:
         return NoCode("executableCode: no text at code", code)
     language = text(code.get("language")).rpartition(".")[2].lower()
     unnamed = language in ("", "language_unspecified")
-    return Call(key(code.get("id")), "python" if unnamed else language, code["code"])
+    return ApiCall(key(code.get("id")), "python" if unnamed else language, code["code"])
 
 
-def _answer(result: dict[str, Any]) -> Answer:
+def _answer(result: dict[str, Any]) -> ApiAnswer:
     outcome = text(result.get("outcome")).rpartition(".")[2]
     success, said = _VERDICTS.get(outcome), text(result.get("output"))
     output, stderr = ("", said) if success is False else (said, "")
-    return Answer(key(result.get("id")), success, output, stderr, timed_out=outcome == "OUTCOME_DEADLINE_EXCEEDED")
+    return ApiAnswer(key(result.get("id")), success, output, stderr, timed_out=outcome == "OUTCOME_DEADLINE_EXCEEDED")

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from capibara_assets.executions.formats.agents.hosted.api_items import (
-    Answer,
-    Call,
+    ApiAnswer,
+    ApiCall,
     Item,
     NoCode,
     Task,
@@ -62,5 +62,5 @@ def _run(item: dict[str, Any]) -> Iterator[Item]:
         success = False
     elif isinstance(outputs, list) and item.get("status", "completed") == "completed":
         success = True
-    yield Call(call, "python", code)
-    yield Answer(call, success, logs)
+    yield ApiCall(call, "python", code)
+    yield ApiAnswer(call, success, logs)

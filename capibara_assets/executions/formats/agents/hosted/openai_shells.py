@@ -11,8 +11,8 @@ from typing import Any
 
 from capibara_assets.executions.formats.agents.fields import record, text_at, whole
 from capibara_assets.executions.formats.agents.hosted.api_items import (
-    Answer,
-    Call,
+    ApiAnswer,
+    ApiCall,
     Item,
     NoCode,
     key,
@@ -38,15 +38,15 @@ def shell_items(item: dict[str, Any]) -> Iterator[Item]:
             yield _outcome(_numbered(name, number), part)
     elif kind == "local_shell_call":
         command = command_of(item.get("action"))
-        yield Call(name, *command) if command else NoCode("local_shell_call: no command", item)
+        yield ApiCall(name, *command) if command else NoCode("local_shell_call: no command", item)
     elif kind == "local_shell_call_output":
         yield _of_text(name, text(item.get("output")), item.get("status"))
     elif kind == "apply_patch_call":
         asked = item.get("operation")
         path = text_at(asked, "path")
-        yield Call(name, "patch", text_at(asked, "diff") or f"{text_at(asked, 'type')} {path}", path)
+        yield ApiCall(name, "patch", text_at(asked, "diff") or f"{text_at(asked, 'type')} {path}", path)
     elif kind == "apply_patch_call_output":
-        yield Answer(name, item.get("status") == "completed", text(item.get("output")))
+        yield ApiAnswer(name, item.get("status") == "completed", text(item.get("output")))
 
 
 def _commands(item: dict[str, Any], name: str | None) -> Iterator[Item]:
@@ -56,28 +56,28 @@ def _commands(item: dict[str, Any], name: str | None) -> Iterator[Item]:
         yield NoCode("shell_call: no list of commands", item)
         return
     for number, command in enumerate(commands):
-        yield Call(_numbered(name, number), "bash", command)
+        yield ApiCall(_numbered(name, number), "bash", command)
 
 
 def _numbered(name: str | None, number: int) -> str | None:
     return f"{name}/{number}" if name and number else name
 
 
-def _outcome(name: str | None, part: dict[str, Any]) -> Answer:
+def _outcome(name: str | None, part: dict[str, Any]) -> ApiAnswer:
     outcome = record(part.get("outcome"))
     code, timed_out = whole(outcome.get("exit_code")), outcome.get("type") == "timeout"
     success = False if timed_out else None if code is None else code == 0
-    return Answer(name, success, text(part.get("stdout")), text(part.get("stderr")), code, timed_out=timed_out)
+    return ApiAnswer(name, success, text(part.get("stdout")), text(part.get("stderr")), code, timed_out=timed_out)
 
 
-def _of_text(name: str | None, output: str, status: Any) -> Answer:
+def _of_text(name: str | None, output: str, status: Any) -> ApiAnswer:
     """An answer of the local shell: its documentation promises JSON, its examples give the output alone."""
     try:
         told = record(json.loads(output, strict=False)) if output.startswith("{") else {}
     except (ValueError, RecursionError):
         told = {}
     if "stdout" not in told and "output" not in told:
-        return Answer(name, False if status == "incomplete" else None, output)
+        return ApiAnswer(name, False if status == "incomplete" else None, output)
     code = whole(told.get("exit_code", record(told.get("metadata")).get("exit_code")))
     said = text(told.get("stdout", told.get("output")))
-    return Answer(name, None if code is None else code == 0, said, text(told.get("stderr")), code)
+    return ApiAnswer(name, None if code is None else code == 0, said, text(told.get("stderr")), code)

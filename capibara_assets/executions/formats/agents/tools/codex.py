@@ -159,7 +159,7 @@ class _Log:
             call.not_run = "refused"
         else:
             success = code == 0 if code is not None else call.success
-            codex_calls.Answer(output, code, success, duration_ms=_milliseconds(event.get("duration"))).write(call)
+            codex_calls.CodexAnswer(output, code, success, duration_ms=_milliseconds(event.get("duration"))).write(call)
         self.told_by_event.add(id(call))
 
     def _typed(self, text: Any, time: Any) -> None:

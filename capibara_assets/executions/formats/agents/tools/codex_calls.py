@@ -50,7 +50,7 @@ class Command(NamedTuple):
     code: str
 
 
-class Answer(NamedTuple):
+class CodexAnswer(NamedTuple):
     """What an answer to a call says; `goes_on`: the id under which the command is still running."""
 
     output: str
@@ -118,7 +118,7 @@ def edits_of(session: str, patch: str) -> Iterator[Edit | Fault]:
         yield Edit(session, file[1].strip(), patch[file.start() : end].removesuffix("*** End Patch").rstrip("\n"))
 
 
-def answer_of(output: Any) -> Answer:
+def answer_of(output: Any) -> CodexAnswer:
     """What the output of a call says."""
     told = output if isinstance(output, dict) else None
     text = texts(told.get("content", told.get("text", told.get("output")))) if told else texts(output)
@@ -137,7 +137,7 @@ def _of_words(words: list[str]) -> Command:
     return Command("bash", shlex.join(words))
 
 
-def _of_json(text: str) -> Answer | None:
+def _of_json(text: str) -> CodexAnswer | None:
     value = arguments_of(text) if text.startswith("{") else None
     if not isinstance(value, dict) or not isinstance(value.get("output"), str) or "metadata" not in value:
         return None
@@ -146,10 +146,10 @@ def _of_json(text: str) -> Answer | None:
     duration = seconds * 1000 if isinstance(seconds, int | float) and abs(seconds) < 1e9 else None
     if isinstance(code, bool) or not isinstance(code, int):
         return _of_error(value["output"])
-    return Answer(value["output"], code, code == 0, duration_ms=duration)
+    return CodexAnswer(value["output"], code, code == 0, duration_ms=duration)
 
 
-def _of_header(text: str) -> Answer | None:
+def _of_header(text: str) -> CodexAnswer | None:
     head, found, body = text.partition("\nOutput:\n")
     if not found:
         head = text.removesuffix("\nOutput:")
@@ -166,19 +166,19 @@ def _of_header(text: str) -> Answer | None:
     code = int(told["code"]) if "code" in told else None
     success = code == 0 if code is not None else {"completed": True, "failed": False}.get(told.get("script", ""))
     duration = float(told["wall"]) * 1000 if "wall" in told and "aborted by user" not in head else None
-    return Answer(body, code, success, goes_on=None if code is not None else told.get("on"), duration_ms=duration)
+    return CodexAnswer(body, code, success, goes_on=None if code is not None else told.get("on"), duration_ms=duration)
 
 
-def _of_error(text: str) -> Answer:
+def _of_error(text: str) -> CodexAnswer:
     """An answer without a header: why nothing ran, or how it was stopped."""
     head = text[:4000].strip()
     if _REFUSED.search(head):
-        return Answer(text, not_run="refused")
+        return CodexAnswer(text, not_run="refused")
     code = _ERROR_CODE.search(text) if _UNSTARTED.match(head) or head.startswith("failed in sandbox") else None
     if code:
-        return Answer(text, int(code[1]), code[1] == "0")
+        return CodexAnswer(text, int(code[1]), code[1] == "0")
     if _TIMED_OUT.match(head):
-        return Answer(text, success=False)
+        return CodexAnswer(text, success=False)
     if _INVALID.match(head):
-        return Answer(text, not_run="invalid_call")
-    return Answer(text, not_run="not_started" if _UNSTARTED.match(head) else None)
+        return CodexAnswer(text, not_run="invalid_call")
+    return CodexAnswer(text, not_run="not_started" if _UNSTARTED.match(head) else None)
