@@ -43,9 +43,12 @@ _CODE_KEYS = (
 _SQL_KEYS = ("sql", "query", "statement", "sql_query", "sqlQuery", "queryString")
 _STATEMENT = re.compile(
     r"\s*(?:(?:--[^\n]*\n|/\*.*?\*/)\s*)*"
-    r"(?:SELECT\b.+(?:\bFROM\b|[*(\d])|INSERT\s+(?:OR\s+\w+\s+)?INTO\b|UPDATE\s+\S+\s+SET\b|DELETE\s+FROM\b"
-    r"|WITH\s+(?:RECURSIVE\s+)?\w+.*\bAS\b.*\(|(?:CREATE|ALTER|DROP)\s+(?:\w+\s+){0,3}(?:TABLE|INDEX|VIEW|SCHEMA)\b"
-    r"|PRAGMA\s+\w|EXPLAIN\s+\w|SHOW\s+\w|DESC(?:RIBE)?\s+\w|MERGE\s+INTO\b|TRUNCATE\s+\w)",
+    r"(?:SELECT\s+(?:.+\bFROM\s+[\w\"`\[({]|[\d'(@*+-]|\w+\s*\()|INSERT\s+(?:OR\s+\w+\s+)?INTO\b|UPDATE\s+\S+\s+SET\b"
+    r"|DELETE\s+FROM\b|WITH\s+(?:RECURSIVE\s+)?\w+.*\bAS\b.*\(|MERGE\s+INTO\b"
+    r"|(?:CREATE|ALTER|DROP)\s+(?:(?:OR\s+REPLACE|TEMP|TEMPORARY|UNIQUE|MATERIALIZED|EXTERNAL|VIRTUAL)\s+)*"
+    r"(?:TABLE|INDEX|VIEW|SCHEMA|DATABASE|TRIGGER)\s+\w|PRAGMA\s+\w|TRUNCATE\s+(?:TABLE\s+)?[\w.\"`]+\s*;?\s*\Z"
+    r"|EXPLAIN\s+(?:ANALY[SZ]E|VERBOSE|QUERY|SELECT|INSERT|UPDATE|DELETE|WITH|\()|DESC(?:RIBE)?\s+[\w.\"`]+\s*;?\s*\Z"
+    r"|SHOW\s+(?:FULL\s+)?(?:TABLES|COLUMNS|DATABASES|SCHEMAS|INDEX|INDEXES|CREATE|GRANTS|STATUS|VARIABLES|VIEWS)\b)",
     re.IGNORECASE | re.DOTALL,
 )
 _PATH_KEYS = (

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from capibara_assets.executions.formats.agents.general import copilot_chat, jupyter_messages, run_trees
+from capibara_assets.executions.formats.agents.general.tool_names import asked_of
 from capibara_assets.executions.formats.agents.hosted import bedrock_traces
 from capibara_assets.executions.formats.agents.readers import find_reader
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, LogDocument, NotRun, Reader
@@ -235,6 +236,28 @@ def test_messages_of_two_kernels_are_told_apart() -> None:
         ("python", "1 / 0", False, "z"),
     ]
     assert refused(jupyter_messages.READER, data) == [("cancelled", "never()")]
+
+
+# --- statements of SQL ----------------------------------------------------------------------------------------------
+
+STATEMENTS = (
+    "SELECT 1", "-- all\nselect a, b\nfrom t where a > 2", "select now()", "WITH x AS (SELECT 1) SELECT * FROM x",
+    "INSERT OR REPLACE INTO t VALUES (1)", "UPDATE t SET a = 1", "delete from t", "CREATE TEMP TABLE x (a)",
+    "/* c */ DROP INDEX i", "PRAGMA table_info(t)", "EXPLAIN QUERY PLAN SELECT 1", "DESCRIBE t;", "SHOW TABLES",
+)  # fmt: skip
+SENTENCES = (
+    "select the best of these", "show me the files", "explain the code", "create a table of contents",
+    "describe what it does", "update the docs", "with care", "drop it", "from t select", "insert a line",
+    "delete the branch", "truncate all names",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("tool", ["query", "mcp__postgres__query", "db.execute", "run_query_on_warehouse"])
+def test_a_query_is_sql_by_its_own_words(tool: str) -> None:
+    for key in ("sql", "query", "statement"):
+        assert [text for text in STATEMENTS if asked_of(tool, {key: text}) != ("sql", text, None)] == []
+        assert [text for text in SENTENCES if asked_of(tool, {key: text}) is not None] == []
+    assert asked_of("search_docs", {"query": "SELECT 1"}) is None and asked_of(tool, {"query": 1}) is None
 
 
 # --- what terminals show --------------------------------------------------------------------------------------------
