@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import polars as pl
@@ -10,6 +11,7 @@ import polars as pl
 from capibara_assets.datasets.code import javascript_source, python_source, sql_source
 from capibara_assets.datasets.code.names import Statement, StatementNames
 from capibara_assets.datasets.code.structure import JAVASCRIPT
+from capibara_assets.datasets.code.tracebacks import own_frames
 from capibara_assets.storage.kept import of_text
 
 Row = Mapping[str, Any]  # one Execution as a dictionary
@@ -29,7 +31,7 @@ class SessionContext:
     """The earlier code that a cell needs, oldest first, and whether it is complete."""
 
     pieces: tuple[Piece, ...]
-    complete: bool  # False: a name is bound nowhere, or in a cell that failed half-way
+    complete: bool  # False: a name is bound nowhere, or where a cell failed
 
 
 def sessions(executions: pl.DataFrame) -> dict[tuple[str, str], list[Row]]:
@@ -69,8 +71,10 @@ def _slice(before: Sequence[Row], names: frozenset[str]) -> tuple[list[Piece], s
         if not any(_gives(s.names, modules) & wanted for s in listed):
             continue
         if cell["outcome"] != "ok":
-            exact = False  # how far it got is not recorded
-            continue
+            ran = before_failure(cell)
+            at_failure = listed[len(ran) : len(ran) + 1] if ran is not None else listed
+            exact &= not any(_gives(s.names, modules) & wanted for s in at_failure)  # it may have done a part
+            listed = ran or ()
         chosen: list[Statement] = []
         for statement in reversed(listed):
             if _gives(statement.names, modules) & wanted:
@@ -78,9 +82,46 @@ def _slice(before: Sequence[Row], names: frozenset[str]) -> tuple[list[Piece], s
                 exact &= statement.names.exact
                 later |= statement.names.later
                 wanted = (wanted - statement.names.bound) | (statement.names.needed - statement.names.later)
+        if not chosen:
+            continue
         text = "\n".join(statement.text for statement in reversed(chosen))
         pieces.append(Piece(cell, text, any(statement.names.bound for statement in chosen)))
     return pieces[::-1], wanted, later, exact
+
+
+def before_failure(cell: Row) -> tuple[Statement, ...] | None:
+    """The statements of a failed cell that ended before the one that failed; None where its traceback tells no line."""
+    frames = own_frames(cell["traceback"], cell["language"])
+    lines = cell["code"].split("\n")
+    at = frames[0].line if frames else None
+    if at is None or frames[0].function or not 0 < at <= len(lines):
+        return None  # a deep stack is cut at its outer end: its first frame is then a function's
+    if frames[0].text and frames[0].text != lines[at - 1].strip():
+        return None  # the line of another cell
+    whole = statements(cell["code"], cell["language"])
+    for end in range(at - 1, 0, -1):
+        ran = statements("\n".join(lines[:end]), cell["language"])
+        if ran:  # of a statement of several lines, a beginning may parse as well
+            pairs = takewhile(lambda pair: pair[0] == pair[1], zip(ran, whole, strict=False))
+            return tuple(one for one, _ in pairs)
+    return ()
+
+
+def carried(cell: Row, code: str, without: frozenset[str] = frozenset()) -> str:
+    """What code that came after a failed cell needs of it, of what this did before it failed; "" for nothing.
+
+    Args:
+        without: names that do not come from there.
+    """
+    names = cell_names(code, cell["language"])
+    if names is None:
+        return ""
+    wanted = names.needed - without
+    while True:
+        pieces, _, later, _ = _slice([cell], wanted)
+        if later <= wanted:
+            return "\n".join(piece.text for piece in pieces)
+        wanted |= later
 
 
 def _gives(names: StatementNames, modules: set[str]) -> set[str]:

@@ -14,8 +14,9 @@ import polars as pl
 from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.anatomy.stated import with_stated
 from capibara_assets.datasets.code.comments import is_task
-from capibara_assets.datasets.code.sessions import Row
+from capibara_assets.datasets.code.sessions import Row, carried, cell_names
 from capibara_assets.datasets.code.structure import structural_key, without_trailing_spaces
+from capibara_assets.datasets.code.tracebacks import own_frames, summary
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, mean_quality
@@ -23,7 +24,6 @@ from capibara_assets.datasets.kinds.failing_test import FailingTest, failing_tes
 from capibara_assets.datasets.kinds.proof import proof_of
 from capibara_assets.datasets.kinds.referents import leans_on_dialogue, with_earlier
 from capibara_assets.datasets.kinds.surroundings import surroundings
-from capibara_assets.datasets.kinds.tracebacks import own_frames, summary
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
 
@@ -52,6 +52,7 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
     for pair in pairs:
         language = pair["language"]
         statement, failing, fixed, judge = sides(pair)
+        fixed = _with_carried(evidence, pair, fixed)
         failing, fixed = (without_trailing_spaces(code, language) for code in (failing, fixed))
         told = whole_request(evidence, pair, statement, recipe.context_chars)
         statement = told if statement else _session_statement(evidence, pair)
@@ -86,6 +87,21 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
             # mutants of one function share nearly all of its text; they differ by the mistake
             lesson=f"{error}\n{lesson(failing, fixed)}",
         )
+
+
+def _with_carried(evidence: Evidence, pair: Row, fixed: str) -> str:
+    """The fixed code below what it needs of the failing cell: a session keeps what a cell bound before it failed."""
+    failed = evidence.known.get(pair["failing_execution_id"])
+    if failed is None or failed["code"] != pair["failing_code"] or failed["language"] == "sql":
+        return fixed
+    own = cell_names(pair["fixed_code"], pair["language"])
+    if own is None:
+        return fixed
+    needed = carried(failed, fixed, own.bound)
+    brought = cell_names(needed, pair["language"])
+    if brought is None or brought.bound & own.bound:
+        return fixed  # an older version of what was mended, which only a test of the attempt needs
+    return f"{needed}\n\n{fixed}" if needed else fixed
 
 
 def _whole_test(shown: str, fixed_code: str, language: str) -> str:

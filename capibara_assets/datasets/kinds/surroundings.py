@@ -1,11 +1,11 @@
 """Context of a task in its prompt: required earlier code, tables, and the beginnings of files."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.code.queries import sql_texts
-from capibara_assets.datasets.code.sessions import Piece, cell_names
+from capibara_assets.datasets.code.sessions import Piece, SessionContext, carried, cell_names
 from capibara_assets.datasets.kinds.evidence import Evidence, quotable
 from capibara_assets.datasets.kinds.files_shown import files_shown
 from capibara_assets.datasets.kinds.prompts import Shown
@@ -46,7 +46,8 @@ def surroundings(
     if codes[0][1] == "sql":
         pieces = []  # of the statements before a query, it needs the tables that they made, not their rows
     pieces = [piece for piece in pieces if not _attempt(evidence, execution_id, piece, codes[0])]
-    fitting = [p for p in quotable(context, recipe.context_chars) if any(p is piece for piece in pieces)]
+    pieces = _less_of_failed(pieces, [code for code, language in codes if language == codes[0][1]])
+    fitting = quotable(SessionContext(tuple(pieces), context.complete), recipe.context_chars)
     lacking = CUT if len(fitting) < len(pieces) else None
     session, position = evidence.places.get(execution_id, ([], 0))
     files = files_shown(session, position, codes)
@@ -62,6 +63,20 @@ def surroundings(
         lacking or schema.lacking,
         schema.inferred,
     )
+
+
+def _less_of_failed(pieces: Sequence[Piece], codes: Sequence[str]) -> list[Piece]:
+    """The pieces, those of failed cells without what only the tests of an attempt need."""
+    kept: list[Piece] = []
+    shown = list(codes)
+    for piece in reversed(pieces):
+        if piece.row["outcome"] != "ok":
+            text = "\n".join(dict.fromkeys(filter(None, (carried(piece.row, code) for code in shown))))
+            piece = replace(piece, text=text)
+        if piece.text:
+            kept.append(piece)
+            shown.append(piece.text)
+    return kept[::-1]
 
 
 def _attempt(evidence: Evidence, execution_id: str, piece: Piece, answer: tuple[str, str]) -> bool:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from capibara_assets.datasets.code.sessions import cell_names, needed, sessions
+from capibara_assets.datasets.code.sessions import carried, cell_names, needed, sessions
+from capibara_assets.executions.schema import Execution
 from capibara_assets_tests.datasets.conftest import frame, run
 
 
@@ -57,6 +58,43 @@ def test_names_from_nowhere_make_it_incomplete() -> None:
 
 def test_a_needed_cell_that_failed_makes_it_incomplete() -> None:
     assert slice_of("a = 1\n1 / 0", "a", outcomes=("error",))[1] is False
+
+
+BROKE = "import math\nxs = [1]\ntotal = sum(xs) / 0\nys = [2]"
+
+
+def broke(line: int, text: str, code: str = BROKE) -> Execution:
+    """A cell that failed at this line."""
+    traceback = f"Cell In[1], line {line}\n----> {line} {text}\nZeroDivisionError: division by zero"
+    return run("e0", code, outcome="error", traceback=traceback)
+
+
+def after_failure(failed: Execution, code: str) -> tuple[list[str], bool]:
+    [session] = sessions(frame([failed, run("e1", code, minute=1)])).values()
+    found = needed(session, 1)
+    return [piece.text for piece in found.pieces], found.complete
+
+
+def test_what_a_failed_cell_did_before_its_failing_line_is_there() -> None:
+    failed = broke(3, "total = sum(xs) / 0")
+    assert after_failure(failed, "math.pi + xs[0]") == (["import math\nxs = [1]"], True)
+    assert after_failure(failed, "ys") == ([], False), "it was not reached"
+    assert after_failure(failed, "total") == ([], False), "it failed"
+
+
+def test_a_failing_statement_may_have_done_a_part() -> None:
+    code = "xs = [1]\nfor x in (1, 0):\n    xs.append(1 / x)"
+    assert after_failure(broke(3, "xs.append(1 / x)", code), "xs") == (["xs = [1]"], False)
+
+
+def test_a_line_that_is_not_the_failing_cells_tells_nothing() -> None:
+    assert after_failure(broke(3, "another = 1"), "xs") == ([], False)
+
+
+def test_what_later_code_needs_of_a_failed_cell() -> None:
+    [[row]] = sessions(frame([broke(3, "total = sum(xs) / 0")])).values()
+    assert carried(row, "def area(r):\n    return math.pi * r") == "import math"
+    assert carried(row, "import math\nprint(math.pi, len(xs))", frozenset({"xs"})) == ""
 
 
 def test_a_function_may_use_what_is_defined_after_it() -> None:
