@@ -13,14 +13,14 @@ from capibara_assets.datasets.anatomy.dissect import Anatomy, dissect
 from capibara_assets.datasets.anatomy.stated import with_stated
 from capibara_assets.datasets.code.comments import is_statement, is_task
 from capibara_assets.datasets.code.queries import sql_texts
-from capibara_assets.datasets.code.sessions import Row, needed
+from capibara_assets.datasets.code.sessions import Row, cell_names, needed
 from capibara_assets.datasets.code.structure import JAVASCRIPT, normal_text, structural_key, without_trailing_spaces
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.asked import only_tested, shown_test, without_unasked
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, has_substance, mean_quality
 from capibara_assets.datasets.kinds.proof import proof_of
-from capibara_assets.datasets.kinds.referents import REFERS_BACK, refers_back, with_earlier
+from capibara_assets.datasets.kinds.referents import REFERS_BACK, asks_to_mend, holds_code, refers_back, with_earlier
 from capibara_assets.datasets.kinds.scope import why_beyond, why_beyond_by_names, why_chosen, within_task
 from capibara_assets.datasets.kinds.surroundings import surroundings
 from capibara_assets.datasets.recipe import DatasetRecipe
@@ -32,10 +32,15 @@ from capibara_assets.storage.digests import sha256_bytes
 _WEAKER = 0.9
 _TEST_CELL_CHARS = 600
 _WORD = re.compile(r"[A-Za-z_$][\w$]*")
+_AS_CODE = re.compile(
+    r"([A-Za-z_$][\w$]*)(?=\()|[`'\"]([A-Za-z_$][\w$]*)[`'\"]|\b(\w*[a-z0-9][A-Z]\w*|\w*_\w+|\w*[A-Za-z]\d\w*)|"
+    r"\b(?:called|named|function|method|class|def)[ :]+([A-Za-z_$][\w$]*)|\b([A-Z]{2,}\w*)"
+)
 _JUDGES = re.compile(r"\b(assert|raise)\b")
 NO_TASK = "what stands above its code is a remark or heading, not a task"
 
 
+UNSEEN = "its task asks to mend code that its prompt does not show"
 TEST_TELLS = "texts that only its test tells, which is too long to be shown"
 
 
@@ -91,8 +96,12 @@ def _candidate(
     judging = [rest, *(statement.tests if statement.later else ())]
     test = "\n\n".join(part for part in judging if part.strip())
     asked = _asked(row["language"], statement, test, context, around.shown)
+    unseen = UNSEEN if asks_to_mend(statement.text) and not (around.changes or holds_code(statement.text)) else None
     lacking = (
-        statement.lacking or around.lacking or _unsaid(statement, asked, test, row["language"], recipe.fewest_steps)
+        statement.lacking
+        or around.lacking
+        or unseen
+        or _unsaid(statement, asked, test, row["language"], recipe.fewest_steps)
     )
     return ExampleCandidate(
         kind="solve",
@@ -134,9 +143,18 @@ def _asked(language: str, statement: _Statement, test: str, context: Sequence[st
     whole = without_trailing_spaces(statement.answer, language)
     answer = without_unasked(whole, prompt(statement.tests), test, language)
     judged = shown_test(test, language)
-    if not judged or not only_tested(answer, prompt(statement.tests), judged, language):
+    told = prompt(statement.tests)
+    if not judged or not (only_tested(answer, told, judged, language) or _named_by_test(answer, told, test, language)):
         return _Asked(prompt(statement.tests), answer)
     return _Asked(prompt([judged]), answer, TEST_TELLS if len(judged) > _TEST_CELL_CHARS else None)
+
+
+def _named_by_test(answer: str, prompt: str, test: str, language: str) -> bool:
+    """Whether a test reads a name of the answer that nothing in the prompt says."""
+    gives, takes = cell_names(answer, language), cell_names(test, language)
+    if gives is None or takes is None or language == "sql":
+        return False
+    return not (gives.bound - gives.imported) & takes.needed <= _words_of(prompt)
 
 
 def _answers_of_tasks(session: Sequence[Row]) -> set[str]:
@@ -173,8 +191,10 @@ def _statement(
         if not answers_task:
             return None
         # a task that names what is to be defined asks for no more than that
-        named = bool(anatomy.signature) and _names_it(task, anatomy.signature, anatomy.tests)
-        answer, signature = (anatomy.definitions, "") if named else (anatomy.body, anatomy.signature)
+        named = bool(anatomy.signature) and _names_it(_words_of(task), anatomy.signature, anatomy.tests)
+        as_code = named and _names_it(names_as_code(task), anatomy.signature, anatomy.tests)
+        answer = anatomy.definitions if named else anatomy.body
+        signature = "" if as_code else anatomy.signature
         asked = with_earlier(evidence.places[row["execution_id"]][0], row, recipe.context_chars)
         lacking = REFERS_BACK if asked is None else None
         return _Statement(answer, asked or task.strip(), signature, (), (), 1.0, lacking=lacking)
@@ -196,9 +216,17 @@ def _statement(
     return None
 
 
-def _names_it(task: str, signature: str, tests: Sequence[str]) -> bool:
-    """Whether the task names what its tests call of the signature; without tests, any function or class of it."""
-    words = set(_WORD.findall(task))
+def _words_of(text: str) -> set[str]:
+    return set(_WORD.findall(text))
+
+
+def names_as_code(task: str) -> set[str]:
+    """The words of a task that can only be meant as names: `total` of "`total(cart)`", not of "the total is wrong"."""
+    return {next(filter(None, found)) for found in _AS_CODE.findall(task)}
+
+
+def _names_it(words: set[str], signature: str, tests: Sequence[str]) -> bool:
+    """Whether a task of these words names what its tests call of the signature; without tests, any part of it."""
     names = {word.partition("(")[0].rstrip(":") for line in signature.split("\n") for word in line.split()[1:3]}
     called = names & {word for test in tests for word in _WORD.findall(test)}
     return called <= words if called else bool(names & words)

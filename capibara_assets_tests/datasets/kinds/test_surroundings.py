@@ -1,7 +1,8 @@
 """What a failed attempt leaves in its session, in the prompts and answers of what came after it."""
 
 from capibara_assets.datasets.kinds import repair, solve
-from capibara_assets.datasets.kinds.prompts import SESSION, section
+from capibara_assets.datasets.kinds.evidence import ExampleCandidate
+from capibara_assets.datasets.kinds.prompts import SESSION, SIGNATURE, TESTS, section
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.schema import Execution
 from capibara_assets_tests.datasets.conftest import evidence_of, pair, run
@@ -42,3 +43,52 @@ def test_a_repair_brings_no_older_version_of_what_it_mends(recipe: DatasetRecipe
     failed, fixed = attempts()
     (made,) = repair.candidates(evidence_of([failed, fixed], [pair(failed, fixed)]), recipe)
     assert made.answer == MENDED
+
+
+FIRST = "Write `shout(text)`, which returns a text in capitals."
+SHOUT = "def shout(text):\n    words = text.split()\n    return ' '.join(word.upper() for word in words)"
+LOUDER = SHOUT.replace("for word in words)", "for word in words) + '!'")
+
+
+def changed(now: str, before: str = FIRST, older: str = SHOUT) -> list[Execution]:
+    return [run("e0", older, task=before), run("e1", LOUDER, minute=1, task=now)]
+
+
+def made_of(cells: list[Execution], recipe: DatasetRecipe) -> ExampleCandidate:
+    return next(one for one in solve.candidates(evidence_of(cells), recipe) if one.execution_ids[0] == "e1")
+
+
+def test_a_request_to_change_a_function_shows_it(recipe: DatasetRecipe) -> None:
+    made = made_of(changed("shout() should end with an exclamation mark"), recipe)
+    assert section(made.prompt, SESSION) == SHOUT
+    assert made.execution_ids == ("e1", "e0")
+
+
+def test_an_attempt_at_the_same_request_is_not_shown(recipe: DatasetRecipe) -> None:
+    assert section(made_of(changed(FIRST), recipe).prompt, SESSION) == ""
+
+
+def test_another_function_of_the_same_name_is_not_shown(recipe: DatasetRecipe) -> None:
+    other = "def shout(x, y):\n    for i in range(3):\n        print(x, y, i)"
+    assert section(made_of(changed("shout(text) in capitals", older=other), recipe).prompt, SESSION) == ""
+
+
+def test_what_is_to_be_mended_has_to_be_in_the_prompt(recipe: DatasetRecipe) -> None:
+    cells = [run("e1", LOUDER, task="The shouting is wrong when a text ends, fix it.")]
+    assert made_of(cells, recipe).lacking == solve.UNSEEN
+    quoted = run("e1", LOUDER, task=f"This is wrong at the end, fix it:\n{SHOUT}")
+    assert made_of([quoted], recipe).lacking is None
+
+
+def test_a_name_that_prose_holds_by_chance_is_stated(recipe: DatasetRecipe) -> None:
+    made = made_of([run("e1", LOUDER, task="I want to shout a text, louder than before")], recipe)
+    assert section(made.prompt, SIGNATURE) == "def shout(text)"
+    named = made_of([run("e1", LOUDER, task="Write a function shout that takes a text, with a mark")], recipe)
+    assert section(named.prompt, SIGNATURE) == ""
+
+
+def test_a_test_that_reads_what_only_the_answer_names_is_shown(recipe: DatasetRecipe) -> None:
+    code = "LEVELS = (1, 3, 9)\n\ndef level(at):\n    return LEVELS[at] if at < len(LEVELS) else 0\n\n"
+    code += "assert level(1) == LEVELS[1]"
+    made = made_of([run("e1", code, task="level(at) gives one, three and nine, and else nothing")], recipe)
+    assert "LEVELS[1]" in section(made.prompt, TESTS)
