@@ -226,7 +226,31 @@ class _Cell:
             for name, others in takers.items()
             if name not in called and all(order.index(other) < order.index(name) for other in others)
         }
-        return (handed | (late & takers.keys())) - read
+        return (handed | (late & takers.keys()) | self._samples(called)) - read
+
+    def _samples(self, called: set[str | None]) -> set[str]:
+        """Functions without parameters that show what a decorator of the cell does: it is what is asked for."""
+        own = self.defined.keys()
+        return {
+            name
+            for name, f in self.defined.items()
+            if name in called and not f.is_class and not f.parameters and f.outer.names & (own - {name})
+        }
+
+    def extends_session(self, position: int) -> bool:
+        """Whether a statement stores a definition in an object of the session: a method added to a class."""
+        bound = self.defined.keys() | {name for i in self.statements for name in self.walks[i].binds}
+        block = self.program.units[position].block
+        return bool(block) and all(
+            isinstance(part, flow.Bind)
+            and not part.names
+            and not part.value.calls
+            and bool(part.changes)
+            and not part.changes & bound
+            and bool(part.value.names - part.changes)
+            and part.value.names - part.changes <= self.subjects
+            for part in block
+        )
 
     def _reached(self, names: Iterable[str]) -> set[str]:
         """These definitions and all that they need."""
@@ -313,6 +337,7 @@ def _needed_by_solution(cell: _Cell, tests: set[int]) -> set[int]:
         last, min(tests & set(cell.statements), default=len(units))
     )  # what is changed later is changed by tests
     needed = {i for i, unit in enumerate(units) if unit.defined and unit.defined.name in cell.subjects}
+    needed |= {i for i in cell.statements if i not in tests and cell.extends_session(i)}
     givers: dict[str, set[int]] = defaultdict(set)
     for i in cell.statements:
         if i not in tests:
@@ -350,12 +375,20 @@ def _with_their_needs(cell: _Cell, tests: set[int], solution: set[int]) -> set[i
     return _with_givers(cell, needed, givers)
 
 
+def _of_its_loop(cell: _Cell, position: int) -> set[str]:
+    """The names that a loop gives its items, where no other statement reads them."""
+    read = {name for i, walk in enumerate(cell.walks) if i != position for name in walk.free}
+    return {n for part in cell.program.units[position].block if isinstance(part, flow.Loop) for n in part.names} - read
+
+
 def _shown(cell: _Cell, tests: set[int], solution: set[int]) -> set[int]:
     """Statements that use what is asked for and give it nothing, and what only they need."""
     rest = [i for i in cell.statements if i not in tests | solution]
     shown = {i for i in rest if cell.origin(cell.walks[i].reads) & cell.subjects and not cell.program.units[i].imports}
     last = max(i for i, unit in enumerate(cell.program.units) if unit.defined and unit.defined.name in cell.subjects)
-    shown |= {i for i in rest if i > last and not (cell.walks[i].binds or cell.walks[i].changes)}
+    shown |= {
+        i for i in rest if i > last and not (cell.walks[i].binds - _of_its_loop(cell, i) or cell.walks[i].changes)
+    }
     readers: dict[str, set[int]] = defaultdict(set)
     for i, walk in enumerate(cell.walks):
         for name in walk.free:

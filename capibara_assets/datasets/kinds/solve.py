@@ -36,6 +36,8 @@ _AS_CODE = re.compile(
     r"([A-Za-z_$][\w$]*)(?=\()|[`'\"]([A-Za-z_$][\w$]*)[`'\"]|\b(\w*[a-z0-9][A-Z]\w*|\w*_\w+|\w*[A-Za-z]\d\w*)|"
     r"\b(?:called|named|function|method|class|def)[ :]+([A-Za-z_$][\w$]*)|\b([A-Z]{2,}\w*)"
 )
+_ON_TESTS = re.compile(r"\b(?:unit)?tests?\b|\btest(?:ed|ing)\b", re.IGNORECASE)
+_DEFINES_TESTS = re.compile(r"^(?:async )?(?:def|class|function) +([\w$]+)(.*)$", re.MULTILINE)
 _JUDGES = re.compile(r"\b(assert|raise)\b")
 NO_TASK = "what stands above its code is a remark or heading, not a task"
 
@@ -166,10 +168,18 @@ def _answers_of_tasks(session: Sequence[Row]) -> set[str]:
     for row in session:
         if _task(row) and row["outcome"] == "ok":
             anatomy = dissect(row["code"], row["language"])
-            rank = SOLVED in row["flags"], bool(anatomy.signature)
+            rank = SOLVED in row["flags"], bool(anatomy.signature) and not _tests_alone(row)
             if has_substance(anatomy.body) and (row["task"] not in last or rank >= last[row["task"]][0]):
                 last[row["task"]] = (rank, row["execution_id"])
     return {execution_id for _, execution_id in last.values()}
+
+
+def _tests_alone(row: Row) -> bool:
+    """Whether a cell defines nothing but tests (of what an earlier cell defined), and was not asked for any."""
+    if _ON_TESTS.search(row["task"] or ""):
+        return False
+    names = _DEFINES_TESTS.findall(row["code"])
+    return bool(names) and all(name.lower().startswith("test") or "TestCase" in bases for name, bases in names)
 
 
 def _task(row: Row) -> str | None:

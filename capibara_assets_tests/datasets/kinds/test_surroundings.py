@@ -92,3 +92,19 @@ def test_a_test_that_reads_what_only_the_answer_names_is_shown(recipe: DatasetRe
     code += "assert level(1) == LEVELS[1]"
     made = made_of([run("e1", code, task="level(at) gives one, three and nine, and else nothing")], recipe)
     assert "LEVELS[1]" in section(made.prompt, TESTS)
+
+
+CASES = """import unittest
+
+class Shouts(unittest.TestCase):
+    def test_two(self):
+        self.assertEqual(shout('a b'), 'A B')"""
+
+
+def test_tests_of_the_same_request_are_not_its_answer(recipe: DatasetRecipe) -> None:
+    def answers(task: str) -> list[str]:
+        cells = [run("e0", SHOUT, task=task), run("e1", CASES, minute=1, task=task)]
+        return [one.execution_ids[0] for one in solve.candidates(evidence_of(cells), recipe)]
+
+    assert answers(FIRST) == ["e0"]
+    assert answers("Write unit tests of shout(text)") == ["e1"]
