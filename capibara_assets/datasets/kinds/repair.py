@@ -83,7 +83,14 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
             proof=_proof(evidence, pair["fixed_execution_id"]),
             diff=unified_diff(failing, fixed),
             failing=failing,
-            test=with_stated(judge, fixed, language, f"{statement}\n{error}", test.text) or None,
+            test=with_stated(
+                "\n\n".join(filter(None, [judge, _tests_of_later_attempts(evidence, pair)])),
+                fixed,
+                language,
+                f"{statement}\n{error}",
+                test.text,
+            )
+            or None,
             # mutants of one function share nearly all of its text; they differ by the mistake
             lesson=f"{error}\n{lesson(failing, fixed)}",
         )
@@ -102,6 +109,21 @@ def _with_carried(evidence: Evidence, pair: Row, fixed: str) -> str:
     if brought is None or brought.bound & own.bound:
         return fixed  # an older version of what was mended, which only a test of the attempt needs
     return f"{needed}\n\n{fixed}" if needed else fixed
+
+
+def _tests_of_later_attempts(evidence: Evidence, pair: Row) -> str:
+    """The tests of later versions for the same task: who went on after a mend may have found more to mend."""
+    session, position = evidence.places.get(pair["fixed_execution_id"], ([], 0))
+    if not session or not session[position]["task"]:
+        return ""
+    own = dissect(pair["fixed_code"], pair["language"])
+    later = [
+        dissect(row["code"], row["language"])
+        for row in session[position + 1 :]
+        if row["task"] == session[position]["task"] and row["outcome"] == "ok" and row["language"] == pair["language"]
+    ]
+    versions = [one for one in later if own.signature == one.signature != "" and one.definitions != own.definitions]
+    return "\n\n".join(one.test for one in versions if _CHECKS.search(one.test))
 
 
 def _whole_test(shown: str, fixed_code: str, language: str) -> str:

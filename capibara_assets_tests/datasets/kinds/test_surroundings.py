@@ -108,3 +108,16 @@ def test_tests_of_the_same_request_are_not_its_answer(recipe: DatasetRecipe) -> 
 
     assert answers(FIRST) == ["e0"]
     assert answers("Write unit tests of shout(text)") == ["e1"]
+
+
+def test_a_mend_is_also_judged_by_the_tests_of_its_successors(recipe: DatasetRecipe) -> None:
+    failed, fixed = attempts()
+    more = "assert areas([]) == []\nassert areas([-1])[0] > 3"
+
+    def test_of(task: str) -> str:
+        later = run("later", f"{MENDED.replace('r ** 2', 'abs(r) * r')}\n{more}", minute=2, task=task)
+        (made,) = repair.candidates(evidence_of([failed, fixed, later], [pair(failed, fixed)]), recipe)
+        return made.test or ""
+
+    assert more in test_of(TASK)
+    assert more not in test_of("And now for negative radii")
