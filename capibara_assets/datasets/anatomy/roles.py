@@ -237,6 +237,16 @@ class _Cell:
             if name in called and not f.is_class and not f.parameters and f.outer.names & (own - {name})
         }
 
+    def sets_data(self, position: int) -> bool:
+        """Whether a statement sets an object of the session to written data."""
+        bound = self.defined.keys() | {name for i in self.statements for name in self.walks[i].binds}
+        return all(
+            isinstance(part, flow.Bind)
+            and bool(part.changes)
+            and not (part.names or part.value.calls or part.value.names - part.changes or part.changes & bound)
+            for part in self.program.units[position].block
+        )
+
     def extends_session(self, position: int) -> bool:
         """Whether a statement stores a definition in an object of the session: a method added to a class."""
         bound = self.defined.keys() | {name for i in self.statements for name in self.walks[i].binds}
@@ -302,6 +312,8 @@ def roles(program: Program) -> list[Role]:
         return _of_script(program, cell)
     tests = {i for i in cell.statements if cell.judges(i)}
     tests |= {i for i, unit in enumerate(program.units) if unit.defined and unit.defined.name not in cell.subjects}
+    last = max((i for i, unit in enumerate(program.units) if unit.defined), default=0)
+    tests |= {i for i in range(last + 1, max(tests, default=0)) if program.units[i].block and cell.sets_data(i)}
     solution = _needed_by_solution(cell, tests)
     tests = _with_their_needs(cell, tests, solution)
     shown = _shown(cell, tests, solution)

@@ -1,5 +1,6 @@
 """The earlier code that a cell depends on, as a backward slice of its session by names."""
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,10 @@ from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.code.tracebacks import own_frames
 from capibara_assets.storage.kept import of_text
 
+_DEFINED = re.compile(
+    r"(?:@.*\n)*(?:async )?(?:def|class|function\*?) +([\w$]+)|"
+    r"(?:const|let|var) +([\w$]+) *= *(?:async *)?(?:function\b|\([^()\n]*\) *=>|[\w$]+ *=>)"
+)
 Row = Mapping[str, Any]  # one Execution as a dictionary
 
 
@@ -107,25 +112,38 @@ def before_failure(cell: Row) -> tuple[Statement, ...] | None:
     return ()
 
 
-def carried(cell: Row, code: str, without: frozenset[str] = frozenset()) -> str:
-    """What code that came after a failed cell needs of it, of what this did before it failed; "" for nothing.
+def defined_name(statement: str) -> str | None:
+    """The name of the function or class that a statement of Python or JavaScript defines."""
+    found = _DEFINED.match(statement)
+    return found and (found[1] or found[2])
 
-    Args:
-        without: names that do not come from there.
-    """
-    names = cell_names(code, cell["language"])
-    if names is None:
-        return ""
-    wanted = names.needed - without
+
+def superseded(session: Sequence[Row]) -> set[str]:
+    """Executions that ended well and defined what a later one for the same task defined otherwise."""
+    found: set[str] = set()
+    later: dict[tuple[str, str], str] = {}  # (task, name) -> its last definition
+    for row in reversed(session):
+        if row["outcome"] != "ok" or not row["task"]:
+            continue
+        listed = {name: s.text for s in statements(row["code"], row["language"]) if (name := defined_name(s.text))}
+        if any(later.get((row["task"], name), text) != text for name, text in listed.items()):
+            found.add(row["execution_id"])
+        later = {**{(row["task"], name): text for name, text in listed.items()}, **later}
+    return found
+
+
+def carried(cell: Row, names: frozenset[str]) -> str:
+    """What gives these names in a cell that failed later, as far as it ran, with what that needs; "" for nothing."""
     while True:
-        pieces, _, later, _ = _slice([cell], wanted)
-        if later <= wanted:
+        pieces, _, later, _ = _slice([cell], names)
+        if later <= names:
             return "\n".join(piece.text for piece in pieces)
-        wanted |= later
+        names |= later
 
 
 def _gives(names: StatementNames, modules: set[str]) -> set[str]:
-    return set(names.bound | (names.changed - modules))
+    # what a function changes when it is called, its definition does not
+    return set(names.bound | (names.changed - names.later - modules))
 
 
 def cell_names(code: str, language: str) -> StatementNames | None:

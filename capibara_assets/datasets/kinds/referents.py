@@ -84,6 +84,10 @@ _CODE = re.compile(  # lines of code below a request, which "this" and "it" then
     r"import \w|from \w[\w.]* import )|^ {2,}\S.*\n {2,}\S",
     re.MULTILINE,
 )
+_AS_CODE = re.compile(
+    r"([A-Za-z_$][\w$]*)(?=\()|[`'\"]([A-Za-z_$][\w$]*)[`'\"]|\b(\w*[a-z0-9][A-Z]\w*|\w*_\w+|\w*[A-Za-z]\d\w*)|"
+    r"\b(?:called|named|function|method|class|def)[ :]+([A-Za-z_$][\w$]*)|\b([A-Z]{2,}\w*)"
+)
 _CONTENT = re.compile(r"[^\W\d_]{3,}")
 _OF_ANY = """the and for with from into that this these those what which who how why when where does did are was were
 has have can could should would will shall may might must please let you your our not all any each both its their them
@@ -115,6 +119,11 @@ def holds_code(text: str) -> bool:
 def asks_to_mend(text: str) -> bool:
     """Whether a request is about something that exists and is wrong."""
     return _WRONG.search(text) is not None
+
+
+def names_as_code(task: str) -> set[str]:
+    """The words of a task that can only be meant as names: `total` of "`total(cart)`", not of "the total is wrong"."""
+    return {next(filter(None, found)) for found in _AS_CODE.findall(task)}
 
 
 def leans_on_dialogue(text: str) -> bool:

@@ -101,10 +101,10 @@ def _with_carried(evidence: Evidence, pair: Row, fixed: str) -> str:
     failed = evidence.known.get(pair["failing_execution_id"])
     if failed is None or failed["code"] != pair["failing_code"] or failed["language"] == "sql":
         return fixed
-    own = cell_names(pair["fixed_code"], pair["language"])
-    if own is None:
+    own, mended = (cell_names(code, pair["language"]) for code in (pair["fixed_code"], fixed))
+    if own is None or mended is None:
         return fixed
-    needed = carried(failed, fixed, own.bound)
+    needed = carried(failed, mended.needed - own.bound)
     brought = cell_names(needed, pair["language"])
     if brought is None or brought.bound & own.bound:
         return fixed  # an older version of what was mended, which only a test of the attempt needs

@@ -13,14 +13,21 @@ from capibara_assets.datasets.anatomy.dissect import Anatomy, dissect
 from capibara_assets.datasets.anatomy.stated import with_stated
 from capibara_assets.datasets.code.comments import is_statement, is_task
 from capibara_assets.datasets.code.queries import sql_texts
-from capibara_assets.datasets.code.sessions import Row, cell_names, needed
+from capibara_assets.datasets.code.sessions import Row, cell_names, defined_name, needed, statements
 from capibara_assets.datasets.code.structure import JAVASCRIPT, normal_text, structural_key, without_trailing_spaces
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.asked import only_tested, shown_test, without_unasked
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, has_substance, mean_quality
 from capibara_assets.datasets.kinds.proof import proof_of
-from capibara_assets.datasets.kinds.referents import REFERS_BACK, asks_to_mend, holds_code, refers_back, with_earlier
+from capibara_assets.datasets.kinds.referents import (
+    REFERS_BACK,
+    asks_to_mend,
+    holds_code,
+    names_as_code,
+    refers_back,
+    with_earlier,
+)
 from capibara_assets.datasets.kinds.scope import why_beyond, why_beyond_by_names, why_chosen, within_task
 from capibara_assets.datasets.kinds.surroundings import surroundings
 from capibara_assets.datasets.recipe import DatasetRecipe
@@ -32,10 +39,6 @@ from capibara_assets.storage.digests import sha256_bytes
 _WEAKER = 0.9
 _TEST_CELL_CHARS = 600
 _WORD = re.compile(r"[A-Za-z_$][\w$]*")
-_AS_CODE = re.compile(
-    r"([A-Za-z_$][\w$]*)(?=\()|[`'\"]([A-Za-z_$][\w$]*)[`'\"]|\b(\w*[a-z0-9][A-Z]\w*|\w*_\w+|\w*[A-Za-z]\d\w*)|"
-    r"\b(?:called|named|function|method|class|def)[ :]+([A-Za-z_$][\w$]*)|\b([A-Z]{2,}\w*)"
-)
 _ON_TESTS = re.compile(r"\b(?:unit)?tests?\b|\btest(?:ed|ing)\b", re.IGNORECASE)
 _DEFINES_TESTS = re.compile(r"^(?:async )?(?:def|class|function) +([\w$]+)(.*)$", re.MULTILINE)
 _JUDGES = re.compile(r"\b(assert|raise)\b")
@@ -43,6 +46,7 @@ NO_TASK = "what stands above its code is a remark or heading, not a task"
 
 
 UNSEEN = "its task asks to mend code that its prompt does not show"
+PART = "its answer is a part: another attempt at its task defines what the task names"
 TEST_TELLS = "texts that only its test tells, which is too long to be shown"
 
 
@@ -103,6 +107,7 @@ def _candidate(
         statement.lacking
         or around.lacking
         or unseen
+        or (PART if around.part and statement.factor == 1.0 else None)
         or _unsaid(statement, asked, test, row["language"], recipe.fewest_steps)
     )
     return ExampleCandidate(
@@ -174,6 +179,17 @@ def _answers_of_tasks(session: Sequence[Row]) -> set[str]:
     return {execution_id for _, execution_id in last.values()}
 
 
+def _runs_earlier_tests(session: Sequence[Row], position: int, anatomy: Anatomy) -> bool:
+    """Whether a cell runs, besides what it defines, functions of a failed attempt at its task: the tests of that."""
+    row = session[position]
+    whole, alone = (cell_names(code, row["language"]) for code in (anatomy.body, anatomy.definitions))
+    if whole is None or alone is None or not anatomy.signature:
+        return False
+    tried = [cell for cell in session[:position] if cell["task"] == row["task"] and cell["outcome"] != "ok"]
+    listed = [one for cell in tried for one in statements(cell["code"], cell["language"])]
+    return bool((whole.needed - alone.needed) & {defined_name(one.text) for one in listed})
+
+
 def _tests_alone(row: Row) -> bool:
     """Whether a cell defines nothing but tests (of what an earlier cell defined), and was not asked for any."""
     if _ON_TESTS.search(row["task"] or ""):
@@ -201,10 +217,9 @@ def _statement(
         if not answers_task:
             return None
         # a task that names what is to be defined asks for no more than that
-        named = bool(anatomy.signature) and _names_it(_words_of(task), anatomy.signature, anatomy.tests)
-        as_code = named and _names_it(names_as_code(task), anatomy.signature, anatomy.tests)
-        answer = anatomy.definitions if named else anatomy.body
-        signature = "" if as_code else anatomy.signature
+        named = bool(anatomy.signature) and _names_it(names_as_code(task), anatomy.signature, anatomy.tests)
+        shows = not named and not _runs_earlier_tests(session, position, anatomy)
+        answer, signature = anatomy.body if shows else anatomy.definitions, "" if named else anatomy.signature
         asked = with_earlier(evidence.places[row["execution_id"]][0], row, recipe.context_chars)
         lacking = REFERS_BACK if asked is None else None
         return _Statement(answer, asked or task.strip(), signature, (), (), 1.0, lacking=lacking)
@@ -228,11 +243,6 @@ def _statement(
 
 def _words_of(text: str) -> set[str]:
     return set(_WORD.findall(text))
-
-
-def names_as_code(task: str) -> set[str]:
-    """The words of a task that can only be meant as names: `total` of "`total(cart)`", not of "the total is wrong"."""
-    return {next(filter(None, found)) for found in _AS_CODE.findall(task)}
 
 
 def _names_it(words: set[str], signature: str, tests: Sequence[str]) -> bool:

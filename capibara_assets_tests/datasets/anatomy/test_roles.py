@@ -97,6 +97,14 @@ def test_a_method_added_to_a_class_of_the_session_is_added() -> None:
     assert (found.definitions, found.test) == (method, "store.add(3)\nassert store.low() == 3")
 
 
+def test_what_a_session_is_set_to_before_a_test_belongs_to_the_test() -> None:
+    listed = "def listed():\n    return sorted(events)"
+    found = dissect(f"{listed}\n\nevents[:] = [3, 1]\nassert listed() == [1, 3]", "python")
+    assert (found.body, found.test) == (listed, "events[:] = [3, 1]\nassert listed() == [1, 3]")
+    kept = f"{listed}\n\nevents[:] = [3, 1]"
+    assert dissect(kept, "python").body == kept
+
+
 def test_a_loop_over_what_a_demonstration_made_is_one() -> None:
     wait = "function wait(f, set) {\n  return () => set(f);\n}"
     shown = "const queue = new Set();\nwait(() => console.log(1), (f) => queue.add(f))();\nfor (const f of queue) f();"

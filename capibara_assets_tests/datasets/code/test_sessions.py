@@ -2,7 +2,7 @@
 
 import pytest
 
-from capibara_assets.datasets.code.sessions import carried, cell_names, needed, sessions
+from capibara_assets.datasets.code.sessions import carried, cell_names, defined_name, needed, sessions, superseded
 from capibara_assets.executions.schema import Execution
 from capibara_assets_tests.datasets.conftest import frame, run
 
@@ -93,8 +93,37 @@ def test_a_line_that_is_not_the_failing_cells_tells_nothing() -> None:
 
 def test_what_later_code_needs_of_a_failed_cell() -> None:
     [[row]] = sessions(frame([broke(3, "total = sum(xs) / 0")])).values()
-    assert carried(row, "def area(r):\n    return math.pi * r") == "import math"
-    assert carried(row, "import math\nprint(math.pi, len(xs))", frozenset({"xs"})) == ""
+    assert carried(row, frozenset({"math", "ys"})) == "import math"
+    assert carried(row, frozenset({"total"})) == ""
+
+
+def test_what_a_function_changes_when_it_is_called_its_definition_does_not() -> None:
+    hook = "@app.post('/x')\ndef hook(x):\n    events.append(x)"
+    assert slice_of("events = []", f"app = list()\n{hook}", "app = list()\nprint(events)")[0] == ["events = []"]
+    assert slice_of("app = list()", hook, "app")[0] == ["app = list()", hook], "it registers"
+
+
+def test_a_later_version_for_the_same_task_supersedes() -> None:
+    older, newer = "def f(x):\n    return x", "def f(x):\n    return abs(x)"
+    cells = [("a", older, "one"), ("b", older, "two"), ("c", newer, "one"), ("d", "def g(): pass", "one")]
+    rows = [run(name, code, minute=i, task=task) for i, (name, code, task) in enumerate(cells)]
+    [session] = sessions(frame(rows)).values()
+    assert superseded(session) == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        ("@cache\nasync def f(x):\n    return x", "f"),
+        ("class Pot(Base):\n    pass", "Pot"),
+        ("const f = async (x) => x;", "f"),
+        ("function* turns() { }", "turns"),
+        ("const f = g(1);", None),
+        ("x = 1", None),
+    ],
+)
+def test_the_name_that_a_statement_defines(statement: str, name: str | None) -> None:
+    assert defined_name(statement) == name
 
 
 def test_a_function_may_use_what_is_defined_after_it() -> None:

@@ -121,3 +121,28 @@ def test_a_mend_is_also_judged_by_the_tests_of_its_successors(recipe: DatasetRec
 
     assert more in test_of(TASK)
     assert more not in test_of("And now for negative radii")
+
+
+def test_an_answer_whose_rest_stands_in_another_attempt_is_left_out(recipe: DatasetRecipe) -> None:
+    pot = "class Pot:\n    def fill(self, more):\n        self.held = more + self.held"
+    patch = "def empty(self):\n    held, self.held = self.held, 0\n    return held\n\nPot.empty = empty"
+    cells = [run("e0", pot, task="A class Pot with fill and empty"), run("e1", patch, minute=1)]
+    for task, lacking in (("A class Pot with fill and empty", solve.PART), ("Now Pot.empty() as well", None)):
+        both = [cells[0], cells[1].model_copy(update={"task": task})]
+        assert made_of(both, recipe).lacking == lacking
+
+
+def test_of_a_failed_attempt_nothing_is_shown_that_was_bound_again(recipe: DatasetRecipe) -> None:
+    failed, fixed = attempts()
+    again = fixed.model_copy(update={"code": MENDED.removesuffix("\ncheck()")})
+    use = run("e1", "print(sum(areas([1, 2])))", minute=2, task="Print the sum of areas([1, 2])", domains=["python"])
+    made = made_of([failed, again, use], recipe)
+    assert section(made.prompt, SESSION).split("\n")[0] == "import math"
+    assert section(made.prompt, SESSION).count("def areas") == 1
+
+
+def test_a_part_is_known_by_a_name_that_is_meant(recipe: DatasetRecipe) -> None:
+    helper = run("e0", "def words(text):\n    return text.lower().split()", task="Count the words of a text")
+    count = run("e1", "def count(text):\n    return {w: len(w) for w in words(text)}", minute=1)
+    count = count.model_copy(update={"task": "Count the words of a text"})
+    assert made_of([helper, count], recipe).lacking is None
