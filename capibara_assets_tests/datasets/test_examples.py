@@ -12,6 +12,7 @@ import pytest
 from capibara_assets.datasets import checks
 from capibara_assets.datasets.audit.verdicts import keep_verdicts
 from capibara_assets.datasets.caps import CAPPED
+from capibara_assets.datasets.code.tracebacks import error_text
 from capibara_assets.datasets.examples import (
     ALIKE,
     CONTAMINATED,
@@ -25,7 +26,6 @@ from capibara_assets.datasets.examples import (
 from capibara_assets.datasets.executing import NOT_AGAIN, NOT_PASSED, Reexecute
 from capibara_assets.datasets.groups import BRIDGE, assign_groups
 from capibara_assets.datasets.kinds.evidence import Evidence
-from capibara_assets.datasets.kinds.tracebacks import error_text
 from capibara_assets.datasets.placing import REFUTED, TOO_LONG
 from capibara_assets.datasets.recipe import DatasetRecipe, Decontamination
 from capibara_assets.datasets.schema import Example, LeftOut

@@ -8,7 +8,7 @@ from capibara_assets.datasets.anatomy import flow_javascript
 from capibara_assets.datasets.anatomy.parts import CellParts, body_test, of_roles, pieces
 from capibara_assets.datasets.anatomy.roles import Role, roles
 from capibara_assets.datasets.code.comments import is_statement, leading_comment
-from capibara_assets.datasets.code.javascript_source import declared, leaves, text
+from capibara_assets.datasets.code.javascript_source import declared, leaves, text, walk
 from capibara_assets.datasets.code.one_line import in_one_line
 
 _ASSERTION = re.compile(r"(console\.)?assert\b|expect\(")
@@ -71,9 +71,11 @@ def _defined(statement: Node) -> str | None:
 def _header(statement: Node) -> str:
     """`function f(a, b)` or `const f = (a, b) =>` as written, up to the body."""
     source = text(statement)
-    head = re.split(r"=>|\{", source, maxsplit=1)
-    arrow = " =>" if "=>" in source[: len(head[0]) + 2] else ""
-    return in_one_line(head[0].strip()) + arrow
+    inner = next((node for node in walk(statement) if node.type in {*_FUNCTIONS, *_VALUES}), None)
+    body = inner.child_by_field_name("body") if inner is not None else None
+    data = source.encode("utf-8", "replace")
+    head = source if body is None else data[: body.start_byte - statement.start_byte].decode("utf-8", "replace")
+    return in_one_line(head.strip())
 
 
 def _assertions(node: Node) -> list[Node]:

@@ -33,7 +33,9 @@ _LIBRARIES = frozenset(
         "jasmine",
     }
 )
-_RUNNERS = frozenset({"describe", "it", "test", "expect", "beforeEach", "afterEach", "beforeAll", "afterAll", "suite"})
+_RUNNERS = frozenset(  # what a test runner or an earlier cell gives
+    {"describe", "it", "test", "expect", "assert", "beforeEach", "afterEach", "beforeAll", "afterAll", "suite"}
+)
 _FUNCTIONS = frozenset({"function_declaration", "generator_function_declaration"})
 _LITERALS = frozenset({"arrow_function", "function_expression", "generator_function", "method_definition"})
 _NAMES = frozenset({"identifier", "shorthand_property_identifier", "this"})

@@ -226,7 +226,41 @@ class _Cell:
             for name, others in takers.items()
             if name not in called and all(order.index(other) < order.index(name) for other in others)
         }
-        return (handed | (late & takers.keys())) - read
+        return (handed | (late & takers.keys()) | self._samples(called)) - read
+
+    def _samples(self, called: set[str | None]) -> set[str]:
+        """Functions without parameters that show what a decorator of the cell does: it is what is asked for."""
+        own = self.defined.keys()
+        return {
+            name
+            for name, f in self.defined.items()
+            if name in called and not f.is_class and not f.parameters and f.outer.names & (own - {name})
+        }
+
+    def sets_data(self, position: int) -> bool:
+        """Whether a statement sets an object of the session to written data."""
+        bound = self.defined.keys() | {name for i in self.statements for name in self.walks[i].binds}
+        return all(
+            isinstance(part, flow.Bind)
+            and bool(part.changes)
+            and not (part.names or part.value.calls or part.value.names - part.changes or part.changes & bound)
+            for part in self.program.units[position].block
+        )
+
+    def extends_session(self, position: int) -> bool:
+        """Whether a statement stores a definition in an object of the session: a method added to a class."""
+        bound = self.defined.keys() | {name for i in self.statements for name in self.walks[i].binds}
+        block = self.program.units[position].block
+        return bool(block) and all(
+            isinstance(part, flow.Bind)
+            and not part.names
+            and not part.value.calls
+            and bool(part.changes)
+            and not part.changes & bound
+            and bool(part.value.names - part.changes)
+            and part.value.names - part.changes <= self.subjects
+            for part in block
+        )
 
     def _reached(self, names: Iterable[str]) -> set[str]:
         """These definitions and all that they need."""
@@ -278,6 +312,8 @@ def roles(program: Program) -> list[Role]:
         return _of_script(program, cell)
     tests = {i for i in cell.statements if cell.judges(i)}
     tests |= {i for i, unit in enumerate(program.units) if unit.defined and unit.defined.name not in cell.subjects}
+    last = max((i for i, unit in enumerate(program.units) if unit.defined), default=0)
+    tests |= {i for i in range(last + 1, max(tests, default=0)) if program.units[i].block and cell.sets_data(i)}
     solution = _needed_by_solution(cell, tests)
     tests = _with_their_needs(cell, tests, solution)
     shown = _shown(cell, tests, solution)
@@ -313,6 +349,7 @@ def _needed_by_solution(cell: _Cell, tests: set[int]) -> set[int]:
         last, min(tests & set(cell.statements), default=len(units))
     )  # what is changed later is changed by tests
     needed = {i for i, unit in enumerate(units) if unit.defined and unit.defined.name in cell.subjects}
+    needed |= {i for i in cell.statements if i not in tests and cell.extends_session(i)}
     givers: dict[str, set[int]] = defaultdict(set)
     for i in cell.statements:
         if i not in tests:
@@ -350,12 +387,20 @@ def _with_their_needs(cell: _Cell, tests: set[int], solution: set[int]) -> set[i
     return _with_givers(cell, needed, givers)
 
 
+def _of_its_loop(cell: _Cell, position: int) -> set[str]:
+    """The names that a loop gives its items, where no other statement reads them."""
+    read = {name for i, walk in enumerate(cell.walks) if i != position for name in walk.free}
+    return {n for part in cell.program.units[position].block if isinstance(part, flow.Loop) for n in part.names} - read
+
+
 def _shown(cell: _Cell, tests: set[int], solution: set[int]) -> set[int]:
     """Statements that use what is asked for and give it nothing, and what only they need."""
     rest = [i for i in cell.statements if i not in tests | solution]
     shown = {i for i in rest if cell.origin(cell.walks[i].reads) & cell.subjects and not cell.program.units[i].imports}
     last = max(i for i, unit in enumerate(cell.program.units) if unit.defined and unit.defined.name in cell.subjects)
-    shown |= {i for i in rest if i > last and not (cell.walks[i].binds or cell.walks[i].changes)}
+    shown |= {
+        i for i in rest if i > last and not (cell.walks[i].binds - _of_its_loop(cell, i) or cell.walks[i].changes)
+    }
     readers: dict[str, set[int]] = defaultdict(set)
     for i, walk in enumerate(cell.walks):
         for name in walk.free:

@@ -166,7 +166,8 @@ def _base_tables(statement: exp.Expr) -> frozenset[str]:
 
 
 def _columns(statement: exp.Expr, known: set[str]) -> set[tuple[str, str]]:
-    listed = {name.lower() for alias in statement.find_all(exp.TableAlias) for name in alias.alias_column_names}
+    aliases = statement.find_all(exp.TableAlias)
+    listed = {part.name.lower() for alias in aliases for part in alias.args.get("columns") or ()}
     owned: set[tuple[str, str]] = set()
     for column in statement.find_all(exp.Column):
         name = column.name.lower()
@@ -252,7 +253,7 @@ def _sources(scope: exp.Expr) -> Iterator[tuple[str, frozenset[str] | None]]:
             if cte is not None:
                 yield (
                     name,
-                    frozenset(n.lower() for n in [*cte.this.named_selects, *cte.args["alias"].alias_column_names]),
+                    frozenset(n.lower() for n in [*cte.this.named_selects, *cte.alias_column_names]),
                 )
             elif not isinstance(part.this, exp.Identifier):
                 yield name, frozenset({"value", "key", name})

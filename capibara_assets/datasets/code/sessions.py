@@ -1,8 +1,10 @@
 """The earlier code that a cell depends on, as a backward slice of its session by names."""
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 import polars as pl
@@ -10,8 +12,13 @@ import polars as pl
 from capibara_assets.datasets.code import javascript_source, python_source, sql_source
 from capibara_assets.datasets.code.names import Statement, StatementNames
 from capibara_assets.datasets.code.structure import JAVASCRIPT
+from capibara_assets.datasets.code.tracebacks import own_frames
 from capibara_assets.storage.kept import of_text
 
+_DEFINED = re.compile(
+    r"(?:@.*\n)*(?:async )?(?:def|class|function\*?) +([\w$]+)|"
+    r"(?:const|let|var) +([\w$]+) *= *(?:async *)?(?:function\b|\([^()\n]*\) *=>|[\w$]+ *=>)"
+)
 Row = Mapping[str, Any]  # one Execution as a dictionary
 
 
@@ -29,7 +36,7 @@ class SessionContext:
     """The earlier code that a cell needs, oldest first, and whether it is complete."""
 
     pieces: tuple[Piece, ...]
-    complete: bool  # False: a name is bound nowhere, or in a cell that failed half-way
+    complete: bool  # False: a name is bound nowhere, or where a cell failed
 
 
 def sessions(executions: pl.DataFrame) -> dict[tuple[str, str], list[Row]]:
@@ -69,8 +76,10 @@ def _slice(before: Sequence[Row], names: frozenset[str]) -> tuple[list[Piece], s
         if not any(_gives(s.names, modules) & wanted for s in listed):
             continue
         if cell["outcome"] != "ok":
-            exact = False  # how far it got is not recorded
-            continue
+            ran = before_failure(cell)
+            at_failure = listed[len(ran) : len(ran) + 1] if ran is not None else listed
+            exact &= not any(_gives(s.names, modules) & wanted for s in at_failure)  # it may have done a part
+            listed = ran or ()
         chosen: list[Statement] = []
         for statement in reversed(listed):
             if _gives(statement.names, modules) & wanted:
@@ -78,13 +87,63 @@ def _slice(before: Sequence[Row], names: frozenset[str]) -> tuple[list[Piece], s
                 exact &= statement.names.exact
                 later |= statement.names.later
                 wanted = (wanted - statement.names.bound) | (statement.names.needed - statement.names.later)
+        if not chosen:
+            continue
         text = "\n".join(statement.text for statement in reversed(chosen))
         pieces.append(Piece(cell, text, any(statement.names.bound for statement in chosen)))
     return pieces[::-1], wanted, later, exact
 
 
+def before_failure(cell: Row) -> tuple[Statement, ...] | None:
+    """The statements of a failed cell that ended before the one that failed; None where its traceback tells no line."""
+    frames = own_frames(cell["traceback"], cell["language"])
+    lines = cell["code"].split("\n")
+    at = frames[0].line if frames else None
+    if at is None or frames[0].function or not 0 < at <= len(lines):
+        return None  # a deep stack is cut at its outer end: its first frame is then a function's
+    if frames[0].text and frames[0].text != lines[at - 1].strip():
+        return None  # the line of another cell
+    whole = statements(cell["code"], cell["language"])
+    for end in range(at - 1, 0, -1):
+        ran = statements("\n".join(lines[:end]), cell["language"])
+        if ran:  # of a statement of several lines, a beginning may parse as well
+            pairs = takewhile(lambda pair: pair[0] == pair[1], zip(ran, whole, strict=False))
+            return tuple(one for one, _ in pairs)
+    return ()
+
+
+def defined_name(statement: str) -> str | None:
+    """The name of the function or class that a statement of Python or JavaScript defines."""
+    found = _DEFINED.match(statement)
+    return found and (found[1] or found[2])
+
+
+def superseded(session: Sequence[Row]) -> set[str]:
+    """Executions that ended well and defined what a later one for the same task defined otherwise."""
+    found: set[str] = set()
+    later: dict[tuple[str, str], str] = {}  # (task, name) -> its last definition
+    for row in reversed(session):
+        if row["outcome"] != "ok" or not row["task"]:
+            continue
+        listed = {name: s.text for s in statements(row["code"], row["language"]) if (name := defined_name(s.text))}
+        if any(later.get((row["task"], name), text) != text for name, text in listed.items()):
+            found.add(row["execution_id"])
+        later = {**{(row["task"], name): text for name, text in listed.items()}, **later}
+    return found
+
+
+def carried(cell: Row, names: frozenset[str]) -> str:
+    """What gives these names in a cell that failed later, as far as it ran, with what that needs; "" for nothing."""
+    while True:
+        pieces, _, later, _ = _slice([cell], names)
+        if later <= names:
+            return "\n".join(piece.text for piece in pieces)
+        names |= later
+
+
 def _gives(names: StatementNames, modules: set[str]) -> set[str]:
-    return set(names.bound | (names.changed - modules))
+    # what a function changes when it is called, its definition does not
+    return set(names.bound | (names.changed - names.later - modules))
 
 
 def cell_names(code: str, language: str) -> StatementNames | None:

@@ -198,7 +198,7 @@ def _bound(target: ast.AST) -> tuple[str, ...]:
         return (target.id,)
     if isinstance(target, ast.Tuple | ast.List):
         return tuple(name for each in target.elts for name in _bound(each))
-    return ()
+    return _bound(target.value) if isinstance(target, ast.Starred) else ()
 
 
 _SORTS: dict[str, Sort] = {

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from capibara_assets.datasets.code.effort import is_call
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import structural_key
+from capibara_assets.datasets.code.tracebacks import error_text
 from capibara_assets.datasets.derived import javascript_bugs, python_bugs
 from capibara_assets.datasets.derived.edits import RepairEdit, drawn
 from capibara_assets.datasets.derived.solved import Solved
@@ -20,7 +21,6 @@ from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate, mean_quality
 from capibara_assets.datasets.kinds.predict import is_derivable
 from capibara_assets.datasets.kinds.repair import WRONG_OUTPUT
-from capibara_assets.datasets.kinds.tracebacks import error_text
 from capibara_assets.datasets.recipe import DatasetRecipe
 
 _MOST_SHOWN = 400

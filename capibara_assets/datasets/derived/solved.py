@@ -9,6 +9,8 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tree_sitter import Node
+
 from capibara_assets.datasets.code import javascript_source, python_source
 from capibara_assets.datasets.code.sessions import Row, needed
 from capibara_assets.datasets.code.structure import JAVASCRIPT
@@ -145,6 +147,12 @@ def _span(node: ast.stmt, places: Places) -> Span:
     )
 
 
+def _only_calls(declaration: Node) -> bool:
+    """Whether all that is declared are results of calls: what is given to them shows what was defined."""
+    values = [declarator.child_by_field_name("value") for declarator in declaration.named_children]
+    return all(value is not None and value.type in ("call_expression", "new_expression") for value in values)
+
+
 def _javascript_spans(code: str) -> tuple[tuple[Span, ...], bool]:
     root = javascript_source.parse(code)
     data = code.encode("utf-8", "replace")
@@ -160,7 +168,9 @@ def _javascript_spans(code: str) -> tuple[tuple[Span, ...], bool]:
         if "assert" in text:
             asserts = True
         elif node.type in ("function_declaration", "class_declaration", "generator_function_declaration") or (
-            node.type in ("lexical_declaration", "variable_declaration") and ("=>" in text or "function" in text)
+            node.type in ("lexical_declaration", "variable_declaration")
+            and ("=>" in text or "function" in text)
+            and not _only_calls(node)
         ):
             spans.append(span)
         elif node.type != "comment":

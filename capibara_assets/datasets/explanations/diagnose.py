@@ -14,6 +14,7 @@ from capibara_assets.datasets.code.cases import cases
 from capibara_assets.datasets.code.edits import edits
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import structural_key
+from capibara_assets.datasets.code.tracebacks import error_text
 from capibara_assets.datasets.explanations import alone
 from capibara_assets.datasets.explanations.behaviour import call_text, is_new
 from capibara_assets.datasets.explanations.diagnose_names import name_cause
@@ -25,7 +26,6 @@ from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.kinds.predict import is_derivable
 from capibara_assets.datasets.kinds.repair import lesson, pair_quality, rewritten, sides, unified_diff, whole_request
-from capibara_assets.datasets.kinds.tracebacks import error_text
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.replay.traces import Trace
 from capibara_assets.executions.replay.workers import Session

@@ -16,11 +16,11 @@ from capibara_assets.datasets.code.structure import (
     without_comments,
     without_trailing_spaces,
 )
+from capibara_assets.datasets.code.tracebacks import error_text
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, has_substance, mean_quality, quotable
 from capibara_assets.datasets.kinds.proof import recorded_output
-from capibara_assets.datasets.kinds.tracebacks import error_text
 from capibara_assets.datasets.recipe import DatasetRecipe
 
 _UNKNOWABLE = re.compile(

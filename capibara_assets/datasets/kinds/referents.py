@@ -73,6 +73,21 @@ _THIS = re.compile(
     r"\bth(?:is|e same)\b(?! (?:year|month|week|day|time|number|length|size|order|type|value|way)\b)", re.IGNORECASE
 )
 _QUOTES = re.compile(r"[:\n`=\[\]{}()\"]|\d")  # what is meant may stand in the text itself
+_WRONG = re.compile(
+    r"\b(?:fix|debug|repair|mend) (?:it|this|that|my|our|them)\b|[,.;:] *(?:please )?fix\W*$|"
+    r"\bthere(?: is|['’]s) a bug\b|\b(?:the|a|my) bug in\b|\bfind the (?:bug|error|mistake)|"
+    r"\b(?:is|are|comes? out|gives?|gave|got|get) (?:a )?wrong\b",
+    re.IGNORECASE,
+)
+_CODE = re.compile(  # lines of code below a request, which "this" and "it" then mean
+    r"```|^[ \t]*(?:(?:async )?def \w+\(|class \w+[(:{]|(?:async )?function\b|(?:const|let|var) \w+ ?=|"
+    r"import \w|from \w[\w.]* import )|^ {2,}\S.*\n {2,}\S",
+    re.MULTILINE,
+)
+_AS_CODE = re.compile(
+    r"([A-Za-z_$][\w$]*)(?=\()|[`'\"]([A-Za-z_$][\w$]*)[`'\"]|\b(\w*[a-z0-9][A-Z]\w*|\w*_\w+|\w*[A-Za-z]\d\w*)|"
+    r"\b(?:called|named|function|method|class|def)[ :]+([A-Za-z_$][\w$]*)|\b([A-Z]{2,}\w*)"
+)
 _CONTENT = re.compile(r"[^\W\d_]{3,}")
 _OF_ANY = """the and for with from into that this these those what which who how why when where does did are was were
 has have can could should would will shall may might must please let you your our not all any each both its their them
@@ -85,7 +100,7 @@ _BRIEF, _LONG = 5, 40  # words of content: of a short task, and of one that tell
 def refers_back(text: str) -> bool:
     """Whether a request refers to something unnamed: a pronoun, comparison or opening without its referent."""
     stated = text.strip()
-    if len(_telling(stated)) > _LONG:
+    if len(_telling(stated)) > _LONG or holds_code(stated):
         return False
     if leans_on_dialogue(stated) or _MEND.match(stated):
         return True
@@ -96,11 +111,26 @@ def refers_back(text: str) -> bool:
     return any(pronoun is not None and _points_out(stated, pronoun, 0) for pronoun in single)
 
 
+def holds_code(text: str) -> bool:
+    """Whether a request quotes the code that it is about."""
+    return _CODE.search(text) is not None
+
+
+def asks_to_mend(text: str) -> bool:
+    """Whether a request is about something that exists and is wrong."""
+    return _WRONG.search(text) is not None
+
+
+def names_as_code(task: str) -> set[str]:
+    """The words of a task that can only be meant as names: `total` of "`total(cart)`", not of "the total is wrong"."""
+    return {next(filter(None, found)) for found in _AS_CODE.findall(task)}
+
+
 def leans_on_dialogue(text: str) -> bool:
     """Whether a request continues, compares with or answers another one that code cannot replace."""
     stated = text.strip()
     size = len(_telling(stated))
-    if size > _LONG:
+    if size > _LONG or holds_code(stated):
         return False
     if (
         _OPENING.match(stated)

@@ -14,8 +14,9 @@ import polars as pl
 from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.anatomy.stated import with_stated
 from capibara_assets.datasets.code.comments import is_task
-from capibara_assets.datasets.code.sessions import Row
+from capibara_assets.datasets.code.sessions import Row, carried, cell_names
 from capibara_assets.datasets.code.structure import structural_key, without_trailing_spaces
+from capibara_assets.datasets.code.tracebacks import own_frames, summary
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, mean_quality
@@ -23,7 +24,6 @@ from capibara_assets.datasets.kinds.failing_test import FailingTest, failing_tes
 from capibara_assets.datasets.kinds.proof import proof_of
 from capibara_assets.datasets.kinds.referents import leans_on_dialogue, with_earlier
 from capibara_assets.datasets.kinds.surroundings import surroundings
-from capibara_assets.datasets.kinds.tracebacks import own_frames, summary
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
 
@@ -52,6 +52,7 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
     for pair in pairs:
         language = pair["language"]
         statement, failing, fixed, judge = sides(pair)
+        fixed = _with_carried(evidence, pair, fixed)
         failing, fixed = (without_trailing_spaces(code, language) for code in (failing, fixed))
         told = whole_request(evidence, pair, statement, recipe.context_chars)
         statement = told if statement else _session_statement(evidence, pair)
@@ -82,10 +83,47 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
             proof=_proof(evidence, pair["fixed_execution_id"]),
             diff=unified_diff(failing, fixed),
             failing=failing,
-            test=with_stated(judge, fixed, language, f"{statement}\n{error}", test.text) or None,
+            test=with_stated(
+                "\n\n".join(filter(None, [judge, _tests_of_later_attempts(evidence, pair)])),
+                fixed,
+                language,
+                f"{statement}\n{error}",
+                test.text,
+            )
+            or None,
             # mutants of one function share nearly all of its text; they differ by the mistake
             lesson=f"{error}\n{lesson(failing, fixed)}",
         )
+
+
+def _with_carried(evidence: Evidence, pair: Row, fixed: str) -> str:
+    """The fixed code below what it needs of the failing cell: a session keeps what a cell bound before it failed."""
+    failed = evidence.known.get(pair["failing_execution_id"])
+    if failed is None or failed["code"] != pair["failing_code"] or failed["language"] == "sql":
+        return fixed
+    own, mended = (cell_names(code, pair["language"]) for code in (pair["fixed_code"], fixed))
+    if own is None or mended is None:
+        return fixed
+    needed = carried(failed, mended.needed - own.bound)
+    brought = cell_names(needed, pair["language"])
+    if brought is None or brought.bound & own.bound:
+        return fixed  # an older version of what was mended, which only a test of the attempt needs
+    return f"{needed}\n\n{fixed}" if needed else fixed
+
+
+def _tests_of_later_attempts(evidence: Evidence, pair: Row) -> str:
+    """The tests of later versions for the same task: who went on after a mend may have found more to mend."""
+    session, position = evidence.places.get(pair["fixed_execution_id"], ([], 0))
+    if not session or not session[position]["task"]:
+        return ""
+    own = dissect(pair["fixed_code"], pair["language"])
+    later = [
+        dissect(row["code"], row["language"])
+        for row in session[position + 1 :]
+        if row["task"] == session[position]["task"] and row["outcome"] == "ok" and row["language"] == pair["language"]
+    ]
+    versions = [one for one in later if own.signature == one.signature != "" and one.definitions != own.definitions]
+    return "\n\n".join(one.test for one in versions if _CHECKS.search(one.test))
 
 
 def _whole_test(shown: str, fixed_code: str, language: str) -> str:

@@ -13,14 +13,21 @@ from capibara_assets.datasets.anatomy.dissect import Anatomy, dissect
 from capibara_assets.datasets.anatomy.stated import with_stated
 from capibara_assets.datasets.code.comments import is_statement, is_task
 from capibara_assets.datasets.code.queries import sql_texts
-from capibara_assets.datasets.code.sessions import Row, needed
+from capibara_assets.datasets.code.sessions import Row, cell_names, defined_name, needed, statements
 from capibara_assets.datasets.code.structure import JAVASCRIPT, normal_text, structural_key, without_trailing_spaces
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.asked import only_tested, shown_test, without_unasked
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, has_substance, mean_quality
 from capibara_assets.datasets.kinds.proof import proof_of
-from capibara_assets.datasets.kinds.referents import REFERS_BACK, refers_back, with_earlier
+from capibara_assets.datasets.kinds.referents import (
+    REFERS_BACK,
+    asks_to_mend,
+    holds_code,
+    names_as_code,
+    refers_back,
+    with_earlier,
+)
 from capibara_assets.datasets.kinds.scope import why_beyond, why_beyond_by_names, why_chosen, within_task
 from capibara_assets.datasets.kinds.surroundings import surroundings
 from capibara_assets.datasets.recipe import DatasetRecipe
@@ -32,10 +39,14 @@ from capibara_assets.storage.digests import sha256_bytes
 _WEAKER = 0.9
 _TEST_CELL_CHARS = 600
 _WORD = re.compile(r"[A-Za-z_$][\w$]*")
+_ON_TESTS = re.compile(r"\b(?:unit)?tests?\b|\btest(?:ed|ing)\b", re.IGNORECASE)
+_DEFINES_TESTS = re.compile(r"^(?:async )?(?:def|class|function) +([\w$]+)(.*)$", re.MULTILINE)
 _JUDGES = re.compile(r"\b(assert|raise)\b")
 NO_TASK = "what stands above its code is a remark or heading, not a task"
 
 
+UNSEEN = "its task asks to mend code that its prompt does not show"
+PART = "its answer is a part: another attempt at its task defines what the task names"
 TEST_TELLS = "texts that only its test tells, which is too long to be shown"
 
 
@@ -91,8 +102,13 @@ def _candidate(
     judging = [rest, *(statement.tests if statement.later else ())]
     test = "\n\n".join(part for part in judging if part.strip())
     asked = _asked(row["language"], statement, test, context, around.shown)
+    unseen = UNSEEN if asks_to_mend(statement.text) and not (around.changes or holds_code(statement.text)) else None
     lacking = (
-        statement.lacking or around.lacking or _unsaid(statement, asked, test, row["language"], recipe.fewest_steps)
+        statement.lacking
+        or around.lacking
+        or unseen
+        or (PART if around.part and statement.factor == 1.0 else None)
+        or _unsaid(statement, asked, test, row["language"], recipe.fewest_steps)
     )
     return ExampleCandidate(
         kind="solve",
@@ -134,9 +150,18 @@ def _asked(language: str, statement: _Statement, test: str, context: Sequence[st
     whole = without_trailing_spaces(statement.answer, language)
     answer = without_unasked(whole, prompt(statement.tests), test, language)
     judged = shown_test(test, language)
-    if not judged or not only_tested(answer, prompt(statement.tests), judged, language):
+    told = prompt(statement.tests)
+    if not judged or not (only_tested(answer, told, judged, language) or _named_by_test(answer, told, test, language)):
         return _Asked(prompt(statement.tests), answer)
     return _Asked(prompt([judged]), answer, TEST_TELLS if len(judged) > _TEST_CELL_CHARS else None)
+
+
+def _named_by_test(answer: str, prompt: str, test: str, language: str) -> bool:
+    """Whether a test reads a name of the answer that nothing in the prompt says."""
+    gives, takes = cell_names(answer, language), cell_names(test, language)
+    if gives is None or takes is None or language == "sql":
+        return False
+    return not (gives.bound - gives.imported) & takes.needed <= _words_of(prompt)
 
 
 def _answers_of_tasks(session: Sequence[Row]) -> set[str]:
@@ -148,10 +173,29 @@ def _answers_of_tasks(session: Sequence[Row]) -> set[str]:
     for row in session:
         if _task(row) and row["outcome"] == "ok":
             anatomy = dissect(row["code"], row["language"])
-            rank = SOLVED in row["flags"], bool(anatomy.signature)
+            rank = SOLVED in row["flags"], bool(anatomy.signature) and not _tests_alone(row)
             if has_substance(anatomy.body) and (row["task"] not in last or rank >= last[row["task"]][0]):
                 last[row["task"]] = (rank, row["execution_id"])
     return {execution_id for _, execution_id in last.values()}
+
+
+def _runs_earlier_tests(session: Sequence[Row], position: int, anatomy: Anatomy) -> bool:
+    """Whether a cell runs, besides what it defines, functions of a failed attempt at its task: the tests of that."""
+    row = session[position]
+    whole, alone = (cell_names(code, row["language"]) for code in (anatomy.body, anatomy.definitions))
+    if whole is None or alone is None or not anatomy.signature:
+        return False
+    tried = [cell for cell in session[:position] if cell["task"] == row["task"] and cell["outcome"] != "ok"]
+    listed = [one for cell in tried for one in statements(cell["code"], cell["language"])]
+    return bool((whole.needed - alone.needed) & {defined_name(one.text) for one in listed})
+
+
+def _tests_alone(row: Row) -> bool:
+    """Whether a cell defines nothing but tests (of what an earlier cell defined), and was not asked for any."""
+    if _ON_TESTS.search(row["task"] or ""):
+        return False
+    names = _DEFINES_TESTS.findall(row["code"])
+    return bool(names) and all(name.lower().startswith("test") or "TestCase" in bases for name, bases in names)
 
 
 def _task(row: Row) -> str | None:
@@ -173,8 +217,9 @@ def _statement(
         if not answers_task:
             return None
         # a task that names what is to be defined asks for no more than that
-        named = bool(anatomy.signature) and _names_it(task, anatomy.signature, anatomy.tests)
-        answer, signature = (anatomy.definitions, "") if named else (anatomy.body, anatomy.signature)
+        named = bool(anatomy.signature) and _names_it(names_as_code(task), anatomy.signature, anatomy.tests)
+        shows = not named and not _runs_earlier_tests(session, position, anatomy)
+        answer, signature = anatomy.body if shows else anatomy.definitions, "" if named else anatomy.signature
         asked = with_earlier(evidence.places[row["execution_id"]][0], row, recipe.context_chars)
         lacking = REFERS_BACK if asked is None else None
         return _Statement(answer, asked or task.strip(), signature, (), (), 1.0, lacking=lacking)
@@ -196,9 +241,12 @@ def _statement(
     return None
 
 
-def _names_it(task: str, signature: str, tests: Sequence[str]) -> bool:
-    """Whether the task names what its tests call of the signature; without tests, any function or class of it."""
-    words = set(_WORD.findall(task))
+def _words_of(text: str) -> set[str]:
+    return set(_WORD.findall(text))
+
+
+def _names_it(words: set[str], signature: str, tests: Sequence[str]) -> bool:
+    """Whether a task of these words names what its tests call of the signature; without tests, any part of it."""
     names = {word.partition("(")[0].rstrip(":") for line in signature.split("\n") for word in line.split()[1:3]}
     called = names & {word for test in tests for word in _WORD.findall(test)}
     return called <= words if called else bool(names & words)

@@ -1,17 +1,30 @@
 """Context of a task in its prompt: required earlier code, tables, and the beginnings of files."""
 
+import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 
 from capibara_assets.datasets.anatomy.dissect import dissect
+from capibara_assets.datasets.code.names import StatementNames
 from capibara_assets.datasets.code.queries import sql_texts
-from capibara_assets.datasets.code.sessions import Piece, cell_names
+from capibara_assets.datasets.code.sessions import (
+    Piece,
+    Row,
+    SessionContext,
+    carried,
+    cell_names,
+    defined_name,
+    statements,
+)
 from capibara_assets.datasets.kinds.evidence import Evidence, quotable
 from capibara_assets.datasets.kinds.files_shown import files_shown
 from capibara_assets.datasets.kinds.prompts import Shown
+from capibara_assets.datasets.kinds.referents import names_as_code
 from capibara_assets.datasets.kinds.schema_shown import ShownSchema, schema_shown
 from capibara_assets.datasets.recipe import DatasetRecipe
 
+_LIKE = 0.5  # share of its text that a changed function keeps; another one of its name keeps less
 CUT = "the earlier code that it needs is longer than the recipe's context"
 
 
@@ -24,6 +37,8 @@ class Surroundings:
     execution_ids: tuple[str, ...]
     lacking: str | None
     inferred: bool = False  # tables are only known by the columns that queries read
+    changes: bool = False  # the earlier code holds an older version of what the answer defines
+    part: bool = False  # the earlier code holds what the task names, from another attempt at it
 
 
 def surroundings(
@@ -46,7 +61,10 @@ def surroundings(
     if codes[0][1] == "sql":
         pieces = []  # of the statements before a query, it needs the tables that they made, not their rows
     pieces = [piece for piece in pieces if not _attempt(evidence, execution_id, piece, codes[0])]
-    fitting = [p for p in quotable(context, recipe.context_chars) if any(p is piece for piece in pieces)]
+    pieces = _less_of_failed(pieces, [code for code in codes if code[1] == codes[0][1]])
+    older = [] if without else _older_versions(evidence, execution_id, codes[0], pieces)
+    pieces = _in_order(evidence, execution_id, [*pieces, *older])
+    fitting = quotable(SessionContext(tuple(pieces), context.complete), recipe.context_chars)
     lacking = CUT if len(fitting) < len(pieces) else None
     session, position = evidence.places.get(execution_id, ([], 0))
     files = files_shown(session, position, codes)
@@ -61,7 +79,68 @@ def surroundings(
         tuple(dict.fromkeys(ids)),
         lacking or schema.lacking,
         schema.inferred,
+        any(piece is one for piece in older for one in fitting),
+        any(_holds_a_part(evidence.known.get(execution_id), piece) for piece in fitting),
     )
+
+
+def _less_of_failed(pieces: Sequence[Piece], codes: Sequence[tuple[str, str]]) -> list[Piece]:
+    """The pieces, those of failed cells without what only the tests of an attempt need."""
+    kept: list[Piece] = []
+    wanted = frozenset[str]().union(*(_names(*code).needed for code in codes))
+    for piece in reversed(pieces):
+        if piece.row["outcome"] != "ok":
+            piece = replace(piece, text=carried(piece.row, wanted))
+        if piece.text:
+            kept.append(piece)
+            names = _names(piece.text, piece.row["language"])
+            wanted = (wanted - names.bound) | names.needed
+    return kept[::-1]
+
+
+def _names(code: str, language: str) -> StatementNames:
+    return cell_names(code, language) or StatementNames(frozenset(), frozenset(), frozenset(), False)
+
+
+def _older_versions(
+    evidence: Evidence, execution_id: str, answer: tuple[str, str], pieces: Sequence[Piece]
+) -> list[Piece]:
+    """The last versions, of an earlier task, of the functions and classes that an answer changes."""
+    session, position = evidence.places.get(execution_id, ([], 0))
+    row = evidence.known.get(execution_id)
+    if row is None or not row["task"]:
+        return []
+    changed = {name: one.text for one in statements(*answer) if (name := defined_name(one.text))}
+    shown = {defined_name(one.text) for piece in pieces for one in statements(piece.text, answer[1])}
+    found: list[Piece] = []
+    for cell in reversed(session[:position]):
+        if cell["language"] != answer[1] or cell["outcome"] != "ok" or cell["task"] in (None, row["task"]):
+            continue
+        for one in statements(cell["code"], cell["language"]):
+            name = defined_name(one.text)
+            if name in changed and name not in shown and _is_like(one.text, changed.pop(name)):
+                found.append(Piece(cell, one.text, True))
+    return found
+
+
+def _holds_a_part(row: Row | None, piece: Piece) -> bool:
+    """Whether earlier code for the same task defines something that the task names."""
+    if row is None or not row["task"] or piece.row["task"] != row["task"]:
+        return False
+    names = {name for one in statements(piece.text, piece.row["language"]) if (name := defined_name(one.text))}
+    classes = {name for name in names if name[:1].isupper()}  # "convert" in prose names no function
+    return bool(names & names_as_code(row["task"]) or classes & set(re.findall(r"[\w$]+", row["task"])))
+
+
+def _is_like(older: str, newer: str) -> bool:
+    """Whether one version was made of the other, and is not the same."""
+    return older != newer and SequenceMatcher(None, older, newer, autojunk=False).ratio() >= _LIKE
+
+
+def _in_order(evidence: Evidence, execution_id: str, pieces: Sequence[Piece]) -> list[Piece]:
+    session, _ = evidence.places.get(execution_id, ([], 0))
+    places = {row["execution_id"]: place for place, row in enumerate(session)}
+    return sorted(pieces, key=lambda piece: places[piece.row["execution_id"]])
 
 
 def _attempt(evidence: Evidence, execution_id: str, piece: Piece, answer: tuple[str, str]) -> bool:

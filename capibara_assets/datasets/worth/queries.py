@@ -1,6 +1,7 @@
 """Queries unsuitable as answers: unrequested parts, and unstated assumptions."""
 
 import re
+from collections.abc import Iterable
 
 from sqlglot import exp
 
@@ -43,6 +44,7 @@ _QUOTED = re.compile(r"[\"“']([^\"”'\n]{2,60})[\"”']")
 _PARTIAL = re.compile(r"\b(contain|includ|like|with the word|substring|part of|mention|starting|ending|similar)", re.I)
 _PATTERN = re.compile(r"LIKE\s+(?:LOWER\s*\(\s*)?'%([^'%]+)%'", re.IGNORECASE)
 _FORMAT = re.compile(r"(?:%[A-Za-z][-/: .T]?)+(?:01)?")  # of a date
+_KEY = re.compile(r"^(?:id|ID|Id)$|_(?:id|ID)$|[a-z]I[dD]$")
 _STEM = 4  # letters by which forms of a word are known
 
 
@@ -118,10 +120,21 @@ def _is_looked_up(query: str, asked: str) -> bool:
     words = {word for text in texts for word in re.findall(r"\w+", text)}
     equal = [part for one in compared for part in (one.this, one.args.get("expression"), *one.expressions)]
     numbers = {part.this for part in equal if isinstance(part, exp.Literal) and not part.is_string}
-    return bool(numbers - {"0", "1"} - _numbers_said(asked)) or any(
+    said = _numbers_said(asked)
+    return bool((numbers - {"0", "1"} | _keys(compared)) - said) or any(
         word not in known and (len(word) < _STEM or not any(one.startswith(word[:_STEM]) for one in known))
         for word in words
     )
+
+
+def _keys(compared: Iterable[exp.Expr]) -> set[str]:
+    """The numbers that are compared with a key: whose it is, only the table's rows say."""
+    found = set[str]()
+    for one in compared:
+        parts = [part for part in (one.this, one.args.get("expression"), *one.expressions) if part is not None]
+        if any(isinstance(part, exp.Column) and _KEY.search(part.name) for part in parts):
+            found |= {part.this for part in parts if isinstance(part, exp.Literal) and not part.is_string}
+    return found - {"0"}
 
 
 def _is_unstated(query: str, asked: str) -> bool:

@@ -30,6 +30,7 @@ OVERWRITTEN = "its test reads a name that the code sets more than once"
 STATED = "an assertion in its prompt tells its output"
 IMPORT_ONLY = "its repair only adds the import of what its error names, and there is nothing else to understand"
 NEVER_EQUAL = "its code compares a list with one that it writes down: these are never equal"
+NO_NUMBER = "its answer showed nan or infinity, of which its prompt says nothing"
 NO_PLACE = "no place is told of the error, which its prompt asks for"
 
 _LONG_TEXT, _MOST_UNTOLD, _MOST_NUMBERS, _MOST_FOREIGN = 25, 200, 8, 4
@@ -42,6 +43,8 @@ _FILE = re.compile(
 )
 _WRITES = re.compile(r"\bopen\([^()\n]*,\s*(?:mode=)?[\"'][wxa]|\.to_\w+\(|\bdump\(|\b(?:sav|writ)e")
 _FEWEST_OF_TABLE, _FEWEST_STATEMENTS = 3, 2
+_NAN = re.compile(r"(?<![\w'\"])-?(?:nan|inf)\b")  # as Python and numpy print numbers; tables of pandas have NaN
+_ON_NAN = re.compile(r"\b(?:nans?|inf|infin\w+|missing|null|none|empty|undefined|overflow\w*|zero)\b", re.IGNORECASE)
 _UNBOUND = re.compile(r"(?:NameError: name '|ReferenceError: )([\w$]+)'? is not defined")
 _REQUIRES = re.compile(r"(?:const|let|var)\s+[\w${},\s]+=\s*require\(|import\s")
 
@@ -77,6 +80,8 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
         return _unworthy_repair(candidate)
     if _DEFINES.search(candidate.answer) and steps(candidate.answer, candidate.language) < fewest_steps:
         return TRIVIAL
+    if _overflows(candidate):
+        return NO_NUMBER
     if any(path.partition("{")[0] not in candidate.prompt for path in _ROUTE.findall(candidate.answer)):
         return UNASKED
     return UNTOLD if _untold(candidate) else None
@@ -96,6 +101,11 @@ def _unworthy_output(candidate: ExampleCandidate, fewest_steps: int) -> str | No
         return STATED
     program = re.sub(r"^(Session so far|Code):$", "", code, flags=re.MULTILINE)
     return TRIVIAL if steps(program, language) < fewest_steps else None
+
+
+def _overflows(candidate: ExampleCandidate) -> bool:
+    """Whether what an answer showed is no number, of which its prompt says nothing."""
+    return _NAN.search(candidate.proof or "") is not None and _ON_NAN.search(candidate.prompt) is None
 
 
 def _holds_idle(code: str) -> bool:

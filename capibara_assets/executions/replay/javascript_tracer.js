@@ -111,7 +111,7 @@ var __capibara = (() => {
           }
         }
         if (cell.calls.length >= MOST_CALLS || cell.events > MOST_EVENTS) return plain.apply(this, values);
-        const args = values.map((value, i) => [names[i] ?? '', shown(value)]);
+        const args = values.slice(0, names.length).map((value, i) => [names[i], shown(value)]);
         const mine = { function: name, arguments: args, named: [], events: [], result: null, raised: null, cut: !followed };
         cell.calls.push(mine);
         call = mine;
@@ -127,9 +127,9 @@ var __capibara = (() => {
         } finally {
           call = frame = null;
           mine.changed = {};
-          values.forEach((value, i) => {
+          values.slice(0, names.length).forEach((value, i) => {
             const after = value !== null && typeof value === 'object' ? shown(value) : null;
-            if (after !== null && after !== args[i][1]) mine.changed[names[i] ?? ''] = after;
+            if (after !== null && after !== args[i][1]) mine.changed[names[i]] = after;
           });
         }
       };

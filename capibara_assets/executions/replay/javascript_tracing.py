@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _TRACER = "__capibara"
+_ARGUMENTS = re.compile(r"\barguments\b")
+_MANY = 20  # arguments that are noted of a function that takes any number
 _FUNCTIONS = {"arrow_function", "function_expression"}
 _LOOPS = {"for_statement", "for_in_statement", "while_statement"}
 _SIMPLE = {"expression_statement", "lexical_declaration", "variable_declaration"}
@@ -79,10 +82,16 @@ def _asserts(node: Node) -> bool:
 
 
 def _parameters(function: Node) -> list[str]:
+    """The names of the arguments that a function can tell from each other, "" for others; more are not noted.
+
+    `map` and the like give every function three.
+    """
     alone = function.child_by_field_name("parameter")
     several = function.child_by_field_name("parameters")
     nodes = [alone] if alone is not None else several.named_children if several is not None else []
-    return [_text(node) if node.type == "identifier" else "" for node in nodes if node.type != "comment"]
+    names = [_text(node) if node.type == "identifier" else "" for node in nodes if node.type != "comment"]
+    takes_all = any(node.type == "rest_pattern" for node in nodes) or _ARGUMENTS.search(_text(function))
+    return [*names, *([""] * _MANY)] if takes_all else names
 
 
 def _rewritten(source: bytes, statement: Node) -> str:

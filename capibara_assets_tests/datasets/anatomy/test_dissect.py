@@ -153,3 +153,5 @@ def test_a_signature_of_several_lines_is_one_with_its_default_texts_as_they_were
         'const pad = (text,\n  gap = "  ") => {\n  return text.split(gap);\n}\nconsole.assert(pad("a  b").length === 2)'
     )
     assert dissect(code, "javascript").signature == 'const pad = (text, gap = "  ") =>'
+    braces = "function wait(f, { ms = 5 } = {}, on = () => 1) {\n  return f(ms, on());\n}"
+    assert dissect(braces, "javascript").signature == "function wait(f, { ms = 5 } = {}, on = () => 1)"

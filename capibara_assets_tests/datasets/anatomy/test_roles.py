@@ -81,6 +81,43 @@ def test_a_demonstration_stays_in_the_body_alone() -> None:
     assert dissect(f"{SLUG}\n\n{empty}", "python").definitions == SLUG
 
 
+def test_a_sample_of_a_decorator_belongs_to_the_test() -> None:
+    twice = "def twice(f):\n    def both():\n        return f() + f()\n    return both"
+    sample = "calls = 0\n\n@twice\ndef one():\n    global calls\n    calls += 1\n    return 1\n\n"
+    found = dissect(f"{twice}\n\n{sample}assert one() == 2 and calls == 2", "python")
+    assert found.definitions == twice
+    assert "def one" in found.test
+    asked = "@twice\ndef add(n):\n    return n + 1"
+    assert asked in dissect(f"{twice}\n\n{asked}\n\nassert add(1)", "python").definitions, "it may be what was asked"
+
+
+def test_a_method_added_to_a_class_of_the_session_is_added() -> None:
+    method = "def low(self):\n    return min(self.items)\n\nStore.low = low"
+    found = dissect(f"{method}\nstore.add(3)\nassert store.low() == 3", "python")
+    assert (found.definitions, found.test) == (method, "store.add(3)\nassert store.low() == 3")
+
+
+def test_what_a_session_is_set_to_before_a_test_belongs_to_the_test() -> None:
+    listed = "def listed():\n    return sorted(events)"
+    found = dissect(f"{listed}\n\nevents[:] = [3, 1]\nassert listed() == [1, 3]", "python")
+    assert (found.body, found.test) == (listed, "events[:] = [3, 1]\nassert listed() == [1, 3]")
+    kept = f"{listed}\n\nevents[:] = [3, 1]"
+    assert dissect(kept, "python").body == kept
+
+
+def test_a_loop_over_what_a_demonstration_made_is_one() -> None:
+    wait = "function wait(f, set) {\n  return () => set(f);\n}"
+    shown = "const queue = new Set();\nwait(() => console.log(1), (f) => queue.add(f))();\nfor (const f of queue) f();"
+    assert dissect(f"{wait}\n{shown}", "javascript").definitions == wait
+
+
+def test_an_assert_of_an_earlier_cell_asserts() -> None:
+    found = dissect(f"{PAD}\nassert(pad('7', 3) === '007');\nassert.ok(pad('', 1));", "javascript")
+    assert found.definitions == PAD
+    own = "const assert = (x) => x + 1;\nconsole.log(assert(2));"
+    assert dissect(own, "javascript").definitions == own.split("\n")[0]
+
+
 def test_statements_of_one_line_are_cut_between_them() -> None:
     found = dissect("def inc(x): return x + 1\n\na = inc(1); assert a == 2  # two", "python")
     assert (found.body, found.test) == ("def inc(x): return x + 1", "a = inc(1); assert a == 2  # two")

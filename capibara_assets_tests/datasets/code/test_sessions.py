@@ -2,7 +2,8 @@
 
 import pytest
 
-from capibara_assets.datasets.code.sessions import cell_names, needed, sessions
+from capibara_assets.datasets.code.sessions import carried, cell_names, defined_name, needed, sessions, superseded
+from capibara_assets.executions.schema import Execution
 from capibara_assets_tests.datasets.conftest import frame, run
 
 
@@ -57,6 +58,72 @@ def test_names_from_nowhere_make_it_incomplete() -> None:
 
 def test_a_needed_cell_that_failed_makes_it_incomplete() -> None:
     assert slice_of("a = 1\n1 / 0", "a", outcomes=("error",))[1] is False
+
+
+BROKE = "import math\nxs = [1]\ntotal = sum(xs) / 0\nys = [2]"
+
+
+def broke(line: int, text: str, code: str = BROKE) -> Execution:
+    """A cell that failed at this line."""
+    traceback = f"Cell In[1], line {line}\n----> {line} {text}\nZeroDivisionError: division by zero"
+    return run("e0", code, outcome="error", traceback=traceback)
+
+
+def after_failure(failed: Execution, code: str) -> tuple[list[str], bool]:
+    [session] = sessions(frame([failed, run("e1", code, minute=1)])).values()
+    found = needed(session, 1)
+    return [piece.text for piece in found.pieces], found.complete
+
+
+def test_what_a_failed_cell_did_before_its_failing_line_is_there() -> None:
+    failed = broke(3, "total = sum(xs) / 0")
+    assert after_failure(failed, "math.pi + xs[0]") == (["import math\nxs = [1]"], True)
+    assert after_failure(failed, "ys") == ([], False), "it was not reached"
+    assert after_failure(failed, "total") == ([], False), "it failed"
+
+
+def test_a_failing_statement_may_have_done_a_part() -> None:
+    code = "xs = [1]\nfor x in (1, 0):\n    xs.append(1 / x)"
+    assert after_failure(broke(3, "xs.append(1 / x)", code), "xs") == (["xs = [1]"], False)
+
+
+def test_a_line_that_is_not_the_failing_cells_tells_nothing() -> None:
+    assert after_failure(broke(3, "another = 1"), "xs") == ([], False)
+
+
+def test_what_later_code_needs_of_a_failed_cell() -> None:
+    [[row]] = sessions(frame([broke(3, "total = sum(xs) / 0")])).values()
+    assert carried(row, frozenset({"math", "ys"})) == "import math"
+    assert carried(row, frozenset({"total"})) == ""
+
+
+def test_what_a_function_changes_when_it_is_called_its_definition_does_not() -> None:
+    hook = "@app.post('/x')\ndef hook(x):\n    events.append(x)"
+    assert slice_of("events = []", f"app = list()\n{hook}", "app = list()\nprint(events)")[0] == ["events = []"]
+    assert slice_of("app = list()", hook, "app")[0] == ["app = list()", hook], "it registers"
+
+
+def test_a_later_version_for_the_same_task_supersedes() -> None:
+    older, newer = "def f(x):\n    return x", "def f(x):\n    return abs(x)"
+    cells = [("a", older, "one"), ("b", older, "two"), ("c", newer, "one"), ("d", "def g(): pass", "one")]
+    rows = [run(name, code, minute=i, task=task) for i, (name, code, task) in enumerate(cells)]
+    [session] = sessions(frame(rows)).values()
+    assert superseded(session) == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        ("@cache\nasync def f(x):\n    return x", "f"),
+        ("class Pot(Base):\n    pass", "Pot"),
+        ("const f = async (x) => x;", "f"),
+        ("function* turns() { }", "turns"),
+        ("const f = g(1);", None),
+        ("x = 1", None),
+    ],
+)
+def test_the_name_that_a_statement_defines(statement: str, name: str | None) -> None:
+    assert defined_name(statement) == name
 
 
 def test_a_function_may_use_what_is_defined_after_it() -> None:

@@ -91,6 +91,15 @@ def test_javascript() -> None:
     assert all("'bcd'], 2) === 'bcd')" in text for texts in found.values() for text in texts)
 
 
+def test_what_a_demonstration_is_given_gets_no_bug() -> None:
+    twice = "const twice = (f) => (x) => f(f(x));"
+    shown = "const add = twice((x) => x + 2);\nconsole.log(add(1));"
+    spans, _ = solution_spans(f"{twice}\n{shown}", "javascript")
+    assert spans == ((0, len(twice)),)
+    alone, _ = solution_spans(shown, "javascript")
+    assert len(alone) == 2, "without definitions, all of it is the solution"
+
+
 def test_sql_keeps_its_layout() -> None:
     found = applied(sql_bugs.bugs(SQL), SQL)
     assert SQL.replace("LEFT JOIN", "INNER JOIN") in found["join"]

@@ -97,6 +97,13 @@ def test_an_author_who_quotes_names_quotes_names_everywhere() -> None:
     assert "author TEXT" in made and "owner TEXT" in made
 
 
+def test_the_columns_of_a_common_table_are_no_columns_of_the_database() -> None:
+    query = (
+        "WITH levels(n) AS (VALUES (1), (2)) SELECT n, COUNT(stars) FROM levels JOIN ratings ON stars = n GROUP BY n"
+    )
+    assert reads_of(query, "sql").columns == {"stars"}
+
+
 def test_inserted_texts_in_double_quotes_are_no_columns() -> None:
     assert not reads_of('INSERT INTO singer VALUES (1, "Anna"), (2, "Boris")', "sql").columns
 

@@ -157,6 +157,16 @@ def kept(items, most):
         if items[i] > 0:
             items[i] = most.get(i, items[i])
     return [n + 1 for n in items]"""
+NESTED = """\
+def nested(flat):
+    out = {}
+    for name, v in flat.items():
+        *path, last = name.split(".")
+        node = out
+        for part in path:
+            node = node.setdefault(part, {})
+        node[last] = v
+    return out"""
 CLEARED = """\
 def cleared(items, most):
     for i in range(len(items)):
@@ -208,6 +218,7 @@ def made() -> Callable[[str], ExampleCandidate | None]:
         run("popped", f"{POPPED}\nlast([7, 3])", "h"),
         run("kept", f"{KEPT}\nkept([1, 2], {{5: 1}})", "q3"),
         run("cleared", f"{CLEARED}\ncleared([1, 2], {{5: 1}})", "q4"),
+        run("nested", f"{NESTED}\nnested({{'a': 1, 'b.c': 2}})", "q5"),
         run("failing", RUNS, "e"),
         run("failed", "assert runs('aab') == [3]", "e", minute=1, outcome="error", error_name="AssertionError"),
         run("server", SERVER, "f"),
@@ -407,6 +418,10 @@ def test_a_diagnosis_goes_from_the_symptom_to_the_line(
 
 def test_of_several_targets_each_has_its_own_part(made: Callable[[str], ExampleCandidate]) -> None:
     assert "`hours, rest = divmod(n, 60)`, which makes `hours` `1`." in made("why clock").answer
+
+
+def test_what_an_unpacking_gives_each_target(made: Callable[[str], ExampleCandidate]) -> None:
+    assert "`path` becomes `['b']` and `last` becomes `'c'`." in made("nested").answer
 
 
 def test_a_call_after_one_that_cannot_be_told_is_no_diagnosis(made: Callable[[str], ExampleCandidate | None]) -> None:

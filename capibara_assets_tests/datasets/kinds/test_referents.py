@@ -3,7 +3,7 @@
 import pytest
 
 from capibara_assets.datasets.kinds import repair, solve
-from capibara_assets.datasets.kinds.referents import REFERS_BACK, refers_back
+from capibara_assets.datasets.kinds.referents import REFERS_BACK, asks_to_mend, refers_back
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.schema import Execution
 from capibara_assets_tests.datasets.conftest import evidence_of, pair, run
@@ -63,10 +63,22 @@ def test_a_follow_up_refers_back(text: str) -> None:
         "Which tests failed most often?",
         "Still lifes by painter: count them",
         "This program counts:\nprint(3)",
+        "This fails for elms, fix it:\n\ndef heights(trees):\n    return trees[0]",
+        "It doesn't work.\n```js\ncount(1)\n```",
     ],
 )
 def test_what_names_its_things_does_not(text: str) -> None:
     assert not refers_back(text)
+
+
+@pytest.mark.parametrize("text", ["Elms are missing, fix it", "There is a bug: elms count twice", "The sum is wrong"])
+def test_what_asks_to_mend(text: str) -> None:
+    assert asks_to_mend(text)
+
+
+@pytest.mark.parametrize("text", ["Fix the width of a text at 8", "Count the wrong answers", "Report each bug by date"])
+def test_what_asks_for_something_new(text: str) -> None:
+    assert not asks_to_mend(text)
 
 
 HEIGHTS = "def heights(trees):\n    return sorted(t['height'] for t in trees if t['kind'] == 'oak')"

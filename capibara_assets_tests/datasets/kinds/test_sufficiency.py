@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from capibara_assets.datasets.code.tracebacks import error_text, own_frames
 from capibara_assets.datasets.examples import build_dataset
 from capibara_assets.datasets.groups import assign_groups
 from capibara_assets.datasets.kinds import repair, solve
@@ -12,7 +13,6 @@ from capibara_assets.datasets.kinds.files_shown import files_shown
 from capibara_assets.datasets.kinds.prompts import Shown
 from capibara_assets.datasets.kinds.prompts import solve as worded
 from capibara_assets.datasets.kinds.sufficiency import why_insufficient, why_unpredictable
-from capibara_assets.datasets.kinds.tracebacks import error_text, own_frames
 from capibara_assets.datasets.placing import INSUFFICIENT
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.domains import Domain

@@ -6,7 +6,7 @@ from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.schema import Kind
 from capibara_assets.datasets.worth.abbreviations import UNEXPLAINED, unexplained
-from capibara_assets.datasets.worth.queries import unworthy_query
+from capibara_assets.datasets.worth.queries import LOOKED_UP, unworthy_query
 from capibara_assets.datasets.worth.query_sense import (
     AS_TEXT,
     BY_NAME,
@@ -54,6 +54,20 @@ def test_abbreviations_are_explained_or_the_example_is_left_out(task: str, query
     assert (why(query, task) == UNEXPLAINED) == (letters is not None)
     pandas = f"frame = pd.read_sql_query({query!r}, conn)"
     assert unexplained(asked(task), pandas, "python") == letters
+
+
+@pytest.mark.parametrize(
+    ("task", "query", "looked_up"),
+    [
+        ("Sales of the shop in Ghent", "SELECT amount FROM sales WHERE shop_id = 1", True),
+        ("Sales of the shop in Ghent", "SELECT amount FROM sales WHERE shop_id IN (1)", True),
+        ("Sales of shop 1", "SELECT amount FROM sales WHERE shop_id = 1", False),
+        ("Sales of one unit", "SELECT id FROM sales WHERE amount = 1", False),
+        ("Sales of no shop", "SELECT amount FROM sales WHERE shop_id = 0", False),
+    ],
+)
+def test_a_key_is_told_by_the_task_or_was_looked_up(task: str, query: str, looked_up: bool) -> None:
+    assert (why(query, task) == LOOKED_UP) == looked_up
 
 
 @pytest.mark.parametrize(

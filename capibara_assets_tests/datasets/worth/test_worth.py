@@ -148,6 +148,21 @@ def test_a_test_of_one_of_several_responses() -> None:
     assert unworthy(candidate("repair", code.replace("r = c.post", "s = c.post"), test="assert r.ok")) is None
 
 
+@pytest.mark.parametrize(
+    ("proof", "asked", "diverged"),
+    [
+        ("(np.float64(nan), np.float64(nan))", "Fit a line to x and y.", True),
+        ("[inf 2.]", "Fit a line to x and y.", True),
+        ("[inf 2.]", "Fit a line, infinite slopes too.", False),
+        ("['nan', 'inf']", "List the words.", False),
+        ("3.0 info", "Fit a line to x and y.", False),
+    ],
+)
+def test_an_answer_that_diverged(proof: str, asked: str, diverged: bool) -> None:
+    fitted = "def fit(x, y):\n    return [a * b for a, b in zip(x, y) if a]\nprint(fit(x, y))"
+    assert (unworthy(candidate("solve", fitted, asked, proof=proof)) == worth.NO_NUMBER) == diverged
+
+
 def test_outputs_that_the_prompt_states() -> None:
     code = "r = call(x)[1:]\nassert r.json() == {'result': 84.0}\nr.status, r.json()"
     stated = candidate(

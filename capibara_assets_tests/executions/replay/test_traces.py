@@ -46,6 +46,12 @@ var first = kept([1, 2, 9], 5);
 kept([4, 2], 7);
 if (first) { left.pad(first); }
 """
+MAPPED = """\
+const double = (n) => 2 * n;
+function most(...all) { return Math.max(...all); }
+function count() { return arguments.length; }
+[4].map(double); most(1, 5); count(7, 8);
+"""
 NESTED = "const outer = (n) => { const inner = () => n + 1; function late() {} return inner(); }; outer(2);"
 
 
@@ -55,7 +61,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> list[list[Any]]:
     sessions = [
         Session("python", (PYTHON, "weigh(1, seen := [1, 3])\nlist(pets)", "random.random()", "print(len(pets))")),
         Session("python", (BAD, RAISING, "while True: pass", "at([1], 0)")),
-        Session("javascript", (JAVASCRIPT, NESTED)),
+        Session("javascript", (JAVASCRIPT, NESTED, MAPPED)),
     ]
     found = trace_sessions(sessions, cache=folder)
     assert trace_sessions(sessions, cache=folder) == found
@@ -114,6 +120,11 @@ def test_javascript_goes_on_without_a_package(traces: list[list[Any]]) -> None:
         ["tested", {"3:26:3:27": "1", "3:30:3:34": "5"}, True],
     ]
     assert [error[1:] for error in cell["errors"]] == [["Error", "Cannot find module 'left-pad'"]]
+
+
+def test_javascript_functions_are_noted_with_the_arguments_that_they_take(traces: list[list[Any]]) -> None:
+    given = [[value for _, value in call["arguments"]] for call in traces[2][2]["calls"]]
+    assert given == [["4"], ["1", "5"], ["7", "8"]]
 
 
 def test_what_runs_in_an_inner_function_is_not_followed(traces: list[list[Any]]) -> None:

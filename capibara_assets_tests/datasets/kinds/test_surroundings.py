@@ -1,0 +1,148 @@
+"""What a failed attempt leaves in its session, in the prompts and answers of what came after it."""
+
+from capibara_assets.datasets.kinds import repair, solve
+from capibara_assets.datasets.kinds.evidence import ExampleCandidate
+from capibara_assets.datasets.kinds.prompts import SESSION, SIGNATURE, TESTS, section
+from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.executions.schema import Execution
+from capibara_assets_tests.datasets.conftest import evidence_of, pair, run
+
+TASK = "Write `areas(radii)`, which lists the areas of circles."
+ATTEMPT = """import math
+def areas(radii):
+    return [math.pi * r for r in radii]
+def check():
+    assert areas([2])[0] > 12
+check()"""
+MENDED = """def areas(radii):
+    return [math.pi * r ** 2 for r in radii]
+check()"""
+
+
+def attempts() -> list[Execution]:
+    said = {"task": TASK, "domains": ["python"]}
+    traceback = "Cell In[1], line 6\n----> 6 check()\nCell In[1], line 5, in check()\n----> 5 assert areas([2])[0] > 12"
+    failed = {"outcome": "error", "error_name": "AssertionError", "error_value": "", "traceback": traceback}
+    return [run("failed", ATTEMPT, **said, **failed), run("fixed", MENDED, minute=1, **said)]
+
+
+def test_a_solution_is_shown_the_imports_of_a_failed_attempt_and_no_more_of_it(recipe: DatasetRecipe) -> None:
+    (made,) = solve.candidates(evidence_of(attempts()), recipe)
+    assert section(made.prompt, SESSION) == "import math"
+
+
+def test_a_repair_is_whole_with_what_it_needs_of_the_failing_cell(recipe: DatasetRecipe) -> None:
+    failed, fixed = attempts()
+    fixed = fixed.model_copy(update={"code": MENDED.removesuffix("\ncheck()")})
+    (made,) = repair.candidates(evidence_of([failed, fixed], [pair(failed, fixed)]), recipe)
+    assert made.answer.startswith("import math\n\ndef areas(radii):")
+    assert "-import math" not in (made.diff or "")
+
+
+def test_a_repair_brings_no_older_version_of_what_it_mends(recipe: DatasetRecipe) -> None:
+    failed, fixed = attempts()
+    (made,) = repair.candidates(evidence_of([failed, fixed], [pair(failed, fixed)]), recipe)
+    assert made.answer == MENDED
+
+
+FIRST = "Write `shout(text)`, which returns a text in capitals."
+SHOUT = "def shout(text):\n    words = text.split()\n    return ' '.join(word.upper() for word in words)"
+LOUDER = SHOUT.replace("for word in words)", "for word in words) + '!'")
+
+
+def changed(now: str, before: str = FIRST, older: str = SHOUT) -> list[Execution]:
+    return [run("e0", older, task=before), run("e1", LOUDER, minute=1, task=now)]
+
+
+def made_of(cells: list[Execution], recipe: DatasetRecipe) -> ExampleCandidate:
+    return next(one for one in solve.candidates(evidence_of(cells), recipe) if one.execution_ids[0] == "e1")
+
+
+def test_a_request_to_change_a_function_shows_it(recipe: DatasetRecipe) -> None:
+    made = made_of(changed("shout() should end with an exclamation mark"), recipe)
+    assert section(made.prompt, SESSION) == SHOUT
+    assert made.execution_ids == ("e1", "e0")
+
+
+def test_an_attempt_at_the_same_request_is_not_shown(recipe: DatasetRecipe) -> None:
+    assert section(made_of(changed(FIRST), recipe).prompt, SESSION) == ""
+
+
+def test_another_function_of_the_same_name_is_not_shown(recipe: DatasetRecipe) -> None:
+    other = "def shout(x, y):\n    for i in range(3):\n        print(x, y, i)"
+    assert section(made_of(changed("shout(text) in capitals", older=other), recipe).prompt, SESSION) == ""
+
+
+def test_what_is_to_be_mended_has_to_be_in_the_prompt(recipe: DatasetRecipe) -> None:
+    cells = [run("e1", LOUDER, task="The shouting is wrong when a text ends, fix it.")]
+    assert made_of(cells, recipe).lacking == solve.UNSEEN
+    quoted = run("e1", LOUDER, task=f"This is wrong at the end, fix it:\n{SHOUT}")
+    assert made_of([quoted], recipe).lacking is None
+
+
+def test_a_name_that_prose_holds_by_chance_is_stated(recipe: DatasetRecipe) -> None:
+    made = made_of([run("e1", LOUDER, task="I want to shout a text, louder than before")], recipe)
+    assert section(made.prompt, SIGNATURE) == "def shout(text)"
+    named = made_of([run("e1", LOUDER, task="Write a function shout that takes a text, with a mark")], recipe)
+    assert section(named.prompt, SIGNATURE) == ""
+
+
+def test_a_test_that_reads_what_only_the_answer_names_is_shown(recipe: DatasetRecipe) -> None:
+    code = "LEVELS = (1, 3, 9)\n\ndef level(at):\n    return LEVELS[at] if at < len(LEVELS) else 0\n\n"
+    code += "assert level(1) == LEVELS[1]"
+    made = made_of([run("e1", code, task="level(at) gives one, three and nine, and else nothing")], recipe)
+    assert "LEVELS[1]" in section(made.prompt, TESTS)
+
+
+CASES = """import unittest
+
+class Shouts(unittest.TestCase):
+    def test_two(self):
+        self.assertEqual(shout('a b'), 'A B')"""
+
+
+def test_tests_of_the_same_request_are_not_its_answer(recipe: DatasetRecipe) -> None:
+    def answers(task: str) -> list[str]:
+        cells = [run("e0", SHOUT, task=task), run("e1", CASES, minute=1, task=task)]
+        return [one.execution_ids[0] for one in solve.candidates(evidence_of(cells), recipe)]
+
+    assert answers(FIRST) == ["e0"]
+    assert answers("Write unit tests of shout(text)") == ["e1"]
+
+
+def test_a_mend_is_also_judged_by_the_tests_of_its_successors(recipe: DatasetRecipe) -> None:
+    failed, fixed = attempts()
+    more = "assert areas([]) == []\nassert areas([-1])[0] > 3"
+
+    def test_of(task: str) -> str:
+        later = run("later", f"{MENDED.replace('r ** 2', 'abs(r) * r')}\n{more}", minute=2, task=task)
+        (made,) = repair.candidates(evidence_of([failed, fixed, later], [pair(failed, fixed)]), recipe)
+        return made.test or ""
+
+    assert more in test_of(TASK)
+    assert more not in test_of("And now for negative radii")
+
+
+def test_an_answer_whose_rest_stands_in_another_attempt_is_left_out(recipe: DatasetRecipe) -> None:
+    pot = "class Pot:\n    def fill(self, more):\n        self.held = more + self.held"
+    patch = "def empty(self):\n    held, self.held = self.held, 0\n    return held\n\nPot.empty = empty"
+    cells = [run("e0", pot, task="A class Pot with fill and empty"), run("e1", patch, minute=1)]
+    for task, lacking in (("A class Pot with fill and empty", solve.PART), ("Now Pot.empty() as well", None)):
+        both = [cells[0], cells[1].model_copy(update={"task": task})]
+        assert made_of(both, recipe).lacking == lacking
+
+
+def test_of_a_failed_attempt_nothing_is_shown_that_was_bound_again(recipe: DatasetRecipe) -> None:
+    failed, fixed = attempts()
+    again = fixed.model_copy(update={"code": MENDED.removesuffix("\ncheck()")})
+    use = run("e1", "print(sum(areas([1, 2])))", minute=2, task="Print the sum of areas([1, 2])", domains=["python"])
+    made = made_of([failed, again, use], recipe)
+    assert section(made.prompt, SESSION).split("\n")[0] == "import math"
+    assert section(made.prompt, SESSION).count("def areas") == 1
+
+
+def test_a_part_is_known_by_a_name_that_is_meant(recipe: DatasetRecipe) -> None:
+    helper = run("e0", "def words(text):\n    return text.lower().split()", task="Count the words of a text")
+    count = run("e1", "def count(text):\n    return {w: len(w) for w in words(text)}", minute=1)
+    count = count.model_copy(update={"task": "Count the words of a text"})
+    assert made_of([helper, count], recipe).lacking is None
