@@ -6,7 +6,9 @@ from functools import cache
 from capibara_assets.executions.formats.agents.general import (
     aide_journal,
     ask_say,
+    claude_export,
     cline_history,
+    codex_terminal,
     copilot_chat,
     jupyter_messages,
     linked_calls,
@@ -26,10 +28,8 @@ from capibara_assets.executions.formats.agents.runs import LogDocument, Reader
 from capibara_assets.executions.formats.agents.tools import (
     aider,
     claude_code,
-    claude_export,
     codex,
     codex_exec,
-    codex_terminal,
     entire_compact,
     gemini_cli,
     gemini_stream,

@@ -5,12 +5,17 @@ from typing import Any
 
 import pytest
 
-from capibara_assets.executions.formats.agents.general import copilot_chat, jupyter_messages, run_trees
+from capibara_assets.executions.formats.agents.general import (
+    claude_export,
+    codex_terminal,
+    copilot_chat,
+    jupyter_messages,
+    run_trees,
+)
 from capibara_assets.executions.formats.agents.general.tool_names import asked_of
 from capibara_assets.executions.formats.agents.hosted import bedrock_traces
 from capibara_assets.executions.formats.agents.readers import find_reader
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, LogDocument, NotRun, Reader
-from capibara_assets.executions.formats.agents.tools import claude_export, codex_terminal
 from capibara_assets_tests.executions.formats.agents.tools.damage import damaged, entries, jsonl, survives
 
 Told = tuple[str, str, bool | None, str]
