@@ -64,7 +64,7 @@ def open_source(reader: LineReader) -> tuple[FileLayout, Iterator[LogLine]]:
         if packed and whole.fault is None:
             whole = whole._replace(data=reader.path.read_bytes())
         if is_table_file(begin) and whole.fault is None:
-            whole = whole._replace(data=table_lines(whole.data, MAX_DOCUMENT) or b"")
+            whole = whole._replace(data=table_lines(whole.data, MAX_DOCUMENT))
         rows = whole.data.split(b"\n", SNIFF_LINES)[:SNIFF_LINES] if is_table_file(begin) else []
         if find_reader(LogDocument(begin if whole.fault else whole.data)) is None and (
             not any(rows) or layout(rows) is FileLayout.OTHER

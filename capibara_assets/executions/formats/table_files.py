@@ -3,20 +3,26 @@
 Agents' programs keep sessions in SQLite (a row a message, whose parts are JSON in a column), data sets of trajectories
 are Parquet. A row becomes an object of its columns; text of a column that is JSON is parsed, since what a call was
 given and answered stands in it. Nothing of a database's own code runs: no view, trigger or virtual table is asked.
+What cannot be read of a file is told in a last line that is no JSON, so that it stands in the quarantine.
 """
 
 import io
 import json
+import math
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 SQLITE, PARQUET = b"SQLite format 3\0", b"PAR1"
 _JOURNAL = slice(18, 20)  # of the header: how the file is written and read; 2 is WAL, which bytes in memory have not
 _SHADOW = ("sqlite_", "libsql_")  # names of tables that the library keeps for itself
 _STEPS = 200_000_000  # of SQLite's machine, for all tables: more is a file made to last
+_MOST_CELL = 32 << 20  # bytes of a blob: more is no message
+_MOST_ROWS = 1_000_000  # a file of a few kilobytes may stand for billions
+_TIMES = ("created_at", "createdAt", "time_created", "timestamp", "created", "ts", "start_time")
 
 
 def is_table_file(head: bytes) -> bool:
@@ -24,32 +30,36 @@ def is_table_file(head: bytes) -> bool:
     return head.startswith((SQLITE, PARQUET))
 
 
-def table_lines(data: bytes, most: int) -> bytes | None:
-    """The rows as JSON lines, in the order of their tables and keys; None where the file cannot be read.
+def table_lines(data: bytes, most: int) -> bytes:
+    """The rows as JSON lines, in the order of their tables, there of their times, else of their keys.
 
     Args:
         data: the whole file.
-        most: bytes of lines; rows behind them are left out, and the answer is None, as of a file that is too large.
+        most: bytes of lines; rows behind them are left out, which the last line says, as of what is damaged.
     """
-    lines, size = list[bytes](), 0
-    try:
-        for row in _sqlite_rows(data) if data.startswith(SQLITE) else _parquet_rows(data):
+    lines, size, problems = list[bytes](), 0, list[str]()
+    for row in _sqlite_rows(data, problems) if data.startswith(SQLITE) else _parquet_rows(data, problems):
+        try:
             lines.append(json.dumps({name: _parsed(value) for name, value in row.items()}, default=str).encode("ascii"))
-            size += len(lines[-1]) + 1
-            if size > most:
-                return None
-    except (sqlite3.Error, pl.exceptions.PolarsError, OSError, ValueError, RecursionError):
-        return None
-    return b"\n".join([*lines, b""])
+        except (TypeError, ValueError, RecursionError) as error:  # keys that are no text; nested too deeply
+            problems.append(f"a row: {error}")
+            continue
+        size += len(lines[-1]) + 1
+        if size > most:
+            lines.pop()
+            problems.append(f"more than {most} bytes of rows")
+            break
+    return b"\n".join([*lines, *(f"not read: {said}".encode() for said in dict.fromkeys(problems) if lines), b""])
 
 
-def _sqlite_rows(data: bytes) -> Iterator[dict[str, Any]]:
+def _sqlite_rows(data: bytes, problems: list[str]) -> Iterator[dict[str, Any]]:
     if len(data) > _JOURNAL.stop and data[_JOURNAL] == b"\2\2":
         data = data[: _JOURNAL.start] + b"\1\1" + data[_JOURNAL.stop :]
     connection = sqlite3.connect(":memory:")
     try:
         connection.deserialize(data)
         connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA writable_schema = ON")  # what it takes for unsafe of a schema hides no table
         connection.execute("PRAGMA query_only = ON")
         connection.text_factory = lambda text: text.decode("utf-8", "replace")
         left = iter(range(_STEPS // 10_000))
@@ -57,19 +67,51 @@ def _sqlite_rows(data: bytes) -> Iterator[dict[str, Any]]:
         tables = connection.execute(
             "SELECT name, sql FROM sqlite_master WHERE type = 'table' ORDER BY rowid"
         ).fetchall()
-        for name, made in tables:
-            if str(name).startswith(_SHADOW) or not str(made).upper().startswith("CREATE TABLE"):
-                continue  # a virtual table is code of an extension
-            found = connection.execute('SELECT * FROM "{}"'.format(str(name).replace('"', '""')))
-            columns = [column[0] for column in found.description]
-            for values in found:
-                yield {"table": name, **dict(zip(columns, map(_text, values), strict=True))}
-    finally:
-        connection.close()
+    except (sqlite3.Error, MemoryError) as error:
+        problems.append(str(error))
+        tables = []
+    for name, made in tables:
+        if str(name).startswith(_SHADOW) or not str(made).upper().startswith("CREATE TABLE"):
+            continue  # a virtual table is code of an extension
+        yield from _in_time(_rows_of(connection, str(name), problems))
+    connection.close()
+
+
+def _rows_of(connection: sqlite3.Connection, name: str, problems: list[str]) -> Iterator[dict[str, Any]]:
+    """A table's rows, as far as they can be read."""
+    table = _quoted(name)
+    try:
+        columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+        asked = ", ".join(
+            f"CASE WHEN typeof({column}) = 'blob' AND length({column}) > {_MOST_CELL} THEN NULL ELSE {column} END"
+            for column in map(_quoted, columns)
+        )
+        for values in connection.execute(f"SELECT {asked} FROM {table}"):
+            yield {"table": name, **dict(zip(columns, map(_text, values), strict=True))}
+    except (sqlite3.Error, OverflowError, MemoryError) as error:
+        problems.append(f"table {name}: {error}")
+
+
+def _quoted(name: str) -> str:
+    return '"{}"'.format(name.replace('"', '""'))
+
+
+def _in_time(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows by their times where each has one; a program may write them in any order."""
+    kept = list(rows)
+    for name in _TIMES if kept else ():
+        times = [row.get(name) for row in kept]
+        kinds = {str if isinstance(time, str) else float if isinstance(time, int | float) else None for time in times}
+        if len(kinds) == 1 and None not in kinds:
+            order = sorted(range(len(kept)), key=lambda place: (times[place], place))
+            return [kept[place] for place in order]
+    return kept
 
 
 def _text(value: Any) -> Any:
     """A cell's value; bytes are text where they are UTF-8, as VS Code's programs keep JSON, and else left out."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     if not isinstance(value, bytes):
         return value
     try:
@@ -78,9 +120,37 @@ def _text(value: Any) -> Any:
         return None
 
 
-def _parquet_rows(data: bytes) -> Iterator[dict[str, Any]]:
-    for part in pl.read_parquet(io.BytesIO(data)).iter_slices(1_000):
-        yield from part.iter_rows(named=True)
+def _parquet_rows(data: bytes, problems: list[str]) -> Iterator[dict[str, Any]]:
+    """Rows of a Parquet file that has a column of text, a batch at a time; times and what is rare as text."""
+    try:
+        file = pq.ParquetFile(io.BytesIO(data))
+        if not any(map(_holds_text, file.schema_arrow.types)) or file.metadata.num_rows > _MOST_ROWS:
+            return
+        for batch in file.iter_batches(batch_size=256):
+            columns = [_plain(column) for column in batch.columns]
+            for values in zip(*columns, strict=True):
+                yield dict(zip(batch.schema.names, values, strict=True))
+    except (pa.ArrowException, OSError, ValueError, TypeError, OverflowError, MemoryError) as error:
+        problems.append(str(error).split("\n", 1)[0][:200])
+
+
+def _holds_text(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_holds_text(kind.field(place).type) for place in range(kind.num_fields))
+    if pa.types.is_dictionary(kind):
+        return _holds_text(kind.value_type)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _plain(column: pa.Array) -> list[Any]:
+    """A column's values; of a kind that Python or JSON has not, as Arrow writes them, and else nothing."""
+    kind = column.type
+    if pa.types.is_temporal(kind):
+        try:
+            return list(column.cast(pa.string()).to_pylist())
+        except pa.ArrowException:
+            return [None] * len(column)
+    return [_text(value) if isinstance(value, bytes | float) else value for value in column.to_pylist()]
 
 
 def _parsed(value: Any) -> Any:

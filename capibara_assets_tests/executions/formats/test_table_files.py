@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from capibara_assets.executions.formats.table_files import is_table_file, table_lines
@@ -40,9 +42,7 @@ MESSAGES: list[tuple[Any, ...]] = [
 
 
 def values(data: bytes) -> list[dict[str, Any]]:
-    lines = table_lines(data, MOST)
-    assert lines is not None
-    return [json.loads(line) for line in lines.splitlines()]
+    return [json.loads(line) for line in table_lines(data, MOST).splitlines() if line.startswith(b"{")]
 
 
 @pytest.mark.parametrize("mode", ["DELETE", "WAL"])
@@ -70,14 +70,81 @@ def test_no_code_of_a_database_runs(tmp_path: Path) -> None:
     assert {"table": 'odd " name', "select": 1.5} in found
 
 
-def test_what_cannot_be_read_or_is_too_large_is_no_log(tmp_path: Path) -> None:
-    data = database(tmp_path, rows=MESSAGES * 1 + [(n, "s", "user", "x" * 500) for n in range(5, 200)]).read_bytes()
-    assert table_lines(data, 1000) is None
-    for cut in (20, 100, 5000, len(data) // 2):
+def test_what_can_be_read_is_and_the_rest_is_told(tmp_path: Path) -> None:
+    many = [(n, "s", "user", "x" * 500) for n in range(5, 200)]
+    data = database(
+        tmp_path, "CREATE TABLE later (a)", "INSERT INTO later VALUES (7)", rows=MESSAGES + many
+    ).read_bytes()
+    *rows, said = table_lines(data, 3000).splitlines()
+    assert 3 < len(rows) < 10 and said == b"not read: more than 3000 bytes of rows"
+    torn = data[: 8 * 4096] + bytes(4 * 4096) + data[12 * 4096 :]  # pages in the midst of the messages
+    *rows, said = table_lines(torn, MOST).splitlines()
+    assert len(rows) > 10 and json.loads(rows[-1]) == {"table": "later", "a": 7}
+    assert said.startswith(b"not read: table messages: database disk image is malformed")
+    for cut in (16, 20, 100, 5000, len(data) // 2):
         table_lines(data[:cut], MOST)  # whatever it gives, nothing is raised
-    torn = data[:4096] + bytes(len(data) - 4096)
-    assert table_lines(torn, MOST) in (None, b"")
-    assert table_lines(b"PAR1" + b"\x00" * 50, MOST) is None
+    assert table_lines(b"PAR1" + bytes(50), MOST) == b""
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "CREATE INDEX kinds ON messages (json_extract(parts, '$[0].type'))",
+        "CREATE TABLE other (a TEXT CHECK (json_valid(a)))",
+        "CREATE TABLE other (a TEXT, b TEXT AS (json_extract(a, '$.b')))",
+    ],
+)
+def test_functions_in_a_schema_hide_no_table(tmp_path: Path, schema: str) -> None:
+    data = database(tmp_path, schema, rows=MESSAGES[:2]).read_bytes()
+    assert [row["id"] for row in values(data)] == [1, 2]
+
+
+def test_a_table_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    path = database(tmp_path, rows=MESSAGES[:1])
+    connection = sqlite3.connect(path)
+    connection.create_function("odd", 1, lambda value: value, deterministic=True)
+    connection.execute("CREATE TABLE strange (a TEXT, b TEXT AS (odd(a)))")
+    connection.execute("INSERT INTO strange (a) VALUES ('1')")
+    connection.commit()
+    connection.close()
+    assert [row["id"] for row in values(path.read_bytes())[:1]] == [1]
+
+
+def test_rows_stand_by_their_times_and_large_blobs_stay_out(tmp_path: Path) -> None:
+    path = database(
+        tmp_path,
+        "CREATE TABLE steps (id TEXT PRIMARY KEY, created_at INTEGER, body) WITHOUT ROWID",
+        "INSERT INTO steps VALUES ('b', 2, 'second'), ('c', 1, 'first'), ('a', 3, zeroblob(40000000))",
+    )
+    assert [(row["created_at"], row["body"]) for row in values(path.read_bytes())] == [
+        (1, "first"), (2, "second"), (3, None),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([2**47], pa.timestamp("s")),
+        pa.array([1], pa.timestamp("us", "+05:45")),
+        pa.array([[(1, 2)]], pa.map_(pa.int32(), pa.int32())),
+        pa.array([2**30], pa.date32()),
+        pa.array([1.5], pa.float64()).fill_null(0),
+        pa.array([b"\xff"], pa.binary()),
+        pa.array([1], pa.duration("ns")),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_no_kind_of_column_stops_the_reading(column: Any) -> None:
+    file = io.BytesIO()
+    pq.write_table(pa.table({"text": pa.array(["[1]"]), "odd": column}), file)
+    lines = table_lines(file.getvalue(), MOST).splitlines()
+    assert json.loads(lines[0])["text"] == [1] or lines[-1].startswith(b"not read: ")
+
+
+def test_rows_that_stand_for_billions_are_not_read() -> None:
+    file = io.BytesIO()
+    pq.write_table(pa.table({"a": pa.array(["x"] * 1_000_001)}), file)
+    assert table_lines(file.getvalue(), MOST) == b""
 
 
 def test_parquet_rows_lose_the_fields_of_other_rows() -> None:
