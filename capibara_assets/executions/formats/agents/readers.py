@@ -15,6 +15,7 @@ from capibara_assets.executions.formats.agents.general import (
     lmc_messages,
     run_trees,
     trae,
+    warp,
 )
 from capibara_assets.executions.formats.agents.hosted import (
     api_cassettes,
@@ -95,6 +96,7 @@ READERS: tuple[Reader, ...] = (
     lmc_messages.READER,
     run_trees.READER,
     trae.READER,
+    warp.READER,
     linked_calls.READER,  # by shape alone: behind all that know their format
 )
 

@@ -256,11 +256,23 @@ def _collect(value: Any, found: ToolAnswer, depth: int) -> None:
                     found.stderr = found.stderr or inner
             elif isinstance(inner, str) and key in ("stdout", "outcome", "interleavedOutput", "detailedContent"):
                 continue
+            elif key in ("content", "result", "output") and _are_rows(inner):
+                found.texts.append(json.dumps(inner, ensure_ascii=False))
             elif isinstance(inner, dict | list) or (isinstance(inner, str) and key not in _BESIDE):
                 before = list(found.texts)
                 _collect(inner, found, depth - 1)
                 if key in _BESIDE and not isinstance(inner, str):
                     found.texts = before
+
+
+def _are_rows(value: Any) -> bool:
+    """Whether a list holds objects that are no parts of a message: what a tool returned."""
+    parts = ("text", "type", "value", "content", "json", "toolResult", "output", "data", "Text", "Json", "result")
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(row, dict) and bool(row) and not any(name in row for name in parts) for row in value)
+    )
 
 
 def _flags(value: dict[str, Any], found: ToolAnswer) -> None:
@@ -283,6 +295,10 @@ def _flags(value: dict[str, Any], found: ToolAnswer) -> None:
         found.waits = found.waits or status.lower() in _WAITS
         if " " in status:  # words, such as "Command failed with exit code 2"
             found.said.append(status)
+    if str(value.get("outcome")).lower() in _NOT_RUN:
+        found.not_run = True
+    if value.get("part_kind") == "retry-prompt":  # of Pydantic AI: the model is asked to mend its call
+        found.failed = True
     if isinstance(value.get("failure"), dict):
         found.failed = True
     if any(isinstance(value.get(key), dict) for key in ("rejected", "permissionDenied")):

@@ -1,15 +1,18 @@
-"""Run trees of LangSmith, and of what exports as it does: `{"run_type": "tool", "name", "inputs", "outputs", "error"}`.
+"""Traces of tools, a run or span an object: LangSmith's run trees, Langfuse's observations, OpenAI's agents, MLflow.
 
-Nested under `child_runs`, as a list or a run a line. Traps: inputs may be the text that Python prints of a dictionary;
-a model's message in the run beside it asks for the same call once more; a tool's error is its output where the tool
-caught it; `status: success` says that the tool returned.
+LangSmith: `{"run_type": "tool", "name", "inputs", "outputs", "error"}`, nested under `child_runs` or a run a line;
+Langfuse: `{"type": "TOOL", "input", "output", "level"}`; OpenAI's SDK: `{"object": "trace.span", "span_data": {"type":
+"function", ..}}`; MLflow: spans whose attributes have `mlflow.spanType`. Traps: inputs may be the text that Python
+prints of a dictionary; a model's message in the run beside it asks for the same call once more; a tool's error is its
+output where the tool caught it; a status of success says that the tool returned.
 """
 
 import ast
+import json
 from collections.abc import Iterator
 from typing import Any
 
-from capibara_assets.executions.formats.agents.fields import record, text_at, word
+from capibara_assets.executions.formats.agents.fields import at, number, record, text_at, word
 from capibara_assets.executions.formats.agents.general.answers import (
     read_answer,
     write_answer,
@@ -21,9 +24,10 @@ from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
 
 _DEPTH = 200
+_FAILED = ("ERROR", "STATUS_CODE_ERROR", 2)
 _LONGEST = 1 << 20  # characters of a dictionary that are parsed
-_SESSIONS = ("session_id", "trace_id")
 _USERS = ("human", "user")
+_CHILDREN = (("child_runs",), ("runs",), ("children",), ("spans",), ("data", "spans"), ("observations",))
 
 
 def reads(document: LogDocument) -> bool:
@@ -61,9 +65,64 @@ def _entry(run: dict[str, Any], asked: Asked, task: str | None, digest: str) -> 
     return NotRun("edit_failed", session) if call.success is False else Edit(session, asked.path, asked.text)
 
 
+def _as_run(row: dict[str, Any]) -> dict[str, Any] | None:
+    """A tool's run as LangSmith names its fields; None: it is none."""
+    span, attributes = record(row.get("span_data")), record(row.get("attributes"))
+    if row.get("run_type") == "tool":
+        return row
+    if row.get("type") == "TOOL" and "traceId" in row:
+        failed = row.get("level") == "ERROR"
+        return {
+            "id": row.get("id"), "trace_id": row.get("sessionId") or row["traceId"], "name": row.get("name"),
+            "inputs": row.get("input"), "outputs": {"output": row.get("output")},
+            "error": (word(row.get("statusMessage")) or "error") if failed else None,
+            "start_time": row.get("startTime"), "end_time": row.get("endTime"),
+        }  # fmt: skip
+    if span.get("type") == "function":
+        error = row.get("error")
+        said = at(error, "data", "error") or at(error, "message")
+        return {
+            "id": row.get("id"), "trace_id": row.get("trace_id"), "name": span.get("name"), "inputs": span.get("input"),
+            "outputs": {"output": span.get("output")}, "error": (word(said) or "error") if error else None,
+            "start_time": row.get("started_at"), "end_time": row.get("ended_at"),
+        }  # fmt: skip
+    if str(attributes.get("mlflow.spanType")).strip('"') == "TOOL":
+        status = row.get("status")
+        failed = (status.get("code") if isinstance(status, dict) else row.get("status_code", status)) in _FAILED
+        return {
+            "id": at(row, "context", "span_id") or row.get("span_id"), "name": row.get("name"),
+            "trace_id": at(row, "context", "trace_id") or row.get("trace_id"),
+            "inputs": _json(attributes.get("mlflow.spanInputs")),
+            "outputs": {"output": _json(attributes.get("mlflow.spanOutputs"))},
+            "error": (_raised(row) or "error") if failed else None,
+            "start_time": _seconds(row.get("start_time_unix_nano", row.get("start_time"))),
+            "end_time": _seconds(row.get("end_time_unix_nano", row.get("end_time"))),
+        }  # fmt: skip
+    return None
+
+
+def _raised(row: dict[str, Any]) -> str | None:
+    """The exception of a span's events."""
+    told = (record(event.get("attributes")) for event in objects(row.get("events")))
+    said = (word(one.get("exception.stacktrace")) or word(one.get("exception.message")) for one in told)
+    return next((one for one in said if one), None)
+
+
+def _json(value: Any) -> Any:
+    try:
+        return json.loads(value, strict=False) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        return value
+
+
+def _seconds(nanoseconds: Any) -> float | None:
+    found = number(nanoseconds)
+    return None if found is None else found / 1e9
+
+
 def _asked(run: dict[str, Any]) -> Asked | None:
     inputs = run.get("inputs")
-    given = inputs.get("input", inputs) if isinstance(inputs, dict) else inputs
+    given = inputs.get("input", inputs) if isinstance(inputs, dict) and run.get("run_type") else inputs
     return asked_of(run.get("name"), _literal(given))
 
 
@@ -89,11 +148,11 @@ def _tools(document: LogDocument) -> Iterator[tuple[dict[str, Any], str | None]]
         run, depth = waiting.pop()
         if not isinstance(run, dict) or not depth:
             continue
-        if run.get("run_type") == "tool":
-            yield run, task
-        elif run.get("run_type") is not None:
-            task = _user(run.get("inputs")) or task
-        children = objects(run.get("child_runs") or run.get("runs") or run.get("children"))
+        if (tool := _as_run(run)) is not None:
+            yield tool, task
+        else:
+            task = _user(run.get("inputs", run.get("input"))) or task
+        children = next((found for path in _CHILDREN if (found := objects(at(run, *path)))), [])
         waiting += [(child, depth - 1) for child in reversed(children)]
 
 
@@ -109,4 +168,4 @@ def _user(inputs: Any) -> str | None:
     return said
 
 
-READER = Reader("run-tree", (b'"run_type"',), reads, entries)
+READER = Reader("run-tree", (b'"run_type"', b'"TOOL"', b'"span_data"', b'"mlflow.spanType"'), reads, entries)

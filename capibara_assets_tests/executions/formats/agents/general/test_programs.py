@@ -11,6 +11,7 @@ from capibara_assets.executions.formats.agents.general import (
     copilot_chat,
     jupyter_messages,
     run_trees,
+    warp,
 )
 from capibara_assets.executions.formats.agents.general.tool_names import asked_of
 from capibara_assets.executions.formats.agents.hosted import bedrock_traces
@@ -143,6 +144,68 @@ def test_run_trees_count_each_tool_once(flat: bool) -> None:
     found = entries(run_trees.READER, data)
     assert [one.path for one in found if isinstance(one, Edit)] == ["a.py"]
     assert {one.task for one in found if isinstance(one, AgentRun)} == {"How many?"}
+
+
+LANGFUSE = [
+    {"id": "g", "traceId": "t", "type": "GENERATION", "input": {"messages": [{"role": "user", "content": "What?"}]}},
+    {"id": "1", "traceId": "t", "type": "TOOL", "name": "sql_query", "input": {"query": "SELECT a FROM t"},
+     "output": "[(7,)]", "level": "DEFAULT", "startTime": "2026-01-02T10:00:00Z", "endTime": "2026-01-02T10:00:01Z"},
+    {"id": "2", "traceId": "t", "type": "TOOL", "name": "sql_query", "input": {"query": "SELECT b FROM t"},
+     "output": None, "level": "ERROR", "statusMessage": "OperationalError: no such column: b"},
+    {"id": "3", "traceId": "t", "type": "TOOL", "name": "web_search", "input": {"query": "SELECT a FROM t"}},
+]  # fmt: skip
+AGENTS_SDK = [
+    {"object": "trace", "id": "t"},
+    {"object": "trace.span", "id": "1", "trace_id": "t", "started_at": "2026-01-02T10:00:00Z", "error": None,
+     "span_data": {"type": "function", "name": "query_db", "input": '{"sql": "SELECT a FROM t"}', "output": "[(7,)]"}},
+    {"object": "trace.span", "id": "2", "trace_id": "t", "span_data": {
+        "type": "function", "name": "query_db", "input": '{"sql": "SELECT b FROM t"}', "output": "An error occurred.",
+     }, "error": {"message": "Error running tool", "data": {"error": "no such column: b"}}},
+]  # fmt: skip
+
+
+def mlflow_span(key: str, query: str, output: str, code: str) -> dict[str, Any]:
+    return {
+        "name": "run_query", "context": {"span_id": key, "trace_id": "t"}, "start_time": 1767348000_000000000,
+        "end_time": 1767348001_000000000, "status_code": code,
+        "events": [{"name": "exception", "attributes": {"exception.message": output}}] if code == "ERROR" else [],
+        "attributes": {
+            "mlflow.spanType": '"TOOL"', "mlflow.spanInputs": json.dumps({"query": query}),
+            "mlflow.spanOutputs": json.dumps(output) if code == "OK" else "null",
+        },
+    }  # fmt: skip
+
+
+MLFLOW = {"info": {"request_id": "r"}, "data": {"spans": [
+    mlflow_span("1", "SELECT a FROM t", "[(7,)]", "OK"),
+    mlflow_span("2", "SELECT b FROM t", "no such column: b", "ERROR"),
+]}}  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [LANGFUSE, AGENTS_SDK, MLFLOW], ids=["langfuse", "agents sdk", "mlflow"])
+def test_traces_of_tools_tell_what_came_of_them(value: Any) -> None:
+    data = jsonl(*value) if isinstance(value, list) else json.dumps(value).encode()
+    assert told(run_trees.READER, data) == [
+        ("sql", "SELECT a FROM t", True, "[(7,)]"),
+        ("sql", "SELECT b FROM t", False, "b"),
+    ]
+    (first, _) = entries(run_trees.READER, data)
+    assert isinstance(first, AgentRun) and first.started is not None and first.session == "t"
+
+
+BLOCKS = [
+    {"table": "ai_queries", "input": [{"Query": {"text": "mend it"}}]},
+    {"table": "blocks", "id": 1, "stylized_command": "\x1b[1mmake\x1b[0m",
+     "stylized_output": "no \x1b[31mrule\x1b[0m\r\n", "exit_code": 2, "did_execute": 1, "start_ts": "2026-01-02 10:00:00", "completed_ts": "2026-01-02 10:00:01",
+     "ai_metadata": {"conversation_id": "c"}},
+    {"table": "blocks", "id": 2, "stylized_command": "rm a", "stylized_output": "", "exit_code": 0, "did_execute": 0},
+]  # fmt: skip
+
+
+def test_warps_blocks() -> None:
+    data = jsonl(*BLOCKS)
+    assert told(warp.READER, data) == [("bash", "make", False, "rule")]
+    assert refused(warp.READER, data) == [("refused", "rm a")]
 
 
 # --- Bedrock --------------------------------------------------------------------------------------------------------
@@ -375,6 +438,10 @@ def test_a_cut_transcript_is_read_as_far_as_it_goes(reader: Reader) -> None:
     [
         (copilot_chat.READER, COPILOT, False),
         (run_trees.READER, TREE, False),
+        (run_trees.READER, LANGFUSE, True),
+        (run_trees.READER, AGENTS_SDK, True),
+        (run_trees.READER, MLFLOW, False),
+        (warp.READER, BLOCKS, True),
         (bedrock_traces.READER, BEDROCK, True),
         (jupyter_messages.READER, KERNELS, True),
     ],
