@@ -195,9 +195,9 @@ def test_traces_of_tools_tell_what_came_of_them(value: Any) -> None:
 
 BLOCKS = [
     {"table": "ai_queries", "input": [{"Query": {"text": "mend it"}}]},
-    {"table": "blocks", "id": 1, "stylized_command": "\x1b[1mmake\x1b[0m",
-     "stylized_output": "no \x1b[31mrule\x1b[0m\r\n", "exit_code": 2, "did_execute": 1, "start_ts": "2026-01-02 10:00:00", "completed_ts": "2026-01-02 10:00:01",
-     "ai_metadata": {"conversation_id": "c"}},
+    {"table": "blocks", "id": 1, "stylized_command": "\x1b[1mmake\x1b[0m", "exit_code": 2, "did_execute": 1,
+     "stylized_output": "no \x1b[31mrule\x1b[0m\r\n", "start_ts": "2026-01-02 10:00:00",
+     "completed_ts": "2026-01-02 10:00:01", "ai_metadata": {"conversation_id": "c"}},
     {"table": "blocks", "id": 2, "stylized_command": "rm a", "stylized_output": "", "exit_code": 0, "did_execute": 0},
 ]  # fmt: skip
 
