@@ -8,6 +8,7 @@ import re
 from capibara_assets.executions.secrets.passwords import CHOSEN_GATE, ENDING, ENDS, ENDS_ANCHORS, STATED
 from capibara_assets.executions.secrets.plausibility import (
     chosen_password,
+    column_password,
     credential,
     filled_in,
     has_digit,
@@ -41,7 +42,7 @@ def _continued(stretch: str) -> bool:
 
 def _phrase(stretch: str) -> bool:
     """Whether words are a wallet's: hardly one twice, and none of those that every sentence has."""
-    words = re.split(r"[ ,]+", stretch)
+    words = re.findall("[a-z]+", stretch)
     return len(set(words)) >= len(words) - 2 and not _COMMON & set(words)
 
 
@@ -116,6 +117,31 @@ FORMS: tuple[Role, ...] = (
         r"([^\s\"']{8,128})[\"']",
         lambda value: chosen_password(value) or credential(value), r"(?i)(?:pragma[ \t]+[a-z]*key|crypt\()[^\n]*[\"']",
     ),
+    # mail and stores: the user and the password, or both encoded
+    Role(
+        "PASSWORD", ("LOGIN ", "AUTH "),
+        r"(?:\bLOGIN[ ]+[\"']?[^\s\"']{1,60}[\"']?[ ]+|\bAUTH[ ](?:(?:PLAIN|LOGIN)[ ])?)[\"']?([^\s\"'<>]{8,120})"
+        r"[\"']?[ \t\r]*$",
+        lambda value: column_password(value) or credential(value),
+        r"(?m)(?:LOGIN[ ]+[\"']?[^\s\"']{1,60}[\"']?[ ]+|AUTH[ ](?:(?:PLAIN|LOGIN)[ ])?)"
+        r"[\"']?[^\s\"'<>]{8,120}[\"']?[ \t\r]*$",
+        case=True,
+    ),
+    Role(  # the prompt `Password:`, encoded
+        "PASSWORD", ("UGFzc3dvcmQ6",),
+        r"UGFzc3dvcmQ6[^\n]{0,4}\n[^\n]{0,20}?(?<![A-Za-z0-9+/])([A-Za-z0-9+/]{8,}={0,2})[ \t\r]*$",
+        filled_in, "UGFzc3dvcmQ6", case=True,
+    ),
+    # what a code of squares says of a network; what two ends share
+    Role("PASSWORD", ("WIFI:",), r"\bWIFI:[^\n]{0,200}?\bP:([^;\n]{8,63});", filled_in, "WIFI:", case=True),
+    Role(
+        "PASSWORD", ("PSK", "EAP", "XAUTH"), r":[ \t]*(?:PSK|EAP|XAUTH)[ \t]+\"([^\"\n]{8,128})\"", filled_in,
+        r":[ \t]*(?:PSK|EAP|XAUTH)[ \t]+\"", case=True,
+    ),
+    Role(
+        "SECRET", ("otp",), r"otp\b[ \t]+(?:-\w+[ \t]+)*[\"']?((?-i:[A-Z2-7]{16,128}))(?![\w=])", has_digit,
+        r"(?i)otp[ \t][^\n]*(?-i:[A-Z2-7]{16})",
+    ),
     # commands that take it as a word: behind `password`, behind a share
     Role(
         "PASSWORD", ENDS_ANCHORS, rf"^[^\n]{{0,40}}?[$#>][ \t][^\n]{{1,200}}?[ \t]{ENDS}[ \t]{VALUE}(?=[ \t\n]|$)",
@@ -142,14 +168,19 @@ FORMS: tuple[Role, ...] = (
     ),
     Role(
         "SEED_PHRASE", _PHRASE_ANCHORS,
-        rf"{_PHRASE}[\"'\])\w ]{{0,30}}?(?:=>|:=|=|:|\bis\b|\n)[ \t\"'`]{{0,8}}"
-        r"((?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})(?![a-z])",
+        rf"{_PHRASE}[\"'\])\w ]{{0,30}}?(?:=>|:=|=|:|\bis\b|\n)[ \t\n\"'`\d.)]{{0,8}}"
+        r"((?:[a-z]{3,8}[ ,\n\t\d.)]{1,8}){11,23}[a-z]{3,8})(?![a-z])",
         _phrase, rf"(?i){_PHRASE}",
     ),
     Role(
         "PIN", _CODE_ANCHORS,
         rf"{_TOLD_CODE}[^\n\d:=]{{0,30}}?(?:\bis\b|\bwas\b|\bto\b|[:=])[ \t\"'`*]{{0,4}}(\d{{4,8}})(?![\w.:-]*\d)",
         _digits, r"(?:\bPIN\b|asscode|(?:time|tion|FA|rity|lock) code)[^\n]*[0-9]{4}", case=True,
+    ),
+    Role(
+        "PIN", ("pin",),
+        r"(?:^|[ \t\"'{,_])pin(?:_?code)?[\"']?(?:[ \t]{2,40}|[ \t]*[:=][ \t]*)[\"']?(\d{4,8})(?![\w.:-]*\d)",
+        _digits, r"pin(?:_?code)?[\"']?(?:[ \t]{2,40}|[ \t]*[:=][ \t]*)[\"']?[0-9]{4}", case=True,
     ),
     # a password in pieces of which none is one
     Role(

@@ -27,11 +27,13 @@ _LONG_MINGLED = re.compile(f"{_RUN}{_RANDOM}|{_RANDOM}{_RUN}")
 _DIGITS = re.compile(r"[0-9]+")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _WORD = re.compile(r"[A-Z][a-z]{2,}|[a-z]{4,}")
-#: E-mail addresses, versions, numbered things, percent-encoded text, formats of printf.
+#: E-mail addresses, versions, percent-encoded text, formats of printf.
 _NOT_ALONE = re.compile(
-    r"@[\w-]+\.[A-Za-z]{2,}|@v?\d+\.|^[A-Za-z_]+[#%]\d+$|#\w+\.\w|%(?:20|2[A-Fa-f]|3[A-Fa-f]|5[BDEbde]|7[BDbd])"
+    r"@[\w-]+\.[A-Za-z]{2,}|@v?\d+\.|#\w+\.\w|%(?:20|2[A-Fa-f]|3[A-Fa-f]|5[BDEbde]|7[BDbd])"
     r"|%\d{0,2}(?:\.\d+)?[sdifgxeru](?![A-Za-z])"
 )
+_LISTED = re.compile(r"[a-z_]+(?:\|[a-z_]+[:\w,]*)+")  # rules of a form: required|string|min:8
+_NUMBERED_THING = re.compile(r"[A-Za-z_]+[#%]\d+")  # issue#1234
 #: What a value refers to: variables, templates, files, versions.
 _REFERENCE = re.compile(r"\$[\w{(]|[{}/\\]|<%|\.[A-Za-z]{1,5}$|\d\.\d|=[^=]")
 #: Three words, as people are told to choose them.
@@ -105,7 +107,7 @@ def strong_password(value: str) -> bool:
     """Whether a password mixes three kinds of characters; `password1` is documentation."""
     if not password(value) or entropy(value) < 2.7 or value.startswith(("./", "../", "~/", "\\")) or "://" in value:
         return False
-    if value[0] == "/" and value.count("/") > 1:
+    if (value[0] == "/" and value.count("/") > 1) or _LISTED.fullmatch(value):
         return False
     signs = sum(not c.isalnum() for c in value)
     sorts = (any(map(str.islower, value)), any(map(str.isupper, value)), has_digit(value), signs > 0)
@@ -131,6 +133,8 @@ def signed_password(value: str) -> bool:
     """Whether a value is a password of letters of both cases, digits and a sign that names do not hold."""
     if not 8 <= len(value) <= 64 or not _SIGNED.search(value) or _NOT_ALONE.search(value) or not _three_sorts(value):
         return False
+    if _NUMBERED_THING.fullmatch(value):
+        return False
     if value[0] in "./~$%<{-" or "/" in value or "=" in value.rstrip("=") or not value.isascii():
         return False
     if "".join(filter(str.isalpha, value)).lower() in _ACCESS_WORDS:
@@ -154,6 +158,21 @@ def chosen_password(value: str) -> bool:
     return (has_digit(value) or _WORDS_JOINED.fullmatch(value) is not None) and _chosen(value)
 
 
+def told_password(value: str) -> bool:
+    """As `chosen_password`, where no code stands: words joined by full stops name nothing there."""
+    return chosen_password(value.replace(".", "-")) and not _REFERENCE.search(value)
+
+
+def column_password(value: str) -> bool:
+    """As `told_password`, in the column of passwords: a name of a file neither stands there."""
+    return chosen_password(value.replace(".", "-"))
+
+
+def lone_secret(value: str) -> bool:
+    """Whether a value that is alone on a line, below one that announces it, is a secret; ids are digests there."""
+    return (credential(value) and not _hexadecimal(value, 40)) or stated_password(value.replace(".", "-"))
+
+
 def bare_password(value: str) -> bool:
     """As `chosen_password`, where a name in code could stand as well: no name ends in a number of several digits."""
     a_name = value.isidentifier() and not _NUMBERED.fullmatch(value) and ("_" in value or not mingled(value))
@@ -163,7 +182,7 @@ def bare_password(value: str) -> bool:
 def _chosen(value: str) -> bool:
     if not 8 <= len(value) <= 64 or entropy(value) < 1.75 or _NOT_ALONE.search(value) or not value.isascii():
         return False
-    if value[0] in "<{$%/.~*-([" or _REFERENCE.search(value) or _DOTTED.fullmatch(value):
+    if value[0] in "<{$%/.~*-([" or any(p(value) for p in (_REFERENCE.search, _DOTTED.fullmatch, _LISTED.fullmatch)):
         return False
     spelt = "".join(filter(str.isalpha, value)).lower()
     if not spelt or _PLACEHOLDER.search(value) or _ALGORITHM.search(value) or _hexadecimal(value, 32):

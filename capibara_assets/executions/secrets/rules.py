@@ -5,7 +5,7 @@ substring is two orders of magnitude cheaper than matching expressions, and near
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
@@ -22,14 +22,23 @@ from capibara_assets.executions.secrets.plausibility import (
     token,
 )
 from capibara_assets.executions.secrets.providers import PROVIDER_SHAPES
-from capibara_assets.executions.secrets.roles import CONTEXT_SHAPES, LINE_START, ROLES
+from capibara_assets.executions.secrets.roles import (
+    CONTEXT_SHAPES,
+    FOREIGN,
+    FOREIGN_ANCHORS,
+    FOREIGN_KEY_ANCHORS,
+    FOREIGN_KEYS,
+    LINE_START,
+    ROLES,
+)
+from capibara_assets.executions.secrets.tables import TABLES
 
 _TOKEN = "A-Za-z0-9_-"
 _BEFORE = 60  # characters
 #: What stands before public halves of keys and their fingerprints.
 _PUBLIC = re.compile(
     r"(?:\bssh-(?:rsa|dss|ed25519)[ \t]+|\b(?:sk-ssh-|(?:sk-)?ecdsa-)[\w@.-]+[ \t]+"
-    r"|fingerprint[\"']?[ \t]*(?:is|[:=])?[ \t]*[\"']?(?:SHA256:|MD5:)?"
+    r"|\bsha(?:1|256|384|512):|fingerprint[\"']?[ \t]*(?:is|[:=])?[ \t]*[\"']?(?:SHA256:|MD5:)?"
     r"|public[ _-]?key[\"']?[ \t]*[:=][ \t]*[\"']?)$",
     re.IGNORECASE,
 )
@@ -58,6 +67,7 @@ class Rule:
     With `near_values` the rule is tried only around lines with something that could be a random value.
 
     With `parts`, the group is a stretch of text and the secrets are the plausible matches of `parts` that start in it.
+    With `cells`, the secrets are the plausible ones of the ranges that it names for a match.
     """
 
     kind: str
@@ -71,6 +81,7 @@ class Rule:
     gate: str = ""
     parts: re.Pattern[str] | None = None
     near_values: bool = False
+    cells: Callable[[re.Match[str]], Iterable[tuple[int, int]]] | None = None
 
 
 def find_secrets(text: str, names_in_code: str | None = None, rules: Sequence[Rule] | None = None) -> list[Secret]:
@@ -139,6 +150,10 @@ def _matches(rule: Rule, text: str) -> Iterator[Secret]:
 
 def _spans(rule: Rule, text: str) -> Iterator[tuple[int, int]]:
     """Where the values stand that the rule would have judged."""
+    if rule.cells is not None:
+        for match in _found(rule, text):
+            yield from rule.cells(match)
+        return
     if rule.parts is None:
         yield from (match.span(rule.group) for match in _found(rule, text))
         return
@@ -233,8 +248,10 @@ def _block_rules() -> Iterator[Rule]:
         r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
         r"(?:(?:(?!-----BEGIN)[\s\S]){0,16000}?-----END [A-Z0-9 ]*-----|[A-Za-z0-9+/=\s\\]*)"
     )
+    static = r"-----BEGIN OpenVPN Static key V1-----(?:[0-9a-f\s\\n]*)(?:-----END OpenVPN Static key V1-----)?"
     putty = r"PuTTY-User-Key-File-[23](?:(?!PuTTY-User)[\s\S]){0,16000}?(?:Private-MAC: [0-9a-f]+|$)"
     yield Rule("PRIVATE_KEY", ("PRIVATE KEY",), re.compile(pem), whole_word=False, tail="")
+    yield Rule("PRIVATE_KEY", ("OpenVPN Static key",), re.compile(static), whole_word=False, tail="")
     yield Rule("PRIVATE_KEY", ("PuTTY-User-Key-File",), re.compile(putty), whole_word=False, tail="")
 
 
@@ -321,13 +338,19 @@ def _context_rules() -> Iterator[Rule]:
         pattern = re.compile(expression, re.IGNORECASE | re.MULTILINE)
         gate = "" if anchors == ("aws",) else _gate(expression)
         yield Rule(kind, anchors, pattern, 1, plausible, anchors != ("://",), whole_word=False, tail="", gate=gate)
-    for role in (*ROLES, *PASSWORD_ROLES, *FORMS):
+    for role in (*ROLES, *PASSWORD_ROLES, *FORMS, *TABLES):
         flags = re.MULTILINE | re.ASCII | (0 if role.case else re.IGNORECASE)
-        yield Rule(
-            role.kind, role.anchors, re.compile(role.expression, flags), 1, role.plausible, not role.case,
-            whole_word=False, tail="", gate=role.gate, near_values=role.near_values,
-            parts=re.compile(role.parts) if role.parts else None,
-        )  # fmt: skip
+        english = role.expression.replace(f"|{FOREIGN}", "").replace(f"|{FOREIGN_KEYS}", "")
+        variants = [(english, role.anchors, role.gate)]
+        if english != role.expression:
+            keys = FOREIGN_KEY_ANCHORS if FOREIGN_KEYS in role.expression else ()
+            variants.append((role.expression, (*FOREIGN_ANCHORS, *keys), ""))
+        for expression, anchors, gate in variants:
+            yield Rule(
+                role.kind, anchors, re.compile(expression, flags), 1, role.plausible, not role.case,
+                whole_word=False, tail="", gate=gate, near_values=role.near_values,
+                parts=re.compile(role.parts) if role.parts else None, cells=role.cells,
+            )  # fmt: skip
 
 
 def _gate(expression: str) -> str:
