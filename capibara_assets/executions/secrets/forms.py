@@ -108,7 +108,8 @@ FORMS: tuple[Role, ...] = (
         rf"\bnew[ \t]+[A-Z][\w.]*\([ \t\n]*[\"'][\w.@-]{{1,60}}[\"']{_NEXT_LITERAL}"
         rf"[ \t]*,[ \t]*[\"']{VALUE}[\"'][ \t]*[,)]",
         stated_password,
-        rf"\bnew[ \t]+[A-Z][\w\p{{N}}.]*\([ \t\n]*[\"'][^\"'\n]+[\"'][ \t]*,[^\n]*[\"'][^\"'\n]*{STATED}", case=True,
+        rf"(?-u:\b)new[ \t]+[A-Z][\w\p{{N}}.]*\([ \t\n]*[\"'][^\"'\n]+[\"']"
+        rf"[ \t]*,[^\n]*[\"'][^\"'\n]*{STATED}", case=True,
     ),
     # databases that take a passphrase in a statement, and hash one there
     Role(
@@ -175,7 +176,7 @@ FORMS: tuple[Role, ...] = (
     Role(
         "PIN", _CODE_ANCHORS,
         rf"{_TOLD_CODE}[^\n\d:=]{{0,30}}?(?:\bis\b|\bwas\b|\bto\b|[:=])[ \t\"'`*]{{0,4}}(\d{{4,8}})(?![\w.:-]*\d)",
-        _digits, r"(?:\bPIN\b|asscode|(?:time|tion|FA|rity|lock) code)[^\n]*[0-9]{4}", case=True,
+        _digits, r"(?:(?-u:\bPIN\b)|asscode|(?:time|tion|FA|rity|lock) code)[^\n]*[0-9]{4}", case=True,
     ),
     Role(
         "PIN", ("pin",),
