@@ -11,7 +11,7 @@ from upath import UPath
 
 from capibara_assets.errors import InputError
 from capibara_assets.storage.digests import tree_files
-from capibara_assets.storage.jsonfiles import make_folders, sync_folder, write_durable
+from capibara_assets.storage.jsonfiles import make_folders, naming, sync_folder, write_durable
 from capibara_assets.storage.manifest import MANIFEST, Manifest
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -22,7 +22,7 @@ def sync_tree(folder: Path) -> None:
     for inside, _, names in os.walk(folder, topdown=False):
         for name in names:
             if not (path := Path(inside) / name).is_symlink():
-                with path.open("rb") as file:
+                with naming(path), path.open("rb") as file:
                     os.fsync(file.fileno())
         sync_folder(Path(inside))
 

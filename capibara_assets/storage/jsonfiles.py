@@ -4,7 +4,8 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,23 @@ if TYPE_CHECKING:
     from upath import UPath
 
 
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Context in which an error of a write or a sync, which know a descriptor alone, gets the name of its file."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable: a rename is only on disk once its folder is."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with naming(folder):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -44,7 +57,7 @@ def delete_durable(path: Path) -> None:
 
 def write_durable(path: Path, data: bytes) -> None:
     """Write bytes to a new file and wait until they are on disk."""
-    with path.open("wb") as file:
+    with naming(path), path.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -55,11 +68,12 @@ def write_bytes_atomic(path: Path, data: bytes) -> None:
     make_folders(path.parent)
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
-        write_durable(beside, data)
+        with naming(path), beside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
         beside.replace(path)
-    except BaseException as error:
-        if isinstance(error, OSError) and error.filename is None:  # of a write or a sync, which know a number alone
-            error.filename = str(path)
+    except BaseException:
         beside.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)

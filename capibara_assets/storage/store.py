@@ -23,7 +23,7 @@ from capibara_assets.storage.checkpointed import Checkpointed, Checkpoints, chec
 from capibara_assets.storage.commit import commit_local, commit_remote, no_room, set_aside
 from capibara_assets.storage.conditional import has_generations, move
 from capibara_assets.storage.digests import canonical_json, combine, sha256_bytes, tree_files
-from capibara_assets.storage.jsonfiles import make_folders, write_bytes_atomic, write_durable
+from capibara_assets.storage.jsonfiles import make_folders, naming, write_bytes_atomic, write_durable
 from capibara_assets.storage.manifest import (
     MANIFEST,
     FileEntry,
@@ -405,7 +405,7 @@ def _write_document(path: Path, document: Any) -> FileEntry:
 def _copy_file(path: Path, source: Path) -> FileEntry:
     """Copy and digest in one pass, then sync."""
     digest = hashlib.sha256()
-    with source.open("rb") as reader, path.open("wb") as writer:
+    with naming(path), source.open("rb") as reader, path.open("wb") as writer:
         while block := reader.read(1 << 20):
             digest.update(block)
             writer.write(block)

@@ -1,11 +1,20 @@
 """A user's JSON files: what is wrong with one is said with its name."""
 
+import errno
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from capibara_assets.errors import InputError
-from capibara_assets.storage.jsonfiles import read_json, read_object
+from capibara_assets.storage.jsonfiles import (
+    read_json,
+    read_object,
+    sync_folder,
+    write_bytes_atomic,
+    write_durable,
+)
 
 
 def test_values_and_objects_are_read(tmp_path: Path) -> None:
@@ -32,3 +41,17 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         read_json(tmp_path / "none.json")
     with pytest.raises(InputError, match=r"cannot read .*: Is a directory"):
         read_json(tmp_path)
+
+
+@pytest.mark.parametrize("write", [write_durable, write_bytes_atomic])
+def test_an_error_of_a_sync_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path, bytes], None]
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*a\.json'"):
+        write(tmp_path / "a.json", b"{}")
+    with pytest.raises(OSError, match="No space left on device"):
+        sync_folder(tmp_path)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CLAIMS_HEAD = (
     "# The specification's figures about plans, beside ours\n\n"
-    "Written by `capibara plan --claims --measure --out docs`; what is called measured is of the machine that ran it."
+    "Written by `capibara plan --claims --measure --out docs`. Measured figures are from the machine that ran it."
     "\n\n"
 )
 VOTERS = 4  # as in the shipped recipes; --voters overrides it

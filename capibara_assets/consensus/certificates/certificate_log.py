@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.storage.foreign import read_document
-from capibara_assets.storage.jsonfiles import strict_json, sync_folder
+from capibara_assets.storage.jsonfiles import naming, strict_json, sync_folder
 from capibara_assets.storage.locks import locked
 
 _DIGEST = r"^[0-9a-f]{64}$"
@@ -80,7 +80,11 @@ def read_log(file: Path) -> CertificateLog:
 
 
 def parsed_log(data: bytes) -> CertificateLog:
-    """Parse a log. A last line without its newline counts if it is complete; otherwise it is torn and ignored."""
+    """Parse a log. A last line without its newline counts if it is complete; otherwise it is torn and ignored.
+
+    So is a last line with a NUL in it: after a loss of power a file may have its size, and zeros for what the disk had
+    not written. Whoever was told of that line knows another head.
+    """
     lines: list[CertificateLogLine] = []
     texts = data.split(b"\n")
     whole = 0
@@ -89,7 +93,7 @@ def parsed_log(data: bytes) -> CertificateLog:
         if last and not text:
             break
         line = _line(text)
-        if line is None and last:
+        if line is None and (last or (b"\0" in text and not any(texts[number:]))):
             break
         before = lines[-1].digest if lines else None
         if line is None or (line.sequence, line.previous) != (number, before):
@@ -126,7 +130,8 @@ def append_certificate(file: Path, election: str, certificate: str) -> Certifica
             time=datetime.now(UTC).isoformat(),
         )
         ended = data[: log.whole].endswith(b"\n") or not log.whole
-        _write(file, log.whole, (b"" if ended else b"\n") + line.text + b"\n")
+        with naming(file):
+            _write(file, log.whole, (b"" if ended else b"\n") + line.text + b"\n")
     sync_folder(file.parent)
     return line
 

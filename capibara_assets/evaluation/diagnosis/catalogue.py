@@ -69,16 +69,16 @@ CATALOGUE: Mapping[str, CatalogueEntry] = {
         "loading ends with a header or size error",
         "safetensors headers against file sizes, and the files that the index names",
         "error",
-        "copy or download {file} again; `capibara checkpoint verify` says whether the store's own copy is whole",
+        "copy or download {file} again; `capibara checkpoint verify` says whether the store's own copy is intact",
     ),
     "does_not_load": CatalogueEntry(
         "loading ends with an error",
         "the error of Transformers, of PEFT or of the reader",
         "error",
-        "mend what the message names, or `capibara checkpoint load REF --format huggingface --out FOLDER` once more",
+        "fix what the message names, or `capibara checkpoint load REF --format huggingface --out FOLDER` once more",
     ),
     "weights_not_finite": CatalogueEntry(
-        "loss is NaN; the same token for ever; an error in sampling",
+        "loss is NaN; the same token repeated endlessly; an error in sampling",
         "every value of every tensor",
         "error",
         "take an earlier checkpoint: `capibara checkpoint load MODEL@step:N --format huggingface --out FOLDER`; train "
@@ -86,12 +86,12 @@ CATALOGUE: Mapping[str, CatalogueEntry] = {
     ),
     "tied_weights_differ": CatalogueEntry(
         "gibberish after saving and loading, good before",
-        "embedding against head where the config says that they are one",
+        "embedding against head, if the config ties them",
         "error",
         'config.json: "tie_word_embeddings": false keeps both; or delete {head} from the file to keep the embedding',
     ),
     "head_missing": CatalogueEntry(
-        "gibberish, another one at each start",
+        "gibberish that differs at each start",
         "the output layer is in none of the files, and not tied to the embedding",
         "error",
         "load with the class that it was saved from (AutoModelForCausalLM), or copy the head from the base's file; "
@@ -99,13 +99,13 @@ CATALOGUE: Mapping[str, CatalogueEntry] = {
     ),
     "weights_missing": CatalogueEntry(
         "a warning about newly initialised weights; nonsense",
-        "parameters that no file holds, so that they are drawn at random",
+        "parameters that are in no file and are therefore initialised at random",
         "error",
         "copy the whole model again, with all shards that model.safetensors.index.json names",
     ),
     "weights_unread": CatalogueEntry(
-        "the model is as if parts of it had not been trained",
-        "tensors of the files that the model has no place for",
+        "the model behaves as if parts of it were untrained",
+        "tensors in the files that match no parameter of the model",
         "warning",
         "merge the adapter first (`model.merge_and_unload().save_pretrained(FOLDER)`), or rename the tensors to what "
         "the architecture of config.json expects",
@@ -125,7 +125,7 @@ CATALOGUE: Mapping[str, CatalogueEntry] = {
     ),
     "quantised_merge": CatalogueEntry(
         "the merged model is worse than base with adapter",
-        "a quantisation_config together with an adapter that is merged, and the share of its change that rounding eats",
+        "a quantisation_config with a merged adapter, and the share of its change that is lost to rounding",
         "warning",
         "merge into the base from before quantisation, or serve the adapter beside the quantised base "
         "(PeftModel.from_pretrained(base, adapter))",
@@ -239,7 +239,7 @@ CATALOGUE: Mapping[str, CatalogueEntry] = {
         "leave device_map out under DeepSpeed: AutoModelForCausalLM.from_pretrained(FOLDER)",
     ),
     "logits_not_finite": CatalogueEntry(
-        "the same token for ever, or an error in sampling",
+        "the same token repeated endlessly, or an error in sampling",
         "logits over sane texts in float32, with finite weights",
         "error",
         "look for the layer with `capibara checkpoint diff BASE MODEL`; take an earlier checkpoint",
@@ -251,15 +251,15 @@ CATALOGUE: Mapping[str, CatalogueEntry] = {
         'config.json: "dtype": "bfloat16", and serve it so (vllm serve FOLDER --dtype bfloat16)',
     ),
     "gibberish": CatalogueEntry(
-        "text without sense",
+        "meaningless text",
         "loss on sane texts against the base and against guessing, entropy, broken characters in answers",
         "error",
         "take an earlier epoch (`capibara compare-epochs OUTPUT`), train with a lower --learning-rate; after a merge, "
         "a smaller scale",
     ),
     "repetition": CatalogueEntry(
-        "the same words for ever",
-        "loops at the end of greedy and of drawn answers, distinct 2-grams",
+        "the same words repeated endlessly",
+        "loops at the end of greedy and of sampled answers, distinct 2-grams",
         "error",
         "take an earlier epoch (`capibara compare-epochs OUTPUT`) and look for copies in the data; until then "
         "`capibara test-model --temperature 0.8`, model.generate(repetition_penalty=1.1)",

@@ -9,6 +9,7 @@ from capibara_assets.executions.formats.agents.runs import LogDocument
 from capibara_assets.executions.formats.detection import FileLayout, layout
 from capibara_assets.executions.formats.event_folders import open_log, size_of
 from capibara_assets.executions.formats.lines import LineReader, LogLine
+from capibara_assets.executions.formats.table_files import is_table_file, table_lines
 
 MAX_DOCUMENT = 256 << 20  # bytes of a file that is one JSON document or an agent's log, which is read as a whole
 SNIFF_LINES = 20
@@ -51,7 +52,8 @@ def open_source(reader: LineReader) -> tuple[FileLayout, Iterator[LogLine]]:
     begin = b"\n".join(line.data for line in head)
     marked = may_be_agents(begin)
     no_text = begin.count(0) * _FEW > len(begin)  # fewer NULs are what a crash leaves
-    silent = form is FileLayout.OTHER and not marked and not begin.startswith(_ZIP)
+    packed = begin.startswith(_ZIP) or is_table_file(begin)
+    silent = form is FileLayout.OTHER and not marked and not packed
     if silent and (no_text or size_of(reader.path) > _LARGE):
         return form, every  # a table of a gigabyte is not held in memory to find that it is no log
     # what an agent's tools return may look like a line of ours
@@ -59,9 +61,14 @@ def open_source(reader: LineReader) -> tuple[FileLayout, Iterator[LogLine]]:
         whole = _document(every)
         # whether its last line is whole is for the reader to see; what is not is read when it is
         whole = whole._replace(data=whole.data + b"\n" * whole.ended, ended=True)
-        if begin.startswith(_ZIP) and whole.fault is None:
+        if packed and whole.fault is None:
             whole = whole._replace(data=reader.path.read_bytes())
-        if find_reader(LogDocument(begin if whole.fault else whole.data)) is None:
+        if is_table_file(begin) and whole.fault is None:
+            whole = whole._replace(data=table_lines(whole.data, MAX_DOCUMENT) or b"")
+        rows = whole.data.split(b"\n", SNIFF_LINES)[:SNIFF_LINES] if is_table_file(begin) else []
+        if find_reader(LogDocument(begin if whole.fault else whole.data)) is None and (
+            not any(rows) or layout(rows) is FileLayout.OTHER
+        ):
             return FileLayout.OTHER, iter(())
         return FileLayout.DOCUMENT, iter([whole])
     return form, (iter([_document(every)._replace(ended=False)]) if form is FileLayout.DOCUMENT else every)

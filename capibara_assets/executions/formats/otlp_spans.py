@@ -10,6 +10,9 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from capibara_assets.executions.formats.agents.general.answers import read_answer, write_answer
+from capibara_assets.executions.formats.agents.general.tool_names import asked_of
+from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.strict_json import Fault, json_type
 
 Envelope = dict[str, Any]
@@ -33,23 +36,73 @@ _CODE = {"code": None, "python_code": "python", "py_code": "python", "javascript
 #: Those that may as well hold a question or a file: code only where the tool's name speaks of running something.
 _PERHAPS_CODE = ("source", "script", "snippet", "input", "query", "statement", "cell", "text", "__arg1")
 
+_COLUMN = "attributes."
 _RUNS_CODE = re.compile(
     r"code|python|interpreter|jupyter|notebook|repl|execut|run[_-]|javascript|nodejs|sandbox|sql|bash|shell|terminal",
     re.IGNORECASE,
 )
 _LANGUAGE_IN_NAME = (
-    ("typescript", "typescript"), ("javascript", "javascript"), ("nodejs", "javascript"), ("node_", "javascript"),
+    ("typescript", "typescript"), ("javascript", "javascript"), ("js_", "javascript"),
+    ("nodejs", "javascript"), ("node_", "javascript"),
     ("sql", "sql"), ("bash", "bash"), ("shell", "bash"), ("terminal", "bash"), ("command", "bash"),
 )  # fmt: skip
 
 
 def is_trace(value: Any) -> bool:
-    """Whether a JSON object is an ExportTraceServiceRequest (or a TracesData): `resourceSpans`."""
-    return isinstance(value, dict) and ("resourceSpans" in value or "resource_spans" in value)
+    """Whether a JSON object is an ExportTraceServiceRequest (or a TracesData), `resourceSpans`, or one span."""
+    return isinstance(value, dict) and ("resourceSpans" in value or "resource_spans" in value or _is_span(value))
+
+
+def _is_span(value: dict[str, Any]) -> bool:
+    """Whether an object is one span, as OpenTelemetry's SDK prints it or as a table of spans has it."""
+    nested = value.get("context")
+    known = isinstance(nested, dict) and "span_id" in nested
+    return "start_time" in value and (known or "context.span_id" in value) and "name" in value
+
+
+def _as_otlp(row: dict[str, Any]) -> dict[str, Any]:
+    """A span of the SDK or of a table, whose columns are named with dots, with the names of OTLP/JSON."""
+    context = row.get("context")
+    context = context if isinstance(context, dict) else {}
+    attributes = row.get("attributes")
+    columns = {name[len(_COLUMN) :]: row[name] for name in row if name.startswith(_COLUMN) and row[name] is not None}
+    status = row.get("status")
+    return {
+        "name": row.get("name"),
+        "traceId": context.get("trace_id", row.get("context.trace_id")),
+        "spanId": context.get("span_id", row.get("context.span_id")),
+        "startTimeUnixNano": _iso_nanoseconds(row.get("start_time")),
+        "endTimeUnixNano": _iso_nanoseconds(row.get("end_time")),
+        "attributes": attributes if isinstance(attributes, dict) else columns,
+        "events": [_of_event(event) for event in events] if isinstance(events := row.get("events"), list) else [],
+        "status": {
+            "code": row.get("status_code") if not isinstance(status, dict) else status.get("status_code"),
+            "message": row.get("status_message") if not isinstance(status, dict) else status.get("description"),
+        },
+    }
+
+
+def _of_event(event: Any) -> Any:
+    """An event whose attributes stand beside its name."""
+    return event if not isinstance(event, dict) or "attributes" in event else {"attributes": event}
+
+
+def _iso_nanoseconds(value: Any) -> int | None:
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    if moment is None:
+        return None
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    return int(moment.timestamp() * 1_000_000) * 1000
 
 
 def trace_envelopes(trace: dict[str, Any]) -> Iterator[Envelope | str | Fault]:
     """Yields an envelope for each span that ran code, "span" for each other one, a fault for a damaged one."""
+    if _is_span(trace):
+        yield _span(_as_otlp(trace), {})
+        return
     for resource in _objects(trace, "resourceSpans", "resource_spans"):
         if isinstance(resource, Fault):
             yield resource
@@ -81,9 +134,11 @@ def _objects(holder: dict[str, Any], *names: str) -> Iterator[dict[str, Any] | F
 
 def _span(span: dict[str, Any], resource: Mapping[str, Any]) -> Envelope | str | Fault:
     own = _attributes(span)
-    arguments = _json(_first(own, _ARGUMENTS))
     tool = str(_first(own, _TOOL) or _name_of_tool(span))
-    if not _is_tool_call(own, span) or (program := _code(tool, arguments)) is None:
+    # a tool's parameters are what it was given, or how such tools are called
+    each = (_json(own[name]) for name in _ARGUMENTS if own.get(name) not in (None, ""))
+    arguments, program = next(((given, ran) for given in each if (ran := _code(tool, given))), (None, None))
+    if not _is_tool_call(own, span) or program is None:
         return "span"
     code, language = program
     trace_id, span_id = span.get("traceId", span.get("trace_id")), span.get("spanId", span.get("span_id"))
@@ -101,7 +156,7 @@ def _span(span: dict[str, Any], resource: Mapping[str, Any]) -> Envelope | str |
         "timestamp": (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=start // 1000)).isoformat(),
         "language": language,
         "code": code,
-        "execution": _execution(own, span),
+        "execution": _execution(own, span, language),
         "duration_ms": None if end is None or end < start else (end - start) / 1e6,
         "context_id": _optional_text(_first(own, _CONTEXT) or _first(given, _CONTEXT)),
         "agent_id": _optional_text(_first(scope, _AGENT)),
@@ -146,7 +201,8 @@ def _code(tool: str, arguments: Any) -> tuple[str, str] | None:
         for name in _PERHAPS_CODE if runs_code else ():
             if isinstance(code := values.get(name), str) and code.strip():
                 return code, _language(tool, stated)
-    return None
+    asked = asked_of(tool, arguments)
+    return (asked.text, asked.language) if asked is not None and asked.path is None else None
 
 
 def _language(tool: str, stated: Any) -> str:
@@ -159,8 +215,11 @@ def _language(tool: str, stated: Any) -> str:
 # --- its result -----------------------------------------------------------------------------------------------------
 
 
-def _execution(attributes: Mapping[str, Any], span: dict[str, Any]) -> dict[str, Any]:
-    """The tool's result in the SDK's shape: unchanged where it has that shape, else as its text."""
+def _execution(attributes: Mapping[str, Any], span: dict[str, Any], language: str) -> dict[str, Any]:
+    """The tool's result in the SDK's shape: unchanged where it has that shape, else as its text.
+
+    A span of a shell's tool ends well whatever its command did; words around the output may have the exit code.
+    """
     result = _json(_first(attributes, _RESULT))
     failure = _failure(attributes, span)
     if isinstance(result, dict):
@@ -172,6 +231,11 @@ def _execution(attributes: Mapping[str, Any], span: dict[str, Any]) -> dict[str,
             logs = {name: _chunks(result.get(name)) for name in ("stdout", "stderr")}
             shown = _first(result, ("result", "text", "output"))
             return {"results": _shown(shown), "logs": logs, "error": _error(result.get("error")) or failure}
+    if language == "bash" and isinstance(result, str):
+        call = Call("", "", None)
+        write_answer(call, read_answer(result), runs_shell=True)
+        if call.exit_code is not None:
+            return {"stdout": call.output, "stderr": call.stderr, "exit_code": call.exit_code}
     return {"results": _shown(result), "logs": {"stdout": [], "stderr": []}, "error": failure}
 
 

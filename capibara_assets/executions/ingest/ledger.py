@@ -23,7 +23,7 @@ from capibara_assets.executions.ingest.duplicates import KNOWN
 from capibara_assets.executions.ingest.intake import FileRead
 from capibara_assets.executions.secrets.redact import digest_key, keyed_digest
 from capibara_assets.executions.secrets.seen import SEEN, SeenSecrets
-from capibara_assets.storage.jsonfiles import delete_durable, sync_folder, write_durable, write_json_atomic
+from capibara_assets.storage.jsonfiles import delete_durable, naming, sync_folder, write_durable, write_json_atomic
 from capibara_assets.storage.locks import locked
 
 EXECUTIONS, QUARANTINE, FILES, INDEX = "executions.parquet", "quarantine.parquet", "files.parquet", "index.parquet"
@@ -160,7 +160,7 @@ class Ledger:
             "forgotten": forgotten,
         }
         for path in tables.iterdir():
-            with path.open("rb") as file:
+            with naming(path), path.open("rb") as file:
                 os.fsync(file.fileno())
         write_durable(tables / _STATE, json.dumps(state).encode("utf-8"))
         sync_folder(tables)

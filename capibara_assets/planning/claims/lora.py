@@ -52,9 +52,9 @@ def faster_than_full(recipe: PlanningRecipe, measured: MeasuredRatios | None) ->
         ours=f"{flops:.2f}x fewer FLOPs, {gain:.2f}x predicted on {GPUS}" + in_words(measured, "lora_speed_up", "x"),
         how=how(measured),
         verdict="holds" if gain >= 3 else "does not hold",
-        why=f"{MODEL} at {LENGTH} tokens: full 6 FLOPs a weight and token, LoRA 4 (the frozen weights' gradients fall"
-        f" away) and 6 for the adapter, so at most 1.5x where compute binds; published runs: {published}x ({source})."
-        " More is possible only where full fine-tuning does not fit and offloads",
+        why=f"{MODEL} at {LENGTH} tokens: full 6 FLOPs a weight and token, LoRA 4 (no gradients for the frozen"
+        f" weights) and 6 for the adapter, so at most 1.5x if compute is the bottleneck; published runs: {published}x"
+        f" ({source}). More is possible only if full fine-tuning does not fit and offloads",
         values={"flops_ratio": flops, "predicted": gain, "published": published} | values(measured, "lora_speed_up"),
     )
 
@@ -72,8 +72,8 @@ def checkpointing_memory(recipe: PlanningRecipe, measured: MeasuredRatios | None
         + in_words(measured, "checkpointing_memory_saved"),
         how=how(measured),
         verdict="holds" if total >= 0.5 else "holds in part" if activations >= 0.5 else "does not hold",
-        why=f"mistral7b_8xh100 a GPU: {kept.arithmetic()}; with every layer recomputed {again.arithmetic()}. What is"
-        " saved grows with batch and length; weights stay as they are",
+        why=f"mistral7b_8xh100 a GPU: {kept.arithmetic()}; with every layer recomputed {again.arithmetic()}. The"
+        " saving grows with batch and length; the memory of the weights stays the same",
         values={"total": total, "activations": activations} | values(measured, "checkpointing_memory_saved"),
     )
 
@@ -130,8 +130,9 @@ def mixed_precision(recipe: PlanningRecipe, measured: MeasuredRatios | None) -> 
         else "does not hold",
         why=f"matrix peaks of {GPUS}: bf16 {peaks['bf16'].tflops:g} TFLOP/s against "
         + ", ".join(f"{name} {peaks[name].tflops:g}" for name in against)
-        + ". Over TF32, which PyTorch's float32 matrix products use where allowed, 2x is the limit, and norms, softmax"
-        " and the optimizer gain nothing; over plain float32 units more. A CPU without bf16 units is slower in bf16",
+        + ". Over TF32, which PyTorch's float32 matrix products use if allowed, 2x is the limit, and norms, softmax"
+        " and the optimizer gain nothing; over plain float32 units the limit is higher. A CPU without bf16 units is"
+        " slower in bf16",
         values=against | values(measured, "bf16_speed_up"),
     )
 

@@ -31,7 +31,7 @@ def cpu_memory(recipe: PlanningRecipe, measured: MeasuredRatios | None) -> Claim
         how="computed",
         verdict="holds" if gib <= 13.5 else "holds in part" if memory["weights"] / GIB <= 13.5 else "does not hold",
         why=f"mistral7b_cpu (bf16, rank {plan.rank} on q and v, 1 x {plan.max_length}, layers recomputed):"
-        f" {plan.reasons['quantization']}. Python and the libraries come on top",
+        f" {plan.reasons['quantization']}. Python and the libraries need additional memory",
         values={"gib": gib, "weights_gib": memory["weights"] / GIB},
     )
 
@@ -64,8 +64,8 @@ def cpu_hours(recipe: PlanningRecipe, measured: MeasuredRatios | None) -> Claim:
         verdict="holds in part" if measured is None or found["hours_here"] > hours else "holds",
         why=f"{examples} examples x {epochs} epochs, one to a micro-step: {per_token:.3g} FLOPs a token (4 a weight, 2"
         f" for recomputation, attention) x {tokens:,} tokens are {per_token * tokens:.3g} FLOPs. A processor that"
-        " sustains the rate takes that long, a faster one less; the specification names none. It is little data: each"
-        f" further {examples} examples take as long again",
+        " sustains the rate takes that long, a faster one less; the specification names none. The dataset is small:"
+        f" each further {examples} examples take the same time again",
         values=found,
     )
 
@@ -79,9 +79,9 @@ def gpu_hours(recipe: PlanningRecipe, measured: MeasuredRatios | None) -> Claim:
     hours = plan.estimates["tokens_at_most"] / middle / 3600
     return Claim(
         claim="Mistral-7B on 8xH100 in 2-3 h",
-        ours=f"the tokens that 2-3 h at the specification's own 1,000-1,500 tokens/s are take {minutes[0]:.1f} to"
-        f" {minutes[1]:.1f} minutes; {EXAMPLES:,} examples filled to {plan.max_length} tokens, {plan.epochs} epochs,"
-        f" {hours:.1f} h",
+        ours="2-3 h at the specification's own 1,000-1,500 tokens/s give a number of tokens that takes"
+        f" {minutes[0]:.1f} to {minutes[1]:.1f} minutes; {EXAMPLES:,} examples filled to {plan.max_length} tokens,"
+        f" {plan.epochs} epochs, {hours:.1f} h",
         how="computed",
         verdict="holds" if hours <= 3 else "holds in part",
         why=f"{tokens[0] / 1e6:.1f} to {tokens[1] / 1e6:.1f} M tokens; predicted {low:,.0f} to {high:,.0f} tokens/s on"
@@ -112,7 +112,7 @@ def gpu_memory(recipe: PlanningRecipe, measured: MeasuredRatios | None) -> Claim
         if 60 <= values["120b_weights_gb"] <= 70
         else "does not hold",
         why=f"mistral7b_8xh100: {plan.reasons['quantization']}. 120b: {large.reasons['quantization']}. An allocator"
-        " that keeps what it once had shows more than is needed",
+        " that keeps freed memory reports more than is needed",
         values=values,
     )
 

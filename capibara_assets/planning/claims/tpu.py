@@ -54,8 +54,8 @@ def memory_efficiency(recipe: PlanningRecipe, measured: MeasuredRatios | None) -
         how="computed",
         verdict="holds" if best >= 0.85 else "does not hold",
         why=f"share of the {target.memory.usable_gib:g} GiB that the compiler leaves on {SLICE}, filled by full"
-        f" fine-tuning of llama2-7b with the largest batch of {LENGTH} tokens that each level allows; a choice, not an"
-        " achievement: a full memory is not a fast step",
+        f" fine-tuning of llama2-7b with the largest batch of {LENGTH} tokens that each level allows; the share is a"
+        " setting: full memory does not make a step fast",
         values=shares,
     )
 
@@ -75,7 +75,7 @@ def speed_up(recipe: PlanningRecipe, measured: MeasuredRatios | None) -> Claim:
         verdict="cannot be judged",
         why="the specification names no baseline. Against the median published run of the same chip the best is "
         + ", ".join(f"{family} {gain:.2f}x" for family, gain in gains.items())
-        + ": tuning a run that is already sound brings tens of per cent; 2-3x is what leaving a bad setting brings",
+        + ": tuning a good run gains tens of per cent; correcting a bad setting gains 2-3x",
         values=gains,
     )
 
@@ -92,9 +92,9 @@ def sustained_275(recipe: PlanningRecipe, measured: MeasuredRatios | None) -> Cl
     chip, whole = v5e[0], v5e[1]
     return Claim(
         claim="275+ TFLOP/s on v5e-64",
-        ours=f"a chip: {chip.share_of_peak:.0%} of its peak; the slice: {whole.share_of_peak:.1%} of its",
+        ours=f"a chip: {chip.share_of_peak:.0%} of its peak; the slice: {whole.share_of_peak:.1%} of its peak",
         how="computed",
         verdict="holds in part" if whole.fits and not chip.fits else "holds" if chip.fits else "does not hold",
-        why=f"{chip.arithmetic}. {whole.arithmetic}. 275 is v4's own peak, sustained by nobody: {on_v4}",
+        why=f"{chip.arithmetic}. {whole.arithmetic}. 275 is v4's own peak, which no run sustains: {on_v4}",
         values={"chip": chip.share_of_peak, "slice": whole.share_of_peak},
     )

@@ -140,3 +140,16 @@ def test_a_full_disk_leaves_it_as_it_was(log: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(OSError, match="No space left"):
         append_certificate(log, digest("new"), digest("new"))
     assert log.read_bytes() == before
+
+
+@pytest.mark.parametrize("ended", [b"", b"\n"])
+def test_a_last_line_that_the_disk_had_not_written_is_cut_off(log: Path, ended: bytes) -> None:
+    """After a loss of power it may have its length and zeros; nobody was told that it is there."""
+    lines = log.read_bytes().splitlines()
+    kept, torn = b"\n".join(lines[:-1]) + b"\n", lines[-1][:20] + bytes(len(lines[-1]) - 20)
+    log.write_bytes(kept + torn + ended)
+    assert read_log(log).problem == "" and len(read_log(log).lines) == len(lines) - 1
+    append_certificate(log, digest("new"), digest("new"))
+    assert log.read_bytes().startswith(kept) and b"\0" not in log.read_bytes() and not read_log(log).problem
+    log.write_bytes(kept + torn + b"\n" + lines[-1] + b"\n")
+    assert "the log was changed" in read_log(log).problem

@@ -7,14 +7,18 @@ from capibara_assets.executions.formats.agents.general import (
     aide_journal,
     ask_say,
     cline_history,
+    copilot_chat,
+    jupyter_messages,
     linked_calls,
     lmc_messages,
+    run_trees,
     trae,
 )
 from capibara_assets.executions.formats.agents.hosted import (
     api_cassettes,
     autogen_agentchat_console,
     autogen_console,
+    bedrock_traces,
     codeact_console,
     openai_assistants,
 )
@@ -22,8 +26,10 @@ from capibara_assets.executions.formats.agents.runs import LogDocument, Reader
 from capibara_assets.executions.formats.agents.tools import (
     aider,
     claude_code,
+    claude_export,
     codex,
     codex_exec,
+    codex_terminal,
     entire_compact,
     gemini_cli,
     gemini_stream,
@@ -52,8 +58,10 @@ _WORD = re.compile(rb'"(?=([A-Za-z_.]+)")')  # in quotes, as most marks are
 READERS: tuple[Reader, ...] = (
     aider.READER,
     claude_code.READER,
+    claude_export.READER,
     codex.READER,
     codex_exec.READER,
+    codex_terminal.READER,
     entire_compact.READER,
     gemini_cli.READER,
     gemini_stream.READER,
@@ -76,12 +84,16 @@ READERS: tuple[Reader, ...] = (
     api_cassettes.READER,
     autogen_agentchat_console.READER,
     autogen_console.READER,
+    bedrock_traces.READER,
     codeact_console.READER,
     openai_assistants.READER,
     aide_journal.READER,
     ask_say.READER,
     cline_history.READER,
+    copilot_chat.READER,
+    jupyter_messages.READER,
     lmc_messages.READER,
+    run_trees.READER,
     trae.READER,
     linked_calls.READER,  # by shape alone: behind all that know their format
 )

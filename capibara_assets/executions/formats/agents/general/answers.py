@@ -12,13 +12,27 @@ from typing import Any
 from capibara_assets.executions.formats.agents.fields import code_at
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.tools.shell_reports import read_report, refused
+from capibara_assets.executions.formats.agents.trajectories.failures import raised
 
-_EXITS = ("exit_code", "exitCode", "exit", "returncode", "return_code", "returnCode", "exit_status", "exitStatus")
+_EXITS = (
+    "exit_code",
+    "exitCode",
+    "exitCodeV2",
+    "ResponseCode",
+    "exit",
+    "returncode",
+    "return_code",
+    "returnCode",
+    "exit_status",
+    "exitStatus",
+)
 _OUTPUTS = (
     "content", "output", "result", "results", "text", "value", "toolResult", "tool_result", "return_value", "response",
     "aggregated_output", "logs", "data", "Json", "json", "Text", "state", "metadata", "extras", "success", "failure",
     "error", "message", "detailedContent", "stdout", "interleavedOutput", "outcome", "rawOutput", "run", "tool_output",
+    "error_details", "StandardOutputContent", "executionOutput",
 )  # fmt: skip
+_TABLE = ("columns", "rows", "records")  # of a database's answer
 _BESIDE = (
     "metadata",
     "extras",
@@ -28,6 +42,7 @@ _BESIDE = (
     "message",
 )  # no output by themselves
 _FAILED = {"error", "errored", "failed", "failure"}
+_RETURNED = {"success", "succeeded", "completed", "ok", "done"}
 _NOT_RUN = {"rejected", "denied", "declined", "canceled", "cancelled", "skipped", "refused", "aborted"}
 _WAITS = {
     "pending",
@@ -47,6 +62,9 @@ _FOOT = re.compile(
     r"\s?[:=]?\s?(-?\d{1,9})\.?[\]>)]?\.?\s*\Z",
     re.IGNORECASE,
 )
+_NOTES = re.compile(
+    r"(?:\s*\n(?:<(\w+)>[^\n<]*</\1>|\[(?:Current|Python) [^\n\]]*\]))+\s*\Z"
+)  # of a shell, behind its output
 _WELL = re.compile(r"Command (?:(?:executed|completed|ran) successfully|completed)\.?\s*\Z")
 _STATUS = re.compile(r"(?:exit (?:code|status): ?)?(-?\d{1,9})\s*\Z")
 _SAYS_NO = re.compile(
@@ -86,6 +104,7 @@ class ToolAnswer:
     exit_code: int | None = None
     failed: bool | None = None
     well: bool | None = None  # a flag `success`
+    returned: bool = False  # a status says that the tool came to its end
     not_run: bool = False
     waits: bool = False
     timed_out: bool = False
@@ -126,6 +145,8 @@ def write_answer(call: Call, answer: ToolAnswer, runs_shell: bool, trusts_succes
     if runs_shell and answer.exit_code is None and (told := _structured(answer.output)) is not None:
         answer = told
     text = answer.output
+    if runs_shell and (notes := _NOTES.search(text, max(len(text) - _TAIL, 0))):
+        text = text[: notes.start()]
     if head := ANSWER_HEAD.match(text):
         text = text[head.end() :]
         answer.failed = True if text.startswith(_TOOL_FAILED) else answer.failed
@@ -135,6 +156,8 @@ def write_answer(call: Call, answer: ToolAnswer, runs_shell: bool, trusts_succes
         return
     call.not_run = None
     call.output, call.stderr, call.exit_code = text, answer.stderr or "", answer.exit_code
+    if answer.failed and not (call.output or call.stderr):
+        call.stderr = "\n".join(answer.said)  # an error that is all that came of it
     call.timed_out = answer.timed_out or (runs_shell and answer.failed is True and bool(_TIMED_OUT.match(text)))
     if runs_shell and call.exit_code is None:
         _footers(call, answer, text)
@@ -143,6 +166,32 @@ def write_answer(call: Call, answer: ToolAnswer, runs_shell: bool, trusts_succes
     elif answer.failed:
         call.success = False
     elif call.success is None and trusts_success and (answer.well or answer.failed is False):
+        call.success = True
+
+
+_SQL_FAILS = re.compile(
+    r"\s*(?:\W*(?:SQL ?|Query |Database )?Error\b[^\n]{0,40}?:|ERROR\b|\(?[\w.]*(?:Error|Exception)\)?[:(]"
+    r"|Query failed|Failed to (?:execute|run)|Runtime error near|Parse error near)",
+    re.IGNORECASE,
+)
+_ROWS = re.compile(r"\s*(?:\[\s*(?:[\[({]|\])|\{\s*[\"'])")  # JSON, or Python's lists of tuples
+_PYTHON_FAILS = re.compile(r"\s*\w*(?:Error|Exception)\(.*\)\s*\Z", re.DOTALL)  # the exception, as `repr` writes it
+_JAVASCRIPT_FAILS = re.compile(r"^(?:Uncaught )?\w*Error: [^\n]*(?:\n    at |\s*\Z)", re.MULTILINE)
+
+
+def write_interpreters_end(call: Call, answer: ToolAnswer, language: str) -> None:
+    """Write how code ended that an interpreter or a database ran, where no exit code or flag of failure says it.
+
+    A shell's tool returns well whatever its command did; these print their errors. So what they printed decides, and
+    what is no error is well where the tool says that it returned, or where it printed rows.
+    """
+    if call.success is not None or call.not_run is not None or language not in ("sql", "python", "javascript"):
+        return
+    text = call.output + call.stderr
+    fails = {"sql": _SQL_FAILS.match, "javascript": _JAVASCRIPT_FAILS.search}.get(language)
+    if fails(text) if fails is not None else raised(text) or _PYTHON_FAILS.match(text):
+        call.success = False
+    elif answer.returned or answer.well or answer.failed is False or (language == "sql" and _ROWS.match(text)):
         call.success = True
 
 
@@ -197,6 +246,8 @@ def _collect(value: Any, found: ToolAnswer, depth: int) -> None:
                 _collect(part, found, depth - 1)
     elif isinstance(value, dict) and depth:
         _flags(value, found)
+        if rows := {name: value[name] for name in _TABLE if isinstance(value.get(name), list)}:
+            found.texts.append(json.dumps(rows, ensure_ascii=False))
         for key in _OUTPUTS:
             inner = value.get(key)
             if key in ("message", "error") and isinstance(inner, str):
@@ -227,7 +278,8 @@ def _flags(value: dict[str, Any], found: ToolAnswer) -> None:
     status = value.get("status")
     if isinstance(status, str):
         found.failed = True if status.lower() in _FAILED else found.failed
-        found.not_run = found.not_run or status.lower() in _NOT_RUN
+        found.returned = found.returned or status.lower() in _RETURNED
+        found.not_run = found.not_run or re.split("[-_ ]", status.lower(), maxsplit=1)[0] in _NOT_RUN
         found.waits = found.waits or status.lower() in _WAITS
         if " " in status:  # words, such as "Command failed with exit code 2"
             found.said.append(status)
@@ -237,7 +289,7 @@ def _flags(value: dict[str, Any], found: ToolAnswer) -> None:
         found.not_run = True
     if isinstance(value.get("error"), dict) or (isinstance(value.get("error"), str) and value["error"].strip()):
         found.failed = True if found.well is None else found.failed
-    for key in ("stdout", "stderr"):
+    for key, name in (("stdout", "stdout"), ("stderr", "stderr"), ("StandardErrorContent", "stderr")):
         if isinstance(value.get(key), str):
-            setattr(found, key, value[key])
+            setattr(found, name, value[key])
     found.timed_out = found.timed_out or value.get("timed_out") is True or value.get("timedOut") is True

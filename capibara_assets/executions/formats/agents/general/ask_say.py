@@ -1,40 +1,54 @@
 """`ui_messages.json` of Cline and the programs made from it (Roo Code, Kilo Code): what was asked and said, in order.
 
-`{"ts", "type": "ask" | "say", "ask": "command" | "tool", "say": "command" | "command_output" | "tool", "text"}`; the
-text of a tool is JSON. Output follows its command in one or several messages. Traps: no exit code; nothing says how an
-edit ended; a message that is `partial` stands again when it is whole; the same command may stand as `ask` and as `say`;
-what the user did not answer with yes shows as feedback and no output.
+`{"ts", "type": "ask" | "say", "ask": "command" | "tool" | "use_mcp_server", "say": "command" | "command_output" |
+"tool" | "mcp_server_response", "text"}`; the text of a tool is JSON. Output follows its command in one or several
+messages. Traps: exit codes stand in the text of the next request alone (`[execute_command for '..'] Result:`); nothing
+says how an edit ended; a message that is `partial` stands again when it is whole; the same command may stand as `ask`
+and as `say`; what the user did not answer with yes shows as feedback and no output.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from capibara_assets.executions.formats.agents.fields import record, text_at
+from capibara_assets.executions.formats.agents.general.answers import (
+    read_answer,
+    write_answer,
+    write_interpreters_end,
+)
+from capibara_assets.executions.formats.agents.general.tool_names import asked_of
 from capibara_assets.executions.formats.agents.runs import Edit, Entry, LogDocument, NotRun, Reader, moment
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.strict_json import Fault
 
 _EDITS = {"appliedDiff", "newFileCreated", "editedExistingFile", "insertContent", "searchAndReplace", "batchDiff"}
 _SILENT = {
-    "api_req_started",
     "api_req_finished",
     "reasoning",
     "checkpoint_saved",
     "command_output",
     "shell_integration_warning",
+    "mcp_server_request_started",
 }
+_RESULT = re.compile(r"\[execute_command for '(?P<command>.*?)'\] Result:\s*(?P<told>.*)", re.DOTALL)
+_EXIT = re.compile(r"(?:\A|[.\n] ?)Exit code: (-?\d{1,9})(?:\n|\Z)")
+_DENIED = re.compile(r"The user (?:denied|rejected|declined)\b")
 
 
 def reads(document: LogDocument) -> bool:
     """Whether it is a list of such messages with a command or a tool."""
-    return any(_kind(message) in ("command", "command_output", "tool") for message in _messages(document))
+    return any(
+        _kind(message) in ("command", "command_output", "tool", "use_mcp_server") for message in _messages(document)
+    )
 
 
 def entries(document: LogDocument) -> Iterator[Entry]:
     """The commands and edits in order."""
     task, found = None, list[Call | Edit]()
     running: Call | None = None
+    languages: dict[int, str] = {}  # of the calls of MCP servers, by their places
     last: tuple[str, str] | None = None  # the command or tool that was asked for and may be said once more
     for message in _messages(document):
         kind, text = _kind(message), text_at(message, "text")
@@ -52,6 +66,20 @@ def entries(document: LogDocument) -> Iterator[Entry]:
             running = Call(document.digest, "command", text, started=moment(message.get("ts")), task=task)
             found.append(running)
             last = kind, text
+        elif kind == "use_mcp_server" and message.get("type") == "ask":
+            tool = _json(text)
+            asked = asked_of(tool.get("toolName"), tool.get("arguments"))
+            last, running = (kind, text), None
+            if asked is not None and asked.path is None:
+                running = Call(document.digest, "mcp", asked.text, started=moment(message.get("ts")), task=task)
+                languages[len(found)] = asked.language
+                found.append(running)
+        elif kind == "mcp_server_response" and running is not None:
+            write_answer(running, answer := read_answer(text), runs_shell=False)
+            write_interpreters_end(running, answer, languages.get(len(found) - 1, ""))
+            running = None
+        elif kind == "api_req_started" and found and isinstance(found[-1], Call):
+            _write_end(found[-1], text_at(_json(text), "request"))
         elif kind == "command_output" and running is not None and message.get("type") == "say":
             running.not_run = None
             running.output = text if text.startswith(running.output) else f"{running.output}\n{text}"
@@ -60,7 +88,7 @@ def entries(document: LogDocument) -> Iterator[Entry]:
             found += _edits(document, text)
         elif kind not in _SILENT and kind not in ("command", "command_output", "tool"):
             last, running = None, running if kind == "text" else None
-    for one in found:
+    for place, one in enumerate(found):
         if isinstance(one, Edit):
             yield one
         elif one.not_run is not None:
@@ -68,7 +96,20 @@ def entries(document: LogDocument) -> Iterator[Entry]:
         elif not one.arguments.strip():
             yield Fault("no_code", "a command without text", one.output)
         else:
-            yield one.run("bash", one.arguments)
+            yield one.run(languages.get(place, "bash"), one.arguments)
+
+
+def _write_end(call: Call, request: str) -> None:
+    """Write how a command ended, which stands in the answer that the model was sent next."""
+    told = _RESULT.match(request)
+    if told is None or told["command"].strip() != str(call.arguments).strip():
+        return
+    said = told["told"]
+    if call.not_run is not None and _DENIED.match(said):
+        call.not_run = "refused"
+    elif exit_code := _EXIT.search(said.split("\nOutput:", 1)[0] + "\n"):
+        call.not_run, call.exit_code = None, int(exit_code[1])
+        call.success = call.exit_code == 0
 
 
 def _messages(document: LogDocument) -> list[dict[str, Any]]:
@@ -80,11 +121,15 @@ def _kind(message: dict[str, Any]) -> str:
     return text_at(message, str(message.get("type")))
 
 
-def _edits(document: LogDocument, text: str) -> Iterator[Edit]:
+def _json(text: str) -> dict[str, Any]:
     try:
-        tool = record(json.loads(text, strict=False))
+        return record(json.loads(text, strict=False))
     except (ValueError, RecursionError):
-        return
+        return {}
+
+
+def _edits(document: LogDocument, text: str) -> Iterator[Edit]:
+    tool = _json(text)
     if str(tool.get("tool")) in _EDITS:
         new = next((tool[name] for name in ("diff", "content", "replace") if text_at(tool, name)), "")
         yield Edit(document.digest, text_at(tool, "path"), new)

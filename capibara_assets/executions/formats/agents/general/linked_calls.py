@@ -16,7 +16,12 @@ from datetime import datetime
 from typing import Any
 
 from capibara_assets.executions.formats.agents.fields import record, text_at, word
-from capibara_assets.executions.formats.agents.general.answers import is_answered, read_answer, write_answer
+from capibara_assets.executions.formats.agents.general.answers import (
+    is_answered,
+    read_answer,
+    write_answer,
+    write_interpreters_end,
+)
 from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, is_runner
 from capibara_assets.executions.formats.agents.runs import Edit, Entry, LogDocument, NotRun, Reader, moment, texts
 from capibara_assets.executions.formats.agents.tools.calls import Call
@@ -29,7 +34,18 @@ _INSIDE = (
     ("function_call",), ("toolUse",),
 )  # fmt: skip
 _NAMES = ("name", "toolName", "tool_name", "tool", "function_name", "functionName", "recipient_name")
-_GIVEN = ("arguments", "args", "input", "parameters", "params", "tool_input", "toolInput", "rawInput", "tool_kwargs")
+_GIVEN = (
+    "arguments",
+    "args",
+    "rawArgs",
+    "input",
+    "parameters",
+    "params",
+    "tool_input",
+    "toolInput",
+    "rawInput",
+    "tool_kwargs",
+)
 _IDS = (
     "call_id",
     "callId",
@@ -69,7 +85,9 @@ _OWN = {*_GIVEN, *(path[0] for path in _INSIDE), "state", "result", "output"}  #
 _NAMED_ANSWERS = ("functionResponse", "function_response", "toolResponse", "tool_response")
 _PART = re.compile(r"tool-([\w.:-]+)\Z")  # a part's type that names its tool, as the AI SDK writes it
 _DEPTH = 40
-MARKS = tuple(f'"{name}"'.encode() for name in (*_LINKS, "toolResponse", "tool_calls", "toolCalls", "code_blocks"))
+_EXECUTABLE = (("executable_code", "code_execution_result"), ("executableCode", "codeExecutionResult"))  # of Gemini
+_MARKED = ("toolResponse", "tool_calls", "toolCalls", "code_blocks", "function_response", "functionResponse")
+MARKS = tuple(f'"{name}"'.encode() for name in (*_LINKS, *_MARKED, *(name for pair in _EXECUTABLE for name in pair)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +219,13 @@ class _Log:
 
     def _blocks(self, node: dict[str, Any], around: _Around) -> None:
         """Blocks of code that are run together, and the result of those before: neither names the other."""
-        result = record(node.get("result"))
-        if blocks := objects(node.get("code_blocks")):
+        result, blocks = record(node.get("result")), objects(node.get("code_blocks"))
+        for asked, executed in _EXECUTABLE:
+            blocks = [node[asked]] if isinstance(node.get(asked), dict) else blocks
+            if isinstance(node.get(executed), dict):
+                told = node[executed]
+                result = {"output": text_at(told, "output"), "exit_code": int(told.get("outcome") != "OUTCOME_OK")}
+        if blocks:
             codes = [code for block in blocks if (code := word(block.get("code")))]
             self.blocks = []
             for block in blocks if len(codes) == len(blocks) else []:
@@ -235,7 +258,10 @@ class _Log:
         if found.call.not_run != "unanswered":
             return  # a history that is sent again
         shell = found.asked is not None and found.asked.path is None
-        write_answer(found.call, read_answer(node), shell, self.trusts_success)
+        answer = read_answer(node)
+        write_answer(found.call, answer, shell, self.trusts_success)
+        if found.asked is not None:
+            write_interpreters_end(found.call, answer, found.asked.language)
         self.linked = self.linked or (found.asked is not None and found.call.not_run != "unanswered")
 
 

@@ -7,7 +7,7 @@ from capibara_assets.executions.formats.agents.trajectories.tool_calls import co
 from capibara_assets.executions.formats.envelope_reader import language_of
 
 _SHELL = {"shell", "bash", "terminal", "powershell", "pwsh", "zsh", "sh", "cmd"}
-_RUN = {"run", "exec", "execute", "start", "launch"}
+_RUN = {"run", "exec", "execute", "executor", "start", "launch"}
 _COMMAND = {"command", "commands", "cmd", "process", "script"}
 _INTERPRETER = {"python", "ipython", "jupyter", "interpreter"}
 _CODE = {"code", "cell", "notebook"}
@@ -16,9 +16,41 @@ _EDIT = {
     "diff", "overwrite",
 }  # fmt: skip
 _LOOK = {"view", "undo_edit", "open", "read", "list", "search", "undo", "find"}
-_NO_RUN = {"read", "list", "get", "output", "kill", "stop", "wait", "status", "poll", "search", "input", "send", "type"}
+_NO_RUN = {
+    "read", "list", "get", "output", "kill", "stop", "wait", "status", "poll", "search", "input", "send", "type",
+    "checker", "validate", "explain", "describe", "schema", "docs", "documentation", "help", "fetch",
+}  # fmt: skip
+_JAVASCRIPT = {"javascript", "js", "nodejs", "node", "deno", "typescript", "ts"}
+_EVALUATES = _RUN | {"eval", "evaluate", "repl", "code", "execution"}
+_QUERIES = {
+    "query",
+    "queries",
+    "statement",
+    "database",
+    "db",
+    "warehouse",
+    "sqlite",
+    "postgres",
+    "mysql",
+    "duckdb",
+} | _RUN
+_NO_QUERY = {"search", "find", "fetch", "web", "docs", "documentation", "checker", "validate", "explain", "help"}
 _COMMAND_KEYS = ("command", "cmd", "CommandLine", "commandLine", "script", "commands", "code", "input", "keystrokes")
-_CODE_KEYS = ("code", "source", "script", "cmd", "input", "python")
+_CODE_KEYS = (
+    "code", "source", "script", "cmd", "input", "python", "python_code", "javascript_code", "js_code", "source_code",
+    "codeSnippet", "code_snippet", "snippet", "expression", "query",
+)  # fmt: skip
+_SQL_KEYS = ("sql", "query", "statement", "sql_query", "sqlQuery", "queryString")
+_STATEMENT = re.compile(
+    r"\s*(?:(?:--[^\n]*\n|/\*.*?\*/)\s*)*"
+    r"(?:SELECT\s+(?:.+\bFROM\s+[\w\"`\[({]|[\d'(@*+-]|\w+\s*\()|INSERT\s+(?:OR\s+\w+\s+)?INTO\b|UPDATE\s+\S+\s+SET\b"
+    r"|DELETE\s+FROM\b|WITH\s+(?:RECURSIVE\s+)?\w+.*\bAS\b.*\(|MERGE\s+INTO\b"
+    r"|(?:CREATE|ALTER|DROP)\s+(?:(?:OR\s+REPLACE|TEMP|TEMPORARY|UNIQUE|MATERIALIZED|EXTERNAL|VIRTUAL)\s+)*"
+    r"(?:TABLE|INDEX|VIEW|SCHEMA|DATABASE|TRIGGER)\s+\w|PRAGMA\s+\w|TRUNCATE\s+(?:TABLE\s+)?[\w.\"`]+\s*;?\s*\Z"
+    r"|EXPLAIN\s+(?:ANALY[SZ]E|VERBOSE|QUERY|SELECT|INSERT|UPDATE|DELETE|WITH|\()|DESC(?:RIBE)?\s+[\w.\"`]+\s*;?\s*\Z"
+    r"|SHOW\s+(?:FULL\s+)?(?:TABLES|COLUMNS|DATABASES|SCHEMAS|INDEX|INDEXES|CREATE|GRANTS|STATUS|VARIABLES|VIEWS)\b)",
+    re.IGNORECASE | re.DOTALL,
+)
 _PATH_KEYS = (
     "path", "file_path", "filePath", "filename", "file", "fileName", "notebook_path", "target_file", "TargetFile",
     "filepath", "relative_path", "absolute_path", "uri",
@@ -61,10 +93,10 @@ def asked_of(name: Any, arguments: Any) -> Asked | None:
         return edit
     language = _runs(told)
     if language is None:
-        return None
+        return _query(told, given)
     if language == "sql":
-        text = command_text(given, ("sql", "query", "statement")) if isinstance(given, dict) else None
-    elif language == "python":
+        text = command_text(given, _SQL_KEYS) if isinstance(given, dict) else None
+    elif language in ("python", "javascript"):
         text = command_text(given, _CODE_KEYS)
         named = given.get("language") if isinstance(given, dict) else None
         language = language_of(named) if isinstance(named, str) and named else language
@@ -81,9 +113,19 @@ def _runs(told: set[str]) -> str | None:
         return "sql"
     if told & {"powershell", "pwsh"}:
         return "powershell"
+    if told & _JAVASCRIPT and (told & _EVALUATES or len(told) == 1):
+        return "typescript" if "typescript" in told else "javascript"
     if told & _SHELL or (told & _RUN and told & _COMMAND) or told == {"exec"}:
         return "bash"
     return "python" if told & _INTERPRETER or (told & _CODE and told & (_RUN | {"execution"})) else None
+
+
+def _query(told: set[str], given: Any) -> Asked | None:
+    """A statement of SQL, told by itself: tools that ask a database are named after the database or what is in it."""
+    text = command_text(given, _SQL_KEYS) if isinstance(given, dict) else None
+    if text is None or told & _NO_QUERY or not (told & _QUERIES or "sql" in given) or not _STATEMENT.match(text):
+        return None
+    return Asked("sql", text)
 
 
 def _edit(given: Any) -> Asked | None:

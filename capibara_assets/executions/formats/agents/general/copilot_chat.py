@@ -1,0 +1,127 @@
+"""Chat sessions of GitHub Copilot in VS Code (`chatSessions/*.json`, or exported): requests and what ran for each.
+
+A response's part of `kind: toolInvocationSerialized` has the command (`toolSpecificData`) or what an MCP server was
+given (`resultDetails`); what the model was told of it stands in `result.metadata`, under `toolCallRounds` and
+`toolCallResults`, whose ids have a suffix of VS Code's. Traps: output and exit code of a terminal may stand in either
+place or in none; lines end with CR LF; `isConfirmed.type` 0 is a call that the user did not allow.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from capibara_assets.executions.formats.agents.fields import at, code_at, number, record, text_at, word
+from capibara_assets.executions.formats.agents.general.answers import (
+    read_answer,
+    write_answer,
+    write_interpreters_end,
+)
+from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of
+from capibara_assets.executions.formats.agents.runs import Edit, Entry, LogDocument, NotRun, Reader, moment
+from capibara_assets.executions.formats.agents.tools.calls import Call
+from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
+
+_SUFFIX = "__vscode"
+
+
+@dataclass(slots=True)
+class _Invocation:
+    """A call, as the model made it, as the page shows it, and what the model was told."""
+
+    name: str | None = None
+    given: Any = None
+    shown: dict[str, Any] = field(default_factory=dict)
+    told: Any = None
+
+
+def reads(document: LogDocument) -> bool:
+    """Whether a request has calls of tools in its response or beside its result."""
+    return any(_invocations(request) for request in _requests(document))
+
+
+def entries(document: LogDocument) -> Iterator[Entry]:
+    """The commands, code and edits in the order of their calls."""
+    session = text_at(document.value, "sessionId") or document.digest
+    for request in _requests(document):
+        for key, invocation in _invocations(request).items():
+            entry = _entry(invocation, key, session, request)
+            if entry is not None:
+                yield entry
+
+
+def _requests(document: LogDocument) -> list[dict[str, Any]]:
+    return objects(record(document.value).get("requests"))
+
+
+def _invocations(request: dict[str, Any]) -> dict[str, _Invocation]:
+    """The calls of a request by id."""
+    found: dict[str, _Invocation] = {}
+    metadata = record(at(request, "result", "metadata"))
+    for each in objects(metadata.get("toolCallRounds")):
+        for call in objects(each.get("toolCalls")):
+            if key := word(call.get("id")):
+                found[_plain(key)] = _Invocation(word(call.get("name")), call.get("arguments"))
+    for part in objects(request.get("response")):
+        if part.get("kind") == "toolInvocationSerialized" and (key := word(part.get("toolCallId"))):
+            found.setdefault(_plain(key), _Invocation()).shown = part
+    for key, told in record(metadata.get("toolCallResults")).items():
+        if _plain(key) in found:
+            found[_plain(key)].told = told
+    return found
+
+
+def _plain(key: str) -> str:
+    return key.split(_SUFFIX, 1)[0]
+
+
+def _entry(invocation: _Invocation, key: str, session: str, request: dict[str, Any]) -> Entry | None:
+    """What a call did; None: it ran no code and edited nothing."""
+    shown = invocation.shown
+    terminal = record(shown.get("toolSpecificData"))
+    asked = _asked(invocation, terminal)
+    if asked is None:
+        return None
+    call = Call(
+        session, str(invocation.name), asked.text, key, moment(request.get("timestamp")),
+        text_at(request, "message", "text").strip() or None, word(request.get("modelId")),
+    )  # fmt: skip
+    if at(shown, "isConfirmed", "type") == 0 or shown.get("isConfirmed") is False:
+        return NotRun("refused", session, None if asked.path is not None else asked.text)
+    _answered(call, asked, invocation, terminal)
+    if call.not_run is not None:
+        return NotRun(call.not_run, session, None if asked.path is not None else asked.text)
+    if asked.path is None:
+        return call.run(asked.language, asked.text)
+    return NotRun("edit_failed", session) if call.success is False else Edit(session, asked.path, asked.text)
+
+
+def _asked(invocation: _Invocation, terminal: dict[str, Any]) -> Asked | None:
+    line = terminal.get("commandLine", terminal.get("command"))
+    if terminal.get("kind") == "terminal" and line is not None:
+        told = record(line)
+        command = next((told[name] for name in ("userEdited", "toolEdited", "original") if word(told.get(name))), line)
+        return Asked("bash", command) if word(command) else None
+    given = invocation.given if invocation.given is not None else at(invocation.shown, "resultDetails", "input")
+    return asked_of(invocation.name or word(invocation.shown.get("toolId")), given)
+
+
+def _answered(call: Call, asked: Asked, invocation: _Invocation, terminal: dict[str, Any]) -> None:
+    """Write how the call ended: as the terminal kept it, else as the model was told."""
+    details = record(invocation.shown.get("resultDetails"))
+    values = [text_at(part, "value") for part in objects(at(invocation.told, "content"))]
+    outputs = [text_at(part, "value") for part in objects(details.get("output"))]
+    output, code = at(terminal, "terminalCommandOutput", "text"), code_at(terminal, "terminalCommandState", "exitCode")
+    told = "\n".join(values or outputs) if values or outputs else None
+    if told is None and output is None and code is None:
+        return
+    answer = read_answer({"output": told if told is not None else output or "", "exit_code": code})
+    if isinstance(details.get("isError"), bool):
+        answer.failed = details["isError"]
+    write_answer(call, answer, runs_shell=asked.path is None)
+    if isinstance(output, str) and call.not_run is None:
+        call.output = output.replace("\r\n", "\n")
+    call.duration_ms = number(at(terminal, "terminalCommandState", "duration"))
+    write_interpreters_end(call, answer, asked.language)
+
+
+READER = Reader("copilot-chat", (b'"toolInvocationSerialized"', b'"toolCallRounds"'), reads, entries)

@@ -1,0 +1,111 @@
+"""What `codex exec` shows in a terminal, kept as a file: blocks under `exec`, `codex`, `user` and the like.
+
+`exec`, then the command, `in` its folder, `succeeded in 18ms:` or `exited 1 in 96ms:` and the output, up to the next
+block's name behind an empty line. Calls of MCP servers
+are `tool NAME({..})`, then `NAME({..}) success in 44ms:` and the answer as JSON. Traps: the command is in shell's
+words (`bash -lc '..'`) and may have many lines; commands in what the agent says were not run; output may be cut.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+
+from capibara_assets.executions.formats.agents.general.answers import (
+    read_answer,
+    write_answer,
+    write_interpreters_end,
+)
+from capibara_assets.executions.formats.agents.general.tool_names import asked_of
+from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, Reader, moment
+from capibara_assets.executions.formats.agents.tools.calls import Call
+from capibara_assets.executions.formats.agents.tools.codex_calls import command_of
+
+_MARK = b"OpenAI Codex v"
+_TIME = r"(?:\[(?P<time>\d{4}-\d\d-\d\dT[\d:.]+Z?)\] )?"
+_BLOCK = re.compile(
+    rf"^{_TIME}(?P<kind>exec|codex|thinking|user(?: instructions:)?|file update\b.*|apply_patch\b.*|tool (?=\S+\()"
+    r"|tokens used\b.*|plan update\b.*|turn diff\b.*|(?:\U0001f310 )?[Ss]earched\b.*|web search\b.*|mcp\b.*)"
+    r"(?:\n|(?<= )|$)",
+    re.MULTILINE,
+)
+_EXEC = re.compile(
+    r"(?P<command>.+?) in (?P<folder>(?:/|~|[A-Za-z]:\\)[^\n]*?)\s+"
+    r"(?:(?P<well>succeeded)|exited (?P<code>-?\d{1,9})) in (?P<took>[\d.]+)(?P<unit>ms|s)\b:?[ \t]*(?:\n|\Z)",
+    re.DOTALL,
+)
+_TOOL = re.compile(
+    r"(?P<name>[\w.-]+)\((?P<given>\{.*?\})\)\n(?:\[[^\n\]]*\] )?(?P=name)\(.*?\) (?P<how>success|failed) in [^\n]*:\n",
+    re.DOTALL,
+)
+_SESSION = re.compile(r"^session id: (\S+)", re.MULTILINE)
+_MODEL = re.compile(r"^model: (\S+)", re.MULTILINE)
+
+
+def reads(document: LogDocument) -> bool:
+    """Whether it begins as the program does, and a command was run."""
+    return _MARK in document.data[:4096] and any(True for _ in _runs(document))
+
+
+def entries(document: LogDocument) -> Iterator[Entry]:
+    """The commands and queries in order."""
+    yield from _runs(document)
+
+
+def _runs(document: LogDocument) -> Iterator[AgentRun]:
+    text = document.text.replace("\r\n", "\n")
+    session, model = _SESSION.search(text[:4096]), _MODEL.search(text[:4096])
+    blocks = list(_BLOCK.finditer(text))
+    ends = [*(block.start() for block in blocks[1:]), len(text)]
+    task: str | None = None
+    for block, end in zip(blocks, ends, strict=False):
+        inside = text[block.end() : end]
+        kind = block["kind"].strip()
+        if kind.startswith("user"):
+            task = inside.strip() or task
+        if kind not in ("exec", "tool"):
+            continue
+        call = Call(
+            session[1] if session else document.digest, kind, None, None, moment(block["time"]), task,
+            model[1] if model else None,
+        )  # fmt: skip
+        run = _command(call, inside) if kind == "exec" else _tool(call, inside)
+        if run is not None:
+            yield run
+
+
+def _command(call: Call, inside: str) -> AgentRun | None:
+    told = _EXEC.match(inside)
+    if told is None:
+        return None
+    try:
+        words = shlex.split(told["command"])
+    except ValueError:  # no shell's words
+        words = []
+    wrapped = len(words) == 3 and words[1] in ("-c", "-lc", "-cl", "-Command")
+    command = command_of({"command": words if wrapped else told["command"]})
+    if command is None:
+        return None
+    call.exit_code = 0 if told["well"] else int(told["code"])
+    call.success = call.exit_code == 0
+    call.output = inside[told.end() :].removesuffix("\n")
+    call.duration_ms = float(told["took"]) * (1 if told["unit"] == "ms" else 1000)
+    return call.run(*command)
+
+
+def _tool(call: Call, inside: str) -> AgentRun | None:
+    told = _TOOL.match(inside)
+    asked = asked_of(told["name"], told["given"]) if told else None
+    if told is None or asked is None or asked.path is not None:
+        return None
+    try:
+        answer = read_answer(json.loads(inside[told.end() :], strict=False))
+    except (ValueError, RecursionError):
+        answer = read_answer(inside[told.end() :].strip())
+    answer.failed = True if told["how"] == "failed" else answer.failed
+    write_answer(call, answer, runs_shell=False)
+    write_interpreters_end(call, answer, asked.language)
+    return call.run(asked.language, asked.text) if call.not_run is None else None
+
+
+READER = Reader("codex-terminal", (_MARK,), reads, entries)
