@@ -8,6 +8,7 @@ from capibara_assets.executions.secrets.plausibility import (
     bare_password,
     chosen_password,
     credential,
+    shell_password,
     stated_password,
     told_password,
 )
@@ -30,11 +31,13 @@ _GIVEN = (
 _NEXT = r"[\"'][ \t]*,[ \t]*[\"']"
 STATED = rf"(?-i:[A-Z][{CHARS}-]*[0-9]|[0-9][{CHARS}-]*[A-Z])"  # what each of them has
 CHOSEN = r"(?-i:[A-Za-z][^\s\"'`<>]*[0-9]|[0-9][^\s\"'`<>]*[A-Za-z]|[A-Za-z]{3}[-+.][A-Za-z]+[-+.][A-Za-z]{3})"
+# or words alone that signs join (`plausibility.joined_words`)
+_WORDED = rf"(?:{CHOSEN}|(?-i:[A-Z][a-z]+[._*~!+-][A-Z][a-z]|[a-z]{{3}}[-+.~*][a-z]+[-+.~*][a-z]{{2}}))"
 ENDING = (  # as `ENDS`, without looking around
     r"p?a?s{1,2}w(?:o?r)?d|passphrase|passcode|pwd|pswd|pw|psk"
 )
 # The names with their ends: `passed` and `compass-2d` stand in many texts. One gate for many roles is one pass.
-CHOSEN_GATE = rf"(?i)(?:(?:{ENDING}|pass)\d?[^A-Za-z0-9_.\n-]|identified[^\n]{{0,40}}by|secure_?string)[^\n]*{CHOSEN}"
+CHOSEN_GATE = rf"(?i)(?:(?:{ENDING}|pass)\d?[^A-Za-z0-9_.\n-]|identified[^\n]{{0,40}}by|secure_?string)[^\n]*{_WORDED}"
 _BELOW_GATE = rf"(?i)(?:{ENDING})\d?[^A-Za-z0-9\n]{{0,40}}\n(?:[^\n]*\n){{0,6}}[^\n]*{CHOSEN}"
 _FLAG = r"-{1,2}[\w.-]{0,24}"
 _USER_FLAG = r"-{1,2}(?:u|user(?:name)?|login|[\w-]{0,20}creds?|auth)[ =][\"']?[\w./\\@-]{1,60}"
@@ -144,7 +147,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
         rf"(?i)(?:(?:credential|creds|log_?in|zugangsdaten|identifiants|use )[^\n]*/|identified by )[^\n]*{CHOSEN}",
     ),
     # alone behind it
-    Role("PASSWORD", ENDS_ANCHORS, rf"{ENDS}[ \t]{{1,20}}[\"']?{VALUE}[\"']?[ \t]*$", chosen_password, CHOSEN_GATE),
+    Role("PASSWORD", ENDS_ANCHORS, rf"{ENDS}[ \t]{{1,20}}[\"']?{VALUE}[\"']?[ \t]*$", shell_password, CHOSEN_GATE),
     # behind the user, for a command that sets it
     Role(
         "PASSWORD", ENDS_ANCHORS,
@@ -156,13 +159,13 @@ PASSWORD_ROLES: tuple[Role, ...] = (
         "PASSWORD", (*(f"{verb}{gap}user" for verb in ("add", "create", "new") for gap in " _-"), *_ADDS),
         rf"(?:\b(?:add|create|new)[-_ ]?user|\bnet[ ]user|community)[ \t]+(?:(?!/)[\w./@-]+[ \t]+){{0,3}}?[\"']?{VALUE}"
         rf"[\"']?(?=[ \t]*(?:$|[|;&>]|/add|R[OW]\b))",
-        chosen_password, rf"(?i)(?:(?:add|create|new)[-_ ]?user|net user|community)[ \t][^\n]*{CHOSEN}",
+        shell_password, rf"(?i)(?:(?:add|create|new)[-_ ]?user|net user|community)[ \t][^\n]*{CHOSEN}",
     ),
     # as the flag of that name, or of one letter where another names the user or what it is for
     Role(
         "PASSWORD", _PASS_ANCHORS,
         rf"{_FLAG}(?:{_PASS}|pass)[\w-]{{0,12}}{NO_SECRET}[ =\t]+(?:pass:)?{_OPEN}?{VALUE}",
-        chosen_password, rf"(?i)-[\w\p{{N}}.-]*(?:{'|'.join(_PASS_ANCHORS)})[^\n]*{CHOSEN}",
+        shell_password, rf"(?i)-[\w\p{{N}}.-]*(?:{'|'.join(_PASS_ANCHORS)})[^\n]*{CHOSEN}",
     ),
     Role(
         "PASSWORD", ("pass:", "/p:", "/password:", "/pwd:"),
@@ -185,11 +188,11 @@ PASSWORD_ROLES: tuple[Role, ...] = (
         "PASSWORD", ("-p", "-P", "-w", "-W", "-A", "-X"),
         rf"[ \t]-[uUlD][ \t]*[\"']?(?!-|\S*\.py\b)[\w.@\\=,-]{{1,80}}[\"']?[ \t][^\n]{{0,80}}?(?<=[ \t])-[pPwWAX][ =]?"
         rf"[\"']?{VALUE}",
-        chosen_password,
+        shell_password,
         rf"-[uUlD][^\n]*[ \t]-[pPwWAX][^\n]*{CHOSEN}", case=True,
     ),
     Role(
-        "PASSWORD", ("zip ", "7z ", "7za ", "rar ", "keygen", "openssl"), rf"{_PACKS}[\"']?{VALUE}", chosen_password,
+        "PASSWORD", ("zip ", "7z ", "7za ", "rar ", "keygen", "openssl"), rf"{_PACKS}[\"']?{VALUE}", shell_password,
         rf"(?i)(?:zip |7za? |rar |keygen|openssl)[^\n]*-[pNhk][^\n]*{CHOSEN}",
     ),
     # handed to what logs in, with or without an address and a user before it
@@ -225,7 +228,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
         "PASSWORD", ("echo", "printf"),
         rf"(?:echo|printf)[ \t]+(?:-\w+[ \t]+)?[\"']?(?:[\w.@-]{{1,40}}:)?{VALUE}[\"']?[ \t]*\|"
         rf"(?=[^\n]{{0,160}}{_ASKS})",
-        chosen_password, rf"(?i)(?:echo|printf)[^\n|]*{CHOSEN}[^\n|]*\|[^\n]*{_ASKS}",
+        shell_password, rf"(?i)(?:echo|printf)[^\n|]*{CHOSEN}[^\n|]*\|[^\n]*{_ASKS}",
     ),
     Role(
         "PASSWORD", ("echo", "printf"), rf"(?:echo|printf)[ \t]+[\"']?[\w.@-]{{1,40}}:{VALUE}[\"']?[ \t]*\|",
@@ -248,7 +251,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", ("-u", "-login", "creds", "-auth"),
-        rf"[\s\"']{_USER_FLAG}[:,%]{VALUE}", chosen_password,
+        rf"[\s\"']{_USER_FLAG}[:,%]{VALUE}", shell_password,
         rf"(?i)-(?:u|user|username|login|[\w-]*creds?|auth)[ =][^\n]*[:,%][^\n]*{CHOSEN}",
     ),
     Role(

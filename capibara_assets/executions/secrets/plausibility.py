@@ -32,6 +32,7 @@ _NOT_ALONE = re.compile(
     r"@[\w-]+\.[A-Za-z]{2,}|@v?\d+\.|#\w+\.\w|%(?:20|2[A-Fa-f]|3[A-Fa-f]|5[BDEbde]|7[BDbd])"
     r"|%\d{0,2}(?:\.\d+)?[sdifgxeru](?![A-Za-z])"
 )
+_PACKAGED = re.compile(r"[a-z_]+(?:\.[a-z_]\w*)+\.[A-Z]\w*")  # a class in its packages
 _LISTED = re.compile(r"[a-z_]+(?:\|[a-z_]+[:\w,]*)+")  # rules of a form: required|string|min:8
 _NUMBERED_THING = re.compile(r"[A-Za-z_]+[#%]\d+")  # issue#1234
 #: What a value refers to: variables, templates, files, versions.
@@ -43,6 +44,25 @@ _ALGORITHM = re.compile(
     r"(?:^|[^A-Za-z])(?:sha|md|aes|base|utf|rs|hs|oauth|argon|pbkdf|bcrypt|s?crypt)[-_]?\d", re.IGNORECASE
 )
 _TELLTALES = ("password", "passwd", "passphrase", "secret", "changeme", "username", "sample", "test", "demo", "token")
+#: Words joined by a sign, each with a capital, or three and more by the same sign.
+_TITLED = r"[A-Z][a-z]{2,}(?:[._*~!+-][A-Z][a-z]{2,})+"
+_TITLED_NUMBERED = re.compile(rf"{_TITLED}[0-9]{{1,4}}")
+_JOINED_WORDS = re.compile(rf"{_TITLED}|[a-z]{{3,}}([-+.~*])[a-z]{{2,}}(?:\1[a-z]{{2,}})*\1[a-z]{{3,}}")
+# words of code, of messages, ends of hosts and of files
+_PLAIN_WORDS = (
+    "above account and any app args ask auth base based basic bearer below body case cfg change changed "
+    "class client cloud com conf config configs confirm context controller credentials css csv ctx current "
+    "data default dev disabled each edu empty enabled encrypted end env environ error event example exe "
+    "expired factor false field fields first for form from generated get github gov hash hidden html http "
+    "https info ini input inputs internal invalid item json key lan last local locals locked log login "
+    "long manager missing model models module multi must net never new none not null obj object old one "
+    "only optional options opts org output outputs over param params pem per plain policy process props "
+    "protected read repeat req request required reset result row same secrets see self sensitive server "
+    "service session set settings short sql ssl state step steps stored str string strong tcp text the "
+    "this time tls toml true two txt type types unknown update updated use user users utf valid value "
+    "values var vars via view weak with write xml yaml yml you your"
+)
+_NO_PASSPHRASE = frozenset(_PLAIN_WORDS.split())
 _BLANK_UUID = re.compile(r"0{8}-.*|(.)\1{7}-.*")
 
 
@@ -109,6 +129,8 @@ def strong_password(value: str) -> bool:
         return False
     if (value[0] == "/" and value.count("/") > 1) or _LISTED.fullmatch(value):
         return False
+    if _PACKAGED.fullmatch(value):
+        return False
     signs = sum(not c.isalnum() for c in value)
     sorts = (any(map(str.islower, value)), any(map(str.isupper, value)), has_digit(value), signs > 0)
     return sum(sorts) >= 3 and any(c.isalpha() for c in value) and signs <= len(value) / 2
@@ -168,6 +190,31 @@ def column_password(value: str) -> bool:
     return chosen_password(value.replace(".", "-"))
 
 
+def shell_password(value: str) -> bool:
+    """As `chosen_password`, of a word of a shell: a name with a full stop that begins with a capital is no host."""
+    return chosen_password(value) or (value[:1].isupper() and told_password(value))
+
+
+def worded_password(value: str) -> bool:
+    """As `told_password`, or of words alone (`joined_words`)."""
+    return told_password(value) or joined_words(value)
+
+
+def joined_words(value: str) -> bool:
+    """Whether a value is words that signs join, none of which is one of code or of messages."""
+    words = re.findall("[a-z]+", value.lower())
+    joined = 8 <= len(value) <= 64 and _JOINED_WORDS.fullmatch(value) is not None and not _PLACEHOLDER.search(value)
+    return joined and not _NO_PASSPHRASE & set(words) and not any(word in "".join(words) for word in _TELLTALES)
+
+
+def given_password(value: str) -> bool:
+    """Whether what a program takes for a password is one, and does not refer to one."""
+    spelt = "".join(filter(str.isalnum, value)).lower()
+    if len(spelt) < 4 or value[0] in "<{$%[(-/~" or "$(" in value or "${" in value or _PLACEHOLDER.search(value):
+        return False
+    return spelt not in _ACCESS_WORDS and not any(word in spelt for word in _TELLTALES)
+
+
 def lone_secret(value: str) -> bool:
     """Whether a value that is alone on a line, below one that announces it, is a secret; ids are digests there."""
     return (credential(value) and not _hexadecimal(value, 40)) or stated_password(value.replace(".", "-"))
@@ -176,7 +223,11 @@ def lone_secret(value: str) -> bool:
 def bare_password(value: str) -> bool:
     """As `chosen_password`, where a name in code could stand as well: no name ends in a number of several digits."""
     a_name = value.isidentifier() and not _NUMBERED.fullmatch(value) and ("_" in value or not mingled(value))
-    return stated_password(value) or (chosen_password(value) and not a_name)
+    return (
+        stated_password(value)
+        or (chosen_password(value) and not a_name)
+        or (_TITLED_NUMBERED.fullmatch(value) is not None and told_password(value))
+    )
 
 
 def _chosen(value: str) -> bool:

@@ -48,7 +48,8 @@ class Role:
 #: (`rules.py`): with so many words an expression is slow, and a text with one of these words is examined in any case.
 FOREIGN = (
     r"passwort|kennwort|passord(?:et)?|wachtwoord|l[öo]senord(?:et)?|adgangskoden?|salasana|jelsz[óo]|contrase[nñ]a|senha"
-    r"|mot de passe|palavra-passe|(?<![a-z])clave|(?<![a-z])parola|has[łl][oa]\b|hesl[oa]\b|[şŞ]ifre\w{0,3}|lozink[aeu]"
+    r"|mot[ _-]?de[ _-]?passe|(?<![a-z])mdp|palavra[ _-]?passe|paswoord"
+    r"|(?<![a-z])clave|(?<![a-z])parola|has[łl][oa]\b|hesl[oa]\b|[şŞ]ifre\w{0,3}|lozink[aeu]"
     r"|mật khẩu|[Пп]арол[ья]|κωδικός|סיסמה|كلمة المرور|パスワード|暗証番号|비밀번호|암호|密码|密碼|口令"
 )
 FOREIGN_ANCHORS = (
@@ -56,7 +57,7 @@ FOREIGN_ANCHORS = (
         "passwort",
         "kennwort",
         "passord",
-        "palavra-passe",
+        "palavra",
         "wachtwoord",
         "senord",
         "adgangskode",
@@ -65,6 +66,11 @@ FOREIGN_ANCHORS = (
         "contrase",
         "senha",
         "mot de",
+        "mot_de",
+        "mot-de",
+        "motde",
+        "mdp",
+        "paswoord",
         "clave",
     ),
     *("parola", "hasło", "hasła", "haslo", "hasla", "heslo", "hesla", "şifre", "lozink", "mật kh", "парол", "κωδικ"),

@@ -11,6 +11,7 @@ from functools import cache, lru_cache
 
 from capibara_assets.executions.secrets.forms import FORMS
 from capibara_assets.executions.secrets.passwords import PASSWORD_ROLES
+from capibara_assets.executions.secrets.places import PLACES
 from capibara_assets.executions.secrets.plausibility import (
     MINGLED,
     filled_in,
@@ -39,6 +40,7 @@ _BEFORE = 60  # characters
 _PUBLIC = re.compile(
     r"(?:\bssh-(?:rsa|dss|ed25519)[ \t]+|\b(?:sk-ssh-|(?:sk-)?ecdsa-)[\w@.-]+[ \t]+"
     r"|\bsha(?:1|256|384|512):|fingerprint[\"']?[ \t]*(?:is|[:=])?[ \t]*[\"']?(?:SHA256:|MD5:)?"
+    r"|data:(?:image|font|audio|video)/[\w.+-]+;base64,"
     r"|public[ _-]?key[\"']?[ \t]*[:=][ \t]*[\"']?)$",
     re.IGNORECASE,
 )
@@ -338,7 +340,7 @@ def _context_rules() -> Iterator[Rule]:
         pattern = re.compile(expression, re.IGNORECASE | re.MULTILINE)
         gate = "" if anchors == ("aws",) else _gate(expression)
         yield Rule(kind, anchors, pattern, 1, plausible, anchors != ("://",), whole_word=False, tail="", gate=gate)
-    for role in (*ROLES, *PASSWORD_ROLES, *FORMS, *TABLES):
+    for role in (*ROLES, *PASSWORD_ROLES, *FORMS, *PLACES, *TABLES):
         flags = re.MULTILINE | re.ASCII | (0 if role.case else re.IGNORECASE)
         english = role.expression.replace(f"|{FOREIGN}", "").replace(f"|{FOREIGN_KEYS}", "")
         variants = [(english, role.anchors, role.gate)]
