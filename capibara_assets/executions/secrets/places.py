@@ -115,17 +115,17 @@ PLACES: tuple[Role, ...] = (
     ),
     # words with blanks, quoted
     Role(
-        "PASSWORD", ("passphrase",), rf"passphrase[\"']?[^\n\"':=]{{0,60}}(?:\bis|[:=])[ \t]*[\"“]({_WORDS})[\"”]",
-        _spoken, r"(?i)passphrase[^\n]*[\"“][^\s\"]+ [^\n]*[\"”]",
+        "PASSWORD", ENDS_ANCHORS, rf"passphrase[\"']?[^\n\"':=]{{0,60}}(?:\bis|[:=])[ \t]*[\"“]({_WORDS})[\"”]",
+        _spoken, r"(?i)passphrase[^\n]*[\"“][^\s\"]+ ",
     ),
     Role(
-        "PASSWORD", ("passw", "passphrase", "pass=", "pwd", "psk"),
+        "PASSWORD", ENDS_ANCHORS,
         rf"(?:\b(?-i:[A-Z0-9_]{{0,60}}(?:PASSWORD|PASSPHRASE|PASSWD|PASS|PWD|PSK))|\b(?:wpa_)?psk)=[\"']({_WORDS})[\"']",
         _spoken, r"(?i)(?:pass(?:word|phrase|wd)?|pwd|psk)=[\"'][^\s\"']+ ",
     ),
     # between braces, in which marks stand for nothing else
     Role(
-        "PASSWORD", ("pwd", "password"), r"[;\"'](?:pwd|password)[ ]?=[ ]?\{((?:[^{}\n]|\}\}){6,128})\}(?!\})", _braced,
+        "PASSWORD", ENDS_ANCHORS, r"[;\"'](?:pwd|password)[ ]?=[ ]?\{((?:[^{}\n]|\}\}){6,128})\}(?!\})", _braced,
         r"(?i)[;\"'](?:pwd|password)[ ]?=[ ]?\{",
     ),
     # the default of a look-up; the member of an object under that name; a pair, the value first
@@ -138,7 +138,7 @@ PLACES: tuple[Role, ...] = (
         _BELOW_GATE,
     ),
     Role(
-        "PASSWORD", (*ENDS_ANCHORS, "secret", "token"),
+        "PASSWORD", (*ENDS_ANCHORS, "secret", "token", "key"),
         rf"(?:{ENDS}|secret|token)[\"']?[ \t]*(?::|=>?)?[ \t]*\{{[^{{}}]{{0,300}}?\b{_VALUES}[\"']?[ \t]*"
         rf"(?::|=>?)[ \t]*[\"']([^\s\"'\\<>]{{8,200}})[\"']",
         _password, rf"(?i)(?:{ENDING}|pass|secret|token)\d?[\"']?[ \t]*(?::|=>?)?[ \t]*\{{",
@@ -153,7 +153,7 @@ PLACES: tuple[Role, ...] = (
         r"(?:name|key|id|label|title|field)",
     ),
     Role(
-        "SECRET", ("key",),
+        "SECRET", (*ENDS_ANCHORS, "secret", "token", "key"),
         rf"(?:name|key|id|property)=[\"'][\w.:-]{{0,60}}(?<!public)(?<!cache)(?<!primary)(?<!sort)key[\"']\s{{1,40}}"
         rf"value=[\"']{VALUE}[\"']",
         credential, r"(?i)key[\"']\s+value=[\"']",
@@ -189,9 +189,9 @@ PLACES: tuple[Role, ...] = (
         _community, "",
     ),
     Role(
-        "SECRET", ("login", "auth", "cred", "key", "-pat", "_pat", ".pat"),
-        rf"[ \t\"'](?-i:-D)[\w.-]{{1,60}}(?:login|auth|cred\w{{0,8}}|key|[._-]pat)[ ]?=[\"']?{VALUE}",
-        credential, r"(?i)[ \t\"']-D[^\s=]+(?:login|auth|cred[\w\p{N}]*|key|[._-]pat)[ ]?=",
+        "SECRET", ("auth", "unlock", "login", "log_in", "signin", "sign_in"),
+        rf"[ \t\"'](?-i:-D)[\w.-]{{1,60}}(?:log_?in|auth)[ ]?=[\"']?{VALUE}",
+        credential, r"(?i)[ \t\"']-D[^\s=]+(?:log_?in|auth)[ ]?=",
     ),
     # a file of a user and a password, line by line
     Role(
@@ -209,7 +209,7 @@ PLACES: tuple[Role, ...] = (
     ),
     # sessions in cookies, of whatever alphabet
     Role(
-        "SECRET", ("cookie",), r"cookies?[\"']?[ \t]{0,3}[:=,](?=([^\n]{0,600}))", _session,
+        "SECRET", ("cookie", "x-"), r"cookies?[\"']?[ \t]{0,3}[:=,](?=([^\n]{0,600}))", _session,
         r"(?i)cookies?[\"']?[ \t]*[:=,][^\n]*(?:sess|sid|auth|token|jwt|csrf|xsrf|remember|login)[^\n]*[=:]",
         rf"(?i)(?<![\w.-]){_COOKIES}[\"']?(?:=|:[ ]?)[\"']?([A-Za-z0-9_.%~+-]{{16,400}})",
     ),
