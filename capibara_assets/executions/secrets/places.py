@@ -22,7 +22,7 @@ from capibara_assets.executions.secrets.plausibility import (
 )
 from capibara_assets.executions.secrets.roles import IS, MARK, VALUE, Role
 
-_BELOW_GATE = rf"(?i)(?:{ENDING}|pass)\d?[^A-Za-z0-9_.\n-](?:[^\n]*\n){{0,2}}[^\n]*{CHOSEN}"
+_BELOW_GATE = rf"(?i)(?:{ENDING}|pass)\d?[^A-Za-z0-9_.\n-](?:[^\n]*\n){{0,2}}[^\n]*[ :=\"'`][^\s\"'`<>]*{CHOSEN}"
 _AFTER = r"[.,;)!\"'`*_”“»’」』\]]*(?:\s|$|<)"
 _CHANGES = r"(?:chang|set\b|reset|updat|rotat|switch|ge?änder|cambi|mud|modifi|wijzig|ändra|zmieni)"
 #: What looks a value up, and what it takes where there is none.
@@ -141,7 +141,8 @@ PLACES: tuple[Role, ...] = (
         "PASSWORD", (*ENDS_ANCHORS, "secret", "token", "key"),
         rf"(?:{ENDS}|secret|token)[\"']?[ \t]*(?::|=>?)?[ \t]*\{{[^{{}}]{{0,300}}?\b{_VALUES}[\"']?[ \t]*"
         rf"(?::|=>?)[ \t]*[\"']([^\s\"'\\<>]{{8,200}})[\"']",
-        _password, rf"(?i)(?:{ENDING}|pass|secret|token)\d?[\"']?[ \t]*(?::|=>?)?[ \t]*\{{",
+        _password, rf"(?i)(?:{ENDING}|pass|secret|token)\d?[\"']?[ \t]*(?::|=>?)?[ \t]*"
+        rf"\{{[^{{}}]*{_VALUES}[\"']?[ \t]*(?::|=>?)[ \t]*[\"']",
     ),
     Role(
         "PASSWORD", (*ENDS_ANCHORS, "secret", "token", "key"),

@@ -323,7 +323,8 @@ def _detect_secrets_rules() -> Iterator[Rule]:
     for kind, names, plugin, gate in (
         ("CLOUDANT_KEY", ("clou", "cl_", "cl-", "clapi", "clkey", "clpw", "clpa", "cltoken"), cloudant.CloudantDetector,
          r"(?i)cl(?:ou(?:dant)?)?[_-]?(?:api)?(?:key|pw|pass|token)|cloudant\.com"),
-        ("IBM_COS_KEY", ("secret",), ibm_cos_hmac.IbmCosHmacDetector, r"(?i)secret[_-]?(?:access)?[_-]?key"),
+        ("IBM_COS_KEY", ("secret",), ibm_cos_hmac.IbmCosHmacDetector, r"(?i)secret[_-]?(?:access)?[_-]?key"
+         r"[\"']?\]?[ :=>]+[\"']?[a-f0-9]{48}"),
         ("SOFTLAYER_KEY", ("softlayer", "sl_", "slapi"), softlayer.SoftlayerDetector, ""),
     ):  # fmt: skip
         for pattern in plugin.denylist:
