@@ -44,6 +44,7 @@ _PUBLIC = re.compile(
     r"|public[ _-]?key[\"']?[ \t]*[:=][ \t]*[\"']?)$",
     re.IGNORECASE,
 )
+_AWS_GATE = r"(?is)aws.*[0-9A-Za-z/+]{38}"
 _LONGEST = 500  # characters of a part of a stretch (`Rule.parts`)
 
 
@@ -298,7 +299,7 @@ def _detect_secrets_rules() -> Iterator[Rule]:
     yield Rule(
         "AWS_ACCESS_KEY_ID", ("AKIA", "ASIA", "ABIA", "ACCA", "A3T"), access_key, plausible=filled_in, tail="A-Z0-9"
     )
-    yield Rule("AWS_SECRET_ACCESS_KEY", ("aws",), secret_key, 1, ignore_case=True, tail="")
+    yield Rule("AWS_SECRET_ACCESS_KEY", ("aws",), secret_key, 1, ignore_case=True, tail="", gate=_AWS_GATE)
     gates = {
         "DISCORD_TOKEN": r"[MNO][a-zA-Z\d_-]{23,25}\.[a-zA-Z\d_-]{6}\.[a-zA-Z\d_-]{27}",
         "TELEGRAM_TOKEN": r"\d{8}:[0-9A-Za-z_-]{35}",
@@ -339,7 +340,7 @@ def _context_rules() -> Iterator[Rule]:
     """Secrets known by what stands before them: connection strings, headers, assignments to secret-looking names."""
     for kind, anchors, expression, plausible in CONTEXT_SHAPES:
         pattern = re.compile(expression, re.IGNORECASE | re.MULTILINE)
-        gate = "" if anchors == ("aws",) else _gate(expression)
+        gate = _AWS_GATE if anchors == ("aws",) else _gate(expression)
         yield Rule(kind, anchors, pattern, 1, plausible, anchors != ("://",), whole_word=False, tail="", gate=gate)
     for role in (*ROLES, *PASSWORD_ROLES, *FORMS, *PLACES, *TABLES):
         flags = re.MULTILINE | re.ASCII | (0 if role.case else re.IGNORECASE)
