@@ -8,23 +8,49 @@ import re
 from capibara_assets.executions.secrets.passwords import CHOSEN_GATE, ENDING, ENDS, ENDS_ANCHORS, STATED
 from capibara_assets.executions.secrets.plausibility import (
     chosen_password,
+    column_password,
     credential,
     filled_in,
     has_digit,
     random_looking,
+    shell_password,
     stated_password,
 )
-from capibara_assets.executions.secrets.roles import CHARS, VALUE, Role
+from capibara_assets.executions.secrets.roles import CHARS, IS, VALUE, Role
 
 _PIECES = re.compile(r"[\"']([^\"'\n]*)[\"']")
 _OPERATOR = r"[ \t]*(?:\+|\.{1,2}|&|<>|\|\|)?[ \t\\]*(?:\n[ \t]*)?(?:\+|\.{1,2}|&|<>|\|\|)?[ \t]*"
 _CONTINUED = re.compile(r"\\\r?\n")
 _COMMON = frozenset(("the", "and", "for", "with", "that", "this", "from", "are", "was", "not", "you", "your", "will"))
-_CODES = r"(?:recovery|backup|scratch|emergency|one-time|rescue)[ _-](?:codes?|keys?)"
-_CODES_ANCHORS = ("recovery", "backup", "scratch", "emergency", "one-time", "rescue")
-_PHRASE = r"(?:mnemonic|seed[ _-]?(?:phrase|words)|(?:recovery|backup|secret)[ _-](?:phrase|words))"
-_PHRASE_ANCHORS = ("mnemonic", "phrase", "words")
-_CODE_ANCHORS = ("PIN", "asscode", "time code", "erification code", "2FA code", "ecurity code", "nlock code")
+_COMMON |= {"que", "los", "las", "una", "por", "con", "para", "del", "des", "les", "une", "dans", "pour", "avec", "der"}
+_COMMON |= {"die", "das", "und", "ist", "nicht", "ein", "eine", "che", "per", "non", "uma", "com", "het", "een", "van"}
+_CODES = (
+    r"(?:(?:recovery|back-?up|scratch|emergency|one-time|rescue|wiederherstellungs|notfall|herstel)[ _-]?"
+    r"(?:codes?|keys?)|c[oó]digos? de (?:respaldo|recupera|seguran|backup|emerg)[a-zß-ÿ]*"
+    r"|codes? de (?:secours|r[ée]cup[ée]ration)|codici di (?:recupero|backup|emergenza)|kody (?:zapasowe|odzyskiwania)"
+    r"|резервные коды|коды восстановления|バックアップコード|恢复代码|备用验证码)"
+)
+_CODES_ANCHORS = (
+    *("recovery", "backup", "back-up", "scratch", "emergency", "one-time", "rescue", "wiederherstellungs", "notfall"),
+    *("herstel", "digos de", "digo de", "codigo", "codes de", "code de", "codici di", "kody", "коды"),
+    *("バックアップ", "恢复代码", "备用验证码"),
+)  # fmt: skip
+_PHRASE = (
+    r"(?:mnemonic|seed[ _-]?(?:phrase|words)|(?:recovery|backup|secret)[ _-](?:phrase|words)"
+    r"|(?:frase|phrase)[ _-](?:semilla|semente|seed"
+    r"|mn[eé]m[a-zß-ÿ]+|secr[eèé]t[a-z]*|d[ei] (?:recup|r[ée]cup|respaldo|segur)[a-zß-ÿ]*)"
+    r"|(?:wiederherstellungs|merk)(?:phrase|w[öo]rter|satz)"
+    r"|herstel(?:zin|frase|woorden)|palabras (?:semilla|clave)"
+    r"|мнемони[а-я]+ фраза|сид-фраза)"
+)
+_PHRASE_ANCHORS = (
+    *("mnemonic", "phrase", "words", "frase", "wiederherstellungs", "merkwörter", "merksatz", "herstel"),
+    *("palabras", "фраза", "merkworter"),
+)  # fmt: skip
+_CODE_ANCHORS = (
+    *("PIN", "asscode", "time code", "erification code", "2FA code", "ecurity code", "nlock code", "larm code"),
+    *("oor code", "ate code", "ntry code", "ccess code", "NIP", "eheimzahl", "digo de"),
+)  # fmt: skip
 
 
 def _joined_password(stretch: str) -> bool:
@@ -41,7 +67,7 @@ def _continued(stretch: str) -> bool:
 
 def _phrase(stretch: str) -> bool:
     """Whether words are a wallet's: hardly one twice, and none of those that every sentence has."""
-    words = re.split(r"[ ,]+", stretch)
+    words = re.findall(r"[^\W\d_]+", stretch)
     return len(set(words)) >= len(words) - 2 and not _COMMON & set(words)
 
 
@@ -63,7 +89,11 @@ _LITERAL = r"[\"'][^\"'\s\\]{2,60}[\"']"
 _NEXT_LITERAL = r"[ \t]*,[ \t]*[\"'][\w.@-]{1,60}[\"']"
 _ITEM = r"[ \t]*(?:\d{1,2}[.)]|[-*•])?[ \t\"'`]*"
 _CODE = r"[A-Za-z0-9]{4,16}(?:-[A-Za-z0-9]{3,12}){0,5}"
-_TOLD_CODE = r"\b(?:PIN(?:[ -]code)?|[Pp]asscode|(?:[Oo]ne-time|[Vv]erification|2FA|[Ss]ecurity|[Uu]nlock)[ ]code)\b"
+_TOLD_CODE = (
+    r"\b(?:PIN(?:[ -][Cc]ode)?|[Pp]asscode|NIP|Geheimzahl"
+    r"|(?:[Oo]ne-time|[Vv]erification|2FA|[Ss]ecurity|[Uu]nlock|[Aa]larm|[Dd]oor|[Gg]ate|[Ee]ntry|[Aa]ccess)[ ]code"
+    r"|[Cc]ódigo de (?:acceso|seguridad|verificación|desbloqueo|segurança|acesso|verificação))\b"
+)
 _WRAPPED = r"(?:token|secret|api_?key|password)\"?[ \t]*[:=][ \t]*"
 
 FORMS: tuple[Role, ...] = (
@@ -107,7 +137,8 @@ FORMS: tuple[Role, ...] = (
         rf"\bnew[ \t]+[A-Z][\w.]*\([ \t\n]*[\"'][\w.@-]{{1,60}}[\"']{_NEXT_LITERAL}"
         rf"[ \t]*,[ \t]*[\"']{VALUE}[\"'][ \t]*[,)]",
         stated_password,
-        rf"\bnew[ \t]+[A-Z][\w\p{{N}}.]*\([ \t\n]*[\"'][^\"'\n]+[\"'][ \t]*,[^\n]*[\"'][^\"'\n]*{STATED}", case=True,
+        rf"(?-u:\b)new[ \t]+[A-Z][\w\p{{N}}.]*\([ \t\n]*[\"'][^\"'\n]+[\"']"
+        rf"[ \t]*,[^\n]*[\"'][^\"'\n]*{STATED}", case=True,
     ),
     # databases that take a passphrase in a statement, and hash one there
     Role(
@@ -116,10 +147,35 @@ FORMS: tuple[Role, ...] = (
         r"([^\s\"']{8,128})[\"']",
         lambda value: chosen_password(value) or credential(value), r"(?i)(?:pragma[ \t]+[a-z]*key|crypt\()[^\n]*[\"']",
     ),
+    # mail and stores: the user and the password, or both encoded
+    Role(
+        "PASSWORD", ("LOGIN ", "AUTH "),
+        r"(?:\bLOGIN[ ]+[\"']?[^\s\"']{1,60}[\"']?[ ]+|\bAUTH[ ](?:(?:PLAIN|LOGIN)[ ])?)[\"']?([^\s\"'<>]{8,120})"
+        r"[\"']?[ \t\r]*$",
+        lambda value: column_password(value) or credential(value),
+        r"(?m)(?:LOGIN[ ]+[\"']?[^\s\"']{1,60}[\"']?[ ]+|AUTH[ ](?:(?:PLAIN|LOGIN)[ ])?)"
+        r"[\"']?[^\s\"'<>]{8,120}[\"']?[ \t\r]*$",
+        case=True,
+    ),
+    Role(  # the prompt `Password:`, encoded
+        "PASSWORD", ("UGFzc3dvcmQ6",),
+        r"UGFzc3dvcmQ6[^\n]{0,4}\n[^\n]{0,20}?(?<![A-Za-z0-9+/])([A-Za-z0-9+/]{8,}={0,2})[ \t\r]*$",
+        filled_in, "UGFzc3dvcmQ6", case=True,
+    ),
+    # what a code of squares says of a network; what two ends share
+    Role("PASSWORD", ("WIFI:",), r"\bWIFI:[^\n]{0,200}?\bP:([^;\n]{8,63});", filled_in, "WIFI:", case=True),
+    Role(
+        "PASSWORD", ("PSK", "EAP", "XAUTH"), r":[ \t]*(?:PSK|EAP|XAUTH)[ \t]+\"([^\"\n]{8,128})\"", filled_in,
+        r":[ \t]*(?:PSK|EAP|XAUTH)[ \t]+\"", case=True,
+    ),
+    Role(
+        "SECRET", ("otp",), r"otp\b[ \t]+(?:-\w+[ \t]+)*[\"']?((?-i:[A-Z2-7]{16,128}))(?![\w=])", has_digit,
+        r"(?i)otp[ \t][^\n]*(?-i:[A-Z2-7]{16})",
+    ),
     # commands that take it as a word: behind `password`, behind a share
     Role(
         "PASSWORD", ENDS_ANCHORS, rf"^[^\n]{{0,40}}?[$#>][ \t][^\n]{{1,200}}?[ \t]{ENDS}[ \t]{VALUE}(?=[ \t\n]|$)",
-        chosen_password, CHOSEN_GATE,
+        shell_password, CHOSEN_GATE,
     ),
     Role(
         "PASSWORD", ("net use",), rf"\bnet[ ]use\b[^\n]{{0,20}}?\\\\[^\s]{{2,120}}[ \t]+[\"']?{VALUE}(?=[\"'\s]|$)",
@@ -132,9 +188,11 @@ FORMS: tuple[Role, ...] = (
     # codes that are listed, or told in a line
     Role(
         "RECOVERY_CODE", _CODES_ANCHORS,
-        rf"{_CODES}[^\n]{{0,60}}\n(?=((?:{_ITEM}[A-Za-z0-9 -]{{6,60}}[\"'`,]*[ \t\r]*(?:\n|$)){{1,20}}))",
+        rf"{_CODES}[^\n]{{0,60}}\n(?:[ \t\r]*\n)?"
+        rf"(?=((?:{_ITEM}[A-Za-z0-9 \t-]{{6,90}}[\"'`,]*[ \t\r]*(?:\n|$)){{1,20}}))",
         _code, rf"(?i){_CODES}[^\n]*\n",
-        rf"(?m)^{_ITEM}([A-Za-z0-9]{{4,16}}(?:[ -][A-Za-z0-9]{{3,12}}){{0,5}})[\"'`,]*[ \t\r]*$",
+        rf"(?m)(?:^{_ITEM}|(?<=[ \t]{{2}})|(?<=\t))([A-Za-z0-9]{{4,16}}(?:[ -][A-Za-z0-9]{{3,12}}){{0,5}})"
+        r"(?=[\"'`,]*[ \t\r]*$|[ ]{2}|\t)",
     ),
     Role(
         "RECOVERY_CODE", _CODES_ANCHORS, rf"{_CODES}[\"'\])]*[ \t]*(?:are|is|=>|:=|=|:)(?=([^\n]{{8,400}}))", _code,
@@ -142,14 +200,21 @@ FORMS: tuple[Role, ...] = (
     ),
     Role(
         "SEED_PHRASE", _PHRASE_ANCHORS,
-        rf"{_PHRASE}[\"'\])\w ]{{0,30}}?(?:=>|:=|=|:|\bis\b|\n)[ \t\"'`]{{0,8}}"
-        r"((?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})(?![a-z])",
+        rf"{_PHRASE}[\"'\])\w ]{{0,30}}?(?:=>|:=|=|:|\bis\b|\n)[ \t\n\"'`\d.)]{{0,8}}"
+        r"((?:[a-zß-ÿа-я]{3,8}[ ,\n\t\d.)]{1,8}){11,23}[a-zß-ÿа-я]{3,8})(?![a-zß-ÿа-я])",
         _phrase, rf"(?i){_PHRASE}",
     ),
     Role(
         "PIN", _CODE_ANCHORS,
-        rf"{_TOLD_CODE}[^\n\d:=]{{0,30}}?(?:\bis\b|\bwas\b|\bto\b|[:=])[ \t\"'`*]{{0,4}}(\d{{4,8}})(?![\w.:-]*\d)",
-        _digits, r"(?:\bPIN\b|asscode|(?:time|tion|FA|rity|lock) code)[^\n]*[0-9]{4}", case=True,
+        rf"{_TOLD_CODE}[^\n\d:=]{{0,30}}?(?:\b(?:{IS}|to|auf)\b|[éè:=]|är)[ \t\"'`*]{{0,4}}(\d{{4,8}})(?![\w.:-]*\d)",
+        _digits,
+        r"(?:(?-u:\bPIN\b)|asscode|(?:time|tion|FA|rity|lock"
+        r"|larm|oor|ate|ntry|ccess) code|NIP|eheimzahl|digo de)[^\n]*[0-9]{4}", case=True,
+    ),
+    Role(
+        "PIN", ("pin",),
+        r"(?:^|[ \t\"'{,_])pin(?:_?code)?[\"']?(?:[ \t]{2,40}|[ \t]*[:=][ \t]*)[\"']?(\d{4,8})(?![\w.:-]*\d)",
+        _digits, r"pin(?:_?code)?[\"']?(?:[ \t]{2,40}|[ \t]*[:=][ \t]*)[\"']?[0-9]{4}", case=True,
     ),
     # a password in pieces of which none is one
     Role(

@@ -4,17 +4,25 @@ In a literal or a word of a shell, which is no name of a variable, a word and a 
 (`plausibility.chosen_password`); elsewhere, capitals and digits are asked for (`plausibility.stated_password`).
 """
 
-from capibara_assets.executions.secrets.plausibility import bare_password, chosen_password, stated_password
-from capibara_assets.executions.secrets.roles import CHARS, NO_SECRET, VALUE, Role
+from capibara_assets.executions.secrets.plausibility import (
+    bare_password,
+    chosen_password,
+    credential,
+    shell_password,
+    stated_password,
+    told_password,
+)
+from capibara_assets.executions.secrets.roles import CHARS, FOREIGN, IS, MARK, NO_SECRET, VALUE, Role
 
-_PASS = r"(?:pa?s{1,2}w(?:o?r)?d|passphrase|passcode|pwd|pswd|(?<![A-Za-z])pass(?=[\"':=_ ])|_pass\b|[a-z]pass\b)"
+_PASS = r"(?:pa?s{1,2}w(?:o?r)?d|passphrase|passcode|pwd|pswd|(?<![A-Za-z])pass(?=[\"':=_ ])|_pass\b|[a-z]pass\b"
+_PASS += f"|{FOREIGN})"
 _PASS_ANCHORS = ("passw", "paswd", "pasw", "pssw", "psw", "passphrase", "passcode", "pwd", "pass")
 # a name that ends so: `password_policy` holds none
 ENDS = (
-    r"(?:p?a?s{1,2}w(?:o?r)?d|passwort|passphrase|passcode|pwd|pswd|(?<!by)(?<!com)pass|\bpw|\bpsk|kennwort"
-    r"|contrase[nñ]a|senha|mot de passe|[Пп]ароль|密码)\d?(?![\w.-])"
+    rf"(?:(?=[aps])(?:p?a?s{{1,2}}w(?:o?r)?d|passphrase|passcode|pwd|pswd|(?<!by)(?<!com)pass|\bpw|\bpsk)|{FOREIGN})"
+    r"\d?(?![\w.-])"
 )
-ENDS_ANCHORS = (*_PASS_ANCHORS, "assw", "pw", "psk", "kennwort", "contrase", "senha", "mot de", "пароль", "密码")
+ENDS_ANCHORS = (*_PASS_ANCHORS, "assw", "pw", "psk")
 _OTHERS = r"(?:identified[^\n']{0,40}\bby\b|secure_?string)"
 _GIVEN = (
     r"(?:[\"'`\])]{0,2}[ \t]{0,4}(?:=>|:=|==?|:|\bis\b:?|\bwas\b)[ \t]{0,4}[(\[]?(?:[A-Za-z]?[\"'`])?"
@@ -22,20 +30,21 @@ _GIVEN = (
 )
 _NEXT = r"[\"'][ \t]*,[ \t]*[\"']"
 STATED = rf"(?-i:[A-Z][{CHARS}-]*[0-9]|[0-9][{CHARS}-]*[A-Z])"  # what each of them has
-_CHOSEN = r"(?-i:[A-Za-z][^\s\"'`<>]*[0-9]|[0-9][^\s\"'`<>]*[A-Za-z]|[A-Za-z]{3}[-+][A-Za-z]+[-+][A-Za-z]{3})"
+CHOSEN = r"(?-i:[A-Za-z][^\s\"'`<>]*[0-9]|[0-9][^\s\"'`<>]*[A-Za-z]|[A-Za-z]{3}[-+.][A-Za-z]+[-+.][A-Za-z]{3})"
+# or words alone that signs join (`plausibility.joined_words`)
+_WORDED = rf"(?:{CHOSEN}|(?-i:[A-Z][a-z]+[._*~!+-][A-Z][a-z]|[a-z]{{3}}[-+.~*][a-z]+[-+.~*][a-z]{{2}}))"
 ENDING = (  # as `ENDS`, without looking around
-    r"p?a?s{1,2}w(?:o?r)?d|passwort|passphrase|passcode|pwd|pswd|pw|psk|kennwort|contrase[nñ]a|senha"
-    r"|mot de passe|пароль|密码"
+    r"p?a?s{1,2}w(?:o?r)?d|passphrase|passcode|pwd|pswd|pw|psk"
 )
 # The names with their ends: `passed` and `compass-2d` stand in many texts. One gate for many roles is one pass.
-CHOSEN_GATE = rf"(?i)(?:(?:{ENDING}|pass)\d?[^A-Za-z0-9_.\n-]|identified[^\n]{{0,40}}by|secure_?string)[^\n]*{_CHOSEN}"
-_BELOW_GATE = rf"(?i)(?:{ENDING})\d?[^A-Za-z0-9\n]{{0,40}}\n(?:[^\n]*\n){{0,6}}[^\n]*{_CHOSEN}"
+CHOSEN_GATE = rf"(?i)(?:(?:{ENDING}|pass)\d?[^A-Za-z0-9_.\n-]|identified[^\n]{{0,40}}by|secure_?string)[^\n]*{_WORDED}"
+_BELOW_GATE = rf"(?i)(?:{ENDING})\d?[^A-Za-z0-9\n]{{0,40}}\n(?:[^\n]*\n){{0,6}}[^\n]*{CHOSEN}"
 _FLAG = r"-{1,2}[\w.-]{0,24}"
 _USER_FLAG = r"-{1,2}(?:u|user(?:name)?|login|[\w-]{0,20}creds?|auth)[ =][\"']?[\w./\\@-]{1,60}"
 _LOGS_IN = r"(?:auth\w*|log_?[io]n|sign_?in|connect\w*|\w{0,20}connection|\w{0,20}credentials?|\bpdo|\bmysqli)"
 _LOGS_IN_ANCHORS = ("auth", "login", "log_in", "logon", "signin", "sign_in", "connect", "credential", "pdo", "mysqli")
-_LITERAL = r"([^\s\"'`\\<>]{8,64})(?=\\?[\"'`])"
-_OPEN = r"[A-Za-z]{0,2}\\?[\"'`]"
+_LITERAL = r"([^\s\"'`\\<>]{8,64})(?=\\{0,7}[\"'`])"
+_OPEN = r"[A-Za-z]{0,2}\\{0,7}[\"'`]"
 _AT_GATE = r"[A-Za-z0-9_.-]:[^\s\"'`/:@]{8,64}@[A-Za-z(]"
 _LOGS_IN_GATE = rf"(?i)(?:{'|'.join(_LOGS_IN_ANCHORS)})[^\n]*[\"'][^\"'\n]*{STATED}"
 _PAIR = r"(?:auth|log_?[io]n|sign_?in|credentials?|_bind)[\w.]{0,10}[ \t]*=?[ \t]*\(?[ \t]*[\"']"
@@ -45,13 +54,28 @@ _PACKS = (
     r"(?:\b(?:un)?zip\b[^\n|;]{0,80}[ \t](?-i:-P)[ \t]?|\b(?:7za?|(?:un)?rar)\b[^\n|;]{0,80}[ \t](?-i:-h?p)"
     r"|keygen\b[^\n|;]{0,80}[ \t](?-i:-[NP])[ \t]|\bopenssl\b[^\n|;]{0,120}[ \t](?-i:-k)[ \t])"
 )
+_ADDS = ("adduser", "createuser", "newuser", "net user", "community")
+#: What follows a value that is told: signs of a sentence, a mark, a script that has no blanks.
+_AFTER = r"[.,;)!\"'`*_”“»’」』\]]*(?:\s|$|<)|[^\x00-\x7f]"
+_MESSAGES = frozenset(
+    (
+        *("must", "not", "be", "is", "are", "enter", "your", "please", "required", "invalid", "incorrect", "wrong"),
+        *("too", "short", "long", "match", "matches", "for", "the", "of", "failed", "missing", "file", "from", "to"),
+    )
+)
+
+
+def _spoken(value: str) -> bool:
+    """Whether words are a passphrase and no message about one."""
+    words = value.split(" ")
+    return value == value.lower() and len(words) >= 3 and not _MESSAGES & set(words)
 
 
 PASSWORD_ROLES: tuple[Role, ...] = (
     # a literal under that name: assigned, compared, handed to a setter, an attribute
     Role(
         "PASSWORD", (*ENDS_ANCHORS, "identified", "secure"),
-        rf"(?:{ENDS}(?:\\?[\"'`]|[\])])?[\"'\])]?[ \t]{{0,8}}(?::[ \t]*\w{{1,12}}[ \t]*)?"
+        rf"(?:{ENDS}(?:\\{{0,7}}[\"'`]|[\])])?[\"'\])]?[ \t]{{0,8}}(?::[ \t]*\w{{1,12}}[ \t]*)?"
         rf"(?:=>|:=|={{1,3}}|:|\(|value[ \t]?=)?[ \t]{{0,8}}(?:\w{{1,12}}\()?|{_OTHERS}[ \t]{{1,4}})"
         rf"{_OPEN}{_LITERAL}",
         chosen_password, CHOSEN_GATE,
@@ -60,6 +84,19 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"(?:\([ \t]*[\"'][\w.-]{{0,60}}?{ENDS}[\"'][ \t]*,[ \t]*[\"']|{ENDS}(?::-|>)){VALUE}(?=[\"']\)|\}}|</)",
+        chosen_password, CHOSEN_GATE,
+    ),
+    # an element, whatever stands between, also in the next lines
+    Role(
+        "PASSWORD", (*ENDS_ANCHORS, "secret", "token", "key"),
+        rf"(?:{ENDS}|secret|token|key)[^\n<>]{{0,80}}>(?:\s{{0,40}}<[^<>\n]{{0,60}}>){{0,3}}\s{{0,40}}{VALUE}(?=\s{{0,40}}</)",
+        lambda value: chosen_password(value) or credential(value),
+        rf"(?i)(?:{ENDING}|pass|secret|token|key)\d?[^\n<>]*>\s*(?:<[^\n<>]*>\s*)*[^\s<>]{{8}}[^\s<>]*\s*</",
+    ),
+    # what is typed into the field of that name
+    Role(
+        "PASSWORD", ENDS_ANCHORS,
+        rf"[#\[=][^\n\"']{{0,40}}?{ENDS}[\]\"')]{{1,4}}[ \t]*(?:,|\.\w{{1,20}}\()[ \t]*[\"']{_LITERAL}",
         chosen_password, CHOSEN_GATE,
     ),
     # among other `name=value` of a command, a connection's string or a log, and in a file of such lines
@@ -72,7 +109,8 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     # a line of settings, which code may look like
     Role(
         "PASSWORD", ENDS_ANCHORS,
-        rf"^[ \t-]{{0,40}}[\"']?[\w.-]{{0,60}}?{ENDS}[\"']?[ \t]{{0,20}}[:=][ \t]{{1,20}}{VALUE}[ \t]*$",
+        rf"^(?:[ \t]*\d{{1,6}}[ \t:|→-])?[^\w\n]{{0,40}}[\w.-]{{0,60}}?{ENDS}[\"']?[ \t]{{0,20}}[:=]"
+        rf"[ \t]{{1,20}}{VALUE}[ \t]*$",
         bare_password, CHOSEN_GATE,
     ),
     Role(
@@ -80,34 +118,66 @@ PASSWORD_ROLES: tuple[Role, ...] = (
         rf"(?:{_PASS}[\w.-]{{0,24}}{NO_SECRET}|{_OTHERS}){_GIVEN}{VALUE}", stated_password,
         rf"(?i)(?:{'|'.join(_PASS_ANCHORS)}|identified|secure)[^\n]*{STATED}",
     ),
+    Role(
+        "PASSWORD", ENDS_ANCHORS,
+        rf"{ENDS}(?:[ \t(\[*_\x80-\uffff][^\n:=<>{{}}`]{{0,60}}?)?"
+        rf"(?:\b(?:{IS}):?[ \t]|[ \t](?:[éè]|är|(?:set|is now)[ ]to)"
+        rf"[ \t]|は|是|为|為)[ \t]?{MARK}{VALUE}(?={_AFTER})",
+        told_password, CHOSEN_GATE,
+    ),
+    Role("PASSWORD", ENDS_ANCHORS, rf"{ENDS}[ \t]{{1,4}}{MARK}{VALUE}", stated_password, CHOSEN_GATE),
+    # told before it is said what it is
+    Role(
+        "PASSWORD", ENDS_ANCHORS,
+        rf"\b(?:enter|type|use|try|paste|with|mit)[ \t]{MARK}{VALUE}(?=[^\n]{{0,60}}?{ENDS})", stated_password,
+        rf"(?i)(?:enter|type|use|try|paste|with|mit)[ \t][^\n]*{STATED}[^\n]*(?:{ENDING}|pass)",
+    ),
     # told in a sentence; beside a user's name where credentials are told; unquoted in SQL
     Role(
         "PASSWORD", ENDS_ANCHORS,
-        rf"{ENDS}(?:[ \t][^\n:=<>{{}}\"`]{{0,60}}?)?(?:\b(?:is|ist|es|est|lautet):?[ \t]|[ \t]é[ \t]|[:：][ \t]?)"
-        rf"[\"'`*]{{0,3}}{VALUE}(?=[.,;)\"'`*]*(?:\s|$))",
+        rf"{ENDS}(?:[ \t(\[*_\x80-\uffff][^\n:=<>{{}}\"`]{{0,60}}?)?[:：][*_]{{0,3}}[ \t]?{MARK}{VALUE}(?={_AFTER})",
         chosen_password, CHOSEN_GATE,
     ),
     Role(
-        "PASSWORD", ("credential", "creds", "login", "identified"),
-        r"(?:(?:credentials?|creds|log_?in)\b[^\n:=]{0,40}[:=][ \t]*[\w.@-]{1,40}[ \t]?/[ \t]?|identified by[ \t]+)"
+        "PASSWORD", ("credential", "creds", "login", "log in", "zugangsdaten", "identifiant", "identified"),
+        r"(?:(?:credentials?|creds|log_?in|zugangsdaten|identifiants)\b[^\n:=]{0,40}(?:[:=]|\bare\b|\bwith\b)[ \t]*"
+        r"[\w.@-]{1,40}[ \t]?/[ \t]?|identified by[ \t]+|\buse[ ][\w.@-]{1,40}[ ]?/[ ]?(?=[^\n]{0,80}\blog ?in))"
         rf"{VALUE}(?=[.,;)]*(?:\s|$))",
-        chosen_password, rf"(?i)(?:(?:credential|creds|login)[^\n]*/|identified by )[^\n]*{_CHOSEN}",
+        chosen_password,
+        rf"(?i)(?:(?:credential|creds|log_?in|zugangsdaten|identifiants|use )[^\n]*/|identified by )[^\n]*{CHOSEN}",
     ),
-    # alone behind it; in the last column of a table
-    Role("PASSWORD", ENDS_ANCHORS, rf"{ENDS}[ \t]{VALUE}[ \t]*$", chosen_password, CHOSEN_GATE),
+    # alone behind it
+    Role("PASSWORD", ENDS_ANCHORS, rf"{ENDS}[ \t]{{1,20}}[\"']?{VALUE}[\"']?[ \t]*$", shell_password, CHOSEN_GATE),
+    # behind the user, for a command that sets it
     Role(
         "PASSWORD", ENDS_ANCHORS,
-        rf"^[\w \t|,;\"'-]{{0,200}}\S(?:[ \t]*[|,;\t]|  )[ \t\"']{{0,40}}{ENDS}[\"' \t|]{{0,40}}\n"
-        r"(?=((?:[^\n]{0,300}\n){0,6}[^\n]{0,300}))",
-        chosen_password,
-        _BELOW_GATE,
-        rf"(?<=[|,;\t \"']){VALUE}(?=[ \t|\"']*(?:\n|$))",
+        rf"(?:^|[$#>|;&]|\bsudo)[ \t]*(?:[\w-]*passwd|[\w-]+[_-]pass(?:word|phrase))[ \t]+"
+        rf"(?:[\w./@-]+[ \t]+){{0,4}}?[\"']?{VALUE}[\"']?(?=[ \t]*(?:$|[|;&>]))",
+        chosen_password, CHOSEN_GATE,
+    ),
+    Role(
+        "PASSWORD", (*(f"{verb}{gap}user" for verb in ("add", "create", "new") for gap in " _-"), *_ADDS),
+        rf"(?:\b(?:add|create|new)[-_ ]?user|\bnet[ ]user|community)[ \t]+(?:(?!/)[\w./@-]+[ \t]+){{0,3}}?[\"']?{VALUE}"
+        rf"[\"']?(?=[ \t]*(?:$|[|;&>]|/add|R[OW]\b))",
+        shell_password, rf"(?i)(?:(?:add|create|new)[-_ ]?user|net user|community)[ \t][^\n]*{CHOSEN}",
     ),
     # as the flag of that name, or of one letter where another names the user or what it is for
     Role(
         "PASSWORD", _PASS_ANCHORS,
-        rf"(?:{_FLAG}(?:{_PASS}|pass)[\w-]{{0,12}}{NO_SECRET}[ =\t]+(?:pass:)?|\bpass:){_OPEN}?{VALUE}",
-        chosen_password, rf"(?i)(?:-[\w\p{{N}}.-]*(?:{'|'.join(_PASS_ANCHORS)})|pass:)[^\n]*{_CHOSEN}",
+        rf"{_FLAG}(?:{_PASS}|pass)[\w-]{{0,12}}{NO_SECRET}[ =\t]+(?:pass:)?{_OPEN}?{VALUE}",
+        shell_password, rf"(?i)-[\w\p{{N}}.-]*(?:{'|'.join(_PASS_ANCHORS)})[^\n]*{CHOSEN}",
+    ),
+    Role(
+        "PASSWORD", ("pass:", "/p:", "/password:", "/pwd:"),
+        r"(?:\bpass|(?<=[ \t])/(?:p|pass(?:word)?|pwd)):[\"']?([^\s\"'`<>|;]{8,64})", told_password,
+        rf"(?i)(?:pass|[ \t]/(?:p|pass(?:word)?|pwd)):[^\n]*{CHOSEN}",
+    ),
+    # words that are quoted
+    Role(
+        "PASSWORD", ("passphrase",),
+        r"(?:-{1,2}[\w-]{0,20}passphrase[ =]|passphrase[\"']?[ \t]*[:=]{1,2}[ \t]*)[\"']"
+        r"((?:[A-Za-z0-9']{1,12}[ ]){2,11}[A-Za-z0-9']{2,12})[\"']",
+        _spoken, r"(?i)passphrase[\"']?[ \t]*[:= ]{1,2}[ \t]*[\"'][a-z0-9']{1,12} [a-z0-9']",
     ),
     Role(
         "PASSWORD", _PASS_ANCHORS,
@@ -118,12 +188,12 @@ PASSWORD_ROLES: tuple[Role, ...] = (
         "PASSWORD", ("-p", "-P", "-w", "-W", "-A", "-X"),
         rf"[ \t]-[uUlD][ \t]*[\"']?(?!-|\S*\.py\b)[\w.@\\=,-]{{1,80}}[\"']?[ \t][^\n]{{0,80}}?(?<=[ \t])-[pPwWAX][ =]?"
         rf"[\"']?{VALUE}",
-        chosen_password,
-        rf"-[uUlD][^\n]*[ \t]-[pPwWAX][^\n]*{_CHOSEN}", case=True,
+        shell_password,
+        rf"-[uUlD][^\n]*[ \t]-[pPwWAX][^\n]*{CHOSEN}", case=True,
     ),
     Role(
-        "PASSWORD", ("zip ", "7z ", "7za ", "rar ", "keygen", "openssl"), rf"{_PACKS}[\"']?{VALUE}", chosen_password,
-        rf"(?i)(?:zip |7za? |rar |keygen|openssl)[^\n]*-[pNhk][^\n]*{_CHOSEN}",
+        "PASSWORD", ("zip ", "7z ", "7za ", "rar ", "keygen", "openssl"), rf"{_PACKS}[\"']?{VALUE}", shell_password,
+        rf"(?i)(?:zip |7za? |rar |keygen|openssl)[^\n]*-[pNhk][^\n]*{CHOSEN}",
     ),
     # handed to what logs in, with or without an address and a user before it
     Role(
@@ -135,7 +205,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     Role(
         "PASSWORD", (*_LOGS_IN_ANCHORS, "bind"),
         rf"{_PAIR}[\w.@+\\=, -]{{1,80}}[\"'][ \t]*,[ \t]*(?:\w{{1,12}}\()?[\"']{_LITERAL}",
-        chosen_password, rf"(?i){_PAIR}[^\n]*{_CHOSEN}",
+        chosen_password, rf"(?i){_PAIR}[^\n]*{CHOSEN}",
     ),
     Role(
         "PASSWORD", ("auth", "unlock", "login", "log_in", "signin", "sign_in"),
@@ -150,15 +220,15 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     # what is fed to a prompt
     Role(
         "PASSWORD", ENDS_ANCHORS,
-        rf"{ENDS}[^\w\n]{{0,8}}\n[ \t]*[\w.]{{0,20}}send\w*[ \t(]{{1,2}}[\"']{VALUE}(?=\\[rn]|[\"'])", chosen_password,
-        _BELOW_GATE,
+        rf"{ENDS}[^\w\n]{{0,8}}\n[ \t]*[\w.]{{0,20}}send\w*[ \t(]{{1,2}}[\"']([^\s\"'`\\<>]{{8,64}})(?=\\[rn]|[\"'])",
+        chosen_password, _BELOW_GATE,
     ),
-    Role("PASSWORD", ("<<<",), rf"<<<[ \t]*[\"']{VALUE}[\"']", chosen_password, rf"<<<[^\n]*{_CHOSEN}", case=True),
+    Role("PASSWORD", ("<<<",), rf"<<<[ \t]*[\"']{VALUE}[\"']", told_password, rf"<<<[^\n]*{CHOSEN}", case=True),
     Role(
         "PASSWORD", ("echo", "printf"),
         rf"(?:echo|printf)[ \t]+(?:-\w+[ \t]+)?[\"']?(?:[\w.@-]{{1,40}}:)?{VALUE}[\"']?[ \t]*\|"
         rf"(?=[^\n]{{0,160}}{_ASKS})",
-        chosen_password, rf"(?i)(?:echo|printf)[^\n|]*{_CHOSEN}[^\n|]*\|[^\n]*{_ASKS}",
+        shell_password, rf"(?i)(?:echo|printf)[^\n|]*{CHOSEN}[^\n|]*\|[^\n]*{_ASKS}",
     ),
     Role(
         "PASSWORD", ("echo", "printf"), rf"(?:echo|printf)[ \t]+[\"']?[\w.@-]{{1,40}}:{VALUE}[\"']?[ \t]*\|",
@@ -181,8 +251,8 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", ("-u", "-login", "creds", "-auth"),
-        rf"[\s\"']{_USER_FLAG}[:,%]{VALUE}", chosen_password,
-        rf"(?i)-(?:u|user|username|login|[\w-]*creds?|auth)[ =][^\n]*[:,%][^\n]*{_CHOSEN}",
+        rf"[\s\"']{_USER_FLAG}[:,%]{VALUE}", shell_password,
+        rf"(?i)-(?:u|user|username|login|[\w-]*creds?|auth)[ =][^\n]*[:,%][^\n]*{CHOSEN}",
     ),
     Role(
         "PASSWORD", ("basic",), rf"basic[\w.-]{{0,30}}[ \t]+[\w.@-]{{1,40}}[ \t]+[\"']?{VALUE}", stated_password,
@@ -191,6 +261,6 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     # a line of pgpass
     Role(
         "PASSWORD", (":",), r"^[\w.*-]+:(?:\d{2,5}|\*):[!-9;-~]+:[!-9;-~]+:([!-9;-~]{8,200})$", chosen_password,
-        rf"(?m)^[^\s:]+:(?:\d+|\*):[^:\s]+:[^:\s]+:[^:\s]*{_CHOSEN}", case=True,
+        rf"(?m)^[^\s:]+:(?:\d+|\*):[^:\s]+:[^:\s]+:[^:\s]*{CHOSEN}", case=True,
     ),
 )  # fmt: skip

@@ -27,11 +27,14 @@ _LONG_MINGLED = re.compile(f"{_RUN}{_RANDOM}|{_RANDOM}{_RUN}")
 _DIGITS = re.compile(r"[0-9]+")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _WORD = re.compile(r"[A-Z][a-z]{2,}|[a-z]{4,}")
-#: E-mail addresses, versions, numbered things, percent-encoded text, formats of printf.
+#: E-mail addresses, versions, percent-encoded text, formats of printf.
 _NOT_ALONE = re.compile(
-    r"@[\w-]+\.[A-Za-z]{2,}|@v?\d+\.|^[A-Za-z_]+[#%]\d+$|#\w+\.\w|%(?:20|2[A-Fa-f]|3[A-Fa-f]|5[BDEbde]|7[BDbd])"
+    r"@[\w-]+\.[A-Za-z]{2,}|@v?\d+\.|#\w+\.\w|%(?:20|2[A-Fa-f]|3[A-Fa-f]|5[BDEbde]|7[BDbd])"
     r"|%\d{0,2}(?:\.\d+)?[sdifgxeru](?![A-Za-z])"
 )
+_PACKAGED = re.compile(r"[a-z_]+(?:\.[a-z_]\w*)+\.[A-Z]\w*")  # a class in its packages
+_LISTED = re.compile(r"[a-z_]+(?:\|[a-z_]+[:\w,]*)+")  # rules of a form: required|string|min:8
+_NUMBERED_THING = re.compile(r"[A-Za-z_]+[#%]\d+")  # issue#1234
 #: What a value refers to: variables, templates, files, versions.
 _REFERENCE = re.compile(r"\$[\w{(]|[{}/\\]|<%|\.[A-Za-z]{1,5}$|\d\.\d|=[^=]")
 #: Three words, as people are told to choose them.
@@ -41,6 +44,25 @@ _ALGORITHM = re.compile(
     r"(?:^|[^A-Za-z])(?:sha|md|aes|base|utf|rs|hs|oauth|argon|pbkdf|bcrypt|s?crypt)[-_]?\d", re.IGNORECASE
 )
 _TELLTALES = ("password", "passwd", "passphrase", "secret", "changeme", "username", "sample", "test", "demo", "token")
+#: Words joined by a sign, each with a capital, or three and more by the same sign.
+_TITLED = r"[A-Z][a-z]{2,}(?:[._*~!+-][A-Z][a-z]{2,})+"
+_TITLED_NUMBERED = re.compile(rf"{_TITLED}[0-9]{{1,4}}")
+_JOINED_WORDS = re.compile(rf"{_TITLED}|[a-z]{{3,}}([-+.~*])[a-z]{{2,}}(?:\1[a-z]{{2,}})*\1[a-z]{{3,}}")
+# words of code, of messages, ends of hosts and of files
+_PLAIN_WORDS = (
+    "above account and any app args ask auth base based basic bearer below body case cfg change changed "
+    "class client cloud com conf config configs confirm context controller credentials css csv ctx current "
+    "data default dev disabled each edu empty enabled encrypted end env environ error event example exe "
+    "expired factor false field fields first for form from generated get github gov hash hidden html http "
+    "https info ini input inputs internal invalid item json key lan last local locals locked log login "
+    "long manager missing model models module multi must net never new none not null obj object old one "
+    "only optional options opts org output outputs over param params pem per plain policy process props "
+    "protected read repeat req request required reset result row same secrets see self sensitive server "
+    "service session set settings short sql ssl state step steps stored str string strong tcp text the "
+    "this time tls toml true two txt type types unknown update updated use user users utf valid value "
+    "values var vars via view weak with write xml yaml yml you your"
+)
+_NO_PASSPHRASE = frozenset(_PLAIN_WORDS.split())
 _BLANK_UUID = re.compile(r"0{8}-.*|(.)\1{7}-.*")
 
 
@@ -105,7 +127,9 @@ def strong_password(value: str) -> bool:
     """Whether a password mixes three kinds of characters; `password1` is documentation."""
     if not password(value) or entropy(value) < 2.7 or value.startswith(("./", "../", "~/", "\\")) or "://" in value:
         return False
-    if value[0] == "/" and value.count("/") > 1:
+    if (value[0] == "/" and value.count("/") > 1) or _LISTED.fullmatch(value):
+        return False
+    if _PACKAGED.fullmatch(value):
         return False
     signs = sum(not c.isalnum() for c in value)
     sorts = (any(map(str.islower, value)), any(map(str.isupper, value)), has_digit(value), signs > 0)
@@ -131,6 +155,8 @@ def signed_password(value: str) -> bool:
     """Whether a value is a password of letters of both cases, digits and a sign that names do not hold."""
     if not 8 <= len(value) <= 64 or not _SIGNED.search(value) or _NOT_ALONE.search(value) or not _three_sorts(value):
         return False
+    if _NUMBERED_THING.fullmatch(value):
+        return False
     if value[0] in "./~$%<{-" or "/" in value or "=" in value.rstrip("=") or not value.isascii():
         return False
     if "".join(filter(str.isalpha, value)).lower() in _ACCESS_WORDS:
@@ -154,16 +180,60 @@ def chosen_password(value: str) -> bool:
     return (has_digit(value) or _WORDS_JOINED.fullmatch(value) is not None) and _chosen(value)
 
 
+def told_password(value: str) -> bool:
+    """As `chosen_password`, where no code stands: words joined by full stops name nothing there."""
+    return chosen_password(value.replace(".", "-")) and not _REFERENCE.search(value)
+
+
+def column_password(value: str) -> bool:
+    """As `told_password`, in the column of passwords: a name of a file neither stands there."""
+    return chosen_password(value.replace(".", "-"))
+
+
+def shell_password(value: str) -> bool:
+    """As `chosen_password`, of a word of a shell: a name with a full stop that begins with a capital is no host."""
+    return chosen_password(value) or (value[:1].isupper() and told_password(value))
+
+
+def worded_password(value: str) -> bool:
+    """As `told_password`, or of words alone (`joined_words`)."""
+    return told_password(value) or joined_words(value)
+
+
+def joined_words(value: str) -> bool:
+    """Whether a value is words that signs join, none of which is one of code or of messages."""
+    words = re.findall("[a-z]+", value.lower())
+    joined = 8 <= len(value) <= 64 and _JOINED_WORDS.fullmatch(value) is not None and not _PLACEHOLDER.search(value)
+    return joined and not _NO_PASSPHRASE & set(words) and not any(word in "".join(words) for word in _TELLTALES)
+
+
+def given_password(value: str) -> bool:
+    """Whether what a program takes for a password is one, and does not refer to one."""
+    spelt = "".join(filter(str.isalnum, value)).lower()
+    if len(spelt) < 4 or value[0] in "<{$%[(-/~" or "$(" in value or "${" in value or _PLACEHOLDER.search(value):
+        return False
+    return spelt not in _ACCESS_WORDS and not any(word in spelt for word in _TELLTALES)
+
+
+def lone_secret(value: str) -> bool:
+    """Whether a value that is alone on a line, below one that announces it, is a secret; ids are digests there."""
+    return (credential(value) and not _hexadecimal(value, 40)) or stated_password(value.replace(".", "-"))
+
+
 def bare_password(value: str) -> bool:
     """As `chosen_password`, where a name in code could stand as well: no name ends in a number of several digits."""
     a_name = value.isidentifier() and not _NUMBERED.fullmatch(value) and ("_" in value or not mingled(value))
-    return stated_password(value) or (chosen_password(value) and not a_name)
+    return (
+        stated_password(value)
+        or (chosen_password(value) and not a_name)
+        or (_TITLED_NUMBERED.fullmatch(value) is not None and told_password(value))
+    )
 
 
 def _chosen(value: str) -> bool:
     if not 8 <= len(value) <= 64 or entropy(value) < 1.75 or _NOT_ALONE.search(value) or not value.isascii():
         return False
-    if value[0] in "<{$%/.~*-([" or _REFERENCE.search(value) or _DOTTED.fullmatch(value):
+    if value[0] in "<{$%/.~*-([" or any(p(value) for p in (_REFERENCE.search, _DOTTED.fullmatch, _LISTED.fullmatch)):
         return False
     spelt = "".join(filter(str.isalpha, value)).lower()
     if not spelt or _PLACEHOLDER.search(value) or _ALGORITHM.search(value) or _hexadecimal(value, 32):

@@ -35,10 +35,13 @@ def may_hold_secrets(texts: Sequence[str] | pl.Series, also: Sequence[str] = ())
     small = frame.select(text.str.to_lowercase())
     named = small.select(pl.any_horizontal([text.str.contains(names) for names in passes.names])).to_series()
     places = named.arg_true()
-    near = pl.DataFrame({"text": frame["text"].gather(places)})
-    matches = near.select(pl.any_horizontal([text.str.contains(each) for each in passes.after_names])).to_series()
-    suspects = places.filter(matches)
-    return suspected.scatter(suspects, True).to_list()
+    near = frame.select("text", small=small["text"]).select(pl.all().gather(places))
+    for names, gates in passes.after_names:
+        holding = near.select(pl.any_horizontal([pl.col("small").str.contains(each) for each in names])).to_series()
+        there = near.filter(holding)
+        matches = there.select(pl.any_horizontal([text.str.contains(each) for each in gates])).to_series()
+        suspected = suspected.scatter(places.filter(holding).filter(matches), True)
+    return suspected.to_list()
 
 
 def rules_by_text(texts: Sequence[str], rules: Sequence[Rule]) -> list[list[Rule]]:
@@ -53,11 +56,15 @@ def rules_by_text(texts: Sequence[str], rules: Sequence[Rule]) -> list[list[Rule
         for rule in rules
         if rule.gate and (len(rule.anchors) >= _MANY or min(map(len, rule.anchors)) < _TELLING)
     }
-    matches = {gate: column.str.contains(gate).to_list() for gate in gates}
-    near: list[list[Rule]] = []
-    for i, (plain, folded) in enumerate(zip(_found(column, rules, False), _found(column, rules, True), strict=True)):
-        anchored = (rule for rule in rules if not (folded if rule.ignore_case else plain).isdisjoint(rule.anchors))
-        near.append([rule for rule in anchored if rule.gate not in gates or matches[rule.gate][i]])
+    near = [
+        [rule for rule in rules if not (folded if rule.ignore_case else plain).isdisjoint(rule.anchors)]
+        for plain, folded in zip(_found(column, rules, False), _found(column, rules, True), strict=True)
+    ]
+    for gate in gates:  # of the texts that hold an anchor: few, so that compiling the gate is half of the work
+        places = [i for i, anchored in enumerate(near) if any(rule.gate == gate for rule in anchored)]
+        for i, matches in zip(places, column.gather(places).str.contains(gate) if places else (), strict=True):
+            if not matches:
+                near[i] = [rule for rule in near[i] if rule.gate != gate]
     return near
 
 
@@ -72,11 +79,14 @@ def _found(column: pl.Series, rules: Sequence[Rule], ignore_case: bool) -> Itera
 
 @dataclass(frozen=True)
 class _Passes:
-    """Expressions for every text, names (in lower case), and expressions for texts with such a name."""
+    """Expressions for every text, names (in lower case), and expressions for texts with some of these names.
+
+    `password` stands in one text of seventy, some name in one of five: most expressions are for the former.
+    """
 
     expressions: tuple[str, ...]
     names: tuple[str, ...]
-    after_names: tuple[str, ...]
+    after_names: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]
 
 
 @cache
@@ -89,24 +99,39 @@ def _passes() -> _Passes:
     gates = list(dict.fromkeys(rule.gate for rule in gated if rule not in named))
     # those of single providers start with a literal and go together; the others are faster one by one
     joined = [gate for gate in gates if gate.startswith("(?-u:")]
-    names = {*folded, *_anchors(named), *(name.lower() for name in NAME_ANCHORS)}
-    # `key` is enough where `_key` is asked for, too
-    shortest = sorted(name for name in names if not any(other in name for other in names - {name}))
-    # a name of two letters slows down those that are looked for with it
-    long, short = [name for name in shortest if len(name) > 2], [name for name in shortest if len(name) <= 2]
-    after_names = list(dict.fromkeys(("(?i)" + _any(folded), *(rule.gate for rule in named), BARE_TOKEN_NAME)))
-    # those that may run on to the end of a line are ten times as fast alone as joined to others
-    alone = [gate for gate in after_names if r"[^\n" in gate]
-    together = "|".join(f"(?:{gate})" for gate in after_names if gate not in alone)
+    bare = frozenset(name.lower() for name in NAME_ANCHORS)
+    holders: dict[str, set[str]] = {"(?i)" + _any(folded): {*folded}, BARE_TOKEN_NAME: {*bare}}
+    for rule in named:
+        holders.setdefault(rule.gate, set()).update(rule.anchors)
+    by_names: dict[tuple[str, ...], list[str]] = {}
+    for gate, names in holders.items():
+        by_names.setdefault(_names(names), []).append(gate)
     return _Passes(
         expressions=(
             *map(_any, _groups(_anchors(rule for rule in literal if not rule.ignore_case), _LITERALS)),
             *("|".join(group) for group in _groups(joined, _GATES)),
             *(gate for gate in gates if gate not in joined),
         ),
-        names=tuple(map(_any, (*_groups(long, _NAMES), *_groups(short, _NAMES)))),
-        after_names=(together, *alone),
+        names=_names({name for names in holders.values() for name in names}),
+        after_names=tuple((names, tuple(_joined(gates))) for names, gates in by_names.items()),
     )
+
+
+def _names(names: set[str]) -> tuple[str, ...]:
+    """Expressions that find any of these names."""
+    # `key` is enough where `_key` is asked for, too
+    shortest = sorted(name for name in names if not any(other in name for other in names - {name}))
+    # a name of two letters slows down those that are looked for with it
+    long, short = [name for name in shortest if len(name) > 2], [name for name in shortest if len(name) <= 2]
+    return tuple(map(_any, (*_groups(long, _NAMES), *_groups(short, _NAMES))))
+
+
+def _joined(gates: Sequence[str]) -> Iterator[str]:
+    """Those that may run on to the end of a line are ten times as fast alone as joined to others."""
+    alone = [gate for gate in gates if r"[^\n" in gate]
+    yield from alone
+    if len(alone) < len(gates):
+        yield "|".join(f"(?:{gate})" for gate in gates if gate not in alone)
 
 
 def _is_named(rule: Rule) -> bool:

@@ -136,5 +136,12 @@ PROVIDER_SHAPES: tuple[Shape, ...] = (
     ("VAULT_TOKEN", ("s.",), r"s\.[A-Za-z0-9]{24}(?![A-Za-z0-9])"),
     ("YANDEX_KEY", ("AQVN", "t1.", "YC"),
      r"AQVN[A-Za-z0-9_-]{35,38}|t1\.[A-Z0-9a-z_-]+={0,2}\.[A-Z0-9a-z_-]{86}={0,2}|YC[A-Za-z0-9_-]{38}(?![A-Za-z0-9])"),
+    ("K3S_TOKEN", ("K10",), r"K10[0-9a-f]{64}::[\w.-]+:[0-9A-Za-z.]{16,64}"),
+    ("KUBEADM_TOKEN", ("--token",), r"(?<=--token[ =])[a-z0-9]{6}\.[a-z0-9]{16}(?![A-Za-z0-9.])"),
+    ("SWARM_TOKEN", ("SWMTKN-",), r"SWMTKN-1-[0-9a-z]{48,52}-[0-9a-z]{24,26}"),
+    ("TAILSCALE_KEY", ("tskey-",), r"tskey-(?:[a-z]+-)?[A-Za-z0-9]{8,20}(?:-[A-Za-z0-9]{16,48})?"),
+    ("EXTENDED_KEY", ("xprv", "yprv", "zprv", "tprv"), r"[xyzt]prv[1-9A-HJ-NP-Za-km-z]{100,115}"),
+    ("NOSTR_KEY", ("nsec1",), r"nsec1[02-9ac-hj-np-z]{56,60}"),
+    ("FCM_KEY", (":APA91b",), r"AAAA[A-Za-z0-9_-]{7}:APA91b[A-Za-z0-9_-]{100,}"),
     ("PREFECT_KEY", ("pnu_", "pnb_"), r"pn[ub]_[A-Za-z0-9]{34,38}"),
 )  # fmt: skip

@@ -4,7 +4,8 @@ A rule states a role and how plausible a value must be in it: behind `password =
 on a line that mentions a login. No rule knows a tool or a literal.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from capibara_assets.executions.secrets.plausibility import (
@@ -14,6 +15,7 @@ from capibara_assets.executions.secrets.plausibility import (
     has_digit,
     header_credential,
     line_password,
+    lone_secret,
     password,
     pieced,
     random_looking,
@@ -39,7 +41,46 @@ class Role:
     parts: str = ""
     case: bool = False  # whether capitals matter
     near_values: bool = False
+    cells: Callable[[re.Match[str]], Iterable[tuple[int, int]]] | None = None
 
+
+#: `password` in other languages, and `key`, whose values have to look random. A role that holds them becomes two rules
+#: (`rules.py`): with so many words an expression is slow, and a text with one of these words is examined in any case.
+FOREIGN = (
+    r"passwort|kennwort|passord(?:et)?|wachtwoord|l[öo]senord(?:et)?|adgangskoden?|salasana|jelsz[óo]|contrase[nñ]a|senha"
+    r"|mot[ _-]?de[ _-]?passe|(?<![a-z])mdp|palavra[ _-]?passe|paswoord"
+    r"|(?<![a-z])clave|(?<![a-z])parola|has[łl][oa]\b|hesl[oa]\b|[şŞ]ifre\w{0,3}|lozink[aeu]"
+    r"|mật khẩu|[Пп]арол[ья]|κωδικός|סיסמה|كلمة المرور|パスワード|暗証番号|비밀번호|암호|密码|密碼|口令"
+)
+FOREIGN_ANCHORS = (
+    *(
+        "passwort",
+        "kennwort",
+        "passord",
+        "palavra",
+        "wachtwoord",
+        "senord",
+        "adgangskode",
+        "salasana",
+        "jelsz",
+        "contrase",
+        "senha",
+        "mot de",
+        "mot_de",
+        "mot-de",
+        "motde",
+        "mdp",
+        "paswoord",
+        "clave",
+    ),
+    *("parola", "hasło", "hasła", "haslo", "hasla", "heslo", "hesla", "şifre", "lozink", "mật kh", "парол", "κωδικ"),
+    *("סיסמה", "كلمة", "パスワード", "暗証番号", "비밀번호", "암호", "密码", "密碼", "口令"),
+)
+FOREIGN_KEYS = r"schl(?:ü|ue)ssel|geheimnis|(?<![a-z])clé[ ]\w|jeton|chiave|chave|sleutel|klucz|ключ|密钥|密鑰|キー"
+FOREIGN_KEY_ANCHORS = (
+    *("schlüssel", "schluessel", "geheimnis", "clé", "jeton", "chiave", "chave", "sleutel", "klucz"),
+    *("ключ", "密钥", "密鑰", "キー"),
+)
 
 #: What may stand before a name at the start of a line.
 LINE_START = r"^[ \t]*(?:export[ \t]+|set[ \t]+)?[\w.-]{0,60}?"
@@ -92,19 +133,21 @@ CONTEXT_SHAPES: tuple[ContextShape, ...] = (
 # --- roles: what consumes the value -------------------------------------------------------------------------------
 
 _KEYS = (
-    "api|access|auth|encryption|private|signing|account|client|session|master|storage|shared|webhook|subscription"
-    "|service|app|consumer|deploy|admin|license|pre-?shared|recovery"
+    "api|access|auth|encryption|private|priv|signing|account|client|session|master|storage|shared|webhook|subscription"
+    "|service|app|consumer|deploy|admin|license|pre-?shared|recovery|aes"
 )
 _NOUNS = (
-    rf"(?:assword|pa?s{{1,2}}w(?:o?r)?d|passwort|passphrase|passcode|pwd|pswd|psw|secret|token|credential|\bcreds\b"
-    rf"|secure_?string|(?:{_KEYS})[_ -]?key|(?:recovery|backup|activation)[_ -]codes?|kennwort|contrase[nñ]a|senha"
-    r"|mot de passe|identified[^\n']{0,40}\bby\b|[Пп]ароль|密码|_auth\b|\bauth[\"']|(?<!\d)pass(?=[\"':=_ ])"
+    r"(?:(?=[aepstcmwdlrbio2_-])"  # their first letters: sorts out half of the places
+    rf"(?:assword|pa?s{{1,2}}w(?:o?r)?d|passphrase|passcode|pwd|pswd|psw|secret|token|credential|\bcreds\b"
+    rf"|secure_?string|(?:{_KEYS})[_ -]?key|(?:recovery|backup|activation)[_ -]codes?"
+    r"|identified[^\n']{0,40}\bby\b|_auth\b|\bauth[\"']|(?<!\d)pass(?=[\"':=_ ])"
     r"|(?<!\d)pw\b|[_-]pat\b|(?:\b|_)t?otp|\bmfa|\b2fa|\bpsk\b)"
+    rf"|{FOREIGN}|{FOREIGN_KEYS})"
     r"(?!\w{0,40}:\d{1,9}>)"  # in a placeholder
 )
 _NOUN_ANCHORS = (
     *("pass", "assword", "pasw", "pssw", "pwd", "psw", "secret", "token", "credential", "creds"),
-    *("key", "kennwort", "contrase", "senha", "mot de", "identified", "пароль", "密码", "_auth", 'auth"', "auth'"),
+    *("key", "identified", "_auth", 'auth"', "auth'"),
     *("pswd", "pw", "_pat", "-pat", "otp", "mfa", "2fa", "psk", "recovery", "backup", "activation", "secure"),
 )  # fmt: skip
 _WIDE = (
@@ -132,10 +175,16 @@ VALUE = rf"{_NO_ESCAPE}([{CHARS}-]{{7,400}}[A-Za-z0-9_!@#%^$*?+~/-]={{0,2}})(?=[
 _PART = rf"{_NO_ESCAPE}(?<![{CHARS}-])[A-Za-z0-9_!@#%^$+~/-][{CHARS}-]{{6,200}}[A-Za-z0-9_!@#%^$*?+~/-]={{0,2}}"
 #: Between a name and its value, in any syntax: `=`, `":"`, `=>`, `('`, `">`, `", value = "`, `: String = "`, ` is `.
 _BETWEEN = (
-    r"(?:(?![\"'`][ \t]*\))[ \t\"'`\\\])\[(:=>,|]{1,12}|(?=[\"']?,?[ \t]*\n[ \t]*[\"']?value\b)[\"']?,?)"
+    r"(?:(?![\"'`][ \t]*\))[ \t\"'`\\\])\[(:=>,|*：“„«「]{1,12}|(?=[\"']?,?[ \t]*\n[ \t]*[\"']?value\b)[\"']?,?)"
     r"(?:[ \t]{0,40}(?:\r?\n[ \t]{0,40})?[\"']?\b"
     r"(?:is|was|to|value|string|str|text|by|as|const|default|n|u|b|r|f|=)[ \t\"'`=:(>?]{1,8}){0,2}"
 )
+
+_MADE = r"(?:[\w.]{1,40}\([ \t]*[frb]?[\"'])?"  # `bytes.fromhex("`
+#: `is`, in some languages.
+IS = "is|was|ist|war|lautet|es|est|jest|er|je"
+#: What emphasises or quotes a value, also in strings within strings.
+MARK = r"(?:[\"'`*_“”„«‘「『(\[]|\\{1,7}[\"']|<\w{1,10}>){0,4}"
 
 # what every plausible value has (`plausibility.mingled`), and what stands before it, in the syntax of Rust's crate
 _RANDOM = "(?:[A-Za-z][0-9]+[A-Za-z]|[a-z][A-Z]{1,2}[a-z]{1,2}[A-Z])"
@@ -158,17 +207,19 @@ _PIECE = (
 _PIECES_GATE = rf"(?i){_NOUN_GATE}[^\n]*(?:\n[^\n\"']*[\"'][^\n]*){{0,{_PIECES}}}{_MINGLED}"
 _FLAG_GATE = rf"(?m:^|[\s\"'\[(,`\x1c-\x1f])--?[A-Za-z]{{1,3}}[\"', =]{{0,4}}[{CHARS}-]*{_MINGLED}"
 
-_QUOTED = r"[\"']([^\s\"']{8,400})[\"']"
+_STATED = rf"(?-i:[A-Z][{CHARS}-]*[0-9]|[0-9][{CHARS}-]*[A-Z])"
+#: Parts of addresses that let in whoever has them.
+_SECRET_PATHS = "hook|incoming|/feed|/invite|/private|/reset|/verify|/magic|/confirm|/activat|/unsubscribe"
 _WEB = r"A-Za-z0-9_.~%+"
 
 ROLES: tuple[Role, ...] = (
     # assigned to, keyed by, set through, passed as the flag or the argument of that name
-    Role("SECRET", _NOUN_ANCHORS, rf"{_NOUNS}[\w.-]{{0,30}}{NO_SECRET}{_BETWEEN}{VALUE}", credential, _NEAR_GATE,
+    Role("SECRET", _NOUN_ANCHORS, rf"{_NOUNS}[\w.-]{{0,30}}{NO_SECRET}{_BETWEEN}{_MADE}{VALUE}", credential, _NEAR_GATE,
          near_values=True),
     # "the password for the wiki is ...", "token of the runner: ...", "... is your password"
     Role(
         "SECRET", _NOUN_ANCHORS,
-        rf"{_NOUNS}[\w ',()@.-]{{0,60}}?(?:\b(?:is|was|to|ist|es|est|é)\b:?|[:=]|->|→)[ \t]*[\"'`*]{{0,3}}{VALUE}",
+        rf"{_NOUNS}[\w ',()@.\x80-\uffff-]{{0,60}}?(?:\b(?:to|{IS})\b:?|[:=：éè]|->|→)[ \t]*{MARK}{VALUE}",
         credential, _NEAR_GATE, near_values=True,
     ),
     Role(
@@ -189,18 +240,6 @@ ROLES: tuple[Role, ...] = (
         scrambled,
         rf"[A-Z][A-Za-z0-9_.]*\([ \t]*[\"'][{CHARS}-]*[A-Za-z][0-9]+[A-Za-z]",
         case=True, near_values=True,
-    ),
-    # columns: of an INSERT, of a table with a header, and the line after a prompt
-    Role(
-        "SECRET", ("insert",),
-        rf"insert\s+into[^;()]{{0,120}}\([^()]{{0,400}}{_NOUNS}[^()]{{0,400}}\)[^;()]{{0,60}}values(?=([^;]{{0,800}}))",
-        credential, rf"(?is)insert\s+into[^;]*{_NOUN_GATE}[^;]*values", _QUOTED,
-    ),
-    Role(
-        "SECRET", _NOUN_ANCHORS,
-        rf"^[\w \t\"|,;-]{{0,200}}{_NOUNS}[\w \t\"|,;-]{{0,200}}:?[ \t]*\n"
-        r"(?=((?:[^\n]{0,300}\n){0,5}[^\n]{0,300}))",
-        unmistakable, rf"(?im){_NOUN_GATE}[\w \t\"|,;-]*:?[ \t]*\n(?:[^\n]*\n){{0,5}}[^\n]*{_MINGLED}", _PART,
     ),
     # what is piped into a login
     Role(
@@ -266,6 +305,28 @@ ROLES: tuple[Role, ...] = (
         r"(?:\bcookie|\bx-[\w-]{0,30}(?:auth|key|sign)[\w-]{0,30})[\"']?[ \t]{0,3}[:=,](?=([^\n]{0,400}))",
         scrambled_or_digest, rf"(?i)(?:cookie|x-[\w-]*(?:auth|key|sign)[\w-]*)[\"']?[ \t]*[:=,][^\n]*{_MINGLED}", _PART,
     ),
+    # the key of a service, as variables of the environment are named
+    Role(
+        "SECRET", ("_KEY",), rf"(?<!PUBLIC)(?<!CACHE)(?<!PRIMARY)_KEYS?[ \t:=]{{1,8}}[\"']?{VALUE}", credential,
+        rf"_KEYS?[ \t:=]{{1,8}}[\"']?[{CHARS}-]*{_MINGLED}", case=True,
+    ),
+    # lines of a block in YAML
+    Role(
+        "SECRET", _NOUN_ANCHORS,
+        rf"{_NOUNS}[\w.-]{{0,30}}[\"']?:[ \t]*[|>][+-]?[ \t]*\n(?=((?:[ \t]+[^\n]{{1,400}}(?:\n|$)){{1,20}}))",
+        credential, rf"(?i){_NOUN_GATE}[^\n:]*:[ \t]*[|>][+-]?[ \t]*\n", _PART,
+    ),
+    # alone below a line that announces it: a command that prints it, "... password:"
+    Role(
+        "SECRET", _NOUN_ANCHORS,
+        rf"(?:^[^\n]{{0,60}}?[$#>%][ ][^\n]{{0,200}}?{_NOUNS}[^\n]{{0,200}}"
+        rf"|{_NOUNS}[^\n]{{0,80}}?[:：][ \t*\"'`]{{0,4}})"
+        rf"\r?\n(?:[ \t]*\r?\n)?[ \t>#]{{0,20}}(?:\[\d+\][ \t]*)?[\"'`]?{VALUE}[\"'`,;]{{0,2}}[ \t\r]*$",
+        lone_secret,
+        rf"(?im){_NOUN_GATE}[^\n]*\n(?:[ \t]*\r?\n)?[ \t>#]*(?:\[[\d]+\][ \t]*)?[\"'`]?[{CHARS}-]*"
+        rf"(?:{_MINGLED}|{_STATED})"
+        rf"[{CHARS}-]*[\"'`,;]*[ \t\r]*$",
+    ),
     # parts of URLs
     Role(
         "SECRET", ("://",), rf"[A-Za-z]://([{_WEB}-]{{16,400}})(?::[\w-]*)?@[A-Za-z0-9]", scrambled_or_digest,
@@ -278,10 +339,10 @@ ROLES: tuple[Role, ...] = (
         rf"(?i)[?&;][\w\p{{N}}.-]*(?:sign?|signature|key|code|auth|sid|hmac|token)=[{_WEB}/-]{{16}}",
     ),
     Role(
-        "SECRET", ("hook", "/bot", "incoming", "/feed", "/invite", "/private"),
-        r"://[^\s\"'<>]{0,120}(?:hook|/bot(?=\d)|incoming|/feed|/invite|/private)(?=([^\s\"'<>?#]{0,300}))",
+        "SECRET", ("/bot", *_SECRET_PATHS.split("|")),
+        rf"://[^\s\"'<>]{{0,120}}(?:{_SECRET_PATHS}|/bot(?=\d))(?=([^\s\"'<>]{{0,300}}))",
         scrambled_or_digest,
-        r"(?i)://[^\s\"'<>]*(?:hook|/bot|incoming|/feed|/invite|/private)[^\s\"'<>?#]*(?-u:[A-Za-z0-9_-]{16})",
+        rf"(?i)://[^\s\"'<>]*(?:{_SECRET_PATHS}|/bot)[^\s\"'<>]*(?-u:[A-Za-z0-9_-]{{16}})",
         r"[A-Za-z0-9_-]{16,}",
     ),
     # files of passwords: htpasswd, shadow, LDIF

@@ -5,12 +5,13 @@ substring is two orders of magnitude cheaper than matching expressions, and near
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from capibara_assets.executions.secrets.forms import FORMS
 from capibara_assets.executions.secrets.passwords import PASSWORD_ROLES
+from capibara_assets.executions.secrets.places import PLACES
 from capibara_assets.executions.secrets.plausibility import (
     MINGLED,
     filled_in,
@@ -22,17 +23,28 @@ from capibara_assets.executions.secrets.plausibility import (
     token,
 )
 from capibara_assets.executions.secrets.providers import PROVIDER_SHAPES
-from capibara_assets.executions.secrets.roles import CONTEXT_SHAPES, LINE_START, ROLES
+from capibara_assets.executions.secrets.roles import (
+    CONTEXT_SHAPES,
+    FOREIGN,
+    FOREIGN_ANCHORS,
+    FOREIGN_KEY_ANCHORS,
+    FOREIGN_KEYS,
+    LINE_START,
+    ROLES,
+)
+from capibara_assets.executions.secrets.tables import TABLES
 
 _TOKEN = "A-Za-z0-9_-"
 _BEFORE = 60  # characters
 #: What stands before public halves of keys and their fingerprints.
 _PUBLIC = re.compile(
     r"(?:\bssh-(?:rsa|dss|ed25519)[ \t]+|\b(?:sk-ssh-|(?:sk-)?ecdsa-)[\w@.-]+[ \t]+"
-    r"|fingerprint[\"']?[ \t]*(?:is|[:=])?[ \t]*[\"']?(?:SHA256:|MD5:)?"
+    r"|\bsha(?:1|256|384|512):|fingerprint[\"']?[ \t]*(?:is|[:=])?[ \t]*[\"']?(?:SHA256:|MD5:)?"
+    r"|data:(?:image|font|audio|video)/[\w.+-]+;base64,"
     r"|public[ _-]?key[\"']?[ \t]*[:=][ \t]*[\"']?)$",
     re.IGNORECASE,
 )
+_AWS_GATE = r"(?is)aws.*[0-9A-Za-z/+]{38}"
 _LONGEST = 500  # characters of a part of a stretch (`Rule.parts`)
 
 
@@ -58,6 +70,7 @@ class Rule:
     With `near_values` the rule is tried only around lines with something that could be a random value.
 
     With `parts`, the group is a stretch of text and the secrets are the plausible matches of `parts` that start in it.
+    With `cells`, the secrets are the plausible ones of the ranges that it names for a match.
     """
 
     kind: str
@@ -71,6 +84,7 @@ class Rule:
     gate: str = ""
     parts: re.Pattern[str] | None = None
     near_values: bool = False
+    cells: Callable[[re.Match[str]], Iterable[tuple[int, int]]] | None = None
 
 
 def find_secrets(text: str, names_in_code: str | None = None, rules: Sequence[Rule] | None = None) -> list[Secret]:
@@ -139,6 +153,10 @@ def _matches(rule: Rule, text: str) -> Iterator[Secret]:
 
 def _spans(rule: Rule, text: str) -> Iterator[tuple[int, int]]:
     """Where the values stand that the rule would have judged."""
+    if rule.cells is not None:
+        for match in _found(rule, text):
+            yield from rule.cells(match)
+        return
     if rule.parts is None:
         yield from (match.span(rule.group) for match in _found(rule, text))
         return
@@ -233,8 +251,10 @@ def _block_rules() -> Iterator[Rule]:
         r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----"
         r"(?:(?:(?!-----BEGIN)[\s\S]){0,16000}?-----END [A-Z0-9 ]*-----|[A-Za-z0-9+/=\s\\]*)"
     )
+    static = r"-----BEGIN OpenVPN Static key V1-----(?:[0-9a-f\s\\n]*)(?:-----END OpenVPN Static key V1-----)?"
     putty = r"PuTTY-User-Key-File-[23](?:(?!PuTTY-User)[\s\S]){0,16000}?(?:Private-MAC: [0-9a-f]+|$)"
     yield Rule("PRIVATE_KEY", ("PRIVATE KEY",), re.compile(pem), whole_word=False, tail="")
+    yield Rule("PRIVATE_KEY", ("OpenVPN Static key",), re.compile(static), whole_word=False, tail="")
     yield Rule("PRIVATE_KEY", ("PuTTY-User-Key-File",), re.compile(putty), whole_word=False, tail="")
 
 
@@ -279,7 +299,7 @@ def _detect_secrets_rules() -> Iterator[Rule]:
     yield Rule(
         "AWS_ACCESS_KEY_ID", ("AKIA", "ASIA", "ABIA", "ACCA", "A3T"), access_key, plausible=filled_in, tail="A-Z0-9"
     )
-    yield Rule("AWS_SECRET_ACCESS_KEY", ("aws",), secret_key, 1, ignore_case=True, tail="")
+    yield Rule("AWS_SECRET_ACCESS_KEY", ("aws",), secret_key, 1, ignore_case=True, tail="", gate=_AWS_GATE)
     gates = {
         "DISCORD_TOKEN": r"[MNO][a-zA-Z\d_-]{23,25}\.[a-zA-Z\d_-]{6}\.[a-zA-Z\d_-]{27}",
         "TELEGRAM_TOKEN": r"\d{8}:[0-9A-Za-z_-]{35}",
@@ -304,7 +324,8 @@ def _detect_secrets_rules() -> Iterator[Rule]:
     for kind, names, plugin, gate in (
         ("CLOUDANT_KEY", ("clou", "cl_", "cl-", "clapi", "clkey", "clpw", "clpa", "cltoken"), cloudant.CloudantDetector,
          r"(?i)cl(?:ou(?:dant)?)?[_-]?(?:api)?(?:key|pw|pass|token)|cloudant\.com"),
-        ("IBM_COS_KEY", ("secret",), ibm_cos_hmac.IbmCosHmacDetector, r"(?i)secret[_-]?(?:access)?[_-]?key"),
+        ("IBM_COS_KEY", ("secret",), ibm_cos_hmac.IbmCosHmacDetector, r"(?i)secret[_-]?(?:access)?[_-]?key"
+         r"[\"']?\]?[ :=>]+[\"']?[a-f0-9]{48}"),
         ("SOFTLAYER_KEY", ("softlayer", "sl_", "slapi"), softlayer.SoftlayerDetector, ""),
     ):  # fmt: skip
         for pattern in plugin.denylist:
@@ -319,15 +340,21 @@ def _context_rules() -> Iterator[Rule]:
     """Secrets known by what stands before them: connection strings, headers, assignments to secret-looking names."""
     for kind, anchors, expression, plausible in CONTEXT_SHAPES:
         pattern = re.compile(expression, re.IGNORECASE | re.MULTILINE)
-        gate = "" if anchors == ("aws",) else _gate(expression)
+        gate = _AWS_GATE if anchors == ("aws",) else _gate(expression)
         yield Rule(kind, anchors, pattern, 1, plausible, anchors != ("://",), whole_word=False, tail="", gate=gate)
-    for role in (*ROLES, *PASSWORD_ROLES, *FORMS):
+    for role in (*ROLES, *PASSWORD_ROLES, *FORMS, *PLACES, *TABLES):
         flags = re.MULTILINE | re.ASCII | (0 if role.case else re.IGNORECASE)
-        yield Rule(
-            role.kind, role.anchors, re.compile(role.expression, flags), 1, role.plausible, not role.case,
-            whole_word=False, tail="", gate=role.gate, near_values=role.near_values,
-            parts=re.compile(role.parts) if role.parts else None,
-        )  # fmt: skip
+        english = role.expression.replace(f"|{FOREIGN}", "").replace(f"|{FOREIGN_KEYS}", "")
+        variants = [(english, role.anchors, role.gate)]
+        if english != role.expression:
+            keys = FOREIGN_KEY_ANCHORS if FOREIGN_KEYS in role.expression else ()
+            variants.append((role.expression, (*FOREIGN_ANCHORS, *keys), ""))
+        for expression, anchors, gate in variants:
+            yield Rule(
+                role.kind, anchors, re.compile(expression, flags), 1, role.plausible, not role.case,
+                whole_word=False, tail="", gate=gate, near_values=role.near_values,
+                parts=re.compile(role.parts) if role.parts else None, cells=role.cells,
+            )  # fmt: skip
 
 
 def _gate(expression: str) -> str:

@@ -30,6 +30,16 @@ PLACES = {
     "a PIN": ("The PIN of the rack is {}.", "730518"),
     "pieces": ("db_password = 'Harb' + \n    'or#48' + '21xyz'", "or#48"),
     "a word that goes on": ("API_TOKEN={}\\\nq8Zr2LwN5tYc7VbX\nmake", "d1G4hJ6kP9sF3aQe0U"),
+    "a login to a mail server": ('a3 LOGIN "ops@mail.invalid" "{}"', "lantern.over.copper"),
+    "an encoded prompt": ("S: 334 UGFzc3dvcmQ6\nC: {}", "Y29wcGVyLWxhbnRlcm4="),
+    "a wireless network": ("WIFI:S:Bench;T:WPA;P:{};;", "lantern.over.copper"),
+    "a shared key": ('%any : EAP "{}"', "copper lantern"),
+    "a seed of codes": ("$ totp -b {}", "GEZDGNBVGY3TQOJQ"),
+    "a numbered wallet": (
+        "Recovery phrase:\n{}", "1. copper 2. lantern 3. harbor 4. violet 5. anchor 6. meadow 7. puzzle 8. silent"
+        " 9. orbit 10. tunnel 11. window 12. jacket"
+    ),
+    "a PIN in a list": ("lock       front\npin        730518", "730518"),
     "a value in its type": ('Config { token: Some("{}") }', "d1G4hJ6kP9sF3aQe0Uq8Zr2LwN5t"),
 }  # fmt: skip
 

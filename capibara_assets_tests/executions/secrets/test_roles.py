@@ -243,6 +243,58 @@ def test_words_and_a_number_are_a_password_in_a_literal_that_holds_one(place: st
     assert all(may_hold_secrets(texts + ["x = 1"] * 64)[: len(texts)])
 
 
+TOLD = [
+    "Het wachtwoord is {}.", "Hasło: {}", "Lösenordet till servern är {}", "Heslo: {}", "Şifre: {}",
+    "パスワードは「{}」です", "비밀번호: {}", "la password del server è {}", "mit dem Passwort {} geht es",
+    "Zugangsdaten: ops / {}",
+    "The passphrase “{}” opens it", "- **Password:** {}", "Temporary password: <code>{}</code>",
+    "use ops / {} to log in", "Type {} at the password prompt.", "+  password: {}", "  12\tpassword: {}",
+    "# password: {}", '"{\\\\\\"password\\\\\\":\\\\\\"{}\\\\\\"}"', "<key>Password</key>\n<string>{}</string>",
+    '<o:Password Type="plain">{}</o:Password>', "page.fill('#password', '{}')", "login /u:ops /p:'{}' /v:mx1",
+    "tool -passin pass:{} -out x", "$ htpasswd -nb ops {}", "create_user ops {}", "snmp-server community {} RO",
+    "sudo -S true <<< '{}'", 'expect "assword:"\nsend "{}\\r"', "$ pass show mail/ops\n{}", "$ echo $DB_PASSWORD\n{}",
+    "Use the following password to go on:\n\n{}\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", TOLD)
+@pytest.mark.parametrize("value", ["Harbor-Kettle-4417", "Lantern.Over.77"])
+def test_a_password_is_covered_however_it_is_told(place: str, value: str) -> None:
+    text = place.replace("{}", value)
+    assert may_hold_secrets([text] * 40) == [True] * 40
+    assert value not in redact_text(text)
+
+
+NAMED = [
+    "API-Schlüssel: {}", "ключ API: {}", "le jeton est {}", "APIキー: {}", "setx MAPS_KEY {}", "C:\\> setx MAPS_KEY {}",
+    "aes_key = bytes.fromhex('{}')", "token: |\n  {}\n", "$ gh auth token\n{}", "https://x.invalid/reset-password/{}",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", NAMED)
+def test_a_random_value_is_covered_however_it_is_named(place: str) -> None:
+    value = "5d1f4a6be29c03f7a8b1c4e6" if "fromhex" in place else "q9TdLwRk4mZx7VbN2hJs8Yc"
+    text = place.replace("{}", value)
+    assert may_hold_secrets([text] * 40) == [True] * 40
+    assert value not in redact_text(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "'password' => 'required|string|min:8|confirmed',",
+        "passphrase: 'must not be blank'",
+        "$ docker run -e DB_PASSWORD=$PW app\n9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        "--discovery-token-ca-cert-hash sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        "le mot de passe est obligatoire; der Schlüssel ist die Bestellnummer",
+        "password = settings.db2.password",
+        "Use Django4 with a password",
+    ],
+)
+def test_what_is_told_of_a_password_and_is_none_stays(text: str) -> None:
+    assert redact_text(text) == text
+
+
 @pytest.mark.parametrize("text", CLEAN)
 def test_what_only_looks_like_it_stays(text: str) -> None:
     generator = random.Random(text)

@@ -1,0 +1,143 @@
+"""Cells of a table under a header that names a credential: CSV, Markdown, consoles of databases, INSERT, COPY.
+
+Neither the place of the column nor its neighbours matter: a cell is found by its number.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import partial
+
+from capibara_assets.executions.secrets.passwords import CHOSEN, ENDING, ENDS, ENDS_ANCHORS
+from capibara_assets.executions.secrets.plausibility import column_password, credential
+from capibara_assets.executions.secrets.roles import Role
+
+Span = tuple[int, int]
+
+_KEYS = "api|access|auth|private|signing|license"
+_SECRETS = rf"(?:secret|token|(?:{_KEYS})[_ -]?key)"
+_SECRETS_ANCHORS = ("secret", "token", *(f"{of}{gap}key" for of in _KEYS.split("|") for gap in ("", *" _-")))
+_PASSWORD_NAME = re.compile(rf"[\w .-]*?{ENDS}", re.IGNORECASE)
+_SECRET_NAME = re.compile(rf"[\w .-]*?{_SECRETS}", re.IGNORECASE)
+_NAME = re.compile(r"(?=[^\n]{0,40}$)[\w.-]*(?: [\w.-]+){0,2}")  # more words are a sentence or code
+_LINES = frozenset("-+|=: \t_*┌┬┐├┼┤└┴┘─│╞╪╡━┃╇┡┩┏┳┓")  # what a line between rows is drawn with
+_ROWS = 40
+_SOON = re.compile(rf"\r?\n(?:[^\n]*\n){{0,6}}[^\n]*{CHOSEN}")  # what the gate asks for
+_AROUND = "\"'`* \t\r\n[]"
+_COMMAS, _SEMICOLONS, _BLANKS, _TABS = (
+    re.compile(cell)
+    for cell in (
+        r"(?<![^,\n])(?:\"[^\"\n]*\"|[^,\n]*)(?=,|$)",
+        r"(?<![^;\n])(?:\"[^\"\n]*\"|[^;\n]*)(?=;|$)",
+        r"\S+(?:[ ]\S+)*",
+        r"[^\t\n]+",
+    )
+)
+#: Cells by what divides them, in the order in which a header is tried.
+_DIVIDED = (re.compile(r"[^|│┃\n]+"), _TABS, _COMMAS, _SEMICOLONS, _BLANKS)
+_TUPLE = re.compile(r"\((?:'(?:[^'\n]|'')*'|[^()'\n])*\)")
+_ITEM = re.compile(r"(?:^|(?<=[(,]))\s*('(?:[^'\n]|'')*'|\"[^\"\n]*\"|[^,()\n]*)")
+_COMMA = re.compile(r"\s*,\s*")
+
+
+def cells_below(header: re.Match[str], named: re.Pattern[str]) -> Iterator[Span]:
+    """Where the values of the columns that are `named` so stand in the rows below a line (the match's first group)."""
+    text = header.string
+    if not _SOON.match(text, header.end(1)):
+        return
+    for divided in _DIVIDED:
+        names = _cells(text, *header.span(1), divided)
+        wanted = _wanted([text[start:end] for start, end in names], named)
+        if divided is _BLANKS and any(text[start:end] == "pass" for start, end in names):
+            return  # a keyword behind its line's number
+        if wanted and sum(start < end for start, end in names) > 1:
+            yield from _rows(text, header.end(1) + 1, divided, len(names), wanted)
+            return
+
+
+def values_inserted(header: re.Match[str], named: re.Pattern[str]) -> Iterator[Span]:
+    """As `cells_below`, in the tuples, or lines with tabs, behind a list of columns (the match's first group)."""
+    text, at = header.string, header.end()
+    names = [name.strip(_AROUND) for name in header.group(1).split(",")]
+    wanted = _wanted(names, named)
+    if "stdin" in header.group(0).lower():
+        yield from _rows(text, at, _TABS, len(names), wanted)
+        return
+    while wanted and (row := _TUPLE.match(text, at)):
+        items = [_bare(text, *one.span(1)) for one in _ITEM.finditer(text, row.start() + 1, row.end() - 1)]
+        yield from (items[i] for i in wanted if i < len(items))
+        more = _COMMA.match(text, row.end())
+        at = more.end() if more else len(text)
+
+
+def _wanted(names: list[str], named: re.Pattern[str]) -> list[int]:
+    """The numbers of the columns that are named so, unless the line is no header at all."""
+    if not all(_NAME.fullmatch(name) for name in names):
+        return []
+    return [i for i, name in enumerate(names) if named.fullmatch(name)]
+
+
+def _rows(text: str, at: int, divided: re.Pattern[str], count: int, wanted: list[int]) -> Iterator[Span]:
+    for _ in range(_ROWS):
+        if at >= len(text):
+            return
+        end = text.find("\n", at)
+        end = len(text) if end < 0 else end
+        if not _LINES.issuperset(text[at:end]):
+            cells = _cells(text, at, end, divided)
+            if len(cells) == count + 1 and divided is _BLANKS:
+                del cells[0]  # the row's number, which has no header
+            if len(cells) != count:
+                return
+            yield from (cells[i] for i in wanted)
+        at = end + 1
+
+
+def _cells(text: str, start: int, end: int, divided: re.Pattern[str]) -> list[Span]:
+    cells = [_bare(text, *one.span()) for one in divided.finditer(text, start, end)]
+    # between commas a cell may be empty; what else is empty is the frame of the table
+    return cells if divided in (_COMMAS, _SEMICOLONS) else [one for one in cells if one[0] < one[1]]
+
+
+def _bare(text: str, start: int, end: int) -> Span:
+    """A cell without the blanks and quotes around it."""
+    while start < end and text[start] in _AROUND:
+        start += 1
+    while end > start and text[end - 1] in _AROUND:
+        end -= 1
+    return start, end
+
+
+_DIVIDES = r"[|,;\t│┃]"
+_HEAD = r"[\w \t|,;\"'`.*│┃-]"
+_IN_HEAD = r"[^\n(){}=:<>]*"
+_COPIED = r"(?:insert\s+into|copy)\s+[^\s();]{1,80}\s*\(([^()]{0,400})\)\s*(?:values\s*|from[ ]stdin[^\n]{0,80}\n)"
+_COPIED_GATE = r"(?is)(?:insert\s+into|copy)\s(?:[^\n();]|\n)*\((?:[^\n()]|\n)*\)\s*(?:values|from stdin)"
+
+
+def _password(value: str) -> bool:
+    return column_password(value) or credential(value)
+
+
+def _tables() -> Iterator[Role]:
+    for kind, anchors, name, gate, named, plausible in (
+        (
+            "PASSWORD",
+            ENDS_ANCHORS,
+            ENDS,
+            rf"(?:{ENDING}|{_DIVIDES}\W*pass|pass\W*{_DIVIDES})",
+            _PASSWORD_NAME,
+            _password,
+        ),
+        ("SECRET", _SECRETS_ANCHORS, _SECRETS, _SECRETS, _SECRET_NAME, credential),
+    ):
+        yield Role(
+            kind, anchors, rf"^({_HEAD}{{0,300}}?{name}{_HEAD}{{0,300}}\r?)$", plausible,
+            rf"(?im)(?:\S[ ]?(?:{_DIVIDES}|[ ]{{2}}){_IN_HEAD}{gate}|{gate}{_IN_HEAD}(?:{_DIVIDES}|[ ]{{2}}))"
+            rf"{_IN_HEAD}\n(?:[^\n]*\n){{0,6}}[^\n]*{CHOSEN}", cells=partial(cells_below, named=named),
+        )  # fmt: skip
+        yield Role(
+            kind, ("insert", "copy"), _COPIED, plausible, _COPIED_GATE, cells=partial(values_inserted, named=named)
+        )
+
+
+TABLES: tuple[Role, ...] = tuple(_tables())
