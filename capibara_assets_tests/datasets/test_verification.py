@@ -71,7 +71,7 @@ def test_a_hidden_test_judges_answers() -> None:
         "says nothing": (double, "assert True", {}),
         "none is right": ("def first(xs):\n    return xs[0] if xs else None", "assert first([]) is None", {}),
         "shown": (double, "print(double(2))", {"stdout": "4\n"}),
-        "shown otherwise": (double, "print(double(id(double) % 97))", {"stdout": "4\n"}),
+        "shown otherwise": (double, "print(double(id(double) % 97 + 3))", {"stdout": "4\n"}),
         "in its session": (triple, "assert triple(2) == 6", {}),
         "broken session": (double, "assert double(2) == 5", {"recorded": f"{double}\nassert double(2) == 5"}),
         "elsewhere": (double, "import a_package_of_nobody\nassert double(2) == 4", {}),
