@@ -57,7 +57,12 @@ def delete_durable(path: Path) -> None:
 
 def write_durable(path: Path, data: bytes) -> None:
     """Write bytes to a new file and wait until they are on disk."""
-    with naming(path), path.open("wb") as file:
+    with naming(path):
+        _write(path, data)
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -68,10 +73,8 @@ def write_bytes_atomic(path: Path, data: bytes) -> None:
     make_folders(path.parent)
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
     try:
-        with naming(path), beside.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        with naming(path):
+            _write(beside, data)
         beside.replace(path)
     except BaseException:
         beside.unlink(missing_ok=True)

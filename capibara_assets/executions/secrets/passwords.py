@@ -57,7 +57,7 @@ _PACKS = (
 _ADDS = ("adduser", "createuser", "newuser", "net user", "community")
 #: What follows a value that is told: signs of a sentence, a mark, a script that has no blanks.
 _AFTER = r"[.,;)!\"'`*_”“»’」』\]]*(?:\s|$|<)|[^\x00-\x7f]"
-_MESSAGES = frozenset(
+MESSAGES = frozenset(
     (
         *("must", "not", "be", "is", "are", "enter", "your", "please", "required", "invalid", "incorrect", "wrong"),
         *("too", "short", "long", "match", "matches", "for", "the", "of", "failed", "missing", "file", "from", "to"),
@@ -68,7 +68,7 @@ _MESSAGES = frozenset(
 def _spoken(value: str) -> bool:
     """Whether words are a passphrase and no message about one."""
     words = value.split(" ")
-    return value == value.lower() and len(words) >= 3 and not _MESSAGES & set(words)
+    return value == value.lower() and len(words) >= 3 and not MESSAGES & set(words)
 
 
 PASSWORD_ROLES: tuple[Role, ...] = (

@@ -5,7 +5,7 @@ What stands in such a place is a password or a key whatever it looks like: of wo
 
 import re
 
-from capibara_assets.executions.secrets.passwords import CHOSEN, CHOSEN_GATE, ENDING, ENDS, ENDS_ANCHORS
+from capibara_assets.executions.secrets.passwords import CHOSEN, CHOSEN_GATE, ENDING, ENDS, ENDS_ANCHORS, MESSAGES
 from capibara_assets.executions.secrets.plausibility import (
     chosen_password,
     column_password,
@@ -31,10 +31,7 @@ _OTHERWISE = (
 )
 _VALUES = r"(?:value|default|plain_?text|text|content|data|current|raw)"
 _DIGITS = re.compile("[0-9]+")
-_INVALID = frozenset(("must", "not", "be", "is", "are", "enter", "your", "please", "required", "invalid", "incorrect"))
-_MESSAGES = _INVALID | frozenset(
-    ("wrong", "too", "short", "long", "match", "for", "of", "failed", "missing", "file", "from", "to", "forgot", "new")
-)
+_MESSAGES = MESSAGES - {"matches", "the"} | {"forgot", "new"}
 _RPC = r"mainnet|testnet|sepolia|goerli|holesky|infura|alchemy|quiknode|chainstack|moralis"
 _COOKIES = r"(?:[\w.-]{0,24}(?:sess(?:ion|id)?[\w.-]{0,12}|sid|auth|token|jwt|csrf|xsrf|remember\w{0,12}|login))"
 _WORDS = r"[^\s\"'\\<>{}$]{1,20}(?:[ ][^\s\"'\\<>{}$]{1,20}){2,11}"

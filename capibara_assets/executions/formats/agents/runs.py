@@ -93,6 +93,13 @@ class LogDocument:
         """
         return self._parsed[0]
 
+    @property
+    def rows(self) -> list[Any]:
+        """The items of a list, one value of another kind, or the objects of JSON lines."""
+        if isinstance(self.value, list):
+            return self.value
+        return [self.value] if self.value else self.lines
+
     @cached_property
     def faults(self) -> list[Fault]:
         """The damaged lines among JSON lines, but a last one that its writer has not ended yet."""
@@ -183,6 +190,13 @@ def moment(value: Any) -> datetime | None:
     except (ValueError, OverflowError, OSError):
         return None
     return None
+
+
+def milliseconds(started: datetime | None, ended: datetime | None) -> float | None:
+    """What lies between two times; None where one is not told, or they stand in the wrong order."""
+    if started is None or ended is None or ended < started:
+        return None
+    return (ended - started).total_seconds() * 1000
 
 
 def texts(content: Any) -> str:

@@ -88,6 +88,14 @@ _DENIED = re.compile(  # of a tool that was not run, in words that no program pr
     re.IGNORECASE,
 )
 _TIMED_OUT = re.compile(r"(?:Error: )?Command timed out after ")
+_SQL_FAILS = re.compile(
+    r"\s*(?:\W*(?:SQL ?|Query |Database )?Error\b[^\n]{0,40}?:|ERROR\b|\(?[\w.]*(?:Error|Exception)\)?[:(]"
+    r"|Query failed|Failed to (?:execute|run)|Runtime error near|Parse error near)",
+    re.IGNORECASE,
+)
+_ROWS = re.compile(r"\s*(?:\[\s*(?:[\[({]|\])|\{\s*[\"'])")  # JSON, or Python's lists of tuples
+_PYTHON_FAILS = re.compile(r"\s*\w*(?:Error|Exception)\(.*\)\s*\Z", re.DOTALL)  # the exception, as `repr` writes it
+_JAVASCRIPT_FAILS = re.compile(r"^(?:Uncaught )?\w*Error: [^\n]*(?:\n    at |\s*\Z)", re.MULTILINE)
 _TOOL_FAILED = "The tool execution failed with the following error:"
 _DEPTH = 6
 _TAIL = 300  # characters that an exit code may stand in
@@ -133,12 +141,15 @@ def read_answer(value: Any) -> ToolAnswer:
     return found
 
 
-def write_answer(call: Call, answer: ToolAnswer, runs_shell: bool, trusts_success: bool = False) -> None:
+def write_answer(
+    call: Call, answer: ToolAnswer, runs_shell: bool, trusts_success: bool = False, language: str = ""
+) -> None:
     """Write what an answer says into its call.
 
     Args:
         runs_shell: the call ran a shell's command, whose tool may have written its end into the text.
         trusts_success: the program's flag `success` tells of the command, not of the tool alone.
+        language: of the code that it ran; SQL, Python and JavaScript print their errors.
     """
     if answer.waits:
         return
@@ -167,32 +178,27 @@ def write_answer(call: Call, answer: ToolAnswer, runs_shell: bool, trusts_succes
         call.success = False
     elif call.success is None and trusts_success and (answer.well or answer.failed is False):
         call.success = True
+    if call.success is None:
+        call.success = _ended_well(call.output + call.stderr, answer, language)
 
 
-_SQL_FAILS = re.compile(
-    r"\s*(?:\W*(?:SQL ?|Query |Database )?Error\b[^\n]{0,40}?:|ERROR\b|\(?[\w.]*(?:Error|Exception)\)?[:(]"
-    r"|Query failed|Failed to (?:execute|run)|Runtime error near|Parse error near)",
-    re.IGNORECASE,
-)
-_ROWS = re.compile(r"\s*(?:\[\s*(?:[\[({]|\])|\{\s*[\"'])")  # JSON, or Python's lists of tuples
-_PYTHON_FAILS = re.compile(r"\s*\w*(?:Error|Exception)\(.*\)\s*\Z", re.DOTALL)  # the exception, as `repr` writes it
-_JAVASCRIPT_FAILS = re.compile(r"^(?:Uncaught )?\w*Error: [^\n]*(?:\n    at |\s*\Z)", re.MULTILINE)
-
-
-def write_interpreters_end(call: Call, answer: ToolAnswer, language: str) -> None:
-    """Write how code ended that an interpreter or a database ran, where no exit code or flag of failure says it.
+def _ended_well(text: str, answer: ToolAnswer, language: str) -> bool | None:
+    """How code ended that an interpreter or a database ran; None: nothing tells it.
 
     A shell's tool returns well whatever its command did; these print their errors. So what they printed decides, and
     what is no error is well where the tool says that it returned, or where it printed rows.
     """
-    if call.success is not None or call.not_run is not None or language not in ("sql", "python", "javascript"):
-        return
-    text = call.output + call.stderr
-    fails = {"sql": _SQL_FAILS.match, "javascript": _JAVASCRIPT_FAILS.search}.get(language)
-    if fails(text) if fails is not None else raised(text) or _PYTHON_FAILS.match(text):
-        call.success = False
-    elif answer.returned or answer.well or answer.failed is False or (language == "sql" and _ROWS.match(text)):
-        call.success = True
+    match language:
+        case "sql":
+            failed = _SQL_FAILS.match(text) is not None
+        case "python":
+            failed = raised(text) or _PYTHON_FAILS.match(text) is not None
+        case "javascript":
+            failed = _JAVASCRIPT_FAILS.search(text) is not None
+        case _:
+            return None
+    returned = answer.returned or answer.well or answer.failed is False
+    return False if failed else True if returned or (language == "sql" and _ROWS.match(text)) else None
 
 
 def _refuses(said: str, failed: bool) -> bool:

@@ -13,11 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from capibara_assets.executions.formats.agents.fields import record, text_at
-from capibara_assets.executions.formats.agents.general.answers import (
-    read_answer,
-    write_answer,
-    write_interpreters_end,
-)
+from capibara_assets.executions.formats.agents.general.answers import read_answer, write_answer
 from capibara_assets.executions.formats.agents.general.tool_names import asked_of
 from capibara_assets.executions.formats.agents.runs import Edit, Entry, LogDocument, NotRun, Reader, moment
 from capibara_assets.executions.formats.agents.tools.calls import Call
@@ -48,7 +44,6 @@ def entries(document: LogDocument) -> Iterator[Entry]:
     """The commands and edits in order."""
     task, found = None, list[Call | Edit]()
     running: Call | None = None
-    languages: dict[int, str] = {}  # of the calls of MCP servers, by their places
     last: tuple[str, str] | None = None  # the command or tool that was asked for and may be said once more
     for message in _messages(document):
         kind, text = _kind(message), text_at(message, "text")
@@ -63,7 +58,7 @@ def entries(document: LogDocument) -> Iterator[Entry]:
         if kind == "command":
             if last == (kind, text) and message.get("type") == "say":
                 continue
-            running = Call(document.digest, "command", text, started=moment(message.get("ts")), task=task)
+            running = Call(document.digest, "bash", text, started=moment(message.get("ts")), task=task)
             found.append(running)
             last = kind, text
         elif kind == "use_mcp_server" and message.get("type") == "ask":
@@ -71,12 +66,12 @@ def entries(document: LogDocument) -> Iterator[Entry]:
             asked = asked_of(tool.get("toolName"), tool.get("arguments"))
             last, running = (kind, text), None
             if asked is not None and asked.path is None:
-                running = Call(document.digest, "mcp", asked.text, started=moment(message.get("ts")), task=task)
-                languages[len(found)] = asked.language
+                running = Call(
+                    document.digest, asked.language, asked.text, started=moment(message.get("ts")), task=task
+                )
                 found.append(running)
         elif kind == "mcp_server_response" and running is not None:
-            write_answer(running, answer := read_answer(text), runs_shell=False)
-            write_interpreters_end(running, answer, languages.get(len(found) - 1, ""))
+            write_answer(running, read_answer(text), runs_shell=False, language=running.name)
             running = None
         elif kind == "api_req_started" and found and isinstance(found[-1], Call):
             _write_end(found[-1], text_at(_json(text), "request"))
@@ -88,7 +83,7 @@ def entries(document: LogDocument) -> Iterator[Entry]:
             found += _edits(document, text)
         elif kind not in _SILENT and kind not in ("command", "command_output", "tool"):
             last, running = None, running if kind == "text" else None
-    for place, one in enumerate(found):
+    for one in found:
         if isinstance(one, Edit):
             yield one
         elif one.not_run is not None:
@@ -96,7 +91,7 @@ def entries(document: LogDocument) -> Iterator[Entry]:
         elif not one.arguments.strip():
             yield Fault("no_code", "a command without text", one.output)
         else:
-            yield one.run(languages.get(place, "bash"), one.arguments)
+            yield one.run(one.name, one.arguments)
 
 
 def _write_end(call: Call, request: str) -> None:

@@ -10,11 +10,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from capibara_assets.executions.formats.agents.general.answers import (
-    read_answer,
-    write_answer,
-    write_interpreters_end,
-)
+from capibara_assets.executions.formats.agents.general.answers import read_answer, write_answer
 from capibara_assets.executions.formats.agents.general.tool_names import Asked
 from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, NotRun, Reader
 from capibara_assets.executions.formats.agents.tools.calls import Call
@@ -66,8 +62,7 @@ def _answered(call: Call, asked: Asked, output: str) -> None:
         call.success, call.output = call.exit_code == 0, output[failed.end() :]
         return
     answer = read_answer("" if output == _NOTHING else output)
-    write_answer(call, answer, runs_shell=False)
-    write_interpreters_end(call, answer, asked.language)
+    write_answer(call, answer, runs_shell=False, language=asked.language)
     if asked.language == "bash" and call.success is None and call.not_run is None:
         call.success = True  # of a failure it shows the exit code
 

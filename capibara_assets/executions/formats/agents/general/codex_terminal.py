@@ -8,18 +8,13 @@ words (`bash -lc '..'`) and may have many lines; commands in what the agent says
 
 import json
 import re
-import shlex
 from collections.abc import Iterator
 
-from capibara_assets.executions.formats.agents.general.answers import (
-    read_answer,
-    write_answer,
-    write_interpreters_end,
-)
+from capibara_assets.executions.formats.agents.general.answers import read_answer, write_answer
 from capibara_assets.executions.formats.agents.general.tool_names import asked_of
 from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, Reader, moment
 from capibara_assets.executions.formats.agents.tools.calls import Call
-from capibara_assets.executions.formats.agents.tools.codex_calls import command_of
+from capibara_assets.executions.formats.agents.tools.codex_calls import typed_command
 
 _MARK = b"OpenAI Codex v"
 _TIME = r"(?:\[(?P<time>\d{4}-\d\d-\d\dT[\d:.]+Z?)\] )?"
@@ -78,12 +73,7 @@ def _command(call: Call, inside: str) -> AgentRun | None:
     told = _EXEC.match(inside)
     if told is None:
         return None
-    try:
-        words = shlex.split(told["command"])
-    except ValueError:  # no shell's words
-        words = []
-    wrapped = len(words) == 3 and words[1] in ("-c", "-lc", "-cl", "-Command")
-    command = command_of({"command": words if wrapped else told["command"]})
+    command = typed_command(told["command"])
     if command is None:
         return None
     call.exit_code = 0 if told["well"] else int(told["code"])
@@ -103,8 +93,7 @@ def _tool(call: Call, inside: str) -> AgentRun | None:
     except (ValueError, RecursionError):
         answer = read_answer(inside[told.end() :].strip())
     answer.failed = True if told["how"] == "failed" else answer.failed
-    write_answer(call, answer, runs_shell=False)
-    write_interpreters_end(call, answer, asked.language)
+    write_answer(call, answer, runs_shell=False, language=asked.language)
     return call.run(asked.language, asked.text) if call.not_run is None else None
 
 

@@ -11,13 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from capibara_assets.executions.formats.agents.fields import at, code_at, number, record, text_at, word
-from capibara_assets.executions.formats.agents.general.answers import (
-    read_answer,
-    write_answer,
-    write_interpreters_end,
-)
-from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of
-from capibara_assets.executions.formats.agents.runs import Edit, Entry, LogDocument, NotRun, Reader, moment
+from capibara_assets.executions.formats.agents.general.answers import read_answer, write_answer
+from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, entry_of
+from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader, moment
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
 
@@ -86,13 +82,10 @@ def _entry(invocation: _Invocation, key: str, session: str, request: dict[str, A
         text_at(request, "message", "text").strip() or None, word(request.get("modelId")),
     )  # fmt: skip
     if at(shown, "isConfirmed", "type") == 0 or shown.get("isConfirmed") is False:
-        return NotRun("refused", session, None if asked.path is not None else asked.text)
-    _answered(call, asked, invocation, terminal)
-    if call.not_run is not None:
-        return NotRun(call.not_run, session, None if asked.path is not None else asked.text)
-    if asked.path is None:
-        return call.run(asked.language, asked.text)
-    return NotRun("edit_failed", session) if call.success is False else Edit(session, asked.path, asked.text)
+        call.not_run = "refused"
+    else:
+        _answered(call, asked, invocation, terminal)
+    return entry_of(call, asked)
 
 
 def _asked(invocation: _Invocation, terminal: dict[str, Any]) -> Asked | None:
@@ -117,11 +110,10 @@ def _answered(call: Call, asked: Asked, invocation: _Invocation, terminal: dict[
     answer = read_answer({"output": told if told is not None else output or "", "exit_code": code})
     if isinstance(details.get("isError"), bool):
         answer.failed = details["isError"]
-    write_answer(call, answer, runs_shell=asked.path is None)
+    write_answer(call, answer, asked.path is None, language=asked.language)
     if isinstance(output, str) and call.not_run is None:
         call.output = output.replace("\r\n", "\n")
     call.duration_ms = number(at(terminal, "terminalCommandState", "duration"))
-    write_interpreters_end(call, answer, asked.language)
 
 
 READER = Reader("copilot-chat", (b'"toolInvocationSerialized"', b'"toolCallRounds"'), reads, entries)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from capibara_assets.executions.formats.agents.fields import at, record, text_at, word
-from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, NotRun, Reader, moment
+from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, NotRun, Reader, milliseconds, moment
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.envelope_reader import language_of
 
@@ -70,9 +70,7 @@ def _told(call: Call, kind: str, content: dict[str, Any], message: dict[str, Any
         value = text_at(content, "evalue")
         if not call.success and not content.get("ename") and value.isdecimal():
             call.exit_code = int(value[:9])
-        ended = moment(at(message, "header", "date"))
-        if ended is not None and call.started is not None and ended >= call.started:
-            call.duration_ms = (ended - call.started).total_seconds() * 1000
+        call.duration_ms = milliseconds(call.started, moment(at(message, "header", "date")))
 
 
 def _kind(message: dict[str, Any]) -> str:

@@ -16,14 +16,9 @@ from datetime import datetime
 from typing import Any
 
 from capibara_assets.executions.formats.agents.fields import record, text_at, word
-from capibara_assets.executions.formats.agents.general.answers import (
-    is_answered,
-    read_answer,
-    write_answer,
-    write_interpreters_end,
-)
-from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, is_runner
-from capibara_assets.executions.formats.agents.runs import Edit, Entry, LogDocument, NotRun, Reader, moment, texts
+from capibara_assets.executions.formats.agents.general.answers import is_answered, read_answer, write_answer
+from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, entry_of, is_runner
+from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader, moment, texts
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
 from capibara_assets.executions.formats.envelope_reader import language_of
@@ -258,10 +253,8 @@ class _Log:
         if found.call.not_run != "unanswered":
             return  # a history that is sent again
         shell = found.asked is not None and found.asked.path is None
-        answer = read_answer(node)
-        write_answer(found.call, answer, shell, self.trusts_success)
-        if found.asked is not None:
-            write_interpreters_end(found.call, answer, found.asked.language)
+        language = found.asked.language if found.asked is not None else ""
+        write_answer(found.call, read_answer(node), shell, self.trusts_success, language)
         self.linked = self.linked or (found.asked is not None and found.call.not_run != "unanswered")
 
 
@@ -273,9 +266,7 @@ def _begin(value: Any) -> Any:
 def _log(document: LogDocument, trusts_success: bool = False, only_looks: bool = False) -> _Log:
     log = _Log(trusts_success, only_looks=only_looks)
     log.task = word(record(document.value).get("task"))
-    rows = (
-        document.value if isinstance(document.value, list) else [document.value] if document.value else document.lines
-    )
+    rows = document.rows
     kept = list(map(_opening, rows)) if len(rows) > 1 else []
     several = len({opening for opening in kept if opening is not None}) > 1
     for number, row in enumerate(rows):
@@ -315,18 +306,9 @@ def entries(document: LogDocument, trusts_success: bool = False) -> Iterator[Ent
 
 
 def _entry(found: _Found) -> Entry:
-    call, asked = found.call, found.asked
-    if asked is None:
-        return Fault("no_code", f"a call of {call.name} without a command", found.given)
-    if asked.path is not None:
-        if call.not_run is not None:
-            return NotRun(call.not_run, call.session)
-        return (
-            NotRun("edit_failed", call.session) if call.success is False else Edit(call.session, asked.path, asked.text)
-        )
-    if call.not_run is not None:
-        return NotRun(call.not_run, call.session, asked.text)
-    return call.run(asked.language, asked.text)
+    if found.asked is None:
+        return Fault("no_code", f"a call of {found.call.name} without a command", found.given)
+    return entry_of(found.call, found.asked)
 
 
 def by_shape(name: str, marks: tuple[bytes, ...], reads: Callable[[LogDocument], bool], trusts_success: bool) -> Reader:

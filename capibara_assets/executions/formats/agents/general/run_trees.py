@@ -13,13 +13,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from capibara_assets.executions.formats.agents.fields import at, number, record, text_at, word
-from capibara_assets.executions.formats.agents.general.answers import (
-    read_answer,
-    write_answer,
-    write_interpreters_end,
-)
-from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of
-from capibara_assets.executions.formats.agents.runs import Edit, Entry, LogDocument, NotRun, Reader, moment
+from capibara_assets.executions.formats.agents.general.answers import read_answer, write_answer
+from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, entry_of
+from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader, milliseconds, moment
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
 
@@ -53,16 +49,9 @@ def _entry(run: dict[str, Any], asked: Asked, task: str | None, digest: str) -> 
         answer.returned = answer.returned or run.get("status") == "success"
         if error:
             answer.failed, answer.stderr = True, error
-        write_answer(call, answer, runs_shell=asked.path is None)
-        write_interpreters_end(call, answer, asked.language)
-        ended = moment(run.get("end_time"))
-        if ended is not None and call.started is not None and ended >= call.started:
-            call.duration_ms = (ended - call.started).total_seconds() * 1000
-    if call.not_run is not None:
-        return NotRun(call.not_run, session, None if asked.path is not None else asked.text)
-    if asked.path is None:
-        return call.run(asked.language, asked.text)
-    return NotRun("edit_failed", session) if call.success is False else Edit(session, asked.path, asked.text)
+        write_answer(call, answer, asked.path is None, language=asked.language)
+        call.duration_ms = milliseconds(call.started, moment(run.get("end_time")))
+    return entry_of(call, asked)
 
 
 def _as_run(row: dict[str, Any]) -> dict[str, Any] | None:
@@ -139,11 +128,8 @@ def _literal(given: Any) -> Any:
 
 def _tools(document: LogDocument) -> Iterator[tuple[dict[str, Any], str | None]]:
     """The runs of tools, each with the user's last message before it."""
-    rows = (
-        document.value if isinstance(document.value, list) else [document.value] if document.value else document.lines
-    )
     task: str | None = None
-    waiting = [(row, _DEPTH) for row in reversed(rows)]
+    waiting = [(row, _DEPTH) for row in reversed(document.rows)]
     while waiting:
         run, depth = waiting.pop()
         if not isinstance(run, dict) or not depth:

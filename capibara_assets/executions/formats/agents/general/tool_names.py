@@ -3,6 +3,8 @@
 import re
 from typing import Any, NamedTuple
 
+from capibara_assets.executions.formats.agents.runs import Edit, Entry, NotRun
+from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import command_text, objects, parsed
 from capibara_assets.executions.formats.envelope_reader import language_of
 
@@ -71,6 +73,15 @@ class Asked(NamedTuple):
     language: str
     text: str
     path: str | None = None
+
+
+def entry_of(call: Call, asked: Asked) -> Entry:
+    """What a call did: its run or edit, or why neither came of it."""
+    if call.not_run is not None:
+        return NotRun(call.not_run, call.session, None if asked.path is not None else asked.text)
+    if asked.path is None:
+        return call.run(asked.language, asked.text)
+    return NotRun("edit_failed", call.session) if call.success is False else Edit(call.session, asked.path, asked.text)
 
 
 def words(name: str) -> set[str]:

@@ -10,7 +10,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from capibara_assets.executions.formats.agents.fields import name_at, record, text_at, whole
-from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun, Reader, moment
+from capibara_assets.executions.formats.agents.runs import (
+    AgentRun,
+    Entry,
+    LogDocument,
+    NotRun,
+    Reader,
+    milliseconds,
+    moment,
+)
 
 _STYLES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 
@@ -35,7 +43,7 @@ def entries(document: LogDocument) -> Iterator[Entry]:
 
 
 def _run(row: dict[str, Any], command: str, session: str) -> AgentRun:
-    started, ended, code = moment(row.get("start_ts")), moment(row.get("completed_ts")), whole(row.get("exit_code"))
+    started, code = moment(row.get("start_ts")), whole(row.get("exit_code"))
     return AgentRun(
         session,
         "bash",
@@ -45,7 +53,7 @@ def _run(row: dict[str, Any], command: str, session: str) -> AgentRun:
         exit_code=code,
         call_id=name_at(row, "id"),
         started=started,
-        duration_ms=(ended - started).total_seconds() * 1000 if started and ended and ended >= started else None,
+        duration_ms=milliseconds(started, moment(row.get("completed_ts"))),
     )
 
 

@@ -11,13 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from capibara_assets.executions.formats.agents.fields import at, record, text_at, word
-from capibara_assets.executions.formats.agents.general.answers import (
-    read_answer,
-    write_answer,
-    write_interpreters_end,
-)
-from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of
-from capibara_assets.executions.formats.agents.runs import Edit, Entry, LogDocument, NotRun, Reader, moment
+from capibara_assets.executions.formats.agents.general.answers import read_answer, write_answer
+from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, entry_of
+from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader, moment
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
 
@@ -42,30 +38,17 @@ def entries(document: LogDocument) -> Iterator[Entry]:
         elif (known := found.get(text_at(observed, "traceId"))) is not None:
             _answered(*known, observed)
     for call, asked in found.values():
-        if call.not_run is not None:
-            yield NotRun(call.not_run, call.session, None if asked.path is not None else asked.text)
-        elif asked.path is None:
-            yield call.run(asked.language, asked.text)
-        elif call.success is not False:
-            yield Edit(call.session, asked.path, asked.text)
-        else:
-            yield NotRun("edit_failed", call.session)
+        yield entry_of(call, asked)
 
 
 def _traces(document: LogDocument) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Each event with what its agent did, whatever kind of trace it is."""
-    value = document.value
-    rows = value if isinstance(value, list) else [value] if value else document.lines
-    for row in rows:
-        event = (
-            record(record(row).get("trace"))
-            if "trace" not in record(record(row).get("trace"))
-            else record(row)["trace"]
-        )
-        held = record(event.get("trace")) or event
+    for row in document.rows:
+        outer = record(record(row).get("trace"))
+        held = record(outer.get("trace")) or outer
         for kind in ("orchestrationTrace", "routingClassifierTrace"):
             if isinstance(held.get(kind), dict):
-                yield record(row) | event, held[kind]
+                yield record(row) | outer, held[kind]
 
 
 def _asked(given: dict[str, Any]) -> Asked | None:
@@ -93,8 +76,7 @@ def _answered(call: Call, asked: Asked, observed: dict[str, Any]) -> None:
         answer = read_answer(_structured(said))
     else:
         return
-    write_answer(call, answer, runs_shell=asked.path is None)
-    write_interpreters_end(call, answer, asked.language)
+    write_answer(call, answer, asked.path is None, language=asked.language)
 
 
 def _structured(said: str) -> Any:

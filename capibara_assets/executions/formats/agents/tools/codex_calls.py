@@ -91,6 +91,16 @@ def command_of(arguments: Any) -> Command | None:
     return _of_words(command)
 
 
+def typed_command(text: str) -> Command | None:
+    """The command in a text of the words that were run, such as `bash -lc 'ls'`; in any other text, the text."""
+    try:
+        words = shlex.split(text)
+    except ValueError:  # no shell's words: it stands as it was written
+        words = []
+    wrapped = len(words) == 3 and words[1] in ("-c", "-lc", "-cl", "-Command")
+    return command_of({"command": words if wrapped else text})
+
+
 def patch_of(name: str, arguments: Any) -> str | None:
     """The patch that a call applies; None: it is no such call.
 

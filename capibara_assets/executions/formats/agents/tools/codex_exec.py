@@ -7,14 +7,13 @@
 was not 0; a change of files has their names, and its text in the old shape only; the prompt stands nowhere.
 """
 
-import shlex
 from collections.abc import Iterator
 from typing import Any
 
 from capibara_assets.executions.formats.agents.fields import record, text_at, whole, word
 from capibara_assets.executions.formats.agents.runs import Edit, Entry, LogDocument, NotRun, Reader, texts
 from capibara_assets.executions.formats.agents.tools.calls import Call
-from capibara_assets.executions.formats.agents.tools.codex_calls import command_of
+from capibara_assets.executions.formats.agents.tools.codex_calls import command_of, typed_command
 from capibara_assets.executions.formats.strict_json import Fault
 
 _ITEMS = ("item.started", "item.updated", "item.completed")
@@ -99,14 +98,8 @@ def _ended(call: Call, item: dict[str, Any]) -> None:
 
 
 def _entry(call: Call) -> Entry:
-    words = call.arguments
-    if isinstance(words, str):
-        try:
-            words = shlex.split(words)
-        except ValueError:  # no shell's words: it stands as it was written
-            words = [words]
-        words = words if len(words) == 3 and words[1] in ("-c", "-lc", "-cl", "-Command") else call.arguments
-    command = command_of({"command": words})
+    given = call.arguments
+    command = typed_command(given) if isinstance(given, str) else command_of({"command": given})
     if call.not_run is not None:
         return NotRun(call.not_run, call.session, command.code if command else None)
     if command is None:

@@ -10,7 +10,15 @@ several runs of one agent follow one another.
 from collections.abc import Iterator
 from typing import Any
 
-from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun, Reader, moment
+from capibara_assets.executions.formats.agents.runs import (
+    AgentRun,
+    Entry,
+    LogDocument,
+    NotRun,
+    Reader,
+    milliseconds,
+    moment,
+)
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import code_of, named, objects
 from capibara_assets.executions.formats.strict_json import Fault
 
@@ -77,7 +85,7 @@ def _step(step: dict[str, Any], session: str, task: str | None) -> Iterator[Entr
         stderr=said,
         call_id=named(call.get("id")) if call else None,
         started=started,
-        duration_ms=(ended - started).total_seconds() * 1000 if started and ended and ended >= started else None,
+        duration_ms=milliseconds(started, ended),
         timed_out="exceeded the maximum execution time" in said,
         task=task,
     )
