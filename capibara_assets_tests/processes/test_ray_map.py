@@ -7,23 +7,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from capibara_assets.errors import InputError
-from capibara_assets.processes.ray_map import RayCluster, connected, divided, ray_map, ray_shuffle
+from capibara_assets.processes.ray_map import RayCluster, divided, ray_map, ray_shuffle
 
 pytest.importorskip("ray", reason="the extra ray is not installed")
 TWO = RayCluster(workers=2)
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[None]:
-    with connected(TWO):
-        yield
 
 
 @dataclass(frozen=True)
@@ -47,7 +40,7 @@ class Doubling:
 
 
 @pytest.mark.extended
-@pytest.mark.usefixtures("cluster")
+@pytest.mark.usefixtures("ray_cluster")
 def test_tasks_of_workers_that_die_are_done_by_others(tmp_path: Path) -> None:
     doubling = Doubling(tmp_path, dies_once=frozenset({2, 5}))
     assert sorted(ray_map(TWO, doubling, range(8))) == [(n, 2 * n) for n in range(8)]
@@ -56,7 +49,7 @@ def test_tasks_of_workers_that_die_are_done_by_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.extended
-@pytest.mark.usefixtures("cluster")
+@pytest.mark.usefixtures("ray_cluster")
 def test_a_task_that_every_worker_dies_with_ends_the_map(tmp_path: Path) -> None:
     doubling = Doubling(tmp_path, dies_always=frozenset({3}))
     with pytest.raises(RuntimeError, match="4 died with the same task under way"):
@@ -94,7 +87,7 @@ class Joined:
 
 
 @pytest.mark.extended
-@pytest.mark.usefixtures("cluster")
+@pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize("deaths", [False, True])
 def test_a_shuffle_brings_each_partition_what_all_tasks_made_for_it(tmp_path: Path, deaths: bool) -> None:
     spread = Remainders(tmp_path, frozenset({7} if deaths else ()))
@@ -106,7 +99,7 @@ def test_a_shuffle_brings_each_partition_what_all_tasks_made_for_it(tmp_path: Pa
 
 
 @pytest.mark.extended
-@pytest.mark.usefixtures("cluster")
+@pytest.mark.usefixtures("ray_cluster")
 def test_bad_input_is_told_as_it_is_here(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="1 cannot be doubled: give another"):
         list(ray_map(TWO, Doubling(tmp_path, refuses=frozenset({1})), range(2)))

@@ -1,7 +1,6 @@
 """A cluster's workers find the pairs that one machine finds, also among crowds that are cut off."""
 
 import random
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from capibara_assets.datasets.duplicates.near import near_pairs, similar
 from capibara_assets.datasets.duplicates.postings import CROWD, Postings, candidates, concatenated, finished, searched
 from capibara_assets.datasets.duplicates.shingles import hash_sets
 from capibara_assets.datasets.recipe import NearDuplicates
-from capibara_assets.processes.ray_map import RayCluster, connected
+from capibara_assets.processes.ray_map import RayCluster
 from capibara_assets_tests.processes.handed_over import map_here, shuffle_here
 
 SETTINGS = NearDuplicates.model_validate({})
@@ -44,13 +43,6 @@ def test_keys_searched_in_partitions_give_the_pairs_of_all_keys_at_once(crowd: i
     assert len(whole[0]) > rows
     assert [column.tolist() for column in divided] == [column.tolist() for column in whole]
     assert len(concatenated(parts).key) == 2 * rows
-
-
-@pytest.fixture(scope="module")
-def ray_cluster() -> Iterator[None]:
-    pytest.importorskip("ray", reason="the extra ray is not installed")
-    with connected(TWO):
-        yield
 
 
 @pytest.fixture(params=["handed over here", pytest.param("ray", marks=pytest.mark.extended)])

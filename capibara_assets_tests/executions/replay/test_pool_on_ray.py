@@ -1,6 +1,5 @@
 """Sessions on a Ray cluster end as they do here."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -9,7 +8,7 @@ from capibara_assets.executions.replay import pool
 from capibara_assets.executions.replay.pool import PoolSettings, run_sessions, sessions_on
 from capibara_assets.executions.replay.workers import Ran, Session, SessionLimits
 from capibara_assets.executions.sandbox.isolation import best_isolation
-from capibara_assets.processes.ray_map import RayCluster, connected
+from capibara_assets.processes.ray_map import RayCluster
 from capibara_assets_tests.processes.handed_over import map_here
 
 TWO = RayCluster(workers=2)
@@ -19,13 +18,6 @@ SESSIONS = [
     Session("python", ("import os; os._exit(3)",)),
     Session("sql", ("CREATE TABLE t (a); INSERT INTO t VALUES (7)", "SELECT a FROM t")),
 ]
-
-
-@pytest.fixture(scope="module")
-def ray_cluster() -> Iterator[None]:
-    pytest.importorskip("ray", reason="the extra ray is not installed")
-    with connected(TWO):
-        yield
 
 
 @pytest.fixture(params=["handed over here", pytest.param("ray", marks=pytest.mark.extended)])

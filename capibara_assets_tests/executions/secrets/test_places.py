@@ -2,8 +2,8 @@
 
 import pytest
 
-from capibara_assets.executions.secrets.prefilter import may_hold_secrets
 from capibara_assets.executions.secrets.redact import redact_text
+from capibara_assets_tests.executions.secrets.places import covered_whole
 
 WORDS = "copper lantern harbor violet anchor meadow puzzle silent orbit tunnel window jacket"
 HEX = "9f2c4e81b07d63a5f1e8c92d40b7a6358e1f0c7db29a4635f8d1e07c2b94a6f3"
@@ -85,12 +85,7 @@ PLACES = {
 
 @pytest.mark.parametrize("place", PLACES)
 def test_what_stands_in_the_place_is_covered_whole(place: str) -> None:
-    template, value = PLACES[place]
-    text = template.replace("{}", value)
-    assert may_hold_secrets([text] * 40) == [True] * 40
-    redacted = redact_text(text)
-    assert value not in redacted and ":1>" in redacted
-    assert redact_text(redacted) == redacted
+    covered_whole(*PLACES[place])
 
 
 @pytest.mark.parametrize(
