@@ -14,6 +14,8 @@ from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 
+import psutil
+
 from capibara_assets.automation.outcome import Report, RunOutcome, Task
 from capibara_assets.processes.startup import set_up_process
 from capibara_assets.processes.supervise import OVER, Attempt, supervise, when_parent_is_gone
@@ -23,6 +25,7 @@ Opened = Callable[[], AbstractContextManager[Materialize]]
 """Opens, in a lane's process, what runs tasks there; picklable."""
 
 Ended = Callable[[int, RunOutcome], None]
+_MOST_RESIDENT = 896 << 20  # bytes; a lane that has read datasets keeps near 1 GiB, whatever it releases
 _CONTEXT = multiprocessing.get_context("spawn")  # after a fork, polars' and torch's threads are missing
 
 
@@ -36,7 +39,8 @@ def run_in_lanes(
 ) -> RunOutcome:
     """Run tasks, each as soon as those that it waits for have ended and a lane is idle; earlier tasks first.
 
-    A lane whose process dies (out of memory, a crash) costs its task, which counts as failed, and is replaced.
+    A lane whose process dies (out of memory, a crash) costs its task, which counts as failed, and is replaced. One that
+    holds much memory after a task is replaced, too: what tasks leave behind would add up.
 
     Args:
         opened: opens, in a lane's process, what runs tasks there.
@@ -94,13 +98,14 @@ class _Lane:
     """A lane as the run sees it.
 
     Attributes:
-        connection: to its process; None: it has none.
+        connection: to its process; None: it has none, or only one that ends.
         task: position of the one it works on; None: it is idle.
     """
 
     run: _Run
     cores: frozenset[int]
     connection: Connection | None = None
+    pid: int | None = None
     task: int | None = None
 
     def start(self) -> Attempt:
@@ -114,6 +119,7 @@ class _Lane:
             process.start()
         finally:
             os.sched_setaffinity(0, allowed)
+        self.pid = process.pid
         theirs.close()
         self.assign()
         return Attempt(process, self.connection, self.receive, partial(self.leave, process))
@@ -139,6 +145,9 @@ class _Lane:
             if message is None:
                 self.run.interrupted = True
                 self.run.waiting.clear()
+            if self.connection is not None and _resident(self.pid) > _MOST_RESIDENT:
+                self.connection.close()  # its process ends, and `judge` has another one started
+                self.connection = None
             self.run.end(task, message or RunOutcome())
 
     def leave(self, process: SpawnProcess) -> None:
@@ -157,6 +166,14 @@ class _Lane:
             task, self.task = self.task, None
             self.run.end(task, RunOutcome.died(self.run.tasks[task], code, self.run.report))
         return 0.0 if self.run.waiting else OVER
+
+
+def _resident(pid: int | None) -> int:
+    """Resident memory of a process in bytes; 0 where it has ended."""
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.NoSuchProcess:
+        return 0
 
 
 def _serve(opened: Opened, tasks: Sequence[Task], connection: Connection) -> None:

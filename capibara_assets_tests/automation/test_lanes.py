@@ -88,6 +88,18 @@ def test_a_lane_that_dies_costs_its_task_alone(tmp_path: Path):
     assert any("FAILED" in line and "dies" in line for line in lines)
 
 
+def test_a_lane_that_holds_much_memory_is_replaced_after_its_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    tasks = [task("first", PYTHON), task("second", PYTHON, 0), task("third", PYTHON, 1)]
+
+    def processes(most: int) -> int:
+        monkeypatch.setattr("capibara_assets.automation.lanes._MOST_RESIDENT", most)
+        outcome = run_in_lanes(partial(scripted, tmp_path), tasks, 1, lambda line: None)
+        assert not outcome.failures and len(outcome.seconds) == 3
+        return len({(tmp_path / f"{name}.begun").read_text().split()[0] for name in ("first", "second", "third")})
+
+    assert (processes(1 << 40), processes(1 << 20)) == (1, 3)
+
+
 RUN = """
 import sys
 from functools import partial
