@@ -324,7 +324,7 @@ ROLES: tuple[Role, ...] = (
         rf"\r?\n(?:[ \t]*\r?\n)?[ \t>#]{{0,20}}(?:\[\d+\][ \t]*)?[\"'`]?{VALUE}[\"'`,;]{{0,2}}[ \t\r]*$",
         lone_secret,
         rf"(?im){_NOUN_GATE}[^\n]*\n(?:[ \t]*\r?\n)?[ \t>#]*(?:\[[\d]+\][ \t]*)?[\"'`]?[{CHARS}-]*"
-        rf"(?:{_MINGLED}|{_STATED})"
+        rf"(?:{_MINGLED}|{_STATED}|(?-i:[a-z][A-Z]+[a-z]+[A-Z]+[a-z]))"
         rf"[{CHARS}-]*[\"'`,;]*[ \t\r]*$",
     ),
     # parts of URLs
