@@ -259,9 +259,10 @@ PASSWORD_ROLES: tuple[Role, ...] = (
         "PASSWORD", ("basic",), rf"basic[\w.-]{{0,30}}[ \t]+[\w.@-]{{1,40}}[ \t]+[\"']?{VALUE}", stated_password,
         rf"(?i)basic[^\n]*{STATED}",
     ),
-    # a line of pgpass
+    # a line of pgpass; a proxy with its login
     Role(
-        "PASSWORD", (":",), r"^[\w.*-]+:(?:\d{2,5}|\*):[!-9;-~]+:[!-9;-~]+:([!-9;-~]{8,200})$", chosen_password,
-        rf"(?m)^[^\s:]+:(?:\d+|\*):[^:\s]+:[^:\s]+:[^:\s]*{CHOSEN}", case=True,
+        "PASSWORD", (":",),
+        r"^(?:[\w.*-]+:(?:\d{2,5}|\*):[!-9;-~]+|(?:\d{1,3}\.){3}\d{1,3}:\d{2,5}):[!-9;-~]+:([!-9;-~]{8,200})$",
+        chosen_password, rf"(?m)^[^\s:]+:(?:\d+|\*):[^:\s]+:(?:[^:\s]+:)?[^:\s]*{CHOSEN}", case=True,
     ),
 )  # fmt: skip

@@ -76,5 +76,12 @@ def test_a_blank_key_is_none() -> None:
 def test_letters_at_random_are_told_from_names_of_classes() -> None:
     values = drawn(string.ascii_letters, 16)
     assert sum(map(letters_at_random, values)) >= 0.85 * len(values)
-    names = ["OAuthTokenProvider", "getUserByName", "BertForMaskedLM", "AppHealthCheck", "AzureDevOpsClient", "lowercase"]
+    names = [
+        "OAuthTokenProvider",
+        "getUserByName",
+        "BertForMaskedLM",
+        "AppHealthCheck",
+        "AzureDevOpsClient",
+        "lowercase",
+    ]
     assert not any(map(letters_at_random, names))
