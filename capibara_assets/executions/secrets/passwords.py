@@ -58,6 +58,11 @@ _PACKS = (
 _ADDS = ("adduser", "createuser", "newuser", "net user", "community")
 #: What follows a value that is told: signs of a sentence, a mark, a script that has no blanks.
 _AFTER = r"[.,;)!\"'`*_”“»’」』\]]*(?:\s|$|<)|[^\x00-\x7f]"
+#: A row of a file of logins: of colons, or a host and `user:password`. One gate for all of them is one pass.
+ROW_GATE = (
+    rf"(?m)^(?:[^\s:]+:(?:\d+|\*):[^:\s]+:(?:[^:\s]+:)?[^:\s]*{CHOSEN}"
+    r"|[^\s\"'/]*[.@][^\s\"'/]*[ \t]+[\"']?[^\s:\"'/]+:[^ \n\"'<>]{8}[^ \n\"'<>]*[\"']?[ \t\r]*$)"
+)
 MESSAGES = frozenset(
     (
         *("must", "not", "be", "is", "are", "enter", "your", "please", "required", "invalid", "incorrect", "wrong"),
@@ -263,6 +268,6 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     Role(
         "PASSWORD", (":",),
         r"^(?:[\w.*-]+:(?:\d{2,5}|\*):[!-9;-~]+|(?:\d{1,3}\.){3}\d{1,3}:\d{2,5}):[!-9;-~]+:([!-9;-~]{8,200})$",
-        chosen_password, rf"(?m)^[^\s:]+:(?:\d+|\*):[^:\s]+:(?:[^:\s]+:)?[^:\s]*{CHOSEN}", case=True,
+        chosen_password, ROW_GATE, case=True,
     ),
 )  # fmt: skip

@@ -9,7 +9,7 @@ from capibara_assets.executions.secrets.roles import Role
 
 _PIECES = re.compile(r"[\"']([^\"'\n]*)[\"']")
 _TOKENS = r"(?:secret|token|(?:api|access|auth|private|signing|encryption)[_-]?key)(?![\w.-])"
-_TOKENS_ANCHORS = (
+TOKENS_ANCHORS = (
     *("secret", "token"),
     *(
         f"{of}{gap}key"
@@ -28,8 +28,11 @@ _JOINER = (
     r"(?:\w{0,12}(?:concat\w{0,8}|paste0?|strcat|str_c|cat)\([ \t]*(?:[\"']{2},[ \t]*)?|[\"']{2}\.join\([\[(]"
     r"|\[(?=[^\]\n]{0,300}\][ \t]*\.(?:join|concat)))[ \t]*"
 )
-# what may stand between two literals, and a quote behind it
-_GATE = r"\d?[^\n]{0,60}[\"'][^\"'\s]+[\"'][ \t+.&<>|\\~,()a-z]*\n?[ \t+.&<>|\\~,()a-z]*[nbfru@$]?[\"'][^\"'\s]"
+_FIRST = rf"{_KIND}[\"'][^\"'\n ]+[\"']"
+_JOINER_GATE = (
+    r"(?:[\w\p{N}]*(?:concat|paste|strcat|str_c|cat)[\w\p{N}]*\(|[\"']{2}\.join\(|\[[^\n]*\][ \t]*\.(?:join|concat))"
+    r"[^\n]*"
+)
 
 
 def _whole(stretch: str) -> str:
@@ -46,22 +49,26 @@ def _token(stretch: str) -> bool:
 
 
 def _pieces() -> Iterator[Role]:
-    for kind, anchors, name, given, plausible, gate in (
+    for kind, anchors, name, given, plausible, ending in (
         (
             *("PASSWORD", (*ENDS_ANCHORS, "identified")),
             rf"(?:{ENDS}(?:{_ASSIGNED}|[ \t]+)|identified[^\n']{{0,40}}\bby[ \t]+)",
             rf"{ENDS}{_ASSIGNED}",
             _password,
-            rf"(?i)(?:{ENDING}|pass|identified){_GATE}",
+            rf"(?:{ENDING}|pass|identified[^\n']*by)\d?",
         ),
         (
-            *("SECRET", _TOKENS_ANCHORS),
+            *("SECRET", TOKENS_ANCHORS),
             *(rf"{_TOKENS}{_ASSIGNED}",) * 2,
             _token,
-            rf"(?i)(?:secret|token|key){_GATE}",
+            "(?:secret|token|key)",
         ),
     ):
-        for begins, between in ((rf"{name}\(?[ \t]*", _OPERATOR), (rf"{given}{_JOINER}", _COMMA)):
+        assigned = rf"(?i){ending}(?:{_ASSIGNED}|[ \t]+)".replace(r"\w", r"[\w\p{N}]")
+        for begins, between, gate in (
+            (rf"{name}\(?[ \t]*", _OPERATOR, rf"{assigned}\(?[ \t]*{_FIRST}{_OPERATOR}[\"'][^\"'\n ]"),
+            (rf"{given}{_JOINER}", _COMMA, rf"{assigned}{_JOINER_GATE}"),
+        ):
             yield Role(
                 kind, anchors,
                 rf"{begins}{_KIND}[\"']"

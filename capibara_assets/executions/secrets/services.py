@@ -9,7 +9,8 @@ import binascii
 import re
 from urllib.parse import unquote
 
-from capibara_assets.executions.secrets.passwords import CHOSEN, ENDING, ENDS, ENDS_ANCHORS, STATED
+from capibara_assets.executions.secrets.passwords import CHOSEN, ENDING, ENDS, ENDS_ANCHORS, ROW_GATE
+from capibara_assets.executions.secrets.pieces import TOKENS_ANCHORS
 from capibara_assets.executions.secrets.plausibility import (
     chosen_password,
     credential,
@@ -22,19 +23,15 @@ from capibara_assets.executions.secrets.plausibility import (
     told_password,
     unmistakable,
 )
-from capibara_assets.executions.secrets.roles import CHARS, VALUE, Role
+from capibara_assets.executions.secrets.roles import CHARS, MINGLED, VALUE, Role
 
 _END = r"[\"']?[ \t\r]*$"
-_RANDOM = "(?-i:[A-Za-z][0-9]+[A-Za-z]|[a-z][A-Z]{1,2}[a-z]{1,2}[A-Z])"  # what credentials have (`roles`)
+_LIKELY = rf"(?:{MINGLED}|{CHOSEN})"  # what credentials have, and passwords
 #: A quote as it stands in a URL, twice encoded, in HTML, in a string of JSON; a colon; blanks.
 _ENCODED_QUOTE = r"(?:%(?:25)?2[27]|&(?:quot|apos|#0?3[49]|#x2[27]);|\\{1,4}u002[27]|\\x2[27])"
 _ENCODED_COLON = r"(?:%(?:25)?3A|:|=|\\u003A)"
 _ENCODED_BLANK = r"(?:%(?:25)?20|[+ \t])*"
 _TOKENS = r"(?:secret|token|(?:api|access|auth|private)[_-]?key)"
-_TOKENS_ANCHORS = (
-    *("secret", "token"),
-    *(f"{of}{gap}key" for of in ("api", "access", "auth", "private") for gap in ("", "_", "-")),
-)
 _TOLD_IN_JSON = re.compile(
     rb"\"(?:\w{0,40}(?:passw|secret|api_?key)\w{0,20}|(?:access|refresh|auth|api|id|bot)?_?token)\"\s*:\s*\"[^\"]{6}",
     re.IGNORECASE,
@@ -49,19 +46,19 @@ _KEY_LABEL_ANCHORS = (
     "sleutelinhoud",
 )
 _NETWORK_KEY = r"(?:wpa2?|wep|wi-?fi|wlan|wireless|network|hotspot|netzwerk)[ _-]?(?:key|schlüssel)"
-_PRODUCT_KEY = r"((?=[A-Z0-9-]*[0-9])(?=[0-9-]*[A-Z])(?:[A-Z0-9]{5}-){4}[A-Z0-9]{5})(?![A-Za-z0-9-])"
+_PRODUCT_KEY = r"((?:[A-Z0-9]{5}-){4}[A-Z0-9]{5})(?![A-Za-z0-9-])"
 _CHAT_SERVICES = ("nickserv", "chanserv", "authserv", "operserv", "cserve", "undernet", "/ns ", "/cs ")
 #: A message to one of them, up to the verb.
 _TO_SERVICE = (
     r"(?:/(?:msg|m|query|quote|squery|raw)[ ]+(?:(?:privmsg|squery)[ ]+)?|privmsg[ ]+|/)"
     r"(?:\w{2,6}serv|ns|cs|[qx])(?:@[\w.]{1,60})?[ ]+:?"
 )
-_SCHEME = r"authorization[\"']?\s{0,3}[\]:=,]+\s{0,3}[frb]?[\"']?[A-Za-z][\w.-]{1,30}"
-_SCHEME_GATE = rf"(?i)authorization[\"']?\s*[\]:=,]+[^\n]*{_RANDOM}"
+_SCHEME = r"authorization[\"']?[ \t]{0,3}[\]:=,]+[ \t]{0,3}[frb]?[\"']?[A-Za-z][\w.-]{1,30}"
+_SCHEME_GATE = rf"(?i)authorization[\"']?[ \t]*[\]:=,]+[^\n]*{MINGLED}"
 _HEADERS = (
     r"headers?[\"']?[ \t]*(?:[:=(]|[ \t])[ \t]*[\[{(]?\s{0,20}(?=([\"']?[\w-]{2,40}[\"']?[=:][^\n{}\[\]]{8,600}))"
 )
-_HEADERS_GATE = rf"(?i)headers?[\"']?[ \t]*[:=( \t][ \t]*[\[{{(]?\s*[\"']?[\w\p{{N}}-]+[\"']?[=:][^\n]*{_RANDOM}"
+_HEADERS_GATE = rf"(?i)headers?[\"']?[ \t]*[:=( \t][ \t]*[\[{{(]?\s*[\"']?[\w\p{{N}}-]+[\"']?[=:][^\n]*{MINGLED}"
 _TELLING_HEADER = r"[\w-]*(?:key|token|auth|team|secret|license|cred|pass)[\w-]*(?<!id)(?<!hash)"
 _OTHER_HEADER = "[\\w-]+" + "".join(
     f"(?<!{end})" for end in ("id", "hash", "tag", "parent", "state", "256", "md5", "digest", "nonce", "match")
@@ -71,7 +68,6 @@ _COMMENT = r"^[ \t]*(?:#|//|--|;|!|/?\*|rem\b|<!--)[^\n]{0,100}?"
 _ASSIGNS = (
     r"[ \t]*(?:(?:export|set|setx|const|let|var)[ \t]+)?[\"']?[\w.${}%-]{1,60}[\"']?[ \t]*(?::=|[:=])[ \t]*[\"']?"
 )
-_ROW_GATE = r"(?m)^[^\s\"'/]*[.@][^\s\"'/]*[ \t]+[\"']?[^\s:\"'/]+:[^\s\"'<>]{8}[^\s\"'<>]*[\"']?[ \t\r]*$"
 _LOGS_IN = r"(?:ssh|log(?:ged)?[ -]?(?:in|on)|sign[ -]?in|credentials?|creds|zugang\w{0,6})"
 
 
@@ -98,7 +94,7 @@ def _tells_a_secret(value: str) -> bool:
 
 
 def _product_key(value: str) -> bool:
-    return len(set(value)) >= 8
+    return has_digit(value) and value != value.lower() and len(set(value)) >= 8
 
 
 SERVICES: tuple[Role, ...] = (
@@ -135,17 +131,17 @@ SERVICES: tuple[Role, ...] = (
     Role("SECRET", ("header",), _HEADERS, unmistakable, _HEADERS_GATE, rf"(?i){_OTHER_HEADER}{_HEADER_IS}{VALUE}"),
     Role(
         "SECRET", ("-H",), rf"(?:^|[ ])-H[ ]?[\"']{_OTHER_HEADER}:[ ]?{VALUE}(?=[\"'])", unmistakable,
-        rf"-H ?[\"'][A-Za-z0-9_-]+:[^\n]*{_RANDOM}", case=True,
+        rf"-H ?[\"'][A-Za-z0-9_-]+:[^\n]*{MINGLED}", case=True,
     ),
     # an object in a URL, in a page or in a string of another, with its quotes encoded; a query in a query
     Role(
-        "PASSWORD", (*ENDS_ANCHORS, *_TOKENS_ANCHORS),
+        "PASSWORD", (*ENDS_ANCHORS, *TOKENS_ANCHORS),
         rf"(?:{ENDING}|pass|{_TOKENS})\d?{_ENCODED_QUOTE}{_ENCODED_BLANK}{_ENCODED_COLON}{_ENCODED_BLANK}"
         rf"{_ENCODED_QUOTE}((?:(?!{_ENCODED_QUOTE})[^\s\"'<>]){{8,400}})(?={_ENCODED_QUOTE})",
         _unencoded, rf"(?i)(?:{ENDING}|pass|{_TOKENS})\d?{_ENCODED_QUOTE}{_ENCODED_BLANK}{_ENCODED_COLON}",
     ),
     Role(
-        "PASSWORD", (*ENDS_ANCHORS, *_TOKENS_ANCHORS),
+        "PASSWORD", (*ENDS_ANCHORS, *TOKENS_ANCHORS),
         rf"(?:{ENDING}|pass|{_TOKENS})\d?%(?:25)?3D((?:(?!%(?:25)?26)[A-Za-z0-9_.~%!*-]){{8,400}})"
         r"(?=%(?:25)?26|[\s\"'&#<>]|$)",
         _unencoded, rf"(?i)(?:{ENDING}|pass|{_TOKENS})\d?%(?:25)?3D",
@@ -162,7 +158,7 @@ SERVICES: tuple[Role, ...] = (
     Role(
         "PASSWORD", ("key", "schlüssel"),
         rf"\b{_NETWORK_KEY}[\"']?[ \t]{{0,30}}[:=][ \t]{{0,8}}[\"']?{VALUE}{_END}",
-        _row, rf"(?i){_NETWORK_KEY}[\"']?[^\n]*[:=][^\n]*{CHOSEN}",
+        _row, rf"(?i){_NETWORK_KEY}[\"']?[^\n]*[:=][^\n]*{_LIKELY}",
     ),
     Role(
         "RECOVERY_CODE", (*ENDS_ANCHORS, "recovery", "bitlocker"), r"(?<![\d-])((?:\d{6}-){7}\d{6})(?![\d-])",
@@ -183,7 +179,7 @@ SERVICES: tuple[Role, ...] = (
         "PRIVATE_KEY", ("genkey", "genpsk", "keygen", "key:gen", "gen-key", "gen_key", "generate-key", "nk -gen"),
         r"^[^\n]{0,60}?[$#>%][ ](?![^\n]*\bpub)[^\n]{0,120}?"
         rf"(?:gen(?:erate)?[-_ ]?(?:key|psk)|keygen|key:gen\w*|nk -gen)[^\n]*\n(?:base64:)?{VALUE}[ \t\r]*$",
-        lone_secret, rf"(?i)(?:gen|nk )[^\n]*\n(?:base64:)?[{CHARS}-]*{_RANDOM}",
+        lone_secret, rf"(?i)(?:gen|nk )[^\n]*\n(?:base64:)?[{CHARS}-]*{_LIKELY}",
     ),
     Role(
         "PRIVATE_KEY", ("secret key",), r"comment:[^\n]{0,80}secret key[^\n]{0,40}\n([A-Za-z0-9+/]{40,400}={0,2})",
@@ -200,39 +196,39 @@ SERVICES: tuple[Role, ...] = (
         rf"{_COMMENT}{ENDS}(?:[ \t](?:of|for|to|on|in)[ ][\w .-]{{1,40}})?[ \t.:!*/>\r-]*\n"
         rf"{_ASSIGNS}{VALUE}[\"']?[ \t;,\r]*$",
         lone_secret,
-        rf"(?i)(?:{ENDING}|pass)\d?(?:[^A-Za-z0-9_.\n-][^\n]*)?\n[^\n:=]*[:=][^\n]*(?:{_RANDOM}|{STATED}|{CHOSEN})",
+        rf"(?i)(?:{ENDING}|pass)\d?(?:[^A-Za-z0-9_.\n-][^\n]*)?\n[^\n:=]*[:=][^\n]*{_LIKELY}",
     ),
     Role(
-        "SECRET", _TOKENS_ANCHORS, rf"{_COMMENT}\b{_TOKENS}\b[^\n]{{0,60}}\n{_ASSIGNS}{VALUE}[\"']?[ \t;,\r]*$",
-        scrambled, rf"(?i)(?:#|//|--|;|!|\*|rem)[^\n]*{_TOKENS}[^\n]*\n[^\n:=]*[:=][^\n]*{_RANDOM}",
+        "SECRET", TOKENS_ANCHORS, rf"{_COMMENT}\b{_TOKENS}\b[^\n]{{0,60}}\n{_ASSIGNS}{VALUE}[\"']?[ \t;,\r]*$",
+        scrambled, rf"(?i)(?:#|//|--|;|!|\*|rem)[^\n]*{_TOKENS}[^\n]*\n[^\n:=]*[:=][^\n]*{MINGLED}",
     ),
     # rows of logins: a host with a user and a password behind it, a user with a service and an address, a proxy
     Role(
         "PASSWORD", (":",),
-        rf"^\[[\w.-]{{3,80}}\](?::\w{{1,10}})?[ \t]+[\"']?[\w.@+-]{{1,80}}:([^\s\"'<>]{{8,200}}){_END}",
-        _row, _ROW_GATE, case=True,
+        rf"^\[[\w-]{{1,60}}\.[\w.-]{{2,60}}\](?::\w{{1,10}})?[ \t]+[\"']?[\w.@+-]{{1,80}}:([^\s\"'<>]{{8,200}}){_END}",
+        _row, ROW_GATE, case=True,
     ),
     Role(
         "PASSWORD", (":",),
         rf"^[\w*-]*[.@][\w.*-]{{2,80}}(?::\d{{2,5}})?[ \t]+[\"']?(?!git@)[\w.+-]{{1,60}}@[\w-]+\.[\w.-]{{2,60}}:"
         rf"([^\s\"'<>/]{{8,200}}){_END}",
-        _row, _ROW_GATE, case=True,
+        _row, ROW_GATE, case=True,
     ),
     Role(
         "PASSWORD", (":",),
         rf"^[\w-]+\.[\w.-]{{2,80}}:\d{{2,5}}[ \t]+[\"']?[A-Za-z][\w.+-]{{0,40}}:([^\s\"'<>/:]{{8,200}}){_END}",
-        lambda value: stated_password(value) or credential(value), _ROW_GATE, case=True,
+        lambda value: stated_password(value) or credential(value), ROW_GATE, case=True,
     ),
     Role(
         "PASSWORD", ("pptpd", "l2tp", "ppp", "chap-secrets", "pap-secrets"),
         r"^[\"']?[\w.@\\-]{1,60}[\"']?[ \t]+(?:\*|[\"']?[\w.-]{1,60}[\"']?)[ \t]+[\"']?([^\s\"']{8,128})[\"']?[ \t]+"
         r"[\"']?(?:\*|\d{1,3}(?:\.\d{1,3}){3})[\"']?[ \t\r]*$",
-        _row, rf"{CHOSEN}[^\s]*[ \t]+[\"']?(?:\*|[0-9]+\.)",
+        _row, rf"{_LIKELY}[^\n]*[ \t]+[\"']?(?:\*|[0-9]+\.)",
     ),
     Role(
         "PASSWORD", ("socks4", "socks5"),
         rf"^socks[45]h?[ \t]+[\w.-]{{3,80}}[ \t]+\d{{2,5}}[ \t]+[\w.@-]{{1,60}}[ \t]+{VALUE}[ \t\r]*$", _told,
-        rf"(?i)socks[45]h?[ \t][^\n]*{CHOSEN}",
+        rf"(?i)socks[45]h?[ \t][^\n]*{_LIKELY}",
     ),
     Role(
         "AWS_SECRET_ACCESS_KEY", ("AKIA", "ASIA"), r"(?:AKIA|ASIA)[A-Z0-9]{16}:([A-Za-z0-9/+]{38,42})(?![A-Za-z0-9/+])",
@@ -244,7 +240,7 @@ SERVICES: tuple[Role, ...] = (
         rf"\b{_LOGS_IN}\b[^\n/|]{{0,60}}?(?:\b(?:with|as|using|mit|als|is|are|ist|est|es)|[:=])[ \t][\w.@-]{{1,40}}"
         rf"(?:[ ]?[|/:][ ]?|,[ ]|[ ](?:and|und|et|y|with|mit)[ ](?:the[ ])?){VALUE}(?=[.,;)!\"'`*]*(?:\s|$|<))",
         lone_secret,
-        rf"(?i){_LOGS_IN}[^\n]*(?:[|/:,]| and | und | et | y | with | mit )[^\n]*(?:{_RANDOM}|{STATED})",
+        rf"(?i){_LOGS_IN}[^\n]*(?:[|/:,]| and | und | et | y | with | mit )[^\n]*{_LIKELY}",
     ),
     Role(
         "PASSWORD", (" p:", " p=", "l/p", "u/p"),
