@@ -6,17 +6,10 @@ from collections.abc import Iterator
 from capibara_assets.executions.secrets.passwords import ENDING, ENDS, ENDS_ANCHORS
 from capibara_assets.executions.secrets.plausibility import chosen_password, credential
 from capibara_assets.executions.secrets.roles import Role
+from capibara_assets.executions.secrets.tables import SECRETS_ANCHORS
 
 _PIECES = re.compile(r"[\"']([^\"'\n]*)[\"']")
-_TOKENS = r"(?:secret|token|(?:api|access|auth|private|signing|encryption)[_-]?key)(?![\w.-])"
-TOKENS_ANCHORS = (
-    *("secret", "token"),
-    *(
-        f"{of}{gap}key"
-        for of in ("api", "access", "auth", "private", "signing", "encryption")
-        for gap in ("", "_", "-")
-    ),
-)
+_TOKENS = r"(?:secret|token|(?:api|access|auth|private|signing|license)[ _-]?key)(?![\w.-])"
 _ASSIGNED = r"[\"'\]]{0,2}[ \t]*(?::[ \t]*\w+[ \t]*)?(?::=|=>|=|:)[ \t]*"
 _KIND = r"[NnbBfFrRuU@$]?"  # of a literal: N'…' in SQL, b"…" in Python
 _LITERAL = r"[\"'][^\"'\s\\]{2,60}[\"']"
@@ -51,14 +44,14 @@ def _token(stretch: str) -> bool:
 def _pieces() -> Iterator[Role]:
     for kind, anchors, name, given, plausible, ending in (
         (
-            *("PASSWORD", (*ENDS_ANCHORS, "identified")),
+            *("PASSWORD", (*ENDS_ANCHORS, "identified", "secure")),
             rf"(?:{ENDS}(?:{_ASSIGNED}|[ \t]+)|identified[^\n']{{0,40}}\bby[ \t]+)",
             rf"{ENDS}{_ASSIGNED}",
             _password,
             rf"(?:{ENDING}|pass|identified[^\n']*by)\d?",
         ),
         (
-            *("SECRET", TOKENS_ANCHORS),
+            *("SECRET", SECRETS_ANCHORS),
             *(rf"{_TOKENS}{_ASSIGNED}",) * 2,
             _token,
             "(?:secret|token|key)",

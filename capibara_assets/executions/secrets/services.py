@@ -10,7 +10,6 @@ import re
 from urllib.parse import unquote
 
 from capibara_assets.executions.secrets.passwords import CHOSEN, ENDING, ENDS, ENDS_ANCHORS, ROW_GATE
-from capibara_assets.executions.secrets.pieces import TOKENS_ANCHORS
 from capibara_assets.executions.secrets.plausibility import (
     chosen_password,
     credential,
@@ -23,13 +22,18 @@ from capibara_assets.executions.secrets.plausibility import (
     told_password,
     unmistakable,
 )
-from capibara_assets.executions.secrets.roles import CHARS, MINGLED, VALUE, Role
+from capibara_assets.executions.secrets.roles import MINGLED, VALUE, Role
+from capibara_assets.executions.secrets.tables import SECRETS_ANCHORS
 
 _END = r"[\"']?[ \t\r]*$"
 _LIKELY = rf"(?:{MINGLED}|{CHOSEN})"  # what credentials have, and passwords
 #: A quote as it stands in a URL, twice encoded, in HTML, in a string of JSON; a colon; blanks.
 _ENCODED_QUOTE = r"(?:%(?:25)?2[27]|&(?:quot|apos|#0?3[49]|#x2[27]);|\\{1,4}u002[27]|\\x2[27])"
 _ENCODED_COLON = r"(?:%(?:25)?3A|:|=|\\u003A)"
+_ENCODED_ANCHORS = (
+    *("%22%3a", "%22:", "%27%3a", "%2522%253a", "&quot;:", "&apos;:", "&#34;:", "&#39;:", "&#x22;:", "&#x27;:"),
+    *("u0022:", "u0027:", "x22:", "x27:"),
+)
 _ENCODED_BLANK = r"(?:%(?:25)?20|[+ \t])*"
 _TOKENS = r"(?:secret|token|(?:api|access|auth|private)[_-]?key)"
 _TOLD_IN_JSON = re.compile(
@@ -46,6 +50,14 @@ _KEY_LABEL_ANCHORS = (
     "sleutelinhoud",
 )
 _NETWORK_KEY = r"(?:wpa2?|wep|wi-?fi|wlan|wireless|network|hotspot|netzwerk)[ _-]?(?:key|schlüssel)"
+_NETWORK_KEY_ANCHORS = (
+    *(
+        f"{of}{gap}key"
+        for of in ("wpa", "wpa2", "wep", "wi-fi", "wifi", "wlan", "wireless", "network")
+        for gap in " _-"
+    ),
+    *("hotspot key", "netzwerkschlüssel"),
+)
 _PRODUCT_KEY = r"((?:[A-Z0-9]{5}-){4}[A-Z0-9]{5})(?![A-Za-z0-9-])"
 _CHAT_SERVICES = ("nickserv", "chanserv", "authserv", "operserv", "cserve", "undernet", "/ns ", "/cs ")
 #: A message to one of them, up to the verb.
@@ -68,7 +80,7 @@ _COMMENT = r"^[ \t]*(?:#|//|--|;|!|/?\*|rem\b|<!--)[^\n]{0,100}?"
 _ASSIGNS = (
     r"[ \t]*(?:(?:export|set|setx|const|let|var)[ \t]+)?[\"']?[\w.${}%-]{1,60}[\"']?[ \t]*(?::=|[:=])[ \t]*[\"']?"
 )
-_LOGS_IN = r"(?:ssh|log(?:ged)?[ -]?(?:in|on)|sign[ -]?in|credentials?|creds|zugang\w{0,6})"
+_LOGS_IN = r"(?:ssh|log(?:ged)?[ -]?(?:in|on)|sign[ -]?in|credentials?|creds)"
 
 
 def _told(value: str) -> bool:
@@ -135,16 +147,16 @@ SERVICES: tuple[Role, ...] = (
     ),
     # an object in a URL, in a page or in a string of another, with its quotes encoded; a query in a query
     Role(
-        "PASSWORD", (*ENDS_ANCHORS, *TOKENS_ANCHORS),
+        "PASSWORD", _ENCODED_ANCHORS,
         rf"(?:{ENDING}|pass|{_TOKENS})\d?{_ENCODED_QUOTE}{_ENCODED_BLANK}{_ENCODED_COLON}{_ENCODED_BLANK}"
         rf"{_ENCODED_QUOTE}((?:(?!{_ENCODED_QUOTE})[^\s\"'<>]){{8,400}})(?={_ENCODED_QUOTE})",
-        _unencoded, rf"(?i)(?:{ENDING}|pass|{_TOKENS})\d?{_ENCODED_QUOTE}{_ENCODED_BLANK}{_ENCODED_COLON}",
+        _unencoded, "",
     ),
     Role(
-        "PASSWORD", (*ENDS_ANCHORS, *TOKENS_ANCHORS),
-        rf"(?:{ENDING}|pass|{_TOKENS})\d?%(?:25)?3D((?:(?!%(?:25)?26)[A-Za-z0-9_.~%!*-]){{8,400}})"
+        "PASSWORD", ENDS_ANCHORS,
+        rf"(?:{ENDING}|pass)\d?%(?:25)?3D((?:(?!%(?:25)?26)[A-Za-z0-9_.~%!*-]){{8,400}})"
         r"(?=%(?:25)?26|[\s\"'&#<>]|$)",
-        _unencoded, rf"(?i)(?:{ENDING}|pass|{_TOKENS})\d?%(?:25)?3D",
+        _unencoded, rf"(?i)(?:{ENDING}|pass)\d?%(?:25)?3D",
     ),
     Role(
         "SECRET", ("eyJ",), r"(?<![\w.+/-])(eyJ[A-Za-z0-9+/_-]{20,4000}={0,2})(?![\w.+/-])", _tells_a_secret, "",
@@ -156,18 +168,19 @@ SERVICES: tuple[Role, ...] = (
         given_password, "",
     ),
     Role(
-        "PASSWORD", ("key", "schlüssel"),
+        "PASSWORD", _NETWORK_KEY_ANCHORS,
         rf"\b{_NETWORK_KEY}[\"']?[ \t]{{0,30}}[:=][ \t]{{0,8}}[\"']?{VALUE}{_END}",
-        _row, rf"(?i){_NETWORK_KEY}[\"']?[^\n]*[:=][^\n]*{_LIKELY}",
+        _row, "",
     ),
     Role(
-        "RECOVERY_CODE", (*ENDS_ANCHORS, "recovery", "bitlocker"), r"(?<![\d-])((?:\d{6}-){7}\d{6})(?![\d-])",
-        has_digit, r"(?:[0-9]{6}-){7}[0-9]{6}",
+        "RECOVERY_CODE", ("numerical password", "recovery key", "recovery password", "bitlocker"),
+        r"(?<![\d-])((?:\d{6}-){7}\d{6})(?![\d-])",
+        has_digit, "",
     ),
     Role(
         "SECRET", ("/ipk", *(f"{of}{gap}key" for of in ("product", "license", "serial") for gap in ("", *" _-"))),
         rf"(?:(?:product|license|serial)[ _-]?key|/ipk)[\"']?[ \t]*[:= \t][ \t]*[\"']?(?-i:{_PRODUCT_KEY})",
-        _product_key, r"[A-Z0-9]{5}-[A-Z0-9]{5}-[A-Z0-9]{5}-[A-Z0-9]{5}-",
+        _product_key, "",
     ),
     Role(
         "PASSWORD_HASH", (":::", "NTLM"),
@@ -179,16 +192,17 @@ SERVICES: tuple[Role, ...] = (
         "PRIVATE_KEY", ("genkey", "genpsk", "keygen", "key:gen", "gen-key", "gen_key", "generate-key", "nk -gen"),
         r"^[^\n]{0,60}?[$#>%][ ](?![^\n]*\bpub)[^\n]{0,120}?"
         rf"(?:gen(?:erate)?[-_ ]?(?:key|psk)|keygen|key:gen\w*|nk -gen)[^\n]*\n(?:base64:)?{VALUE}[ \t\r]*$",
-        lone_secret, rf"(?i)(?:gen|nk )[^\n]*\n(?:base64:)?[{CHARS}-]*{_LIKELY}",
+        lone_secret, "",
     ),
     Role(
-        "PRIVATE_KEY", ("secret key",), r"comment:[^\n]{0,80}secret key[^\n]{0,40}\n([A-Za-z0-9+/]{40,400}={0,2})",
-        has_digit, r"(?i)secret key[^\n]*\n[A-Za-z0-9+/]{40}",
+        "PRIVATE_KEY", ("minisign", "signify"),
+        r"comment:[^\n]{0,80}secret key[^\n]{0,40}\n([A-Za-z0-9+/]{40,400}={0,2})",
+        has_digit, "",
     ),
     Role(
-        "PRIVATE_KEY", ("nkey", "seed", "stellar", "nk -gen"),
+        "PRIVATE_KEY", ("nkey", "stellar", "nk -gen"),
         r"(?<![A-Za-z0-9])((?-i:S[A-Z2-7]{55,57}))(?![A-Za-z0-9])",
-        has_digit, r"S[A-Z2-7]{55}",
+        has_digit, "",
     ),
     # a comment that says what is assigned below it
     Role(
@@ -199,7 +213,7 @@ SERVICES: tuple[Role, ...] = (
         rf"(?i)(?:{ENDING}|pass)\d?(?:[^A-Za-z0-9_.\n-][^\n]*)?\n[^\n:=]*[:=][^\n]*{_LIKELY}",
     ),
     Role(
-        "SECRET", TOKENS_ANCHORS, rf"{_COMMENT}\b{_TOKENS}\b[^\n]{{0,60}}\n{_ASSIGNS}{VALUE}[\"']?[ \t;,\r]*$",
+        "SECRET", SECRETS_ANCHORS, rf"{_COMMENT}\b{_TOKENS}\b[^\n]{{0,60}}\n{_ASSIGNS}{VALUE}[\"']?[ \t;,\r]*$",
         scrambled, rf"(?i)(?:#|//|--|;|!|\*|rem)[^\n]*{_TOKENS}[^\n]*\n[^\n:=]*[:=][^\n]*{MINGLED}",
     ),
     # rows of logins: a host with a user and a password behind it, a user with a service and an address, a proxy
@@ -220,15 +234,15 @@ SERVICES: tuple[Role, ...] = (
         lambda value: stated_password(value) or credential(value), ROW_GATE, case=True,
     ),
     Role(
-        "PASSWORD", ("pptpd", "l2tp", "ppp", "chap-secrets", "pap-secrets"),
+        "PASSWORD", ("pptpd", "l2tp", "chap-secrets", "pap-secrets"),
         r"^[\"']?[\w.@\\-]{1,60}[\"']?[ \t]+(?:\*|[\"']?[\w.-]{1,60}[\"']?)[ \t]+[\"']?([^\s\"']{8,128})[\"']?[ \t]+"
         r"[\"']?(?:\*|\d{1,3}(?:\.\d{1,3}){3})[\"']?[ \t\r]*$",
-        _row, rf"{_LIKELY}[^\n]*[ \t]+[\"']?(?:\*|[0-9]+\.)",
+        _row, "",
     ),
     Role(
         "PASSWORD", ("socks4", "socks5"),
         rf"^socks[45]h?[ \t]+[\w.-]{{3,80}}[ \t]+\d{{2,5}}[ \t]+[\w.@-]{{1,60}}[ \t]+{VALUE}[ \t\r]*$", _told,
-        rf"(?i)socks[45]h?[ \t][^\n]*{_LIKELY}",
+        "",
     ),
     Role(
         "AWS_SECRET_ACCESS_KEY", ("AKIA", "ASIA"), r"(?:AKIA|ASIA)[A-Z0-9]{16}:([A-Za-z0-9/+]{38,42})(?![A-Za-z0-9/+])",
@@ -236,16 +250,16 @@ SERVICES: tuple[Role, ...] = (
     ),
     # told behind the user's name, with whatever between
     Role(
-        "PASSWORD", ("ssh", "login", "log in", "logged in", "logon", "sign in", "credential", "creds", "zugang"),
+        "PASSWORD", ("ssh", "log in", "login", "logged in", "sign in", "connect", "credential", "creds"),
         rf"\b{_LOGS_IN}\b[^\n/|]{{0,60}}?(?:\b(?:with|as|using|mit|als|is|are|ist|est|es)|[:=])[ \t][\w.@-]{{1,40}}"
         rf"(?:[ ]?[|/:][ ]?|,[ ]|[ ](?:and|und|et|y|with|mit)[ ](?:the[ ])?){VALUE}(?=[.,;)!\"'`*]*(?:\s|$|<))",
         lone_secret,
         rf"(?i){_LOGS_IN}[^\n]*(?:[|/:,]| and | und | et | y | with | mit )[^\n]*{_LIKELY}",
     ),
     Role(
-        "PASSWORD", (" p:", " p=", "l/p", "u/p"),
+        "PASSWORD", (" p: ", "l/p:", "u/p:"),
         r"\b(?:(?:u|user|login)[ ]?[:=][ ]?[\w.@-]{1,40}[,;/|]?[ ]p[:=][ ]?"
         rf"|[lu]/p[ ]?[:=][ ]?[\w.@-]{{1,40}}[ ]?[/:,][ ]?){VALUE}(?=[.,;)!]*(?:\s|$))",
-        told_password, rf"(?i)(?:(?:u|user|login) ?[:=][^\n]* p[:=]|[lu]/p ?[:=])[^\n]*{CHOSEN}",
+        told_password, "",
     ),
 )  # fmt: skip
