@@ -1,4 +1,4 @@
-"""Secrets known by the form around them: a form's field, a dump, a key set, a list of codes, a phrase, pieces of one.
+"""Secrets known by the form around them: a form's field, a dump, a key set, a list of codes, a phrase.
 
 As in `passwords`, the place holds a secret and nothing else, so that its value needs few statistics.
 """
@@ -18,8 +18,6 @@ from capibara_assets.executions.secrets.plausibility import (
 )
 from capibara_assets.executions.secrets.roles import CHARS, IS, VALUE, Role
 
-_PIECES = re.compile(r"[\"']([^\"'\n]*)[\"']")
-_OPERATOR = r"[ \t]*(?:\+|\.{1,2}|&|<>|\|\|)?[ \t\\]*(?:\n[ \t]*)?(?:\+|\.{1,2}|&|<>|\|\|)?[ \t]*"
 _CONTINUED = re.compile(r"\\\r?\n")
 _COMMON = frozenset(("the", "and", "for", "with", "that", "this", "from", "are", "was", "not", "you", "your", "will"))
 _COMMON |= {"que", "los", "las", "una", "por", "con", "para", "del", "des", "les", "une", "dans", "pour", "avec", "der"}
@@ -53,12 +51,6 @@ _CODE_ANCHORS = (
 )  # fmt: skip
 
 
-def _joined_password(stretch: str) -> bool:
-    """Whether the pieces of a literal make a password; the stretch lacks the quotes at both ends."""
-    whole = "".join(_PIECES.findall(f'"{stretch}"'))
-    return chosen_password(whole) or credential(whole)
-
-
 def _continued(stretch: str) -> bool:
     """Whether a word of a shell that goes on in the next line is a secret."""
     whole = _CONTINUED.sub("", stretch)
@@ -83,9 +75,6 @@ def _digits(value: str) -> bool:
 
 # Between `password` and its value in a dump: `] => string(12) "`, `: &auth.Secret{"`.
 _TYPE = r"(?:string|str|&?\w+\.\w+)[ \t]?[({]\d*\)?[ \t]*[\"']"
-_ASSIGNED = r"[ \t]*(?::[ \t]*\w+[ \t]*)?(?::=|=>|=|:)[ \t]*"
-_PIECES_GATE = rf"(?i)(?:{ENDING}|pass)\d?[^\n]{{0,60}}[\"'][^\"'\s]+[\"'][ \t+.&<>|\\]*\n?[ \t+.&<>|\\]*[\"'][^\"'\s]"
-_LITERAL = r"[\"'][^\"'\s\\]{2,60}[\"']"
 _NEXT_LITERAL = r"[ \t]*,[ \t]*[\"'][\w.@-]{1,60}[\"']"
 _ITEM = r"[ \t]*(?:\d{1,2}[.)]|[-*•])?[ \t\"'`]*"
 _CODE = r"[A-Za-z0-9]{4,16}(?:-[A-Za-z0-9]{3,12}){0,5}"
@@ -215,13 +204,6 @@ FORMS: tuple[Role, ...] = (
         "PIN", ("pin",),
         r"(?:^|[ \t\"'{,_])pin(?:_?code)?[\"']?(?:[ \t]{2,40}|[ \t]*[:=][ \t]*)[\"']?(\d{4,8})(?![\w.:-]*\d)",
         _digits, r"pin(?:_?code)?[\"']?(?:[ \t]{2,40}|[ \t]*[:=][ \t]*)[\"']?[0-9]{4}", case=True,
-    ),
-    # a password in pieces of which none is one
-    Role(
-        "PASSWORD", ENDS_ANCHORS,
-        rf"{ENDS}[\"'\]]{{0,2}}{_ASSIGNED}\(?[ \t]*[\"']"
-        rf"([^\"'\s\\]{{2,60}}[\"'](?:{_OPERATOR}{_LITERAL}){{0,6}}{_OPERATOR}[\"'][^\"'\s\\]{{2,60}})(?=[\"'])",
-        _joined_password, _PIECES_GATE,
     ),
     # a word of a shell that a backslash continues at the beginning of the next line
     Role(

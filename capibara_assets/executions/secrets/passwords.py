@@ -30,7 +30,8 @@ _GIVEN = (
 )
 _NEXT = r"[\"'][ \t]*,[ \t]*[\"']"
 STATED = rf"(?-i:[A-Z][{CHARS}-]*[0-9]|[0-9][{CHARS}-]*[A-Z])"  # what each of them has
-CHOSEN = r"(?-i:[A-Za-z][^\s\"'`<>]*[0-9]|[0-9][^\s\"'`<>]*[A-Za-z]|[A-Za-z]{3}[-+.][A-Za-z]+[-+.][A-Za-z]{3})"
+CHOSEN = r"(?-i:[A-Za-z][^\s\"'`<>]*[0-9]|[0-9][^\s\"'`<>]*[A-Za-z]|[A-Za-z]{3}[-+.][A-Za-z]+[-+.][A-Za-z]{3}"
+CHOSEN += "|[a-z][A-Z]+[a-z]+[A-Z]+[a-z])"
 # or words alone that signs join (`plausibility.joined_words`)
 _WORDED = rf"(?:{CHOSEN}|(?-i:[A-Z][a-z]+[._*~!+-][A-Z][a-z]|[a-z]{{3}}[-+.~*][a-z]+[-+.~*][a-z]{{2}}))"
 ENDING = (  # as `ENDS`, without looking around
@@ -57,6 +58,11 @@ _PACKS = (
 _ADDS = ("adduser", "createuser", "newuser", "net user", "community")
 #: What follows a value that is told: signs of a sentence, a mark, a script that has no blanks.
 _AFTER = r"[.,;)!\"'`*_”“»’」』\]]*(?:\s|$|<)|[^\x00-\x7f]"
+#: A row of a file of logins: of colons, or a host and `user:password`. One gate for all of them is one pass.
+ROW_GATE = (
+    rf"(?m)^(?:[^\s:]+:(?:\d+|\*):[^:\s]+:(?:[^:\s]+:)?[^:\s]*{CHOSEN}"
+    r"|[^\s\"'/]*[.@][^\s\"'/]*[ \t]+[\"']?[^\s:\"'/]+:[^ \n\"'<>]{8}[^ \n\"'<>]*[\"']?[ \t\r]*$)"
+)
 MESSAGES = frozenset(
     (
         *("must", "not", "be", "is", "are", "enter", "your", "please", "required", "invalid", "incorrect", "wrong"),
@@ -258,9 +264,10 @@ PASSWORD_ROLES: tuple[Role, ...] = (
         "PASSWORD", ("basic",), rf"basic[\w.-]{{0,30}}[ \t]+[\w.@-]{{1,40}}[ \t]+[\"']?{VALUE}", stated_password,
         rf"(?i)basic[^\n]*{STATED}",
     ),
-    # a line of pgpass
+    # a line of pgpass; a proxy with its login
     Role(
-        "PASSWORD", (":",), r"^[\w.*-]+:(?:\d{2,5}|\*):[!-9;-~]+:[!-9;-~]+:([!-9;-~]{8,200})$", chosen_password,
-        rf"(?m)^[^\s:]+:(?:\d+|\*):[^:\s]+:[^:\s]+:[^:\s]*{CHOSEN}", case=True,
+        "PASSWORD", (":",),
+        r"^(?:[\w.*-]+:(?:\d{2,5}|\*):[!-9;-~]+|(?:\d{1,3}\.){3}\d{1,3}:\d{2,5}):[!-9;-~]+:([!-9;-~]{8,200})$",
+        chosen_password, ROW_GATE, case=True,
     ),
 )  # fmt: skip

@@ -202,8 +202,9 @@ PLACES: tuple[Role, ...] = (
     Role(
         "PASSWORD", ("ssh", "log in", "login", "logged in", "sign in", "connect", "credential", "creds"),
         r"\b(?:ssh|log(?:ged)? ?in|sign ?in|connect|credentials?|creds)\b[^\n/]{0,80}?"
-        rf"(?:\b(?:with|as|using|mit|als|con|avec|are)|[:=])[ \t][\w.@-]{{1,40}}[ ]/[ ]{MARK}{VALUE}(?={_AFTER})",
-        _beside, r"[A-Za-z0-9_.@-] / [^ \n]{8}",
+        r"(?:\b(?:with|as|using|mit|als|con|avec|are|is|now)|[:=])[ \t][\w.@-]{1,40}[ ][/|][ ]"
+        rf"{MARK}{VALUE}(?={_AFTER})",
+        _beside, r"[A-Za-z0-9_.@-] [/|] [^ \n]{8}",
     ),
     # sessions in cookies, of whatever alphabet
     Role(

@@ -27,6 +27,8 @@ _LONG_MINGLED = re.compile(f"{_RUN}{_RANDOM}|{_RANDOM}{_RUN}")
 _DIGITS = re.compile(r"[0-9]+")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _WORD = re.compile(r"[A-Z][a-z]{2,}|[a-z]{4,}")
+_CASES_CHANGE = re.compile("[a-z][A-Z]+[a-z]+[A-Z]+[a-z]")  # as `passwords.CHOSEN` has it
+_UNSPEAKABLE = re.compile(r"(?i)[^aeiouy]{4}|q[^u]|^.[^aeiouy]+$")
 #: E-mail addresses, versions, percent-encoded text, formats of printf.
 _NOT_ALONE = re.compile(
     r"@[\w-]+\.[A-Za-z]{2,}|@v?\d+\.|#\w+\.\w|%(?:20|2[A-Fa-f]|3[A-Fa-f]|5[BDEbde]|7[BDbd])"
@@ -63,6 +65,7 @@ _PLAIN_WORDS = (
     "values var vars via view weak with write xml yaml yml you your"
 )
 _NO_PASSPHRASE = frozenset(_PLAIN_WORDS.split())
+_DIGEST = re.compile(r"[0-9a-f]{32,}")
 _BLANK_UUID = re.compile(r"0{8}-.*|(.)\1{7}-.*")
 
 
@@ -177,7 +180,15 @@ def stated_password(value: str) -> bool:
 
 def chosen_password(value: str) -> bool:
     """As `stated_password`, of a literal or a word of a shell, which names no variable: two sorts of signs will do."""
-    return (has_digit(value) or _WORDS_JOINED.fullmatch(value) is not None) and _chosen(value)
+    told = has_digit(value) or _WORDS_JOINED.fullmatch(value) is not None or letters_at_random(value)
+    return told and _chosen(value)
+
+
+def letters_at_random(value: str) -> bool:
+    """Whether a value is letters alone, in both cases, that hardly make words, as they do in the name of a class."""
+    if not (12 <= len(value) <= 64 and value.isalpha() and value.isascii() and _CASES_CHANGE.search(value)):
+        return False
+    return sum(len(word) for word in _WORD.findall(value) if not _UNSPEAKABLE.search(word)) <= len(value) / 2
 
 
 def told_password(value: str) -> bool:
@@ -217,7 +228,8 @@ def given_password(value: str) -> bool:
 
 def lone_secret(value: str) -> bool:
     """Whether a value that is alone on a line, below one that announces it, is a secret; ids are digests there."""
-    return (credential(value) and not _hexadecimal(value, 40)) or stated_password(value.replace(".", "-"))
+    password = stated_password(value.replace(".", "-")) or letters_at_random(value)
+    return password or (credential(value) and not _hexadecimal(value, 40))
 
 
 def bare_password(value: str) -> bool:
@@ -261,6 +273,8 @@ def scrambled(value: str) -> bool:
         return False
     letters = "".join(filter(str.isalnum, value))
     longest = max(re.split(r"[-_.=%~!@#^$*?]", value), key=len)
+    if _DIGEST.fullmatch(longest):
+        return False  # the capitals are those of the name before a digest: Linux-pip-2d03…
     if len(longest) < (20 if _DOTTED.fullmatch(value) else 12) or (value[0] == "/" and "." in value):
         return False
     return (

@@ -191,12 +191,12 @@ _RANDOM = "(?:[A-Za-z][0-9]+[A-Za-z]|[a-z][A-Z]{1,2}[a-z]{1,2}[A-Z])"
 _RUN = "A-Za-z0-9_+/.-"
 _NOUN_GATE = f"(?:{'|'.join(_NOUN_ANCHORS)})"
 _SIGNED = r"(?-u:[0-9][A-Za-z0-9_.-]*[!@#%^$*?]|[!@#%^$*?][A-Za-z0-9_.-]*[0-9])"
-_MINGLED = f"(?-ui:{_SIGNED}|{_RANDOM})"
+MINGLED = f"(?-ui:{_SIGNED}|{_RANDOM})"
 _LONG_MINGLED = (  # `plausibility.long_mingled`
     rf"(?-ui:{_SIGNED}|[{_RUN}]{{6}}{_RANDOM}|{_RANDOM}[{_RUN}]{{6}})"
 )
 _LINE_GATE = f"(?i)(?:{'|'.join(dict.fromkeys((*_WIDE_ANCHORS, *_CALLED_ANCHORS)))})[^\\n]*{_LONG_MINGLED}"
-_NEAR_GATE = rf"(?i){_NOUN_GATE}[^\n]*(?:\n[^\n]*\n?[^\n]*)?{_MINGLED}"
+_NEAR_GATE = rf"(?i){_NOUN_GATE}[^\n]*(?:\n[^\n]*\n?[^\n]*)?{MINGLED}"
 # Pieces of a literal; of two lines the second has a quote, which the gate asks for.
 _BREAK, _PIECES = r"[ \t]*(?:\n[ \t]*)?", 8
 _JOINS = r"(?:\+|\.{1,2}|&|<>|\|\||\\|,)"
@@ -204,8 +204,8 @@ _PIECE = (
     rf"[\w.]{{0,20}}\(?\[?[frbu]?[\"'][^\"'\n]{{4,200}}[\"'][\])]{{0,2}}"
     rf"(?:[ \t]*{_JOINS}?[ \t\\]*{_BREAK}|{_BREAK}{_JOINS}?[ \t\\]*)"
 )
-_PIECES_GATE = rf"(?i){_NOUN_GATE}[^\n]*(?:\n[^\n\"']*[\"'][^\n]*){{0,{_PIECES}}}{_MINGLED}"
-_FLAG_GATE = rf"(?m:^|[\s\"'\[(,`\x1c-\x1f])--?[A-Za-z]{{1,3}}[\"', =]{{0,4}}[{CHARS}-]*{_MINGLED}"
+_PIECES_GATE = rf"(?i){_NOUN_GATE}[^\n]*(?:\n[^\n\"']*[\"'][^\n]*){{0,{_PIECES}}}{MINGLED}"
+_FLAG_GATE = rf"(?m:^|[\s\"'\[(,`\x1c-\x1f])--?[A-Za-z]{{1,3}}[\"', =]{{0,4}}[{CHARS}-]*{MINGLED}"
 
 _STATED = rf"(?-i:[A-Z][{CHARS}-]*[0-9]|[0-9][{CHARS}-]*[A-Z])"
 #: Parts of addresses that let in whoever has them.
@@ -225,7 +225,7 @@ ROLES: tuple[Role, ...] = (
     Role(
         "SECRET", _NOUN_ANCHORS,
         rf"(?<![{CHARS}-]){VALUE}[\"'`*]{{0,3}} (?:is|as|ist|es|est)\b[^\n.]{{0,40}}?{_NOUNS}", credential,
-        rf"(?i){_MINGLED}[^\s]* (?:is|as|ist|es|est)[^\n.]*{_NOUN_GATE}", near_values=True,
+        rf"(?i){MINGLED}[^\s]* (?:is|as|ist|es|est)[^\n.]*{_NOUN_GATE}", near_values=True,
     ),
     # on a line about logging in or about keys, where nothing but the value's statistics can tell
     Role("SECRET", _WIDE_ANCHORS, rf"{_WIDE}(?=([^\n]{{0,100}}))", unmistakable, _LINE_GATE, _PART,
@@ -246,7 +246,7 @@ ROLES: tuple[Role, ...] = (
         "SECRET", ("echo", "printf"),
         rf"(?:echo|printf)\b(?=([^\n|]{{8,200}})\|[^\n]{{0,160}}(?:{_NOUNS}|login|auth|sudo|crypt|openssl|gpg))",
         scrambled_or_digest,
-        rf"(?i)(?:echo|printf)[^\n|]*{_MINGLED}[^\n|]*\|[^\n]*(?:{_NOUN_GATE}|login|auth|sudo|crypt|openssl|gpg)",
+        rf"(?i)(?:echo|printf)[^\n|]*{MINGLED}[^\n|]*\|[^\n]*(?:{_NOUN_GATE}|login|auth|sudo|crypt|openssl|gpg)",
         _PART,
     ),
     # flags of one letter, with their value behind them or attached; `user:password`, `user%password`
@@ -267,7 +267,7 @@ ROLES: tuple[Role, ...] = (
     Role(
         "PASSWORD", ("-u", "-user", "-auth", "-cred"),
         rf"[\s\"']-{{1,2}}(?:u|user|auth|creds?)[\"', =]{{1,4}}[\w.@-]{{1,60}}:{VALUE}", credential,
-        rf"(?i)-(?:u|user|auth|creds?)[\"', =]{{1,4}}[\w\p{{N}}.@-]+:[{CHARS}-]*{_MINGLED}",
+        rf"(?i)-(?:u|user|auth|creds?)[\"', =]{{1,4}}[\w\p{{N}}.@-]+:[{CHARS}-]*{MINGLED}",
     ),
     Role(
         "PASSWORD", ("@",), r"[\w.-]{1,40}:([^\s\"'`/:]{8,64})@[A-Za-z0-9]", signed_password,
@@ -290,7 +290,7 @@ ROLES: tuple[Role, ...] = (
         r"(?=([^\n]{0,400}))",
         unmistakable,
         rf"(?im)(?:\$ |^!|subprocess\.|system\(|popen[\w\p{{N}}]*\(|spawn[\w\p{{N}}]*\("
-        rf"|shell[\w\p{{N}}]*\()[^\n]*{_MINGLED}",
+        rf"|shell[\w\p{{N}}]*\()[^\n]*{MINGLED}",
         _PART, near_values=True,
     ),
     # subcommands: `auth ...`, `login ...`
@@ -303,12 +303,12 @@ ROLES: tuple[Role, ...] = (
     Role(
         "SECRET", ("cookie", "x-"),
         r"(?:\bcookie|\bx-[\w-]{0,30}(?:auth|key|sign)[\w-]{0,30})[\"']?[ \t]{0,3}[:=,](?=([^\n]{0,400}))",
-        scrambled_or_digest, rf"(?i)(?:cookie|x-[\w-]*(?:auth|key|sign)[\w-]*)[\"']?[ \t]*[:=,][^\n]*{_MINGLED}", _PART,
+        scrambled_or_digest, rf"(?i)(?:cookie|x-[\w-]*(?:auth|key|sign)[\w-]*)[\"']?[ \t]*[:=,][^\n]*{MINGLED}", _PART,
     ),
     # the key of a service, as variables of the environment are named
     Role(
         "SECRET", ("_KEY",), rf"(?<!PUBLIC)(?<!CACHE)(?<!PRIMARY)_KEYS?[ \t:=]{{1,8}}[\"']?{VALUE}", credential,
-        rf"_KEYS?[ \t:=]{{1,8}}[\"']?[{CHARS}-]*{_MINGLED}", case=True,
+        rf"_KEYS?[ \t:=]{{1,8}}[\"']?[{CHARS}-]*{MINGLED}", case=True,
     ),
     # lines of a block in YAML
     Role(
@@ -324,7 +324,7 @@ ROLES: tuple[Role, ...] = (
         rf"\r?\n(?:[ \t]*\r?\n)?[ \t>#]{{0,20}}(?:\[\d+\][ \t]*)?[\"'`]?{VALUE}[\"'`,;]{{0,2}}[ \t\r]*$",
         lone_secret,
         rf"(?im){_NOUN_GATE}[^\n]*\n(?:[ \t]*\r?\n)?[ \t>#]*(?:\[[\d]+\][ \t]*)?[\"'`]?[{CHARS}-]*"
-        rf"(?:{_MINGLED}|{_STATED})"
+        rf"(?:{MINGLED}|{_STATED}|(?-i:[a-z][A-Z]+[a-z]+[A-Z]+[a-z]))"
         rf"[{CHARS}-]*[\"'`,;]*[ \t\r]*$",
     ),
     # parts of URLs

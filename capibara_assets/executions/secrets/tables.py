@@ -15,7 +15,7 @@ Span = tuple[int, int]
 
 _KEYS = "api|access|auth|private|signing|license"
 _SECRETS = rf"(?:secret|token|(?:{_KEYS})[_ -]?key)"
-_SECRETS_ANCHORS = ("secret", "token", *(f"{of}{gap}key" for of in _KEYS.split("|") for gap in ("", *" _-")))
+SECRETS_ANCHORS = ("secret", "token", *(f"{of}{gap}key" for of in _KEYS.split("|") for gap in ("", *" _-")))
 _PASSWORD_NAME = re.compile(rf"[\w .-]*?{ENDS}", re.IGNORECASE)
 _SECRET_NAME = re.compile(rf"[\w .-]*?{_SECRETS}", re.IGNORECASE)
 _NAME = re.compile(r"(?=[^\n]{0,40}$)[\w.-]*(?: [\w.-]+){0,2}")  # more words are a sentence or code
@@ -128,7 +128,7 @@ def _tables() -> Iterator[Role]:
             _PASSWORD_NAME,
             _password,
         ),
-        ("SECRET", _SECRETS_ANCHORS, _SECRETS, _SECRETS, _SECRET_NAME, credential),
+        ("SECRET", SECRETS_ANCHORS, _SECRETS, _SECRETS, _SECRET_NAME, credential),
     ):
         yield Role(
             kind, anchors, rf"^({_HEAD}{{0,300}}?{name}{_HEAD}{{0,300}}\r?)$", plausible,

@@ -10,6 +10,9 @@ HEX = "9f2c4e81b07d63a5f1e8c92d40b7a6358e1f0c7db29a4635f8d1e07c2b94a6f3"
 PLACES = {
     "words of a chat": ("Passwort: {}", "Nebel_Lampe"),
     "words in YAML": ("db:\n  user: app\n  password: {}\n  port: 5432", "quiet.otter.under.ice"),
+    "letters in a registry": ('"AutoAdminLogon"="1"\n"DefaultPassword"="{}"', "vNqwLkZtRbXmPs"),
+    "letters in an env file": ("SMTP_PASSWORD={}", "vNqwLkZtRbXmPs"),
+    "letters below a command": ("$ tool admin show-password -n ops\n{}\n\n Change it.", "KbVtrqwmxZdlSruo"),
     "words in an env file": ("SMTP_PASSWORD={}", "Nebel-Lampe"),
     "words in a list": ("- **Password:** `{}`", "Nebel.Lampe"),
     "words in INI": ("[mail]\npassword = {}", "Copper~Lantern"),
@@ -132,6 +135,13 @@ def test_what_stands_in_the_place_is_covered_whole(place: str) -> None:
         "La frase semilla es una lista de palabras que los usuarios guardan para una copia con otra",
         "el PIN tiene 4 dígitos",
         "The exit code is 90417",
+        "password: OAuthTokenProvider",
+        "password_field = 'AutoCompleteTextBox'",
+        "$ grep -rn password src\nAbstractUserDetailsProvider",
+        f"Cache hit for: Linux-node-{HEX}",
+        f"Cache saved with key: macOS-cargo-{HEX}",
+        f"Found a cache for key: v1-Windows-gems-{HEX[:40]}",
+        f"login cache key: Linux-pip-{HEX}",
     ],
 )
 def test_what_only_looks_like_it_stays(text: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 from capibara_assets.executions.secrets.plausibility import (
     assigned_secret,
     filled_in,
+    letters_at_random,
     random_looking,
     strong_password,
     token,
@@ -70,3 +71,17 @@ def test_a_blank_key_is_none() -> None:
     assert not filled_in("hf_" + "x" * 34)
     assert not token("sk-your-key-goes-here-123")
     assert token("sk-" + drawn(string.ascii_letters, 40)[0])
+
+
+def test_letters_at_random_are_told_from_names_of_classes() -> None:
+    values = drawn(string.ascii_letters, 16)
+    assert sum(map(letters_at_random, values)) >= 0.85 * len(values)
+    names = [
+        "OAuthTokenProvider",
+        "getUserByName",
+        "BertForMaskedLM",
+        "AppHealthCheck",
+        "AzureDevOpsClient",
+        "lowercase",
+    ]
+    assert not any(map(letters_at_random, names))
