@@ -202,7 +202,7 @@ SERVICES: tuple[Role, ...] = (
     Role(
         "PRIVATE_KEY", ("nkey", "stellar", "nk -gen"),
         r"(?<![A-Za-z0-9])((?-i:S[A-Z2-7]{55,57}))(?![A-Za-z0-9])",
-        has_digit, "",
+        has_digit, "S[A-Z2-7]{55}",
     ),
     # a comment that says what is assigned below it
     Role(
@@ -210,7 +210,8 @@ SERVICES: tuple[Role, ...] = (
         rf"{_COMMENT}{ENDS}(?:[ \t](?:of|for|to|on|in)[ ][\w .-]{{1,40}})?[ \t.:!*/>\r-]*\n"
         rf"{_ASSIGNS}{VALUE}[\"']?[ \t;,\r]*$",
         lone_secret,
-        rf"(?i)(?:{ENDING}|pass)\d?(?:[^A-Za-z0-9_.\n-][^\n]*)?\n[^\n:=]*[:=][^\n]*{_LIKELY}",
+        r"(?im)^[ \t]*(?:#|//|--|;|!|/?\*|rem|<!--)[^\n]*"
+        rf"(?:{ENDING}|pass)\d?(?:[^A-Za-z0-9_.\n-][^\n]*)?\n[^\n:=]*[:=][^\n]*{_LIKELY}",
     ),
     Role(
         "SECRET", SECRETS_ANCHORS, rf"{_COMMENT}\b{_TOKENS}\b[^\n]{{0,60}}\n{_ASSIGNS}{VALUE}[\"']?[ \t;,\r]*$",
@@ -239,6 +240,15 @@ SERVICES: tuple[Role, ...] = (
         r"[\"']?(?:\*|\d{1,3}(?:\.\d{1,3}){3})[\"']?[ \t\r]*$",
         _row, "",
     ),
+    Role(  # of OpenVPN: a user's name, the password below it
+        "PASSWORD", ("<auth-user-pass>",), r"<auth-user-pass>[ \t]*\r?\n[^\n]{1,80}\n[ \t]*(\S{6,200})[ \t\r]*$",
+        given_password, "",
+    ),
+    Role(  # a file of two members, as Kaggle's
+        "SECRET", ("username",),
+        rf"\{{\s*[\"']username[\"']\s*:\s*[\"'][\w.@-]{{1,80}}[\"']\s*,\s*[\"']key[\"']\s*:\s*[\"']{VALUE}",
+        lambda value: has_digit(value) and len(value) >= 16, r"(?i)username[\"']\s*:[^:]*[\"']key[\"']\s*:",
+    ),
     Role(
         "PASSWORD", ("socks4", "socks5"),
         rf"^socks[45]h?[ \t]+[\w.-]{{3,80}}[ \t]+\d{{2,5}}[ \t]+[\w.@-]{{1,60}}[ \t]+{VALUE}[ \t\r]*$", _told,
@@ -260,6 +270,6 @@ SERVICES: tuple[Role, ...] = (
         "PASSWORD", (" p: ", "l/p:", "u/p:"),
         r"\b(?:(?:u|user|login)[ ]?[:=][ ]?[\w.@-]{1,40}[,;/|]?[ ]p[:=][ ]?"
         rf"|[lu]/p[ ]?[:=][ ]?[\w.@-]{{1,40}}[ ]?[/:,][ ]?){VALUE}(?=[.,;)!]*(?:\s|$))",
-        told_password, "",
+        told_password, rf"(?i)(?:[ ]p[:=]|[lu]/p[ ]?[:=])[^\n]*{CHOSEN}",
     ),
 )  # fmt: skip

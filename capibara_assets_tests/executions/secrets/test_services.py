@@ -62,6 +62,8 @@ PLACES = {
     "a sender": ("ops@mail.invalid   post@relay.invalid:{}", WORDS),
     "a dial-in": ("ops pptpd {} *", WORDS),
     "a proxy": ("10.4.7.9:8080:ops:{}", WORDS),
+    "a login in a block": ("<auth-user-pass>\nops\n{}\n</auth-user-pass>", WORDS),
+    "a file of a name and a key": ('{"username": "ops", "key": "{}"}', HEX),
     "a chain of proxies": ("socks5 10.4.7.9 1080 ops {}", WORDS),
     "a store": ("bucket:AKIA" + "Q3EGZ7YTPLM2XWVU:{}", "w3KdPq8ZtVn5RbLx2HsYc7Jm+w3KdPq8ZtVn5RbL"),
     "told with a slash": ("ann: the new login for the box is root / {} , please change it", SHORT),
@@ -118,6 +120,8 @@ def test_what_stands_in_the_place_is_covered_whole(place: str) -> None:
         "login: success, see run-2024-07",
         "user: 7 p: 0.05",
         "cache key: value",
+        '{"username": "ops", "key": "value"}',
+        "<auth-user-pass>\n/etc/vpn/login.txt",
     ],
 )  # fmt: skip
 def test_what_only_looks_like_it_stays(text: str) -> None:
