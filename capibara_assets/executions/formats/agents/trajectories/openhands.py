@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from capibara_assets.executions.formats.agents.failures import raised
 from capibara_assets.executions.formats.agents.fields import at, code_at, name_at, text_at
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, NotRun, Reader, moment
-from capibara_assets.executions.formats.agents.trajectories.failures import raised
 from capibara_assets.executions.formats.agents.trajectories.openhands_events import histories, is_sdk_event, translated
 from capibara_assets.executions.formats.agents.trajectories.prompts import cell_output, task_in, terminal_output
 from capibara_assets.executions.formats.strict_json import Fault
