@@ -8,7 +8,7 @@ FAILED = [
     ("npx tsc -p . | tail -4", "web/cart.ts(8,3): error TS2339: Property 'sum' does not exist on type 'Cart'."),
     (
         "npm run build",
-        "web/cart.ts:8:3 - error TS2339: Property 'sum' does not exist.\n\nFound 1 error in web/cart.ts:8",
+        "web/cart.ts:8:3 - error TS2339: No property 'sum'.\n\nFound 1 error in web/cart.ts:8",
     ),
     ("ruff check .", "a.py:1:8: F401 `sys` imported but unused\nFound 2 errors.\n[*] 2 fixable"),
     ("npx eslint src", "  3:1  error  no-undef\n\n✖ 4 problems (1 error, 3 warnings)"),
