@@ -116,7 +116,7 @@ def _ran(session: _Session, call: _Call, event: dict[str, Any]) -> AgentRun:
     timed_out = at(event, "extras", "timed_out") is True or _times_out(call, event)
     success: bool | None = None if exit_code is None else exit_code == 0
     if call.name == "run_ipython":
-        success = not (timed_out or raised(content))
+        success = not (timed_out or raised(cell_output(content)))
     elif stated is None:
         success = False if timed_out or event.get("success") is False else None
     started, ended = moment(call.event.get("timestamp")), moment(event.get("timestamp"))
