@@ -37,6 +37,8 @@ _LANGUAGES = {
     "duckdb": "sql",
     "sh": "bash",
     "shell": "bash",
+    "zsh": "bash",
+    "pwsh": "powershell",
 }
 
 

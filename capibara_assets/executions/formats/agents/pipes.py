@@ -1,4 +1,4 @@
-"""Tells whether a shell command's exit code can hide that what it ran has failed."""
+"""Takes a shell command apart, and tells whether its exit code can hide that what it ran has failed."""
 
 import re
 from functools import lru_cache
@@ -33,10 +33,7 @@ def hides_exit_code(command: str) -> bool:
         return True
     if not any(sign in command for sign in "|;&!\n"):
         return False
-    bare = _COMMENT.sub("", _QUOTED.sub("''", _HEREDOC.sub(r"\2", command)))
-    while (inner := _SUBSTITUTED.sub("''", bare)) != bare:
-        bare = inner
-    bare = bare.rstrip()
+    bare = _bare(command)
     if re.search(r"(?<![&>])&$", bare) or _LOOP.search(bare):
         return True
     lists = [part for part in re.split(r"[;\n]", bare) if part.strip()]
@@ -51,10 +48,25 @@ def hides_exit_code(command: str) -> bool:
     return any(map(_filtered, first.split("&&"))) or any(_FORGIVING.match(each.strip()) for each in alternatives)
 
 
+@lru_cache(maxsize=4096)
+def pipelines(command: str) -> tuple[tuple[str, ...], ...]:
+    """The commands of each pipeline, in order; quoted text, here-documents, comments and substitutions are left out."""
+    parts = re.split(r"&&|\|\||[;\n]", _bare(command))
+    return tuple(tuple(each.strip() for each in _PIPE.split(part)) for part in parts if part.strip())
+
+
 def cell_hides_exit_code(cell: str) -> bool:
     """Whether a notebook's cell runs nothing but commands (`!pytest | tail`), of which one hides its exit code."""
     lines = [line.strip() for line in cell.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     return all(line.startswith("!") for line in lines) and any(hides_exit_code(line.lstrip("!")) for line in lines)
+
+
+def _bare(command: str) -> str:
+    """A command without what is only text to the shell."""
+    bare = _COMMENT.sub("", _QUOTED.sub("''", _HEREDOC.sub(r"\2", command)))
+    while (inner := _SUBSTITUTED.sub("''", bare)) != bare:
+        bare = inner
+    return bare.rstrip()
 
 
 def _filtered(pipeline: str) -> bool:

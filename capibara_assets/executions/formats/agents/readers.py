@@ -24,6 +24,7 @@ from capibara_assets.executions.formats.agents.hosted import (
     bedrock_traces,
     codeact_console,
     openai_assistants,
+    smolagents_console,
 )
 from capibara_assets.executions.formats.agents.runs import LogDocument, Reader
 from capibara_assets.executions.formats.agents.tools import (
@@ -40,6 +41,7 @@ from capibara_assets.executions.formats.agents.tools import (
 )
 from capibara_assets.executions.formats.agents.trajectories import (
     adp,
+    agentbench,
     atif,
     devai,
     inspect_log,
@@ -70,6 +72,7 @@ READERS: tuple[Reader, ...] = (
     pi.READER,
     specstory.READER,
     adp.READER,
+    agentbench.READER,
     atif.READER,
     devai.READER,
     inspect_log.READER,
@@ -88,6 +91,7 @@ READERS: tuple[Reader, ...] = (
     bedrock_traces.READER,
     codeact_console.READER,
     openai_assistants.READER,
+    smolagents_console.READER,
     aide_journal.READER,
     ask_say.READER,
     cline_history.READER,

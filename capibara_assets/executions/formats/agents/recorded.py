@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from capibara_assets.executions.formats.agents.failures import shows_failure
 from capibara_assets.executions.formats.agents.pipes import hides_exit_code
 from capibara_assets.executions.formats.agents.readers import find_reader
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, NotRun, Reader
@@ -19,6 +20,7 @@ from capibara_assets.executions.formats.envelope_reader import (
     MAX_DURATION_MS,
     UNDATED,
     Recorded,
+    language_of,
 )
 from capibara_assets.executions.formats.strict_json import SURROGATE, Fault
 from capibara_assets.executions.schema import SOLVED, UNSOLVED
@@ -156,7 +158,7 @@ def _digest(values: Sequence[str | None]) -> str:
 
 def _run(run: AgentRun, sandbox: str, call: str, moment: datetime, flags: set[str]) -> Recorded:
     clean = Cleaner(flags)
-    language = run.language.strip().lower() or "bash"
+    language = language_of(run.language) or "bash"
     stdout, stderr = strip_ansi(clean(run.output)), strip_ansi(clean(run.stderr))
     outcome = "unknown" if run.success is None else "ok" if run.success else "error"
     if run.solved is not None:
@@ -164,11 +166,14 @@ def _run(run: AgentRun, sandbox: str, call: str, moment: datetime, flags: set[st
     if run.success and language == "bash" and hides_exit_code(run.code):
         outcome = "unknown"
         flags.add(HIDDEN_EXIT)
+    hidden = HIDDEN_EXIT in flags
+    if outcome == "unknown" and language == "bash" and _shown(run, hidden):
+        outcome = "error"
     error_name = error_value = traceback = None
     if run.timed_out:
         outcome, error_name = "timeout", "TimeoutException"
     elif outcome == "error":
-        error_name, error_value, traceback = error_of(stderr or stdout, language, run.exit_code)
+        error_name, error_value, traceback = error_of(stderr or stdout, language, None if hidden else run.exit_code)
     duration = run.duration_ms
     return Recorded(
         execution_id=f"{sandbox}:{call}",
@@ -195,6 +200,11 @@ def _run(run: AgentRun, sandbox: str, call: str, moment: datetime, flags: set[st
         source=None,
         flags=sorted(flags),
     )
+
+
+def _shown(run: AgentRun, hidden: bool) -> bool:
+    """Whether either stream shows a failure of which no exit code tells."""
+    return any(shows_failure(text, run.code, hidden) for text in (run.output, run.stderr) if text)
 
 
 def _told_otherwise(found: Recorded, run: AgentRun) -> Recorded:

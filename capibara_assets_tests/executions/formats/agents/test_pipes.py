@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from capibara_assets.executions.formats.agents.pipes import cell_hides_exit_code, hides_exit_code
+from capibara_assets.executions.formats.agents.pipes import cell_hides_exit_code, hides_exit_code, pipelines
 
 HIDDEN = [
     "{fail} | head -5",
@@ -66,3 +66,8 @@ def test_a_failure_that_bash_reports_is_not(form: str) -> None:
 )  # fmt: skip
 def test_a_cell_of_nothing_but_commands_hides_what_one_of_them_hides(cell: str, hides: bool) -> None:
     assert cell_hides_exit_code(cell) is hides
+
+
+def test_a_command_is_taken_apart_without_what_is_only_text_to_the_shell() -> None:
+    command = "cd a && grep -n 'x | y; z' f | head -3 || true # && no\nsort <<E >o\na; b\nE"
+    assert pipelines(command) == (("cd a",), ("grep -n '' f", "head -3"), ("true",), ("sort  >o",))

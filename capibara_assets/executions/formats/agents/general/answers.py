@@ -9,10 +9,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from capibara_assets.executions.formats.agents.failures import raised
 from capibara_assets.executions.formats.agents.fields import code_at
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.tools.shell_reports import read_report, refused
-from capibara_assets.executions.formats.agents.trajectories.failures import raised
 
 _EXITS = (
     "exit_code",

@@ -8,10 +8,10 @@ the line that runs; code without a console behind it may never have run.
 from collections.abc import Iterator
 from typing import Any
 
+from capibara_assets.executions.formats.agents.failures import raised
 from capibara_assets.executions.formats.agents.fields import word
 from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, NotRun, Reader
 from capibara_assets.executions.formats.agents.tools.calls import Call
-from capibara_assets.executions.formats.agents.trajectories.failures import raised
 from capibara_assets.executions.formats.envelope_reader import language_of
 
 _SHELLS = ("shell", "bash", "sh", "zsh", "cmd")

@@ -1,6 +1,10 @@
 """Which cells of a notebook hold an agent's dialogue, whose executions are not the cell's."""
 
-from capibara_assets.executions.formats.agents.hosted import autogen_agentchat_console, autogen_console, codeact_console
+from capibara_assets.executions.formats.agents.hosted import (
+    autogen_agentchat_console,
+    autogen_console,
+    codeact_console,
+)
 
 
 def is_dialogue(cell_output_text: str) -> bool:

@@ -7,6 +7,7 @@ only) ends where the next piece begins. Commands that the model suggests are run
 into a message has lines like `#### /run ..`, so only the first line of what was typed is a command; newer versions
 leave the output out; an exit status is told only by an error in the text, a suggested command's "exited with status"
 and by `/test`, which adds the output to the chat where it failed; no times but the session's, which are no call's.
+Some versions quote each line of an output; `/test` alone runs what the line that started aider says (`--test-cmd`).
 Editors and hooks trim the two spaces off all that is there yet: then an output ends at the next piece that only aider
 writes, and a heading below the model's words is the user's only if it is a command.
 """
@@ -29,6 +30,9 @@ _TRIMMED = re.compile(
 _COMMAND = re.compile(r"(?:/(run|test|git)(?:\s+|\Z)|!)(.*)", re.DOTALL)
 _ASKED = re.compile(r"/(?:ask|code|architect|help|context)\s+(.+)", re.DOTALL)
 _MODEL = re.compile(r"> (?:Main m|M)odels?: (\S+?),? with ")
+_TESTS_BY = re.compile(
+    r"> \S*\baider\b.*? --test-cmd[= ](?:\"(?P<double>[^\"]+)\"|'(?P<single>[^']+)'|(?P<word>[^\s\"']+)(?= --|\s*$))"
+)
 _OFFERED = re.compile(r"> Run shell commands?(?:\(s\))?\? .*?(\w*)\s*")
 _ADDED = re.compile(r"> Added \d+ lines? of output to the chat\.")
 _NO_OUTPUT = re.compile(
@@ -47,6 +51,7 @@ class _Session:
 
     name: str
     model: str | None = None
+    test: str | None = None  # the command that `/test` runs
     task: str | None = None
     offered: bool = False
     reply: list[str] = field(default_factory=list)
@@ -114,11 +119,12 @@ def _typed_run(
 ) -> tuple[AgentRun | NotRun, int]:
     """The run of a command that the user typed, and the line behind its output."""
     kind, code = command[1] or "run", command[2].strip()
-    if not code:  # `/test` alone runs the configured command, which the history does not tell
+    code = code or (session.test or "" if kind == "test" else "")
+    if not code:  # the configured command, which the history does not tell
         return NotRun("no_code"), at
     code = f"git {code}" if kind == "git" else code
     at = next((n for n in range(at, len(lines)) if lines[n].strip()), at)  # editors put blank lines below a heading
-    output, end = (_output_trimmed if trimmed else _output)(lines, at)
+    output, end = _output_trimmed(lines, at) if trimmed else _output_quoted(lines, at) or _output(lines, at)
     added = kind == "test" and (bool(_ADDED.match("".join(lines[end : end + 1]))) or _echoed(output, lines, end))
     failed = added or shows_error(output)
     return _run(session, code, False if failed else None, output=output), end
@@ -138,6 +144,25 @@ def _output(lines: list[str], start: int) -> tuple[str, int]:
         ):
             return "\n".join([first[2:], *lines[start + 1 : at + 1]]).rstrip(" "), at + 1
     return "\n".join([first[2:], *lines[start + 1 :]]).rstrip(), len(lines)
+
+
+def _output_quoted(lines: list[str], start: int) -> tuple[str, int] | None:
+    """The same where each line is quoted; None: aider ended a piece as it does where it quotes the first line only."""
+    end = start
+    while end < len(lines) and lines[end].startswith(">") and not _NO_OUTPUT.match(lines[end]):
+        if lines[end].endswith("  ") and lines[end].strip() != ">":
+            return None
+        end += 1
+    behind = next((n for n in range(end, len(lines)) if lines[n].strip()), len(lines))
+    ends = (
+        behind == len(lines)
+        or _NO_OUTPUT.match(lines[end])
+        or _typed(lines, behind)
+        or _STARTED.fullmatch(lines[behind])
+    )
+    if end == start or not ends:
+        return None
+    return "\n".join(line[1:].removeprefix(" ") for line in lines[start:end]).rstrip(), end
 
 
 def _output_trimmed(lines: list[str], start: int) -> tuple[str, int]:
@@ -164,6 +189,8 @@ def _aider_line(session: _Session, line: str, after: str) -> Iterator[Entry]:
     """What one of aider's own lines tells; `after` is the next one."""
     if model := _MODEL.match(line):
         session.model = model[1]
+    elif by := _TESTS_BY.match(line):
+        session.test = by["double"] or by["single"] or by["word"]
     elif offered := _OFFERED.fullmatch(line):
         session.offered = offered[1].lower() in ("y", "yes", "a", "all")
         if not session.offered:

@@ -1,7 +1,8 @@
 """What a call of one of Claude Code's tools means: an edit, or a command and what its result says about it.
 
 A result that is an error is either a command that failed (its first line is then "Exit code 1"; Claude Code 1.0 has
-no such line) or a call that never started: refused by the user, by rules, by a hook, or cancelled with its siblings.
+no such line, and 0.2 has it below stderr, where no flag says that it is an error) or a call that never started: refused
+by the user, by rules, by a hook, or cancelled with its siblings.
 "[Request interrupted by user for tool use]" is what a command says that the user stopped while it ran.
 A command in the background answers at once with an id; how it ended comes later, in the answer to `BashOutput` or
 `TaskOutput` or in a `<task-notification>`.
@@ -24,6 +25,7 @@ EDITS = {"Edit", "MultiEdit", "Write", "NotebookEdit"}
 OUTPUTS = {"BashOutput": "bash_id", "TaskOutput": "task_id"}  # looks at the background: tool, and its task's id
 
 _EXIT = re.compile(r"(?:Error: )?Exit code (-?\d{1,10})(?:\n|$)")
+_EXIT_BELOW = re.compile(r"(?:\A|\n)Exit code (-?[1-9]\d{0,9})\s*\Z")
 _TIMED_OUT = re.compile(r"(?:Error: )?Command timed out after ")
 _CANCELLED = re.compile(r"<tool_use_error>(?:Error: )?(?:Sibling tool call|Cancelled)")
 _REFUSED = re.compile(
@@ -77,6 +79,18 @@ def answer(call: Call, text: str, failed: bool, streams: Streams | None = None) 
         call.exit_code = int(code[1]) if code else None
         call.output, call.stderr = text[code.end() if code else 0 :], ""
         call.timed_out = _TIMED_OUT.match(call.output) is not None
+    elif (code := _EXIT_BELOW.search(call.stderr if streams else call.output)) and not _prints_exit_code(call):
+        call.success, call.exit_code = False, int(code[1])
+        if streams:
+            call.stderr = call.stderr[: code.start()]
+        else:
+            call.output = call.output[: code.start()]
+
+
+def _prints_exit_code(call: Call) -> bool:
+    """Whether the command itself may print its exit code."""
+    given = str(call.arguments)
+    return "$?" in given or "exit code" in given.lower()
 
 
 def is_commands(text: str, failed: bool, streams: Streams | None) -> bool:

@@ -9,9 +9,9 @@ of one command have a prompt and an echo between them. `step_execution_time` cou
 from collections.abc import Iterator
 from typing import Any
 
+from capibara_assets.executions.formats.agents.failures import shows_failure
 from capibara_assets.executions.formats.agents.fields import at, name_at, text_at
 from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun, Reader
-from capibara_assets.executions.formats.agents.trajectories.failures import shows_failure
 from capibara_assets.executions.formats.agents.trajectories.prompts import (
     NO_OUTPUT,
     cell_output,

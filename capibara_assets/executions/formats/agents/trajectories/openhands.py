@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from capibara_assets.executions.formats.agents.failures import raised
 from capibara_assets.executions.formats.agents.fields import at, code_at, name_at, text_at
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, NotRun, Reader, moment
-from capibara_assets.executions.formats.agents.trajectories.failures import raised
 from capibara_assets.executions.formats.agents.trajectories.openhands_events import histories, is_sdk_event, translated
 from capibara_assets.executions.formats.agents.trajectories.prompts import cell_output, task_in, terminal_output
 from capibara_assets.executions.formats.strict_json import Fault
@@ -116,7 +116,7 @@ def _ran(session: _Session, call: _Call, event: dict[str, Any]) -> AgentRun:
     timed_out = at(event, "extras", "timed_out") is True or _times_out(call, event)
     success: bool | None = None if exit_code is None else exit_code == 0
     if call.name == "run_ipython":
-        success = not (timed_out or raised(content))
+        success = not (timed_out or raised(cell_output(content)))
     elif stated is None:
         success = False if timed_out or event.get("success") is False else None
     started, ended = moment(call.event.get("timestamp")), moment(event.get("timestamp"))

@@ -1,12 +1,14 @@
 """SWE-agent's trajectories (`<instance>.traj`, versions 0.x and 1.x): one JSON object.
 
 `{"environment", "trajectory": [{"action", "observation", "response", "thought", "state", (execution_time)}], "history",
-"info", ("replay_config", "attempts")}`. Actions are lines for one shell in which SWE-agent's tools (`edit 1:5`, `open`,
-`str_replace_editor ..`) stand beside programs, so each is a run; a tool that changed a file gives an `Edit` besides.
-There is no exit code and no time of day: only a failure shows, as text. Traps: `history` starts with a demonstration of
-another issue (`is_demo`); `state` is an object or JSON text; `submit` and the pseudo actions of an exit run nothing for
-the task; a step that was blocked, did not parse or whose answer had the wrong form stands without state and without
-execution time; several `attempts` stand in one file and the best of them once more at the top.
+"info", ("replay_config", "attempts")}`. Actions are lines for one shell in which SWE-agent's tools (`edit 1:5`, `open`)
+stand beside programs, so each is a run; a tool that changed a file gives an `Edit` besides. The editor that models are
+given as a function (`str_replace_editor`, versions 1.x) is no shell's, as in other logs: only its edits count. There is
+no exit code and no time of day: only a failure shows, as text. Traps: `history` starts with a demonstration of another
+issue (`is_demo`); `state` is an object or JSON text; `submit` and the pseudo actions of an exit run nothing for the
+task; a step that was blocked, did not parse or whose answer had the wrong form stands without state and without
+execution time, or is answered that it "was NOT executed"; several `attempts` stand in one file and the best of them
+once more at the top.
 """
 
 import json
@@ -15,9 +17,9 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
+from capibara_assets.executions.formats.agents.failures import shows_failure
 from capibara_assets.executions.formats.agents.fields import at, name_at, text_at
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, NotRun, Reader, texts
-from capibara_assets.executions.formats.agents.trajectories.failures import shows_failure
 from capibara_assets.executions.formats.agents.trajectories.prompts import task_in
 from capibara_assets.executions.formats.strict_json import Fault
 
@@ -34,6 +36,11 @@ _REFUSED = re.compile(
     re.M,
 )
 _EDITS = re.compile(r"\s*(?:edit|insert|append|str_replace_editor\s+(?:create|str_replace|insert))\s", re.S)
+_EDITOR = re.compile(r"\s*str_replace_editor\s")
+_NEVER_RAN = re.compile(
+    r"\s*(?:Your bash command contained syntax errors and was NOT executed|Operation '.*?' is not supported)",
+    re.DOTALL,
+)
 _NO_MODEL = {"human", "human_thought", "replay", "instant_empty_submit"}
 
 
@@ -104,6 +111,8 @@ def _not_run(step: Any, action: str) -> str | None:
     if not action.strip():
         return "no_action"
     observation = at(step, "observation")
+    if isinstance(observation, str) and _NEVER_RAN.match(observation):
+        return "not_executed"
     never = "execution_time" in step and not step["execution_time"] and not step.get("state") and not observation
     if never:
         return "refused"
@@ -119,6 +128,10 @@ def _step(step: Any, common: dict[str, Any], call_id: str | None) -> Iterator[En
     observation = text_at(step, "observation").replace("\r\n", "\n")
     timed_out = bool(_TIMED_OUT.search(observation))
     failed = timed_out or bool(_REFUSED.match(observation.lstrip())) or shows_failure(observation, action)
+    edit = _EDITS.match(action) and (path := _path(step, action)) and Edit(common["session"], path, action)
+    if _EDITOR.match(action):
+        yield from ([NotRun("edit_failed", common["session"]) if failed else edit] if edit else [])
+        return
     seconds = at(step, "execution_time")
     timed = isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > 0
     yield AgentRun(
@@ -131,8 +144,8 @@ def _step(step: Any, common: dict[str, Any], call_id: str | None) -> Iterator[En
         timed_out=timed_out,
         **common,
     )
-    if not failed and _EDITS.match(action) and (path := _path(step, action)):
-        yield Edit(common["session"], path, action)
+    if edit and not failed:
+        yield edit
 
 
 def _entries(document: LogDocument) -> Iterator[Entry]:

@@ -85,6 +85,22 @@ def test_commands(log: str, code: str, success: bool | None, output: str) -> Non
     assert (run.code, run.success, run.output) == (code, success, output)
 
 
+ADD = "> Add 0.1k tokens of command output to the chat? (Y)es/(N)o [Yes]: n  \n"
+
+
+@pytest.mark.parametrize("behind", [ADD, "", "\n"])
+def test_an_output_of_which_each_line_is_quoted(behind: str) -> None:
+    log = typed("/run make") + "> cc a.c\n>\n>   ^ here\n" + behind + typed("!ls") + "> a\n> b\n" + typed("Go on.")
+    assert [(run.code, run.output) for run in runs(READER, TOP + log)] == [
+        ("make", "cc a.c\n\n  ^ here"),
+        ("ls", "a\nb"),
+    ]
+    (run,) = runs(READER, TOP + typed("/run npm t") + quoted("> app test\n> jest") + typed("Go on."))
+    assert run.output == "> app test\n> jest"
+    (run,) = runs(READER, TOP + typed("/run cat a.md") + quoted("a\n\n#### heading\n\nb") + typed("Go on."))
+    assert run.output == "a\n\n#### heading\n\nb"
+
+
 def test_documentation_in_a_message_runs_nothing() -> None:
     help_text = (
         "# Question: how?\n\n<doc>\nUse it so:\n\n/run python myscript.py\n\n> Add the output to the chat? y\n</doc>"
@@ -187,6 +203,17 @@ def test_edits_that_were_applied() -> None:
 
 def test_test_without_a_command_runs_one_that_is_not_told() -> None:
     assert only(typed("/test")) == NotRun("no_code")
+
+
+@pytest.mark.parametrize(
+    ("told", "code"),
+    [('"make t" a.py', "make t"), ("'make t'", "make t"), ("make --auto-test", "make"), ("make", "make")],
+)
+def test_test_without_a_command_runs_the_one_that_aider_was_started_with(told: str, code: str) -> None:
+    started = f"> /home/u/.venv/bin/aider --model x --test-cmd {told}  \n"
+    (run,) = runs(READER, TOP + started + typed("/test") + quoted("1 failed"))
+    assert (run.code, run.output) == (code, "1 failed")
+    assert only(started + typed("/run")) == NotRun("no_code")
 
 
 LOG = (

@@ -83,6 +83,16 @@ def test_a_failed_command_has_its_exit_code_in_the_first_line() -> None:
     assert (run.success, run.exit_code, run.output) == (False, 2, "no rule")
 
 
+def test_version_0_2_has_the_exit_code_below_stderr_and_no_flag() -> None:
+    told = {"stdout": "0 tests", "stderr": "no rule\nExit code 2", "interrupted": False}
+    run = only_run(call("t1", "make"), result("t1", "0 tests\nno rule\nExit code 2", told))
+    assert (run.success, run.exit_code, run.output, run.stderr) == (False, 2, "0 tests", "no rule")
+    run = only_run(call("t1", "make"), result("t1", "Exit code 1"))
+    assert (run.success, run.exit_code, run.output) == (False, 1, "")
+    run = only_run(call("t1", 'make; echo "Exit code $?"'), result("t1", "Exit code 1"))
+    assert (run.success, run.exit_code, run.output) == (True, None, "Exit code 1")
+
+
 def test_version_1_0_states_no_exit_code() -> None:
     run = only_run(call("t1", "cat x"), result("t1", "cat: x: No such file", "Error: cat: x: No such file", True))
     assert (run.success, run.exit_code, run.output) == (False, None, "cat: x: No such file")

@@ -71,6 +71,12 @@ def test_commands_and_cells_are_joined_with_their_observations() -> None:
     assert (fine.success, fine.output) == (True, "fine")
 
 
+@pytest.mark.parametrize("named", ["\x1b[0;31mKeyError\x1b[0m: 'a'", "2 rows\nKeyError: 'a'"])
+def test_a_cell_that_shows_an_exception_without_its_traceback_failed(named: str) -> None:
+    (run,) = runs(READER, _cell(4, "d['a']", named))
+    assert run.success is False and run.output == named
+
+
 def test_a_command_that_still_runs_ends_with_the_answer_to_an_input() -> None:
     running = "\n[The command has no new output after 30 seconds. You may wait longer ..]"
     blocked = '\n[Your command "ls" is NOT executed. The previous command is still running - You CANNOT ..]'

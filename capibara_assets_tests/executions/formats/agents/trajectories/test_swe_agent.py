@@ -52,10 +52,6 @@ def test_actions_are_runs_and_only_failures_show() -> None:
     ("action", "observation"),
     [
         ("edit 2:2\nx\nend_of_edit", "Your proposed edit has introduced new syntax error(s). Please understand ..\n"),
-        (
-            "str_replace_editor str_replace /repo/a --old_str x",
-            "No replacement was performed, old_str `x` did not ..\n",
-        ),
         ("file ~/ctf/*", "/root/ctf/*: cannot open `/root/ctf/*' (No such file or directory)"),
         ("pytest -q", "F\n=== 1 failed, 3 passed in 0.1s ==="),
         ("gcc a.c", "a.c:3:5: error: expected ';'"),
@@ -111,11 +107,35 @@ def test_version_1_with_tool_calls_a_state_that_is_an_object_and_steps_that_neve
         replay_config=json.dumps(config),
     )
     log["history"] = history
-    blocked, listed, _, edit, empty = entries(READER, log)
+    blocked, listed, edit, empty = entries(READER, log)
     assert (blocked, empty) == (NotRun("refused"), NotRun("no_action"))
     assert isinstance(listed, AgentRun) and (listed.duration_ms, listed.call_id) == (250.0, "call_1")
     assert (listed.session, listed.model, listed.task) == ("repo__1", "claude-sonnet-4", "Fix it")
     assert edit == Edit("repo__1", "/repo/b.py", editing)
+
+
+def test_the_editor_of_version_1_is_no_shell_and_its_edits_count() -> None:
+    editing = "str_replace_editor str_replace /repo/a.py --old_str '1' --new_str '2'"
+    log = _log(
+        _step("str_replace_editor view /repo/a.py", "     1\tx = 1"),
+        _step(editing, "The file /repo/a.py has been edited."),
+        _step(editing, "No replacement was performed, old_str `1` did not appear verbatim in /repo/a.py."),
+        _step("str_replace_editor undo_edit /repo/a.py", "Last edit to /repo/a.py undone successfully."),
+    )
+    edit, failed = entries(READER, log)
+    assert isinstance(edit, Edit) and (edit.path, edit.text) == ("/repo/a.py", editing)
+    assert failed == NotRun("edit_failed")
+
+
+@pytest.mark.parametrize(
+    "observation",
+    [
+        "Your bash command contained syntax errors and was NOT executed. Please fix it.\n/root/x: line 1",
+        "Operation 'nano a.py' is not supported by this environment.",
+    ],
+)
+def test_what_the_environment_did_not_hand_to_the_shell_is_no_run(observation: str) -> None:
+    assert entries(READER, _log(_step("if true", observation))) == [NotRun("not_executed")]
 
 
 def test_attempts_are_sessions_and_the_best_is_not_counted_twice() -> None:
