@@ -244,10 +244,8 @@ def _digest(code: str) -> str:
 
 
 def _stated(row: dict[str, Any]) -> bool | None:
-    if "exit_code_hidden_by_pipe" in row["flags"]:  # whatever the output shows
-        return True
     if row["outcome"] == "unknown":
-        return None
+        return True if "exit_code_hidden_by_pipe" in row["flags"] else None
     return bool(row["outcome"] == "ok")
 
 

@@ -54,22 +54,17 @@ def raised(output: str) -> bool:
     return bool(_RAISED.search(plain) or _COLOURED.search(output) or _NOT_PARSED.search(plain))
 
 
-def shows_failure(output: str, code: str, exit_hidden: bool = False) -> bool:
-    """Whether an output says that a command failed.
-
-    Args:
-        exit_hidden: a pipe hid how the programs ended, while the shell says that all is well: then a file that one of
-            them did not find is no failure, and a tool's verdict is.
-    """
+def shows_failure(output: str, code: str) -> bool:
+    """Whether an output says that a command failed."""
     plain = _ANSI.sub("", output).replace("\r\n", "\n").strip("\n")
     if views := _views(code):
         begin = plain.split("\n", 1)[0]
-        return begin.startswith((*_SHELLS, *(f"{program}: " for program in views))) and _told(begin, exit_hidden)
-    return raised(output) or _told(plain, exit_hidden)
+        return begin.startswith((*_SHELLS, *(f"{program}: " for program in views))) and _told(begin)
+    return raised(output) or _told(plain)
 
 
-def _told(plain: str, exit_hidden: bool) -> bool:
-    return bool(TOOLS.search(plain) or (not exit_hidden and _SHELL.search(plain)))
+def _told(plain: str) -> bool:
+    return bool(TOOLS.search(plain) or _SHELL.search(plain))
 
 
 def _views(code: str) -> set[str]:

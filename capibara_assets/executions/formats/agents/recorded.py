@@ -166,14 +166,13 @@ def _run(run: AgentRun, sandbox: str, call: str, moment: datetime, flags: set[st
     if run.success and language == "bash" and hides_exit_code(run.code):
         outcome = "unknown"
         flags.add(HIDDEN_EXIT)
-    hidden = HIDDEN_EXIT in flags
-    if outcome == "unknown" and language == "bash" and _shown(run, hidden):
+    if run.success is None and run.solved is None and language == "bash" and _shows_failure(run):
         outcome = "error"
     error_name = error_value = traceback = None
     if run.timed_out:
         outcome, error_name = "timeout", "TimeoutException"
     elif outcome == "error":
-        error_name, error_value, traceback = error_of(stderr or stdout, language, None if hidden else run.exit_code)
+        error_name, error_value, traceback = error_of(stderr or stdout, language, run.exit_code)
     duration = run.duration_ms
     return Recorded(
         execution_id=f"{sandbox}:{call}",
@@ -202,9 +201,9 @@ def _run(run: AgentRun, sandbox: str, call: str, moment: datetime, flags: set[st
     )
 
 
-def _shown(run: AgentRun, hidden: bool) -> bool:
-    """Whether either stream shows a failure of which no exit code tells."""
-    return any(shows_failure(text, run.code, hidden) for text in (run.output, run.stderr) if text)
+def _shows_failure(run: AgentRun) -> bool:
+    """Whether either stream shows a failure, where the log does not tell how the command ended."""
+    return any(shows_failure(text, run.code) for text in (run.output, run.stderr) if text)
 
 
 def _told_otherwise(found: Recorded, run: AgentRun) -> Recorded:
