@@ -10,6 +10,7 @@ _SUBSTITUTED = re.compile(r"\$\([^()]*\)|`[^`]*`|<\([^()]*\)")
 _PIPE = re.compile(r"(?<![|>])\|&?(?!\|)")
 _FORGIVING = re.compile(r"(?:true|:|echo\b.*|printf\b.*|exit\s+0)\s*$", re.DOTALL)
 _NEGATED = re.compile(r"!\s|(?:if|while|until)\s")
+_STRICT = re.compile(r"\bset\s+(?:-\w*\s+)*-\w*e")
 _LOOP = re.compile(r"[;\n]\s*(?:done|fi)\b[^;\n]*$")
 # programs that run what stands between quotes in a shell of their own, here or elsewhere
 _INNER = re.compile(
@@ -46,6 +47,12 @@ def hides_exit_code(command: str) -> bool:
         return True
     first, *alternatives = last.split("||")
     return any(map(_filtered, first.split("&&"))) or any(_FORGIVING.match(each.strip()) for each in alternatives)
+
+
+def is_of_several(command: str) -> bool:
+    """Whether the exit code is the last one of several commands, none of which ends the others where it fails."""
+    lists = [part for part in re.split(r"[;\n]", _bare(command)) if part.strip()]
+    return len(lists) > 1 and not _STRICT.search(command)
 
 
 @lru_cache(maxsize=4096)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from capibara_assets.executions.formats.agents.failures import shows_failure
-from capibara_assets.executions.formats.agents.pipes import hides_exit_code
+from capibara_assets.executions.formats.agents.pipes import hides_exit_code, is_of_several
 from capibara_assets.executions.formats.agents.readers import find_reader
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, NotRun, Reader
 from capibara_assets.executions.formats.agents.told import fields_told, flags_told
@@ -25,6 +25,7 @@ from capibara_assets.executions.formats.envelope_reader import (
 from capibara_assets.executions.formats.strict_json import SURROGATE, Fault
 from capibara_assets.executions.schema import SOLVED, UNSOLVED
 
+_SHELLS = ("bash", "powershell")
 PATCH = "patch"  # language of an edit
 HIDDEN_EXIT = "exit_code_hidden_by_pipe"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -166,14 +167,14 @@ def _run(run: AgentRun, sandbox: str, call: str, moment: datetime, flags: set[st
     if run.success and language == "bash" and hides_exit_code(run.code):
         outcome = "unknown"
         flags.add(HIDDEN_EXIT)
-    hidden = HIDDEN_EXIT in flags
-    if outcome == "unknown" and language == "bash" and _shown(run, hidden):
+    if language in _SHELLS and _shows_untold_failure(run, outcome):
         outcome = "error"
+        flags.update([HIDDEN_EXIT] if run.success else [])
     error_name = error_value = traceback = None
     if run.timed_out:
         outcome, error_name = "timeout", "TimeoutException"
     elif outcome == "error":
-        error_name, error_value, traceback = error_of(stderr or stdout, language, None if hidden else run.exit_code)
+        error_name, error_value, traceback = error_of(stderr or stdout, language, run.exit_code or None)
     duration = run.duration_ms
     return Recorded(
         execution_id=f"{sandbox}:{call}",
@@ -202,8 +203,11 @@ def _run(run: AgentRun, sandbox: str, call: str, moment: datetime, flags: set[st
     )
 
 
-def _shown(run: AgentRun, hidden: bool) -> bool:
-    """Whether either stream shows a failure of which no exit code tells."""
+def _shows_untold_failure(run: AgentRun, outcome: str) -> bool:
+    """Whether either stream shows a failure of which no exit code tells, or only that of a later command."""
+    if outcome != "unknown" and not (run.success and is_of_several(run.code)):
+        return False
+    hidden = run.success is True
     return any(shows_failure(text, run.code, hidden) for text in (run.output, run.stderr) if text)
 
 

@@ -63,9 +63,11 @@ def test_a_failure_that_is_printed_counts_where_no_exit_code_tells() -> None:
     found = records(
         {"toy": "go test", **failed}, {"toy": "go test | tail", "ok": True, **failed},
         {"toy": "go test", "ok": True, **failed}, {"toy": "grep x go.log | tail", "ok": True, **failed},
+        {"toy": "go test; git status", "ok": True, **failed}, {"toy": "set -e; go test; ls", "ok": True, **failed},
     )  # fmt: skip
     assert [(one.outcome, HIDDEN_EXIT in one.flags, one.error_value) for one in found] == [
         ("error", False, None), ("error", True, None), ("ok", False, None), ("unknown", True, None),
+        ("error", True, None), ("ok", False, None),
     ]  # fmt: skip
 
 
