@@ -205,6 +205,8 @@ def _run(run: AgentRun, sandbox: str, call: str, moment: datetime, flags: set[st
 
 def _shows_untold_failure(run: AgentRun, outcome: str) -> bool:
     """Whether either stream shows a failure of which no exit code tells, or only that of a later command."""
+    if run.told is not None:  # an export of ours tells the outcome
+        return False
     if outcome != "unknown" and not (run.success and is_of_several(run.code)):
         return False
     hidden = run.success is True
