@@ -8,7 +8,7 @@ import re
 
 _SHELLS = (
     r"(?:[^\s:][^:\n]*: )+[cC]ommand not found$|[a-z]*sh: command not found: \S",
-    r"\S*sh: (?:line )?(?:\d+: )?[^\n]*: not found$|[\w.-]+: not found$",
+    r"\S*sh: (?:line )?(?:\d+: )?[^\n]*: not found$",
     r"[^\n]{1,200} is not recognized as (?:an internal or external command|the name of a cmdlet|a name of a cmdlet)",
     r"(?:\S+: line \d+: +\d+ )?Segmentation fault\b|Aborted \(core dumped\)|terminate called after throwing",
     r"The system cannot find the (?:file|path) specified\.|\s+\+ FullyQualifiedErrorId ",

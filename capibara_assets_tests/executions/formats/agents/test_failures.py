@@ -83,6 +83,7 @@ FINE = [
     ("pip install a", "ERROR: pip's dependency resolver does not currently take into account all the packages"),
     ("python fit.py", "error: 0.031\nFailed trials: 0"),
     ("mvn verify", "[ERROR] this line is the application's log\n[INFO] BUILD SUCCESS"),
+    ("which jq yq || echo 'jq: not found'", "/usr/bin/yq\njq: not found"),
     ("pyright", "0 errors, 3 warnings, 0 informations"),
     ("npx jest", "  ● Console\n\n    console.error: shown › only"),
     ("python lint.py", "Error: 3 rows were skipped"),

@@ -30,8 +30,8 @@ def entries(document: LogDocument) -> Iterator[Entry]:
             yield Edit("s", "a.py", row["patch"])
         else:
             started = datetime.fromisoformat(row["at"]) if "at" in row else None
-            yield AgentRun("s", row.get("in", "bash"), row["toy"], row.get("ok"), row.get("out", ""), call_id=row.get("id"),
-                           started=started, solved=row.get("solved"))  # fmt: skip
+            yield AgentRun("s", row.get("in", "bash"), row["toy"], row.get("ok"), row.get("out", ""),
+                           call_id=row.get("id"), started=started, solved=row.get("solved"))  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
