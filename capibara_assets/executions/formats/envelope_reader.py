@@ -38,7 +38,9 @@ _LANGUAGES = {
     "sh": "bash",
     "shell": "bash",
     "zsh": "bash",
+    "shellscript": "bash",
     "pwsh": "powershell",
+    "ps1": "powershell",
 }
 
 

@@ -25,6 +25,7 @@ from capibara_assets.executions.formats.envelope_reader import (
 from capibara_assets.executions.formats.strict_json import SURROGATE, Fault
 from capibara_assets.executions.schema import SOLVED, UNSOLVED
 
+_SHELLS = ("bash", "powershell")
 PATCH = "patch"  # language of an edit
 HIDDEN_EXIT = "exit_code_hidden_by_pipe"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -166,7 +167,7 @@ def _run(run: AgentRun, sandbox: str, call: str, moment: datetime, flags: set[st
     if run.success and language == "bash" and hides_exit_code(run.code):
         outcome = "unknown"
         flags.add(HIDDEN_EXIT)
-    if run.success is None and run.solved is None and language == "bash" and _shows_failure(run):
+    if language in _SHELLS and _shows_untold_failure(run):
         outcome = "error"
     error_name = error_value = traceback = None
     if run.timed_out:
@@ -201,8 +202,10 @@ def _run(run: AgentRun, sandbox: str, call: str, moment: datetime, flags: set[st
     )
 
 
-def _shows_failure(run: AgentRun) -> bool:
+def _shows_untold_failure(run: AgentRun) -> bool:
     """Whether either stream shows a failure, where the log does not tell how the command ended."""
+    if run.success is not None or run.solved is not None or run.told is not None:
+        return False
     return any(shows_failure(text, run.code) for text in (run.output, run.stderr) if text)
 
 

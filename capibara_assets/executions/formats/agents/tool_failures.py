@@ -8,9 +8,10 @@ import re
 
 _SHELLS = (
     r"(?:[^\s:][^:\n]*: )+[cC]ommand not found$|[a-z]*sh: command not found: \S",
-    r"\S*sh: (?:line )?(?:\d+: )?[^\n]*: not found$|[\w.-]+: not found$",
+    r"\S*sh: (?:line )?(?:\d+: )?[^\n]*: not found$",
     r"[^\n]{1,200} is not recognized as (?:an internal or external command|the name of a cmdlet|a name of a cmdlet)",
     r"(?:\S+: line \d+: +\d+ )?Segmentation fault\b|Aborted \(core dumped\)|terminate called after throwing",
+    r"The system cannot find the (?:file|path) specified\.|\s+\+ FullyQualifiedErrorId ",
     r"==\d+==ERROR: |[^\n]{1,200}: Assertion [`'][^\n]*' failed\.$",
 )
 _BUILDS = (
@@ -32,7 +33,13 @@ _COMPILERS = (
     r"PHP (?:Fatal|Parse) error: |Exception in thread \"|Node\.js v\d+\.\d+\.\d+$|\*\* \(\w*(?:Error|Mix)\) ",
     r"\S+\.rb:\d+:in [^\n]*\(\w*(?:Error|Exception)\)$",
 )
+_INTERPRETERS = (
+    r"\S*python[\d.]*: (?:can't open file |No module named )|Execution halted$|ERROR: LoadError: |lua[\d.]*: \S+:\d+: ",
+    r"[^\n]{1,300} at \S+\.p[lm] line \d+\.$|Error: Cannot find module '|TSError: |-- [A-Z ]+ -{3,} \S+\.elm$",
+    r"(?:psql:\S+ )?ERROR:  \S|ERROR \d{4} \(\w{5}\)|(?:Parse|Runtime) error near line |Error: near line ",
+)
 _LINTERS = (
+    r"\S+\.py:\d+:\d+: [A-Z]{1,4}\d{3,4}\b| *\S+:\d+:\d+ - error: |[1-9]\d* errors?, \d+ warnings?\b",
     r"Found [1-9]\d* errors?\b(?![^\n]*\b0 remaining)|✖ [1-9]\d* problems? \([1-9]\d* error",
     r"\[warn\] Code style issues|Oh no! ",
 )
@@ -40,12 +47,15 @@ _TESTS = (
     # pytest, unittest, tox
     r"=+ (?:[^=\n]*\D)?[1-9]\d* (?:failed|errors?)\b[^\n]*=$|[1-9]\d* (?:failed|errors?)\b[^\n]* in [\d.]+s\b",
     r"FAILED \((?:failures|errors)=|(?:FAILED|ERROR) \S+\.py(?:::| |$)|  \S+: FAIL code \d",
+    r"(?:FAIL|ERROR): \w+ \([\w.]+\)|\w+ \([\w.]+\) \.\.\. (?:FAIL|ERROR)$",
+    r"E {2,}(?:assert |[\w.]*(?:Error|Exception)\b)",
     # Jest, Vitest, Mocha, Node's runner, Playwright, Deno, Bun
     r" ?FAIL {1,2}\S+\.[cm]?[jt]sx?\b| *(?:Tests|Test Files|Test Suites):? +[1-9]\d* failed\b",
-    r" +[1-9]\d* fail(?:ing|ed)?$",
+    r" +[1-9]\d* fail(?:ing|ed)?$| +● \S[^\n]* › ",
     r"[#ℹ] fail [1-9]|FAILED \| \d|not ok \d+(?![^\n]*# (?:TODO|SKIP|todo|skip))",
     # Go, cargo, Google's, CTest
-    r" *--- FAIL: |FAIL(?:\t[^\n]*)?$|test result: FAILED\.|\[  FAILED  \] |The following tests FAILED:",
+    r" *--- FAIL: |FAIL(?:\t[^\n]*)?$|test (?:result: FAILED\.|\S+ \.\.\. FAILED$)",
+    r"\[  FAILED  \] |The following tests FAILED:",
     # RSpec, Minitest, PHPUnit, ExUnit, Maven, .NET
     r"\d+ examples?, [1-9]\d* failures?\b|\d+ (?:runs|tests?), [^\n]*\b[1-9]\d* (?:failures?|errors?)\b",
     r"(?:FAILURES|ERRORS)!$|\[ERROR\] Tests run: |Failed! +- Failed: ",
@@ -53,13 +63,13 @@ _TESTS = (
 _PACKAGES = (
     r"npm (?:ERR!|error) |error Command failed with exit code| ?ELIFECYCLE\b| ?ERR_PNPM_",
     r"ERROR: (?:Could not |No matching |Failed |Cannot |Invalid requirement)|error: externally-managed-environment",
-    r"E: (?:Unable|Package|Could|Failed|Sub-process|Version|The package) |curl: \(\d+\) ",
+    r"E: (?:Unable|Package|Could|Failed|Sub-process|Version|The package) |curl: \(\d+\) |  × \S",
+    r"Error: (?:No available|unknown (?:flag|command|shorthand))|Error from server|│ Error: ",
 )
 _GIT = (
     r"fatal: |CONFLICT \(|error: (?:pathspec |failed to push |src refspec |patch failed|Your local changes )",
     r"error: (?:unrecognized |unknown |unexpected argument |the following required |invalid value )",
 )
 
-TOOLS = re.compile(
-    "^(?:" + "|".join((*_SHELLS, *_BUILDS, *_COMPILERS, *_LINTERS, *_TESTS, *_PACKAGES, *_GIT)) + ")", re.MULTILINE
-)
+_ALL = (*_SHELLS, *_BUILDS, *_COMPILERS, *_INTERPRETERS, *_LINTERS, *_TESTS, *_PACKAGES, *_GIT)
+TOOLS = re.compile(f"^(?:{'|'.join(_ALL)})", re.MULTILINE)

@@ -47,6 +47,21 @@ FAILED = [
     ("find . -name '*_test.py' -exec pytest {} +", "1 failed in 0.10s"),
     ("cat cases.txt | python ring.py", "Traceback (most recent call last):"),
 ]
+FAILED += [
+    ("pytest -x | grep '^E'", "E       assert 3 == 4"),
+    ("python -m unittest -v", "test_wrap (tests.RingTest) ... FAIL"),
+    ("cargo test 2>&1 | grep wraps", "test ring::wraps ... FAILED"),
+    ("npx jest --silent | head -3", "  ● cart › adds up\n\n    expect(received).toBe(expected)"),
+    ("flake8 ring.py", "ring.py:1:1: F401 'os' imported but unused"),
+    ("pyright ring.py", '  /w/ring.py:3:5 - error: "n" is not defined\n1 error, 0 warnings, 0 informations'),
+    ("python3 ringg.py", "python3: can't open file '/w/ringg.py': [Errno 2] No such file or directory"),
+    ("python -m ring | tail", "/usr/bin/python: No module named ring"),
+    ("psql -f a.sql", 'psql:a.sql:3: ERROR:  relation "ring" does not exist'),
+    ("mysql < a.sql | cat", "ERROR 1064 (42000) at line 1: You have an error in your SQL syntax"),
+    ("terraform plan", "╷\n│ Error: Unsupported argument"),
+    ("elm make a.elm", "-- TYPE MISMATCH ------------------------ src/Main.elm\n\nThe 1st argument is not"),
+    ("gci nothere", "gci : Cannot find path\n    + FullyQualifiedErrorId : PathNotFound"),
+]
 FINE = [
     ("cat build.log | head -40", "web/cart.ts(8,3): error TS2339: Property 'sum' does not exist."),
     ("cd /w && grep -rn FAIL logs; tail -3 logs/a.log", "FAIL\nmake: *** [all] Error 2"),
@@ -68,6 +83,10 @@ FINE = [
     ("pip install a", "ERROR: pip's dependency resolver does not currently take into account all the packages"),
     ("python fit.py", "error: 0.031\nFailed trials: 0"),
     ("mvn verify", "[ERROR] this line is the application's log\n[INFO] BUILD SUCCESS"),
+    ("which jq yq || echo 'jq: not found'", "/usr/bin/yq\njq: not found"),
+    ("pyright", "0 errors, 3 warnings, 0 informations"),
+    ("npx jest", "  ● Console\n\n    console.error: shown › only"),
+    ("python lint.py", "Error: 3 rows were skipped"),
     ("prove -v", "not ok 3 - wrap # TODO later\nok 4"),
 ]
 

@@ -30,8 +30,8 @@ def entries(document: LogDocument) -> Iterator[Entry]:
             yield Edit("s", "a.py", row["patch"])
         else:
             started = datetime.fromisoformat(row["at"]) if "at" in row else None
-            yield AgentRun("s", "bash", row["toy"], row.get("ok"), row.get("out", ""), call_id=row.get("id"),
-                           started=started, solved=row.get("solved"))  # fmt: skip
+            yield AgentRun("s", row.get("in", "bash"), row["toy"], row.get("ok"), row.get("out", ""),
+                           call_id=row.get("id"), started=started, solved=row.get("solved"))  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +67,14 @@ def test_a_failure_that_is_printed_counts_where_the_log_does_not_tell_how_a_comm
     assert [(one.outcome, HIDDEN_EXIT in one.flags, one.error_value) for one in found] == [
         ("error", False, None), ("unknown", True, None), ("ok", False, None), ("unknown", True, None),
     ]  # fmt: skip
+
+
+def test_a_language_has_one_name_whatever_a_log_calls_it() -> None:
+    names = ("sh", "Shell ", "zsh", "pwsh", "py", "")
+    found = [one.language for name in names for one in records({"toy": "ls", "in": name})]
+    assert found == ["bash", "bash", "bash", "powershell", "python", "bash"]
+    (hidden,) = records({"toy": "make | tail", "in": "sh", "ok": True})
+    assert hidden.outcome == "unknown"
 
 
 def test_a_verdict_on_the_task_is_a_flag_and_none_is_no_flag() -> None:
