@@ -14,6 +14,7 @@ from capibara_assets.executions.formats.agents.general import (
     linked_calls,
     lmc_messages,
     run_trees,
+    taskweaver,
     trae,
     warp,
 )
@@ -99,6 +100,7 @@ READERS: tuple[Reader, ...] = (
     jupyter_messages.READER,
     lmc_messages.READER,
     run_trees.READER,
+    taskweaver.READER,
     trae.READER,
     warp.READER,
     linked_calls.READER,  # by shape alone: behind all that know their format

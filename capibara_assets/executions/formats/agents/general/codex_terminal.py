@@ -1,7 +1,8 @@
 """What `codex exec` shows in a terminal, kept as a file: blocks under `exec`, `codex`, `user` and the like.
 
 `exec`, then the command, `in` its folder, `succeeded in 18ms:` or `exited 1 in 96ms:` and the output, up to the next
-block's name behind an empty line. Calls of MCP servers
+block's name behind an empty line. Earlier versions dated each line and named the command again where it ended; all may
+be coloured. Calls of MCP servers
 are `tool NAME({..})`, then `NAME({..}) success in 44ms:` and the answer as JSON. Traps: the command is in shell's
 words (`bash -lc '..'`) and may have many lines; commands in what the agent says were not run; output may be cut.
 """
@@ -15,18 +16,20 @@ from capibara_assets.executions.formats.agents.general.tool_names import asked_o
 from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, Reader, moment
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.tools.codex_calls import typed_command
+from capibara_assets.executions.formats.cell_outputs import strip_ansi
 
 _MARK = b"OpenAI Codex v"
 _TIME = r"(?:\[(?P<time>\d{4}-\d\d-\d\dT[\d:.]+Z?)\] )?"
 _BLOCK = re.compile(
-    rf"^{_TIME}(?P<kind>exec|codex|thinking|user(?: instructions:)?|file update\b.*|apply_patch\b.*|tool (?=\S+\()"
-    r"|tokens used\b.*|plan update\b.*|turn diff\b.*|(?:\U0001f310 )?[Ss]earched\b.*|web search\b.*|mcp\b.*)"
-    r"(?:\n|(?<= )|$)",
+    rf"^{_TIME}(?P<kind>exec(?(time)(?: (?=\S))?)|codex|thinking|[Uu]ser(?: instructions:)?|file update\b.*"
+    r"|apply_patch\b.*|tool (?=\S+\()|tokens used\b.*|plan update\b.*|turn diff\b.*"
+    r"|(?:\U0001f310 )?[Ss]earched\b.*|web search\b.*|mcp\b.*)(?:\n|(?<= )|$)",
     re.MULTILINE,
 )
 _EXEC = re.compile(
     r"(?P<command>.+?) in (?P<folder>(?:/|~|[A-Za-z]:\\)[^\n]*?)\s+"
-    r"(?:(?P<well>succeeded)|exited (?P<code>-?\d{1,9})) in (?P<took>[\d.]+)(?P<unit>ms|s)\b:?[ \t]*(?:\n|\Z)",
+    r"(?:\[[\dT:.Z-]+\] (?P=command) )?(?:(?P<well>succeeded)|exited (?P<code>-?\d{1,9}))"
+    r" in (?P<took>[\d.]+)(?P<unit>ms|s)\b:?[ \t]*(?:\n|\Z)",
     re.DOTALL,
 )
 _TOOL = re.compile(
@@ -48,7 +51,7 @@ def entries(document: LogDocument) -> Iterator[Entry]:
 
 
 def _runs(document: LogDocument) -> Iterator[AgentRun]:
-    text = document.text.replace("\r\n", "\n")
+    text = strip_ansi(document.text.replace("\r\n", "\n"))
     session, model = _SESSION.search(text[:4096]), _MODEL.search(text[:4096])
     blocks = list(_BLOCK.finditer(text))
     ends = [*(block.start() for block in blocks[1:]), len(text)]
@@ -56,7 +59,7 @@ def _runs(document: LogDocument) -> Iterator[AgentRun]:
     for block, end in zip(blocks, ends, strict=False):
         inside = text[block.end() : end]
         kind = block["kind"].strip()
-        if kind.startswith("user"):
+        if kind.lower().startswith("user"):
             task = inside.strip() or task
         if kind not in ("exec", "tool"):
             continue

@@ -166,6 +166,7 @@ def _is_message(line: dict[str, Any]) -> bool:
     return (
         line.get("type") in ("user", "assistant")
         and isinstance(message, dict)
+        and "parts" not in message  # Qwen Code's lines have the same fields around messages of Gemini's kind
         and message.get("role", line["type"]) == line["type"]
         and (
             ("parentUuid" in line and isinstance(line.get("sessionId"), str))

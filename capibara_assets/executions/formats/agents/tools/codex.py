@@ -1,6 +1,7 @@
 """Codex's session logs: `~/.codex/sessions/YYYY/MM/DD/rollout-<time>-<session>.jsonl`.
 
-JSON lines with a `type` and a `payload`; the oldest versions wrote the payloads bare, after a line about the session.
+JSON lines with a `type` and a `payload`; the oldest versions wrote the payloads bare, after a line about the session,
+or as one JSON object `{"session", "items"}`.
 Traps: one execution stands up to three times, as a call, as its answer and (not in all versions, not in order) as an
 event `exec_command_end`; only the events tell of commands that the user or a script started. The first messages of the
 "user" are instructions and the environment. A fork of a session repeats its history, `compacted` repeats it too.
@@ -13,6 +14,7 @@ from typing import Any
 from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, NotRun, Reader, moment, texts
 from capibara_assets.executions.formats.agents.tools import codex_calls
 from capibara_assets.executions.formats.agents.tools.calls import Call
+from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
 from capibara_assets.executions.formats.strict_json import Fault
 
 _LINES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
@@ -33,7 +35,7 @@ _TYPED = re.compile(
 
 def reads(document: LogDocument) -> bool:
     """Whether the lines are those of a session of Codex, of any version."""
-    lines = document.lines
+    lines = _lines(document)
     if any(_is_line(line) for line in lines):
         return True
     own = any(
@@ -42,11 +44,19 @@ def reads(document: LogDocument) -> bool:
     return own and any(line.get("type") in _BARE for line in lines)
 
 
+def _lines(document: LogDocument) -> list[dict[str, Any]]:
+    """JSON lines, or the session and the items of one JSON object."""
+    value = document.value
+    if isinstance(value, dict) and isinstance(value.get("session"), dict) and isinstance(value.get("items"), list):
+        return [value["session"], *objects(value["items"])]
+    return document.lines
+
+
 def entries(document: LogDocument) -> Iterator[Entry]:
     """The runs, edits and calls that did not run, in the order of the calls."""
     yield from document.faults
     log = _Log(document.digest)
-    for line in document.lines:
+    for line in _lines(document):
         log.take(line)
     yield from log.faults
     for call in log.calls:

@@ -154,6 +154,8 @@ def _of_json(text: str) -> CodexAnswer | None:
     meta = value["metadata"] if isinstance(value["metadata"], dict) else {}
     code, seconds = meta.get("exit_code"), meta.get("duration_seconds")
     duration = seconds * 1000 if isinstance(seconds, int | float) and abs(seconds) < 1e9 else None
+    if not meta:  # what the user, or the rules, said instead of running it
+        return CodexAnswer(value["output"], not_run="refused")
     if isinstance(code, bool) or not isinstance(code, int):
         return _of_error(value["output"])
     return CodexAnswer(value["output"], code, code == 0, duration_ms=duration)

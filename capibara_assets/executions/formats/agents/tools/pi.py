@@ -5,7 +5,8 @@ messages, and `bashExecution` messages are commands that the user typed. Traps: 
 line of the text ("Command exited with code 1") and only of a failure, so `isError: false` is success without a code;
 an error may say that nothing ran; times are ISO outside and epoch milliseconds inside; a session that branches off
 another (`branchedFrom`, `parentSession`) begins with copies of the other's entries, older than its own header: those
-keep the other's name. OpenClaw's `exec` tells status, code and time in `details`.
+keep the other's name. OpenClaw's `exec` tells status, code and time in `details`; of a command that goes on, a later
+`process` call tells them.
 """
 
 import json
@@ -29,6 +30,7 @@ from capibara_assets.executions.formats.agents.tools.shell_reports import refuse
 from capibara_assets.executions.formats.strict_json import Fault
 
 SHELLS = ("bash", "exec", "shell")
+_POLLS = "process"  # OpenClaw's tool that looks at what goes on, by the id in `sessionId`
 _FOOTER = re.compile(
     r"(?:\A|\n\n?)\(?(?:Command|Process) (?:exited with code (-?\d+)|(timed out)\b[^\n]*|(aborted))\.?\)?\s*\Z"
 )
@@ -147,13 +149,21 @@ def _entries(document: LogDocument) -> Iterator[Entry]:
 
 
 def _results(lines: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The results of tools by the id of their call."""
-    messages = (record(line.get("message")) for line in lines)
-    return {
-        message["toolCallId"]: message
-        for message in messages
-        if message.get("role") == "toolResult" and isinstance(message.get("toolCallId"), str)
-    }
+    """The results of tools by the id of their call; of a command that went on, the one that tells its end."""
+    found: dict[str, dict[str, Any]] = {}
+    going_on: dict[str, str] = {}
+    for message in (record(line.get("message")) for line in lines):
+        call = message.get("toolCallId")
+        if message.get("role") != "toolResult" or not isinstance(call, str):
+            continue
+        details = record(message.get("details"))
+        session, status = word(details.get("sessionId")), details.get("status")
+        if message.get("toolName") == _POLLS and session in going_on and status != "running":
+            found[going_on.pop(session)] = message
+        elif message.get("toolName") != _POLLS and session and status == "running":
+            going_on[session] = call
+        found[call] = message
+    return found
 
 
 def _message(

@@ -34,6 +34,7 @@ _EDITED = re.compile(
     re.MULTILINE,
 )
 _RESULT = re.compile(r"(?:The file|File created) ")
+_LOOKS = re.compile(r"(?:list|read|view|search|find|glob|grep)_?", re.IGNORECASE)  # tools that only look
 _RUNS = {"bash", "shell", "execcommand", "shellcommand", "runterminalcmd", "runterminalcommand", "runterminalcommandv2"}
 _RUNS |= {"runshellcommand", "execute", "runcommand", "execshell", "runinterminal"}
 
@@ -116,7 +117,7 @@ def _block(place: _Place, opened: re.Match[str], body: str, cut: bool) -> Iterat
     runs = re.sub(r"[^a-z0-9]", "", name.lower()) in _RUNS
     if kind == "write":
         yield from _edits(place.session, body)
-    if kind != "shell" and not runs:
+    if not runs and (kind != "shell" or _LOOKS.match(name)):
         return
     code, rest = _command(body)
     if code is None:

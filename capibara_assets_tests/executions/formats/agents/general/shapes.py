@@ -317,6 +317,31 @@ def bedrock() -> bytes:
     ).encode()
 
 
+def qwen_code() -> bytes:
+    def line(kind: str, role: str, part: Any, **more: Any) -> dict[str, Any]:
+        about = {"uuid": "u", "parentUuid": None, "sessionId": "s-1", "timestamp": AT, "type": kind, "cwd": "/w"}
+        return {**about, "message": {"role": role, "parts": [part]}, **more}
+
+    def call(key: str, name: str, given: Any, output: str) -> list[dict[str, Any]]:
+        answer = {"functionResponse": {"id": key, "name": name, "response": {"output": output}}}
+        shown = {"callId": key, "status": "success", "resultDisplay": output}
+        return [
+            line("assistant", "model", {"functionCall": {"id": key, "name": name, "args": given}}),
+            line("tool_result", "user", answer, toolCallResult=shown),
+        ]
+
+    def report(command: str, output: str, code: int) -> str:
+        ended = f"Error: (none)\nExit Code: {code}\nSignal: (none)\nBackground PIDs: (none)\nProcess Group PGID: 81"
+        return f"Command: {command}\nDirectory: (root)\nOutput: {output}\n{ended}"
+
+    return jsonl(
+        line("user", "user", {"text": "Mend the tally."}),
+        *call("a", "run_shell_command", _args(FAILS), report(FAILS, SAID, 1)),
+        *call("b", "write_file", {"file_path": "tally.py", "content": FIX}, "Successfully created"),
+        *call("c", "run_shell_command", _args(WELL), report(WELL, PRINTED, 0)),
+    )
+
+
 # program: its log; exit codes of the two runs; whether each ended well
 SHAPES: dict[str, tuple[bytes, tuple[int | None, int | None], tuple[bool | None, bool | None]]] = {
     "goose": (goose(), (None, None), (None, None)),
@@ -332,4 +357,5 @@ SHAPES: dict[str, tuple[bytes, tuple[int | None, int | None], tuple[bool | None,
     "function responses": (function_responses(), (1, 0), (False, True)),
     "Bedrock": (bedrock(), (1, 0), (False, True)),
     "trae-agent": (trae(), (None, None), (False, True)),
+    "Qwen Code": (qwen_code(), (1, 0), (False, True)),
 }

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 
 from capibara_assets.executions.formats.agents.general import (
     claude_export,
@@ -11,6 +12,7 @@ from capibara_assets.executions.formats.agents.general import (
     copilot_chat,
     jupyter_messages,
     run_trees,
+    taskweaver,
     warp,
 )
 from capibara_assets.executions.formats.agents.general.tool_names import asked_of
@@ -31,6 +33,59 @@ def told(reader: Reader, data: bytes) -> list[Told]:
 
 def refused(reader: Reader, data: bytes) -> list[tuple[str, str | None]]:
     return [(one.kind, one.code) for one in entries(reader, data) if isinstance(one, NotRun)]
+
+
+# --- TaskWeaver -----------------------------------------------------------------------------------------------------
+
+
+def post(key: str, **attachments: str) -> dict[str, Any]:
+    held = [{"id": f"{key}-{kind}", "type": kind, "content": text} for kind, text in attachments.items()]
+    return {"id": key, "message": "", "send_from": "CodeInterpreter", "attachment_list": held}
+
+
+FAILED = (
+    "The execution of the generated python code above has failed\n\n"
+    "During execution, the following messages were logged:\n"
+)
+WENT_WELL = (
+    "The execution of the generated python code above has succeeded\n\n"
+    "The result of above Python code after execution is:\n"
+)
+WEAVER: dict[str, Any] = {
+    "id": "conv-1",
+    "rounds": [
+        {
+            "user_query": "add up",
+            "post_list": [
+                {"id": "p0", "message": "add up", "attachment_list": []},
+                post("p1", reply_type="python", reply_content="x + 1", execution_status="FAILURE",
+                     execution_result=FAILED + "NameError: name 'x' is not defined"),
+                post("p2", reply_type="python", reply_content="import os", verification="INCORRECT",
+                     execution_status="NONE", execution_result="No code is executed."),
+                post("p3", reply_type="text", reply_content="I cannot.", execution_status="NONE"),
+                post("p4", reply_type="python", reply_content="x = 1\nx + 1", verification="CORRECT",
+                     execution_status="SUCCESS", execution_result=WENT_WELL + "2"),
+            ],
+        }
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["yaml", "json"])
+def test_taskweavers_posts_tell_what_ran_and_what_the_check_refused(form: str) -> None:
+    data = (yaml.safe_dump(WEAVER) if form == "yaml" else json.dumps(WEAVER)).encode()
+    assert told(taskweaver.READER, data) == [
+        ("python", "x + 1", False, "defined"),
+        ("python", "x = 1\nx + 1", True, "2"),
+    ]
+    assert refused(taskweaver.READER, data) == [("refused", "import os")]
+    (first, last) = [one for one in entries(taskweaver.READER, data) if isinstance(one, AgentRun)]
+    assert (first.session, first.task, last.output) == ("conv-1", "add up", "2")
+
+
+@pytest.mark.parametrize("text", ["attachment_list: [", "attachment_list: &a [*a]", "- attachment_list", "[" * 9000])
+def test_other_yaml_is_no_conversation_of_taskweavers(text: str) -> None:
+    assert not taskweaver.READER.reads(LogDocument(text.encode()))
 
 
 # --- VS Code --------------------------------------------------------------------------------------------------------
@@ -382,6 +437,36 @@ def test_codexs_terminal() -> None:
     assert (last.exit_code, last.duration_ms) == (2, 1500)
 
 
+EARLIER = """\x1b[2m[2025-08-01T10:00:00]\x1b[0m OpenAI Codex v0.20.0 (research preview)
+--------
+\x1b[1mworkdir:\x1b[0m /w
+\x1b[1mmodel:\x1b[0m m-1
+--------
+[2025-08-01T10:00:00] \x1b[36mUser instructions:\x1b[0m
+Mend it.
+
+[2025-08-01T10:00:01] \x1b[35mexec\x1b[0m \x1b[1mbash -lc 'make in a'\x1b[0m in /w
+[2025-08-01T10:00:02] \x1b[31mbash -lc 'make in a' exited 2 in 1.20s:\x1b[0m
+\x1b[2mexec make in /w succeeded\x1b[0m
+\x1b[2mno rule\x1b[0m
+
+[2025-08-01T10:00:03] \x1b[35mexec\x1b[0m \x1b[1mls\x1b[0m in /w
+[2025-08-01T10:00:03] \x1b[32mls succeeded in 8ms:\x1b[0m
+\x1b[2ma\x1b[0m
+[2025-08-01T10:00:04] codex
+Then `exec make in /w`.
+[2025-08-01T10:00:04] tokens used: 12
+"""
+
+
+def test_codexs_terminal_in_colours_with_a_time_on_each_line() -> None:
+    data = EARLIER.encode()
+    assert told(codex_terminal.READER, data) == [("bash", "make in a", False, "rule"), ("bash", "ls", True, "a")]
+    (first, last) = [one for one in entries(codex_terminal.READER, data) if isinstance(one, AgentRun)]
+    assert (first.exit_code, first.task, first.model) == (2, "Mend it.", "m-1")
+    assert first.started is not None and last.started is not None and (last.started - first.started).seconds == 2
+
+
 CLAUDE = """
 > mend it
 
@@ -426,7 +511,7 @@ def test_claudes_export() -> None:
 
 @pytest.mark.parametrize("reader", [codex_terminal.READER, claude_export.READER], ids=lambda reader: reader.name)
 def test_a_cut_transcript_is_read_as_far_as_it_goes(reader: Reader) -> None:
-    text = CODEX if reader is codex_terminal.READER else CLAUDE
+    text = CODEX + EARLIER if reader is codex_terminal.READER else CLAUDE
     for end in range(0, len(text), 7):
         document = LogDocument(text[:end].encode())
         if reader.reads(document):
@@ -444,6 +529,7 @@ def test_a_cut_transcript_is_read_as_far_as_it_goes(reader: Reader) -> None:
         (warp.READER, BLOCKS, True),
         (bedrock_traces.READER, BEDROCK, True),
         (jupyter_messages.READER, KERNELS, True),
+        (taskweaver.READER, WEAVER, False),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )

@@ -222,6 +222,31 @@ def test_older_versions_wrote_bare_items() -> None:
     assert (second.code, second.success) == ("git log '-n 1'", False)
 
 
+def test_the_first_version_wrote_one_object() -> None:
+    def told(output: str, metadata: dict[str, Any]) -> str:
+        return json.dumps({"output": output, "metadata": metadata})
+
+    items = [
+        said("fix it"),
+        call("1", {"command": ["apply_patch", PATCH]}, "shell"),
+        answer("1", told("Done!", {"exit_code": 0, "duration_seconds": 0.1})),
+        call("2", {"command": ["bash", "-lc", "make"]}, "shell"),
+        answer("2", told("bad", {"exit_code": 2, "duration_seconds": 1.5})),
+        call("3", {"command": ["git", "push"]}, "shell"),
+        answer("3", told("No, don't do that.", {})),
+    ]
+    about = {"id": "s9", "timestamp": TIME, "instructions": ""}
+    text = json.dumps({"session": about, "items": [one["payload"] for one in items]}, indent=2)
+    document = LogDocument(text.encode())
+    assert find_reader(document) is READER
+    edits, runs = list(READER.entries(document))[:2], list(READER.entries(document))[2:]
+    assert [edit.path for edit in edits if isinstance(edit, Edit)] == ["a.py", "b.py"]
+    (run, refused) = runs
+    assert isinstance(run, AgentRun)
+    assert (run.session, run.code, run.exit_code, run.duration_ms, run.task) == ("s9", "make", 2, 1500, "fix it")
+    assert refused == NotRun("refused") and isinstance(refused, NotRun) and refused.code == "git push"
+
+
 def test_powershell_and_lists_of_outputs() -> None:
     shell = call("c1", {"command": ["powershell.exe", "-NoProfile", "-Command", "dir"]}, "shell")
     output = [{"type": "input_text", "text": header("Process exited with code 0", "x")}]

@@ -88,6 +88,23 @@ def test_openclaw_tells_more_in_details() -> None:
     assert found == [(True, 0, 12.0, "x"), (False, 4, None, "x"), (None, None, None, "Comma"), (False, 6, None, "bad")]
 
 
+@pytest.mark.parametrize("polled", ["running", "completed"])
+def test_openclaw_tells_the_end_of_what_goes_on_in_a_later_poll(polled: str) -> None:
+    on = {"status": "running", "sessionId": "brisk-lake"}
+    ended = {"status": polled, "sessionId": "brisk-lake", **({"exitCode": 3} if polled == "completed" else {})}
+    log = jsonl(
+        HEAD,
+        call("1", "exec", command="make"),
+        result("1", "Command still running", name="exec", details=on),
+        call("2", "process", action="poll", sessionId="brisk-lake"),
+        result("2", "built half\n\nProcess exited with code 3.", name="process", details=ended),
+    )
+    (run,) = runs(READER, log)
+    told = (None, None) if polled == "running" else (False, 3)
+    assert (run.success, run.exit_code) == told
+    assert run.output == ("Command still running" if polled == "running" else "built half")
+
+
 def test_commands_that_the_user_typed() -> None:
     typed = {"command": "git st", "output": "nothing", "exitCode": 1, "cancelled": False}
     stopped = {"command": "top", "output": "", "exitCode": None, "cancelled": True}

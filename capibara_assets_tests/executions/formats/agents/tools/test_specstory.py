@@ -146,7 +146,8 @@ def test_what_never_ran_and_what_was_cut() -> None:
 
 def test_tools_that_run_nothing_are_no_runs() -> None:
     read = used(" `a.py`\n```text\nx\n```", "Read", "read")
-    assert entries(READER, TOP + read + used("```text\nlater\n```", "TaskOutput")) == []
+    listed = used("\n\nListed 3 items.", "list_directory", summary="Tool use: **list_directory** `build`")
+    assert entries(READER, TOP + read + listed + used("```text\nlater\n```", "TaskOutput")) == []
 
 
 def test_the_task_is_the_users_and_not_a_sub_agents() -> None:

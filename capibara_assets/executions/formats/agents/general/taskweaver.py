@@ -1,0 +1,64 @@
+"""TaskWeaver's conversations, as YAML (`raw_exp_*.yaml`, kept as experience) or as JSON.
+
+`{"rounds": [{"user_query", "post_list": [{"attachment_list": [{"type", "content"}]}]}]}`: the attachments of one post
+of the code interpreter are its reply's kind, the code, how its check went, and how its execution went. Traps: every
+attachment stands there though nothing ran (`execution_status` `NONE`: the check refused the code); a reply may be text;
+the result begins with a sentence of TaskWeaver's own; logs and output stand in it one after the other.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from capibara_assets.executions.formats.agents.fields import record, word
+from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun, Reader
+from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
+
+_ENDED = {"SUCCESS": True, "FAILURE": False}
+_OWN = re.compile(
+    r"The execution of the (?:generated \w+|previous generated) code (?:above )?has (?:succeeded|failed)\.?\s*"
+    r"|(?:The execution is successful but no output is generated|No code is executed)\.?\s*\Z"
+    r"|(?:The result of above Python code after execution is|During execution, the following messages were logged):\n"
+)
+
+
+def reads(document: LogDocument) -> bool:
+    """Whether a post has attachments."""
+    return any("attachment_list" in post for _, post in _posts(document))
+
+
+def entries(document: LogDocument) -> Iterator[Entry]:
+    """The code of each post in order."""
+    session = word(record(_value(document)).get("id")) or document.digest
+    for task, post in _posts(document):
+        held = {str(one.get("type")): one.get("content") for one in objects(post.get("attachment_list"))}
+        code = word(held.get("reply_content", held.get("python")))
+        if code is None or held.get("reply_type", "python") != "python":
+            continue
+        status = str(held.get("execution_status"))
+        if status not in _ENDED:
+            yield NotRun("refused" if held.get("verification") == "INCORRECT" else "unanswered", session, code)
+            continue
+        output = _OWN.sub("", str(held.get("execution_result") or ""))
+        yield AgentRun(session, "python", code, _ENDED[status], output=output, call_id=word(post.get("id")), task=task)
+
+
+def _posts(document: LogDocument) -> Iterator[tuple[str | None, dict[str, Any]]]:
+    """The posts, each with what the user asked for."""
+    for round_ in objects(record(_value(document)).get("rounds")):
+        for post in objects(round_.get("post_list")):
+            yield word(round_.get("user_query")), post
+
+
+def _value(document: LogDocument) -> Any:
+    if document.value is not None:
+        return document.value
+    try:
+        return yaml.load(document.text, yaml.CSafeLoader)
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return None
+
+
+READER = Reader("taskweaver", (b"attachment_list",), reads, entries)
