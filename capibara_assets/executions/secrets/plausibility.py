@@ -65,6 +65,71 @@ _PLAIN_WORDS = (
     "values var vars via view weak with write xml yaml yml you your"
 )
 _NO_PASSPHRASE = frozenset(_PLAIN_WORDS.split())
+#: What help texts and messages put where a password stands.
+_SAID = _NO_PASSPHRASE | frozenset(
+    [
+        "argument",
+        "arguments",
+        "option",
+        "flag",
+        "prompt",
+        "stdin",
+        "string",
+        "random",
+        "generate",
+        "generated",
+        "wrong",
+        "bad",
+        "correct",
+        "matches",
+        "instead",
+        "without",
+        "when",
+        "where",
+        "which",
+        "required",
+        "parameter",
+        "provided",
+        "given",
+        "missing",
+        "is",
+        "are",
+        "was",
+        "or",
+        "if",
+        "on",
+        "in",
+        "for",
+        "to",
+        "and",
+        "the",
+        "must",
+        "should",
+        "will",
+        "can",
+        "may",
+        "hunter",
+        "somepass",
+        "mypass",
+        "undefined",
+        "nil",
+        "file",
+        "files",
+        "hashed",
+        "hashing",
+        "invalid",
+        "forgot",
+        "forgotten",
+        "autocomplete",
+        "submit",
+        "number",
+        "email",
+        "mail",
+        "phone",
+        "label",
+        "title",
+    ]
+)
 _DIGEST = re.compile(r"[0-9a-f]{32,}")
 _BLANK_UUID = re.compile(r"0{8}-.*|(.)\1{7}-.*")
 
@@ -87,6 +152,11 @@ def token(value: str) -> bool:
 def filled_in(value: str) -> bool:
     """Whether a key is filled in, unlike the `hf_xxxxxxxx` and `key-your-key-here` of documentation."""
     return not _BLANK.search(value)
+
+
+def undocumented(value: str) -> bool:
+    """Whether a key is filled in, and none of those that AWS's documentation shows, which end in EXAMPLE."""
+    return filled_in(value) and "EXAMPLE" not in value
 
 
 def random_looking(value: str) -> bool:
@@ -224,6 +294,17 @@ def given_password(value: str) -> bool:
     if len(spelt) < 4 or value[0] in "<{$%[(-/~" or "$(" in value or "${" in value or _PLACEHOLDER.search(value):
         return False
     return spelt not in _ACCESS_WORDS and not any(word in spelt for word in _TELLTALES)
+
+
+def named_password(value: str) -> bool:
+    """As `given_password`, where a help text or a message may stand as well: its words are none."""
+    words = re.findall("[a-z]+", value.lower())
+    return given_password(value) and not (len(words) == 1 and words[0] == value.lower() and words[0] in _SAID)
+
+
+def underscored_words(value: str) -> bool:
+    """Whether a value is three words or more that underscores join, none of which is one of code or of messages."""
+    return re.fullmatch("[a-z]{3,}(?:_[a-z]{3,}){2,}", value) is not None and joined_words(value.replace("_", "-"))
 
 
 def lone_secret(value: str) -> bool:

@@ -118,7 +118,7 @@ CONTEXT_SHAPES: tuple[ContextShape, ...] = (
     # any other key: `CLOUDFLARE_KEY = "…"`, where the value must look the more random
     ("SECRET", ("_key", "-key"), rf"[a-z0-9][_-]keys?{_QUOTE}?\]?{_IS}[frb]?{_QUOTE}([^\"'\s\\]{{16,}}){_QUOTE}",
      random_looking),
-    ("SECRET", ("_key",), rf"{LINE_START}[a-z0-9]_key=([^\s\"']{{16,}})", random_looking),
+    ("SECRET", ("_key",), rf"{LINE_START}[a-z0-9](?<!public)_key=([^\s\"']{{16,}})", random_looking),
     # env dumps and settings without quotes
     ("SECRET", _SECRET_ANCHORS,
      rf"{LINE_START}{_NAME}=([^\s\"']{{16,}})", assigned_secret),

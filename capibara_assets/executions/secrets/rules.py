@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
+from capibara_assets.executions.secrets.arguments import ARGUMENTS
 from capibara_assets.executions.secrets.forms import FORMS
 from capibara_assets.executions.secrets.passwords import PASSWORD_ROLES
 from capibara_assets.executions.secrets.pieces import PIECES
@@ -22,6 +23,7 @@ from capibara_assets.executions.secrets.plausibility import (
     mixed_case_and_digits,
     random_looking,
     token,
+    undocumented,
 )
 from capibara_assets.executions.secrets.providers import PROVIDER_SHAPES
 from capibara_assets.executions.secrets.roles import (
@@ -299,9 +301,12 @@ def _detect_secrets_rules() -> Iterator[Rule]:
 
     access_key, secret_key = aws.AWSKeyDetector.denylist
     yield Rule(
-        "AWS_ACCESS_KEY_ID", ("AKIA", "ASIA", "ABIA", "ACCA", "A3T"), access_key, plausible=filled_in, tail="A-Z0-9"
+        "AWS_ACCESS_KEY_ID", ("AKIA", "ASIA", "ABIA", "ACCA", "A3T"), access_key, plausible=undocumented, tail="A-Z0-9"
     )
-    yield Rule("AWS_SECRET_ACCESS_KEY", ("aws",), secret_key, 1, ignore_case=True, tail="", gate=_AWS_GATE)
+    yield Rule(
+        "AWS_SECRET_ACCESS_KEY", ("aws",), secret_key, 1, ignore_case=True, plausible=undocumented, tail="",
+        gate=_AWS_GATE,
+    )  # fmt: skip
     gates = {
         "DISCORD_TOKEN": r"[MNO][a-zA-Z\d_-]{23,25}\.[a-zA-Z\d_-]{6}\.[a-zA-Z\d_-]{27}",
         "TELEGRAM_TOKEN": r"\d{8}:[0-9A-Za-z_-]{35}",
@@ -344,7 +349,7 @@ def _context_rules() -> Iterator[Rule]:
         pattern = re.compile(expression, re.IGNORECASE | re.MULTILINE)
         gate = _AWS_GATE if anchors == ("aws",) else _gate(expression)
         yield Rule(kind, anchors, pattern, 1, plausible, anchors != ("://",), whole_word=False, tail="", gate=gate)
-    for role in (*ROLES, *PASSWORD_ROLES, *FORMS, *PIECES, *PLACES, *SERVICES, *TABLES):
+    for role in (*ROLES, *PASSWORD_ROLES, *ARGUMENTS, *FORMS, *PIECES, *PLACES, *SERVICES, *TABLES):
         flags = re.MULTILINE | re.ASCII | (0 if role.case else re.IGNORECASE)
         english = role.expression.replace(f"|{FOREIGN}", "").replace(f"|{FOREIGN_KEYS}", "")
         variants = [(english, role.anchors, role.gate)]

@@ -1,0 +1,120 @@
+"""Secrets given to commands and calls that take nothing else there: flags, users' logins, clients, fields.
+
+What stands there is a password also where it is one word, or shorter than eight signs, as people choose them; words
+that help texts and messages put there are left.
+"""
+
+from capibara_assets.executions.secrets.passwords import ENDING, ENDS, ENDS_ANCHORS
+from capibara_assets.executions.secrets.plausibility import (
+    bare_password,
+    chosen_password,
+    filled_in,
+    has_digit,
+    named_password,
+    scrambled_or_digest,
+    underscored_words,
+)
+from capibara_assets.executions.secrets.roles import VALUE, Role
+
+_WORD = r"(?![-<$%{\[(])([^\s\"'`\\<>|;&,(){}$]{5,64})(?=[\"'\s|;&,)]|\\n|$)"
+_LITERAL = r"[\"']([^\s\"'`\\<>]{5,64})[\"']"
+_ARGUMENT = r"[\"'][^\"'\n]{1,200}[\"'][ \t]*,\s{0,20}"
+_ASKS = (
+    r"(?:kinit|cryptsetup|smbpasswd|chpasswd|su|passphrase-fd|pinentry|--stdin|password[_-]stdin|sudo[ ]-\w*(?-i:S))"
+)
+_ASKS_ANCHORS = (
+    *("| kinit", "|kinit", "cryptsetup", "smbpasswd", "chpasswd", "| su ", "passphrase-fd", "pinentry", "--stdin"),
+    *("password_stdin", "password-stdin", "sudo -s", "sudo -ks"),
+)
+
+
+def _short(value: str) -> bool:
+    """Whether a value of six or seven signs is a word and a number, or mixes them."""
+    return has_digit(value) and any(map(str.isalpha, value)) and value.isalnum() and named_password(value)
+
+
+ARGUMENTS: tuple[Role, ...] = (
+    # the flag of that name, its value attached, or behind a blank where an argument, an operator or nothing follows
+    Role(
+        "PASSWORD", ("-pass", "-password", "_password=", "-pwd", "-admin-pass"),
+        rf"(?:^|[\s\"'])-{{1,2}}[\w-]{{0,30}}?(?:passw(?:or)?d|pass|passphrase|pwd)="
+        rf"[\"']?(?:pass(?:word)?:)?{_WORD}",
+        named_password, r"(?i)-(?:[\w\p{N}-]*-)?(?:passw(?:or)?d|pass|passphrase|pwd)=",
+    ),
+    Role(
+        "PASSWORD", ("-password ", "-passwd ", "-passphrase ", "-pwd "),
+        rf"(?:^|[\s\"'])-{{1,2}}[\w-]{{0,30}}?(?:passw(?:or)?d|passphrase|pwd)[ ]{{1,3}}[\"']?(?:password:)?"
+        rf"{_WORD}(?=[\"']?[ \t]*(?:$|[|;&>]|-{{1,2}}\w))",
+        named_password, "",
+    ),
+    # a login behind `-u`, for an address; one of a proxy's statistics; a file of logins
+    Role(
+        "PASSWORD", ("-u", "-user"),
+        rf"(?:curl|wget|https?)\b[^\n]{{0,200}}?[ ](?:-\w{{0,4}}u|--user)[ =]?[\"']?[\w.@\\-]{{1,60}}:[\"']?{_WORD}"
+        r"(?=[^\n]{0,300}://)",
+        named_password, r"(?i)(?:curl|wget|http)[^\n]*-[a-z-]*u(?:ser)?[ =]?[^\n]*:[^\n]*://",
+    ),
+    Role(
+        "PASSWORD", ("auth ",), rf"(?:^|[ \t])auth[ \t]+[A-Za-z][\w.@-]{{0,40}}:{VALUE}[ \t\r]*$", named_password,
+        r"(?im)auth[ \t]+[a-z][\w\p{N}.@-]*:[^\s:]+[ \t\r]*$",
+    ),
+    Role(
+        "PASSWORD", ("htpasswd",),
+        rf"\bhtpasswd[ ]+(?:-\w+[ ]+)*(?=-)?-\w*b\w*[ ]+(?:-\w+[ ]+)*(?:[\w./$-]+[ ]+){{1,2}}[\"']?{_WORD}"
+        r"(?=[\"']?[ \t]*(?:$|[|;&>]))",
+        named_password, "",
+    ),
+    # what is piped to a program that asks for it
+    Role(
+        "PASSWORD", _ASKS_ANCHORS,
+        rf"(?:echo|printf)[ \t]+(?:-\w+[ \t]+)?[\"']?(?:%s\\n[\"'][ ][\"']?)?(?:[\w.@-]{{1,40}}:)?{_WORD}"
+        rf"(?:\\n)?[\"']?[ \t]*\|[^\n|]{{0,160}}?{_ASKS}",
+        named_password, "",
+    ),
+    # a command's login with flags between, whose key is a digest's length
+    Role(
+        "SECRET", ("login ",), rf"\blogin[ \t]+(?:--?[\w-]{{1,30}}[ \t]+){{1,3}}[\"']?{VALUE}(?=[\"']?[ \t\r]*$)",
+        scrambled_or_digest, r"(?im)login[ \t]+--?[^\n]*[a-f0-9]{8}",
+    ),
+    # the third argument of what connects: behind an address and a user
+    Role(
+        "PASSWORD", ("connect", "pdo(", "mysqli("),
+        rf"(?:connect\w{{0,20}}|\bpdo|\bmysqli)\(\s{{0,20}}{_ARGUMENT}{_ARGUMENT}{_LITERAL}",
+        named_password, r"(?i)(?:connect[\w\p{N}]*|pdo|mysqli)\(\s*[\"'][^\n]+[\"'][ \t]*,",
+    ),
+    # typed into the field of that name
+    Role(
+        "PASSWORD", ENDS_ANCHORS,
+        rf"(?:fill|type|send_?keys|set_?value|enter_?text)\w{{0,12}}\([^\n]{{0,60}}?{ENDS}[\"'\])]{{1,5}}[ \t]*,[ \t]*"
+        rf"{_LITERAL}[ \t]*[,)]",
+        named_password, r"(?i)(?:fill|type|keys|value|text)[\w\p{N}]*\([^\n]*(?:pass|pwd|pw)",
+    ),
+    # a short word and a number as a literal of that name, quoted or behind it
+    Role(
+        "PASSWORD", ENDS_ANCHORS,
+        rf"{ENDS}[\"'\])]{{0,2}}[ \t]{{0,4}}(?:=>|:=|=|:|[ \t]is|[ \t]for[ \t][^\n]{{1,60}}?[ \t]is|(?=[ ]))[ \t]{{0,4}}"
+        r"[\"']([A-Za-z0-9]{6,7})[\"']",
+        _short,
+        rf"(?i)(?:{ENDING}|pass)\d?[^A-Za-z0-9_.\n-][^\n]*[\"'][A-Za-z0-9]{{5,6}}[0-9][\"']"
+        rf"|(?:{ENDING}|pass)\d?[^A-Za-z0-9_.\n-][^\n]*[\"'][A-Za-z0-9]*[0-9][A-Za-z0-9]*[A-Za-z][\"']",
+    ),
+    # an object as Java prints it; words that underscores join, in a file of settings; what two hosts share
+    Role(
+        "PASSWORD", ENDS_ANCHORS, rf"\[[^\[\]\n]{{0,300}}?[ ,\[][\w.]{{0,30}}?{ENDS}={VALUE}(?=[,\]])",
+        chosen_password, rf"(?i)\[[^\n]*(?:{ENDING}|pass)\d?=[^\n]*[,\]]",
+    ),
+    Role(
+        "PASSWORD", ENDS_ANCHORS, rf"^[\w.-]{{0,60}}?{ENDS}={VALUE}[ \t\r]*$", underscored_words,
+        rf"(?im)(?:{ENDING}|pass)\d?=[a-z]+_[a-z]+_[a-z_]+[ \t\r]*$",
+    ),
+    Role(
+        "PASSWORD", ("secret",), rf"^[ \t]*(?:shared_?)?secret[ \t]*[=:]?[ \t]+{VALUE}[ \t;\r]*$",
+        lambda value: bare_password(value) and has_digit(value),
+        r"(?im)^[ \t]*(?:shared_?)?secret[ \t]*[=:]?[ \t]+[^\s]*[0-9][^\s]*[ \t;\r]*$",
+    ),
+    # a key of PuTTY's, line by line
+    Role(
+        "PRIVATE_KEY", ("private-lines:",), r"Private-Lines:[ ]\d{1,3}\r?\n((?:[A-Za-z0-9+/]{16,128}={0,2}\s{0,2})+)",
+        filled_in, "",
+    ),
+)  # fmt: skip
