@@ -4,17 +4,19 @@ What stands there is a password also where it is one word, or shorter than eight
 that help texts and messages put there are left.
 """
 
-from capibara_assets.executions.secrets.passwords import ENDING, ENDS, ENDS_ANCHORS
+from capibara_assets.executions.secrets.passwords import CHOSEN_GATE, ENDING, ENDS, ENDS_ANCHORS
 from capibara_assets.executions.secrets.plausibility import (
     bare_password,
     chosen_password,
+    column_password,
     filled_in,
     has_digit,
     named_password,
     scrambled_or_digest,
+    told_password,
     underscored_words,
 )
-from capibara_assets.executions.secrets.roles import VALUE, Role
+from capibara_assets.executions.secrets.roles import IS, MARK, VALUE, Role
 
 _WORD = r"(?![-<$%{\[(])([^\s\"'`\\<>|;&,(){}$]{5,64})(?=[\"'\s|;&,)]|\\n|$)"
 _LITERAL = r"[\"']([^\s\"'`\\<>]{5,64})[\"']"
@@ -30,7 +32,7 @@ _ASKS_ANCHORS = (
 
 def _short(value: str) -> bool:
     """Whether a value of six or seven signs is a word and a number, or mixes them."""
-    return has_digit(value) and any(map(str.isalpha, value)) and value.isalnum() and named_password(value)
+    return has_digit(value) and any(map(str.isalpha, value)) and named_password(value)
 
 
 ARGUMENTS: tuple[Role, ...] = (
@@ -67,7 +69,8 @@ ARGUMENTS: tuple[Role, ...] = (
     # what is piped to a program that asks for it
     Role(
         "PASSWORD", _ASKS_ANCHORS,
-        rf"(?:echo|printf)[ \t]+(?:-\w+[ \t]+)?[\"']?(?:%s\\n[\"'][ ][\"']?)?(?:[\w.@-]{{1,40}}:)?{_WORD}"
+        rf"(?:echo|printf)[ \t]+(?:-\w+[ \t]+)?[\"']?(?:[\w.@-]{{0,40}}:?%s(?:\\n)?[\"'][ ][\"']?)?"
+        rf"(?:[\w.@-]{{1,40}}:)?{_WORD}"
         rf"(?:\\n)?[\"']?[ \t]*\|[^\n|]{{0,160}}?{_ASKS}",
         named_password, "",
     ),
@@ -89,14 +92,29 @@ ARGUMENTS: tuple[Role, ...] = (
         rf"{_LITERAL}[ \t]*[,)]",
         named_password, r"(?i)(?:fill|type|keys|value|text)[\w\p{N}]*\([^\n]*(?:pass|pwd|pw)",
     ),
-    # a short word and a number as a literal of that name, quoted or behind it
+    # a short word and a number, or a long word, as a literal of that name, quoted or behind it
     Role(
         "PASSWORD", ENDS_ANCHORS,
-        rf"{ENDS}[\"'\])]{{0,2}}[ \t]{{0,4}}(?:=>|:=|=|:|[ \t]is|[ \t]for[ \t][^\n]{{1,60}}?[ \t]is|(?=[ ]))[ \t]{{0,4}}"
-        r"[\"']([A-Za-z0-9]{6,7})[\"']",
+        rf"{ENDS}[\"'\])]{{0,2}}[ \t]{{0,4}}(?:=>|:=|=|:|\(|[ \t]is|[ \t]for[ \t][^\n]{{1,60}}?[ \t]is|(?=[ ]))"
+        r"[ \t]{0,4}[\"']([A-Za-z0-9!@#%*._+-]{6,7})[\"']",
         _short,
-        rf"(?i)(?:{ENDING}|pass)\d?[^A-Za-z0-9_.\n-][^\n]*[\"'][A-Za-z0-9]{{5,6}}[0-9][\"']"
-        rf"|(?:{ENDING}|pass)\d?[^A-Za-z0-9_.\n-][^\n]*[\"'][A-Za-z0-9]*[0-9][A-Za-z0-9]*[A-Za-z][\"']",
+        rf"(?i)(?:{ENDING}|pass)\d?[^A-Za-z0-9_.\n-][^\n]*[\"'][^\s\"']{{0,6}}[0-9][^\s\"']{{0,6}}[\"']",
+    ),
+    Role(
+        "PASSWORD", ENDS_ANCHORS,
+        rf"{ENDS}[\"'\])]{{0,2}}[ \t]{{0,4}}[:=(][ \t]{{0,4}}[\"'](?-i:([a-z]{{10,40}}))[\"']",
+        named_password, rf"(?i)(?:{ENDING}|pass)\d?[\"'\])]*[ \t]*[:=(][ \t]*[\"'][a-z]{{10}}[a-z]*[\"']",
+    ),
+    Role(
+        "PASSWORD", ENDS_ANCHORS,
+        rf"\bname:[ ][\"']?[\w.-]{{0,60}}?{ENDS}[\"']?[ \t\r]*\n[ \t]*value:[ ][\"']?{VALUE}[\"']?[ \t\r]*$",
+        chosen_password, rf"(?i)name: [^\n]*(?:{ENDING}|pass)\d?[\"']?[ \t\r]*\n[ \t]*value: ",
+    ),
+    # encoded with the user's name
+    Role(
+        "PASSWORD", ("base64",),
+        rf"printf[ ]+[\"'][\w.@-]{{1,40}}:%s(?:\\n)?[\"'][ ]+[\"']?{_WORD}[\"']?[ ]*\|[ ]*base64",
+        named_password, "printf[^\n]*base64",
     ),
     # an object as Java prints it; words that underscores join, in a file of settings; what two hosts share
     Role(
@@ -104,8 +122,60 @@ ARGUMENTS: tuple[Role, ...] = (
         chosen_password, rf"(?i)\[[^\n]*(?:{ENDING}|pass)\d?=[^\n]*[,\]]",
     ),
     Role(
-        "PASSWORD", ENDS_ANCHORS, rf"^[\w.-]{{0,60}}?{ENDS}={VALUE}[ \t\r]*$", underscored_words,
-        rf"(?im)(?:{ENDING}|pass)\d?=[a-z]+_[a-z]+_[a-z_]+[ \t\r]*$",
+        "PASSWORD", (*ENDS_ANCHORS, "identified by"),
+        rf"(?:{ENDS}[\"'\])]{{0,2}}[ \t]{{0,4}}(?:=>|:=|=|:|\(|,|\bis\b|\bto\b|(?=[ ]))|identified by)"
+        r"[ \t]{0,4}[\"'`]"
+        r"([a-z]{3,20}(?:[-_.+~*][a-z]{3,20}){2,6})[\"'`]",
+        underscored_words, rf"(?i)(?:{ENDING}|pass|identified by)[^\n]*[\"'`][a-z]+[-_.+~*][a-z]+[-_.+~*]",
+    ),
+    Role(
+        "PASSWORD", ENDS_ANCHORS,
+        rf"(?:^[\w.-]{{0,60}}?{ENDS}=|{ENDS}[\w ,@.-]{{0,60}}?[ ](?:{IS}):?[ ]){MARK}"
+        r"([a-z]{3,20}(?:[-_.+~*][a-z]{3,20}){2,6})(?=[\"'`.,;)]*(?:\s|$))",
+        underscored_words, rf"(?im)(?:{ENDING}|pass)[^\n]*[a-z]+[-_.+~*][a-z]+[-_.+~*]",
+    ),
+    # told in a sentence, behind an article or before what it opens
+    Role(
+        "PASSWORD", ENDS_ANCHORS,
+        rf"\b(?:the|a|with|and|using|mit|dem|das|und|la|el|le|con|y|avec|et|met|het)[ ]{ENDS}[ ]"
+        rf"(?:for[ ]it[ ]|«[ ]?)?{MARK}"
+        rf"{VALUE}(?=[ ]?[.,;)!\"'`*»”]*(?:\s|$))",
+        lambda value: has_digit(value) and told_password(value),
+        CHOSEN_GATE,
+    ),
+    Role(
+        "PASSWORD", ("log in", "login", "sign in", "log on", "connect"),
+        rf"\b(?:use|enter|type|try)[ ]{MARK}{VALUE}{MARK}[ ](?:to[ ](?:log|sign|connect)|when[ ]you[ ](?:log|sign))",
+        lambda value: has_digit(value) and told_password(value),
+        r"(?i)(?:use|enter|type|try) [^\n]*[0-9][^\n]* (?:to|when you) (?:log|sign|connect)",
+    ),
+    # behind the user's name, in what is encoded or asked for
+    Role(
+        "PASSWORD", ("b64encode(", "btoa(", "base64."),
+        rf"(?:b64encode|btoa|encode\w*)\([ \t]*[a-z]?[\"'][\w.@-]{{1,60}}:{_WORD}[\"']",
+        named_password, "",
+    ),
+    Role(
+        "PASSWORD", ("&p=", "&pw=", "&pass="),
+        r"[?&]u(?:ser(?:name)?)?=[\w.@%-]{1,60}&p(?:w|ass)?=([A-Za-z0-9_.~%!*-]{6,64})(?=[&\s\"'#]|$)",
+        named_password, "",
+    ),
+    Role(
+        "PASSWORD", ("basic_auth(", "basicauth(", "basic_authentication("),
+        rf"basic_?auth\w*\([ \t]*[^\n,]{{1,80}},[ \t]*(?:Some\()?{_LITERAL}",
+        named_password, "",
+    ),
+    Role(
+        "PASSWORD", ENDS_ANCHORS,
+        rf"[\"'#=][\w-]{{0,30}}?{ENDS}[\"'\])]{{1,5}}\.(?:send_?keys|fill|type|set_?value)\w{{0,12}}\([ \t]*{_LITERAL}",
+        named_password, r"(?i)(?:pass|pwd|pw)[^\n]*\.(?:send_?keys|fill|type|set_?value)[^\n]*[\"']",
+    ),
+    # a row of a file whose head names the column
+    Role(
+        "PASSWORD", ("# client", "# secrets"),
+        r"^#[ ]?(?:client|secrets)\b[^\n]*\n(?=((?:[^\n#]{8,200}(?:\n|$)){1,20}))", column_password, "",
+        r"(?m)^[\"']?[\w.@\\*-]{1,60}[\"']?[ \t]+(?:\*|[\"']?[\w.-]{1,60}[\"']?)[ \t]+[\"']?([^\s\"']{6,128})[\"']?"
+        r"(?=[ \t]|\r?$)",
     ),
     Role(
         "PASSWORD", ("secret",), rf"^[ \t]*(?:shared_?)?secret[ \t]*[=:]?[ \t]+{VALUE}[ \t;\r]*$",

@@ -41,7 +41,7 @@ _NUMBERED_THING = re.compile(r"[A-Za-z_]+[#%]\d+")  # issue#1234
 _REFERENCE = re.compile(r"\$[\w{(]|[{}/\\]|<%|\.[A-Za-z]{1,5}$|\d\.\d|=[^=]")
 #: Three words, as people are told to choose them.
 _WORDS_JOINED = re.compile(r"[A-Za-z]{3,}(?:[-+][A-Za-z]{3,}){2,}")
-_NUMBERED = re.compile(r"[A-Za-z][a-z]+\d{2,4}")
+_NUMBERED = re.compile(r"[A-Za-z][a-z]+(?:[A-Z][a-z]+)*\d{2,6}")
 _ALGORITHM = re.compile(
     r"(?:^|[^A-Za-z])(?:sha|md|aes|base|utf|rs|hs|oauth|argon|pbkdf|bcrypt|s?crypt)[-_]?\d", re.IGNORECASE
 )
@@ -50,6 +50,7 @@ _TELLTALES = ("password", "passwd", "passphrase", "secret", "changeme", "usernam
 _TITLED = r"[A-Z][a-z]{2,}(?:[._*~!+-][A-Z][a-z]{2,})+"
 _TITLED_NUMBERED = re.compile(rf"{_TITLED}[0-9]{{1,4}}")
 _JOINED_WORDS = re.compile(rf"{_TITLED}|[a-z]{{3,}}([-+.~*])[a-z]{{2,}}(?:\1[a-z]{{2,}})*\1[a-z]{{3,}}")
+_SIGNED_WORDS = re.compile(r"[a-z]{3,}(?:[-_.+~*][a-z]{3,}){2,}")
 # words of code, of messages, ends of hosts and of files
 _PLAIN_WORDS = (
     "above account and any app args ask auth base based basic bearer below body case cfg change changed "
@@ -131,6 +132,7 @@ _SAID = _NO_PASSPHRASE | frozenset(
     ]
 )
 _DIGEST = re.compile(r"[0-9a-f]{32,}")
+_PUBLIC_KEYS = ("MIGfMA0GCSq", "MIIBIjANBgkq", "MFkwEwYHKoZI", "MCowBQYDK2Vw")  # as PEM begins them
 _BLANK_UUID = re.compile(r"0{8}-.*|(.)\1{7}-.*")
 
 
@@ -152,11 +154,6 @@ def token(value: str) -> bool:
 def filled_in(value: str) -> bool:
     """Whether a key is filled in, unlike the `hf_xxxxxxxx` and `key-your-key-here` of documentation."""
     return not _BLANK.search(value)
-
-
-def undocumented(value: str) -> bool:
-    """Whether a key is filled in, and none of those that AWS's documentation shows, which end in EXAMPLE."""
-    return filled_in(value) and "EXAMPLE" not in value
 
 
 def random_looking(value: str) -> bool:
@@ -303,8 +300,8 @@ def named_password(value: str) -> bool:
 
 
 def underscored_words(value: str) -> bool:
-    """Whether a value is three words or more that underscores join, none of which is one of code or of messages."""
-    return re.fullmatch("[a-z]{3,}(?:_[a-z]{3,}){2,}", value) is not None and joined_words(value.replace("_", "-"))
+    """Whether a value is three words or more that any signs join, none of which is one of code or of messages."""
+    return _SIGNED_WORDS.fullmatch(value) is not None and joined_words(re.sub(r"[_.+~*]", "-", value))
 
 
 def lone_secret(value: str) -> bool:
@@ -324,7 +321,9 @@ def bare_password(value: str) -> bool:
 
 
 def _chosen(value: str) -> bool:
-    if not 8 <= len(value) <= 64 or entropy(value) < 1.75 or _NOT_ALONE.search(value) or not value.isascii():
+    if len(value) < 8 and not _short(value):
+        return False
+    if not 6 <= len(value) <= 64 or entropy(value) < 1.75 or _NOT_ALONE.search(value) or not value.isascii():
         return False
     if value[0] in "<{$%/.~*-([" or any(p(value) for p in (_REFERENCE.search, _DOTTED.fullmatch, _LISTED.fullmatch)):
         return False
@@ -332,6 +331,13 @@ def _chosen(value: str) -> bool:
     if not spelt or _PLACEHOLDER.search(value) or _ALGORITHM.search(value) or _hexadecimal(value, 32):
         return False
     return not any(word in spelt for word in _TELLTALES)
+
+
+def _short(value: str) -> bool:
+    """Whether six or seven signs are a word and a number of two digits or more, or mix them: no `step1`, no `arg12`."""
+    word = "".join(filter(str.isalpha, value)).lower()
+    digits = sum(map(str.isdigit, value))
+    return len(word) >= 3 and digits >= 1 and (digits > 1 or mingled(value)) and word not in _SAID | _ACCESS_WORDS
 
 
 def alternating(value: str) -> bool:
@@ -367,7 +373,7 @@ def scrambled(value: str) -> bool:
 
 def unmistakable(value: str) -> bool:
     """Whether a value is a secret by its characters alone, wherever it is said that there is one."""
-    return signed_password(value) or scrambled(value)
+    return not value.startswith(_PUBLIC_KEYS) and (signed_password(value) or scrambled(value))
 
 
 def scrambled_or_digest(value: str) -> bool:

@@ -151,8 +151,8 @@ _NOUN_ANCHORS = (
     *("pswd", "pw", "_pat", "-pat", "otp", "mfa", "2fa", "psk", "recovery", "backup", "activation", "secure"),
 )  # fmt: skip
 _WIDE = (
-    rf"(?:{_NOUNS}|key\b|log[_ -]?[io]n|sign[_ -]?[io]n|auth|user|account|admin|connect|crypt|unlock|sudo|\bssh"
-    r"|\bwpa|salt|pepper|cookie|session|bearer|webhook|\bdsn\b)(?!\w{0,40}:\d{1,9}>)"
+    rf"(?:{_NOUNS}|key\b|log[_ -]?[io]n|sign[_ -]?[io]n|auth(?!ority)|user|account|admin|connect|crypt|unlock|sudo"
+    r"|\bssh|\bwpa|salt|pepper|cookie|session|bearer|webhook|\bdsn\b)(?!\w{0,40}:\d{1,9}>)"
 )
 _WIDE_ANCHORS = (
     *_NOUN_ANCHORS,
@@ -171,7 +171,7 @@ NO_SECRET = "".join(
 CHARS = r"A-Za-z0-9_.!@#%^$*?+~/"
 #: A value, up to what cannot belong to it; the full stop of a sentence does not, nor does a name that is called.
 _NO_ESCAPE = r"(?!(?<=\\)x[0-9a-f]{2})"
-VALUE = rf"{_NO_ESCAPE}([{CHARS}-]{{7,400}}[A-Za-z0-9_!@#%^$*?+~/-]={{0,2}})(?=[.:]*(?:[^{CHARS}:=(\[{{-]|$))"
+VALUE = rf"{_NO_ESCAPE}([{CHARS}-]{{5,400}}[A-Za-z0-9_!@#%^$*?+~/-]={{0,2}})(?=[.:]*(?:[^{CHARS}:=(\[{{-]|$))"
 _PART = rf"{_NO_ESCAPE}(?<![{CHARS}-])[A-Za-z0-9_!@#%^$+~/-][{CHARS}-]{{6,200}}[A-Za-z0-9_!@#%^$*?+~/-]={{0,2}}"
 #: Between a name and its value, in any syntax: `=`, `":"`, `=>`, `('`, `">`, `", value = "`, `: String = "`, ` is `.
 _BETWEEN = (
@@ -279,7 +279,7 @@ ROLES: tuple[Role, ...] = (
     ),
     Role(
         "SECRET", ("-",),
-        rf"^(?![^\n]*\b(?:git|hg|jj|svn|commit|docker|podman|image|kubectl|sha\d*sum)\b)[^\n]{{0,200}}?"
+        rf"^(?![^\n]*\b(?:git|hg|jj|svn|commit|docker|podman|image|kubectl|sha\d*sum|minisign|signify|cosign)\b)[^\n]{{0,200}}?"
         rf"[ \t\"']-[akpstwANPTKSX](?:[\"', =]{{1,4}}|(?<=p)){VALUE}",
         alternating, _FLAG_GATE, case=True, near_values=True,
     ),

@@ -23,7 +23,6 @@ from capibara_assets.executions.secrets.plausibility import (
     mixed_case_and_digits,
     random_looking,
     token,
-    undocumented,
 )
 from capibara_assets.executions.secrets.providers import PROVIDER_SHAPES
 from capibara_assets.executions.secrets.roles import (
@@ -301,12 +300,9 @@ def _detect_secrets_rules() -> Iterator[Rule]:
 
     access_key, secret_key = aws.AWSKeyDetector.denylist
     yield Rule(
-        "AWS_ACCESS_KEY_ID", ("AKIA", "ASIA", "ABIA", "ACCA", "A3T"), access_key, plausible=undocumented, tail="A-Z0-9"
+        "AWS_ACCESS_KEY_ID", ("AKIA", "ASIA", "ABIA", "ACCA", "A3T"), access_key, plausible=filled_in, tail="A-Z0-9"
     )
-    yield Rule(
-        "AWS_SECRET_ACCESS_KEY", ("aws",), secret_key, 1, ignore_case=True, plausible=undocumented, tail="",
-        gate=_AWS_GATE,
-    )  # fmt: skip
+    yield Rule("AWS_SECRET_ACCESS_KEY", ("aws",), secret_key, 1, ignore_case=True, tail="", gate=_AWS_GATE)
     gates = {
         "DISCORD_TOKEN": r"[MNO][a-zA-Z\d_-]{23,25}\.[a-zA-Z\d_-]{6}\.[a-zA-Z\d_-]{27}",
         "TELEGRAM_TOKEN": r"\d{8}:[0-9A-Za-z_-]{35}",

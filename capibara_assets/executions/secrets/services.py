@@ -255,7 +255,8 @@ SERVICES: tuple[Role, ...] = (
         "",
     ),
     Role(
-        "AWS_SECRET_ACCESS_KEY", ("AKIA", "ASIA"), r"(?:AKIA|ASIA)[A-Z0-9]{16}:([A-Za-z0-9/+]{38,42})(?![A-Za-z0-9/+])",
+        "AWS_SECRET_ACCESS_KEY", ("AKIA", "ASIA"),
+        r"(?:AKIA|ASIA)[A-Z0-9]{16}(?::|[\"'],[ ]?[\"'])([A-Za-z0-9/+]{38,42})(?![A-Za-z0-9/+])",
         has_digit, "", case=True,
     ),
     # told behind the user's name, with whatever between

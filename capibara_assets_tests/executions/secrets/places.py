@@ -3,7 +3,7 @@
 from capibara_assets.executions.secrets.redact import redact_text
 
 HELD: list[str] = []
-"""Texts of the running module in which a value was found, for `conftest.py`: the prefilter looks at all of them at once."""
+"""Texts of the running module in which a value was found: the prefilter looks at all at once (`conftest.py`)."""
 
 
 def redacted(template: str, value: str) -> str:
