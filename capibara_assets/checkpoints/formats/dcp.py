@@ -33,6 +33,7 @@ from capibara_assets.checkpoints.formats.limits import listed
 from capibara_assets.checkpoints.formats.publish import disk_error, new_folder
 from capibara_assets.checkpoints.tree import flatten, join, split, tensor_names, unflatten
 from capibara_assets.errors import InputError
+from capibara_assets.processes.memory import return_free_memory
 
 _STATE = "capibara_state.json"
 _FILE = 32 << 20
@@ -60,7 +61,10 @@ class Chunked:
                 )
             place = tuple(slice(begin, begin + size) for begin, size in zip(chunk.offsets, chunk.sizes, strict=True))
             whole[place].copy_(part)
+            del part
         yield from of_torch(whole, self.name).pieces()
+        del whole
+        return_free_memory()  # the C library would keep several tensors of this size for the next one
 
 
 def detect(path: Path) -> bool:
@@ -157,6 +161,7 @@ class _GroupedWriter(torch_dcp.FileSystemWriter):  # type: ignore[misc]
             prefix = dataclasses.replace(plan.storage_data, prefix=f"{plan.storage_data.prefix}{number}_")
             part = dataclasses.replace(plan, items=items, storage_data=prefix)
             results += super().write_data(part, planner).wait()
+            return_free_memory()
         done: Future[list[Any]] = Future()
         done.set_result(results)
         return done
