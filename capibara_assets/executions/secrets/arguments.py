@@ -31,7 +31,7 @@ _ASKS_ANCHORS = (
 
 
 def _short(value: str) -> bool:
-    """Whether a value of six or seven signs is a word and a number, or mixes them."""
+    """Whether a value of six or seven signs has letters and a digit, and no word of a message stands alone in it."""
     return has_digit(value) and any(map(str.isalpha, value)) and named_password(value)
 
 
@@ -65,6 +65,9 @@ ARGUMENTS: tuple[Role, ...] = (
         rf"\bhtpasswd[ ]+(?:-\w+[ ]+)*(?=-)?-\w*b\w*[ ]+(?:-\w+[ ]+)*(?:[\w./$-]+[ ]+){{1,2}}[\"']?{_WORD}"
         r"(?=[\"']?[ \t]*(?:$|[|;&>]))",
         named_password, "",
+    ),
+    Role(
+        "PASSWORD", ("sshpass",), rf"\bsshpass[ ]+(?:-v[ ]+)?-p[ ]*[\"']?{_WORD}(?=[\"']?[ \t]+\w)", named_password, "",
     ),
     # what is piped to a program that asks for it
     Role(
@@ -116,11 +119,12 @@ ARGUMENTS: tuple[Role, ...] = (
         rf"printf[ ]+[\"'][\w.@-]{{1,40}}:%s(?:\\n)?[\"'][ ]+[\"']?{_WORD}[\"']?[ ]*\|[ ]*base64",
         named_password, "printf[^\n]*base64",
     ),
-    # an object as Java prints it; words that underscores join, in a file of settings; what two hosts share
+    # an object as Java prints it
     Role(
         "PASSWORD", ENDS_ANCHORS, rf"\[[^\[\]\n]{{0,300}}?[ ,\[][\w.]{{0,30}}?{ENDS}={VALUE}(?=[,\]])",
         chosen_password, rf"(?i)\[[^\n]*(?:{ENDING}|pass)\d?=[^\n]*[,\]]",
     ),
+    # words that signs join: a literal, a line of settings, a sentence
     Role(
         "PASSWORD", (*ENDS_ANCHORS, "identified by"),
         rf"(?:{ENDS}[\"'\])]{{0,2}}[ \t]{{0,4}}(?:=>|:=|=|:|\(|,|\bis\b|\bto\b|(?=[ ]))|identified by)"
@@ -137,7 +141,7 @@ ARGUMENTS: tuple[Role, ...] = (
     # told in a sentence, behind an article or before what it opens
     Role(
         "PASSWORD", ENDS_ANCHORS,
-        rf"\b(?:the|a|with|and|using|mit|dem|das|und|la|el|le|con|y|avec|et|met|het)[ ]{ENDS}[ ]"
+        rf"(?:\b(?:the|a|with|and|using|mit|dem|das|und|la|el|le|con|y|avec|et|met|het)[ ]{ENDS}|{ENDS}(?=[ ]«))[ ]"
         rf"(?:for[ ]it[ ]|«[ ]?)?{MARK}"
         rf"{VALUE}(?=[ ]?[.,;)!\"'`*»”]*(?:\s|$))",
         lambda value: has_digit(value) and told_password(value),
@@ -177,10 +181,11 @@ ARGUMENTS: tuple[Role, ...] = (
         r"(?m)^[\"']?[\w.@\\*-]{1,60}[\"']?[ \t]+(?:\*|[\"']?[\w.-]{1,60}[\"']?)[ \t]+[\"']?([^\s\"']{6,128})[\"']?"
         r"(?=[ \t]|\r?$)",
     ),
+    # what two hosts share, in a file of settings
     Role(
-        "PASSWORD", ("secret",), rf"^[ \t]*(?:shared_?)?secret[ \t]*[=:]?[ \t]+{VALUE}[ \t;\r]*$",
-        lambda value: bare_password(value) and has_digit(value),
-        r"(?im)^[ \t]*(?:shared_?)?secret[ \t]*[=:]?[ \t]+[^\s]*[0-9][^\s]*[ \t;\r]*$",
+        "PASSWORD", ("secret",), rf"^[ \t]*(?:shared_?)?secret[ \t]*=[ \t]+{VALUE}[ \t;\r]*$",
+        lambda value: value.isalnum() and has_digit(value) and bare_password(value),
+        r"(?im)^[ \t]*(?:shared_?)?secret[ \t]*=[ \t]+[^\s]*[0-9][^\s]*[ \t;\r]*$",
     ),
     # a key of PuTTY's, line by line
     Role(
