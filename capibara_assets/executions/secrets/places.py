@@ -166,12 +166,6 @@ PLACES: tuple[Role, ...] = (
     ),
     # programs that take one by its place or by a flag that means other things elsewhere
     Role(
-        "PASSWORD", ("chpasswd", "--stdin", "password_stdin", "password-stdin", "-passin stdin", "sudo -s", "sudo -ks"),
-        rf"(?:echo|printf)[ \t]+(?:-\w+[ \t]+)?[\"']?(?:[\w.@-]{{1,40}}:)?{VALUE}(?:\\n)?[\"']?[ \t]*\|[^\n]{{0,160}}?"
-        r"(?:chpasswd|--stdin|password[_-]stdin|sudo[ ]-\w*(?-i:S)|-passin[ ]stdin)",
-        given_password, "",
-    ),
-    Role(
         "PASSWORD", ("net use", "psexec", "cmdkey", "winexe"),
         rf"(?:\bnet[ ]use|psexec|cmdkey|winexe)\b[^\n]{{0,160}}?[ \t]/user:[\w.\\@-]{{1,80}}[ \t]+"
         rf"(?:/pass(?:word)?:)?[\"']?{VALUE}(?=[\"'\s]|$)",
