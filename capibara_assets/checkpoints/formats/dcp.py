@@ -37,6 +37,7 @@ from capibara_assets.processes.memory import return_free_memory
 
 _STATE = "capibara_state.json"
 _FILE = 32 << 20
+_LARGE = 1 << 20  # bytes of a tensor; giving memory back takes a third of a millisecond, too long after each small one
 """Bytes of tensors in one `.distcp` file: DCP's writer keeps a file's tensors in memory until the file is done."""
 
 
@@ -63,8 +64,10 @@ class Chunked:
             whole[place].copy_(part)
             del part
         yield from of_torch(whole, self.name).pieces()
+        large = whole.nbytes >= _LARGE
         del whole
-        return_free_memory()  # the C library would keep several tensors of this size for the next one
+        if large:
+            return_free_memory()  # the C library would keep several tensors of this size for the next one
 
 
 def detect(path: Path) -> bool:

@@ -13,14 +13,15 @@ from capibara_assets.executions.secrets.plausibility import (
     has_digit,
     named_password,
     scrambled_or_digest,
+    signed_words,
     told_password,
-    underscored_words,
 )
 from capibara_assets.executions.secrets.roles import IS, MARK, VALUE, Role
 
 _WORD = r"(?![-<$%{\[(])([^\s\"'`\\<>|;&,(){}$]{5,64})(?=[\"'\s|;&,)]|\\n|$)"
 _LITERAL = r"[\"']([^\s\"'`\\<>]{5,64})[\"']"
 _ARGUMENT = r"[\"'][^\"'\n]{1,200}[\"'][ \t]*,\s{0,20}"
+_SIGNED_WORDS = "([a-z]{3,20}(?:[-_.+~*][a-z]{3,20}){2,6})"
 _ASKS = (
     r"(?:kinit|cryptsetup|smbpasswd|chpasswd|su|passphrase-fd|pinentry|--stdin|password[_-]stdin|sudo[ ]-\w*(?-i:S))"
 )
@@ -30,7 +31,7 @@ _ASKS_ANCHORS = (
 )
 
 
-def _short(value: str) -> bool:
+def _short_literal(value: str) -> bool:
     """Whether a value of six or seven signs has letters and a digit, and no word of a message stands alone in it."""
     return has_digit(value) and any(map(str.isalpha, value)) and named_password(value)
 
@@ -38,23 +39,23 @@ def _short(value: str) -> bool:
 ARGUMENTS: tuple[Role, ...] = (
     # the flag of that name, its value attached, or behind a blank where an argument, an operator or nothing follows
     Role(
-        "PASSWORD", ("-pass", "-password", "_password=", "-pwd", "-admin-pass"),
+        "PASSWORD", ("password=", "passwd=", "pass=", "passphrase=", "pwd="),
         rf"(?:^|[\s\"'])-{{1,2}}[\w-]{{0,30}}?(?:passw(?:or)?d|pass|passphrase|pwd)="
         rf"[\"']?(?:pass(?:word)?:)?{_WORD}",
-        named_password, r"(?i)-(?:[\w\p{N}-]*-)?(?:passw(?:or)?d|pass|passphrase|pwd)=",
+        named_password, r"(?i)-[\w\p{N}-]*(?:passw(?:or)?d|pass|passphrase|pwd)=",
     ),
     Role(
-        "PASSWORD", ("-password ", "-passwd ", "-passphrase ", "-pwd "),
+        "PASSWORD", ("password ", "passwd ", "passphrase ", "pwd "),
         rf"(?:^|[\s\"'])-{{1,2}}[\w-]{{0,30}}?(?:passw(?:or)?d|passphrase|pwd)[ ]{{1,3}}[\"']?(?:password:)?"
         rf"{_WORD}(?=[\"']?[ \t]*(?:$|[|;&>]|-{{1,2}}\w))",
-        named_password, "",
+        named_password, r"(?i)-[\w\p{N}-]*(?:passw(?:or)?d|passphrase|pwd) ",
     ),
     # a login behind `-u`, for an address; one of a proxy's statistics; a file of logins
     Role(
         "PASSWORD", ("-u", "-user"),
         rf"(?:curl|wget|https?)\b[^\n]{{0,200}}?[ ](?:-\w{{0,4}}u|--user)[ =]?[\"']?[\w.@\\-]{{1,60}}:[\"']?{_WORD}"
         r"(?=[^\n]{0,300}://)",
-        named_password, r"(?i)(?:curl|wget|http)[^\n]*-[a-z-]*u(?:ser)?[ =]?[^\n]*:[^\n]*://",
+        named_password, r"(?i)(?:curl|wget|http)[^\n]*-[\w\p{N}-]*u(?:ser)?[ =]?[^\n]*:[^\n]*://",
     ),
     Role(
         "PASSWORD", ("auth ",), rf"(?:^|[ \t])auth[ \t]+[A-Za-z][\w.@-]{{0,40}}:{VALUE}[ \t\r]*$", named_password,
@@ -62,7 +63,7 @@ ARGUMENTS: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", ("htpasswd",),
-        rf"\bhtpasswd[ ]+(?:-\w+[ ]+)*(?=-)?-\w*b\w*[ ]+(?:-\w+[ ]+)*(?:[\w./$-]+[ ]+){{1,2}}[\"']?{_WORD}"
+        rf"\bhtpasswd[ ]+(?:-\w+[ ]+)*-\w*b\w*[ ]+(?:-\w+[ ]+)*(?:[\w./$-]+[ ]+){{1,2}}[\"']?{_WORD}"
         r"(?=[\"']?[ \t]*(?:$|[|;&>]))",
         named_password, "",
     ),
@@ -80,7 +81,7 @@ ARGUMENTS: tuple[Role, ...] = (
     # a command's login with flags between, whose key is a digest's length
     Role(
         "SECRET", ("login ",), rf"\blogin[ \t]+(?:--?[\w-]{{1,30}}[ \t]+){{1,3}}[\"']?{VALUE}(?=[\"']?[ \t\r]*$)",
-        scrambled_or_digest, r"(?im)login[ \t]+--?[^\n]*[a-f0-9]{8}",
+        scrambled_or_digest, r"(?i)login[ \t]+--?[\w\p{N}-]+[ \t]",
     ),
     # the third argument of what connects: behind an address and a user
     Role(
@@ -93,14 +94,14 @@ ARGUMENTS: tuple[Role, ...] = (
         "PASSWORD", ENDS_ANCHORS,
         rf"(?:fill|type|send_?keys|set_?value|enter_?text)\w{{0,12}}\([^\n]{{0,60}}?{ENDS}[\"'\])]{{1,5}}[ \t]*,[ \t]*"
         rf"{_LITERAL}[ \t]*[,)]",
-        named_password, r"(?i)(?:fill|type|keys|value|text)[\w\p{N}]*\([^\n]*(?:pass|pwd|pw)",
+        named_password, rf"(?i)(?:fill|type|keys|value|text)[\w\p{{N}}]*\([^\n]*(?:{ENDING}|pass)",
     ),
     # a short word and a number, or a long word, as a literal of that name, quoted or behind it
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"{ENDS}[\"'\])]{{0,2}}[ \t]{{0,4}}(?:=>|:=|=|:|\(|[ \t]is|[ \t]for[ \t][^\n]{{1,60}}?[ \t]is|(?=[ ]))"
         r"[ \t]{0,4}[\"']([A-Za-z0-9!@#%*._+-]{6,7})[\"']",
-        _short,
+        _short_literal,
         rf"(?i)(?:{ENDING}|pass)\d?[^A-Za-z0-9_.\n-][^\n]*[\"'][^\s\"']{{0,6}}[0-9][^\s\"']{{0,6}}[\"']",
     ),
     Role(
@@ -117,7 +118,7 @@ ARGUMENTS: tuple[Role, ...] = (
     Role(
         "PASSWORD", ("base64",),
         rf"printf[ ]+[\"'][\w.@-]{{1,40}}:%s(?:\\n)?[\"'][ ]+[\"']?{_WORD}[\"']?[ ]*\|[ ]*base64",
-        named_password, "printf[^\n]*base64",
+        named_password, r"(?i)printf[^\n]*base64",
     ),
     # an object as Java prints it
     Role(
@@ -128,15 +129,14 @@ ARGUMENTS: tuple[Role, ...] = (
     Role(
         "PASSWORD", (*ENDS_ANCHORS, "identified by"),
         rf"(?:{ENDS}[\"'\])]{{0,2}}[ \t]{{0,4}}(?:=>|:=|=|:|\(|,|\bis\b|\bto\b|(?=[ ]))|identified by)"
-        r"[ \t]{0,4}[\"'`]"
-        r"([a-z]{3,20}(?:[-_.+~*][a-z]{3,20}){2,6})[\"'`]",
-        underscored_words, rf"(?i)(?:{ENDING}|pass|identified by)[^\n]*[\"'`][a-z]+[-_.+~*][a-z]+[-_.+~*]",
+        rf"[ \t]{{0,4}}[\"'`]{_SIGNED_WORDS}[\"'`]",
+        signed_words, rf"(?i)(?:{ENDING}|pass|identified by)[^\n]*[\"'`][a-z]+[-_.+~*][a-z]+[-_.+~*]",
     ),
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"(?:^[\w.-]{{0,60}}?{ENDS}=|{ENDS}[\w ,@.-]{{0,60}}?[ ](?:{IS}):?[ ]){MARK}"
-        r"([a-z]{3,20}(?:[-_.+~*][a-z]{3,20}){2,6})(?=[\"'`.,;)]*(?:\s|$))",
-        underscored_words, rf"(?im)(?:{ENDING}|pass)[^\n]*[a-z]+[-_.+~*][a-z]+[-_.+~*]",
+        rf"{_SIGNED_WORDS}(?=[\"'`.,;)]*(?:\s|$))",
+        signed_words, rf"(?im)(?:{ENDING}|pass)[^\n]*[a-z]+[-_.+~*][a-z]+[-_.+~*]",
     ),
     # told in a sentence, behind an article or before what it opens
     Role(
@@ -172,7 +172,7 @@ ARGUMENTS: tuple[Role, ...] = (
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"[\"'#=][\w-]{{0,30}}?{ENDS}[\"'\])]{{1,5}}\.(?:send_?keys|fill|type|set_?value)\w{{0,12}}\([ \t]*{_LITERAL}",
-        named_password, r"(?i)(?:pass|pwd|pw)[^\n]*\.(?:send_?keys|fill|type|set_?value)[^\n]*[\"']",
+        named_password, rf"(?i)(?:{ENDING}|pass)[^\n]*\.(?:send_?keys|fill|type|set_?value)[^\n]*[\"']",
     ),
     # a row of a file whose head names the column
     Role(

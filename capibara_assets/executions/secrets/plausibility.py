@@ -66,71 +66,13 @@ _PLAIN_WORDS = (
     "values var vars via view weak with write xml yaml yml you your"
 )
 _NO_PASSPHRASE = frozenset(_PLAIN_WORDS.split())
-#: What help texts and messages put where a password stands.
-_SAID = _NO_PASSPHRASE | frozenset(
-    [
-        "argument",
-        "arguments",
-        "option",
-        "flag",
-        "prompt",
-        "stdin",
-        "string",
-        "random",
-        "generate",
-        "generated",
-        "wrong",
-        "bad",
-        "correct",
-        "matches",
-        "instead",
-        "without",
-        "when",
-        "where",
-        "which",
-        "required",
-        "parameter",
-        "provided",
-        "given",
-        "missing",
-        "is",
-        "are",
-        "was",
-        "or",
-        "if",
-        "on",
-        "in",
-        "for",
-        "to",
-        "and",
-        "the",
-        "must",
-        "should",
-        "will",
-        "can",
-        "may",
-        "hunter",
-        "somepass",
-        "mypass",
-        "undefined",
-        "nil",
-        "file",
-        "files",
-        "hashed",
-        "hashing",
-        "invalid",
-        "forgot",
-        "forgotten",
-        "autocomplete",
-        "submit",
-        "number",
-        "email",
-        "mail",
-        "phone",
-        "label",
-        "title",
-    ]
+#: What help texts and messages put where a password stands, besides.
+_SAID_WORDS = (
+    "argument arguments are autocomplete bad can correct email file files flag forgot forgotten generate given hashed "
+    "hashing hunter if in instead is label mail matches may mypass nil number on option or parameter phone prompt "
+    "provided random should somepass stdin submit title to undefined was when where which will without wrong"
 )
+_SAID = _NO_PASSPHRASE | frozenset(_SAID_WORDS.split())
 _DIGEST = re.compile(r"[0-9a-f]{32,}")
 _PUBLIC_KEYS = ("MIGfMA0GCSq", "MIIBIjANBgkq", "MFkwEwYHKoZI", "MCowBQYDK2Vw")  # as PEM begins them
 _BLANK_UUID = re.compile(r"0{8}-.*|(.)\1{7}-.*")
@@ -294,12 +236,11 @@ def given_password(value: str) -> bool:
 
 
 def named_password(value: str) -> bool:
-    """As `given_password`, where a help text or a message may stand as well: its words are none."""
-    words = re.findall("[a-z]+", value.lower())
-    return given_password(value) and not (len(words) == 1 and words[0] == value.lower() and words[0] in _SAID)
+    """As `given_password`, where a help text or a message may stand as well: a word of theirs is none."""
+    return given_password(value) and value.lower() not in _SAID
 
 
-def underscored_words(value: str) -> bool:
+def signed_words(value: str) -> bool:
     """Whether a value is three words or more that any signs join, none of which is one of code or of messages."""
     return _SIGNED_WORDS.fullmatch(value) is not None and joined_words(re.sub(r"[_.+~*]", "-", value))
 
@@ -337,7 +278,8 @@ def _short(value: str) -> bool:
     """Whether six or seven signs are a word and a number of two digits or more, or mix them: no `step1`, no `arg12`."""
     word = "".join(filter(str.isalpha, value)).lower()
     digits = sum(map(str.isdigit, value))
-    return len(word) >= 3 and digits >= 1 and (digits > 1 or mingled(value)) and word not in _SAID | _ACCESS_WORDS
+    enough = len(word) >= 3 and digits >= 1 and (digits > 1 or mingled(value))
+    return enough and word not in _SAID and word not in _ACCESS_WORDS
 
 
 def alternating(value: str) -> bool:

@@ -279,7 +279,7 @@ ROLES: tuple[Role, ...] = (
     ),
     Role(
         "SECRET", ("-",),
-        rf"^(?![^\n]*\b(?:git|hg|jj|svn|commit|docker|podman|image|kubectl|sha\d*sum|minisign|signify|cosign)\b)[^\n]{{0,200}}?"
+        rf"^(?![^\n]*\b(?:git|hg|jj|svn|commit|docker|podman|image|kubectl|sha\d*sum)\b)[^\n]{{0,200}}?"
         rf"[ \t\"']-[akpstwANPTKSX](?:[\"', =]{{1,4}}|(?<=p)){VALUE}",
         alternating, _FLAG_GATE, case=True, near_values=True,
     ),

@@ -2,9 +2,9 @@
 
 `exec`, then the command, `in` its folder, `succeeded in 18ms:` or `exited 1 in 96ms:` and the output, up to the next
 block's name behind an empty line. Earlier versions dated each line and named the command again where it ended; all may
-be coloured. Calls of MCP servers
-are `tool NAME({..})`, then `NAME({..}) success in 44ms:` and the answer as JSON. Traps: the command is in shell's
-words (`bash -lc '..'`) and may have many lines; commands in what the agent says were not run; output may be cut.
+be coloured. Calls of MCP servers are `tool NAME({..})`, then `NAME({..}) success in 44ms:` and the answer as JSON.
+Traps: the command is in shell's words (`bash -lc '..'`) and may have many lines; commands in what the agent says were
+not run; output may be cut.
 """
 
 import json

@@ -16,6 +16,7 @@ from capibara_assets.executions.formats.agents.fields import record, word
 from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun, Reader
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
 
+_ROUNDS = re.compile(r"^rounds:", re.MULTILINE)
 _ENDED = {"SUCCESS": True, "FAILURE": False}
 _OWN = re.compile(
     r"The execution of the (?:generated \w+|previous generated) code (?:above )?has (?:succeeded|failed)\.?\s*"
@@ -26,13 +27,14 @@ _OWN = re.compile(
 
 def reads(document: LogDocument) -> bool:
     """Whether a post has attachments."""
-    return any("attachment_list" in post for _, post in _posts(document))
+    return any("attachment_list" in post for _, post in _posts(_conversation(document)))
 
 
 def entries(document: LogDocument) -> Iterator[Entry]:
     """The code of each post in order."""
-    session = word(record(_value(document)).get("id")) or document.digest
-    for task, post in _posts(document):
+    conversation = _conversation(document)
+    session = word(conversation.get("id")) or document.digest
+    for task, post in _posts(conversation):
         held = {str(one.get("type")): one.get("content") for one in objects(post.get("attachment_list"))}
         code = word(held.get("reply_content", held.get("python")))
         if code is None or held.get("reply_type", "python") != "python":
@@ -45,20 +47,23 @@ def entries(document: LogDocument) -> Iterator[Entry]:
         yield AgentRun(session, "python", code, _ENDED[status], output=output, call_id=word(post.get("id")), task=task)
 
 
-def _posts(document: LogDocument) -> Iterator[tuple[str | None, dict[str, Any]]]:
+def _posts(conversation: dict[str, Any]) -> Iterator[tuple[str | None, dict[str, Any]]]:
     """The posts, each with what the user asked for."""
-    for round_ in objects(record(_value(document)).get("rounds")):
+    for round_ in objects(conversation.get("rounds")):
         for post in objects(round_.get("post_list")):
             yield word(round_.get("user_query")), post
 
 
-def _value(document: LogDocument) -> Any:
+def _conversation(document: LogDocument) -> dict[str, Any]:
+    """The object in JSON or YAML; an empty one where there is none."""
     if document.value is not None:
-        return document.value
+        return record(document.value)
+    if not _ROUNDS.search(document.text):  # parsing YAML is slow: no large log that only mentions attachments
+        return {}
     try:
-        return yaml.load(document.text, yaml.CSafeLoader)
+        return record(yaml.load(document.text, yaml.CSafeLoader))
     except (yaml.YAMLError, RecursionError, ValueError):
-        return None
+        return {}
 
 
 READER = Reader("taskweaver", (b"attachment_list",), reads, entries)
