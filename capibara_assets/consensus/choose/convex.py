@@ -4,13 +4,14 @@ Both problems are convex, so a solution comes with a proof: an upper bound of ho
 stationarity that is exact up to rounding. Results depend neither on the models' order nor on the number of threads.
 """
 
+from functools import cache
 from hashlib import sha256
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 Matrix = NDArray[np.float64]
 Vector = NDArray[np.float64]
@@ -67,7 +68,7 @@ def convex_weights(losses_or_logprobs: ArrayLike, lambda_reg: float = 0.01, max_
     order, groups = _canonical(losses)
     likelihoods, shift = _likelihoods(losses, order)
     # One thread: BLAS may order its additions by their number
-    with threadpool_limits(limits=1, user_api="blas"):
+    with _blas().limit(limits=1):
         weights, gap = _newton(likelihoods, shift, groups, lambda_reg, max_iterations)
     return ConvexWeights(_undone(weights, order), gap)
 
@@ -83,7 +84,7 @@ def mixture_gap(losses_or_logprobs: ArrayLike, weights: ArrayLike, lambda_reg: f
         raise ValueError(f"{len(losses)} models need as many weights >= 0 that sum to 1, not {point.tolist()}")
     order, _ = _canonical(losses)
     likelihoods, shift = _likelihoods(losses, order)
-    with threadpool_limits(limits=1, user_api="blas"):
+    with _blas().limit(limits=1):
         value, slope, _ = _expansion(likelihoods, point[order])
         return _certified(point[order], slope, value + shift, lambda_reg)
 
@@ -109,7 +110,7 @@ def simplex_least_squares(X: ArrayLike, y: ArrayLike) -> Vector:
     if not (np.isfinite(models).all() and np.isfinite(target).all()):
         raise ValueError("X and y have to be finite: leave out models with NaN or Inf")
     order, groups = _canonical(models)
-    with threadpool_limits(limits=1, user_api="blas"):
+    with _blas().limit(limits=1):
         weights = _nearest(models[order], target)
     return _undone(_shared(weights, groups), order)
 
@@ -174,6 +175,12 @@ def _newton(
             break
         point, gap = moved, moved_gap
     return point.weights, _certified(point.weights, point.slope, point.value + shift, lambda_reg)
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    """NumPy's and SciPy's BLAS: looking through all loaded libraries anew takes tens of milliseconds each time."""
+    return ThreadpoolController().select(user_api="blas")
 
 
 def _newton_point(point: _Point, lambda_reg: float) -> Vector:

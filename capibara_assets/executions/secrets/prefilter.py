@@ -16,7 +16,7 @@ import polars as pl
 from capibara_assets.executions.secrets.personal import personal_rules
 from capibara_assets.executions.secrets.rules import BARE_TOKEN_NAME, NAME_ANCHORS, Rule, provider_rules
 
-_WORTH_A_PASS = 32  # texts; fewer are examined rule by rule in less time than it takes to set up the passes
+_WORTH_A_PASS = 128  # texts; fewer are examined rule by rule in less time than it takes to set up the passes
 _LITERALS, _GATES, _NAMES = 24, 16, 16  # at a time
 _MANY = 8  # names
 _TELLING = 3  # characters of an anchor that does not stand in every other text

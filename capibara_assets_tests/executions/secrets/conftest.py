@@ -7,7 +7,7 @@ import pytest
 from capibara_assets.executions.secrets.prefilter import may_hold_secrets
 from capibara_assets_tests.executions.secrets.places import HELD
 
-_CLEAN = ["x = 1"] * 64  # with these there are enough texts for the passes
+_CLEAN = ["x = 1"] * 128  # with these there are enough texts for the passes
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,6 +1,7 @@
 """Exit codes that hide a failure: behind a pipe, an `echo` or a `true`, and nowhere else."""
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -47,15 +48,16 @@ STATED = [
 
 
 @pytest.mark.parametrize("form", HIDDEN)
-def test_a_failure_that_bash_does_not_report_is_hidden(form: str) -> None:
+def test_a_failure_that_bash_does_not_report_is_hidden(form: str, tmp_path: Path) -> None:
     command = form.format(fail="(exit 3)") if "{fail}" in form else form
-    assert subprocess.run(["bash", "-c", command], capture_output=True).returncode == 0
+    assert subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True).returncode == 0
     assert hides_exit_code(form.format(fail="pytest -q"))
 
 
 @pytest.mark.parametrize("form", STATED)
-def test_a_failure_that_bash_reports_is_not(form: str) -> None:
-    assert subprocess.run(["bash", "-c", form.format(fail="(exit 3)")], capture_output=True).returncode != 0
+def test_a_failure_that_bash_reports_is_not(form: str, tmp_path: Path) -> None:
+    command = ["bash", "-c", form.format(fail="(exit 3)")]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True).returncode != 0
     assert not hides_exit_code(form.format(fail="pytest -q"))
 
 
