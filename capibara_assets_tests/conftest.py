@@ -3,7 +3,9 @@
 import gc
 import gzip
 import hashlib
+import io
 import json
+import logging
 import os
 import shutil
 import sys
@@ -85,6 +87,16 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
     gc.enable()
+
+
+@pytest.fixture
+def logged() -> Iterator[io.StringIO]:
+    """What is logged during the test."""
+    text = io.StringIO()
+    handler = logging.StreamHandler(text)
+    logging.getLogger().addHandler(handler)
+    yield text
+    logging.getLogger().removeHandler(handler)
 
 
 @pytest.hookimpl(tryfirst=True)

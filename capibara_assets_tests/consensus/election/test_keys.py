@@ -1,6 +1,7 @@
 """Long-lived keys: private files that others cannot use, one registry, and votes that are signed with them."""
 
 import base64
+import io
 import json
 import multiprocessing
 import os
@@ -266,7 +267,7 @@ def _watched(record: Path, assignment: Assignment, base: Base, folder: Path, thr
 
 def test_private_keys_stay_where_they_are(
     vote: Vote, keys: VoterKeys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str],
+    logged: io.StringIO, capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     secrets = _spellings(keys)
     record = tmp_path / "record"
@@ -284,7 +285,7 @@ def test_private_keys_stay_where_they_are(
     said = capfd.readouterr()
     everything = {str(file): file.read_bytes() for file in tmp_path.rglob("*")
                   if file.is_file() and keys.folder not in file.parents}  # fmt: skip
-    everything |= {"agreement": pickle.dumps(agreement), "log": (caplog.text + said.out + said.err).encode()}
+    everything |= {"agreement": pickle.dumps(agreement), "log": (logged.getvalue() + said.out + said.err).encode()}
     assert {Path(place).name for place in everything} >= {*VOTERS, "certificate.json"}, "voters were watched"
     assert not [
         (place, name) for place, data in everything.items() for name, secret in secrets.items() if secret in data

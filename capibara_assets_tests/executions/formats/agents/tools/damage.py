@@ -1,6 +1,7 @@
 """Damages the fields of a log's JSON, one at a time, for tests that nothing of it makes a reader fail."""
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,16 +20,21 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def damaged(value: Any) -> Iterator[Any]:
-    """The document with one field of another type, or gone, for each field and type: one object, changed and mended."""
-    for path in list(places(value)):
+    """The document with one field of another type, or gone: one object, changed and mended.
+
+    Each field once, by one type after the other; for each field all types in `make test-all`.
+    """
+    all_types = os.environ.get("HYPOTHESIS_PROFILE") == "extended"
+    for number, path in enumerate(list(places(value))):
         holder = value
         for key in path[:-1]:
             holder = holder[key]
         kept = holder[path[-1]]
-        for bad in _VALUES:
-            holder[path[-1]] = bad
-            yield value
-        if isinstance(holder, dict):
+        for at, bad in enumerate(_VALUES):
+            if all_types or at == number % (len(_VALUES) + 1):
+                holder[path[-1]] = bad
+                yield value
+        if isinstance(holder, dict) and (all_types or number % (len(_VALUES) + 1) == len(_VALUES)):
             del holder[path[-1]]
             yield value
         holder[path[-1]] = kept
