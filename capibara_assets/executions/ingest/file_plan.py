@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,11 @@ from capibara_assets.executions.ingest.ledger import LedgerGeneration
 
 LOGS = "e2b_logs"
 # Hidden names under which agents keep their sessions; every other hidden file is somebody's unfinished one.
-_AGENTS = (
-    ".aider.", ".claude", ".codex", ".cursor", ".entire", ".factory", ".gemini", ".openclaw", ".openhands", ".opencode",
-    ".pi", ".qwen", ".specstory",
-)  # fmt: skip
+_AGENTS = re.compile(
+    r"\.(?:aider|amazonq|amp|augment|claude|cline|codeium|codex|continue|copilot|crush|cursor|entire|factory|gemini"
+    r"|goose|gptme|iflow|junie|kilocode|kimi|kiro|openclaw|openhands|opencode|pi|plandex|qwen|roo|specstory|trae|vibe"
+    r"|windsurf|zed)(?![a-z])"
+)
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def _name(path: Path | str) -> str:
 
 
 def _is_hidden(name: str) -> bool:
-    return name.startswith(".") and not name.startswith(_AGENTS)
+    return name.startswith(".") and not _AGENTS.match(name)
 
 
 def plan_reads(paths: dict[str, Path], base: LedgerGeneration | None) -> ReadPlan:

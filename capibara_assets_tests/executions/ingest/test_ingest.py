@@ -159,6 +159,14 @@ def test_the_folder_of_logs_is_read_where_there_is_one(tmp_path: Path) -> None:
     assert ingest.executions["source_file"].to_list() == ["e2b_logs/day/a.jsonl"]
 
 
+def test_hidden_folders_of_agents_are_looked_into(tmp_path: Path) -> None:
+    for name in (".crush", ".claude-work", ".gptme", ".pip", ".clauderc", ".git"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.jsonl").write_bytes(line(envelope(execution_id=name)) + b"\n")
+    read = read_experience(tmp_path, now=NOW).executions["execution_id"]
+    assert sorted(read) == [".claude-work", ".crush", ".gptme"]
+
+
 def test_only_the_given_files_are_read(tmp_path: Path) -> None:
     for name in "ab":
         (tmp_path / f"{name}.jsonl").write_bytes(line(envelope(execution_id=name)) + b"\n")

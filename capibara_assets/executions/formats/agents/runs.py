@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -59,7 +60,9 @@ class NotRun:
 
 
 _CUT = 3  # lines at most that a cut leaves damaged at a log's head
-_SHOWN = 20  # lines that show whether the others are JSON
+_SHOWN = 20  # lines that show whether the others are JSON, or have times before them
+_HEAD = 20_000  # characters in which these stand
+_TIMED = re.compile(r"^\ufeff?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3,9}(?:Z|[+-]\d\d:\d\d)(?: |(?=\r?$))")
 
 Entry = AgentRun | Edit | NotRun | Fault
 
@@ -72,8 +75,14 @@ class LogDocument:
 
     @cached_property
     def text(self) -> str:
-        """The content as text; what is no UTF-8 is replaced."""
-        return self.data.decode("utf-8-sig", "replace")
+        """The content as text; what is no UTF-8 is replaced.
+
+        The times that a runner of jobs or containers writes before each line of what it ran are left out.
+        """
+        text = self.data.decode("utf-8-sig", "replace")
+        head = [line for line in text[:_HEAD].split("\n") if line.strip()][:_SHOWN]
+        timed = len(head) > 1 and all(map(_TIMED.match, head))
+        return re.sub(_TIMED.pattern, "", text, flags=re.MULTILINE) if timed else text
 
     @cached_property
     def value(self) -> Any:

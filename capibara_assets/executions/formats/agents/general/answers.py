@@ -29,8 +29,8 @@ _EXITS = (
 _OUTPUTS = (
     "content", "output", "result", "results", "text", "value", "toolResult", "tool_result", "return_value", "response",
     "aggregated_output", "logs", "data", "Json", "json", "Text", "state", "metadata", "extras", "success", "failure",
-    "error", "message", "detailedContent", "stdout", "interleavedOutput", "outcome", "rawOutput", "run", "tool_output",
-    "error_details", "StandardOutputContent", "executionOutput",
+    "error", "errorText", "message", "detailedContent", "stdout", "interleavedOutput", "outcome", "rawOutput", "run",
+    "tool_output", "error_details", "StandardOutputContent", "executionOutput",
 )  # fmt: skip
 _TABLE = ("columns", "rows", "records")  # of a database's answer
 _BESIDE = (
@@ -44,6 +44,7 @@ _BESIDE = (
 _FAILED = {"error", "errored", "failed", "failure"}
 _RETURNED = {"success", "succeeded", "completed", "ok", "done"}
 _NOT_RUN = {"rejected", "denied", "declined", "canceled", "cancelled", "skipped", "refused", "aborted"}
+_CUT = {"canceled", "cancelled", "aborted"}
 _WAITS = {
     "pending",
     "running",
@@ -62,16 +63,28 @@ _FOOT = re.compile(
     r"\s?[:=]?\s?(-?\d{1,9})\.?[\]>)]?\.?\s*\Z",
     re.IGNORECASE,
 )
+_HEAD = re.compile(r"\s*(?:exit|return)[ _]?code: ?(-?\d{1,9})\s*\n", re.IGNORECASE)
 _NOTES = re.compile(
     r"(?:\s*\n(?:<(\w+)>[^\n<]*</\1>|\[(?:Current|Python) [^\n\]]*\]))+\s*\Z"
 )  # of a shell, behind its output
+_ZED = re.compile(
+    r'Command ".*?" (?:failed with exit code (?P<code>-?\d{1,9})\.|timed out\.[^\n]*)(?:\s*\n(?P<output>.*))?\Z',
+    re.DOTALL,
+)
+_SYSTEM = re.compile(r"\s*<system>([^<]*)</system>\s*?(?:\n|\Z)")  # what the tool says, above the output
+_KILLED = re.compile(r"Command killed by timeout\b")
+_BACKGROUND = re.compile(r"<command started in background with \w+: [^<>\n]*>\Z")
+_COPILOT = re.compile(r"(?:\A|\n)<command with [^<>\n]* exited with exit code (-?\d{1,9})[^<>\n]*>\s*\Z")
+_FENCED = re.compile(r"\s*(`{3,})\w*\n(.*?)\n?\1\s*\Z", re.DOTALL)
+_OPENCODE = re.compile(r"\s*<bash_metadata>\n(?P<said>[^<]*)</bash_metadata>\s*\Z")
 _WELL = re.compile(r"Command (?:(?:executed|completed|ran) successfully|completed)\.?\s*\Z")
 _STATUS = re.compile(r"(?:exit (?:code|status): ?)?(-?\d{1,9})\s*\Z")
 _SAYS_NO = re.compile(
     r"(?:Error: )?(?:The )?(?:user|tool call was|tool use was|tool execution was|command was|operation was|call was"
     r"|action was)[^\n]{0,40}?"
     r"(?:rejected|denied|declined|refused|cancel+ed|chose to disallow|skipped)"
-    r"|The tool call is rejected|Tool (?:\S+ )?(?:rejected|denied)|Permission denied by user|Rejected by user",
+    r"|The tool call is rejected|Tool (?:\S+ )?(?:rejected|denied)|Permission (?:to run tool )?denied by user"
+    r"|Rejected by user",
     re.IGNORECASE,
 )
 ANSWER_HEAD = re.compile(r"\s*\[\w+(?: for '.*?')?\] Result:\s*", re.DOTALL)  # of Cline and what was made from it
@@ -83,6 +96,8 @@ _CLINE = re.compile(
 _DENIED = re.compile(  # of a tool that was not run, in words that no program prints
     r"(?:Error: )?The user (?:has )?(?:declined|denied|rejected|refused|cancel+ed|skipped)(?: to run)? (?:this|the)"
     r" (?:tool|operation|command|call|action)\b"
+    r"|(?:Error: )?Request cancell?ed by (?:the )?user\b"
+    r"|Permission to run (?:this |the )?tool (?:was )?denied by (?:the )?user\b"
     r"|(?:The )?(?:tool|command|operation)(?: use| call| execution)? was (?:rejected|denied|declined|cancel+ed|skipped)"
     r" by (?:the )?user\b",
     re.IGNORECASE,
@@ -114,6 +129,7 @@ class ToolAnswer:
     well: bool | None = None  # a flag `success`
     returned: bool = False  # a status says that the tool came to its end
     not_run: bool = False
+    cut: bool = False  # it was cancelled: before it began, unless it printed something
     waits: bool = False
     timed_out: bool = False
 
@@ -130,7 +146,7 @@ def is_answered(node: dict[str, Any]) -> bool:
         return str(state.get("status")) not in _WAITS
     refused_call = str(node.get("status")).lower() in _NOT_RUN
     return refused_call or any(
-        node.get(key) is not None for key in ("result", "output", "toolResult", "tool_result", "results")
+        node.get(key) is not None for key in ("result", "output", "toolResult", "tool_result", "results", "errorText")
     )
 
 
@@ -155,14 +171,22 @@ def write_answer(
         return
     if runs_shell and answer.exit_code is None and (told := _structured(answer.output)) is not None:
         answer = told
-    text = answer.output
+    text, tells_failures = answer.output, False
+    if runs_shell and (head := _SYSTEM.match(text)):
+        answer.failed = head[1].startswith("ERROR: ") or answer.failed
+        answer.said.append(head[1].removeprefix("ERROR: "))
+        text = text[head.end() :]
     if runs_shell and (notes := _NOTES.search(text, max(len(text) - _TAIL, 0))):
         text = text[: notes.start()]
+        tells_failures = "\n<cwd>" in notes[0]  # Crush's, which writes an exit code above it where it is not 0
     if head := ANSWER_HEAD.match(text):
         text = text[head.end() :]
         answer.failed = True if text.startswith(_TOOL_FAILED) else answer.failed
     say = [*answer.said, text]
-    if answer.not_run or (answer.exit_code is None and any(_refuses(each, answer.failed is True) for each in say)):
+    began = answer.cut and runs_shell and bool(text.strip())
+    if (answer.not_run and not began) or (
+        answer.exit_code is None and any(_refuses(each, answer.failed is True) for each in say)
+    ):
         call.not_run = "refused"
         return
     call.not_run = None
@@ -172,6 +196,8 @@ def write_answer(
     call.timed_out = answer.timed_out or (runs_shell and answer.failed is True and bool(_TIMED_OUT.match(text)))
     if runs_shell and call.exit_code is None:
         _footers(call, answer, text)
+        if tells_failures and call.exit_code is None and call.success is None:
+            call.success = None if "aborted before completion" in call.output[-_TAIL:] else True
     if call.exit_code is not None:
         call.success = call.exit_code == 0
     elif answer.failed:
@@ -179,11 +205,23 @@ def write_answer(
     elif call.success is None and trusts_success and (answer.well or answer.failed is False):
         call.success = True
     if call.success is None:
-        call.success = _ended_well(call.output + call.stderr, answer, language)
+        returned = answer.returned or answer.well is True or answer.failed is False
+        call.success = ended_well(call.output + call.stderr, returned, language)
 
 
-def _ended_well(text: str, answer: ToolAnswer, language: str) -> bool | None:
+def go_on(call: Call, answer: ToolAnswer) -> None:
+    """Add what a command in the background printed since, and its end, to its call."""
+    before = call.output
+    if not answer.failed and not answer.waits:
+        write_answer(call, answer, runs_shell=True)
+        call.output = before + call.output
+
+
+def ended_well(text: str, returned: bool, language: str) -> bool | None:
     """How code ended that an interpreter or a database ran; None: nothing tells it.
+
+    Args:
+        returned: the tool says that it returned.
 
     A shell's tool returns well whatever its command did; these print their errors. So what they printed decides, and
     what is no error is well where the tool says that it returned, or where it printed rows.
@@ -197,7 +235,6 @@ def _ended_well(text: str, answer: ToolAnswer, language: str) -> bool | None:
             failed = _JAVASCRIPT_FAILS.search(text) is not None
         case _:
             return None
-    returned = answer.returned or answer.well or answer.failed is False
     return False if failed else True if returned or (language == "sql" and _ROWS.match(text)) else None
 
 
@@ -230,15 +267,44 @@ def _footers(call: Call, answer: ToolAnswer, text: str) -> None:
         call.output = text[cline.end() :]
         call.exit_code = None if cline["code"] is None else int(cline["code"])
         return
+    if zed := _ZED.match(text):
+        call.output = _unfenced(zed["output"] or "")
+        call.exit_code = None if zed["code"] is None else int(zed["code"])
+        call.timed_out, call.success = zed["code"] is None, False
+        return
+    if _WELL.fullmatch(text.strip()) or (call.name == "terminal" and answer.failed is False and _FENCED.match(text)):
+        call.success, call.output = True, "" if _WELL.fullmatch(text.strip()) else _unfenced(text)
+        return
+    if _BACKGROUND.match(text):
+        call.output = ""
+        return
+    if copilot := _COPILOT.search(text, max(len(text) - _TAIL, 0)):
+        call.output, call.exit_code = text[: copilot.start()], int(copilot[1])
+        return
+    if note := _OPENCODE.search(text, max(len(text) - _TAIL, 0)):
+        call.output = text[: note.start()]
+        call.timed_out = "exceeding timeout" in note["said"]
+        call.success = False if call.timed_out else call.success
+        return
     for said in answer.said:
         if found := _FOOT.search(said[-_TAIL:]):
             call.exit_code = int(found[1])
         elif _WELL.match(said):
             call.success = True
+        elif _KILLED.match(said):
+            call.timed_out, call.success = True, False
     cut = max(len(text) - _TAIL, 0)
     printed = "$?" in str(call.arguments)  # the command itself prints an exit code
     if call.exit_code is None and not printed and (found := _FOOT.search(text[cut:])):
         call.exit_code, call.output = int(found[1]), text[: cut + found.start()]
+    elif call.exit_code is None and not printed and (head := _HEAD.match(text)):
+        call.exit_code, call.output = int(head[1]), text[head.end() :]
+
+
+def _unfenced(text: str) -> str:
+    """The text in the fence that a text is, or the text."""
+    fenced = _FENCED.match(text)
+    return fenced[2] if fenced else text
 
 
 def _collect(value: Any, found: ToolAnswer, depth: int) -> None:
@@ -256,9 +322,9 @@ def _collect(value: Any, found: ToolAnswer, depth: int) -> None:
             found.texts.append(json.dumps(rows, ensure_ascii=False))
         for key in _OUTPUTS:
             inner = value.get(key)
-            if key in ("message", "error") and isinstance(inner, str):
+            if key in ("message", "error", "errorText") and isinstance(inner, str):
                 found.said.append(inner)
-                if key == "error" and inner.strip():
+                if key != "message" and inner.strip():
                     found.stderr = found.stderr or inner
             elif isinstance(inner, str) and key in ("stdout", "outcome", "interleavedOutput", "detailedContent"):
                 continue
@@ -293,11 +359,17 @@ def _flags(value: dict[str, Any], found: ToolAnswer) -> None:
     if isinstance(value.get("success"), bool):
         found.well = value["success"]
         found.failed = True if value["success"] is False else found.failed
+    state = value.get("state")  # of the AI SDK
+    found.failed = True if state == "output-error" else found.failed
+    found.returned = found.returned or state == "output-available"
+    found.not_run = found.not_run or state == "output-denied"
     status = value.get("status")
     if isinstance(status, str):
         found.failed = True if status.lower() in _FAILED else found.failed
         found.returned = found.returned or status.lower() in _RETURNED
-        found.not_run = found.not_run or re.split("[-_ ]", status.lower(), maxsplit=1)[0] in _NOT_RUN
+        word = re.split("[-_ ]", status.lower(), maxsplit=1)[0]
+        found.not_run = found.not_run or word in _NOT_RUN
+        found.cut = found.cut or word in _CUT
         found.waits = found.waits or status.lower() in _WAITS
         if " " in status:  # words, such as "Command failed with exit code 2"
             found.said.append(status)

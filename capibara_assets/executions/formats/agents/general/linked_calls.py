@@ -13,11 +13,12 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from capibara_assets.executions.formats.agents.fields import record, text_at, word
-from capibara_assets.executions.formats.agents.general.answers import is_answered, read_answer, write_answer
-from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, entry_of, is_runner
+from capibara_assets.executions.formats.agents.general.answers import go_on, is_answered, read_answer, write_answer
+from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, entry_of, is_runner, words
 from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader, moment, texts
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
@@ -80,6 +81,11 @@ _OWN = {*_GIVEN, *(path[0] for path in _INSIDE), "state", "result", "output"}  #
 _NAMED_ANSWERS = ("functionResponse", "function_response", "toolResponse", "tool_response")
 _PART = re.compile(r"tool-([\w.:-]+)\Z")  # a part's type that names its tool, as the AI SDK writes it
 _DEPTH = 40
+_SHELLS = ("shellId", "shell_id", "bash_id", "terminalId", "terminal_id", "processId", "process_id")
+_READS = {"read", "output", "get", "poll", "wait", "status", "check"}
+_HOSTED = (
+    "code_execution", "bash_code_execution", "text_editor_code_execution", "nova_code_interpreter", "code_blocks",
+)  # fmt: skip
 _EXECUTABLE = (("executable_code", "code_execution_result"), ("executableCode", "codeExecutionResult"))  # of Gemini
 _MARKED = ("toolResponse", "tool_calls", "toolCalls", "code_blocks", "function_response", "functionResponse")
 MARKS = tuple(f'"{name}"'.encode() for name in (*_LINKS, *_MARKED, *(name for pair in _EXECUTABLE for name in pair)))
@@ -102,6 +108,7 @@ class _Found:
     call: Call
     asked: Asked | None
     given: Any
+    goes_on: "_Found | None" = None  # of a call that reads what another one's command printed since
 
 
 @dataclass(slots=True)
@@ -110,6 +117,7 @@ class _Log:
     calls: list[_Found] = field(default_factory=list)
     by_id: dict[str, _Found] = field(default_factory=dict)
     blocks: list[_Found] = field(default_factory=list)  # which wait for their result
+    shells: dict[str, _Found] = field(default_factory=dict)  # commands by the shells that run them in the background
     linked: bool = False  # a call of a known kind has its answer
     last: _Around = _Around()
     early: dict[str, dict[str, Any]] = field(default_factory=dict)  # answers that stand before their calls
@@ -178,7 +186,8 @@ class _Log:
             if name is None and word(inner.get("toolCallId")) and (part := _PART.match(str(inner.get("type")))):
                 name = part[1]
             given = next((inner[key] for key in _GIVEN if inner.get(key) is not None), None)
-            if name is not None and isinstance(given, dict | list | str):
+            described = isinstance(given, dict) and given.get("type") == "object" and "properties" in given
+            if name is not None and isinstance(given, dict | list | str) and not described:  # what a tool may be given
                 return self._asks({**inner, **node} if path else node, around, name, given)
         return False
 
@@ -199,7 +208,7 @@ class _Log:
                 around.session or "", name, given, key, around.started, self.task, around.model or self.last.model
             )
             call.session = call.session or self.last.session or ""
-            known = _Found(call, asked, given)
+            known = _Found(call, asked, given, self._shell(call, asked, given))
             if key:
                 self.by_id[key] = known
                 if key in self.early:
@@ -211,6 +220,11 @@ class _Log:
         if is_answered(node):
             self._write(known, {name: node[name] for name in node if name not in (*_GIVEN, *_NAMES)})
         return True
+
+    def _shell(self, call: Call, asked: Asked | None, given: Any) -> _Found | None:
+        """The command of a shell that a call names to read from it."""
+        shell = next((given[key] for key in _SHELLS if word(given.get(key))), None) if isinstance(given, dict) else None
+        return self.shells.get(shell) if shell and asked is None and words(call.name) & _READS else None
 
     def _blocks(self, node: dict[str, Any], around: _Around) -> None:
         """Blocks of code that are run together, and the result of those before: neither names the other."""
@@ -243,7 +257,7 @@ class _Log:
             is_answer or any(part in str(node.get("type")).lower() for part in ("result", "response", "output"))
         ):
             key = word(node.get("id"))
-        if key is not None and any(name in node for name in _ANSWERS):
+        if key is not None and (node.get("type") == "tool_result" or any(name in node for name in _ANSWERS)):
             if key in self.by_id:
                 self._write(self.by_id[key], node)
             else:
@@ -252,10 +266,16 @@ class _Log:
     def _write(self, found: _Found, node: dict[str, Any]) -> None:
         if found.call.not_run != "unanswered":
             return  # a history that is sent again
+        if found.goes_on is not None:
+            found.call.not_run = None
+            go_on(found.goes_on.call, read_answer(node))
+            return
         shell = found.asked is not None and found.asked.path is None
         language = found.asked.language if found.asked is not None else ""
         write_answer(found.call, read_answer(node), shell, self.trusts_success, language)
         self.linked = self.linked or (found.asked is not None and found.call.not_run != "unanswered")
+        if shell and isinstance(found.given, dict):
+            self.shells |= {found.given[key]: found for key in _SHELLS if word(found.given.get(key))}
 
 
 def _begin(value: Any) -> Any:
@@ -303,6 +323,24 @@ def entries(document: LogDocument, trusts_success: bool = False) -> Iterator[Ent
     for found in _log(document, trusts_success).calls:
         found.call.session = found.call.session or document.digest
         yield _entry(found)
+
+
+class ClientCalls:
+    """The calls in bodies of a provider's API that the client answers, not those of the provider's own tools."""
+
+    def __init__(self, session: str) -> None:
+        self._log, self._session = _Log(trusts_success=False), session
+
+    def note(self, body: dict[str, Any]) -> list[Callable[[], Entry]]:
+        """The calls that a body is the first to hold; what became of them is known when all bodies were noted."""
+        known = len(self._log.calls)
+        self._log.walk(body, _Around(session=self._session))
+        new = [found for found in self._log.calls[known:] if found.call.name not in _HOSTED]
+        return [partial(self._entry, found) for found in new]
+
+    def _entry(self, found: _Found) -> Entry:
+        found.call.session = self._session
+        return _entry(found)
 
 
 def _entry(found: _Found) -> Entry:

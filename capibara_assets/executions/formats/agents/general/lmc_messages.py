@@ -1,8 +1,8 @@
 """Open Interpreter's messages: `{"role", "type": "message" | "code" | "console", "format", "content"}`, as a JSON list.
 
 Code of the assistant is run by the computer, whose console follows it in one or several messages. Traps: no exit code
-and no field for an error: a traceback on the console is all that tells of one; `format: active_line` is the number of
-the line that runs; code without a console behind it may never have run.
+and no field for an error: what is raised stands on the console, and of a shell's command nothing tells the end;
+`format: active_line` is the number of the line that runs; code without a console behind it may never have run.
 """
 
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ from typing import Any
 
 from capibara_assets.executions.formats.agents.failures import raised
 from capibara_assets.executions.formats.agents.fields import word
+from capibara_assets.executions.formats.agents.general.answers import ended_well
 from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, NotRun, Reader
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.envelope_reader import language_of
@@ -42,8 +43,9 @@ def entries(document: LogDocument) -> Iterator[Entry]:
         if call.not_run is not None:
             yield NotRun(call.not_run, call.session, call.arguments)
             continue
-        call.success = False if raised(call.output) else None
-        yield call.run("bash" if call.name.lower() in _SHELLS else language_of(call.name), call.arguments)
+        language = "bash" if call.name.lower() in _SHELLS else language_of(call.name)
+        call.success = False if raised(call.output) else ended_well(call.output, True, language)
+        yield call.run(language, call.arguments)
 
 
 def _messages(document: LogDocument) -> list[dict[str, Any]]:

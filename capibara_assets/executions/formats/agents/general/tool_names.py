@@ -87,6 +87,7 @@ def entry_of(call: Call, asked: Asked) -> Entry:
 def words(name: str) -> set[str]:
     """The words in a tool's name, without the name of the server that has it."""
     own = re.split(r"__|[./:]", name.strip("_./: "))[-1]
+    own = re.sub(r"(Java|Type)Script|(Power)Shell", lambda one: one[0].capitalize(), own)
     return {word.lower() for word in _WORDS.findall(own)}
 
 
@@ -102,7 +103,7 @@ def asked_of(name: Any, arguments: Any) -> Asked | None:
     told, given = words(name), parsed(arguments)
     if told & _EDIT and (edit := _edit(given)) is not None:
         return edit
-    language = _runs(told)
+    language = _runs(told) or _runs_what_it_is_given(told, given)
     if language is None:
         return _query(told, given)
     if language == "sql":
@@ -129,6 +130,15 @@ def _runs(told: set[str]) -> str | None:
     if told & _SHELL or (told & _RUN and told & _COMMAND) or told == {"exec"}:
         return "bash"
     return "python" if told & _INTERPRETER or (told & _CODE and told & (_RUN | {"execution"})) else None
+
+
+def _runs_what_it_is_given(told: set[str], given: Any) -> str | None:
+    """The language of a tool that says no more of itself than that it runs things (`Execute`, `run`)."""
+    if not told or not told <= _RUN or not isinstance(given, dict):
+        return None
+    if isinstance(given.get("code"), str) and isinstance(given.get("language"), str):
+        return language_of(given["language"])
+    return "bash" if any(isinstance(given.get(key), str) for key in ("command", "cmd", "commandLine")) else None
 
 
 def _query(told: set[str], given: Any) -> Asked | None:

@@ -6,14 +6,15 @@ in each later request: a call counts once, by its id. Streams are put together.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
 import yaml
 
+from capibara_assets.executions.formats.agents.general.linked_calls import ClientCalls
 from capibara_assets.executions.formats.agents.hosted.api_bodies import bodies, is_request, items
-from capibara_assets.executions.formats.agents.hosted.api_items import ApiAnswer, ApiCall, NoCode, Task
+from capibara_assets.executions.formats.agents.hosted.api_items import ApiAnswer, ApiCall, Item, NoCode, Task
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, NotRun, Reader
 from capibara_assets.executions.formats.strict_json import Fault
 
@@ -40,24 +41,28 @@ _DEEP = 400
 
 def reads(document: LogDocument) -> bool:
     """Whether the document records traffic in which a provider executed code."""
-    return any(isinstance(item, ApiCall | ApiAnswer | NoCode) for _, item in _items(document))
+    return any(isinstance(item, ApiCall | ApiAnswer | NoCode) for _, held in _items(document) for item in held)
 
 
 def entries(document: LogDocument) -> Iterator[Entry]:
-    """The executions in order of their answers, each once."""
+    """The executions in order of their answers, each once; those of the client's own tools in order of their calls."""
     yield from document.faults if document.value is None else ()
-    traffic = _Traffic(document.digest)
-    for body, item in _items(document):
-        if isinstance(item, Fault):
-            yield item
-        elif isinstance(item, NoCode):
-            yield Fault("type:code", item.detail, item.value)
-        elif isinstance(item, Task):
-            traffic.task = item.text
-        elif isinstance(item, ApiCall):
-            traffic.note(item, body)
-        elif (entry := traffic.answer(item)) is not None:
-            yield entry
+    traffic, clients = _Traffic(document.digest), ClientCalls(document.digest)
+    found: list[Entry | Callable[[], Entry]] = []
+    for body, held in _items(document):
+        for item in held:
+            if isinstance(item, Fault):
+                found.append(item)
+            elif isinstance(item, NoCode):
+                found.append(Fault("type:code", item.detail, item.value))
+            elif isinstance(item, Task):
+                traffic.task = item.text
+            elif isinstance(item, ApiCall):
+                traffic.note(item, body)
+            elif (entry := traffic.answer(item)) is not None:
+                found.append(entry)
+        found += clients.note(body)
+    yield from (each() if callable(each) else each for each in found)
     yield from (NotRun("unanswered") for _ in traffic.open)
 
 
@@ -102,14 +107,9 @@ class _Traffic:
 
 
 @lru_cache(maxsize=1)  # `reads` and `entries` ask for the same document one after the other
-def _items(document: LogDocument) -> list[tuple[dict[str, Any], Any]]:
-    found: list[tuple[dict[str, Any], Any]] = []
-    for body in _bodies(document):
-        if isinstance(body, Fault):
-            found.append(({}, body))
-        else:
-            found += [(body, item) for item in items(body)]
-    return found
+def _items(document: LogDocument) -> list[tuple[dict[str, Any], list[Item | Fault]]]:
+    found = _bodies(document)
+    return [({}, [body]) if isinstance(body, Fault) else (body, list(items(body))) for body in found]
 
 
 def _bodies(document: LogDocument) -> Iterator[dict[str, Any] | Fault]:

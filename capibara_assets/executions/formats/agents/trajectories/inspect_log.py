@@ -161,7 +161,8 @@ class _Sample:
                 session=self.session,
                 language=code.language,
                 code=code.text,
-                success=False if failed else True if exit_code == 0 else None,
+                # the tool `python` prints what is raised
+                success=False if failed else True if exit_code == 0 or code.language == "python" else None,
                 output=output,
                 stderr=message,
                 exit_code=exit_code,

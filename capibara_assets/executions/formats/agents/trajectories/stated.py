@@ -3,6 +3,8 @@
 import re
 from typing import Any, NamedTuple
 
+from capibara_assets.executions.formats.agents.failures import raised
+from capibara_assets.executions.formats.agents.trajectories.prompts import cell_output
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import parsed, shows_error
 
 
@@ -52,6 +54,8 @@ def stated(content: str, *beside: Any) -> Stated:
         return Stated(text, code, code == 0)
     if flag is not None:
         return Stated(text, None, not flag)
+    if (printed := cell_output(text)) != text:  # of a cell in OpenHands' Jupyter, which prints what is raised
+        return Stated(printed, None, not raised(printed))
     return Stated(text, None, False if shows_error(text) else None)
 
 

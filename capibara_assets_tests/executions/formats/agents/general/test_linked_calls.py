@@ -120,6 +120,7 @@ def test_a_tool_that_returned_says_nothing_of_its_commands_end() -> None:
     [
         ("a\n[exit code: 3]", 3, "a"),
         ("a\nExit code: 0", 0, "a"),
+        ("exit code: 1\na", 1, "a"),
         ("a\nCommand failed with exit code 2.", 2, "a"),
         ("a\nCommand exited with code 1", 1, "a"),
         ('{"stdout": "a", "exit_code": 4}', 4, "a"),
@@ -144,10 +145,25 @@ def test_what_a_program_prints_of_users_and_denials_is_no_refusal() -> None:
     assert run.output == "The user denied access to the repository"
 
 
-@pytest.mark.parametrize("said", ["The user has declined to run this tool.", "Command was cancelled by the user"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "The user has declined to run this tool.",
+        "Command was cancelled by the user",
+        "Error: Request cancelled by user",
+        "Permission to run tool denied by user",
+        "<system>ERROR: The tool call is rejected by the user.</system>",
+    ],
+)
 def test_a_call_that_a_user_declined_did_not_run(said: str) -> None:
     rows = [call("1", "ls"), answer("1", "a"), call("2", "rm -r out"), answer("2", said)]
     assert [entry for entry in entries(READER, jsonl(*rows)) if isinstance(entry, NotRun)] == [NotRun("refused")]
+
+
+def test_what_describes_a_tool_is_no_call_of_it() -> None:
+    shell = {"name": "run_shell", "parameters": {"type": "object", "properties": {"command": {"type": "string"}}}}
+    (run,) = entries(READER, jsonl({"tools": [shell], "messages": [call("1", "ls"), answer("1", "a")]}))
+    assert isinstance(run, AgentRun)
 
 
 def test_a_shell_that_is_started_anew_runs_nothing() -> None:
@@ -189,3 +205,104 @@ def test_a_damaged_line_is_kept_apart_and_a_call_without_a_command_too() -> None
 )
 def test_chat_calls_of_other_tools_and_other_formats_are_none(rows: list[Any]) -> None:
     assert not reads(READER, jsonl(*rows))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("Execute", {"command": "ls"}, ("bash", "ls")),
+        ("run", {"cmd": "ls"}, ("bash", "ls")),
+        ("run", {"code": "puts 1", "language": "ruby"}, ("ruby", "puts 1")),
+        ("runJavaScript", {"code": "1 + 1"}, ("javascript", "1 + 1")),
+        ("invokePowerShell", {"command": "ls"}, ("powershell", "ls")),
+    ],
+)
+def test_what_a_tool_runs_is_told_by_its_name_and_by_what_it_is_given(
+    name: str, arguments: dict[str, Any], expected: tuple[str, str]
+) -> None:
+    asked = {"tool_calls": [{"id": "1", "name": name, "arguments": arguments}]}
+    (run,) = runs(READER, jsonl(asked, answer("1", "a")))
+    assert (run.language, run.code) == expected
+
+
+@pytest.mark.parametrize("arguments", [{"name": "tests"}, {"query": "ls"}, {"code": "x"}])
+def test_a_tool_that_only_says_that_it_runs_something_runs_no_shell(arguments: dict[str, Any]) -> None:
+    asked = {"tool_calls": [{"id": "1", "name": "run", "arguments": arguments}]}
+    assert not reads(READER, jsonl(asked, answer("1", "a")))
+
+
+@pytest.mark.parametrize(
+    ("text", "success", "code", "output"),
+    [
+        ('Command "zig build" failed with exit code 1.\n\n```\nno\n```', False, 1, "no"),
+        ("<system>Command executed successfully.</system>\ndone", True, None, "done"),
+        ("<system>ERROR: Command failed with exit code: 3.</system>\nno", False, 3, "no"),
+        ("no output\n\n<cwd>/w</cwd>", True, None, "no output"),
+        ("no\n\nExit code 1\n\n<cwd>/w</cwd>", False, 1, "no\n"),
+        ("half\nCommand was aborted before completion\n\n<cwd>/w</cwd>", None, None, None),
+        ("a\n<command with id: 7 exited with exit code 4, output ended>", False, 4, "a"),
+        ("Command executed successfully.", True, None, ""),
+    ],
+)
+def test_words_that_a_shells_tool_puts_around_the_output(
+    text: str, success: bool | None, code: int | None, output: str | None
+) -> None:
+    (run,) = runs(READER, jsonl(call("1", "zig build"), answer("1", text)))
+    assert (run.success, run.exit_code) == (success, code)
+    assert output is None or run.output == output
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Command "zig build" timed out. Output captured before timeout:\n\n```\nhalf\n```',
+        "<system>ERROR: Command killed by timeout (60s)</system>",
+        "half\n\n<bash_metadata>\nbash tool terminated command after exceeding timeout 9 ms\n</bash_metadata>",
+    ],
+)
+def test_words_of_a_command_that_took_too_long(text: str) -> None:
+    (run,) = runs(READER, jsonl(call("1", "zig build"), answer("1", text)))
+    assert run.timed_out and run.success is False and "imeout" not in run.output
+
+
+def test_a_cancelled_command_ran_where_it_printed_something() -> None:
+    rows = [
+        call("1", "a"),
+        answer("1", "running 3 tests", status="cancelled"),
+        call("2", "b"),
+        answer("2", "", status="cancelled"),
+    ]
+    found = entries(READER, jsonl(*rows))
+    assert [(type(one), one.code) for one in found if isinstance(one, AgentRun | NotRun)] == [
+        (AgentRun, "a"),
+        (NotRun, "b"),
+    ]
+
+
+def test_a_command_in_the_background_has_what_later_calls_read_of_it() -> None:
+    def asks(key: str, name: str, **arguments: Any) -> dict[str, Any]:
+        return {"tool_calls": [{"id": key, "name": name, "arguments": arguments}]}
+
+    rows = [
+        asks("1", "bash", command="serve", mode="async", shellId="s"),
+        answer("1", "<command started in background with shellId: s>"),
+        asks("2", "read_bash", shellId="s"), answer("2", "one\n"),
+        asks("3", "read_bash", shellId="other"), answer("3", "not its own"),
+        asks("4", "read_bash", shellId="s"),
+        answer("4", "two\n<command with id: s exited with exit code 1, output ended>"),
+    ]  # fmt: skip
+    (run,) = runs(READER, jsonl(*rows))
+    assert (run.code, run.output, run.exit_code, run.success) == ("serve", "one\ntwo", 1, False)
+
+
+@pytest.mark.parametrize(
+    ("part", "success", "said"),
+    [
+        ({"state": "output-available", "output": {"result": "9"}}, True, "9"),
+        ({"state": "output-error", "errorText": "ReferenceError: x is not defined"}, False, "ReferenceError"),
+    ],
+)
+def test_parts_of_the_ai_sdk_state_how_code_ended(part: dict[str, Any], success: bool, said: str) -> None:
+    held = {"type": "tool-runJavaScript", "toolCallId": "1", "input": {"code": "x"}, **part}
+    (run,) = runs(READER, jsonl({"role": "assistant", "parts": [held]}))
+    assert run.success is success and said in run.output + run.stderr

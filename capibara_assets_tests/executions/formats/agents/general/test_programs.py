@@ -437,6 +437,13 @@ def test_codexs_terminal() -> None:
     assert (last.exit_code, last.duration_ms) == (2, 1500)
 
 
+def test_times_that_a_runner_of_jobs_writes_before_each_line_are_no_part_of_it() -> None:
+    times = (f"2026-03-04T09:{number // 60:02}:{number % 60:02}.0001370Z" for number in range(3600))
+    timed = "".join(f"{at} {line}".rstrip() + "\r\n" for at, line in zip(times, CODEX.split("\n"), strict=False))
+    plain = told(codex_terminal.READER, CODEX.encode())
+    assert told(codex_terminal.READER, b"\xef\xbb\xbf" + timed.replace("\r\n", "\n").encode()) == plain
+
+
 EARLIER = """\x1b[2m[2025-08-01T10:00:00]\x1b[0m OpenAI Codex v0.20.0 (research preview)
 --------
 \x1b[1mworkdir:\x1b[0m /w

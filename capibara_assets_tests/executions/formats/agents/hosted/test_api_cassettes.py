@@ -340,3 +340,23 @@ def test_nothing_raises(data: st.DataObject) -> None:
     document = of(bodies)
     READER.reads(document)
     assert all(isinstance(entry, AgentRun | Edit | NotRun | Fault) for entry in READER.entries(document))
+
+
+def test_the_clients_own_tools_count_beside_the_providers_each_once() -> None:
+    first = message(
+        bash("s1", "ls"),
+        bash_result("s1", "a\n"),
+        {"type": "tool_use", "id": "c1", "name": "bash", "input": {"command": "make"}},
+    )
+    failed = {"type": "tool_result", "tool_use_id": "c1", "content": "no rule\n[exit code: 2]", "is_error": True}
+    history = [asked("Build it."), first, {"role": "user", "content": [failed]}]
+    second = message(bash("s2", "pwd"), bash_result("s2", "/w\n"))
+    traffic = of(
+        {"request": {"messages": [asked("Build it.")]}, "response": first},
+        {"request": {"messages": history}, "response": second},
+        {"request": {"messages": [*history, second]}, "response": message()},
+    )
+    assert [(run.code, run.success, run.exit_code) for run in runs(traffic)] == [
+        ("ls", True, 0), ("make", False, 2), ("pwd", True, 0),
+    ]  # fmt: skip
+    assert {run.task for run in runs(traffic)} == {"Build it."}

@@ -68,6 +68,16 @@ def test_exit_codes_that_agents_write_into_the_content(content: str, code: int, 
     assert (run.exit_code, run.success, run.output) == (code, code == 0, output)
 
 
+@pytest.mark.parametrize(
+    ("printed", "success"), [("4", True), ("----> 1 1/0\n\nZeroDivisionError: division by zero", False)]
+)
+def test_a_cell_of_openhands_prints_what_it_raises(printed: str, success: bool) -> None:
+    notes = "\n[Jupyter current working directory: /app]\n[Jupyter Python interpreter: /usr/bin/python3]"
+    cell = call("c", "execute_ipython_cell", code="x")
+    (run,) = entries(step([cell], {"source_call_id": "c", "content": printed + notes}))
+    assert (run.success, run.output) == (success, printed)
+
+
 def test_claude_code_states_failure_in_words_or_beside() -> None:
     said = {"source_call_id": "c", "content": "Exit code 1\nboom\n\n[error] tool reported failure"}
     (run,) = entries(step([call("c", "Bash", command="make")], said))

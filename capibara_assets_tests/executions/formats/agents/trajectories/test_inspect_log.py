@@ -170,6 +170,14 @@ def test_the_tools_errors() -> None:
     assert NotRun("parsing") in found and NotRun("approval") in found
 
 
+def test_the_python_tool_prints_what_is_raised() -> None:
+    raised = 'Traceback (most recent call last):\n  File "<stdin>", line 1\nZeroDivisionError: division by zero\n'
+    found = read(
+        log(sample(asked("a", "python", code="1"), told("a", "1"), asked("b", "python", code="1/0"), told("b", raised)))
+    )
+    assert [run.success for run in found] == [True, False]
+
+
 def test_the_sandbox_event_states_the_exit_code_and_the_times() -> None:
     tool = {"event": "tool", "timestamp": "2025-03-01T00:00:01+00:00", "completed": "2025-03-01T00:00:03+00:00"}
     tool |= {"id": "c1", "function": "bash", "arguments": {"cmd": "ls 'a b'"}, "result": "no", "working_time": 1.5}

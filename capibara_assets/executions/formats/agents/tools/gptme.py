@@ -1,0 +1,218 @@
+"""gptme's `conversation.jsonl`: tools are called in the text of a message, and answered by one of role `system`.
+
+A call is a fence whose first word is the tool (`shell`, `ipython`, `save PATH`, ..), a line `@shell(id): {..}`, or XML
+(`<tool-use><shell>..`, `<invoke name="shell">..`). The answer says what was done (`Ran command: ..`), then the streams,
+each in a fence of its name or, of one line, in back quotes. Traps: other fences are only shown; long commands stand cut
+in the answer, and whole ones there are what ran (the user may have changed them); a `Return code` stands below failures
+(older versions: below each command); an answer names its call by `call_id` in the second form alone, else the calls of
+a message are answered in order.
+"""
+
+import html
+import json
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from capibara_assets.executions.formats.agents.failures import raised
+from capibara_assets.executions.formats.agents.fields import record, text_at, word
+from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, NotRun, Reader, moment
+
+_TOOLS = {
+    "shell": "bash", "ipython": "python", "py": "python", "python": "python",
+    "save": "patch", "append": "patch", "patch": "patch", "morph": "patch",
+}  # fmt: skip
+_OPEN = re.compile(r"(`{3,})([^\n`]*)\Z")
+_CALLED = re.compile(r"^@([\w.]+)\(([\w\-:.]+)\):\s*(?=\{)", re.MULTILINE)
+_XML = re.compile(
+    r"<tool-use>\s*<(?P<tool>\w+)(?P<given>[^>]*)>(?P<text>.*?)</(?P=tool)>\s*</tool-use>"
+    r'|<invoke name="(?P<invoked>\w+)"(?P<also>[^>]*)>(?P<inner>.*?)</invoke>',
+    re.DOTALL,
+)
+_ATTRIBUTE = re.compile(r'\w+="([^"]*)"')
+_RAN = re.compile(
+    r"(?P<head>Ran (?:allowlisted )?command|Command timed out(?: \(after [^\n)]*\))?|Command interrupted)"
+    r":(?: `(?P<line>[^\n]*)`(?=\n|\Z)|\n(?P<fence>`{3,})bash\n(?P<lines>.*?)\n(?P=fence)(?=\n|\Z))",
+    re.DOTALL,
+)
+_CODE = re.compile(
+    r"\n?(?:Return code: |Process interrupted \(return code: |Process exited with code )(-?\d{1,9})\)?\s*\Z"
+)
+_NOTHING = re.compile(r"\s*(?:No output(?: before (?:timeout|interruption))?)?\s*\Z")
+_EXECUTED = re.compile(r"Executed code block(?: \([\w ]+\))?\.")
+_EXCEPTION = re.compile(r"^Exception during execution on line \d+:\n  .*", re.MULTILINE | re.DOTALL)
+_EDITED = re.compile(r"(?:Saved to|Appended to|Patch successfully applied to) ")
+_UNEDITED = re.compile(
+    r"Error executing tool '(?:save|append|patch|morph)|(?:Error during execution: )?Patch failed"
+    r"|(?:Save|Append) aborted"
+)
+_BROKE = re.compile(r"Error executing tool '(?:shell|i?python)': |(?:Error during execution: )?Shell error: ")
+_REFUSED = ("Execution declined", "Declined by user", "Aborted, user chose", "Operation aborted", "Command denied: ")
+_CUT = re.compile(r"\.\.\. \(\d+ lines?\)\Z")
+_STREAM = re.compile(
+    r"(?P<fence>`{3,})(?P<name>stdout|stderr|result|)\n(?P<text>.*?)\n?(?P=fence)"
+    r"(?=\s*(?:\Z|`{3,}(?:stdout|stderr|result)?\n|Result:))",
+    re.DOTALL,
+)
+_THOUGHT = re.compile(r"<(think|thinking)>.*?</\1>", re.DOTALL)
+_STOPPED = "Interrupted by user"
+_ROLES = ("system", "user", "assistant")
+
+
+class _Asked(NamedTuple):
+    language: str
+    text: str
+    path: str = ""
+    key: str | None = None
+    task: str | None = None
+    started: datetime | None = None
+    model: str | None = None
+
+
+def _is_answer(row: dict[str, Any]) -> bool:
+    said = text_at(row, "content")
+    return row.get("role") == "system" and bool(_RAN.match(said) or _EXECUTED.match(said))
+
+
+def _reads(document: LogDocument) -> bool:
+    return any(_is_answer(row) for row in document.lines)
+
+
+def _entries(document: LogDocument) -> Iterator[Entry]:
+    yield from document.faults
+    asked: list[_Asked] = []
+    task: str | None = None
+    for row in document.lines:
+        said, role = text_at(row, "content"), row.get("role")
+        if role == "user":
+            task = said.strip() or task
+        elif role == "assistant":
+            yield from (NotRun("unanswered", document.digest, call.text) for call in asked)
+            model = word(record(row.get("metadata")).get("model"))
+            asked = [
+                call._replace(task=task, started=moment(row.get("timestamp")), model=model) for call in _calls(said)
+            ]
+        elif role == "system" and (found := _answered(asked, row, said)) is not None:
+            yield _entry(found, said, document.digest)
+            asked = [call for call in asked if call is not found] if not said.startswith(_STOPPED) else []
+    yield from (NotRun("unanswered", document.digest, call.text) for call in asked)
+
+
+def _answered(asked: list[_Asked], row: dict[str, Any], said: str) -> _Asked | None:
+    """The call that a message answers: the one it names, or the next of its kind; None: it answers none."""
+    if (key := word(row.get("call_id"))) and (named := next((call for call in asked if call.key == key), None)):
+        return named
+    if ran := _RAN.match(said):
+        shown = ran["line"] if ran["line"] is not None else ran["lines"]
+        alone = _Asked("bash", shown, started=moment(row.get("timestamp")))  # of the user, or of a message that was cut
+        return next((call for call in asked if call.language == "bash"), None if _CUT.search(shown) else alone)
+    for kind, tells in (("python", _EXECUTED), ("patch", _EDITED), ("patch", _UNEDITED)):
+        if tells.match(said):
+            return next((call for call in asked if call.language == kind), None)
+    other = said.startswith((*_REFUSED, _STOPPED)) or _BROKE.match(said)
+    return asked[0] if other and asked else None
+
+
+def _entry(call: _Asked, said: str, session: str) -> Entry:
+    if said.startswith((*_REFUSED, _STOPPED)):
+        return NotRun("refused", session, call.text)
+    if call.language == "patch":
+        return Edit(session, call.path, call.text) if _EDITED.match(said) else NotRun("edit_failed", session)
+    ran, executed = _RAN.match(said), _EXECUTED.match(said)
+    rest = said[(ran or executed).end() :] if ran or executed else ""  # type: ignore[union-attr]
+    code = _CODE.search(rest)
+    rest = rest[: code.start()] if code else rest
+    exception = _EXCEPTION.search(rest) if executed else None
+    rest = rest[: exception.start()] if exception else rest
+    output, errors = _streams(rest)
+    errors += (exception[0] if exception else "") if ran or executed else said
+    head = ran["head"] if ran else ""
+    if ran and ran["line"] and not _CUT.search(ran["line"]):
+        call = call._replace(text=ran["line"])
+    exit_code = int(code[1]) if code else 0 if head.startswith("Ran") else None
+    success: bool | None = exit_code == 0 if exit_code is not None else not (exception or raised(output + errors))
+    if head.startswith("Command") or not (ran or executed):
+        success = None if head == "Command interrupted" else False
+    return AgentRun(
+        session, call.language, call.text, success, output, errors, exit_code,
+        call_id=call.key, started=call.started, timed_out=head.startswith("Command timed out"), task=call.task,
+        model=call.model,
+    )  # fmt: skip
+
+
+def _streams(text: str) -> tuple[str, str]:
+    """Standard output and error: in fences of these names, in back quotes, or as they are."""
+    output = errors = ""
+    for stream in _STREAM.finditer(text):
+        if stream["name"] == "stderr":
+            errors += stream["text"] + "\n"
+        else:
+            output += stream["text"] + "\n"
+    plain = re.sub(r"^(?:Result:|`(.*)`)$", r"\1", _STREAM.sub("", text), flags=re.MULTILINE)
+    return output or ("" if _NOTHING.match(plain) else plain.strip("\n")), errors
+
+
+def _parts(text: str) -> Iterator[tuple[str | None, str]]:
+    """The fences in a text with the words behind their back quotes, and what stands between them (None).
+
+    A fence ends at one of its length without a word behind it; one with a word opens another within it.
+    """
+    plain: list[str] = []
+    inner: list[str] = []
+    opened: list[str] = []
+    info = ""
+    for line in text.split("\n"):
+        fence = _OPEN.match(line.rstrip())
+        if not opened:
+            if fence:
+                yield None, "\n".join(plain)
+                plain, inner, info, opened = [], [], fence[2].strip(), [fence[1]]
+            else:
+                plain.append(line)
+            continue
+        if fence and fence[2].strip() and len(fence[1]) <= len(opened[-1]):
+            opened.append(fence[1])
+        elif fence and not fence[2].strip() and len(fence[1]) >= len(opened[-1]):
+            opened.pop()
+            if not opened:
+                yield info, "\n".join(inner)
+                continue
+        inner.append(line)
+    if opened:  # never closed: what stands in it is still what was said
+        yield info, "\n".join(inner)
+    yield None, "\n".join(plain)
+
+
+def _calls(said: str) -> list[_Asked]:
+    """The calls of tools in a message, in the order in which they are made."""
+    calls = []
+    for info, text in _parts(_THOUGHT.sub("", said)):
+        tool, _, path = (info or "").partition(" ")
+        if info is None:
+            calls += [*_by_name(text), *_in_xml(text)]
+        elif (language := _TOOLS.get(tool)) and text.strip():
+            calls.append(_Asked(language, text, path.strip()))
+    return calls
+
+
+def _by_name(text: str) -> Iterator[_Asked]:
+    for called in _CALLED.finditer(text):
+        try:
+            given, _ = json.JSONDecoder(strict=False).raw_decode(text, called.end())
+        except (ValueError, RecursionError):
+            continue
+        code = next((given[name] for name in ("command", "code", "patch", "content") if word(given.get(name))), None)
+        if code is not None and (language := _TOOLS.get(called[1])):
+            yield _Asked(language, code, text_at(given, "path"), called[2])
+
+
+def _in_xml(text: str) -> Iterator[_Asked]:
+    for found in _XML.finditer(text):
+        code = html.unescape((found["text"] or found["inner"] or "").strip())
+        given = _ATTRIBUTE.search(found["given"] or found["also"] or "")
+        if code and (language := _TOOLS.get(found["tool"] or found["invoked"])):
+            yield _Asked(language, code, html.unescape(given[1]) if given else "")
+
+
+READER = Reader("gptme", (b"Ran command:", b"Ran allowlisted command:", b"Executed code block"), _reads, _entries)

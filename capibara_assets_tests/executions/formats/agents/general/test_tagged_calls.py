@@ -1,0 +1,60 @@
+"""Conversations with calls as tags in the text."""
+
+import json
+from typing import Any
+
+from capibara_assets.executions.formats.agents.general.tagged_calls import READER
+from capibara_assets.executions.formats.agents.runs import NotRun
+from capibara_assets_tests.executions.formats.agents.tools.damage import damaged, entries, jsonl, reads, runs, survives
+
+
+def tagged(name: str, **arguments: Any) -> str:
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+
+
+def responses(*answers: Any) -> str:
+    return "\n".join(
+        f"<tool_response>\n{one if isinstance(one, str) else json.dumps(one)}\n</tool_response>" for one in answers
+    )
+
+
+def row(*turns: tuple[str, str]) -> dict[str, Any]:
+    return {"conversations": [{"from": who, "value": said} for who, said in turns]}
+
+
+SYSTEM = ("system", 'Call as <tool_call>\n{"name": "bash", "arguments": {"command": "x"}}\n</tool_call>.')
+TURNS = (
+    SYSTEM,
+    ("human", "Sum it."),
+    ("gpt", f"<think>{tagged('bash', command='thought')}</think>{tagged('bash', command='wc -l a')}"
+            + tagged("run_python", code="1/0")),
+    ("tool", responses(
+        {"name": "run_python", "content": {"returncode": 1, "stderr": "ZeroDivisionError: division by zero"}},
+        {"name": "bash", "content": {"returncode": 0, "stdout": "3 a\n"}},
+    )),
+    ("gpt", tagged("get_weather", city="Bonn") + tagged("bash", command="ls")),
+    ("tool", responses("rain", "a.txt")),
+    ("gpt", tagged("bash", command="never")),
+)  # fmt: skip
+
+
+def test_calls_have_the_answers_that_name_them_or_that_stand_in_their_place() -> None:
+    found = runs(READER, jsonl(row(*TURNS)))
+    assert [(run.language, run.code, run.success, run.exit_code, run.output) for run in found] == [
+        ("bash", "wc -l a", True, 0, "3 a\n"), ("python", "1/0", False, 1, ""), ("bash", "ls", None, None, "a.txt"),
+    ]  # fmt: skip
+    assert {run.task for run in found} == {"Sum it."}
+    assert entries(READER, jsonl(row(*TURNS)))[-1] == NotRun("unanswered")
+
+
+def test_messages_with_roles_and_several_conversations() -> None:
+    messages = {"messages": [{"role": "assistant", "content": tagged("bash", command="ls")},
+                             {"role": "tool", "content": responses("a")}]}  # fmt: skip
+    found = runs(READER, jsonl(messages, row(*TURNS)))
+    assert len(found) == 4 and len({run.session for run in found}) == 2
+
+
+def test_tags_that_are_only_explained_are_no_log_and_nothing_damaged_raises() -> None:
+    assert not reads(READER, jsonl(row(SYSTEM, ("human", "Hello"), ("gpt", tagged("bash", command="ls")))))
+    for one in damaged(row(*TURNS)):
+        survives(READER, jsonl(one))
