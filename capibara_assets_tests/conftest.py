@@ -42,6 +42,12 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llv
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+# Thousands of small durable writes: on a disk a test waits for each, in memory for none. A test's folder goes with it
+# unless it failed; those that stay, and one large model at a time, take some gigabytes.
+_MEMORY = Path("/dev/shm")
+if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 8e9:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+
 # Until all modules are imported nothing is garbage: looking for it is a fifth of the time that collecting tests takes.
 gc.disable()
 
