@@ -61,7 +61,8 @@ def entries(document: LogDocument) -> Iterator[Entry]:
                 traffic.note(item, body)
             elif (entry := traffic.answer(item)) is not None:
                 found.append(entry)
-        found += clients.note(body)
+        if _holds_at_most(body, len(document.data)):
+            found += clients.note(body)
     yield from (each() if callable(each) else each for each in found)
     yield from (NotRun("unanswered") for _ in traffic.open)
 
@@ -110,6 +111,19 @@ class _Traffic:
 def _items(document: LogDocument) -> list[tuple[dict[str, Any], list[Item | Fault]]]:
     found = _bodies(document)
     return [({}, [body]) if isinstance(body, Fault) else (body, list(items(body))) for body in found]
+
+
+def _holds_at_most(value: Any, most: int) -> bool:
+    """Whether a value holds no more values than a text of so many bytes can: YAML's aliases make many, or a ring."""
+    waiting = [value]
+    while waiting:
+        held = waiting.pop()
+        inner = list(held.values()) if isinstance(held, dict) else held if isinstance(held, list) else []
+        most -= len(inner)
+        if most < 0:
+            return False
+        waiting += inner
+    return True
 
 
 def _bodies(document: LogDocument) -> Iterator[dict[str, Any] | Fault]:

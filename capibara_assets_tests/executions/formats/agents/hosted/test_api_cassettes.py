@@ -317,6 +317,14 @@ def test_aliases_that_multiply_or_turn_back() -> None:
     assert [run.code for run in runs(LogDocument(text.encode()))] == ["ls"]
 
 
+def test_aliases_that_multiply_within_a_body_cost_the_clients_calls_alone() -> None:
+    laughs = "".join(f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 40)}]\n" for i in range(1, 6))
+    whole = yaml.safe_dump([bash("s1", "ls"), bash_result("s1")], default_flow_style=True, width=9999).strip()
+    body = f"{{type: message, role: assistant, model: [*x5], content: {whole}}}"
+    text = f"x0: &x0 [a]\n{laughs}interactions:\n- {{request: {{}}, response: {{parsed_body: {body}}}}}\n"
+    assert [run.code for run in runs(LogDocument(text.encode()))] == ["ls"]
+
+
 _CALL = message(bash("s1", "ls"), bash_result("s1", "a"))
 _SCRAPS = st.sampled_from([None, 3, "", "x", [], [None], {}, {"type": "server_tool_use"}, True, -1.5])
 
