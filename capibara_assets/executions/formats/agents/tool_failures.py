@@ -11,7 +11,7 @@ _SHELLS = (
     r"\S*sh: (?:line )?(?:\d+: )?[^\n]*: not found$",
     r"[^\n]{1,200} is not recognized as (?:an internal or external command|the name of a cmdlet|a name of a cmdlet)",
     r"(?:\S+: line \d+: +\d+ )?Segmentation fault\b|Aborted \(core dumped\)|terminate called after throwing",
-    r"The system cannot find the (?:file|path) specified\.|\s+\+ FullyQualifiedErrorId ",
+    r"The system cannot find the (?:file|path) specified\.| +\+ FullyQualifiedErrorId ",
     r"==\d+==ERROR: |[^\n]{1,200}: Assertion [`'][^\n]*' failed\.$",
 )
 _BUILDS = (

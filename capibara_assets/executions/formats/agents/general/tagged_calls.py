@@ -18,7 +18,6 @@ from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects, parsed
 
 _LISTS = ("conversations", "conversation", "messages")
-_CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*(?:</tool_call>|\Z)", re.DOTALL)
 _ANSWER = re.compile(r"<tool_response>\s*(.*?)\s*(?:</tool_response>|\Z)", re.DOTALL)
 _THOUGHT = re.compile(r"<(think|thinking|scratch_pad)>.*?(?:</\1>|\Z)", re.DOTALL)
 _MODEL = ("gpt", "assistant", "model", "function_call")
@@ -53,7 +52,10 @@ def _calls(messages: list[dict[str, Any]], session: str) -> Iterator[tuple[Call,
         role, said = str(message.get("from", message.get("role"))), _said(message)
         answers = _ANSWER.findall(said)
         if role in _MODEL:
-            waiting = [_asked(given, session, task) for given in _CALL.findall(_THOUGHT.sub("", said))]
+            waiting = [
+                _asked(tagged.partition("</tool_call>")[0].strip(), session, task)
+                for tagged in _THOUGHT.sub("", said).split("<tool_call>")[1:]
+            ]
             made += waiting
         elif answers or role in ("tool", "observation", "function_response"):
             for answer in answers or [said]:

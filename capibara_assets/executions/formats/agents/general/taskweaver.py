@@ -10,11 +10,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import yaml
-
 from capibara_assets.executions.formats.agents.fields import record, word
 from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun, Reader
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
+from capibara_assets.executions.formats.agents.yaml_text import DAMAGED, holds_at_most, load_yaml
 
 _ROUNDS = re.compile(r"^rounds:", re.MULTILINE)
 _ENDED = {"SUCCESS": True, "FAILURE": False}
@@ -43,7 +42,7 @@ def entries(document: LogDocument) -> Iterator[Entry]:
         if status not in _ENDED:
             yield NotRun("refused" if held.get("verification") == "INCORRECT" else "unanswered", session, code)
             continue
-        output = _OWN.sub("", str(held.get("execution_result") or ""))
+        output = _OWN.sub("", word(held.get("execution_result")) or "")
         yield AgentRun(session, "python", code, _ENDED[status], output=output, call_id=word(post.get("id")), task=task)
 
 
@@ -61,9 +60,10 @@ def _conversation(document: LogDocument) -> dict[str, Any]:
     if not _ROUNDS.search(document.text):  # parsing YAML is slow: no large log that only mentions attachments
         return {}
     try:
-        return record(yaml.load(document.text, yaml.CSafeLoader))
-    except (yaml.YAMLError, RecursionError, ValueError):
+        conversation = load_yaml(document.text)
+    except DAMAGED:
         return {}
+    return record(conversation) if holds_at_most(conversation, len(document.text)) else {}
 
 
 READER = Reader("taskweaver", (b"attachment_list",), reads, entries)

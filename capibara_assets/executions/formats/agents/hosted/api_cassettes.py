@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
-import yaml
-
 from capibara_assets.executions.formats.agents.general.linked_calls import ClientCalls
 from capibara_assets.executions.formats.agents.hosted.api_bodies import bodies, is_request, items
 from capibara_assets.executions.formats.agents.hosted.api_items import ApiAnswer, ApiCall, Item, NoCode, Task
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, NotRun, Reader
+from capibara_assets.executions.formats.agents.yaml_text import DAMAGED, holds_at_most, load_yaml
 from capibara_assets.executions.formats.strict_json import Fault
 
 _MARKS = (
@@ -32,11 +31,6 @@ _CASSETTE = re.compile(r"^(?:http_)?interactions:\s*$", re.MULTILINE)
 _INTERACTION = re.compile(r"^(?=- +(?:request|response|recorded_at):)", re.MULTILINE)
 _KEY = re.compile(r"^(?=\w)", re.MULTILINE)
 _HEAD = 4096  # characters in which a cassette says what it is
-# what a constructor of PyYAML raises for a value that is not of its tag, beside YAML's own errors
-_DAMAGED = (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError, OverflowError)
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is ten times as fast
-_OPENED = re.compile(r"[\[\]{}]|^ {400}|(?:[-?] ){100}", re.MULTILINE)
-_DEEP = 400
 
 
 def reads(document: LogDocument) -> bool:
@@ -61,7 +55,7 @@ def entries(document: LogDocument) -> Iterator[Entry]:
                 traffic.note(item, body)
             elif (entry := traffic.answer(item)) is not None:
                 found.append(entry)
-        if _holds_at_most(body, len(document.data)):
+        if holds_at_most(body, len(document.data)):
             found += clients.note(body)
     yield from (each() if callable(each) else each for each in found)
     yield from (NotRun("unanswered") for _ in traffic.open)
@@ -113,19 +107,6 @@ def _items(document: LogDocument) -> list[tuple[dict[str, Any], list[Item | Faul
     return [({}, [body]) if isinstance(body, Fault) else (body, list(items(body))) for body in found]
 
 
-def _holds_at_most(value: Any, most: int) -> bool:
-    """Whether a value holds no more values than a text of so many bytes can: YAML's aliases make many, or a ring."""
-    waiting = [value]
-    while waiting:
-        held = waiting.pop()
-        inner = list(held.values()) if isinstance(held, dict) else held if isinstance(held, list) else []
-        most -= len(inner)
-        if most < 0:
-            return False
-        waiting += inner
-    return True
-
-
 def _bodies(document: LogDocument) -> Iterator[dict[str, Any] | Fault]:
     value = document.value
     if isinstance(value, dict) and isinstance(recorded := value.get("interactions"), list):
@@ -142,13 +123,13 @@ def _bodies(document: LogDocument) -> Iterator[dict[str, Any] | Fault]:
 def _interactions(text: str) -> Iterator[list[Any] | Fault]:
     """The interactions of a YAML cassette; where it is damaged, those that are whole."""
     try:
-        cassette = _loaded(text)
-    except _DAMAGED:
+        cassette = load_yaml(text)
+    except DAMAGED:
         for part in _INTERACTION.split(text)[1:]:
             part = _KEY.split(part, maxsplit=1)[0]  # what follows the list
             try:
-                found = _loaded(part)
-            except _DAMAGED as error:
+                found = load_yaml(part)
+            except DAMAGED as error:
                 yield Fault("invalid_yaml", f"an interaction: {' '.join(str(error).split())}", part)
             else:
                 yield found if isinstance(found, list) else []
@@ -156,13 +137,3 @@ def _interactions(text: str) -> Iterator[list[Any] | Fault]:
     if isinstance(cassette, dict):
         recorded = cassette.get("interactions", cassette.get("http_interactions"))
         yield recorded if isinstance(recorded, list) else []
-
-
-def _loaded(text: str) -> Any:
-    """YAML's value. libyaml's loader overflows the stack on absurd nesting; PyYAML's own then raises an error."""
-    depth = 0
-    for opened in _OPENED.finditer(text):
-        depth = max(depth + {"[": 1, "{": 1, "]": -1, "}": -1}.get(opened[0], _DEEP), 0)
-        if depth >= _DEEP:
-            return yaml.load(text, yaml.SafeLoader)
-    return yaml.load(text, _LOADER)

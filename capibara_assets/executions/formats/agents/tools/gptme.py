@@ -25,10 +25,8 @@ _TOOLS = {
 }  # fmt: skip
 _OPEN = re.compile(r"(`{3,})([^\n`]*)\Z")
 _CALLED = re.compile(r"^@([\w.]+)\(([\w\-:.]+)\):\s*(?=\{)", re.MULTILINE)
-_XML = re.compile(
-    r"<tool-use>\s*<(?P<tool>\w+)(?P<given>[^>]*)>(?P<text>.*?)</(?P=tool)>\s*</tool-use>"
-    r'|<invoke name="(?P<invoked>\w+)"(?P<also>[^>]*)>(?P<inner>.*?)</invoke>',
-    re.DOTALL,
+_TAG = re.compile(
+    rf'<tool-use>\s*<(?P<tool>{"|".join(_TOOLS)})(?P<given>[^>]*)>|<invoke name="(?P<invoked>\w+)"(?P<also>[^>]*)>'
 )
 _ATTRIBUTE = re.compile(r'\w+="([^"]*)"')
 _RAN = re.compile(
@@ -50,12 +48,8 @@ _UNEDITED = re.compile(
 _BROKE = re.compile(r"Error executing tool '(?:shell|i?python)': |(?:Error during execution: )?Shell error: ")
 _REFUSED = ("Execution declined", "Declined by user", "Aborted, user chose", "Operation aborted", "Command denied: ")
 _CUT = re.compile(r"\.\.\. \(\d+ lines?\)\Z")
-_STREAM = re.compile(
-    r"(?P<fence>`{3,})(?P<name>stdout|stderr|result|)\n(?P<text>.*?)\n?(?P=fence)"
-    r"(?=\s*(?:\Z|`{3,}(?:stdout|stderr|result)?\n|Result:))",
-    re.DOTALL,
-)
-_THOUGHT = re.compile(r"<(think|thinking)>.*?</\1>", re.DOTALL)
+_STREAM = re.compile(r"(`{3,})(stdout|stderr|result|)\Z")
+_THOUGHTS = ("think", "thinking")
 _STOPPED = "Interrupted by user"
 _ROLES = ("system", "user", "assistant")
 
@@ -142,14 +136,33 @@ def _entry(call: _Asked, said: str, session: str) -> Entry:
 
 
 def _streams(text: str) -> tuple[str, str]:
-    """Standard output and error: in fences of these names, in back quotes, or as they are."""
-    output = errors = ""
-    for stream in _STREAM.finditer(text):
-        if stream["name"] == "stderr":
-            errors += stream["text"] + "\n"
+    """Standard output and error: in fences of these names, in back quotes, or as they are.
+
+    What is in a fence may hold lines like its end: it ends where a stream, the result or nothing follows.
+    """
+    lines = [line.rstrip("\r") for line in text.split("\n")]
+    ends: dict[str, list[int]] = {}
+    after = ""  # the next line that is not blank
+    for number in range(len(lines) - 1, -1, -1):
+        line = lines[number].strip()
+        if line and not line.strip("`") and (not after or after.startswith("Result:") or _STREAM.match(after)):
+            ends.setdefault(line, []).append(number)
+        after = line or after
+    said: dict[str, list[str]] = {"stdout": [], "stderr": [], "": []}
+    number = 0
+    while number < len(lines):
+        opened = _STREAM.match(lines[number])
+        closing = ends.get(opened[1], []) if opened else []
+        while closing and closing[-1] <= number:
+            closing.pop()
+        if opened and closing:
+            said["stderr" if opened[2] == "stderr" else "stdout"] += lines[number + 1 : closing[-1]]
+            number = closing[-1]
         else:
-            output += stream["text"] + "\n"
-    plain = re.sub(r"^(?:Result:|`(.*)`)$", r"\1", _STREAM.sub("", text), flags=re.MULTILINE)
+            said[""].append(re.sub(r"^(?:Result:|`(.*)`)$", r"\1", lines[number]))
+        number += 1
+    plain = "\n".join(said[""])
+    output, errors = ("".join(f"{line}\n" for line in said[name]) for name in ("stdout", "stderr"))
     return output or ("" if _NOTHING.match(plain) else plain.strip("\n")), errors
 
 
@@ -187,7 +200,7 @@ def _parts(text: str) -> Iterator[tuple[str | None, str]]:
 def _calls(said: str) -> list[_Asked]:
     """The calls of tools in a message, in the order in which they are made."""
     calls = []
-    for info, text in _parts(_THOUGHT.sub("", said)):
+    for info, text in _parts(_without_thoughts(said)):
         tool, _, path = (info or "").partition(" ")
         if info is None:
             calls += [*_by_name(text), *_in_xml(text)]
@@ -208,11 +221,31 @@ def _by_name(text: str) -> Iterator[_Asked]:
 
 
 def _in_xml(text: str) -> Iterator[_Asked]:
-    for found in _XML.finditer(text):
-        code = html.unescape((found["text"] or found["inner"] or "").strip())
+    at = 0
+    while found := _TAG.search(text, at):
+        tool = found["tool"] or found["invoked"]
+        end = text.find(f"</{found['tool'] or 'invoke'}>", found.end())
+        if end < 0:  # nor is any later one closed
+            return
+        code = html.unescape(text[found.end() : end].strip())
         given = _ATTRIBUTE.search(found["given"] or found["also"] or "")
-        if code and (language := _TOOLS.get(found["tool"] or found["invoked"])):
+        if code and (language := _TOOLS.get(tool)):
             yield _Asked(language, code, html.unescape(given[1]) if given else "")
+        at = end
+
+
+def _without_thoughts(said: str) -> str:
+    for tag in _THOUGHTS:
+        kept, _, rest = said.partition(f"<{tag}>")
+        parts = [kept]
+        while rest:
+            thought, closed, rest = rest.partition(f"</{tag}>")
+            if not closed:
+                parts.append(f"<{tag}>{thought}")  # only spoken of
+            said, _, rest = rest.partition(f"<{tag}>")
+            parts.append(said)
+        said = "".join(parts)
+    return said
 
 
 READER = Reader("gptme", (b"Ran command:", b"Ran allowlisted command:", b"Executed code block"), _reads, _entries)

@@ -3,13 +3,16 @@
 import re
 
 # the templates of SWE-agent (current, 0.x, capture the flag), mini-swe-agent (two) and OpenHands' issue resolver
-_TASKS = (
-    re.compile(r"<(?P<tag>pr_description|issue_description|issue)>(?P<task>.*?)</(?P=tag)>", re.S),
-    re.compile(r"(?:^|\n)ISSUE:\s*\n(?P<task>.*?)\n\s*INSTRUCTIONS:", re.S),
-    re.compile(r"The description is:\s*\n(?P<task>.*?)\n\s*(?:Files included in the challenge:|INSTRUCTIONS:)", re.S),
-    re.compile(r"\A\s*Please solve this issue: (?P<task>.*?)\n\s*\nYou can execute bash commands", re.S),
-    re.compile(r"\A\s*Your task: (?P<task>.*?)\. Please reply with a single shell command", re.S),
-    re.compile(r"(?:^|\n)# Problem Statement\n(?P<task>.*?)\n\n+IMPORTANT:", re.S),
+_TASKS = tuple(
+    (re.compile(opening), re.compile(closing))
+    for opening, closing in (
+        *((f"<{tag}>", f"</{tag}>") for tag in ("pr_description", "issue_description", "issue")),
+        (r"(?:^|\n)ISSUE:\s*\n", r"\n[ \t]*INSTRUCTIONS:"),
+        (r"The description is:\s*\n", r"\n[ \t]*(?:Files included in the challenge:|INSTRUCTIONS:)"),
+        (r"\A\s*Please solve this issue: ", r"\n[ \t]*\nYou can execute bash commands"),
+        (r"\A\s*Your task: ", r"\. Please reply with a single shell command"),
+        (r"(?:^|\n)# Problem Statement\n", r"\n\nIMPORTANT:"),
+    )
 )
 _LEAD = re.compile(r"\A\s*Consider the following PR description:\s*")
 _PROMPT = re.compile(r"(?:\A|\n)(?:\[Python Interpreter: [^\]\n]*\]\n)?[\w.-]+@[\w.-]+:[^\s]* ?[$#](?: |\Z)")
@@ -19,10 +22,11 @@ NO_OUTPUT = "[Code executed successfully with no output]"
 
 def task_in(message: str) -> str | None:
     """The user's words in a message that a template may surround; None where it is blank."""
-    for template in _TASKS:
-        found = template.search(message)
-        if found:
-            return _LEAD.sub("", found["task"]).strip() or None
+    for opening, closing in _TASKS:
+        opened = opening.search(message)
+        closed = closing.search(message, opened.end()) if opened else None
+        if opened and closed:  # where the first is not closed, no later one is
+            return _LEAD.sub("", message[opened.end() : closed.start()]).strip() or None
     return message.strip() or None
 
 

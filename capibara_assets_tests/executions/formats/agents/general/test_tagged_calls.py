@@ -1,7 +1,10 @@
 """Conversations with calls as tags in the text."""
 
 import json
+import time
 from typing import Any
+
+import pytest
 
 from capibara_assets.executions.formats.agents.general.tagged_calls import READER
 from capibara_assets.executions.formats.agents.runs import NotRun
@@ -58,3 +61,16 @@ def test_tags_that_are_only_explained_are_no_log_and_nothing_damaged_raises() ->
     assert not reads(READER, jsonl(row(SYSTEM, ("human", "Hello"), ("gpt", tagged("bash", command="ls")))))
     for one in damaged(row(*TURNS)):
         survives(READER, jsonl(one))
+
+
+@pytest.mark.parametrize("hostile", ["<tool_call>{", "<think>", "<tool_call>", "<tool_response>{"])
+def test_hostile_text_costs_linear_time(hostile: str) -> None:
+    def seconds(times: int) -> float:
+        text = hostile * (times // len(hostile))
+        log = jsonl(row(*TURNS, ("gpt", text), ("tool", text)))
+        began = time.process_time()
+        entries(READER, log)
+        return time.process_time() - began
+
+    seconds(1000)
+    assert seconds(200_000) < max(0.3, 30 * seconds(20_000))

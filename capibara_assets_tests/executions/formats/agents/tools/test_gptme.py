@@ -1,6 +1,7 @@
 """gptme's conversations: calls in fences, by name and in XML, and what their answers tell."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -143,3 +144,27 @@ def test_other_conversations_are_none_and_nothing_damaged_raises() -> None:
     ]
     for records in damaged(json.loads(json.dumps(log))):
         survives(READER, jsonl(*records))
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "<tool-use><shell>",
+        '<invoke name="shell">',
+        "<think>",
+        "<thinking></think>",
+        "```\nx\n",
+        "```shell\n",
+        "@shell(1): {",
+    ],
+)
+def test_hostile_text_costs_linear_time(hostile: str) -> None:
+    def seconds(times: int) -> float:
+        text = hostile * (times // len(hostile))
+        log = jsonl(asked(text), told(f"Ran command: `ls`\n\n{text}"))
+        began = time.process_time()
+        entries(READER, log)
+        return time.process_time() - began
+
+    seconds(1000)
+    assert seconds(200_000) < max(0.3, 30 * seconds(20_000))

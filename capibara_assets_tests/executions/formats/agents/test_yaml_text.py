@@ -1,0 +1,28 @@
+"""Hostile YAML: it ends neither the process nor the memory, whichever reader takes it."""
+
+import pytest
+
+from capibara_assets.executions.formats.agents.general import taskweaver
+from capibara_assets.executions.formats.agents.hosted import api_cassettes
+from capibara_assets.executions.formats.agents.runs import LogDocument, Reader
+from capibara_assets.executions.formats.agents.yaml_text import DAMAGED, holds_at_most, load_yaml
+
+ROUNDS = "rounds:\n- user_query: a\n  post_list:\n  - attachment_list: {}\n"
+CASSETTE = "interactions:\n- request: {{}}\n  response: {}  # code_interpreter_call\n"
+NESTED = "[" * 100_000 + "]" * 100_000
+LAUGHS = "".join(f"x{i}: &x{i} [{', '.join([f'*x{i - 1}'] * 40)}]\n" for i in range(1, 7))
+
+
+@pytest.mark.parametrize(("reader", "text"), [(taskweaver.READER, ROUNDS), (api_cassettes.READER, CASSETTE)])
+@pytest.mark.parametrize("hostile", [NESTED, "*x6"])
+def test_it_is_read_in_no_time_or_not_at_all(reader: Reader, text: str, hostile: str) -> None:
+    document = LogDocument(f"x0: &x0 [a]\n{LAUGHS}{text.format(hostile)}".encode())
+    assert any(mark in document.data for mark in reader.marks)
+    assert not reader.reads(document) and not [*reader.entries(document)][1:]
+
+
+def test_a_value_holds_what_its_aliases_repeat() -> None:
+    assert holds_at_most(load_yaml("a: [1, {b: 2}]"), 4) and not holds_at_most(load_yaml("a: [1, {b: 2}]"), 3)
+    assert not holds_at_most(load_yaml("&a [*a]"), 1_000_000)
+    with pytest.raises(DAMAGED):
+        load_yaml("a: [")
