@@ -14,7 +14,9 @@ _NO_STATEMENT = re.compile(
     r"licen[cs]e|coding[:=]|-\*-|https?://\S+$|(this cell is|cell \d))",
     re.IGNORECASE,
 )
-_CODE = re.compile(r"[;{}]\s*$|^\s*(import|from|return|def|class|const|let|var|SELECT|@)\b.*[=(;]", re.MULTILINE)
+_CODE = re.compile(
+    r"[;{}][^\S\n]*$|^[^\S\n]*(import|from|return|def|class|const|let|var|SELECT|@)\b.*[=(;]", re.MULTILINE
+)
 _MIN_WORDS, _MAX_CHARS = 3, 2000
 # words of "this cell generates and saves Figure 3": that something is shown or kept, and under which number
 _SHOWN = """figure figures fig figs plot plots chart charts graph graphs image images picture table tables section

@@ -2,7 +2,7 @@
 
 import re
 
-_BREAK = re.compile(r"\s*\n\s*")
+_BREAK = re.compile(r"(?<!\s)\s*\n\s*")
 _SPANNING = ("`", '"""', "'''")
 
 

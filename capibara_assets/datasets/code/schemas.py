@@ -27,7 +27,7 @@ _ASKED = re.compile(
 _ASKS = re.compile(
     r"table_x?info|information_schema|sqlite_(?:master|schema)|get_columns|inspect|schema|\bcols|columns", re.I
 )
-_INFO_LINE = re.compile(r"^\s*\d+\s+(\S.*?)\s{2,}(?:\d+ non-null\s+)?(\w[\w\[\], ]*)$", re.MULTILINE)
+_INFO_LINE = re.compile(r"^[^\S\n]*\d+\s+(\S.*?)\s{2,}(?:\d+ non-null\s+)?(\w[\w\[\], ]*)$", re.MULTILINE)
 _DTYPE_LINE = re.compile(r"^(\S.*?)\s{2,}([a-z]\w*(?:\[[^\]]*\])?)$", re.MULTILINE)
 _INDEX = re.compile(r"Index\((\[.*?\])", re.DOTALL)
 _SQL_TYPES = {"Integer", "BigInteger", "String", "Text", "Float", "Numeric", "Boolean", "Date", "DateTime", "JSON"}

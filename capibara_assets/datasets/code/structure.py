@@ -13,7 +13,7 @@ _STRINGS = (
     r"""'''(?:\\.|[^\\])*?'''|\"\"\"(?:\\.|[^\\])*?\"\"\"|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`"""
 )
 _REST = r"[A-Za-z_$][\w$]*|\d[\w.]*|\S"
-_TRAILING = re.compile(r"[ \t]+$", re.MULTILINE)
+_TRAILING = re.compile(r"(?<![ \t])[ \t]+$", re.MULTILINE)
 _HASH = re.compile(rf"(?P<comment>\#[^\n]*)|(?P<token>{_STRINGS}|{_REST})", re.DOTALL)
 _SLASHES = re.compile(rf"(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<token>{_STRINGS}|{_REST})", re.DOTALL)
 _DASHES = re.compile(rf"(?P<comment>--[^\n]*|/\*.*?\*/)|(?P<token>{_STRINGS}|{_REST})", re.DOTALL)

@@ -16,7 +16,8 @@ _HEADER = re.compile(
 _ARROW = re.compile(r"^-+> ?(?P<line>\d+) ?(?P<code>[^\n]*)", re.MULTILINE)
 _CELL_LINE = re.compile(r"<cell line: (\d+)>")
 _NODE = re.compile(
-    r"^\s*at (?:async )?(?:(?P<function>[^\n()]+?) \()?(?P<place>[^\s()][^\n()]*?):(?P<line>\d+):\d+\)?$", re.MULTILINE
+    r"^[^\S\n]*at (?:async )?(?:(?P<function>[^\n()]+?) \()?(?P<place>[^\s()][^\n()]*?):(?P<line>\d+):\d+\)?$",
+    re.MULTILINE,
 )
 _FOREIGN = re.compile(
     r"site-packages|dist-packages|/lib/python\d|lib/python\d|<frozen|node:|node_modules|internal/|<__array_function__"

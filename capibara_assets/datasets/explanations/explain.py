@@ -27,7 +27,7 @@ from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.replay.traces import Trace
 from capibara_assets.executions.replay.workers import Session
 
-_WIDE = re.compile(r"[ \t]*\n([ \t]*\n)+")
+_WIDE = re.compile(r"(?<![ \t])[ \t]*\n([ \t]*\n)+")
 _MOST_SHOWN = 3
 _LONGEST_WALK = 1800  # characters
 _ENOUGH_VALUES = 8

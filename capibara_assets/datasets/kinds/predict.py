@@ -42,7 +42,7 @@ _UNTELLING = re.compile(
 )
 
 
-_WIDE = re.compile(r"[ \t]*\n([ \t]*\n)+")
+_WIDE = re.compile(r"(?<![ \t])[ \t]*\n([ \t]*\n)+")
 UNQUOTED = "its last value is a text that was recorded without quotes"
 _JAVASCRIPT_VALUE = re.compile(
     r"-?[\d.]+n?$|-?\d[\d.]*e[+-]?\d+$|(true|false|null|undefined|NaN|-?Infinity)$|[\[{<]|\w+( \[|\(\d*\) [\[{]| \{)"

@@ -296,7 +296,7 @@ def _is_stated(code: str, output: str, language: str) -> bool:
     parts = {flat, flat.partition(",")[2]} - {""}
     asserted = [
         _as_written(one)
-        for one in re.split(r"\n(?=\S)|\n\s*(?=(?:console\.)?assert)", without_comments(code, language))
+        for one in re.split(r"\n(?=\S)|\n[^\S\n]*(?=(?:console\.)?assert)", without_comments(code, language))
         if re.match(r"\s*(console\.)?assert", one)
     ]
     return any(len(part) > 1 and part in one for part in parts for one in asserted)

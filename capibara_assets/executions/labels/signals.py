@@ -45,7 +45,7 @@ _SQL = re.compile(
 )
 _URL = re.compile(r"(?:https?|wss?)://")
 _ROUTE = re.compile(r"/[\w{}<>:./?=&%-]*$")
-_INSTALL = re.compile(r"^\s*[%!]\s*(?:uv\s+)?(?:pip3?|conda|mamba|python3? -m pip)\s+install\s+(.*)", re.MULTILINE)
+_INSTALL = re.compile(r"^[^\S\n]*[%!]\s*(?:uv\s+)?(?:pip3?|conda|mamba|python3? -m pip)\s+install\s+(.*)", re.MULTILINE)
 _DISTRIBUTION = re.compile(r"^['\"]?([A-Za-z][\w.-]*)")
 
 

@@ -42,7 +42,7 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 _MISSING_NAME = re.compile(
     r"name '(\w+)' is not defined|(?:^|\s)(\w+) is not defined|no such (?:table|column): ([\w.]+)"
 )
-_AROUND_COMMAND = re.compile(r"^\s*cd\s+\S+\s*(?:&&|;)\s*|\s*2>&1\s*$")
+_AROUND_COMMAND = re.compile(r"^\s*cd\s+\S+\s*(?:&&|;)\s*|(?<!\s)\s*2>&1\s*$")
 _LEADING_COMMENT = re.compile(r"\s*((?:(?:#|--|//)[^\n]*\n\s*)+|/\*.*?\*/)", re.DOTALL)
 
 

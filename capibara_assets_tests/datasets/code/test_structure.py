@@ -1,8 +1,17 @@
 """Structural identity: what counts as the same program."""
 
+import time
+
 import pytest
 
-from capibara_assets.datasets.code.structure import shingles, structural_key, tokens, without_comments
+from capibara_assets.datasets.code.one_line import in_one_line
+from capibara_assets.datasets.code.structure import (
+    shingles,
+    structural_key,
+    tokens,
+    without_comments,
+    without_trailing_spaces,
+)
 
 SUM = 'def total(xs):\n    """Adds."""\n    result = 0\n    for x in xs:\n        result += x\n    return result\n'
 SUM_AGAIN = "def f(xs):  # sums up\n  r = 0\n  for x in xs:\n    r += x\n\n  return r"
@@ -54,3 +63,13 @@ def test_shingles() -> None:
     assert len(shingles(list("abcdefg"), 5)) == 3
     assert shingles(["a", "b"], 5) == frozenset({"a\x00b"})
     assert shingles([], 5) == frozenset()
+
+
+@pytest.mark.parametrize("blank", [" ", "\t", "\n", " \n", "  x"])
+def test_long_blanks_cost_linear_time(blank: str) -> None:
+    code = f"x = 1{blank * (60_000 // len(blank))}\ny = 2"
+    began = time.process_time()
+    for language in ("python", "javascript", "sql"):
+        without_trailing_spaces(without_comments(code, language), language)
+    in_one_line(code)
+    assert time.process_time() - began < 2  # a search from each blank anew takes a minute
