@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections import Counter
+from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,7 +24,7 @@ class ModuleSeconds:
 
     def __init__(self, path: Path, arguments: tuple[str | os.PathLike[str], ...]):
         self.path, self.arguments = path, arguments
-        self.seconds: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
         self.tests: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -33,13 +33,14 @@ class ModuleSeconds:
         self.tests[module] += report.when == "setup"
 
     def pytest_sessionfinish(self) -> None:
+        slowest = sorted(self.seconds.items(), key=lambda item: -item[1])
         command = shlex.join(["python", "-m", "pytest", *map(str, self.arguments)])
         lines = [
             f"# {command}",
             f"# {datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores: {sum(self.tests.values())} tests,"
             f" {sum(self.seconds.values()):.0f} s of all workers together",
             "seconds\ttests\tmodule",
-            *(f"{seconds:.1f}\t{self.tests[module]}\t{module}" for module, seconds in self.seconds.most_common()),
+            *(f"{seconds:.1f}\t{self.tests[module]}\t{module}" for module, seconds in slowest),
         ]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text("\n".join(lines) + "\n")

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from capibara_assets.deployment.documents import read_document
 from capibara_assets.deployment.locations import resources_root
+from capibara_assets.deployment.yaml_text import load_yaml
 from capibara_assets.errors import InputError, in_words
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -45,14 +46,14 @@ def read_mapping(file: Path) -> dict[str, Any]:
     try:
         if file.suffix == ".toml":
             return tomllib.loads(read_document(file).decode("utf-8"))
-        values = yaml.load(read_document(file).decode("utf-8"), Loader=_StrictLoader)
+        values = load_yaml(read_document(file).decode("utf-8"), _StrictLoader)
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{file} is not TOML: {error}") from error
     except yaml.YAMLError as error:
         raise InputError(f"{file} is not YAML: {_yaml_problem(error)}") from error
-    except (ValueError, RecursionError) as error:  # no text, a thirteenth month, a number of 5000 digits, nesting
+    except (ValueError, RecursionError) as error:  # no text; TOML with a number of 5000 digits, or nested deep
         kind = "TOML" if file.suffix == ".toml" else "YAML"
         raise InputError(f"{file} is not {kind}: {' '.join(str(error).split())}") from error
     if not isinstance(values, dict | None):
@@ -76,7 +77,7 @@ def read_value(text: str, source: object) -> Any:
         InputError: it is no YAML.
     """
     try:
-        return yaml.load(text, Loader=_StrictLoader)
+        return load_yaml(text, _StrictLoader)
     except yaml.YAMLError as error:
         raise InputError(f"{source}: {text!r} is no value: {_yaml_problem(error)}") from error
 

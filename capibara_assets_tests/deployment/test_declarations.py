@@ -38,8 +38,10 @@ def written(folder: Path, text: str | bytes) -> Path:
         ("a: [", "is not YAML"),
         (b"\xff\xfe\x00", "is not YAML"),
         ("[" * 3000, "is not YAML"),
-        ("seed: " + "9" * 5000, "is not YAML: Exceeds the limit"),
-        ("seed: 2001-13-99", "is not YAML: month must be in 1..12"),
+        ("[" * 100_000 + "]" * 100_000, "is not YAML: lists and mappings are nested too deep"),
+        ("seed: " + "9" * 5000, "is not YAML: a value that is not of its type: Exceeds the limit"),
+        ("seed: !!bool maybe", "is not YAML: a value that is not of its type: 'maybe'"),
+        ("seed: 2001-13-99", "is not YAML: .*month must be in 1..12"),
         ("seed: !!python/object/apply:os.getcwd []", "is not YAML"),
     ],
 )

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import yaml
 
+from capibara_assets.deployment.yaml_text import load_yaml
 from capibara_assets.playbooks.formats.ace_json import (
     DuplicateKey,
     entries_of,
@@ -89,7 +90,7 @@ def _split_front_matter(text: str) -> tuple[Mapping[str, Any], str]:
     if fenced is None:
         return {}, text
     try:
-        values = yaml.safe_load(fenced["yaml"])
+        values = load_yaml(fenced["yaml"])
     except yaml.YAMLError:
         return {}, text
     if not isinstance(values, dict):

@@ -153,6 +153,14 @@ def test_front_matter_above_a_bullet_list() -> None:
     assert [each.text for each in found.parsed.rejected] == ["# Playbook"]
 
 
+@pytest.mark.parametrize("front", ["due: 2026-13-45", "- " * 3000 + "a", "a: !!bool maybe"])
+def test_front_matter_that_is_no_yaml_loses_no_bullet(front: str) -> None:
+    found = contents(f"---\n{front}\n---\n## QA\n- [qa-00001] helpful=2 harmful=0 :: Cite the source\n")
+    assert found.parsed is not None and found.manifest is None
+    assert [bullet.local_id for bullet in found.parsed.bullets] == ["qa-00001"]
+    assert front[:20] in "".join(each.text for each in found.parsed.rejected)  # quarantined, not lost
+
+
 def test_manifests_are_found_by_content_and_may_come_with_a_playbook(tmp_path: Path) -> None:
     home = tmp_path / "playbooks" / "one"
     home.mkdir(parents=True)

@@ -10,10 +10,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import yaml
+
+from capibara_assets.deployment.yaml_text import holds_at_most, load_yaml
 from capibara_assets.executions.formats.agents.fields import record, word
 from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun, Reader
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
-from capibara_assets.executions.formats.agents.yaml_text import DAMAGED, holds_at_most, load_yaml
 
 _ROUNDS = re.compile(r"^rounds:", re.MULTILINE)
 _ENDED = {"SUCCESS": True, "FAILURE": False}
@@ -61,7 +63,7 @@ def _conversation(document: LogDocument) -> dict[str, Any]:
         return {}
     try:
         conversation = load_yaml(document.text)
-    except DAMAGED:
+    except yaml.YAMLError:
         return {}
     return record(conversation) if holds_at_most(conversation, len(document.text)) else {}
 

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
+import yaml
+
+from capibara_assets.deployment.yaml_text import holds_at_most, load_yaml
 from capibara_assets.executions.formats.agents.general.linked_calls import ClientCalls
 from capibara_assets.executions.formats.agents.hosted.api_bodies import bodies, is_request, items
 from capibara_assets.executions.formats.agents.hosted.api_items import ApiAnswer, ApiCall, Item, NoCode, Task
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, NotRun, Reader
-from capibara_assets.executions.formats.agents.yaml_text import DAMAGED, holds_at_most, load_yaml
 from capibara_assets.executions.formats.strict_json import Fault
 
 _MARKS = (
@@ -124,12 +126,12 @@ def _interactions(text: str) -> Iterator[list[Any] | Fault]:
     """The interactions of a YAML cassette; where it is damaged, those that are whole."""
     try:
         cassette = load_yaml(text)
-    except DAMAGED:
+    except yaml.YAMLError:
         for part in _INTERACTION.split(text)[1:]:
             part = _KEY.split(part, maxsplit=1)[0]  # what follows the list
             try:
                 found = load_yaml(part)
-            except DAMAGED as error:
+            except yaml.YAMLError as error:
                 yield Fault("invalid_yaml", f"an interaction: {' '.join(str(error).split())}", part)
             else:
                 yield found if isinstance(found, list) else []

@@ -1,11 +1,12 @@
 """Hostile YAML: it ends neither the process nor the memory, whichever reader takes it."""
 
 import pytest
+import yaml
 
+from capibara_assets.deployment.yaml_text import holds_at_most, load_yaml
 from capibara_assets.executions.formats.agents.general import taskweaver
 from capibara_assets.executions.formats.agents.hosted import api_cassettes
 from capibara_assets.executions.formats.agents.runs import LogDocument, Reader
-from capibara_assets.executions.formats.agents.yaml_text import DAMAGED, holds_at_most, load_yaml
 
 ROUNDS = "rounds:\n- user_query: a\n  post_list:\n  - attachment_list: {}\n"
 CASSETTE = "interactions:\n- request: {{}}\n  response: {}  # code_interpreter_call\n"
@@ -24,5 +25,11 @@ def test_it_is_read_in_no_time_or_not_at_all(reader: Reader, text: str, hostile:
 def test_a_value_holds_what_its_aliases_repeat() -> None:
     assert holds_at_most(load_yaml("a: [1, {b: 2}]"), 4) and not holds_at_most(load_yaml("a: [1, {b: 2}]"), 3)
     assert not holds_at_most(load_yaml("&a [*a]"), 1_000_000)
-    with pytest.raises(DAMAGED):
-        load_yaml("a: [")
+
+
+@pytest.mark.parametrize(
+    "text", ["a: [", "due: 2026-13-45", "a: !!bool maybe", "a: !!int x", "a: !!timestamp x", "a: &a [*b]", NESTED]
+)
+def test_what_is_no_yaml_has_one_error(text: str) -> None:
+    with pytest.raises(yaml.YAMLError):
+        load_yaml(text)
