@@ -12,7 +12,8 @@ from typing import Any
 from capibara_assets.executions.formats.agents.failures import raised
 from capibara_assets.executions.formats.agents.fields import code_at
 from capibara_assets.executions.formats.agents.tools.calls import Call
-from capibara_assets.executions.formats.agents.tools.shell_reports import read_report, refused
+from capibara_assets.executions.formats.agents.tools.shell_frames import read_fence, read_frame, read_line, read_remark
+from capibara_assets.executions.formats.agents.tools.shell_reports import Report, refused
 
 _EXITS = (
     "exit_code",
@@ -56,28 +57,10 @@ _WAITS = {
     "streaming",
     "input-streaming",
 }
-_FOOT = re.compile(
-    r"(?:\A|\n)[\[<(]?(?:The |Command |Process |Tool )*"
-    r"(?:(?:execution )?(?:failed|exited|finished|completed|ended)[^\n]{0,40}?)?"
-    r"(?:\b(?:with )?(?:exit|return)[ _-]?(?:code|status)\b(?: of)?|(?<=exited )with code\b)"
-    r"\s?[:=]?\s?(-?\d{1,9})\.?[\]>)]?\.?\s*\Z",
-    re.IGNORECASE,
-)
-_HEAD = re.compile(r"\s*(?:exit|return)[ _]?code: ?(-?\d{1,9})\s*\n", re.IGNORECASE)
 _NOTES = re.compile(
     r"(?:\s*\n(?:<(\w+)>[^\n<]*</\1>|\[(?:Current|Python) [^\n\]]*\]))+\s*\Z"
 )  # of a shell, behind its output
-_ZED = re.compile(
-    r'Command ".*?" (?:failed with exit code (?P<code>-?\d{1,9})\.|timed out\.[^\n]*)(?:\s*\n(?P<output>.*))?\Z',
-    re.DOTALL,
-)
 _SYSTEM = re.compile(r"\s*<system>([^<]*)</system>\s*?(?:\n|\Z)")  # what the tool says, above the output
-_KILLED = re.compile(r"Command killed by timeout\b")
-_BACKGROUND = re.compile(r"<command started in background with \w+: [^<>\n]*>\Z")
-_COPILOT = re.compile(r"(?:\A|\n)<command with [^<>\n]* exited with exit code (-?\d{1,9})[^<>\n]*>\s*\Z")
-_FENCED = re.compile(r"\s*(`{3,})\w*\n(.*?)\n?\1\s*\Z", re.DOTALL)
-_OPENCODE = re.compile(r"\s*<bash_metadata>\n(?P<said>[^<]*)</bash_metadata>\s*\Z")
-_WELL = re.compile(r"Command (?:(?:executed|completed|ran) successfully|completed)\.?\s*\Z")
 _STATUS = re.compile(r"(?:exit (?:code|status): ?)?(-?\d{1,9})\s*\Z")
 _SAYS_NO = re.compile(
     r"(?:Error: )?(?:The )?(?:user|tool call was|tool use was|tool execution was|command was|operation was|call was"
@@ -88,11 +71,6 @@ _SAYS_NO = re.compile(
     re.IGNORECASE,
 )
 ANSWER_HEAD = re.compile(r"\s*\[\w+(?: for '.*?')?\] Result:\s*", re.DOTALL)  # of Cline and what was made from it
-_CLINE = re.compile(
-    r"Command (?:executed|failed|completed|is still running)"
-    r"(?:[^\n]*?[Ee]xit code:?,? (?P<code>-?\d{1,9}))?[^\n]*"
-    r"(?:\n(?:Output:(?:\n|\Z))?|\Z)"
-)
 _DENIED = re.compile(  # of a tool that was not run, in words that no program prints
     r"(?:Error: )?The user (?:has )?(?:declined|denied|rejected|refused|cancel+ed|skipped)(?: to run)? (?:this|the)"
     r" (?:tool|operation|command|call|action)\b"
@@ -195,7 +173,7 @@ def write_answer(
         call.stderr = "\n".join(answer.said)  # an error that is all that came of it
     call.timed_out = answer.timed_out or (runs_shell and answer.failed is True and bool(_TIMED_OUT.match(text)))
     if runs_shell and call.exit_code is None:
-        _footers(call, answer, text)
+        _end_in_words(call, answer, text)
         if tells_failures and call.exit_code is None and call.success is None:
             call.success = None if "aborted before completion" in call.output[-_TAIL:] else True
     if call.exit_code is not None:
@@ -256,55 +234,32 @@ def _structured(text: str) -> ToolAnswer | None:
     return found if found is not None and found.exit_code is not None else None
 
 
-def _footers(call: Call, answer: ToolAnswer, text: str) -> None:
-    """What a shell tool's words around the output say of the command's end."""
-    report = read_report(text)
-    if report.stated:
-        call.output, call.exit_code, call.success = report.output, report.exit_code, report.success
-        call.stderr, call.duration_ms = report.stderr or call.stderr, report.duration_ms
-        return
-    if (cline := _CLINE.match(text)) and cline.end() and (cline["code"] or "Output:" in cline[0]):
-        call.output = text[cline.end() :]
-        call.exit_code = None if cline["code"] is None else int(cline["code"])
-        return
-    if zed := _ZED.match(text):
-        call.output = _unfenced(zed["output"] or "")
-        call.exit_code = None if zed["code"] is None else int(zed["code"])
-        call.timed_out, call.success = zed["code"] is None, False
-        return
-    if _WELL.fullmatch(text.strip()) or (call.name == "terminal" and answer.failed is False and _FENCED.match(text)):
-        call.success, call.output = True, "" if _WELL.fullmatch(text.strip()) else _unfenced(text)
-        return
-    if _BACKGROUND.match(text):
-        call.output = ""
-        return
-    if copilot := _COPILOT.search(text, max(len(text) - _TAIL, 0)):
-        call.output, call.exit_code = text[: copilot.start()], int(copilot[1])
-        return
-    if note := _OPENCODE.search(text, max(len(text) - _TAIL, 0)):
-        call.output = text[: note.start()]
-        call.timed_out = "exceeding timeout" in note["said"]
-        call.success = False if call.timed_out else call.success
+def _end_in_words(call: Call, answer: ToolAnswer, text: str) -> None:
+    """Write what a shell tool's words, around the output and beside it, say of the command's end."""
+    report = read_frame(text)
+    if (
+        report is None
+        and call.name == "terminal"
+        and answer.failed is False
+        and (inner := read_fence(text)) is not None
+    ):
+        report = Report(inner, success=True)  # of Zed, which puts words around failures only
+    if report is not None:
+        _write_report(call, report)
         return
     for said in answer.said:
-        if found := _FOOT.search(said[-_TAIL:]):
-            call.exit_code = int(found[1])
-        elif _WELL.match(said):
-            call.success = True
-        elif _KILLED.match(said):
-            call.timed_out, call.success = True, False
-    cut = max(len(text) - _TAIL, 0)
-    printed = "$?" in str(call.arguments)  # the command itself prints an exit code
-    if call.exit_code is None and not printed and (found := _FOOT.search(text[cut:])):
-        call.exit_code, call.output = int(found[1]), text[: cut + found.start()]
-    elif call.exit_code is None and not printed and (head := _HEAD.match(text)):
-        call.exit_code, call.output = int(head[1]), text[head.end() :]
+        if remark := read_remark(said):
+            _write_report(call, remark._replace(output=call.output))
+    if call.exit_code is None and "$?" not in str(call.arguments) and (report := read_line(text)):
+        _write_report(call, report)  # unless the command itself prints an exit code
 
 
-def _unfenced(text: str) -> str:
-    """The text in the fence that a text is, or the text."""
-    fenced = _FENCED.match(text)
-    return fenced[2] if fenced else text
+def _write_report(call: Call, report: Report) -> None:
+    call.output, call.stderr = report.output, report.stderr or call.stderr
+    call.exit_code = report.exit_code if report.exit_code is not None else call.exit_code
+    call.success = report.success if report.success is not None else call.success
+    call.duration_ms = report.duration_ms if report.duration_ms is not None else call.duration_ms
+    call.timed_out = call.timed_out or report.timed_out
 
 
 def _collect(value: Any, found: ToolAnswer, depth: int) -> None:

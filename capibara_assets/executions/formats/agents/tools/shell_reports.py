@@ -47,6 +47,7 @@ class Report(NamedTuple):
     duration_ms: float | None = None
     stderr: str = ""
     stated: bool = False
+    timed_out: bool = False
 
 
 def refused(text: str) -> bool:
