@@ -15,11 +15,11 @@ from capibara_assets.executions.ingest.intake import FileRead, FileTask
 from capibara_assets.executions.ingest.ledger import LedgerGeneration
 
 LOGS = "e2b_logs"
-# Hidden names under which agents keep their sessions; every other hidden file is somebody's unfinished one.
+# Hidden names under which agents keep their sessions, or that say so; others are somebody's unfinished or private ones.
 _AGENTS = re.compile(
     r"\.(?:aider|amazonq|amp|augment|claude|cline|codeium|codex|continue|copilot|crush|cursor|entire|factory|gemini"
     r"|goose|gptme|iflow|junie|kilocode|kimi|kiro|openclaw|openhands|opencode|pi|plandex|qwen|roo|specstory|trae|vibe"
-    r"|windsurf|zed)(?![a-z])"
+    r"|windsurf|zed|(?:agent|chat|conversation|session|thread|trace|trajector(?:y|ie)|transcript)s?)(?![a-z])"
 )
 
 

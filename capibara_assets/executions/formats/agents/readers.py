@@ -8,16 +8,20 @@ from capibara_assets.executions.formats.agents.general import (
     ask_say,
     claude_export,
     cline_history,
+    code_and_outcome,
     codex_terminal,
     copilot_chat,
+    fenced_turns,
     jupyter_messages,
     linked_calls,
     lmc_messages,
+    n8n,
     run_trees,
     tagged_calls,
     taskweaver,
     trae,
     warp,
+    zed_markdown,
 )
 from capibara_assets.executions.formats.agents.hosted import (
     api_cassettes,
@@ -102,12 +106,16 @@ READERS: tuple[Reader, ...] = (
     copilot_chat.READER,
     jupyter_messages.READER,
     lmc_messages.READER,
+    n8n.READER,
     run_trees.READER,
     tagged_calls.READER,
     taskweaver.READER,
     trae.READER,
     warp.READER,
-    linked_calls.READER,  # by shape alone: behind all that know their format
+    zed_markdown.READER,
+    linked_calls.READER,  # by shape alone, as the next: behind all that know their format
+    code_and_outcome.READER,
+    fenced_turns.READER,
 )
 
 

@@ -31,7 +31,7 @@ _OUTPUTS = (
     "content", "output", "result", "results", "text", "value", "toolResult", "tool_result", "return_value", "response",
     "aggregated_output", "logs", "data", "Json", "json", "Text", "state", "metadata", "extras", "success", "failure",
     "error", "errorText", "message", "detailedContent", "stdout", "interleavedOutput", "outcome", "rawOutput", "run",
-    "tool_output", "error_details", "StandardOutputContent", "executionOutput",
+    "tool_output", "error_details", "StandardOutputContent", "executionOutput", "structuredContent", "tool_return",
 )  # fmt: skip
 _TABLE = ("columns", "rows", "records")  # of a database's answer
 _BESIDE = (
@@ -41,6 +41,7 @@ _BESIDE = (
     "detailedContent",
     "interleavedOutput",
     "message",
+    "structuredContent",
 )  # no output by themselves
 _FAILED = {"error", "errored", "failed", "failure"}
 _RETURNED = {"success", "succeeded", "completed", "ok", "done"}
@@ -147,7 +148,7 @@ def write_answer(
     """
     if answer.waits:
         return
-    if runs_shell and answer.exit_code is None and (told := _structured(answer.output)) is not None:
+    if answer.exit_code is None and (told := _structured(answer.output, runs_shell, language)) is not None:
         answer = told
     text, tells_failures = answer.output, False
     if runs_shell and (head := _SYSTEM.match(text)):
@@ -221,17 +222,26 @@ def _refuses(said: str, failed: bool) -> bool:
     return refused(said) or bool(_DENIED.match(said.lstrip()) or (failed and _SAYS_NO.match(said.lstrip())))
 
 
-def _structured(text: str) -> ToolAnswer | None:
-    """What an answer says that is JSON in text; None: it is no JSON of a command's end."""
-    if not text.lstrip().startswith("{") or not any(f'"{key}"' in text for key in _EXITS):
+def _structured(text: str, runs_shell: bool, language: str) -> ToolAnswer | None:
+    """What an answer says that is JSON in text: how a command ended, or a cell, as E2B tells it; None: it is none."""
+    if not text.lstrip().startswith("{") or not any(f'"{key}"' in text for key in (*_EXITS, "error")):
         return None
     try:
         told = json.loads(text, strict=False)
     except (ValueError, RecursionError):
         return None
-    streams = isinstance(told, dict) and ("stdout" in told or "output" in told)
-    found = read_answer(told) if streams else None
-    return found if found is not None and found.exit_code is not None else None
+    if not isinstance(told, dict):
+        return None
+    cell = (
+        language in ("python", "javascript", "typescript", "r")
+        and "error" in told
+        and ("logs" in told or "stdout" in told)
+    )
+    found = read_answer(told) if cell or "stdout" in told or "output" in told else None
+    if found is None or not (cell or (runs_shell and found.exit_code is not None)):
+        return None
+    found.returned = found.returned or not told.get("error")
+    return found
 
 
 def _end_in_words(call: Call, answer: ToolAnswer, text: str) -> None:
@@ -281,7 +291,13 @@ def _collect(value: Any, found: ToolAnswer, depth: int) -> None:
                 found.said.append(inner)
                 if key != "message" and inner.strip():
                     found.stderr = found.stderr or inner
-            elif isinstance(inner, str) and key in ("stdout", "outcome", "interleavedOutput", "detailedContent"):
+            elif isinstance(inner, str) and key in (
+                "stdout",
+                "outcome",
+                "interleavedOutput",
+                "detailedContent",
+                "state",
+            ):
                 continue
             elif key in ("content", "result", "output") and _are_rows(inner):
                 found.texts.append(json.dumps(inner, ensure_ascii=False))
@@ -336,9 +352,15 @@ def _flags(value: dict[str, Any], found: ToolAnswer) -> None:
         found.failed = True
     if any(isinstance(value.get(key), dict) for key in ("rejected", "permissionDenied")):
         found.not_run = True
-    if isinstance(value.get("error"), dict) or (isinstance(value.get("error"), str) and value["error"].strip()):
+    error = value.get("error")
+    if isinstance(error, dict) or (isinstance(error, str) and error.strip()):
         found.failed = True if found.well is None else found.failed
+    if isinstance(error, dict) and isinstance(error.get("traceback"), str) and not found.stderr:
+        found.stderr = error["traceback"]
     for key, name in (("stdout", "stdout"), ("stderr", "stderr"), ("StandardErrorContent", "stderr")):
-        if isinstance(value.get(key), str):
-            setattr(found, name, value[key])
+        stream = value.get(key)
+        if isinstance(stream, list) and all(isinstance(part, str) for part in stream):
+            stream = "".join(stream)
+        if isinstance(stream, str) and (stream or not getattr(found, name)):
+            setattr(found, name, stream)
     found.timed_out = found.timed_out or value.get("timed_out") is True or value.get("timedOut") is True

@@ -1,8 +1,10 @@
 """Conversations in which calls of tools stand as tags in the text: `<tool_call>{"name", "arguments"}</tool_call>`.
 
 Hermes and Qwen are trained on it; data sets keep it as ShareGPT (`conversations`: `from`, `value`) or as messages
-(`role`, `content`). Answers are `<tool_response>` in a later message, of the calls in their order or by the name they
-have inside. Traps: system prompts explain the tags, and thoughts speak of them; an answer may be any text or JSON.
+(`role`, `content`). Others write `<function=NAME><parameter=KEY>`: OpenHands for models without tools, SWE-smith,
+R2E-Gym, whose steps hold `action` and `observation`. Answers are `<tool_response>` in a later message, of the calls in
+their order or by the name they have inside, or the next message, with a head or of role `tool`. Traps: system prompts
+explain the tags, and thoughts speak of them; an answer may be any text or JSON.
 """
 
 import json
@@ -17,7 +19,13 @@ from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, R
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects, parsed
 
-_LISTS = ("conversations", "conversation", "messages")
+_LISTS = ("conversations", "conversation", "messages", "trajectory_steps", "trajectory", "steps")
+_CALL = re.compile(
+    r"<tool_call>(?!\s*<)(?P<json>.*?)(?:</tool_call>|(?=<tool_call>)|\Z)"
+    r"|<function=(?P<name>[\w.-]+)>(?P<given>.*?)(?:</function>|\Z)",
+    re.DOTALL,
+)
+_HEAD = re.compile(r"\s*(?:OBSERVATION:\n?|EXECUTION RESULT of \[[\w.-]+\]:\n?)")
 _ANSWER = re.compile(r"<tool_response>\s*(.*?)\s*(?:</tool_response>|\Z)", re.DOTALL)
 _THOUGHT = re.compile(r"<(think|thinking|scratch_pad)>.*?(?:</\1>|\Z)", re.DOTALL)
 _MODEL = ("gpt", "assistant", "model", "function_call")
@@ -32,7 +40,19 @@ def _conversations(document: LogDocument) -> Iterator[list[dict[str, Any]]]:
     for row in objects(rows):
         held = next((row[key] for key in _LISTS if isinstance(row.get(key), list)), None)
         if held is not None:
-            yield objects(held)
+            yield list(_messages(row, objects(held)))
+
+
+def _messages(row: dict[str, Any], held: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The messages in a list, or those that its steps stand for."""
+    if task := word(row.get("problem_statement")):
+        yield {"role": "user", "content": task}
+    for item in held:
+        if isinstance(item.get("action"), str) and isinstance(item.get("observation"), str):
+            yield {"role": "assistant", "content": item["action"]}
+            yield {"role": "tool", "content": item["observation"]}
+        else:
+            yield item
 
 
 def _entries(document: LogDocument) -> Iterator[Entry]:
@@ -51,12 +71,12 @@ def _calls(messages: list[dict[str, Any]], session: str) -> Iterator[tuple[Call,
     for message in messages:
         role, said = str(message.get("from", message.get("role"))), _said(message)
         answers = _ANSWER.findall(said)
+        head = _HEAD.match(said) if waiting and not answers else None
         if role in _MODEL:
-            waiting = [
-                _asked(tagged.partition("</tool_call>")[0].strip(), session, task)
-                for tagged in _THOUGHT.sub("", said).split("<tool_call>")[1:]
-            ]
+            waiting = [_asked(call, session, task) for call in _CALL.finditer(_THOUGHT.sub("", said))]
             made += waiting
+        elif head is not None:
+            _answer(waiting, said[head.end() :])
         elif answers or role in ("tool", "observation", "function_response"):
             for answer in answers or [said]:
                 _answer(waiting, answer)
@@ -69,10 +89,20 @@ def _said(message: dict[str, Any]) -> str:
     return word(message.get("value")) or texts(message.get("content"))
 
 
-def _asked(text: str, session: str, task: str | None) -> tuple[Call, Asked | None]:
-    given = parsed(text)
-    name, arguments = record(given).get("name"), record(given).get("arguments", record(given).get("parameters"))
+def _asked(call: re.Match[str], session: str, task: str | None) -> tuple[Call, Asked | None]:
+    if call["name"] is not None:
+        name: Any = call["name"]
+        arguments: Any = dict(_parameters(call["given"]))
+    else:
+        given = record(parsed(call["json"].strip()))
+        name, arguments = given.get("name"), given.get("arguments", given.get("parameters"))
     return Call(session, str(name), arguments, task=task), asked_of(name, arguments)
+
+
+def _parameters(given: str) -> Iterator[tuple[str, str]]:
+    for parameter in given.split("<parameter=")[1:]:
+        name, _, value = parameter.partition(">")
+        yield name, value.partition("</parameter>")[0].removeprefix("\n").removesuffix("\n")
 
 
 def _answer(waiting: list[tuple[Call, Asked | None]], text: str) -> None:
@@ -99,4 +129,4 @@ def _reads(document: LogDocument) -> bool:
     )
 
 
-READER = Reader("tagged-calls", (b"<tool_call>",), _reads, _entries)
+READER = Reader("tagged-calls", (b"<tool_call>", b"<function="), _reads, _entries)

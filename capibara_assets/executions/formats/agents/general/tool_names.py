@@ -96,6 +96,11 @@ def is_runner(name: Any) -> bool:
     return isinstance(name, str) and bool(_runs(words(name)))
 
 
+def is_statement(text: str) -> bool:
+    """Whether text is a statement of SQL."""
+    return _STATEMENT.match(text) is not None
+
+
 def asked_of(name: Any, arguments: Any) -> Asked | None:
     """The code or the edit that a call asks for; None: it asks for neither."""
     if not isinstance(name, str):
@@ -144,7 +149,7 @@ def _runs_what_it_is_given(told: set[str], given: Any) -> str | None:
 def _query(told: set[str], given: Any) -> Asked | None:
     """A statement of SQL, told by itself: tools that ask a database are named after the database or what is in it."""
     text = command_text(given, _SQL_KEYS) if isinstance(given, dict) else None
-    if text is None or told & _NO_QUERY or not (told & _QUERIES or "sql" in given) or not _STATEMENT.match(text):
+    if text is None or told & _NO_QUERY or not (told & _QUERIES or "sql" in given) or not is_statement(text):
         return None
     return Asked("sql", text)
 

@@ -26,6 +26,11 @@ _WELL = re.compile(r"Command (?:(?:executed|completed|ran) successfully|complete
 _BACKGROUND = re.compile(r"<command started in background with \w+: [^<>\n]*>\Z")
 _COPILOT = re.compile(r"(?:\A|\n)<command with [^<>\n]* exited with exit code (-?\d{1,9})[^<>\n]*>\s*\Z")
 _OPENCODE = re.compile(r"\s*<bash_metadata>\n(?P<said>[^<]*)</bash_metadata>\s*\Z")
+_R2E_GYM = re.compile(
+    r"(?:Exit code: (?P<code>-?\d{1,9})\n)?Execution output of \[\w+\]:\n"
+    r"(?:\[STDOUT\]\n(?P<out>.*?)\n\[STDERR\]\n(?P<err>.*))?",
+    re.DOTALL,
+)
 _FENCED = re.compile(r"\s*(`{3,})\w*\n(.*?)\n?\1\s*\Z", re.DOTALL)
 _KILLED = re.compile(r"Command killed by timeout\b")
 
@@ -107,4 +112,14 @@ def _opencode(text: str) -> Report | None:
     return Report(text[: note.start()], success=False if late else None, timed_out=late)
 
 
-_FRAMES = (_stated, _cline, _zed, _well, _background, _copilot, _opencode)
+def _r2e_gym(text: str) -> Report | None:
+    head = _R2E_GYM.match(text)
+    if head is None:
+        return None
+    streams = head["out"] is not None
+    output = head["out"].strip("\n") if streams else text[head.end() :]
+    report = Report(output) if head["code"] is None else _exited(output, head["code"])
+    return report._replace(stderr=head["err"].strip("\n") if streams else "")
+
+
+_FRAMES = (_stated, _cline, _zed, _well, _background, _copilot, _opencode, _r2e_gym)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from capibara_assets.executions.formats.envelope_reader import language_of
 
+_SHELL_PROGRAM = re.compile(r"(?:\S*/)?(?:ba|z|da|k|fi|a)?sh(?:\.exe)?")
 _SHELLS = frozenset(
     (
         "bash",
@@ -184,5 +185,6 @@ def command_text(given: Any, keys: tuple[str, ...]) -> str | None:
         if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
             if key == "commands":
                 return "\n".join(value)
-            return value[-1] if len(value) == 3 and value[1] in ("-c", "-lc") else shlex.join(value)
+            shell = len(value) == 3 and value[1] in ("-c", "-lc") and _SHELL_PROGRAM.fullmatch(value[0])
+            return value[-1] if shell else shlex.join(value)
     return None

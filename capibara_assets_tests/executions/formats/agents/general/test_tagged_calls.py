@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from capibara_assets.executions.formats.agents.general.tagged_calls import READER
-from capibara_assets.executions.formats.agents.runs import NotRun
+from capibara_assets.executions.formats.agents.runs import Edit, NotRun
 from capibara_assets_tests.executions.formats.agents.tools.damage import damaged, entries, jsonl, reads, runs, survives
 
 
@@ -57,13 +57,51 @@ def test_messages_with_roles_and_several_conversations() -> None:
     assert len(found) == 4 and len({run.session for run in found}) == 2
 
 
+def called(name: str, **arguments: str) -> str:
+    given = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in arguments.items())
+    return f"<function={name}>\n{given}</function>"
+
+
+def test_calls_as_tags_of_functions_and_parameters() -> None:
+    turns = [
+        ("system", called("execute_bash", command="x")), ("user", "Mend it."),
+        ("assistant", f"First.\n{called('execute_bash', command='make')}"),
+        ("user", "EXECUTION RESULT of [execute_bash]:\nno rule\n[The command completed with exit code 2.]"),
+        ("assistant", called("str_replace_editor", command="create", path="Makefile", file_text="all:")),
+        ("user", "OBSERVATION:\nFile created"),
+        ("assistant", f"<tool_call>\n{called('bash', command='make')}\n</tool_call>"), ("tool", "OBSERVATION:\nok"),
+        ("assistant", "Done."), ("user", "OBSERVATION:\nnothing was asked"),
+    ]  # fmt: skip
+    data = jsonl({"messages": [{"role": role, "content": text} for role, text in turns]})
+    found = runs(READER, data)
+    assert [(run.code, run.success, run.exit_code, run.output) for run in found] == [
+        ("make", False, 2, "no rule"), ("make", None, None, "ok"),
+    ]  # fmt: skip
+    assert {run.task for run in found} == {"Mend it."}
+    assert [entry.path for entry in entries(READER, data) if isinstance(entry, Edit)] == ["Makefile"]
+
+
+def test_steps_of_action_and_observation() -> None:
+    observed = "Exit code: 1\nExecution output of [execute_bash]:\n[STDOUT]\n\n1 failed\n\n[STDERR]\n\nwarned\n"
+    steps = [
+        {"thought": "Run.", "action": called("execute_bash", cmd="pytest -q"), "observation": observed},
+        {"action": called("finish", command="submit"), "observation": "<<< Finished >>>"},
+    ]
+    (run,) = runs(READER, jsonl({"problem_statement": "Mend it.", "trajectory_steps": steps}))
+    assert (run.code, run.success, run.output, run.stderr) == ("pytest -q", False, "1 failed", "warned")
+    assert run.task == "Mend it."
+
+
 def test_tags_that_are_only_explained_are_no_log_and_nothing_damaged_raises() -> None:
     assert not reads(READER, jsonl(row(SYSTEM, ("human", "Hello"), ("gpt", tagged("bash", command="ls")))))
     for one in damaged(row(*TURNS)):
         survives(READER, jsonl(one))
 
 
-@pytest.mark.parametrize("hostile", ["<tool_call>{", "<think>", "<tool_call>", "<tool_response>{"])
+@pytest.mark.parametrize(
+    "hostile",
+    ["<tool_call>{", "<function=a>", "<function=a><parameter=b>", "<think>", "<tool_call>", "<tool_response>{"],
+)
 def test_hostile_text_costs_linear_time(hostile: str) -> None:
     def seconds(times: int) -> float:
         text = hostile * (times // len(hostile))

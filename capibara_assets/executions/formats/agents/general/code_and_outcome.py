@@ -1,0 +1,253 @@
+"""Records that hold code and how it ended side by side, as harnesses and sandboxes of one's own write them.
+
+JSON or JSON lines. The code stands under `command`, `code`, `sql` and the like. The outcome (exit code, both streams,
+rows or an error) is in the same object, in one beside or below it (`{"action": {"command"}, "result": {"exit_code"}}`),
+or under the code's own name (`train_code_1` and `train_code_exec_result_1` in MLE-STAR's state, `generated_code_0` and
+`code_output_0` in DSPy's). Session, time and
+task are those of the nearest object around. Code without an outcome is no run: a data set of code is no log.
+"""
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from capibara_assets.executions.formats.agents.fields import code_at, name_at, number, word
+from capibara_assets.executions.formats.agents.general.answers import read_answer, write_answer
+from capibara_assets.executions.formats.agents.general.tool_names import is_statement
+from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, Reader, moment
+from capibara_assets.executions.formats.agents.tools.calls import Call
+from capibara_assets.executions.formats.agents.trajectories.tool_calls import command_text
+from capibara_assets.executions.formats.envelope_reader import language_of
+
+_EXITS = (
+    "exit_code", "exitCode", "returncode", "return_code", "returnCode", "exit_status", "exitStatus", "retcode", "rc",
+)  # fmt: skip
+_STREAMS = ("stdout", "stderr")
+_PRINTED = ("code_output", "codeOutput", "execution_output", "exec_output", "console_output")  # of the code beside it
+_TOLD = (
+    *_EXITS, *_STREAMS, "output", "error", "success", "timed_out", "timedOut", "status", "logs", "rows", "columns",
+    "results", "traceback",
+)  # fmt: skip
+_SHELL_KEYS = ("command", "cmd", "command_line", "commandLine", "shell_command", "shellCommand", "bash", "argv")
+_CODE_KEYS = ("code", "source_code", "sourceCode", "python_code", "python", "script", "program", "source", "snippet")
+_SQL_KEYS = ("sql", "sql_query", "query", "statement")
+_LANGUAGES = ("language", "lang", "kernel", "interpreter", "runtime")
+_SESSIONS = (
+    "session_id", "sessionId", "session", "conversation_id", "conversationId", "thread_id", "run_id", "runId",
+    "trace_id", "sandbox_id", "sandboxId", "container_id", "episode_id", "task_id", "instance_id",
+)  # fmt: skip
+_TIMES = (
+    "timestamp", "ts", "started_at", "startedAt", "start_time", "startTime", "started", "time", "created_at",
+    "createdAt", "executed_at",
+)  # fmt: skip
+_TASKS = ("task", "problem_statement", "task_description", "instruction", "prompt", "goal")
+_TAKEN = re.compile(
+    r"(?:duration|elapsed|took|time|execution_?time|wall_?time|runtime)(?:_(ms|s)|_?(?:in_)?(millis|milliseconds|sec|secs|seconds)|(Ms))\Z",
+    re.IGNORECASE,
+)
+_OF_OUTCOME = {"exec", "execution", "result", "results", "output", "outcome"}
+_JAVASCRIPT = re.compile(
+    r"\bconsole\.\w+\(|^\s*(?:const|let|var) \w+|\brequire\(|=>|^\s*(?:async )?function\b", re.MULTILINE
+)
+_COMMANDS = re.compile(
+    r"\s*(?:#!\S*sh\b|(?:\w+=\S+ )*(?:cd|ls|cat|echo|grep|find|git|npm|npx|yarn|pnpm|pip|python3?|node|pytest|make|curl"
+    r"|docker|sudo|mkdir|rm|cp|mv|sed|go|cargo|bash|sh|export|set)\b(?!\s*[=(.]))"
+)
+_PYTHON = re.compile(r"^(?:import \w+|from [\w.]+ import |def \w+\(|class \w+.*:)", re.MULTILINE)
+_NUMBERED = re.compile(r"(?:code_output|execution_output|exec_output|observation|output)_(\d{1,4})\Z")
+_FAILED = "Failed to execute"
+_FIRST_YEAR = 2000  # numbers that would lie before it are no times
+_DEPTH = 30
+# of documents that other readers know, and of values that hold any key
+_OTHERS = (b'"resourceSpans"', b'"resource_spans"', b'"cell_type"', b'"execution_id"')
+_MARKED = (*_EXITS, *_PRINTED, "stdout", "success", "sql", "rows", "row_count")
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What the objects around tell."""
+
+    session: str
+    started: datetime | None = None
+    task: str | None = None
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Code:
+    """Code and its language; "" where no key tells it."""
+
+    text: str
+    language: str
+
+
+def reads(document: LogDocument) -> bool:
+    """Whether one object at least holds code and its outcome."""
+    if any(mark in document.data for mark in _OTHERS):
+        return False
+    return next(_runs(document), None) is not None
+
+
+def entries(document: LogDocument) -> Iterator[Entry]:
+    """The runs, in the order of their objects."""
+    if document.value is None:
+        yield from document.faults
+    yield from _runs(document)
+
+
+def _runs(document: LogDocument) -> Iterator[AgentRun]:
+    rows = document.rows
+    for place, row in enumerate(rows):
+        flat = len(rows) == 1 or (isinstance(row, dict) and len(list(_pairs(row))) == 1)
+        # a row that holds several is an episode of its own
+        yield from _walk(row, _Around(document.digest if flat else f"{document.digest}/{place}"), _DEPTH)
+
+
+def _walk(value: Any, around: _Around, depth: int) -> Iterator[AgentRun]:
+    if isinstance(value, list) and depth:
+        for item in value:
+            if isinstance(item, dict | list):
+                yield from _walk(item, around, depth - 1)
+    elif isinstance(value, dict) and depth:
+        around = _told(value, around)
+        taken = set()
+        for code, outcome, keys in _pairs(value):
+            taken |= keys
+            yield _run(code, outcome, _told(outcome, around))
+        for key, item in value.items():
+            if isinstance(item, dict | list) and key not in taken:
+                yield from _walk(item, around, depth - 1)
+
+
+def _told(node: dict[str, Any], around: _Around) -> _Around:
+    times = (moment(node.get(key)) for key in _TIMES)
+    started = next((each for each in times if each is not None and each.year >= _FIRST_YEAR), around.started)
+    session = next((name for key in _SESSIONS if (name := name_at(node, key))), around.session)
+    task = next((node[key] for key in _TASKS if word(node.get(key))), around.task)
+    return replace(around, session=session, started=started, task=task, model=word(node.get("model")) or around.model)
+
+
+def _pairs(node: dict[str, Any]) -> Iterator[tuple[_Code, dict[str, Any], set[str]]]:
+    """Code and outcome in an object and the objects right below it, with the keys of those."""
+    code = _code(node)
+    if code is not None and _is_outcome(node, code):
+        yield code, node, set()
+        return
+    yield from _numbered(node)
+    below = {key: item for key, item in node.items() if isinstance(item, dict)}
+    outcomes = [key for key, item in below.items() if _is_outcome(item, code) and _code(item) is None]
+    seen = []
+    for key in outcomes:
+        named = _under_name_of(node, key)
+        if named is not None:
+            if (named, below[key]) in seen:  # a state that hands on what ran before
+                continue
+            seen.append((named, below[key]))
+        if named is None and len(outcomes) == 1:
+            named = code
+            if named is None:
+                beside = [(name, found) for name, item in below.items() if (found := _code(item)) is not None]
+                if len(beside) == 1:
+                    yield beside[0][1], below[key], {key, beside[0][0]}
+                    continue
+        if named is not None:
+            yield named, below[key], {key}
+
+
+def _numbered(node: dict[str, Any]) -> Iterator[tuple[_Code, dict[str, Any], set[str]]]:
+    """Codes and what they printed that share a number: `generated_code_0` and `code_output_0` or `observation_0`."""
+    for key, printed in node.items():
+        numbered = _NUMBERED.match(key)
+        if numbered is None or not isinstance(printed, str):
+            continue
+        codes = [name for name in node if name.endswith(f"code_{numbered[1]}") and word(node[name])]
+        if len(codes) == 1:
+            failed = {"error": printed} if printed.startswith(_FAILED) else {}
+            yield _Code(node[codes[0]], ""), failed or {"code_output": printed}, set()
+
+
+def _under_name_of(node: dict[str, Any], key: str) -> _Code | None:
+    """The code whose key is that of an outcome without the words that say so: `code_1` for `code_exec_result_1`."""
+    parts = key.split("_")
+    kept = [part for part in parts if part not in _OF_OUTCOME]
+    text = node.get("_".join(kept)) if len(kept) < len(parts) and "code" in kept else None
+    return _Code(text, "") if isinstance(text, str) and text.strip() else None
+
+
+def _code(node: dict[str, Any]) -> _Code | None:
+    named = next((language_of(node[key]) for key in _LANGUAGES if word(node.get(key))), "")
+    if (text := command_text(node, _SHELL_KEYS)) is not None:
+        return _Code(text, named or "bash")
+    for key in _CODE_KEYS:
+        text = node.get(key)
+        if isinstance(text, str) and text.strip() and (named or re.search(r"\s|\(", text.strip())):
+            return _Code(text, "python" if key.startswith("python") else named)
+    text = next((node[key] for key in _SQL_KEYS if word(node.get(key))), None)
+    return _Code(text, "sql") if text is not None and is_statement(text) else None
+
+
+def _is_outcome(node: dict[str, Any], code: _Code | None) -> bool:
+    """Whether an object says how something ended that ran."""
+    streams = [key for key in _STREAMS if isinstance(node.get(key), str)]
+    if any(code_at(node, key) is not None for key in _EXITS):
+        return True
+    if len(streams) == 2 or (code is not None and any(isinstance(node.get(key), str) for key in _PRINTED)):
+        return True
+    if isinstance(node.get("success"), bool) and (streams or isinstance(node.get("output"), str)):
+        return code is not None and code.language == "bash"
+    if code is None or code.language != "sql":
+        return False
+    counted = any(code_at(node, key) is not None for key in ("row_count", "rowcount"))
+    return isinstance(node.get("rows"), list) or counted or ("rows" in node and word(node.get("error")) is not None)
+
+
+def _run(code: _Code, outcome: dict[str, Any], around: _Around) -> AgentRun:
+    told = {key: outcome[key] for key in _TOLD if key in outcome}
+    printed = next((outcome[key] for key in _PRINTED if isinstance(outcome.get(key), str)), None)
+    told |= {} if printed is None else {"output": printed}
+    exit_code = next((found for key in _EXITS if (found := code_at(outcome, key)) is not None), None)
+    answer = read_answer(told)
+    answer.exit_code = exit_code if answer.exit_code is None else answer.exit_code
+    answer.returned = answer.returned or ("error" in told and not told["error"]) or told.keys() == {"output"}
+    language = code.language or _language(code.text, answer.output + (answer.stderr or ""))
+    call = Call(around.session, "", None, None, around.started, around.task, around.model)
+    write_answer(call, answer, language == "bash", trusts_success=True, language=language)
+    call.not_run = None
+    call.duration_ms = _duration(outcome) if call.duration_ms is None else call.duration_ms
+    return call.run(language, code.text)
+
+
+def _language(text: str, printed: str) -> str:
+    """The language of code that no key tells: Python where it is, or where Python says that it is not."""
+    if _COMMANDS.match(text):
+        return "bash"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes in its strings
+            ast.parse(text)
+        return "python"
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        pass
+    if _PYTHON.search(text) or ("SyntaxError" in printed and 'File "' in printed):
+        return "python"
+    if is_statement(text):
+        return "sql"
+    return "javascript" if _JAVASCRIPT.search(text) else "bash"
+
+
+def _duration(node: dict[str, Any]) -> float | None:
+    """Milliseconds, where a key names its unit."""
+    for key, value in node.items():
+        unit, taken = _TAKEN.match(key), number(value)
+        if unit and taken is not None and taken >= 0:
+            in_ms = (unit[1] or unit[2] or unit[3]).lower() in ("ms", "millis", "milliseconds")
+            return taken if in_ms else taken * 1000
+    return None
+
+
+_BEGUN = (b'"code_output_', b'"observation_')
+READER = Reader("code-and-outcome", (*(f'"{key}"'.encode() for key in _MARKED), *_BEGUN), reads, entries)

@@ -1,0 +1,57 @@
+"""Dialogues in which a fenced block is run and the next message tells what came of it."""
+
+import pytest
+
+from capibara_assets.executions.formats.agents.general.fenced_turns import READER
+from capibara_assets_tests.executions.formats.agents.tools.damage import damaged, jsonl, reads, runs, survives
+
+
+def said(*turns: tuple[str, str]) -> dict[str, object]:
+    return {"id": 3, "messages": [{"role": role, "content": text} for role, text in turns]}
+
+
+CODE, FAILS = "```python\nprint(x)\n```", "Traceback (most recent call last):\nNameError: name 'x' is not defined"
+DIALOGUE = said(
+    ("user", "Print it."), ("assistant", f"So:\n\n{CODE}"), ("user", f"Execution result: {FAILS}"),
+    ("assistant", "```py\nx = 1\nprint(x)\n```"), ("user", "Execution result:\n1"), ("assistant", "It is 1."),
+)  # fmt: skip
+
+
+def test_the_next_message_tells_what_came_of_the_block() -> None:
+    found = runs(READER, jsonl(DIALOGUE, DIALOGUE))
+    assert [(run.language, run.code, run.success, run.output) for run in found[:2]] == [
+        ("python", "print(x)", False, FAILS), ("python", "x = 1\nprint(x)", True, "1"),
+    ]  # fmt: skip
+    assert {run.task for run in found} == {"Print it."} and len({run.session for run in found}) == 2
+
+
+@pytest.mark.parametrize(
+    ("turn", "code", "answer", "success"),
+    [
+        ("<execute>\nprint(1)\n</execute>", "print(1)", "Observation:\n1", True),
+        ("```bash\nmake\n```", "make", "Execution (exit code 2):\nno rule", False),
+        ("```bash\nmake\n```", "make", "Observation: done", None),
+        (CODE, "print(x)", "**Execution Output:**\n```\n7\n```", True),
+    ],
+)
+def test_heads_of_other_data_sets(turn: str, code: str, answer: str, success: bool | None) -> None:
+    (run,) = runs(READER, jsonl(said(("user", "Do."), ("assistant", turn), ("user", answer))))
+    assert (run.code, run.success) == (code, success)
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        [("assistant", CODE), ("user", "Thanks, it works.")],
+        [("assistant", f"{CODE}\n\n{CODE}"), ("user", "Execution result: 1")],  # which of them?
+        [("assistant", "```json\n{}\n```"), ("user", "Execution result: 1")],
+        [("user", CODE), ("user", "Execution result: 1")],
+    ],
+)
+def test_what_was_not_run_is_no_log(turns: list[tuple[str, str]]) -> None:
+    assert not reads(READER, jsonl(said(("user", "Do."), *turns)))
+
+
+def test_nothing_damaged_raises() -> None:
+    for one in damaged(DIALOGUE):
+        survives(READER, jsonl(one))
