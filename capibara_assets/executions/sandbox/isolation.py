@@ -26,7 +26,7 @@ from typing import IO, Literal, get_args
 import psutil
 
 from capibara_assets.errors import InputError
-from capibara_assets.executions.sandbox.cgroup import leave_group, memory_group
+from capibara_assets.executions.sandbox.cgroup import in_group, leave_group, memory_group
 from capibara_assets.executions.sandbox.leftovers import remove_tree
 from capibara_assets.executions.sandbox.seccomp import attempts, filter_program
 from capibara_assets.processes.groups import family, kill_family
@@ -113,10 +113,12 @@ class Isolation:
             IsolationError: the program cannot be started.
         """
         home = tempfile.mkdtemp(prefix="capibara-isolated-") if self.mode == "limits" else "/tmp"
+        group = None if memory_mib is None else memory_group(memory_mib << 20)
         try:
             with self._passed_filter() as descriptors:
+                isolated = self._command([str(part) for part in command], readable, descriptors)
                 process = subprocess.Popen(
-                    self._command([str(part) for part in command], readable, descriptors),
+                    isolated if group is None else in_group(group, isolated),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=errors,
@@ -126,8 +128,9 @@ class Isolation:
                     pass_fds=descriptors,
                 )
         except OSError as error:
+            if group is not None:
+                leave_group(group)
             raise IsolationError(f"cannot start {command[0]}: {error}") from error
-        group = None if memory_mib is None else memory_group(process.pid, memory_mib << 20)
         return Sandboxed(process, home if self.mode == "limits" else None, group)
 
     @contextmanager
