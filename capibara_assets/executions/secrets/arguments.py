@@ -11,6 +11,7 @@ from capibara_assets.executions.secrets.plausibility import (
     column_password,
     filled_in,
     has_digit,
+    jumbled,
     named_password,
     scrambled_or_digest,
     signed_words,
@@ -20,7 +21,7 @@ from capibara_assets.executions.secrets.roles import IS, MARK, VALUE, Role
 
 _WORD = r"(?![-<$%{\[(])([^\s\"'`\\<>|;&,(){}$]{5,64})(?=[\"'\s|;&,)]|\\n|$)"
 _LITERAL = r"[\"']([^\s\"'`\\<>]{5,64})[\"']"
-_ARGUMENT = r"[\"'][^\"'\n]{1,200}[\"'][ \t]*,\s{0,20}"
+_ARGUMENT = r"[\"'][^\"'\n]{0,200}[\"'][ \t]*,\s{0,20}"
 _SIGNED_WORDS = "([a-z]{3,20}(?:[-_.+~*][a-z]{3,20}){2,6})"
 _ASKS = (
     r"(?:kinit|cryptsetup|smbpasswd|chpasswd|su|passphrase-fd|pinentry|--stdin|password[_-]stdin|sudo[ ]-\w*(?-i:S))"
@@ -52,10 +53,10 @@ ARGUMENTS: tuple[Role, ...] = (
     ),
     # a login behind `-u`, for an address; one of a proxy's statistics; a file of logins
     Role(
-        "PASSWORD", ("-u", "-user"),
-        rf"(?:curl|wget|https?)\b[^\n]{{0,200}}?[ ](?:-\w{{0,4}}u|--user)[ =]?[\"']?[\w.@\\-]{{1,60}}:[\"']?{_WORD}"
-        r"(?=[^\n]{0,300}://)",
-        named_password, r"(?i)(?:curl|wget|http)[^\n]*-[\w\p{N}-]*u(?:ser)?[ =]?[^\n]*:[^\n]*://",
+        "PASSWORD", ("-u", "-user", " -a ", "-auth"),
+        rf"(?:curl|wget|https?)\b[^\n]{{0,200}}?[ ](?:-\w{{0,4}}u|-a|--user|--auth)[ =]?[\"']?[\w.@\\-]{{1,60}}:[\"']?"
+        rf"{_WORD}(?=[^\n]{{0,300}}://)",
+        named_password, r"(?i)(?:curl|wget|http)[^\n]*-[\w\p{N}-]*(?:u|a)(?:ser|uth)?[ =]?[^\n]*:[^\n]*://",
     ),
     Role(
         "PASSWORD", ("auth ",), rf"(?:^|[ \t])auth[ \t]+[A-Za-z][\w.@-]{{0,40}}:{VALUE}[ \t\r]*$", named_password,
@@ -70,6 +71,43 @@ ARGUMENTS: tuple[Role, ...] = (
     Role(
         "PASSWORD", ("sshpass",), rf"\bsshpass[ ]+(?:-v[ ]+)?-p[ ]*[\"']?{_WORD}(?=[\"']?[ \t]+\w)", named_password, "",
     ),
+    # quoted and attached to the flag of one letter, where a word of a shell could hold no such signs
+    Role(
+        "PASSWORD", ("-p'", '-p"', "-a'", '-a"', "-w'", '-w"'),
+        r"[ ]-[pPaAwW][\"']([^\s\"']{6,64})[\"'](?=[ \t]|$)",
+        lambda value: jumbled(value) or chosen_password(value), "",
+    ),
+    # flags of Windows' programs
+    Role(
+        "PASSWORD", ("/rp ", "/rp:", "/pass:", "/password:", "/pw:", "/pwd:"),
+        rf"[ ]/(?:rp[ :]|pass(?:word)?:|pwd?:)[\"']?{_WORD}(?=[\"']?(?:[ \t\r]|$))",
+        named_password, "",
+    ),
+    Role(
+        "PASSWORD", ("xfreerdp", "rdesktop"),
+        rf"\b(?:xfreerdp\d?|rdesktop)[ ][^\n]{{0,200}}?[ ](?:/p:|-p[ ])[\"']?{_WORD}", named_password, "",
+    ),
+    # options of a mount
+    Role(
+        "PASSWORD", ("username=", "user="),
+        rf"[ ,\"']user(?:name)?=[^\s,]{{1,60}},pass(?:word)?={_WORD}",
+        named_password, r"(?i)user(?:name)?=[^\n]*,pass",
+    ),
+    # the source of data of Go's drivers; a network's name and its key
+    Role(
+        "PASSWORD", ("@tcp(", "@unix("), r"[\"'`=][\w.-]{1,60}:([^\s\"'`@/]{4,64})@(?:tcp|unix)\(", named_password, "",
+    ),
+    Role(
+        "PASSWORD", (".begin(",), rf"\bwifi\w{{0,20}}\.begin\([ \t]*{_ARGUMENT}{_LITERAL}", named_password,
+        r"(?i)wifi[\w\p{N}]*\.begin\(",
+    ),
+    # user and password in one word
+    Role(
+        "PASSWORD", ("smbclient", "rpcclient", "smbget", "winexe", "wmic "),
+        r"\b(?:smbclient|rpcclient|smbget|winexe|wmic)[ ][^\n]{0,200}?[ ](?:-U|--user=?)[ ]?[\"']?"
+        r"[\w.\\/@-]{1,60}%([^\s\"']{4,64})",
+        named_password, "",
+    ),
     # what is piped to a program that asks for it
     Role(
         "PASSWORD", _ASKS_ANCHORS,
@@ -78,6 +116,11 @@ ARGUMENTS: tuple[Role, ...] = (
         rf"(?:\\n)?[\"']?[ \t]*\|[^\n|]{{0,160}}?{_ASKS}",
         named_password, "",
     ),
+    Role(
+        "PASSWORD", ("chpasswd", "smbpasswd", "kinit", "password-stdin", "sudo -s"),
+        rf"(?:echo|printf)[ \t]+(?:-\w+[ \t]+)?'(?:[\w.@-]{{1,40}}:)?([^'\s]{{8,64}})'[ \t]*\|[^\n|]{{0,160}}?{_ASKS}",
+        jumbled, "",
+    ),
     # a command's login with flags between, whose key is a digest's length
     Role(
         "SECRET", ("login ",), rf"\blogin[ \t]+(?:--?[\w-]{{1,30}}[ \t]+){{1,3}}[\"']?{VALUE}(?=[\"']?[ \t\r]*$)",
@@ -85,9 +128,9 @@ ARGUMENTS: tuple[Role, ...] = (
     ),
     # the third argument of what connects: behind an address and a user
     Role(
-        "PASSWORD", ("connect", "pdo(", "mysqli("),
-        rf"(?:connect\w{{0,20}}|\bpdo|\bmysqli)\(\s{{0,20}}{_ARGUMENT}{_ARGUMENT}{_LITERAL}",
-        named_password, r"(?i)(?:connect[\w\p{N}]*|pdo|mysqli)\(\s*[\"'][^\n]+[\"'][ \t]*,",
+        "PASSWORD", ("connect", "pdo(", "mysqli(", "plainauth(", "sequelize("),
+        rf"(?:connect\w{{0,20}}|\bpdo|\bmysqli|\bplainauth|\bsequelize)\(\s{{0,20}}{_ARGUMENT}{_ARGUMENT}{_LITERAL}",
+        named_password, r"(?i)(?:connect[\w\p{N}]*|pdo|mysqli|plainauth|sequelize)\(\s*[\"'][^\n]*[\"'][ \t]*,",
     ),
     # typed into the field of that name
     Role(

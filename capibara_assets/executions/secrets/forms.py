@@ -94,7 +94,7 @@ FORMS: tuple[Role, ...] = (
     # a field of multipart/form-data, behind its headers
     Role(
         "PASSWORD", ENDS_ANCHORS,
-        rf"name=\\?[\"'][\w.\[\]-]{{0,40}}?{ENDS}\]?\\?[\"'][^\n]{{0,80}}\n"
+        rf"form-data;[^\n]{{0,200}}?name=\\?[\"'][\w.\[\]-]{{0,40}}?{ENDS}\]?\\?[\"'][^\n]{{0,80}}\n"
         rf"(?:[\w-]+:[^\n]{{0,80}}\n){{0,3}}[ \t\r]*\n[ \t]*{VALUE}",
         chosen_password, r"(?i)form-data;[^\n]*name=",
     ),

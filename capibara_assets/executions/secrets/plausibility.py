@@ -28,6 +28,11 @@ _DIGITS = re.compile(r"[0-9]+")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _WORD = re.compile(r"[A-Z][a-z]{2,}|[a-z]{4,}")
 _CASES_CHANGE = re.compile("[a-z][A-Z]+[a-z]+[A-Z]+[a-z]")  # as `passwords.CHOSEN` has it
+#: What no value that signs jumble is, either.
+_VARIABLE = re.compile(r"\$[\w{(]|[{}]|<%|%\w+%")
+_RUN_OF_LETTERS = re.compile(r"[a-z]{4}|[A-Z]{4}")
+#: Two words and a number, as people choose them: attributes and hosts hardly end so.
+_DOTTED_CHOICE = re.compile(r"[a-z]{3,}\.[a-z]{3,}\d{2,4}")
 _UNSPEAKABLE = re.compile(r"(?i)[^aeiouy]{4}|q[^u]|^.[^aeiouy]+$")
 #: E-mail addresses, versions, percent-encoded text, formats of printf.
 _NOT_ALONE = re.compile(
@@ -190,7 +195,14 @@ def stated_password(value: str) -> bool:
 def chosen_password(value: str) -> bool:
     """As `stated_password`, of a literal or a word of a shell, which names no variable: two sorts of signs will do."""
     told = has_digit(value) or _WORDS_JOINED.fullmatch(value) is not None or letters_at_random(value)
-    return told and _chosen(value)
+    return told and _chosen(value.replace(".", "-") if _DOTTED_CHOICE.fullmatch(value) else value)
+
+
+def jumbled(value: str) -> bool:
+    """Whether a value is letters of both cases, digits and signs of three kinds, without a word: no path, no query."""
+    signs = {c for c in value if not c.isalnum()}
+    jumble = 12 <= len(value) <= 64 and len(signs) >= 3 and _three_sorts(value)
+    return jumble and not _RUN_OF_LETTERS.search(value) and not _VARIABLE.search(value) and value[0] not in "/.~-"
 
 
 def letters_at_random(value: str) -> bool:
@@ -256,7 +268,7 @@ def bare_password(value: str) -> bool:
     a_name = value.isidentifier() and not _NUMBERED.fullmatch(value) and ("_" in value or not mingled(value))
     return (
         stated_password(value)
-        or (chosen_password(value) and not a_name)
+        or (chosen_password(value) and not a_name and not _DOTTED.fullmatch(value))
         or (_TITLED_NUMBERED.fullmatch(value) is not None and told_password(value))
     )
 
@@ -266,7 +278,8 @@ def _chosen(value: str) -> bool:
         return False
     if not 6 <= len(value) <= 64 or entropy(value) < 1.75 or _NOT_ALONE.search(value) or not value.isascii():
         return False
-    if value[0] in "<{$%/.~*-([" or any(p(value) for p in (_REFERENCE.search, _DOTTED.fullmatch, _LISTED.fullmatch)):
+    refers = (_REFERENCE.search, _DOTTED.fullmatch, _LISTED.fullmatch)
+    if value[0] in "<{$%/.~*-([" or (any(p(value) for p in refers) and not jumbled(value)):
         return False
     spelt = "".join(filter(str.isalpha, value)).lower()
     if not spelt or _PLACEHOLDER.search(value) or _ALGORITHM.search(value) or _hexadecimal(value, 32):

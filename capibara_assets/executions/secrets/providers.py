@@ -70,6 +70,7 @@ PROVIDER_SHAPES: tuple[Shape, ...] = (
     ("ATLASSIAN_TOKEN", ("ATATT3", "ATCTT3"), r"AT[AC]TT3[A-Za-z0-9_=-]{60,}"),
     ("NPM_TOKEN", ("npm_",), r"npm_[A-Za-z0-9]{34,38}"),
     ("NPM_TOKEN", (":_authToken=",), r"(?<=:_authToken=)[^\s\"']{8,}"),
+    ("NUGET_KEY", ("oy2",), r"oy2[a-z0-9]{43}(?![A-Za-z0-9])"),
     ("RUBYGEMS_KEY", ("rubygems_",), r"rubygems_[0-9a-f]{46,50}"),
     ("CRATES_TOKEN", ("cio",), r"cio[A-Za-z0-9]{32}(?![A-Za-z0-9])"),
     ("ARTIFACTORY_TOKEN", ("AKC",), r"AKC[A-Za-z0-9]{30,}"),

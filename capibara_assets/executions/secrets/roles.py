@@ -238,7 +238,9 @@ ROLES: tuple[Role, ...] = (
     Role(
         "SECRET", ("(",), rf"\b[A-Z]\w*(?:\.\w+)?\([ \t]*[\"'](?=[{CHARS}-]*[A-Za-z]\d+[A-Za-z]){VALUE}",
         scrambled,
-        rf"[A-Z][A-Za-z0-9_.]*\([ \t]*[\"'][{CHARS}-]*[A-Za-z][0-9]+[A-Za-z]",
+        # of sixteen characters five stand behind that or seven before it, or it is long itself
+        rf"[A-Z][A-Za-z0-9_.]*\([ \t]*[\"'](?:[{CHARS}-]*[A-Za-z](?:[0-9]+[A-Za-z][{CHARS}-]{{5}}|[0-9]{{4,}}[A-Za-z])"
+        rf"|[{CHARS}-]{{7,}}[A-Za-z][0-9]+[A-Za-z])",
         case=True, near_values=True,
     ),
     # what is piped into a login
