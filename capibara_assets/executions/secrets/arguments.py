@@ -116,6 +116,7 @@ ARGUMENTS: tuple[Role, ...] = (
         rf"(?:\\n)?[\"']?[ \t]*\|[^\n|]{{0,160}}?{_ASKS}",
         named_password, "",
     ),
+    # the same in single quotes, with signs that no unquoted word has
     Role(
         "PASSWORD", ("chpasswd", "smbpasswd", "kinit", "password-stdin", "sudo -s"),
         rf"(?:echo|printf)[ \t]+(?:-\w+[ \t]+)?'(?:[\w.@-]{{1,40}}:)?([^'\s]{{8,64}})'[ \t]*\|[^\n|]{{0,160}}?{_ASKS}",

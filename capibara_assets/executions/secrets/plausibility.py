@@ -28,7 +28,7 @@ _DIGITS = re.compile(r"[0-9]+")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _WORD = re.compile(r"[A-Z][a-z]{2,}|[a-z]{4,}")
 _CASES_CHANGE = re.compile("[a-z][A-Z]+[a-z]+[A-Z]+[a-z]")  # as `passwords.CHOSEN` has it
-#: What no value that signs jumble is, either.
+#: What refers to a variable or is a template, though it mixes signs.
 _VARIABLE = re.compile(r"\$[\w{(]|[{}]|<%|%\w+%")
 _RUN_OF_LETTERS = re.compile(r"[a-z]{4}|[A-Z]{4}")
 #: Two words and a number, as people choose them: attributes and hosts hardly end so.

@@ -160,11 +160,11 @@ def test_the_folder_of_logs_is_read_where_there_is_one(tmp_path: Path) -> None:
 
 
 def test_hidden_folders_of_agents_are_looked_into(tmp_path: Path) -> None:
-    for name in (".crush", ".claude-work", ".gptme", ".pip", ".clauderc", ".git"):
+    for name in (".crush", ".claude-work", ".gptme", ".pip", ".clauderc", ".git", ".chats", ".chatty"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.jsonl").write_bytes(line(envelope(execution_id=name)) + b"\n")
     read = read_experience(tmp_path, now=NOW).executions["execution_id"]
-    assert sorted(read) == [".claude-work", ".crush", ".gptme"]
+    assert sorted(read) == [".chats", ".claude-work", ".crush", ".gptme"]
 
 
 def test_only_the_given_files_are_read(tmp_path: Path) -> None:

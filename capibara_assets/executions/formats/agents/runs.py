@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -59,6 +59,7 @@ class NotRun:
     code: str | None = field(default=None, compare=False)
 
 
+_FIRST_YEAR = 2000
 _CUT = 3  # lines at most that a cut leaves damaged at a log's head
 _SHOWN = 20  # lines that show whether the others are JSON, or have times before them
 _HEAD = 20_000  # characters in which these stand
@@ -201,11 +202,23 @@ def moment(value: Any) -> datetime | None:
     return None
 
 
+def first_moment(values: Iterable[Any]) -> datetime | None:
+    """The first value that is a time; a number that would lie before the year 2000 is a duration."""
+    found = (moment(value) for value in values)
+    return next((each for each in found if each is not None and each.year >= _FIRST_YEAR), None)
+
+
 def milliseconds(started: datetime | None, ended: datetime | None) -> float | None:
     """What lies between two times; None where one is not told, or they stand in the wrong order."""
     if started is None or ended is None or ended < started:
         return None
     return (ended - started).total_seconds() * 1000
+
+
+def message_text(message: Mapping[str, Any]) -> str:
+    """What a message says, in ShareGPT's `value` or in `content`."""
+    value = message.get("value")
+    return value if isinstance(value, str) and value else texts(message.get("content"))
 
 
 def texts(content: Any) -> str:

@@ -43,6 +43,8 @@ _BESIDE = (
     "message",
     "structuredContent",
 )  # no output by themselves
+_NO_TEXTS = ("stdout", "outcome", "interleavedOutput", "detailedContent", "state")  # read apart, or a status
+_CELLS = ("python", "javascript", "typescript", "r")
 _FAILED = {"error", "errored", "failed", "failure"}
 _RETURNED = {"success", "succeeded", "completed", "ok", "done"}
 _NOT_RUN = {"rejected", "denied", "declined", "canceled", "cancelled", "skipped", "refused", "aborted"}
@@ -232,11 +234,7 @@ def _structured(text: str, runs_shell: bool, language: str) -> ToolAnswer | None
         return None
     if not isinstance(told, dict):
         return None
-    cell = (
-        language in ("python", "javascript", "typescript", "r")
-        and "error" in told
-        and ("logs" in told or "stdout" in told)
-    )
+    cell = language in _CELLS and "error" in told and ("logs" in told or "stdout" in told)
     found = read_answer(told) if cell or "stdout" in told or "output" in told else None
     if found is None or not (cell or (runs_shell and found.exit_code is not None)):
         return None
@@ -247,13 +245,9 @@ def _structured(text: str, runs_shell: bool, language: str) -> ToolAnswer | None
 def _end_in_words(call: Call, answer: ToolAnswer, text: str) -> None:
     """Write what a shell tool's words, around the output and beside it, say of the command's end."""
     report = read_frame(text)
-    if (
-        report is None
-        and call.name == "terminal"
-        and answer.failed is False
-        and (inner := read_fence(text)) is not None
-    ):
-        report = Report(inner, success=True)  # of Zed, which puts words around failures only
+    if report is None and call.name == "terminal" and answer.failed is False:
+        inner = read_fence(text)  # of Zed, which puts words around failures only
+        report = None if inner is None else Report(inner, success=True)
     if report is not None:
         _write_report(call, report)
         return
@@ -291,13 +285,7 @@ def _collect(value: Any, found: ToolAnswer, depth: int) -> None:
                 found.said.append(inner)
                 if key != "message" and inner.strip():
                     found.stderr = found.stderr or inner
-            elif isinstance(inner, str) and key in (
-                "stdout",
-                "outcome",
-                "interleavedOutput",
-                "detailedContent",
-                "state",
-            ):
+            elif isinstance(inner, str) and key in _NO_TEXTS:
                 continue
             elif key in ("content", "result", "output") and _are_rows(inner):
                 found.texts.append(json.dumps(inner, ensure_ascii=False))

@@ -3,11 +3,12 @@
 JSON or JSON lines. The code stands under `command`, `code`, `sql` and the like. The outcome (exit code, both streams,
 rows or an error) is in the same object, in one beside or below it (`{"action": {"command"}, "result": {"exit_code"}}`),
 or under the code's own name (`train_code_1` and `train_code_exec_result_1` in MLE-STAR's state, `generated_code_0` and
-`code_output_0` in DSPy's). Session, time and
-task are those of the nearest object around. Code without an outcome is no run: a data set of code is no log.
+`code_output_0` in DSPy's). Session, time and task are those of the nearest object around. Code without an outcome is
+no run: a data set of code is no log.
 """
 
 import ast
+import json
 import re
 import warnings
 from collections.abc import Iterator
@@ -17,8 +18,9 @@ from typing import Any
 
 from capibara_assets.executions.formats.agents.fields import code_at, name_at, number, word
 from capibara_assets.executions.formats.agents.general.answers import read_answer, write_answer
+from capibara_assets.executions.formats.agents.general.linked_calls import OTHERS
 from capibara_assets.executions.formats.agents.general.tool_names import is_statement
-from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, Reader, moment
+from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, Reader, first_moment
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import command_text
 from capibara_assets.executions.formats.envelope_reader import language_of
@@ -46,12 +48,13 @@ _TIMES = (
 )  # fmt: skip
 _TASKS = ("task", "problem_statement", "task_description", "instruction", "prompt", "goal")
 _TAKEN = re.compile(
-    r"(?:duration|elapsed|took|time|execution_?time|wall_?time|runtime)(?:_(ms|s)|_?(?:in_)?(millis|milliseconds|sec|secs|seconds)|(Ms))\Z",
+    r"(?:duration|elapsed|took|time|execution_?time|wall_?time|runtime)"
+    r"(?:_(ms|s)|_?(?:in_)?(millis|milliseconds|sec|secs|seconds)|(Ms))\Z",
     re.IGNORECASE,
 )
 _OF_OUTCOME = {"exec", "execution", "result", "results", "output", "outcome"}
 _JAVASCRIPT = re.compile(
-    r"\bconsole\.\w+\(|^\s*(?:const|let|var) \w+|\brequire\(|=>|^\s*(?:async )?function\b", re.MULTILINE
+    r"\bconsole\.\w+\(|^[ \t]*(?:const|let|var) \w+|\brequire\(|=>|^[ \t]*(?:async )?function\b", re.MULTILINE
 )
 _COMMANDS = re.compile(
     r"\s*(?:#!\S*sh\b|(?:\w+=\S+ )*(?:cd|ls|cat|echo|grep|find|git|npm|npx|yarn|pnpm|pip|python3?|node|pytest|make|curl"
@@ -59,11 +62,9 @@ _COMMANDS = re.compile(
 )
 _PYTHON = re.compile(r"^(?:import \w+|from [\w.]+ import |def \w+\(|class \w+.*:)", re.MULTILINE)
 _NUMBERED = re.compile(r"(?:code_output|execution_output|exec_output|observation|output)_(\d{1,4})\Z")
+_CODE_NUMBERED = re.compile(r"code_(\d{1,4})\Z")
 _FAILED = "Failed to execute"
-_FIRST_YEAR = 2000  # numbers that would lie before it are no times
 _DEPTH = 30
-# of documents that other readers know, and of values that hold any key
-_OTHERS = (b'"resourceSpans"', b'"resource_spans"', b'"cell_type"', b'"execution_id"')
 _MARKED = (*_EXITS, *_PRINTED, "stdout", "success", "sql", "rows", "row_count")
 
 
@@ -85,9 +86,18 @@ class _Code:
     language: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Code and its outcome, and the keys under which they stand if they are objects below."""
+
+    code: _Code
+    outcome: dict[str, Any]
+    keys: tuple[str, ...] = ()
+
+
 def reads(document: LogDocument) -> bool:
     """Whether one object at least holds code and its outcome."""
-    if any(mark in document.data for mark in _OTHERS):
+    if any(mark in document.data for mark in OTHERS):
         return False
     return next(_runs(document), None) is not None
 
@@ -102,9 +112,13 @@ def entries(document: LogDocument) -> Iterator[Entry]:
 def _runs(document: LogDocument) -> Iterator[AgentRun]:
     rows = document.rows
     for place, row in enumerate(rows):
-        flat = len(rows) == 1 or (isinstance(row, dict) and len(list(_pairs(row))) == 1)
-        # a row that holds several is an episode of its own
-        yield from _walk(row, _Around(document.digest if flat else f"{document.digest}/{place}"), _DEPTH)
+        episode = document.digest if len(rows) == 1 else f"{document.digest}/{place}"
+        if isinstance(row, dict):
+            pairs = list(_pairs(row))
+            # lines of single runs are one session, a row that holds several is one of its own
+            yield from _object(row, pairs, _Around(document.digest if len(pairs) == 1 else episode), _DEPTH)
+        else:
+            yield from _walk(row, _Around(episode), _DEPTH)
 
 
 def _walk(value: Any, around: _Around, depth: int) -> Iterator[AgentRun]:
@@ -113,61 +127,62 @@ def _walk(value: Any, around: _Around, depth: int) -> Iterator[AgentRun]:
             if isinstance(item, dict | list):
                 yield from _walk(item, around, depth - 1)
     elif isinstance(value, dict) and depth:
-        around = _told(value, around)
-        taken = set()
-        for code, outcome, keys in _pairs(value):
-            taken |= keys
-            yield _run(code, outcome, _told(outcome, around))
-        for key, item in value.items():
-            if isinstance(item, dict | list) and key not in taken:
-                yield from _walk(item, around, depth - 1)
+        yield from _object(value, list(_pairs(value)), around, depth)
+
+
+def _object(node: dict[str, Any], pairs: list[_Pair], around: _Around, depth: int) -> Iterator[AgentRun]:
+    around = _told(node, around)
+    for pair in pairs:
+        yield _run(pair.code, pair.outcome, _told(pair.outcome, around))
+    read = {key for pair in pairs for key in pair.keys}
+    for key, item in node.items():
+        if isinstance(item, dict | list) and key not in read:
+            yield from _walk(item, around, depth - 1)
 
 
 def _told(node: dict[str, Any], around: _Around) -> _Around:
-    times = (moment(node.get(key)) for key in _TIMES)
-    started = next((each for each in times if each is not None and each.year >= _FIRST_YEAR), around.started)
+    started = first_moment(node.get(key) for key in _TIMES) or around.started
     session = next((name for key in _SESSIONS if (name := name_at(node, key))), around.session)
     task = next((node[key] for key in _TASKS if word(node.get(key))), around.task)
     return replace(around, session=session, started=started, task=task, model=word(node.get("model")) or around.model)
 
 
-def _pairs(node: dict[str, Any]) -> Iterator[tuple[_Code, dict[str, Any], set[str]]]:
-    """Code and outcome in an object and the objects right below it, with the keys of those."""
+def _pairs(node: dict[str, Any]) -> Iterator[_Pair]:
+    """Code and outcome in an object and the objects right below it."""
     code = _code(node)
     if code is not None and _is_outcome(node, code):
-        yield code, node, set()
+        yield _Pair(code, node)
         return
     yield from _numbered(node)
     below = {key: item for key, item in node.items() if isinstance(item, dict)}
-    outcomes = [key for key, item in below.items() if _is_outcome(item, code) and _code(item) is None]
-    seen = []
-    for key in outcomes:
-        named = _under_name_of(node, key)
-        if named is not None:
-            if (named, below[key]) in seen:  # a state that hands on what ran before
-                continue
-            seen.append((named, below[key]))
-        if named is None and len(outcomes) == 1:
-            named = code
-            if named is None:
-                beside = [(name, found) for name, item in below.items() if (found := _code(item)) is not None]
-                if len(beside) == 1:
-                    yield beside[0][1], below[key], {key, beside[0][0]}
-                    continue
-        if named is not None:
-            yield named, below[key], {key}
+    outcomes = {key: item for key, item in below.items() if _is_outcome(item, code) and _code(item) is None}
+    named = {key: found for key in outcomes if (found := _under_name_of(node, key)) is not None}
+    if named:
+        seen = set()
+        for key, found in named.items():
+            run = (found, json.dumps(outcomes[key], sort_keys=True))
+            if run not in seen:  # a state hands on what ran before
+                seen.add(run)
+                yield _Pair(found, outcomes[key], (key,))
+    elif len(outcomes) == 1:
+        ((key, outcome),) = outcomes.items()
+        beside = [(name, found) for name, item in below.items() if (found := _code(item)) is not None]
+        if code is not None:
+            yield _Pair(code, outcome, (key,))
+        elif len(beside) == 1:
+            yield _Pair(beside[0][1], outcome, (key, beside[0][0]))
 
 
-def _numbered(node: dict[str, Any]) -> Iterator[tuple[_Code, dict[str, Any], set[str]]]:
+def _numbered(node: dict[str, Any]) -> Iterator[_Pair]:
     """Codes and what they printed that share a number: `generated_code_0` and `code_output_0` or `observation_0`."""
-    for key, printed in node.items():
-        numbered = _NUMBERED.match(key)
-        if numbered is None or not isinstance(printed, str):
-            continue
-        codes = [name for name in node if name.endswith(f"code_{numbered[1]}") and word(node[name])]
-        if len(codes) == 1:
-            failed = {"error": printed} if printed.startswith(_FAILED) else {}
-            yield _Code(node[codes[0]], ""), failed or {"code_output": printed}, set()
+    codes: dict[str, list[str]] = {}
+    for key, text in node.items():
+        if (numbered := _CODE_NUMBERED.search(key)) and isinstance(text, str) and text:
+            codes.setdefault(numbered[1], []).append(text)
+    for key, printed in node.items() if codes else ():
+        if (numbered := _NUMBERED.match(key)) and isinstance(printed, str) and len(codes.get(numbered[1], ())) == 1:
+            failed = printed.startswith(_FAILED)
+            yield _Pair(_Code(codes[numbered[1]][0], ""), {"error" if failed else "code_output": printed})
 
 
 def _under_name_of(node: dict[str, Any], key: str) -> _Code | None:

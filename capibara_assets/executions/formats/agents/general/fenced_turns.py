@@ -1,4 +1,4 @@
-"""Dialogues in which a model's fenced code is run whole and the next message tells what came of it.
+"""Dialogues in which a model's fenced code is run whole and the next message holds its output.
 
 Code-Feedback's (`Execution result: ..`), CodeActInstruct's (`<execute>`, `Observation:`) and those made like them, as
 messages (`role`, `content`) or as ShareGPT (`from`, `value`). A message with several blocks of code tells not which was
@@ -7,24 +7,22 @@ run; a next message that has no such head is somebody's words.
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
-from capibara_assets.executions.formats.agents.fields import word
 from capibara_assets.executions.formats.agents.general.answers import read_answer, write_answer
-from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, Reader, texts
+from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, Reader, message_text
 from capibara_assets.executions.formats.agents.tools.calls import Call
+from capibara_assets.executions.formats.agents.tools.shell_frames import read_fence
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
 from capibara_assets.executions.formats.envelope_reader import language_of
 
 _LISTS = ("messages", "conversations", "conversation", "dialogue", "turns")
 _MODEL = ("assistant", "gpt", "model")
-_CODE = re.compile(r"^```(\w+)[ \t]*\n(.*?)\n```[ \t]*$|<execute>(.*?)</execute>", re.DOTALL | re.MULTILINE)
+_OPENS = re.compile(r"```(\w+)[ \t]*")
 _HEAD = re.compile(
     r"\s*(?:\**(?:Code )?Execution (?:result|output|feedback)s?\**|Observation|Execution|Code output|Stdout)"
     r"(?: ?\(?exit ?code:? ?(?P<code>-?\d{1,3})\)?)?:\**[ \t]*\n?",
     re.IGNORECASE,
 )
-_FENCE = re.compile(r"\s*(`{3,})\w*\n(.*?)\n?\1\s*\Z", re.DOTALL)
 _RUN = ("python", "javascript", "typescript", "bash", "sql")
 
 
@@ -33,7 +31,7 @@ def _runs(document: LogDocument) -> Iterator[AgentRun]:
         held = next((row[key] for key in _LISTS if isinstance(row.get(key), list)), None)
         session, task, asked = f"{document.digest}/{number}", None, None
         for message in objects(held):
-            role, said = str(message.get("role", message.get("from"))), _said(message)
+            role, said = str(message.get("role", message.get("from"))), message_text(message)
             head = _HEAD.match(said)
             if role in _MODEL:
                 asked = _asked(said)
@@ -44,24 +42,36 @@ def _runs(document: LogDocument) -> Iterator[AgentRun]:
                 task, asked = said.strip() or task, None
 
 
-def _said(message: dict[str, Any]) -> str:
-    return word(message.get("value")) or texts(message.get("content"))
-
-
 def _asked(said: str) -> tuple[str, str] | None:
     """The language and the code of the only block in a message."""
-    blocks = _CODE.findall(said)
+    blocks = list(_blocks(said))
     if len(blocks) != 1:
         return None
-    name, fenced, executed = blocks[0]
-    language, code = ("python", executed.strip("\n")) if executed else (language_of(name), fenced)
+    language, code = blocks[0]
     return (language, code) if language in _RUN and code.strip() else None
 
 
+def _blocks(said: str) -> Iterator[tuple[str, str]]:
+    """The blocks that are closed, fenced or tagged: line by line, since many that are not cost no more."""
+    opened, kept = "", list[str]()
+    for line in said.split("\n"):
+        if opened and line.rstrip(" \t") == "```":
+            yield language_of(opened), "\n".join(kept)
+            opened = ""
+        elif opened:
+            kept.append(line)
+        elif fence := _OPENS.fullmatch(line):
+            opened, kept = fence[1], []
+    for part in said.split("<execute>")[1:]:
+        code, closed, _ = part.partition("</execute>")
+        if closed:
+            yield "python", code.strip("\n")
+
+
 def _run(session: str, task: str | None, language: str, code: str, printed: str, exit_code: str | None) -> AgentRun:
-    fenced = _FENCE.match(printed)
+    fenced = read_fence(printed)
     call = Call(session, "", None, task=task)
-    answer = read_answer(fenced[2] if fenced else printed)
+    answer = read_answer(printed if fenced is None else fenced)
     answer.returned, answer.exit_code = True, None if exit_code is None else int(exit_code)
     write_answer(call, answer, language == "bash", language=language)
     call.not_run = None

@@ -19,7 +19,7 @@ from typing import Any
 from capibara_assets.executions.formats.agents.fields import record, text_at, word
 from capibara_assets.executions.formats.agents.general.answers import go_on, is_answered, read_answer, write_answer
 from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, entry_of, is_runner, words
-from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader, moment, texts
+from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader, first_moment, moment, texts
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
 from capibara_assets.executions.formats.envelope_reader import language_of
@@ -74,9 +74,8 @@ _ANSWERS = (
 _SESSIONS = ("session_id", "sessionId", "sessionID", "conversation_id", "conversationId", "thread_id", "threadId")
 _TIMES = ("timestamp", "timestamp_ms", "created", "created_at", "createdAt", "ts", "start_time", "startTime", "time")
 _HEADS = ("info", "user")
-_FIRST_YEAR = 2000  # numbers that would lie before it are no times but durations
 _CONVERSATIONS = ("messages", "history", "conversation", "trajectory", "steps")
-_OTHERS = (b'"resourceSpans"', b'"resource_spans"', b'"cell_type"', b'"execution_id"')
+OTHERS = (b'"resourceSpans"', b'"resource_spans"', b'"cell_type"', b'"execution_id"')
 _OWN = {*_GIVEN, *(path[0] for path in _INSIDE), "state", "result", "output"}  # of a call: not looked into for others
 _NAMED_ANSWERS = ("functionResponse", "function_response", "toolResponse", "tool_response")
 _PART = re.compile(r"tool-([\w.:-]+)\Z")  # a part's type that names its tool, as the AI SDK writes it
@@ -152,8 +151,7 @@ class _Log:
     def _told(self, node: dict[str, Any], around: _Around, heads: bool = True) -> _Around:
         session = next((node[key] for key in _SESSIONS if word(node.get(key))), around.session)
         times = ((node.get(key) if key != "time" else _begin(node.get(key))) for key in _TIMES)
-        found = (moment(value) for value in times)
-        started = next((each for each in found if each is not None and each.year >= _FIRST_YEAR), around.started)
+        started = first_moment(times) or around.started
         model = word(node.get("model")) or word(node.get("modelID")) or around.model
         own = next((node[key] for key in _IDS[:-1] if word(node.get(key))), around.id)
         head = next((node[key] for key in _HEADS if isinstance(node.get(key), dict)), None) if heads else None
@@ -311,7 +309,7 @@ def _opening(row: Any) -> str | None:
 
 def reads(document: LogDocument) -> bool:
     """Whether a call that runs code or edits a file has its answer."""
-    if any(mark in document.data for mark in _OTHERS):
+    if any(mark in document.data for mark in OTHERS):
         return False
     return _log(document, only_looks=True).linked
 

@@ -1,6 +1,6 @@
 """Executions of n8n's workflows, as its API and its export give them: `workflowData.nodes` and `resultData.runData`.
 
-The code stands in a node's parameters, what came of it under the node's name. Traps: a parameter that begins with `=`
+The code stands in a node's parameters, its outcome under the node's name. Traps: a parameter that begins with `=`
 is a template, and with `{{ }}` in it the log does not tell what ran; a node runs several times in a loop.
 """
 

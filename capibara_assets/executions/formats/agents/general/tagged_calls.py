@@ -15,7 +15,7 @@ from typing import Any
 from capibara_assets.executions.formats.agents.fields import record, word
 from capibara_assets.executions.formats.agents.general.answers import read_answer, write_answer
 from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, entry_of
-from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader, texts
+from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader, message_text
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects, parsed
 
@@ -69,7 +69,7 @@ def _calls(messages: list[dict[str, Any]], session: str) -> Iterator[tuple[Call,
     waiting: list[tuple[Call, Asked | None]] = []
     task: str | None = None
     for message in messages:
-        role, said = str(message.get("from", message.get("role"))), _said(message)
+        role, said = str(message.get("from", message.get("role"))), message_text(message)
         answers = _ANSWER.findall(said)
         head = _HEAD.match(said) if waiting and not answers else None
         if role in _MODEL:
@@ -83,10 +83,6 @@ def _calls(messages: list[dict[str, Any]], session: str) -> Iterator[tuple[Call,
         elif role in _USER and said.strip():
             task = said.strip()
     yield from ((call, asked) for call, asked in made if asked is not None)
-
-
-def _said(message: dict[str, Any]) -> str:
-    return word(message.get("value")) or texts(message.get("content"))
 
 
 def _asked(call: re.Match[str], session: str, task: str | None) -> tuple[Call, Asked | None]:

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -138,14 +139,31 @@ def test_nothing_damaged_raises_and_a_damaged_line_is_told() -> None:
     assert [type(entry).__name__ for entry in entries(READER, cut)] == ["Fault", "AgentRun"]
 
 
-@pytest.mark.parametrize("hostile", ['{"a":' * 20, '{"code":"(","stdout":"","stderr":""},', '{"code_output_1":"x",'])
-def test_hostile_text_costs_linear_time(hostile: str) -> None:
+def copied(times: int) -> Any:
+    results = {f"code_result_{number}": {"exit_code": 0, "stdout": str(number)} for number in range(times)}
+    return {f"code_{number}": "a b" for number in range(times)} | results
+
+
+def numbered(times: int) -> Any:
+    outputs = {f"code_output_{number}": "x" for number in range(min(times, 10_000))}
+    return {f"code_{number}": "a b" for number in range(times)} | outputs
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        copied, numbered, lambda times: {"source_code": "\n" * times + "(?", "exit_code": 0},
+        lambda times: {"source_code": "a=b " * times + "?(", "exit_code": 0},
+        lambda times: [{"code": "(", "stdout": "", "stderr": ""}] * times,
+    ],
+    ids=["copied", "numbered", "blanks", "variables", "records"],
+)  # fmt: skip
+def test_hostile_records_cost_linear_time(hostile: Callable[[int], Any]) -> None:
     def seconds(times: int) -> float:
-        whole = hostile.endswith("},")
-        log = f"[{hostile * times}1]" if whole else f'{hostile * min(times, 30)}"stdout":1'
+        log = json.dumps(hostile(times))
         began = time.process_time()
-        reads(READER, log)
+        entries(READER, log)
         return time.process_time() - began
 
     seconds(10)
-    assert seconds(10_000) < max(0.5, 30 * seconds(1000))
+    assert seconds(8_000) < max(0.4, 30 * seconds(800))

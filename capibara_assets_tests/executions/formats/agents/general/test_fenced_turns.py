@@ -1,5 +1,7 @@
 """Dialogues in which a fenced block is run and the next message tells what came of it."""
 
+import time
+
 import pytest
 
 from capibara_assets.executions.formats.agents.general.fenced_turns import READER
@@ -55,3 +57,16 @@ def test_what_was_not_run_is_no_log(turns: list[tuple[str, str]]) -> None:
 def test_nothing_damaged_raises() -> None:
     for one in damaged(DIALOGUE):
         survives(READER, jsonl(one))
+
+
+@pytest.mark.parametrize("hostile", ["```x\n", "<execute>", "```x\n```x\n", "Execution "])
+def test_hostile_text_costs_linear_time(hostile: str) -> None:
+    def seconds(times: int) -> float:
+        text = hostile * times
+        log = jsonl(DIALOGUE, said(("user", text), ("assistant", text), ("user", f"Execution result: {text}")))
+        began = time.process_time()
+        runs(READER, log)
+        return time.process_time() - began
+
+    seconds(10)
+    assert seconds(20_000) < max(0.3, 30 * seconds(2_000))

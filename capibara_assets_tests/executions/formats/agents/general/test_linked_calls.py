@@ -306,3 +306,33 @@ def test_parts_of_the_ai_sdk_state_how_code_ended(part: dict[str, Any], success:
     held = {"type": "tool-runJavaScript", "toolCallId": "1", "input": {"code": "x"}, **part}
     (run,) = runs(READER, jsonl({"role": "assistant", "parts": [held]}))
     assert run.success is success and said in run.output + run.stderr
+    assert part["state"] not in run.output  # a status is no output
+
+
+@pytest.mark.parametrize(
+    ("error", "stdout", "success"),
+    [
+        (None, ["4\n", "2\n"], True),
+        ({"name": "NameError", "value": "x", "traceback": "Traceback: x"}, [], False),
+    ],
+)
+def test_a_cell_whose_result_is_json_in_text_ends_as_that_says(error: Any, stdout: list[str], success: bool) -> None:
+    told = json.dumps({"results": [], "logs": {"stdout": stdout, "stderr": []}, "error": error})
+    (run,) = runs(READER, jsonl(
+        {"tool_call": {"name": "run_code", "arguments": {"code": "x", "language": "python"}, "tool_call_id": "1"}},
+        {"message_type": "tool_return_message", "tool_call_id": "1", "tool_return": told, "status": "success",
+         "stdout": None},
+    ))  # fmt: skip
+    assert run.success is success and run.output == "".join(stdout)
+    assert run.stderr == ("" if error is None else error["traceback"])
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_structured_content_tells_the_exit_code_and_no_text_twice(code: int) -> None:
+    content = [{"type": "text", "text": "said\n\nand more"}]
+    result = {"content": content, "structuredContent": {"stdout": "said", "stderr": "", "exit_code": code}}
+    (run,) = runs(READER, jsonl(
+        {"type": "tool_use", "id": "1", "name": "shell", "input": {"command": "x"}},
+        {"type": "tool_result", "tool_use_id": "1", "content": result},
+    ))  # fmt: skip
+    assert (run.exit_code, run.success, run.output) == (code, code == 0, "said")
