@@ -229,6 +229,6 @@ def test_voters_of_two_processes_reach_the_consensus_after_a_kill(own_home: Made
     )
     again.work.mkdir()
     spec = next(voter for voter in again.recipe.voters if voter.name == killed)
-    subprocess.run(torchrun_command(again, spec, again.write()), check=True, timeout=1500)
+    subprocess.run(torchrun_command(again, spec, again.write(), tmp_path), check=True, timeout=1500)
     file = "adapter_model.safetensors"
     assert (again.folder(spec) / RESULT / file).read_bytes() == (voters / killed / file).read_bytes()

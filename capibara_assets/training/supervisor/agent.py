@@ -19,6 +19,7 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener, wait
 from pathlib import Path
 from queue import SimpleQueue
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from capibara_assets.processes.groups import kill_family
@@ -48,12 +49,16 @@ def run_ranks(request: TrainingRequest, voter: VoterSpec, connection: Connection
     file = request.work / f"request-{voter.name}.json"
     write_json_atomic(file, request.model_dump(mode="json"))
     key, arrived = secrets.token_bytes(32), SimpleQueue[Connection]()
-    with Listener(family="AF_UNIX", authkey=key) as listener:
+    with (
+        Listener(family="AF_UNIX", authkey=key) as listener,
+        # torchrun makes a folder for the ranks' output, never removes it, and leaves it empty: they write to ours.
+        TemporaryDirectory(prefix="capibara-torchrun-", ignore_cleanup_errors=True) as logs,
+    ):
         threading.Thread(target=_accept, args=(listener, arrived), daemon=True).start()
         # DDP warns about a setting that is chosen on purpose (parallel/sharded.py).
         defaults = {"OMP_NUM_THREADS": str(request.recipe.hardware.threads), "TORCH_CPP_LOG_LEVEL": "ERROR"}
         torchrun = subprocess.Popen(
-            torchrun_command(request, voter, file),
+            torchrun_command(request, voter, file, Path(logs)),
             env=defaults | os.environ | {AGENT_ADDRESS: str(listener.address), AGENT_KEY: key.hex()},
             stdin=subprocess.DEVNULL,
             start_new_session=True,
@@ -66,14 +71,16 @@ def run_ranks(request: TrainingRequest, voter: VoterSpec, connection: Connection
     sys.exit(ranks.exit_code())
 
 
-def torchrun_command(request: TrainingRequest, voter: VoterSpec, file: Path) -> list[str]:
+def torchrun_command(request: TrainingRequest, voter: VoterSpec, file: Path, logs: Path) -> list[str]:
     """The torchrun command on this host: a free port, the recipe's processes, and no restarts of its own.
 
     Args:
         file: the request as JSON.
+        logs: an existing folder in which torchrun makes its own.
     """
     return [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts", "0"),
+        *("--log-dir", str(logs)),
         *("--nproc-per-node", str(request.recipe.hardware.processes)),
         *("-m", "capibara_assets.training.rank", "--request", str(file), "--voter", voter.name),
     ]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -166,10 +167,15 @@ def test_a_supervisor_killed_while_torchrun_starts_leaves_nobody(make_request: M
 
 
 @pytest.mark.extended
-def test_bad_input_found_by_the_processes_is_reported_once_and_not_tried_again(make_request: MakeRequest) -> None:
+def test_bad_input_found_by_the_processes_is_reported_once_and_not_tried_again(
+    make_request: MakeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (temporary := tmp_path / "t").mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     events = Killer({}, 0)
     # The digest of the base is no matter of the checks before the start.
     another = make_request(**SPLIT).model_copy(update={"base_digest": "0" * 64})
     with pytest.raises(InputError, match="its files have changed"):
         train_domain(another, events)
     assert events.of("failed") == ["voter-0"] and not events.of("restarted")
+    assert not [path for path in temporary.iterdir() if "torch" in path.name]
