@@ -341,7 +341,7 @@ class _Worker:
 
 
 class _Watch:
-    """Looks at a session that runs: whether it waits, and whether it exceeds a limit unnoticed by its worker."""
+    """Watches a running session: whether it waits, and whether it exceeds a limit unnoticed by its worker."""
 
     def __init__(self, worker: _Worker, bounds: Bounds, cells: int) -> None:
         self._worker, self._bounds, self._cells = worker, bounds, cells

@@ -29,7 +29,7 @@ def told_by(value: Any) -> Mapping[str, Any] | None:
 
 
 def as_told(run: AgentRun, told: Mapping[str, Any] | None) -> AgentRun:
-    """The run with what is told of it; as it is where nothing is told."""
+    """The run with what is told of it; unchanged where nothing is told."""
     if told is None:
         return run
     success = {"ok": True, "error": False}.get(told["outcome"])

@@ -76,7 +76,7 @@ class Asked(NamedTuple):
 
 
 def entry_of(call: Call, asked: Asked) -> Entry:
-    """What a call did: its run or edit, or why neither came of it."""
+    """What a call did: its run or edit, or why it is neither."""
     if call.not_run is not None:
         return NotRun(call.not_run, call.session, None if asked.path is not None else asked.text)
     if asked.path is None:

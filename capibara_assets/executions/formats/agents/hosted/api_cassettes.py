@@ -77,7 +77,7 @@ class _Traffic:
         self._repeated = False
 
     def note(self, call: ApiCall, body: dict[str, Any]) -> None:
-        """Takes a call, unless it was taken before: by its id, or in a request by its code."""
+        """Add a call unless it is known already, by its id or, in a request, by its code."""
         name = call.key or (call.language, call.code)
         self._repeated = name in self._known and (call.key is not None or is_request(body))
         if not self._repeated:

@@ -25,7 +25,7 @@ class ApiCall(NamedTuple):
 
 
 class ApiAnswer(NamedTuple):
-    """What came of a call: of that with the same key, or, without one, of the last."""
+    """The result of the call with the same key or, without a key, of the last call."""
 
     key: str | None
     success: bool | None

@@ -79,7 +79,7 @@ def _are_in(blocks: list[tuple[str, str]], languages: list[str]) -> bool:
 
 
 class _Dialogue:
-    """One dialogue as it is read: the messages so far, and the announced blocks without a result."""
+    """One dialogue while it is read: the messages so far, and the announced blocks without a result."""
 
     def __init__(self, session: str) -> None:
         self.session = session

@@ -1,7 +1,7 @@
 """Traces of Amazon Bedrock's agents, an event a line or in a list: `orchestrationTrace` with inputs and observations.
 
 `invocationInput` has code (`codeInterpreterInvocationInput`) or a function of an action group, whose arguments are a
-list of `{"name", "value"}`; `observation` of the same `traceId` has what came of it. Traps: the model's raw output asks
+list of `{"name", "value"}`; `observation` of the same `traceId` has its result. Traps: the model's raw output asks
 for each call once more, under the tool's name with its group; an action group is anybody's code, so that an error may
 stand in its text alone; searches of a knowledge base run nothing.
 """

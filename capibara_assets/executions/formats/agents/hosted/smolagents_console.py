@@ -1,4 +1,4 @@
-"""What smolagents' `CodeAgent` prints by Rich, saved as a text file: boxes of code, and what came of them below.
+"""What smolagents' `CodeAgent` prints by Rich, saved as a text file: boxes of code, each followed by its output.
 
 A run begins with a panel "New run", in which the task stands, and the model in its lower edge; a step with a rule
 "Step 1". Code stands between two rules, indented by two blanks and filled up to the terminal's width. Below it: what it
@@ -35,7 +35,7 @@ _TIMED_OUT = "exceeded the maximum execution time"
 
 @dataclass
 class _Run:
-    """A run as it is read: its task, and the step's code and output so far."""
+    """A run while it is read: its task, and the step's code and output so far."""
 
     session: str
     task: list[str] = field(default_factory=list)
@@ -45,7 +45,7 @@ class _Run:
     shown: list[str] = field(default_factory=list)
 
     def step(self, ended: bool) -> Iterator[Entry]:
-        """What came of the code at a step's end, or where another thing begins."""
+        """Emit the code and its output at a step's end, or where another step begins."""
         if self.code is None:
             return
         code, text = _joined(self.code, self.width), "\n".join(self.shown).strip("\n")

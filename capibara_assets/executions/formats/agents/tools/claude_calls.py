@@ -112,9 +112,9 @@ def to_background(call: Call) -> None:
 
 
 def background_output(call: Call, text: str) -> None:
-    """Write the answer to a look at a background task into the call that started it.
+    """Add the output of a polled background task to the call that started it.
 
-    `<stdout>` is what is new since the last look, `<output>` all there is.
+    `<stdout>` is what is new since the last poll, `<output>` all there is.
     """
     head = re.split("<(?:stdout|stderr|output)>", text, maxsplit=1)[0]
     call.output = _tag(text, "output") or call.output + (_tag(text, "stdout") or "")

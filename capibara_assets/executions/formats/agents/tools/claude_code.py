@@ -50,7 +50,7 @@ def entries(document: LogDocument) -> Iterator[Entry]:
 
 
 class _Log:
-    """The calls of a log, as its lines are taken one by one."""
+    """The calls of a log, which is read line by line."""
 
     def __init__(self, unnamed: str) -> None:
         self.unnamed = unnamed

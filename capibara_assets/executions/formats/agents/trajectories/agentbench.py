@@ -85,7 +85,7 @@ def _sample(history: list[dict[str, Any]], session: str, solved: bool | None) ->
 
 
 def _output(code: Code, answer: dict[str, Any]) -> str | None:
-    """What came of the code; None where no answer to it is logged."""
+    """The code's output; None where no answer to it is logged."""
     if answer.get("role") != "user" or not isinstance(answer.get("content"), str):
         return None
     if code.language == "sql":

@@ -149,7 +149,7 @@ def _edited(session: _Session, call: _Call, event: dict[str, Any]) -> Iterator[E
 
 
 def _continued(session: _Session, call: _Call, event: dict[str, Any]) -> Iterator[Entry]:
-    """What came of an answer to a command that only waits for the one that runs, or types into it."""
+    """The answer to a command that only waits for the running one or types into it."""
     if session.running is None:
         yield NotRun("nothing_runs")
         return
