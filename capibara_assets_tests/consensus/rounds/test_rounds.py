@@ -2,14 +2,13 @@
 
 import copy
 import os
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx2
 import pytest
+import torch
 
 from capibara_assets.consensus.certificates.certificate import read_certificate, verify_certificate
 from capibara_assets.consensus.certificates.public_record import PublicRecord
@@ -18,27 +17,23 @@ from capibara_assets.consensus.election.keys import read_private_key
 from capibara_assets.consensus.rounds.closing import close_round
 from capibara_assets.consensus.rounds.letters import write_letter
 from capibara_assets.consensus.rounds.mailbox import Mailbox
-from capibara_assets.consensus.rounds.places import LETTERS
+from capibara_assets.consensus.rounds.places import LETTERS, open_round_place
+from capibara_assets.consensus.rounds.round import read_round
 from capibara_assets.consensus.rounds.submissions import sort_submissions
 from capibara_assets.consensus.rounds.taking_part import vote_in
 from capibara_assets.errors import InputError
-from capibara_assets_tests.consensus.rounds.conftest import NAMES, Meet, Meeting, served, signed, wait_for_deadline
-
-_VOTE = """
-import sys
-from pathlib import Path
-from capibara_assets.consensus.rounds.mailbox import Mailbox
-from capibara_assets.consensus.rounds.places import open_round_place
-from capibara_assets.consensus.rounds.round import read_round
-from capibara_assets.consensus.rounds.taking_part import vote_in
 from capibara_assets.modeling.base import load_base
-address, digest, name, key, base, home = sys.argv[1:]
-work = Path(home, "work")
-work.mkdir(parents=True)
-place = open_round_place(address, work)
-terms, examples = read_round(place, digest)
-vote_in(Mailbox(place, terms, work), examples, load_base(Path(base)), name, Path(key), Path(home, "out"), 60)
-"""
+from capibara_assets_tests.consensus.rounds.conftest import NAMES, Meet, Meeting, served, signed, wait_for_deadline
+from capibara_assets_tests.forked import Forked
+
+
+def _vote(address: str, digest: str, name: str, key: Path, base: Path, home: Path) -> None:
+    """What the process of another organisation does."""
+    torch.set_num_threads(1)
+    (work := home / "work").mkdir(parents=True)
+    place = open_round_place(address, work)
+    terms, examples = read_round(place, digest)
+    vote_in(Mailbox(place, terms, work), examples, load_base(base), name, key, home / "out", 60)
 
 
 @pytest.mark.parametrize("way", ["http", pytest.param("folder", marks=pytest.mark.extended)])
@@ -52,14 +47,18 @@ def test_two_organisations_in_processes_of_their_own_agree(way: str, meet: Meet,
         forged, data = write_letter(meeting.terms.digest, "submission", "voter-2", meeting.files("voter-2"), new_key())
         meeting.put(forged, data)
         own = [
-            subprocess.Popen([sys.executable, "-c", _VOTE, address, meeting.terms.digest, name,
-                              str(meeting.key_file(name)), str(meeting.base.path), str(tmp_path / f"home-{name}")])
+            Forked(
+                lambda _say, name=name: _vote(
+                    address, meeting.terms.digest, name, meeting.key_file(name), meeting.base.path,
+                    tmp_path / f"home-{name}",
+                )
+            )
             for name in NAMES[:2]
         ]  # fmt: skip
         key = read_private_key(meeting.key_file("organiser"))
         closing = meeting.box("organiser")
         agreement, named = close_round(closing, meeting.examples, meeting.base, key, tmp_path / "out")
-        assert [process.wait(60) for process in own] == [0, 0]
+        assert [process.wait() for process in own] == [0, 0]
     assert {(one.what, one.sender) for one in named} == {("forged", "voter-2"), ("missing", "voter-2")}
     for folder in (tmp_path / "out", *(tmp_path / f"home-{name}" / "out" for name in NAMES[:2])):
         certificate = read_certificate(folder / "certificate.json")
