@@ -22,7 +22,6 @@ from capibara_assets.consensus.certificates.certificate_log import append_certif
 from capibara_assets.consensus.election.keys import read_private_key, write_new_key
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.decision.test_uses import Trial, record_test_use, recorded_uses
-from capibara_assets.evaluation.serving.export import ExportParts, check_export, write_export
 from capibara_assets.evaluation.serving.promotion import promote_manually, served
 from capibara_assets.evaluation.serving.promotion_log import PromotionLog
 from capibara_assets.executions.ingest.ingest import ingest
@@ -32,6 +31,7 @@ from capibara_assets.storage.mirror import mirror
 from capibara_assets.storage.removal import add_tombstone, read_tombstones, remove_artifact, removed
 from capibara_assets.storage.store import ArtifactStore
 from capibara_assets_tests.executions.conftest import NOW, envelope, line
+from capibara_assets_tests.late import Late
 
 WHEN = 400
 """More than the points of any scenario."""
@@ -51,6 +51,7 @@ IDLE: dict[str, Callable[[Path], object]] = {
     "mkdir": lambda folder: folder.mkdir(),
 }
 """System call -> the same one, in vain."""
+serving = Late("capibara_assets.evaluation.serving.export")  # it imports torch, which takes longer than all the others
 
 
 @dataclass(frozen=True)
@@ -140,12 +141,12 @@ def _keys(folder: Path) -> Any:
 def _export(folder: Path, number: int) -> None:
     (folder / "router").mkdir(exist_ok=True)
     (folder / "router" / "router.json").write_text(str(number) * 100)
-    parts = ExportParts({"serving": {}}, number, "tiny", "b" * 64, router=("r" * 64, folder / "router"))
-    write_export(parts, folder / "out", "card")
+    parts = serving.ExportParts({"serving": {}}, number, "tiny", "b" * 64, router=("r" * 64, folder / "router"))
+    serving.write_export(parts, folder / "out", "card")
 
 
 def _exported(folder: Path) -> Any:
-    return check_export(folder / "out")["number"] if (folder / "out").exists() else None
+    return serving.check_export(folder / "out")["number"] if (folder / "out").exists() else None
 
 
 def _remove(folder: Path) -> None:
@@ -257,6 +258,8 @@ def _child(scenario: str, folder: Path, call: str, point: int) -> int:
 
 def main() -> None:
     scenario, folder, call, *bounds = sys.argv[1:]
+    if scenario == "export":
+        serving.write_export  # noqa: B018 - imported here, not in each fork
     codes = []
     for point in range(*map(int, bounds)):
         pid = os.fork()
