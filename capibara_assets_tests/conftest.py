@@ -49,8 +49,8 @@ _MEMORY = Path("/dev/shm")
 if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 8e9:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
-# Saving a model with Transformers asks Accelerate whether it is DeepSpeed's, which imports that, and with it MLflow: three
-# seconds of each worker. Whoever tests DeepSpeed imports it.
+# Saving a model with Transformers asks Accelerate whether it is DeepSpeed's, which imports that, and with it MLflow:
+# three seconds of each worker. Whoever tests DeepSpeed imports it.
 accelerate.utils.other.is_deepspeed_available = lambda: False
 
 # Until all modules are imported nothing is garbage: looking for it is a fifth of the time that collecting tests takes.

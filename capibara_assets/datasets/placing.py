@@ -97,15 +97,15 @@ def placed_of(
 def unsound(candidate: ExampleCandidate, doubts: Mapping[str, Doubt]) -> str | None:
     """Why the code of an answer is considered fitted to its test.
 
-    What code does can be told, and a slip in it mended, whatever it is for; the mend of a failed assertion gives the
-    right values. Else only stubs are left out, which hold what their cases expect, or are contradicted on most inputs
-    and give nothing but literals.
+    A slip in it can be mended whatever it is for, and the mend of a failed assertion gives the right values: of these
+    only stubs are left out, which hold what their cases expect, or are contradicted on most inputs and give nothing but
+    literals. What fitted code prints can be told, but it is code that nobody should write or learn to read.
     """
     answers = candidate.kind in CODE_KINDS
     raised = [doubts[unit] for unit in candidate.execution_ids[: 1 if answers else None] if unit in doubts]
     if not raised or candidate.kind not in (*CODE_KINDS, "predict"):
         return None
-    written = candidate.kind != "predict" and not _is_slip(candidate)
+    written = not _is_slip(candidate)
     stub = _is_stub(candidate.answer if answers else candidate.prompt)
     worst = max(raised, key=lambda one: one.share)
     if written or worst.reason == HARDCODED or (stub and worst.share > _SENSELESS):

@@ -25,7 +25,7 @@ _FURTHER_DIALECTS = ("duckdb", "mysql")
 _SYSTEM = ("sqlite_", "pragma_", "pg_", "duckdb_")
 _SYSTEM_SCHEMAS = frozenset({"information_schema", "pg_catalog", "sys"})
 _SCOPES = (exp.Select, exp.Union, exp.Update, exp.Delete, exp.Insert)
-_PSEUDO = frozenset({"rowid", "oid", "_rowid_", "ctid", "excluded", "rownum"})
+_PSEUDO = frozenset({"rowid", "_rowid_", "ctid", "excluded", "rownum"})
 
 
 class QueryTable(NamedTuple):

@@ -11,9 +11,10 @@ MOST_FRAMES = 4
 _LONGEST_LINE, _LONGEST_MESSAGE = 200, 300
 _HEADER = re.compile(
     r"(?P<place>(?:Cell |Input )?In ?\[\d+\]|<ipython-input-[^>\n]*>|File (?:\"[^\"\n]+\"|[^\s:,]+))"
-    r"(?:, line (?P<line>\d+)|:(?P<at>\d+))?(?:,? in (?P<function><cell line: \d+>|<\w+>|[\w.]+))?"
+    r"(?:, line (?P<line>\d+)|:(?P<at>\d+))?(?:,? in (?P<function><cell line: \d+>|[\w.<>]+))?"
 )
 _ARROW = re.compile(r"^-+> ?(?P<line>\d+) ?(?P<code>[^\n]*)", re.MULTILINE)
+_COMPREHENSIONS = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>"))
 _CELL_LINE = re.compile(r"<cell line: (\d+)>")
 _NODE = re.compile(
     r"^[^\S\n]*at (?:async )?(?:(?P<function>[^\n()]+?) \()?(?P<place>[^\s()][^\n()]*?):(?P<line>\d+):\d+\)?$",
@@ -51,7 +52,7 @@ def _python_frames(traceback: str) -> list[Frame]:
     headers = list(_HEADER.finditer(traceback))
     if not headers:
         return [Frame("", int(arrow["line"]), "", arrow["code"].strip()) for arrow in _ARROW.finditer(traceback)]
-    frames = []
+    frames: list[Frame] = []
     for match, following in pairwise([*headers, None]):
         if match is None:
             break
@@ -64,7 +65,10 @@ def _python_frames(traceback: str) -> list[Frame]:
         else:
             shown = body.split("\n")
             text = shown[1].strip() if len(shown) > 1 and shown[1].startswith("    ") else ""
-        function = match["function"] or ""
+        *outer, function = (match["function"] or "").replace("<locals>.", "").split(".")
+        if function in _COMPREHENSIONS and frames:
+            continue  # Python 3.12 has no frame for it: the one above names the line
+        function = outer[-1] if function.startswith("<") and outer else function
         function = "" if function.startswith("<") and function != "<lambda>" else function
         frames.append(Frame(match["place"], int(line) if line else None, function, text))
     return frames

@@ -20,23 +20,6 @@ class RepairEdit:
         return code[: self.start] + self.text + code[self.end :]
 
 
-class Places:
-    """Converts a parser's positions in UTF-8 bytes to positions in the text."""
-
-    def __init__(self, code: str) -> None:
-        self._code = code
-        self._starts = [0]
-        for line in code.split("\n"):
-            self._starts.append(self._starts[-1] + len(line) + 1)
-        self._lines = code.split("\n")
-
-    def at(self, line: int, column: int) -> int:
-        """Position of a line (from 1) and a column in bytes."""
-        text = self._lines[line - 1]
-        inside = column if text.isascii() else len(text.encode()[:column].decode(errors="ignore"))
-        return self._starts[line - 1] + inside
-
-
 def drawn(edits: Iterable[RepairEdit], weights: dict[str, float], seed: str, most: int) -> list[RepairEdit]:
     """Draw at most `most` edits without replacement, weighted by kind and determined by the seed.
 

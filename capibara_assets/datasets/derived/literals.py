@@ -7,13 +7,16 @@ from collections.abc import Iterator
 from tree_sitter import Node
 
 from capibara_assets.datasets.code import javascript_source
-from capibara_assets.datasets.derived.edits import Places, RepairEdit
+from capibara_assets.datasets.code.edits import Places
+from capibara_assets.datasets.derived.edits import RepairEdit
 from capibara_assets.datasets.derived.solved import Span
 from capibara_assets.executions.parsing import python_tree, walk
 
 _PLAIN = re.compile(r"[^\\{}%<>$]{1,40}")
 _NUMBER = re.compile(r"\d+")
 _LONGEST_CALL = 300
+_ARITHMETIC = (ast.BinOp, ast.UnaryOp)  # with 0 instead of 1 a formula is another one, or none
+_NAMING = frozenset(("columns", "index", "names"))
 
 
 def changes(code: str, language: str, span: Span) -> list[RepairEdit]:
@@ -28,11 +31,13 @@ def _python_changes(code: str) -> Iterator[RepairEdit]:
         return
     places = Places(code)
     kept = {id(part) for node in walk(tree) for part in _python_kept(node)}
+    operands = {id(part) for node in walk(tree) if isinstance(node, _ARITHMETIC) for part in ast.iter_child_nodes(node)}
     for node in walk(tree):
         if isinstance(node, ast.Constant | ast.List | ast.Tuple) and id(node) not in kept:
             start, end = (places.at(line, column) for line, column in _ends(node))
             if isinstance(node, ast.Constant):
-                yield from (RepairEdit("value", start, end, other) for other in others(node.value))
+                changed = (other for other in others(node.value) if other != "0" or id(node) not in operands)
+                yield from (RepairEdit("value", start, end, other) for other in changed)
             elif isinstance(getattr(node, "ctx", None), ast.Load) and len(node.elts) >= 3:
                 spans = [tuple(places.at(line, column) for line, column in _ends(item)) for item in node.elts]
                 yield from _reordered([(a, b) for a, b in spans], code)
@@ -55,6 +60,10 @@ def _python_kept(node: ast.AST) -> Iterator[ast.AST]:
             yield from walk(key)
         case ast.Call(func=ast.Name(id="print"), keywords=keywords):
             yield from (part for keyword in keywords for part in walk(keyword))
+        case ast.keyword(arg=name, value=value) if name in _NAMING:
+            yield from walk(value)
+        case ast.Assign(targets=[ast.Attribute(attr=name)], value=value) if name in _NAMING:
+            yield from walk(value)
         case ast.Assert():
             yield from walk(node)
 
@@ -101,7 +110,9 @@ def _javascript_changes(code: str) -> Iterator[RepairEdit]:
         if _is_key(node):
             continue
         if node.type == "number" and source.isdigit() and len(source) < 7:
-            yield from (RepairEdit("value", at(node.start_byte), at(node.end_byte), o) for o in others(int(source)))
+            operand = node.parent is not None and node.parent.type in ("binary_expression", "unary_expression")
+            changed = (other for other in others(int(source)) if other != "0" or not operand)
+            yield from (RepairEdit("value", at(node.start_byte), at(node.end_byte), other) for other in changed)
         elif node.type == "string" and not _required(node):
             for other in others(source[1:-1]):
                 yield RepairEdit("value", at(node.start_byte), at(node.end_byte), other)

@@ -4,7 +4,8 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from capibara_assets.datasets.derived.edits import Places, RepairEdit
+from capibara_assets.datasets.code.edits import Places
+from capibara_assets.datasets.derived.edits import RepairEdit
 from capibara_assets.datasets.derived.solved import Span
 from capibara_assets.executions.parsing import python_tree, walk
 

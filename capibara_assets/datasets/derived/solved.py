@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from capibara_assets.datasets.code import javascript_source, python_source
+from capibara_assets.datasets.code.edits import Places
 from capibara_assets.datasets.code.sessions import Row, needed
 from capibara_assets.datasets.code.structure import JAVASCRIPT
-from capibara_assets.datasets.derived.edits import Places
 from capibara_assets.datasets.derived.trials import Cells
 from capibara_assets.datasets.kinds.evidence import Evidence
 from capibara_assets.executions.parsing import python_tree, walk

@@ -61,8 +61,10 @@ def request_sentence(request: Mapping[str, Any], calls: Sequence[Mapping[str, An
         return None
     if first["raised"]:
         by = [each["function"] for each in calls[1:]]
-        then = f"`{by[-1]}` turns that into" if by else "which the framework turns into"
-        return f"{request_text(request)}: `{text}` runs and raises `{first['raised'][0]}`; {then} {answer}."
+        if not by and not first["raised"][0].partition(":")[0].endswith("Exception"):
+            return None  # who made that answer of it is not recorded: a dependency may have caught it
+        then = f"; `{by[-1]}` turns that into" if by else ", which the framework turns into"
+        return f"{request_text(request)}: `{text}` runs and raises `{first['raised'][0]}`{then} {answer}."
     gave = f" and returns `{first['result']}`" if first["result"] is not None else ""
     return f"{request_text(request)}: `{text}` runs{gave}, which gives {answer}."
 

@@ -196,7 +196,7 @@ def _uses(session: Sequence[Row], evidence: Evidence) -> dict[str, _Uses]:
 
 def _explanation(row: Row, uses: _Uses) -> _Explanation | None:
     if uses.requests:
-        return _of_requests(uses)
+        return _of_requests(uses, row["code"])
     best: tuple[tuple[int, int, int], _Explanation] | None = None
     for call, where in uses.calls:
         text = call_text(call)
@@ -222,10 +222,18 @@ def _answer(call: Mapping[str, Any], code: str, language: str) -> str | None:
     return None if lines is None else "\n".join([*lines, f"So `{call_text(call)}` returns `{call['result']}`."])
 
 
-def _of_requests(uses: _Uses) -> _Explanation | None:
+def _is_redirected(request: Mapping[str, Any], code: str) -> bool:
+    """Whether code has the route only with, or without, a slash at its end: a redirect comes first, unrecorded."""
+    path = re.split(r"[? ]", request["request"].partition(" ")[2])[0]
+    other = path[:-1] if path.endswith("/") else f"{path}/"
+    return len(path) > 1 and f'{path}"' not in code.replace("'", '"') and f'"{other}"' in code.replace("'", '"')
+
+
+def _of_requests(uses: _Uses, code: str) -> _Explanation | None:
     chosen: dict[str, tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]] = {}
     for request, calls in uses.requests:
-        if request_sentence(request, calls) is not None and len(chosen) < _MOST_SHOWN:
+        known = request_sentence(request, calls) is not None and not _is_redirected(request, code)
+        if known and len(chosen) < _MOST_SHOWN:
             chosen.setdefault(request_text(request), (request, calls))
     given = any(argument for _, calls in uses.requests for call in calls for argument in call["arguments"])
     answer = _told(list(chosen.values()))

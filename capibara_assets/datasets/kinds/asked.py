@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from capibara_assets.datasets.code import python_source
 from capibara_assets.datasets.code.structure import located_tokens
+from capibara_assets.datasets.kinds.options import without_options
 from capibara_assets.executions.parsing import walk
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -19,16 +20,20 @@ _SPECIAL = {
 }
 
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+_Written = ast.Constant | ast.Dict | ast.List | ast.Set | ast.Tuple
 
 
 def without_unasked(answer: str, prompt: str, test: str, language: str) -> str:
-    """Python without the definitions and constants that nothing in it, its prompt or its test names.
+    """Python without the definitions, constants and options that nothing in it, its prompt or its test tells.
 
     Of code that defines nothing all is the answer. What decorators register is used by them.
     """
     tree = python_source.parse(answer) if language == "python" else None
     if tree is None or not any(isinstance(node, _Definition) for node in tree.body):
         return answer
+    plain = without_options(answer, f"{prompt}\n{test}")
+    if plain != answer and python_source.parse(plain) is not None:
+        return without_unasked(plain, prompt, test, language)
     lines = answer.split("\n")
     for node in reversed(list(_removable(tree, prompt, test))):
         first, last = node.lineno - 1, node.end_lineno or node.lineno
@@ -45,20 +50,31 @@ def _removable(tree: ast.Module, prompt: str, test: str) -> Iterator[ast.stmt]:
     """Statements that may go, in their order."""
     told = f"{prompt}\n{test}"
     asked, used = set(_NAME.findall(told)), _used(tree)
-    if not any(isinstance(node, _Definition) and node.name in asked for node in tree.body):
+    if not any(isinstance(node, _Definition) and _is_named(node, asked) for node in tree.body):
         return  # which of its parts was asked for is not said by name
     for node in tree.body:
         if isinstance(node, _Definition) and not node.decorator_list and node.name not in asked | used:
             yield node
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict | ast.List | ast.Set | ast.Tuple):
+        elif isinstance(node, ast.Assign) and isinstance(node.value, _Written):
             names = {name.id for name in walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)}
             if names and not names & (asked | used):
+                yield node
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            if not {alias.asname or alias.name.partition(".")[0] for alias in node.names} & (asked | used | {"*"}):
                 yield node
         elif isinstance(node, ast.ClassDef) and not node.bases:
             methods = [inner for inner in node.body if isinstance(inner, ast.FunctionDef)]
             for method in methods:
                 if not method.decorator_list and len(methods) > 1 and not _is_asked(method.name, asked | used, told):
                     yield method
+
+
+def _is_named(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, asked: set[str]) -> bool:
+    """Whether its name is asked for, or that of the object which it is registered with, such as a route's."""
+    registering = {
+        part.id for decorator in node.decorator_list for part in walk(decorator) if isinstance(part, ast.Name)
+    }
+    return bool(asked & ({node.name} | registering))
 
 
 def _is_asked(method: str, names: set[str], told: str) -> bool:

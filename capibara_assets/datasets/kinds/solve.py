@@ -39,6 +39,7 @@ from capibara_assets.storage.digests import sha256_bytes
 _WEAKER = 0.9
 _TEST_CELL_CHARS = 600
 _WORD = re.compile(r"[A-Za-z_$][\w$]*")
+_SAYS = re.compile(r"^[ \t]*[^\s%!#]", re.MULTILINE)  # a line that is no magic of a notebook
 _ON_TESTS = re.compile(r"\b(?:unit)?tests?\b|\btest(?:ed|ing)\b", re.IGNORECASE)
 _DEFINES_TESTS = re.compile(r"^(?:async )?(?:def|class|function) +([\w$]+)(.*)$", re.MULTILINE)
 _JUDGES = re.compile(r"\b(assert|raise)\b")
@@ -109,6 +110,7 @@ def _candidate(
         or unseen
         or (PART if around.part and statement.factor == 1.0 else None)
         or _unsaid(statement, asked, test, row["language"], recipe.fewest_steps)
+        or (None if statement.text or prompts.TESTS in asked.prompt else NO_TASK)
     )
     return ExampleCandidate(
         kind="solve",
@@ -145,7 +147,8 @@ def _asked(language: str, statement: _Statement, test: str, context: Sequence[st
     """Prompt and answer: without what nobody asked for, and with the test where only that tells what is expected."""
 
     def prompt(tests: Sequence[str]) -> str:
-        return prompts.solve(language, statement.text, statement.signature, tests, context, shown)
+        said = [test for test in tests if _SAYS.search(test)]
+        return prompts.solve(language, statement.text, statement.signature, said, context, shown)
 
     whole = without_trailing_spaces(statement.answer, language)
     answer = without_unasked(whole, prompt(statement.tests), test, language)

@@ -46,6 +46,8 @@ def _is_idle(node: exp.Expr) -> bool:
         case exp.Coalesce():
             listed = [one.sql() for one in (node.this, *node.expressions)]
             return len(set(listed)) < len(listed)
+        case exp.Lower() | exp.Upper() | exp.Trim() | exp.Abs():
+            return isinstance(node.this, type(node))
         case exp.Nullif():
             return _equal([node.this, node.expression])
         case exp.Between():

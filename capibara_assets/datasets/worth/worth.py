@@ -7,7 +7,7 @@ import ast
 import copy
 import re
 
-from capibara_assets.datasets.code import javascript_source, python_source
+from capibara_assets.datasets.code import python_source
 from capibara_assets.datasets.code.cases import cases
 from capibara_assets.datasets.code.effort import is_call, steps
 from capibara_assets.datasets.code.queries import sql_texts
@@ -15,6 +15,7 @@ from capibara_assets.datasets.code.structure import JAVASCRIPT, located_tokens, 
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import CODE, ERROR, SESSION, SIGNATURE, SPLIT_TITLES, TESTS, section, stated
 from capibara_assets.datasets.schema import CODE_KINDS
+from capibara_assets.datasets.worth import javascript
 from capibara_assets.datasets.worth.queries import unworthy_query
 from capibara_assets.executions.parsing import walk
 
@@ -29,7 +30,7 @@ INPUT_ONLY = "its repair changes input data, not code"
 OVERWRITTEN = "its test reads a name that the code sets more than once"
 STATED = "an assertion in its prompt tells its output"
 IMPORT_ONLY = "its repair only adds the import of what its error names, and there is nothing else to understand"
-NEVER_EQUAL = "its code compares a list with one that it writes down: these are never equal"
+OTHER_METHOD = "its answer does not use what its task says to use"
 NO_NUMBER = "its answer showed nan or infinity, of which its prompt says nothing"
 NO_PLACE = "no place is told of the error, which its prompt asks for"
 
@@ -45,6 +46,17 @@ _WRITES = re.compile(r"\bopen\([^()\n]*,\s*(?:mode=)?[\"'][wxa]|\.to_\w+\(|\bdum
 _FEWEST_OF_TABLE, _FEWEST_STATEMENTS = 3, 2
 _NAN = re.compile(r"(?<![\w'\"])-?(?:nan|inf)\b")  # as Python and numpy print numbers; tables of pandas have NaN
 _ON_NAN = re.compile(r"\b(?:nans?|inf|infin\w+|missing|null|none|empty|undefined|overflow\w*|zero)\b", re.IGNORECASE)
+_REGEX = r"\bre\.|\bregex|RegExp|/[^/\n]+/[gimsuy]*"
+_METHODS = {  # what a task names -> what code that uses it holds
+    "heapq": r"heap", "heap queue": r"heap", "lambda": r"\blambda\b|=>", "itertools": r"itertools|\bfunction\*",
+    "collections": r"collections|\bMap\b", "counter": r"Counter|\bMap\b", "defaultdict": r"defaultdict",
+    "regex": _REGEX, "regular expression": _REGEX, "bisect": r"bisect", "numpy": r"numpy|\bnp\.", "deque": r"deque",
+    "functools": r"functools",
+}  # fmt: skip
+_WITH = re.compile(
+    rf"\b(?:using|with(?: the)? help of|by means of)\s+(?:the |an? |python'?s? )*({'|'.join(_METHODS)})s?\b",
+    re.IGNORECASE,
+)
 _UNBOUND = re.compile(r"(?:NameError: name '|ReferenceError: )([\w$]+)'? is not defined")
 _REQUIRES = re.compile(r"(?:const|let|var)\s+[\w${},\s]+=\s*require\(|import\s")
 
@@ -62,8 +74,8 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
         return unworthy_query(candidate)
     if candidate.language != "python" and candidate.language not in JAVASCRIPT:
         return None
-    if candidate.language in JAVASCRIPT and _never_equal(_code_of(candidate)):
-        return NEVER_EQUAL
+    if candidate.language in JAVASCRIPT and (why := _unworthy_javascript(candidate)):
+        return why
     if candidate.kind == "predict":
         return _unworthy_output(candidate, fewest_steps)
     if candidate.kind not in CODE_KINDS:
@@ -74,6 +86,8 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
         return CONTRADICTED
     if candidate.language == "python" and _defines_another(candidate):
         return ANOTHER
+    if _lacks_method(stated(candidate.prompt), candidate.answer):
+        return OTHER_METHOD
     if candidate.language == "python" and _holds_idle(candidate.answer):
         return NO_EFFECT
     if candidate.kind == "repair":
@@ -85,6 +99,20 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
     if any(path.partition("{")[0] not in candidate.prompt for path in _ROUTE.findall(candidate.answer)):
         return UNASKED
     return UNTOLD if _untold(candidate) else None
+
+
+def _unworthy_javascript(candidate: ExampleCandidate) -> str | None:
+    judged = f"{_code_of(candidate)}\n{section(candidate.prompt, TESTS)}"
+    why = javascript.senseless(judged)
+    if why is None and candidate.kind in CODE_KINDS:
+        why = javascript.careless(candidate.answer, candidate.prompt)
+    return why
+
+
+def _lacks_method(task: str, answer: str) -> bool:
+    """Whether a task says what to solve it with, a module, function or way, and an answer does without."""
+    asked = [_METHODS[name.lower()] for name in _WITH.findall(task)]
+    return any(re.search(used, answer, re.IGNORECASE) is None for used in asked)
 
 
 def _code_of(candidate: ExampleCandidate) -> str:
@@ -230,16 +258,6 @@ def _only_imports(candidate: ExampleCandidate) -> bool:
     ]
     simple = len(rest) < _FEWEST_STATEMENTS and not any(isinstance(node, python_source.Definition) for node in rest)
     return missing[1] in bound and (simple or all(isinstance(node, ast.Import) for node in imports))
-
-
-def _never_equal(code: str) -> bool:
-    """Whether JavaScript compares something with a list or object that it writes down, which is a new one each time."""
-    return any(
-        node.type == "binary_expression"
-        and any(child.type in ("===", "==", "!==", "!=") for child in node.children)
-        and any(child.type in ("array", "object") for child in node.named_children)
-        for node in javascript_source.walk(javascript_source.parse(code))
-    )
 
 
 def _changes_input(candidate: ExampleCandidate) -> bool:

@@ -156,3 +156,12 @@ def test_changed_inputs_keep_keys_and_types() -> None:
     assert code.replace("item 9", "item 10") in texts
     assert code.replace("[1, 2, 3]", "[3, 1, 2]") in texts
     assert all("'k'" in text for text in texts)
+
+
+def test_changed_inputs_leave_formulas_and_the_names_of_columns() -> None:
+    code = "print(f(1), 1 - f(3) * 1)\nframe.columns = ['color']\ng(columns=['size'], rows=['left'])"
+    texts = {edit.applied(code) for edit in changes(code, "python", (0, len(code)))}
+    assert code.replace("f(1)", "f(0)") in texts and code.replace("left", "eftl") in texts
+    assert not any("0 -" in text or "* 0" in text for text in texts)
+    assert all("'color'" in text and "'size'" in text for text in texts)
+    assert not any("* 0" in edit.applied("f(2) * 1;") for edit in changes("f(2) * 1;", "javascript", (0, 9)))

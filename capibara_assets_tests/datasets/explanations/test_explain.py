@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from capibara_assets.datasets.explanations import diagnose, explain
-from capibara_assets.datasets.explanations.behaviour import is_new
+from capibara_assets.datasets.explanations.behaviour import is_new, request_sentence
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.tracing import traced
@@ -438,3 +438,34 @@ def test_where_more_than_one_place_changed_or_none_there_is_no_diagnosis(
 def test_new_is_a_value_that_the_prompt_does_not_show() -> None:
     assert is_new("`f(2)` returns `40`.", "Show it for `f(2)`.")
     assert not is_new('`GET /` has status 200 and `{"a":1}`.', "GET / {'a': 1}")
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ("GET /items/", True),
+        ("GET /items?q=1", False),
+        ("GET /items/7", True),
+        ("GET /shops/", False),
+        ("GET /", True),
+    ],
+)
+def test_a_redirect_to_the_other_slash_is_not_told_as_an_answer(target: str, told: bool) -> None:
+    code = "@app.get('/items/')\n@app.get('/items/{item}')\n@app.get('/shops')\n@app.get('/')"
+    assert explain._is_redirected({"request": target}, code) is not told
+
+
+@pytest.mark.parametrize(
+    ("raised", "calls", "sentence"),
+    [
+        ("HTTPException", [], "raises `HTTPException`, which the framework turns into status 400"),
+        ("OwnerError", [], None),
+        ("OwnerError", ["on_error"], "raises `OwnerError`; `on_error` turns that into status 400"),
+    ],
+)
+def test_who_answers_for_an_error_is_recorded_or_not_told(raised: str, calls: list[str], sentence: str | None) -> None:
+    first = {"function": "f", "arguments": [], "named": [], "raised": [raised], "result": None}
+    request = {"request": "GET /x", "headers": [], "sent": "", "status": 400, "body": "no", "location": ""}
+    said = request_sentence(request, [first, *({"function": name} for name in calls)])
+    assert (said is None) == (sentence is None)
+    assert sentence is None or sentence in (said or "")

@@ -61,3 +61,67 @@ def test_a_test_is_shown_where_it_alone_tells_what_is_expected(recipe: DatasetRe
     made = {one.execution_ids[0]: one.prompt for one in solve.candidates(evidence_of([told, plain]), recipe)}
     assert made["told"].endswith("It has to pass:\nassert check({}) == ['row is empty']")
     assert made["plain"] == f"Write Python code.\n{task}"
+
+
+APP = """\
+from fastapi import FastAPI, Query
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+
+about = "All about things."
+
+def named(route: APIRoute):
+    return route.name
+
+app = FastAPI(title="Things", description=about, generate_unique_id_function=named)
+
+class Thing(BaseModel):
+    model_config = {"extra": "forbid"}
+
+    name: str
+
+@app.post("/things/")
+def add(thing: Thing):
+    return thing.name
+
+@app.get("/things/{thing}", status_code=202)
+def read(thing: int = Path(ge=3, title="Which one"), q: str | None = Query(None, alias="thing-query"), most: int = 9):
+    told = {"thing": thing, "most": most}
+    if q:
+        told["q"] = q
+    return told"""
+
+
+def test_options_that_no_request_shows_are_cut() -> None:
+    test = """client = TestClient(app)
+response = client.get("/things/1")
+assert response.status_code == 202 and response.json() == {"thing": 1, "most": 9}"""
+    assert (
+        without_unasked(APP, f"Write Python code.\n\nIt has to pass:\n{test}", test, "python")
+        == """\
+from fastapi import FastAPI, Query
+from pydantic import BaseModel
+
+app = FastAPI()
+
+class Thing(BaseModel):
+    name: str
+
+@app.post("/things/")
+def add(thing: Thing):
+    return thing.name
+
+@app.get("/things/{thing}", status_code=202)
+def read(thing: int = Path(), most: int = 9):
+    told = {"thing": thing, "most": most}
+    return told"""
+    )
+
+
+def test_options_that_a_test_shows_stay() -> None:
+    test = """client = TestClient(app)
+assert client.get("/things/2?thing-query=a").json()["detail"][0]["ctx"] == {"ge": 3}
+assert client.get("/openapi.json").json()["info"] == {"title": "Things", "description": "All about things."}"""
+    cut = without_unasked(APP, test, test, "python")
+    assert 'FastAPI(title="Things", description=about)' in cut and "about =" in cut
+    assert "Path(ge=3)" in cut and 'Query(None, alias="thing-query")' in cut and "def named" not in cut

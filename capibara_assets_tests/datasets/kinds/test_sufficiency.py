@@ -271,3 +271,18 @@ def test_what_the_test_binds_is_not_there_when_the_answer_runs() -> None:
     assert why_insufficient("python", prompt, f"{cut}\nprint(len(sides))") is not None
     shown = prompt.replace("It has", "Session so far:\nsides = 2\n\nIt has")
     assert why_insufficient("python", shown, f"{cut}\nprint(len(sides))") is None
+
+
+def test_frames_inside_a_function_have_its_name_and_comprehensions_have_none() -> None:
+    traceback = """Traceback (most recent call last)
+Cell In[1], line 9
+----> 9 f([1])
+
+Cell In[1], line 3, in f.<locals>.total(xs)
+----> 3     return sums([x for x in xs])
+
+Cell In[1], line 3, in f.<locals>.total.<locals>.<listcomp>(.0)
+      1 def f(xs):
+
+NameError: name 'sums' is not defined"""
+    assert [frame.function for frame in own_frames(traceback, "python")] == ["", "total"]

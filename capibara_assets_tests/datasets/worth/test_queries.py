@@ -79,6 +79,7 @@ def test_a_key_is_told_by_the_task_or_was_looked_up(task: str, query: str, looke
         ("COALESCE(a, a)", "COALESCE(a, b)"),
         ("NULLIF(a, a)", "NULLIF(a, 0)"),
         ("a = a", "a = b"),
+        ("LOWER(LOWER(a))", "LOWER(TRIM(a))"),
         ("a BETWEEN 7 AND 3", "a BETWEEN 3 AND 7"),
         ("a > 7 AND a < 3", "a > 3 AND a < 7"),
         ("a > 7 AND b < 3 AND a > 7", "a > 7 AND b < 3"),

@@ -8,7 +8,7 @@ from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.predict import may_be_unquoted
 from capibara_assets.datasets.schema import Kind
-from capibara_assets.datasets.worth import queries, worth
+from capibara_assets.datasets.worth import javascript, queries, worth
 from capibara_assets.datasets.worth.abbreviations import UNEXPLAINED
 from capibara_assets.datasets.worth.query_sense import SAYS_NOTHING
 from capibara_assets_tests.datasets.conftest import run
@@ -306,9 +306,9 @@ def test_a_required_module_that_the_error_names() -> None:
 def test_a_list_that_is_written_down_is_never_equal() -> None:
     code = "const f = (xs) => xs.map((x) => x + 1).filter((x) => x {} [1, 2]);"
     for sign in ("===", "==", "!=="):
-        assert unworthy(candidate("solve", code.format(sign), "", "javascript")) == worth.NEVER_EQUAL
+        assert unworthy(candidate("solve", code.format(sign), "", "javascript")) == javascript.NEVER_EQUAL
         shown = prompts.predict("javascript", code.format(sign), [])
-        assert unworthy(candidate("predict", "[]", shown, "javascript")) == worth.NEVER_EQUAL
+        assert unworthy(candidate("predict", "[]", shown, "javascript")) == javascript.NEVER_EQUAL
     assert unworthy(candidate("solve", code.replace("{} [1, 2]", "in [1, 2]"), "", "javascript")) is None
 
 
@@ -339,3 +339,39 @@ def test_a_repair_of_code_that_holds_a_query_is_read_for_its_task_alone() -> Non
     prompt = prompts.repair("python", "What is the {} of May?", answer, "ValueError: no connection", [])
     assert unworthy(candidate("repair", answer, prompt.format("TUC"), failing="pass")) == UNEXPLAINED
     assert unworthy(candidate("repair", answer, prompt.format("number"), failing="pass")) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "prompt", "why"),
+    [
+        ("const f = (a) => a.map((x) => x + 1).sort()[0];", "f([10, 9])", javascript.SORTED_AS_TEXT),
+        ("const f = (a) => a.map((x) => x + 1).sort((x, y) => x - y)[0];", "f([10, 9])", None),
+        ("const f = (a) => String(a[0]).split('').sort().join('-');", "f([10, 9])", None),
+        ("const f = (a) => a.map((x) => x.trim()).sort()[0];", "f(['b', 'a'])", None),
+        ("function f(a) { total = 0; for (const x of a) total += x; return total; }", "f([1])", javascript.LEAKED),
+        ("function f(a) { for (i = 0; i < a.length; i++) if (a[i]) return i; }", "f([1])", javascript.LEAKED),
+        ("function f(a) { for (x of a) if (x > 1) return x; }", "f([1])", javascript.LEAKED),
+        ("function f(a) { let t = 0; for (const x of a) t += x; return t; }", "f([1])", None),
+        ("function f(a) { seen += a.length + a.concat(a).length; return seen; }", "let seen = 0;", None),
+        ("function f(a) { if (a > 1) return (a + 1, a - 1); return a; }", "f(1)", javascript.COMMA),
+        ("function f(a) { let i = 0; while ((i++, a[i] > 1)) a.pop(); return (a[i]); }", "f([1])", None),
+    ],
+)
+def test_javascript_that_no_reviewer_lets_in(answer: str, prompt: str, why: str | None) -> None:
+    asked = f"Write JavaScript code.\nDo it.\n\nSession so far:\n{prompt}"
+    assert unworthy(candidate("solve", answer, asked, "javascript")) == why
+
+
+@pytest.mark.parametrize(
+    ("task", "answer", "lacks"),
+    [
+        ("Sort the list using the heap queue algorithm.", "def f(xs):\n    return sorted(x for x in xs if x)", True),
+        ("Sort a list using heapq.", "import heapq\ndef f(xs):\n    return heapq.nsmallest(len(xs), xs or [])", False),
+        ("Square each with the help of a lambda function.", "def f(xs):\n    return [x * x for x in xs if x]", True),
+        ("Find words using regex.", "import re\ndef f(s):\n    return re.findall('a', s or '')[0]", False),
+        ("Count the words of the collections.", "def f(xs):\n    return len([x for x in xs if x])", False),
+    ],
+)
+def test_the_way_that_a_task_asks_for(task: str, answer: str, lacks: bool) -> None:
+    found = unworthy(candidate("solve", answer, f"Write Python code.\n{task}"))
+    assert found == (worth.OTHER_METHOD if lacks else None)

@@ -1,0 +1,133 @@
+"""Options of web frameworks that an answer sets and neither its prompt nor its test can tell: they are taken out.
+
+A request and its answer say nothing of an application's title, of bounds that no request passes, or of an alias that
+none uses. What is left is judged by the test, as every answer is.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TypeGuard
+
+from capibara_assets.datasets.code import python_source
+from capibara_assets.datasets.code.edits import Places
+from capibara_assets.executions.parsing import walk
+
+_DECLARING = frozenset(("FastAPI", "APIRouter", "Flask", "Blueprint", "Query", "Path", "Body", "Header", "Cookie"))
+_DECLARING |= {"Form", "File", "Field", "get", "post", "put", "patch", "delete", "head", "options", "route"}
+_CONFIG = frozenset(("model_config", "Config"))
+
+
+def without_options(answer: str, told: str) -> str:
+    """Python without keyword arguments and settings of models whose texts, numbers or functions nothing tells.
+
+    Args:
+        told: prompt and test.
+    """
+    tree = python_source.parse(answer)
+    if tree is None:
+        return answer
+    places, spans = Places(answer), list[tuple[int, int]]()
+    own = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    own |= {name for node in tree.body if isinstance(node, ast.Assign) for name in _constants(node, told)}
+    for node in walk(tree):
+        if isinstance(node, ast.Call) and _name(node.func) in _DECLARING:
+            spans += _spans(node, own, told, places)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.decorator_list:
+            spans += _unasked_parameters(node, told, places)
+        elif isinstance(node, ast.ClassDef) and len(node.body) > 1:
+            spans += [
+                (places.at(part.lineno, 0), places.at(following.lineno, 0))
+                for part, following in pairwise(node.body)
+                if _is_config(part) and _untold(part, set(), told)
+            ]
+    last = len(answer)
+    for start, end in sorted(spans, key=lambda span: (-span[1], span[0])):
+        if end <= last:  # else it is part of what went
+            answer, last = answer[:start] + answer[end:], start
+    return answer
+
+
+def _name(called: ast.expr) -> str:
+    return called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+
+
+def _unasked_parameters(
+    route: ast.FunctionDef | ast.AsyncFunctionDef, told: str, places: Places
+) -> list[tuple[int, int]]:
+    """Where the parameters of a route stand that no request passes, and the blocks for the case that one did."""
+    given = route.args.args
+    without_default = len(given) - len(route.args.defaults)
+    if route.args.kwonlyargs or not all(_name(one.func) in _DECLARING for one in route.decorator_list if _is_call(one)):
+        return []
+    last: list[ast.arg | ast.expr] = [*given[:without_default], *route.args.defaults]
+    ends = [places.at(end.end_lineno or end.lineno, end.end_col_offset or 0) for end in last]
+    spans: list[tuple[int, int]] = []
+    for n, (one, default) in enumerate(zip(given[without_default:], route.args.defaults, strict=True), without_default):
+        aliases = [part.value for part in (*walk(one), *walk(default)) if isinstance(part, ast.Constant)]
+        passed = any(isinstance(alias, str) and alias in told for alias in aliases)
+        if not _is_none(default) or n == 0 or passed or re.search(rf"\b{one.arg}\b", told):
+            continue
+        blocks = [each for each in route.body if isinstance(each, ast.If) and _is_named(each.test, one.arg)]
+        kept = [each for each in route.body if each not in blocks]
+        if kept and not any(_is_named(part, one.arg) for each in kept for part in walk(each)):
+            spans.append((ends[n - 1], ends[n]))
+            spans += [(places.at(each.lineno, 0), places.at((each.end_lineno or 0) + 1, 0)) for each in blocks]
+    return spans
+
+
+def _is_call(node: ast.expr) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call)
+
+
+def _is_none(node: ast.expr) -> bool:
+    """Whether a default is None, or that of a query."""
+    if _is_call(node) and _name(node.func) == "Query":
+        given = [*node.args[:1], *(each.value for each in node.keywords if each.arg == "default")]
+        return bool(given) and _is_none(given[0])
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _is_named(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _constants(node: ast.Assign, told: str) -> Iterator[str]:
+    """Names that get a text or number which nothing tells."""
+    if isinstance(node.value, ast.Constant) and _untold(node.value, set(), told):
+        yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+
+
+def _is_config(node: ast.stmt) -> bool:
+    if isinstance(node, ast.ClassDef):
+        return node.name in _CONFIG
+    return isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id in _CONFIG for t in node.targets)
+
+
+def _spans(call: ast.Call, own: set[str], told: str, places: Places) -> list[tuple[int, int]]:
+    """Where the untold keyword arguments stand, each with the comma that goes with it."""
+    parts: list[ast.expr | ast.keyword] = sorted(
+        [*call.args, *call.keywords], key=lambda one: (one.lineno, one.col_offset)
+    )
+    kept = [one for one in parts if not (isinstance(one, ast.keyword) and one.arg and _untold(one.value, own, told))]
+    if len(kept) == len(parts):
+        return []
+    ends = [places.at(one.end_lineno or one.lineno, one.end_col_offset or 0) for one in (call.func, *parts)]
+    starts = [places.at(one.lineno, one.col_offset) for one in parts]
+    if not kept:
+        return [(ends[0] + 1, places.at(call.end_lineno or call.lineno, call.end_col_offset or 0) - 1)]
+    first = parts.index(kept[0])
+    gone = [(ends[n], ends[n + 1]) for n, one in enumerate(parts) if one not in kept and n > first]
+    return [(starts[0], starts[first]), *gone] if first else gone
+
+
+def _untold(value: ast.AST, own: set[str], told: str) -> bool:
+    """Whether a value holds a text, a number or a name of `own`, and one of them is not told."""
+    constants = [node.value for node in walk(value) if isinstance(node, ast.Constant)]
+    texts = [one for one in constants if isinstance(one, str)]
+    texts += [node.id for node in walk(value) if isinstance(node, ast.Name) and node.id in own]
+    numbers = [one for one in constants if isinstance(one, int | float) and not isinstance(one, bool)]
+    return any(text not in told for text in texts) or any(
+        re.search(rf"(?<![\w.]){re.escape(str(number))}(?![\w.])", told) is None for number in numbers
+    )

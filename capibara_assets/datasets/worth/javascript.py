@@ -1,0 +1,85 @@
+"""JavaScript that runs and passes its tests, and that no reviewer would let in."""
+
+import re
+from collections import Counter
+
+from tree_sitter import Node
+
+from capibara_assets.datasets.code import javascript_source
+from capibara_assets.datasets.code.javascript_source import text, walk
+
+NEVER_EQUAL = "its code compares a list with one that it writes down: these are never equal"
+COMMA = "its code has several values in parentheses, of which JavaScript takes the last"
+SORTED_AS_TEXT = "its answer sorts numbers as texts: 10 comes before 9"
+LEAKED = "its answer sets variables that it does not declare"
+
+_NUMBERS = re.compile(r"\[\s*-?\d")
+_TEXTS = re.compile(r"split\(|join\(|keys\(|String|toString|\.words|chars?\b", re.IGNORECASE)
+_SETS = ("assignment_expression", "augmented_assignment_expression", "update_expression")
+
+
+def senseless(code: str) -> str | None:
+    """Why code says something else than it seems to; None if it does not."""
+    root = javascript_source.parse(code)
+    if any(_compares_written(node) for node in walk(root)):
+        return NEVER_EQUAL
+    if any(_is_tuple(node) for node in walk(root)):
+        return COMMA
+    return None
+
+
+def careless(answer: str, prompt: str) -> str | None:
+    """Why an answer is not fit to be learned although its test passes; None if it is."""
+    root = javascript_source.parse(answer)
+    if _NUMBERS.search(prompt) and any(_sorts_as_text(node) for node in walk(root)):
+        return SORTED_AS_TEXT
+    # `for (x of xs)` declares nothing, but is listed there
+    declared = Counter(javascript_source.declared(root)) - Counter(map(_looped, walk(root)))
+    known = {*declared, *javascript_source.GLOBALS, *re.findall(r"[\w$]+", prompt)}
+    return LEAKED if any({_assigned(node), _looped(node)} - known - {""} for node in walk(root)) else None
+
+
+def _compares_written(node: Node) -> bool:
+    """Whether something is compared with a list or object that is written there, which is a new one each time."""
+    return (
+        node.type == "binary_expression"
+        and any(child.type in ("===", "==", "!==", "!=") for child in node.children)
+        and any(child.type in ("array", "object") for child in node.named_children)
+    )
+
+
+def _is_tuple(node: Node) -> bool:
+    """Whether parentheses hold values with commas between them, as Python writes several, and none has an effect."""
+    if node.type != "parenthesized_expression" or not node.named_children:
+        return False
+    inner = node.named_children[0]
+    return inner.type == "sequence_expression" and not any(
+        part.type in (*_SETS, "call_expression", "await_expression", "yield_expression") for part in walk(inner)
+    )
+
+
+def _sorts_as_text(node: Node) -> bool:
+    """Whether `.sort()` has nothing to compare by, and is not that of letters or words."""
+    if node.type != "call_expression":
+        return False
+    called, given = node.child_by_field_name("function"), node.child_by_field_name("arguments")
+    method = called.child_by_field_name("property") if called is not None else None
+    if called is None or method is None or given is None or given.named_children:
+        return False
+    return text(method) in ("sort", "toSorted") and _TEXTS.search(text(called)) is None
+
+
+def _assigned(node: Node) -> str:
+    """The variable that a node assigns; "" if it assigns none."""
+    if node.type not in _SETS:
+        return ""
+    target = node.child_by_field_name("left") or node.child_by_field_name("argument")
+    return text(target) if target is not None and target.type == "identifier" else ""
+
+
+def _looped(node: Node) -> str:
+    """The variable of a loop over something that does not declare it; "" for anything else."""
+    if node.type != "for_in_statement" or node.child_by_field_name("kind") is not None:
+        return ""
+    target = node.child_by_field_name("left")
+    return text(target) if target is not None and target.type == "identifier" else ""
