@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from capibara_assets.datasets.code import python_source
 from capibara_assets.datasets.code.structure import located_tokens
 from capibara_assets.datasets.kinds.options import without_options
+from capibara_assets.datasets.kinds.prompts import stated
 from capibara_assets.executions.parsing import walk
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
@@ -31,7 +32,8 @@ def without_unasked(answer: str, prompt: str, test: str, language: str) -> str:
     tree = python_source.parse(answer) if language == "python" else None
     if tree is None or not any(isinstance(node, _Definition) for node in tree.body):
         return answer
-    plain = without_options(answer, f"{prompt}\n{test}")
+    in_words = "\n" in stated(prompt)  # a number may be a word there, and what it is for
+    plain = answer if in_words else without_options(answer, f"{prompt}\n{test}")
     if plain != answer and python_source.parse(plain) is not None:
         return without_unasked(plain, prompt, test, language)
     lines = answer.split("\n")

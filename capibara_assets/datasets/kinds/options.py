@@ -1,21 +1,21 @@
-"""Options of web frameworks that an answer sets and neither its prompt nor its test can tell: they are taken out.
+"""Cut options of web frameworks that an answer sets and its test does not show, where the test alone states the task.
 
 A request and its answer say nothing of an application's title, of bounds that no request passes, or of an alias that
-none uses. What is left is judged by the test, as every answer is.
+none uses. What remains is judged by the test, as every answer is.
 """
 
 import ast
 import re
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TypeGuard
 
 from capibara_assets.datasets.code import python_source
 from capibara_assets.datasets.code.edits import Places
 from capibara_assets.executions.parsing import walk
 
 _DECLARING = frozenset(("FastAPI", "APIRouter", "Flask", "Blueprint", "Query", "Path", "Body", "Header", "Cookie"))
-_DECLARING |= {"Form", "File", "Field", "get", "post", "put", "patch", "delete", "head", "options", "route"}
+_DECLARING |= {"Form", "File", "Field"}
+_ROUTES = frozenset(("get", "post", "put", "patch", "delete", "head", "options", "route"))  # where they decorate
 _CONFIG = frozenset(("model_config", "Config"))
 
 
@@ -34,7 +34,8 @@ def without_options(answer: str, told: str) -> str:
     for node in walk(tree):
         if isinstance(node, ast.Call) and _name(node.func) in _DECLARING:
             spans += _spans(node, own, told, places)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.decorator_list:
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (routes := _routes(node)):
+            spans += [span for route in routes for span in _spans(route, own, told, places)]
             spans += _unasked_parameters(node, told, places)
         elif isinstance(node, ast.ClassDef) and len(node.body) > 1:
             spans += [
@@ -53,13 +54,19 @@ def _name(called: ast.expr) -> str:
     return called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
 
 
+def _routes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.Call]:
+    """The decorators that register a function for requests; none if others decorate it, too."""
+    listed = [one for one in function.decorator_list if isinstance(one, ast.Call) and _name(one.func) in _ROUTES]
+    return listed if len(listed) == len(function.decorator_list) else []
+
+
 def _unasked_parameters(
     route: ast.FunctionDef | ast.AsyncFunctionDef, told: str, places: Places
 ) -> list[tuple[int, int]]:
     """Where the parameters of a route stand that no request passes, and the blocks for the case that one did."""
     given = route.args.args
     without_default = len(given) - len(route.args.defaults)
-    if route.args.kwonlyargs or not all(_name(one.func) in _DECLARING for one in route.decorator_list if _is_call(one)):
+    if route.args.kwonlyargs:
         return []
     last: list[ast.arg | ast.expr] = [*given[:without_default], *route.args.defaults]
     ends = [places.at(end.end_lineno or end.lineno, end.end_col_offset or 0) for end in last]
@@ -77,13 +84,9 @@ def _unasked_parameters(
     return spans
 
 
-def _is_call(node: ast.expr) -> TypeGuard[ast.Call]:
-    return isinstance(node, ast.Call)
-
-
 def _is_none(node: ast.expr) -> bool:
     """Whether a default is None, or that of a query."""
-    if _is_call(node) and _name(node.func) == "Query":
+    if isinstance(node, ast.Call) and _name(node.func) == "Query":
         given = [*node.args[:1], *(each.value for each in node.keywords if each.arg == "default")]
         return bool(given) and _is_none(given[0])
     return isinstance(node, ast.Constant) and node.value is None

@@ -122,6 +122,13 @@ def test_options_that_a_test_shows_stay() -> None:
     test = """client = TestClient(app)
 assert client.get("/things/2?thing-query=a").json()["detail"][0]["ctx"] == {"ge": 3}
 assert client.get("/openapi.json").json()["info"] == {"title": "Things", "description": "All about things."}"""
-    cut = without_unasked(APP, test, test, "python")
+    cut = without_unasked(APP, f"Write Python code.\n\nIt has to pass:\n{test}", test, "python")
     assert 'FastAPI(title="Things", description=about)' in cut and "about =" in cut
     assert "Path(ge=3)" in cut and 'Query(None, alias="thing-query")' in cut and "def named" not in cut
+
+
+def test_options_of_a_task_in_words_and_of_a_client_stay() -> None:
+    told = "Write Python code.\nServe things; `thing` is at least three."
+    assert "Path(ge=3" in without_unasked(APP, told, "", "python")
+    client = "import requests\ndef read(url):\n    return requests.get(url, timeout=5, params={'page': 2}).json()"
+    assert without_unasked(client, "Write Python code.\n\nSignature:\ndef read(url)", "read('u')", "python") == client
