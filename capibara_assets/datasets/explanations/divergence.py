@@ -211,6 +211,8 @@ def _outcome(seen: _Seen, step: Step, code: str) -> str | None:
     whole = kind == "tested" or step.value.sort in ("name", "constant")
     text = put.value(step.value, operands) if whole else put.written(step.value, operands)
     text = text if len(text) <= _LONGEST else step.value.text
+    if kind in ("returned", "ran") and not whole and _bare(text) == _bare(step.value.text) and _named(text):
+        return None  # none of its parts has a value that could be told: what it makes would be a bare claim
     match kind:
         case "tested":
             asked = "" if text in ("True", "False", "true", "false") else f"asks whether `{text}`, which "
@@ -229,6 +231,14 @@ def _outcome(seen: _Seen, step: Step, code: str) -> str | None:
             known = step.sort == "assign" and len(step.targets) == 1  # of several, each has a part of the value
             return f"makes `{names[0]}` {_equal(text, value) if known else f'`{value}`'}"
     return None
+
+
+def _named(text: str) -> bool:
+    """Whether an expression reads anything: a list that is written down is its own value."""
+    return (
+        re.search(r"[A-Za-z_]", re.sub(r"'[^']*'|\"[^\"]*\"|\b(?:None|True|False|null|true|false)\b", "", text))
+        is not None
+    )
 
 
 def _equal(text: str, value: str) -> str:

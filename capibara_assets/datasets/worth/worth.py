@@ -23,6 +23,7 @@ TRIVIAL = "there is hardly anything to do"
 UNTOLD = "its answer is made of texts or data that its prompt does not tell"
 CONTRADICTED = "the examples of its task contradict its test"
 ANOTHER = "its answer defines something else than its task names"
+ERROR_ELSEWHERE = "its error names what neither its code nor its answer holds: its test failed by itself"
 NO_EFFECT = "its code holds a statement without effect"
 MISREAD = "its test compares only a part of what it expects: the rest is the assertion's message"
 UNASKED = "its answer serves what its prompt never asks for"
@@ -227,6 +228,11 @@ def _literals(code: str, language: str) -> tuple[list[str], list[str]]:
 def _unworthy_repair(candidate: ExampleCandidate) -> str | None:
     if _only_imports(candidate):
         return IMPORT_ONLY
+    missing = _UNBOUND.search(section(candidate.prompt, ERROR))
+    if missing and not re.search(
+        rf"(?<![\w$]){re.escape(missing[1])}(?![\w$])", f"{candidate.failing}\n{candidate.answer}"
+    ):
+        return ERROR_ELSEWHERE
     given_only = candidate.failing and not _DEFINES.search(candidate.answer)
     if given_only and (_changes_input(candidate) or (candidate.language == "python" and _changes_table(candidate))):
         return INPUT_ONLY

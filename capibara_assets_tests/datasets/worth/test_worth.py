@@ -375,3 +375,10 @@ def test_javascript_that_no_reviewer_lets_in(answer: str, prompt: str, why: str 
 def test_the_way_that_a_task_asks_for(task: str, answer: str, lacks: bool) -> None:
     found = unworthy(candidate("solve", answer, f"Write Python code.\n{task}"))
     assert found == (worth.OTHER_METHOD if lacks else None)
+
+
+@pytest.mark.parametrize(("name", "why"), [("x", worth.ERROR_ELSEWHERE), ("total", None)])
+def test_an_error_of_the_test_itself_is_nothing_to_repair(name: str, why: str | None) -> None:
+    failing, answer = "function f(xs) { return totl(xs); }", "function f(xs) { return total(xs); }"
+    prompt = f"Fix this JavaScript code.\n\nCode:\n{failing}\n\nError:\nReferenceError: {name} is not defined"
+    assert unworthy(candidate("repair", answer, prompt, "javascript", failing=failing)) == why
