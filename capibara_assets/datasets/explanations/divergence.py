@@ -11,6 +11,7 @@ from capibara_assets.datasets.explanations.behaviour import listed
 from capibara_assets.datasets.explanations.substitution import Substitution, is_readable
 
 _LONGEST, _MOST_NAMES = 100, 4
+_WRITTEN = re.compile(r"'[^']*'|\"[^\"]*\"|\b(?:None|True|False|null|true|false)\b")
 _WITHOUT_OUTCOME = ("jumped", "caught", "raising", "called", "ended")
 
 
@@ -235,10 +236,7 @@ def _outcome(seen: _Seen, step: Step, code: str) -> str | None:
 
 def _named(text: str) -> bool:
     """Whether an expression reads anything: a list that is written down is its own value."""
-    return (
-        re.search(r"[A-Za-z_]", re.sub(r"'[^']*'|\"[^\"]*\"|\b(?:None|True|False|null|true|false)\b", "", text))
-        is not None
-    )
+    return re.search(r"[A-Za-z_]", _WRITTEN.sub("", text)) is not None
 
 
 def _equal(text: str, value: str) -> str:

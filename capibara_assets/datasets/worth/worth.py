@@ -229,9 +229,7 @@ def _unworthy_repair(candidate: ExampleCandidate) -> str | None:
     if _only_imports(candidate):
         return IMPORT_ONLY
     missing = _UNBOUND.search(section(candidate.prompt, ERROR))
-    if missing and not re.search(
-        rf"(?<![\w$]){re.escape(missing[1])}(?![\w$])", f"{candidate.failing}\n{candidate.answer}"
-    ):
+    if missing and missing[1] not in re.findall(r"[\w$]+", f"{candidate.failing}\n{candidate.answer}"):
         return ERROR_ELSEWHERE
     given_only = candidate.failing and not _DEFINES.search(candidate.answer)
     if given_only and (_changes_input(candidate) or (candidate.language == "python" and _changes_table(candidate))):
