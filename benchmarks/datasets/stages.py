@@ -8,11 +8,9 @@ goes one after the other. The processes live as long as one look at the experien
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import Any
@@ -40,6 +38,7 @@ from capibara_assets.playbooks.consolidate import consolidate
 from capibara_assets.playbooks.graduation import AgentFilter, graduate
 from capibara_assets.playbooks.read import Playbooks, read_playbooks
 from capibara_assets.playbooks.schema import Agent, AgentRun, Bullet, Consolidated, PlaybookFile, QuarantinedBullet
+from capibara_assets.processes.pools import process_pool
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.kept import keeping
 from capibara_assets.storage.records import Record
@@ -99,7 +98,7 @@ def materialize_all(place: Place, *, processes: int = 2, stages: Sequence[str] =
     """Every stage in turn, upstream first; the domains of one stage side by side on `processes`."""
     begun, cpu = time.perf_counter(), _cpu(RUSAGE_SELF, RUSAGE_CHILDREN)
     spent: dict[str, Spent] = {}
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+    with process_pool(processes) as pool:
         for stage in stages:
             started = time.perf_counter()
             done = list(pool.map(_timed, *zip(*_tasks(stage, place), strict=True)))

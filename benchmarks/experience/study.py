@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import fields
 from itertools import groupby
-from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -35,6 +34,7 @@ from capibara_assets.executions.patterns.extract import (
 )
 from capibara_assets.executions.recipe import ExperienceRecipe
 from capibara_assets.executions.selection import of_domain
+from capibara_assets.processes.pools import process_pool
 
 _RUNS, _RUNS_APART = 5, 3
 _SHARES = 4  # per worker: who is done early takes another
@@ -48,7 +48,7 @@ def measure_speed(executions: pl.DataFrame, workers: int) -> dict[str, Any]:
     """
     with (
         TemporaryDirectory() as folder,
-        ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool,
+        process_pool(workers) as pool,
     ):
         copies = Copies(executions, Path(folder), workers * _SHARES)
         list(pool.map(study, copies.shares(0)))  # imports, parsers

@@ -9,14 +9,14 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from datetime import datetime, timedelta
 from itertools import count
-from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 
 from capibara_assets.executions.recording.recorder import record
+from capibara_assets.processes.pools import process_pool
 from workshop.experience.plan import Planned
 from workshop.experience.rendering import Attempt, CheckLine, Learn, database_of, learn_python, render
 from workshop.experience.sandbox.local import KernelNursery, LocalSandbox, TimeoutException
@@ -160,7 +160,7 @@ def generate(
     """
     batches = [sessions[start : start + BATCH] for start in range(0, len(sessions), BATCH)]
     with tempfile.TemporaryDirectory(prefix="capibara-fleet-") as folder:
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        with process_pool(workers) as pool:
             running = [pool.submit(_run_batch, batch, Path(folder)) for batch in batches]
             done = 0
             try:

@@ -4,8 +4,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +12,7 @@ import click
 from benchmarks.consensus.vote.figures import markdown, summary, write_between
 from benchmarks.output import print_result
 from capibara_assets.errors import InputError
+from capibara_assets.processes.pools import process_pool
 
 if TYPE_CHECKING:
     import numpy as np
@@ -284,9 +283,7 @@ def measure_apart(
     opening: "Mapping[str, Any]", plan: Plan, names: Sequence[str], processes: int, journal: "Journal | None" = None
 ) -> dict[str, Any]:
     """The same in several processes with one thread each; every one of them opens the table, as `open_table` does."""
-    with ProcessPoolExecutor(
-        processes, mp_context=get_context("spawn"), initializer=_sit_down, initargs=(dict(opening),)
-    ) as pool:
+    with process_pool(processes, _sit_down, (dict(opening),)) as pool:
         return told(plan, names, journal, lambda missing: pool.map(_play_draw, missing))
 
 

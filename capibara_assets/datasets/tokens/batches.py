@@ -13,7 +13,6 @@ from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from capibara_assets.datasets.tokens.lengths import TokenLengths, token_lengths
 from capibara_assets.datasets.tokens.packing import IGNORED
 from capibara_assets.datasets.tokens.templates import ChatTemplate, Tokenizer
 from capibara_assets.datasets.tokens.templates_jinja import AnswerSpan, JinjaTemplate, Messages, Rendered
+from capibara_assets.processes.pools import process_pool
 
 SCHEMA = pa.schema(
     [
@@ -134,7 +134,7 @@ class _Renderer:
         if not conversations:
             return []
         if self._workers > 1 and self._examples * len(conversations) // of >= _POOL_FROM and self._pool is None:
-            self._pool = self._stack.enter_context(ProcessPoolExecutor(self._workers, get_context("spawn")))
+            self._pool = self._stack.enter_context(process_pool(self._workers))
         if self._pool is None:
             return render_all(self._template.jinja, conversations)
         size = -(-len(conversations) // self._workers)

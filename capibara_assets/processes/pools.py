@@ -1,0 +1,31 @@
+"""Pools of worker processes that end with the process that started them, however that one ended."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from typing import Any
+
+from capibara_assets.processes.supervise import when_parent_is_gone
+
+
+def process_pool(
+    workers: int, begin: Callable[..., None] | None = None, arguments: tuple[Any, ...] = ()
+) -> ProcessPoolExecutor:
+    """A pool of new interpreters, none of which outlives this process, not even one killed by SIGKILL.
+
+    A plain pool's idle workers would wait forever: each holds the writing end of the pipe that the others read.
+
+    Args:
+        begin: called in each worker before its first task, with `arguments`.
+    """
+    return ProcessPoolExecutor(
+        workers, mp_context=get_context("spawn"), initializer=_begin, initargs=(begin, arguments)
+    )
+
+
+def _begin(begin: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
+    when_parent_is_gone(partial(os._exit, 1))
+    if begin is not None:
+        begin(*arguments)
