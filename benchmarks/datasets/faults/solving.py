@@ -21,7 +21,7 @@ _LACKING = words(
     """ModuleNotFoundError ImportError FileNotFoundError ConnectionError ConnectionRefusedError URLError gaierror
     TimeoutError"""
 )
-_UNINSTALLED = re.compile(r"Cannot find module '[^']+'|No module named '[^']+'|.*to be installed")
+_UNINSTALLED = re.compile(r"Cannot find module '[^']+'|No module named '[^']+'|.*(?:to|must) be installed")
 _REFUSALS = frozenset(("0", "none", "fail", "failed", "false", "wrong"))
 _UNCERTAIN = frozenset(("wall", "cpu", "memory", "lost", "garbled", "stuck"))
 

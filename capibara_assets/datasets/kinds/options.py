@@ -17,10 +17,11 @@ _DECLARING = frozenset(("FastAPI", "APIRouter", "Flask", "Blueprint", "Query", "
 _DECLARING |= {"Form", "File", "Field"}
 _ROUTES = frozenset(("get", "post", "put", "patch", "delete", "head", "options", "route"))  # where they decorate
 _CONFIG = frozenset(("model_config", "Config"))
+_NAMING = frozenset(("generate_unique_id_function",))  # functions that no response shows; others run with requests
 
 
 def without_options(answer: str, told: str) -> str:
-    """Python without keyword arguments and settings of models whose texts, numbers or functions nothing tells.
+    """Python without keyword arguments and settings of models whose texts or numbers nothing tells.
 
     Args:
         told: prompt and test.
@@ -29,8 +30,7 @@ def without_options(answer: str, told: str) -> str:
     if tree is None:
         return answer
     places, spans = Places(answer), list[tuple[int, int]]()
-    own = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-    own |= {name for node in tree.body if isinstance(node, ast.Assign) for name in _constants(node, told)}
+    own = {name for node in tree.body if isinstance(node, ast.Assign) for name in _constants(node, told)}
     for node in walk(tree):
         if isinstance(node, ast.Call) and _name(node.func) in _DECLARING:
             spans += _spans(node, own, told, places)
@@ -113,7 +113,7 @@ def _spans(call: ast.Call, own: set[str], told: str, places: Places) -> list[tup
     parts: list[ast.expr | ast.keyword] = sorted(
         [*call.args, *call.keywords], key=lambda one: (one.lineno, one.col_offset)
     )
-    kept = [one for one in parts if not (isinstance(one, ast.keyword) and one.arg and _untold(one.value, own, told))]
+    kept = [one for one in parts if not (isinstance(one, ast.keyword) and _is_unasked(one, own, told))]
     if len(kept) == len(parts):
         return []
     ends = [places.at(one.end_lineno or one.lineno, one.end_col_offset or 0) for one in (call.func, *parts)]
@@ -123,6 +123,10 @@ def _spans(call: ast.Call, own: set[str], told: str, places: Places) -> list[tup
     first = parts.index(kept[0])
     gone = [(ends[n], ends[n + 1]) for n, one in enumerate(parts) if one not in kept and n > first]
     return [(starts[0], starts[first]), *gone] if first else gone
+
+
+def _is_unasked(option: ast.keyword, own: set[str], told: str) -> bool:
+    return option.arg in _NAMING or (option.arg is not None and _untold(option.value, own, told))
 
 
 def _untold(value: ast.AST, own: set[str], told: str) -> bool:

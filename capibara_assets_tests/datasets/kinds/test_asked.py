@@ -92,6 +92,31 @@ def read(thing: int = Path(ge=3, title="Which one"), q: str | None = Query(None,
     return told"""
 
 
+def test_functions_that_run_with_requests_stay() -> None:
+    app = """\
+from contextlib import asynccontextmanager
+from fastapi import Depends, FastAPI
+
+models = {}
+
+@asynccontextmanager
+async def opened(app):
+    models["answer"] = 42
+    yield
+    models.clear()
+
+def checked():
+    raise ValueError
+
+app = FastAPI(lifespan=opened)
+
+@app.get("/answer", dependencies=[Depends(checked)])
+def read():
+    return models["answer"]"""
+    test = "with TestClient(app) as client:\n    assert client.get('/answer').status_code == 500"
+    assert without_unasked(app, f"Write Python code.\n\nIt has to pass:\n{test}", test, "python") == app
+
+
 def test_options_that_no_request_shows_are_cut() -> None:
     test = """client = TestClient(app)
 response = client.get("/things/1")
