@@ -11,6 +11,13 @@ from benchmarks.datasets.faults.python_code import callee, definitions, loads, p
 from benchmarks.datasets.faults.python_names import free_names
 
 _LODASH = re.compile(r"require\(['\"]lodash['\"]\)")
+# What lodash does: of what a Set holds, lists are compared without regard to order, at any depth.
+_IS_EQUAL = """({ isEqual: (() => {
+  const same = require("util").isDeepStrictEqual
+  const loose = (a, b) => Array.isArray(a) && Array.isArray(b)
+    ? a.length === b.length && a.every((x) => b.some((y) => loose(x, y))) : same(a, b)
+  return (a, b) => a instanceof Set && b instanceof Set ? loose([...a], [...b]) : same(a, b)
+})() })"""
 _ASSERTS = re.compile(r"^(?:assert\w*|expect|should|raises|fail)$", re.I)
 
 
@@ -52,7 +59,7 @@ def trial(answer: str, language: str, test: str | None, session: Sequence[Cell],
         test = _rest(session[at].code, answer, language) or _later(later, answer, language)
     if test is None:
         return "no test was recorded"
-    test = _LODASH.sub('({ isEqual: require("util").isDeepStrictEqual })', test) if _compares_only(test) else test
+    test = _LODASH.sub(lambda _: _IS_EQUAL, test) if _compares_only(test) else test
     before = [cell.code for cell in session[:at] if cell.succeeded and cell.language == language]
     # an earlier attempt would pass the test without the answer
     context = [code for code in before if not _is_attempt(code, answer, test, language)]

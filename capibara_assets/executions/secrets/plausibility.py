@@ -70,14 +70,14 @@ _PLAIN_WORDS = (
     "this time tls toml true two txt type types unknown update updated use user users utf valid value "
     "values var vars via view weak with write xml yaml yml you your"
 )
-_NO_PASSPHRASE = frozenset(_PLAIN_WORDS.split())
+NO_PASSPHRASE = frozenset(_PLAIN_WORDS.split())
 #: What help texts and messages put where a password stands, besides.
 _SAID_WORDS = (
     "argument arguments are autocomplete bad can correct email file files flag forgot forgotten generate given hashed "
     "hashing hunter if in instead is label mail matches may mypass nil number on option or parameter phone prompt "
     "provided random should somepass stdin submit title to undefined was when where which will without wrong"
 )
-_SAID = _NO_PASSPHRASE | frozenset(_SAID_WORDS.split())
+_SAID = NO_PASSPHRASE | frozenset(_SAID_WORDS.split())
 _DIGEST = re.compile(r"[0-9a-f]{32,}")
 _PUBLIC_KEYS = ("MIGfMA0GCSq", "MIIBIjANBgkq", "MFkwEwYHKoZI", "MCowBQYDK2Vw")  # as PEM begins them
 _BLANK_UUID = re.compile(r"0{8}-.*|(.)\1{7}-.*")
@@ -236,7 +236,7 @@ def joined_words(value: str) -> bool:
     """Whether a value is words that signs join, none of which is one of code or of messages."""
     words = re.findall("[a-z]+", value.lower())
     joined = 8 <= len(value) <= 64 and _JOINED_WORDS.fullmatch(value) is not None and not _PLACEHOLDER.search(value)
-    return joined and not _NO_PASSPHRASE & set(words) and not any(word in "".join(words) for word in _TELLTALES)
+    return joined and not NO_PASSPHRASE & set(words) and not any(word in "".join(words) for word in _TELLTALES)
 
 
 def given_password(value: str) -> bool:
@@ -299,7 +299,7 @@ def alternating(value: str) -> bool:
     """Whether a value alternates between capitals, small letters and digits, though it is shorter than tokens are."""
     if scrambled_or_digest(value):
         return True
-    sound = 10 <= len(value) < 16 and value.isalnum() and stated_password(value)
+    sound = 8 <= len(value) < 16 and value.isalnum() and stated_password(value)
     return sound and _changes(value) >= 0.4 and len(_DIGITS.findall(value)) >= 2
 
 

@@ -11,6 +11,7 @@ from functools import cache, lru_cache
 
 from capibara_assets.executions.secrets.arguments import ARGUMENTS
 from capibara_assets.executions.secrets.forms import FORMS
+from capibara_assets.executions.secrets.handed import HANDED
 from capibara_assets.executions.secrets.passwords import PASSWORD_ROLES
 from capibara_assets.executions.secrets.pieces import PIECES
 from capibara_assets.executions.secrets.places import PLACES
@@ -345,7 +346,7 @@ def _context_rules() -> Iterator[Rule]:
         pattern = re.compile(expression, re.IGNORECASE | re.MULTILINE)
         gate = _AWS_GATE if anchors == ("aws",) else _gate(expression)
         yield Rule(kind, anchors, pattern, 1, plausible, anchors != ("://",), whole_word=False, tail="", gate=gate)
-    for role in (*ROLES, *PASSWORD_ROLES, *ARGUMENTS, *FORMS, *PIECES, *PLACES, *SERVICES, *TABLES):
+    for role in (*ROLES, *PASSWORD_ROLES, *ARGUMENTS, *FORMS, *HANDED, *PIECES, *PLACES, *SERVICES, *TABLES):
         flags = re.MULTILINE | re.ASCII | (0 if role.case else re.IGNORECASE)
         english = role.expression.replace(f"|{FOREIGN}", "").replace(f"|{FOREIGN_KEYS}", "")
         variants = [(english, role.anchors, role.gate)]

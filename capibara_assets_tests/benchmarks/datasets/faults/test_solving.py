@@ -108,3 +108,14 @@ def test_figures_are_shares_of_the_kinds_that_can_have_a_fault() -> None:
         "judged": 6,
         "vacuous": 2,
     }
+
+
+def test_sets_are_compared_as_lodash_does() -> None:
+    """Of what a Set holds, lists are compared without regard to order; other lists are not."""
+    answer = "function pairs(list) { return new Set(list) }"
+    test = """const _ = require("lodash")
+if (!_.isEqual(pairs([[6, 7], [9, 8]]), new Set([[6, 7], [8, 9]]))) { throw 'wrong' }
+if (_.isEqual(pairs([[6, 7]]), new Set([[6, 5]])) || _.isEqual([1, 2], [2, 1])) { throw 'too loose' }"""
+    made = trial(answer, "javascript", test, [Cell("e0", "javascript", f"{answer}\n{test}", True)], "e0")
+    assert isinstance(made, Trial)
+    assert judge([made]).passed == [True]
