@@ -19,7 +19,7 @@ from capibara_assets.executions.secrets.plausibility import (
 )
 from capibara_assets.executions.secrets.roles import IS, MARK, VALUE, Role
 
-_WORD = r"(?![-<$%{\[(])([^\s\"'`\\<>|;&,(){}$]{5,64})(?=[\"'\s|;&,)]|\\n|$)"
+WORD = r"(?![-<$%{\[(])([^\s\"'`\\<>|;&,(){}$]{5,64})(?=[\"'\s|;&,)]|\\[rn]|$)"
 _LITERAL = r"[\"']([^\s\"'`\\<>]{5,64})[\"']"
 _ARGUMENT = r"[\"'][^\"'\n]{0,200}[\"'][ \t]*,\s{0,20}"
 _SIGNED_WORDS = "([a-z]{3,20}(?:[-_.+~*][a-z]{3,20}){2,6})"
@@ -42,20 +42,20 @@ ARGUMENTS: tuple[Role, ...] = (
     Role(
         "PASSWORD", ("password=", "passwd=", "pass=", "passphrase=", "pwd="),
         rf"(?:^|[\s\"'])-{{1,2}}[\w-]{{0,30}}?(?:passw(?:or)?d|pass|passphrase|pwd)="
-        rf"[\"']?(?:pass(?:word)?:)?{_WORD}",
+        rf"[\"']?(?:pass(?:word)?:)?{WORD}",
         named_password, r"(?i)-[\w\p{N}-]*(?:passw(?:or)?d|pass|passphrase|pwd)=",
     ),
     Role(
         "PASSWORD", ("password ", "passwd ", "passphrase ", "pwd "),
         rf"(?:^|[\s\"'])-{{1,2}}[\w-]{{0,30}}?(?:passw(?:or)?d|passphrase|pwd)[ ]{{1,3}}[\"']?(?:password:)?"
-        rf"{_WORD}(?=[\"']?[ \t]*(?:$|[|;&>]|-{{1,2}}\w))",
+        rf"{WORD}(?=[\"']?[ \t]*(?:$|[|;&>]|-{{1,2}}\w))",
         named_password, r"(?i)-[\w\p{N}-]*(?:passw(?:or)?d|passphrase|pwd) ",
     ),
     # a login behind `-u`, for an address; one of a proxy's statistics; a file of logins
     Role(
         "PASSWORD", ("-u", "-user", " -a ", "-auth"),
         rf"(?:curl|wget|https?)\b[^\n]{{0,200}}?[ ](?:-\w{{0,4}}u|-a|--user|--auth)[ =]?[\"']?[\w.@\\-]{{1,60}}:[\"']?"
-        rf"{_WORD}(?=[^\n]{{0,300}}://)",
+        rf"{WORD}(?=[^\n]{{0,300}}://)",
         named_password, r"(?i)(?:curl|wget|http)[^\n]*-[\w\p{N}-]*(?:u|a)(?:ser|uth)?[ =]?[^\n]*:[^\n]*://",
     ),
     Role(
@@ -64,12 +64,12 @@ ARGUMENTS: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", ("htpasswd",),
-        rf"\bhtpasswd[ ]+(?:-\w+[ ]+)*-\w*b\w*[ ]+(?:-\w+[ ]+)*(?:[\w./$-]+[ ]+){{1,2}}[\"']?{_WORD}"
+        rf"\bhtpasswd[ ]+(?:-\w+[ ]+)*-\w*b\w*[ ]+(?:-\w+[ ]+)*(?:[\w./$-]+[ ]+){{1,2}}[\"']?{WORD}"
         r"(?=[\"']?[ \t]*(?:$|[|;&>]))",
         named_password, "",
     ),
     Role(
-        "PASSWORD", ("sshpass",), rf"\bsshpass[ ]+(?:-v[ ]+)?-p[ ]*[\"']?{_WORD}(?=[\"']?[ \t]+\w)", named_password, "",
+        "PASSWORD", ("sshpass",), rf"\bsshpass[ ]+(?:-v[ ]+)?-p[ ]*[\"']?{WORD}(?=[\"']?[ \t]+\w)", named_password, "",
     ),
     # quoted and attached to the flag of one letter, where a word of a shell could hold no such signs
     Role(
@@ -80,17 +80,17 @@ ARGUMENTS: tuple[Role, ...] = (
     # flags of Windows' programs
     Role(
         "PASSWORD", ("/rp ", "/rp:", "/pass:", "/password:", "/pw:", "/pwd:"),
-        rf"[ ]/(?:rp[ :]|pass(?:word)?:|pwd?:)[\"']?{_WORD}(?=[\"']?(?:[ \t\r]|$))",
+        rf"[ ]/(?:rp[ :]|pass(?:word)?:|pwd?:)[\"']?{WORD}(?=[\"']?(?:[ \t\r]|$))",
         named_password, "",
     ),
     Role(
         "PASSWORD", ("xfreerdp", "rdesktop"),
-        rf"\b(?:xfreerdp\d?|rdesktop)[ ][^\n]{{0,200}}?[ ](?:/p:|-p[ ])[\"']?{_WORD}", named_password, "",
+        rf"\b(?:xfreerdp\d?|rdesktop)[ ][^\n]{{0,200}}?[ ](?:/p:|-p[ ])[\"']?{WORD}", named_password, "",
     ),
     # options of a mount
     Role(
         "PASSWORD", ("username=", "user="),
-        rf"[ ,\"']user(?:name)?=[^\s,]{{1,60}},pass(?:word)?={_WORD}",
+        rf"[ ,\"']user(?:name)?=[^\s,]{{1,60}},pass(?:word)?={WORD}",
         named_password, r"(?i)user(?:name)?=[^\n]*,pass",
     ),
     # the source of data of Go's drivers; a network's name and its key
@@ -112,7 +112,7 @@ ARGUMENTS: tuple[Role, ...] = (
     Role(
         "PASSWORD", _ASKS_ANCHORS,
         rf"(?:echo|printf)[ \t]+(?:-\w+[ \t]+)?[\"']?(?:[\w.@-]{{0,40}}:?%s(?:\\n)?[\"'][ ][\"']?)?"
-        rf"(?:[\w.@-]{{1,40}}:)?{_WORD}"
+        rf"(?:[\w.@-]{{1,40}}:)?{WORD}"
         rf"(?:\\n)?[\"']?[ \t]*\|[^\n|]{{0,160}}?{_ASKS}",
         named_password, "",
     ),
@@ -161,7 +161,7 @@ ARGUMENTS: tuple[Role, ...] = (
     # encoded with the user's name
     Role(
         "PASSWORD", ("base64",),
-        rf"printf[ ]+[\"'][\w.@-]{{1,40}}:%s(?:\\n)?[\"'][ ]+[\"']?{_WORD}[\"']?[ ]*\|[ ]*base64",
+        rf"printf[ ]+[\"'][\w.@-]{{1,40}}:%s(?:\\n)?[\"'][ ]+[\"']?{WORD}[\"']?[ ]*\|[ ]*base64",
         named_password, r"(?i)printf[^\n]*base64",
     ),
     # an object as Java prints it
@@ -200,7 +200,7 @@ ARGUMENTS: tuple[Role, ...] = (
     # behind the user's name, in what is encoded or asked for
     Role(
         "PASSWORD", ("b64encode(", "btoa(", "base64."),
-        rf"(?:b64encode|btoa|encode\w*)\([ \t]*[a-z]?[\"'][\w.@-]{{1,60}}:{_WORD}[\"']",
+        rf"(?:b64encode|btoa|encode\w*)\([ \t]*[a-z]?[\"'][\w.@-]{{1,60}}:{WORD}[\"']",
         named_password, "",
     ),
     Role(

@@ -1,6 +1,7 @@
 """Secrets handed to what signs, encrypts, keeps or asks: keys of calls, values of secret stores, answers to prompts."""
 
-from capibara_assets.executions.secrets.passwords import CHOSEN, CHOSEN_GATE, ENDS, ENDS_ANCHORS, MESSAGES
+from capibara_assets.executions.secrets.arguments import WORD
+from capibara_assets.executions.secrets.passwords import CHOSEN, CHOSEN_GATE, ENDING, ENDS, ENDS_ANCHORS, MESSAGES
 from capibara_assets.executions.secrets.plausibility import (
     NO_PASSPHRASE,
     chosen_password,
@@ -16,7 +17,6 @@ from capibara_assets.executions.secrets.plausibility import (
 )
 from capibara_assets.executions.secrets.roles import FOREIGN, IS, MARK, VALUE, Role
 
-_WORD = r"(?![-<$%{\[(])([^\s\"'`\\<>|;&,(){}$]{5,64})(?=[\"'\s|;&,)]|\\[rn]|$)"
 #: What takes a key wherever it stands among its arguments, and what takes it behind another argument.
 _KEYED = (
     *("hmac", "jwt", "jws", "jose", "joken", "fernet", "secretkey", "secret_key", "securitykey", "security_key"),
@@ -32,7 +32,8 @@ _LITERAL = r"[\"']([^\s\"'`\\<>]{6,64})[\"']"
 _VALUE_FLAG = r"--?(?:body|b|value|v|secret-(?:string|binary|value)|plaintext|data|payload|literal)(?:[ =]|(?=[\"']))"
 _ASKS = "(?:passw|sudo|login|crypt|kinit|openssl|gpg|smbpasswd|passphrase|--stdin)"
 _FOUR_WORDS = "((?:[a-z]{1,16}[ ]){3,11}[a-z]{3,16})"
-_SENTENCES = "least characters keep never always store stored kept name where how hello world message want edit"
+_TELLING = "least characters keep never always store stored kept name where how hello world message want edit"
+_SENTENCES = frozenset(_TELLING.split())
 _AFTER = r"[.,;)!\"'`*_”“»]*(?:\s|$|<)"
 
 
@@ -43,10 +44,8 @@ def _told_word(value: str) -> bool:
 
 def _phrase(value: str) -> bool:
     """Whether words with blanks are a passphrase and no sentence about one."""
-    return (
-        not (NO_PASSPHRASE | MESSAGES | set(_SENTENCES.split())) & set(value.lower().split(" "))
-        and "secret" not in value
-    )
+    words = set(value.lower().split(" "))
+    return len(value) >= 10 and not words & (NO_PASSPHRASE | MESSAGES | _SENTENCES) and "secret" not in value
 
 
 def _literal_key(value: str) -> bool:
@@ -86,13 +85,13 @@ HANDED: tuple[Role, ...] = (
         rf"(?:{_VALUE_FLAG}|(?-i:[A-Z][A-Z0-9_]{{2,40}})=|--from-literal[ =][\w.-]{{1,60}}=)[\"']?{VALUE}"
         r"(?=[\"']?(?:[ \t;|&)]|$))",
         chosen_password,
-        r"(?i)(?:secret|keyvault|securestring|vault kv|ssm put)[^\n]* (?:-|[A-Z][A-Z0-9_]+=)[^\n]*[^\s]{8}",
+        r"(?i)(?:secret|keyvault|securestring|vault kv|ssm put)[^\n]* (?:-|[A-Z][A-Z0-9_]+=)[^\n]*[^\s]{6}",
     ),
     # settings of network devices and their servers
     Role(
         "PASSWORD", ("secret ", "server-key ", "psk "),
         rf"\b(?:[\w-]{{0,20}}secret|[\w-]{{0,16}}server-key|psk)[ ](?:\d[ ])?[\"']?{VALUE}[\"']?[ \t\r]*$", _shown,
-        r"(?im)(?:secret|server-key|psk) (?:\d )?[^\s]{8}[^\s]*[ \t\r]*$",
+        r"(?im)(?:secret|server-key|psk) (?:\d )?[^\s]{6}[^\s]*[ \t\r]*$",
     ),
     Role(
         "PASSWORD", ("secret",),
@@ -103,7 +102,7 @@ HANDED: tuple[Role, ...] = (
     ),
     # a passphrase of words, piped or given to what opens with it
     Role(
-        "PASSWORD", ("echo", "printf", "unlock", "open"),
+        "PASSWORD", ("echo", "printf", "unlock"),
         rf"(?:(?:echo|printf)[ ]+(?:-\w[ ]+)?(?=[\"'][^\n|]{{8,100}}\|[^\n|]{{0,120}}{_ASKS})|\bunlock[ ]+)"
         r"[\"']((?:[A-Za-z0-9]{1,16}[ ]){2,11}[A-Za-z0-9]{1,16})[\"']",
         _phrase, r"(?i)(?:echo|printf|unlock) [^\n]*[\"'][a-z0-9]+ [a-z0-9]+ [a-z0-9]+",
@@ -115,16 +114,16 @@ HANDED: tuple[Role, ...] = (
     ),
     # a flag of two letters; the argument of that name, with a colon, in Basic
     Role(
-        "PASSWORD", ("-pw ", "/pw "), rf"[ ][-/]pw[ ]+[\"']?{_WORD}(?=[\"']?(?:[ \t]|$))", named_password, "",
+        "PASSWORD", ("-pw ", "/pw "), rf"[ ][-/]pw[ ]+[\"']?{WORD}(?=[\"']?(?:[ \t]|$))", named_password, "",
     ),
     Role(
         "PASSWORD", ("password:=",), r"[ ,(]password:=[ ]?[\"']([^\s\"'<>]{6,64})[\"']", named_password, "",
     ),
     Role(
-        "PASSWORD", ("=pass", "=pwd", "=db_pass", "=db-pass"),
+        "PASSWORD", ENDS_ANCHORS,
         rf"--[\w-]{{3,30}}=[\w.-]{{0,30}}?{ENDS}={VALUE}(?=[\"']?(?:[ \t]|$))",
         lambda value: named_password(value) and (has_digit(value) or joined_words(value)),
-        r"(?i)--[\w-]+=[\w.-]*pass",
+        rf"(?i)--[\w-]+=[\w.-]*(?:{ENDING}|pass)\d?=",
     ),
     # a network's key; rows of names, hosts and passwords; what stands before the user's name
     Role(
@@ -138,13 +137,13 @@ HANDED: tuple[Role, ...] = (
         r"(?m)^[^\s]+[ \t]+\*[ \t]+[\"']",
     ),
     Role(
-        "PASSWORD", ("net use",), rf"\bnet[ ]use[ ][^\n]{{0,160}}?[ ]{_WORD}(?=[ ]/user:)", named_password, "",
+        "PASSWORD", ("net use",), rf"\bnet[ ]use[ ][^\n]{{0,160}}?[ ]{WORD}(?=[ ]/user:)", named_password, "",
     ),
     # the literal behind that of a user, where credentials are made; the only one, where a connection is let in
     Role(
         "PASSWORD", ("credential", "basicauth", "basic_auth"),
         rf"(?:credentials?|basic_?auth)[\w.\]:]{{0,24}}[( ][ ]?[\"'][\w.@\\-]{{1,60}}[\"'][ ]?[, ][ ]?{_LITERAL}",
-        _told_word, r"(?i)(?:credential|basic_?auth)[^\n]*[\"'][^\"']+[\"'],? ?[\"'][^\s\"']{6}",
+        _told_word, r"(?i)(?:credential|basic_?auth)[^\n]*[\"'][^\"']+[\"'][ ,]+[\"'][^\s\"']{6}",
     ),
     Role(
         "PASSWORD", ("auth(",), rf"[.:>]auth\({_LITERAL}\)", _told_word, r"(?i)[.:>]auth\([\"'][^\s\"']{6}",
@@ -164,7 +163,7 @@ HANDED: tuple[Role, ...] = (
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"{ENDS}(?:[ ]|[ ]?=[ ]?)[\"']((?-i:[a-z]{{1,16}}(?:[ ][a-z]{{1,16}}){{2,11}}))[\"']",
-        _phrase, r"(?i)(?:pass|pwd|pswd|pw|psk)[^\n]*[ =][\"'][a-z]+ [a-z]+ [a-z]+",
+        _phrase, rf"(?i)(?:{ENDING}|pass)[^\n]*[ =][\"'][a-z]+ [a-z]+ [a-z]+",
     ),
     Role(
         "PASSWORD", ("passphrase",),
@@ -193,36 +192,36 @@ HANDED: tuple[Role, ...] = (
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"{ENDS}[\"'\])]{{0,2}}[ \t]{{0,4}}(?:=>|:=|=|:)[ \t]{{0,4}}[\"']([^\s\"'`\\<>{{}}$]{{6,64}})[\"']",
-        _foreign, r"(?i)(?:pass|pwd|pswd|pw|psk)[^\n]*[:=][ \t]*[\"'][^\s\"']*[^\x00-\x7f]",
+        _foreign, rf"(?i)(?:{ENDING}|pass)[^\n]*[:=]>?[ \t]*[\"'][^\s\"']*[^\x00-\x7f]",
     ),
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"(?:^[ \t>*-]{{0,8}}|export[ ])[\w.-]{{0,60}}?{ENDS}[ \t]{{0,4}}[:=][ \t]{{0,4}}([^\s\"'`\\<>{{}}$]{{6,64}})"
         r"[ \t\r]*$",
-        _foreign, r"(?im)(?:pass|pwd|pswd|pw|psk)[^\n]*[:=][ \t]*[^\s\"']*[^\x00-\x7f]",
+        _foreign, rf"(?im)(?:{ENDING}|pass)[^\n]*[:=][ \t]*[^\s\"']*[^\x00-\x7f]",
     ),
     # said to a prompt: sent behind what is expected, or fed as a string
     Role(
         "PASSWORD", ("send",),
         rf"(?:assw(?:or)?d|assphrase)[^\w\n]{{0,10}}[;,)]?\s{{0,20}}-?[\w.]{{0,20}}send\w*[ \t(]{{1,2}}(?:--[ ])?"
-        rf"[\"']{_WORD}",
-        named_password, r"(?i)(?:assw(?:or)?d|assphrase)[^\w\n]*\s*[^\n]*send[\w\p{N}]*[ \t(]",
+        rf"[\"']{WORD}",
+        named_password, r"(?i)(?:assw(?:or)?d|assphrase)[^A-Za-z0-9_\n]*\s*[^\n]*send[\w\p{N}]*[ \t(]",
     ),
     Role(
-        "PASSWORD", ("<<<",), rf"{_ASKS}[^\n]{{0,160}}?<<<[ \t]*[\"']?(?:[\w.@-]{{1,40}}:)?{_WORD}", named_password,
+        "PASSWORD", ("<<<",), rf"{_ASKS}[^\n]{{0,160}}?<<<[ \t]*[\"']?(?:[\w.@-]{{1,40}}:)?{WORD}", named_password,
         rf"(?i){_ASKS}[^\n]*<<<",
     ),
     # a command that prints it
     Role(
         "PASSWORD", ("echo", "printf"),
-        rf"pass\w{{0,12}}[_-]?(?:cmd|command)[\"']?[ =:]{{1,3}}[\"'](?:echo|printf)[ ]+(?:-\w[ ]+)?[\"']?{_WORD}",
+        rf"pass\w{{0,12}}[_-]?(?:cmd|command)[\"']?[ =:]{{1,3}}[\"'](?:echo|printf)[ ]+(?:-\w[ ]+)?[\"']?{WORD}",
         named_password, r"(?i)pass[\w\p{N}]*[_-]?(?:cmd|command)[\"']?[ =:]+[\"'](?:echo|printf) ",
     ),
     # a word whose hash is asked for
     Role(
         "PASSWORD", ("passwd ",),
         r"\b(?:openssl[ ]passwd|mkpasswd|slappasswd)[ ]+"
-        rf"(?:-{{1,2}}[\w-]+(?:[ =](?:md5|sha-?\d+|bcrypt|yescrypt))?[ ]+){{0,3}}[\"']?{_WORD}"
+        rf"(?:-{{1,2}}[\w-]+(?:[ =](?:md5|sha-?\d+|bcrypt|yescrypt))?[ ]+){{0,3}}[\"']?{WORD}"
         r"(?=[\"')]{0,2}(?:[ \t|;&]|$))",
         chosen_password, r"(?i)passwd [^\n]*[A-Za-z0-9]",
     ),
@@ -232,7 +231,7 @@ HANDED: tuple[Role, ...] = (
         rf"\b(?:set|add|log_?in|config|configure|connect|alias|register)\b[^\n]{{0,100}}?[ \"'][a-z]{{2,10}}://"
         rf"[^\s\"'@]{{1,120}}[\"']?[ ]+[\"']?(?!-)[\w.@-]{{1,60}}[\"']?[ ]+[\"']?(?!-){VALUE}(?=[\"']?(?:[ \t]|$))",
         chosen_password,
-        r"(?i)(?:set|add|log_?in|config|connect|alias|register)[^\n]*://[^\s]+ +[^\s]+ +[\"']?[^\s]{8}",
+        r"(?i)(?:set|add|log_?in|config|connect|alias|register)[^\n]*://[^\s]+ +[^\s]+ +[\"']?[^\s]{6}",
     ),
     # told of a network, a door, a safe
     Role(
@@ -247,6 +246,6 @@ HANDED: tuple[Role, ...] = (
         "PASSWORD", ("pin", "code"),
         rf"\b(?:pin|code)[ ](?:for|to|of)[^\n:=]{{0,40}}?(?:vault|safe|alarm|door|gate|wi-?fi)[^\n:=]{{0,20}}?"
         rf"(?:\b(?:{IS})\b:?|[:=])[ ]{MARK}{VALUE}(?={_AFTER})",
-        told_password, r"(?i)(?:pin|code) (?:for|to|of)[^\n]*(?:vault|safe|alarm|door|gate|wi-?fi)[^\n]*[0-9]",
+        told_password, rf"(?i)(?:pin|code) (?:for|to|of)[^\n]*(?:vault|safe|alarm|door|gate|wi-?fi)[^\n]*{CHOSEN}",
     ),
 )  # fmt: skip
