@@ -126,13 +126,13 @@ def test_jinja_in_processes_gives_the_same(template: str | None, monkeypatch: py
     plain = DataPreprocessor(tokenizer, 256, workers=2, on_fault="leave_out").preprocess(many(40))
     started = []
     monkeypatch.setattr(token_batches, "_POOL_FROM", 1)
-    pool = token_batches.ProcessPoolExecutor
+    pool = token_batches.process_pool
 
     def counted(*arguments: Any) -> Any:
         started.append(arguments)
         return pool(*arguments)
 
-    monkeypatch.setattr(token_batches, "ProcessPoolExecutor", counted)
+    monkeypatch.setattr(token_batches, "process_pool", counted)
     assert whole(DataPreprocessor(tokenizer, 256, workers=2, on_fault="leave_out").preprocess(many(40))) == whole(plain)
     assert len(started) == (1 if template else 0)
 
