@@ -46,10 +46,7 @@ def measure_speed(executions: pl.DataFrame, workers: int) -> dict[str, Any]:
     Copies are perturbed in names and numbers, so that no cache of equal code helps; `executions_per_s_equal_code` is of
     copies that were seen.
     """
-    with (
-        TemporaryDirectory() as folder,
-        process_pool(workers) as pool,
-    ):
+    with TemporaryDirectory() as folder, process_pool(workers) as pool:
         copies = Copies(executions, Path(folder), workers * _SHARES)
         list(pool.map(study, copies.shares(0)))  # imports, parsers
         together = [_timed(study_all, pool, copies.shares(copy)) for copy in range(1, _RUNS + 1)]

@@ -1,13 +1,11 @@
 """Pools of worker processes that end with the process that started them, however that one ended."""
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
-from capibara_assets.processes.supervise import when_parent_is_gone
+from capibara_assets.processes.supervise import end_with_parent
 
 
 def process_pool(
@@ -26,6 +24,6 @@ def process_pool(
 
 
 def _begin(begin: Callable[..., None] | None, arguments: tuple[Any, ...]) -> None:
-    when_parent_is_gone(partial(os._exit, 1))
+    end_with_parent()
     if begin is not None:
         begin(*arguments)

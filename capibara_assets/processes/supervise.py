@@ -5,6 +5,7 @@ is decided here, for every stage alike.
 """
 
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -128,6 +129,11 @@ def when_parent_is_gone(act: Callable[[], None]) -> None:
 
     if parent := parent_process():
         threading.Thread(target=follow, args=(parent.sentinel,), daemon=True).start()
+
+
+def end_with_parent() -> None:
+    """End this process at once when the process that started it has ended: it has nothing to save."""
+    when_parent_is_gone(lambda: os._exit(1))
 
 
 def _wait(attempts: Collection[Attempt]) -> None:

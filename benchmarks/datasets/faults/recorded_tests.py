@@ -59,7 +59,7 @@ def trial(answer: str, language: str, test: str | None, session: Sequence[Cell],
         test = _rest(session[at].code, answer, language) or _later(later, answer, language)
     if test is None:
         return "no test was recorded"
-    test = _LODASH.sub(lambda _: _IS_EQUAL, test) if _compares_only(test) else test
+    test = _LODASH.sub(_IS_EQUAL, test) if _compares_only(test) else test
     before = [cell.code for cell in session[:at] if cell.succeeded and cell.language == language]
     # an earlier attempt would pass the test without the answer
     context = [code for code in before if not _is_attempt(code, answer, test, language)]

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +32,7 @@ from capibara_assets.modeling.adapters import LoraAdapter, applied, read_adapter
 from capibara_assets.modeling.base import Base, load_base
 from capibara_assets.modeling.losses import Losses, assistant_losses
 from capibara_assets.processes.memory import return_free_memory
-from capibara_assets.processes.supervise import when_parent_is_gone
+from capibara_assets.processes.supervise import end_with_parent
 from capibara_assets.storage.jsonfiles import strict_json, write_json_atomic
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ def run(assignment: Assignment, base: Base | BaseModelSource, folder: Path, thre
 
     Where the vote has a second round it then waits for PROPOSAL and writes CONFIRMATION.
     """
-    when_parent_is_gone(partial(os._exit, 1))
+    end_with_parent()
     torch.set_num_threads(threads)
     try:
         key, beat = own_key(assignment), (folder / PULSE).touch

@@ -13,9 +13,10 @@ from capibara_assets.executions.secrets.plausibility import (
     has_digit,
     jumbled,
     named_password,
+    network_key,
+    numbered_password,
     scrambled_or_digest,
     signed_words,
-    told_password,
 )
 from capibara_assets.executions.secrets.roles import IS, MARK, VALUE, Role
 
@@ -98,7 +99,9 @@ ARGUMENTS: tuple[Role, ...] = (
         "PASSWORD", ("@tcp(", "@unix("), r"[\"'`=][\w.-]{1,60}:([^\s\"'`@/]{4,64})@(?:tcp|unix)\(", named_password, "",
     ),
     Role(
-        "PASSWORD", (".begin(",), rf"\bwifi\w{{0,20}}\.begin\([ \t]*{_ARGUMENT}{_LITERAL}", named_password,
+        "PASSWORD", (".begin(",),
+        rf"\bwifi\w{{0,20}}\.begin\([ \t]*{_ARGUMENT}[\"']([^\"'`\\\n<>]{{5,64}})[\"']",
+        lambda value: network_key(value) or (" " not in value and named_password(value)),
         r"(?i)wifi[\w\p{N}]*\.begin\(",
     ),
     # user and password in one word
@@ -188,13 +191,13 @@ ARGUMENTS: tuple[Role, ...] = (
         rf"(?:\b(?:the|a|with|and|using|mit|dem|das|und|la|el|le|con|y|avec|et|met|het)[ ]{ENDS}|{ENDS}(?=[ ]«))[ ]"
         rf"(?:for[ ]it[ ]|«[ ]?)?{MARK}"
         rf"{VALUE}(?=[ ]?[.,;)!\"'`*»”]*(?:\s|$))",
-        lambda value: has_digit(value) and told_password(value),
+        numbered_password,
         CHOSEN_GATE,
     ),
     Role(
         "PASSWORD", ("log in", "login", "sign in", "log on", "connect"),
         rf"\b(?:use|enter|type|try)[ ]{MARK}{VALUE}{MARK}[ ](?:to[ ](?:log|sign|connect)|when[ ]you[ ](?:log|sign))",
-        lambda value: has_digit(value) and told_password(value),
+        numbered_password,
         r"(?i)(?:use|enter|type|try) [^\n]*[0-9][^\n]* (?:to|when you) (?:log|sign|connect)",
     ),
     # behind the user's name, in what is encoded or asked for

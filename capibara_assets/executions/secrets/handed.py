@@ -11,9 +11,12 @@ from capibara_assets.executions.secrets.plausibility import (
     has_digit,
     joined_words,
     named_password,
+    network_key,
+    numbered_password,
     scrambled_or_digest,
     signed_words,
     told_password,
+    worded_password,
 )
 from capibara_assets.executions.secrets.roles import FOREIGN, IS, MARK, VALUE, Role
 
@@ -55,11 +58,6 @@ def _literal_key(value: str) -> bool:
     return column_password(value) or joined_words(value) or signed_words(value) or scrambled_or_digest(value)
 
 
-def _shown(value: str) -> bool:
-    """Whether what a device's settings show behind a name of secrets is one."""
-    return told_password(value) or joined_words(value)
-
-
 def _foreign(value: str) -> bool:
     """Whether a value of letters beyond ASCII is a password: with a digit or a sign, and no title or sentence."""
     signed = has_digit(value) or any(c in "-_!@#%^*+?~&" for c in value[1:-1])
@@ -90,15 +88,14 @@ HANDED: tuple[Role, ...] = (
     # settings of network devices and their servers
     Role(
         "PASSWORD", ("secret ", "server-key ", "psk "),
-        rf"\b(?:[\w-]{{0,20}}secret|[\w-]{{0,16}}server-key|psk)[ ](?:\d[ ])?[\"']?{VALUE}[\"']?[ \t\r]*$", _shown,
-        r"(?im)(?:secret|server-key|psk) (?:\d )?[^\s]{6}[^\s]*[ \t\r]*$",
+        rf"\b(?:[\w-]{{0,20}}secret|[\w-]{{0,16}}server-key|psk)[ ](?:\d[ ])?[\"']?{VALUE}[\"']?[ \t\r]*$",
+        worded_password, r"(?im)(?:secret|server-key|psk) (?:\d )?[^\s]{6}[^\s]*[ \t\r]*$",
     ),
     Role(
         "PASSWORD", ("secret",),
         rf"(?:\bclient\b[^\n]{{0,80}}\{{|\bipaddr\b|\bnas_?type\b)[^\n]{{0,80}}\n(?:[^\n]{{0,120}}\n){{0,4}}?"
-        rf"[ \t]*secret[ \t]*=[ \t]*"
-        rf"[\"']?{VALUE}",
-        _shown, r"(?i)(?:client|ipaddr|nas_?type)[^\n]*\n(?:[^\n]*\n)*?[ \t]*secret[ \t]*=",
+        rf"[ \t]*secret[ \t]*=[ \t]*[\"']?{VALUE}",
+        worded_password, r"(?i)(?:client|ipaddr|nas_?type)[^\n]*\n(?:[^\n]*\n)*?[ \t]*secret[ \t]*=",
     ),
     # a passphrase of words, piped or given to what opens with it
     Role(
@@ -107,12 +104,7 @@ HANDED: tuple[Role, ...] = (
         r"[\"']((?:[A-Za-z0-9]{1,16}[ ]){2,11}[A-Za-z0-9]{1,16})[\"']",
         _phrase, r"(?i)(?:echo|printf|unlock) [^\n]*[\"'][a-z0-9]+ [a-z0-9]+ [a-z0-9]+",
     ),
-    Role(
-        "PASSWORD", (".begin(",),
-        r"\bwifi\w{0,20}\.begin\([ \t]*[\"'][^\"'\n]{1,64}[\"'][ \t]*,[ \t]*[\"']([^\"'\\\n<>{}]{8,63})[\"']",
-        lambda value: given_password(value.replace(" ", "")), r"(?i)wifi[\w\p{N}]*\.begin\(",
-    ),
-    # a flag of two letters; the argument of that name, with a colon, in Basic
+    # a flag of two letters; the argument of that name, with a colon, in Basic; a setting that a flag carries
     Role(
         "PASSWORD", ("-pw ", "/pw "), rf"[ ][-/]pw[ ]+[\"']?{WORD}(?=[\"']?(?:[ \t]|$))", named_password, "",
     ),
@@ -129,7 +121,7 @@ HANDED: tuple[Role, ...] = (
     Role(
         "PASSWORD", ("shared-key", "shared_key", "sharedkey", "wpa"),
         r"(?:pre-?_?shared-?_?key|wpa\w{0,6}[-_](?:key|pass\w*))[\"']?[ ]?[=:][ ]?[\"']([^\"'\\\n<>{}]{8,63})[\"']",
-        lambda value: given_password(value.replace(" ", "")), r"(?i)(?:shared-?_?key|wpa)[^\n]*[=:] ?[\"'][^\"']{8}",
+        network_key, r"(?i)(?:shared-?_?key|wpa)[^\n]*[=:] ?[\"'][^\"']{8}",
     ),
     Role(
         "PASSWORD", ("* \"", "* '", "*\t\"", "*\t'"),
@@ -157,7 +149,7 @@ HANDED: tuple[Role, ...] = (
     # told in another language, before a dash or a comma
     Role(
         "PASSWORD", ENDS_ANCHORS, rf"(?:pa?ssw(?:or)?d|{FOREIGN})[ ]{MARK}{VALUE}(?=[\"'`*]{{0,3}}[ ]?[,;—–])",
-        lambda value: has_digit(value) and told_password(value), CHOSEN_GATE,
+        numbered_password, CHOSEN_GATE,
     ),
     # words with blanks: behind a name, at a prompt
     Role(

@@ -217,6 +217,11 @@ def told_password(value: str) -> bool:
     return chosen_password(value.replace(".", "-")) and not _REFERENCE.search(value)
 
 
+def numbered_password(value: str) -> bool:
+    """As `told_password`, with a digit: words alone may be the sentence's."""
+    return has_digit(value) and told_password(value)
+
+
 def column_password(value: str) -> bool:
     """As `told_password`, in the column of passwords: a name of a file neither stands there."""
     return chosen_password(value.replace(".", "-"))
@@ -245,6 +250,11 @@ def given_password(value: str) -> bool:
     if len(spelt) < 4 or value[0] in "<{$%[(-/~" or "$(" in value or "${" in value or _PLACEHOLDER.search(value):
         return False
     return spelt not in _ACCESS_WORDS and not any(word in spelt for word in _TELLTALES)
+
+
+def network_key(value: str) -> bool:
+    """Whether a value is the key of a wireless network: of eight signs or more, with blanks, too."""
+    return len(value) >= 8 and given_password(value.replace(" ", ""))
 
 
 def named_password(value: str) -> bool:

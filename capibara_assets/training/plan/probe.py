@@ -2,15 +2,13 @@
 
 import dataclasses
 import multiprocessing
-import os
 import statistics
 import time
-from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
 from capibara_assets.errors import InputError
-from capibara_assets.processes.supervise import when_parent_is_gone
+from capibara_assets.processes.supervise import end_with_parent
 from capibara_assets.training.plan.schema import MeasuredSpeed
 from capibara_assets.training.request import TrainingRequest
 
@@ -52,7 +50,7 @@ def measure_speed(request: TrainingRequest, *, budget_s: float = 8.0) -> Measure
 
 
 def _child(request: TrainingRequest, budget_s: float, born: float, connection: Connection) -> None:
-    when_parent_is_gone(partial(os._exit, 1))
+    end_with_parent()
     try:
         connection.send(dataclasses.asdict(_measure(request, budget_s, born)))
     except InputError as error:
