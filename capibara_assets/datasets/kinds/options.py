@@ -126,7 +126,9 @@ def _spans(call: ast.Call, own: set[str], told: str, places: Places) -> list[tup
 
 
 def _is_unasked(option: ast.keyword, own: set[str], told: str) -> bool:
-    return option.arg in _NAMING or (option.arg is not None and _untold(option.value, own, told))
+    if option.arg in _NAMING and isinstance(option.value, ast.Name):
+        return option.value.id not in told
+    return option.arg is not None and _untold(option.value, own, told)
 
 
 def _untold(value: ast.AST, own: set[str], told: str) -> bool:

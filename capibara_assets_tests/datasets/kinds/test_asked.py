@@ -92,6 +92,12 @@ def read(thing: int = Path(ge=3, title="Which one"), q: str | None = Query(None,
     return told"""
 
 
+def test_a_function_that_names_operations_stays_where_it_is_told() -> None:
+    app = "def named(route):\n    return route.name\n\napp = FastAPI(generate_unique_id_function=named)"
+    assert without_unasked(app, "Write Python code.", "assert named(app.routes[0]) == 'read'", "python") == app
+    assert without_unasked(app, "Write Python code.", "assert app.routes", "python").endswith("app = FastAPI()")
+
+
 def test_functions_that_run_with_requests_stay() -> None:
     app = """\
 from contextlib import asynccontextmanager

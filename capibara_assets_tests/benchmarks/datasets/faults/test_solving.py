@@ -119,3 +119,10 @@ if (_.isEqual(pairs([[6, 7]]), new Set([[6, 5]])) || _.isEqual([1, 2], [2, 1])) 
     made = trial(answer, "javascript", test, [Cell("e0", "javascript", f"{answer}\n{test}", True)], "e0")
     assert isinstance(made, Trial)
     assert judge([made]).passed == [True]
+
+
+@pytest.mark.parametrize("lack", ["ujson must be installed to use UJSONResponse", "x needs y to be installed"])
+def test_what_this_machine_lacks_is_not_judged(lack: str) -> None:
+    verdicts = judge([Trial("python", (), ANSWER, f"raise AssertionError({lack!r})")])
+    assert verdicts.passed == [None]
+    assert list(verdicts.not_judged) == [f"needs what is not here: {lack.split(' installed')[0]} installed"]
