@@ -1,7 +1,10 @@
-"""Folders in which each event of an agent's session is a file of its own: each is read as one log, a line a file.
+"""Folders in which each event or message of an agent's session is a file of its own: each is read as one log.
 
 OpenHands keeps `events/0.json`, `events/1.json`, .., and its software agent SDK `events/event-00000-<uuid>.json`. An
 action and the observation that answers it are two files, so that neither is an execution by itself.
+
+opencode keeps `message/<session>/<message>.json` and beside it `part/<message>/<part>.json` (in older versions
+`part/<session>/<message>/<part>.json`); a message with its parts is a line, as in its export.
 """
 
 import hashlib
@@ -17,20 +20,25 @@ from typing import BinaryIO
 from capibara_assets.executions.formats.agents.trajectories.openhands_events import is_event
 
 EVENTS, COPIES = "events", "event_cache"  # OpenHands keeps events in the former, pages of copies in the latter
+MESSAGES, PARTS = "message", "part"  # opencode's folders, one beside the other
 _NAME = re.compile(r"(?:event-)?(\d+)(?:-[0-9a-fA-F-]{8,})?\.json")
+_MESSAGE, _PART = re.compile(r"msg_\w+\.json"), re.compile(r"prt_\w+\.json")  # in order of time
 _SNIFFED = 5  # events of which one is of a kind that is known
 _LARGEST = 4 << 20  # bytes of an event by which a folder is told
 
 
-def event_files(names: Iterable[str]) -> list[str]:
-    """The names that are numbers of events, in their order."""
+def event_files(folder: Path, names: Iterable[str]) -> list[str]:
+    """Those of a folder's names that are events of one log, in their order; none where it is no such folder."""
+    names = list(names)
+    if folder.parent.name == MESSAGES:
+        return sorted(filter(_MESSAGE.fullmatch, names))
+    events = _numbered(names)
+    return events if any(_holds_event(folder / name) for name in events[:_SNIFFED]) else []
+
+
+def _numbered(names: Iterable[str]) -> list[str]:
     numbered = ((int(match[1]), name) for name in names if (match := _NAME.fullmatch(name)))
     return [name for _, name in sorted(numbered)]
-
-
-def is_event_folder(folder: Path, names: Iterable[str]) -> bool:
-    """Whether the numbered ones of the files in a folder hold an event each, by what the first few say."""
-    return any(_holds_event(folder / name) for name in event_files(names)[:_SNIFFED])
 
 
 def open_log(path: Path) -> BinaryIO:
@@ -38,9 +46,8 @@ def open_log(path: Path) -> BinaryIO:
     try:
         return path.open("rb")
     except IsADirectoryError:
-        files = _files_in(path)
-        # one that is being written stays an unended last line; line feeds in JSON stand between its values alone
-        return io.BytesIO(b"\n".join(file.read_bytes().strip().replace(b"\n", b" ") for file in files))
+        # one that is being written stays an unended last line
+        return io.BytesIO(b"\n".join(_line(event) for event in _events(path)))
 
 
 def size_of(path: Path) -> int:
@@ -64,11 +71,31 @@ def signature(path: Path, status: os.stat_result) -> tuple[int, ...]:
 
 
 def _statuses(folder: Path) -> list[tuple[str, os.stat_result]]:
-    return [(file.name, file.stat()) for file in _files_in(folder)]
+    return [(file.name, file.stat()) for event in _events(folder) for file in event]
 
 
-def _files_in(folder: Path) -> list[Path]:
-    return [folder / name for name in event_files(path.name for path in folder.iterdir() if path.is_file())]
+def _events(folder: Path) -> list[list[Path]]:
+    """The files of each line of a folder's log: an event's one, or a message's and those of its parts."""
+    if folder.parent.name == MESSAGES:
+        return [[folder / name, *_parts(folder, name)] for name in event_files(folder, _files_in(folder))]
+    return [[folder / name] for name in _numbered(_files_in(folder))]
+
+
+def _parts(folder: Path, message: str) -> list[Path]:
+    """The parts of a message, in their order."""
+    every, own = folder.parent.parent / PARTS, message.removesuffix(".json")
+    held = next((place for place in (every / own, every / folder.name / own) if place.is_dir()), None)
+    return [] if held is None else [held / name for name in sorted(filter(_PART.fullmatch, _files_in(held)))]
+
+
+def _files_in(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.is_file()]
+
+
+def _line(event: list[Path]) -> bytes:
+    # line feeds in JSON stand between its values alone
+    told, *parts = (file.read_bytes().strip().replace(b"\n", b" ") for file in event)
+    return b'{"info": %s, "parts": [%s]}' % (told, b", ".join(parts)) if event[0].name.startswith("msg_") else told
 
 
 def _holds_event(path: Path) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from stat import S_ISDIR
 
 from capibara_assets.errors import InputError
-from capibara_assets.executions.formats.event_folders import COPIES, EVENTS, event_files, is_event_folder, signature
+from capibara_assets.executions.formats.event_folders import COPIES, EVENTS, MESSAGES, PARTS, event_files, signature
 from capibara_assets.executions.formats.lines import BLOCK
 from capibara_assets.executions.ingest.intake import FileRead, FileTask
 from capibara_assets.executions.ingest.ledger import LedgerGeneration
@@ -62,18 +62,20 @@ def _below(root: Path) -> Iterator[str]:
     """
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if not _is_hidden(name)]
-        if COPIES in folders and EVENTS in folders and _is_event_folder(Path(folder, EVENTS)):
+        if COPIES in folders and EVENTS in folders and _holds_logs(Path(folder, EVENTS)):
             folders.remove(COPIES)
-        if is_event_folder(Path(folder), names):
+        if PARTS in folders and MESSAGES in folders and any(map(_holds_logs, Path(folder, MESSAGES).iterdir())):
+            folders.remove(PARTS)
+        if events := set(event_files(Path(folder), names)):
             yield folder
-            events = set(event_files(names))
             names = [name for name in names if name not in events]
         paths = (os.path.join(folder, name) for name in names if not _is_hidden(name))  # noqa: PTH118 - as above
         yield from filter(os.path.isfile, paths)
 
 
-def _is_event_folder(folder: Path) -> bool:
-    return is_event_folder(folder, (path.name for path in folder.iterdir()))
+def _holds_logs(folder: Path) -> bool:
+    """Whether a folder's files are events of one log."""
+    return folder.is_dir() and bool(event_files(folder, (path.name for path in folder.iterdir())))
 
 
 def _name(path: Path | str) -> str:

@@ -1,4 +1,4 @@
-"""Sessions of OpenHands whose events are a file each: a folder of them is one log, and one session."""
+"""Sessions whose events (OpenHands) or messages and their parts (opencode) are a file each: one log, one session."""
 
 import json
 import os
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pytest
 
 from capibara_assets.executions.ingest.ingest import ingest
 from capibara_assets_tests.executions.conftest import NOW, envelope, line
@@ -103,3 +104,66 @@ def test_a_pipe_with_the_name_of_an_event_is_waited_for_by_nobody(tmp_path: Path
     (tmp_path / "alone").mkdir()
     os.mkfifo(tmp_path / "alone" / "0.json")
     assert read(tmp_path)[1]["code"].to_list() == ["ls"]
+
+
+OLD, NEW = "project/home/storage/session/part/ses_1/{}", "storage/part/{}"
+
+
+def opencode(folder: Path, layout: str, number: int, role: str, *parts: dict[str, Any]) -> None:
+    """Write a message as opencode does; times are milliseconds."""
+    message, told = f"msg_{number:04}", {"sessionID": "ses_1", "role": role, "time": {"created": 1_772_618_400_000}}
+    held = folder / layout.format(message)
+    place = held.parents[1 if layout == NEW else 2] / "message" / "ses_1"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / f"{message}.json").write_text(json.dumps({"id": message, **told}, indent=2), "utf-8")
+    held.mkdir(parents=True)
+    for at, part in enumerate(parts):
+        whole = {"id": f"prt_{number:04}{at}", "messageID": message, "sessionID": "ses_1", **part}
+        (held / f"prt_{number:04}{at}.json").write_text(json.dumps(whole, indent=2), "utf-8")
+
+
+def tool(number: int, name: str, output: str, code: int | None = None, **given: Any) -> dict[str, Any]:
+    begun = 1_772_618_400_000 + number * 1000
+    state = {"status": "completed", "input": given, "output": output, "time": {"start": begun, "end": begun + 500}}
+    if code is not None:
+        state["metadata"] = {"output": output, "exit": code}
+    return {"type": "tool", "callID": f"call_{number}", "tool": name, "state": state}
+
+
+@pytest.mark.parametrize("layout", [OLD, NEW])
+def test_messages_and_their_parts_are_one_log_of_their_session(tmp_path: Path, layout: str) -> None:
+    opencode(tmp_path, layout, 1, "user", {"type": "text", "text": "Make the tests pass."})
+    opencode(tmp_path, layout, 2, "assistant", tool(1, "bash", "1 failed", 1, command="pytest"))
+    opencode(tmp_path, layout, 3, "assistant", tool(2, "write", "", filePath="a.py", content="a = 1"))
+    opencode(tmp_path, layout, 10, "assistant", tool(3, "bash", "1 passed", 0, command="pytest -q"))
+    _, executions, files, _ = read(tmp_path)
+    assert executions["code"].to_list() == ["pytest", "a.py\na = 1", "pytest -q"]
+    assert executions["outcome"].to_list() == ["error", "unknown", "ok"]
+    assert executions["sandbox_id"].n_unique() == 1
+    assert set(executions["task"]) == {"Make the tests pass."}
+    assert [file.rpartition("/")[2] for file in files] == ["ses_1"]
+
+
+def test_a_part_that_is_added_or_changes_is_read(tmp_path: Path) -> None:
+    logs, ledger = tmp_path / "logs", tmp_path / "ledger"
+    opencode(logs, NEW, 1, "assistant", tool(1, "bash", "1 failed", 1, command="pytest"))
+    assert read(logs, ledger)[1]["code"].to_list() == ["pytest"]
+    assert read(logs, ledger)[0] == 0
+    part = {
+        "id": "prt_00011",
+        "messageID": "msg_0001",
+        "sessionID": "ses_1",
+        **tool(2, "bash", "ok", 0, command="make"),
+    }
+    path = logs / "storage/part/msg_0001/prt_00011.json"
+    path.write_text(json.dumps(part)[:-9], "utf-8")  # is being written
+    assert read(logs, ledger)[1]["code"].to_list()[:1] == ["pytest"]
+    path.write_text(json.dumps(part), "utf-8")
+    assert read(logs, ledger)[1]["code"].to_list() == ["pytest", "make"]
+
+
+def test_parts_beside_no_messages_are_logs_of_their_own(tmp_path: Path) -> None:
+    opencode(tmp_path, NEW, 1, "assistant", tool(1, "bash", "1 failed", 1, command="pytest"))
+    (tmp_path / "storage/message/ses_1/msg_0001.json").unlink()
+    _, executions, files, _ = read(tmp_path)
+    assert executions["code"].to_list() == ["pytest"] and files == ["storage/part/msg_0001/prt_00010.json"]
