@@ -2,7 +2,7 @@
 
 import base64
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from capibara_assets.errors import InputError
 
 _SINGLES = (bool, int, str, type(None))
+_MOST_REPEATS = 100_000  # of one container in a state; lists that hold another one twice, sixty deep, have no end
 
 
 def join(keys: tuple[str, ...]) -> str:
@@ -34,8 +35,16 @@ def flatten(state: Any) -> tuple[dict[str, torch.Tensor], Any, dict[str, str]]:
     tensors: dict[str, torch.Tensor] = {}
     ties: dict[str, str] = {}
     seen: dict[tuple[Any, ...], str] = {}
+    repeats: Counter[int] = Counter()
 
     def walk(node: Any, keys: tuple[str, ...]) -> Any:
+        if isinstance(node, list | tuple | dict) and node:
+            repeats[id(node)] += 1
+            if repeats[id(node)] > _MOST_REPEATS:
+                raise InputError(
+                    f"{join(keys)[:200]}: the state holds one {type(node).__name__} more than "
+                    f"{_MOST_REPEATS:,} times: no checkpoint does, it is damaged"
+                )
         if isinstance(node, torch.Tensor):
             name = join(keys)
             if name in tensors or name in ties:

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 _PYTHON_CELL_MAGICS = ("time", "timeit", "capture", "prun", "memit", "python", "python3", "py")
 _MAGIC_LINE = re.compile(r"^(\s*)(?:[%!?]|[\w.\]\[]+\?{1,2}\s*$)")
-_MAGIC_VALUE = re.compile(r"^(\s*[\w, ]+=\s*)[!%](?=\w).*$")
-_MAGIC = re.compile(r"^\s*(?:[\w, ]+=\s*)?%{1,2}(\w+)(.*)$")
-_MAGICS = re.compile(r"^[^\S\n]*(?:[\w, ]+=\s*)?%{1,2}\w", re.MULTILINE)
+_MAGIC_VALUE = re.compile(r"^(\s*+[\w, ]++=\s*+)[!%](?=\w).*$")
+_MAGIC = re.compile(r"^\s*+(?:[\w, ]++=\s*+)?%{1,2}(\w+)(.*)$")
+_MAGICS = re.compile(r"^[^\S\n]*+(?:[\w, ]++=\s*+)?%{1,2}\w", re.MULTILINE)
 # type_params, which Python 3.12 added to every definition, would give the same code other keys there than in 3.11;
 # str is the source text of a t-string's value, in Python 3.14.
 _LEAF_NAMES = """ctx op ops id attr kind type_comment type_ignores name module level asname arg is_async simple

@@ -1,11 +1,12 @@
 """Loading of the frozen base model that adapters are trained on."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.files import base_digest, validate_base
+from capibara_assets.modeling.files import CONFIG, base_digest, validate_base
 from capibara_assets.modeling.heads import Head, model_class
 from capibara_assets.storage.foreign import read_by_library
 
@@ -13,8 +14,10 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from capibara_assets.modeling.mapped import Loaded
     from capibara_assets.modeling.quantised import QuantisedLoading
 
+_NUMBER = re.compile(r"\b\d+\b")
 _PROBE = "def f(x):\n    return x + 1"
 
 
@@ -43,6 +46,7 @@ def load_base(
     head: Head = "causal",
     shared: Path | None = None,
     quantised: "QuantisedLoading | None" = None,
+    incomplete: bool = False,
 ) -> Base:
     """Load model and tokenizer from a local folder, without network access and without running the model's own code.
 
@@ -54,9 +58,11 @@ def load_base(
         shared: folder through which all processes that load this base on a CPU share one memory-mapped copy of its
             weights (mapped.py); None: each process has its own copy.
         quantised: quantise matrices while they are read; they then stay on their device (quantised.py).
+        incomplete: load a language model of which weights are missing, too, for those who say what is wrong with it.
 
     Raises:
-        InputError: as `validate_base`, or the weights do not fit the config.
+        InputError: as `validate_base`, or the weights do not fit the config: a language model lacks some, which
+            would be drawn at random, or its files have more layers than its config says.
     """
     validate_base(path, (head,))
     import torch
@@ -95,6 +101,8 @@ def load_base(
         ids = tokenizer(_PROBE).input_ids  # one that reads no text fails where it is used, deep in a command
     if not ids or not all(isinstance(token, int) for token in ids):
         raise InputError(f"base model {path} cannot be loaded: its tokenizer makes {str(ids)[:40]} of {_PROBE!r}")
+    if head == "causal" and not incomplete:
+        _require_complete(loaded, path)
     loaded.model.eval()
     loaded.model.requires_grad_(False)
     if quantised:
@@ -102,10 +110,24 @@ def load_base(
     return Base(loaded.model, tokenizer, digest, path, loaded.new_layers, loaded.unread)
 
 
+def _require_complete(loaded: "Loaded", path: Path) -> None:
+    if missing := loaded.new_layers:
+        raise InputError(
+            f"{path} lacks {len(missing)} weights of the model that its {CONFIG} describes, first {missing[0]}: the "
+            "config is another model's, or weights were left out"
+        )
+    built = {_NUMBER.sub("#", name) for name, _ in loaded.model.named_parameters()}
+    if more := [name for name in loaded.unread if _NUMBER.search(name) and _NUMBER.sub("#", name) in built]:
+        raise InputError(
+            f"{path} holds {len(more)} weights of layers that its {CONFIG} does not have, first {more[0]}: the config "
+            "is another model's"
+        )
+
+
 def model_problems(folder: Path) -> list[str]:
     """Problems of a causal language model's folder, in words: it does not load, weights are missing or not finite."""
     try:
-        loaded = load_base(folder)
+        loaded = load_base(folder, incomplete=True)
     except InputError as error:
         return [str(error)]
     problems = []

@@ -1,6 +1,7 @@
 """Files of a model folder in Transformers' format: names, checks and digests, without torch."""
 
 import json
+import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -33,10 +34,15 @@ _IDENTITY = (
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 _LARGEST_SIZES = {"vocab_size": 1 << 24, "hidden_size": 1 << 20, "intermediate_size": 1 << 22, "d_model": 1 << 20,
                   "num_hidden_layers": 4096, "num_layers": 4096, "n_layer": 4096, "num_attention_heads": 1 << 16,
-                  "num_local_experts": 1 << 16, "num_experts": 1 << 16, "max_position_embeddings": 1 << 30}  # fmt: skip
+                  "num_local_experts": 1 << 16, "num_experts": 1 << 16, "max_position_embeddings": 1 << 30,
+                  "num_labels": 1 << 20}  # fmt: skip
+# of them others than these are repositories of kernels, which Transformers fetches and imports
+_ATTENTION = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
+_IMPLEMENTATIONS = re.compile(r"_?(?:attn|experts)_implementation(?:_internal)?")
 _NAMES_CODE = ("auto_map", "custom_generate")  # a module beside the model, a repository that `generate` would load
 _LONGEST_NAME = 255  # bytes of a file's name
 _LARGEST_HEADER = 100_000_000  # the limit of the safetensors format itself
+_MOST_TENSORS = 1 << 18  # of a file; the largest mixtures have 150,000 in all of theirs
 
 
 def base_digest(path: Path) -> str:
@@ -63,6 +69,8 @@ def validate_base(path: Path, heads: Sequence[Head] = ("causal",)) -> None:
     """
     if not path.is_dir():
         raise InputError(f"base model folder {path} does not exist: give a folder in transformers' format")
+    if not (path / CONFIG).is_file():  # asked first: an adapter may name the root of a disk as its base
+        raise InputError(f"{path / CONFIG} is missing: {path} is not a model in transformers' format")
     require_plain(path)
     config = read_config(path)
     if head_of(config) not in heads:
@@ -88,6 +96,8 @@ def require_sane_sizes(config: Mapping[str, Any], where: Path, weights: int | No
     for name, value in config.items():
         if isinstance(value, dict):
             require_sane_sizes(value, where)
+        if _IMPLEMENTATIONS.fullmatch(name) and value is not None and value not in _ATTENTION:
+            raise InputError(f"{where}: {name} is {str(value)[:80]!r}, expected one of {', '.join(_ATTENTION)}")
         for ending, most in _LARGEST_SIZES.items():
             if name.endswith(ending) and isinstance(value, int | float) and not 0 <= value <= most:
                 raise InputError(f"{where}: {name} is {value}, models have 0 to {most:,}: the config is damaged")
@@ -134,6 +144,8 @@ def check_safetensors(file: Path) -> None:
     try:
         header = json.loads(raw)
         ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+        if len(ends) > _MOST_TENSORS:
+            raise InputError(f"{file} holds {len(ends):,} tensors, models have up to {_MOST_TENSORS:,} in a file")
         expected = 8 + len(raw) + max(ends, default=0)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise InputError(f"{file} is damaged: its safetensors header is not readable; copy it again") from error

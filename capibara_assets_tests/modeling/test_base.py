@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.base import load_base
@@ -52,6 +53,64 @@ def test_a_damaged_model_is_refused_by_name(damage: str, copy: Path) -> None:
     harm(copy)
     with pytest.raises(InputError, match=message):
         validate_base(copy)
+
+
+def configured(folder: Path, **values: object) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | values))
+
+
+def renamed(folder: Path, rename: Callable[[str], str | None]) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    kept = {new: tensor for name, tensor in tensors.items() if (new := rename(name)) is not None}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (lambda folder: renamed(folder, lambda name: None if "layers.1.mlp.up" in name else name), "lacks 1 weights"),
+        (lambda folder: renamed(folder, lambda name: f"net.{name}"), r"lacks \d+ weights"),
+        (lambda folder: configured(folder, num_hidden_layers=3), r"lacks \d+ weights .*first model\.layers\.2"),
+        (
+            lambda folder: configured(folder, num_hidden_layers=1),
+            r"holds \d+ weights of layers .*first model\.layers\.1",
+        ),
+        (lambda folder: configured(folder, tie_word_embeddings=False), "lacks 1 weights .*first lm_head"),
+    ],
+    ids=["one", "other names", "a layer", "a layer less", "untied"],
+)
+def test_a_model_whose_weights_are_not_its_configs_is_not_loaded(
+    harm: Callable[[Path], None], message: str, shared: bool, copy: Path, tmp_path: Path
+) -> None:
+    harm(copy)
+    for _ in range(2):  # the second time of a copy that the first may have made
+        with pytest.raises(InputError, match=message):
+            load_base(copy, shared=tmp_path / "shared" if shared else None)
+
+
+def test_a_tensor_that_no_model_of_the_kind_has_is_passed_over(copy: Path) -> None:
+    before = load_base(copy).model.get_input_embeddings().weight
+    tensors = load_file(copy / "model.safetensors")
+    save_file({**tensors, "model.rotary.inv_freq": before[0]}, copy / "model.safetensors", metadata={"format": "pt"})
+    assert load_base(copy).unread == ("model.rotary.inv_freq",)
+
+
+@pytest.mark.parametrize("field", ["_attn_implementation", "attn_implementation", "_experts_implementation"])
+@pytest.mark.parametrize("value", ["evil/kernel", "paged|evil/kernel:f", ["sdpa"]])
+def test_a_config_that_names_a_repository_of_kernels_is_refused(field: str, value: object, copy: Path) -> None:
+    configured(copy, text_config={field: value})
+    with pytest.raises(InputError, match=f"{field} is .*expected one of eager, sdpa"):
+        validate_base(copy)
+
+
+def test_a_million_labels_and_the_root_of_the_disk_are_refused_at_once(copy: Path) -> None:
+    configured(copy, num_labels=10**9)
+    with pytest.raises(InputError, match="num_labels is 1000000000"):
+        validate_base(copy)
+    with pytest.raises(InputError, match=r"config\.json is missing"):
+        validate_base(Path("/"))
 
 
 NOTHING_LEFT = {"type": "Replace", "pattern": {"Regex": r"[\s\S]"}, "content": ""}

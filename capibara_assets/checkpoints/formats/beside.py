@@ -8,6 +8,7 @@ from capibara_assets.checkpoints.content import PieceSource, of_file
 from capibara_assets.checkpoints.formats.publish import write_source
 from capibara_assets.errors import InputError
 
+_MOST = 10_000  # tokenizers, cards and pictures; arrays in chunks are read by their own formats
 _PASSED_OVER = (".git", ".cache")  # of version control and huggingface_hub, not of the checkpoint
 
 
@@ -17,7 +18,7 @@ def read_files(path: Path, excluded: Iterable[str]) -> dict[str, PieceSource]:
     The folders `.git` and `.cache` at the top are not part of a checkpoint.
 
     Raises:
-        InputError: a link to a folder, which could lead anywhere.
+        InputError: a link to a folder, which could lead anywhere, or more files than a checkpoint has.
     """
     files: dict[str, PieceSource] = {}
     excluded = set(excluded)
@@ -30,6 +31,8 @@ def read_files(path: Path, excluded: Iterable[str]) -> dict[str, PieceSource]:
             relative = (Path(folder) / name).relative_to(path).as_posix()
             if relative not in excluded:
                 files[relative] = of_file(path / relative)
+        if len(files) > _MOST:
+            raise InputError(f"{path} holds more than {_MOST:,} files beside its weights: give the checkpoint's folder")
     return files
 
 

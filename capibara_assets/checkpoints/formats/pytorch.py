@@ -22,6 +22,8 @@ from capibara_assets.checkpoints.tree import flatten, unflatten
 from capibara_assets.errors import InputError
 
 SUFFIXES = (".pt", ".pth", ".bin")
+_STORAGE = re.compile(r"/data/[^/]+\Z")  # members that hold the bytes of tensors
+_PIECE = 1 << 20
 _MODEL, _ADAPTER = "pytorch_model.bin", "adapter_model.bin"
 _MOST_REPEATED, _ALWAYS_FITS = 64, 1 << 26
 _DAMAGE = (RuntimeError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError, zipfile.BadZipFile)
@@ -56,6 +58,7 @@ def read(path: Path) -> Content:
     state = load(path)
     tensors, tree, ties = flatten(state)
     _require_backed(path, tensors)
+    _require_whole(path, tensors)
     return Content(
         {name: live(tensor, name) for name, tensor in tensors.items()},
         "state",
@@ -97,6 +100,20 @@ def _require_backed(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
             raise InputError(f"{path}: {name} is {size:,} bytes made of {stored:,} stored ones: it is not unpacked")
 
 
+def _require_whole(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Raise where a tensor's stored bytes are not those of one member: torch maps what stands behind it, too."""
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        members = {one.file_size for one in archive.infolist() if _STORAGE.search(one.filename)}
+    for name, tensor in tensors.items():
+        stored = tensor.untyped_storage().nbytes() if tensor.layout is torch.strided else 0
+        if stored and stored not in members:
+            raise InputError(
+                f"{path} is damaged: {name} has {stored:,} bytes, no member of the file has: copy it again"
+            )
+
+
 def state_of(content: Content) -> Any:
     """The nested state with every tensor in memory; a flat dictionary if the content has no tree."""
     if content.tree is not None:
@@ -125,14 +142,23 @@ def load(path: Path) -> Any:
 
 
 def _require_stored(path: Path) -> None:
-    """Raise unless each zip member occurs once and uncompressed: compressed bytes would be mapped as weights."""
+    """Raise unless each zip member occurs once, uncompressed and with the checksum that stands beside it.
+
+    Compressed bytes would be mapped as weights, and torch compares no checksums.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
-    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+            stored = all(member.compress_type == zipfile.ZIP_STORED for member in members)
+            for member in members if stored else ():
+                if member.CRC:  # 0: written with torch's `compute_crc32` switched off
+                    with archive.open(member) as file:
+                        while file.read(_PIECE):
+                            pass
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError, RuntimeError) as error:
         raise InputError(f"{path} is damaged or no file of torch.save ({_first_line(error)}): copy it again") from error
     names = [member.filename for member in members]
-    if any(member.compress_type != zipfile.ZIP_STORED for member in members) or len(set(names)) < len(names):
+    if not stored or len(set(names)) < len(names):
         raise InputError(
             f"{path} has compressed or doubled members, which torch.save never writes: unpack it and save it with "
             "torch.save again"

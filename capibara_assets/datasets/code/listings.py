@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-_BAR = re.compile(r"\s*[|│┃]\s*")
+_BAR = re.compile("[|│┃]")
 _RULE = re.compile(r"^[\s|│┃+\-=─━═┌┐└┘├┤┬┴┼╞╪╡╘╧╛╒╤╕┏┓┗┛┣┫┳┻╋┡┩╇]+$")
 _TUPLES = re.compile(r"\[\s*\(.*?\)\s*,?\s*\]", re.DOTALL)
 _ADJACENT = re.compile(r"\)\s*,?\s*\(")
 _OBJECTS = re.compile(r"\{[^{}]*\}")
-_PAIR = re.compile(r"""['"]?(\w+)['"]?\s*:\s*(?:'([^']*)'|"([^"]*)"|([^,{}\s]+))""")
+_PAIR = re.compile(r"""['"]?\b(\w+)['"]?\s*+:\s*+(?:'([^']*)'|"([^"]*)"|([^,{}\s]+))""")
 _NAMED = re.compile(
-    r"^\W*(?P<name>[A-Za-z_]\w*)['\"`]?\s*(?:[:=(-]+>?\s*|\s)(?:[\[(]?(?P<listed>[^\[\]()\n]*(?:\([^()\n]*\)[^\[\]()\n]*)*)[\])]|(?P<plain>[^\n\[\]]+))$",
+    r"^[^\w\n]*+(?P<name>[A-Za-z_]\w*)['\"`]?\s*(?:[:=(-]+>?\s*|\s)(?:[\[(]?(?P<listed>[^\[\]()\n]*(?:\([^()\n]*\)[^\[\]()\n]*)*)[\])]|(?P<plain>[^\n\[\]]+))$",
     re.MULTILINE,
 )
 _COLUMN = re.compile(r"[A-Za-z_]\w*(?:['\"`]?[\s:]+\(?[A-Za-z][\w ]*(?:\(\d[\d, ]*\))?\)?)?")

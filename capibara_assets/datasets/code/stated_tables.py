@@ -9,10 +9,10 @@ Stated = Mapping[str, Mapping[str, Literal["number", "text", "date"] | None]]
 
 _NAMED = r"[`\"\[]?[A-Za-z_]\w*[`\"\]]?"
 _COLUMN = rf"{_NAMED}(?:[ \t]+[A-Za-z]+(?:\(\d+(?:,\s*\d+)?\))?)?(?:[ \t]+(?:PRIMARY KEY|NOT NULL|UNIQUE))*"
-_TABLE = rf"{_NAMED}[ \t]*\([ \t]*{_COLUMN}(?:\s*,\s*{_COLUMN})*\s*\)"
+_TABLE = rf"(?<!\w){_NAMED}[ \t]*\([ \t]*{_COLUMN}(?:\s*,\s*{_COLUMN})*\s*\)"
 _LISTED = re.compile(_TABLE, re.IGNORECASE)
 _LINE = re.compile(
-    rf"^[ \t]*(?:[-*][ \t]*)?(?:(?:database |the )?(?:tables?|schema|relations?)[ \t]*:)?[ \t]*{_TABLE}"
+    rf"^[ \t]*+(?:[-*][ \t]*+)?(?:(?:database |the )?(?:tables?|schema|relations?)[ \t]*+:[ \t]*+)?{_TABLE}"
     rf"(?:[ \t]*(?:(?:,|;|\band\b)[ \t]*)?{_TABLE})*[ \t]*(?:[.;][ \t]*)?$",
     re.IGNORECASE | re.MULTILINE,
 )

@@ -13,7 +13,7 @@ from capibara_assets.executions.heredocs import heredocs
 from capibara_assets.executions.parsing import walk
 
 _FILE = re.compile(r"^(?!\w+://)[\w./~\\-]*[\w-]\.[A-Za-z]\w{0,7}$")
-_SHELL_WORD = re.compile(r"[\w./~-]+\.[A-Za-z]\w{0,7}\b")
+_SHELL_WORD = re.compile(r"(?<![\w./~-])[\w./~-]+\.[A-Za-z]\w{0,7}\b")
 # bounded, or hostile cells take time without end
 _ECHO = (
     r"(?:echo|printf)\s{{1,9}}(?:-e\s{{1,9}})?(?P<quote>['\"])(?P<body>.{{0,2000}}?)(?P=quote)"

@@ -85,7 +85,8 @@ _CODE = re.compile(  # lines of code below a request, which "this" and "it" then
     re.MULTILINE,
 )
 _AS_CODE = re.compile(
-    r"([A-Za-z_$][\w$]*)(?=\()|[`'\"]([A-Za-z_$][\w$]*)[`'\"]|\b(\w*[a-z0-9][A-Z]\w*|\w*_\w+|\w*[A-Za-z]\d\w*)|"
+    r"(?<![\w$])([A-Za-z_$][\w$]*)(?=\()|[`'\"]([A-Za-z_$][\w$]*)[`'\"]"
+    r"|\b(\w{0,80}[a-z0-9][A-Z]\w*|\w{0,80}_\w+|\w{0,80}[A-Za-z]\d\w*)|"
     r"\b(?:called|named|function|method|class|def)[ :]+([A-Za-z_$][\w$]*)|\b([A-Z]{2,}\w*)"
 )
 _CONTENT = re.compile(r"[^\W\d_]{3,}")

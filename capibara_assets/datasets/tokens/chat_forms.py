@@ -78,7 +78,7 @@ _CANONICAL = {"begin": "<s>", "opened": " ", "asked": " ", "answer": " ", "end":
 _MISTRAL = re.compile(r"\[INST\](?P<user>.*?)\[/INST\](?P<assistant>.*?)</s>", re.DOTALL)
 _MISTRAL_MARK = re.compile(r"\[/?INST\]|</?s>")
 _SYSTEM = re.compile(r"<<SYS>>\n(?P<system>.*?)\n<</SYS>>\n\n(?P<user>.*)", re.DOTALL)
-_GAP = re.compile(r"\s*(?:<s>)?\s*(?=\[INST\])")
+_GAP = re.compile(r"\s*+(?:<s>)?\s*+(?=\[INST\])")
 
 
 def _read_mistral(text: str) -> Recovered:

@@ -59,7 +59,7 @@ _WITH = re.compile(
     re.IGNORECASE,
 )
 _UNBOUND = re.compile(r"(?:NameError: name '|ReferenceError: )([\w$]+)'? is not defined")
-_REQUIRES = re.compile(r"(?:const|let|var)\s+[\w${},\s]+=\s*require\(|import\s")
+_REQUIRES = re.compile(r"(?:const|let|var)\s[\w${},\s]++=\s*require\(|import\s")
 
 
 def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:

@@ -49,7 +49,9 @@ class ModelFolder:
         if not self.is_adapter:
             return self.folder
         if self.base is None:
-            raise InputError(f"the base of {self.folder} was not found: give it with --base")
+            named = adapter_config(self.folder).get("base_model_name_or_path") if _has_config(self.folder) else None
+            called = f" ({str(named)[:200]!r} in its config)" if named else ""
+            raise InputError(f"the base of {self.folder}{called} was not found: give it with --base")
         return self.base
 
 
@@ -93,13 +95,16 @@ def require_its_base(model: ModelFolder) -> None:
 
 
 @contextmanager
-def opened(model: ModelFolder) -> Iterator[Base]:
+def opened(model: ModelFolder, *, incomplete: bool = False) -> Iterator[Base]:
     """Load the model; an adapter is applied to its base.
+
+    Args:
+        incomplete: a model of which weights are missing, too.
 
     Raises:
         InputError: it cannot be loaded, or the adapter does not fit its base.
     """
-    base = load_base(model.whole)
+    base = load_base(model.whole, incomplete=incomplete)
     if not model.is_adapter:
         yield base
     elif more_than_pairs(model.folder):
@@ -142,18 +147,21 @@ def _with_peft(base: Base, folder: Path) -> Any:
 
 def _base_of(model: ModelFolder, default: str | None) -> Path | None:
     named = adapter_config(model.folder).get("base_model_name_or_path") if _has_config(model.folder) else None
-    candidates = []
+    candidates = {}
     for location in (named, default):
         if not location:
             continue
         try:
-            candidates.append(base_folder(str(location)))
+            candidates[location] = base_folder(str(location))
         except InputError:  # not on this machine, or incomplete: it cannot be loaded, so it is no candidate
             continue
-    for candidate in candidates:
+    if model.base_digest is None and named and named not in candidates and default in candidates:
+        # nothing but its name tells which base it is for, and this is not its folder
+        return candidates[default] if Path(str(named)).name == candidates[default].name else None
+    for candidate in candidates.values():
         if model.base_digest in (None, base_digest(candidate)):
             return candidate
-    return candidates[0] if candidates else None
+    return next(iter(candidates.values()), None)
 
 
 def _has_config(folder: Path) -> bool:

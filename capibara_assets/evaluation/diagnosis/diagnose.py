@@ -208,7 +208,7 @@ def _examine_loaded(done: Examination, model: ModelFolder, how: LoadingCondition
         plain = behaving.logits_of(base.model, examples) if base is not None and examples else None
         other = behaving.behaviour(base, examples) if base is not None and examples else None
         del base
-        with opened(model) as loaded:
+        with opened(model, incomplete=True) as loaded:
             if diagnoses := _unfit(loaded) + check_placement(loaded.model):
                 return diagnoses
             mine = behaving.sane_tokens(loaded)

@@ -53,7 +53,7 @@ _LANGUAGE_TAGS = {
     "sql": frozenset({"sql", "sqlite", "sqlite3"}),
 }
 _SQL_START = re.compile(
-    r"^\s*(--[^\n]*\n\s*|/\*.*?\*/\s*)*(select|with|insert|update|delete|create|alter|drop|values|explain|pragma)\b",
+    r"^\s*+(?:--[^\n]*\n\s*|/\*.*?\*/\s*)*+(select|with|insert|update|delete|create|alter|drop|values|explain|pragma)\b",
     re.I | re.S,
 )
 

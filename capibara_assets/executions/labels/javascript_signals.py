@@ -17,7 +17,7 @@ _WORDS = ("fetch(", "XMLHttpRequest", "WebSocket", "EventSource", "'/", '"/', "`
 _CALLS = re.compile(
     r"\bfetch\(|XMLHttpRequest|WebSocket|EventSource|\.(?:get|post|put|delete|patch)\(\s*['\"`](?:/|http)"
 )
-_IMPORTS = re.compile(r"\b(?:require\(|import\b[^;'\"`]*)\s*['\"`](?:node:)?([^'\"`]+)['\"`]")
+_IMPORTS = re.compile(r"\b(?:require\(\s*+|import\b[^;'\"`]{0,2000})['\"`](?:node:)?([^'\"`]+)['\"`]")
 _VERBS = ("select", "insert into", "update", "delete from", "create table")
 _QUERIES = re.compile(rf"['\"`]\s*(?:{'|'.join(_VERBS)})\s", re.IGNORECASE)
 _SQL = re.compile(

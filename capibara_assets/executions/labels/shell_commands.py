@@ -21,7 +21,9 @@ _DOMAIN_OF = {program: domain for domain, programs in _PROGRAMS.items() for prog
 _VERSIONED = re.compile(r"(python|pip|ipython|pytest)\d[\d.]*$")
 _SPLIT = re.compile(r"&&|\|\||[;&|\n()]|\$\(|`")
 # a shell that runs what stands between quotes, here or on another host
-_INNER = re.compile(r"\b(?:(?:bash|sh|zsh|dash)\s+(?:-\w+\s+)*-\w*c|ssh\s[^'\"|;&]*)\s*(['\"])(.*?)\1", re.DOTALL)
+_INNER = re.compile(
+    r"\b(?:(?:bash|sh|zsh|dash)\s++(?:-\w+\s++)*-\w*c\s*+|ssh\s[^'\"|;&]{0,1000})(['\"])(.*?)\1", re.DOTALL
+)
 _STRING = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
 _ASSIGNMENT = re.compile(r"\w+=\S*$")
 # programs that run the command behind them, with how many words of their own come between

@@ -67,7 +67,7 @@ MODULES = frozenset(
 _REQUIRED = re.compile(
     r"^(?:const|let|var)\b[^=\n]*=\s*require\(\s*['\"`](?:node:)?([^'\"`]+)['\"`]\s*\)", re.MULTILINE
 )
-_MAGIC = re.compile(r"^[^\S\n]*(?:[%!?]|[\w, ]+=\s*[%!]|[\w.]+\?{1,2}\s*$)", re.MULTILINE)
+_MAGIC = re.compile(r"^[^\S\n]*+(?:[%!?]|[\w, ]++=\s*+[%!]|[\w.]++\?{1,2}\s*$)", re.MULTILINE)
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,11 @@ from capibara_assets.executions.secrets.roles import IS, MARK, VALUE, Role
 
 WORD = r"(?![-<$%{\[(])([^\s\"'`\\<>|;&,(){}$]{5,64})(?=[\"'\s|;&,)]|\\[rn]|$)"
 _LITERAL = r"[\"']([^\s\"'`\\<>]{5,64})[\"']"
-_ARGUMENT = r"[\"'][^\"'\n]{0,200}[\"'][ \t]*,\s{0,20}"
+_ARGUMENT = r"[\"'][^\"'\n]{0,200}[\"'][ \t]*+,\s{0,20}"
 _SIGNED_WORDS = "([a-z]{3,20}(?:[-_.+~*][a-z]{3,20}){2,6})"
 _ASKS = (
-    r"(?:kinit|cryptsetup|smbpasswd|chpasswd|su|passphrase-fd|pinentry|--stdin|password[_-]stdin|sudo[ ]-\w*(?-i:S))"
+    r"(?:kinit|cryptsetup|smbpasswd|chpasswd|su|passphrase-fd|pinentry|--stdin|password[_-]stdin"
+    r"|sudo[ ]-\w{0,9}(?-i:S))"
 )
 _ASKS_ANCHORS = (
     *("| kinit", "|kinit", "cryptsetup", "smbpasswd", "chpasswd", "| su ", "passphrase-fd", "pinentry", "--stdin"),
@@ -49,7 +50,7 @@ ARGUMENTS: tuple[Role, ...] = (
     Role(
         "PASSWORD", ("password ", "passwd ", "passphrase ", "pwd "),
         rf"(?:^|[\s\"'])-{{1,2}}[\w-]{{0,30}}?(?:passw(?:or)?d|passphrase|pwd)[ ]{{1,3}}[\"']?(?:password:)?"
-        rf"{WORD}(?=[\"']?[ \t]*(?:$|[|;&>]|-{{1,2}}\w))",
+        rf"{WORD}(?=[\"']?[ \t]*+(?:$|[|;&>]|-{{1,2}}\w))",
         named_password, r"(?i)-[\w\p{N}-]*(?:passw(?:or)?d|passphrase|pwd) ",
     ),
     # a login behind `-u`, for an address; one of a proxy's statistics; a file of logins
@@ -60,17 +61,19 @@ ARGUMENTS: tuple[Role, ...] = (
         named_password, r"(?i)(?:curl|wget|http)[^\n]*-[\w\p{N}-]*(?:u|a)(?:ser|uth)?[ =]?[^\n]*:[^\n]*://",
     ),
     Role(
-        "PASSWORD", ("auth ",), rf"(?:^|[ \t])auth[ \t]+[A-Za-z][\w.@-]{{0,40}}:{VALUE}[ \t\r]*$", named_password,
+        "PASSWORD", ("auth ",), rf"(?:^|[ \t])auth[ \t]++[A-Za-z][\w.@-]{{0,40}}:{VALUE}[ \t\r]*$", named_password,
         r"(?im)auth[ \t]+[a-z][\w\p{N}.@-]*:[^\s:]+[ \t\r]*$",
     ),
     Role(
         "PASSWORD", ("htpasswd",),
-        rf"\bhtpasswd[ ]+(?:-\w+[ ]+)*-\w*b\w*[ ]+(?:-\w+[ ]+)*(?:[\w./$-]+[ ]+){{1,2}}[\"']?{WORD}"
-        r"(?=[\"']?[ \t]*(?:$|[|;&>]))",
+        rf"\bhtpasswd[ ]++(?:-\w{{1,9}}[ ]++){{0,5}}-\w{{0,9}}b\w{{0,9}}[ ]++(?:-\w{{1,9}}[ ]++){{0,5}}"
+        rf"(?:[\w./$-]+[ ]++){{1,2}}[\"']?{WORD}"
+        r"(?=[\"']?[ \t]*+(?:$|[|;&>]))",
         named_password, "",
     ),
     Role(
-        "PASSWORD", ("sshpass",), rf"\bsshpass[ ]+(?:-v[ ]+)?-p[ ]*[\"']?{WORD}(?=[\"']?[ \t]+\w)", named_password, "",
+        "PASSWORD", ("sshpass",), rf"\bsshpass[ ]++(?:-v[ ]++)?-p[ ]*+[\"']?{WORD}(?=[\"']?[ \t]++\w)",
+        named_password, "",
     ),
     # quoted and attached to the flag of one letter, where a word of a shell could hold no such signs
     Role(
@@ -100,7 +103,7 @@ ARGUMENTS: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", (".begin(",),
-        rf"\bwifi\w{{0,20}}\.begin\([ \t]*{_ARGUMENT}[\"']([^\"'`\\\n<>]{{5,64}})[\"']",
+        rf"\bwifi\w{{0,20}}\.begin\([ \t]*+{_ARGUMENT}[\"']([^\"'`\\\n<>]{{5,64}})[\"']",
         lambda value: network_key(value) or (" " not in value and named_password(value)),
         r"(?i)wifi[\w\p{N}]*\.begin\(",
     ),
@@ -114,20 +117,21 @@ ARGUMENTS: tuple[Role, ...] = (
     # what is piped to a program that asks for it
     Role(
         "PASSWORD", _ASKS_ANCHORS,
-        rf"(?:echo|printf)[ \t]+(?:-\w+[ \t]+)?[\"']?(?:[\w.@-]{{0,40}}:?%s(?:\\n)?[\"'][ ][\"']?)?"
+        rf"(?:echo|printf)[ \t]++(?:-\w+[ \t]++)?[\"']?(?:[\w.@-]{{0,40}}:?%s(?:\\n)?[\"'][ ][\"']?)?"
         rf"(?:[\w.@-]{{1,40}}:)?{WORD}"
-        rf"(?:\\n)?[\"']?[ \t]*\|[^\n|]{{0,160}}?{_ASKS}",
+        rf"(?:\\n)?[\"']?[ \t]*+\|[^\n|]{{0,160}}?{_ASKS}",
         named_password, "",
     ),
     # the same in single quotes, with signs that no unquoted word has
     Role(
         "PASSWORD", ("chpasswd", "smbpasswd", "kinit", "password-stdin", "sudo -s"),
-        rf"(?:echo|printf)[ \t]+(?:-\w+[ \t]+)?'(?:[\w.@-]{{1,40}}:)?([^'\s]{{8,64}})'[ \t]*\|[^\n|]{{0,160}}?{_ASKS}",
+        r"(?:echo|printf)[ \t]++(?:-\w+[ \t]++)?'(?:[\w.@-]{1,40}:)?([^'\s]{8,64})'[ \t]*+\|"
+        rf"[^\n|]{{0,160}}?{_ASKS}",
         jumbled, "",
     ),
     # a command's login with flags between, whose key is a digest's length
     Role(
-        "SECRET", ("login ",), rf"\blogin[ \t]+(?:--?[\w-]{{1,30}}[ \t]+){{1,3}}[\"']?{VALUE}(?=[\"']?[ \t\r]*$)",
+        "SECRET", ("login ",), rf"\blogin[ \t]++(?:--?[\w-]{{1,30}}[ \t]++){{1,3}}[\"']?{VALUE}(?=[\"']?[ \t\r]*$)",
         scrambled_or_digest, r"(?i)login[ \t]+--?[\w\p{N}-]+[ \t]",
     ),
     # the third argument of what connects: behind an address and a user
@@ -139,8 +143,8 @@ ARGUMENTS: tuple[Role, ...] = (
     # typed into the field of that name
     Role(
         "PASSWORD", ENDS_ANCHORS,
-        rf"(?:fill|type|send_?keys|set_?value|enter_?text)\w{{0,12}}\([^\n]{{0,60}}?{ENDS}[\"'\])]{{1,5}}[ \t]*,[ \t]*"
-        rf"{_LITERAL}[ \t]*[,)]",
+        rf"(?:fill|type|send_?keys|set_?value|enter_?text)\w{{0,12}}\([^\n]{{0,60}}?{ENDS}[\"'\])]{{1,5}}[ \t]*+,"
+        rf"[ \t]*+{_LITERAL}[ \t]*+[,)]",
         named_password, rf"(?i)(?:fill|type|keys|value|text)[\w\p{{N}}]*\([^\n]*(?:{ENDING}|pass)",
     ),
     # a short word and a number, or a long word, as a literal of that name, quoted or behind it
@@ -158,13 +162,13 @@ ARGUMENTS: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", ENDS_ANCHORS,
-        rf"\bname:[ ][\"']?[\w.-]{{0,60}}?{ENDS}[\"']?[ \t\r]*\n[ \t]*value:[ ][\"']?{VALUE}[\"']?[ \t\r]*$",
+        rf"\bname:[ ][\"']?[\w.-]{{0,60}}?{ENDS}[\"']?[ \t\r]*\n[ \t]*+value:[ ][\"']?{VALUE}[\"']?[ \t\r]*$",
         chosen_password, rf"(?i)name: [^\n]*(?:{ENDING}|pass)\d?[\"']?[ \t\r]*\n[ \t]*value: ",
     ),
     # encoded with the user's name
     Role(
         "PASSWORD", ("base64",),
-        rf"printf[ ]+[\"'][\w.@-]{{1,40}}:%s(?:\\n)?[\"'][ ]+[\"']?{WORD}[\"']?[ ]*\|[ ]*base64",
+        rf"printf[ ]++[\"'][\w.@-]{{1,40}}:%s(?:\\n)?[\"'][ ]++[\"']?{WORD}[\"']?[ ]*+\|[ ]*+base64",
         named_password, r"(?i)printf[^\n]*base64",
     ),
     # an object as Java prints it
@@ -203,7 +207,7 @@ ARGUMENTS: tuple[Role, ...] = (
     # behind the user's name, in what is encoded or asked for
     Role(
         "PASSWORD", ("b64encode(", "btoa(", "base64."),
-        rf"(?:b64encode|btoa|encode\w*)\([ \t]*[a-z]?[\"'][\w.@-]{{1,60}}:{WORD}[\"']",
+        rf"(?:b64encode|btoa|encode\w*)\([ \t]*+[a-z]?[\"'][\w.@-]{{1,60}}:{WORD}[\"']",
         named_password, "",
     ),
     Role(
@@ -213,12 +217,13 @@ ARGUMENTS: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", ("basic_auth(", "basicauth(", "basic_authentication("),
-        rf"basic_?auth\w*\([ \t]*[^\n,]{{1,80}},[ \t]*(?:Some\()?{_LITERAL}",
+        rf"basic_?auth\w*\([ \t]*+[^\n,]{{1,80}},[ \t]*+(?:Some\()?{_LITERAL}",
         named_password, "",
     ),
     Role(
         "PASSWORD", ENDS_ANCHORS,
-        rf"[\"'#=][\w-]{{0,30}}?{ENDS}[\"'\])]{{1,5}}\.(?:send_?keys|fill|type|set_?value)\w{{0,12}}\([ \t]*{_LITERAL}",
+        rf"[\"'#=][\w-]{{0,30}}?{ENDS}[\"'\])]{{1,5}}\.(?:send_?keys|fill|type|set_?value)\w{{0,12}}"
+        rf"\([ \t]*+{_LITERAL}",
         named_password, rf"(?i)(?:{ENDING}|pass)[^\n]*\.(?:send_?keys|fill|type|set_?value)[^\n]*[\"']",
     ),
     # a row of a file whose head names the column
@@ -230,7 +235,7 @@ ARGUMENTS: tuple[Role, ...] = (
     ),
     # what two hosts share, in a file of settings
     Role(
-        "PASSWORD", ("secret",), rf"^[ \t]*(?:shared_?)?secret[ \t]*=[ \t]+{VALUE}[ \t;\r]*$",
+        "PASSWORD", ("secret",), rf"^[ \t]*+(?:shared_?)?secret[ \t]*+=[ \t]++{VALUE}[ \t;\r]*$",
         lambda value: value.isalnum() and has_digit(value) and bare_password(value),
         r"(?im)^[ \t]*(?:shared_?)?secret[ \t]*=[ \t]+[^\s]*[0-9][^\s]*[ \t;\r]*$",
     ),

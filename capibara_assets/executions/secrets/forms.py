@@ -74,28 +74,28 @@ def _digits(value: str) -> bool:
 
 
 # Between `password` and its value in a dump: `] => string(12) "`, `: &auth.Secret{"`.
-_TYPE = r"(?:string|str|&?\w+\.\w+)[ \t]?[({]\d*\)?[ \t]*[\"']"
-_NEXT_LITERAL = r"[ \t]*,[ \t]*[\"'][\w.@-]{1,60}[\"']"
-_ITEM = r"[ \t]*(?:\d{1,2}[.)]|[-*•])?[ \t\"'`]*"
+_TYPE = r"(?:string|str|&?\w+\.\w+)[ \t]?[({]\d*\)?[ \t]*+[\"']"
+_NEXT_LITERAL = r"[ \t]*+,[ \t]*+[\"'][\w.@-]{1,60}[\"']"
+_ITEM = r"[ \t]*+(?:\d{1,2}[.)]|[-*•])?[ \t\"'`]*+"
 _CODE = r"[A-Za-z0-9]{4,16}(?:-[A-Za-z0-9]{3,12}){0,5}"
 _TOLD_CODE = (
     r"\b(?:PIN(?:[ -][Cc]ode)?|[Pp]asscode|NIP|Geheimzahl"
     r"|(?:[Oo]ne-time|[Vv]erification|2FA|[Ss]ecurity|[Uu]nlock|[Aa]larm|[Dd]oor|[Gg]ate|[Ee]ntry|[Aa]ccess)[ ]code"
     r"|[Cc]ódigo de (?:acceso|seguridad|verificación|desbloqueo|segurança|acesso|verificação))\b"
 )
-_WRAPPED = r"(?:token|secret|api_?key|password)\"?[ \t]*[:=][ \t]*"
+_WRAPPED = r"(?:token|secret|api_?key|password)\"?[ \t]*+[:=][ \t]*+"
 
 FORMS: tuple[Role, ...] = (
     # PHP's var_dump, Go's %#v: the type between name and value
     Role(
-        "PASSWORD", ENDS_ANCHORS, rf"{ENDS}[\"']?\]?[ \t]*(?:=>|:)[ \t]*\n?[ \t]*{_TYPE}{VALUE}[\"']",
+        "PASSWORD", ENDS_ANCHORS, rf"{ENDS}[\"']?\]?[ \t]*+(?:=>|:)[ \t]*+\n?[ \t]*+{_TYPE}{VALUE}[\"']",
         chosen_password, rf"(?i)(?:{ENDING}|pass)\d?[\"']?\]?[ \t]*(?:=>|:)[ \t]*\n?[^\n]*[({{][0-9]*\)?[ \t]*[\"']",
     ),
     # a field of multipart/form-data, behind its headers
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"form-data;[^\n]{{0,200}}?name=\\?[\"'][\w.\[\]-]{{0,40}}?{ENDS}\]?\\?[\"'][^\n]{{0,80}}\n"
-        rf"(?:[\w-]+:[^\n]{{0,80}}\n){{0,3}}[ \t\r]*\n[ \t]*{VALUE}",
+        rf"(?:[\w-]+:[^\n]{{0,80}}\n){{0,3}}[ \t\r]*\n[ \t]*+{VALUE}",
         chosen_password, r"(?i)form-data;[^\n]*name=",
     ),
     # private members of a JSON Web Key, whatever their order
@@ -117,14 +117,15 @@ FORMS: tuple[Role, ...] = (
     # a table, a database: address, what is read there, user, password; a client: database, user, password, options
     Role(
         "PASSWORD", (":",),
-        rf"[\"'][\w.-]{{1,80}}:[\w/]{{2,60}}[\"'](?:{_NEXT_LITERAL}){{1,3}}[ \t]*,[ \t]*[\"']{VALUE}[\"']",
+        rf"[\"'][\w.-]{{1,80}}:[\w/]{{2,60}}[\"'](?:{_NEXT_LITERAL}){{1,3}}[ \t]*+,[ \t]*+[\"']{VALUE}[\"']",
         stated_password,
-        rf"[\"'][^\"'\s]+:[^\"'\s]+[\"'][ \t]*,[ \t]*[\"'][^\"'\n]+[\"'][ \t]*,[^\n]*[\"'][^\"'\n]*{STATED}", case=True,
+        rf"[\"'][^\"'\s]+:[^\"'\s]+[\"'][ \t]*+,[ \t]*+[\"'][^\"'\n]+[\"'][ \t]*+,[^\n]*[\"'][^\"'\n]*{STATED}",
+        case=True,
     ),
     Role(
         "PASSWORD", ("new ",),
-        rf"\bnew[ \t]+[A-Z][\w.]*\([ \t\n]*[\"'][\w.@-]{{1,60}}[\"']{_NEXT_LITERAL}"
-        rf"[ \t]*,[ \t]*[\"']{VALUE}[\"'][ \t]*[,)]",
+        rf"\bnew[ \t]++[A-Z][\w.]*\([ \t\n]*[\"'][\w.@-]{{1,60}}[\"']{_NEXT_LITERAL}"
+        rf"[ \t]*+,[ \t]*+[\"']{VALUE}[\"'][ \t]*+[,)]",
         stated_password,
         rf"(?-u:\b)new[ \t]+[A-Z][\w\p{{N}}.]*\([ \t\n]*[\"'][^\"'\n]+[\"']"
         rf"[ \t]*,[^\n]*[\"'][^\"'\n]*{STATED}", case=True,
@@ -132,14 +133,14 @@ FORMS: tuple[Role, ...] = (
     # databases that take a passphrase in a statement, and hash one there
     Role(
         "PASSWORD", ("pragma", "crypt("),
-        r"(?:pragma[ \t]+(?:hex)?(?:re)?key[ \t]*=[ \t]*[\"']|\b\w{0,20}crypt\([^()\"']{0,60}['])"
+        r"(?:pragma[ \t]++(?:hex)?(?:re)?key[ \t]*+=[ \t]*+[\"']|\b\w{0,20}crypt\([^()\"']{0,60}['])"
         r"([^\s\"']{8,128})[\"']",
         lambda value: chosen_password(value) or credential(value), r"(?i)(?:pragma[ \t]+[a-z]*key|crypt\()[^\n]*[\"']",
     ),
     # mail and stores: the user and the password, or both encoded
     Role(
         "PASSWORD", ("LOGIN ", "AUTH "),
-        r"(?:\bLOGIN[ ]+[\"']?[^\s\"']{1,60}[\"']?[ ]+|\bAUTH[ ](?:(?:PLAIN|LOGIN)[ ])?)[\"']?([^\s\"'<>]{8,120})"
+        r"(?:\bLOGIN[ ]++[\"']?[^\s\"']{1,60}[\"']?[ ]++|\bAUTH[ ](?:(?:PLAIN|LOGIN)[ ])?)[\"']?([^\s\"'<>]{8,120})"
         r"[\"']?[ \t\r]*$",
         lambda value: column_password(value) or credential(value),
         r"(?m)(?:LOGIN[ ]+[\"']?[^\s\"']{1,60}[\"']?[ ]+|AUTH[ ](?:(?:PLAIN|LOGIN)[ ])?)"
@@ -154,11 +155,11 @@ FORMS: tuple[Role, ...] = (
     # what a code of squares says of a network; what two ends share
     Role("PASSWORD", ("WIFI:",), r"\bWIFI:[^\n]{0,200}?\bP:([^;\n]{8,63});", filled_in, "WIFI:", case=True),
     Role(
-        "PASSWORD", ("PSK", "EAP", "XAUTH"), r":[ \t]*(?:PSK|EAP|XAUTH)[ \t]+\"([^\"\n]{8,128})\"", filled_in,
-        r":[ \t]*(?:PSK|EAP|XAUTH)[ \t]+\"", case=True,
+        "PASSWORD", ("PSK", "EAP", "XAUTH"), r":[ \t]*+(?:PSK|EAP|XAUTH)[ \t]++\"([^\"\n]{8,128})\"", filled_in,
+        r":[ \t]*+(?:PSK|EAP|XAUTH)[ \t]++\"", case=True,
     ),
     Role(
-        "SECRET", ("otp",), r"otp\b[ \t]+(?:-\w+[ \t]+)*[\"']?((?-i:[A-Z2-7]{16,128}))(?![\w=])", has_digit,
+        "SECRET", ("otp",), r"otp\b[ \t]++(?:-\w+[ \t]++)*[\"']?((?-i:[A-Z2-7]{16,128}))(?![\w=])", has_digit,
         r"(?i)otp[ \t][^\n]*(?-i:[A-Z2-7]{16})",
     ),
     # commands that take it as a word: behind `password`, behind a share
@@ -167,7 +168,7 @@ FORMS: tuple[Role, ...] = (
         shell_password, CHOSEN_GATE,
     ),
     Role(
-        "PASSWORD", ("net use",), rf"\bnet[ ]use\b[^\n]{{0,20}}?\\\\[^\s]{{2,120}}[ \t]+[\"']?{VALUE}(?=[\"'\s]|$)",
+        "PASSWORD", ("net use",), rf"\bnet[ ]use\b[^\n]{{0,20}}?\\\\[^\s]{{2,120}}[ \t]++[\"']?{VALUE}(?=[\"'\s]|$)",
         chosen_password, r"(?i)net use[^\n]*\\",
     ),
     Role(
@@ -178,13 +179,13 @@ FORMS: tuple[Role, ...] = (
     Role(
         "RECOVERY_CODE", _CODES_ANCHORS,
         rf"{_CODES}[^\n]{{0,60}}\n(?:[ \t\r]*\n)?"
-        rf"(?=((?:{_ITEM}[A-Za-z0-9 \t-]{{6,90}}[\"'`,]*[ \t\r]*(?:\n|$)){{1,20}}))",
+        rf"(?=((?:{_ITEM}[A-Za-z0-9-][A-Za-z0-9 \t-]{{5,89}}[\"'`,]*[ \t\r]*+(?:\n|$)){{1,20}}))",
         _code, rf"(?i){_CODES}[^\n]*\n",
         rf"(?m)(?:^{_ITEM}|(?<=[ \t]{{2}})|(?<=\t))([A-Za-z0-9]{{4,16}}(?:[ -][A-Za-z0-9]{{3,12}}){{0,5}})"
         r"(?=[\"'`,]*[ \t\r]*$|[ ]{2}|\t)",
     ),
     Role(
-        "RECOVERY_CODE", _CODES_ANCHORS, rf"{_CODES}[\"'\])]*[ \t]*(?:are|is|=>|:=|=|:)(?=([^\n]{{8,400}}))", _code,
+        "RECOVERY_CODE", _CODES_ANCHORS, rf"{_CODES}[\"'\])]*[ \t]*+(?:are|is|=>|:=|=|:)(?=([^\n]{{8,400}}))", _code,
         rf"(?i){_CODES}[^\n]*(?:are|is|[:=])", rf"(?<![A-Za-z0-9-])({_CODE})(?![A-Za-z0-9-])",
     ),
     Role(
@@ -202,8 +203,8 @@ FORMS: tuple[Role, ...] = (
     ),
     Role(
         "PIN", ("pin",),
-        r"(?:^|[ \t\"'{,_])pin(?:_?code)?[\"']?(?:[ \t]{2,40}|[ \t]*[:=][ \t]*)[\"']?(\d{4,8})(?![\w.:-]*\d)",
-        _digits, r"pin(?:_?code)?[\"']?(?:[ \t]{2,40}|[ \t]*[:=][ \t]*)[\"']?[0-9]{4}", case=True,
+        r"(?:^|[ \t\"'{,_])pin(?:_?code)?[\"']?(?:[ \t]{2,40}|[ \t]*+[:=][ \t]*+)[\"']?(\d{4,8})(?![\w.:-]*\d)",
+        _digits, r"pin(?:_?code)?[\"']?(?:[ \t]{2,40}|[ \t]*+[:=][ \t]*+)[\"']?[0-9]{4}", case=True,
     ),
     # a word of a shell that a backslash continues at the beginning of the next line
     Role(
@@ -214,7 +215,7 @@ FORMS: tuple[Role, ...] = (
     # a value in its type: `Token:(*string)("…")`, `Some("…")`, `SecretStr("…")`
     Role(
         "SECRET", ("token", "secret", "apikey", "api_key", "password"),
-        rf"{_WRAPPED}(?:Some|Secret\w*|\(\*?\w+\))?[ \t]?\([ \t]*\"{VALUE}\"",
+        rf"{_WRAPPED}(?:Some|Secret\w*|\(\*?\w+\))?[ \t]?\([ \t]*+\"{VALUE}\"",
         lambda value: chosen_password(value) or credential(value),
         rf"(?i){_WRAPPED}[\w\p{{N}}(*]*\)?[ \t]?\([ \t]*\"",
     ),

@@ -94,19 +94,19 @@ HANDED: tuple[Role, ...] = (
     Role(
         "PASSWORD", ("secret",),
         rf"(?:\bclient\b[^\n]{{0,80}}\{{|\bipaddr\b|\bnas_?type\b)[^\n]{{0,80}}\n(?:[^\n]{{0,120}}\n){{0,4}}?"
-        rf"[ \t]*secret[ \t]*=[ \t]*[\"']?{VALUE}",
+        rf"[ \t]*+secret[ \t]*+=[ \t]*+[\"']?{VALUE}",
         worded_password, r"(?i)(?:client|ipaddr|nas_?type)[^\n]*\n(?:[^\n]*\n)*?[ \t]*secret[ \t]*=",
     ),
     # a passphrase of words, piped or given to what opens with it
     Role(
         "PASSWORD", ("echo", "printf", "unlock"),
-        rf"(?:(?:echo|printf)[ ]+(?:-\w[ ]+)?(?=[\"'][^\n|]{{8,100}}\|[^\n|]{{0,120}}{_ASKS})|\bunlock[ ]+)"
+        rf"(?:(?:echo|printf)[ ]++(?:-\w[ ]++)?(?=[\"'][^\n|]{{8,100}}\|[^\n|]{{0,120}}{_ASKS})|\bunlock[ ]++)"
         r"[\"']((?:[A-Za-z0-9]{1,16}[ ]){2,11}[A-Za-z0-9]{1,16})[\"']",
         _phrase, r"(?i)(?:echo|printf|unlock) [^\n]*[\"'][a-z0-9]+ [a-z0-9]+ [a-z0-9]+",
     ),
     # a flag of two letters; the argument of that name, with a colon, in Basic; a setting that a flag carries
     Role(
-        "PASSWORD", ("-pw ", "/pw "), rf"[ ][-/]pw[ ]+[\"']?{WORD}(?=[\"']?(?:[ \t]|$))", named_password, "",
+        "PASSWORD", ("-pw ", "/pw "), rf"[ ][-/]pw[ ]++[\"']?{WORD}(?=[\"']?(?:[ \t]|$))", named_password, "",
     ),
     Role(
         "PASSWORD", ("password:=",), r"[ ,(]password:=[ ]?[\"']([^\s\"'<>]{6,64})[\"']", named_password, "",
@@ -125,7 +125,7 @@ HANDED: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", ("* \"", "* '", "*\t\"", "*\t'"),
-        r"^[\"']?[\w.@\\-]{1,60}[\"']?[ \t]+\*[ \t]+[\"']([^\s\"'\\<>]{6,64})[\"'](?=[ \t]|$)", named_password,
+        r"^[\"']?[\w.@\\-]{1,60}[\"']?[ \t]++\*[ \t]++[\"']([^\s\"'\\<>]{6,64})[\"'](?=[ \t]|$)", named_password,
         r"(?m)^[^\s]+[ \t]+\*[ \t]+[\"']",
     ),
     Role(
@@ -171,13 +171,13 @@ HANDED: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", ("secret", "passphrase"),
-        rf"^[ \t>*-]{{0,8}}[\w.-]{{0,40}}?(?:secret|passphrase)[ \t]*[:=][ \t]{{1,4}}{_FOUR_WORDS}[ \t\r]*$",
+        rf"^[ \t>*-]{{0,8}}[\w.-]{{0,40}}?(?:secret|passphrase)[ \t]*+[:=][ \t]{{1,4}}{_FOUR_WORDS}[ \t\r]*$",
         _phrase, r"(?im)(?:secret|passphrase)[ \t]*[:=][ \t]+[a-z]+ [a-z]+ [a-z]+ ",
     ),
     # four groups of four letters, as mail providers give them to programs
     Role(
         "PASSWORD", (*ENDS_ANCHORS, "login"),
-        r"(?:passw\w*|pwd|\bpass|login)[^\n]{0,80}?[\"'= :]((?-i:(?:[a-z]{4}[ ]){3}[a-z]{4}))(?=[\"'\s]|$)",
+        r"(?:passw|pwd|\bpass|login)[^\n]{0,90}?[\"'= :]((?-i:(?:[a-z]{4}[ ]){3}[a-z]{4}))(?=[\"'\s]|$)",
         _phrase, r"(?i)(?:passw|pwd|pass|login)[^\n]*[\"'= :][a-z]{4} [a-z]{4} [a-z]{4} [a-z]{4}(?:[\"'\s]|$)",
     ),
     # letters beyond ASCII
@@ -200,20 +200,20 @@ HANDED: tuple[Role, ...] = (
         named_password, r"(?i)(?:assw(?:or)?d|assphrase)[^A-Za-z0-9_\n]*\s*[^\n]*send[\w\p{N}]*[ \t(]",
     ),
     Role(
-        "PASSWORD", ("<<<",), rf"{_ASKS}[^\n]{{0,160}}?<<<[ \t]*[\"']?(?:[\w.@-]{{1,40}}:)?{WORD}", named_password,
+        "PASSWORD", ("<<<",), rf"{_ASKS}[^\n]{{0,160}}?<<<[ \t]*+[\"']?(?:[\w.@-]{{1,40}}:)?{WORD}", named_password,
         rf"(?i){_ASKS}[^\n]*<<<",
     ),
     # a command that prints it
     Role(
         "PASSWORD", ("echo", "printf"),
-        rf"pass\w{{0,12}}[_-]?(?:cmd|command)[\"']?[ =:]{{1,3}}[\"'](?:echo|printf)[ ]+(?:-\w[ ]+)?[\"']?{WORD}",
+        rf"pass\w{{0,12}}[_-]?(?:cmd|command)[\"']?[ =:]{{1,3}}[\"'](?:echo|printf)[ ]++(?:-\w[ ]++)?[\"']?{WORD}",
         named_password, r"(?i)pass[\w\p{N}]*[_-]?(?:cmd|command)[\"']?[ =:]+[\"'](?:echo|printf) ",
     ),
     # a word whose hash is asked for
     Role(
         "PASSWORD", ("passwd ",),
-        r"\b(?:openssl[ ]passwd|mkpasswd|slappasswd)[ ]+"
-        rf"(?:-{{1,2}}[\w-]+(?:[ =](?:md5|sha-?\d+|bcrypt|yescrypt))?[ ]+){{0,3}}[\"']?{WORD}"
+        r"\b(?:openssl[ ]passwd|mkpasswd|slappasswd)[ ]++"
+        rf"(?:-{{1,2}}[\w-]+(?:[ =](?:md5|sha-?\d+|bcrypt|yescrypt))?[ ]++){{0,3}}[\"']?{WORD}"
         r"(?=[\"')]{0,2}(?:[ \t|;&]|$))",
         chosen_password, r"(?i)passwd [^\n]*[A-Za-z0-9]",
     ),
@@ -221,7 +221,7 @@ HANDED: tuple[Role, ...] = (
     Role(
         "PASSWORD", ("://",),
         rf"\b(?:set|add|log_?in|config|configure|connect|alias|register)\b[^\n]{{0,100}}?[ \"'][a-z]{{2,10}}://"
-        rf"[^\s\"'@]{{1,120}}[\"']?[ ]+[\"']?(?!-)[\w.@-]{{1,60}}[\"']?[ ]+[\"']?(?!-){VALUE}(?=[\"']?(?:[ \t]|$))",
+        rf"[^\s\"'@]{{1,120}}[\"']?[ ]++[\"']?(?!-)[\w.@-]{{1,60}}[\"']?[ ]++[\"']?(?!-){VALUE}(?=[\"']?(?:[ \t]|$))",
         chosen_password,
         r"(?i)(?:set|add|log_?in|config|connect|alias|register)[^\n]*://[^\s]+ +[^\s]+ +[\"']?[^\s]{6}",
     ),

@@ -28,7 +28,7 @@ _GIVEN = (
     r"(?:[\"'`\])]{0,2}[ \t]{0,4}(?:=>|:=|==?|:|\bis\b:?|\bwas\b)[ \t]{0,4}[(\[]?(?:[A-Za-z]?[\"'`])?"
     r"|[ \t]{1,4}[A-Za-z]?[\"'`]|[ \t][\w \t]{0,30}\bto[ \t]{1,4}[\"'`]?)"
 )
-_NEXT = r"[\"'][ \t]*,[ \t]*[\"']"
+_NEXT = r"[\"'][ \t]*+,[ \t]*+[\"']"
 STATED = rf"(?-i:[A-Z][{CHARS}-]*[0-9]|[0-9][{CHARS}-]*[A-Z])"  # what each of them has
 CHOSEN = r"(?-i:[A-Za-z][^\s\"'`<>]*[0-9]|[0-9][^\s\"'`<>]*[A-Za-z]|[A-Za-z]{3}[-+.][A-Za-z]+[-+.][A-Za-z]{3}"
 CHOSEN += "|[a-z][A-Z]+[a-z]+[A-Z]+[a-z])"
@@ -42,13 +42,13 @@ CHOSEN_GATE = rf"(?i)(?:(?:{ENDING}|pass)\d?[^A-Za-z0-9_.\n-]|identified[^\n]{{0
 _BELOW_GATE = rf"(?i)(?:{ENDING})\d?[^A-Za-z0-9\n]{{0,40}}\n(?:[^\n]*\n){{0,6}}[^\n]*{CHOSEN}"
 _FLAG = r"-{1,2}[\w.-]{0,24}"
 _USER_FLAG = r"-{1,2}(?:u|user(?:name)?|login|[\w-]{0,20}creds?|auth)[ =][\"']?[\w./\\@-]{1,60}"
-_LOGS_IN = r"(?:auth\w*|log_?[io]n|sign_?in|connect\w*|\w{0,20}connection|\w{0,20}credentials?|\bpdo|\bmysqli)"
+_LOGS_IN = r"(?:auth|log_?[io]n|sign_?in|connect|credential|\bpdo|\bmysqli)"
 _LOGS_IN_ANCHORS = ("auth", "login", "log_in", "logon", "signin", "sign_in", "connect", "credential", "pdo", "mysqli")
 _LITERAL = r"([^\s\"'`\\<>]{6,64})(?=\\{0,7}[\"'`])"
 _OPEN = r"[A-Za-z]{0,2}\\{0,7}[\"'`]"
 _AT_GATE = r"[A-Za-z0-9_.-]:[^\s\"'`/:@]{8,64}@[A-Za-z(]"
 _LOGS_IN_GATE = rf"(?i)(?:{'|'.join(_LOGS_IN_ANCHORS)})[^\n]*[\"'][^\"'\n]*{STATED}"
-_PAIR = r"(?:auth|log_?[io]n|sign_?in|credentials?|_bind)[\w.]{0,10}[ \t]*=?[ \t]*\(?[ \t]*[\"']"
+_PAIR = r"(?:auth|log_?[io]n|sign_?in|credentials?|_bind)[\w.]{0,10}[ \t]*+=?[ \t]*+\(?[ \t]*+[\"']"
 _ASKS = "(?:passw|stdin|login|sudo|crypt|openssl|gpg)"  # what reads a password that is piped to it
 # what packs, signs or encrypts takes its passphrase behind a flag of one letter that means other things elsewhere
 _PACKS = (
@@ -81,7 +81,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     # a literal under that name: assigned, compared, handed to a setter, an attribute
     Role(
         "PASSWORD", (*ENDS_ANCHORS, "identified", "secure"),
-        rf"(?:{ENDS}(?:\\{{0,7}}[\"'`]|[\])])?[\"'\])]?[ \t]{{0,8}}(?::[ \t]*\w{{1,12}}[ \t]*)?"
+        rf"(?:{ENDS}(?:\\{{0,7}}[\"'`]|[\])])?[\"'\])]?[ \t]{{0,8}}(?::[ \t]*+\w{{1,12}}[ \t]*+)?"
         rf"(?:=>|:=|={{1,3}}|:|\(|value[ \t]?=)?[ \t]{{0,8}}(?:\w{{1,12}}\()?|{_OTHERS}[ \t]{{1,4}})"
         rf"{_OPEN}{_LITERAL}",
         chosen_password, CHOSEN_GATE,
@@ -89,7 +89,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     # the default of a look-up, an element
     Role(
         "PASSWORD", ENDS_ANCHORS,
-        rf"(?:\([ \t]*[\"'][\w.-]{{0,60}}?{ENDS}[\"'][ \t]*,[ \t]*[\"']|{ENDS}(?::-|>)){VALUE}(?=[\"']\)|\}}|</)",
+        rf"(?:\([ \t]*+[\"'][\w.-]{{0,60}}?{ENDS}[\"'][ \t]*+,[ \t]*+[\"']|{ENDS}(?::-|>)){VALUE}(?=[\"']\)|\}}|</)",
         chosen_password, CHOSEN_GATE,
     ),
     # an element, whatever stands between, also in the next lines
@@ -102,21 +102,21 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     # what is typed into the field of that name
     Role(
         "PASSWORD", ENDS_ANCHORS,
-        rf"[#\[=][^\n\"']{{0,40}}?{ENDS}[\]\"')]{{1,4}}[ \t]*(?:,|\.\w{{1,20}}\()[ \t]*[\"']{_LITERAL}",
+        rf"[#\[=][^\n\"']{{0,40}}?{ENDS}[\]\"')]{{1,4}}[ \t]*+(?:,|\.\w{{1,20}}\()[ \t]*+[\"']{_LITERAL}",
         chosen_password, CHOSEN_GATE,
     ),
     # among other `name=value` of a command, a connection's string or a log, and in a file of such lines
     Role(
         "PASSWORD", ENDS_ANCHORS,
-        rf"(?:^(?:[ \t]*-[ \t])?(?:export[ \t]+)?|[^\S\n]|[;&?\"'|])[\w./-]{{0,60}}?{ENDS}[=:]{VALUE}"
+        rf"(?:^(?:[ \t]*+-[ \t])?(?:export[ \t]++)?|[^\S\n]|[;&?\"'|])[\w./-]{{0,60}}?{ENDS}[=:]{VALUE}"
         r"(?=[\s;&\"'|]|$)",
         chosen_password, CHOSEN_GATE,
     ),
     # a line of settings, which code may look like
     Role(
         "PASSWORD", ENDS_ANCHORS,
-        rf"^(?:[ \t]*\d{{1,6}}[ \t:|→-])?[^\w\n]{{0,40}}[\w.-]{{0,60}}?{ENDS}[\"']?[ \t]{{0,20}}[:=]"
-        rf"[ \t]{{1,20}}{VALUE}[ \t]*$",
+        rf"^(?:[ \t]*+\d{{1,6}}[ \t:|→-])?[^\w\n]{{0,40}}[\w.-]{{0,60}}?{ENDS}[\"']?[ \t]{{0,20}}[:=]"
+        rf"[ \t]{{1,20}}{VALUE}[ \t]*+$",
         bare_password, CHOSEN_GATE,
     ),
     Role(
@@ -146,25 +146,26 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", ("credential", "creds", "login", "log in", "zugangsdaten", "identifiant", "identified"),
-        r"(?:(?:credentials?|creds|log_?in|zugangsdaten|identifiants)\b[^\n:=]{0,40}(?:[:=]|\bare\b|\bwith\b)[ \t]*"
-        r"[\w.@-]{1,40}[ \t]?/[ \t]?|identified by[ \t]+|\buse[ ][\w.@-]{1,40}[ ]?/[ ]?(?=[^\n]{0,80}\blog ?in))"
+        r"(?:(?:credentials?|creds|log_?in|zugangsdaten|identifiants)\b[^\n:=]{0,40}(?:[:=]|\bare\b|\bwith\b)[ \t]*+"
+        r"[\w.@-]{1,40}[ \t]?/[ \t]?|identified by[ \t]++|\buse[ ][\w.@-]{1,40}[ ]?/[ ]?(?=[^\n]{0,80}\blog ?in))"
         rf"{VALUE}(?=[.,;)]*(?:\s|$))",
         chosen_password,
         rf"(?i)(?:(?:credential|creds|log_?in|zugangsdaten|identifiants|use )[^\n]*/|identified by )[^\n]*{CHOSEN}",
     ),
     # alone behind it
-    Role("PASSWORD", ENDS_ANCHORS, rf"{ENDS}[ \t]{{1,20}}[\"']?{VALUE}[\"']?[ \t]*$", shell_password, CHOSEN_GATE),
+    Role("PASSWORD", ENDS_ANCHORS, rf"{ENDS}[ \t]{{1,20}}[\"']?{VALUE}[\"']?[ \t]*+$", shell_password, CHOSEN_GATE),
     # behind the user, for a command that sets it
     Role(
         "PASSWORD", ENDS_ANCHORS,
-        rf"(?:^|[$#>|;&]|\bsudo)[ \t]*(?:[\w-]*passwd|[\w-]+[_-]pass(?:word|phrase))[ \t]+"
-        rf"(?:[\w./@-]+[ \t]+){{0,4}}?[\"']?{VALUE}[\"']?(?=[ \t]*(?:$|[|;&>]))",
+        rf"(?:^|[$#>|;&]|\bsudo)[ \t]*+(?:[\w-]*passwd|[\w-]+[_-]pass(?:word|phrase))[ \t]++"
+        rf"(?:[\w./@-]+[ \t]++){{0,4}}?[\"']?{VALUE}[\"']?(?=[ \t]*+(?:$|[|;&>]))",
         chosen_password, CHOSEN_GATE,
     ),
     Role(
         "PASSWORD", (*(f"{verb}{gap}user" for verb in ("add", "create", "new") for gap in " _-"), *_ADDS),
-        rf"(?:\b(?:add|create|new)[-_ ]?user|\bnet[ ]user|community)[ \t]+(?:(?!/)[\w./@-]+[ \t]+){{0,3}}?[\"']?{VALUE}"
-        rf"[\"']?(?=[ \t]*(?:$|[|;&>]|/add|R[OW]\b))",
+        rf"(?:\b(?:add|create|new)[-_ ]?user|\bnet[ ]user|community)[ \t]++"
+        rf"(?:(?!/)[\w./@-]+[ \t]++){{0,3}}?[\"']?{VALUE}"
+        rf"[\"']?(?=[ \t]*+(?:$|[|;&>]|/add|R[OW]\b))",
         shell_password, rf"(?i)(?:(?:add|create|new)[-_ ]?user|net user|community)[ \t][^\n]*{CHOSEN}",
     ),
     # as the flag of that name, or of one letter where another names the user or what it is for
@@ -181,18 +182,18 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     # words that are quoted
     Role(
         "PASSWORD", ("passphrase",),
-        r"(?:-{1,2}[\w-]{0,20}passphrase[ =]|passphrase[\"']?[ \t]*[:=]{1,2}[ \t]*)[\"']"
+        r"(?:-{1,2}[\w-]{0,20}passphrase[ =]|passphrase[\"']?[ \t]*+[:=]{1,2}[ \t]*+)[\"']"
         r"((?:[A-Za-z0-9']{1,12}[ ]){2,11}[A-Za-z0-9']{2,12})[\"']",
         _spoken, r"(?i)passphrase[\"']?[ \t]*[:= ]{1,2}[ \t]*[\"'][a-z0-9']{1,12} [a-z0-9']",
     ),
     Role(
         "PASSWORD", _PASS_ANCHORS,
-        rf"(?:[a-z](?-i:Pass)(?:word)?[ \t]|^[ \t]*[\w.-]{{0,30}}pass(?:word|wd)?[ \t]{{1,4}})[\"']?{VALUE}",
+        rf"(?:[a-z](?-i:Pass)(?:word)?[ \t]|^[ \t]*+[\w.-]{{0,30}}pass(?:word|wd)?[ \t]{{1,4}})[\"']?{VALUE}",
         stated_password, rf"(?i)(?:{'|'.join(_PASS_ANCHORS)})[^\n]*{STATED}",
     ),
     Role(
         "PASSWORD", ("-p", "-P", "-w", "-W", "-A", "-X"),
-        rf"[ \t]-[uUlD][ \t]*[\"']?(?!-|\S*\.py\b)[\w.@\\=,-]{{1,80}}[\"']?[ \t][^\n]{{0,80}}?(?<=[ \t])-[pPwWAX][ =]?"
+        rf"[ \t]-[uUlD][ \t]*+[\"']?(?!-|\S*\.py\b)[\w.@\\=,-]{{1,80}}[\"']?[ \t][^\n]{{0,80}}?(?<=[ \t])-[pPwWAX][ =]?"
         rf"[\"']?{VALUE}",
         shell_password,
         rf"-[uUlD][^\n]*[ \t]-[pPwWAX][^\n]*{CHOSEN}", case=True,
@@ -204,13 +205,13 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     # handed to what logs in, with or without an address and a user before it
     Role(
         "PASSWORD", _LOGS_IN_ANCHORS,
-        rf"{_LOGS_IN}[\w.]{{0,10}}[ \t]*=?[ \t]*[^\n\"']{{0,80}}(?=([\"'(][^\n]{{0,300}}))",
+        rf"{_LOGS_IN}[^\n\"']{{0,100}}(?=([\"'(][^\n]{{0,300}}))",
         stated_password, _LOGS_IN_GATE,
-        rf"[\"'][ \t]*,[ \t]*[A-Za-z]?[\"']{VALUE}(?=[\"'])",
+        rf"[\"'][ \t]*+,[ \t]*+[A-Za-z]?[\"']{VALUE}(?=[\"'])",
     ),
     Role(
         "PASSWORD", (*_LOGS_IN_ANCHORS, "bind"),
-        rf"{_PAIR}[\w.@+\\=, -]{{1,80}}[\"'][ \t]*,[ \t]*(?:\w{{1,12}}\()?[\"']{_LITERAL}",
+        rf"{_PAIR}[\w.@+\\=, -]{{1,80}}[\"'][ \t]*+,[ \t]*+(?:\w{{1,12}}\()?[\"']{_LITERAL}",
         chosen_password, rf"(?i){_PAIR}[^\n]*{CHOSEN}",
     ),
     Role(
@@ -226,18 +227,18 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     # what is fed to a prompt
     Role(
         "PASSWORD", ENDS_ANCHORS,
-        rf"{ENDS}[^\w\n]{{0,8}}\n[ \t]*[\w.]{{0,20}}send\w*[ \t(]{{1,2}}[\"']([^\s\"'`\\<>]{{8,64}})(?=\\[rn]|[\"'])",
+        rf"{ENDS}[^\w\n]{{0,8}}\n[ \t]*+[\w.]{{0,20}}send\w*[ \t(]{{1,2}}[\"']([^\s\"'`\\<>]{{8,64}})(?=\\[rn]|[\"'])",
         chosen_password, _BELOW_GATE,
     ),
-    Role("PASSWORD", ("<<<",), rf"<<<[ \t]*[\"']{VALUE}[\"']", told_password, rf"<<<[^\n]*{CHOSEN}", case=True),
+    Role("PASSWORD", ("<<<",), rf"<<<[ \t]*+[\"']{VALUE}[\"']", told_password, rf"<<<[^\n]*{CHOSEN}", case=True),
     Role(
         "PASSWORD", ("echo", "printf"),
-        rf"(?:echo|printf)[ \t]+(?:-\w+[ \t]+)?[\"']?(?:[\w.@-]{{1,40}}:)?{VALUE}[\"']?[ \t]*\|"
+        rf"(?:echo|printf)[ \t]++(?:-\w+[ \t]++)?[\"']?(?:[\w.@-]{{1,40}}:)?{VALUE}[\"']?[ \t]*+\|"
         rf"(?=[^\n]{{0,160}}{_ASKS})",
         shell_password, rf"(?i)(?:echo|printf)[^\n|]*{CHOSEN}[^\n|]*\|[^\n]*{_ASKS}",
     ),
     Role(
-        "PASSWORD", ("echo", "printf"), rf"(?:echo|printf)[ \t]+[\"']?[\w.@-]{{1,40}}:{VALUE}[\"']?[ \t]*\|",
+        "PASSWORD", ("echo", "printf"), rf"(?:echo|printf)[ \t]++[\"']?[\w.@-]{{1,40}}:{VALUE}[\"']?[ \t]*+\|",
         stated_password,
         rf"(?i)(?:echo|printf)[^\n|]*:[^\n|]*{STATED}",
     ),
@@ -261,7 +262,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
         rf"(?i)-(?:u|user|username|login|[\w-]*creds?|auth)[ =][^\n]*[:,%][^\n]*{CHOSEN}",
     ),
     Role(
-        "PASSWORD", ("basic",), rf"basic[\w.-]{{0,30}}[ \t]+[\w.@-]{{1,40}}[ \t]+[\"']?{VALUE}", stated_password,
+        "PASSWORD", ("basic",), rf"basic[\w.-]{{0,30}}[ \t]++[\w.@-]{{1,40}}[ \t]++[\"']?{VALUE}", stated_password,
         rf"(?i)basic[^\n]*{STATED}",
     ),
     # a line of pgpass; a proxy with its login

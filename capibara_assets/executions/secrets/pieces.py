@@ -10,20 +10,20 @@ from capibara_assets.executions.secrets.tables import SECRETS_ANCHORS
 
 _PIECES = re.compile(r"[\"']([^\"'\n]*)[\"']")
 _TOKENS = r"(?:secret|token|(?:api|access|auth|private|signing|license)[ _-]?key)(?![\w.-])"
-_ASSIGNED = r"[\"'\]]{0,2}[ \t]*(?::[ \t]*\w+[ \t]*)?(?::=|=>|=|:)[ \t]*"
+_ASSIGNED = r"[\"'\]]{0,2}[ \t]*+(?::[ \t]*+\w+[ \t]*+)?(?::=|=>|=|:)[ \t]*+"
 _KIND = r"[NnbBfFrRuU@$]?"  # of a literal: N'…' in SQL, b"…" in Python
 _LITERAL = r"[\"'][^\"'\s\\]{2,60}[\"']"
 _JOINS = r"(?:\+{1,2}|\.{1,2}|&|<>|\|\||~|\)?\.(?:concat|append|plus)\()"
-_OPERATOR = rf"[ \t]*(?:{_JOINS})?[ \t\\]*(?:\n[ \t]*)?(?:{_JOINS})?[ \t]*{_KIND}"
-_COMMA = rf"[ \t]*,\s{{0,40}}{_KIND}"
+_OPERATOR = rf"[ \t]*+(?:{_JOINS})?[ \t\\]*+(?:\n[ \t]*+)?(?:{_JOINS})?[ \t]*+{_KIND}"
+_COMMA = rf"[ \t]*+,\s{{0,40}}{_KIND}"
 #: What joins the literals of a list, and may be told first what stands between them: nothing.
 _JOINER = (
-    r"(?:\w{0,12}(?:concat\w{0,8}|paste0?|strcat|str_c|cat)\([ \t]*(?:[\"']{2},[ \t]*)?|[\"']{2}\.join\([\[(]"
-    r"|\[(?=[^\]\n]{0,300}\][ \t]*\.(?:join|concat)))[ \t]*"
+    r"(?:\w{0,12}(?:concat\w{0,8}|paste0?|strcat|str_c|cat)\([ \t]*+(?:[\"']{2},[ \t]*+)?|[\"']{2}\.join\([\[(]"
+    r"|\[(?=[^\]\n]{0,300}\][ \t]*+\.(?:join|concat)))[ \t]*+"
 )
 _FIRST = rf"{_KIND}[\"'][^\"'\n ]+[\"']"
 _JOINER_GATE = (
-    r"(?:[\w\p{N}]*(?:concat|paste|strcat|str_c|cat)[\w\p{N}]*\(|[\"']{2}\.join\(|\[[^\n]*\][ \t]*\.(?:join|concat))"
+    r"(?:[\w\p{N}]*(?:concat|paste|strcat|str_c|cat)[\w\p{N}]*\(|[\"']{2}\.join\(|\[[^\n]*\][ \t]*+\.(?:join|concat))"
     r"[^\n]*"
 )
 
@@ -45,7 +45,7 @@ def _pieces() -> Iterator[Role]:
     for kind, anchors, name, given, plausible, ending in (
         (
             *("PASSWORD", (*ENDS_ANCHORS, "identified", "secure")),
-            rf"(?:{ENDS}(?:{_ASSIGNED}|[ \t]+)|identified[^\n']{{0,40}}\bby[ \t]+)",
+            rf"(?:{ENDS}(?:{_ASSIGNED}|[ \t]++)|identified[^\n']{{0,40}}\bby[ \t]++)",
             rf"{ENDS}{_ASSIGNED}",
             _password,
             rf"(?:{ENDING}|pass|identified[^\n']*by)\d?",
@@ -59,7 +59,7 @@ def _pieces() -> Iterator[Role]:
     ):
         assigned = rf"(?i){ending}(?:{_ASSIGNED}|[ \t]+)".replace(r"\w", r"[\w\p{N}]")
         for begins, between, gate in (
-            (rf"{name}\(?[ \t]*", _OPERATOR, rf"{assigned}\(?[ \t]*{_FIRST}{_OPERATOR}[\"'][^\"'\n ]"),
+            (rf"{name}\(?[ \t]*+", _OPERATOR, rf"{assigned}\(?[ \t]*+{_FIRST}{_OPERATOR}[\"'][^\"'\n ]"),
             (rf"{given}{_JOINER}", _COMMA, rf"{assigned}{_JOINER_GATE}"),
         ):
             yield Role(

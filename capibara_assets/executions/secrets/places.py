@@ -100,19 +100,19 @@ PLACES: tuple[Role, ...] = (
     # a prompt that says for what, which may be an address; what is printed below
     Role(
         "PASSWORD", ENDS_ANCHORS,
-        rf"{ENDS}[ \t]+(?:for|of|on|at|to|für|von|pour|de|para|per|voor)[ \t][^\n]{{1,160}}?[:：][ \t]+{MARK}{VALUE}"
+        rf"{ENDS}[ \t]++(?:for|of|on|at|to|für|von|pour|de|para|per|voor)[ \t][^\n]{{1,160}}?[:：][ \t]++{MARK}{VALUE}"
         r"[\"'`]?[ \t\r]*$",
         worded_password, CHOSEN_GATE,
     ),
     Role(
         "PASSWORD", ENDS_ANCHORS,
-        rf"{ENDS}[^\n]{{0,160}}\n(?:[ \t]*\n)?[^\n:=]{{0,30}}?\b(?:value|password|secret|wert|valor|valeur|one|it is)"
-        rf"[ \t]*[:=][ \t]+{MARK}{VALUE}[\"'`]?[ \t\r]*$",
+        rf"{ENDS}[^\n]{{0,160}}\n(?:[ \t]*+\n)?[^\n:=]{{0,30}}?\b(?:value|password|secret|wert|valor|valeur|one|it is)"
+        rf"[ \t]*+[:=][ \t]++{MARK}{VALUE}[\"'`]?[ \t\r]*$",
         told_password, _BELOW_GATE,
     ),
     # words with blanks, quoted
     Role(
-        "PASSWORD", ENDS_ANCHORS, rf"passphrase[\"']?[^\n\"':=]{{0,60}}(?:\bis|[:=])[ \t]*[\"“]({_WORDS})[\"”]",
+        "PASSWORD", ENDS_ANCHORS, rf"passphrase[\"']?[^\n\"':=]{{0,60}}(?:\bis|[:=])[ \t]*+[\"“]({_WORDS})[\"”]",
         _spoken, r"(?i)passphrase[^\n]*[\"“][^\s\"]+ ",
     ),
     Role(
@@ -130,21 +130,21 @@ PLACES: tuple[Role, ...] = (
         "PASSWORD", ENDS_ANCHORS,
         rf"(?:\benv|conf|param|propert|setting|\bget|var\b|fetch|look_?up)[\w.:?(\[\"' ]{{0,60}}?"
         rf"{ENDS}[\"')\]}}]{{0,4}}"
-        rf"[ \t]*(?:\n[ \t]*)?{_OTHERWISE}[^\n\"'`]{{0,30}}[\"'`]([^\s\"'`\\<>]{{8,64}})[\"'`]",
+        rf"[ \t]*+(?:\n[ \t]*+)?{_OTHERWISE}[^\n\"'`]{{0,30}}[\"'`]([^\s\"'`\\<>]{{8,64}})[\"'`]",
         chosen_password,
         _BELOW_GATE,
     ),
     Role(
         "PASSWORD", (*ENDS_ANCHORS, "secret", "token", "key"),
-        rf"(?:{ENDS}|secret|token)[\"']?[ \t]*(?::|=>?)?[ \t]*\{{[^{{}}]{{0,300}}?\b{_VALUES}[\"']?[ \t]*"
-        rf"(?::|=>?)[ \t]*[\"']([^\s\"'\\<>]{{8,200}})[\"']",
+        rf"(?:{ENDS}|secret|token)[\"']?[ \t]*+(?::|=>?)?[ \t]*+\{{[^{{}}]{{0,300}}?\b{_VALUES}[\"']?[ \t]*+"
+        rf"(?::|=>?)[ \t]*+[\"']([^\s\"'\\<>]{{8,200}})[\"']",
         _password, rf"(?i)(?:{ENDING}|pass|secret|token)\d?[\"']?[ \t]*(?::|=>?)?[ \t]*"
         rf"\{{[^{{}}]*{_VALUES}[\"']?[ \t]*(?::|=>?)[ \t]*[\"']",
     ),
     Role(
         "PASSWORD", (*ENDS_ANCHORS, "secret", "token", "key"),
-        r"[\"']?\bvalue[\"']?[ \t]*[:=][ \t]*[\"']([^\s\"'\\<>]{8,200})[\"'][ \t]*,?\s{0,40}[\"']?"
-        rf"(?:name|key|id|label|title|field)[\"']?[ \t]*[:=][ \t]*[\"'][\w. -]{{0,60}}?"
+        r"[\"']?\bvalue[\"']?[ \t]*+[:=][ \t]*+[\"']([^\s\"'\\<>]{8,200})[\"'][ \t]*+,?\s{0,40}[\"']?"
+        rf"(?:name|key|id|label|title|field)[\"']?[ \t]*+[:=][ \t]*+[\"'][\w. -]{{0,60}}?"
         rf"(?:{ENDS}|secret|token|[_-]key)[\"']",
         _password,
         r"(?i)value[\"']?[ \t]*[:=][ \t]*[\"'][^\s\"'<>]{8}[^\"']*[\"'][ \t]*,?\s*[\"']?"
@@ -159,25 +159,25 @@ PLACES: tuple[Role, ...] = (
     # what a cluster keeps as secrets
     Role(
         "SECRET", ("stringdata:", "kind: secret"),
-        r"(?:\bstringData:|\bkind: Secret\b(?:\n[^\n]{0,200}){1,20}?\n[ \t]*(?:stringData|data):)[ \t]*\n"
-        r"(?=((?:[ \t]+[^\n]{1,400}(?:\n|$)){1,30}))",
+        r"(?:\bstringData:|\bkind: Secret\b(?:\n[^\n]{0,200}){1,20}?\n[ \t]*+(?:stringData|data):)[ \t]*+\n"
+        r"(?=((?:[ \t][^\n]{1,400}(?:\n|$)){1,30}))",
         _kept, "",
         r"(?m)^[ \t]+[\w.-]{1,80}:[ \t]*[\"']?([^\s\"'|>]{8,400})[\"']?[ \t\r]*$",
     ),
     # programs that take one by its place or by a flag that means other things elsewhere
     Role(
         "PASSWORD", ("net use", "psexec", "cmdkey", "winexe"),
-        rf"(?:\bnet[ ]use|psexec|cmdkey|winexe)\b[^\n]{{0,160}}?[ \t]/user:[\w.\\@-]{{1,80}}[ \t]+"
+        rf"(?:\bnet[ ]use|psexec|cmdkey|winexe)\b[^\n]{{0,160}}?[ \t]/user:[\w.\\@-]{{1,80}}[ \t]++"
         rf"(?:/pass(?:word)?:)?[\"']?{VALUE}(?=[\"'\s]|$)",
         given_password, "",
     ),
     Role(
-        "PASSWORD", ("snmp",), rf"\bsnmp\w{{0,12}}[ \t][^\n]{{0,80}}?(?<=[ \t])-c[ \t]*[\"']?{VALUE}(?=[\"'\s]|$)",
+        "PASSWORD", ("snmp",), rf"\bsnmp\w{{0,12}}[ \t][^\n]{{0,80}}?(?<=[ \t])-c[ \t]*+[\"']?{VALUE}(?=[\"'\s]|$)",
         _community, "",
     ),
     Role(
         "PASSWORD", ("snmp-server community", "set snmp community", "rocommunity", "rwcommunity"),
-        rf"\b(?:snmp-server[ ]|set[ ]snmp[ ]|r[ow])community6?[ \t]+[\"']?{VALUE}(?=[\"'\s]|$)",
+        rf"\b(?:snmp-server[ ]|set[ ]snmp[ ]|r[ow])community6?[ \t]++[\"']?{VALUE}(?=[\"'\s]|$)",
         _community, "",
     ),
     Role(
@@ -188,7 +188,7 @@ PLACES: tuple[Role, ...] = (
     # a file of a user and a password, line by line
     Role(
         "PASSWORD", ("auth", "cred", "pass", "login"),
-        rf"(?:auth|cred|pass|login)[\w.-]{{0,24}}[\"']?[ \t]*(?:<<-?[ \t]*[\"']?\w{{1,20}}[\"']?)[^\n]{{0,60}}\n"
+        rf"(?:auth|cred|pass|login)[\w.-]{{0,24}}[\"']?[ \t]*+(?:<<-?[ \t]*+[\"']?\w{{1,20}}[\"']?)[^\n]{{0,60}}\n"
         rf"[\w.@-]{{1,60}}\n{VALUE}\n\w{{1,20}}[ \t\r]*$",
         given_password, r"(?i)(?:auth|cred|pass|login)[^\n]*<<[^\n]*\n[^\s]+\n[^\s]+\n",
     ),
@@ -209,7 +209,7 @@ PLACES: tuple[Role, ...] = (
     # keys of wallets; addresses of nodes that end in a key
     Role(
         "PRIVATE_KEY", ("accounts", "wallet(", "from_key(", "toaccount(", "private-key", "signer"),
-        r"(?:\baccounts[\"']?[ \t]*[:=][ \t]*\[|wallet\(|from_key\(|toaccount\(|--private-keys?[ =]|signer\w{0,10}\()"
+        r"(?:\baccounts[\"']?[ \t]*+[:=][ \t]*+\[|wallet\(|from_key\(|toaccount\(|--private-keys?[ =]|signer\w{0,10}\()"
         r"(?=([^\]\)\n]{0,80}(?:\n[^\]\)]{0,400})?))",
         filled_in, r"[0-9a-fA-F]{64}", r"(?<![0-9a-zA-Z])((?:0x)?[0-9a-fA-F]{64})(?![0-9a-zA-Z])",
     ),

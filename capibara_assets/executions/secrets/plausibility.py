@@ -21,7 +21,8 @@ _SIGNS = frozenset("!@#%^$*?")
 # as `roles` has them for Rust
 _RANDOM = "(?:[A-Za-z][0-9]+[A-Za-z]|[a-z][A-Z]{1,2}[a-z]{1,2}[A-Z])"
 _RUN = "[A-Za-z0-9_+/.-]{6}"
-_SIGNED = re.compile(r"[0-9][A-Za-z0-9_.-]*[!@#%^$*?]|[!@#%^$*?][A-Za-z0-9_.-]*[0-9]")
+# bounded, or a long line of digits and hyphens costs the square of its length
+_SIGNED = re.compile(r"[0-9][A-Za-z0-9_.-]{0,80}[!@#%^$*?]|[!@#%^$*?][A-Za-z0-9_.-]{0,80}[0-9]")
 MINGLED = re.compile(f"{_RANDOM}|{_SIGNED.pattern}")
 _LONG_MINGLED = re.compile(f"{_RUN}{_RANDOM}|{_RANDOM}{_RUN}")
 _DIGITS = re.compile(r"[0-9]+")

@@ -83,7 +83,7 @@ FOREIGN_KEY_ANCHORS = (
 )
 
 #: What may stand before a name at the start of a line.
-LINE_START = r"^[ \t]*(?:export[ \t]+|set[ \t]+)?[\w.-]{0,60}?"
+LINE_START = r"^[ \t]*+(?:export[ \t]++|set[ \t]++)?[\w.-]{0,60}?"
 
 _NAME = (
     r"(?=[acdempstw])"  # each begins with one of these: sorts out most places before the names are tried one by one
@@ -123,7 +123,7 @@ CONTEXT_SHAPES: tuple[ContextShape, ...] = (
     ("SECRET", _SECRET_ANCHORS,
      rf"{LINE_START}{_NAME}=([^\s\"']{{16,}})", assigned_secret),
     ("PASSWORD", _PASSWORD_ANCHORS,
-     rf"{LINE_START}{_PASSWORD_NAME}(?:=|:[ \t]+)([^\s\"']{{7,63}}[^\s\"',;(){{}}])$", line_password),
+     rf"{LINE_START}{_PASSWORD_NAME}(?:=|:[ \t]++)([^\s\"']{{7,63}}[^\s\"',;(){{}}])$", line_password),
     # query parameters, HTTP headers, YAML
     ("SECRET", _SECRET_ANCHORS,
      rf"(?:{_NAME}{_QUOTE}?[\s]?[:=][\s]?|[?&](?:api_?key|key|sig|signature)=)([A-Za-z0-9_.+/~=%-]{{16,}})"
@@ -175,12 +175,12 @@ VALUE = rf"{_NO_ESCAPE}([{CHARS}-]{{5,400}}[A-Za-z0-9_!@#%^$*?+~/-]={{0,2}})(?=[
 _PART = rf"{_NO_ESCAPE}(?<![{CHARS}-])[A-Za-z0-9_!@#%^$+~/-][{CHARS}-]{{6,200}}[A-Za-z0-9_!@#%^$*?+~/-]={{0,2}}"
 #: Between a name and its value, in any syntax: `=`, `":"`, `=>`, `('`, `">`, `", value = "`, `: String = "`, ` is `.
 _BETWEEN = (
-    r"(?:(?![\"'`][ \t]*\))[ \t\"'`\\\])\[(:=>,|*：“„«「]{1,12}|(?=[\"']?,?[ \t]*\n[ \t]*[\"']?value\b)[\"']?,?)"
+    r"(?:(?![\"'`][ \t]*+\))[ \t\"'`\\\])\[(:=>,|*：“„«「]{1,12}|(?=[\"']?,?[ \t]*+\n[ \t]*+[\"']?value\b)[\"']?,?)"
     r"(?:[ \t]{0,40}(?:\r?\n[ \t]{0,40})?[\"']?\b"
     r"(?:is|was|to|value|string|str|text|by|as|const|default|n|u|b|r|f|=)[ \t\"'`=:(>?]{1,8}){0,2}"
 )
 
-_MADE = r"(?:[\w.]{1,40}\([ \t]*[frb]?[\"'])?"  # `bytes.fromhex("`
+_MADE = r"(?:[\w.]{1,40}\([ \t]*+[frb]?[\"'])?"  # `bytes.fromhex("`
 #: `is`, in some languages.
 IS = "is|was|ist|war|lautet|es|est|jest|er|je"
 #: What emphasises or quotes a value, also in strings within strings.
@@ -198,11 +198,11 @@ _LONG_MINGLED = (  # `plausibility.long_mingled`
 _LINE_GATE = f"(?i)(?:{'|'.join(dict.fromkeys((*_WIDE_ANCHORS, *_CALLED_ANCHORS)))})[^\\n]*{_LONG_MINGLED}"
 _NEAR_GATE = rf"(?i){_NOUN_GATE}[^\n]*(?:\n[^\n]*\n?[^\n]*)?{MINGLED}"
 # Pieces of a literal; of two lines the second has a quote, which the gate asks for.
-_BREAK, _PIECES = r"[ \t]*(?:\n[ \t]*)?", 8
+_BREAK, _PIECES = r"[ \t]*+(?:\n[ \t]*+)?", 8
 _JOINS = r"(?:\+|\.{1,2}|&|<>|\|\||\\|,)"
 _PIECE = (
     rf"[\w.]{{0,20}}\(?\[?[frbu]?[\"'][^\"'\n]{{4,200}}[\"'][\])]{{0,2}}"
-    rf"(?:[ \t]*{_JOINS}?[ \t\\]*{_BREAK}|{_BREAK}{_JOINS}?[ \t\\]*)"
+    rf"(?:[ \t]*+{_JOINS}?[ \t\\]*+{_BREAK}|{_BREAK}{_JOINS}?[ \t\\]*+)"
 )
 _PIECES_GATE = rf"(?i){_NOUN_GATE}[^\n]*(?:\n[^\n\"']*[\"'][^\n]*){{0,{_PIECES}}}{MINGLED}"
 _FLAG_GATE = rf"(?m:^|[\s\"'\[(,`\x1c-\x1f])--?[A-Za-z]{{1,3}}[\"', =]{{0,4}}[{CHARS}-]*{MINGLED}"
@@ -219,7 +219,7 @@ ROLES: tuple[Role, ...] = (
     # "the password for the wiki is ...", "token of the runner: ...", "... is your password"
     Role(
         "SECRET", _NOUN_ANCHORS,
-        rf"{_NOUNS}[\w ',()@.\x80-\uffff-]{{0,60}}?(?:\b(?:to|{IS})\b:?|[:=：éè]|->|→)[ \t]*{MARK}{VALUE}",
+        rf"{_NOUNS}[\w ',()@.\x80-\uffff-]{{0,60}}?(?:\b(?:to|{IS})\b:?|[:=：éè]|->|→)[ \t]*+{MARK}{VALUE}",
         credential, _NEAR_GATE, near_values=True,
     ),
     Role(
@@ -236,10 +236,10 @@ ROLES: tuple[Role, ...] = (
         scrambled_or_digest, _LINE_GATE, _PART, near_values=True,
     ),
     Role(
-        "SECRET", ("(",), rf"\b[A-Z]\w*(?:\.\w+)?\([ \t]*[\"'](?=[{CHARS}-]*[A-Za-z]\d+[A-Za-z]){VALUE}",
+        "SECRET", ("(",), rf"\b[A-Z]\w*(?:\.\w+)?\([ \t]*+[\"'](?=[{CHARS}-]*[A-Za-z]\d+[A-Za-z]){VALUE}",
         scrambled,
         # of sixteen characters five stand behind that or seven before it, or it is long itself
-        rf"[A-Z][A-Za-z0-9_.]*\([ \t]*[\"'](?:[{CHARS}-]*[A-Za-z](?:[0-9]+[A-Za-z][{CHARS}-]{{5}}|[0-9]{{4,}}[A-Za-z])"
+        rf"[A-Z][A-Za-z0-9_.]*\([ \t]*+[\"'](?:[{CHARS}-]*[A-Za-z](?:[0-9]+[A-Za-z][{CHARS}-]{{5}}|[0-9]{{4,}}[A-Za-z])"
         rf"|[{CHARS}-]{{7,}}[A-Za-z][0-9]+[A-Za-z])",
         case=True, near_values=True,
     ),
@@ -315,7 +315,7 @@ ROLES: tuple[Role, ...] = (
     # lines of a block in YAML
     Role(
         "SECRET", _NOUN_ANCHORS,
-        rf"{_NOUNS}[\w.-]{{0,30}}[\"']?:[ \t]*[|>][+-]?[ \t]*\n(?=((?:[ \t]+[^\n]{{1,400}}(?:\n|$)){{1,20}}))",
+        rf"{_NOUNS}[\w.-]{{0,30}}[\"']?:[ \t]*+[|>][+-]?[ \t]*+\n(?=((?:[ \t][^\n]{{1,400}}(?:\n|$)){{1,20}}))",
         credential, rf"(?i){_NOUN_GATE}[^\n:]*:[ \t]*[|>][+-]?[ \t]*\n", _PART,
     ),
     # alone below a line that announces it: a command that prints it, "... password:"
@@ -323,7 +323,7 @@ ROLES: tuple[Role, ...] = (
         "SECRET", _NOUN_ANCHORS,
         rf"(?:^[^\n]{{0,60}}?[$#>%][ ][^\n]{{0,200}}?{_NOUNS}[^\n]{{0,200}}"
         rf"|{_NOUNS}[^\n]{{0,80}}?[:：][ \t*\"'`]{{0,4}})"
-        rf"\r?\n(?:[ \t]*\r?\n)?[ \t>#]{{0,20}}(?:\[\d+\][ \t]*)?[\"'`]?{VALUE}[\"'`,;]{{0,2}}[ \t\r]*$",
+        rf"\r?\n(?:[ \t]*+\r?\n)?[ \t>#]{{0,20}}(?:\[\d+\][ \t]*+)?[\"'`]?{VALUE}[\"'`,;]{{0,2}}[ \t\r]*$",
         lone_secret,
         rf"(?im){_NOUN_GATE}[^\n]*\n(?:[ \t]*\r?\n)?[ \t>#]*(?:\[[\d]+\][ \t]*)?[\"'`]?[{CHARS}-]*"
         rf"(?:{MINGLED}|{_STATED}|(?-i:[a-z][A-Z]+[a-z]+[A-Z]+[a-z]))"
@@ -359,7 +359,7 @@ ROLES: tuple[Role, ...] = (
     # what a name is given in pieces: `"..." + "..."`, `"..." \` and the next line, `join("...", "...")`
     Role(
         "SECRET", _NOUN_ANCHORS,
-        rf"{_NOUNS}[\w\"'\]$]{{0,30}}[ \t]*(?::[ \t]*\w+[ \t]*)?(?::=|=>|=|:)[ \t]*\(?{_BREAK}"
+        rf"{_NOUNS}[\w\"'\]$]{{0,30}}[ \t]*+(?::[ \t]*+\w+[ \t]*+)?(?::=|=>|=|:)[ \t]*+\(?{_BREAK}"
         rf"(?=((?:{_PIECE}){{2,{_PIECES}}}))",
         pieced, _PIECES_GATE, r"[\"']([^\s\"'\\]{4,200})[\"']",
     ),

@@ -42,14 +42,16 @@ _TOKEN = "A-Za-z0-9_-"
 _BEFORE = 60  # characters
 #: What stands before public halves of keys and their fingerprints.
 _PUBLIC = re.compile(
-    r"(?:\bssh-(?:rsa|dss|ed25519)[ \t]+|\b(?:sk-ssh-|(?:sk-)?ecdsa-)[\w@.-]+[ \t]+"
-    r"|\bsha(?:1|256|384|512):|fingerprint[\"']?[ \t]*(?:is|[:=])?[ \t]*[\"']?(?:SHA256:|MD5:)?"
+    r"(?:\bssh-(?:rsa|dss|ed25519)[ \t]++|\b(?:sk-ssh-|(?:sk-)?ecdsa-)[\w@.-]+[ \t]++"
+    r"|\bsha(?:1|256|384|512):|fingerprint[\"']?[ \t]*+(?:is|[:=])?[ \t]*+[\"']?(?:SHA256:|MD5:)?"
     r"|data:(?:image|font|audio|video)/[\w.+-]+;base64,"
-    r"|public[ _-]?key[\"']?[ \t]*[:=][ \t]*[\"']?)$",
+    r"|public[ _-]?key[\"']?[ \t]*+[:=][ \t]*+[\"']?)$",
     re.IGNORECASE,
 )
 _AWS_GATE = r"(?is)aws.*[0-9A-Za-z/+]{38}"
-_LONGEST = 500  # characters of a part of a stretch (`Rule.parts`)
+# what detect-secrets lets stand between a name and its value, and the same without three ways to divide the blanks
+_BETWEEN, _BETWEEN_ONCE = "(?: *)(?:=|:|:=|=>| +|::)(?: *)", "(?: *+(?:=>?|::|:=?)| ) *+"
+_LONGEST = 500  # characters of a part of a stretch (`Rule.parts`), and of a tail by which a match is judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,15 +113,20 @@ def find_secrets(text: str, names_in_code: str | None = None, rules: Sequence[Ru
 
 
 def _find_once(text: str, rules: Sequence[Rule], name: str | None) -> list[Secret]:
-    candidates = [
-        secret
-        for rule in rules
-        for secret in _matches(rule, text)
-        if not (rule.whole_word and _inside_word(text, secret.start))
-        and not (rule.near_values and _PUBLIC.search(text, max(0, secret.start - _BEFORE), secret.start))
-    ]
+    candidates: list[Secret] = []
+    inside: list[Secret] = []
+    for rule in rules:
+        for secret in _matches(rule, text):
+            if rule.near_values and _PUBLIC.search(text, max(0, secret.start - _BEFORE), secret.start):
+                continue
+            (inside if rule.whole_word and _inside_word(text, secret.start) else candidates).append(secret)
     if name is not None:
         candidates += _bare_tokens(text, name)
+    ends = {secret.end for secret in candidates}
+    for secret in sorted(inside, key=lambda one: one.start):  # behind another one it begins a word
+        if secret.start in ends:
+            candidates.append(secret)
+            ends.add(secret.end)
     return _without_overlaps(candidates)
 
 
@@ -148,11 +155,21 @@ def _has_anchor(anchors: tuple[str, ...], text: str) -> bool:
 
 def _matches(rule: Rule, text: str) -> Iterator[Secret]:
     stretch = re.compile(f"[{rule.tail}]*") if rule.tail else None
-    for start, end in _spans(rule, text):
-        if stretch is not None and (more := stretch.match(text, end)):
-            end = more.end()
-        if start < end and "\0" not in text[start:end] and (rule.plausible is None or rule.plausible(text[start:end])):
-            yield Secret(start, end, rule.kind)
+    run = (0, -1)  # of characters that may follow, and which the match before was stretched over
+    covered = (0, 0)
+    for start, matched in _spans(rule, text):
+        end = matched
+        if stretch is not None:
+            if not run[0] <= matched <= run[1]:  # else each key of a line of nothing but keys would read on to its end
+                run = (matched, stretch.match(text, matched).end())  # type: ignore[union-attr] - may be empty
+            end = run[1]
+        value = text[start : min(end, matched + _LONGEST)]
+        if start >= end or (covered[0] <= start and end <= covered[1]) or "\0" in value:
+            continue
+        if rule.plausible is not None and not rule.plausible(value):
+            continue
+        covered = (start, end)
+        yield Secret(start, end, rule.kind)
 
 
 def _spans(rule: Rule, text: str) -> Iterator[tuple[int, int]]:
@@ -334,7 +351,8 @@ def _detect_secrets_rules() -> Iterator[Rule]:
     ):  # fmt: skip
         for pattern in plugin.denylist:
             if pattern.groups == 1:
-                yield Rule(kind, names, pattern, 1, plausible=has_digit, ignore_case=True, tail="", gate=gate)
+                once = re.compile(pattern.pattern.replace(_BETWEEN, _BETWEEN_ONCE), pattern.flags)
+                yield Rule(kind, names, once, 1, plausible=has_digit, ignore_case=True, tail="", gate=gate)
 
 
 # --- secrets known by what stands before them ---------------------------------------------------------------------

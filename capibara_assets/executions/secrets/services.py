@@ -37,7 +37,7 @@ _ENCODED_ANCHORS = (
 _ENCODED_BLANK = r"(?:%(?:25)?20|[+ \t])*"
 _TOKENS = r"(?:secret|token|(?:api|access|auth|private)[_-]?key)"
 _TOLD_IN_JSON = re.compile(
-    rb"\"(?:\w{0,40}(?:passw|secret|api_?key)\w{0,20}|(?:access|refresh|auth|api|id|bot)?_?token)\"\s*:\s*\"[^\"]{6}",
+    rb"\"(?:\w{0,40}(?:passw|secret|api_?key)\w{0,20}|(?:access|refresh|auth|api|id|bot)?_?token)\"\s*+:\s*+\"[^\"]{6}",
     re.IGNORECASE,
 )
 #: What Windows and its like call the key of a network, which nothing else stands behind.
@@ -62,23 +62,23 @@ _PRODUCT_KEY = r"((?:[A-Z0-9]{5}-){4}[A-Z0-9]{5})(?![A-Za-z0-9-])"
 _CHAT_SERVICES = ("nickserv", "chanserv", "authserv", "operserv", "cserve", "undernet", "/ns ", "/cs ")
 #: A message to one of them, up to the verb.
 _TO_SERVICE = (
-    r"(?:/(?:msg|m|query|quote|squery|raw)[ ]+(?:(?:privmsg|squery)[ ]+)?|privmsg[ ]+|/)"
-    r"(?:\w{2,6}serv|ns|cs|[qx])(?:@[\w.]{1,60})?[ ]+:?"
+    r"(?:/(?:msg|m|query|quote|squery|raw)[ ]++(?:(?:privmsg|squery)[ ]++)?|privmsg[ ]++|/)"
+    r"(?:\w{2,6}serv|ns|cs|[qx])(?:@[\w.]{1,60})?[ ]++:?"
 )
 _SCHEME = r"authorization[\"']?[ \t]{0,3}[\]:=,]+[ \t]{0,3}[frb]?[\"']?[A-Za-z][\w.-]{1,30}"
 _SCHEME_GATE = rf"(?i)authorization[\"']?[ \t]*[\]:=,]+[^\n]*{MINGLED}"
 _HEADERS = (
-    r"headers?[\"']?[ \t]*(?:[:=(]|[ \t])[ \t]*[\[{(]?\s{0,20}(?=([\"']?[\w-]{2,40}[\"']?[=:][^\n{}\[\]]{8,600}))"
+    r"headers?[\"']?(?:[ \t]*+[:=(]|[ \t])[ \t]*+[\[{(]?\s{0,20}(?=([\"']?[\w-]{2,40}[\"']?[=:][^\n{}\[\]]{8,600}))"
 )
 _HEADERS_GATE = rf"(?i)headers?[\"']?[ \t]*[:=( \t][ \t]*[\[{{(]?\s*[\"']?[\w\p{{N}}-]+[\"']?[=:][^\n]*{MINGLED}"
-_TELLING_HEADER = r"[\w-]*(?:key|token|auth|team|secret|license|cred|pass)[\w-]*(?<!id)(?<!hash)"
-_OTHER_HEADER = "[\\w-]+" + "".join(
+_TELLING_HEADER = r"(?<![\w-])[\w-]{0,40}(?:key|token|auth|team|secret|license|cred|pass)[\w-]{0,40}+(?<!id)(?<!hash)"
+_OTHER_HEADER = "(?<![\\w-])[\\w-]{1,80}+" + "".join(
     f"(?<!{end})" for end in ("id", "hash", "tag", "parent", "state", "256", "md5", "digest", "nonce", "match")
 )
 _HEADER_IS = r"[\"']?[=:][ ]?[\"']?(?:[A-Za-z]{2,12}(?:%20|[ ]))?"
-_COMMENT = r"^[ \t]*(?:#|//|--|;|!|/?\*|rem\b|<!--)[^\n]{0,100}?"
+_COMMENT = r"^[ \t]*+(?:#|//|--|;|!|/?\*|rem\b|<!--)[^\n]{0,100}?"
 _ASSIGNS = (
-    r"[ \t]*(?:(?:export|set|setx|const|let|var)[ \t]+)?[\"']?[\w.${}%-]{1,60}[\"']?[ \t]*(?::=|[:=])[ \t]*[\"']?"
+    r"[ \t]*+(?:(?:export|set|setx|const|let|var)[ \t]++)?[\"']?[\w.${}%-]{1,60}[\"']?[ \t]*+(?::=|[:=])[ \t]*+[\"']?"
 )
 _LOGS_IN = r"(?:ssh|log(?:ged)?[ -]?(?:in|on)|sign[ -]?in|credentials?|creds)"
 
@@ -113,17 +113,17 @@ SERVICES: tuple[Role, ...] = (
     # chats: what their services are told, what makes an operator, what a game's server is told
     Role(
         "PASSWORD", _CHAT_SERVICES,
-        rf"{_TO_SERVICE}(?:identify|id|ghost|recover|release|regain|group|auth|login|set[ ]+pass\w*)[ ]+"
-        rf"(?:[#\w\[\]|^`-]{{1,40}}[ ]+)?{VALUE}{_END}",
+        rf"{_TO_SERVICE}(?:identify|id|ghost|recover|release|regain|group|auth|login|set[ ]++pass\w*)[ ]++"
+        rf"(?:[#\w\[\]|^`-]{{1,40}}[ ]++)?{VALUE}{_END}",
         given_password, "",
     ),
     Role(
-        "PASSWORD", _CHAT_SERVICES, rf"{_TO_SERVICE}register[ ]+(?:#\S{{1,40}}[ ]+)?{VALUE}(?=[ \n]|$)",
+        "PASSWORD", _CHAT_SERVICES, rf"{_TO_SERVICE}register[ ]++(?:#\S{{1,40}}[ ]++)?{VALUE}(?=[ \n]|$)",
         given_password, "",
     ),
     Role(
         "PASSWORD", ("/oper ", "/login ", "/register ", "/auth "),
-        rf"(?:^|[\s>:\"'`])/(?:oper[ ]+[\w-]{{1,30}}|login|register|auth)[ ]+(?!HTTP/){VALUE}(?=[ \"'`\n]|$)",
+        rf"(?:^|[\s>:\"'`])/(?:oper[ ]++[\w-]{{1,30}}|login|register|auth)[ ]++(?!HTTP/){VALUE}(?=[ \"'`\n]|$)",
         told_password, rf"(?i)/(?:oper|login|register|auth) [^\n]*{CHOSEN}",
     ),
     # any scheme of an authorization: a value, or parameters
@@ -179,12 +179,12 @@ SERVICES: tuple[Role, ...] = (
     ),
     Role(
         "SECRET", ("/ipk", *(f"{of}{gap}key" for of in ("product", "license", "serial") for gap in ("", *" _-"))),
-        rf"(?:(?:product|license|serial)[ _-]?key|/ipk)[\"']?[ \t]*[:= \t][ \t]*[\"']?(?-i:{_PRODUCT_KEY})",
+        rf"(?:(?:product|license|serial)[ _-]?key|/ipk)[\"']?(?:[ \t]*+[:=]|[ \t])[ \t]*+[\"']?(?-i:{_PRODUCT_KEY})",
         _product_key, "",
     ),
     Role(
         "PASSWORD_HASH", (":::", "NTLM"),
-        r"(?:^[^\s:]{1,80}:\d{3,10}:[0-9A-Fa-f]{32}:|\bNTLM[ \t]*[:=][ \t]*)([0-9A-Fa-f]{32})(?![0-9A-Za-z])",
+        r"(?:^[^\s:]{1,80}:\d{3,10}:[0-9A-Fa-f]{32}:|\bNTLM[ \t]*+[:=][ \t]*+)([0-9A-Fa-f]{32})(?![0-9A-Za-z])",
         has_digit, "", case=True,
     ),
     # what a command printed that makes a key (what makes the public half of it last is none), a file of one
@@ -220,38 +220,38 @@ SERVICES: tuple[Role, ...] = (
     # rows of logins: a host with a user and a password behind it, a user with a service and an address, a proxy
     Role(
         "PASSWORD", (":",),
-        rf"^\[[\w-]{{1,60}}\.[\w.-]{{2,60}}\](?::\w{{1,10}})?[ \t]+[\"']?[\w.@+-]{{1,80}}:([^\s\"'<>]{{8,200}}){_END}",
+        rf"^\[[\w-]{{1,60}}\.[\w.-]{{2,60}}\](?::\w{{1,10}})?[ \t]++[\"']?[\w.@+-]{{1,80}}:([^\s\"'<>]{{8,200}}){_END}",
         _row, ROW_GATE, case=True,
     ),
     Role(
         "PASSWORD", (":",),
-        rf"^[\w*-]*[.@][\w.*-]{{2,80}}(?::\d{{2,5}})?[ \t]+[\"']?(?!git@)[\w.+-]{{1,60}}@[\w-]+\.[\w.-]{{2,60}}:"
+        rf"^[\w*-]*[.@][\w.*-]{{2,80}}(?::\d{{2,5}})?[ \t]++[\"']?(?!git@)[\w.+-]{{1,60}}@[\w-]+\.[\w.-]{{2,60}}:"
         rf"([^\s\"'<>/]{{8,200}}){_END}",
         _row, ROW_GATE, case=True,
     ),
     Role(
         "PASSWORD", (":",),
-        rf"^[\w-]+\.[\w.-]{{2,80}}:\d{{2,5}}[ \t]+[\"']?[A-Za-z][\w.+-]{{0,40}}:([^\s\"'<>/:]{{8,200}}){_END}",
+        rf"^[\w-]+\.[\w.-]{{2,80}}:\d{{2,5}}[ \t]++[\"']?[A-Za-z][\w.+-]{{0,40}}:([^\s\"'<>/:]{{8,200}}){_END}",
         lambda value: stated_password(value) or credential(value), ROW_GATE, case=True,
     ),
     Role(
         "PASSWORD", ("pptpd", "l2tp", "chap-secrets", "pap-secrets"),
-        r"^[\"']?[\w.@\\-]{1,60}[\"']?[ \t]+(?:\*|[\"']?[\w.-]{1,60}[\"']?)[ \t]+[\"']?([^\s\"']{8,128})[\"']?[ \t]+"
+        r"^[\"']?[\w.@\\-]{1,60}[\"']?[ \t]++(?:\*|[\"']?[\w.-]{1,60}[\"']?)[ \t]++[\"']?([^\s\"']{8,128})[\"']?[ \t]++"
         r"[\"']?(?:\*|\d{1,3}(?:\.\d{1,3}){3})[\"']?[ \t\r]*$",
         _row, "",
     ),
     Role(  # of OpenVPN: a user's name, the password below it
-        "PASSWORD", ("<auth-user-pass>",), r"<auth-user-pass>[ \t]*\r?\n[^\n]{1,80}\n[ \t]*(\S{6,200})[ \t\r]*$",
+        "PASSWORD", ("<auth-user-pass>",), r"<auth-user-pass>[ \t]*+\r?\n[^\n]{1,80}\n[ \t]*+(\S{6,200})[ \t\r]*$",
         given_password, "",
     ),
     Role(  # a file of two members, as Kaggle's
         "SECRET", ("username",),
-        rf"\{{\s*[\"']username[\"']\s*:\s*[\"'][\w.@-]{{1,80}}[\"']\s*,\s*[\"']key[\"']\s*:\s*[\"']{VALUE}",
+        rf"\{{\s*+[\"']username[\"']\s*+:\s*+[\"'][\w.@-]{{1,80}}[\"']\s*+,\s*+[\"']key[\"']\s*+:\s*+[\"']{VALUE}",
         lambda value: has_digit(value) and len(value) >= 16, r"(?i)username[\"']\s*:[^:]*[\"']key[\"']\s*:",
     ),
     Role(
         "PASSWORD", ("socks4", "socks5"),
-        rf"^socks[45]h?[ \t]+[\w.-]{{3,80}}[ \t]+\d{{2,5}}[ \t]+[\w.@-]{{1,60}}[ \t]+{VALUE}[ \t\r]*$", _told,
+        rf"^socks[45]h?[ \t]++[\w.-]{{3,80}}[ \t]++\d{{2,5}}[ \t]++[\w.@-]{{1,60}}[ \t]++{VALUE}[ \t\r]*$", _told,
         "",
     ),
     Role(

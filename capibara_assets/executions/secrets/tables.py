@@ -35,8 +35,8 @@ _COMMAS, _SEMICOLONS, _BLANKS, _TABS = (
 #: Cells by what divides them, in the order in which a header is tried.
 _DIVIDED = (re.compile(r"[^|│┃\n]+"), _TABS, _COMMAS, _SEMICOLONS, _BLANKS)
 _TUPLE = re.compile(r"\((?:'(?:[^'\n]|'')*'|[^()'\n])*\)")
-_ITEM = re.compile(r"(?:^|(?<=[(,]))\s*('(?:[^'\n]|'')*'|\"[^\"\n]*\"|[^,()\n]*)")
-_COMMA = re.compile(r"\s*,\s*")
+_ITEM = re.compile(r"(?:^|(?<=[(,]))\s*+('(?:[^'\n]|'')*'|\"[^\"\n]*\"|[^,()\n]*)")
+_COMMA = re.compile(r"\s*+,\s*+")
 
 
 def cells_below(header: re.Match[str], named: re.Pattern[str]) -> Iterator[Span]:
@@ -110,7 +110,7 @@ def _bare(text: str, start: int, end: int) -> Span:
 _DIVIDES = r"[|,;\t│┃]"
 _HEAD = r"[\w \t|,;\"'`.*│┃-]"
 _IN_HEAD = r"[^\n(){}=:<>]*"
-_COPIED = r"(?:insert\s+into|copy)\s+[^\s();]{1,80}\s*\(([^()]{0,400})\)\s*(?:values\s*|from[ ]stdin[^\n]{0,80}\n)"
+_COPIED = r"(?:insert\s++into|copy)\s++[^\s();]{1,80}\s*+\(([^()]{0,400})\)\s*+(?:values\s*+|from[ ]stdin[^\n]{0,80}\n)"
 _COPIED_GATE = r"(?is)(?:insert\s+into|copy)\s(?:[^\n();]|\n)*\((?:[^\n()]|\n)*\)\s*(?:values|from stdin)"
 
 

@@ -100,6 +100,7 @@ def load_subject(request: TrainingRequest, settings: Settings, device: torch.dev
         head=settings.head,
         shared=request.work / "base" if shares_base(request, settings, device) else None,
         quantised=quantised_loading(settings, device),
+        incomplete=True,  # told by the training's first line
     )
     if base.digest != request.base_digest:
         raise InputError(f"base model {request.base_model} is not the one requested: its files have changed")

@@ -4,7 +4,9 @@ import argparse
 import io
 import os
 import pickle
+import zipfile
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +192,53 @@ def test_a_failing_write_leaves_nothing(tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError):
             pytorch.write(gone, tmp_path / name)
     assert list(tmp_path.iterdir()) == []
+
+
+def rewritten(path: Path, change: Callable[[str, bytes], bytes]) -> None:
+    """The archive with other members, each with the checksum of what it holds."""
+    with zipfile.ZipFile(path) as archive:
+        members = [(one.filename, archive.read(one)) for one in archive.infolist()]
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members:
+            archive.writestr(name, change(name, content))
+
+
+@pytest.mark.parametrize("kept", [0, 8, 60, 68])
+def test_a_tensor_that_its_member_does_not_fill_is_refused(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "state.pt"
+    torch.save({"w": torch.arange(16.0), "v": torch.ones(3)}, path)
+    rewritten(path, lambda name, content: (content * 2)[:kept] if name.endswith("/data/0") else content)
+    with pytest.raises(InputError, match="damaged"):
+        pytorch.read(path)
+
+
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_a_changed_byte_is_found_by_its_members_checksum(tmp_path: Path, place: str) -> None:
+    path = tmp_path / "state.pt"
+    torch.save({"first": torch.full((300_000,), 9.0), "last": torch.full((50,), 7.0)}, path)
+    value = torch.tensor([9.0 if place == "first" else 7.0]).numpy().tobytes()
+    content = bytearray(path.read_bytes())
+    content[content.rindex(value * 2)] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="Bad CRC-32"):
+        pytorch.read(path)
+
+
+def test_a_file_without_checksums_is_read(tmp_path: Path) -> None:
+    from torch.utils.serialization import config
+
+    with config.patch({"save.compute_crc32": False}):
+        torch.save({"w": torch.ones(4)}, tmp_path / "state.pt")
+    assert to_torch(pytorch.read(tmp_path / "state.pt").tensors["w"]).tolist() == [1.0] * 4
+
+
+def test_lists_within_themselves_end(tmp_path: Path) -> None:
+    pairs: list[Any] = [1]
+    for _ in range(60):
+        pairs = [pairs, pairs]
+    torch.save({"w": torch.ones(2), "pairs": pairs}, tmp_path / "bomb.pt")
+    with pytest.raises(InputError, match="list more than 100,000 times"):
+        pytorch.read(tmp_path / "bomb.pt")
 
 
 def test_detection(tmp_path: Path) -> None:

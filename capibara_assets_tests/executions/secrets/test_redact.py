@@ -262,7 +262,10 @@ def test_no_seeded_token_survives(pairs: list[tuple[str, str]]) -> None:
 
 @pytest.mark.parametrize(
     "unit",
-    ["eyJ", "sk-", "secret_", 'key="', "x://a:b", "-----BEGIN PRIVATE " + "KEY-----", "aws secret", "1", "a" * 50],
+    [
+        *("eyJ", "sk-", "secret_", 'key="', "x://a:b", "-----BEGIN PRIVATE " + "KEY-----", "aws secret", "1", "a" * 50),
+        *("123456-", "0-", "AIzaA1", "pa--", "AKIA" + "Q7W3E5R8T1Y2U4I6", "0123456789abcdef" * 2 + "-us1"),
+    ],
 )
 def test_hostile_text_costs_linear_time(unit: str) -> None:
     def seconds(length: int) -> float:

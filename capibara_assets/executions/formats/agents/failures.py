@@ -36,7 +36,7 @@ _VIEWERS = re.compile(
 )
 _VIEWING = re.compile(  # those that only show where they are given these words
     r"(git)(?: -[Cc] \S+| --no-pager)* (?:show|log|diff|grep|blame|shortlog|reflog|cat-file|stash show)\b"
-    r"|(docker|podman|kubectl)(?: compose| -\S+(?: [^-\s]\S*)?)* logs\b|(str_replace_editor) view\b"
+    r"|(docker|podman|kubectl)(?: compose| -\S+(?: (?!logs\b)[^-\s]\S*+)?)*+ logs\b|(str_replace_editor) view\b"
 )
 _WRITING = re.compile(
     r"sed\s(?:.*\s)?-\w*i|find\s.*-(?:exec|execdir|ok)\s+(?!grep|cat|head|tail|ls|wc|sed -n|file|stat)", re.DOTALL

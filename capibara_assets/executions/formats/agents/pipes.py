@@ -11,7 +11,7 @@ _SUBSTITUTED = re.compile(r"\$\([^()]*\)|`[^`]*`|<\([^()]*\)")
 _PIPE = re.compile(r"(?<![|>])\|&?(?!\|)")
 _FORGIVING = re.compile(r"(?:true|:|echo\b.*|printf\b.*|exit\s+0)\s*$", re.DOTALL)
 _NEGATED = re.compile(r"!\s|(?:if|while|until)\s")
-_LOOP = re.compile(r"[;\n]\s*(?:done|fi)\b[^;\n]*$")
+_LOOP = re.compile(r"[;\n][^\S\n]*(?:done|fi)\b[^;\n]*$")
 # programs that run what stands between quotes in a shell of their own, here or elsewhere
 _INNER = re.compile(
     r"\b(?:bash|sh|zsh|dash)\s+(?:-\w+\s+)*-\w*c\s+(?P<q>['\"])(?P<shell>.*?)(?P=q)|\bssh\s[^'\"|;&]*(?P<p>['\"])(?P<far>.*?)(?P=p)",

@@ -61,7 +61,7 @@ _WAITS = {
     "input-streaming",
 }
 _NOTES = re.compile(
-    r"(?:\s*\n(?:<(\w+)>[^\n<]*</\1>|\[(?:Current|Python) [^\n\]]*\]))+\s*\Z"
+    r"(?<!\s)(?:\s*\n(?:<(\w+)>[^\n<]*</\1>|\[(?:Current|Python) [^\n\]]*\]))+\s*\Z"
 )  # of a shell, behind its output
 _SYSTEM = re.compile(r"\s*<system>([^<]*)</system>\s*?(?:\n|\Z)")  # what the tool says, above the output
 _STATUS = re.compile(r"(?:exit (?:code|status): ?)?(-?\d{1,9})\s*\Z")
@@ -85,7 +85,7 @@ _DENIED = re.compile(  # of a tool that was not run, in words that no program pr
 )
 _TIMED_OUT = re.compile(r"(?:Error: )?Command timed out after ")
 _SQL_FAILS = re.compile(
-    r"\s*(?:\W*(?:SQL ?|Query |Database )?Error\b[^\n]{0,40}?:|ERROR\b|\(?[\w.]*(?:Error|Exception)\)?[:(]"
+    r"\s*+(?:\W*+(?:SQL ?|Query |Database )?Error\b[^\n]{0,40}?:|ERROR\b|\(?[\w.]*(?:Error|Exception)\)?[:(]"
     r"|Query failed|Failed to (?:execute|run)|Runtime error near|Parse error near)",
     re.IGNORECASE,
 )

@@ -20,7 +20,7 @@ _EDITS = ("write_to_file", "replace_in_file", "apply_diff", "insert_content", "s
 _CALL = re.compile(rf"<(execute_command|{'|'.join(_EDITS)})>(.*?)</\1>", re.DOTALL)
 _ENVIRONMENT = re.compile(r"\s*<environment_details>")
 _ENVIRONMENT_BEHIND = re.compile(r"\n<environment_details>.*?(?:</environment_details>|\Z)", re.DOTALL)
-_TURN = re.compile(r"(?:\A|\n---\s*\n\s*)\*\*(User|Assistant):\*\*\s*\n")
+_TURN = re.compile(r"(?:\A|\n---[^\S\n]*\n\s*+)\*\*(User|Assistant):\*\*\s*\n")
 _TASK = re.compile(r"<task>\s*(.*?)\s*</task>", re.DOTALL)
 
 

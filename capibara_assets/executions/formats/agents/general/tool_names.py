@@ -44,7 +44,7 @@ _CODE_KEYS = (
 )  # fmt: skip
 _SQL_KEYS = ("sql", "query", "statement", "sql_query", "sqlQuery", "queryString")
 _STATEMENT = re.compile(
-    r"\s*(?:(?:--[^\n]*\n|/\*.*?\*/)\s*)*"
+    r"\s*+(?:(?:--[^\n]*\n|/\*.*?\*/)\s*)*+"
     r"(?:SELECT\s+(?:.+\bFROM\s+[\w\"`\[({]|[\d'(@*+-]|\w+\s*\()|INSERT\s+(?:OR\s+\w+\s+)?INTO\b|UPDATE\s+\S+\s+SET\b"
     r"|DELETE\s+FROM\b|WITH\s+(?:RECURSIVE\s+)?\w+.*\bAS\b.*\(|MERGE\s+INTO\b"
     r"|(?:CREATE|ALTER|DROP)\s+(?:(?:OR\s+REPLACE|TEMP|TEMPORARY|UNIQUE|MATERIALIZED|EXTERNAL|VIRTUAL)\s+)*"

@@ -6,7 +6,7 @@ from typing import Any
 
 from capibara_assets.executions.formats.agents.runs import LogDocument
 
-_BLOCK = re.compile(r"```[ \t]*(\w+)?[ \t]*\r?\n(.*?)\r?\n[ \t]*```", re.DOTALL)
+_BLOCK = re.compile(r"```[ \t]*+(\w+)?[ \t]*+\r?\n(.*?)\r?\n[ \t]*+```", re.DOTALL)
 _PAGE = re.compile(r"^(?:```|~~~|#{1,6} |<[a-zA-Z!])", re.MULTILINE)
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 

@@ -28,7 +28,7 @@ _CALLED = re.compile(r"^@([\w.]+)\(([\w\-:.]+)\):\s*(?=\{)", re.MULTILINE)
 _TAG = re.compile(
     rf'<tool-use>\s*<(?P<tool>{"|".join(_TOOLS)})(?P<given>[^>]*)>|<invoke name="(?P<invoked>\w+)"(?P<also>[^>]*)>'
 )
-_ATTRIBUTE = re.compile(r'\w+="([^"]*)"')
+_ATTRIBUTE = re.compile(r'\b\w+="([^"]*)"')
 _RAN = re.compile(
     r"(?P<head>Ran (?:allowlisted )?command|Command timed out(?: \(after [^\n)]*\))?|Command interrupted)"
     r":(?: `(?P<line>[^\n]*)`(?=\n|\Z)|\n(?P<fence>`{3,})bash\n(?P<lines>.*?)\n(?P=fence)(?=\n|\Z))",

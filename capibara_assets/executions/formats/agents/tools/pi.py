@@ -35,7 +35,7 @@ _FOOTER = re.compile(
     r"(?:\A|\n\n?)\(?(?:Command|Process) (?:exited with code (-?\d+)|(timed out)\b[^\n]*|(aborted))\.?\)?\s*\Z"
 )
 _KILLED = re.compile(r"(?:\A|\n)\(?Command (?:aborted by signal|killed|terminated)[^\n]*\s*\Z")
-_PARENT = re.compile(r"([^_/\\]+)\.jsonl\Z")
+_PARENT = re.compile(r"(?<![^_/\\])([^_/\\]+)\.jsonl\Z")
 _NEW = ("content", "newText", "new_string", "newString", "input", "patch")
 _ROLES = ("user", "assistant", "toolResult", "bashExecution", "custom", "hookMessage", "system")
 
