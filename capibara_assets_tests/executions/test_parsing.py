@@ -1,6 +1,7 @@
 """Code of notebooks as trees, whatever stands in it."""
 
 import ast
+import time
 import typing
 from collections import Counter
 from pathlib import Path
@@ -135,3 +136,14 @@ def test_a_walk_goes_on_in_what_was_there_when_a_node_is_replaced_meanwhile() ->
         if isinstance(node, ast.List):
             node.elts = []
     assert sum(isinstance(node, ast.Constant) for node in walk(tree)) == 0
+
+
+def test_a_long_row_of_comments_is_read_in_no_time_and_moves_nothing() -> None:
+    started = time.process_time()
+    row = "/*a*/" * 30_000
+    root = parse_javascript(f"let a = 1 {row}\nlet b = 2").root_node
+    assert time.process_time() - started < 5 and not root.has_error
+    assert [child.type for child in root.named_children] == ["lexical_declaration"] * 2
+    assert root.named_children[1].start_byte == len(f"let a = 1 {row}\n")
+    few = parse_javascript("f(/* one */ /* two */ x)").root_node
+    assert "two" in (few.text or b"").decode()

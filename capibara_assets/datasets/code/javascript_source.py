@@ -7,6 +7,7 @@ import tree_sitter_javascript
 from tree_sitter import Language, Node, Parser
 
 from capibara_assets.datasets.code.names import Statement, StatementNames
+from capibara_assets.executions.parsing import javascript_bytes
 
 GLOBALS = frozenset(
     [
@@ -135,7 +136,7 @@ def _parser() -> Parser:
 @lru_cache(maxsize=4096)
 def parse(code: str) -> Node:
     """The root node of the syntax tree (`has_error` when parts do not parse); offsets are in UTF-8 bytes."""
-    return _parser().parse(code.encode("utf-8", "replace")).root_node
+    return _parser().parse(javascript_bytes(code)).root_node
 
 
 def text(node: Node) -> str:
