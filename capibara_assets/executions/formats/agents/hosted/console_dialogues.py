@@ -6,7 +6,7 @@ from typing import Any
 
 from capibara_assets.executions.formats.agents.runs import LogDocument
 
-_BLOCK = re.compile(r"```[ \t]*+(\w+)?[ \t]*+\r?\n(.*?)\r?\n[ \t]*+```", re.DOTALL)
+_OPENS, _CLOSES = re.compile(r"```[ \t]*+(\w+)?[ \t]*+\r?\n"), re.compile(r"\r?\n[ \t]*+```")
 _PAGE = re.compile(r"^(?:```|~~~|#{1,6} |<[a-zA-Z!])", re.MULTILINE)
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -52,7 +52,11 @@ def _stdout(cell: Any) -> str:
 
 def code_blocks(text: str) -> list[tuple[str, str]]:
     """(language, code) of each fenced block; the language is empty where the fence names none."""
-    return [(language or "", code) for language, code in _BLOCK.findall(text)]
+    blocks, at = [], 0
+    while (begin := _OPENS.search(text, at)) and (end := _CLOSES.search(text, begin.end())):
+        blocks.append((begin[1] or "", text[begin.end() : end.start()]))
+        at = end.end()
+    return blocks
 
 
 def sections(pattern: re.Pattern[str], text: str) -> Iterator[tuple[re.Match[str], str]]:
