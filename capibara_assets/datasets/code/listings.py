@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 _BAR = re.compile("[|│┃]")
 _RULE = re.compile(r"^[\s|│┃+\-=─━═┌┐└┘├┤┬┴┼╞╪╡╘╧╛╒╤╕┏┓┗┛┣┫┳┻╋┡┩╇]+$")
-_TUPLES = re.compile(r"\[\s*\(.*?\)\s*,?\s*\]", re.DOTALL)
+_TUPLES = re.compile(r"\[\s*+\(.{0,20000}?\)\s*+,?\s*+\]", re.DOTALL)
 _ADJACENT = re.compile(r"\)\s*,?\s*\(")
 _OBJECTS = re.compile(r"\{[^{}]*\}")
 _PAIR = re.compile(r"""['"]?\b(\w+)['"]?\s*+:\s*+(?:'([^']*)'|"([^"]*)"|([^,{}\s]+))""")

@@ -11,7 +11,7 @@ _CLOSING = re.compile(r"(?<![ \t])[ \t]+#+\Z")
 _NUMBER = re.compile(r"^(?:\d+(?:\.\d+)*[.):]?|[IVXivx]+[.)]|[A-Za-z][.)])\s+")
 _IMAGE = re.compile(r"!\[[^\]]*\]\([^)]*\)|<img\b[^>]*>|<!--.*?-->", re.DOTALL)
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
-_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+_LINK = re.compile(r"\[([^\]]{0,2000})\]\([^)]{0,2000}\)")
 
 
 class _Heading(NamedTuple):

@@ -32,7 +32,7 @@ _MODEL = re.compile(rf"{_VENDOR}(?:{_MODELS})[\w.:@-]*$")
 _CREDENTIAL = re.compile(
     r"\w*(?:API_KEY|API_TOKEN|ACCESS_TOKEN|CLIENT_SECRET|ACCESS_KEY_ID|SECRET_ACCESS_KEY)$|Bearer "
 )
-_SPEAKER = r"(?:^|\n)\s*(?:Human|Assistant|System|User|\[INST\]|<\|\w+\|>|### ?Instruction)\s*:?"
+_SPEAKER = r"(?:^|\n)[^\S\n]*(?:Human|Assistant|System|User|\[INST\]|<\|\w+\|>|### ?Instruction)\s*:?"
 _PART = "|".join(
     (
         r"[Yy]ou are an? ",

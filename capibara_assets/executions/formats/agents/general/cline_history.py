@@ -21,7 +21,7 @@ _CALL = re.compile(rf"<(execute_command|{'|'.join(_EDITS)})>(.*?)</\1>", re.DOTA
 _ENVIRONMENT = re.compile(r"\s*<environment_details>")
 _ENVIRONMENT_BEHIND = re.compile(r"\n<environment_details>.*?(?:</environment_details>|\Z)", re.DOTALL)
 _TURN = re.compile(r"(?:\A|\n---[^\S\n]*\n\s*+)\*\*(User|Assistant):\*\*\s*\n")
-_TASK = re.compile(r"<task>\s*(.*?)\s*</task>", re.DOTALL)
+_TASK = re.compile(r"<task>\s*+(.*?)</task>", re.DOTALL)
 
 
 def reads(document: LogDocument) -> bool:
@@ -52,7 +52,7 @@ def entries(document: LogDocument) -> Iterator[Entry]:
         if call is not None and ANSWER_HEAD.match(said):
             write_answer(call, ToolAnswer(texts=[said]), runs_shell=call.name == "execute_command")
         if given := _TASK.search(said):
-            task = given[1] or task
+            task = given[1].rstrip() or task
         if call is not None:
             yield _entry(call)
         call = None

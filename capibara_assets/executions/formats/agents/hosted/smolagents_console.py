@@ -17,7 +17,7 @@ from capibara_assets.executions.formats.agents.hosted.console_dialogues import d
 from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun, Reader
 
 _PANEL = re.compile(r"╭─+ New run\b[^\n]*╮\s*$")
-_INSIDE = re.compile(r"│ ?(.*?)\s*│\s*$")
+_INSIDE = re.compile(r"│ ?(.*)│\s*$")
 _EDGE = re.compile(r"╰─+(?: \S+ - (?P<model>\S+) )?─*╯\s*$")
 _STEP = re.compile(r"[━─]{3,} Step \d+ [━─]{3,}\s*$")
 _CODE = re.compile(r" ?─+ Executing (?:parsed|this) code: ─+\s*$")
@@ -109,7 +109,7 @@ def _of_text(session: str, text: str) -> Iterator[Entry]:
     for line in text.split("\n"):
         if inside == "panel":
             words, edge = _INSIDE.match(line), _EDGE.match(line)
-            run.task += [words[1]] if words else []
+            run.task += [words[1].rstrip()] if words else []
             run.model = edge["model"] if edge else run.model
             inside = "panel" if words else ""
         elif inside == "code":

@@ -24,9 +24,9 @@ from capibara_assets.executions.formats.strict_json import Fault
 
 _ENDS = ("COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT", "MINI_SWE_AGENT_FINAL_OUTPUT")
 _FENCES = (
-    re.compile(r"```mswea_bash_command\s*\n(.*?)\n```", re.S),
+    re.compile(r"```mswea_bash_command[^\S\n]*+\n(.*?)\n```", re.S),
     re.compile(r"<mswea_bash_command>(.*?)</mswea_bash_command>", re.S),
-    re.compile(r"```bash\s*\n(.*?)\n```", re.S),
+    re.compile(r"```bash[^\S\n]*+\n(.*?)\n```", re.S),
 )
 _FENCED = re.compile("|".join(f"(?:{fence.pattern})" for fence in _FENCES), re.S)
 _RETURNED = re.compile(
@@ -104,7 +104,7 @@ def _commands(message: dict[str, Any]) -> list[tuple[str, str | None]] | None:
         return [(text_at(action, "command"), name_at(action, "tool_call_id")) for action in actions]
     if text_at(message, "content").startswith("User command:"):
         found = _FENCES[2].findall(text_at(message, "content"))
-        return [(found[0], None)] if found else []
+        return [(found[0].lstrip("\n"), None)] if found else []
     if at(message, "role") != "assistant" and at(message, "object") != "response":
         return []
     calls, items = at(message, "tool_calls"), at(message, "output")
