@@ -23,6 +23,7 @@ from capibara_assets.evaluation.diagnosis.placement import DeviceMap, check_deep
 from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.modeling.base import Base, load_base
 from capibara_assets.modeling.files import read_config
+from capibara_assets.modeling.tokenizer import load_tokenizer
 
 _HALF = ("float16", "torch.float16")
 _INFO = "training_info.json"
@@ -168,9 +169,9 @@ def _examine_text(done: Examination, model: ModelFolder) -> None:
     """Check tokenizer and template: the model's own, or the adapter's where its folder has them, else the base's."""
     where = model.folder if (model.folder / "tokenizer_config.json").is_file() else model.whole
     try:
-        tokenizer = texts.tokenizer_of(where)
+        tokenizer = load_tokenizer(where)
         compared = model.base if model.base is not None and model.base != where else None
-        reference = texts.tokenizer_of(compared) if compared else None
+        reference = load_tokenizer(compared) if compared else None
     except InputError as error:
         message = str(error)
         done.run("tokenizer", "", lambda: [Diagnosis("does_not_load", message)])
