@@ -22,6 +22,7 @@ from capibara_assets.checkpoints.formats.publish import new_folder
 from capibara_assets.checkpoints.tree import join
 from capibara_assets.errors import InputError
 from capibara_assets.storage.foreign import read_document
+from capibara_assets.storage.jsonfiles import read_foreign_object
 
 NOTE = "capibara"
 """Key of our note in Orbax's `custom_metadata`."""
@@ -174,8 +175,8 @@ def _tree(folder: Path, keys: tuple[str, ...], scalars: list[str]) -> tuple[Any,
 
     from capibara_assets.checkpoints.formats.orbax_saving import quiet
 
+    stored = read_foreign_object(folder / _METADATA)
     try:
-        stored = json.loads(read_document(folder / _METADATA))
         with quiet():
             metadata = ocp.PyTreeCheckpointHandler().metadata(folder.absolute())
     except (ValueError, KeyError) as error:

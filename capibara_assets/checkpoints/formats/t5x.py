@@ -28,8 +28,8 @@ from capibara_assets.checkpoints.formats.limits import listed
 from capibara_assets.checkpoints.formats.nested import nest, unnest
 from capibara_assets.checkpoints.formats.publish import new_folder
 from capibara_assets.checkpoints.tree import join
-from capibara_assets.errors import InputError
-from capibara_assets.storage.foreign import read_document
+from capibara_assets.errors import InputError, named
+from capibara_assets.storage.jsonfiles import read_foreign_object
 
 INDEX = "checkpoint"
 NOTE = "capibara"
@@ -180,9 +180,9 @@ def _open(spec: Any, keys: tuple[str, ...], folder: Path) -> zarr.InZarr:
         raise InputError(f"{'/'.join(keys)} lies in {spec['driver']} at {path!r}: T5X keeps arrays in zarr folders")
     here = folder / name
     try:
-        metadata = json.loads(read_document(here / ".zarray"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{here} should hold {'/'.join(keys)}, its .zarray cannot be read: {error}") from error
+        metadata = read_foreign_object(here / ".zarray")
+    except InputError as error:
+        raise InputError(f"{here} should hold {named('/'.join(keys))}: {error}") from error
     dtype, shape = _dtype(metadata["dtype"]), tuple(metadata["shape"])
     if dtype is None:
         raise InputError(f"{here} is an array of {metadata['dtype']}, which has no place in a checkpoint here")

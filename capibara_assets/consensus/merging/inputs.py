@@ -152,7 +152,7 @@ def _check_pair(name: str, one: InFile, other: InFile, any_dtype: bool) -> None:
                 f"{other.path}; give both models the same tokenizer (resize_token_embeddings) before merging"
             )
         raise InputError(
-            f"{named(name)} has shape {list(one.shape)} in {one.path} and {list(other.shape)} in {other.path}: "
+            f"{named(name)} has shape {_shown(one.shape)} in {one.path} and {_shown(other.shape)} in {other.path}: "
             "merge checkpoints of the same architecture"
         )
     for source in (one, other):
@@ -166,6 +166,10 @@ def _check_pair(name: str, one: InFile, other: InFile, any_dtype: bool) -> None:
             f"{named(name)} is {one.dtype} in {one.path} and {other.dtype} in {other.path}: "
             'give the result\'s type, as in dtype="bfloat16"'
         )
+
+
+def _shown(shape: tuple[int, ...]) -> str:
+    return named(str(list(shape)))
 
 
 def _ties_hint(name: str, model: Model) -> str:
