@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.config_values import value_problem
+from capibara_assets.modeling.configs.values import value_problem
 from capibara_assets.modeling.heads import Head, architectures, head_of, title
 from capibara_assets.storage.digests import combine, sha256_file
 from capibara_assets.storage.foreign import require_plain

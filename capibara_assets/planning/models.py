@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from capibara_assets.errors import InputError, in_words
-from capibara_assets.modeling.config_values import real_number, whole_number
+from capibara_assets.modeling.configs.numbers import real_number, whole_number
 from capibara_assets.modeling.files import read_config
 from capibara_assets.modeling.lora.targets import is_expert
 from capibara_assets.modeling.skeleton import Skeleton, skeleton

@@ -21,9 +21,8 @@ from capibara_assets.evaluation.diagnosis import text as texts
 from capibara_assets.evaluation.diagnosis.catalogue import Diagnosis
 from capibara_assets.evaluation.diagnosis.placement import DeviceMap, check_deepspeed, check_placement
 from capibara_assets.modeling.adapters import LoraAdapter
-from capibara_assets.modeling.base import Base, load_base
+from capibara_assets.modeling.base import Base, load_base, load_tokenizer
 from capibara_assets.modeling.files import read_config
-from capibara_assets.modeling.tokenizer import load_tokenizer
 
 _HALF = ("float16", "torch.float16")
 _INFO = "training_info.json"

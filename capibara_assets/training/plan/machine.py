@@ -141,7 +141,7 @@ def check_locked_memory(adapters: Path = Path("/sys/class/infiniband")) -> list[
 def check_dataset(request: TrainingRequest, settings: Settings) -> list[CheckFinding]:
     """Tokenise every example through the base's template, and report counts, supervised tokens and faulty examples."""
     from capibara_assets.datasets.tokens.tokenising import encode_examples
-    from capibara_assets.modeling.tokenizer import load_tokenizer
+    from capibara_assets.modeling.base import load_tokenizer
 
     examples = read_examples(request)
     splits = Counter(examples["split"].to_list())

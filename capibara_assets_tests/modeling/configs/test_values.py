@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.config_values import value_problem
+from capibara_assets.modeling.configs.values import value_problem
 from capibara_assets.modeling.files import read_config
 from capibara_assets.planning.models import read_shape
 
@@ -39,6 +39,9 @@ REFUSED = [
     ({"rope_parameters": [1]}, "rope_parameters is [1], expected an object"),
     ({"rope_scaling": 4.0}, "rope_scaling is 4.0, expected an object"),
     ({"rope_theta": 0}, "rope_theta is 0, expected a finite number above 0"),
+    ({"rope_theta": 10**400}, "rope_theta is a number of more than 60 digits, expected a finite number above 0"),
+    ({"rms_norm_eps": 10**400}, "rms_norm_eps is a number of more than 60 digits, expected a finite number from 0"),
+    ({"num_layers": math.nan}, "num_layers is nan, expected a whole number"),
     ({"rope_parameters": {"sliding_attention": {"rope_theta": -1.0}}}, "rope_theta is -1.0, expected"),
     ({"rope_parameters": {"short_factor": [0] * 4}}, "short_factor is [0, 0, 0, 0], expected"),
     ({"rope_parameters": {"long_factor": "x"}}, "long_factor is 'x', expected a finite number above 0"),

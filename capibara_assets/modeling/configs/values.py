@@ -1,8 +1,11 @@
 """What a stranger's `config.json` may say before anything is computed or built by it."""
 
 import math
+import sys
 from collections.abc import Mapping
 from typing import Any
+
+from capibara_assets.modeling.configs.numbers import shown
 
 LARGEST_SIZES = {"vocab_size": 1 << 24, "hidden_size": 1 << 20, "intermediate_size": 1 << 22, "d_model": 1 << 20,
                  "num_hidden_layers": 4096, "num_layers": 4096, "n_layer": 4096, "num_attention_heads": 1 << 16,
@@ -21,7 +24,6 @@ _EPSILONS = ("norm_eps", "norm_epsilon")
 _POSITIVE = ("rope_theta", "factor", "short_factor", "long_factor", "low_freq_factor", "high_freq_factor")
 _OBJECTS = ("rope_parameters", "rope_scaling")
 _DEEPEST = 64
-_MOST_SHOWN = 60  # characters of a value
 
 
 def value_problem(config: Mapping[str, Any]) -> str:
@@ -37,22 +39,6 @@ def value_problem(config: Mapping[str, Any]) -> str:
         if value is not None and not (isinstance(value, str) and value.removeprefix("torch.") in _ELEMENTS):
             return _expected(name, value, "a type of weights, such as bfloat16")
     return _parts_problem(config, _DEEPEST)
-
-
-def whole_number(config: Mapping[str, Any], key: str, default: int | None = None) -> int:
-    """A whole number; the default also where it is null or 0. Raises ValueError: another value."""
-    value = config[key] if default is None else config.get(key) or default
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{key} is {_shown(value)}, expected one whole number")
-    return value
-
-
-def real_number(config: Mapping[str, Any], key: str, default: float) -> float:
-    """A number; the default where it is null or 0. Raises ValueError: another value."""
-    value = config.get(key) or default
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{key} is {_shown(value)}, expected one number")
-    return float(value)
 
 
 def _parts_problem(config: Mapping[str, Any], deepest: int) -> str:
@@ -74,10 +60,10 @@ def _size_problem(name: str, value: Any) -> str:
     own, most = name in LARGEST_SIZES, LARGEST_SIZES[ending]
     least = int(own and name != "head_dim")  # 0 where queries have parts of other widths
     for one in value if isinstance(value, list) else [value]:  # some architectures have a size for each layer
-        if own and not (isinstance(one, dict) or (_is_finite(one, -math.inf) and one == int(one))):
+        if own and not (isinstance(one, dict) or _is_whole(one)):
             return _expected(name, value, "a whole number")
         if isinstance(one, int | float) and not least <= one <= most:
-            return f"{name} is {_shown(value)}, models have {least} to {most:,}"
+            return f"{name} is {shown(value)}, models have {least} to {most:,}"
     return ""
 
 
@@ -90,16 +76,13 @@ def _number_problem(name: str, value: Any) -> str:
     return "" if sound else _expected(name, value, "a finite number above 0")
 
 
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
+
+
 def _is_finite(value: Any, least: float) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value < math.inf
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= sys.float_info.max
 
 
 def _expected(name: str, value: Any, what: str) -> str:
-    return f"{name} is {_shown(value)}, expected {what}"
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, int) and abs(value) >= 10**_MOST_SHOWN:  # Python writes no number of thousands of digits
-        return f"a number of more than {_MOST_SHOWN} digits"
-    shown = repr(value)
-    return shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]} …"
+    return f"{name} is {shown(value)}, expected {what}"
