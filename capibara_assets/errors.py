@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 _OURS = "Value error, "  # Pydantic's mark of a message that is not its own; ours name the value themselves
 _WORDS = {"missing": "is missing", "extra_forbidden": "is no known field"}
-_MOST_SHOWN = 60  # characters of a value
+_MOST_SHOWN, _LONGEST_NAME = 60, 160  # characters of a value, and of a name
+_LONGEST, _END = 2000, 400  # characters of a message, and of its end, which says what to do
 _MOST_CLAUSES = 20  # of a document with an error on every line
 
 
@@ -46,17 +47,31 @@ def remedy_behind(error: BaseException) -> str:
     return "" if cause is None else REMEDIES[cause.errno]  # type: ignore[attr-defined]
 
 
-class InputError(Exception):
+class _ToldError(Exception):
+    """An error whose words people read: on one line and bounded, whatever was put into them out of a file."""
+
+    def __str__(self) -> str:
+        text = printable(super().__str__())
+        return text if len(text) <= _LONGEST else f"{text[: _LONGEST - _END]} … {text[-_END:]}"
+
+
+class InputError(_ToldError):
     """Something the user gave is wrong or missing; the message says what, where and what to do (exit code 2)."""
 
 
-class IntegrityError(Exception):
+class IntegrityError(_ToldError):
     """Stored bytes are not the bytes that were published (digest, size or file list differ)."""
 
 
 def printable(text: str) -> str:
     """A stranger's text as a terminal and UTF-8 may have it: what they cannot show is spelt out."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def named(name: str) -> str:
+    """A name out of a stranger's file, for a message: printable, and cut."""
+    shown = printable(name[: _LONGEST_NAME + 1])
+    return shown if len(name) <= _LONGEST_NAME else f"{shown[:_LONGEST_NAME]} …"
 
 
 def in_words(error: "ValidationError") -> str:

@@ -15,7 +15,7 @@ import click
 from capibara_assets import __version__
 from capibara_assets.cli.terminal.exits import FOUND, INTERRUPTED, REFUSED
 from capibara_assets.cli.terminal.help import with_quiet
-from capibara_assets.errors import REMEDIES, InputError, IntegrityError, remedy_behind
+from capibara_assets.errors import REMEDIES, InputError, IntegrityError, printable, remedy_behind
 from capibara_assets.escaping.terminal import print_marked, print_plainly
 from capibara_assets.processes.startup import set_up_process
 
@@ -212,7 +212,7 @@ def run_command_line(command: click.Command, name: str) -> None:
     except OSError as error:
         if error.errno not in REMEDIES:
             raise
-        what = f"{error.filename}: " if error.filename else ""
+        what = f"{printable(str(error.filename))}: " if error.filename else ""
         print_marked("red", name, f": {what}{error.strerror}; {REMEDIES[error.errno]}", err=True)
         sys.exit(REFUSED)
     except click.exceptions.Exit as error:

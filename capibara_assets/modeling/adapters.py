@@ -12,13 +12,13 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, named
 from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, check_safetensors
-from capibara_assets.modeling.lora.adapter_configs import config_problem
+from capibara_assets.modeling.lora.adapter_configs import lora_problem
 from capibara_assets.modeling.lora.patterns import fits
 from capibara_assets.modeling.quantised import is_quantised, merged
 from capibara_assets.storage.foreign import read_by_library, require_plain
-from capibara_assets.storage.jsonfiles import read_object, readable_json, write_bytes_atomic
+from capibara_assets.storage.jsonfiles import read_foreign_object, readable_json, write_bytes_atomic
 
 _PREFIX = "base_model.model."
 _A, _B, _MAGNITUDE = ".lora_A.weight", ".lora_B.weight", ".lora_magnitude_vector"
@@ -108,11 +108,9 @@ def read_adapter(folder: Path, *, dora: bool = False) -> LoraAdapter:
     for file in (config_file, weights_file):
         if not file.is_file():
             raise InputError(f"{file} is missing: {folder} is not a LoRA adapter in PEFT's format")
-    config = read_object(config_file)
+    config = read_foreign_object(config_file)
     check_safetensors(weights_file)
-    if config.get("peft_type") != "LORA":
-        raise InputError(f"{config_file}: peft_type is {config.get('peft_type')!r}, expected 'LORA'")
-    if problem := config_problem(config):
+    if problem := lora_problem(config):
         raise InputError(f"{config_file}: {problem}")
     with read_by_library(f"{weights_file} cannot be read"):
         tensors = load_file(weights_file)
@@ -237,4 +235,19 @@ def check_pairs(adapter: LoraAdapter, source: str, *, dora: bool = False) -> Non
     expected = {f"{_PREFIX}{module}{part}" for module in adapter.modules for part in parts}
     odd = sorted(expected ^ adapter.tensors.keys())
     if odd or not expected:
-        raise InputError(f"{source}: not LoRA pairs only: {', '.join(odd[:5]) or 'no tensors'}")
+        raise InputError(f"{source}: not LoRA pairs only: {', '.join(map(named, odd[:5])) or 'no tensors'}")
+    for module in adapter.modules:
+        a, b = adapter.a(module).shape, adapter.b(module).shape
+        if len(a) != 2 or len(b) != 2 or a[0] != b[1]:
+            raise InputError(
+                f"{source}: of {named(module)} lora_A is {_shape(a)} and lora_B {_shape(b)}, expected (r, in) and "
+                "(out, r)"
+            )
+        if a[0] != adapter.rank(module):
+            raise InputError(
+                f"{source}: the rank of {named(module)} is {adapter.rank(module)}, its factors have {a[0]}"
+            )
+
+
+def _shape(sizes: torch.Size) -> str:
+    return named(str(tuple(sizes)))

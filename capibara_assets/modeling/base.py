@@ -1,12 +1,16 @@
 """Loading of the frozen base model that adapters are trained on."""
 
+import json
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from capibara_assets.errors import InputError
-from capibara_assets.modeling.files import CONFIG, base_digest, validate_base
+from capibara_assets.deployment.documents import LARGEST_DOCUMENT
+from capibara_assets.errors import InputError, named
+from capibara_assets.modeling.files import CONFIG, base_digest, read_config, read_json_object, validate_base
 from capibara_assets.modeling.heads import Head, model_class
 from capibara_assets.storage.foreign import read_by_library
 
@@ -18,6 +22,8 @@ if TYPE_CHECKING:
     from capibara_assets.modeling.quantised import QuantisedLoading
 
 _NUMBER = re.compile(r"\b\d+\b")
+_OF_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+                  "chat_template.jinja")  # fmt: skip
 _PROBE = "def f(x):\n    return x + 1"
 
 
@@ -66,7 +72,7 @@ def load_base(
     """
     validate_base(path, (head,))
     import torch
-    from transformers import AutoConfig, AutoTokenizer
+    from transformers import AutoConfig
     from transformers.initialization import no_init_weights
     from transformers.utils import logging
 
@@ -92,17 +98,14 @@ def load_base(
         with no_init_weights():  # allocated, but never written
             return model_class(head).from_config(config, dtype=dtype, attn_implementation=attention)
 
-    with read_by_library(f"base model {path} cannot be loaded"):
+    with read_by_library(f"base model {path} cannot be loaded"), _naming_fields(path):
         if shared is None:
             loaded = load()
         else:
             loaded = mapped(path, shared, f"{digest[:16]}-{head}-{str(dtype).rpartition('.')[2]}", load, skeleton)
-        tokenizer = AutoTokenizer.from_pretrained(path, **local)
-        ids = tokenizer(_PROBE).input_ids  # one that reads no text fails where it is used, deep in a command
-    if not ids or not all(isinstance(token, int) for token in ids):
-        raise InputError(f"base model {path} cannot be loaded: its tokenizer makes {str(ids)[:40]} of {_PROBE!r}")
     if head == "causal" and not incomplete:
         _require_complete(loaded, path)
+    tokenizer = load_tokenizer(path)
     loaded.model.eval()
     loaded.model.requires_grad_(False)
     if quantised:
@@ -122,6 +125,76 @@ def _require_complete(loaded: "Loaded", path: Path) -> None:
             f"{path} holds {len(more)} weights of layers that its {CONFIG} does not have, first {more[0]}: the config "
             "is another model's"
         )
+
+
+@contextmanager
+def _naming_fields(path: Path) -> Iterator[None]:
+    """Context in which a name that Transformers looks up in vain is told with the config's field that has it."""
+    try:
+        yield
+    except KeyError as error:
+        fields = sorted(_fields_of(read_config(path), error.args[0])) if error.args else []
+        if not fields:
+            raise
+        raise InputError(
+            f"{path / CONFIG}: {' and '.join(fields)} is {named(error.args[0])!r}, which Transformers has not"
+        ) from error
+
+
+def _fields_of(config: Mapping[str, Any], value: object) -> Iterator[str]:
+    for name, stated in config.items():
+        if isinstance(stated, dict):
+            yield from (f"{name}.{inner}" for inner in _fields_of(stated, value))
+        elif isinstance(stated, str) and stated == value:
+            yield name
+
+
+def load_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
+    """Load the tokenizer of a folder, without network access and without running code of the folder.
+
+    Raises:
+        InputError: it cannot be loaded or makes no tokens of a text; it names the damaged file, where one is.
+    """
+    from transformers import AutoTokenizer
+
+    if (path / CONFIG).is_file():
+        read_config(path)  # by which Transformers chooses the tokenizer's class
+    files = ", ".join(name for name in _OF_TOKENIZERS if (path / name).is_file())
+    with _naming_files(path), read_by_library(f"the tokenizer of {path} ({files}) cannot be loaded"):
+        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        _require_declared(tokenizer, path / "tokenizer.json")
+        ids = tokenizer(_PROBE).input_ids  # one that reads no text fails where it is used, deep in a command
+    if not ids or not all(isinstance(token, int) for token in ids):
+        raise InputError(f"the tokenizer of {path} ({files}) makes {str(ids)[:40]} of {_PROBE!r}")
+    return tokenizer
+
+
+@contextmanager
+def _naming_files(path: Path) -> Iterator[None]:
+    """Context in which a tokenizer that cannot be loaded is told by its damaged file, where one is."""
+    try:
+        yield
+    except InputError:
+        for name in _OF_TOKENIZERS:
+            file = path / name
+            if not file.is_file() or file.stat().st_size > LARGEST_DOCUMENT:
+                continue
+            if name.endswith(".json"):
+                read_json_object(file)
+            elif (text := file.read_bytes()).decode(errors="replace").encode() != text:
+                raise InputError(f"{file} is no text in UTF-8") from None
+        raise
+
+
+def _require_declared(tokenizer: Any, file: Path) -> None:
+    """Check the tokens that a template puts around a text: of one without an id, the library panics when it is used."""
+    processor = getattr(getattr(tokenizer, "backend_tokenizer", None), "post_processor", None)
+    stated = json.loads(processor.__getstate__()) if processor is not None else {}
+    for one in (stated, *stated.get("processors", ())):
+        parts = [*one.get("single", ()), *one.get("pair", ())] if one.get("type") == "TemplateProcessing" else []
+        used = {part["SpecialToken"]["id"] for part in parts if "SpecialToken" in part}
+        if undeclared := sorted(used - one.get("special_tokens", {}).keys()):
+            raise InputError(f"{file}: post_processor puts {named(undeclared[0])!r} around a text, without its id")
 
 
 def model_problems(folder: Path) -> list[str]:

@@ -1,17 +1,17 @@
 """Files of a model folder in Transformers' format: names, checks and digests, without torch."""
 
 import json
-import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from capibara_assets.errors import InputError
+from capibara_assets.modeling.configs.values import value_problem
 from capibara_assets.modeling.heads import Head, architectures, head_of, title
 from capibara_assets.storage.digests import combine, sha256_file
 from capibara_assets.storage.foreign import require_plain
-from capibara_assets.storage.jsonfiles import read_object
+from capibara_assets.storage.jsonfiles import read_foreign_object
 
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
@@ -32,13 +32,6 @@ _IDENTITY = (
     "spiece.model",
 )
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
-_LARGEST_SIZES = {"vocab_size": 1 << 24, "hidden_size": 1 << 20, "intermediate_size": 1 << 22, "d_model": 1 << 20,
-                  "num_hidden_layers": 4096, "num_layers": 4096, "n_layer": 4096, "num_attention_heads": 1 << 16,
-                  "num_local_experts": 1 << 16, "num_experts": 1 << 16, "max_position_embeddings": 1 << 30,
-                  "num_labels": 1 << 20}  # fmt: skip
-# of them others than these are repositories of kernels, which Transformers fetches and imports
-_ATTENTION = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention")
-_IMPLEMENTATIONS = re.compile(r"_?(?:attn|experts)_implementation(?:_internal)?")
 _NAMES_CODE = ("auto_map", "custom_generate")  # a module beside the model, a repository that `generate` would load
 _LONGEST_NAME = 255  # bytes of a file's name
 _LARGEST_HEADER = 100_000_000  # the limit of the safetensors format itself
@@ -85,22 +78,16 @@ def validate_base(path: Path, heads: Sequence[Head] = ("causal",)) -> None:
 
 
 def require_sane_sizes(config: Mapping[str, Any], where: Path, weights: int | None = None) -> None:
-    """Check sizes before a model is built by them: what no model has takes minutes and all memory to build.
+    """Check values before a model is built by them: sizes that no model has take minutes and all memory to build.
 
     Args:
         weights: bytes of the weight files, where there are any: an embedding does not have more than 8 values a byte.
 
     Raises:
-        InputError: a size is negative or beyond any model's, or does not fit the weights.
+        InputError: `value_problem` finds one, or a size does not fit the weights.
     """
-    for name, value in config.items():
-        if isinstance(value, dict):
-            require_sane_sizes(value, where)
-        if _IMPLEMENTATIONS.fullmatch(name) and value is not None and value not in _ATTENTION:
-            raise InputError(f"{where}: {name} is {str(value)[:80]!r}, expected one of {', '.join(_ATTENTION)}")
-        for ending, most in _LARGEST_SIZES.items():
-            if name.endswith(ending) and isinstance(value, int | float) and not 0 <= value <= most:
-                raise InputError(f"{where}: {name} is {value}, models have 0 to {most:,}: the config is damaged")
+    if problem := value_problem(config):
+        raise InputError(f"{where}: {problem}: the config is damaged")
     rows, width = config.get("vocab_size"), config.get("hidden_size")
     if weights is not None and isinstance(rows, int) and isinstance(width, int) and rows * width > 8 * weights:
         raise InputError(
@@ -110,12 +97,15 @@ def require_sane_sizes(config: Mapping[str, Any], where: Path, weights: int | No
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The model's `config.json`.
+    """The config of a model: its folder's `config.json`, or the file that `path` is.
 
     Raises:
-        InputError: it is missing or not a JSON object.
+        InputError: it is missing, not a JSON object, or `value_problem` finds one.
     """
-    return read_json_object(path / CONFIG)
+    file = path if path.is_file() else path / CONFIG
+    config = read_json_object(file)
+    require_sane_sizes(config, file)
+    return config
 
 
 def read_safetensors_header(file: Path) -> bytes:
@@ -208,8 +198,8 @@ def read_json_object(file: Path, kind: str = "a model in transformers' format") 
     """A JSON object in a file that every folder of this kind has.
 
     Raises:
-        InputError: it is missing, so the folder is not of that kind, or it is not a JSON object.
+        InputError: it is missing, so the folder is not of that kind, or it is not a JSON object (`foreign_json`).
     """
     if not file.is_file():
         raise InputError(f"{file} is missing: {file.parent} is not {kind}")
-    return read_object(file)
+    return read_foreign_object(file)

@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, named
 
 # Weights only as safetensors; pickled ones are never downloaded. Documentation and other frameworks' files neither.
 _WANTED = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.model", "*.txt", "*.jinja"]
@@ -22,25 +22,34 @@ def resolve_base(location: str) -> Path:
     Raises:
         InputError: neither an existing folder nor a model in the local Hub cache.
     """
-    folder = Path(location).expanduser()
-    if folder.is_dir():
-        return folder
-    named = _HUB_ID.fullmatch(location)
-    if named is None:
-        what = "is a file" if folder.is_file() else "does not exist"
+    place = _existing(location)
+    if place is not None and place.is_dir():
+        return place
+    hub = _HUB_ID.fullmatch(location)
+    if hub is None:
+        what = "is a file" if place is not None and place.is_file() else "does not exist"
         raise InputError(
-            f"base model folder {location} {what}: give a folder in Transformers' format (for a model of the Hub "
-            "id@revision)"
+            f"base model folder {named(location)} {what}: give a folder in Transformers' format (for a model of the "
+            "Hub id@revision)"
         )
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     try:
         return Path(
-            snapshot_download(named["id"], revision=named["revision"], allow_patterns=_WANTED, local_files_only=True)
+            snapshot_download(hub["id"], revision=hub["revision"], allow_patterns=_WANTED, local_files_only=True)
         )
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError, ValueError) as error:
         raise InputError(f"base model {location} is not here: run `capibara model fetch {location}`") from error
+
+
+def _existing(location: str) -> Path | None:
+    """The file or folder of this name; None where there is none, as of 100,000 characters or of an unknown user."""
+    try:
+        place = Path(location).expanduser()
+        return place if place.exists() else None
+    except (OSError, RuntimeError):
+        return None
 
 
 def fetch_base(location: str, max_bytes: int) -> Path:
@@ -49,8 +58,8 @@ def fetch_base(location: str, max_bytes: int) -> Path:
     Raises:
         InputError: as `resolve_base` and `fetch`.
     """
-    named = None if Path(location).expanduser().is_dir() else _HUB_ID.fullmatch(location)
-    return fetch(named["id"], named["revision"], max_bytes) if named else resolve_base(location)
+    hub = None if (place := _existing(location)) and place.is_dir() else _HUB_ID.fullmatch(location)
+    return fetch(hub["id"], hub["revision"], max_bytes) if hub else resolve_base(location)
 
 
 def fetch(model_id: str, revision: str, max_bytes: int) -> Path:

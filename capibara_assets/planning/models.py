@@ -7,13 +7,14 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, in_words
+from capibara_assets.modeling.configs.numbers import real_number, whole_number
+from capibara_assets.modeling.files import read_config
 from capibara_assets.modeling.lora.targets import is_expert
 from capibara_assets.modeling.skeleton import Skeleton, skeleton
 from capibara_assets.planning.presets import PRESETS
-from capibara_assets.storage.jsonfiles import read_json
 
 Family = Literal["decoder", "t5"]
 DECODERS = frozenset(
@@ -246,6 +247,8 @@ def from_config(config: Mapping[str, Any], name: str) -> ModelShape:
         InputError: Transformers does not know the architecture or cannot build it, or a key is missing.
     """
     kind = config.get("model_type")
+    if not isinstance(kind, str):
+        raise InputError(f"{name}: config.json names no model_type: give a model in Transformers' format")
     try:
         if kind in DECODERS:
             return _decoder(config, name)
@@ -253,8 +256,9 @@ def from_config(config: Mapping[str, Any], name: str) -> ModelShape:
             return _t5(config, name)
     except KeyError as missing:
         raise InputError(f"{name}: config.json ({kind}) has no {missing}: give a complete configuration") from missing
-    if not isinstance(kind, str):
-        raise InputError(f"{name}: config.json names no model_type: give a model in Transformers' format")
+    except ValueError as error:  # a size for each layer, where the formulas take one
+        said = in_words(error) if isinstance(error, ValidationError) else error
+        raise InputError(f"{name}: config.json ({kind}) does not state the shape of a model: {said}") from error
     return _counted(json.dumps(config, sort_keys=True), name)
 
 
@@ -312,7 +316,7 @@ def _counted_width(found: Skeleton, hidden: int) -> int:
 
 
 def _decoder(config: Mapping[str, Any], name: str) -> ModelShape:
-    kind, heads = str(config["model_type"]), int(config["num_attention_heads"])
+    kind, heads = str(config["model_type"]), whole_number(config, "num_attention_heads")
     experts = _experts(config, kind, name)
     neox = kind == "gpt_neox"
     bias = bool(config.get("attention_bias", neox)) and kind in {"llama", "qwen3", "qwen3_moe", "gpt_neox", *_GEMMAS}
@@ -320,13 +324,13 @@ def _decoder(config: Mapping[str, Any], name: str) -> ModelShape:
     return ModelShape(
         name=name,
         architecture=kind,
-        layers=int(config["num_hidden_layers"]),
-        hidden=int(config["hidden_size"]),
+        layers=whole_number(config, "num_hidden_layers"),
+        hidden=whole_number(config, "hidden_size"),
         heads=heads,
-        kv_heads=int(config.get("num_key_value_heads") or heads),
-        head_dim=int(config.get("head_dim") or int(config["hidden_size"]) // heads),
-        intermediate=int(config["moe_intermediate_size" if kind == "qwen3_moe" else "intermediate_size"]),
-        vocabulary=int(config["vocab_size"]),
+        kv_heads=whole_number(config, "num_key_value_heads", heads),
+        head_dim=whole_number(config, "head_dim", whole_number(config, "hidden_size") // heads),
+        intermediate=whole_number(config, "moe_intermediate_size" if kind == "qwen3_moe" else "intermediate_size"),
+        vocabulary=whole_number(config, "vocab_size"),
         context=config.get("max_position_embeddings"),
         tied=bool(config.get("tie_word_embeddings", kind in _GEMMAS)),
         gated=not neox,
@@ -337,43 +341,43 @@ def _decoder(config: Mapping[str, Any], name: str) -> ModelShape:
         norms_per_layer=4 if kind in {"gemma2", "gemma3_text"} else 2,
         norm_bias=neox,
         experts=experts,
-        experts_per_token=int(config["num_experts_per_tok"]) if experts > 1 else 1,
-        rope_theta=float(rope.get("rope_theta") or config.get("rope_theta") or 10_000.0),
-        norm_epsilon=float(config.get("rms_norm_eps") or config.get("layer_norm_eps") or 1e-6),
+        experts_per_token=whole_number(config, "num_experts_per_tok") if experts > 1 else 1,
+        rope_theta=real_number(rope, "rope_theta", real_number(config, "rope_theta", 10_000.0)),
+        norm_epsilon=real_number(config, "rms_norm_eps", real_number(config, "layer_norm_eps", 1e-6)),
     )
 
 
 def _experts(config: Mapping[str, Any], kind: str, name: str) -> int:
     """Experts of each layer; 1 for dense models."""
     if kind == "mixtral":
-        return int(config["num_local_experts"])
+        return whole_number(config, "num_local_experts")
     if kind != "qwen3_moe":
         return 1
-    if config.get("mlp_only_layers") or int(config.get("decoder_sparse_step", 1)) != 1:
+    if config.get("mlp_only_layers") or whole_number(config, "decoder_sparse_step", 1) != 1:
         raise InputError(f"{name}: some layers have no experts (mlp_only_layers, decoder_sparse_step): not planned")
     # Transformers writes the count under either name.
-    return int(config["num_experts"] if "num_experts" in config else config["num_local_experts"])
+    return whole_number(config, "num_experts" if "num_experts" in config else "num_local_experts")
 
 
 def _t5(config: Mapping[str, Any], name: str) -> ModelShape:
-    layers = int(config["num_layers"])
+    layers = whole_number(config, "num_layers")
     projection = str(config.get("feed_forward_proj", "relu"))
     return ModelShape(
         name=name,
         architecture=str(config["model_type"]),
-        layers=int(config.get("num_decoder_layers") or layers),
+        layers=whole_number(config, "num_decoder_layers", layers),
         encoder_layers=layers,
-        hidden=int(config["d_model"]),
-        heads=int(config["num_heads"]),
-        kv_heads=int(config["num_heads"]),
-        head_dim=int(config["d_kv"]),
-        intermediate=int(config["d_ff"]),
-        vocabulary=int(config["vocab_size"]),
+        hidden=whole_number(config, "d_model"),
+        heads=whole_number(config, "num_heads"),
+        kv_heads=whole_number(config, "num_heads"),
+        head_dim=whole_number(config, "d_kv"),
+        intermediate=whole_number(config, "d_ff"),
+        vocabulary=whole_number(config, "vocab_size"),
         tied=bool(config.get("tie_word_embeddings", True)),
         gated=projection.startswith("gated"),
-        position_buckets=int(config.get("relative_attention_num_buckets", 32)),
+        position_buckets=whole_number(config, "relative_attention_num_buckets", 32),
         position_bias_in_every_layer=config["model_type"] == "umt5",
-        norm_epsilon=float(config.get("layer_norm_epsilon", 1e-6)),
+        norm_epsilon=real_number(config, "layer_norm_epsilon", 1e-6),
     )
 
 
@@ -392,7 +396,4 @@ def read_shape(model: str | Path) -> ModelShape:
         near = difflib.get_close_matches(str(model).rpartition("/")[2].lower(), PRESETS, n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise InputError(f"no model configuration at {file}{hint}; give a model directory or a preset: {presets}")
-    config = read_json(file)
-    if not isinstance(config, dict):
-        raise InputError(f"{file} holds no JSON object: give the model's config.json")
-    return from_config(config, file.parent.name)
+    return from_config(read_config(file), file.parent.name)

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sys
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from capibara_assets.storage.foreign import read_document
 
 if TYPE_CHECKING:
     from upath import UPath
+
+_LONGEST_NAME = 80  # characters of a name in a message
 
 
 @contextmanager
@@ -110,19 +113,76 @@ def strict_json(data: bytes) -> Any:
             can be written nowhere.
     """
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        members = dict(pairs)
-        if len(members) < len(pairs):
-            raise ValueError(f"{first_twice(pairs)!r} is there twice in one object")
-        return members
-
     def refused(name: str) -> Any:
         raise ValueError(f"{name} is no JSON number")
 
-    value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=once, parse_constant=refused)
+    value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_once, parse_constant=refused)
+    _require_text(value, data)
+    return value
+
+
+def _require_text(value: Any, data: bytes) -> None:
+    """Raise UnicodeEncodeError, a ValueError, where a text has half of a surrogate pair."""
     if b"\\ud" in data.lower():
         json.dumps(value, ensure_ascii=False).encode("utf-8")
+
+
+class _TwiceError(ValueError):
+    """A name is there twice in one object: its readers take different values."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise _TwiceError(f"{first_twice(pairs)[:_LONGEST_NAME]!r} is there twice in one object")
+    return members
+
+
+def foreign_json(data: bytes, what: object) -> Any:
+    """Parse a document that other programs read, too, as all of them do; NaN and infinity are values.
+
+    UTF-8 without a byte order mark, as Transformers and PEFT read it: whatever is read here from another encoding,
+    they refuse.
+
+    Args:
+        what: the document's name, for messages.
+
+    Raises:
+        InputError: it is not JSON, in another encoding, nested too deeply, has a name twice in one object, or half of
+            a surrogate pair.
+    """
+    try:
+        value = json.loads(data.decode(), object_pairs_hook=_once)
+        _require_text(value, data)
+        return value
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{what} is {why_not_json(error)}") from error
+
+
+def foreign_object(data: bytes, what: object) -> dict[str, Any]:
+    """As `foreign_json`, of an object. Raises InputError: as there, or it is another value."""
+    value = foreign_json(data, what)
+    if not isinstance(value, dict):
+        raise InputError(f"{what}: expected a JSON object, found {type(value).__name__}")
     return value
+
+
+def why_not_json(error: ValueError | RecursionError) -> str:
+    """What is wrong with a document, behind `is`, of an error of `json.loads`, which speaks to programmers."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply to be read"
+    if isinstance(error, UnicodeDecodeError):
+        return f"not JSON: byte {error.start}, {error.object[error.start]:#04x}, is not {error.encoding}"
+    if isinstance(error, UnicodeEncodeError):
+        return f"not Unicode text: it has {error.object[error.start]!a}, half of a character"
+    said = str(error)
+    if isinstance(error, _TwiceError):
+        return f"ambiguous: {said}"
+    if "BOM" in said:
+        said = "it begins with a byte order mark, which its other readers refuse"
+    if "integer string conversion" in said:  # Python's limit, and how to lift it in a program
+        said = f"a number has more than {sys.get_int_max_str_digits():,} digits"
+    return f"not JSON: {said}"
 
 
 def read_json(file: Path, strict: bool = False) -> Any:
@@ -135,10 +195,8 @@ def read_json(file: Path, strict: bool = False) -> Any:
         return (strict_json if strict else json.loads)(read_document(file))
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
-    except ValueError as error:
-        raise InputError(f"{file} is not JSON: {error}") from error
-    except RecursionError as error:
-        raise InputError(f"{file} is nested too deeply to be read") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file} is {why_not_json(error)}") from error
 
 
 def read_object(file: Path, expected: str = "a JSON object") -> dict[str, Any]:
@@ -147,6 +205,14 @@ def read_object(file: Path, expected: str = "a JSON object") -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError(f"{file}: expected {expected}, found {type(value).__name__}")
     return value
+
+
+def read_foreign_object(file: Path) -> dict[str, Any]:
+    """As `foreign_object`, of a file. Raises InputError: as there, or it cannot be read."""
+    try:
+        return foreign_object(read_document(file), file)
+    except OSError as error:
+        raise InputError(f"cannot read {file}: {error.strerror}") from error
 
 
 def read_versioned(path: "Path | UPath", version: int, remedy: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from capibara_assets.errors import InputError
@@ -141,6 +143,70 @@ def test_adapters_that_are_more_than_deltas_are_refused(
     file = tmp_path / "adapter_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
     with pytest.raises(InputError, match=message):
+        read_adapter(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("part", "shape", "words"),
+    [
+        ("A", (3, 16), r"lora_A is \(3, \d+\) and lora_B \(\d+, 4\), expected \(r, in\) and \(out, r\)"),
+        ("A", (64,), r"lora_A is \(64,\) and lora_B"),
+        ("B", (16, 5), r"and lora_B \(16, 5\), expected"),
+        ("B", (), r"and lora_B \(\), expected"),
+        ("A", (4, 2, 8), r"lora_A is \(4, 2, 8\) and"),
+    ],
+)
+def test_factors_that_have_no_product_are_named(
+    part: str, shape: tuple[int, ...], words: str, tiny_folder: Path, tmp_path: Path
+) -> None:
+    peft_adapter(load_base(tiny_folder), tmp_path)
+    tensors = load_file(tmp_path / "adapter_model.safetensors")
+    odd = next(name for name in sorted(tensors) if f"lora_{part}" in name)
+    save_file(tensors | {odd: torch.ones(shape)}, tmp_path / "adapter_model.safetensors")
+    module = odd.removeprefix("base_model.model.").partition(".lora")[0]
+    with pytest.raises(InputError, match=rf"adapter_config\.json: of {module} .*{words}"):
+        read_adapter(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"r": 3}, r"the rank of .* is 3, its factors have 4"),
+        ({"rank_pattern": {"q_proj": 2}}, r"the rank of .*q_proj is 2, its factors have 4"),
+        ({"use_rslora": "no"}, "use_rslora is 'no', expected true or false"),
+        ({"fan_in_fan_out": 1}, "fan_in_fan_out is 1, expected true or false"),
+        ({"lora_dropout": "x"}, "lora_dropout is 'x', expected a number from 0 to 1"),
+        ({"lora_dropout": 1.5}, "lora_dropout is 1.5"),
+        ({"layers_to_transform": "x"}, "layers_to_transform is 'x', expected numbers of layers"),
+        ({"layers_to_transform": [0, True]}, r"layers_to_transform is \[0, True\]"),
+    ],
+)
+def test_a_config_that_is_not_its_tensors_is_refused(
+    change: dict[str, Any], words: str, tiny_folder: Path, tmp_path: Path
+) -> None:
+    peft_adapter(load_base(tiny_folder), tmp_path)
+    file = tmp_path / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(InputError, match=words):
+        read_adapter(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda text: text[:-1] + ', "r": 1}', "ambiguous: 'r' is there twice"),
+        (lambda text: text[:-1] + ', "lora_alpha": 400}', "ambiguous: 'lora_alpha' is there twice"),
+        (lambda text: "\ufeff" + text, "byte order mark"),
+        (lambda text: text.replace("LORA", "EVIL"), "peft_type is 'EVIL', expected 'LORA'"),
+    ],
+)
+def test_a_config_that_programs_read_differently_is_refused(
+    change: Callable[[str], str], words: str, tiny_folder: Path, tmp_path: Path
+) -> None:
+    peft_adapter(load_base(tiny_folder), tmp_path)
+    file = tmp_path / "adapter_config.json"
+    file.write_text(change(file.read_text().strip()), "utf-8")
+    with pytest.raises(InputError, match=rf"adapter_config\.json(: | is ).*{words}"):
         read_adapter(tmp_path)
 
 

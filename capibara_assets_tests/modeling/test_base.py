@@ -141,6 +141,58 @@ def test_a_tokenizer_that_reads_no_text_is_refused_at_the_door(
         load_base(copy)
 
 
+BAD_TEMPLATE = {
+    "type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "zz", "type_id": 0}}], "pair": [],
+    "special_tokens": {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("tokenizer.json", b'{"version": "1.0", ', r"tokenizer\.json is not JSON"),
+        ("tokenizer.json", b"[]", r"tokenizer\.json: expected a JSON object, found list"),
+        ("tokenizer.json", b"\xff\xfe{\0}\0", r"tokenizer\.json is not JSON: byte 0, 0xff, is not utf-8"),
+        ("tokenizer_config.json", b"null", r"tokenizer_config\.json: expected a JSON object, found NoneType"),
+        ("tokenizer_config.json", b'{"', r"tokenizer_config\.json is not JSON"),
+        ("chat_template.jinja", b"\xff\xfe\x00\x01", r"chat_template\.jinja is no text in UTF-8"),
+    ],
+)
+def test_a_damaged_file_of_a_tokenizer_is_named(copy: Path, file: str, content: bytes, words: str) -> None:
+    (copy / file).write_bytes(content)
+    with pytest.raises(InputError, match=words):
+        load_base(copy)
+
+
+@pytest.mark.parametrize("processor", [BAD_TEMPLATE, {"type": "Sequence", "processors": [BAD_TEMPLATE]}])
+def test_a_token_without_an_id_is_refused_before_the_library_panics(
+    copy: Path, processor: dict[str, object], capfd: pytest.CaptureFixture[str]
+) -> None:
+    change_tokenizer(copy, "tokenizer.json", post_processor=processor)
+    with pytest.raises(InputError, match=r"tokenizer\.json: post_processor puts 'zz' around a text, without its id"):
+        load_base(copy)
+    assert "panicked" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"hidden_act": "evil"}, "hidden_act is 'evil', which Transformers has not"),
+        ({"hidden_act": "a\nb"}, r"hidden_act is 'a\\\\nb', which Transformers has not"),
+        (
+            {"rope_parameters": {"rope_type": "evil", "rope_theta": 1e4}},
+            r"rope_parameters\.rope_type is 'evil', which Transformers has not",
+        ),
+    ],
+)
+def test_a_name_that_transformers_has_not_is_told_with_its_field(
+    copy: Path, changes: dict[str, object], words: str
+) -> None:
+    change_tokenizer(copy, "config.json", **changes)
+    with pytest.raises(InputError, match=rf"config\.json: {words}"):
+        load_base(copy)
+
+
 def test_a_missing_part_of_a_split_model_is_named(copy: Path) -> None:
     index = {"weight_map": {"a": "model.safetensors", "b": "model-00002-of-00002.safetensors"}}
     (copy / "model.safetensors.index.json").write_text(json.dumps(index))

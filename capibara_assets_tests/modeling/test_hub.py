@@ -91,3 +91,11 @@ def test_locations(tmp_path: Path) -> None:
         resolve_base("/no/such/folder")
     with pytest.raises(InputError, match="capibara model fetch nobody/nothing@main"):
         resolve_base("nobody/nothing@main")
+
+
+@pytest.mark.parametrize("location", ["x" * 100_000, "a/" * 5000, "~nobody-of-this-name/x", "a\0b", "x\n\x1b[2J"])
+def test_a_location_that_is_no_files_name_does_not_exist(location: str) -> None:
+    with pytest.raises(InputError) as caught:
+        resolve_base(location)
+    said = str(caught.value)
+    assert "does not exist" in said and len(said) < 400 and said.isprintable()

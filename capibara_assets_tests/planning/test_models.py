@@ -161,7 +161,7 @@ def test_unknown_layers_are_named() -> None:
     [
         ('{"model_type": "blume"}', r"knows no model_type 'blume', so that it can be neither planned nor trained"),
         ('{"model_type": "llama", "hidden_size": 4}', "has no 'num_attention_heads'"),
-        ("[1, 2]", "holds no JSON object"),
+        ("[1, 2]", "expected a JSON object, found list"),
         ("{", "is not JSON"),
     ],
 )

@@ -14,15 +14,17 @@ from capibara_assets.checkpoints.formats.limits import listed, refuse
 from capibara_assets.checkpoints.formats.nested import flat_names
 from capibara_assets.checkpoints.formats.publish import new_file, new_folder
 from capibara_assets.checkpoints.formats.safetensors_file import header, layout, read_file, write_file
-from capibara_assets.errors import InputError
-from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG, INDEX
-from capibara_assets.storage.foreign import read_document
+from capibara_assets.errors import InputError, named
+from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG, INDEX, require_sane_sizes
+from capibara_assets.modeling.heads import architectures
+from capibara_assets.storage.jsonfiles import foreign_object, read_foreign_object
 
 MAX_SHARD_SIZE = "5GB"
 """A shard's size where none is given: huggingface_hub's own limit."""
 
 _SUFFIX = ".safetensors"
 _MODEL = "model.safetensors"
+_LONGEST, _DEEPEST = 255, 8  # bytes of a file's name, folders of a shard's
 _LEGACY = ("pytorch_model.bin", "adapter_model.bin")
 _LEGACY_INDEX = "pytorch_model.bin.index.json"
 _FORMAT = {"format": "pt"}
@@ -131,18 +133,18 @@ def _legacy(path: Path) -> list[str]:
 def _shards(path: Path, index: str) -> list[str]:
     names = sorted(set(_weight_map(path / index).values()))
     for name in names:
-        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-            raise InputError(f"{path / index} names the shard {name!r}, which lies outside of the folder")
+        parts = PurePosixPath(name).parts
+        if PurePosixPath(name).is_absolute() or ".." in parts:
+            raise InputError(f"{path / index} names the shard {name[:_LONGEST]!r}, which lies outside of the folder")
+        if any(len(part.encode()) > _LONGEST for part in parts) or len(parts) > _DEEPEST:
+            raise InputError(f"{path / index} names the shard {name[:_LONGEST]!r}, which is no file's name")
         if not (path / name).is_file():
             raise InputError(f"{path / name} is missing, though {index} names it: copy the whole model")
     return names
 
 
 def _weight_map(index: Path) -> dict[str, str]:
-    try:
-        places = json.loads(read_document(index))["weight_map"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(f"{index} is damaged: it is not JSON with a weight_map; copy it again") from error
+    places = read_foreign_object(index).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
         raise InputError(f"{index} is damaged: its weight_map does not name a file for each tensor")
     return places
@@ -159,7 +161,9 @@ def _read_weights(
         held = read_file(path / name)
         for tensor, source in held.tensors.items():
             if tensor in places:
-                raise InputError(f"{tensor} is in {path / places[tensor]} and in {path / name}: remove one of the two")
+                raise InputError(
+                    f"{named(tensor)} is in {path / places[tensor]} and in {path / name}: remove one of the two"
+                )
             tensors[tensor], places[tensor] = source, name
         metadata |= held.metadata
         headers.append([name, held.header])
@@ -179,8 +183,8 @@ def _check_index(index: Path, places: Mapping[str, str]) -> None:
     wrong = sorted(name for name in wanted.keys() | places.keys() if wanted.get(name) != places.get(name))
     if wrong:
         raise InputError(
-            f"{index} and its shards disagree on {len(wrong)} tensors: {listed(wrong)}; {wrong[0]} is "
-            f"in {places.get(wrong[0], 'no shard')}, the index says {wanted.get(wrong[0], 'nothing')}; "
+            f"{index} and its shards disagree on {len(wrong)} tensors: {listed(wrong)}; {named(wrong[0])} is "
+            f"in {named(places.get(wrong[0], 'no shard'))}, the index says {named(wanted.get(wrong[0], 'nothing'))}; "
             "copy the whole model"
         )
 
@@ -287,13 +291,9 @@ def implied_ties(files: Mapping[str, PieceSource], ties: Mapping[str, str]) -> s
         return set()
     if CONFIG not in files:
         return set(ties)
-    try:
-        settings = json.loads(to_bytes(files[CONFIG]))
-        names = settings.get("architectures") or []
-    except (ValueError, AttributeError) as error:
-        raise InputError(
-            f"config.json is no JSON object: which of {', '.join(ties)} the model ties is unknown"
-        ) from error
+    settings = foreign_object(to_bytes(files[CONFIG]), CONFIG)
+    require_sane_sizes(settings, Path(CONFIG))
+    names = architectures(settings)
 
     def kept(name: str) -> str:
         return ties.get(name, name)

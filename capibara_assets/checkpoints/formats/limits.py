@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 
 from capibara_assets.checkpoints.content import Content
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, named
 
 
 def listed(names: Iterable[str], most: int = 5) -> str:
-    """`a, b and 7 more`."""
+    """`a, b and 7 more`; names out of files are cut and printable."""
     names = list(names)
     rest = len(names) - most
-    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+    return ", ".join(map(named, names[:most])) + (f" and {rest} more" if rest > 0 else "")
 
 
 def refuse(target: str, names: Iterable[str], what: str, remedy: str) -> None:

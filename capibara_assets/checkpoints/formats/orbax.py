@@ -20,8 +20,9 @@ from capibara_assets.checkpoints.formats.limits import listed
 from capibara_assets.checkpoints.formats.nested import nest, unnest
 from capibara_assets.checkpoints.formats.publish import new_folder
 from capibara_assets.checkpoints.tree import join
-from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.errors import InputError
 from capibara_assets.storage.foreign import read_document
+from capibara_assets.storage.jsonfiles import read_foreign_object
 
 NOTE = "capibara"
 """Key of our note in Orbax's `custom_metadata`."""
@@ -174,13 +175,13 @@ def _tree(folder: Path, keys: tuple[str, ...], scalars: list[str]) -> tuple[Any,
 
     from capibara_assets.checkpoints.formats.orbax_saving import quiet
 
+    stored = read_foreign_object(folder / _METADATA)
     try:
-        stored = json.loads(read_document(folder / _METADATA))
         with quiet():
             metadata = ocp.PyTreeCheckpointHandler().metadata(folder.absolute())
     except (ValueError, KeyError) as error:
         reason = str(error).partition("[tensorstore_spec")[0].strip()
-        raise IntegrityError(f"{folder}: its {_METADATA} and its arrays do not fit: {reason}") from error
+        raise InputError(f"{folder}: its {_METADATA} and its arrays do not fit: {reason}") from error
     strings = json.loads(read_document(folder / _STRINGS)) if (folder / _STRINGS).is_file() else {}
     ocdbt, zarr3 = (folder / "manifest.ocdbt").is_file(), bool(stored.get("use_zarr3"))
 

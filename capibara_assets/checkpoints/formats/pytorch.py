@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+import psutil
 import torch
 
-from capibara_assets.checkpoints.content import Content, live, to_torch
+from capibara_assets.checkpoints.content import Content, live, nbytes, to_torch
 from capibara_assets.checkpoints.formats.beside import read_files, write_files
 from capibara_assets.checkpoints.formats.limits import listed, refuse, refuse_metadata
 from capibara_assets.checkpoints.formats.publish import new_file, new_folder
@@ -75,9 +76,11 @@ def write(content: Content, path: Path) -> None:
     the same content gives the same bytes.
 
     Raises:
-        InputError: `path` exists; files beside a single file, or text in a safetensors header: it names them.
+        InputError: `path` exists; files beside a single file, or text in a safetensors header: it names them; or more
+            bytes than this machine has memory.
     """
     refuse_metadata(content, "a file of torch.save")
+    _require_room(content)
     if path.suffix in SUFFIXES:
         refuse(f"the single file {path.name}", sorted(content.files), "files", "give a folder's name")
         with new_file(path) as file:
@@ -88,6 +91,17 @@ def write(content: Content, path: Path) -> None:
         with (folder / name).open("xb") as file:
             torch.save(state_of(content), file)
         write_files(content.files, folder)
+
+
+def _require_room(content: Content) -> None:
+    """Raise for tensors that no memory here holds together: an allocation that may succeed is paid for when written."""
+    size = sum(nbytes(source.dtype, source.shape) for source in content.tensors.values())
+    room = psutil.virtual_memory().total + psutil.swap_memory().total
+    if size > room:
+        raise InputError(
+            f"torch.save takes all tensors at once: these have {size:,} bytes, this machine {room:,} of memory; write "
+            "huggingface or dcp, which take them in pieces"
+        )
 
 
 def _require_backed(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:

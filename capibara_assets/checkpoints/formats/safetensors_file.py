@@ -14,9 +14,9 @@ from typing import Any, BinaryIO
 from capibara_assets.checkpoints.content import DTYPES, InFile, PieceSource, nbytes
 from capibara_assets.checkpoints.formats.limits import refuse
 from capibara_assets.checkpoints.formats.publish import write_source
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, named
 from capibara_assets.modeling.files import read_safetensors_header
-from capibara_assets.storage.jsonfiles import first_twice
+from capibara_assets.storage.jsonfiles import first_twice, why_not_json
 
 # The library orders tensors by element type, the last of these first, then by name.
 _ORDER = (
@@ -113,13 +113,15 @@ def _entries(raw: bytes, path: Path) -> dict[str, Any]:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         entries = dict(pairs)
         if len(entries) != len(pairs):
-            raise InputError(f"{path} is damaged: its header has the entry {first_twice(pairs)!r} twice")
+            raise InputError(f"{path} is damaged: its header has the entry {named(first_twice(pairs))!r} twice")
         return entries
 
     try:
         entries = json.loads(raw.decode(), object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is damaged: its safetensors header is not JSON ({error}); copy it again") from error
+        raise InputError(
+            f"{path} is damaged: its safetensors header is {why_not_json(error)}; copy it again"
+        ) from error
     if not isinstance(entries, dict):
         raise InputError(f"{path} is damaged: its safetensors header is no JSON object; copy it again")
     return entries
@@ -132,18 +134,21 @@ def _ranges(entries: dict[str, Any], path: Path, start: int, size: int) -> dict[
         dtype, shape, begin, end = _entry(name, entry, path)
         if end - begin != nbytes(dtype, shape):
             raise InputError(
-                f"{path} is damaged: {name} has {end - begin} bytes, {dtype} of shape {list(shape)} has "
+                f"{path} is damaged: {named(name)} has {end - begin} bytes, {dtype} of shape {_shown(list(shape))} has "
                 f"{nbytes(dtype, shape)}"
             )
         if start + end > size:
-            raise InputError(f"{path} is damaged: {name} ends {start + end - size} bytes behind the end of the file")
+            raise InputError(
+                f"{path} is damaged: {named(name)} ends {start + end - size} bytes behind the end of the file"
+            )
         spans.append((begin, end, name))
         ranges[name] = InFile(path, dtype, shape, start + begin)
     at, before = 0, "the header"
     for begin, end, name in sorted(spans):
         if begin != at:
-            how = f"overlaps {before}" if begin < at else f"leaves a gap of {begin - at} bytes behind {before}"
-            raise InputError(f"{path} is damaged: {name} {how}")
+            last = named(before)
+            how = f"overlaps {last}" if begin < at else f"leaves a gap of {begin - at} bytes behind {last}"
+            raise InputError(f"{path} is damaged: {named(name)} {how}")
         at, before = end, name
     if start + at != size:
         raise InputError(f"{path} is damaged: {size} bytes where its header says {start + at}; copy it again")
@@ -152,13 +157,21 @@ def _ranges(entries: dict[str, Any], path: Path, start: int, size: int) -> dict[
 
 def _entry(name: str, entry: Any, path: Path) -> tuple[str, tuple[int, ...], int, int]:
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-        raise InputError(f"{path} is damaged: the header's entry {name!r} is not dtype, shape and data_offsets")
+        raise InputError(f"{path} is damaged: the header's entry {named(name)!r} is not dtype, shape and data_offsets")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     numbers = [*shape, *offsets] if isinstance(shape, list) and isinstance(offsets, list) else [None]
-    if len(numbers) < 2 or len(offsets) != 2 or not all(type(n) is int and n >= 0 for n in numbers):
-        raise InputError(f"{path} is damaged: shape or data_offsets of {name} are no such numbers")
+    if len(numbers) < 2 or len(offsets) != 2 or not all(type(n) is int and 0 <= n < 1 << 63 for n in numbers):
+        raise InputError(
+            f"{path} is damaged: {named(name)} has the shape {_shown(shape)} and the data_offsets {_shown(offsets)}, "
+            "expected whole numbers from 0 to 2**63, of data_offsets two"
+        )
     if offsets[0] > offsets[1]:
-        raise InputError(f"{path} is damaged: {name} ends before it begins")
+        raise InputError(f"{path} is damaged: {named(name)} ends before it begins: data_offsets {offsets}")
     if dtype not in DTYPES or dtype not in _ORDER:
-        raise InputError(f"{path}: {name} has the element type {dtype!r}; read are {', '.join(_ORDER)}")
+        raise InputError(f"{path}: {named(name)} has the element type {_shown(dtype)}; read are {', '.join(_ORDER)}")
     return dtype, tuple(shape), offsets[0], offsets[1]
+
+
+def _shown(value: Any) -> str:
+    """A value of a header, cut; a number may have thousands of digits."""
+    return named(repr(value[:8]) if isinstance(value, list) else repr(value))

@@ -28,8 +28,8 @@ from capibara_assets.checkpoints.formats.limits import listed
 from capibara_assets.checkpoints.formats.nested import nest, unnest
 from capibara_assets.checkpoints.formats.publish import new_folder
 from capibara_assets.checkpoints.tree import join
-from capibara_assets.errors import InputError, IntegrityError
-from capibara_assets.storage.foreign import read_document
+from capibara_assets.errors import InputError, named
+from capibara_assets.storage.jsonfiles import read_foreign_object
 
 INDEX = "checkpoint"
 NOTE = "capibara"
@@ -58,8 +58,8 @@ def read(path: Path) -> Content:
         path: `checkpoint_<step>/`, a model directory that has one of these, or an index file.
 
     Raises:
-        InputError: not a T5X checkpoint, or one of version 1 or with arrays of an unknown type.
-        IntegrityError: an array's folder is missing, or differs from the index.
+        InputError: not a T5X checkpoint, or one of version 1 or with arrays of an unknown type; an array's folder is
+            missing, or differs from the index.
     """
     index = _index(path)
     state = flax_msgpack.read(index)
@@ -180,15 +180,15 @@ def _open(spec: Any, keys: tuple[str, ...], folder: Path) -> zarr.InZarr:
         raise InputError(f"{'/'.join(keys)} lies in {spec['driver']} at {path!r}: T5X keeps arrays in zarr folders")
     here = folder / name
     try:
-        metadata = json.loads(read_document(here / ".zarray"))
-    except (OSError, ValueError) as error:
-        raise IntegrityError(f"{here} should hold {'/'.join(keys)}, its .zarray cannot be read: {error}") from error
+        metadata = read_foreign_object(here / ".zarray")
+    except InputError as error:
+        raise InputError(f"{here} should hold {named('/'.join(keys))}: {error}") from error
     dtype, shape = _dtype(metadata["dtype"]), tuple(metadata["shape"])
     if dtype is None:
         raise InputError(f"{here} is an array of {metadata['dtype']}, which has no place in a checkpoint here")
     stated = spec.get("dtype", numpy_dtype(dtype).name)
     if shape != tuple(spec["metadata"]["shape"]) or stated != numpy_dtype(dtype).name:
-        raise IntegrityError(
+        raise InputError(
             f"{here} holds {numpy_dtype(dtype).name}{list(shape)}, the index says {stated}"
             f"{list(spec['metadata']['shape'])}"
         )

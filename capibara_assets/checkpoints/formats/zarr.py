@@ -73,7 +73,7 @@ class InZarr:
 
         array = ts.open(dict(self.spec), read=True, open=True).result()
         if tuple(array.shape) != self.shape or array.dtype.numpy_dtype != numpy_dtype(self.dtype):
-            raise IntegrityError(
+            raise InputError(
                 f"{self.where} holds {array.dtype.name}{list(array.shape)}, its index says "
                 f"{self.dtype}{list(self.shape)}"
             )
@@ -93,9 +93,8 @@ class InZarr:
             yield
         except ValueError as error:
             reason = " ".join(str(error).partition("[tensorstore_spec")[0].split())
-            if not str(error).startswith(_DAMAGED):
-                raise InputError(f"{self.where} cannot be read: {reason}") from error
-            raise IntegrityError(f"{self.where} is damaged or incomplete: {reason}") from error
+            what = "is damaged or incomplete" if str(error).startswith(_DAMAGED) else "cannot be read"
+            raise InputError(f"{self.where} {what}: {reason}") from error
 
 
 def write(spec: Mapping[str, Any], source: PieceSource) -> None:

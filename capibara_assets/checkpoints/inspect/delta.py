@@ -1,6 +1,5 @@
 """Differences of two LoRA adapters' weight changes scale * B @ A, computed from the factors."""
 
-import json
 import math
 import re
 from collections.abc import Collection
@@ -13,6 +12,8 @@ from capibara_assets.checkpoints.content import Content, to_bytes, to_numpy
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.modeling.files import ADAPTER_CONFIG
+from capibara_assets.modeling.lora.adapter_configs import lora_problem
+from capibara_assets.storage.jsonfiles import foreign_object
 
 _A = re.compile(r"^(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<embedding>embedding_)?A(?P<rest>(?:\.[^./]+)*)$")
 
@@ -46,7 +47,7 @@ def deltas(
         names: the user's names of the two sides, for messages.
 
     Raises:
-        InputError: an adapter_config.json that is not JSON, or lacks `r` or `lora_alpha`.
+        InputError: an adapter_config.json that is not JSON, or not that of a LoRA (`lora_problem`).
     """
     pairs = {name: pair for name in sorted(a.tensors.keys() & b.tensors.keys()) if (pair := _pair(name, a, b))}
     if not pairs:
@@ -121,10 +122,8 @@ def _outer(a: Matrix, b: Matrix) -> tuple[int, int]:
 
 
 def _config(data: bytes, called: str) -> dict[str, Any]:
-    try:
-        config = json.loads(data)
-    except ValueError as error:
-        raise InputError(f"{ADAPTER_CONFIG} of {called} is not JSON: {error}") from error
-    if not isinstance(config, dict) or not all(isinstance(config.get(key), int | float) for key in ("r", "lora_alpha")):
-        raise InputError(f"{ADAPTER_CONFIG} of {called} states no r and lora_alpha: it is not that of a LoRA adapter")
+    where = f"{ADAPTER_CONFIG} of {called}"
+    config = foreign_object(data, where)
+    if problem := lora_problem(config):
+        raise InputError(f"{where}: {problem}")
     return config

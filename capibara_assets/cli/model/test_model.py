@@ -94,10 +94,15 @@ def _asked(file: Path | None, domains: Sequence[str]) -> "tuple[Prompt, ...]":
 def _answer_all(
     base: "Base", asked: "Sequence[Prompt]", decoding: "Decoding", about: dict[str, Any], *, as_json: bool
 ) -> None:
-    """Answer all prompts, printing each answer; exits with code 1 if a prompt could not be answered."""
+    """Answer all prompts, printing each answer; exits with code 1 if a prompt could not be answered.
+
+    Raises:
+        InputError: no prompt was answered: the first one's reason, in place of all prompts with theirs.
+    """
     from capibara_assets.evaluation.answering.streaming import answer
 
     rows: list[dict[str, Any]] = []
+    unshown: list[dict[str, Any]] = []
     begun = time.perf_counter()
     for prompt in asked:
         row: dict[str, Any] = {"id": prompt.id, "domain": prompt.domain, "prompt": list(prompt.conversation)}
@@ -107,11 +112,18 @@ def _answer_all(
         except InputError as error:
             row |= {"answer": None, "tokens": 0, "finish": None, "error": str(error)}
         rows.append(row)
-        if not as_json:
-            _show(row)
+        unshown.append(row)
+        if not as_json and any(row["error"] is None for row in rows):
+            for one in unshown:
+                _show(one)
+            unshown.clear()
     seconds = time.perf_counter() - begun
     made = sum(row["tokens"] for row in rows)
     failed = [row["id"] for row in rows if row["error"]]
+    if rows and len(failed) == len(rows):
+        reason = rows[0]["error"]
+        where = "" if str(base.path) in reason else f"{base.path}: "
+        raise InputError(f"{where}{reason}; none of {len(rows)} prompts was answered")
     if as_json:
         click.echo(json.dumps(about | {"answers": rows, "tokens_per_s": round(made / seconds, 1)}, indent=2))
     else:

@@ -1,7 +1,6 @@
 """Input models of a merge: memory-mapped files, checked for compatibility."""
 
 import fnmatch
-import json
 import mmap
 import os
 from collections.abc import Mapping, Sequence
@@ -15,9 +14,10 @@ from capibara_assets.checkpoints.content import InFile, nbytes, to_bytes
 from capibara_assets.checkpoints.formats import huggingface
 from capibara_assets.consensus.merging.element_kernels import BF16, F16, F32
 from capibara_assets.consensus.merging.stack import MappedTensor
-from capibara_assets.errors import InputError
-from capibara_assets.modeling.files import CONFIG
+from capibara_assets.errors import InputError, named
+from capibara_assets.modeling.files import CONFIG, require_sane_sizes
 from capibara_assets.storage.foreign import require_plain
+from capibara_assets.storage.jsonfiles import foreign_object
 
 FLOATS: Mapping[str, int] = {"F32": F32, "BF16": BF16, "F16": F16}
 """Element types that are merged; integers and booleans are copied where the models agree on them."""
@@ -65,7 +65,8 @@ def read_model(path: Path | str) -> Model:
     """Read a Transformers folder (one file or shards with their index) or a single `.safetensors` file.
 
     Raises:
-        InputError: no such folder, damaged or missing files, an adapter, or weights in another format.
+        InputError: no such folder, damaged or missing files, a config of no model, an adapter, or weights in another
+            format.
     """
     path = Path(path)
     require_plain(path)
@@ -79,18 +80,16 @@ def read_model(path: Path | str) -> Model:
     if len(tensors) < len(content.tensors):
         raise InputError(f"{path} holds no safetensors files: convert it first (`capibara checkpoint convert`)")
     tied = {name: tensors[target] for name, target in content.ties.items()}
-    config: Any = {}
+    config: dict[str, Any] = {}
     if CONFIG in content.files:
-        try:
-            config = json.loads(to_bytes(content.files[CONFIG]))
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{path / CONFIG} is damaged: it is not JSON ({error}); copy it again") from error
+        config = foreign_object(to_bytes(content.files[CONFIG]), path / CONFIG)
+        require_sane_sizes(config, path / CONFIG)
     files = {
         name: source
         for name, source in content.files.items()
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in _COPIED)
     }
-    return Model(path, {**tensors, **tied}, dict(content.ties), files, config if isinstance(config, dict) else {})
+    return Model(path, {**tensors, **tied}, dict(content.ties), files, config)
 
 
 def untied(models: Sequence[Model]) -> tuple[list[Model], list[str]]:
@@ -136,7 +135,7 @@ def check_alike(models: Sequence[Model], base: Model | None, any_dtype: bool) ->
         if missing:
             holder = next(model for model in models if name in model.tensors)
             raise InputError(
-                f"{name} is in {holder.path} and not in {missing[0].path}"
+                f"{named(name)} is in {holder.path} and not in {missing[0].path}"
                 f"{_ties_hint(name, missing[0])}: merge checkpoints of the same architecture"
             )
         first = everyone[0].tensors[name]
@@ -149,23 +148,28 @@ def _check_pair(name: str, one: InFile, other: InFile, any_dtype: bool) -> None:
     if one.shape != other.shape:
         if name.endswith((*_EMBEDDINGS, "lm_head.weight")) and one.shape[1:] == other.shape[1:]:
             raise InputError(
-                f"the vocabularies differ: {name} has {one.shape[0]} rows in {one.path} and {other.shape[0]} in "
+                f"the vocabularies differ: {named(name)} has {one.shape[0]} rows in {one.path} and {other.shape[0]} in "
                 f"{other.path}; give both models the same tokenizer (resize_token_embeddings) before merging"
             )
         raise InputError(
-            f"{name} has shape {list(one.shape)} in {one.path} and {list(other.shape)} in {other.path}: "
+            f"{named(name)} has shape {_shown(one.shape)} in {one.path} and {_shown(other.shape)} in {other.path}: "
             "merge checkpoints of the same architecture"
         )
     for source in (one, other):
         if source.dtype in _OTHER_FLOATS:
             raise InputError(
-                f"{name} of {source.path} is {source.dtype}; merged are F32, BF16 and F16: convert the checkpoint first"
+                f"{named(name)} of {source.path} is {source.dtype}; merged are F32, BF16 and F16: convert the "
+                "checkpoint first"
             )
     if one.dtype != other.dtype and not (any_dtype and one.dtype in FLOATS and other.dtype in FLOATS):
         raise InputError(
-            f"{name} is {one.dtype} in {one.path} and {other.dtype} in {other.path}: "
+            f"{named(name)} is {one.dtype} in {one.path} and {other.dtype} in {other.path}: "
             'give the result\'s type, as in dtype="bfloat16"'
         )
+
+
+def _shown(shape: tuple[int, ...]) -> str:
+    return named(str(list(shape)))
 
 
 def _ties_hint(name: str, model: Model) -> str:

@@ -17,6 +17,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.evaluation.answering.answer import prompt_tokens
 from capibara_assets.evaluation.answering.generation import Generated, choose, generate, longest_context, stop_ids
 from capibara_assets.evaluation.decoding import Decoding
+from capibara_assets.storage.foreign import read_by_library
 
 if TYPE_CHECKING:
     from capibara_assets.modeling.base import Base
@@ -60,7 +61,7 @@ def answer(
 
     Raises:
         InputError: no chat template, or one that refuses the conversation; no room for an answer; logits that are
-            not finite.
+            not finite, or a model that cannot be run.
     """
     (ids,) = prompt_tokens(base, [messages])
     limit = longest_context(base.model) or len(ids) + decoding.max_new_tokens
@@ -71,7 +72,7 @@ def answer(
     made: list[int] = []
     shown, count, finish = 0, 0, "length"
     try:
-        for token in _tokens(base.model, ids, decoding, decoding.seed + draw, most):
+        for token in _tokens(base, ids, decoding, decoding.seed + draw, most):
             count += 1
             if token in stops:
                 finish = "stop"
@@ -106,13 +107,15 @@ def answers(base: "Base", conversations: Sequence[Messages], decoding: Decoding)
     return [made[index] for index in range(len(prompts))]
 
 
-def _tokens(model: Any, ids: Sequence[int], decoding: Decoding, seed: int, most: int) -> Iterator[int]:
+def _tokens(base: "Base", ids: Sequence[int], decoding: Decoding, seed: int, most: int) -> Iterator[int]:
     """Tokens one after the other, with a key-value cache."""
+    model: Any = base.model
     device = next(model.parameters()).device
     draws = np.random.Generator(np.random.Philox(seed)).random(most)
     given, cache = torch.tensor([list(ids)], device=device), None
     for number in range(most):
-        with torch.inference_mode():
+        # What a config states may fail here first: a rotary embedding, a quantisation that this machine lacks
+        with torch.inference_mode(), read_by_library(f"{base.path}: the model that its config states cannot be run"):
             output = model(input_ids=given, past_key_values=cache, use_cache=True, logits_to_keep=1)
         cache = output.past_key_values
         (token,) = choose(output.logits[:, -1].float(), decoding, draws[number : number + 1])

@@ -1,6 +1,7 @@
 """A folder with a whole model or an adapter: what it holds, the base it belongs to, and loading both."""
 
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -139,8 +140,14 @@ def _with_peft(base: Base, folder: Path) -> Any:
     rank = max((shape[0] for name, shape in shapes.items() if _FACTOR.search(name) and shape), default=0)
     if problem := loading_problem(adapter_config(folder), rank):
         raise InputError(f"{folder / ADAPTER_CONFIG}: {problem}")
-    with read_by_library(f"adapter {folder} cannot be loaded onto {base.path}"):
+    with (
+        read_by_library(f"adapter {folder} cannot be loaded onto {base.path}"),
+        warnings.catch_warnings(record=True) as told,
+    ):
+        warnings.simplefilter("always")
         model = PeftModel.from_pretrained(base.model, str(folder), local_files_only=True)
+    if lacks := next((str(one.message) for one in told if "missing adapter keys" in str(one.message)), ""):
+        raise InputError(f"{weights} lacks tensors that {ADAPTER_CONFIG} asks for: {lacks.partition(': ')[2][:300]}")
     model.eval()
     return model.get_base_model()  # with the adapter's layers in it, under the base's own interface
 

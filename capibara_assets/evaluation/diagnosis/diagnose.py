@@ -21,7 +21,7 @@ from capibara_assets.evaluation.diagnosis import text as texts
 from capibara_assets.evaluation.diagnosis.catalogue import Diagnosis
 from capibara_assets.evaluation.diagnosis.placement import DeviceMap, check_deepspeed, check_placement
 from capibara_assets.modeling.adapters import LoraAdapter
-from capibara_assets.modeling.base import Base, load_base
+from capibara_assets.modeling.base import Base, load_base, load_tokenizer
 from capibara_assets.modeling.files import read_config
 
 _HALF = ("float16", "torch.float16")
@@ -168,9 +168,9 @@ def _examine_text(done: Examination, model: ModelFolder) -> None:
     """Check tokenizer and template: the model's own, or the adapter's where its folder has them, else the base's."""
     where = model.folder if (model.folder / "tokenizer_config.json").is_file() else model.whole
     try:
-        tokenizer = texts.tokenizer_of(where)
+        tokenizer = load_tokenizer(where)
         compared = model.base if model.base is not None and model.base != where else None
-        reference = texts.tokenizer_of(compared) if compared else None
+        reference = load_tokenizer(compared) if compared else None
     except InputError as error:
         message = str(error)
         done.run("tokenizer", "", lambda: [Diagnosis("does_not_load", message)])

@@ -22,20 +22,6 @@ _MARKER = re.compile(r"<\|[^|<>\s]{1,40}\|>|<(?:start|end)_of_turn>|\[/?INST\]|<
 _TURN = re.compile(r"user|assistant|system|im_start|header|INST|start_of_turn", re.IGNORECASE)
 
 
-def tokenizer_of(folder: Path) -> Tokenizer:
-    """Load the tokenizer of a folder; never from the network.
-
-    Raises:
-        InputError: it cannot be loaded.
-    """
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, RuntimeError, KeyError) as error:
-        raise InputError(f"the tokenizer of {folder} cannot be loaded: {error}") from error
-
-
 def check_tokenizers(tokenizer: Tokenizer, reference: Tokenizer, where: Path) -> list[Diagnosis]:
     """Check that a tokenizer gives the ids of its base's tokenizer.
 

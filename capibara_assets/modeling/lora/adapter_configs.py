@@ -7,6 +7,8 @@ from capibara_assets.modeling.lora.patterns import fits
 
 LARGEST = (2 - 2**-23) * 2.0**111
 """Of what a product of factors may reach: sums of it stay finite in float32."""
+_NUMBERS = {1: "whole number from 1", None: "finite number"}
+_SWITCHES = ("use_rslora", "use_dora", "fan_in_fan_out", "lora_bias", "inference_mode")
 #: Options by which PEFT imports a module that they name, or builds a model of any depth.
 _BUILDS = ("megatron_config", "layer_replication")
 
@@ -18,9 +20,11 @@ def config_problem(config: Mapping[str, Any], is_name: Callable[[str], bool] | N
         is_name: whether a key of `rank_pattern` and `alpha_pattern` may name modules; default: what `fits` reads.
     """
     if not _is_number(config.get("r")) or config["r"] != int(config["r"]) or config["r"] < 1:
-        return f"r is {config.get('r')!r}, expected a whole number from 1"
+        return f"r is {_shown(config.get('r'))}, expected a whole number from 1"
     if not _is_number(config.get("lora_alpha")):
-        return f"lora_alpha is {config.get('lora_alpha')!r}, expected a finite number"
+        return f"lora_alpha is {_shown(config.get('lora_alpha'))}, expected a finite number"
+    if problem := _options_problem(config):
+        return problem
     for pattern, least in (("rank_pattern", 1), ("alpha_pattern", None)):
         values = config.get(pattern) or {}
         if not isinstance(values, dict):
@@ -29,8 +33,27 @@ def config_problem(config: Mapping[str, Any], is_name: Callable[[str], bool] | N
             if not (is_name or _is_pattern)(key):
                 return f"{pattern} names {key[:80]!r}, which is no module's name"
             if not _is_number(value) or (least is not None and (value < least or value != int(value))):
-                return f"{pattern} of {key} is {value!r}"
+                return f"{pattern} of {key[:80]!r} is {_shown(value)}, expected a {_NUMBERS[least]}"
     return ""
+
+
+def _options_problem(config: Mapping[str, Any]) -> str:
+    for name in _SWITCHES:
+        if not isinstance(config.get(name), bool | None):
+            return f"{name} is {_shown(config[name])}, expected true or false"
+    dropout, layers = config.get("lora_dropout"), config.get("layers_to_transform")
+    if dropout is not None and not (_is_number(dropout) and 0 <= dropout <= 1):
+        return f"lora_dropout is {_shown(dropout)}, expected a number from 0 to 1"
+    if not all(type(layer) is int and layer >= 0 for layer in (layers if isinstance(layers, list) else [layers or 0])):
+        return f"layers_to_transform is {_shown(layers)}, expected numbers of layers"
+    return ""
+
+
+def lora_problem(config: Mapping[str, Any]) -> str:
+    """Why a config is not that of a LoRA with the change scale * B @ A; empty where it may be."""
+    if config.get("peft_type") != "LORA":
+        return f"peft_type is {_shown(config.get('peft_type'))}, expected 'LORA'"
+    return config_problem(config)
 
 
 def loading_problem(config: Mapping[str, Any], rank: int) -> str:
@@ -54,6 +77,10 @@ def loading_problem(config: Mapping[str, Any], rank: int) -> str:
         if text != "all-linear" and not _is_quick(text):
             return f"{text[:80]!r} chooses modules by a pattern that may take for ever: list their names"
     return ""
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:80]
 
 
 def _is_pattern(key: str) -> bool:

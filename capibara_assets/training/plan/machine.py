@@ -140,14 +140,13 @@ def check_locked_memory(adapters: Path = Path("/sys/class/infiniband")) -> list[
 
 def check_dataset(request: TrainingRequest, settings: Settings) -> list[CheckFinding]:
     """Tokenise every example through the base's template, and report counts, supervised tokens and faulty examples."""
-    from transformers import AutoTokenizer
-
     from capibara_assets.datasets.tokens.tokenising import encode_examples
+    from capibara_assets.modeling.base import load_tokenizer
 
     examples = read_examples(request)
     splits = Counter(examples["split"].to_list())
     try:
-        tokenizer = AutoTokenizer.from_pretrained(request.base_model, local_files_only=True, trust_remote_code=False)
+        tokenizer = load_tokenizer(request.base_model)
         done = encode_examples(examples, tokenizer, settings.max_length)
     except (OSError, ValueError, InputError) as error:
         return [

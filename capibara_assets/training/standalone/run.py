@@ -130,7 +130,7 @@ def base_folder(location: str | None) -> Path:
     if location is None:
         raise InputError("the recipe names no base model: give one with --model (a folder, or id@revision)")
     shipped = resources_root() / "base_models" / location
-    path = shipped if re.fullmatch(r"[\w-]+", location) and shipped.is_dir() else resolve_base(location)
+    path = shipped if re.fullmatch(r"[\w-]{1,255}", location) and shipped.is_dir() else resolve_base(location)
     validate_base(path, HEADS)
     return path
 

@@ -14,7 +14,7 @@ import pytest
 
 from capibara_assets.checkpoints.content import to_numpy
 from capibara_assets.checkpoints.formats import read
-from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.errors import InputError
 
 pytest.importorskip("orbax.checkpoint")
 
@@ -85,6 +85,10 @@ SPOILT = {
     "lists for types": each(value_metadata={"value_type": ["x"], "skip_deserialize": False}),
     "a note of ours that is none": tree(lambda document: document.update(custom_metadata={"capibara": "[]"})),
     "a note of ours of a number": tree(lambda document: document.update(custom_metadata={"capibara": 5})),
+    "a chunk cut off": lambda folder: os.truncate(folder / "w" / "0", 3),
+    "a chunk of noise": lambda folder: (folder / "w" / "0").write_bytes(b"\xa5" * 40),
+    "a document cut off": lambda folder: os.truncate(folder / "_METADATA", 60),
+    "a number of five thousand digits": lambda folder: (folder / "_METADATA").write_text('{"a": 1' + "0" * 5000 + "}"),
     "nested for ever": lambda folder: (folder / "_METADATA").write_text('{"a":' * 50_000 + "1" + "}" * 50_000),
     "two gibibytes of tree": lambda folder: os.truncate(folder / "_METADATA", 2 << 30),
     "two gibibytes of an array's document": lambda folder: os.truncate(folder / "w" / ".zarray", 2 << 30),
@@ -107,7 +111,7 @@ STATED: dict[str, dict[str, Any]] = {
 def refused(folder: Path) -> str:
     """What is said of a folder that is read whole, within two seconds of processor time."""
     began = time.process_time()
-    with pytest.raises((InputError, IntegrityError)) as caught:
+    with pytest.raises(InputError) as caught:
         for source in read(folder).tensors.values():
             to_numpy(source)
     assert time.process_time() - began < 2 and "\n" not in str(caught.value)

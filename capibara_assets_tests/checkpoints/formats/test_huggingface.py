@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LM
 from capibara_assets.checkpoints.content import Content, InMemory, of_bytes, of_torch, to_torch
 from capibara_assets.checkpoints.formats import convert, detect_format, huggingface, pytorch
 from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.modeling.files import weight_files
 from capibara_assets_tests.checkpoints.formats.kept import bytes_of, kept, same
 from capibara_assets_tests.checkpoints.formats.states import DTYPES, flat
 from capibara_assets_tests.modeling.tiny import save_tiny
@@ -273,8 +274,17 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "trailing": (raw({"w": entry(0, 2)}, b"123"), "bytes where its header says"),
     "wrong size": (raw({"w": entry(0, 3)}, b"123"), r"w has 3 bytes, U8 of shape \[2\] has 2"),
     "backwards": (raw({"w": entry(2, 0)}, b"12"), "w ends before it begins"),
-    "negative": (raw({"w": entry(-2, 0)}, b"12"), "of w are no such numbers"),
-    "no number": (raw({"w": entry(0, 2, shape=["2"])}, b"12"), "of w are no such numbers"),
+    "negative": (raw({"w": entry(-2, 0)}, b"12"), r"w has the shape .* and the data_offsets \[-2, 0\], expected whole"),
+    "no number": (raw({"w": entry(0, 2, shape=["2"])}, b"12"), r"w has the shape \['2'\] and the data_offsets"),
+    "three offsets": (
+        raw({"w": entry(0, 2) | {"data_offsets": [0, 2, 2]}}, b"12"),
+        r"data_offsets \[0, 2, 2\], expected",
+    ),
+    "text for a shape": (raw({"w": entry(0, 2, shape="2" * 9000)}, b"12"), r"w has the shape '2{159} … and"),
+    "beyond every disk": (raw({"w": entry(0, 2, shape=[10**4000] * 3)}, b"12"), r"w has the shape \[10{158} … and"),
+    "digits": (raw(b'{"w": 1' + b"0" * 5000 + b"}", b""), "header is not JSON: a number has more than 4,300 digits"),
+    "a name of two lines": (raw({"w\nw": entry(0, 4)}, b"12"), r"damaged: w\\nw has 4 bytes"),
+    "a long name": (raw({"n" * 90_000: entry(0, 4)}, b"12"), r"damaged: n{160} … has 4 bytes"),
     "unknown type": (raw({"w": entry(0, 2, dtype="F4")}, b"12"), "w has the element type 'F4'"),
     "no entry": (raw({"w": 3}, b""), "'w' is not dtype, shape and data_offsets"),
     "metadata": (raw({"__metadata__": {"a": 1}}, b""), "is not a dictionary of text"),
@@ -305,8 +315,12 @@ GOOD = {"a": "1.safetensors", "b": "1.safetensors", "c": "2.safetensors"}
         (GOOD | {"d": "2.safetensors"}, "disagree on 1 tensors: d; d is in no shard"),
         (GOOD | {"c": "3.safetensors"}, "3.safetensors is missing"),
         (GOOD | {"c": "../2.safetensors"}, "outside of the folder"),
+        (GOOD | {"c": "x" * 5000}, r"names the shard 'x{255}', which is no file's name$"),
+        (GOOD | {"c": "x/" * 5000}, r"names the shard '(x/){127}x', which is no file's name$"),
+        (GOOD | {"c": "a\n\x1b[2J.safetensors"}, r"bad/a\\n\\x1b\[2J\.safetensors is missing"),
+        (GOOD | {"c": "\ud800"}, "half of a character"),
     ],
-    ids=["other shard", "missing tensor", "missing shard", "outside"],
+    ids=["other shard", "missing tensor", "missing shard", "outside", "long", "deep", "lines", "half a character"],
 )
 def test_an_index_that_does_not_fit_its_shards_is_refused(
     tmp_path: Path, weight_map: dict[str, str], message: str
@@ -316,6 +330,27 @@ def test_an_index_that_does_not_fit_its_shards_is_refused(
     sharded(tmp_path / "bad", weight_map)
     with pytest.raises(InputError, match=message):
         huggingface.read(tmp_path / "bad")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"weight_map": {"a": "1.safetensors", "a": "2.safetensors"}}', "ambiguous: 'a' is there twice"),
+        (b'{"weight_map": {}, "weight_map": {}}', "ambiguous: 'weight_map' is there twice"),
+        (json.dumps({"weight_map": GOOD}).encode("utf-16"), "byte 0, 0xff, is not utf-8"),
+        (b"\xef\xbb\xbf" + json.dumps({"weight_map": GOOD}).encode(), "byte order mark"),
+        (b'{"metadata": {"total_size": 1' + b"0" * 6000 + b"}}", "a number has more than 4,300 digits"),
+        (b"[]", "expected a JSON object"),
+    ],
+)
+def test_an_index_that_is_read_in_two_ways_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    sharded(tmp_path / "bad", GOOD)
+    index = tmp_path / "bad" / "model.safetensors.index.json"
+    index.write_bytes(content)
+    for read in (huggingface.read, lambda folder: list(weight_files(folder))):
+        with pytest.raises(InputError) as caught:
+            read(tmp_path / "bad")
+        assert str(index) in str(caught.value) and message in str(caught.value)
 
 
 def test_a_tensor_in_two_shards_is_refused(tmp_path: Path) -> None:

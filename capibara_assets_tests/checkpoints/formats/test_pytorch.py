@@ -186,6 +186,15 @@ def test_files_lie_beside_the_state_in_a_folder_and_are_refused_by_a_single_file
         pytorch.write(content, tmp_path / "folder")
 
 
+@pytest.mark.parametrize("count", [1, 64])
+def test_more_than_the_machine_holds_is_refused_before_it_is_taken(tmp_path: Path, count: int) -> None:
+    (tmp_path / "sparse").touch()
+    many = {f"w{number}": InFile(tmp_path / "sparse", "F32", (2**46 // count,)) for number in range(count)}
+    with pytest.raises(InputError, match=r"all tensors at once: these have 281,474,976,710,656 bytes, this machine "):
+        pytorch.write(Content(many), tmp_path / "one.pt")
+    assert not (tmp_path / "one.pt").exists()
+
+
 def test_a_failing_write_leaves_nothing(tmp_path: Path) -> None:
     gone = Content({"w": InFile(tmp_path / "missing", "F32", (3,))})
     for name in ("one.pt", "folder"):

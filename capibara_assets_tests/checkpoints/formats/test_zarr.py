@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from capibara_assets.checkpoints.content import PIECE, of_numpy, to_numpy
 from capibara_assets.checkpoints.formats import zarr
-from capibara_assets.errors import IntegrityError
+from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets_tests.late import late
 
 late("tensorstore", reason="the extra tpu is not installed")
@@ -86,7 +86,7 @@ def test_a_missing_chunk_and_a_flipped_bit_are_found(tmp_path: Path):
     stored = (tmp_path / "a/1.0").read_bytes()
     (tmp_path / "a/1.0").unlink()
     strict = source(tmp_path / "a", (4, 2), fill_missing_data_reads=False)
-    with pytest.raises(IntegrityError, match=r"/a is damaged or incomplete: NOT_FOUND.*1\.0.*missing"):
+    with pytest.raises(InputError, match=r"/a is damaged or incomplete: NOT_FOUND.*1\.0.*missing"):
         to_numpy(strict)
     unseen = 0
     for bit in range(8 * len(stored)):
@@ -96,10 +96,10 @@ def test_a_missing_chunk_and_a_flipped_bit_are_found(tmp_path: Path):
         try:
             assert (to_numpy(strict) == 1).all()  # deflate's padding, or a time in gzip's header: no value changes
             unseen += 1
-        except IntegrityError as error:
+        except InputError as error:
             assert "damaged" in str(error)
     assert unseen < 8 * 10
-    with pytest.raises(IntegrityError, match=r"float32\[4, 2\].*F32\[2, 4\]"):
+    with pytest.raises(InputError, match=r"float32\[4, 2\].*F32\[2, 4\]"):
         to_numpy(source(tmp_path / "a", (2, 4)))
 
 

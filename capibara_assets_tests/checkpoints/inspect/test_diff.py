@@ -226,7 +226,8 @@ def adapter(r: int, alpha: int, seed: int, out: int = 9, into: int = 7, **config
 def of_factors(a: Any, b: Any, **config: Any) -> Content:
     prefix = "base_model.model.model.layers.0.q_proj"
     tensors = {f"{prefix}.lora_A.weight": of_numpy(a), f"{prefix}.lora_B.weight": of_numpy(b)}
-    return Content(tensors, kind="adapter", files={"adapter_config.json": of_bytes(json.dumps(config).encode())})
+    stated = json.dumps({"peft_type": "LORA"} | config).encode()
+    return Content(tensors, kind="adapter", files={"adapter_config.json": of_bytes(stated)})
 
 
 def test_weight_changes_of_lora_are_compared_whatever_their_ranks() -> None:
@@ -297,3 +298,34 @@ def test_factors_that_are_not_finite_and_scales_that_are_unknown_are_said() -> N
     broken = Content(one.tensors, files={"adapter_config.json": of_bytes(b"{")})
     with pytest.raises(InputError, match=r"adapter_config\.json of B is not JSON"):
         diff(Side("A", one), Side("B", broken))
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"r": 0}, "r is 0, expected a whole number from 1"),
+        ({"r": -1}, "r is -1, expected"),
+        ({"r": 2.5}, "r is 2.5, expected"),
+        ({"r": True}, "r is True, expected"),
+        ({"lora_alpha": float("nan")}, "lora_alpha is nan, expected a finite number"),
+        ({"alpha_pattern": {"q_proj": "x"}}, "alpha_pattern of 'q_proj' is 'x', expected a finite number"),
+        ({"rank_pattern": {"q_proj": -1}}, "rank_pattern of 'q_proj' is -1, expected a whole number from 1"),
+        ({"rank_pattern": [1]}, "rank_pattern is no object"),
+        ({"peft_type": "EVIL"}, "peft_type is 'EVIL', expected 'LORA'"),
+        ({"peft_type": None}, "peft_type is None, expected 'LORA'"),
+    ],
+)
+def test_an_adapter_without_a_scale_is_refused_on_either_side(config: dict[str, Any], said: str) -> None:
+    one, a, b = adapter(2, 4, 3)
+    odd = of_factors(a, 2 * b, **({"r": 2, "lora_alpha": 4} | config))
+    for first, second, name in ((one, odd, "B"), (odd, one, "A")):
+        with pytest.raises(InputError) as caught:
+            diff(Side("A", first), Side("B", second))
+        assert str(caught.value).startswith(f"adapter_config.json of {name}: {said}")
+
+
+def test_a_setting_that_is_stated_twice_is_no_setting() -> None:
+    one, _, _ = adapter(2, 4, 3)
+    twice = Content(one.tensors, files={"adapter_config.json": of_bytes(b'{"r": 2, "lora_alpha": 4, "r": 8}')})
+    with pytest.raises(InputError, match=r"adapter_config\.json of B is ambiguous: 'r' is there twice"):
+        diff(Side("A", one), Side("B", twice))

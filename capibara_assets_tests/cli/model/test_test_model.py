@@ -6,13 +6,14 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from click.testing import CliRunner
+from safetensors.torch import load_file, save_file
 
 from capibara_assets.checkpoints.formats import FORMATS
 from capibara_assets.checkpoints.store.manifest import About
@@ -69,6 +70,48 @@ def test_a_file_of_prompts_as_text_and_one_that_is_too_long(base: Path, tmp_path
     assert "[line-1] Say one." in said and "[cut after 3 tokens]" in said and "error: the conversation has" in said
     with pytest.raises(InputError, match="no prompt of domain 'cobol'"):
         ask("--model", base, "--domain", "cobol")
+
+
+def rotating_wrongly(folder: Path) -> None:
+    """A rotary embedding that can be built, and not be used on more than one token."""
+    file = folder / "config.json"
+    longrope = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 1}
+    longrope |= {"short_factor": [1.0] * 8, "long_factor": [1.0] * 3, "factor": 1.0}
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"rope_parameters": longrope}))
+
+
+def infinite(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.norm.weight"][0] = float("inf")
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
+def template(text: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / "chat_template.jinja").write_text(text)
+
+
+SILENT: dict[str, tuple[Callable[[Path], object], str]] = {
+    "infinite weights": (infinite, "logits are not finite"),
+    "rotary embedding": (rotating_wrongly, "the model that its config states cannot be run"),
+    "template nested": (template("{{" + "(" * 5000 + "1" + ")" * 5000 + "}}"), "nested too deeply"),
+    "template raises": (template('{{ raise_exception("no\\nsuch turn") }}'), r"(no\nsuch turn)"),
+    "template too long": (template("x" * 1_000_000), "has 1000000 characters"),
+    "template recursive": (template("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"), "recursion"),
+}
+
+
+@pytest.mark.parametrize("name", SILENT)
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_a_model_that_answers_nothing_is_refused(name: str, form: tuple[str, ...], base: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(base, tmp_path / "model"))
+    harm, words = SILENT[name]
+    harm(folder)
+    (tmp_path / "prompts.txt").write_text("one\ntwo\n")
+    given = ["--model", str(folder), "--prompts", str(tmp_path / "prompts.txt"), "--max-new-tokens", "1", *form]
+    result = CliRunner().invoke(command, given)
+    assert isinstance(result.exception, InputError) and not result.stdout
+    said = str(result.exception)
+    assert words in said and str(folder) in said and said.endswith("none of 2 prompts was answered")
 
 
 def test_an_adapter_finds_its_base_and_answers_otherwise(base: Path, adapter: Path) -> None:

@@ -145,6 +145,27 @@ def test_errors_say_what_where_and_what_to_do(checkpoints: tuple[Path, list[Path
         merge_checkpoints([one, two], "linear", tmp_path / "mixed")
 
 
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ('{"hidden_size": -32}', "hidden_size is -32, models have 1 to"),
+        ('{"num_attention_heads": 0}', "num_attention_heads is 0, models have 1 to"),
+        ('{"vocab_size": "4096"}', "vocab_size is '4096', expected a whole number"),
+        ('{"rope_theta": -1}', "rope_theta is -1, expected"),
+        ('{"dtype": "float3"}', "dtype is 'float3', expected"),
+        ('{"r": 1, "r": 1}', "is ambiguous: 'r' is there twice"),
+        ("\ufeff{}", "byte order mark"),
+        ("[]", "expected a JSON object, found list"),
+    ],
+)
+def test_a_config_of_no_model_is_not_merged(config: str, said: str, tmp_path: Path) -> None:
+    folder = saved(tmp_path / "one", model(1))
+    (folder / "config.json").write_text(config, "utf-8")
+    with pytest.raises(InputError) as caught:
+        merge_checkpoints([folder], "linear", tmp_path / "out")
+    assert said in str(caught.value) and str(folder / "config.json") in str(caught.value)
+
+
 INFINITE = [("linear", float("-inf"))]  # one sum tells both; of the others in `make test-all`
 INFINITE += [
     pytest.param(method, float("-inf"), marks=pytest.mark.extended) for method in METHODS if method != "linear"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from capibara_assets.errors import InputError
-from capibara_assets.evaluation.contenders.model_folder import model_folder
+from capibara_assets.evaluation.contenders.model_folder import model_folder, opened
 from capibara_assets.modeling.adapters import write_adapter
 from capibara_assets.modeling.base import load_base
 from capibara_assets.modeling.files import ADAPTER_CONFIG, base_digest
@@ -57,3 +57,13 @@ def test_the_digest_beside_an_adapter_tells_its_base_whatever_it_is_called(
     (adapter / "manifest.json").write_text(json.dumps({"base_digest": base_digest(tiny_folder)}), "utf-8")
     moved = Path(shutil.copytree(tiny_folder, tmp_path / "renamed"))
     assert model_folder(adapter, default_base=str(moved)).whole == moved
+
+
+def test_a_dora_without_its_magnitudes_is_not_answered_for(adapter: Path, tiny_folder: Path) -> None:
+    config = json.loads((adapter / ADAPTER_CONFIG).read_text("utf-8"))
+    (adapter / ADAPTER_CONFIG).write_text(json.dumps({**config, "use_dora": True}), "utf-8")
+    with (
+        pytest.raises(InputError, match=r"lacks tensors that adapter_config.json asks for: .*lora_magnitude_vector"),
+        opened(model_folder(adapter, tiny_folder)),
+    ):
+        pass

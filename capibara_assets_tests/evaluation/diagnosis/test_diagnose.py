@@ -227,6 +227,22 @@ def _zero(rows: Tensor, numbers: list[int]) -> None:
     rows[numbers] = 0.0
 
 
+@pytest.mark.parametrize(
+    ("file", "change", "words"),
+    [
+        ("config.json", {"model_type": ["llama"]}, "model_type is ['llama'], expected a name"),
+        ("config.json", {"num_attention_heads": 0}, "num_attention_heads is 0, models have 1 to"),
+        ("config.json", {"rope_parameters": "x"}, "rope_parameters is 'x', expected an object"),
+        ("tokenizer_config.json", {"tokenizer_class": 5}, "(tokenizer.json, tokenizer_config.json"),
+    ],
+)
+def test_values_of_no_model_are_a_finding(model: Path, file: str, change: dict[str, Any], words: str) -> None:
+    stated = json.loads((model / file).read_text())
+    (model / file).write_text(json.dumps(stated | change))
+    done = examine(model_folder(model))
+    assert any(one.id == "does_not_load" and words in one.found for one in done.diagnoses), done.document()
+
+
 def test_the_tokenizer_of_another_model(model: Path, nano: Path) -> None:
     from tokenizers import Tokenizer
 
