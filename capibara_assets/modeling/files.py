@@ -112,7 +112,8 @@ def read_safetensors_header(file: Path) -> bytes:
     """The JSON header of a safetensors file as raw bytes; the data begins 8 bytes behind its length.
 
     Raises:
-        InputError: the file is shorter than the header length that it states, or that length is impossible.
+        InputError: the file is shorter than the header length that it states, or that length is impossible; more
+            tensors than a model has.
     """
     size = file.stat().st_size
     with file.open("rb") as stream:
@@ -120,7 +121,10 @@ def read_safetensors_header(file: Path) -> bytes:
         length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
         if not 2 <= length <= min(_LARGEST_HEADER, size - 8):
             raise InputError(f"{file} is damaged: no safetensors header; copy or download it again")
-        return stream.read(length)
+        header = stream.read(length)
+    if (tensors := header.count(b'"data_offsets"')) > _MOST_TENSORS:
+        raise InputError(f"{file} holds {tensors:,} tensors, models have up to {_MOST_TENSORS:,} in a file")
+    return header
 
 
 def check_safetensors(file: Path) -> None:
@@ -134,8 +138,6 @@ def check_safetensors(file: Path) -> None:
     try:
         header = json.loads(raw)
         ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
-        if len(ends) > _MOST_TENSORS:
-            raise InputError(f"{file} holds {len(ends):,} tensors, models have up to {_MOST_TENSORS:,} in a file")
         expected = 8 + len(raw) + max(ends, default=0)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise InputError(f"{file} is damaged: its safetensors header is not readable; copy it again") from error

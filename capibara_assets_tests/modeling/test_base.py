@@ -11,9 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from capibara_assets.checkpoints.formats.safetensors_file import read_file
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.base import load_base
-from capibara_assets.modeling.files import base_digest, validate_base
+from capibara_assets.modeling.files import base_digest, check_safetensors, validate_base
 from capibara_assets_tests.modeling.tiny import save_tiny
 
 
@@ -111,6 +112,16 @@ def test_a_million_labels_and_the_root_of_the_disk_are_refused_at_once(copy: Pat
         validate_base(copy)
     with pytest.raises(InputError, match=r"config\.json is missing"):
         validate_base(Path("/"))
+
+
+def test_a_file_of_more_tensors_than_models_have_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    entry = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    header = json.dumps({f"t{number}": entry for number in range(300_000)}).encode()
+    file = tmp_path / "many.safetensors"
+    file.write_bytes(len(header).to_bytes(8, "little") + header)
+    for check in (check_safetensors, read_file):
+        with pytest.raises(InputError, match="holds 300,000 tensors, models have up to 262,144"):
+            check(file)
 
 
 NOTHING_LEFT = {"type": "Replace", "pattern": {"Regex": r"[\s\S]"}, "content": ""}
