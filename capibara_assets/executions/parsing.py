@@ -34,6 +34,9 @@ _LEAF_FIELDS = frozenset(_LEAF_NAMES.split())
 _CHILDLESS = (ast.Constant, ast.MatchSingleton, ast.Global, ast.Nonlocal)
 _NO_NODES = (ast.operator, ast.boolop, ast.cmpop, ast.unaryop, ast.expr_context)
 _MAX_SQL = 20_000  # characters; a longer text is data, not a query
+# Levels of a program's or query's tree. What walks one by recursion has up to three calls a level, and Python allows
+# a thousand: one log line of 500 nested brackets, or of as many texts that `+` joins, would end a domain's datasets.
+_DEEPEST = 200
 _GC_THRESHOLDS = 20_000, 50, 100  # allocations and younger collections before a collection of the next generation
 
 
@@ -168,8 +171,27 @@ def python_nodes(code: str) -> Mapping[type[ast.AST], Sequence[Any]]:
 
 @lru_cache(maxsize=32)
 def parse_javascript(code: str) -> tree_sitter.Tree:
-    """The syntax tree of a program; `tree.root_node.has_error` is true where it does not parse."""
-    return _javascript_parser().parse(javascript_bytes(code))
+    """The syntax tree of a program, `javascript_tree`, of which a few are kept."""
+    return javascript_tree(code)
+
+
+def javascript_tree(code: str) -> tree_sitter.Tree:
+    """The syntax tree of a program; `root_node.has_error` where it does not parse or is nested as no program is."""
+    tree = _javascript_parser().parse(javascript_bytes(code))
+    deep = len(code) > _DEEPEST and _is_deep_javascript(tree)
+    return _javascript_parser().parse(b"(") if deep else tree
+
+
+def _is_deep_javascript(tree: tree_sitter.Tree) -> bool:
+    cursor = tree.walk()
+    while True:
+        if cursor.goto_first_child():
+            if cursor.depth > _DEEPEST:
+                return True
+            continue
+        while not cursor.goto_next_sibling():
+            if not cursor.goto_parent():
+                return False
 
 
 def javascript_bytes(code: str) -> bytes:
@@ -182,7 +204,7 @@ def javascript_bytes(code: str) -> bytes:
 
 @lru_cache(maxsize=32)
 def parse_sql(code: str) -> list[exp.Expr] | None:
-    """The statements of a SQL text; None when no common dialect can read it."""
+    """The statements of a SQL text; None when no common dialect can read it, or it is nested as no query is."""
     if len(code) > _MAX_SQL:
         return None
     sqlglot = _sqlglot()
@@ -192,8 +214,20 @@ def parse_sql(code: str) -> list[exp.Expr] | None:
         except (sqlglot.errors.SqlglotError, RecursionError, ValueError, TypeError):
             continue  # TypeError: the compiled parser's way to say that an operand is missing
         if statements:
-            return statements
+            return None if is_deep_query(statements) else statements
     return None
+
+
+def is_deep_query(statements: Iterable[exp.Expr]) -> bool:
+    """Whether statements are nested as no query is."""
+    return _is_deep(statements, lambda node: node.iter_expressions())
+
+
+def _is_deep(roots: Iterable[Any], children: Callable[[Any], Iterable[Any]]) -> bool:
+    level, depth = list(roots), 0
+    while level and depth <= _DEEPEST:
+        level, depth = [inner for node in level for inner in children(node)], depth + 1
+    return bool(level)
 
 
 def embedded_sql(text: str) -> str:
@@ -210,16 +244,17 @@ def is_statementless(tree: ast.Module) -> bool:
 
 
 def python_tree(code: str) -> ast.Module | None:
-    """The syntax tree of recorded Python; None when it does not parse. Prints no warning.
+    """The syntax tree of recorded Python; None when it does not parse or is nested as no program is. Prints no warning.
 
     Since Python 3.12 an invalid escape, which is frequent in notebooks, is a warning that is shown by default.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.parse(code)
+            tree = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+    return None if len(code) > _DEEPEST and _is_deep([tree], child_nodes) else tree
 
 
 @cache

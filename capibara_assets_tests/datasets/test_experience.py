@@ -21,6 +21,7 @@ from capibara_assets.executions.patterns.repairs import find_repairs
 from capibara_assets.executions.recipe import ExperienceRecipe
 from capibara_assets.executions.selection import evidence, in_window, of_domain
 from capibara_assets_tests.conftest import sandboxes_of
+from capibara_assets_tests.executions.conftest import envelope, executed, line
 
 
 def datasets_of(folder: Path, recipe: DatasetRecipe) -> tuple[dict[Domain, Dataset], pl.DataFrame]:
@@ -69,3 +70,43 @@ def test_shipped_experience(tmp_path: Path, recipe: DatasetRecipe, sandboxes: in
     for domain, frame in examples.items():
         assert checks.example_problems(domain, frame) == []
         assert checks.size_problems(frame) == [], domain
+
+
+NESTED = {
+    "python": [
+        *("y = " + "1 + " * 900 + "1", "y = " + "-" * 900 + "1", "y = a" + ".b" * 900, "y = a" + "()" * 900),
+        *("y = " + "1 if x else " * 900 + "2", "y = " + " + ".join(["'a'"] * 900), "y = " + "lambda: " * 900 + "1"),
+        "if x == 0:\n    pass\n" + "".join(f"elif x == {n}:\n    pass\n" for n in range(900)),
+    ],
+    "javascript": [
+        *("let y = " + "1 + " * 2000 + "1", "let y = a" + ".b" * 2000, "let y = a" + "()" * 2000, "a" + "`b`" * 2000),
+        *("let y = " + "[" * 2000 + "]" * 2000, "let y = " + "x => " * 2000 + "1", "{" * 2000 + "}" * 2000),
+        "if (x) {} " + "else if (x) {} " * 1500,
+    ],
+    "sql": ["select " + "1 + " * 1500 + "1", "select 1 " + "=" * 4000, "select " + "- " * 900 + "1"],
+    "bash": ["echo " + "$(" * 500 + ")" * 500],
+}
+
+
+SOUND = {
+    "python": "def add(a, c):\n    return a + {}\n\nassert add(1, 2) == 3",
+    "javascript": "function add(a, c) {{ return a + {} }}\nif (add(1, 2) !== 3) throw new Error('x')",
+    "sql": "select {} from people where age > 3",
+    "bash": "pytest tests/{}",
+}
+
+
+def test_code_that_is_nested_as_none_is_costs_no_dataset(tmp_path: Path, recipe: DatasetRecipe) -> None:
+    failing = executed(error=("NameError", "name 'b' is not defined", "NameError: name 'b' is not defined"))
+    rows = [
+        envelope(f"{SOUND[language].format(name)}\n{code}", language=language, task="Write `add`.", execution=outcome,
+                 sandbox_id=f"{language}-{number}", execution_id=f"{language}-{number}-{step}",
+                 timestamp=f"2026-11-25T00:15:1{step}.964Z")
+        for language, codes in NESTED.items()
+        for number, code in enumerate(["", *codes])
+        for step, (name, outcome) in enumerate((("b", failing), ("c", executed("3"))))
+    ]  # fmt: skip
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(map(line, rows)))
+    datasets, groups = datasets_of(tmp_path, recipe)
+    assert set(datasets) == set(DOMAINS)
+    assert groups.height >= 2  # of the sound sessions

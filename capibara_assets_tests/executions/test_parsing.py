@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capibara_assets.datasets.code import javascript_source, python_source
 from capibara_assets.executions.labels.signals import code_facts
 from capibara_assets.executions.parsing import (
     _NO_NODES,
@@ -20,6 +21,7 @@ from capibara_assets.executions.parsing import (
     parse_python,
     parse_sql,
     python_nodes,
+    python_tree,
     walk,
     without_magics,
 )
@@ -147,3 +149,23 @@ def test_a_long_row_of_comments_is_read_in_no_time_and_moves_nothing() -> None:
     assert root.named_children[1].start_byte == len(f"let a = 1 {row}\n")
     few = parse_javascript("f(/* one */ /* two */ x)").root_node
     assert "two" in (few.text or b"").decode()
+
+
+@pytest.mark.parametrize(
+    "inside", [("(", "1", ")"), ("", "1", " + 1"), ("a[", "0", "]"), ("!", "x", ""), ("x => ", "1", "")]
+)
+def test_programs_that_are_nested_as_none_is_do_not_parse(inside: tuple[str, str, str]) -> None:
+    before, middle, behind = inside
+    for times, parses in ((40, True), (900, False)):
+        code = f"y = {before * times}{middle}{behind * times}"
+        assert parse_javascript(code).root_node.has_error is not parses
+        assert javascript_source.parse(code).has_error is not parses
+        python = code.replace("!", "-").replace("x => ", "lambda: ")
+        assert (python_tree(python) is not None) is parses and (python_source.parse(python) is not None) is parses
+
+
+def test_sql_that_is_nested_as_no_query_is_is_not_read() -> None:
+    assert parse_sql(f"select 1 where {' and '.join(f'a{n} = {n}' for n in range(40))}") is not None
+    assert parse_sql(f"select {'(' * 60}1{')' * 60}") is not None
+    assert parse_sql("select 1 " + "=" * 4000) is None
+    assert parse_sql(f"select {'- ' * 2000}1") is None

@@ -36,6 +36,7 @@ _LIBRARIES = frozenset(
 _RUNNERS = frozenset(  # what a test runner or an earlier cell gives
     {"describe", "it", "test", "expect", "assert", "beforeEach", "afterEach", "beforeAll", "afterAll", "suite"}
 )
+_LONGEST_CHAIN = 200  # of calls and members; each step of a longer one would be followed to its root
 _FUNCTIONS = frozenset({"function_declaration", "generator_function_declaration"})
 _LITERALS = frozenset({"arrow_function", "function_expression", "generator_function", "method_definition"})
 _NAMES = frozenset({"identifier", "shorthand_property_identifier", "this"})
@@ -329,8 +330,10 @@ def _operator(node: Node) -> str:
 
 
 def _root(node: Node | None) -> str | None:
-    """The name at the root of `a.b[0].c(1).d`."""
-    while node is not None:
+    """The name at the root of `a.b[0].c(1).d`; None of a chain that nobody writes."""
+    for _ in range(_LONGEST_CHAIN):
+        if node is None:
+            return None
         if node.type in _NAMES:
             return text(node)
         if node.type in ("member_expression", "subscript_expression"):

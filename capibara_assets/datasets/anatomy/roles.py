@@ -6,7 +6,7 @@ data, other names of the definition, functions that compare or run cases, import
 what was asked for where its result is judged, and a test where it judges the result of another.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
@@ -237,26 +237,34 @@ class _Cell:
             if name in called and not f.is_class and not f.parameters and f.outer.names & (own - {name})
         }
 
+    @cached_property
+    def _bound(self) -> set[str]:
+        """The names that the session's statements and definitions give."""
+        return {*self.defined, *(name for i in self.statements for name in self.walks[i].binds)}
+
+    @cached_property
+    def read_by(self) -> Counter[str]:
+        """Name -> how many statements read it."""
+        return Counter(name for walk in self.walks for name in walk.free if name is not None)
+
     def sets_data(self, position: int) -> bool:
         """Whether a statement sets an object of the session to written data."""
-        bound = self.defined.keys() | {name for i in self.statements for name in self.walks[i].binds}
         return all(
             isinstance(part, flow.Bind)
             and bool(part.changes)
-            and not (part.names or part.value.calls or part.value.names - part.changes or part.changes & bound)
+            and not (part.names or part.value.calls or part.value.names - part.changes or part.changes & self._bound)
             for part in self.program.units[position].block
         )
 
     def extends_session(self, position: int) -> bool:
         """Whether a statement stores a definition in an object of the session: a method added to a class."""
-        bound = self.defined.keys() | {name for i in self.statements for name in self.walks[i].binds}
         block = self.program.units[position].block
         return bool(block) and all(
             isinstance(part, flow.Bind)
             and not part.names
             and not part.value.calls
             and bool(part.changes)
-            and not part.changes & bound
+            and not part.changes & self._bound
             and bool(part.value.names - part.changes)
             and part.value.names - part.changes <= self.subjects
             for part in block
@@ -301,8 +309,7 @@ class _Cell:
 
     def _is_closed(self, walk: Walk) -> bool:
         """Whether a statement uses nothing of its session: it works on examples of its own."""
-        bound = self.defined.keys() | {name for i in self.statements for name in self.walks[i].binds}
-        return walk.free <= bound | self.program.given | {None} and "input" not in walk.reads
+        return walk.free <= self._bound | self.program.given | {None} and "input" not in walk.reads
 
 
 def roles(program: Program) -> list[Role]:
@@ -389,8 +396,9 @@ def _with_their_needs(cell: _Cell, tests: set[int], solution: set[int]) -> set[i
 
 def _of_its_loop(cell: _Cell, position: int) -> set[str]:
     """The names that a loop gives its items, where no other statement reads them."""
-    read = {name for i, walk in enumerate(cell.walks) if i != position for name in walk.free}
-    return {n for part in cell.program.units[position].block if isinstance(part, flow.Loop) for n in part.names} - read
+    own = cell.walks[position].free
+    given = {n for part in cell.program.units[position].block if isinstance(part, flow.Loop) for n in part.names}
+    return {name for name in given if cell.read_by[name] == (name in own)}
 
 
 def _shown(cell: _Cell, tests: set[int], solution: set[int]) -> set[int]:

@@ -1,13 +1,12 @@
 """JavaScript parsed by tree-sitter: syntax tree, declared names, and the names that a statement needs and binds."""
 
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import lru_cache
 
-import tree_sitter_javascript
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Node
 
 from capibara_assets.datasets.code.names import Statement, StatementNames
-from capibara_assets.executions.parsing import javascript_bytes
+from capibara_assets.executions.parsing import javascript_tree
 
 GLOBALS = frozenset(
     [
@@ -128,15 +127,10 @@ _SCOPES = frozenset(
 )
 
 
-@cache
-def _parser() -> Parser:
-    return Parser(Language(tree_sitter_javascript.language()))
-
-
 @lru_cache(maxsize=4096)
 def parse(code: str) -> Node:
     """The root node of the syntax tree (`has_error` when parts do not parse); offsets are in UTF-8 bytes."""
-    return _parser().parse(javascript_bytes(code)).root_node
+    return javascript_tree(code).root_node
 
 
 def text(node: Node) -> str:

@@ -14,7 +14,7 @@ from sqlglot import exp
 from capibara_assets.datasets.code import javascript_source, python_source
 from capibara_assets.datasets.code.quoted_texts import with_texts
 from capibara_assets.datasets.code.structure import JAVASCRIPT
-from capibara_assets.executions.parsing import embedded_sql, parse_sql, walk
+from capibara_assets.executions.parsing import embedded_sql, is_deep_query, parse_sql, walk
 
 _VERB = re.compile(
     r"\s*(?:select|with|insert|update|delete|create|alter|replace|pragma|describe|desc|show|explain|merge|from)\s", re.I
@@ -99,7 +99,7 @@ def statements(text: str) -> tuple[exp.Expr, ...]:
         except (sqlglot.errors.SqlglotError, RecursionError, ValueError, TypeError, AttributeError):
             return ()
         parsed = [statement for statement in lenient if statement is not None]
-    return tuple(map(with_texts, parsed or ()))  # type: ignore[arg-type]
+    return () if is_deep_query(parsed or ()) else tuple(map(with_texts, parsed or ()))  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=4096)

@@ -161,7 +161,8 @@ def _matches(rule: Rule, text: str) -> Iterator[Secret]:
         end = matched
         if stretch is not None:
             if not run[0] <= matched <= run[1]:  # else each key of a line of nothing but keys would read on to its end
-                run = (matched, stretch.match(text, matched).end())  # type: ignore[union-attr] - may be empty
+                more = stretch.match(text, matched)
+                run = (matched, more.end() if more else matched)
             end = run[1]
         value = text[start : min(end, matched + _LONGEST)]
         if start >= end or (covered[0] <= start and end <= covered[1]) or "\0" in value:
