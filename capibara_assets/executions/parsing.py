@@ -34,9 +34,9 @@ _LEAF_FIELDS = frozenset(_LEAF_NAMES.split())
 _CHILDLESS = (ast.Constant, ast.MatchSingleton, ast.Global, ast.Nonlocal)
 _NO_NODES = (ast.operator, ast.boolop, ast.cmpop, ast.unaryop, ast.expr_context)
 _MAX_SQL = 20_000  # characters; a longer text is data, not a query
-# Levels of a program's or query's tree. What walks one by recursion has up to three calls a level, and Python allows
-# a thousand: one log line of 500 nested brackets, or of as many texts that `+` joins, would end a domain's datasets.
-_DEEPEST = 200
+# Levels of a program's tree and of a query's. What walks one by recursion has up to six calls a level, and Python
+# allows a thousand: one log line of 500 nested brackets, or of as many texts that `+` joins, would end all datasets.
+_DEEPEST, _DEEPEST_QUERY = 100, 200
 _GC_THRESHOLDS = 20_000, 50, 100  # allocations and younger collections before a collection of the next generation
 
 
@@ -220,12 +220,12 @@ def parse_sql(code: str) -> list[exp.Expr] | None:
 
 def is_deep_query(statements: Iterable[exp.Expr]) -> bool:
     """Whether statements are nested as no query is."""
-    return _is_deep(statements, lambda node: node.iter_expressions())
+    return _is_deep(statements, lambda node: node.iter_expressions(), _DEEPEST_QUERY)
 
 
-def _is_deep(roots: Iterable[Any], children: Callable[[Any], Iterable[Any]]) -> bool:
+def _is_deep(roots: Iterable[Any], children: Callable[[Any], Iterable[Any]], deepest: int = _DEEPEST) -> bool:
     level, depth = list(roots), 0
-    while level and depth <= _DEEPEST:
+    while level and depth <= deepest:
         level, depth = [inner for node in level for inner in children(node)], depth + 1
     return bool(level)
 
