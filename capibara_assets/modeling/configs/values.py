@@ -21,6 +21,8 @@ _ELEMENTS = frozenset(
         *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2"),
     )
 )
+# queries with parts of other widths, the dense models of a family of mixtures, models without a classifier
+_MAY_BE_NONE = ("head_dim", "num_local_experts", "num_experts", "num_labels")
 # others are repositories of kernels, which Transformers fetches and imports
 _IMPLEMENTATIONS = (
     "eager",
@@ -68,11 +70,11 @@ def _parts_problem(config: Mapping[str, Any], deepest: int) -> str:
 
 
 def _size_problem(name: str, value: Any) -> str:
-    ending = next((ending for ending in LARGEST_SIZES if name.endswith(ending)), "")
+    ending = next((ending for ending in LARGEST_SIZES if f"_{name}".endswith(f"_{ending}")), "")
     if not ending or value is None:
         return ""
     own, most = name in LARGEST_SIZES, LARGEST_SIZES[ending]
-    least = int(own and name != "head_dim")  # 0 where queries have parts of other widths
+    least = int(own and name not in _MAY_BE_NONE)
     for one in value if isinstance(value, list) else [value]:  # some architectures have a size for each layer
         if own and not (isinstance(one, dict) or _is_whole(one)):
             return _expected(name, value, "a whole number")

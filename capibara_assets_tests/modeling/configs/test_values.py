@@ -2,10 +2,13 @@
 
 import json
 import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.configs.values import value_problem
@@ -107,3 +110,29 @@ def test_a_config_that_programs_read_differently_is_refused(content: bytes, said
             read(tmp_path)
         words = str(caught.value)
         assert said in words and words.startswith(str(tmp_path / "config.json")) and "set_int_max" not in words
+
+
+def all_defaults(kinds: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The problems of the configs that Transformers itself makes and writes."""
+    for kind in kinds:
+        try:
+            config = CONFIG_MAPPING[kind]()
+        except Exception:  # noqa: BLE001 - some ask for arguments or further packages
+            continue
+        if problem := value_problem(json.loads(json.dumps(config.to_dict(), default=str))):
+            yield kind, problem
+
+
+def test_the_configs_of_language_models_that_transformers_knows_have_no_problem() -> None:
+    kinds = [kind for kind in CONFIG_MAPPING if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES]
+    assert len(kinds) > 100 and list(all_defaults(kinds)) == []
+
+
+@pytest.mark.extended
+def test_nor_have_those_of_its_other_models() -> None:
+    assert list(all_defaults(CONFIG_MAPPING)) == []
+
+
+@pytest.mark.parametrize("sizes", [{"num_local_experts": 0}, {"num_labels": 0}, {"spatial_vision_layer": -1}])
+def test_a_model_may_have_none_of_some_things(sizes: dict[str, int]) -> None:
+    assert value_problem({"model_type": "granitemoehybrid", "hidden_size": 32, **sizes}) == ""
