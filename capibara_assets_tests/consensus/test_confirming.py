@@ -297,7 +297,7 @@ def test_what_is_no_confirmation(heard: Heard, tmp_path: Path) -> None:
     for found, words in (
         ({"confirmation": {**good, "more": 1}}, "is none"),
         ({"confirmation": {**good, "round": 1}}, "is none"),
-        ({"refused": "x" * 10_000}, "refused: x{2000}$"),
+        ({"refused": "x" * 10_000}, "refused: x{1000,1999} … x{400}$"),
         ({}, "is none"),
         ([], "is none"),
         ({"confirmation": good, "more": "x" * 100_000}, "bytes for 5 candidates"),

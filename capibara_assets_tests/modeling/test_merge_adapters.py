@@ -212,7 +212,7 @@ def of(rank: int, *modules: str, stated: int | None = None, out: int = 5) -> Lor
 
 
 def test_factors_that_do_not_fit() -> None:
-    with pytest.raises(ValueError, match=r"B \(5, 2\) and A \(2, 4\) are no product of the rank 3"):
+    with pytest.raises(InputError, match="adapter 0: the rank of l is 3, its factors have 2"):
         merge_adapters([of(2, "l", stated=3)], [1.0])
     with pytest.raises(ValueError, match=r"different shapes, \[\(5, 4\), \(6, 4\)\]"):
         merge_adapters([of(2, "l"), of(2, "l", out=6)], [0.5, 0.5])

@@ -128,23 +128,26 @@ class Certificate(_Part):
     quorum: int = Field(description="Least number of accepted voters, 2f + 1")
     thresholds: Thresholds
     election: str = Field(default="", description="SHA-256 of all that was settled before the vote; ballots name it")
-    voters: tuple[VoterEntry, ...] = Field(max_length=MOST_VOTERS)
+    voters: tuple[VoterEntry, ...] = Field(max_length=MOST_VOTERS, fail_fast=True)
     ballots: tuple[Ballot, ...] = Field(
-        max_length=MOST_BALLOTS, description="All that were handed in, those that do not count too"
+        max_length=MOST_BALLOTS, fail_fast=True, description="All that were handed in, those that do not count too"
     )
-    refused: tuple[RefusedEntry, ...] = Field(default=(), max_length=MOST_BALLOTS)
+    refused: tuple[RefusedEntry, ...] = Field(default=(), max_length=MOST_BALLOTS, fail_fast=True)
     equivocated: tuple[str, ...] = Field(
         default=(), max_length=MOST_VOTERS, description="Signed two different ballots for one round"
     )
     absent: dict[str, str] = Field(default_factory=dict, description="Electors without a ballot that counts, and why")
-    tallies: tuple[TallyEntry, ...] = Field(max_length=MOST_VOTERS)
+    tallies: tuple[TallyEntry, ...] = Field(max_length=MOST_VOTERS, fail_fast=True)
     rule: str
     pre: str | None
     merge_strategy: MergeStrategy | None = Field(default=None, description="Forces a candidate; null: the best of all")
     faults_left: int = Field(description="f less the rejected voters: what the rule still has to stand")
     evidence: dict[str, Any] = Field(description="What the rule saw: norms, distances, selected voters")
     tried: tuple[Tried, ...] = Field(
-        default=(), max_length=2 * MOST_VOTERS, description="Every candidate for the consensus, in the order of ties"
+        default=(),
+        max_length=2 * MOST_VOTERS,
+        fail_fast=True,
+        description="Every candidate for the consensus, in the order of ties",
     )
     chosen: str = Field(default="", description="The one that became the consensus")
     confirmations: tuple[Confirmation, ...] = Field(
