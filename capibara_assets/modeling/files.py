@@ -74,22 +74,23 @@ def validate_base(path: Path, heads: Sequence[Head] = ("causal",)) -> None:
     files = list(weight_files(path))
     for file in files:
         check_safetensors(file)
-    require_sane_sizes(config, path / CONFIG, sum(file.stat().st_size for file in files))
+    _require_fitting_embedding(config, path / CONFIG, sum(file.stat().st_size for file in files))
 
 
-def require_sane_sizes(config: Mapping[str, Any], where: Path, weights: int | None = None) -> None:
+def require_sane_sizes(config: Mapping[str, Any], where: Path) -> None:
     """Check values before a model is built by them: sizes that no model has take minutes and all memory to build.
 
-    Args:
-        weights: bytes of the weight files, where there are any: an embedding does not have more than 8 values a byte.
-
     Raises:
-        InputError: `value_problem` finds one, or a size does not fit the weights.
+        InputError: `value_problem` finds one.
     """
     if problem := value_problem(config):
         raise InputError(f"{where}: {problem}: the config is damaged")
+
+
+def _require_fitting_embedding(config: Mapping[str, Any], where: Path, weights: int) -> None:
+    """Raise for an embedding of more than 8 values to each byte of the weight files."""
     rows, width = config.get("vocab_size"), config.get("hidden_size")
-    if weights is not None and isinstance(rows, int) and isinstance(width, int) and rows * width > 8 * weights:
+    if isinstance(rows, int) and isinstance(width, int) and rows * width > 8 * weights:
         raise InputError(
             f"{where}: an embedding of {rows:,} x {width:,} does not fit into {weights:,} bytes of weights: the "
             "config is another model's"
