@@ -184,7 +184,7 @@ def table_of(report: dict[str, Any]) -> pd.DataFrame:
                 "unseen": _shares(domain["pass_at_1"].get("pass@1/unseen", {})),
                 "voters +/-": f"{accepted}/{len(domain['voters']) - accepted}",
                 "verdict": domain["verdict"] or "–",
-                "seconds": domain["seconds"],
+                "seconds": round(domain["seconds"]),
             }
         )
     # Floats throughout: a column that is missing everywhere would otherwise print as None

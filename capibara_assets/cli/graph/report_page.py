@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ def write_html(report: Report, path: Path) -> Path:
         "voters": [(name, voter) for name, domain in report["domains"].items() for voter in domain["voters"]],
         "gantt": gantt([_bar(step) for step in steps], GROUPS, float(report["seconds"])),
         "groups": [(f"g{number}", group) for number, group in enumerate(GROUPS) if group in _groups(steps)],
+        "started": _moment(report["started"]),
         "took": clock(report["seconds"]),
         "before": before_words(report),
         "longest": [(_step_name(step), clock(step["seconds"])) for step in _longest(steps)],
@@ -136,7 +138,16 @@ def compared_words(domain: Mapping[str, Any], earlier: Mapping[str, Any] | None)
 def before_words(report: Report) -> str:
     """The previous run and its duration; empty if there was none."""
     before = report["before"]
-    return f"The run before was that of {before['started']}; it took {clock(before['seconds'])}." if before else ""
+    return (
+        f"The run before was that of {_moment(before['started'])}; it took {clock(before['seconds'])}."
+        if before
+        else ""
+    )
+
+
+def _moment(written: str) -> str:
+    """`2026-11-20 08:00 UTC` of an ISO time in UTC."""
+    return f"{datetime.fromisoformat(written):%Y-%m-%d %H:%M} UTC"
 
 
 def answered_words(report: Report) -> str:

@@ -355,6 +355,7 @@ def test_an_arm_that_no_domain_has_is_a_dash(capsys: pytest.CaptureFixture[str])
     row = {"executions": 1, "quarantined": 0, "examples": 1, **losses, "voters": [], "verdict": None, "seconds": 1.0}
     print_table({**RECORD, "quarantined": 0, "loss_matrix": {}, "checkpoints": {}, "domains": {"python": row}})
     assert "None" not in (printed := capsys.readouterr().out) and "–" in printed
+    assert re.search(r"python .* 1$", printed, re.MULTILINE), "a domain's seconds are whole"
 
 
 # --- the run before --------------------------------------------------------------------------------------------------
@@ -364,11 +365,11 @@ def test_the_run_before_stands_beside_each_domain(published: Published, tmp_path
     evaluated(published, PYTHON, "inconclusive", passed={"base": "0100", "consensus": "0110"}, base=2.0, consensus=1.5)
     first = json.loads(json.dumps(figures_of(report(published, domains={"python": 1.0}))))
     evaluated(published, PYTHON, "promote", passed={"base": "0100", "consensus": "0111"}, base=2.0, consensus=1.25)
-    now = {"started": "later", "domains": {"python": 1.0, "sql": 1.0}}
+    now = {"started": "2026-11-21T08:00:00+00:00", "domains": {"python": 1.0, "sql": 1.0}}
     both = build_report(published.instance, published.store.open(), {**RECORD, **now}, first)
     words = Page(write_html(both, tmp_path / "report.html")).words
     assert "was not decided, gain +25.0 points, loss was 1.500" in words and "not in the run before" in words
-    assert "The run before was that of 2026-11-20T08:00:00+00:00; it took 1:02 min." in words
+    assert "The run before was that of 2026-11-20 08:00 UTC; it took 1:02 min." in words
     same = build_report(published.instance, published.store.open(), {**RECORD, **now}, figures_of(both))
     assert Page(write_html(same, tmp_path / "same.html")).words.count("as before") == 2
 
