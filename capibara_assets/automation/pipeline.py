@@ -129,7 +129,7 @@ class GraphRun:
                 partition_key=partition.value if partition else None,
                 run_config=PROGRESS,
                 raise_on_error=False,
-                tags={"capibara/run": "cli", HELD: json.dumps(sorted(held))},
+                tags={"capibara/run": "cli"} | ({HELD: json.dumps(sorted(held))} if held else {}),
             )
             if interrupted():
                 raise KeyboardInterrupt
