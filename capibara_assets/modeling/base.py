@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"\b\d+\b")
 _OF_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
                   "chat_template.jinja")  # fmt: skip
+_TRIED = 3  # tokens: some embeddings can be used on one, and not on more
 _PROBE = "def f(x):\n    return x + 1"
 
 
@@ -111,6 +112,24 @@ def load_base(
     if quantised:
         quantised.keep_differentiable(loaded.model)
     return Base(loaded.model, tokenizer, digest, path, loaded.new_layers, loaded.unread)
+
+
+def require_runnable(base: Base) -> None:
+    """Run the model on a few tokens: what a config states may fail here first (a rotary embedding, a quantisation).
+
+    Raises:
+        InputError: it cannot be run.
+    """
+    import torch
+
+    tokens = torch.zeros(1, _TRIED, dtype=torch.long, device=next(base.model.parameters()).device)
+    with torch.inference_mode(), running(base.path):
+        base.model(input_ids=tokens)
+
+
+def running(path: Path) -> AbstractContextManager[None]:
+    """Context of a model's own forward pass: what it raises is told as a fault of the folder's config."""
+    return read_by_library(f"{path}: the model that its config states cannot be run")
 
 
 def _require_complete(loaded: "Loaded", path: Path) -> None:

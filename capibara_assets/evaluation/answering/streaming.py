@@ -17,7 +17,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.evaluation.answering.answer import prompt_tokens
 from capibara_assets.evaluation.answering.generation import Generated, choose, generate, longest_context, stop_ids
 from capibara_assets.evaluation.decoding import Decoding
-from capibara_assets.storage.foreign import read_by_library
+from capibara_assets.modeling.base import running
 
 if TYPE_CHECKING:
     from capibara_assets.modeling.base import Base
@@ -114,8 +114,7 @@ def _tokens(base: "Base", ids: Sequence[int], decoding: Decoding, seed: int, mos
     draws = np.random.Generator(np.random.Philox(seed)).random(most)
     given, cache = torch.tensor([list(ids)], device=device), None
     for number in range(most):
-        # What a config states may fail here first: a rotary embedding, a quantisation that this machine lacks
-        with torch.inference_mode(), read_by_library(f"{base.path}: the model that its config states cannot be run"):
+        with torch.inference_mode(), running(base.path):
             output = model(input_ids=given, past_key_values=cache, use_cache=True, logits_to_keep=1)
         cache = output.past_key_values
         (token,) = choose(output.logits[:, -1].float(), decoding, draws[number : number + 1])

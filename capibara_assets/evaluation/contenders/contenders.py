@@ -13,7 +13,7 @@ from pathlib import Path
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.contenders.endpoints import Endpoint
 from capibara_assets.modeling.adapters import LoraAdapter
-from capibara_assets.modeling.base import Base, load_base
+from capibara_assets.modeling.base import Base, load_base, require_runnable
 from capibara_assets.modeling.files import base_digest
 from capibara_assets.storage.digests import canonical_json, combine, sha256_bytes
 
@@ -159,8 +159,15 @@ Contender = ModelContender | RoutedContender | EndpointContender | StoredContend
 
 @contextmanager
 def loaded(model: Base | Path) -> Iterator[Base]:
-    """The model, loaded where it is given as a folder, and released afterwards."""
-    yield model if isinstance(model, Base) else load_base(model)
+    """The model, loaded and tried where it is given as a folder, and released afterwards.
+
+    Raises:
+        InputError: it cannot be loaded or run.
+    """
+    if isinstance(model, Path):
+        model = load_base(model)
+        require_runnable(model)
+    yield model
 
 
 def last_user_message(prompt: Sequence[Message]) -> str:

@@ -12,6 +12,7 @@ from capibara_assets.cli.model.evaluate import evaluate
 from capibara_assets.datasets.schema import Example
 from capibara_assets.errors import InputError
 from capibara_assets.storage.records import table
+from capibara_assets_tests.cli.model.test_test_model import rotating_wrongly
 from capibara_assets_tests.evaluation.contenders.test_contenders import example
 from capibara_assets_tests.modeling.tiny import save_tiny
 
@@ -154,6 +155,17 @@ def test_an_optimised_prompt_belongs_to_the_baselines_model(tasks: Path, tmp_pat
     assert set(figures) == {"baseline", "optimized", "finetuned"}
     assert set(figures["baseline"]) == {"loss_per_assistant_token", "perplexity", "pass@1"} == set(figures["optimized"])
     assert figures["finetuned"]["pass@1"]["estimate"] == 1.0 and figures["optimized"]["pass@1"]["estimate"] == 0.0
+
+
+def test_a_model_that_cannot_be_run_is_refused_by_name(tasks: Path, tmp_path: Path, nano: Path):
+    model = save_tiny(tmp_path / "model", tokenizer_of=nano)
+    rotating_wrongly(model)
+    found = run(evaluate, "--model", f"mine={model}", "--dataset", tasks, "--output", tmp_path / "out")
+    tuned = ("--finetuned", answers(tmp_path / "tuned.jsonl", TASKS), "--max-new-tokens", 4)
+    other = run(compare, "--baseline", model, *tuned, "--dataset", tasks, "--output", tmp_path / "two")
+    said = f"{model}: the model that its config states cannot be run"
+    assert isinstance(found.exception, InputError) and said in str(found.exception), found.output
+    assert other.exit_code == 3 and f"baseline crashed: {said}" in other.output  # nothing was compared
 
 
 def test_figures_of_one_model_need_no_decision(tasks: Path, tmp_path: Path):
