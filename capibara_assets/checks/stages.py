@@ -71,13 +71,11 @@ def labels_supervised(
     context: dg.AssetCheckExecutionContext, store: Store, base_model: BaseModel
 ) -> dg.AssetCheckResult:
     """Under the base model's chat template each example has supervised tokens, all of them the assistant's."""
-    from transformers import AutoTokenizer
-
     from capibara_assets.datasets.checks import label_audit
+    from capibara_assets.modeling.base import load_tokenizer
 
     examples = Inputs(context.instance, store.open()).artifact("moe_dataset", Domain(context.partition_key))
-    tokenizer = AutoTokenizer.from_pretrained(base_model.path, local_files_only=True, trust_remote_code=False)
-    problems = label_audit(examples.frame("examples"), tokenizer)
+    problems = label_audit(examples.frame("examples"), load_tokenizer(base_model.path))
     remedy = f"mend the chat template of the base model in {base_model.path}, or choose another with --base-model"
     return judged(problems, "each example has supervised tokens, all of them the assistant's", remedy)
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"\b\d+\b")
 _OF_TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
                   "chat_template.jinja")  # fmt: skip
+_PLAIN = "TokenizersBackend"  # a tokenizer that is its tokenizer.json
 _TRIED = 3  # tokens: some embeddings can be used on one, and not on more
 _PROBE = "def f(x):\n    return x + 1"
 
@@ -174,18 +175,32 @@ def load_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
     Raises:
         InputError: it cannot be loaded or makes no tokens of a text; it names the damaged file, where one is.
     """
-    from transformers import AutoTokenizer
-
-    if (path / CONFIG).is_file():
-        read_config(path)  # by which Transformers chooses the tokenizer's class
+    config = read_config(path) if (path / CONFIG).is_file() else {}
     files = ", ".join(name for name in _OF_TOKENIZERS if (path / name).is_file())
     with _naming_files(path), read_by_library(f"the tokenizer of {path} ({files}) cannot be loaded"):
-        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        tokenizer = _tokenizer_class(path, config).from_pretrained(path, local_files_only=True, trust_remote_code=False)
         _require_declared(tokenizer, path / "tokenizer.json")
         ids = tokenizer(_PROBE).input_ids  # one that reads no text fails where it is used, deep in a command
     if not ids or not all(isinstance(token, int) for token in ids):
         raise InputError(f"the tokenizer of {path} ({files}) makes {str(ids)[:40]} of {_PROBE!r}")
     return tokenizer
+
+
+def _tokenizer_class(path: Path, config: Mapping[str, Any]) -> Any:
+    """Transformers' class that loads a folder's tokenizer.
+
+    `AutoTokenizer` chooses it by the config, for which it imports torch and hundreds of modules, for seconds; where
+    the choice can only be the plain class, as for the bases that ship, that one is imported alone.
+    """
+    stated = path / "tokenizer_config.json"
+    own = read_json_object(stated) if stated.is_file() else {}
+    if config.get("model_type") == "llama" and own.get("tokenizer_class") == _PLAIN and "auto_map" not in own:
+        from transformers import PreTrainedTokenizerFast
+
+        return PreTrainedTokenizerFast
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer
 
 
 @contextmanager

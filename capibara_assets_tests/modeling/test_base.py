@@ -6,14 +6,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer
 
 from capibara_assets.checkpoints.formats.safetensors_file import read_file
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.base import load_base
+from capibara_assets.modeling.base import load_base, load_tokenizer
 from capibara_assets.modeling.files import base_digest, check_safetensors, validate_base
 from capibara_assets_tests.modeling.tiny import save_tiny
 
@@ -218,6 +220,29 @@ def test_validation_imports_no_torch(tiny_folder: Path) -> None:
         "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_plain_tokenizer_is_the_one_that_transformers_chooses_and_needs_no_torch(nano: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from capibara_assets.modeling.base import load_tokenizer;"
+        f"load_tokenizer(Path({str(nano)!r})); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    ours, theirs = load_tokenizer(nano), AutoTokenizer.from_pretrained(nano, local_files_only=True)
+    assert type(ours) is type(theirs) and repr(ours) == repr(theirs)
+    assert ours.chat_template == theirs.chat_template and ours.init_kwargs == theirs.init_kwargs
+    turns = [{"role": "user", "content": "é <|end|>\n\tx"}, {"role": "assistant", "content": "def f():\n    return 1"}]
+    assert ours.apply_chat_template(turns) == theirs.apply_chat_template(turns)
+
+
+@pytest.mark.parametrize(
+    "change", [{"tokenizer_class": "LlamaTokenizerFast"}, {"auto_map": {"AutoTokenizer": ["a.B"]}}]
+)
+def test_any_other_tokenizer_is_chosen_by_transformers(copy: Path, change: dict[str, object]) -> None:
+    file = copy / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with patch("transformers.AutoTokenizer.from_pretrained", side_effect=OSError("asked")), pytest.raises(InputError):
+        load_tokenizer(copy)
 
 
 def test_the_digest_is_of_what_decides_the_outputs(copy: Path, tiny_folder: Path) -> None:

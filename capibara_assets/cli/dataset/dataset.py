@@ -321,11 +321,10 @@ def _recipe(deployment: Deployment) -> "DatasetRecipe":
 
 def _base_template(deployment: Deployment) -> Callable[[Any], str]:
     """A function that renders messages with the base model's own chat template."""
-    from transformers import AutoTokenizer
-
     from capibara_assets.datasets.tokens.templates import jinja_template
+    from capibara_assets.modeling.base import load_tokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(deployment.base_model, local_files_only=True)
+    tokenizer = load_tokenizer(Path(deployment.base_model))
     if not tokenizer.chat_template:
         raise InputError(f"the base model {deployment.base_model} has no chat template: use --template mistral")
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from capibara_assets.datasets.tokens.tokenising import EncodedSet
 from capibara_assets.errors import InputError
+from capibara_assets.modeling.base import load_tokenizer
 from capibara_assets.modeling.files import ADAPTER_WEIGHTS, base_digest
 from capibara_assets.modeling.jax import lora, weights
 from capibara_assets.modeling.jax.attention import LANES
@@ -198,7 +199,7 @@ def _prepare(config: JaxConfig) -> _Job:
     devices = jax.devices()
     settings = step_settings(config, jax.default_backend())
     mesh = device_mesh(config.mesh)
-    tokenizer = _tokenizer(places.base)
+    tokenizer = load_tokenizer(places.base)
     examples = read_examples(config, places.data, tokenizer)
     validation = validation_of(config, settings, mesh, places.validation, tokenizer)
     trained_table, frozen_table, state_table = tables(config.model, settings)
@@ -334,12 +335,6 @@ def _validation_loss(job: _Job) -> float | None:
         return job.progress.best_loss
     losses = [point["validation_loss"] for point in job.progress.curve if "validation_loss" in point]
     return float(losses[-1]) if losses else None
-
-
-def _tokenizer(base: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(base)
 
 
 def _key(config: JaxConfig, places: JaxPlaces) -> str:

@@ -15,9 +15,9 @@ import polars as pl
 import torch
 
 from capibara_assets.datasets.layout import split_file
-from capibara_assets.datasets.tokens.templates import Tokenizer
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, read_adapter, write_adapter
+from capibara_assets.modeling.base import load_tokenizer
 from capibara_assets.modeling.files import base_digest
 from capibara_assets.planning.accounting import Method
 from capibara_assets.planning.hardware.targets import find_target
@@ -64,7 +64,7 @@ def train_jax_voter(run: VoterRun) -> Path:
     platform = _platform()
     settings = slice_settings(run.request, platform)
     start = lora_start(run.request, settings)
-    examples = VoterExamples.read(run, settings, _tokenizer(run.request.base_model))
+    examples = VoterExamples.read(run, settings, load_tokenizer(run.request.base_model))
     config = voter_config(run, plan, settings, examples)
     export(config, examples)
     write_bytes_atomic(run.folder / CONFIGURATION, render_jax_config(config).encode())
@@ -299,10 +299,3 @@ def _platform() -> str:
     import jax
 
     return str(jax.default_backend())
-
-
-def _tokenizer(base: Path) -> Tokenizer:
-    from transformers import AutoTokenizer
-
-    tokenizer: Tokenizer = AutoTokenizer.from_pretrained(base, local_files_only=True)
-    return tokenizer

@@ -12,6 +12,7 @@ import pytest
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import read_adapter
+from capibara_assets.modeling.base import load_tokenizer
 from capibara_assets.planning.accounting import Method, flops_per_token
 from capibara_assets.planning.models import read_shape
 from capibara_assets.planning.writers.jax_config import JaxConfig
@@ -158,7 +159,7 @@ def test_the_share_of_the_peak_is_of_the_chips_that_the_plan_is_for(tmp_path: Pa
 
 def test_a_step_holds_the_examples_that_pytorch_takes_in_it(tmp_path: Path) -> None:
     settings = config(tmp_path, examples=5, sequences=5, packing=False, order="7/1")
-    read = rows.read_examples(settings, conversations(tmp_path), trainer._tokenizer(NANO))
+    read = rows.read_examples(settings, conversations(tmp_path), load_tokenizer(NANO))
     order, of_step = rows.example_order(settings, read), rows.step_rows(settings, read)
     for step in range(3):
         taken = [read.encoded[index] for index in order.step(step)]
@@ -174,7 +175,7 @@ def test_a_step_holds_the_examples_that_pytorch_takes_in_it(tmp_path: Path) -> N
 
 def test_rows_of_a_step_depend_on_seed_and_step_alone(tmp_path: Path) -> None:
     settings = config(tmp_path)
-    read = rows.read_examples(settings, conversations(tmp_path), trainer._tokenizer(NANO))
+    read = rows.read_examples(settings, conversations(tmp_path), load_tokenizer(NANO))
     packed = rows.rows_of(settings, read.encoded)
     assert {*packed.batch()} == {"tokens", "mask", "segments"}
     assert np.array_equal(packed.of_step(3, 2, 0).batch()["tokens"], packed.of_step(3, 2, 0).batch()["tokens"])
