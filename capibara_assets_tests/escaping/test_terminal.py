@@ -78,7 +78,7 @@ def test_an_argument_that_is_quoted_in_an_error_is_plain() -> None:
 def test_the_jax_trainer_quotes_a_file_in_plain_characters() -> None:
     command = [sys.executable, "-m", "capibara_assets.training.jax", "\x1b[2J\u202e.yaml"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "\\u001b[2J" in done.stderr and not ACTING.search(done.stderr)
+    assert done.returncode == 2 and r"\x1b[2J" in done.stderr and not ACTING.search(done.stderr)
 
 
 class Terminal(io.StringIO):

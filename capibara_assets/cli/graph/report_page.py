@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +146,7 @@ def before_words(report: Report) -> str:
 
 def _moment(written: str) -> str:
     """`2026-11-20 08:00 UTC` of an ISO time in UTC."""
-    return f"{datetime.fromisoformat(written):%Y-%m-%d %H:%M} UTC"
+    return f"{written[:16].replace('T', ' ')} UTC"
 
 
 def answered_words(report: Report) -> str:
