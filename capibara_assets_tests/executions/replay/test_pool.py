@@ -4,7 +4,6 @@ import itertools
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,21 +27,23 @@ def ran(sessions: list[Session], limits: SessionLimits = LOOSE, processes: int =
     return [run for (run,) in run_sessions(sessions, settings).runs]
 
 
+def at_once(ends: list[Ran]) -> int:
+    """How many of sessions that print when they began and ended began before the one before had ended."""
+    times = sorted(tuple(map(float, end.answer["stdout"].split())) for end in ends)
+    return sum(begin < end for (_, end), (begin, _) in itertools.pairwise(times))
+
+
 @linux
-def test_sleeping_sessions_take_less_long_than_one_after_the_other() -> None:
-    began = time.monotonic()
-    ends = ran([python("import time\ntime.sleep(2)")] * 4)  # on one core
-    assert {end.ended for end in ends} == {"done"}
-    assert time.monotonic() - began < 0.9 * sum(end.answer["wall_s"] for end in ends)
+def test_sleeping_sessions_do_not_wait_for_each_other() -> None:
+    code = "import time\nbegan = time.monotonic()\ntime.sleep(2)\nprint(began, time.monotonic())"
+    assert at_once(ran([python(code)] * 4)) > 0  # on one core
 
 
 def test_computing_sessions_run_one_at_a_time() -> None:
     code = (
         "import time\nbegan = time.monotonic()\nwhile time.process_time() < 0.3: pass\nprint(began, time.monotonic())"
     )
-    ends = ran([python(code)] * 3)
-    times = sorted(tuple(map(float, end.answer["stdout"].split())) for end in ends)
-    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(times))
+    assert at_once(ran([python(code)] * 3)) == 0
 
 
 @pytest.fixture
