@@ -241,7 +241,8 @@ def test_a_plain_tokenizer_is_the_one_that_transformers_chooses_and_needs_no_tor
 def test_any_other_tokenizer_is_chosen_by_transformers(copy: Path, change: dict[str, object]) -> None:
     file = copy / "tokenizer_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
-    with patch("transformers.AutoTokenizer.from_pretrained", side_effect=OSError("asked")), pytest.raises(InputError):
+    asked = patch("transformers.AutoTokenizer.from_pretrained", side_effect=OSError("asked"))
+    with asked, pytest.raises(InputError, match=r"cannot be loaded: asked$"):
         load_tokenizer(copy)
 
 
