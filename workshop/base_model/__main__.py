@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from workshop.base_model.accelerated import pretrain
 from workshop.base_model.card import write_card
 from workshop.base_model.settings import Settings
-from workshop.base_model.training import train
+from workshop.base_model.streams import prepare
+from workshop.base_model.training import measure, train
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -23,6 +25,13 @@ def main(arguments: list[str] | None = None) -> None:
         "--skills", type=float, default=Settings.skills, help="share of conversations that train skills"
     )
     parser.add_argument("--compile", action="store_true", help="torch.compile the model (needs a C++ compiler)")
+    parser.add_argument("--tokenizer", default="", help="folder of a model whose tokenizer is taken")
+    parser.add_argument("--device", default=Settings.device, help="cuda: files and skills drawn meanwhile")
+    parser.add_argument("--workers", type=int, default=Settings.workers, help="processes that draw skills meanwhile")
+    parser.add_argument("--batch", type=int, default=Settings.batch, help="sequences per step")
+    parser.add_argument("--micro-batch", type=int, default=Settings.micro_batch, help="sequences per forward pass")
+    parser.add_argument("--prepare", action="store_true", help="only write tokens and functions into --state")
+    parser.add_argument("--measure", action="store_true", help="only measure the model in --out and write its card")
     parser.add_argument("--card", action="store_true", help="only write the card again, from the summary in --out")
     given = parser.parse_args(arguments)
     if given.card:
@@ -38,8 +47,22 @@ def main(arguments: list[str] | None = None) -> None:
         start=given.start,
         skills=given.skills,
         compiled=given.compile,
+        tokenizer=given.tokenizer,
+        device=given.device,
+        workers=given.workers,
+        batch=given.batch,
+        micro_batch=given.micro_batch,
     )
-    train(settings, given.out, given.state)
+    if given.prepare:
+        for folder in (given.out, given.state):
+            folder.mkdir(parents=True, exist_ok=True)
+        prepare(settings, given.out, given.state)
+    elif given.measure:
+        measure(settings, given.out, given.state)
+    elif settings.workers:
+        pretrain(settings, given.out, given.state)
+    else:
+        train(settings, given.out, given.state)
 
 
 if __name__ == "__main__":

@@ -23,15 +23,23 @@ tags: [code, python, javascript, sql]
 
 # capibara-nano
 
-A very small language model of code, pre-trained from random weights by this repository on a plain CPU, so that every
-stage of the pipeline (adapters, votes, merges, evaluation) runs anywhere, offline, with a real model. It is a base
-model to fine-tune and to test with, not an assistant.
+A very small language model of code, pre-trained from random weights by this repository, so that every stage of the
+pipeline (adapters, votes, merges, evaluation) runs anywhere, offline, with a real model. It is a base model to
+fine-tune and to test with, not an assistant.
 """
 
 _TWICE = """\
 It read files first, then conversations that need skills: repeating code and random words, editing and mending them,
 telling what code prints, writing small functions (`workshop/base_model/skills.py`). The tasks come from a grammar of
 their own that knows nothing of the experience that ships.
+"""
+
+_BESIDE = """\
+Files were read side by side with conversations that need skills: repeating code and random words, editing and mending
+them, telling what code prints, writing small functions and queries (`workshop/base_model/skills.py`). Processes drew
+the conversations while the GPU trained; where it was faster than they, it read windows again. The tasks come from a
+grammar of their own that knows nothing of the experience that ships. Requests are no targets: their tokens count in the
+loss of `chat` below, but were not learned.
 """
 
 _TAIL = """\
@@ -100,12 +108,21 @@ def _composition(sources: Sequence[dict[str, Any]]) -> str:
 def _run(summary: dict[str, Any]) -> list[tuple[str, str]]:
     """A run's rows of the table of trainings."""
     settings = summary["settings"]
-    passes = summary["tokens"] / summary["training_tokens"]
+    if drawn := summary.get("drawn_windows"):
+        skills = round(settings["skills"] * settings["batch"]) * summary["steps"]
+        passes = (summary["steps"] * settings["batch"] - skills) * settings["sequence"] / summary["training_tokens"]
+        seen = (
+            f"{summary['tokens']:,}: files {passes:.1f} times, {drawn:,} windows of skills {skills / drawn:.1f} times"
+        )
+        machine = ("GPU", f"{summary['machine']}, {settings['workers']} processes that draw")
+    else:
+        seen = f"{summary['tokens']:,} ({summary['tokens'] / summary['training_tokens']:.2f} passes)"
+        machine = ("CPU threads", str(settings["threads"]))
     return [
-        ("tokens seen", f"{summary['tokens']:,} ({passes:.2f} passes)"),
+        ("tokens seen", seen),
         ("steps", f"{summary['steps']:,} of {settings['batch'] * settings['sequence']:,} tokens"),
         ("time", f"{summary['seconds'] / 60:.1f} minutes"),
-        ("CPU threads", str(settings["threads"])),
+        machine,
         ("speed", f"{summary['tokens'] / summary['seconds']:,.0f} tokens/s"),
         ("optimiser", f"Muon {settings['matrix_rate']} (matrices), AdamW {settings['vector_rate']} (the rest)"),
         ("seed", str(settings["seed"])),
@@ -118,6 +135,12 @@ def _command(settings: dict[str, Any], out: str) -> str:
     then = ""
     if settings.get("start"):
         then = f" --corpus-bytes {settings['corpus_bytes']} --start FIRST --skills {settings['skills']:g}"
+    elif settings.get("workers"):
+        then = (
+            f" --device {settings['device']} --workers {settings['workers']} --skills {settings['skills']:g}"
+            f" --batch {settings['batch']} --micro-batch {settings['micro_batch']}"
+        )
+        then += f" --tokenizer {settings['tokenizer']}" if settings["tokenizer"] else ""
     return (
         f"python -m workshop.base_model --out {out} --state STATE --minutes {settings['minutes']:g}"
         f" --threads {settings['threads']} --seed {settings['seed']}{then}"
@@ -151,7 +174,7 @@ def card(summary: dict[str, Any], config: dict[str, Any]) -> str:
             "\nChat format: `<|role|>`, a line break, the content, `<|end|>`, a line break; roles are system, user and"
             " assistant.\nThe template marks the assistant's tokens for `return_assistant_tokens_mask`.\n",
             "## Training\n",
-            *([_TWICE] if before else []),
+            *([_TWICE] if before else [_BESIDE] if "drawn_windows" in summary else []),
             _table(head, rows),
             "\n```\n"
             + "\n".join(commands)

@@ -29,3 +29,6 @@ class Settings:
     start: str = ""  # folder of an earlier run's model: its weights and tokenizer are gone on with
     skills: float = 0.0  # share of the corpus that is `skills.py`'s
     compiled: bool = False  # torch.compile: a fifth faster or more, needs a C++ compiler
+    tokenizer: str = ""  # folder of a model whose tokenizer is taken; "": that of `start`, or one of the corpus's own
+    device: str = "cpu"
+    workers: int = 0  # processes that draw skills while a GPU trains

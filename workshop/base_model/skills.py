@@ -8,13 +8,16 @@ import keyword
 import re
 import sqlite3
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
+from types import FrameType
 from typing import Any
 
 from capibara_assets.datasets.derived import javascript_bugs, python_bugs, sql_bugs
 from capibara_assets.datasets.derived.edits import RepairEdit
 from capibara_assets.executions.parsing import python_tree
+from workshop.base_model import queries
 from workshop.base_model.copying import changed, repeated, words_of
 from workshop.base_model.corpus import Corpus, Document, corpus_of, take
 from workshop.base_model.javascript import javascript_exchange, javascript_program
@@ -26,6 +29,8 @@ from workshop.base_model.worlds import draw_world
 LANGUAGE = "skills"
 _NAMES = {"python": "Python", "javascript": "JavaScript", "sql": "SQL"}
 _MOST_LINES = 100
+_MOST_BITS = 200
+_TASK = "<task>"
 _SHORTEST, _LONGEST = 40, 1200  # characters of a program that is repeated or mended
 _SYSTEM = ("You are a careful programmer.", "You write correct programs.", "You know {name} well.")
 _KEPT = frozenset((*dir(builtins), *keyword.kwlist, "self", "cls"))
@@ -33,10 +38,14 @@ _KEPT = frozenset((*dir(builtins), *keyword.kwlist, "self", "cls"))
 
 def with_skills(corpus: Corpus, size: int, seed: int) -> Corpus:
     """The corpus and `size` bytes of skills, whose library functions are those of its training documents."""
-    lenders = functions(document for document in corpus.training if document.language == "python")
-    drawn = take(Skills(lenders, f"{seed}-skills").documents(), size, set())
+    drawn = take(Skills(lent_functions(corpus), f"{seed}-skills").documents(), size, set())
     versions = {(source.name, source.language): (source.version, source.licence) for source in corpus.sources}
     return corpus_of([*corpus.training, *corpus.held_out, *drawn], seed, versions)
+
+
+def lent_functions(corpus: Corpus) -> list[str]:
+    """The functions of what is trained on: none of a held-out document."""
+    return functions(document for document in corpus.training if document.language == "python")
 
 
 def functions(documents: Iterable[Document]) -> list[str]:
@@ -82,15 +91,17 @@ class Skills:
     def documents(self) -> Iterator[Document]:
         """Conversations without end."""
         kinds: tuple[tuple[float, Callable[[], tuple[str, str, str] | None]], ...] = (
-            (0.12, self._random_repeated),
-            (0.08, self._random_changed),
-            (0.08, self._repeated),
+            (0.05, self._random_repeated),
+            (0.05, self._random_changed),
+            (0.05, self._repeated),
             (0.08, self._edited),
-            (0.18, self._mended_library),
-            (0.16, self._mended_task),
-            (0.06, self._mended_sql),
-            (0.14, self._printed),
+            (0.20, self._mended_library),
+            (0.18, self._mended_task),
+            (0.03, self._mended_sql),
+            (0.10, self._mended_query),
+            (0.12, self._printed),
             (0.04, self._selected),
+            (0.05, self._asked),
             (0.12, self._written),
         )
         weights = [weight for weight, _ in kinds]
@@ -218,6 +229,13 @@ class Skills:
         request = f"{self._fix('sql')}{f' {said}' if rng.random() < 0.7 else ''}{self._shown(wrong, 'sql')}"
         return "sql", request, query
 
+    def _mended_query(self) -> tuple[str, str, str] | None:
+        made = queries.mended(self._rng, self._fix("sql"))
+        return ("sql", *made) if made else None
+
+    def _asked(self) -> tuple[str, str, str]:
+        return "sql", *queries.asked(self._rng)
+
     def _printed(self) -> tuple[str, str, str]:
         rng = self._rng
         task = small_task(rng, draw_world(rng))
@@ -321,19 +339,22 @@ def _result(code: str, call: str) -> Any:
     """What a call of our own task gives, in which one token may be wrong.
 
     Raises:
-        _Endless: it ran for more lines than any call needs: a list that a loop makes longer, say.
+        _Endless: it ran for more lines than any call needs (a list that a loop makes longer, say), or its numbers grow
+            beyond any that a call needs.
     """
     lines = 0
 
-    def count(*_: Any) -> Any:
+    def count(frame: FrameType, *_: Any) -> Any:
         nonlocal lines
         lines += 1
-        if lines > _MOST_LINES:
+        # A power of a power takes minutes in a single line, in which nothing can stop it.
+        large = any(isinstance(value, int) and value.bit_length() > _MOST_BITS for value in frame.f_locals.values())
+        if lines > _MOST_LINES or large:
             raise _Endless
         return count
 
     namespace: dict[str, Any] = {}
-    exec(code, namespace)
+    exec(compile(code, _TASK, "exec"), namespace)
     before = sys.gettrace()
     sys.settrace(count)
     try:
@@ -358,4 +379,6 @@ def _ended(wrong: str, call: str) -> str:
     try:
         return f"It gives {_result(wrong, call)!r}."
     except Exception as error:  # noqa: BLE001 - as above
-        return f"{type(error).__name__}: {error}"
+        lines = [at for frame, at in traceback.walk_tb(error.__traceback__) if frame.f_code.co_filename == _TASK]
+        at = f"{wrong.splitlines()[lines[-1] - 1].strip()}\n" if lines else ""
+        return f"{at}{type(error).__name__}: {error}"

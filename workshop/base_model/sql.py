@@ -78,7 +78,8 @@ def _condition(rng: Random, entity: Entity, world: World, prefix: str = "") -> D
             return f"{column} = {value}", f"{_words(field)} {value[1:-1]}"
 
 
-def _create(rng: Random, entity: Entity, parent: Entity | None) -> str:
+def table_definition(rng: Random, entity: Entity, parent: Entity | None) -> str:
+    """``CREATE TABLE`` of an entity, with a key to its parent where it has one."""
     key = rng.choice(("id INTEGER PRIMARY KEY", "id INTEGER PRIMARY KEY", "id SERIAL PRIMARY KEY"))
     lines = [key]
     if parent is not None:
@@ -97,7 +98,8 @@ def _create(rng: Random, entity: Entity, parent: Entity | None) -> str:
     return f"CREATE TABLE {maybe}{entity.plural} (\n{body}\n);"
 
 
-def _insert(rng: Random, entity: Entity, parent: Entity | None, world: World) -> str:
+def insert_rows(rng: Random, entity: Entity, parent: Entity | None, world: World) -> str:
+    """``INSERT`` of one to five rows."""
     columns = [*([_key(parent)] if parent else []), *(field.name for field in entity.fields)]
     rows = []
     for index in range(rng.randint(1, 5)):
@@ -360,7 +362,8 @@ def _lower_keywords(sql: str) -> str:
     return "".join(part if part.startswith("'") else part.lower() for part in parts)
 
 
-def _one_line(sql: str) -> str:
+def one_line(sql: str) -> str:
+    """A statement without its line breaks."""
     return re.sub(r"\s*\n\s*", " ", sql)
 
 
@@ -368,16 +371,16 @@ def sql_statement(rng: Random, world: World) -> Described:
     """A (description, statement) pair about ``world`` in a random layout and keyword case."""
     described, sql = rng.choice(_STATEMENTS)(rng, world)
     if rng.random() < 0.2:
-        sql = _one_line(sql)
+        sql = one_line(sql)
     return described, sql
 
 
 def sql_script(rng: Random) -> str:
     """A script: tables of one world, some rows, then three to eight commented statements."""
     world = draw_world(rng)
-    parts = [_create(rng, world.parent, None), _create(rng, world.child, world.parent)]
+    parts = [table_definition(rng, world.parent, None), table_definition(rng, world.child, world.parent)]
     if rng.random() < 0.7:
-        parts += [_insert(rng, world.parent, None, world), _insert(rng, world.child, world.parent, world)]
+        parts += [insert_rows(rng, world.parent, None, world), insert_rows(rng, world.child, world.parent, world)]
     commented = rng.random() < 0.7
     for _ in range(rng.randint(3, 8)):
         described, sql = sql_statement(rng, world)
@@ -397,6 +400,6 @@ def sql_exchange(rng: Random) -> tuple[str, str]:
     if form == 0:
         return f"Write a SQL query. {described}", sql
     if form == 1:
-        tables = f"{_create(rng, world.parent, None)}\n{_create(rng, world.child, world.parent)}"
+        tables = f"{table_definition(rng, world.parent, None)}\n{table_definition(rng, world.child, world.parent)}"
         return f"{tables}\n\n{described}", sql
     return f"-- {described}", sql

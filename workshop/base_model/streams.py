@@ -17,16 +17,17 @@ from workshop.base_model.corpus import Corpus, Document, build_corpus
 from workshop.base_model.files import write_json
 from workshop.base_model.model import save_tokenizer
 from workshop.base_model.settings import Settings
-from workshop.base_model.skills import with_skills
+from workshop.base_model.skills import lent_functions, with_skills
 from workshop.base_model.tokenizer import DOCUMENT_END, train_bpe
 
 Tokens = NDArray[np.uint16]
 
 SOURCES = "sources.json"
 SETTINGS = "settings.json"
+FUNCTIONS = "functions.json"  # what skills are made of, for those that are drawn later
 _HELD_OUT = "held_out_"
 _TRAINING, _LEARNED = "training.npy", "learned.npy"
-_MAY_CHANGE = ("minutes", "threads", "save_minutes", "compiled")  # what a resumed run may do otherwise
+_MAY_CHANGE = ("minutes", "threads", "save_minutes", "compiled", "device")  # what a resumed run may do otherwise
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,10 @@ def prepare(settings: Settings, out: Path, state: Path) -> tuple[Tokenizer, Stre
     """
     kept = state / SETTINGS
     if not kept.exists():
-        skills = int(settings.corpus_bytes * settings.skills)
+        skills = 0 if settings.workers else int(settings.corpus_bytes * settings.skills)
         corpus = build_corpus(settings.corpus_bytes - skills, settings.seed)
+        if settings.workers:
+            write_json(state / FUNCTIONS, lent_functions(corpus))
         corpus = with_skills(corpus, skills, settings.seed) if skills else corpus
         return tokenize_corpus(corpus, settings, out, state)
     _check_same(settings, json.loads(kept.read_text()), state)
@@ -116,10 +119,10 @@ def prepare(settings: Settings, out: Path, state: Path) -> tuple[Tokenizer, Stre
 
 def tokenize_corpus(corpus: Corpus, settings: Settings, out: Path, state: Path) -> tuple[Tokenizer, Streams]:
     """Train the tokenizer, or take the start's, encode the corpus, and keep both in ``state`` (it in ``out``, too)."""
-    kept = Path(settings.start) / "tokenizer.json"
+    taken = settings.tokenizer or settings.start
     bpe = (
-        Tokenizer.from_file(str(kept))
-        if settings.start
+        Tokenizer.from_file(str(Path(taken) / "tokenizer.json"))
+        if taken
         else train_bpe(sample_for_tokenizer(corpus), settings.vocabulary)
     )
     streams = make_streams(bpe, corpus, settings.sequence, settings.seed)

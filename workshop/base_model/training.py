@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +16,7 @@ from transformers import LlamaForCausalLM
 from capibara_assets.errors import InputError
 from workshop.base_model.card import SUMMARY, write_card
 from workshop.base_model.fast import cross_entropy, keep_freed_memory
-from workshop.base_model.files import replace_file, write_json
+from workshop.base_model.files import METRICS, record, replace_file, say, write_json
 from workshop.base_model.model import (
     forward_pass,
     make_config,
@@ -32,7 +30,6 @@ from workshop.base_model.settings import Settings
 from workshop.base_model.streams import SOURCES, Streams, prepare
 
 STATE = "state.pt"
-METRICS = "metrics.jsonl"
 _BRIEF_WINDOWS = 8  # held-out windows per language that a running training looks at
 
 
@@ -109,6 +106,15 @@ def train(settings: Settings, out: Path, state: Path) -> None:
     say("finished")
 
 
+def measure(settings: Settings, out: Path, state: Path) -> None:
+    """Add the held-out losses of the model in ``out`` to its summary, and write its card."""
+    bpe, streams = prepare(settings, out, state)
+    model = LlamaForCausalLM.from_pretrained(out, dtype=torch.float32)
+    summary = json.loads((out / SUMMARY).read_text())
+    write_json(out / SUMMARY, {**summary, "held_out": evaluate(model, bpe, streams, settings)})
+    write_card(out)
+
+
 def accumulate(forward: Callable[[Tensor], Tensor], batch: Tensor, learned: Tensor, micro_batch: int) -> float:
     """Add the gradients of the mean loss over the `learned` targets of a batch; returns that loss in nats.
 
@@ -170,16 +176,3 @@ def _save(
     }
     replace_file(state / STATE, lambda part: torch.save(content, part))
     save_checkpoint(model, out)
-
-
-def say(text: str) -> None:
-    """Tell whoever watches the run."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def record(out: Path, **values: Any) -> None:
-    """Append one line to the run's metrics and show it."""
-    line = json.dumps({key: round(value, 5) if isinstance(value, float) else value for key, value in values.items()})
-    with (out / METRICS).open("a") as file:
-        file.write(line + "\n")
-    say(line)

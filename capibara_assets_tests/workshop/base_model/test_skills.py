@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from workshop.base_model.corpus import Document, corpus_of
-from workshop.base_model.skills import Skills, _Endless, _result, functions, renamed, with_skills
+from workshop.base_model.skills import Skills, _ended, _Endless, _result, functions, renamed, with_skills
 from workshop.base_model.tokenizer import TURN_END
 
 LIBRARY = Document(
@@ -58,7 +58,7 @@ def test_other_names_leave_the_same_program() -> None:
 
 
 def test_all_kinds_are_drawn_and_the_same_each_time(conversations: dict[str, list[tuple[str, str]]]) -> None:
-    assert len(conversations) == 10 and min(map(len, conversations.values())) > 5
+    assert len(conversations) == 12 and min(map(len, conversations.values())) > 5
     again = islice(Skills(functions([LIBRARY]), "seed").documents(), 600)
     assert sum(len(kept) for kept in conversations.values()) == len({document.text for document in again})
 
@@ -93,7 +93,17 @@ def test_requests_tell_the_truth_of_wrong_code(conversations: dict[str, list[tup
 def test_wrong_code_that_never_ends_is_left() -> None:
     with pytest.raises(_Endless):
         _result("def f(xs):\n    for x in xs:\n        xs.append(x)", "f([1])")
+    powers = "def f(xs):\n    total = 9\n    for x in xs:\n        total **= x\n    return total"
+    with pytest.raises(_Endless):
+        _result(powers, "f([9, 9, 9, 9, 9, 9, 9, 9])")
     assert _result("def f(xs):\n    return sum(xs)", "f([1, 2])") == 3
+
+
+def test_an_error_names_the_line_that_raised_it() -> None:
+    wrong = "def f(xs):\n    total = 0\n    for x in xs:\n        total += y\n    return total"
+    assert _ended(wrong, "f([1])") == "total += y\nNameError: name 'y' is not defined"
+    assert _ended(wrong, "f([])") == "It gives 0."
+    assert _ended(wrong, "g([])") == "NameError: name 'g' is not defined"
 
 
 def test_a_corpus_with_skills_lends_only_what_is_trained_on() -> None:

@@ -1,0 +1,145 @@
+"""Pre-training on a GPU: files from the corpus beside skills that are drawn meanwhile, in one pass of a few minutes."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers import LlamaForCausalLM
+
+from workshop.base_model.card import SUMMARY
+from workshop.base_model.drawn import Drawing, Windows
+from workshop.base_model.files import record, say, write_json
+from workshop.base_model.model import make_config, make_model, make_optimizers, rate, save_checkpoint
+from workshop.base_model.settings import Settings
+from workshop.base_model.streams import FUNCTIONS, SOURCES, prepare
+
+_IGNORED = -100  # a target that `cross_entropy` leaves out
+_FIRST_BLOCKS = 40  # of drawn windows, before the first step
+_NOTED_STEPS = 50
+
+
+class Pool:
+    """Windows on the device: each is used once as soon as it is there, then again where newer ones are wanting."""
+
+    def __init__(self, room: int, width: int, device: torch.device, seed: int) -> None:
+        self._ids = torch.empty((room, width), dtype=torch.int16, device=device)
+        self._targets = torch.empty((room, width), dtype=torch.bool, device=device)
+        self._random = np.random.default_rng(seed)
+        self.added = self.used = self.again = 0
+
+    def add(self, blocks: list[Windows]) -> None:
+        """Take windows in; where there is no room the oldest go."""
+        for ids, targets in blocks:
+            rows = torch.arange(self.added, self.added + len(ids), device=self._ids.device) % len(self._ids)
+            self._ids[rows] = torch.from_numpy(ids.astype(np.int16)).to(self._ids.device)
+            self._targets[rows] = torch.from_numpy(np.array(targets)).to(self._ids.device)
+            self.added += len(ids)
+
+    def take(self, count: int) -> tuple[Tensor, Tensor]:
+        """Ids (int64) and targets of ``count`` windows."""
+        new = np.arange(self.used, min(self.used + count, self.added))
+        self.used += len(new)
+        self.again += count - len(new)
+        old = self._random.integers(max(0, self.added - len(self._ids)), self.added, count - len(new))
+        rows = torch.from_numpy(np.concatenate([new, old]) % len(self._ids)).to(self._ids.device)
+        return self._ids[rows].long(), self._targets[rows]
+
+
+def pretrain(settings: Settings, out: Path, state: Path) -> None:
+    """Train on ``settings.device`` for ``settings.minutes``; the card's held-out losses are measured afterwards.
+
+    ``state`` is what `prepare` made. A share ``settings.skills`` of each batch are windows of skills from
+    ``settings.workers`` processes, the rest files in the corpus's order. Weights at 1/16, 1/4 and 1/2 of the time go
+    into ``out.parent / "at-…"``. How many windows are drawn depends on the machine, so two runs differ.
+    """
+    device = torch.device(settings.device)
+    torch.set_float32_matmul_precision("high")
+    out.mkdir(parents=True, exist_ok=True)
+    bpe, streams = prepare(settings, out, state)
+    model = make_model(make_config(bpe, settings), settings.seed)
+    if settings.start:
+        model.load_state_dict(LlamaForCausalLM.from_pretrained(settings.start, dtype=torch.float32).state_dict())
+    model.set_attn_implementation("sdpa")
+    model.to(device)
+    optimizers = make_optimizers(model, settings)
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    full_rates = [group["lr"] for group in groups]
+    files = Pool(len(streams.training), settings.sequence + 1, device, settings.seed)
+    files.add([(streams.training, streams.learned)])
+    drawing = Drawing(state / FUNCTIONS, state / "tokenizer.json", settings.sequence, settings.seed, settings.workers)
+    room = 600_000_000 // (settings.sequence + 1)
+    skills = Pool(room, settings.sequence + 1, device, settings.seed)
+    skills.add(drawing.drawn(_FIRST_BLOCKS))
+    loss_of = torch.compile(_loss, dynamic=False) if settings.compiled else _loss
+    from_skills = round(settings.batch * settings.skills)
+    step, passed, marks = 0, 0.0, [1 / 16, 1 / 4, 1 / 2]
+    started = time.monotonic()
+    while passed < 1:
+        for group, full in zip(groups, full_rates, strict=True):
+            group["lr"] = full * rate(passed)
+        skills.add(drawing.drawn())
+        if files.used + settings.batch - from_skills > files.added:
+            files.used = 0  # another time through the files
+        parts = [files.take(settings.batch - from_skills), skills.take(from_skills)]
+        ids, targets = (torch.cat(each) for each in zip(*parts, strict=True))
+        wanted = torch.where(targets[:, 1:], ids[:, 1:], _IGNORED)
+        total = torch.zeros((), device=device)
+        for some, right in zip(
+            ids[:, :-1].split(settings.micro_batch), wanted.split(settings.micro_batch), strict=True
+        ):
+            loss = loss_of(model, some, right) / targets[:, 1:].sum()
+            loss.backward()
+            total += loss.detach()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        step += 1
+        passed = (time.monotonic() - started) / (settings.minutes * 60)
+        if step % _NOTED_STEPS == 0:
+            tokens = step * settings.batch * settings.sequence
+            if not np.isfinite(float(norm)):
+                raise RuntimeError(f"the gradient is not finite at step {step}: lower the rates")
+            record(out, step=step, tokens=tokens, seconds=passed * settings.minutes * 60, loss=float(total),
+                   norm=float(norm), drawn=skills.added, again=skills.again)  # fmt: skip
+        if marks and passed >= marks[0]:
+            save_checkpoint(_on_cpu(model), out.parent / f"at-{step * settings.batch * settings.sequence // 10**6}M")
+            marks.pop(0)
+    drawing.close()
+    save_checkpoint(_on_cpu(model), out)
+    summary = {
+        "parameters": sum(weight.numel() for weight in model.parameters()),
+        "steps": step,
+        "tokens": step * settings.batch * settings.sequence,
+        "training_tokens": int(streams.training[:, :-1].size),
+        "drawn_windows": skills.added,
+        "windows_read_again": skills.again,
+        "seconds": passed * settings.minutes * 60,
+        "settings": asdict(settings),
+        "sources": json.loads((state / SOURCES).read_text()),
+        "torch": torch.__version__,
+        "machine": torch.cuda.get_device_name() if device.type == "cuda" else device.type,
+    }
+    write_json(out / SUMMARY, summary)
+    say("finished")
+
+
+def _loss(model: LlamaForCausalLM, ids: Tensor, wanted: Tensor) -> Tensor:
+    """The sum in nats of -log P of the wanted ids."""
+    with torch.autocast(ids.device.type, dtype=torch.bfloat16):
+        logits = model(input_ids=ids, use_cache=False).logits
+    return nn.functional.cross_entropy(
+        logits.float().flatten(0, 1), wanted.flatten(), ignore_index=_IGNORED, reduction="sum"
+    )
+
+
+def _on_cpu(model: LlamaForCausalLM) -> LlamaForCausalLM:
+    copy = LlamaForCausalLM(model.config)
+    copy.load_state_dict({name: weight.cpu() for name, weight in model.state_dict().items()})
+    return copy
