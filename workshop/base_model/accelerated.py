@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -76,7 +77,7 @@ def pretrain(settings: Settings, out: Path, state: Path) -> None:
     room = 600_000_000 // (settings.sequence + 1)
     skills = Pool(room, settings.sequence + 1, device, settings.seed)
     skills.add(drawing.drawn(_FIRST_BLOCKS))
-    loss_of = torch.compile(_loss, dynamic=False) if settings.compiled else _loss
+    loss_of = torch.compile(summed_loss, dynamic=False) if settings.compiled else summed_loss
     from_skills = round(settings.batch * settings.skills)
     step, passed, marks = 0, 0.0, [1 / 16, 1 / 4, 1 / 2]
     started = time.monotonic()
@@ -88,15 +89,7 @@ def pretrain(settings: Settings, out: Path, state: Path) -> None:
             files.used = 0  # another time through the files
         parts = [files.take(settings.batch - from_skills), skills.take(from_skills)]
         ids, targets = (torch.cat(each) for each in zip(*parts, strict=True))
-        wanted = torch.where(targets[:, 1:], ids[:, 1:], _IGNORED)
-        total = torch.zeros((), device=device)
-        for some, right in zip(
-            ids[:, :-1].split(settings.micro_batch), wanted.split(settings.micro_batch), strict=True
-        ):
-            loss = loss_of(model, some, right) / targets[:, 1:].sum()
-            loss.backward()
-            total += loss.detach()
-        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        total, norm = learn(model, ids, targets, loss_of, settings.micro_batch)
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
@@ -130,7 +123,27 @@ def pretrain(settings: Settings, out: Path, state: Path) -> None:
     say("finished")
 
 
-def _loss(model: LlamaForCausalLM, ids: Tensor, wanted: Tensor) -> Tensor:
+def learn(
+    model: LlamaForCausalLM, ids: Tensor, targets: Tensor, loss_of: Callable[..., Tensor], micro_batch: int
+) -> tuple[Tensor, Tensor]:
+    """Add the gradients of the mean loss over the targets of a batch, and clip them to 1; (loss in nats, their norm).
+
+    Args:
+        ids: (windows, tokens + 1).
+        targets: of its shape; which tokens are to be foretold.
+        loss_of: (model, ids, wanted ids) to the sum of the losses.
+        micro_batch: windows per forward pass.
+    """
+    wanted = torch.where(targets[:, 1:], ids[:, 1:], _IGNORED)
+    count, total = targets[:, 1:].sum(), torch.zeros((), device=ids.device)
+    for some, right in zip(ids[:, :-1].split(micro_batch), wanted.split(micro_batch), strict=True):
+        loss = loss_of(model, some, right) / count
+        loss.backward()
+        total += loss.detach()
+    return total, nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+
+
+def summed_loss(model: LlamaForCausalLM, ids: Tensor, wanted: Tensor) -> Tensor:
     """The sum in nats of -log P of the wanted ids."""
     with torch.autocast(ids.device.type, dtype=torch.bfloat16):
         logits = model(input_ids=ids, use_cache=False).logits
