@@ -39,6 +39,8 @@ def main(arguments: list[str] | None = None) -> None:
         return
     if given.state is None or given.minutes <= 0:
         parser.error("training needs --state and --minutes above 0")
+    if given.device != Settings.device and not given.workers:
+        parser.error(f"--device {given.device} needs --workers: processes that draw skills while it trains")
     settings = Settings(
         minutes=given.minutes,
         threads=given.threads,
@@ -54,8 +56,6 @@ def main(arguments: list[str] | None = None) -> None:
         micro_batch=given.micro_batch,
     )
     if given.prepare:
-        for folder in (given.out, given.state):
-            folder.mkdir(parents=True, exist_ok=True)
         prepare(settings, given.out, given.state)
     elif given.measure:
         measure(settings, given.out, given.state)

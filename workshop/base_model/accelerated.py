@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,12 +17,13 @@ from transformers import LlamaForCausalLM
 from workshop.base_model.card import SUMMARY
 from workshop.base_model.drawn import Drawing, Windows
 from workshop.base_model.files import record, say, write_json
-from workshop.base_model.model import make_config, make_model, make_optimizers, rate, save_checkpoint
+from workshop.base_model.model import first_model, make_optimizers, rate, save_checkpoint
 from workshop.base_model.settings import Settings
-from workshop.base_model.streams import FUNCTIONS, SOURCES, prepare
+from workshop.base_model.streams import FUNCTIONS, SOURCES, keep_apart, prepare
 
 _IGNORED = -100  # a target that `cross_entropy` leaves out
 _FIRST_BLOCKS = 40  # of drawn windows, before the first step
+_POOL_TOKENS = 600_000_000  # of drawn windows that are kept: 3 GB, more than fifteen processes draw in ten minutes
 _NOTED_STEPS = 50
 
 
@@ -29,7 +31,7 @@ class Pool:
     """Windows on the device: each is used once as soon as it is there, then again where newer ones are wanting."""
 
     def __init__(self, room: int, width: int, device: torch.device, seed: int) -> None:
-        self._ids = torch.empty((room, width), dtype=torch.int16, device=device)
+        self._ids = torch.empty((room, width), dtype=torch.int32, device=device)
         self._targets = torch.empty((room, width), dtype=torch.bool, device=device)
         self._random = np.random.default_rng(seed)
         self.added = self.used = self.again = 0
@@ -38,7 +40,7 @@ class Pool:
         """Take windows in; where there is no room the oldest go."""
         for ids, targets in blocks:
             rows = torch.arange(self.added, self.added + len(ids), device=self._ids.device) % len(self._ids)
-            self._ids[rows] = torch.from_numpy(ids.astype(np.int16)).to(self._ids.device)
+            self._ids[rows] = torch.from_numpy(ids.astype(np.int32)).to(self._ids.device)
             self._targets[rows] = torch.from_numpy(np.array(targets)).to(self._ids.device)
             self.added += len(ids)
 
@@ -55,17 +57,19 @@ class Pool:
 def pretrain(settings: Settings, out: Path, state: Path) -> None:
     """Train on ``settings.device`` for ``settings.minutes``; the card's held-out losses are measured afterwards.
 
-    ``state`` is what `prepare` made. A share ``settings.skills`` of each batch are windows of skills from
+    ``state`` holds what `prepare` made, or will. A share ``settings.skills`` of each batch are windows of skills from
     ``settings.workers`` processes, the rest files in the corpus's order. Weights at 1/16, 1/4 and 1/2 of the time go
     into ``out.parent / "at-…"``. How many windows are drawn depends on the machine, so two runs differ.
+
+    Raises:
+        InputError: ``state`` lies in ``out``, or belongs to a run with other settings.
+        RuntimeError: the gradient is not finite, or a drawing process has ended.
     """
+    keep_apart(out, state)
     device = torch.device(settings.device)
     torch.set_float32_matmul_precision("high")
-    out.mkdir(parents=True, exist_ok=True)
     bpe, streams = prepare(settings, out, state)
-    model = make_model(make_config(bpe, settings), settings.seed)
-    if settings.start:
-        model.load_state_dict(LlamaForCausalLM.from_pretrained(settings.start, dtype=torch.float32).state_dict())
+    model = first_model(bpe, settings)
     model.set_attn_implementation("sdpa")
     model.to(device)
     optimizers = make_optimizers(model, settings)
@@ -73,43 +77,43 @@ def pretrain(settings: Settings, out: Path, state: Path) -> None:
     full_rates = [group["lr"] for group in groups]
     files = Pool(len(streams.training), settings.sequence + 1, device, settings.seed)
     files.add([(streams.training, streams.learned)])
-    drawing = Drawing(state / FUNCTIONS, state / "tokenizer.json", settings.sequence, settings.seed, settings.workers)
-    room = 600_000_000 // (settings.sequence + 1)
-    skills = Pool(room, settings.sequence + 1, device, settings.seed)
-    skills.add(drawing.drawn(_FIRST_BLOCKS))
+    skills = Pool(_POOL_TOKENS // (settings.sequence + 1), settings.sequence + 1, device, settings.seed)
     loss_of = torch.compile(summed_loss, dynamic=False) if settings.compiled else summed_loss
     from_skills = round(settings.batch * settings.skills)
-    step, passed, marks = 0, 0.0, [1 / 16, 1 / 4, 1 / 2]
-    started = time.monotonic()
-    while passed < 1:
-        for group, full in zip(groups, full_rates, strict=True):
-            group["lr"] = full * rate(passed)
-        skills.add(drawing.drawn())
-        if files.used + settings.batch - from_skills > files.added:
-            files.used = 0  # another time through the files
-        parts = [files.take(settings.batch - from_skills), skills.take(from_skills)]
-        ids, targets = (torch.cat(each) for each in zip(*parts, strict=True))
-        total, norm = learn(model, ids, targets, loss_of, settings.micro_batch)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-        step += 1
-        passed = (time.monotonic() - started) / (settings.minutes * 60)
-        if step % _NOTED_STEPS == 0:
+    step, passed, tokens, marks = 0, 0.0, 0, [1 / 16, 1 / 4, 1 / 2]
+    with closing(
+        Drawing(state / FUNCTIONS, state / "tokenizer.json", settings.sequence, settings.seed, settings.workers)
+    ) as drawing:
+        skills.add(drawing.drawn(_FIRST_BLOCKS))
+        started = time.monotonic()
+        while passed < 1:
+            for group, full in zip(groups, full_rates, strict=True):
+                group["lr"] = full * rate(passed)
+            skills.add(drawing.drawn())
+            if files.used + settings.batch - from_skills > files.added:
+                files.used = 0  # another time through the files
+            parts = [files.take(settings.batch - from_skills), skills.take(from_skills)]
+            ids, targets = (torch.cat(each) for each in zip(*parts, strict=True))
+            total, norm = learn(model, ids, targets, loss_of, settings.micro_batch)
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+            step += 1
             tokens = step * settings.batch * settings.sequence
-            if not np.isfinite(float(norm)):
-                raise RuntimeError(f"the gradient is not finite at step {step}: lower the rates")
-            record(out, step=step, tokens=tokens, seconds=passed * settings.minutes * 60, loss=float(total),
-                   norm=float(norm), drawn=skills.added, again=skills.again)  # fmt: skip
-        if marks and passed >= marks[0]:
-            save_checkpoint(_on_cpu(model), out.parent / f"at-{step * settings.batch * settings.sequence // 10**6}M")
-            marks.pop(0)
-    drawing.close()
+            passed = (time.monotonic() - started) / (settings.minutes * 60)
+            if step % _NOTED_STEPS == 0:
+                if not np.isfinite(float(norm)):
+                    raise RuntimeError(f"the gradient is not finite at step {step}: lower the rates")
+                record(out, step=step, tokens=tokens, seconds=passed * settings.minutes * 60, loss=float(total),
+                       norm=float(norm), drawn=skills.added, again=skills.again)  # fmt: skip
+            if marks and passed >= marks[0]:
+                save_checkpoint(_on_cpu(model), out.parent / f"at-{tokens // 10**6}M")
+                marks.pop(0)
     save_checkpoint(_on_cpu(model), out)
     summary = {
         "parameters": sum(weight.numel() for weight in model.parameters()),
         "steps": step,
-        "tokens": step * settings.batch * settings.sequence,
+        "tokens": tokens,
         "training_tokens": int(streams.training[:, :-1].size),
         "drawn_windows": skills.added,
         "windows_read_again": skills.again,

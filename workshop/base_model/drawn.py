@@ -25,10 +25,11 @@ _WAITING = 4  # blocks of a process that wait for the trainer at most: it rests 
 Windows = tuple[NDArray[np.uint16], NDArray[np.bool_]]
 
 
-def draw_windows(functions: Sequence[str], bpe: Tokenizer, sequence: int, seed: str, count: int) -> list[Windows]:
-    """Blocks of windows of ``sequence`` + 1 tokens with whole documents, ``count`` blocks of them."""
+def draw_windows(functions: Sequence[str], bpe: Tokenizer, sequence: int, seed: str) -> Iterator[Windows]:
+    """Blocks of windows of ``sequence`` + 1 tokens with whole documents, without end."""
     documents = Skills(functions, seed).documents()
-    return [_block(documents, bpe, sequence) for _ in range(count)]
+    while True:
+        yield _block(documents, bpe, sequence)
 
 
 def _block(documents: Iterator[Document], bpe: Tokenizer, sequence: int) -> Windows:
@@ -53,10 +54,8 @@ def _block(documents: Iterator[Document], bpe: Tokenizer, sequence: int) -> Wind
 
 
 def _fill(functions: Path, tokenizer: Path, sequence: int, seed: str, into: Queue[Windows]) -> None:
-    documents = Skills(json.loads(functions.read_text()), seed).documents()
-    bpe = Tokenizer.from_file(str(tokenizer))
-    while True:
-        into.put(_block(documents, bpe, sequence))
+    for block in draw_windows(json.loads(functions.read_text()), Tokenizer.from_file(str(tokenizer)), sequence, seed):
+        into.put(block)
 
 
 class Drawing:

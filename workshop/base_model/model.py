@@ -41,6 +41,14 @@ def make_model(config: LlamaConfig, seed: int) -> LlamaForCausalLM:
     return model
 
 
+def first_model(bpe: Tokenizer, settings: Settings) -> LlamaForCausalLM:
+    """What a run begins with: the weights of `settings.start`, or random ones."""
+    model = make_model(make_config(bpe, settings), settings.seed)
+    if settings.start:
+        model.load_state_dict(LlamaForCausalLM.from_pretrained(settings.start, dtype=torch.float32).state_dict())
+    return model
+
+
 def forward_pass(model: LlamaForCausalLM, settings: Settings) -> Callable[[torch.Tensor], torch.Tensor]:
     """Ids (batch, tokens) to logits (batch, tokens, vocabulary) in bfloat16, compiled where the settings say so."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
 from capibara_assets.datasets.derived import sql_bugs
+from capibara_assets.datasets.derived.edits import RepairEdit
 from workshop.base_model.sql import insert_rows, one_line, sql_statement, table_definition
 from workshop.base_model.worlds import Entity, World, draw_world
 
@@ -24,30 +25,39 @@ def asked(rng: Random) -> tuple[str, str]:
     return request.format(said, _tables(rng, world)), query
 
 
-def mended(rng: Random, request: str) -> tuple[str, str] | None:
-    """(request, answer): a wrong query with its tables, and what SQLite says of it; None where it cannot be told."""
+def mended(rng: Random, request: str, choose: Callable[[Sequence[RepairEdit]], RepairEdit]) -> tuple[str, str] | None:
+    """(request, answer): a wrong query with its tables, and what SQLite says of it; None where it cannot be told.
+
+    Args:
+        choose: picks one of a query's possible mistakes.
+    """
     world = draw_world(rng)
     said, query = sql_statement(rng, world)
     found = sql_bugs.bugs(query)
     if not found:
         return None
-    kind = rng.choice(sorted({edit.kind for edit in found}))
-    wrong = rng.choice([edit for edit in found if edit.kind == kind]).applied(query)
+    wrong = choose(found).applied(query)
     made = "\n".join((*(_one_table(rng, *each) for each in _entities(world)), *_rows(rng, world)))
-    try:
-        expected = _result(made, query)
-        try:
-            said_of_it = _table(rng, _result(made, wrong))
-            if _result(made, wrong) == expected:
-                return None
-            told = f"It gives:\n{said_of_it}\n\nIt should give:\n{_table(rng, expected)}"
-        except sqlite3.Error as error:
-            told = f"{type(error).__name__}: {error}"
-    except sqlite3.Error:  # SQLite has no such statement: nothing to compare with
+    told = _told(rng, made, query, wrong)
+    if told is None:
         return None
     session = made if rng.random() < 0.6 else _tables(rng, world)
-    parts = [f"{request} {said}", session, wrong, told]
-    return "\n\n".join(part for part in parts if part), query
+    return f"{request} {said}\n\n{session}\n\n{wrong}\n\n{told}", query
+
+
+def _told(rng: Random, made: str, query: str, wrong: str) -> str | None:
+    """What SQLite says of the wrong query; None where it says the same of the right one, or refuses that."""
+    try:
+        expected = result(made, query)
+    except sqlite3.Error:  # SQLite has no such statement: nothing to compare with
+        return None
+    try:
+        given = result(made, wrong)
+    except sqlite3.Error as error:
+        return f"{type(error).__name__}: {error}"
+    if given == expected:
+        return None
+    return f"It gives:\n{_table(rng, given)}\n\nIt should give:\n{_table(rng, expected)}"
 
 
 def _entities(world: World) -> tuple[tuple[Entity, Entity | None], ...]:
@@ -75,7 +85,7 @@ def _rows(rng: Random, world: World) -> list[str]:
     return [one_line(each) if rng.random() < 0.7 else each for each in made]
 
 
-def _result(made: str, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+def result(made: str, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Column names and rows of a query on a fresh database.
 
     Raises:

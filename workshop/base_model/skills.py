@@ -6,7 +6,6 @@ import ast
 import builtins
 import keyword
 import re
-import sqlite3
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -230,7 +229,7 @@ class Skills:
         return "sql", request, query
 
     def _mended_query(self) -> tuple[str, str, str] | None:
-        made = queries.mended(self._rng, self._fix("sql"))
+        made = queries.mended(self._rng, self._fix("sql"), self._one)
         return ("sql", *made) if made else None
 
     def _asked(self) -> tuple[str, str, str]:
@@ -271,9 +270,7 @@ class Skills:
         ))  # fmt: skip
         made = [f"CREATE TABLE {table} ({columns[0]} TEXT, {columns[1]} INTEGER);"]
         made.append(f"INSERT INTO {table} VALUES " + ", ".join(f"('{a}', {b})" for a, b in rows) + ";")
-        database = sqlite3.connect(":memory:")
-        database.executescript("\n".join(made))
-        found = database.execute(query).fetchall()
+        _, found = queries.result("\n".join(made), query)
         if not found:
             return None
         code = "\n".join([*made, query])

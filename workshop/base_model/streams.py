@@ -96,12 +96,20 @@ def make_streams(bpe: Tokenizer, corpus: Corpus, sequence: int, seed: int) -> St
     return Streams(cut(stream), cut(learned(bpe, stream)), held_out)
 
 
+def keep_apart(out: Path, state: Path) -> None:
+    """Raises InputError: ``state`` lies in ``out``, which ships."""
+    if out.resolve() in (state.resolve(), *state.resolve().parents):
+        raise InputError(f"--state {state} lies in --out {out}: what ships must not hold training state")
+
+
 def prepare(settings: Settings, out: Path, state: Path) -> tuple[Tokenizer, Streams]:
     """Tokenizer and token streams; kept in ``state`` so that a resumed run reads the very same tokens.
 
     Raises:
         InputError: ``state`` was made with other settings.
     """
+    for folder in (out, state):
+        folder.mkdir(parents=True, exist_ok=True)
     kept = state / SETTINGS
     if not kept.exists():
         skills = 0 if settings.workers else int(settings.corpus_bytes * settings.skills)

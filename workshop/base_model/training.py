@@ -13,21 +13,19 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
-from capibara_assets.errors import InputError
 from workshop.base_model.card import SUMMARY, write_card
 from workshop.base_model.fast import cross_entropy, keep_freed_memory
 from workshop.base_model.files import METRICS, record, replace_file, say, write_json
 from workshop.base_model.model import (
+    first_model,
     forward_pass,
-    make_config,
-    make_model,
     make_optimizers,
     rate,
     save_checkpoint,
 )
 from workshop.base_model.scoring import evaluate, held_out_losses
 from workshop.base_model.settings import Settings
-from workshop.base_model.streams import SOURCES, Streams, prepare
+from workshop.base_model.streams import SOURCES, Streams, keep_apart, prepare
 
 STATE = "state.pt"
 _BRIEF_WINDOWS = 8  # held-out windows per language that a running training looks at
@@ -42,16 +40,11 @@ def train(settings: Settings, out: Path, state: Path) -> None:
         InputError: ``state`` lies in ``out``, or belongs to a run with other settings.
         RuntimeError: the gradient is not finite.
     """
-    if out.resolve() in (state.resolve(), *state.resolve().parents):
-        raise InputError(f"--state {state} lies in --out {out}: what ships must not hold training state")
+    keep_apart(out, state)
     torch.set_num_threads(settings.threads)
     keep_freed_memory()
-    out.mkdir(parents=True, exist_ok=True)
-    state.mkdir(parents=True, exist_ok=True)
     bpe, streams = prepare(settings, out, state)
-    model = make_model(make_config(bpe, settings), settings.seed)
-    if settings.start:
-        model.load_state_dict(LlamaForCausalLM.from_pretrained(settings.start, dtype=torch.float32).state_dict())
+    model = first_model(bpe, settings)
     forward = forward_pass(model, settings)
     optimizers = make_optimizers(model, settings)
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]

@@ -39,8 +39,8 @@ def test_every_window_is_used_once_before_any_is_used_again() -> None:
 
 def test_ids_of_a_large_vocabulary_stay_whole() -> None:
     pool = Pool(1, 2, torch.device("cpu"), seed=0)
-    pool.add([(np.array([[0, 32_767]], np.uint16), np.array([[True, True]]))])
-    assert pool.take(1)[0].tolist() == [[0, 32_767]]
+    pool.add([(np.array([[0, 65_535]], np.uint16), np.array([[True, True]]))])
+    assert pool.take(1)[0].tolist() == [[0, 65_535]]
 
 
 def test_the_gradient_is_that_of_the_mean_over_all_targets_however_the_batch_is_cut() -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ def bpe() -> Tokenizer:
 
 
 def test_windows_hold_whole_conversations_and_only_answers_are_targets(bpe: Tokenizer) -> None:
-    (ids, targets), *others = draw_windows(FUNCTIONS, bpe, SEQUENCE, "seed", 2)
+    (ids, targets), *others = islice(draw_windows(FUNCTIONS, bpe, SEQUENCE, "seed"), 2)
     separator = bpe.token_to_id(DOCUMENT_END)
     assert len(others) == 1 and ids.shape == targets.shape and ids.shape[1] == SEQUENCE + 1
     assert (ids[:, 0] == separator).all() and (ids == separator).mean() < 0.15
@@ -35,7 +36,7 @@ def test_windows_hold_whole_conversations_and_only_answers_are_targets(bpe: Toke
                 answer = text[text.index("<|assistant|>") :]
                 told = bpe.decode(row[part][learned[part]].tolist(), skip_special_tokens=False)
                 assert text.endswith(f"{TURN_END}\n") and told.strip() in answer and TURN_END in told
-    again = draw_windows(FUNCTIONS, bpe, SEQUENCE, "seed", 1)[0][0]
+    again, _ = next(draw_windows(FUNCTIONS, bpe, SEQUENCE, "seed"))
     assert (again == ids).all() and not (others[0][0] == ids).all()
 
 
