@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import accelerate.utils.other
+import alembic.config
+import alembic.script
 import hypothesis
 import pytest
 
@@ -52,6 +54,21 @@ if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 8e9:
 # Saving a model with Transformers asks Accelerate whether it is DeepSpeed's, which imports that, and with it MLflow:
 # three seconds of each worker. Whoever tests DeepSpeed imports it.
 accelerate.utils.other.is_deepspeed_available = lambda: False
+
+# Dagster stamps the database of each run with the newest migration, for which Alembic executes all of them: a third of
+# what small graphs cost. They are files of the library, the same for each database.
+_read_migrations = alembic.script.ScriptDirectory.from_config
+_migrations: dict[str | None, alembic.script.ScriptDirectory] = {}
+
+
+def _migrations_of(config: alembic.config.Config) -> alembic.script.ScriptDirectory:
+    location = config.get_main_option("script_location")
+    if location not in _migrations:
+        _migrations[location] = _read_migrations(config)
+    return _migrations[location]
+
+
+alembic.script.ScriptDirectory.from_config = _migrations_of  # type: ignore[method-assign]
 
 # Until all modules are imported nothing is garbage: looking for it is a fifth of the time that collecting tests takes.
 gc.disable()
