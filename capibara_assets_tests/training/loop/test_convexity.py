@@ -142,7 +142,7 @@ def sum_of_norms(adapter: LoraAdapter) -> float:
 
 def test_a_stronger_penalty_leaves_fewer_components_alive(make_request: MakeRequest) -> None:
     """0 changes nothing but the strategy's name; a huge one leaves the base."""
-    lora, longer = QUIET | {"rank": 4, "alpha": 8}, {"epochs": 9, "max_steps": 10, "evaluate_every": 5}
+    lora, longer = QUIET | {"rank": 4, "alpha": 8}, {"epochs": 9, "max_steps": 6, "evaluate_every": 6}
     plain = train(make_request(work="plain", lora=lora, voters=voters({"kind": "plain"}), **longer))
     alive = []
     unpenalised = read_adapter(plain)
@@ -175,7 +175,7 @@ def test_the_subgradient_shrinks_the_components_and_kills_none(make_request: Mak
     penalties = []
     for number, weight in enumerate((0.0, 0.3)):
         choice = convex(regularization=weight, use_proximal_gradient=False, convex_constraint=False)
-        result = train(make_request(work=f"sub-{number}", lora=QUIET, voters=choice, max_steps=8, evaluate_every=8))
+        result = train(make_request(work=f"sub-{number}", lora=QUIET, voters=choice, max_steps=5, evaluate_every=5))
         adapter = read_adapter(result)
         assert manifest(result)["published"]["components_alive"] == 28
         norms = [adapter.b(module).norm(dim=0) * adapter.a(module).norm(dim=1) for module in adapter.modules]
