@@ -124,7 +124,7 @@ def test_sampling_amplifies_and_steps_add_up() -> None:
     most = affordable_steps(1.0, 10.0, 1.0, 12, 1e-5)
     assert 0 < most < 12 and analytic(10.0, most, 1e-5) <= 1.0 < analytic(10.0, most + 1, 1e-5)
     assert (
-        affordable_steps(1.0, 10.0, 1.0, most - 1, 1e-5) == most - 1 and affordable_steps(1.0, 1.0, 1.0, 9, 1e-5) == 0
+        affordable_steps(1.0, 10.0, 1.0, most - 1, 1e-5) == most - 1 and affordable_steps(1.0, 1.0, 1.0, 3, 1e-5) == 0
     )
 
 
