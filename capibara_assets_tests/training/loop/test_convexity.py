@@ -49,7 +49,7 @@ def by_solver(start: np.ndarray, threshold: float) -> tuple[float, np.ndarray]:
 )
 def test_the_proximal_map_is_the_least_that_a_solver_finds(threshold: float) -> None:
     random = np.random.default_rng(3)
-    components = 6
+    components = 4
     starts = random.normal(size=(components, COMPONENT)) * random.choice([0.05, 1.0, 3.0], size=(components, 1))
     starts[0, LENGTH_A:] *= 0.01  # B near its start
     starts[1, LENGTH_A:] = 0.0
@@ -196,7 +196,7 @@ def test_components_stay_in_the_ball(make_request: MakeRequest) -> None:
 def test_stopped_and_resumed_it_is_the_same_to_the_bit(make_request: MakeRequest, proximal: bool) -> None:
     choice = convex(regularization=0.02, use_proximal_gradient=proximal)
     expected = digests(train(make_request(work="whole", voters=choice, max_steps=5)))
-    result = train_stopped(make_request(work="stopped", voters=choice, max_steps=5), calls=11)
+    result = train_stopped(make_request(work="stopped", voters=choice, max_steps=5), calls=11, times=2)
     assert digests(result) == expected
 
 
