@@ -117,7 +117,7 @@ def test_flipped_bits_are_found_and_named(tmp_path: Path, store_at: Callable[[Pa
     ("name", "path"),
     [
         ("sync", ""),
-        pytest.param("sync_folder", "models/", marks=extended),
+        ("sync_folder", "models/"),
         pytest.param("sync_folder", "", marks=extended),
         pytest.param("sync_folder", "packs", marks=extended),
     ],
