@@ -10,6 +10,8 @@ import pytest
 from capibara_assets.consensus.agree import BASE, CONSENSUS, Agreement, ConsensusError, agree
 from capibara_assets.consensus.agree_on_artifacts import read_privacy
 from capibara_assets.consensus.certificates.verification import attestation_problems, result_problems, vote_problems
+from capibara_assets.consensus.election.polling import hold_here
+from capibara_assets.consensus.electorate import attest_voters
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.errors import InputError
@@ -73,7 +75,7 @@ def test_a_bad_voter_is_named_and_the_result_hardly_moves(
     on_disk: Writer,
 ) -> None:
     voters = on_disk({**honest, liar: changed(honest[liar], factor)})
-    agreement = agree(tiny, voters, validation, shards, RECIPE, {"domain": "python"})
+    agreement = agree(tiny, voters, validation, shards, RECIPE, {"domain": "python"}, hold=hold_here)
     rejected = [voter for voter in agreement.certificate.voters if not voter.accepted]
     assert [(voter.name, voter.stage) for voter in rejected] == [(liar, stage)]
     assert words in rejected[0].reason
@@ -110,6 +112,7 @@ def test_neither_order_nor_names_show_in_the_result(
         dict(reversed(shards.items())),
         recipe,
         {"domain": "sql"},
+        hold=hold_here,
     )
     # Keys are drawn anew for each vote; everything else is the same
     assert first.certificate.digest == backwards.certificate.digest
@@ -122,6 +125,7 @@ def test_neither_order_nor_names_show_in_the_result(
         {new: shards[old] for new, old in renamed.items()},
         recipe,
         {"domain": "sql"},
+        hold=hold_here,
     )
     assert other.certificate.result == first.certificate.result
 
@@ -173,13 +177,16 @@ def test_missing_damaged_and_foreign_adapters(
     weights = voters["voter-1"] / "adapter_model.safetensors"
     whole = weights.read_bytes()
 
-    def reason(name: str = "voter-1") -> str:
-        found = agree(tiny, voters, validation, shards, RECIPE, {}).certificate
-        assert [voter.name for voter in found.voters if not voter.accepted] == [name]
-        return next(voter.reason for voter in found.voters if voter.name == name)
+    def reason() -> str:
+        verdicts = attest_voters(tiny, voters, RECIPE).verdicts
+        assert [name for name, verdict in sorted(verdicts.items()) if not verdict.accepted] == ["voter-1"]
+        return verdicts["voter-1"].reason
 
     weights.write_bytes(whole[:-7])
     assert "unreadable" in reason()
+    # What attestation says is the certificate's reason, and the others agree without it
+    found = agree(tiny, voters, validation, shards, RECIPE, {}, hold=hold_here).certificate
+    assert {voter.name: voter.reason for voter in found.voters if not voter.accepted} == {"voter-1": reason()}
     weights.write_bytes(whole)
     (voters["voter-1"] / "manifest.json").write_text(json.dumps({"digest": "0" * 64}))
     assert "changed after training" in reason()
@@ -206,7 +213,9 @@ def test_rounds_and_empty_shards(
     tiny: Base, honest: dict[str, LoraAdapter], validation: list[Tokens], shards: dict[str, list[int]], on_disk: Writer
 ) -> None:
     voters = on_disk(honest)
-    three = agree(tiny, voters, validation, shards, RECIPE.model_copy(update={"verification_rounds": 3}), {})
+    three = agree(
+        tiny, voters, validation, shards, RECIPE.model_copy(update={"verification_rounds": 3}), {}, hold=hold_here
+    )
     assert len(three.certificate.ballots) == 36
     assert three.certificate.accepted == tuple(honest)
     with pytest.raises(InputError, match="voter 'voter-2' has 0 validation examples"):

@@ -1,14 +1,14 @@
 """Trains voter-0 of several requests one after the other, in the same processes.
 
-The arguments are the number of processes and a JSON list of jobs: `request`, the file of a request, and `stop_at`: at
-this question whether to go on the last process alone is asked to stop (0: never). The processes are forks of one that
-has imported everything, in the environment that torchrun would give them: importing is most of what a process costs.
+A job is a request and `stop_at`: at this question whether to go on the last process alone is asked to stop (0: never).
+The processes are forks of the supervisor's fork server, in the environment that torchrun would give them: importing is
+most of what a process costs, and tests of the supervisor need the same server.
 """
 
-import json
 import os
 import sys
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -24,7 +24,10 @@ from capibara_assets.training.loop import train as loop
 from capibara_assets.training.loop.tactics import BestValidation
 from capibara_assets.training.loop.train import train_voter
 from capibara_assets.training.ranks import ALONE, Ranks, join_ranks
-from capibara_assets.training.request import TrainingRequest, read_request
+from capibara_assets.training.request import TrainingRequest
+from capibara_assets.training.supervisor.run import _fork_server
+
+Job = tuple[TrainingRequest, int]
 
 
 class Shrinking(BestValidation):
@@ -56,30 +59,49 @@ def asking(ranks: Ranks, stop_at: int) -> Callable[[], None]:
     return poll
 
 
-def main(jobs: list[dict[str, Any]]) -> None:
+def work_off(jobs: Sequence[Job]) -> None:
     ranks = join_ranks()
-    for job in jobs:
+    for request, stop_at in jobs:
         try:
-            train(read_request(Path(job["request"])), asking(ranks, job["stop_at"]), ranks)
+            train(request, asking(ranks, stop_at), ranks)
             interrupted = False
         except Interrupted:
             interrupted = True
-        assert interrupted == bool(job["stop_at"]), job
+        assert interrupted == bool(stop_at), request.work
 
 
-def in_forks(processes: int, jobs: list[dict[str, Any]]) -> bool:
-    """Work in so many forks, until all of them are done; whether all did their jobs."""
-    children = []
-    for rank in range(processes):
-        if child := os.fork():
-            children.append(child)
-            continue
-        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes)}
-        main(jobs)
-        sys.exit()
-    done = all(status == 0 for status in [os.waitpid(child, 0)[1] for child in children])  # waits for each
-    check_imports(read_request(Path(jobs[0]["request"])))
-    return done
+def in_processes(processes: int, jobs: Sequence[Job], environment: dict[str, str], folder: Path) -> None:
+    """Work in so many processes, until all of them are done; one that fails leaves its traceback in the folder."""
+    request = jobs[0][0]
+    one = request.recipe.hardware.model_copy(update={"processes": 1})  # whose server imports all that trains
+    context = _fork_server(request.model_copy(update={"recipe": request.recipe.model_copy(update={"hardware": one})}))
+    alone = context.Process(target=entered, args=(check_imports, (request,), {}, folder / "imports"), daemon=True)
+    ranks = [
+        context.Process(
+            target=entered, daemon=True,
+            args=(work_off, (jobs,), environment | {"RANK": str(rank), "LOCAL_RANK": str(rank),
+                                                    "WORLD_SIZE": str(processes)}, folder / f"rank-{rank}"),
+        )
+        for rank in range(processes)
+    ]  # fmt: skip
+    for process in (started := [alone, *ranks]):
+        process.start()
+    for process in started:
+        process.join()
+    said = [file.read_text() for name in ("imports", *(f"rank-{rank}" for rank in range(processes)))
+            if (file := folder / name).is_file()]  # fmt: skip
+    assert [process.exitcode for process in started] == [0] * len(started), "\n".join(said)
+
+
+def entered(work: Callable[..., None], arguments: tuple[Any, ...], environment: dict[str, str], said: Path) -> None:
+    """First function of each process."""
+    os.environ |= environment
+    torch.set_num_threads(1)
+    try:
+        work(*arguments)
+    except BaseException:
+        said.write_text(traceback.format_exc())
+        raise
 
 
 def check_imports(request: TrainingRequest) -> None:
@@ -89,7 +111,3 @@ def check_imports(request: TrainingRequest) -> None:
         write_merged(load_base(request.base_model), nothing, Path(folder) / "merged")
     heavy = {"bitsandbytes", "deepspeed"} & sys.modules.keys()
     assert not heavy, f"imported for nothing: {heavy}"
-
-
-if __name__ == "__main__":
-    sys.exit(not in_forks(int(sys.argv[1]), json.loads(sys.argv[2])))

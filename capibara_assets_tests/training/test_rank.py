@@ -13,12 +13,18 @@ import pytest
 from capibara_assets.errors import InputError
 from capibara_assets.training.rank import main
 from capibara_assets.training.ranks import Ranks, join_ranks
+from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.resume.points import require_shared
 from capibara_assets.training.supervisor.run import train_domain
 from capibara_assets_tests.training.conftest import MakeRequest
-from capibara_assets_tests.training.parallel.test_backends import write
 from capibara_assets_tests.training.supervisor.test_agent import SPLIT
 from capibara_assets_tests.training.supervisor.test_run import Killer, until
+
+
+def write(request: TrainingRequest) -> Path:
+    request.work.mkdir(parents=True, exist_ok=True)
+    (request.work / "request.json").write_text(request.model_dump_json())
+    return request.work / "request.json"
 
 
 def free_port() -> int:

@@ -11,7 +11,7 @@ on compiled cases (resources/planning/xla_cases.json; `python -m benchmarks plan
 
 import json
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import permutations
 from math import prod
 
@@ -241,6 +241,7 @@ def _bytes(part: Table, mesh: Mesh, width: int) -> int:
     )
 
 
+@lru_cache(maxsize=4096)  # a search asks for the same few sizes for each mesh that it weighs
 def tiled(size: tuple[int, ...]) -> int:
     """Elements of an array stored in tiles of 8 x 128, its dimensions ordered for the least padding.
 

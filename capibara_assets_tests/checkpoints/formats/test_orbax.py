@@ -147,7 +147,7 @@ def test_a_step_of_several_items_gives_a_tree_each(tmp_path: Path):
     assert {name: json.loads(to_bytes(file)) for name, file in content.files.items()} == {"info/metadata": {"lr": 1}}
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=settings.default.max_examples // 3, deadline=None)
 @given(flat_contents(empty=False))
 def test_flat_names_come_back_and_orbax_restores_them_nested(content: Content):
     with tempfile.TemporaryDirectory() as folder:
@@ -159,7 +159,7 @@ def test_flat_names_come_back_and_orbax_restores_them_nested(content: Content):
         }
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=settings.default.max_examples // 3, deadline=None)
 @given(nested_contents(empty=False, tuples=True))
 def test_nested_states_come_back(content: Content):
     with tempfile.TemporaryDirectory() as folder:

@@ -383,5 +383,6 @@ class Life(RuleBasedStateMachine):
 
 def test_any_order_of_saves_retirements_and_collections(tmp_path: Path) -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        type("Here", (Life,), {"root": tmp_path}), settings=settings(max_examples=15, stateful_step_count=12)
+        type("Here", (Life,), {"root": tmp_path}),
+        settings=settings(max_examples=settings.default.max_examples // 3, stateful_step_count=12),
     )

@@ -83,7 +83,7 @@ def test_another_process_between_any_two_calls_and_power_lost_right_after(tmp_pa
     assert found == []
 
 
-@pytest.mark.parametrize("settles", [True, False])
+@pytest.mark.parametrize("settles", [True, pytest.param(False, marks=extended)])  # that the drill would see it
 def test_what_another_writer_has_not_synced_yet_is_settled_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settles: bool
 ) -> None:

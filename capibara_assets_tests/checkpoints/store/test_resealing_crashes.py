@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("unsynced")
 
 
 # Primes: they fall on every kind of change.
-@pytest.mark.parametrize("every", [31, pytest.param(11, marks=pytest.mark.extended)])
+@pytest.mark.parametrize("every", [61, pytest.param(11, marks=pytest.mark.extended)])
 @pytest.mark.parametrize("move", [encrypt, decrypt])
 def test_after_a_crash_at_any_change_all_is_there_and_once_more_finishes(
     tmp_path: Path, move: Callable[..., Resealed], every: int

@@ -127,8 +127,9 @@ def defaults(kinds: Iterable[str]) -> tuple[int, dict[str, str]]:
 
 
 def test_the_configs_of_language_models_that_transformers_knows_have_no_problem() -> None:
-    made, problems = defaults(kind for kind in CONFIG_MAPPING if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
-    assert made > 100 and problems == {}
+    """A third of them; `make test-all` has all models."""
+    made, problems = defaults([kind for kind in CONFIG_MAPPING if kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES][::3])
+    assert made > 30 and problems == {}
 
 
 @pytest.mark.extended

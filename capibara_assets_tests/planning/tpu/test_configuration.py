@@ -1,6 +1,7 @@
 """TPU plans: meshes that fit, predictions under the peak, files that T5X and MaxText accept, refusals with the sums."""
 
 import itertools
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -170,9 +171,10 @@ def test_the_next_on_the_front_needs_less_memory_and_no_less_time() -> None:
     assert [plan.front for plan in plans[1:]] == [plans[0].front] * 2
 
 
-def test_levels_bound_what_a_plan_may_do() -> None:
+@pytest.mark.parametrize("levels", [LEVELS[::2], pytest.param(LEVELS, marks=pytest.mark.extended)], ids=["some", "all"])
+def test_levels_bound_what_a_plan_may_do(levels: Sequence[Any]) -> None:
     base, target = read_shape("llama2-7b"), find_target("tpu-v6e-64")
-    for level in LEVELS:
+    for level in levels:
         recipe = RECIPE.at_level(level)
         result = plan_tpu("python", statistics(), base, target, recipe)
         assert result.level == level and result.remat in recipe.limits.remat

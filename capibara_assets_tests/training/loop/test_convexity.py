@@ -49,7 +49,7 @@ def by_solver(start: np.ndarray, threshold: float) -> tuple[float, np.ndarray]:
 )
 def test_the_proximal_map_is_the_least_that_a_solver_finds(threshold: float) -> None:
     random = np.random.default_rng(3)
-    components = 6
+    components = 4
     starts = random.normal(size=(components, COMPONENT)) * random.choice([0.05, 1.0, 3.0], size=(components, 1))
     starts[0, LENGTH_A:] *= 0.01  # B near its start
     starts[1, LENGTH_A:] = 0.0
@@ -142,7 +142,7 @@ def sum_of_norms(adapter: LoraAdapter) -> float:
 
 def test_a_stronger_penalty_leaves_fewer_components_alive(make_request: MakeRequest) -> None:
     """0 changes nothing but the strategy's name; a huge one leaves the base."""
-    lora, longer = QUIET | {"rank": 4, "alpha": 8}, {"epochs": 9, "max_steps": 10, "evaluate_every": 5}
+    lora, longer = QUIET | {"rank": 4, "alpha": 8}, {"epochs": 9, "max_steps": 6, "evaluate_every": 6}
     plain = train(make_request(work="plain", lora=lora, voters=voters({"kind": "plain"}), **longer))
     alive = []
     unpenalised = read_adapter(plain)
@@ -175,7 +175,7 @@ def test_the_subgradient_shrinks_the_components_and_kills_none(make_request: Mak
     penalties = []
     for number, weight in enumerate((0.0, 0.3)):
         choice = convex(regularization=weight, use_proximal_gradient=False, convex_constraint=False)
-        result = train(make_request(work=f"sub-{number}", lora=QUIET, voters=choice, max_steps=8, evaluate_every=8))
+        result = train(make_request(work=f"sub-{number}", lora=QUIET, voters=choice, max_steps=5, evaluate_every=5))
         adapter = read_adapter(result)
         assert manifest(result)["published"]["components_alive"] == 28
         norms = [adapter.b(module).norm(dim=0) * adapter.a(module).norm(dim=1) for module in adapter.modules]
@@ -196,7 +196,7 @@ def test_components_stay_in_the_ball(make_request: MakeRequest) -> None:
 def test_stopped_and_resumed_it_is_the_same_to_the_bit(make_request: MakeRequest, proximal: bool) -> None:
     choice = convex(regularization=0.02, use_proximal_gradient=proximal)
     expected = digests(train(make_request(work="whole", voters=choice, max_steps=5)))
-    result = train_stopped(make_request(work="stopped", voters=choice, max_steps=5), calls=11)
+    result = train_stopped(make_request(work="stopped", voters=choice, max_steps=5), calls=11, times=2)
     assert digests(result) == expected
 
 

@@ -153,7 +153,7 @@ def test_shared_steps(parts: list[tuple[int, float]], most: int | None, tokens: 
 @pytest.mark.resume
 def test_stopped_and_resumed_it_is_the_same_to_the_bit(request_of: Any) -> None:
     expected = digests(train(request_of(work="whole", max_steps=6)))
-    result = train_stopped(request_of(work="stopped", max_steps=6), calls=13)
+    result = train_stopped(request_of(work="stopped", max_steps=6), calls=13, times=2)
     assert digests(result) == expected
 
 

@@ -176,5 +176,5 @@ def test_stopped_and_resumed_it_is_the_same_to_the_bit(make_request: MakeRequest
     settings = {"voters": voters({"kind": "soup", "average": "greedy", "ingredients": 2}), "evaluate_every": 1}
     settings |= {"max_steps": 5}
     expected = digests(train(make_request(work="whole", **settings)))
-    result = train_stopped(make_request(work="stopped", **settings), calls=11)
+    result = train_stopped(make_request(work="stopped", **settings), calls=11, times=2)
     assert digests(result) == expected

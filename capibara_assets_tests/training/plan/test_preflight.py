@@ -225,6 +225,7 @@ def invoke(*arguments: str | Path) -> tuple[int, str]:
 def test_the_command_passes_fails_and_speaks_json(
     make_request: MakeRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(machine, "_product_s", lambda kind: 0.01)  # timed in `test_bf16_and_the_disk_are_really_timed`
     request = make_request()
     letter = tmp_path / "request.json"
     letter.write_text(request.model_dump_json())
@@ -245,6 +246,7 @@ def test_the_command_passes_fails_and_speaks_json(
 def test_without_a_request_the_machine_alone_and_with_files_a_whole_run(
     dataset: Path, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(machine, "_product_s", lambda kind: 0.01)
     monkeypatch.setenv("CAPIBARA_HOME", str(tmp_path / "home"))
     findings, plan = diagnose(None, None, place=tmp_path, port=0)
     assert plan is None and [one.check for one in findings] == ["versions", "write", "ports", "limits", "bf16"]

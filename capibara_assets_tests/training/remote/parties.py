@@ -23,7 +23,7 @@ _RECIPE: dict[str, Any] = {
                 "strategy": {"kind": "federated", "rounds": 2, "by": "groups", "trained": "b_only"}}],
     "model": {"lora": {"rank": 2, "alpha": 4, "dropout": 0.0, "modules": list(MODULES)}},
     "data": {"max_length": 128},
-    "training": {"epochs": 1, "max_steps": 4, "global_batch": 6, "micro_batch_tokens": 150, "learning_rate": 0.01,
+    "training": {"epochs": 1, "max_steps": 2, "global_batch": 6, "micro_batch_tokens": 150, "learning_rate": 0.01,
                  "evaluate_every": 100},
     "hardware": {"precision": "fp32", "threads": 1},
     "checkpoint": {"every": 100},

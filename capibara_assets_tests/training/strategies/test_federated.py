@@ -346,7 +346,7 @@ def test_a_secret_seed_is_drawn_once_and_kept_over_interruptions(
         return drawn[-1]
 
     monkeypatch.setattr(secret_seed, "secrets", SimpleNamespace(randbits=once))
-    settings: dict[str, Any] = {"voters": voters(PRIVATE | {"clients": 3}), "max_steps": 2}
+    settings: dict[str, Any] = {"voters": voters(PRIVATE | {"clients": 2}), "max_steps": 2}
     expected = digests(train(make_request(work="whole", **settings)))
     assert digests(train_stopped(make_request(work="stopped", **settings), calls=17, times=2)) == expected
     assert drawn == [12345] * 2  # one for each run, though one of them began several times

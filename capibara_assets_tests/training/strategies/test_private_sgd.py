@@ -47,6 +47,13 @@ def private(trained: TrainedNumbers = "b_only", **privacy: Any) -> list[dict[str
     return voters({"kind": "private", "trained": trained, "privacy": choice})
 
 
+@pytest.fixture
+def few(dataset: Path, tmp_path: Path) -> Path:
+    """16 train examples, and four to validate on: each of them has a gradient of its own."""
+    pl.read_parquet(dataset).head(20).write_parquet(tmp_path / "few.parquet")
+    return tmp_path / "few.parquet"
+
+
 class Steps:
     """What goes into the noise of each step, and what comes out."""
 
@@ -107,15 +114,15 @@ def test_a_gradient_is_the_slope_of_the_loss_in_its_coordinates(
 
 @pytest.mark.parametrize("trained", B_ONLY)
 def test_a_step_is_the_sum_of_clipped_gradients_and_noise_of_the_stated_size(
-    make_request: MakeRequest, monkeypatch: pytest.MonkeyPatch, trained: TrainedNumbers
+    make_request: MakeRequest, monkeypatch: pytest.MonkeyPatch, few: Path, trained: TrainedNumbers
 ) -> None:
     steps = Steps(monkeypatch)
-    made = make_request(lora=QUIET, voters=private(trained, clip=0.05), max_steps=2, global_batch=1000)
+    made = make_request(data=few, lora=QUIET, voters=private(trained, clip=0.05), max_steps=2, global_batch=1000)
     document = manifest(train(made))["published"]["privacy"]
-    assert document["sampling_rate"] == 1.0 and document["examples"] == 48 == len(steps.gradients) / 2
+    assert document["sampling_rate"] == 1.0 and document["examples"] == 16 == len(steps.gradients) / 2
     expected = {name: np.zeros_like(value) for name, value in steps.sums[0].items()}
     clipped = 0
-    for gradient in steps.gradients[:48]:
+    for gradient in steps.gradients[:16]:
         norm = math.sqrt(sum(float(np.square(value).sum()) for value in gradient.values()))
         clipped += norm > 0.05
         for name, value in gradient.items():
@@ -125,7 +132,7 @@ def test_a_step_is_the_sum_of_clipped_gradients_and_noise_of_the_stated_size(
         np.testing.assert_allclose(steps.sums[0][name], value, atol=1e-12)
     noise = np.concatenate(
         [
-            ((mean[name] * 48 - total[name]) / (0.05 * document["noise_multiplier"])).ravel()
+            ((mean[name] * 16 - total[name]) / (0.05 * document["noise_multiplier"])).ravel()
             for mean, total in zip(steps.means, steps.sums, strict=True)
             for name in total
         ]
@@ -135,13 +142,13 @@ def test_a_step_is_the_sum_of_clipped_gradients_and_noise_of_the_stated_size(
 
 
 def test_one_example_more_moves_the_sum_by_the_clip_and_no_other_gradient(
-    make_request: MakeRequest, monkeypatch: pytest.MonkeyPatch, dataset: Path, tmp_path: Path
+    make_request: MakeRequest, monkeypatch: pytest.MonkeyPatch, few: Path, tmp_path: Path
 ) -> None:
     """With dropout: its draws must not depend on which other examples there are."""
     sums, gradients = [], []
     for gone in (None, "e011"):
         steps = Steps(monkeypatch)
-        table = pl.read_parquet(dataset).filter(pl.col("example_id") != (gone or ""))
+        table = pl.read_parquet(few).filter(pl.col("example_id") != (gone or ""))
         file = tmp_path / f"without-{gone}.parquet"
         table.write_parquet(file)
         choice = private("factors", clip=0.05, seed=3)
@@ -152,8 +159,8 @@ def test_one_example_more_moves_the_sum_by_the_clip_and_no_other_gradient(
         sums.append(steps.sums[0])
         gradients.append(steps.gradients)
     whole, rest = gradients
-    assert len(whole) == 48 and len(rest) == 47
-    at = next(place for place in range(47) if not same(whole[place], rest[place]))
+    assert len(whole) == 16 and len(rest) == 15
+    at = next(place for place in range(15) if not same(whole[place], rest[place]))
     assert all(same(one, other) for one, other in zip(whole[at + 1 :], rest[at:], strict=True))
     moved = length({name: sums[0][name] - sums[1][name] for name in sums[0]})
     assert 0 < moved <= 0.05 * (1 + 1e-9)
@@ -176,16 +183,16 @@ def test_sampling_is_by_the_secret_and_at_the_stated_rate(
     counts = []
     for seed in (1, 2):
         steps = Steps(monkeypatch)
-        made = make_request(work=f"{seed}", lora=QUIET, voters=private(seed=seed), max_steps=6, global_batch=6)
+        made = make_request(work=f"{seed}", lora=QUIET, voters=private(seed=seed), max_steps=4, global_batch=6)
         document = manifest(train(made))["published"]["privacy"]
         monkeypatch.undo()
         assert document["sampling_rate"] == 6 / 48 and document["denominator"] == 6
-        assert document["epsilon"] == dp_epsilon(document["noise_multiplier"], 6 / 48, 6, 1e-5) <= 8.0
+        assert document["epsilon"] == dp_epsilon(document["noise_multiplier"], 6 / 48, 4, 1e-5) <= 8.0
         assert "no guarantee" in document["seed"]
-        drawn = [np.random.default_rng((seed, step, 1)).random(48) < 6 / 48 for step in range(6)]
+        drawn = [np.random.default_rng((seed, step, 1)).random(48) < 6 / 48 for step in range(4)]
         assert len(steps.gradients) == sum(int(one.sum()) for one in drawn)
         counts.append([int(one.sum()) for one in drawn])
-        assert {how.seed for how in steps.how} == {(seed, step, 2) for step in range(6)}
+        assert {how.seed for how in steps.how} == {(seed, step, 2) for step in range(4)}
     assert counts[0] != counts[1] and len(set(counts[0])) > 2
 
 
@@ -231,8 +238,9 @@ def test_stopped_often_and_resumed_it_is_the_same_to_the_bit(
     assert digests(train_stopped(make_request(work="stopped", **settings), calls=23, times=4)) == expected
 
 
-def test_steps_end_before_the_budget_is_passed(make_request: MakeRequest) -> None:
-    made = make_request(lora=QUIET, voters=private(epsilon=1.0, noise_multiplier=4.0), max_steps=5, global_batch=24)
+def test_steps_end_before_the_budget_is_passed(make_request: MakeRequest, few: Path) -> None:
+    choice = private(epsilon=1.0, noise_multiplier=4.0)
+    made = make_request(data=few, lora=QUIET, voters=choice, max_steps=5, global_batch=8)
     found = manifest(train(made))
     document = found["published"]["privacy"]
     assert 0 < found["steps"] < found["steps_planned"] and document["stopped_by_budget"]

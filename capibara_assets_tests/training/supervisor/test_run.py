@@ -32,7 +32,7 @@ from capibara_assets_tests.training.conftest import MakeRequest, request_maker
 from capibara_assets_tests.training.loop.test_train import digests
 
 VOTERS = [f"voter-{number}" for number in range(4)]
-TWELVE: dict[str, Any] = {"max_steps": 12, "epochs": 3, "parallel": 2}
+SIX: dict[str, Any] = {"max_steps": 6, "epochs": 3, "parallel": 2}
 
 
 class Killer:
@@ -64,7 +64,7 @@ def all_digests(request: TrainingRequest) -> dict[str, dict[str, str]]:
 def undisturbed(tiny_folder: Path, dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainingRequest:
     """A training of four voters that was done, and nothing disturbed it. To be read, never trained in again."""
     make = request_maker(tiny_folder, dataset, tmp_path_factory.mktemp("undisturbed"))
-    request = make(**TWELVE)
+    request = make(**SIX)
     outcome = train_domain(request, lambda event: None)
     assert outcome.finished == tuple(VOTERS) and not outcome.missing
     return request
@@ -80,8 +80,8 @@ def stubs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_killed_voters_come_back_and_end_the_same_to_the_bit(
     make_request: MakeRequest, undisturbed: TrainingRequest
 ) -> None:
-    killer = Killer({"voter-1": 2, "voter-3": 1}, at_step=5)
-    disturbed = make_request(work="disturbed", **TWELVE)
+    killer = Killer({"voter-1": 2, "voter-3": 1}, at_step=3)
+    disturbed = make_request(work="disturbed", **SIX)
     outcome = train_domain(disturbed, killer)
     assert outcome.finished == tuple(VOTERS)
     assert sorted(killer.of("restarted")) == ["voter-1", "voter-1", "voter-3"]
