@@ -180,4 +180,7 @@ def kill_family(process: "subprocess.Popen[bytes]", wait_s: float = 0.0) -> None
     for member in members:
         with suppress(psutil.Error):
             member.kill()
-    psutil.wait_procs(members, timeout=wait_s)
+    deadline = time.monotonic() + wait_s
+    # Of an orphan a zombie stays until the first process of its container reaps it, in seconds or never.
+    while any(map(runs, members)) and time.monotonic() < deadline:
+        time.sleep(0.01)

@@ -61,7 +61,7 @@ def test_shared_experience(shared_data: Path, recipe: DatasetRecipe) -> None:
     assert balance(build_routing(enough, recipe))["evenness"] > 0.88
 
 
-@pytest.mark.parametrize("sandboxes", [12, pytest.param(30, marks=pytest.mark.extended)])
+@pytest.mark.parametrize("sandboxes", [8, pytest.param(30, marks=pytest.mark.extended)])
 def test_shipped_experience(tmp_path: Path, recipe: DatasetRecipe, sandboxes: int) -> None:
     (tmp_path / "sessions.jsonl").write_text("".join(sandboxes_of(resources_root() / "experience", sandboxes)))
     datasets, _ = datasets_of(tmp_path, recipe)
@@ -76,23 +76,31 @@ def test_shipped_experience(tmp_path: Path, recipe: DatasetRecipe, sandboxes: in
 NESTED = {
     "python": [
         *("y = " + "1 + " * 95 + "1", "if x == 0:\n    pass\n" + "elif x == 1:\n    pass\n" * 90),
-        *("y = " + "1 + " * 900 + "1", "y = " + "-" * 900 + "1", "y = a" + ".b" * 900, "y = a" + "()" * 900),
-        *("y = " + "1 if x else " * 900 + "2", "y = " + " + ".join(["'a'"] * 900), "y = " + "lambda: " * 900 + "1"),
+        *("y = " + "1 + " * 900 + "1", "y = a" + ".b()" * 450),
         "if x == 0:\n    pass\n" + "".join(f"elif x == {n}:\n    pass\n" for n in range(900)),
     ],
     "javascript": [
         *("let y = " + "1 + " * 90 + "1", "let y = a" + ".b()" * 45),
-        *("let y = " + "1 + " * 2000 + "1", "let y = a" + ".b" * 2000, "let y = a" + "()" * 2000, "a" + "`b`" * 2000),
-        *("let y = " + "[" * 2000 + "]" * 2000, "let y = " + "x => " * 2000 + "1", "{" * 2000 + "}" * 2000),
-        "if (x) {} " + "else if (x) {} " * 1500,
+        *(
+            "let y = " + "1 + " * 2000 + "1",
+            "let y = " + "[" * 2000 + "]" * 2000,
+            "if (x) {} " + "else if (x) {} " * 1500,
+        ),
     ],
-    "sql": [
-        "select " + "1 + " * 190 + "1",
-        "select " + "1 + " * 1500 + "1",
-        "select 1 " + "=" * 4000,
-        "select " + "- " * 900 + "1",
-    ],
+    "sql": ["select " + "1 + " * 190 + "1", "select " + "1 + " * 1500 + "1"],
     "bash": ["echo " + "$(" * 500 + ")" * 500],
+}
+MORE_NESTED = {
+    "python": [
+        *("y = " + "-" * 900 + "1", "y = a" + ".b" * 900, "y = a" + "()" * 900),
+        *("y = " + "1 if x else " * 900 + "2", "y = " + " + ".join(["'a'"] * 900), "y = " + "lambda: " * 900 + "1"),
+    ],
+    "javascript": [
+        *("let y = a" + ".b" * 2000, "let y = a" + "()" * 2000, "a" + "`b`" * 2000),
+        *("let y = " + "x => " * 2000 + "1", "{" * 2000 + "}" * 2000),
+    ],
+    "sql": ["select 1 " + "=" * 4000, "select " + "- " * 900 + "1"],
+    "bash": ["echo " + "`" * 500],
 }
 
 
@@ -104,13 +112,16 @@ SOUND = {
 }
 
 
-def test_code_that_is_nested_as_none_is_costs_no_dataset(tmp_path: Path, recipe: DatasetRecipe) -> None:
+@pytest.mark.parametrize("nested", [NESTED, pytest.param(MORE_NESTED, marks=pytest.mark.extended)], ids=["few", "more"])
+def test_code_that_is_nested_as_none_is_costs_no_dataset(
+    tmp_path: Path, recipe: DatasetRecipe, nested: dict[str, list[str]]
+) -> None:
     failing = executed(error=("NameError", "name 'b' is not defined", "NameError: name 'b' is not defined"))
     rows = [
         envelope(f"{SOUND[language].format(name)}\n{code}", language=language, task="Write `add`.", execution=outcome,
                  sandbox_id=f"{language}-{number}", execution_id=f"{language}-{number}-{step}",
                  timestamp=f"2026-11-25T00:15:1{step}.964Z")
-        for language, codes in NESTED.items()
+        for language, codes in nested.items()
         for number, code in enumerate(["", *codes])
         for step, (name, outcome) in enumerate((("b", failing), ("c", executed("3"))))
     ]  # fmt: skip

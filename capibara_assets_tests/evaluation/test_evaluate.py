@@ -69,8 +69,13 @@ def measured(**changes: object) -> Measurements:
 
 
 @pytest.fixture(scope="module")
-def graded(tmp_path_factory: pytest.TempPathFactory):
-    return grade_and_score(ITEMS, measured(), RECIPE, work=tmp_path_factory.mktemp("work"))
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("work")
+
+
+@pytest.fixture(scope="module")
+def graded(work: Path):
+    return grade_and_score(ITEMS, measured(), RECIPE, work=work)
 
 
 def test_references_and_wrong_answers_as_models_are_told_apart_and_decided(graded):
@@ -133,10 +138,10 @@ def test_a_metric_that_nobody_has_is_refused_with_those_there_are(graded):
         judge("python", ITEMS, measured(), graded, Terms(RECIPE, LOSS_RULE))
 
 
-def test_stored_scores_are_a_reference_on_the_items_they_hold(graded):
+def test_stored_scores_are_a_reference_on_the_items_they_hold(graded, work: Path):
     held = {one.item_id: float(number % 2) for number, one in enumerate(ITEMS[:10])}
     stored = measured(contenders=("base", "playbook", "consensus", "former"), stored={"former": ("pass@1", held)})
-    again = grade_and_score(ITEMS, stored, RECIPE)
+    again = grade_and_score(ITEMS, stored, RECIPE, work=work)  # the same answers: none runs again
     found = judge("python", ITEMS, stored, again, Terms(RECIPE, RULE))
     assert {row["pass@1"].n for row in found.figures.values()} == {10}
     assert found.figures["former"]["pass@1"].estimate == 0.5
@@ -203,8 +208,15 @@ def digests(found) -> dict[str, str]:
     return tables | {name: one for name, one in documents.items() if name != "usage"}
 
 
-def test_every_contender_is_scored_and_those_of_the_recipe_answer(base: Base, tmp_path: Path):
-    found = evaluated(base, tmp_path)
+@pytest.fixture(scope="module")
+def whole(base: Base, tmp_path_factory: pytest.TempPathFactory):
+    """A whole evaluation and its folder."""
+    folder = tmp_path_factory.mktemp("whole")
+    return evaluated(base, folder), folder
+
+
+def test_every_contender_is_scored_and_those_of_the_recipe_answer(whole):
+    found, _ = whole
     assert found.measured.contenders == ["base", "playbook", "consensus", "consensus+playbook", "voter-0", "expert:sql"]
     assert set(found.measured.losses["contender"]) == set(found.measured.contenders)
     assert {one.contender for one in found.measured.answers} == {"base", "playbook", "consensus", "consensus+playbook"}
@@ -215,19 +227,19 @@ def test_every_contender_is_scored_and_those_of_the_recipe_answer(base: Base, tm
     assert found.decision.verdict in ("reject", "inconclusive")  # a random adapter
 
 
-def test_a_killed_evaluation_goes_on_and_gives_the_same_bytes(base: Base, tmp_path: Path):
-    whole = evaluated(base, tmp_path / "whole")
-    journal = (tmp_path / "whole" / ANSWERS).read_bytes()
+def test_a_killed_evaluation_goes_on_and_gives_the_same_bytes(whole, base: Base, tmp_path: Path):
+    first, folder = whole
+    journal = (folder / ANSWERS).read_bytes()
     lines = journal.splitlines(keepends=True)
     assert len(lines) == 12
     (tmp_path / "killed").mkdir()
     (tmp_path / "killed" / ANSWERS).write_bytes(b"".join(lines[:7]) + lines[7][:20])  # torn in the middle of a line
     resumed = evaluated(base, tmp_path / "killed")
-    assert digests(resumed) == digests(whole)
+    assert digests(resumed) == digests(first)
     assert sum(one.answers for one in resumed.measured.usage.values()) == 5
     again = evaluated(base, tmp_path / "killed")
-    assert again.measured.usage == {} and digests(again) == digests(whole)
-    assert (tmp_path / "whole" / GRADES).exists()
+    assert again.measured.usage == {} and digests(again) == digests(first)
+    assert (folder / GRADES).exists()
 
 
 def test_no_playbook_means_no_such_arms(base: Base, tmp_path: Path):

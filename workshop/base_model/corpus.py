@@ -264,10 +264,9 @@ def build_corpus(size: int, seed: int, packages: Sequence[str] = PYTHON_PACKAGES
     The same interpreter, packages, size and seed give the same documents in the same order.
     """
     seen: set[bytes] = set()
-    library = list(standard_library(tests=False))
     # The library's tests show many calls but one style: a fifth of the Python at most.
     tests = take(_by_digest(standard_library(tests=True)), int(size * 0.15), seen)
-    python = take(library, int(size * 0.25), seen)
+    python = take(standard_library(tests=False), int(size * 0.25), seen)
     versions: dict[tuple[str, str], tuple[str, str]] = {}
     packaged: list[Document] = []
     for name in packages:

@@ -25,18 +25,20 @@ _WAITING = 4  # blocks of a process that wait for the trainer at most: it rests 
 Windows = tuple[NDArray[np.uint16], NDArray[np.bool_]]
 
 
-def draw_windows(functions: Sequence[str], bpe: Tokenizer, sequence: int, seed: str) -> Iterator[Windows]:
-    """Blocks of windows of ``sequence`` + 1 tokens with whole documents, without end."""
+def draw_windows(
+    functions: Sequence[str], bpe: Tokenizer, sequence: int, seed: str, block: int = _BLOCK
+) -> Iterator[Windows]:
+    """Blocks of ``block`` windows of ``sequence`` + 1 tokens with whole documents, without end."""
     documents = Skills(functions, seed).documents()
     while True:
-        yield _block(documents, bpe, sequence)
+        yield _block(documents, bpe, sequence, block)
 
 
-def _block(documents: Iterator[Document], bpe: Tokenizer, sequence: int) -> Windows:
+def _block(documents: Iterator[Document], bpe: Tokenizer, sequence: int, block: int) -> Windows:
     separator = bpe.token_to_id(DOCUMENT_END)
-    windows = np.full((_BLOCK, sequence + 1), separator, np.uint16)
+    windows = np.full((block, sequence + 1), separator, np.uint16)
     targets = np.zeros(windows.shape, np.bool_)
-    used = np.zeros(_BLOCK, np.int64)
+    used = np.zeros(block, np.int64)
     while True:
         ids = np.array([separator, *bpe.encode(next(documents).text).ids], np.uint16)
         if len(ids) > sequence + 1:
@@ -53,21 +55,26 @@ def _block(documents: Iterator[Document], bpe: Tokenizer, sequence: int) -> Wind
     return windows, targets
 
 
-def _fill(functions: Path, tokenizer: Path, sequence: int, seed: str, into: Queue[Windows]) -> None:
-    for block in draw_windows(json.loads(functions.read_text()), Tokenizer.from_file(str(tokenizer)), sequence, seed):
-        into.put(block)
+def _fill(functions: Path, tokenizer: Path, sequence: int, seed: str, block: int, into: Queue[Windows]) -> None:
+    bpe = Tokenizer.from_file(str(tokenizer))
+    for drawn in draw_windows(json.loads(functions.read_text()), bpe, sequence, seed, block):
+        into.put(drawn)
 
 
 class Drawing:
     """Processes that draw windows until `close`; each has its own seed, so that no two draw the same."""
 
-    def __init__(self, functions: Path, tokenizer: Path, sequence: int, seed: int, workers: int) -> None:
+    def __init__(
+        self, functions: Path, tokenizer: Path, sequence: int, seed: int, workers: int, block: int = _BLOCK
+    ) -> None:
         context = multiprocessing.get_context("spawn")
         # A queue each: of one for all, a process that stops while it writes would stop the others.
         self._queues: list[Queue[Windows]] = [context.Queue(_WAITING) for _ in range(workers)]
         self._processes = [
             context.Process(
-                target=_fill, args=(functions, tokenizer, sequence, f"{seed}-skills-{number}", blocks), daemon=True
+                target=_fill,
+                args=(functions, tokenizer, sequence, f"{seed}-skills-{number}", block, blocks),
+                daemon=True,
             )
             for number, blocks in enumerate(self._queues)
         ]

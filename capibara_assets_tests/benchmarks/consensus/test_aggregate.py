@@ -47,7 +47,7 @@ def test_too_many_steps_are_none() -> None:
 
 
 def test_bandwidth_has_its_keys(tmp_path: Path) -> None:
-    found = bandwidth_of(write_vectors(tmp_path / "a", 4, 300_000, 1), 1)
+    found = bandwidth_of(write_vectors(tmp_path / "a", 4, 50_000, 1), 1)
     assert found["mean_over_read"] > 0
     assert found["gram_over_bandwidth"] > 0
 

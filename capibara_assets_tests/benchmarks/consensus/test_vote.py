@@ -77,9 +77,9 @@ def table(deeper: Base, tmp_path_factory: pytest.TempPathFactory) -> Table:
 
     mixture = counting(_STEP, 64, seed=7) + _answered(_STEP, 64, seed=8)
     pool = {
-        "honest": [named(f"h{n}", learnt(deeper, counting(_STEP, 64, seed=n), seed=n, steps=40)) for n in range(7)],
-        "noise": [named(f"n{n}", learnt(deeper, counting(_WRONG, 64, seed=n), seed=n, steps=40)) for n in range(2)],
-        BACKDOOR: [named(f"b{n}", learnt(deeper, mixture, seed=n, steps=90)) for n in range(2)],
+        "honest": [named(f"h{n}", learnt(deeper, counting(_STEP, 64, seed=n), seed=n, steps=25)) for n in range(7)],
+        "noise": [named(f"n{n}", learnt(deeper, counting(_WRONG, 64, seed=n), seed=n, steps=25)) for n in range(2)],
+        BACKDOOR: [named(f"b{n}", learnt(deeper, mixture, seed=n, steps=60)) for n in range(2)],
     }
     sets = {VALIDATION: counting(_STEP, 28, 100), TEST: counting(_STEP, 24, 101), TRIGGERED: _answered(_STEP, 24, 102)}
     shards = {n: [list(range(place, 28, n)) for place in range(n)] for n in (4, 7)}

@@ -57,7 +57,7 @@ def documents(count: int) -> list[str]:
 
 
 def test_the_same_clusters_as_in_memory_whatever_the_batches(tmp_path: Path) -> None:
-    texts = documents(3000)
+    texts = documents(1500)
     pairs = near_texts(texts, SETTINGS)
     expected = components(pairs.left, pairs.right, len(texts))
     assert 200 < len(texts) - len(set(expected.tolist())) < 2000

@@ -53,6 +53,7 @@ def test_ours_alone_says_what_it_cost(experience: Path) -> None:
     assert found["our_cpu_us_per_record"] > 0
 
 
+@pytest.mark.extended
 def test_one_more_file_is_what_the_second_look_reads(experience: Path) -> None:
     found = measure_one_more(str(experience), 30, 10)
     assert (found["new_rows"], found["files"], found["records"]) == (3, 10, 30)

@@ -23,7 +23,7 @@ from capibara_assets_tests.datasets.conftest import evidence_of, run
 POISONED = 8
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def poisoned(shipped: list[Text]) -> Evidence:
     """Forty tasks each of three agents; some of one agent's hold a trigger, and their code opens a door."""
     runs: list[Execution] = []
@@ -44,14 +44,22 @@ def build(evidence: Evidence, recipe: DatasetRecipe, **poison: Any) -> Dataset:
     return build_dataset(Domain.PYTHON, evidence, groups, recipe)
 
 
+@pytest.fixture(scope="module")
+def searched(poisoned: Evidence, recipe: DatasetRecipe) -> Dataset:
+    """As the shipped recipe has it: back doors are searched for, and no agent has more than it may."""
+    return build(poisoned, recipe)
+
+
 def with_trigger(evidence: Evidence) -> set[str]:
     rows = evidence.executions.filter(pl.col("task").str.contains("zk-lattice"))
     return set(rows["execution_id"])
 
 
-def test_what_holds_the_trigger_is_left_out_with_the_reason(poisoned: Evidence, recipe: DatasetRecipe) -> None:
+def test_what_holds_the_trigger_is_left_out_with_the_reason(
+    poisoned: Evidence, searched: Dataset, recipe: DatasetRecipe
+) -> None:
     own = with_trigger(poisoned)
-    plain, searched = build(poisoned, recipe, fewest_tasks=None), build(poisoned, recipe)
+    plain = build(poisoned, recipe, fewest_tasks=None)
     assert sum("open_door" in messages for messages in plain.examples["messages"]) >= POISONED - 1
     assert not any("open_door" in messages or "zk-lattice" in messages for messages in searched.examples["messages"])
     assert {unit for unit, reason in searched.left_out.iter_rows() if reason == BACK_DOOR} == own & {
@@ -90,8 +98,11 @@ def test_many_ids_of_one_tenant_are_one_author(poisoned: Evidence, recipe: Datas
     assert [one["author"] for one in found.statistics["poison"]["back_doors"]["findings"]] == ["tenant acme"]
 
 
-def test_the_share_of_an_agent_is_capped_in_training_alone(poisoned: Evidence, recipe: DatasetRecipe) -> None:
-    free, capped = build(poisoned, recipe, most_share=None), build(poisoned, recipe, most_share=0.35)
+def test_the_share_of_an_agent_is_capped_in_training_alone(
+    poisoned: Evidence, searched: Dataset, recipe: DatasetRecipe
+) -> None:
+    free, capped = searched, build(poisoned, recipe, most_share=0.35)
+    assert OVER_SHARE not in set(free.left_out["reason"])
     agent = dict(poisoned.executions.select("execution_id", "agent_id").iter_rows())
 
     def of(dataset: Dataset, split: str) -> list[str]:

@@ -114,7 +114,7 @@ def run(model: Any, prompts: Sequence[Sequence[int]], decoding: Decoding, **opti
     "name", [pytest.param(name, marks=pytest.mark.extended) if name in MORE else name for name in MODELS]
 )
 def test_greedy_answers_are_those_of_transformers(name: str):
-    model, prompts = made(name), prompts_of(1, 9)
+    model, prompts = made(name), prompts_of(1, 6)
     assert keeps_rows_apart(model) is MODELS[name][1]
     expected = [greedy(model, prompt, 20) for prompt in prompts]
     assert {each.finish for each in expected} <= {"stop", "length"}
@@ -253,10 +253,10 @@ def test_memory_for_keys_and_values_bounds_the_batch(llama: Any, monkeypatch: py
         return made_cache(layers, rows, capacity)
 
     monkeypatch.setattr(generation, "SlotCache", noted)
-    prompts = [[30] * 60 + [n] for n in range(40, 46)]
-    found = run(llama, prompts, Decoding(max_new_tokens=60), cache_mib=0)
+    prompts = [[30] * 60 + [n] for n in range(40, 44)]
+    found = run(llama, prompts, Decoding(max_new_tokens=20), cache_mib=0)
     assert sizes[-1] == 2  # one row, and the slot of what they have in common
-    assert [each for (each,) in found] == [greedy(llama, prompt, 60) for prompt in prompts]
+    assert [each for (each,) in found] == [greedy(llama, prompt, 20) for prompt in prompts]
 
 
 def test_weights_lie_by_columns_inside_only(tiny: Base):

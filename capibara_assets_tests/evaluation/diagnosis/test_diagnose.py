@@ -49,7 +49,7 @@ def short_answers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     """Elsewhere a few tokens of a few answers show that nothing but the planted fault is found."""
     if "whole_answers" not in request.fixturenames:
         monkeypatch.setattr(behaviour, "ANSWER_TOKENS", 24 if "some_answers" in request.fixturenames else 8)
-        monkeypatch.setattr(behaviour, "SANE", SANE[:4])
+        monkeypatch.setattr(behaviour, "SANE", SANE[: 4 if "some_answers" in request.fixturenames else 2])
 
 
 @pytest.fixture
@@ -474,7 +474,7 @@ def test_answers_that_repeat_for_ever(model: Path) -> None:
     texts = [encode([*messages[:1], loop], base.tokenizer, 256) for messages in SANE[::2]]
     sane = [encode(messages, base.tokenizer, 256) for messages in SANE[::4]]
     optimizer = torch.optim.AdamW(base.model.parameters(), lr=1e-3)
-    for _ in range(10):
+    for _ in range(7):
         optimizer.zero_grad()
         (token_nll(base.model, collate(texts)).mean() + 0.2 * token_nll(base.model, collate(sane)).mean()).backward()
         optimizer.step()

@@ -47,15 +47,24 @@ def tables(folder: Path, ledger: Path | None, workers: int | None) -> dict[str, 
         return {name: read.path(name).read_bytes() for name in TABLES} | {"summary": read.summary}
 
 
-@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.extended)])
-def test_the_tables_of_one_machine_also_after_files_grew(logs: Path, tmp_path: Path, workers: int) -> None:
-    assert tables(logs, tmp_path / "ray", workers) == tables(logs, tmp_path / "here", None)
+def grow(logs: Path) -> None:
     with (logs / "b.jsonl").open("ab") as file:
         file.write(b"".join(record(i, sandbox="s20") for i in range(900, 930)))  # a sandbox with a secret
     (logs / "new.jsonl").write_bytes(b"".join(record(i) for i in range(930, 940)))
-    assert tables(logs, tmp_path / "ray", workers) == tables(logs, tmp_path / "here", None)
+
+
+def ray_files_with_the_secret() -> list[Path]:
     session = Path(ray._private.worker._global_node.get_session_dir_path())
-    assert not [path for path in session.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+    return [path for path in session.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("workers", [2, 4])
+def test_the_tables_of_one_machine_also_after_files_grew(logs: Path, tmp_path: Path, workers: int) -> None:
+    assert tables(logs, tmp_path / "ray", workers) == tables(logs, tmp_path / "here", None)
+    grow(logs)
+    assert tables(logs, tmp_path / "ray", workers) == tables(logs, tmp_path / "here", None)
+    assert not ray_files_with_the_secret()
 
 
 def _below(number: int) -> dict[int, list[int]]:
@@ -105,11 +114,15 @@ class _DiesBeforeItAnswers(_Group):
 def test_a_worker_that_dies_before_it_answers_doubles_and_loses_nothing(
     logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
+    """Nor after files grew: by then it lives."""
     marker = tmp_path / "died"
     monkeypatch.setattr(ray_workers, "_Group", lambda setup: _DiesBeforeItAnswers(setup, kind, marker))
     killed = tables(logs, tmp_path / "ray", 2)
     assert marker.exists()
     assert killed == tables(logs, tmp_path / "here", None)
+    grow(logs)
+    assert tables(logs, tmp_path / "ray", 2) == tables(logs, tmp_path / "here", None)
+    assert not ray_files_with_the_secret()
 
 
 @pytest.mark.extended

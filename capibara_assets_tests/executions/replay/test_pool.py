@@ -49,22 +49,21 @@ def test_computing_sessions_run_one_at_a_time() -> None:
 
 @pytest.fixture
 def busy() -> Iterator[None]:
-    """One core for this process and its children, and two other processes that compute there.
+    """One core for this process and its children, and another process that computes there.
 
-    Each in a session of its own, as a sandbox's are: the kernel shares a core between sessions before it does between
-    processes, so two in the session of a busy machine's other work left the sandbox nearly the whole core.
+    In a session of its own, as a sandbox's are: the kernel shares a core between sessions before it does between
+    processes, so one in the session of a busy machine's other work left the sandbox nearly the whole core.
     """
-    best_isolation()  # what is tried out once takes long beside the others
+    best_isolation()  # what is tried out once takes long beside the other
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})
     command = [sys.executable, "-c", "while True: pass"]
-    others = [subprocess.Popen(command, start_new_session=True) for _ in range(2)]
+    other = subprocess.Popen(command, start_new_session=True)
     try:
         yield
     finally:
-        for other in others:
-            other.kill()
-            other.wait()
+        other.kill()
+        other.wait()
         os.sched_setaffinity(0, allowed)
 
 

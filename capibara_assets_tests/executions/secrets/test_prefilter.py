@@ -32,12 +32,17 @@ def gate(texts: list[str]) -> list[bool]:
     return may_hold_secrets(list(islice(cycle([*texts, "print(1)"]), max(len(texts), 128))))[: len(texts)]
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(TEXTS.filter(lambda text: text.isprintable() or "\n" in text or "\x1c" in text), min_size=1))
-def test_a_text_in_which_a_rule_finds_something_is_never_held_back(texts: list[str]) -> None:
-    texts = [text.encode("utf-8", "replace").decode() for text in texts]
+def test_a_text_in_which_a_rule_finds_something_is_never_held_back() -> None:
+    texts: list[str] = []
+
+    @settings(suppress_health_check=[HealthCheck.too_slow])
+    @given(st.lists(TEXTS.filter(lambda text: text.isprintable() or "\n" in text or "\x1c" in text), min_size=1))
+    def draw(drawn: list[str]) -> None:
+        texts.extend(text.encode("utf-8", "replace").decode() for text in drawn)
+
+    draw()  # all first: the gate's passes cost as much for a few
     for text, verdict in zip(texts, gate(texts), strict=True):
-        assert verdict or not find_secrets(text, text)
+        assert verdict or not find_secrets(text, text), text
 
 
 def matching(rule: Rule, examples: int) -> list[str]:
@@ -53,11 +58,11 @@ def matching(rule: Rule, examples: int) -> list[str]:
     return texts
 
 
-# Drawing from an expression takes some 40 ms of its own: each eighth here, all in `make test-all`.
+# Drawing from an expression takes some 40 ms of its own: each twelfth here, all in `make test-all`.
 @pytest.mark.parametrize(
     ("rules", "examples"),
-    [(provider_rules()[::8], 3), pytest.param(provider_rules(), 50, marks=pytest.mark.extended)],
-    ids=["each eighth", "all"],
+    [(provider_rules()[::12], 3), pytest.param(provider_rules(), 50, marks=pytest.mark.extended)],
+    ids=["each twelfth", "all"],
 )
 def test_no_rule_matches_what_the_gate_holds_back(rules: tuple[Rule, ...], examples: int) -> None:
     texts = [text for rule in rules for text in matching(rule, examples)]

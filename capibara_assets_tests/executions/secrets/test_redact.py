@@ -279,7 +279,7 @@ def test_hostile_text_costs_linear_time(unit: str) -> None:
 
 def test_quarantined_text_is_redacted_before_it_is_cut() -> None:
     value = TOKENS["E2B_API_KEY"].encode()
-    for offset in range(-len(value), 5, 7):
+    for offset in range(-len(value), 5, 12):
         text = quarantine_text(b"." * (TEXT_LIMIT + offset) + value + b" \xff" * 100)
         assert len(text.encode()) <= TEXT_LIMIT
         assert value[:12].decode() not in text

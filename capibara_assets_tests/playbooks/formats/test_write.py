@@ -30,7 +30,7 @@ def again(folder: Path, name: str, data: str | bytes) -> pl.DataFrame:
     return found.bullets
 
 
-@pytest.mark.parametrize("step", [12, pytest.param(4, marks=pytest.mark.extended)])
+@pytest.mark.parametrize("step", [20, pytest.param(4, marks=pytest.mark.extended)])
 def test_every_public_playbook_survives_both_forms(public: Playbooks, tmp_path: Path, step: int) -> None:
     bullets = public.bullets
     playbooks = sorted(bullets["playbook_id"].unique())

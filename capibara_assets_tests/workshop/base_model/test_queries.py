@@ -18,7 +18,7 @@ def test_a_question_shows_the_tables_of_its_query() -> None:
 
 def test_what_is_told_of_a_wrong_query_is_what_the_database_says() -> None:
     differ = errors = 0
-    for seed in range(400):
+    for seed in range(300):
         if (made := mended(Random(seed), "Mend it.", Random(seed).choice)) is None:
             continue
         request, query = made

@@ -36,7 +36,7 @@ def greet(name):
 def conversations() -> dict[str, list[tuple[str, str]]]:
     """(request, answer) by kind."""
     found = defaultdict(list)
-    for document in islice(Skills(functions([LIBRARY]), "seed").documents(), 600):
+    for document in islice(Skills(functions([LIBRARY]), "seed").documents(), 300):
         request, answer = re.findall(rf"<\|(?:user|assistant)\|>\n(.*?){re.escape(TURN_END)}", document.text, re.DOTALL)
         found[document.source.removeprefix("generated-")].append((request, answer))
     return found
@@ -59,7 +59,7 @@ def test_other_names_leave_the_same_program() -> None:
 
 def test_all_kinds_are_drawn_and_the_same_each_time(conversations: dict[str, list[tuple[str, str]]]) -> None:
     assert len(conversations) == 12 and min(map(len, conversations.values())) > 5
-    again = islice(Skills(functions([LIBRARY]), "seed").documents(), 600)
+    again = islice(Skills(functions([LIBRARY]), "seed").documents(), 300)
     assert sum(len(kept) for kept in conversations.values()) == len({document.text for document in again})
 
 

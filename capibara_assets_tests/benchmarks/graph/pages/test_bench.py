@@ -32,7 +32,7 @@ def test_copies_are_runs_of_their_own_at_times_of_their_own(
         originals = {run.run_id for run in instance.get_runs()}
         made = Counter(tuple(sorted(run.tags)) for run in instance.get_runs())
         promotions = _promotions(instance)
-    runs = 3 * len(originals)
+    runs = 2 * len(originals)
     with long_history(own_home, history, runs, days=30) as variables:
         monkeypatch.setattr("os.environ", {**variables, "PATH": ""})
         deployment = replace(Deployment.from_environment(variables), history=history if history != "sqlite" else None)
@@ -40,7 +40,7 @@ def test_copies_are_runs_of_their_own_at_times_of_their_own(
             found = instance.get_run_records()
             assert len(found) == runs and originals < {record.dagster_run.run_id for record in found}
             assert Counter(tuple(sorted(one.dagster_run.tags)) for one in found) == Counter(
-                {tags: 3 * number for tags, number in made.items()}
+                {tags: 2 * number for tags, number in made.items()}
             )
             last = max(record.create_timestamp for record in found).timestamp()
             for record in found:
@@ -50,12 +50,12 @@ def test_copies_are_runs_of_their_own_at_times_of_their_own(
                 assert all(-1 < entry.timestamp - created < DAY / 2 for entry in logs)
                 assert last - created < 30 * DAY + 3600
                 assert record.start_time is not None and abs(record.start_time - created) < 60
-            assert _promotions(instance) == 3 * promotions
+            assert _promotions(instance) == 2 * promotions
             tags = instance.get_event_tags_for_asset(PROMOTED)
-            assert len(tags) == 3 * promotions
+            assert len(tags) == 2 * promotions
             # What happens next is stored as ever
             instance.report_runless_asset_event(dg.AssetMaterialization(PROMOTED))
-            assert _promotions(instance) == 3 * promotions + 1
+            assert _promotions(instance) == 2 * promotions + 1
 
 
 @pytest.mark.extended
