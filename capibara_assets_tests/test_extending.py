@@ -196,7 +196,7 @@ def test_a_format_of_agents_logs_is_a_module_and_a_line(together: tuple[Checkout
     """`executions/formats/agents/`: read by `e2b_logs`, with what ran, what did not and what is damaged."""
     _, printed = together
     ran, rest = printed["log format"][0].splitlines()
-    assert ran == "['error', 'unknown'] [['python'], []]"
+    assert ran == "['error', 'unknown'] [['shell'], ['shell']]"  # of the domain that is added beside it
     assert rest == "{'agent_call:skipped': 1} ['invalid_json']"
 
 
