@@ -138,7 +138,8 @@ def test_loading_takes_at_most_1_6_times_dagster(tmp_path: Path):
 @pytest.mark.slow
 def test_loads_from_an_installed_wheel_in_an_empty_folder(tmp_path: Path):
     subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(ROOT)],
+        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path / "dist")],
+        cwd=ROOT,
         check=True,
         capture_output=True,
     )

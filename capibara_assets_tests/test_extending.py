@@ -1,7 +1,7 @@
 """What an engineer adds in an hour is added in one place: a copy of the package gets one of each, and uses it.
 
 The places are those that docs/architecture.md names. A copy is another checkout: a line, a module or a file more, and
-commands run from there. Most additions are used by one process, which imports once.
+commands run from there. All additions are in one copy, used by one process, which imports once.
 """
 
 import json
@@ -105,11 +105,6 @@ def copied(folder: Path) -> Checkout:
     return Checkout(folder)
 
 
-@pytest.fixture
-def checkout(tmp_path: Path) -> Checkout:
-    return copied(tmp_path)
-
-
 @pytest.fixture(scope="module")
 def together(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkout, dict[str, list[str]]]:
     """A checkout to which all of ADDED was added, and what the steps of each have printed."""
@@ -173,8 +168,7 @@ READER = Reader("otter", (b\'"otter"\',), reads, entries)
 '''
 
 
-def test_a_format_of_agents_logs_is_a_module_and_a_line(checkout: Checkout, tmp_path: Path) -> None:
-    """`executions/formats/agents/`: read by `e2b_logs`, with what ran, what did not and what is damaged."""
+def add_log_format(checkout: Checkout) -> list[Step]:
     checkout.add("capibara_assets/executions/formats/agents/tools/otter.py", AGENT_LOG)
     checkout.insert(
         "capibara_assets/executions/formats/agents/readers.py",
@@ -185,8 +179,9 @@ def test_a_format_of_agents_logs_is_a_module_and_a_line(checkout: Checkout, tmp_
         (r"^\)\n\n\ndef find_reader", "    otter.READER,\n"),
     )
     rows = [{"otter": "pytest", "exit": 1, "swim": 7}, {"otter": "ls", "swim": 7}, {"otter": "rm", "skipped": True}]
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "today.txt").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"otter"\n')
+    logs = checkout.folder / "logs"
+    logs.mkdir()
+    (logs / "today.txt").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"otter"\n')
     program = (
         "from datetime import UTC, datetime; from pathlib import Path\n"
         "from capibara_assets.executions.ingest.ingest import read_experience\n"
@@ -194,8 +189,14 @@ def test_a_format_of_agents_logs_is_a_module_and_a_line(checkout: Checkout, tmp_
         "print(read.executions['outcome'].to_list(), read.executions['domains'].to_list())\n"
         "print(read.summary['known'], read.quarantine['reason'].to_list())\n"
     )
-    ran, rest = checkout.run(program)[0].splitlines()
-    assert ran == "['error', 'unknown'] [['python'], []]"
+    return [program]
+
+
+def test_a_format_of_agents_logs_is_a_module_and_a_line(together: tuple[Checkout, dict[str, list[str]]]) -> None:
+    """`executions/formats/agents/`: read by `e2b_logs`, with what ran, what did not and what is damaged."""
+    _, printed = together
+    ran, rest = printed["log format"][0].splitlines()
+    assert ran == "['error', 'unknown'] [['shell'], ['shell']]"  # of the domain that is added beside it
     assert rest == "{'agent_call:skipped': 1} ['invalid_json']"
 
 
@@ -292,7 +293,7 @@ def add_playbook_format(checkout: Checkout) -> list[Step]:
     playbooks = checkout.folder / "experience" / "playbooks"
     playbooks.mkdir(parents=True)
     (playbooks / "team.txt").write_text("\n".join(("advice, one a line:", *PIECES_OF_ADVICE)))
-    return [("run", "--domains", "python", "--select", "ace_playbooks,consolidated_playbook")]
+    return []  # the run of `add_domain` reads it
 
 
 def test_a_playbook_format_is_a_module_and_a_line_in_detection(together: tuple[Checkout, dict[str, list[str]]]) -> None:
@@ -301,15 +302,20 @@ def test_a_playbook_format_is_a_module_and_a_line_in_detection(together: tuple[C
     assert {row["content"] for row in checkout.tables("ace_playbooks", "bullets")} == set(PIECES_OF_ADVICE)
 
 
-def test_a_hardware_target_is_a_file(checkout: Checkout) -> None:
-    """`resources/hardware/NAME.yaml`: `capibara plan --hardware NAME` plans for it."""
+def add_hardware_target(checkout: Checkout) -> list[Step]:
     declared = yaml.safe_load((ROOT / "resources/hardware/cpu-laptop.yaml").read_text())
     declared |= {"name": "old-desktop", "description": "the machine under the desk"}
     declared["memory"] |= {"total_gib": 6, "usable_gib": 3}
     declared["price"] |= {"usd_per_hour": 0.25}
     checkout.add("resources/hardware/old-desktop.yaml", yaml.safe_dump(declared))
     arguments = ("plan", "--model", "capibara-nano", "--examples", 50, "--json", "--hardware")
-    plan, usual = map(json.loads, checkout.run(*((*arguments, name) for name in ("old-desktop", "cpu-laptop"))))
+    return [(*arguments, name) for name in ("old-desktop", "cpu-laptop")]
+
+
+def test_a_hardware_target_is_a_file(together: tuple[Checkout, dict[str, list[str]]]) -> None:
+    """`resources/hardware/NAME.yaml`: `capibara plan --hardware NAME` plans for it."""
+    _, printed = together
+    plan, usual = map(json.loads, printed["hardware target"])
     assert (plan["target"], plan["hardware"]) == ("old-desktop", "the machine under the desk")
     budget, larger = (one["plan"]["estimates"]["memory_budget_bytes"] for one in (plan, usual))
     assert budget == pytest.approx(larger * 3 / 4)
@@ -408,6 +414,8 @@ def test_an_aggregation_rule_is_an_entry_of_the_table(together: tuple[Checkout, 
 
 
 ADDED = {
+    "hardware target": add_hardware_target,
+    "log format": add_log_format,
     "domain": add_domain,
     "strategy": add_strategy,
     "playbook format": add_playbook_format,

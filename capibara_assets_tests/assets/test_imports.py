@@ -85,12 +85,20 @@ class World:
         return self.inputs.artifact("moe_dataset", domain).frame("examples")
 
 
+def is_made(world: World, domain: Domain) -> bool:
+    """Whether a domain's dataset is current."""
+    settings = {"recipe:dataset": RECIPES.digest("dataset")}
+    return is_current(Graph.of(defs), world.published.instance, "moe_dataset", domain, settings)
+
+
 def test_an_import_joins_the_dataset_of_its_domain_and_leaves_the_others_alone(world: World):
     before = world.make(PYTHON, ML)
+    assert is_made(world, PYTHON) and is_made(world, ML)
     test = world.examples(PYTHON).filter(pl.col("split") == "test").sort("example_id").row(0, named=True)
     leak = ("Something of my own, is it not?", json.loads(test["messages"])[1]["content"])
     world.add([pair_of(n) for n in range(20)], "validation")
     world.add([*(pair_of(n) for n in range(20, 40)), leak], "train")
+    assert not is_made(world, PYTHON) and is_made(world, ML), "what `capibara run` makes again"
     after = world.make(PYTHON, ML)
     assert after[ML] == before[ML] and after[PYTHON] != before[PYTHON]
     joined = world.examples(PYTHON).filter(pl.col("provenance") == "imported")
@@ -136,21 +144,11 @@ def test_each_file_keeps_the_time_of_its_import(world: World):
     assert sorted(import_times(world.published.instance, PYTHON).values()) == [NOW, LATER]
 
 
-def test_capibara_run_takes_a_new_import_in_and_never_tries_to_make_one(world: World):
-    world.make(PYTHON, ML)
-    graph = Graph.of(defs)
-    assert IMPORTED not in graph.parents and IMPORTED not in select_assets(defs, "*")
+def test_capibara_run_never_tries_to_make_an_import():
+    assert IMPORTED not in Graph.of(defs).parents and IMPORTED not in select_assets(defs, "*")
     assert select_assets(defs, "+moe_dataset") == [
         "consolidated_playbook",
         "e2b_patterns",
         "example_groups",
         "moe_dataset",
     ]
-
-    def current(domain: Domain) -> bool:
-        settings = {"recipe:dataset": RECIPES.digest("dataset")}
-        return is_current(graph, world.published.instance, "moe_dataset", domain, settings)
-
-    assert current(PYTHON) and current(ML)
-    world.add([pair_of(1)])
-    assert not current(PYTHON) and current(ML)

@@ -111,18 +111,18 @@ def test_what_is_piped_holds_no_escape_sequence(tmp_path: Path) -> None:
 
 
 def test_a_shell_completes_commands_and_options() -> None:
-    """What bash asks for after `capibara tr<TAB>` and `capibara ui --po<TAB>`."""
-    for words, expected in ((["tr"], "plain,train"), (["ui", "--po"], "plain,--port")):
-        asked = {
-            "_CAPIBARA_COMPLETE": "bash_complete",
-            "COMP_WORDS": " ".join(["capibara", *words]),
-            "COMP_CWORD": str(len(words)),
-        }
-        program = "import sys; from capibara_assets.cli.main import main; sys.argv[0] = 'capibara'; main()"
-        said = subprocess.run(
-            [sys.executable, "-c", program], env=os.environ | asked, capture_output=True, text=True, check=True
-        ).stdout
-        assert said.split() == [expected]
+    """What bash asks for after `capibara ui --po<TAB>`, in a process, and after `capibara tr<TAB>`, here."""
+
+    def asked(*words: str) -> dict[str, str]:
+        typed = " ".join(["capibara", *words])
+        return {"_CAPIBARA_COMPLETE": "bash_complete", "COMP_WORDS": typed, "COMP_CWORD": str(len(words))}
+
+    program = "import sys; from capibara_assets.cli.main import main; sys.argv[0] = 'capibara'; main()"
+    command = [sys.executable, "-c", program]
+    said = subprocess.run(command, env=os.environ | asked("ui", "--po"), capture_output=True, text=True, check=True)
+    assert said.stdout.split() == ["plain,--port"]
+    here = CliRunner().invoke(cli, [], prog_name="capibara", env=asked("tr"))
+    assert here.output.split() == ["plain,train"]
 
 
 def test_help_and_plan_load_nothing_that_takes_time() -> None:

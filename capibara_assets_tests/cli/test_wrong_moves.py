@@ -5,10 +5,13 @@ Each row is a move, and in it two patterns: the cause, and what to do. `test_err
 
 import ast
 import errno
+import io
 import json
 import os
 import re
+import resource
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -18,8 +21,10 @@ from pathlib import Path
 
 import pytest
 
+from capibara_assets.cli.main import main
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import REMEDIES, InputError, remedy_of
+from capibara_assets_tests.forked import Forked, Say
 
 Done = subprocess.CompletedProcess[str]
 
@@ -211,20 +216,21 @@ def test_a_cancelled_command_says_how_to_go_on(
 @pytest.mark.slow
 def test_a_disk_that_is_full_is_named_with_what_to_do(tmp_path: Path):
     """A limit on the size of files stands for the disk: the system refuses the write in the same way."""
-    program = (
-        "import resource, signal, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16));"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); from capibara_assets.cli.main import main;"
-        "sys.argv[0] = 'capibara'; main()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-B", "-W", "ignore", "-c", program, "run", "--domains", "sql"],
-        env={**os.environ, "CAPIBARA_HOME": str(tmp_path / "home"), "DAGSTER_HOME": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
-    assert "File too large; files may not grow that large here: raise the limit" in done.stderr
+
+    def run(say: Say) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16, 16))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        os.environ |= {"CAPIBARA_HOME": str(tmp_path / "home"), "DAGSTER_HOME": ""}
+        sys.argv, sys.stderr = ["capibara", "run", "--domains", "sql"], io.StringIO()
+        try:
+            main()
+        except SystemExit as end:
+            say(end.code)
+        say(sys.stderr.getvalue())
+
+    code, *said = Forked(run).rest().splitlines()
+    assert code == "2" and "Traceback" not in "\n".join(said), said
+    assert "File too large; files may not grow that large here: raise the limit" in "\n".join(said)
 
 
 @pytest.mark.parametrize("number", sorted(REMEDIES))

@@ -1,6 +1,5 @@
-"""A run on a slice of the fake cluster, and a process that follows one: `python followed_slice.py FOLDER`."""
+"""A run on a slice of the fake cluster, and how to follow one to its end."""
 
-import sys
 from pathlib import Path
 
 from capibara_assets.launching.cluster import Cluster, Waits
@@ -50,7 +49,3 @@ def follow(one: SliceTraining, waits: Waits = WAITS) -> SliceResult:
         grace_seconds=1.0,
     )
     return train_on_slice(Cluster("ml", waits), one, pods, Jobs(one.folder.parent / "home"))
-
-
-if __name__ == "__main__":
-    follow(training(Path(sys.argv[1])))

@@ -1,9 +1,6 @@
 """A TPU plan on a slice of the fake cluster: submitted with its topology, followed, cancelled, and its adapter back."""
 
 import json
-import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -26,11 +23,11 @@ from capibara_assets.launching.slices import BROUGHT, LOGS, bring_back, read_sta
 from capibara_assets.planning.hardware.targets import find_target
 from capibara_assets.planning.options import Option
 from capibara_assets.processes.background import Jobs, state_of, stop
-from capibara_assets_tests.cluster import followed_slice
 from capibara_assets_tests.cluster.followed_slice import HOSTS, USD_PER_HOUR, WAITS, follow, training
 from capibara_assets_tests.cluster.jobset_schema import problems
 from capibara_assets_tests.cluster.launched import SECRET, Launched, launched
 from capibara_assets_tests.cluster.test_pods import GOLDEN
+from capibara_assets_tests.forked import Forked
 from capibara_assets_tests.storage.gcs import gcs_emulator
 
 LONGEST_S = 600.0  # only fails the test
@@ -88,13 +85,12 @@ def test_what_has_succeeded_is_given_again_and_not_run_again(there: Launched) ->
 
 def test_who_follows_may_be_killed_and_the_next_one_goes_on_with_the_same_set_and_its_hours(there: Launched) -> None:
     (there.folder / "hold").touch()
-    variables = {**os.environ, "KUBECONFIG": str(there.folder / "kubeconfig")}
-    first = subprocess.Popen([sys.executable, followed_slice.__file__, str(there.folder)], env=variables)
+    one = training(there.folder)
+    first = Forked(lambda say: follow(one))
     try:
-        one = training(there.folder)
         until(lambda: (state := read_state(one.folder)) and state.started and len(there.cluster.names()) == HOSTS)
     finally:
-        first.send_signal(signal.SIGKILL)
+        first.kill()
         first.wait()
     before = read_state(one.folder)
     assert before is not None and before.started is not None

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from capibara_assets.planning.models import from_config, read_shape
 from capibara_assets.training.plan.plan import plan_training
 from capibara_assets.training.standalone.choices import RunOptions
 from capibara_assets.training.standalone.run import prepare
+from capibara_assets_tests.home import command_here
 from capibara_assets_tests.modeling.tiny_architectures import ARCHITECTURES, config_of, random_model, save_random
 from capibara_assets_tests.training.loop.test_train import train
 
@@ -95,15 +94,11 @@ def test_the_hint_names_a_key_that_is_taken(tmp_path: Path, nano: Path) -> None:
 
 
 def test_doctor_takes_what_train_takes(tmp_path: Path) -> None:
-    """In a process of its own, from a JSONL file to the whole plan."""
+    """From a JSONL file to the whole plan."""
     data = tmp_path / "data.jsonl"
     data.write_text("\n".join(map(json.dumps, ROWS)))
     words = ["doctor", "--data", str(data), "--output", str(tmp_path / "out"), "--quick", "--json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "capibara_assets.cli", *words], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+    document = json.loads(command_here({}, *words))
     assert document["ready"] and document["plan"]["examples"] == len(ROWS)
     assert str(tmp_path) in next(check["found"] for check in document["checks"] if check["check"] == "disk")
     assert not (tmp_path / "out").exists()

@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from capibara_assets.assets.inputs import latest_digest
 from capibara_assets.cli.graph.instance import open_instance
+from capibara_assets.cli.graph.opened import graph_run
 from capibara_assets.cli.main import cli
 from capibara_assets.definitions import deployment_resources
 from capibara_assets.deployment.environment import Deployment
@@ -57,8 +58,11 @@ def test_a_domain_is_planned_for_its_own_target_and_the_cloud_stands_in_the_laun
     queued = file(own_home, "tpu_config", "python", "queued_resource.sh")
     assert "my-project-7" in queued and "us-east5-a" in queued
     assert "--project my-project-7 --region us-east5 " in file(own_home, "tpu_config", "python", "vertex.yaml")
-    again = command_here(environment, "run", "--select", "lora_config,tpu_config", *options)
-    assert "4 asset partitions were current" in again
+    targets = {"CAPIBARA_TARGET": options[1], "CAPIBARA_TPU_TARGET": options[3]}
+    deployment = Deployment.from_environment(environment | targets)
+    with open_instance(deployment) as instance:
+        again = graph_run(deployment, instance)
+        assert all(again.is_current(asset, Domain(domain)) for asset, domain in plans)
 
 
 def test_a_base_model_by_its_short_name_is_where_the_variable_says(own_home: MadeHome):

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from capibara_assets_tests.ui.conftest import IN_A_BROWSER
 
 pytestmark = IN_A_BROWSER
@@ -38,7 +40,15 @@ def test_graph_materialize_and_lineage(address: str, page: Any, tmp_path: Path) 
     page.screenshot(path=str(tmp_path / "lineage.png"))
 
 
-def test_a_consensus_shows_its_verdicts_and_pictures(address: str, page: Any, tmp_path: Path) -> None:
+PICTURES = ("validation_losses", "ballots", "voter_distances", "weights")
+
+
+@pytest.mark.parametrize(
+    "opened", [PICTURES[:1], pytest.param(PICTURES, marks=pytest.mark.extended)], ids=["the_first", "all"]
+)
+def test_a_consensus_shows_its_verdicts_and_pictures(
+    opened: tuple[str, ...], address: str, page: Any, tmp_path: Path
+) -> None:
     from playwright.sync_api import expect
 
     loaded = "image => image.complete && image.naturalWidth > 0"
@@ -47,8 +57,8 @@ def test_a_consensus_shows_its_verdicts_and_pictures(address: str, page: Any, tm
     expect(dots.first).to_be_visible(timeout=60_000)
     assert dots.count() == 5 and all(dots.nth(i).evaluate(loaded) for i in range(5))  # the verdict's and each voter's
     pictures = page.get_by_text("[Show Markdown]")
-    assert pictures.count() == 4
-    for index, name in enumerate(("validation_losses", "ballots", "voter_distances", "weights")):
+    assert pictures.count() == len(PICTURES)
+    for index, name in enumerate(opened):
         pictures.nth(index).click()
         dialog = page.get_by_role("dialog").last
         expect(dialog.get_by_text(name, exact=True)).to_be_visible()
@@ -60,25 +70,32 @@ def test_a_consensus_shows_its_verdicts_and_pictures(address: str, page: Any, tm
         expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+@pytest.mark.parametrize(
+    ("asset", "below"),
+    [
+        ("evaluation", "why"),
+        pytest.param("consensus_checkpoint", "verdicts", marks=pytest.mark.extended),
+        pytest.param("moe_dataset", "preview", marks=pytest.mark.extended),
+    ],
+)
 def test_an_assets_page_begins_with_the_verdict_and_ends_with_the_digest(
-    address: str, page: Any, tmp_path: Path
+    asset: str, below: str, address: str, page: Any, tmp_path: Path
 ) -> None:
     from playwright.sync_api import expect
 
-    for asset, below in (("evaluation", "why"), ("consensus_checkpoint", "verdicts"), ("moe_dataset", "preview")):
-        page.goto(f"{address}/assets/{asset}?view=partitions&partition=sql")
-        table = page.locator("table").first
-        expect(table.get_by_text("verdict", exact=True).first).to_be_visible(timeout=60_000)
-        # In words, beside a dot, without a click; what it is made of, and then what machines read, lies below
-        expect(table.locator("tr").first.locator("img[src^='data:image/svg+xml']")).to_have_count(1, timeout=60_000)
-        assert table.locator("tr").first.get_by_text("[Show Markdown]").count() == 0, asset
-        places = [
-            table.get_by_text(name, exact=True).first.bounding_box()["y"]
-            for name in ("verdict", "compared", below, "seconds", "inputs")
-        ]
-        places.append(table.get_by_text("digest", exact=True).last.bounding_box()["y"])  # a table has it, too
-        assert places == sorted(places), asset
-        page.screenshot(path=str(tmp_path / f"{asset}.png"))
+    page.goto(f"{address}/assets/{asset}?view=partitions&partition=sql")
+    table = page.locator("table").first
+    expect(table.get_by_text("verdict", exact=True).first).to_be_visible(timeout=60_000)
+    # In words, beside a dot, without a click; what it is made of, and then what machines read, lies below
+    expect(table.locator("tr").first.locator("img[src^='data:image/svg+xml']")).to_have_count(1, timeout=60_000)
+    assert table.locator("tr").first.get_by_text("[Show Markdown]").count() == 0
+    places = [
+        table.get_by_text(name, exact=True).first.bounding_box()["y"]
+        for name in ("verdict", "compared", below, "seconds", "inputs")
+    ]
+    places.append(table.get_by_text("digest", exact=True).last.bounding_box()["y"])  # a table has it, too
+    assert places == sorted(places)
+    page.screenshot(path=str(tmp_path / f"{asset}.png"))
 
 
 def test_a_check_says_what_it_found(address: str, page: Any, tmp_path: Path) -> None:

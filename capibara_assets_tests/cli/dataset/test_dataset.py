@@ -122,22 +122,20 @@ def test_what_a_user_can_mend_is_said(home: Path):
         invoke("export", "python", "--format", "text", "--out", "out")
 
 
-@pytest.mark.parametrize(
-    ("domains", "sandboxes"), [("python", 1), pytest.param("python,sql", 12, marks=pytest.mark.extended)]
-)
-def test_own_examples_go_through_the_graph_and_out_again(home: Path, domains: str, sandboxes: int):
-    """Import, run, export as text in both templates, import what was exported elsewhere: the same conversations."""
+def make_datasets(home: Path, domains: str, sandboxes: int) -> None:
+    """Import own examples for python, and run the graph up to the datasets."""
     (home / "experience" / "e2b_logs").mkdir(parents=True)
     log = home / "experience" / "e2b_logs" / "sessions.jsonl"
     log.write_text("".join(sandboxes_of(resources_root() / "experience", per_domain=sandboxes)))
     train, val = write(home / "train.jsonl", *texts_of(*range(30))), write(home / "val.jsonl", *rows_of(*range(40, 46)))
     invoke("import", "--train", train, "--val", val, "--domain", "python", "--licence", "CC-BY-4.0")
     stages = "e2b_logs,ace_playbooks,e2b_executions,e2b_patterns,consolidated_playbook,example_groups,moe_dataset"
-    *others, last = domains.split(",")
     invoke("--select", stages, "--domains", domains, command=run)
-    output = invoke("--select", "moe_dataset", "--domains", domains, command=run)
-    assert f"{len(others) + 1} asset partitions were current" in output
-    for template in ("mistral", "base"):
+
+
+def go_out_again(home: Path, *templates: str) -> None:
+    """Export python's dataset as text; what was exported may be imported elsewhere: the same conversations."""
+    for template in templates:
         out = home / template
         options = ["--format", "text", "--template", template, "--out", str(out)]
         summary = document("export", "python", *options)
@@ -146,6 +144,21 @@ def test_own_examples_go_through_the_graph_and_out_again(home: Path, domains: st
         back = document("validate", *splits, f"--test={out / 'test.jsonl'}")
         assert back["faults"] == 0
         assert [file["lines"] for file in back["files"]] == list(summary["examples"].values())
+
+
+def test_own_examples_go_through_the_graph_and_out_again(home: Path):
+    make_datasets(home, "python", sandboxes=1)
+    go_out_again(home, "mistral")
+
+
+@pytest.mark.extended
+def test_own_examples_of_two_domains_in_both_templates_and_one_more_of_the_last(home: Path):
+    """Of what is imported later, only its own domain's dataset is made again."""
+    domains, last = "python,sql", "sql"
+    make_datasets(home, domains, sandboxes=12)
+    output = invoke("--select", "moe_dataset", "--domains", domains, command=run)
+    assert "2 asset partitions were current" in output
+    go_out_again(home, "mistral", "base")
     extra = write(home / "extra.jsonl", *rows_of(99))
     invoke("import", extra, "--domain", last)
     output = invoke("--select", "moe_dataset", "--domains", domains, command=run)

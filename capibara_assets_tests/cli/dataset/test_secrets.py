@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -29,10 +30,10 @@ PLAYBOOK = (
 )
 
 
-@pytest.fixture
-def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
-    """Two sessions, of which one tells what the other holds bare, and a playbook that quotes it; none is read yet."""
-    experience = tmp_path / "experience"
+@pytest.fixture(scope="module")
+def experience(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two sessions, of which one tells what the other holds bare, and a playbook that quotes it."""
+    experience = tmp_path_factory.mktemp("told") / "experience"
     (experience / "e2b_logs").mkdir(parents=True)
     (experience / "playbooks").mkdir()
     tells = envelope(f'api_key = "{VALUE}"', execution_id="tells", sandbox_id="one")
@@ -41,10 +42,38 @@ def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
     )
     (experience / "e2b_logs" / "a.jsonl").write_bytes(line(bare) + b"\n" + line(tells) + b"\n")
     (experience / "playbooks" / "ana.txt").write_text(PLAYBOOK)
-    for name, value in {"HOME": tmp_path / "home", "EXPERIENCE": experience}.items():
+    return experience
+
+
+def enter(monkeypatch: pytest.MonkeyPatch, home: Path, experience: Path) -> None:
+    """This process's environment names a deployment."""
+    for name, value in {"HOME": home, "EXPERIENCE": experience}.items():
         monkeypatch.setenv(f"CAPIBARA_{name}", str(value))
     monkeypatch.setenv("DAGSTER_HOME", "")
+
+
+@pytest.fixture(scope="module")
+def home_with_logs(experience: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home that has read the logs and nothing else, to be copied."""
+    home = tmp_path_factory.mktemp("logs") / "home"
+    with pytest.MonkeyPatch.context() as patch:
+        enter(patch, home, experience)
+        invoke(run, "--select", "e2b_logs")
+    return home
+
+
+@pytest.fixture
+def deployment(experience: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
+    """It has read nothing yet."""
+    enter(monkeypatch, tmp_path / "home", experience)
     return Deployment.from_environment()
+
+
+@pytest.fixture
+def with_logs(home_with_logs: Path, deployment: Deployment) -> Deployment:
+    """It has read the logs."""
+    shutil.copytree(home_with_logs, deployment.home)
+    return deployment
 
 
 def invoke(command: object, *arguments: str, code: int = 0) -> Result:
@@ -59,8 +88,8 @@ def left(*arguments: str, code: int = 1) -> list[str]:
     return found
 
 
-def test_no_byte_of_it_is_in_the_home_where_the_logs_are_read_first(deployment: Deployment) -> None:
-    invoke(run, "--select", "e2b_logs")
+def test_no_byte_of_it_is_in_the_home_where_the_logs_are_read_first(with_logs: Deployment) -> None:
+    deployment = with_logs
     invoke(run, "--select", "ace_playbooks")
     assert singing(deployment.home, (VALUE,)) == [] == left(code=0)
     [table] = (deployment.home / "store" / "artifacts" / "ace_playbooks").rglob("bullets.parquet")
@@ -112,8 +141,8 @@ def plant(deployment: Deployment) -> dict[str, str]:
     }
 
 
-def test_every_place_in_which_it_comes_up_again_is_found_and_history_is_cleaned(deployment: Deployment) -> None:
-    invoke(run, "--select", "e2b_logs")
+def test_every_place_in_which_it_comes_up_again_is_found_and_history_is_cleaned(with_logs: Deployment) -> None:
+    deployment = with_logs
     assert left(code=0) == []
     planted = plant(deployment)
     found = left()
@@ -134,9 +163,9 @@ def test_every_place_in_which_it_comes_up_again_is_found_and_history_is_cleaned(
 
 @pytest.mark.extended
 def test_dagsters_history_in_postgres_is_searched_and_cleaned(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+    with_logs: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    invoke(run, "--select", "e2b_logs")
+    deployment = with_logs
     (deployment.home / "dagster" / "dagster.yaml").unlink()
     (deployment.home / "deployment.yaml").write_text("storage: {history: postgres}\n")
     monkeypatch.setenv("CAPIBARA_DEPLOYMENT", str(deployment.home / "deployment.yaml"))
@@ -151,10 +180,10 @@ def test_dagsters_history_in_postgres_is_searched_and_cleaned(
             assert instance.run_storage.get_cursor_values({"sensor"}) == {"sensor": "(removed: a secret)"}
 
 
-def test_nothing_is_exported_while_a_file_holds_one(deployment: Deployment) -> None:
+def test_nothing_is_exported_while_a_file_holds_one(with_logs: Deployment) -> None:
     from capibara_assets.cli.serving import promote as promoting
 
-    invoke(run, "--select", "e2b_logs")
+    deployment = with_logs
     (deployment.home / "report.html").write_text(VALUE)
     with pytest.raises(InputError, match="so nothing was exported"):
         CliRunner().invoke(promoting.promote, ["--export", str(deployment.home / "out")], catch_exceptions=False)

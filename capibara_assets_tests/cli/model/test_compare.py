@@ -160,9 +160,10 @@ def test_an_optimised_prompt_belongs_to_the_baselines_model(tasks: Path, tmp_pat
 def test_a_model_that_cannot_be_run_is_refused_by_name(tasks: Path, tmp_path: Path, nano: Path):
     model = save_tiny(tmp_path / "model", tokenizer_of=nano)
     rotating_wrongly(model)
-    found = run(evaluate, "--model", f"mine={model}", "--dataset", tasks, "--output", tmp_path / "out")
+    few = ("--dataset", tasks, "--max-items", 2)
+    found = run(evaluate, "--model", f"mine={model}", *few, "--output", tmp_path / "out")
     tuned = ("--finetuned", answers(tmp_path / "tuned.jsonl", TASKS), "--max-new-tokens", 4)
-    other = run(compare, "--baseline", model, *tuned, "--dataset", tasks, "--output", tmp_path / "two")
+    other = run(compare, "--baseline", model, *tuned, *few, "--output", tmp_path / "two")
     said = f"{model}: the model that its config states cannot be run"
     assert isinstance(found.exception, InputError) and said in str(found.exception), found.output
     assert other.exit_code == 3 and f"baseline crashed: {said}" in other.output  # nothing was compared

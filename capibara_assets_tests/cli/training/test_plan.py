@@ -169,6 +169,7 @@ def test_what_is_wrong_is_said_in_one_sentence(arguments: tuple[str, ...], messa
     assert message in str(refused.value) and "\n" not in str(refused.value)
 
 
+@pytest.mark.extended  # that it loads nothing heavy: test_main.py::test_help_and_plan_load_nothing_that_takes_time
 def test_a_plan_is_quick_and_loads_nothing_heavy() -> None:
     """Seconds of one core, not of a wall clock, which would measure what else this machine does."""
     program = (
