@@ -86,6 +86,12 @@ BENCHES: dict[str, Bench] = {
         "Recall and precision of redaction on seeded secrets, and those of detect-secrets and gitleaks' rules.",
         {"secrets": 100},
     ),
+    "secret_places": Bench(
+        "experience",
+        "secret_places:secret_places",
+        "Recall and precision of redaction for any file of places, in code, output, errors, tracebacks and bullets.",
+        {"values": 1},
+    ),
     "classify": Bench(
         "experience",
         "knowledge:classify",

@@ -35,9 +35,9 @@ _RUN_OF_LETTERS = re.compile(r"[a-z]{4}|[A-Z]{4}")
 #: Two words and a number, as people choose them: attributes and hosts hardly end so.
 _DOTTED_CHOICE = re.compile(r"[a-z]{3,}\.[a-z]{3,}\d{2,4}")
 _UNSPEAKABLE = re.compile(r"(?i)[^aeiouy]{4}|q[^u]|^.[^aeiouy]+$")
-#: E-mail addresses, versions, percent-encoded text, formats of printf.
+#: E-mail addresses, versions, percent-encoded text (four digits behind a sign are a password's), formats of printf.
 _NOT_ALONE = re.compile(
-    r"@[\w-]+\.[A-Za-z]{2,}|@v?\d+\.|#\w+\.\w|%(?:20|2[A-Fa-f]|3[A-Fa-f]|5[BDEbde]|7[BDbd])"
+    r"@[\w-]+\.[A-Za-z]{2,}|@v?\d+\.|#\w+\.\w|%(?:20(?!\d\d)|2[A-Fa-f]|3[A-Fa-f]|5[BDEbde]|7[BDbd])"
     r"|%\d{0,2}(?:\.\d+)?[sdifgxeru](?![A-Za-z])"
 )
 _PACKAGED = re.compile(r"[a-z_]+(?:\.[a-z_]\w*)+\.[A-Z]\w*")  # a class in its packages

@@ -1,0 +1,187 @@
+"""The bench `secret_places`: texts of a file with a hole for a secret, filled, put into executions and redacted."""
+
+import json
+import string
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import click
+
+from benchmarks.output import print_result
+from capibara_assets.errors import InputError
+
+LETTERS = string.ascii_letters + string.digits
+WORDS = ("Copper", "Lantern", "Harbor", "Violet", "Anchor", "Meadow", "Puzzle", "Orbit", "Tunnel", "Jacket")
+BEGINNING, END = "{:a}", "{:b}"
+SHIPPED = {
+    "secret": [
+        {"name": "a variable before a command", "template": "$ PGPASSWORD={} psql -h db -U app", "value": "password"},
+        {"name": "a header", "template": "curl -H 'Authorization: Bearer {}' https://api.invalid", "value": "random40"},
+        {"name": "an argument", "template": 'client = Client(api_key="{}")', "value": "random32"},
+    ],
+    "clean": [
+        {"name": "a commit", "template": "commit {} (HEAD -> main)", "value": "hex40"},
+        {"name": "a reference", "template": "password: ${DB_PASSWORD}", "value": None},
+    ],
+}
+"""What is measured without a file: a few places that every redactor should know, so that the command says something."""
+
+
+@click.command("secret_places")
+@click.option("--places", type=click.Path(path_type=Path), help="JSON file of templates; default: five of our own.")
+@click.option("--values", default=5, show_default=True, help="Values that are drawn for each template.")
+@click.option("--seed", default=1, show_default=True, help="Of the drawn values.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON line.")
+def secret_places(places: Path | None, values: int, seed: int, as_json: bool) -> None:
+    """Recall and precision of redaction for any file of places, in code, output, errors, tracebacks and bullets.
+
+    The file holds {"secret": [...], "clean": [...]}. An entry has `name`, `template` (in which {} stands for a value;
+    {:a} and {:b} for the halves of one) and `value`, the kind to draw: password, randomN, hexN, base32, base64_N, uuid,
+    or null where the text is complete; or `values`, a list of them.
+    """
+    print_result(measure(SHIPPED if places is None else read_places(places), values, seed), as_json)
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A text of a place, and the part of it that has to go (None: all of it has to stay)."""
+
+    name: str
+    text: str
+    secret: str | None
+
+
+def read_places(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """Reads a file of places.
+
+    Raises:
+        InputError: the file cannot be read, is no JSON, or has no list `secret` and `clean` of templates.
+    """
+    try:
+        document = json.loads(path.read_text("utf-8"))
+        found = {kind: [*document[kind]] for kind in ("secret", "clean")}
+        for each in (*found["secret"], *found["clean"]):
+            if not isinstance(each["template"], str):
+                raise TypeError(f"template of {each.get('name')!r} is no text")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path}: {error}; a file of places is JSON with the lists `secret` and `clean` of entries with a `template`"
+        ) from None
+    return found
+
+
+def measure(places: Mapping[str, list[dict[str, Any]]], values: int, seed: int) -> dict[str, Any]:
+    """The figures, as `python -m benchmarks secret_places --json` prints them.
+
+    A secret counts as covered if it is gone from the code, the output, the error and the traceback of an execution, and
+    from a bullet. Precision counts the clean texts that were changed in any of these as wrong.
+    """
+    draw = Random(seed)
+    secret = [each for entry in places["secret"] for each in filled(entry, values, draw, secret=True)]
+    clean = [each for entry in places["clean"] for each in filled(entry, values, draw, secret=False)]
+    left = redacted([each.text for each in (*secret, *clean)])
+    missed: dict[str, Counter[str]] = {}
+    covered = 0
+    for each, carriers in zip(secret, left, strict=False):
+        uncovered = [name for name, text in carriers.items() if each.secret is not None and each.secret in text]
+        covered += not uncovered
+        if uncovered:
+            missed.setdefault(each.name, Counter()).update(uncovered)
+    touched = [
+        each.name
+        for each, carriers in zip(clean, left[len(secret) :], strict=True)
+        if any(text != each.text for text in carriers.values())
+    ]
+    return {
+        "recall": round(covered / len(secret), 4) if secret else None,
+        "precision": round(covered / (covered + len(touched)), 4) if covered else None,
+        "secrets": len(secret),
+        "clean": len(clean),
+        "touched": dict(Counter(touched)),
+        "missed": {name: dict(carriers) for name, carriers in missed.items()},
+        "seed": seed,
+    }
+
+
+def filled(entry: Mapping[str, Any], values: int, draw: Random, *, secret: bool) -> list[Filled]:
+    """The texts of one entry, each with another value."""
+    template, name = entry["template"], str(entry.get("name", entry["template"]))
+    kind, listed = entry.get("value"), entry.get("values")
+    if kind is None and not listed:
+        return [Filled(name, template, template if secret else None)]
+    drawn = [str(value) for value in listed][:values] if listed else [value_of(kind, draw) for _ in range(values)]
+    if BEGINNING in template:
+        halves = [(value[: len(value) // 2], value[len(value) // 2 :]) for value in drawn]
+        return [Filled(name, template.replace(BEGINNING, a).replace(END, b), b if secret else None) for a, b in halves]
+    return [Filled(name, template.replace("{}", value), value if secret else None) for value in drawn]
+
+
+def value_of(kind: str, draw: Random) -> str:
+    """A value of a kind.
+
+    Raises:
+        InputError: there is no such kind.
+    """
+    name = kind.rstrip(string.digits)
+    count = int(kind[len(name) :] or 32)
+    makers: dict[str, Callable[[], str]] = {
+        "password": lambda: (
+            draw.choice(WORDS) + draw.choice("!@#%") + str(draw.randint(1000, 9999)) + _of("abcdefghkmnp", 3, draw)
+        ),
+        "random": lambda: _of(LETTERS, count, draw),
+        "hex": lambda: _of("0123456789abcdef", count, draw),
+        "base": lambda: _of(string.ascii_uppercase + "234567", count, draw),
+        "base64_": lambda: _of(LETTERS + "+/", count - 1, draw) + "=",
+        "uuid": lambda: "-".join(_of("0123456789abcdef", length, draw) for length in (8, 4, 4, 4, 12)),
+    }
+    if name not in makers:
+        raise InputError(f"no values of kind {kind!r} can be drawn: name one of {', '.join(makers)}, or list `values`")
+    return makers[name]()
+
+
+def _of(alphabet: str, count: int, draw: Random) -> str:
+    return "".join(draw.choices(alphabet, k=count))
+
+
+CARRIERS = ("code", "stdout", "error_value", "traceback", "bullet")
+
+
+def redacted(texts: list[str]) -> list[dict[str, str]]:
+    """What is left of each text in each carrier; every execution has a sandbox of its own."""
+    from capibara_assets.executions.formats.envelope_reader import read_line
+    from capibara_assets.executions.secrets.redact import redact_sessions, redact_text
+
+    now = datetime.now(UTC)
+    fields = [name for name in CARRIERS if name != "bullet"]
+    sessions = [[read_line(_line(text, name), now)] for text in texts for name in fields]
+    redact_sessions(sessions)
+    records = iter(sessions)
+    return [
+        {name: str(getattr(next(records)[0], name)) for name in fields} | {"bullet": redact_text(text)}
+        for text in texts
+    ]  # fmt: skip
+
+
+def _line(text: str, carrier: str) -> bytes:
+    """A log line with an execution that has the text in its code, its output, its error or its traceback."""
+    error = {"name": "RuntimeError", "value": "failed", "traceback": "Traceback: RuntimeError: failed"}
+    error |= {"value": text} if carrier == "error_value" else {"traceback": text} if carrier == "traceback" else {}
+    execution = {
+        "results": [],
+        "logs": {"stdout": [text] if carrier == "stdout" else [], "stderr": []},
+        "error": error if carrier in ("error_value", "traceback") else None,
+    }
+    record = {
+        "sandbox_id": "sandbox-of-the-bench",
+        "execution_id": "execution-of-the-bench",
+        "timestamp": "2026-01-05T08:00:00Z",
+        "language": "bash" if text.startswith("$") else "python",
+        "code": text if carrier == "code" else "main()",
+        "execution": execution,
+    }
+    return json.dumps(record).encode()
