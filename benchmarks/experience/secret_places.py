@@ -70,7 +70,7 @@ def read_places(path: Path) -> dict[str, list[dict[str, Any]]]:
                 raise TypeError(f"template of {each.get('name')!r} is no text")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f"{path}: {error}; a file of places is JSON with the lists `secret` and `clean` of entries with a `template`"
+            f"{path}: {error}; a file of places is JSON: the lists `secret` and `clean` of entries with a `template`"
         ) from None
     return found
 

@@ -77,6 +77,8 @@ PLACES = {
     "codes in columns": ("Deine Backup-Codes (je einmal):\n9524 1242    {}\n4485 7911    8933 9442", "9826 7459"),
     "codes in Spanish": ("Códigos de respaldo:\n{}\n4485-7911", "9826-7459"),
     "codes in French": ("Vos codes de secours :\n- {}\n- k2m4-99xq", "k4t9-x2mv"),
+    "a header of a server": ('proxy_set_header Authorization "Basic {}";', "gy/rijiw6em8/+pw8FTubwVYKDICI1m="),
+    "four digits behind a sign": ("$ ldapsearch -D cn=admin -w {} -b dc=x", "Anchor%2082dam"),
     "a wallet in Spanish": ("frase semilla: {}", "abeja codo faro lino rueda tigre nube cofre pinza dorso gallo búho"),
     "a wallet in French": ("Phrase de récupération : {}", WORDS),
     "a wallet in German": ("Wiederherstellungsphrase: {}", WORDS),
@@ -142,6 +144,7 @@ def test_what_stands_in_the_place_is_covered_whole(place: str) -> None:
         f"Cache saved with key: macOS-cargo-{HEX}",
         f"Found a cache for key: v1-Windows-gems-{HEX[:40]}",
         f"login cache key: Linux-pip-{HEX}",
+        "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
     ],
 )
 def test_what_only_looks_like_it_stays(text: str) -> None:

@@ -1,0 +1,54 @@
+"""The bench of any file of places: what it fills, what it counts, what it refuses."""
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks.experience.secret_places import filled, measure, read_places, secret_places, value_of
+from capibara_assets.errors import InputError
+
+
+def test_what_is_not_covered_is_named_with_where(tmp_path: Path) -> None:
+    path = tmp_path / "places.json"
+    places = {
+        "secret": [
+            {"name": "a password", "template": "export DB_PASSWORD={}", "value": "password"},
+            {"name": "no secret", "template": "the colour is {}", "values": ["turquoise"]},
+        ],
+        "clean": [
+            {"name": "a commit", "template": "commit {}", "value": "hex40"},
+            {"name": "a secret", "template": 'api_key = "{}"', "value": "random32"},
+        ],
+    }
+    path.write_text(json.dumps(places))
+    result = CliRunner().invoke(secret_places, ["--places", str(path), "--values", "3", "--json"])
+    assert result.exit_code == 0, result.output
+    figures = json.loads(result.stdout)
+    assert figures["secrets"] == 4 and figures["recall"] == 0.75 and figures["touched"] == {"a secret": 3}
+    everywhere = ("code", "stdout", "error_value", "traceback", "bullet")
+    assert figures["missed"] == {"no secret": dict.fromkeys(everywhere, 1)}
+    assert figures["precision"] == 0.5
+
+
+def test_half_of_a_value_counts_where_it_is_put_together() -> None:
+    (each,) = filled({"template": 'k = "{:a}" + "{:b}"', "values": ["abcdef"]}, 5, Random(0), secret=True)
+    assert (each.text, each.secret) == ('k = "abc" + "def"', "def")
+
+
+@pytest.mark.parametrize(
+    ("kind", "length"), [("random20", 20), ("hex40", 40), ("base32", 32), ("base64_44", 44), ("uuid", 36)]
+)
+def test_values_have_the_length_of_their_kind(kind: str, length: int) -> None:
+    assert len(value_of(kind, Random(1))) == length
+
+
+def test_a_kind_or_a_file_that_is_none_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no values of kind 'colour' can be drawn: name one of password"):
+        measure({"secret": [{"template": "{}", "value": "colour"}], "clean": []}, 1, 1)
+    for text in ("[", "[]", '{"secret": []}', '{"secret": [{"template": 3}], "clean": []}'):
+        (tmp_path / "places.json").write_text(text)
+        with pytest.raises(InputError, match="a file of places is JSON: the lists"):
+            read_places(tmp_path / "places.json")
