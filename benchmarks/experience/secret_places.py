@@ -18,7 +18,7 @@ from capibara_assets.errors import InputError
 LETTERS = string.ascii_letters + string.digits
 WORDS = ("Copper", "Lantern", "Harbor", "Violet", "Anchor", "Meadow", "Puzzle", "Orbit", "Tunnel", "Jacket")
 BEGINNING, END = "{:a}", "{:b}"
-SHIPPED = {
+SHIPPED: dict[str, list[dict[str, Any]]] = {
     "secret": [
         {"name": "a variable before a command", "template": "$ PGPASSWORD={} psql -h db -U app", "value": "password"},
         {"name": "a header", "template": "curl -H 'Authorization: Bearer {}' https://api.invalid", "value": "random40"},
@@ -114,7 +114,7 @@ def filled(entry: Mapping[str, Any], values: int, draw: Random, *, secret: bool)
     kind, listed = entry.get("value"), entry.get("values")
     if kind is None and not listed:
         return [Filled(name, template, template if secret else None)]
-    drawn = [str(value) for value in listed][:values] if listed else [value_of(kind, draw) for _ in range(values)]
+    drawn = [str(value) for value in listed or ()][:values] or [value_of(str(kind), draw) for _ in range(values)]
     if BEGINNING in template:
         halves = [(value[: len(value) // 2], value[len(value) // 2 :]) for value in drawn]
         return [Filled(name, template.replace(BEGINNING, a).replace(END, b), b if secret else None) for a, b in halves]
@@ -171,7 +171,7 @@ def _line(text: str, carrier: str) -> bytes:
     """A log line with an execution that has the text in its code, its output, its error or its traceback."""
     error = {"name": "RuntimeError", "value": "failed", "traceback": "Traceback: RuntimeError: failed"}
     error |= {"value": text} if carrier == "error_value" else {"traceback": text} if carrier == "traceback" else {}
-    execution = {
+    execution: dict[str, Any] = {
         "results": [],
         "logs": {"stdout": [text] if carrier == "stdout" else [], "stderr": []},
         "error": error if carrier in ("error_value", "traceback") else None,
