@@ -48,7 +48,6 @@ _PUBLIC = re.compile(
     r"|public[ _-]?key[\"']?[ \t]*+[:=][ \t]*+[\"']?)$",
     re.IGNORECASE,
 )
-_PUBLISHED = ("EXAMPLE", "EXAMPLEKEY")  # the end of the keys that AWS prints in its documentation
 _AWS_GATE = r"(?is)aws.*[0-9A-Za-z/+]{38}"
 # what detect-secrets lets stand between a name and its value, and the same without three ways to divide the blanks
 _BETWEEN, _BETWEEN_ONCE = "(?: *)(?:=|:|:=|=>| +|::)(?: *)", "(?: *+(?:=>?|::|:=?)| ) *+"
@@ -169,8 +168,6 @@ def _matches(rule: Rule, text: str) -> Iterator[Secret]:
         if start >= end or (covered[0] <= start and end <= covered[1]) or "\0" in value:
             continue
         if rule.plausible is not None and not rule.plausible(value):
-            continue
-        if value.endswith(_PUBLISHED):
             continue
         covered = (start, end)
         yield Secret(start, end, rule.kind)
