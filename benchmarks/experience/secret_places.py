@@ -1,9 +1,9 @@
 """The bench `secret_places`: texts of a file with a hole for a secret, filled, put into executions and redacted."""
 
 import json
-import string
+import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,10 +12,11 @@ from typing import Any
 
 import click
 
+from benchmarks.experience import seeded_secrets
 from benchmarks.output import print_result
 from capibara_assets.errors import InputError
 
-LETTERS = string.ascii_letters + string.digits
+_KIND = re.compile(r"(?P<name>password|base32|uuid|random(?=\d)|hex(?=\d)|base64_(?=\d))(?P<length>[1-9]\d{0,3})?")
 WORDS = ("Copper", "Lantern", "Harbor", "Violet", "Anchor", "Meadow", "Puzzle", "Orbit", "Tunnel", "Jacket")
 BEGINNING, END = "{:a}", "{:b}"
 SHIPPED: dict[str, list[dict[str, Any]]] = {
@@ -42,7 +43,7 @@ def secret_places(places: Path | None, values: int, seed: int, as_json: bool) ->
 
     The file holds {"secret": [...], "clean": [...]}. An entry has `name`, `template` (in which {} stands for a value;
     {:a} and {:b} for the halves of one) and `value`, the kind to draw: password, randomN, hexN, base32, base64_N, uuid,
-    or null where the text is complete; or `values`, a list of them.
+    or null where a clean text is complete; or `values`, a list of them.
     """
     print_result(measure(SHIPPED if places is None else read_places(places), values, seed), as_json)
 
@@ -88,7 +89,7 @@ def measure(places: Mapping[str, list[dict[str, Any]]], values: int, seed: int) 
     missed: dict[str, Counter[str]] = {}
     covered = 0
     for each, carriers in zip(secret, left, strict=False):
-        uncovered = [name for name, text in carriers.items() if each.secret is not None and each.secret in text]
+        uncovered = [name for name, text in carriers.items() if str(each.secret) in text]
         covered += not uncovered
         if uncovered:
             missed.setdefault(each.name, Counter()).update(uncovered)
@@ -109,11 +110,19 @@ def measure(places: Mapping[str, list[dict[str, Any]]], values: int, seed: int) 
 
 
 def filled(entry: Mapping[str, Any], values: int, draw: Random, *, secret: bool) -> list[Filled]:
-    """The texts of one entry, each with another value."""
+    """The texts of one entry, each with another value.
+
+    Raises:
+        InputError: the entry has a value but no place for it, or is a secret without one: nothing could be missed.
+    """
     template, name = entry["template"], str(entry.get("name", entry["template"]))
     kind, listed = entry.get("value"), entry.get("values")
     if kind is None and not listed:
-        return [Filled(name, template, template if secret else None)]
+        if secret:
+            raise InputError(f"the secret {name!r} has no value: give `value`, the kind to draw, or `values`, a list")
+        return [Filled(name, template, None)]
+    if "{}" not in template and not (BEGINNING in template and END in template):
+        raise InputError(f"the template of {name!r} has no place for a value: write {{}}, or {BEGINNING} and {END}")
     drawn = [str(value) for value in listed or ()][:values] or [value_of(str(kind), draw) for _ in range(values)]
     if BEGINNING in template:
         halves = [(value[: len(value) // 2], value[len(value) // 2 :]) for value in drawn]
@@ -127,38 +136,43 @@ def value_of(kind: str, draw: Random) -> str:
     Raises:
         InputError: there is no such kind.
     """
-    name = kind.rstrip(string.digits)
-    count = int(kind[len(name) :] or 32)
-    makers: dict[str, Callable[[], str]] = {
-        "password": lambda: (
-            draw.choice(WORDS) + draw.choice("!@#%") + str(draw.randint(1000, 9999)) + _of("abcdefghkmnp", 3, draw)
-        ),
-        "random": lambda: _of(LETTERS, count, draw),
-        "hex": lambda: _of("0123456789abcdef", count, draw),
-        "base": lambda: _of(string.ascii_uppercase + "234567", count, draw),
-        "base64_": lambda: _of(LETTERS + "+/", count - 1, draw) + "=",
-        "uuid": lambda: "-".join(_of("0123456789abcdef", length, draw) for length in (8, 4, 4, 4, 12)),
-    }
-    if name not in makers:
-        raise InputError(f"no values of kind {kind!r} can be drawn: name one of {', '.join(makers)}, or list `values`")
-    return makers[name]()
-
-
-def _of(alphabet: str, count: int, draw: Random) -> str:
-    return "".join(draw.choices(alphabet, k=count))
+    match = _KIND.fullmatch(kind)
+    if match is None:
+        raise InputError(
+            f"no values of kind {kind!r} can be drawn: name password, randomN, hexN, base32, base64_N or uuid, or list "
+            "them under `values`"
+        )
+    name, length = match["name"], int(match["length"] or 0)
+    if name == "password":
+        return seeded_secrets.filled(f"{draw.choice(WORDS)}{draw.choice('!@#%')}{{dig:4}}{{let:3}}", draw)
+    shape = {
+        "random": f"{{an:{length}}}",
+        "hex": f"{{hex:{length}}}",
+        "base32": "{up:32}",
+        "base64_": f"{{b64:{length - 1}}}=",
+        "uuid": "{hex:8}-{hex:4}-{hex:4}-{hex:4}-{hex:12}",
+    }[name]
+    return seeded_secrets.filled(shape, draw)
 
 
 CARRIERS = ("code", "stdout", "error_value", "traceback", "bullet")
 
 
 def redacted(texts: list[str]) -> list[dict[str, str]]:
-    """What is left of each text in each carrier; every execution has a sandbox of its own."""
+    """What is left of each text in each carrier; every execution has a sandbox of its own.
+
+    Raises:
+        InputError: a reader of logs changes a text, so that nothing could be said of it.
+    """
     from capibara_assets.executions.formats.envelope_reader import read_line
     from capibara_assets.executions.secrets.redact import redact_sessions, redact_text
 
     now = datetime.now(UTC)
     fields = [name for name in CARRIERS if name != "bullet"]
     sessions = [[read_line(_line(text, name), now)] for text in texts for name in fields]
+    for (record,), text in zip(sessions, (text for text in texts for _ in fields), strict=True):
+        if text not in (getattr(record, name) for name in fields):
+            raise InputError(f"the reader of logs changes {text!r}: write it without blanks at its ends")
     redact_sessions(sessions)
     records = iter(sessions)
     return [

@@ -180,7 +180,4 @@ def kill_family(process: "subprocess.Popen[bytes]", wait_s: float = 0.0) -> None
     for member in members:
         with suppress(psutil.Error):
             member.kill()
-    deadline = time.monotonic() + wait_s
-    # Of an orphan a zombie stays until the first process of its container reaps it, in seconds or never.
-    while any(map(runs, members)) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    end_all(members, wait_s)  # not until none exists: who reaps an orphan's zombie may do so late, or never

@@ -3,12 +3,16 @@
 import json
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.experience.secret_places import filled, measure, read_places, secret_places, value_of
+from benchmarks.experience import secret_places as bench
+from benchmarks.experience.secret_places import filled, measure, read_places, redacted, secret_places, value_of
 from capibara_assets.errors import InputError
+
+LINE = bench._line
 
 
 def test_what_is_not_covered_is_named_with_where(tmp_path: Path) -> None:
@@ -33,6 +37,25 @@ def test_what_is_not_covered_is_named_with_where(tmp_path: Path) -> None:
     assert figures["precision"] == 0.5
 
 
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"template": "token=", "value": "hex32"}, "the template of 'token=' has no place for a value: write {}"),
+        ({"template": "{:a} alone", "value": "hex32"}, "has no place for a value"),
+        ({"name": "complete", "template": "token=x", "value": None}, "the secret 'complete' has no value"),
+    ],
+)
+def test_what_could_not_be_missed_is_refused(entry: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        measure({"secret": [entry], "clean": []}, 1, 1)
+
+
+def test_a_text_that_the_reader_changes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "_line", lambda text, carrier: LINE(text[:-1], carrier))
+    with pytest.raises(InputError, match="the reader of logs changes 'token is x'"):
+        redacted(["token is x"])
+
+
 def test_half_of_a_value_counts_where_it_is_put_together() -> None:
     (each,) = filled({"template": 'k = "{:a}" + "{:b}"', "values": ["abcdef"]}, 5, Random(0), secret=True)
     assert (each.text, each.secret) == ('k = "abc" + "def"', "def")
@@ -46,7 +69,7 @@ def test_values_have_the_length_of_their_kind(kind: str, length: int) -> None:
 
 
 def test_a_kind_or_a_file_that_is_none_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no values of kind 'colour' can be drawn: name one of password"):
+    with pytest.raises(InputError, match="no values of kind 'colour' can be drawn: name password"):
         measure({"secret": [{"template": "{}", "value": "colour"}], "clean": []}, 1, 1)
     for text in ("[", "[]", '{"secret": []}', '{"secret": [{"template": 3}], "clean": []}'):
         (tmp_path / "places.json").write_text(text)
