@@ -72,7 +72,9 @@ class Experience(dg.ConfigurableResource[Any]):
 class Recipes(dg.ConfigurableResource[Any]):
     """The recipes (parameters of all stages) of a profile, as validated YAML."""
 
-    profile: str = pydantic.Field(default="demo", description="demo (limited steps), full, or a strategy's name.")
+    profile: str = pydantic.Field(
+        default="demo", description="demo (limited steps), laptop, full, or a strategy's name."
+    )
     folder: str = pydantic.Field(default="", description="Folder of recipes; empty: those that ship.")
     overrides: dict[str, Any] = pydantic.Field(default={}, description="Recipe name → values that replace the file's.")
     faults: dict[str, Any] = pydantic.Field(

@@ -12,11 +12,14 @@ import polars as pl
 
 from benchmarks.graph.faults import measure_drills
 from benchmarks.graph.run import run_command
+from benchmarks.graph.solved import domains_that_learn, solved
 from benchmarks.output import print_result
 from capibara_assets.assets.inputs import Inputs
 from capibara_assets.cli.graph.instance import open_instance
+from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import DOMAINS, Domain
+from capibara_assets.evaluation.decision_rule import DecisionRule
 from capibara_assets.evaluation.recipe import EvaluationRecipe
 from capibara_assets.resources import Recipes, Store
 from capibara_assets.storage.digests import sha256_file
@@ -39,22 +42,29 @@ def graph(seeds: int, experience: str | None, domains: str, profile: str, drills
 def measure_seeds(
     seeds: int, experience: str | None, domains: str, profile: str, drills: bool = False
 ) -> dict[str, Any]:
-    """One entry per seed, and the smallest gains over all seeds and domains (relative: 1 − loss / base loss)."""
+    """One entry per seed, the smallest gains over seeds and domains (relative: 1 − loss / base loss), and pass@1."""
     found: list[dict[str, Any]] = []
     faults: dict[str, Any] = {}
+    scores: dict[str, list[pl.DataFrame]] = {}
     for seed in range(1, seeds + 1):
         click.echo(f"--- seed {seed}", err=True)
         with TemporaryDirectory() as home:
             deployment = run_command(home, seed, experience, domains, profile)
             found.append({"seed": seed, **measure(deployment)})
+            for name, rows in scores_of(deployment).items():
+                scores.setdefault(name, []).append(rows)
             if drills and seed == 1:
                 faults = {"faults": measure_drills(deployment)}
+    rule = shipped_recipe("decision", DecisionRule)
+    learned = {name: solved(runs, rule) for name, runs in scores.items()}
     gains = [(d["base_loss"], d["consensus_loss"], d["merged_loss"]) for s in found for d in s["domains"].values()]
     return {
         "experience": experience or "shipped",
         "profile": profile,
         "smallest_consensus_gain": round(min(1 - consensus / base for base, consensus, _ in gains), 4),
         "smallest_merged_gain": round(min(1 - merged / base for base, _, merged in gains), 4),
+        "domains_that_learn": domains_that_learn(learned),
+        "solved": learned,
         **faults,
         "seeds": found,
     }
@@ -88,6 +98,13 @@ def measure(deployment: Deployment) -> dict[str, Any]:
         "domains": domains,
         "loss_matrix": matrix,
     }
+
+
+def scores_of(deployment: Deployment) -> dict[str, pl.DataFrame]:
+    """A finished run's rows of `Score`, by domain."""
+    with open_instance(deployment) as instance:
+        inputs = Inputs(instance, Store(root=deployment.store, work=str(deployment.work)).open())
+        return {domain.value: artifact.frame("scores") for domain, artifact in inputs.every("evaluation").items()}
 
 
 def joint_losses(deployment: Deployment, inputs: Inputs) -> dict[str, float]:

@@ -121,7 +121,7 @@ def test_a_batch_that_cannot_be_shared_is_cut_by_tokens() -> None:
     assert "cannot be shared evenly by 8 processes" in who["training.micro_batch"].reason
 
 
-@pytest.mark.parametrize("name", ["training-demo", *(f"strategies/{name}" for name in STRATEGIES)])
+@pytest.mark.parametrize("name", ["training-demo", "training-laptop", *(f"strategies/{name}" for name in STRATEGIES)])
 def test_on_the_laptop_the_plan_decides_what_the_shipped_recipes_said_before(name: str) -> None:
     """So that a default run gives the bits that it gave: backend, precision and batches are those of the defaults."""
     own = shipped_recipe(name, TrainingRecipe)

@@ -8,15 +8,30 @@ import yaml
 from capibara_assets.deployment.declarations import read_declared, shipped_recipe
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
+from capibara_assets.resources import Recipes
 from capibara_assets.training.recipe import TrainingRecipe
 
+RECIPES = ("experience", "dataset", "training", "consensus", "evaluation", "decision", "planning", "router")
 
-@pytest.mark.parametrize("profile", ["demo", "full"])
+
+@pytest.mark.parametrize("profile", ["demo", "laptop", "full"])
 def test_shipped_recipes_tolerate_one_bad_voter(profile: str) -> None:
     recipe = shipped_recipe(f"training-{profile}", TrainingRecipe)
     assert recipe.name == profile
     assert (len(recipe.voters), recipe.tolerated, recipe.quorum) == (4, 1, 3)
     assert len({voter.seed for voter in recipe.voters}) == len({voter.shard for voter in recipe.voters}) == 4
+
+
+def test_the_laptop_profile_is_the_demo_with_another_training() -> None:
+    """So that what a demo made is current for it up to the voters."""
+    demo, laptop = Recipes(profile="demo"), Recipes(profile="laptop")
+    same = {name: demo.digest(name) == laptop.digest(name) for name in RECIPES}
+    assert same == {name: name != "training" for name in RECIPES}
+    ours, theirs = (each.load("training", TrainingRecipe) for each in (laptop, demo))
+    assert ours.training.max_tokens is not None and theirs.training.max_tokens is not None
+    assert ours.training.max_tokens > 10 * theirs.training.max_tokens
+    of_lora = {"rank", "alpha"}
+    assert ours.model.lora.model_dump(exclude=of_lora) == theirs.model.lora.model_dump(exclude=of_lora)
 
 
 def changed(**values: object) -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FOLLOWS = ("is not materialized yet", "failed a blocking check")  # reasons of a step whose input failed before it
 STRATEGIES = sorted(file.stem for file in (resources_root() / "recipes" / "strategies").glob("*.yaml"))
-PROFILES = ("demo", "full", *STRATEGIES)
+PROFILES = ("demo", "laptop", "full", *STRATEGIES)
 
 
 def parse_domains(text: str) -> tuple[Domain, ...]:
@@ -75,7 +75,9 @@ SETTINGS = (
         help="Directory of a Transformers causal LM, a Hub id@revision, 20b or 120b (MODEL_20B_PATH, MODEL_120B_PATH).",
     ),
     click.option(
-        "--profile", type=click.Choice(PROFILES), help="Recipes to use: short demo, full epochs, or a strategy."
+        "--profile",
+        type=click.Choice(PROFILES),
+        help="Recipes to use: short demo, laptop (an hour), full epochs, or a strategy.",
     ),
     click.option("--select", "selection", help="Only these assets, e.g. moe_dataset+ or e2b_logs,e2b_executions."),
     click.option(
