@@ -18,7 +18,7 @@ from capibara_assets.executions.secrets.plausibility import (
 )
 from capibara_assets.executions.secrets.roles import CHARS, IS, VALUE, Role
 
-_CONTINUED = re.compile(r"\\\r?\n")
+_CONTINUED = re.compile(r"\\\r?\n[ \t]*+")
 _COMMON = frozenset(("the", "and", "for", "with", "that", "this", "from", "are", "was", "not", "you", "your", "will"))
 _COMMON |= {"que", "los", "las", "una", "por", "con", "para", "del", "des", "les", "une", "dans", "pour", "avec", "der"}
 _COMMON |= {"die", "das", "und", "ist", "nicht", "ein", "eine", "che", "per", "non", "uma", "com", "het", "een", "van"}
@@ -212,11 +212,16 @@ FORMS: tuple[Role, ...] = (
         rf"(?:secret|token|passw\w{{0,4}}|_key|pwd)=[\"']?([{CHARS}-]{{6,200}}\\\r?\n[{CHARS}-]{{4,200}})", _continued,
         r"(?i)(?:secret|token|passw[\w\p{N}]*|_key|pwd)=[^\n]*\\\r?\n[^ \t\n]",
     ),
+    Role(  # of YAML between double quotes, where the blanks before it are none of it
+        "SECRET", (": \"",),
+        rf"(?:secret|token|passw\w{{0,4}}|_key|pwd):[ ]\"([{CHARS}-]{{6,200}}\\\r?\n[ \t]*+[{CHARS}-]{{4,200}}=?)\"",
+        _continued, r"(?i)(?:secret|token|passw[\w\p{N}]*|_key|pwd): \"[^\n]*\\\r?\n",
+    ),
     # a value in its type: `Token:(*string)("…")`, `Some("…")`, `SecretStr("…")`
     Role(
         "SECRET", ("token", "secret", "apikey", "api_key", "password"),
-        rf"{_WRAPPED}(?:Some|Secret\w*|\(\*?\w+\))?[ \t]?\([ \t]*+\"{VALUE}\"",
+        rf"{_WRAPPED}(?:Some|Secret\w*|\(\*?\w+\))?[ \t]?\(\s{{0,40}}\"{VALUE}\"",
         lambda value: chosen_password(value) or credential(value),
-        rf"(?i){_WRAPPED}[\w\p{{N}}(*]*\)?[ \t]?\([ \t]*\"",
+        rf"(?i){_WRAPPED}[\w\p{{N}}(*]*\)?[ \t]?\(\s*\"",
     ),
 )  # fmt: skip

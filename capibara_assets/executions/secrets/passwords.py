@@ -95,7 +95,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     # an element, whatever stands between, also in the next lines
     Role(
         "PASSWORD", (*ENDS_ANCHORS, "secret", "token", "key"),
-        rf"(?:{ENDS}|secret|token|key)[^\n<>]{{0,80}}>(?:\s{{0,40}}<[^<>\n]{{0,60}}>){{0,3}}\s{{0,40}}{VALUE}(?=\s{{0,40}}</)",
+        rf"(?:{ENDS}|secret|token|key)[^\n<>]{{0,80}}(?<!usersecretsid)>(?:\s{{0,40}}<[^<>\n]{{0,60}}>){{0,3}}\s{{0,40}}{VALUE}(?=\s{{0,40}}</)",
         lambda value: chosen_password(value) or credential(value),
         rf"(?i)(?:{ENDING}|pass|secret|token|key)\d?[^\n<>]*>\s*(?:<[^\n<>]*>\s*)*[^\s<>]{{8}}[^\s<>]*\s*</",
     ),
@@ -141,7 +141,8 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     # told in a sentence; beside a user's name where credentials are told; unquoted in SQL
     Role(
         "PASSWORD", ENDS_ANCHORS,
-        rf"{ENDS}(?:[ \t(\[*_\x80-\uffff][^\n:=<>{{}}\"`]{{0,60}}?)?[:：][*_]{{0,3}}[ \t]?{MARK}{VALUE}(?={_AFTER})",
+        rf"{ENDS}(?:[ \t(\[*_\x80-\uffff](?:(?!\.[ ])[^\n:=<>{{}}\"`]){{0,60}}?)?[:：][*_]{{0,3}}[ \t]?"
+        rf"{MARK}{VALUE}(?={_AFTER})",
         chosen_password, CHOSEN_GATE,
     ),
     Role(
@@ -262,8 +263,8 @@ PASSWORD_ROLES: tuple[Role, ...] = (
         rf"(?i)-(?:u|user|username|login|[\w-]*creds?|auth)[ =][^\n]*[:,%][^\n]*{CHOSEN}",
     ),
     Role(
-        "PASSWORD", ("basic",), rf"basic[\w.-]{{0,30}}[ \t]++[\w.@-]{{1,40}}[ \t]++[\"']?{VALUE}", stated_password,
-        rf"(?i)basic[^\n]*{STATED}",
+        "PASSWORD", ("basic",), rf"basic[\w.-]{{0,30}}[ \t]++[\w.@-]{{1,40}}[ \t]++[\"']?{VALUE}",
+        lambda value: stated_password(value) or credential(value), rf"(?i)basic[^\n]*(?:{STATED}|[0-9][a-z])",
     ),
     # a line of pgpass; a proxy with its login
     Role(

@@ -81,6 +81,9 @@ _SAID_WORDS = (
 _SAID = NO_PASSPHRASE | frozenset(_SAID_WORDS.split())
 _DIGEST = re.compile(r"[0-9a-f]{32,}")
 _PUBLIC_KEYS = ("MIGfMA0GCSq", "MIIBIjANBgkq", "MFkwEwYHKoZI", "MCowBQYDK2Vw")  # as PEM begins them
+_STAMP = re.compile(r"(?:19|20)\d{6}[T_]?\d{4,9}Z?")
+_IDENTITY = re.compile(r"(?:[a-z_]\w*\.)+[A-Z][\w$]*@[0-9a-f]{4,8},?")
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{40}")
 _BLANK_UUID = re.compile(r"0{8}-.*|(.)\1{7}-.*")
 
 
@@ -107,7 +110,7 @@ def filled_in(value: str) -> bool:
 def random_looking(value: str) -> bool:
     """Whether a value has a long run of random letters and digits, judged by character classes and entropy."""
     longest = max(re.split(r"[-_./:=+%~]", value), key=len)
-    if len(longest) < 8 or _wordy(value) or _UUID_DASHES.fullmatch(value):
+    if len(longest) < 8 or _wordy(value) or _UUID_DASHES.fullmatch(value) or _STAMP.fullmatch(longest):
         return False
     if set(longest) <= _HEX and len(longest) >= 24:
         return has_digit(longest) and entropy(longest) >= 2.8
@@ -119,6 +122,8 @@ def random_looking(value: str) -> bool:
 def assigned_secret(value: str) -> bool:
     """Whether a literal assigned to a secret-looking name is a secret: no placeholder, path, model name or sentence."""
     if len(value) < 16 or _wordy(value) or _PLACEHOLDER.search(value) or value[0] in "<{$%" or ">=" in value:
+        return False
+    if _identity(value):
         return False
     longest = max(re.split(r"[-_./:]", value), key=len)
     if value[0] in "/." and not (len(longest) >= 20 and has_digit(longest) and longest != longest.lower()):
@@ -337,9 +342,19 @@ def scrambled(value: str) -> bool:
     )
 
 
+def _public(value: str) -> bool:
+    """Whether a value is made to be told: a public key's beginning, an address in a ledger, an object's identity."""
+    return value.startswith(_PUBLIC_KEYS) or _ADDRESS.fullmatch(value) is not None or _identity(value)
+
+
+def _identity(value: str) -> bool:
+    """Whether a value is an object as Java prints it, by its class and its hash."""
+    return "@" in value and _IDENTITY.fullmatch(value) is not None
+
+
 def unmistakable(value: str) -> bool:
     """Whether a value is a secret by its characters alone, wherever it is said that there is one."""
-    return not value.startswith(_PUBLIC_KEYS) and (signed_password(value) or scrambled(value))
+    return not _public(value) and (signed_password(value) or scrambled(value))
 
 
 def scrambled_or_digest(value: str) -> bool:
@@ -352,7 +367,7 @@ def credential(value: str) -> bool:
     """Whether a value is a secret given that its name says so: random, but neither a path, a name nor an address."""
     if unmistakable(value):
         return True
-    if not mingled(value) or value[0] in "<{$%/.~*-" or "://" in value or _PLACEHOLDER.search(value):
+    if not mingled(value) or _public(value) or value[0] in "<{$%/.~*-" or "://" in value or _PLACEHOLDER.search(value):
         return False
     if _hexadecimal(value, 16) or _UUID_DASHES.fullmatch(value):
         return not _BLANK_UUID.fullmatch(value)

@@ -61,7 +61,7 @@ PROVIDER_SHAPES: tuple[Shape, ...] = (
     ("VAULT_TOKEN", ("hvs.", "hvb."), r"hv[sb]\.[A-Za-z0-9_-]{24,}"),
     ("DOPPLER_TOKEN", ("dp.",), r"dp\.(?:pt|st|ct|sa|scim|audit)\.(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{40,44}"),
     ("ONEPASSWORD_TOKEN", ("ops_eyJ",), r"ops_eyJ[A-Za-z0-9+/]{100,}={0,3}"),
-    ("AGE_SECRET_KEY", ("AGE-SECRET-KEY-",), r"AGE-SECRET-KEY-(?:[A-Z]{1,8}-)?1[0-9A-Za-z]{50,70}"),
+    ("AGE_SECRET_KEY", ("AGE-SECRET-KEY-",), r"AGE-SECRET-KEY-(?:[A-Z]{1,8}-)?1[0-9A-Za-z]{30,70}"),
     ("SUI_KEY", ("suiprivkey1",), r"suiprivkey1[02-9ac-hj-np-z]{50,66}"),
     # code hosts and registries
     ("GITHUB_TOKEN", ("github_pat_",), r"github_pat_[A-Za-z0-9_]{22,255}"),

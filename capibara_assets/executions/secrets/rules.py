@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
+from capibara_assets.executions.secrets.announced import ANNOUNCED
 from capibara_assets.executions.secrets.arguments import ARGUMENTS
 from capibara_assets.executions.secrets.forms import FORMS
 from capibara_assets.executions.secrets.handed import HANDED
@@ -45,7 +46,8 @@ _PUBLIC = re.compile(
     r"(?:\bssh-(?:rsa|dss|ed25519)[ \t]++|\b(?:sk-ssh-|(?:sk-)?ecdsa-)[\w@.-]+[ \t]++"
     r"|\bsha(?:1|256|384|512):|fingerprint[\"']?[ \t]*+(?:is|[:=])?[ \t]*+[\"']?(?:SHA256:|MD5:)?"
     r"|data:(?:image|font|audio|video)/[\w.+-]+;base64,"
-    r"|public[ _-]?key[\"']?[ \t]*+[:=][ \t]*+[\"']?)$",
+    r"|public[ _-]?key(?:[ _-]?token)?[\"']?[ \t]*+[:=][ \t]*+[\"']?|usersecretsid>"
+    r"|ENC\[AES256_GCM,data:|,iv:|,tag:|[ ]h1:)$",
     re.IGNORECASE,
 )
 _AWS_GATE = r"(?is)aws.*[0-9A-Za-z/+]{38}"
@@ -365,7 +367,18 @@ def _context_rules() -> Iterator[Rule]:
         pattern = re.compile(expression, re.IGNORECASE | re.MULTILINE)
         gate = _AWS_GATE if anchors == ("aws",) else _gate(expression)
         yield Rule(kind, anchors, pattern, 1, plausible, anchors != ("://",), whole_word=False, tail="", gate=gate)
-    for role in (*ROLES, *PASSWORD_ROLES, *ARGUMENTS, *FORMS, *HANDED, *PIECES, *PLACES, *SERVICES, *TABLES):
+    for role in (
+        *ROLES,
+        *PASSWORD_ROLES,
+        *ANNOUNCED,
+        *ARGUMENTS,
+        *FORMS,
+        *HANDED,
+        *PIECES,
+        *PLACES,
+        *SERVICES,
+        *TABLES,
+    ):
         flags = re.MULTILINE | re.ASCII | (0 if role.case else re.IGNORECASE)
         english = role.expression.replace(f"|{FOREIGN}", "").replace(f"|{FOREIGN_KEYS}", "")
         variants = [(english, role.anchors, role.gate)]

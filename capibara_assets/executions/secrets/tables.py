@@ -32,8 +32,10 @@ _COMMAS, _SEMICOLONS, _BLANKS, _TABS = (
         r"[^\t\n]+",
     )
 )
+_BARS = re.compile(r"(?<![^|│┃\n])[^|│┃\n]*(?=[|│┃]|$)")
 #: Cells by what divides them, in the order in which a header is tried.
-_DIVIDED = (re.compile(r"[^|│┃\n]+"), _TABS, _COMMAS, _SEMICOLONS, _BLANKS)
+_DIVIDED = (_BARS, _TABS, _COMMAS, _SEMICOLONS, _BLANKS)
+_NO_FRAME = (0, 0)
 _TUPLE = re.compile(r"\((?:'(?:[^'\n]|'')*'|[^()'\n])*\)")
 _ITEM = re.compile(r"(?:^|(?<=[(,]))\s*+('(?:[^'\n]|'')*'|\"[^\"\n]*\"|[^,()\n]*)")
 _COMMA = re.compile(r"\s*+,\s*+")
@@ -46,11 +48,13 @@ def cells_below(header: re.Match[str], named: re.Pattern[str]) -> Iterator[Span]
         return
     for divided in _DIVIDED:
         names = _cells(text, *header.span(1), divided)
+        frame = _frame(names) if divided is _BARS else _NO_FRAME
+        names = _within(names, frame)
         wanted = _wanted([text[start:end] for start, end in names], named)
         if divided is _BLANKS and any(text[start:end] == "pass" for start, end in names):
             return  # a keyword behind its line's number
         if wanted and sum(start < end for start, end in names) > 1:
-            yield from _rows(text, header.end(1) + 1, divided, len(names), wanted)
+            yield from _rows(text, header.end(1) + 1, divided, len(names), wanted, frame)
             return
 
 
@@ -76,14 +80,30 @@ def _wanted(names: list[str], named: re.Pattern[str]) -> list[int]:
     return [i for i, name in enumerate(names) if named.fullmatch(name)]
 
 
-def _rows(text: str, at: int, divided: re.Pattern[str], count: int, wanted: list[int]) -> Iterator[Span]:
+def _frame(names: list[Span]) -> tuple[int, int]:
+    """How many cells of a header are the frame of the table: the empty ones before its first and behind its last."""
+    return (int(names[0][0] == names[0][1]), int(names[-1][0] == names[-1][1])) if names else _NO_FRAME
+
+
+def _within(cells: list[Span], frame: tuple[int, int]) -> list[Span]:
+    return cells[frame[0] : len(cells) - frame[1]]
+
+
+def _rows(
+    text: str,
+    at: int,
+    divided: re.Pattern[str],
+    count: int,
+    wanted: list[int],
+    frame: tuple[int, int] = _NO_FRAME,
+) -> Iterator[Span]:
     for _ in range(_ROWS):
         if at >= len(text):
             return
         end = text.find("\n", at)
         end = len(text) if end < 0 else end
         if not _LINES.issuperset(text[at:end]):
-            cells = _cells(text, at, end, divided)
+            cells = _within(_cells(text, at, end, divided), frame)
             if len(cells) == count + 1 and divided is _BLANKS:
                 del cells[0]  # the row's number, which has no header
             if len(cells) != count:
@@ -94,8 +114,8 @@ def _rows(text: str, at: int, divided: re.Pattern[str], count: int, wanted: list
 
 def _cells(text: str, start: int, end: int, divided: re.Pattern[str]) -> list[Span]:
     cells = [_bare(text, *one.span()) for one in divided.finditer(text, start, end)]
-    # between commas a cell may be empty; what else is empty is the frame of the table
-    return cells if divided in (_COMMAS, _SEMICOLONS) else [one for one in cells if one[0] < one[1]]
+    # between signs a cell may be empty
+    return cells if divided in (_BARS, _COMMAS, _SEMICOLONS) else [one for one in cells if one[0] < one[1]]
 
 
 def _bare(text: str, start: int, end: int) -> Span:
@@ -110,7 +130,12 @@ def _bare(text: str, start: int, end: int) -> Span:
 _DIVIDES = r"[|,;\t│┃]"
 _HEAD = r"[\w \t|,;\"'`.*│┃-]"
 _IN_HEAD = r"[^\n(){}=:<>]*"
-_COPIED = r"(?:insert\s++into|copy)\s++[^\s();]{1,80}\s*+\(([^()]{0,400})\)\s*+(?:values\s*+|from[ ]stdin[^\n]{0,80}\n)"
+#: The statement of an ORM's error, whose values stand apart.
+_APART = r"\([%?:$\w,\s()]{1,200}\)\]\s{1,4}\[parameters:\s"
+_COPIED = (
+    r"(?:insert\s++into|copy)\s++[^\s();]{1,80}\s*+\(([^()]{0,400})\)\s*+"
+    rf"(?:values\s*+(?:{_APART})?|from[ ]stdin[^\n]{{0,80}}\n)"
+)
 _COPIED_GATE = r"(?is)(?:insert\s+into|copy)\s(?:[^\n();]|\n)*\((?:[^\n()]|\n)*\)\s*(?:values|from stdin)"
 
 

@@ -1,0 +1,196 @@
+"""Secrets that what stands before them announces: a file that is printed, a command that makes one, a prompt, a form.
+
+The value stands alone behind it, mostly in a line of its own.
+"""
+
+import re
+
+from capibara_assets.executions.secrets.plausibility import (
+    bare_password,
+    chosen_password,
+    credential,
+    filled_in,
+    network_key,
+)
+from capibara_assets.executions.secrets.roles import CHARS, IS, MARK, VALUE, Role
+
+_KEEPS = r"(?:secret|passw|\bpass\b|vault|keyring|credential|\blogin\b)"
+_KEPT_IN = r"(?:pass(?:wd|word|phrase)?|secrets?|creds?|credentials?|login|auth|token|(?<!public)(?<!pub)[._-]?key)"
+_KEY_FILE = r"(?:id_\w|key|\.pem|\.p12|\.pfx|\.jks|\.env|cred|secret|token|kubeconfig|service-?_?account|netrc|pgpass)"
+_MAKES = (
+    r"(?:gen(?:erate)?[-._: ]?(?:secret|key|token|pass|psk)|(?:secret|token|password)s?[-._: ]gen(?:erate)?"
+    r"|openssl rand|pwgen|rails secret|token_(?:hex|urlsafe)|key:generate)"
+)
+_MAKES_ANCHORS = (
+    *(
+        "gensecret",
+        "genkey",
+        "gentoken",
+        "genpass",
+        "genpsk",
+        "generate",
+        "gen-",
+        "gen.",
+        "gen_",
+        "gen:",
+        "gen ",
+        "pwgen",
+    ),
+    *(
+        "secret-gen",
+        "secret_gen",
+        "secrets-gen",
+        "secrets_gen",
+        "token-gen",
+        "token_gen",
+        "password-gen",
+        "password_gen",
+    ),
+    *("openssl rand", "rails secret", "token_hex", "token_urlsafe"),
+)
+_NAME = r"[\w.-]{0,40}(?:passw|secret|token|_key|-key|credential)"
+_SHOWS = (
+    rf"(?:\b(?:printenv|getenv)[ ]{_NAME}|\becho[ ]\"?\$\{{?{_NAME}|\b(?:vault[ ](?:kv[ ]get|read)|consul[ ]kv[ ]get"
+    r"|pass[ ]show|op[ ]read|bw[ ]get|chamber[ ]read|keyring[ ]get|gh[ ]auth[ ]token|heroku[ ]config:get"
+    r"|(?:doppler|infisical)[ ]secrets[ ]get|gcloud[ ](?:secrets[ ]versions[ ]access|auth[ ]print-\w{2,10}-token)"
+    r"|az[ ](?:account[ ]get-access-token|keyvault[ ]secret[ ]show)"
+    r"|aws[ ](?:secretsmanager[ ]get-secret-value|ssm[ ]get-parameter)|security[ ]find-\w{7,8}-password)\b)"
+)
+_SHOWS_ANCHORS = (
+    *("printenv ", "getenv ", "echo $", 'echo "$', "kv get", "vault read", "pass show", "op read", "bw get"),
+    *("chamber read", "keyring get", "auth token", "config:get", "secrets get", "versions access", "auth print-"),
+    *("get-access-token", "secret show", "get-secret-value", "get-parameter", "-password"),
+)
+_SHOWS_GATE = f"(?:{'|'.join(re.escape(each) for each in _SHOWS_ANCHORS)})"
+_ASKED_FOR = r"(?:api[ _-]?key|token|secret|password|passcode|access[ ]code)"
+_NAMED = r"(?:secret|token|passw|api_?key|private_?key|signing_?key)"
+_PROMPT = r"(?:>>>|In \[\d{1,5}\]:|irb[^\n>]{0,30}>|iex\(\d{1,5}\)>)"
+_RETURNS = r"(?:seed|private_?key|secret|token|derive|signing_?key|password)"
+_SOFT_BREAK = re.compile(r"=\r?\n")
+
+
+def _kept(value: str) -> bool:
+    """Whether what fills a line where a password or a key is kept is one."""
+    return bare_password(value) or credential(value)
+
+
+def _broken(stretch: str) -> bool:
+    """Whether a value that a mail's encoding has broken into two lines is a secret."""
+    return credential(_SOFT_BREAK.sub("", stretch))
+
+
+ANNOUNCED: tuple[Role, ...] = (
+    # the first line that is fed to what keeps one
+    Role(
+        "PASSWORD", ("<<",),
+        rf"{_KEEPS}[^\n]{{0,160}}?<<[-~]?[ ]?[\"']?\w{{1,20}}[\"']?[^\n]{{0,60}}\n"
+        rf"(?:[\w.@-]{{1,40}}:)?{VALUE}[ \t\r]*$",
+        _kept, r"(?i)(?:secret|pass|vault|keyring|credential|login)[^\n]*<<[^\n]*\n",
+    ),
+    # the line of a file of that name, also behind the user's; not the user's, once the other is known
+    Role(
+        "PASSWORD", ("cat ", "type "),
+        rf"(?:^|[$#>;&|]|\bsudo)[ \t]*+(?:cat|type)[ ][^\n]{{0,120}}?{_KEPT_IN}(?:\.\w{{1,5}})?[ \t\r]*\n"
+        rf"(?:[\w.@-]{{1,60}}\r?\n)?{VALUE}[ \t\r]*$(?!\n[\x00<])",
+        _kept, r"(?i)(?:cat|type) [^\n]*(?:pass|secret|cred|login|auth|token|key)[^\n]*\n",
+    ),
+    # decoded into a file of keys
+    Role(
+        "PRIVATE_KEY", ("base64", "openssl enc"),
+        r"(?:echo|printf)[ ]++(?:-\w[ ]++|[\"']?%s[\"']?[ ]++)?[\"']?([A-Za-z0-9+/_-]{16,20000}={0,2})[\"']?"
+        rf"[ ]*+\|[ ]*+(?:base64|openssl[ ]enc)[ ]++(?:-[\w-]{{1,12}}[ ]++){{1,3}}>[ ]*+[^\n]{{0,120}}?{_KEY_FILE}",
+        filled_in, rf"(?i)(?:echo|printf) [^\n]*\|[^\n]*>[^\n]*{_KEY_FILE}",
+    ),
+    Role(
+        "PRIVATE_KEY", ("<<<",),
+        r"\bbase64[ ]++-{1,2}[dD]\w{0,6}[ ]++<<<[ ]*+[\"']?([A-Za-z0-9+/_-]{16,20000}={0,2})[\"']?[ ]*+>"
+        rf"[^\n]{{0,120}}?{_KEY_FILE}",
+        filled_in, rf"(?i)base64[^\n]*<<<[^\n]*>[^\n]*{_KEY_FILE}",
+    ),
+    # what a command shows or has made, alone below it
+    Role(
+        "SECRET", _SHOWS_ANCHORS, rf"{_SHOWS}[^\n|]{{0,160}}\n{VALUE}[ \t\r]*$", _kept,
+        rf"(?i){_SHOWS_GATE}[^\n]*\n[^\s]{{8}}",
+    ),
+    Role(
+        "SECRET", _MAKES_ANCHORS,
+        rf"{_MAKES}[^\n|]{{0,80}}\n(?:[ \t\r]*\n)?{VALUE}[ \t\r]*$", credential,
+        rf"(?i){_MAKES}[^\n|]*\n[ \t\r]*\n?[^\s]{{12}}",
+    ),
+    # what a call, or a look-up by name, returned at a prompt
+    Role(
+        "SECRET", (">>> ", "out[", "irb(", "iex("),
+        rf"{_PROMPT}[ ][^\n]{{0,200}}?(?:{_RETURNS}\w{{0,12}}[!?]?\(|{_NAMED}\w{{0,20}}[\"'\])])[^\n]{{0,200}}\n"
+        rf"(?:Out\[\d{{1,5}}\]:[ ]|=>[ ])?[bB]?[\"']{VALUE}[\"']",
+        credential,
+        rf"(?i)(?:>>> |in \[|irb|iex\()[^\n]*(?:{_RETURNS}[\w\p{{N}}]*[!?]?\(|{_NAMED}[\w\p{{N}}]*[\"'\])])"
+        r"[^\n]*\n[^\n]*[\"']",
+    ),
+    # the reply behind the name that was asked for; an item below it; the value of the object of that name
+    Role(
+        "PASSWORD", ("1) \"", "3) \"", "5) \"", "7) \""),
+        rf"\d\)[ ]\"[\w.-]{{0,40}}(?:pass|auth|secret|token|key)\"\s{{1,4}}\d{{1,3}}\)[ ]\"{VALUE}\"", _kept,
+        r"(?i)[0-9]\) \"[^\"\n]*(?:pass|auth|secret|token|key)\"\s+[0-9]+\) \"",
+    ),
+    Role(
+        "SECRET", ("key:", "token:", "secret:", "authorization:"),
+        r"^[ \t]*+[\w-]{0,40}(?:[_-]key|token|secret|authorization):[ \t\r]*\n[ \t]*+-[ ]"
+        rf"[\"']?{VALUE}[\"']?[ \t\r]*$",
+        credential, r"(?im)(?:key|token|secret|authorization):[ \t\r]*\n[ \t]*- ",
+    ),
+    Role(
+        "PASSWORD", ('"value":',),
+        r"[\"'][\w.-]{0,40}(?:password|secret|token|[_-]key)[\"'][ ]?:[ ]?\{\s{0,20}"
+        rf"(?:\"\w{{1,20}}\":[^\n]{{0,80}},\s{{0,20}}){{0,4}}\"value\":[ ]?\"{VALUE}\"",
+        _kept, r"(?i)(?:password|secret|token|_key|-key)[\"'] ?: ?\{[^{}]*\"value\": ?\"",
+    ),
+    # the default of a variable of that name; a line of a log that ends with its announcement
+    Role(
+        "SECRET", ("variable \"",),
+        r"\bvariable[ ]\"[\w.-]{0,40}(?:passw\w{0,4}|secret|token|_key)\"[ ]?\{[^{}]{0,400}?"
+        rf"\bdefault[ \t]*+=[ \t]*+\"{VALUE}\"",
+        _kept, r"(?i)variable \"[^\"\n]*(?:passw|secret|token|_key)[^\"\n]*\"[^{}\n]*\{[^{}]*default",
+    ),
+    Role(
+        "PASSWORD", ("following password",),
+        rf"\bfollowing[ ]password\b[^\n]{{0,80}}:[ \t\r]*\n(?:[ \t\r]*\n)?(?:[^\n]{{1,80}}\]:[ ])?"
+        rf"{VALUE}[ \t\r]*$", _kept, "",
+    ),
+    # typed where a program asks for it
+    Role(
+        "SECRET", ("paste", "enter", "provide", "type "),
+        rf"\b(?:paste|enter|provide|type)[ ](?:an?|your|the)?[ ]?[^\n:]{{0,40}}?{_ASKED_FOR}\b[^\n:]{{0,120}}:"
+        rf"[ ]{{1,3}}{VALUE}[ \t\r]*$",
+        credential, rf"(?i)(?:paste|enter|provide|type) [^\n]*{_ASKED_FOR}[^\n]*: +[^\s]{{12}}",
+    ),
+    # a field that a validator did not take, and its value
+    Role(
+        "SECRET", ("input_value=",),
+        rf"^[ \t]*+[\w.]{{0,60}}?(?:{_NAMED})[\w.]{{0,40}}[ \t\r]*\n[^\n]{{0,200}}?\binput_value=[\"']{VALUE}[\"']",
+        _kept, r"input_value=",
+    ),
+    # a row of accounts, with the password itself in place of its hash
+    Role(
+        "PASSWORD", (":/",),
+        r"^[\w.-]{1,40}:([^\s:]{6,64}):\d{1,7}:\d{1,7}:[^:\n]{0,80}:/[^:\n]{0,80}:/", chosen_password,
+        r"(?m)^[^\s:]+:[^\s:]{6}[^\s:]*:[0-9]+:[0-9]+:[^:\n]*:/",
+    ),
+    # a network's name and key, for a modem
+    Role(
+        "PASSWORD", ("at+cw",), r"\bAT\+CW\w{1,12}=\"[^\"\n]{1,64}\",\"([^\"\n]{8,63})\"", network_key,
+        r"(?i)at\+cw[\w\p{N}]*=\"",
+    ),
+    # what a provider of identities says of a user, as a form sends it
+    Role(
+        "SECRET", ("samlresponse", "samlassertion"),
+        r"saml(?:response|assertion)[\"']?(?:=|:[ ]?|[\"'][ ]value=)[\"']?([A-Za-z0-9+/%_-]{40,20000}={0,2})",
+        filled_in, "",
+    ),
+    # told in a mail that breaks its lines
+    Role(
+        "SECRET", ("quoted-printable",),
+        r"quoted-printable[\s\S]{0,1000}?(?:secret|token|passw\w{0,4}|key)\b[^\n]{0,60}?"
+        rf"(?:\b(?:{IS})\b:?|[:=])[ ]{MARK}([{CHARS}-]{{4,76}}=\r?\n[{CHARS}-]{{4,200}})",
+        _broken, "",
+    ),
+)  # fmt: skip
