@@ -77,7 +77,7 @@ SETTINGS = (
     click.option(
         "--profile",
         type=click.Choice(PROFILES),
-        help="Recipes to use: short demo, laptop (an hour), full epochs, or a strategy.",
+        help="Recipes to use: short demo, laptop (an hour or two), full epochs, or a strategy.",
     ),
     click.option("--select", "selection", help="Only these assets, e.g. moe_dataset+ or e2b_logs,e2b_executions."),
     click.option(

@@ -22,31 +22,9 @@ _MAKES = (
     r"|openssl rand|pwgen|rails secret|token_(?:hex|urlsafe)|key:generate)"
 )
 _MAKES_ANCHORS = (
-    *(
-        "gensecret",
-        "genkey",
-        "gentoken",
-        "genpass",
-        "genpsk",
-        "generate",
-        "gen-",
-        "gen.",
-        "gen_",
-        "gen:",
-        "gen ",
-        "pwgen",
-    ),
-    *(
-        "secret-gen",
-        "secret_gen",
-        "secrets-gen",
-        "secrets_gen",
-        "token-gen",
-        "token_gen",
-        "password-gen",
-        "password_gen",
-    ),
-    *("openssl rand", "rails secret", "token_hex", "token_urlsafe"),
+    *(f"gen{rest}" for rest in ("secret", "key", "token", "pass", "psk", "erate", *"-._: ")),
+    *(f"{what}{end}{sign}gen" for what in ("secret", "token", "password") for end in ("", "s") for sign in "-._: "),
+    *("pwgen", "openssl rand", "rails secret", "token_hex", "token_urlsafe"),
 )
 _NAME = r"[\w.-]{0,40}(?:passw|secret|token|_key|-key|credential)"
 _SHOWS = (
@@ -110,12 +88,12 @@ ANNOUNCED: tuple[Role, ...] = (
     # what a command shows or has made, alone below it
     Role(
         "SECRET", _SHOWS_ANCHORS, rf"{_SHOWS}[^\n|]{{0,160}}\n{VALUE}[ \t\r]*$", _kept,
-        rf"(?i){_SHOWS_GATE}[^\n]*\n[^\s]{{8}}",
+        rf"(?i){_SHOWS_GATE}[^\n]*\n[^\s]{{6}}",
     ),
     Role(
         "SECRET", _MAKES_ANCHORS,
         rf"{_MAKES}[^\n|]{{0,80}}\n(?:[ \t\r]*\n)?{VALUE}[ \t\r]*$", credential,
-        rf"(?i){_MAKES}[^\n|]*\n[ \t\r]*\n?[^\s]{{12}}",
+        rf"(?i){_MAKES}[^\n|]*\n[ \t\r]*\n?[^\s]{{6}}",
     ),
     # what a call, or a look-up by name, returned at a prompt
     Role(
@@ -142,7 +120,7 @@ ANNOUNCED: tuple[Role, ...] = (
         "PASSWORD", ('"value":',),
         r"[\"'][\w.-]{0,40}(?:password|secret|token|[_-]key)[\"'][ ]?:[ ]?\{\s{0,20}"
         rf"(?:\"\w{{1,20}}\":[^\n]{{0,80}},\s{{0,20}}){{0,4}}\"value\":[ ]?\"{VALUE}\"",
-        _kept, r"(?i)(?:password|secret|token|_key|-key)[\"'] ?: ?\{[^{}]*\"value\": ?\"",
+        _kept, r"(?i)(?:password|secret|token|_key|-key)[\"'] ?: ?\{[\s\S]*\"value\": ?\"",
     ),
     # the default of a variable of that name; a line of a log that ends with its announcement
     Role(
@@ -161,7 +139,7 @@ ANNOUNCED: tuple[Role, ...] = (
         "SECRET", ("paste", "enter", "provide", "type "),
         rf"\b(?:paste|enter|provide|type)[ ](?:an?|your|the)?[ ]?[^\n:]{{0,40}}?{_ASKED_FOR}\b[^\n:]{{0,120}}:"
         rf"[ ]{{1,3}}{VALUE}[ \t\r]*$",
-        credential, rf"(?i)(?:paste|enter|provide|type) [^\n]*{_ASKED_FOR}[^\n]*: +[^\s]{{12}}",
+        credential, rf"(?i)(?:paste|enter|provide|type) [^\n]*{_ASKED_FOR}[^\n]*: +[^\s]{{6}}",
     ),
     # a field that a validator did not take, and its value
     Role(

@@ -264,7 +264,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", ("basic",), rf"basic[\w.-]{{0,30}}[ \t]++[\w.@-]{{1,40}}[ \t]++[\"']?{VALUE}",
-        lambda value: stated_password(value) or credential(value), rf"(?i)basic[^\n]*(?:{STATED}|[0-9][a-z])",
+        lambda value: stated_password(value) or credential(value), r"(?i)basic[\w\p{N}.-]*[ \t]+[^\s]+[ \t]+[^\s]{6}",
     ),
     # a line of pgpass; a proxy with its login
     Role(

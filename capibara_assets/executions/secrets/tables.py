@@ -23,16 +23,16 @@ _LINES = frozenset("-+|=: \t_*┌┬┐├┼┤└┴┘─│╞╪╡━┃�
 _ROWS = 40
 _SOON = re.compile(rf"\r?\n(?:[^\n]*\n){{0,6}}[^\n]*{CHOSEN}")  # what the gate asks for
 _AROUND = "\"'`* \t\r\n[]"
-_COMMAS, _SEMICOLONS, _BLANKS, _TABS = (
+_BARS, _COMMAS, _SEMICOLONS, _BLANKS, _TABS = (
     re.compile(cell)
     for cell in (
+        r"(?<![^|│┃\n])[^|│┃\n]*(?=[|│┃]|$)",
         r"(?<![^,\n])(?:\"[^\"\n]*\"|[^,\n]*)(?=,|$)",
         r"(?<![^;\n])(?:\"[^\"\n]*\"|[^;\n]*)(?=;|$)",
         r"\S+(?:[ ]\S+)*",
         r"[^\t\n]+",
     )
 )
-_BARS = re.compile(r"(?<![^|│┃\n])[^|│┃\n]*(?=[|│┃]|$)")
 #: Cells by what divides them, in the order in which a header is tried.
 _DIVIDED = (_BARS, _TABS, _COMMAS, _SEMICOLONS, _BLANKS)
 _NO_FRAME = (0, 0)

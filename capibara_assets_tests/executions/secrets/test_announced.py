@@ -33,6 +33,10 @@ PLACES = {
     "a variable echoed": ('# echo "$DB_PASSWORD"\n{}', PASSWORD),
     "shown by a store of secrets": ("$ gcloud secrets versions access latest --secret=hook\n{}\n$ ls", HEX * 2),
     "shown by another": ("$ vault kv get -field=value kv/site\n{}", KEY),
+    "a short one": ("$ op read op://site/db/value\n{}", "meado27"),
+    "beside a value with braces": (
+        '"db_password": {\n  "type": "map{string}",\n  "value": "{}"\n}', PASSWORD
+    ),
     "told in a log": ("ci[8]: Use the following password to proceed:\nci[8]: {}\nci[8]: see the handbook", HEX),
     "a reply of a store": ('> CONFIG GET requirepass\n1) "requirepass"\n2) "{}"', KEY),
     "a header in a list": ("headers:\n  X-Api-Key:\n  - {}\n", KEY),
