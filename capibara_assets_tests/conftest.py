@@ -11,12 +11,17 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import accelerate.utils.other
 import alembic.config
 import alembic.script
 import hypothesis
 import pytest
+import sqlalchemy
+from dagster._core.storage.event_log.sqlite import sqlite_event_log
+from dagster._core.storage.runs.sqlite import sqlite_run_storage
+from dagster._core.storage.schedules.sqlite import sqlite_schedule_storage
 
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.processes.ray_map import RayCluster, connected
@@ -69,6 +74,20 @@ def _migrations_of(config: alembic.config.Config) -> alembic.script.ScriptDirect
 
 
 alembic.script.ScriptDirectory.from_config = _migrations_of  # type: ignore[method-assign]
+
+# Dagster makes an SQLAlchemy engine for each statement, which compiles it anew. One engine for a database, without a
+# pool as Dagster asks, opens a connection each time all the same.
+_engines: dict[str, sqlalchemy.Engine] = {}
+
+
+def _engine_of(url: str, **options: Any) -> sqlalchemy.Engine:
+    if url not in _engines:
+        _engines[url] = sqlalchemy.create_engine(url, **options)
+    return _engines[url]
+
+
+for storage in (sqlite_event_log, sqlite_run_storage, sqlite_schedule_storage):
+    storage.create_engine = _engine_of  # type: ignore[attr-defined]
 
 # Until all modules are imported nothing is garbage: looking for it is a fifth of the time that collecting tests takes.
 gc.disable()
