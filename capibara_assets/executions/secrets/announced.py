@@ -17,15 +17,6 @@ from capibara_assets.executions.secrets.roles import CHARS, IS, MARK, VALUE, Rol
 _KEEPS = r"(?:secret|passw|\bpass\b|vault|keyring|credential|\blogin\b)"
 _KEPT_IN = r"(?:pass(?:wd|word|phrase)?|secrets?|creds?|credentials?|login|auth|token|(?<!public)(?<!pub)[._-]?key)"
 _KEY_FILE = r"(?:id_\w|key|\.pem|\.p12|\.pfx|\.jks|\.env|cred|secret|token|kubeconfig|service-?_?account|netrc|pgpass)"
-_MAKES = (
-    r"(?:gen(?:erate)?[-._: ]?(?:secret|key|token|pass|psk)|(?:secret|token|password)s?[-._: ]gen(?:erate)?"
-    r"|openssl rand|pwgen|rails secret|token_(?:hex|urlsafe)|key:generate)"
-)
-_MAKES_ANCHORS = (
-    *(f"gen{rest}" for rest in ("secret", "key", "token", "pass", "psk", "erate", *"-._: ")),
-    *(f"{what}{end}{sign}gen" for what in ("secret", "token", "password") for end in ("", "s") for sign in "-._: "),
-    *("pwgen", "openssl rand", "rails secret", "token_hex", "token_urlsafe"),
-)
 _NAME = r"[\w.-]{0,40}(?:passw|secret|token|_key|-key|credential)"
 _SHOWS = (
     rf"(?:\b(?:printenv|getenv)[ ]{_NAME}|\becho[ ]\"?\$\{{?{_NAME}|\b(?:vault[ ](?:kv[ ]get|read)|consul[ ]kv[ ]get"
@@ -40,10 +31,7 @@ _SHOWS_ANCHORS = (
     *("get-access-token", "secret show", "get-secret-value", "get-parameter", "-password"),
 )
 _SHOWS_GATE = f"(?:{'|'.join(re.escape(each) for each in _SHOWS_ANCHORS)})"
-_ASKED_FOR = r"(?:api[ _-]?key|token|secret|password|passcode|access[ ]code)"
 _NAMED = r"(?:secret|token|passw|api_?key|private_?key|signing_?key)"
-_PROMPT = r"(?:>>>|In \[\d{1,5}\]:|irb[^\n>]{0,30}>|iex\(\d{1,5}\)>)"
-_RETURNS = r"(?:seed|private_?key|secret|token|derive|signing_?key|password)"
 _SOFT_BREAK = re.compile(r"=\r?\n")
 
 
@@ -90,31 +78,11 @@ ANNOUNCED: tuple[Role, ...] = (
         "SECRET", _SHOWS_ANCHORS, rf"{_SHOWS}[^\n|]{{0,160}}\n{VALUE}[ \t\r]*$", _kept,
         rf"(?i){_SHOWS_GATE}[^\n]*\n[^\s]{{6}}",
     ),
-    Role(
-        "SECRET", _MAKES_ANCHORS,
-        rf"{_MAKES}[^\n|]{{0,80}}\n(?:[ \t\r]*\n)?{VALUE}[ \t\r]*$", credential,
-        rf"(?i){_MAKES}[^\n|]*\n[ \t\r]*\n?[^\s]{{6}}",
-    ),
-    # what a call, or a look-up by name, returned at a prompt
-    Role(
-        "SECRET", (">>> ", "out[", "irb(", "iex("),
-        rf"{_PROMPT}[ ][^\n]{{0,200}}?(?:{_RETURNS}\w{{0,12}}[!?]?\(|{_NAMED}\w{{0,20}}[\"'\])])[^\n]{{0,200}}\n"
-        rf"(?:Out\[\d{{1,5}}\]:[ ]|=>[ ])?[bB]?[\"']{VALUE}[\"']",
-        credential,
-        rf"(?i)(?:>>> |in \[|irb|iex\()[^\n]*(?:{_RETURNS}[\w\p{{N}}]*[!?]?\(|{_NAMED}[\w\p{{N}}]*[\"'\])])"
-        r"[^\n]*\n[^\n]*[\"']",
-    ),
     # the reply behind the name that was asked for; an item below it; the value of the object of that name
     Role(
         "PASSWORD", ("1) \"", "3) \"", "5) \"", "7) \""),
         rf"\d\)[ ]\"[\w.-]{{0,40}}(?:pass|auth|secret|token|key)\"\s{{1,4}}\d{{1,3}}\)[ ]\"{VALUE}\"", _kept,
         r"(?i)[0-9]\) \"[^\"\n]*(?:pass|auth|secret|token|key)\"\s+[0-9]+\) \"",
-    ),
-    Role(
-        "SECRET", ("key:", "token:", "secret:", "authorization:"),
-        r"^[ \t]*+[\w-]{0,40}(?:[_-]key|token|secret|authorization):[ \t\r]*\n[ \t]*+-[ ]"
-        rf"[\"']?{VALUE}[\"']?[ \t\r]*$",
-        credential, r"(?im)(?:key|token|secret|authorization):[ \t\r]*\n[ \t]*- ",
     ),
     Role(
         "PASSWORD", ('"value":',),
@@ -133,13 +101,6 @@ ANNOUNCED: tuple[Role, ...] = (
         "PASSWORD", ("following password",),
         rf"\bfollowing[ ]password\b[^\n]{{0,80}}:[ \t\r]*\n(?:[ \t\r]*\n)?(?:[^\n]{{1,80}}\]:[ ])?"
         rf"{VALUE}[ \t\r]*$", _kept, "",
-    ),
-    # typed where a program asks for it
-    Role(
-        "SECRET", ("paste", "enter", "provide", "type "),
-        rf"\b(?:paste|enter|provide|type)[ ](?:an?|your|the)?[ ]?[^\n:]{{0,40}}?{_ASKED_FOR}\b[^\n:]{{0,120}}:"
-        rf"[ ]{{1,3}}{VALUE}[ \t\r]*$",
-        credential, rf"(?i)(?:paste|enter|provide|type) [^\n]*{_ASKED_FOR}[^\n]*: +[^\s]{{6}}",
     ),
     # a field that a validator did not take, and its value
     Role(

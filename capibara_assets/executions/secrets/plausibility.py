@@ -83,7 +83,7 @@ _DIGEST = re.compile(r"[0-9a-f]{32,}")
 _PUBLIC_KEYS = ("MIGfMA0GCSq", "MIIBIjANBgkq", "MFkwEwYHKoZI", "MCowBQYDK2Vw")  # as PEM begins them
 _STAMP = re.compile(r"(?:19|20)\d{6}[T_]?\d{4,9}Z?")
 _IDENTITY = re.compile(r"(?:[a-z_]\w*\.)+[A-Z][\w$]*@[0-9a-f]{4,8},?")
-_ADDRESS = re.compile(r"0x[0-9a-fA-F]{40}")
+_ADDRESS = re.compile(r"0x(?:[0-9a-fA-F]{1,16}|[0-9a-fA-F]{40})")
 _BLANK_UUID = re.compile(r"0{8}-.*|(.)\1{7}-.*")
 
 
@@ -111,6 +111,8 @@ def random_looking(value: str) -> bool:
     """Whether a value has a long run of random letters and digits, judged by character classes and entropy."""
     longest = max(re.split(r"[-_./:=+%~]", value), key=len)
     if len(longest) < 8 or _wordy(value) or _UUID_DASHES.fullmatch(value) or _STAMP.fullmatch(longest):
+        return False
+    if _ADDRESS.fullmatch(value):
         return False
     if set(longest) <= _HEX and len(longest) >= 24:
         return has_digit(longest) and entropy(longest) >= 2.8
@@ -343,7 +345,7 @@ def scrambled(value: str) -> bool:
 
 
 def _public(value: str) -> bool:
-    """Whether a value is made to be told: a public key's beginning, an address in a ledger, an object's identity."""
+    """Whether a value is made to be told: a public key, an address of memory or in a ledger, an object's identity."""
     return value.startswith(_PUBLIC_KEYS) or _ADDRESS.fullmatch(value) is not None or _identity(value)
 
 

@@ -43,7 +43,7 @@ PROVIDER_SHAPES: tuple[Shape, ...] = (
     ("AWS_SESSION_TOKEN", ("FwoG", "IQoJ"), r"(?:FwoG|IQoJ)[A-Za-z0-9+/=]{100,}"),
     ("AWS_BEDROCK_KEY", ("ABSK",), r"ABSK[A-Za-z0-9+/]{100,}={0,2}"),
     ("GOOGLE_OAUTH", ("GOCSPX-", "ya29.", "1//0"),
-     r"GOCSPX-[A-Za-z0-9_-]{20,}|ya29\.[A-Za-z0-9_-]{20,}|1//0[A-Za-z0-9_-]{40,}"),
+     r"GOCSPX-[A-Za-z0-9_-]{20,}|ya29\.(?:[A-Za-z0-9]{1,4}\.)?[A-Za-z0-9_-]{20,}|1//0[A-Za-z0-9_-]{40,}"),
     ("AZURE_CLIENT_SECRET", ("Q~",), r"[A-Za-z0-9_~.-]{3}\dQ~[A-Za-z0-9_~.-]{30,35}"),
     ("AZURE_ACCESS_KEY", ("SharedAccessKey=",), r"(?<=SharedAccessKey=)[A-Za-z0-9+/]{42,44}={0,2}"),
     ("AZURE_SAS", ("sig=",), r"(?<=[?&]sig=)[A-Za-z0-9%+/]{43,70}(?:%3D|=)"),

@@ -38,6 +38,7 @@ from capibara_assets.executions.secrets.roles import (
 )
 from capibara_assets.executions.secrets.services import SERVICES
 from capibara_assets.executions.secrets.tables import TABLES
+from capibara_assets.executions.secrets.vicinity import VICINITY
 
 _TOKEN = "A-Za-z0-9_-"
 _BEFORE = 60  # characters
@@ -47,7 +48,12 @@ _PUBLIC = re.compile(
     r"|\bsha(?:1|256|384|512):|fingerprint[\"']?[ \t]*+(?:is|[:=])?[ \t]*+[\"']?(?:SHA256:|MD5:)?"
     r"|data:(?:image|font|audio|video)/[\w.+-]+;base64,"
     r"|public[ _-]?key(?:[ _-]?token)?[\"']?[ \t]*+[:=][ \t]*+[\"']?|usersecretsid>"
-    r"|ENC\[AES256_GCM,data:|,iv:|,tag:|[ ]h1:)$",
+    r"|ENC\[AES256_GCM,data:|,iv:|,tag:|[ ]h1:"
+    # names of what is random and known to all
+    r"|(?:(?:page|next|sync|cursor|continuation|resume)[ _-]?token|(?:idempotency|sec-websocket|site|cache)[ _-]?key"
+    r"|sec-websocket-accept|[\"'\n{,][ ]*_?id|(?:request|trace|span|correlation|build)[ _-]?id"
+    r"|(?<![a-z_])(?:hash|digest|checksum|commit|revision|e-?tag|configuration)"
+    r"|\w(?:manager|kit))[\"']?[ \t]*+[:=][ \t]*+[\"']?)$",
     re.IGNORECASE,
 )
 _AWS_GATE = r"(?is)aws.*[0-9A-Za-z/+]{38}"
@@ -119,7 +125,8 @@ def _find_once(text: str, rules: Sequence[Rule], name: str | None) -> list[Secre
     inside: list[Secret] = []
     for rule in rules:
         for secret in _matches(rule, text):
-            if rule.near_values and _PUBLIC.search(text, max(0, secret.start - _BEFORE), secret.start):
+            told = rule.near_values or rule.kind == "SECRET"  # by what stands around it
+            if told and _PUBLIC.search(text, max(0, secret.start - _BEFORE), secret.start):
                 continue
             (inside if rule.whole_word and _inside_word(text, secret.start) else candidates).append(secret)
     if name is not None:
@@ -378,6 +385,7 @@ def _context_rules() -> Iterator[Rule]:
         *PLACES,
         *SERVICES,
         *TABLES,
+        *VICINITY,
     ):
         flags = re.MULTILINE | re.ASCII | (0 if role.case else re.IGNORECASE)
         english = role.expression.replace(f"|{FOREIGN}", "").replace(f"|{FOREIGN_KEYS}", "")
