@@ -11,16 +11,17 @@ MODULES = ("down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v
 
 
 def save_tiny(
-    folder: Path, tokenizer_of: Path, dtype: torch.dtype = torch.float32, positions: int = 256, kind: str = "llama"
-) -> Path:
-    """Write a random model (width 32, two layers, 4,096 tokens) and the tokenizer of another; returns the folder."""
+    folder: Path, tokenizer_of: Path, dtype: torch.dtype = torch.float32, positions: int = 256, kind: str = "llama",
+    layers: int = 2,
+) -> Path:  # fmt: skip
+    """Write a random model (width 32, 4,096 tokens) and the tokenizer of another; returns the folder."""
     torch.manual_seed(7)
     make_config, make_model = KINDS[kind]
     config = make_config(
         vocab_size=4096,
         hidden_size=32,
         intermediate_size=64,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=2,
         num_key_value_heads=2,
         max_position_embeddings=positions,

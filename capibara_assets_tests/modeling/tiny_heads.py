@@ -35,12 +35,12 @@ def word_tokenizer(special: dict[str, str], wrap: str) -> PreTrainedTokenizerFas
     return PreTrainedTokenizerFast(tokenizer_object=backend, **special)
 
 
-def save_t5(folder: Path) -> Path:
-    """A T5 of width 32 with two layers on each side; returns the folder."""
+def save_t5(folder: Path, layers: int = 2) -> Path:
+    """A T5 of width 32 with so many layers on each side; returns the folder."""
     tokenizer = word_tokenizer({"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}, "$A </s>")
     torch.manual_seed(7)
     config = T5Config(
-        vocab_size=len(tokenizer), d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=2, dropout_rate=0.0,
+        vocab_size=len(tokenizer), d_model=32, d_kv=16, d_ff=64, num_layers=layers, num_heads=2, dropout_rate=0.0,
         decoder_start_token_id=0, pad_token_id=0, eos_token_id=1, feed_forward_proj="gated-gelu",
         tie_word_embeddings=False, initializer_factor=1.0,
     )  # fmt: skip

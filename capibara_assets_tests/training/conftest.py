@@ -46,7 +46,14 @@ def in_sections(values: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory, nano: Path) -> Path:
-    return save_tiny(tmp_path_factory.mktemp("tiny"), tokenizer_of=nano)
+    """Of one layer: half the work of each step. That a second one trains as the first is seen in whole graphs."""
+    return save_tiny(tmp_path_factory.mktemp("tiny"), tokenizer_of=nano, layers=1)
+
+
+@pytest.fixture(scope="session")
+def two_layers(tmp_path_factory: pytest.TempPathFactory, nano: Path) -> Path:
+    """As `tiny_folder`, for what is done to some layers only."""
+    return save_tiny(tmp_path_factory.mktemp("two-layers"), tokenizer_of=nano)
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,6 @@ from tokenizers import Tokenizer
 from capibara_assets.errors import InputError
 from workshop.base_model.corpus import Corpus, Document, build_corpus
 from workshop.base_model.files import write_json
-from workshop.base_model.model import save_tokenizer
 from workshop.base_model.settings import Settings
 from workshop.base_model.skills import lent_functions, with_skills
 from workshop.base_model.tokenizer import DOCUMENT_END, train_bpe
@@ -127,6 +126,8 @@ def prepare(settings: Settings, out: Path, state: Path) -> tuple[Tokenizer, Stre
 
 def tokenize_corpus(corpus: Corpus, settings: Settings, out: Path, state: Path) -> tuple[Tokenizer, Streams]:
     """Train the tokenizer, or take the start's, encode the corpus, and keep both in ``state`` (it in ``out``, too)."""
+    from workshop.base_model.model import save_tokenizer  # and torch, which processes that draw skills do without
+
     taken = settings.tokenizer or settings.start
     bpe = (
         Tokenizer.from_file(str(Path(taken) / "tokenizer.json"))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
 
 from capibara_assets.errors import InputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 DOCUMENT_END = "<|endoftext|>"
 PADDING = "<|pad|>"
@@ -68,6 +71,8 @@ def train_bpe(texts: Iterable[str], vocabulary: int = 4096) -> Tokenizer:
 
 def wrap(bpe: Tokenizer, context: int = 2048) -> PreTrainedTokenizerFast:
     """The tokenizer as Transformers loads it, with the chat template and the roles as special tokens."""
+    from transformers import PreTrainedTokenizerFast  # seconds, which processes that draw skills do without
+
     return PreTrainedTokenizerFast(
         tokenizer_object=bpe,
         bos_token=DOCUMENT_END,

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from capibara_assets_tests.training.loop.test_train import (
     train,
 )
 
-SAVE: dict[str, Callable[[Path], Path]] = {"seq2seq": save_t5, "masked": save_bert}
+SAVE: dict[str, Callable[[Path], Path]] = {"seq2seq": partial(save_t5, layers=1), "masked": save_bert}
 MODELS: dict[str, Any] = {"seq2seq": AutoModelForSeq2SeqLM, "masked": AutoModelForMaskedLM}
 
 

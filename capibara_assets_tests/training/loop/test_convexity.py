@@ -103,9 +103,9 @@ def random_adapter(folder: Path, rank: int = 4) -> LoraAdapter:
 
 @pytest.mark.parametrize("use_rslora", [False, True])
 def test_dead_components_are_cut_and_the_deltas_are_the_same(
-    tiny_folder: Path, tmp_path: Path, use_rslora: bool
+    two_layers: Path, tmp_path: Path, use_rslora: bool
 ) -> None:
-    whole = random_adapter(tiny_folder)
+    whole = random_adapter(two_layers)
     whole.config["use_rslora"] = use_rslora
     dead = {0: [1], 1: [0, 2, 3], 2: [0, 1, 2, 3], 3: [], 4: [1], 5: [1]}
     for number, module in enumerate(whole.modules):
@@ -118,7 +118,7 @@ def test_dead_components_are_cut_and_the_deltas_are_the_same(
         assert torch.allclose(cut.delta(module), whole.delta(module), atol=1e-6)
     write_adapter(cut, tmp_path)
     ids = torch.arange(2, 12)[None]
-    base = load_base(tiny_folder).model.eval()
+    base = load_base(two_layers).model.eval()
     with torch.no_grad(), applied(base, whole):
         expected = base(ids).logits
     with torch.no_grad():
@@ -140,9 +140,10 @@ def sum_of_norms(adapter: LoraAdapter) -> float:
     return float(torch.cat(parts).double().sum())
 
 
-def test_a_stronger_penalty_leaves_fewer_components_alive(make_request: MakeRequest) -> None:
+def test_a_stronger_penalty_leaves_fewer_components_alive(make_request: MakeRequest, two_layers: Path) -> None:
     """0 changes nothing but the strategy's name; a huge one leaves the base."""
-    lora, longer = QUIET | {"rank": 4, "alpha": 8}, {"epochs": 9, "max_steps": 6, "evaluate_every": 6}
+    lora = QUIET | {"rank": 4, "alpha": 8}
+    longer = {"base": two_layers, "epochs": 9, "max_steps": 6, "evaluate_every": 6}
     plain = train(make_request(work="plain", lora=lora, voters=voters({"kind": "plain"}), **longer))
     alive = []
     unpenalised = read_adapter(plain)
@@ -177,7 +178,7 @@ def test_the_subgradient_shrinks_the_components_and_kills_none(make_request: Mak
         choice = convex(regularization=weight, use_proximal_gradient=False, convex_constraint=False)
         result = train(make_request(work=f"sub-{number}", lora=QUIET, voters=choice, max_steps=5, evaluate_every=5))
         adapter = read_adapter(result)
-        assert manifest(result)["published"]["components_alive"] == 28
+        assert manifest(result)["published"]["components_alive"] == 14
         norms = [adapter.b(module).norm(dim=0) * adapter.a(module).norm(dim=1) for module in adapter.modules]
         penalties.append(float(torch.cat(norms).sum()))
     assert penalties[1] < 0.9 * penalties[0]

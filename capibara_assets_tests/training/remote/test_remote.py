@@ -1,8 +1,9 @@
 """Federated training with clients behind a link: the simulation's adapter to the bit, and what a server refuses."""
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,18 @@ from capibara_assets.training.strategies.privacy import privacy_problems
 from capibara_assets_tests.training.remote.parties import PRIVATE, Parties, chat, save_parties
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Parties:
+    """To be copied only."""
+    return save_parties(tmp_path_factory.mktemp("parties"), tiny_folder)
+
+
 @pytest.fixture
-def parties(tmp_path: Path, tiny_folder: Path) -> Parties:
-    return save_parties(tmp_path, tiny_folder)
+def parties(tmp_path: Path, saved: Parties) -> Parties:
+    """Files of its own for each test."""
+    for file in saved.folder.glob("*.jsonl"):
+        shutil.copy(file, tmp_path)
+    return replace(saved, folder=tmp_path)
 
 
 @dataclass

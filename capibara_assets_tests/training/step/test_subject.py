@@ -19,17 +19,19 @@ from capibara_assets_tests.training.test_right import QUIET, losses
 
 
 @pytest.mark.parametrize(("every", "expected"), [(1, [True, True]), (2, [True, False]), (0, [False, False])])
-def test_every_nth_layer_is_computed_again(make_request: MakeRequest, every: int, expected: list[bool]) -> None:
-    request = make_request(gradient_checkpointing=every)
+def test_every_nth_layer_is_computed_again(
+    make_request: MakeRequest, two_layers: Path, every: int, expected: list[bool]
+) -> None:
+    request = make_request(base=two_layers, gradient_checkpointing=every)
     settings = resolve(request.recipe, request.lora, fastest="fp32")
     subject = load_subject(request, settings, torch.device("cpu"))
     layers = subject.base.model.get_submodule("model.layers")
     assert [layer.gradient_checkpointing for layer in layers] == expected
 
 
-def test_computing_layers_again_changes_no_bit(make_request: MakeRequest) -> None:
-    plain = train(make_request(work="plain", gradient_checkpointing=0, max_steps=4))
-    again = train(make_request(work="again", gradient_checkpointing=2, max_steps=4))
+def test_computing_layers_again_changes_no_bit(make_request: MakeRequest, two_layers: Path) -> None:
+    plain = train(make_request(work="plain", base=two_layers, gradient_checkpointing=0, max_steps=4))
+    again = train(make_request(work="again", base=two_layers, gradient_checkpointing=2, max_steps=4))
     assert digests(plain) == digests(again)
 
 

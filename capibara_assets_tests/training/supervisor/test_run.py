@@ -61,9 +61,9 @@ def all_digests(request: TrainingRequest) -> dict[str, dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tiny_folder: Path, dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainingRequest:
+def undisturbed(two_layers: Path, dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainingRequest:
     """A training of four voters that was done, and nothing disturbed it. To be read, never trained in again."""
-    make = request_maker(tiny_folder, dataset, tmp_path_factory.mktemp("undisturbed"))
+    make = request_maker(two_layers, dataset, tmp_path_factory.mktemp("undisturbed"))
     request = make(**SIX)
     outcome = train_domain(request, lambda event: None)
     assert outcome.finished == tuple(VOTERS) and not outcome.missing
@@ -81,7 +81,7 @@ def test_killed_voters_come_back_and_end_the_same_to_the_bit(
     make_request: MakeRequest, undisturbed: TrainingRequest
 ) -> None:
     killer = Killer({"voter-1": 2, "voter-3": 1}, at_step=3)
-    disturbed = make_request(work="disturbed", **SIX)
+    disturbed = make_request(work="disturbed", base=undisturbed.base_model, **SIX)
     outcome = train_domain(disturbed, killer)
     assert outcome.finished == tuple(VOTERS)
     assert sorted(killer.of("restarted")) == ["voter-1", "voter-1", "voter-3"]
