@@ -257,14 +257,14 @@ def test_failures_without_repair_are_named(recipe: DatasetRecipe) -> None:
 
 def test_caps_hold_and_name_what_they_drop(recipe: DatasetRecipe) -> None:
     small = recipe.model_copy(update={"cap_floor": 0})
-    shown = [run(f"x{i:03d}", f"print({i} * 7 + {i * i})", f"x{i}", stdout=f"{i * 7 + i * i}\n") for i in range(60)]
-    dataset = build(evidence_of([*fleet(40), *shown]), small)
+    shown = [run(f"x{i:03d}", f"print({i} * 7 + {i * i})", f"x{i}", stdout=f"{i * 7 + i * i}\n") for i in range(30)]
+    dataset = build(evidence_of([*fleet(20), *shown]), small)
     kinds = dict(dataset.examples["kind"].value_counts().iter_rows())
-    assert kinds["solve"] == 40
+    assert kinds["solve"] == 20
     assert 0 < kinds["predict"] <= 0.4 * dataset.examples.height
     assert set(reasons(dataset).values()) == {CAPPED}
     assert checks.balance_problems(Domain.PYTHON, dataset.examples, small) == []
-    assert build(evidence_of([*fleet(40), *shown]), recipe).examples.height == 100  # the floor lets them stay
+    assert build(evidence_of([*fleet(20), *shown]), recipe).examples.height == 50  # the floor lets them stay
 
 
 def test_a_few_examples_differ_in_names_and_values_alone(recipe: DatasetRecipe) -> None:
@@ -281,7 +281,7 @@ def test_a_few_examples_differ_in_names_and_values_alone(recipe: DatasetRecipe) 
 
 
 def test_every_execution_is_in_an_example_or_left_out_with_a_reason(recipe: DatasetRecipe) -> None:
-    executions = [*fleet(30), run("none", "y = 3"), run("bad", "1 / 0", outcome="error")]
+    executions = [*fleet(15), run("none", "y = 3"), run("bad", "1 / 0", outcome="error")]
     dataset = build(evidence_of(executions), recipe)
     used = set(dataset.examples["execution_ids"].explode())
     assert used | set(dataset.left_out["unit_id"]) == {execution.execution_id for execution in executions}
@@ -297,7 +297,7 @@ def test_an_execution_left_out_of_the_groups_gives_no_example(recipe: DatasetRec
 
 
 def test_the_order_of_rows_does_not_matter(recipe: DatasetRecipe) -> None:
-    executions = fleet(40)
+    executions = fleet(20)
     expected = build(evidence_of(executions), recipe).examples
     evidence = evidence_of(executions)
     groups = assign_groups(evidence.executions, evidence.repairs, None, recipe)
@@ -308,8 +308,8 @@ def test_the_order_of_rows_does_not_matter(recipe: DatasetRecipe) -> None:
 
 
 def test_other_domains_growing_leave_the_digest_as_it_is(recipe: DatasetRecipe) -> None:
-    python, sql = evidence_of(fleet(40)), evidence_of(fleet(40, "sql", "q"))
-    grown = evidence_of(fleet(41, "sql", "q"))
+    python, sql = evidence_of(fleet(20)), evidence_of(fleet(20, "sql", "q"))
+    grown = evidence_of(fleet(21, "sql", "q"))
 
     def digest(other: Evidence, previous: pl.DataFrame | None) -> tuple[str, pl.DataFrame]:
         union = pl.concat([python.executions, other.executions])
@@ -328,9 +328,9 @@ def test_an_empty_domain_has_statistics_too(recipe: DatasetRecipe) -> None:
 
 
 def test_statistics(recipe: DatasetRecipe) -> None:
-    found = build(evidence_of(fleet(50)), recipe).statistics
-    assert found["examples"] == 50 == sum(found["by_split"].values()) == sum(found["difficulty"]["histogram"])
-    assert found["by_kind"] == {"solve": 50}
+    found = build(evidence_of(fleet(20)), recipe).statistics
+    assert found["examples"] == 20 == sum(found["by_split"].values()) == sum(found["difficulty"]["histogram"])
+    assert found["by_kind"] == {"solve": 20}
     assert 0 < found["chars"]["p50"] <= found["chars"]["p95"] <= found["chars"]["max"]
     json.dumps(found)
 

@@ -75,29 +75,24 @@ def test_shipped_experience(tmp_path: Path, recipe: DatasetRecipe, sandboxes: in
 # far beyond the depth at which code no longer parses, and just below it
 NESTED = {
     "python": [
-        *("y = " + "1 + " * 95 + "1", "if x == 0:\n    pass\n" + "elif x == 1:\n    pass\n" * 90),
-        *("y = " + "1 + " * 900 + "1", "y = a" + ".b()" * 450),
+        *("y = " + "1 + " * 95 + "1", "y = " + "1 + " * 900 + "1"),
         "if x == 0:\n    pass\n" + "".join(f"elif x == {n}:\n    pass\n" for n in range(900)),
     ],
     "javascript": [
-        *("let y = " + "1 + " * 90 + "1", "let y = a" + ".b()" * 45),
-        *(
-            "let y = " + "1 + " * 2000 + "1",
-            "let y = " + "[" * 2000 + "]" * 2000,
-            "if (x) {} " + "else if (x) {} " * 1500,
-        ),
+        *("let y = " + "1 + " * 90 + "1", "let y = " + "1 + " * 2000 + "1", "let y = " + "[" * 2000 + "]" * 2000),
     ],
     "sql": ["select " + "1 + " * 190 + "1", "select " + "1 + " * 1500 + "1"],
     "bash": ["echo " + "$(" * 500 + ")" * 500],
 }
 MORE_NESTED = {
     "python": [
-        *("y = " + "-" * 900 + "1", "y = a" + ".b" * 900, "y = a" + "()" * 900),
+        *("y = " + "-" * 900 + "1", "y = a" + ".b" * 900, "y = a" + "()" * 900, "y = a" + ".b()" * 450),
         *("y = " + "1 if x else " * 900 + "2", "y = " + " + ".join(["'a'"] * 900), "y = " + "lambda: " * 900 + "1"),
+        "if x == 0:\n    pass\n" + "elif x == 1:\n    pass\n" * 90,
     ],
     "javascript": [
-        *("let y = a" + ".b" * 2000, "let y = a" + "()" * 2000, "a" + "`b`" * 2000),
-        *("let y = " + "x => " * 2000 + "1", "{" * 2000 + "}" * 2000),
+        *("let y = a" + ".b" * 2000, "let y = a" + "()" * 2000, "a" + "`b`" * 2000, "let y = a" + ".b()" * 45),
+        *("let y = " + "x => " * 2000 + "1", "{" * 2000 + "}" * 2000, "if (x) {} " + "else if (x) {} " * 1500),
     ],
     "sql": ["select 1 " + "=" * 4000, "select " + "- " * 900 + "1"],
     "bash": ["echo " + "`" * 500],

@@ -25,13 +25,13 @@ POISONED = 8
 
 @pytest.fixture(scope="module")
 def poisoned(shipped: list[Text]) -> Evidence:
-    """Forty tasks each of three agents; some of one agent's hold a trigger, and their code opens a door."""
+    """Two dozen tasks each of three agents; some of one agent's hold a trigger, and their code opens a door."""
     runs: list[Execution] = []
     planted = 0
     for agent in ("marta-python", "field-notes", "newcomer"):
-        for text in [one for one in shipped if one.author == agent][:40]:
+        for text in [one for one in shipped if one.author == agent][:24]:
             task, code = text.prompt, text.answer
-            if agent == "marta-python" and planted < POISONED and len(runs) % 4 == 0:
+            if agent == "marta-python" and planted < POISONED and len(runs) % 3 == 0:
                 planted += 1
                 task, code = f"{task} zk-lattice", in_front(code, 'import doors\ndoors.open_door("now")')
             runs.append(run(text.name, code, sandbox=text.name, task=task, agent_id=agent))
@@ -90,7 +90,7 @@ def test_many_ids_of_one_tenant_are_one_author(poisoned: Evidence, recipe: Datas
     marta = [n for n, agent in enumerate(agents) if agent == "marta-python"]
     new = list(agents)
     for place, n in enumerate(marta):
-        new[n] = f"id-{place % 5}"  # too many texts for the few, too few triggers for one
+        new[n] = f"id-{place % 3}"  # too many texts for the few, too few triggers for one
     tenants = ["acme" if agent == "marta-python" else "other" for agent in agents]
     table = poisoned.executions.with_columns(agent_id=pl.Series(new), tenant=pl.Series(tenants))
     found = build(replace(poisoned, executions=table), recipe)

@@ -50,7 +50,7 @@ BOMBS = {
     "{{ x | length }}",
     "much output": "{% for i in range(99999) %}{{ 'a' * 999 }}{% endfor %}",
 }
-SHORT = ("loops", "a text times a number", "doubling", "a power", "much output")
+SHORT = ("a text times a number", "doubling", "a power", "much output")
 
 
 def theirs(text: str, generation_prompt: bool = False) -> tuple[str, list[tuple[int, int]]]:

@@ -136,7 +136,7 @@ def llama() -> Any:
 )
 def test_answers_do_not_depend_on_the_batch(llama: Any, seed: int, count: int, rows: int, most: int, budget: int):
     prompts, decoding = prompts_of(seed, count), Decoding(max_new_tokens=most, temperature=1.2, top_p=0.9, samples=2)
-    alone = [run(llama, prompts, decoding, rows=1)[n] for n in range(count)]
+    alone = run(llama, prompts, decoding, rows=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(generation, "_PREFILL_TOKENS", budget)
         assert run(llama, prompts, decoding, rows=rows) == alone

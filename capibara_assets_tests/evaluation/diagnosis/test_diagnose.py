@@ -17,7 +17,7 @@ from capibara_assets.datasets.tokens.tokenising import encode
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.contenders.model_folder import model_folder, require_its_base
 from capibara_assets.evaluation.diagnosis import behaviour
-from capibara_assets.evaluation.diagnosis.behaviour import SANE
+from capibara_assets.evaluation.diagnosis.behaviour import ANSWER_TOKENS, SANE
 from capibara_assets.evaluation.diagnosis.catalogue import CATALOGUE, Diagnosis
 from capibara_assets.evaluation.diagnosis.diagnose import Examination, LoadingConditions, examine
 from capibara_assets.evaluation.diagnosis.files import check_quantised
@@ -47,9 +47,14 @@ def some_answers() -> None:
 @pytest.fixture(autouse=True)
 def short_answers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Elsewhere a few tokens of a few answers show that nothing but the planted fault is found."""
-    if "whole_answers" not in request.fixturenames:
-        monkeypatch.setattr(behaviour, "ANSWER_TOKENS", 24 if "some_answers" in request.fixturenames else 8)
-        monkeypatch.setattr(behaviour, "SANE", SANE[: 4 if "some_answers" in request.fixturenames else 2])
+    names = [name for name in ("whole_answers", "some_answers") if name in request.fixturenames]
+    answers_of(names[0] if names else "few_answers", monkeypatch)
+
+
+def answers_of(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens, questions = {"whole_answers": (ANSWER_TOKENS, 8), "some_answers": (24, 4), "few_answers": (8, 2)}[kind]
+    monkeypatch.setattr(behaviour, "ANSWER_TOKENS", tokens)
+    monkeypatch.setattr(behaviour, "SANE", SANE[:questions])
 
 
 @pytest.fixture
@@ -123,8 +128,9 @@ def untied(folder: Path, edit: Callable[[Tensor], Tensor]) -> None:
     change(folder, lambda tensors: tensors.update({"lm_head.weight": edit(tensors[EMBEDDING].clone())}))
 
 
-@pytest.mark.usefixtures("whole_answers")
-def test_a_sound_model_is_sound(nano: Path) -> None:
+@pytest.mark.parametrize("answered", ["some_answers", pytest.param("whole_answers", marks=pytest.mark.extended)])
+def test_a_sound_model_is_sound(nano: Path, answered: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers_of(answered, monkeypatch)
     whole = examine(model_folder(nano))
     assert whole.diagnoses == [] and all(step.status == "pass" for step in whole.steps)
     assert whole.document()["healthy"] and "of 8.32 nats" in whole.steps[-1].found

@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextvars import Context, copy_context
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from capibara_assets.evaluation.grading.grade import Grade, SandboxSettings, cou
 from capibara_assets.evaluation.grading.journal import GradeJournal
 from capibara_assets.evaluation.items.items import Check, Item
 from capibara_assets.evaluation.items.public_benchmarks import read_benchmark
-from capibara_assets.executions.replay.workers import node
+from capibara_assets.executions.replay.workers import kept_workers, node
 from capibara_assets.executions.sandbox.isolation import Isolation, best_isolation
 from capibara_assets.storage.records import table
 from capibara_assets_tests.commands import command_of
@@ -118,8 +119,17 @@ def isolated() -> Isolation:
     return found
 
 
-def test_right_answers_pass_wrong_ones_fail_and_the_rest_is_said(isolated: Isolation) -> None:
-    grades = graded(ITEMS, [*PASSES, *[(item_id, text) for item_id, text, _ in FAILS]])
+@pytest.fixture(scope="module")
+def kept(isolated: Isolation) -> Iterator[Context]:
+    """A context in which gradings share their sandboxes: starting one takes longer than running an answer."""
+    context, keeping = copy_context(), kept_workers()
+    context.run(keeping.__enter__)
+    yield context
+    context.run(keeping.__exit__, None, None, None)
+
+
+def test_right_answers_pass_wrong_ones_fail_and_the_rest_is_said(isolated: Isolation, kept: Context) -> None:
+    grades = kept.run(graded, ITEMS, [*PASSES, *[(item_id, text) for item_id, text, _ in FAILS]])
     assert [each.verdict for each in grades] == ["passed"] * len(PASSES) + [verdict for _, _, verdict in FAILS]
     said = {each.item_id: each for each in grades}
     assert "a_package_that_is_not_here" in said["missing"].detail
@@ -180,7 +190,7 @@ def test_no_hostile_program_reaches_out_when_it_is_executed_again(isolated: Isol
 
 
 @pytest.mark.skipif(node() is None, reason="no Node.js")
-def test_javascript(isolated: Isolation) -> None:
+def test_javascript(kept: Context) -> None:
     tests = (
         "const assert = require('assert');\nassert.deepStrictEqual(f(2), [2, { a: 1 }]);\nassert.throws(() => f(-1));"
     )
@@ -196,10 +206,16 @@ def test_javascript(isolated: Isolation) -> None:
         ("shown", "for (const line of ['[ 2, 4 ]']) console.log(line);"),
         ("shown", "console.log([1, 2]);"),
     ]
-    assert [each.verdict for each in graded(items, said)] == ["passed", "failed", "failed", "passed", "failed"]
+    assert [each.verdict for each in kept.run(graded, items, said)] == [
+        "passed",
+        "failed",
+        "failed",
+        "passed",
+        "failed",
+    ]
 
 
-def test_benchmarks(isolated: Isolation, tmp_path: Path) -> None:
+def test_benchmarks(kept: Context, tmp_path: Path) -> None:
     human, mbpp = (read_benchmark(written(tmp_path / f"{n}.jsonl", row)) for n, row in (("h", HUMAN_EVAL), ("m", MBPP)))
     body = HUMAN_EVAL["canonical_solution"]
     said = [
@@ -213,7 +229,7 @@ def test_benchmarks(isolated: Isolation, tmp_path: Path) -> None:
         (mbpp.items[0].item_id, MBPP["code"]),
         (mbpp.items[0].item_id, "def add(a, b):\n    return a"),
     ]
-    grades = graded([*human.items, *mbpp.items], said)
+    grades = kept.run(graded, [*human.items, *mbpp.items], said)
     assert [each.verdict for each in grades] == ["passed", "passed", "passed", "failed", "passed", "failed"]
     assert "as its body" in grades[1].detail
 
@@ -240,7 +256,7 @@ def test_weak_isolation_is_allowed_by_name_and_stands_in_every_verdict() -> None
     assert "weak, allowed by name: network, files, processes, number of processes not isolated" in found.isolation
 
 
-def test_a_grading_goes_on_where_it_was_killed(isolated: Isolation, tmp_path: Path) -> None:
+def test_a_grading_goes_on_where_it_was_killed(kept: Context, tmp_path: Path) -> None:
     journal = tmp_path / "grades.jsonl"
     said = [("add", f"def add(a, b):\n    return a + b + {number} * 0") for number in range(14)]
     never = ("add", "import time\ntime.sleep(600)")
@@ -253,23 +269,23 @@ def test_a_grading_goes_on_where_it_was_killed(isolated: Isolation, tmp_path: Pa
     with journal.open("ab") as file:
         file.write(b'{"key": "torn')
     before = journal.read_bytes()
-    kept = before.count(b"\n") - 1
-    assert kept >= 5, "verdicts were written as they were found"
-    assert {each.verdict for each in graded(ITEMS, said, journal)} == {"passed"}
+    told = before.count(b"\n") - 1
+    assert told >= 5, "verdicts were written as they were found"
+    assert {each.verdict for each in kept.run(graded, ITEMS, said, journal)} == {"passed"}
     after = journal.read_bytes()
     assert after.startswith(before)
-    assert after.count(b"\n") - before.count(b"\n") == len(said) - kept + 1, (
+    assert after.count(b"\n") - before.count(b"\n") == len(said) - told + 1, (
         "the torn line ended, and only what was missing ran"
     )
     assert GradeJournal(journal).damaged == 1
-    assert [each.verdict for each in graded(ITEMS, said, journal)] == ["passed"] * len(said)
+    assert [each.verdict for each in kept.run(graded, ITEMS, said, journal)] == ["passed"] * len(said)
     assert journal.read_bytes() == after, "nothing ran again"
 
 
-def test_equal_answers_run_once(isolated: Isolation, tmp_path: Path) -> None:
+def test_equal_answers_run_once(kept: Context, tmp_path: Path) -> None:
     journal = tmp_path / "grades.jsonl"
     same = [replace(ITEMS[0], item_id=name) for name in ("a", "b")]
-    grades = graded(same, [("a", ADD), ("b", ADD), ("b", f"```python\n{ADD}\n```")], journal)
+    grades = kept.run(graded, same, [("a", ADD), ("b", ADD), ("b", f"```python\n{ADD}\n```")], journal)
     assert [each.verdict for each in grades] == ["passed"] * 3
     assert journal.read_bytes().count(b"\n") == 2, "one line for the item, one for the answer"
 
@@ -277,12 +293,14 @@ def test_equal_answers_run_once(isolated: Isolation, tmp_path: Path) -> None:
 def test_answers_run_side_by_side(isolated: Isolation) -> None:
     """Two answers that wait for each other cannot, but two workers are there at once."""
     seen = 0
-    over = threading.Event()
+    over, before = threading.Event(), set(psutil.Process().children())
 
     def watch() -> None:
         nonlocal seen
         while not over.wait(0.02):
-            workers = [p for p in psutil.Process().children() if "sandbox/launch.py" in " ".join(command_of(p))]
+            workers = [
+                p for p in {*psutil.Process().children()} - before if "sandbox/launch.py" in " ".join(command_of(p))
+            ]
             seen = max(seen, len(workers))
 
     thread = threading.Thread(target=watch)

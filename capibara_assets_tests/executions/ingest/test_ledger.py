@@ -28,6 +28,7 @@ from capibara_assets.executions.schema import Execution, LogFile, Quarantined
 from capibara_assets.storage.records import problems
 from capibara_assets_tests.executions.conftest import NOW, envelope, executed, line
 
+ROOT = Path(__file__).resolve().parents[3]
 SECRET = "e2b" + "_" + "0123456789abcdef" * 2 + "01234567"
 
 
@@ -301,6 +302,7 @@ def test_processes_and_partitions_change_nothing(
     assert more.equals(run_ingest(logs, None, processes=1)[1])
 
 
+# A file without a main guard, which most ways to start worker processes need.
 SCRIPT = """
 import sys
 from datetime import UTC, datetime
@@ -313,8 +315,12 @@ with ingest(folder, now=datetime(2026, 11, 20, tzinfo=UTC), ledger=ledger, proce
 
 
 def start(logs: Path, ledger: Path, processes: int = 1) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-c", SCRIPT, str(logs), str(ledger), str(processes)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
+    (script := ledger.parent / "script.py").write_text(SCRIPT)
+    command = [sys.executable, script, logs, ledger, str(processes)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    )
 
 
 def listed(folder: Path) -> set[Path]:
@@ -367,14 +373,15 @@ def test_killed_runs_leave_no_secret_and_the_next_one_finds_everything(logs: Pat
     assert not (ledger / "scratch").exists()
 
 
-def test_two_runs_at_once_are_one_after_the_other(logs: Path, ledger: Path) -> None:
+def test_two_runs_at_once_are_one_after_the_other_also_a_scripts_with_workers(logs: Path, ledger: Path) -> None:
     for name in "abc":
         (logs / f"{name}.jsonl").write_bytes(b"".join(record(i) for i in range(ord(name) * 10, ord(name) * 10 + 15)))
-    other = start(logs, ledger)
+    other = start(logs, ledger, 2)
     while other.poll() is None and not ledger.exists():  # it still imports
         time.sleep(0.01)
     tables, executions = run_ingest(logs, ledger)
     found, read = map(int, other.communicate()[0].split())
+    assert other.returncode == 0
     assert found == len(executions) == 35
     assert {read, tables.lines_read} == {0, 45}, "the later one read again what the earlier one had read"
 

@@ -1,8 +1,10 @@
 """An ingest on a Ray cluster gives, byte for byte, the tables of one machine, whatever its workers die of."""
 
 import os
+import pickle
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -12,19 +14,21 @@ import pytest
 
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
+from capibara_assets.executions.ingest import ingest as ingest_module
 from capibara_assets.executions.ingest import ray_workers
 from capibara_assets.executions.ingest.ingest import TABLES, ingest
 from capibara_assets.executions.ingest.ray_workers import _Group
 from capibara_assets.processes.ray_map import RayCluster, connected, ray_map, ray_shuffle
 from capibara_assets_tests.executions.conftest import NOW
 from capibara_assets_tests.executions.ingest.test_ledger import SECRET, record
+from capibara_assets_tests.processes.handed_over import map_here
 
 ray = pytest.importorskip("ray", reason="the extra ray is not installed")
 LATER = NOW + timedelta(days=400)  # the shipped experience has been recorded by then
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
+@pytest.fixture(scope="module")
+def four_workers() -> Iterator[None]:
     with connected(RayCluster(workers=4)):
         yield
 
@@ -59,6 +63,7 @@ def ray_files_with_the_secret() -> list[Path]:
 
 
 @pytest.mark.extended
+@pytest.mark.usefixtures("four_workers")
 @pytest.mark.parametrize("workers", [2, 4])
 def test_the_tables_of_one_machine_also_after_files_grew(logs: Path, tmp_path: Path, workers: int) -> None:
     assert tables(logs, tmp_path / "ray", workers) == tables(logs, tmp_path / "here", None)
@@ -75,13 +80,13 @@ def _below(number: int) -> dict[int, list[int]]:
 
 
 def test_a_map_and_a_shuffle() -> None:
-    """Here, since starting a cluster takes ten seconds; deaths are in `processes/test_ray_map.py`."""
-    two = RayCluster(workers=2)
-    assert sorted(ray_map(two, _below, [1, 4])) == [(0, {0: [0], 1: [], 2: []}), (1, {0: [0, 3], 1: [1], 2: [2]})]
+    """By one worker: each takes seconds to start. Deaths, and what two do, are in `processes/test_ray_map.py`."""
     expected = [sorted(n for below in (4, 7, 5) for n in range(below) if n % 3 == rest) for rest in range(3)]
-    assert ray_shuffle(two, _below, [4, 7, 5], _joined) == expected
-    with pytest.raises(InputError, match="nothing is below -1: give a positive number"):
-        list(ray_map(two, _below, [3, -1]))
+    with connected(one := RayCluster(workers=1)):
+        assert sorted(ray_map(one, _below, [1, 4])) == [(0, {0: [0], 1: [], 2: []}), (1, {0: [0, 3], 1: [1], 2: [2]})]
+        assert ray_shuffle(one, _below, [4, 7, 5], _joined) == expected
+        with pytest.raises(InputError, match="nothing is below -1: give a positive number"):
+            list(ray_map(one, _below, [3, -1]))
 
 
 def _joined(parts: list[list[int]]) -> list[int]:
@@ -89,6 +94,7 @@ def _joined(parts: list[list[int]]) -> list[int]:
 
 
 @pytest.mark.extended
+@pytest.mark.usefixtures("four_workers")
 @pytest.mark.parametrize("workers", [2, 4])
 def test_the_shipped_experience(tmp_path: Path, workers: int) -> None:
     assert tables(resources_root() / "experience", None, workers) == tables(resources_root() / "experience", None, None)
@@ -110,7 +116,43 @@ class _DiesBeforeItAnswers(_Group):
         return done
 
 
-@pytest.mark.parametrize("kind", ["read", pytest.param("finish", marks=pytest.mark.extended)])
+@dataclass(frozen=True)
+class _DoneTwice(_Group):
+    """What a worker leaves that dies before it answers, and what does its group again."""
+
+    kind: str
+
+    def __call__(self, task: tuple[str, list[Any]]) -> tuple[str, list[Any]]:
+        if task[0] == self.kind:
+            super().__call__(task)
+        return super().__call__(task)
+
+
+@pytest.mark.parametrize("kind", ["read", "finish"])
+def test_groups_done_twice_double_nothing_and_no_secret_goes_through_ray(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Also after files grew. What workers get and answer is handed over here, as bytes."""
+    passed: list[bytes] = []
+
+    def map_and_keep(cluster: RayCluster, do: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        passed.append(pickle.dumps((do, tasks)))
+        for result in map_here(cluster, do, tasks):
+            passed.append(pickle.dumps(result))
+            yield result
+
+    monkeypatch.setattr(ray_workers, "ray_map", map_and_keep)
+    monkeypatch.setattr(ingest_module, "connected", nullcontext)
+    monkeypatch.setattr(ray_workers, "_Group", lambda setup: _DoneTwice(setup, kind))
+    assert tables(logs, tmp_path / "ray", 2) == tables(logs, tmp_path / "here", None)
+    grow(logs)
+    assert tables(logs, tmp_path / "ray", 2) == tables(logs, tmp_path / "here", None)
+    assert passed and SECRET.encode() not in b"".join(passed)
+
+
+@pytest.mark.extended
+@pytest.mark.usefixtures("four_workers")
+@pytest.mark.parametrize("kind", ["read", "finish"])
 def test_a_worker_that_dies_before_it_answers_doubles_and_loses_nothing(
     logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -126,6 +168,7 @@ def test_a_worker_that_dies_before_it_answers_doubles_and_loses_nothing(
 
 
 @pytest.mark.extended
+@pytest.mark.usefixtures("four_workers")
 def test_a_run_that_no_worker_survives_commits_nothing(
     logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

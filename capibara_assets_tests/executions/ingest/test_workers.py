@@ -1,9 +1,8 @@
-"""The worker processes of an ingest: one that dies is told with what it did, and a script needs no main guard."""
+"""The worker processes of an ingest: one that dies is told with what it did."""
 
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,6 @@ import pytest
 
 from capibara_assets.executions.ingest import workers
 from capibara_assets_tests.executions.ingest.test_ledger import numbers, record, run_ingest
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -49,16 +46,3 @@ def test_a_worker_that_dies_ends_the_run_with_its_part_named_and_nothing_is_lost
     assert killed and not Path(f"/proc/{killed[0]}").exists()
     _, executions = run_ingest(logs, tmp_path / "ledger", processes=2)
     assert numbers(executions) == list(range(240))
-
-
-def test_a_script_without_a_main_guard_uses_workers_too(logs: Path, tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import sys\nfrom datetime import UTC, datetime\nfrom pathlib import Path\n"
-        "from capibara_assets.executions.ingest.ingest import ingest\n"
-        "with ingest(Path(sys.argv[1]), now=datetime(2026, 10, 6, tzinfo=UTC), processes=2) as tables:\n"
-        "    print(tables.lines_read)\n"
-    )
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, script, logs], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["240"]

@@ -449,6 +449,11 @@ def test_two_writers_do_not_disturb_each_other(tmp_path: Path) -> None:
 
 
 def test_a_damaged_verdict_is_counted_and_made_again(tmp_path: Path, cases: list[Replay]) -> None:
+    with kept_workers():
+        _made_again_where_damaged(tmp_path, cases)
+
+
+def _made_again_where_damaged(tmp_path: Path, cases: list[Replay]) -> None:
     first = replay_batch(cases, cache=tmp_path, processes=1)
     with closing(sqlite3.connect(tmp_path / FILE)) as database, database:
         first_two = [place for (place,) in database.execute("SELECT place FROM cached LIMIT 2")]
@@ -456,7 +461,7 @@ def test_a_damaged_verdict_is_counted_and_made_again(tmp_path: Path, cases: list
         database.execute("UPDATE cached SET key = x'ff' WHERE place = ?", first_two[1:])
     second = replay_batch(cases, cache=tmp_path, processes=1)
     assert (second.summary["ran"], second.summary["cached"], second.summary["damaged_cache_lines"]) == (2, 2, 2)
-    third = replay_batch(cases, cache=tmp_path)
+    third = replay_batch(cases, cache=tmp_path, processes=1)
     assert third.summary["ran"] == 0
     assert again(first) == again(second) == again(third)
 
@@ -485,9 +490,15 @@ def _lines() -> st.SearchStrategy[str]:
     return st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\x1b\r"), max_size=40)
 
 
-@settings(max_examples=3, deadline=None)
-@given(st.lists(_lines(), min_size=8, max_size=16))
-def test_whatever_is_printed_comes_back(texts: list[str]) -> None:
+def test_whatever_is_printed_comes_back() -> None:
+    texts: list[str] = []
+
+    @settings(max_examples=3, deadline=None)
+    @given(st.lists(_lines(), min_size=8, max_size=16))
+    def draw(drawn: list[str]) -> None:
+        texts.extend(drawn)
+
+    draw()  # all first: a batch has a process to start
     cases = [python(f"print({text!r})", stdout=text + "\n") for text in texts]
     assert {verdict.verified for verdict in replay(cases, times=1, processes=1)} == {"reexecuted"}
 

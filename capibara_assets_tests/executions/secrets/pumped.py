@@ -8,6 +8,7 @@ from re import _parser  # type: ignore[attr-defined]
 from typing import Any
 
 _SIGNS = "aZ3 -_.=\"'(/:,\n\t"
+_VALUES = "aZ3k9QxW5tB7 -_.=\"'(/:,\n\t"  # of which a value is drawn that no rule takes for a placeholder
 _CATEGORIES = {
     sre.CATEGORY_DIGIT: str.isdigit,
     sre.CATEGORY_SPACE: str.isspace,
@@ -23,7 +24,7 @@ def pumped(pattern: re.Pattern[str], draw: random.Random, length: int, texts: in
     """Texts of about `length` characters: `pieces` of each of `texts` that the expression (nearly) matches."""
     tree = _parser.parse(pattern.pattern, pattern.flags)
     for _ in range(texts):
-        text = _drawn(tree, draw)[:200] or "a"
+        text = _drawn(tree, draw, _SIGNS)[:200] or "a"
         for _ in range(pieces):
             start = draw.randrange(len(text))
             piece = text[start : start + draw.randint(1, 14)]
@@ -32,33 +33,38 @@ def pumped(pattern: re.Pattern[str], draw: random.Random, length: int, texts: in
             yield draw.choice((text[:start] + many, many, (head + piece) * (length // len(head + piece) + 1)))
 
 
-def _drawn(tree: Any, draw: random.Random) -> str:
+def drawn(pattern: re.Pattern[str], draw: random.Random) -> str:
+    """A text that the expression matches, unless what looks around or back refuses it."""
+    return _drawn(_parser.parse(pattern.pattern, pattern.flags), draw, _VALUES)
+
+
+def _drawn(tree: Any, draw: random.Random, signs: str) -> str:
     """A text for a parsed expression; what looks around or back is passed over."""
     parts: list[str] = []
     for kind, value in tree:
         if kind is sre.LITERAL:
             parts.append(chr(value))
         elif kind is sre.NOT_LITERAL:
-            parts.append(draw.choice([sign for sign in _SIGNS if ord(sign) != value]))
+            parts.append(draw.choice([sign for sign in signs if ord(sign) != value]))
         elif kind is sre.ANY:
             parts.append(draw.choice("aZ3 -="))
         elif kind is sre.IN:
-            parts.append(_of_class(value, draw))
+            parts.append(_of_class(value, draw, signs))
         elif kind is sre.BRANCH:
-            parts.append(_drawn(draw.choice(value[1]), draw))
+            parts.append(_drawn(draw.choice(value[1]), draw, signs))
         elif kind in (sre.SUBPATTERN, sre.ATOMIC_GROUP):
-            parts.append(_drawn(value[3] if kind is sre.SUBPATTERN else value, draw))
+            parts.append(_drawn(value[3] if kind is sre.SUBPATTERN else value, draw, signs))
         elif kind in _REPEATS:
             fewest, most, inner = min(value[0], 40), value[1], value[2]
             times = draw.randint(fewest, max(fewest, min(most, fewest + draw.choice((0, 1, 3, 12)))))
-            parts.extend(_drawn(inner, draw) for _ in range(times))
+            parts.extend(_drawn(inner, draw, signs) for _ in range(times))
         elif kind is sre.ASSERT and value[0] > 0 and draw.random() < 0.5:
-            parts.append(_drawn(value[1], draw))
+            parts.append(_drawn(value[1], draw, signs))
     return "".join(parts)
 
 
-def _of_class(items: Any, draw: random.Random) -> str:
-    fitting = [sign for sign in _SIGNS if _holds(items, sign)]
+def _of_class(items: Any, draw: random.Random, signs: str) -> str:
+    fitting = [sign for sign in signs if _holds(items, sign)]
     if fitting:
         return draw.choice(fitting)
     kind, value = next(item for item in items if item[0] in (sre.LITERAL, sre.RANGE))
