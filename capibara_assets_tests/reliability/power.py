@@ -352,7 +352,8 @@ def record(scenario: str, folder: Path) -> Recording:
     with TemporaryDirectory() as beside:
         output = Path(beside) / "calls"
         command = [
-            *("strace", "-f", "--seccomp-bpf", "-qqq", "-y", "-xx", "-s", str(1 << 28), "-o", str(output), "--signal=none"),
+            *("strace", "-f", "--seccomp-bpf", "-qqq", "-y", "-xx", "-s", str(1 << 28)),
+            *("-o", str(output), "--signal=none"),
             *("-e", f"trace={','.join(_CALLS)}"),
             *(sys.executable, "-m", *_MODULES.get(scenario, (_HERE, scenario)), str(folder)),
         ]

@@ -138,8 +138,8 @@ def test_a_rank_writes_where_the_publisher_the_exporters_and_a_resume_look(
     assert read_info(output)["steps"] == 6
     assert PeftModel.from_pretrained(load_base(mistral).model, output).peft_config["default"].r == 2
 
-    # Without exporters, which take longer to start than it trains
-    longer = ["--request", str(request(8, "report.exporters=[]", resume="latest"))]  # `latest` is refused where no point is found
+    # Without exporters, which take longer to start than it trains; `latest` is refused where no point is found
+    longer = ["--request", str(request(8, "report.exporters=[]", resume="latest"))]
     assert publish.main(longer) == 0
     assert re.search(r"voter goes on from step 6", capsys.readouterr().out)
     assert read_info(output)["steps"] == 8
