@@ -151,9 +151,12 @@ class Inputs:
     def available(self, name: str, partition: Domain | None = None) -> "Artifact | None":
         """The same, or None if there is none (yet) that may be read; recorded, so that an arrival is a change."""
         source = source_name(name, partition)
-        digest = None if source in self.held else latest_digest(self.instance, name, partition)
+        digest = None if source in self.held else self._latest(name, partition)
         self.upstream[source] = digest or ""
         return self.store.open(name, partition, digest) if digest else None
+
+    def _latest(self, name: str, partition: Domain | None) -> str | None:
+        return latest_digest(self.instance, name, partition)
 
     def every(self, name: str, needed: Domain | None = None) -> "dict[Domain, Artifact]":
         """The artifacts of all domains that exist so far.

@@ -319,7 +319,7 @@ def test_what_comes_out_the_same_wakes_nothing(world: World):
 
 def test_roots_and_what_was_never_made_are_not_current(world: World):
     assert not world.current("facts", PYTHON)
-    world.run(PYTHON)
+    world.has_run(PYTHON)
     assert not world.current("logs") and not world.current("facts", SQL)
     assert world.current("facts", PYTHON) and world.current("pooled") and world.current("final", PYTHON)
 
@@ -399,7 +399,7 @@ def test_a_failed_root_is_reported_and_what_was_there_before_serves(world: World
 
 
 def test_a_backfill_makes_its_domains_again_once_and_what_failed_alone_the_next_time(world: World):
-    world.has_run(PYTHON, SQL, ML)
+    world.has_run(PYTHON, SQL)
     since = time.time()
     world.broken["facts:sql"] = InputError("no disk")
     outcome = world.run(PYTHON, SQL, since=since)

@@ -104,7 +104,7 @@ def test_neither_order_nor_names_show_in_the_result(
 ) -> None:
     recipe = RECIPE.model_copy(update={"rule": rule})
     voters = on_disk(honest)
-    first = agree(tiny, voters, validation, shards, recipe, {"domain": "sql"})
+    first = agree(tiny, voters, validation, shards, recipe, {"domain": "sql"}, hold=hold_here)
     backwards = agree(
         tiny,
         dict(reversed(voters.items())),
@@ -139,7 +139,7 @@ def test_below_quorum_nothing_comes_out(
         "voter-1": changed(honest["voter-1"], -1.0),
     }
     with pytest.raises(ConsensusError, match="no consensus: 2 of 4 voters accepted, 3 needed") as raised:
-        agree(tiny, on_disk(bad), validation, shards, RECIPE, {})
+        agree(tiny, on_disk(bad), validation, shards, RECIPE, {}, hold=hold_here)
     assert "rejected by" in raised.value.reasons["voter-0"]
     assert raised.value.reasons["voter-2"].startswith("accepted by 2 of 3 ballots")
 
@@ -206,7 +206,7 @@ def test_no_gain_over_the_base_is_no_consensus(
 ) -> None:
     useless = {name: changed(adapter, -0.1) for name, adapter in honest.items()}
     with pytest.raises(ConsensusError, match="0 of 4 voters accepted"):
-        agree(tiny, on_disk(useless), validation, shards, RECIPE, {})
+        agree(tiny, on_disk(useless), validation, shards, RECIPE, {}, hold=hold_here)
 
 
 def test_rounds_and_empty_shards(

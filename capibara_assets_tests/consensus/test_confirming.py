@@ -271,6 +271,7 @@ def test_a_process_that_fails_in_the_second_round_confirms_nothing(
     assert certificate.accepted == tuple(folders) and verify_certificate(certificate, folders).problems == ()
 
 
+@pytest.mark.extended
 def test_more_than_f_that_fail_end_the_vote_by_name(vote: Vote) -> None:
     entry = partial(_second, {"voter-1": "killed", "voter-3": "leaves"})
     with pytest.raises(ConsensusError, match="2 of 4 accepted voters confirmed") as raised:

@@ -1,9 +1,10 @@
-"""Writers that may open few files, or are called often: `python -m …few_files limit|leak SCENARIO FOLDER MOST`.
+"""Writers that may open few files, or are called often: `python -m …few_files SCENARIO LIMITED OFTEN`.
 
-`limit`: forked processes with 0, 1, 2, … descriptors left beside those that are open, each in FOLDER/number; prints
-their exit codes. `leak`: descriptors that are open after each of MOST calls, in FOLDER.
+Prints a JSON document: `codes`, of forked processes with 0, 1, 2, … descriptors left beside those that are open, each
+in LIMITED/number; `open`, how many descriptors are open after each of some calls in OFTEN.
 """
 
+import json
 import os
 import resource
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 from capibara_assets.errors import InputError, remedy_behind
 from capibara_assets_tests.reliability.system_calls import REFUSED, SCENARIOS
 
-TRIES = 12
+TRIES, CALLS = 12, 6
 
 
 def opened() -> set[int]:
@@ -37,22 +38,21 @@ def _limited(scenario: str, folder: Path, left: int) -> int:
 
 
 def main() -> None:
-    how, scenario, folder, most = sys.argv[1:]
-    said = []
-    for number in range(int(most)):
-        if how == "leak":
-            SCENARIOS[scenario].write(Path(folder))
-            said.append(len(opened()))
-            continue
+    scenario, limited, often = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    codes, counts = [], []
+    for number in range(TRIES):
         pid = os.fork()
         if pid == 0:
             code = 1
             try:
-                code = _limited(scenario, Path(folder) / str(number), number)
+                code = _limited(scenario, limited / str(number), number)
             finally:
                 os._exit(code)
-        said.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-    print(*said)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    for _ in range(CALLS):
+        SCENARIOS[scenario].write(often)
+        counts.append(len(opened()))
+    print(json.dumps({"codes": codes, "open": counts}))
 
 
 if __name__ == "__main__":

@@ -18,24 +18,24 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 from capibara_assets_tests.checkpoints.drills.disk import Tree, put, sectors
+from capibara_assets_tests.reliability import careless
 from capibara_assets_tests.reliability.system_calls import SCENARIOS, Scenario
 
 PowerLoss = Literal["lost", "torn", "reordered"]
 """`lost`: nothing that was not synced is there. `torn`: names are, of bytes some. `reordered`: of names, too."""
 
 
-def _careless(folder: Path, text: str) -> None:
-    (folder / "part").write_text(text * 1000)
-    (folder / "part").rename(folder / "whole")
-
-
+CARELESS = "careless"
 WRITERS = SCENARIOS | {
-    "careless": Scenario(
-        lambda folder: _careless(folder, "a"),
-        lambda folder: _careless(folder, "b"),
+    CARELESS: Scenario(
+        lambda folder: careless.write(folder, "a"),
+        lambda folder: careless.write(folder, "b"),
         lambda folder: (folder / "whole").read_text(),
     )
 }
+_HERE = "capibara_assets_tests.reliability.power"
+_MODULES = {CARELESS: (careless.__name__,)}
+"""What runs as a process of its own, where it is not this module."""
 _UNMODELLED = ("writev", "pwritev", "truncate", "fallocate", "copy_file_range", "symlink", "symlinkat", "creat", "open")
 _CALLS = (
     *("openat", "write", "pwrite64", "ftruncate", "fsync", "fdatasync", "sendfile", "lseek", "mkdir", "rmdir"),
@@ -352,9 +352,10 @@ def record(scenario: str, folder: Path) -> Recording:
     with TemporaryDirectory() as beside:
         output = Path(beside) / "calls"
         command = [
-            *("strace", "-f", "-qqq", "-y", "-xx", "-s", str(1 << 28), "-o", str(output), "--signal=none"),
+            *("strace", "-f", "--seccomp-bpf", "-qqq", "-y", "-xx", "-s", str(1 << 28)),
+            *("-o", str(output), "--signal=none"),
             *("-e", f"trace={','.join(_CALLS)}"),
-            *(sys.executable, "-m", "capibara_assets_tests.reliability.power", scenario, str(folder)),
+            *(sys.executable, "-m", *_MODULES.get(scenario, (_HERE, scenario)), str(folder)),
         ]
         subprocess.run(command, check=True, capture_output=True)
         with output.open() as lines:

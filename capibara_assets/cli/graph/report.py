@@ -1,5 +1,6 @@
 """The latest run as JSON and as a table (`capibara report`); `report_page.py` makes the HTML page of it."""
 
+import functools
 import json
 import re
 from typing import Any
@@ -9,7 +10,7 @@ import dagster as dg
 import pandas as pd
 import polars as pl
 
-from capibara_assets.assets.inputs import Inputs
+from capibara_assets.assets.inputs import Inputs, latest_digests
 from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.cli.graph.report_examples import answered, chosen, counted
 from capibara_assets.cli.graph.run_record import kept_figures, latest_record
@@ -26,6 +27,19 @@ GRADED = ("base", "consensus", "merged")
 SANDBOX = re.compile(r'"sandbox_id"\s*:\s*"([^"]+)"')
 
 
+class _Latest(Inputs):
+    """Looks each asset's digests up once: a report reads most results several times, and a look is a query."""
+
+    def _latest(self, name: str, partition: Domain | None) -> str | None:
+        if name not in self._digests:
+            self._digests[name] = latest_digests(self.instance, name)
+        return self._digests[name].get(partition)
+
+    @functools.cached_property
+    def _digests(self) -> dict[str, dict[str | None, str]]:
+        return {}
+
+
 def build_report(
     instance: dg.DagsterInstance, store: ArtifactStore, record: dict[str, Any], before: dict[str, Any] | None = None
 ) -> dict[str, Any]:
@@ -37,7 +51,7 @@ def build_report(
     `quarantined` of a domain counts the quarantined lines whose sandbox has executions in it; a line too damaged to
     name its sandbox is in the total `quarantined` alone. Losses are nats per assistant token on the test split.
     """
-    inputs = Inputs(instance, store)
+    inputs = _Latest(instance, store)
     logs = inputs.available("e2b_logs")
     quarantine = logs.frame("quarantine") if logs else None
     domains = {name: _domain(inputs, Domain(name), quarantine, seconds) for name, seconds in record["domains"].items()}

@@ -14,7 +14,7 @@ from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
 from capibara_assets_tests.conftest import sandboxes_of
 from capibara_assets_tests.datasets.imported.test_join import SECRET, pair_of
-from capibara_assets_tests.home import quick_recipes
+from capibara_assets_tests.home import MadeHome, quick_recipes
 
 ROW = {"prompt": "What is 1+1?", "completion": "2"}
 
@@ -122,13 +122,19 @@ def test_what_a_user_can_mend_is_said(home: Path):
         invoke("export", "python", "--format", "text", "--out", "out")
 
 
+def bring_own(folder: Path) -> None:
+    """Import own examples for python."""
+    train = write(folder / "train.jsonl", *texts_of(*range(30)))
+    val = write(folder / "val.jsonl", *rows_of(*range(40, 46)))
+    invoke("import", "--train", train, "--val", val, "--domain", "python", "--licence", "CC-BY-4.0")
+
+
 def make_datasets(home: Path, domains: str, sandboxes: int) -> None:
     """Import own examples for python, and run the graph up to the datasets."""
     (home / "experience" / "e2b_logs").mkdir(parents=True)
     log = home / "experience" / "e2b_logs" / "sessions.jsonl"
     log.write_text("".join(sandboxes_of(resources_root() / "experience", per_domain=sandboxes)))
-    train, val = write(home / "train.jsonl", *texts_of(*range(30))), write(home / "val.jsonl", *rows_of(*range(40, 46)))
-    invoke("import", "--train", train, "--val", val, "--domain", "python", "--licence", "CC-BY-4.0")
+    bring_own(home)
     stages = "e2b_logs,ace_playbooks,e2b_executions,e2b_patterns,consolidated_playbook,example_groups,moe_dataset"
     invoke("--select", stages, "--domains", domains, command=run)
 
@@ -146,9 +152,11 @@ def go_out_again(home: Path, *templates: str) -> None:
         assert [file["lines"] for file in back["files"]] == list(summary["examples"].values())
 
 
-def test_own_examples_go_through_the_graph_and_out_again(home: Path):
-    make_datasets(home, "python", sandboxes=1)
-    go_out_again(home, "mistral")
+def test_own_examples_go_through_the_graph_and_out_again(made: MadeHome, tmp_path: Path):
+    """Into a home whose experience was read already."""
+    bring_own(tmp_path)
+    invoke("--select", "example_groups,moe_dataset", "--domains", "python", command=run)
+    go_out_again(tmp_path, "mistral")
 
 
 @pytest.mark.extended

@@ -284,9 +284,9 @@ def test_a_folder_of_something_else_is_not_written_to(data: Path, tmp_path: Path
         invoke(epochs, tmp_path)
 
 
-def test_an_error_is_one_sentence_and_exit_code_2(data: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "capibara_assets.cli", "train", "--data", str(data), "--recipe", "nano_gpu"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+def test_an_error_is_one_sentence_and_exit_code_2(capibara: Any, data: Path, tmp_path: Path) -> None:
+    """In this process; in one of its own an error of `capibara run` (`cli/test_errors.py`)."""
+    done = capibara("train", "--data", str(data), "--recipe", "nano_gpu", home=tmp_path)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr == "capibara: no training recipe 'nano_gpu': did you mean 'nano_cpu'?\n"
 
