@@ -9,9 +9,6 @@ from unittest.mock import patch
 import pytest
 
 from capibara_assets.cli.main import main
-from capibara_assets_tests import unsynced
-
-__all__ = ["unsynced"]
 
 Done = subprocess.CompletedProcess[str]
 

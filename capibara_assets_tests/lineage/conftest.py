@@ -17,10 +17,7 @@ from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.records import Record, table
 from capibara_assets.storage.store import ArtifactStore, Table
 from capibara_assets.training.data.order import shards
-from capibara_assets_tests import unsynced
 from capibara_assets_tests.datasets.conftest import run
-
-__all__ = ["unsynced"]
 
 VOTERS = 4
 GROUPS = 40  # of the python train split: enough for voters to train on different parts
