@@ -84,6 +84,7 @@ _PUBLIC_KEYS = ("MIGfMA0GCSq", "MIIBIjANBgkq", "MFkwEwYHKoZI", "MCowBQYDK2Vw")  
 _STAMP = re.compile(r"(?:19|20)\d{6}[T_]?\d{4,9}Z?")
 _IDENTITY = re.compile(r"(?:[a-z_]\w*\.)+[A-Z][\w$]*@[0-9a-f]{4,8},?")
 _ADDRESS = re.compile(r"0x(?:[0-9a-fA-F]{1,16}|[0-9a-fA-F]{40})")
+_STORED = re.compile(r"(?:op|vault|ssm|secretsmanager|gcpsm|azkv|bws?)://", re.IGNORECASE)  # where a secret is kept
 _BLANK_UUID = re.compile(r"0{8}-.*|(.)\1{7}-.*")
 
 
@@ -125,7 +126,7 @@ def assigned_secret(value: str) -> bool:
     """Whether a literal assigned to a secret-looking name is a secret: no placeholder, path, model name or sentence."""
     if len(value) < 16 or _wordy(value) or _PLACEHOLDER.search(value) or value[0] in "<{$%" or ">=" in value:
         return False
-    if _identity(value):
+    if _public(value):
         return False
     longest = max(re.split(r"[-_./:]", value), key=len)
     if value[0] in "/." and not (len(longest) >= 20 and has_digit(longest) and longest != longest.lower()):
@@ -345,8 +346,8 @@ def scrambled(value: str) -> bool:
 
 
 def _public(value: str) -> bool:
-    """Whether a value is made to be told: a public key, an address of memory or in a ledger, an object's identity."""
-    return value.startswith(_PUBLIC_KEYS) or _ADDRESS.fullmatch(value) is not None or _identity(value)
+    """Whether a value is made to be told: a public key, an address (of memory, a ledger, a vault), a Java object."""
+    return value.startswith(_PUBLIC_KEYS) or bool(_ADDRESS.fullmatch(value) or _STORED.match(value)) or _identity(value)
 
 
 def _identity(value: str) -> bool:

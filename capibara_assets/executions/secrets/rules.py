@@ -49,11 +49,12 @@ _PUBLIC = re.compile(
     r"|data:(?:image|font|audio|video)/[\w.+-]+;base64,"
     r"|public[ _-]?key(?:[ _-]?token)?[\"']?[ \t]*+[:=][ \t]*+[\"']?|usersecretsid>"
     r"|ENC\[AES256_GCM,data:|,iv:|,tag:|[ ]h1:"
+    r"|\b(?:op|vault|ssm|secretsmanager|gcpsm|azkv|bws?):(?://[^\s\"']{0,50})?"  # where a secret is kept
     # names of what is random and known to all
     r"|(?:(?:page|next|sync|cursor|continuation|resume)[ _-]?token|(?:idempotency|sec-websocket|site|cache)[ _-]?key"
     r"|sec-websocket-accept|[\"'\n{,][ ]*_?id|(?:request|trace|span|correlation|build)[ _-]?id"
     r"|(?<![a-z_])(?:hash|digest|checksum|commit|revision|e-?tag|configuration)"
-    r"|\w(?:manager|kit))[\"']?[ \t]*+[:=][ \t]*+[\"']?)$",
+    r"|(?<![a-z])[jtpgu]id|(?-i:[a-z](?:Manager|Kit|Access|Tokens)))[\"']?[ \t]*+[:=][ \t]*+[\"']?|\w\[)\Z",
     re.IGNORECASE,
 )
 _AWS_GATE = r"(?is)aws.*[0-9A-Za-z/+]{38}"

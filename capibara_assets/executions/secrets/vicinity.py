@@ -15,34 +15,42 @@ from capibara_assets.executions.secrets.roles import Role
 
 _FAR = 300  # characters from the word to the value
 _LINES = 5
+_BEFORE = 24
 _JOINED = 4  # characters that join a name to its value
 
 _OF_KEYS = (
     "api|app|application|access|auth|signing|private|master|encryption|secret|licen[sc]e|deploy|client|session|webhook"
     "|service|account|recovery|shared|hmac|bot|storage|consumer|subscription|integration|ingest|publish|write|root|push"
+    "|set-?up|pragma(?: hex| re)?"
 )
+_OF_PASSWORDS = r"passw(?:or)?d|passphrase|passcode|secret|credential"
 _SPEAK = (
-    r"(?:secret|passw(?:or)?d|passphrase|passcode|credential|token|mnemonic|\bpsk\b|\btotp|\botp\b|seed[ ]phrase"
-    rf"|(?:{_OF_KEYS})[ _.-]?key(?![ _-]?id)|[\w-][._-]key\b|(?-i:[a-z0-9]Key)\b"
-    r"|set-?up[ ]key|secure_?string|openssl[ ]rand|\bpwgen\b|to_seed|pragma[ ](?:hex|re)?key"
-    r"|\bkeys[ ](?:list|show|regenerate|renew))(?!\w{0,40}:\d{1,9}>)"  # in a placeholder
+    rf"(?=[cekmopst])(?:{_OF_PASSWORDS}|token(?!s\b|i[sz])|key(?![a-z]| ?[_-]?id)|keys (?:list|show|regenerate|renew)"
+    r"|mnemonic|\bpsk\b|\bt?otp\b|\bseed (?:phrase|\()|(?<=master[ _-])seed|secure_?string|openssl rand|\bpwgen\b"
+    r"|to_seed)(?!\w{0,40}:\d{1,9}>)"  # in a placeholder
 )
-#: What random values are besides, and tokens and keys that are no secrets.
-_OTHERS = (
+_SPEAKS = re.compile(_SPEAK, re.IGNORECASE | re.ASCII)
+#: What stands before `key` where it is a secret, and before keys and tokens that are none.
+_OF_KEY = re.compile(rf"(?<![a-z])(?:{_OF_KEYS})[ _.-]?$|[\w-][._-]$", re.IGNORECASE | re.ASCII)
+_OF_NONE = (
     r"(?:csrf|xsrf|page|next|sync|cursor|continuation|resume|cancel\w{0,6}|eos|bos|pad|unk|special|stop|mask|sep|cls"
-    r"|design|claim)[ _-]?tokens?|tokens\b|tokeni[sz]\w{0,6}|public[ _-]?(?:api[ _-]?)?key|primary[ _-]?key"
-    r"|foreign[ _-]?key|(?:cache|sort|partition|object|idempotency|dedup\w{0,12})[ _-]?key"
-    r"|sha-?\d{1,3}|\bmd5|blake\d\w?|\bcrc|digest|checksum|commit|revision|\brev\b|\bref\b|e-?tag|fingerprint|thumbprint"
-    r"|uu?id\b|[a-z]Id\b|(?:\b|_)ids?\b|identifiers?|request|trace|span|version|hash|signature|\bsig\b|\bcert|serial|nonce"
-    r"|integrity|blob|image|container|layer|docker|build|cache|object|\bkid\b|\bjti\b|\biv\b|\bsalt|tree|parent|merge"
-    r"|cipher|encrypted|sealed|public|mask|\bhead\b|branch|\btag\b|release|session"
+    r"|design|claim|public(?:[ _-]?api)?|primary|foreign|cache|sort|partition|object|idempotency|dedup\w{0,12}"
+    r"|site)[ _-]?"
+)
+_OF_NO_SECRET = re.compile(f"{_OF_NONE}$", re.IGNORECASE | re.ASCII)
+#: What random values are besides.
+_OTHERS = re.compile(
+    rf"{_OF_NONE}(?:token|key)|tokens\b|tokeni[sz]|sha-?\d|\bmd5|blake\d|\bcrc|digest|checksum|commit|revision|\brev\b|\bref\b"
+    r"|e-?tag|fingerprint|thumbprint|uu?id\b|[a-z]Id\b|(?:\b|_)ids?\b|identifier|request|trace|span|version|hash|signature"
+    r"|\bsig\b|\bcert|serial|nonce|integrity|blob|image|container|layer|docker|build|cache|object|\bkid\b|\bjti\b|\biv\b"
+    r"|\bsalt|tree|parent|merge|cipher|encrypted|sealed|public|mask|\bhead\b|branch|\btag\b|release|session",
+    re.IGNORECASE | re.ASCII,
 )
 #: In the same line before the word, they say what digests stand below it.
 _OF_DIGESTS = re.compile(
     r"\bgit\b|\bdocker\b|podman|sha-?\d|md5|digest|checksum|commit|hash|\blog\b", re.IGNORECASE | re.ASCII
 )
 _DIGEST = re.compile(r"[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64}|[0-9A-F]{32}|[0-9A-F]{40}|[0-9A-F]{64}")
-_WORDS = re.compile(rf"({_OTHERS})|(?:{_SPEAK})", re.IGNORECASE | re.ASCII)
 _VALUE = re.compile(
     r"(?<![A-Za-z0-9+/_.$%@~#&?\\-])([A-Za-z0-9+/_-]{16,400}={0,2})(?![A-Za-z0-9+/_=@%:(\[{-]|\.[A-Za-z0-9])", re.ASCII
 )
@@ -68,13 +76,13 @@ _ENDS = re.compile(r"[\"'`]?[)\]}>.,;\"'`]*[ \t\r]*(?:$|\n)|[\"'`][ \t]*(?:[,)\]
 
 
 def _values_behind(word: re.Match[str], looks: re.Pattern[str]) -> Iterator[tuple[int, int]]:
-    """Values behind a word that is the last to say what they are; none if it is one of `_OTHERS` (the first group)."""
-    if word.group(1):
+    """Values behind a word, up to the next that says that they are something else."""
+    if not _announces(word):
         return
     text, start = word.string, word.end()
     end = min(len(text), start + _FAR)
-    if (further := _WORDS.search(text, start, end)) is not None:
-        end = further.start()
+    if (other := _OTHERS.search(text, start, end)) is not None:
+        end = other.start()
     line = max(text.rfind("\n", 0, word.start()) + 1, word.start() - _FAR)
     of_digests = _OF_DIGESTS.search(text, line, word.start()) is not None
     for value in looks.finditer(text, start, min(len(text), end + 500)):
@@ -87,10 +95,23 @@ def _values_behind(word: re.Match[str], looks: re.Pattern[str]) -> Iterator[tupl
             yield value.span(1)
 
 
+def _announces(word: re.Match[str]) -> bool:
+    """Whether a word speaks of a secret with what stands before it: not a page token, not the key of a table."""
+    before = word.string[max(0, word.start() - _BEFORE) : word.start()]
+    spelt = word.group()
+    if spelt.lower() not in ("token", "key"):
+        return True
+    if _OF_NO_SECRET.search(before):
+        return False
+    in_camel_case = spelt[0] == "K" and before[-1:].islower()
+    return spelt.lower() == "token" or in_camel_case or _OF_KEY.search(before) is not None
+
+
 def _stands_for_itself(text: str, start: int, end: int) -> bool:
     before = text[max(0, start - 60) : start]
     name = _NAME.search(before)
-    if name is not None and name.group(1).lower() not in _UNNAMED and not _WORDS.search(name.group(1)):
+    named = name is not None and name.group(1).lower() not in _UNNAMED
+    if name and named and not any(_announces(word) for word in _SPEAKS.finditer(before, *name.span(1))):
         return False
     own_line = not before.rpartition("\n")[2].strip(" \t\"'`-*>=[]()") and "\n" in before
     told = own_line or _QUOTED.search(before) is not None or _TOLD.search(before) is not None
@@ -104,20 +125,20 @@ def _random(value: str) -> bool:
 _SPOT = "(?:[A-Za-z][0-9]+[A-Za-z]|[a-z][A-Z]{1,2}[a-z]{1,2}[A-Z])"  # as in `plausibility.MINGLED`
 _TWICE = re.compile(f"{_SPOT}[A-Za-z0-9+/_-]*{_SPOT}")
 _ANCHORS = (
-    *("secret", "passw", "passphrase", "passcode", "credential", "token", "mnemonic", "psk", "otp", "seed phrase"),
-    *("key", "secure", "openssl rand", "pwgen", "to_seed"),
+    *("secret", "passw", "passphrase", "passcode", "credential", "token", "mnemonic", "psk", "otp", "seed"),
+    *("key", "secure", "openssl rand", "pwgen"),
 )
-_OF_PASSWORDS = ("secret", "passw", "passphrase", "passcode", "credential")
+_PASSWORD_ANCHORS = ("secret", "passw", "passphrase", "passcode", "credential")
 _SIGNED = r"(?-u:[0-9][A-Za-z0-9_.-]*[!@#%^$*?]|[!@#%^$*?][A-Za-z0-9_.-]*[0-9])"  # as in `plausibility.MINGLED`
 
 VICINITY: tuple[Role, ...] = (
     Role(
-        "SECRET", _ANCHORS, _WORDS.pattern, _random, rf"(?is)(?:{'|'.join(_ANCHORS)}).*(?-i:{_TWICE.pattern})",
+        "SECRET", _ANCHORS, _SPEAK, _random, rf"(?is)(?:{'|'.join(_ANCHORS)}).*(?-i:{_TWICE.pattern})",
         cells=partial(_values_behind, looks=_VALUE),
     ),
     Role(
-        "PASSWORD", _OF_PASSWORDS, rf"({_OTHERS})|(?:passw(?:or)?d|passphrase|passcode|secret|credential)",
-        signed_password, rf"(?is)(?:{'|'.join(_OF_PASSWORDS)}).*[\"'\[][^\s\"'\\\[\]<>]*{_SIGNED}",
+        "PASSWORD", _PASSWORD_ANCHORS, _OF_PASSWORDS, signed_password,
+        rf"(?is)(?:{'|'.join(_PASSWORD_ANCHORS)}).*[\"'\[][^\s\"'\\\[\]<>]*{_SIGNED}",
         cells=partial(_values_behind, looks=_LITERAL),
     ),
 )  # fmt: skip

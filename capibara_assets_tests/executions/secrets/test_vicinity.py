@@ -22,6 +22,7 @@ PLACES = {
     "typed into an authenticator": ("Can't scan it? Type this setup key by hand:\n{}\n[ Next ]", BASE32),
     "a statement of a database": ("sqlite> PRAGMA key = \"x'{}'\";\nok", HEX * 2),
     "an argument of another option": ("store put --name /shop/hmac --type SecureString \\\n    --value '{}'", KEY),
+    "below a wizard's sentence": ("wallet master seed (hex), keep it offline:\n{}", HEX * 2),
     "a password in a debugger": ('(gdb) p conn->passwd\n$2 = 0x5581e8 "{}"', PASSWORD),
     "a password in a trace": ('write(4, "[sudo] password for lena: ", 26) = 26\nread(4, "{}\\n", 1023) = 15', PASSWORD),
 }  # fmt: skip
@@ -50,6 +51,10 @@ def test_a_value_behind_such_a_word_is_covered_whole(place: str) -> None:
         "Transfer(token=0x82162157060364a0d1ba345b402b1908a7fc76d2, value=15)",
         "public static final int password = 0x7f0a3bee;",
         f"Public key: {KEY}",
+        f'SMTP_TOKEN="op://Mail/{KEY[:26]}/credential"',
+        "class=TokenCleanupJob jid=3cd76f34bf6ae710796f72a4 elapsed=0.812",
+        "Task send_password_notice[60ed743d-5821-4122-abab-5fdb33a8b849] received",
+        'USDX_TOKEN = "0x27da315c236dcf6836e3e783ee697c37039da74e"',
     ],
 )
 def test_what_other_words_or_names_say_is_none_stays(text: str) -> None:
