@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +16,6 @@ import pytest
 from capibara_assets.automation.lanes import Materialize, run_in_lanes, shares
 from capibara_assets.automation.outcome import Report, RunOutcome, Task
 from capibara_assets.domains import Domain
-from capibara_assets_tests.forked import Forked, Say
 
 PYTHON, SQL, ML = Domain.PYTHON, Domain.SQL, Domain.ML
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
@@ -99,25 +100,17 @@ def test_a_lane_that_holds_much_memory_is_replaced_after_its_task(tmp_path: Path
     assert (processes(1 << 40), processes(1 << 20)) == (1, 3)
 
 
-def running(folder: Path, *names: str) -> Forked:
-    """A run of these tasks in two lanes, in a process and a session of its own."""
-
-    def work(_: Say) -> None:
-        os.setsid()
-        try:
-            run_in_lanes(partial(scripted, folder), [task(name) for name in names], 2, print)
-        except KeyboardInterrupt:
-            os._exit(130)
-
-    return Forked(work)
-
-
-def end_of(run: Forked) -> int:
-    deadline = time.monotonic() + 120
-    while (code := run.poll()) is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return code
+RUN = """
+import sys
+from functools import partial
+from pathlib import Path
+from capibara_assets.automation.lanes import run_in_lanes
+from capibara_assets_tests.automation.test_lanes import scripted, task
+try:
+    run_in_lanes(partial(scripted, Path(sys.argv[1])), [task(name) for name in sys.argv[2:]], 2, print)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
 
 
 @pytest.mark.parametrize(
@@ -129,11 +122,12 @@ def end_of(run: Forked) -> int:
     ],
 )
 def test_a_run_that_is_stopped_leaves_no_lane_behind(tmp_path: Path, number: signal.Signals):
-    run = running(tmp_path, "sleeps-1", "sleeps-2", "sleeps-3")
+    command = [sys.executable, "-c", RUN, str(tmp_path), "sleeps-1", "sleeps-2", "sleeps-3"]
+    run = subprocess.Popen(command, start_new_session=True)
     await_files(tmp_path, "sleeps-1.begun", "sleeps-2.begun")
     lanes = [psutil.Process(int(file.read_text().split()[0])) for file in tmp_path.glob("*.begun")]
-    os.kill(run.pid, number)
-    assert end_of(run) == (-number if number == signal.SIGKILL else 130)
+    run.send_signal(number)
+    assert run.wait(120) == (-number if number == signal.SIGKILL else 130)
     gone, alive = psutil.wait_procs(lanes, 120)
     assert len(gone) == 2 and not alive
     assert not list(tmp_path.glob("*.done")), "the steps were interrupted"
@@ -142,16 +136,17 @@ def test_a_run_that_is_stopped_leaves_no_lane_behind(tmp_path: Path, number: sig
 
 @pytest.mark.timeout(300)
 def test_a_second_interruption_kills_a_lane_that_does_not_end(tmp_path: Path):
-    run = running(tmp_path, "stays-1", "sleeps-2")
+    command = [sys.executable, "-c", RUN, str(tmp_path), "stays-1", "sleeps-2"]
+    run = subprocess.Popen(command, start_new_session=True)
     await_files(tmp_path, "stays-1.stays", "sleeps-2.begun")
     lanes = [psutil.Process(int(file.read_text().split()[0])) for file in tmp_path.glob("*.begun")]
-    os.kill(run.pid, signal.SIGINT)
+    run.send_signal(signal.SIGINT)
     deadline = time.monotonic() + 60
     while not (tmp_path / "stays-1.asked").exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
     assert run.poll() is None, "one interruption waits for the step that runs"
-    os.kill(run.pid, signal.SIGINT)
-    assert end_of(run) == 130
+    run.send_signal(signal.SIGINT)
+    assert run.wait(120) == 130
     gone, alive = psutil.wait_procs(lanes, 120)
     assert len(gone) == 2 and not alive

@@ -15,7 +15,7 @@ from capibara_assets.executions.secrets.roles import Role
 
 _FAR = 300  # characters from the word to the value
 _LINES = 5
-_BEFORE = 24
+_BEFORE = 24  # characters before the word
 _JOINED = 4  # characters that join a name to its value
 
 _OF_KEYS = (
