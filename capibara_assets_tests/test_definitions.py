@@ -107,7 +107,7 @@ def load(code: str, cwd: Path, env: dict[str, str] | None = None) -> str:
     return done.stdout
 
 
-@pytest.mark.extended  # that nothing heavy is imported is tested above
+@pytest.mark.extended  # that nothing heavy is imported is tested below
 def test_loading_takes_at_most_1_6_times_dagster(tmp_path: Path):
     def seconds(module: str) -> float:
         code = f"import time; t = time.process_time(); import {module}; print(time.process_time() - t)"

@@ -3,7 +3,7 @@
 import json
 import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,6 +127,8 @@ class Inputs:
     columns: dg.TableSchema | None = None
     """Of the first table that it published."""
     started: float = field(default_factory=time.monotonic)
+    digests: Callable[[str], Mapping[str | None, str]] | None = None
+    """What `latest_digests` says of an asset, for readers that ask often; None: each result is looked up anew."""
 
     @classmethod
     def of(cls, context: dg.AssetExecutionContext, store: Store) -> "Inputs":
@@ -156,7 +158,9 @@ class Inputs:
         return self.store.open(name, partition, digest) if digest else None
 
     def _latest(self, name: str, partition: Domain | None) -> str | None:
-        return latest_digest(self.instance, name, partition)
+        if self.digests is None:
+            return latest_digest(self.instance, name, partition)
+        return self.digests(name).get(partition)
 
     def every(self, name: str, needed: Domain | None = None) -> "dict[Domain, Artifact]":
         """The artifacts of all domains that exist so far.

@@ -93,14 +93,14 @@ class World:
             self.make(ASSETS[name], partition)
         return requested
 
-    def settle(self, quiet: int = 1) -> set[tuple[str, str | None]]:
-        """Ticks until so many in a row ask for nothing."""
+    def settle(self) -> set[tuple[str, str | None]]:
+        """Ticks until two in a row ask for nothing."""
         seen: set[tuple[str, str | None]] = set()
-        idle = 0
+        quiet = 0
         for _ in range(10):
             seen |= (asked := self.tick())
-            idle = 0 if asked else idle + 1
-            if idle == quiet:
+            quiet = 0 if asked else quiet + 1
+            if quiet == 2:
                 return seen
         raise AssertionError(f"still asking after ten ticks: {seen}")
 
@@ -130,7 +130,7 @@ def world(settled: World) -> Iterator[World]:
 
 def test_nothing_is_requested_while_nothing_exists():
     with dg.DagsterInstance.ephemeral() as instance:
-        assert World(instance).settle(quiet=2) == set()
+        assert World(instance).settle() == set()
 
 
 def test_everything_follows_the_first_logs(settled: World):
@@ -185,7 +185,7 @@ def test_nothing_is_made_of_what_failed_a_blocking_check(world: World):
 
 def test_a_rerun_with_the_same_version_wakes_nothing(world: World):
     world.make(logs)
-    assert world.settle(quiet=2) == set()
+    assert world.settle() == set()
 
 
 def test_new_sql_data_stops_in_the_other_domains(world: World):

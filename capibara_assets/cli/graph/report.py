@@ -27,19 +27,6 @@ GRADED = ("base", "consensus", "merged")
 SANDBOX = re.compile(r'"sandbox_id"\s*:\s*"([^"]+)"')
 
 
-class _Latest(Inputs):
-    """Looks each asset's digests up once: a report reads most results several times, and a look is a query."""
-
-    def _latest(self, name: str, partition: Domain | None) -> str | None:
-        if name not in self._digests:
-            self._digests[name] = latest_digests(self.instance, name)
-        return self._digests[name].get(partition)
-
-    @functools.cached_property
-    def _digests(self) -> dict[str, dict[str | None, str]]:
-        return {}
-
-
 def build_report(
     instance: dg.DagsterInstance, store: ArtifactStore, record: dict[str, Any], before: dict[str, Any] | None = None
 ) -> dict[str, Any]:
@@ -51,7 +38,8 @@ def build_report(
     `quarantined` of a domain counts the quarantined lines whose sandbox has executions in it; a line too damaged to
     name its sandbox is in the total `quarantined` alone. Losses are nats per assistant token on the test split.
     """
-    inputs = _Latest(instance, store)
+    # most results are read several times, and each look-up is a query
+    inputs = Inputs(instance, store, digests=functools.cache(functools.partial(latest_digests, instance)))
     logs = inputs.available("e2b_logs")
     quarantine = logs.frame("quarantine") if logs else None
     domains = {name: _domain(inputs, Domain(name), quarantine, seconds) for name, seconds in record["domains"].items()}

@@ -1,4 +1,4 @@
-"""Secrets that what stands before them announces: a file that is printed, a command that makes one, a prompt, a form.
+"""Secrets that what stands before them announces: a file that is printed, a command that shows one, a form.
 
 The value stands alone behind it, mostly in a line of its own.
 """

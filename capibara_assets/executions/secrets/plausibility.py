@@ -18,13 +18,13 @@ _ACCESS_WORDS = frozenset(_WORDS.split())
 _HEX = frozenset(string.hexdigits)
 _UUID_DASHES = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _SIGNS = frozenset("!@#%^$*?")
-# as `roles` has them for Rust
-_RANDOM = "(?:[A-Za-z][0-9]+[A-Za-z]|[a-z][A-Z]{1,2}[a-z]{1,2}[A-Z])"
+#: What stands in nearly every random value, in the syntax of Python and of Rust's crate.
+RANDOM = "(?:[A-Za-z][0-9]+[A-Za-z]|[a-z][A-Z]{1,2}[a-z]{1,2}[A-Z])"
 _RUN = "[A-Za-z0-9_+/.-]{6}"
 # bounded, or a long line of digits and hyphens costs the square of its length
 _SIGNED = re.compile(r"[0-9][A-Za-z0-9_.-]{0,80}[!@#%^$*?]|[!@#%^$*?][A-Za-z0-9_.-]{0,80}[0-9]")
-MINGLED = re.compile(f"{_RANDOM}|{_SIGNED.pattern}")
-_LONG_MINGLED = re.compile(f"{_RUN}{_RANDOM}|{_RANDOM}{_RUN}")
+MINGLED = re.compile(f"{RANDOM}|{_SIGNED.pattern}")
+_LONG_MINGLED = re.compile(f"{_RUN}{RANDOM}|{RANDOM}{_RUN}")
 _DIGITS = re.compile(r"[0-9]+")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _WORD = re.compile(r"[A-Z][a-z]{2,}|[a-z]{4,}")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from capibara_assets.executions.secrets.plausibility import (
+    RANDOM,
     alternating,
     assigned_secret,
     credential,
@@ -189,13 +190,12 @@ IS = "is|was|ist|war|lautet|es|est|jest|er|je"
 MARK = r"(?:[\"'`*_“”„«‘「『(\[]|\\{1,7}[\"']|<\w{1,10}>){0,4}"
 
 # what every plausible value has (`plausibility.mingled`), and what stands before it, in the syntax of Rust's crate
-_RANDOM = "(?:[A-Za-z][0-9]+[A-Za-z]|[a-z][A-Z]{1,2}[a-z]{1,2}[A-Z])"
 _RUN = "A-Za-z0-9_+/.-"
 _NOUN_GATE = f"(?:{'|'.join(_NOUN_ANCHORS)})"
-_SIGNED = r"(?-u:[0-9][A-Za-z0-9_.-]*[!@#%^$*?]|[!@#%^$*?][A-Za-z0-9_.-]*[0-9])"
-MINGLED = f"(?-ui:{_SIGNED}|{_RANDOM})"
+SIGNED = r"(?-u:[0-9][A-Za-z0-9_.-]*[!@#%^$*?]|[!@#%^$*?][A-Za-z0-9_.-]*[0-9])"
+MINGLED = f"(?-ui:{SIGNED}|{RANDOM})"
 _LONG_MINGLED = (  # `plausibility.long_mingled`
-    rf"(?-ui:{_SIGNED}|[{_RUN}]{{6}}{_RANDOM}|{_RANDOM}[{_RUN}]{{6}})"
+    rf"(?-ui:{SIGNED}|[{_RUN}]{{6}}{RANDOM}|{RANDOM}[{_RUN}]{{6}})"
 )
 _LINE_GATE = f"(?i)(?:{'|'.join(dict.fromkeys((*_WIDE_ANCHORS, *_CALLED_ANCHORS)))})[^\\n]*{_LONG_MINGLED}"
 _NEAR_GATE = rf"(?i){_NOUN_GATE}[^\n]*(?:\n[^\n]*\n?[^\n]*)?{MINGLED}"
@@ -266,7 +266,7 @@ ROLES: tuple[Role, ...] = (
         "PASSWORD", (":", "%"),
         rf"(?:^|[\s\"'=/\\`])[A-Za-z][A-Za-z0-9_.@-]{{0,40}}(?::|%(?![0-9A-Fa-f]{{2}})){VALUE}",
         signed_password,
-        rf"[A-Za-z0-9_.@-][:%][{CHARS}-]*{_SIGNED}", near_values=True, case=True,
+        rf"[A-Za-z0-9_.@-][:%][{CHARS}-]*{SIGNED}", near_values=True, case=True,
     ),
     Role(
         "PASSWORD", ("-u", "-user", "-auth", "-cred"),

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
-from capibara_assets.executions.secrets.plausibility import credential, random_looking, signed_password
-from capibara_assets.executions.secrets.roles import Role
+from capibara_assets.executions.secrets.plausibility import RANDOM, credential, random_looking, signed_password
+from capibara_assets.executions.secrets.roles import SIGNED, Role
 
 _FAR = 300  # characters from the word to the value
 _LINES = 5
@@ -83,16 +83,19 @@ def _values_behind(word: re.Match[str], looks: re.Pattern[str]) -> Iterator[tupl
     end = min(len(text), start + _FAR)
     if (other := _OTHERS.search(text, start, end)) is not None:
         end = other.start()
-    line = max(text.rfind("\n", 0, word.start()) + 1, word.start() - _FAR)
-    of_digests = _OF_DIGESTS.search(text, line, word.start()) is not None
     for value in looks.finditer(text, start, min(len(text), end + 500)):
         if value.start() >= end or text.count("\n", start, value.start()) >= _LINES:
             return
         named = value.start() <= start + _JOINED and "\n" not in text[start : value.start()]
-        if of_digests and not named and _DIGEST.fullmatch(value.group(1)):
+        if not named and _DIGEST.fullmatch(value.group(1)) and _of_digests(word):
             continue
         if _stands_for_itself(text, *value.span(1)):
             yield value.span(1)
+
+
+def _of_digests(word: re.Match[str]) -> bool:
+    text, end = word.string, word.start()
+    return _OF_DIGESTS.search(text, max(text.rfind("\n", 0, end) + 1, end - _FAR), end) is not None
 
 
 def _announces(word: re.Match[str]) -> bool:
@@ -122,14 +125,12 @@ def _random(value: str) -> bool:
     return _TWICE.search(value) is not None and random_looking(value) and credential(value)
 
 
-_SPOT = "(?:[A-Za-z][0-9]+[A-Za-z]|[a-z][A-Z]{1,2}[a-z]{1,2}[A-Z])"  # as in `plausibility.MINGLED`
-_TWICE = re.compile(f"{_SPOT}[A-Za-z0-9+/_-]*{_SPOT}")
+_TWICE = re.compile(f"{RANDOM}[A-Za-z0-9+/_-]*{RANDOM}")
 _ANCHORS = (
     *("secret", "passw", "passphrase", "passcode", "credential", "token", "mnemonic", "psk", "otp", "seed"),
     *("key", "secure", "openssl rand", "pwgen"),
 )
 _PASSWORD_ANCHORS = ("secret", "passw", "passphrase", "passcode", "credential")
-_SIGNED = r"(?-u:[0-9][A-Za-z0-9_.-]*[!@#%^$*?]|[!@#%^$*?][A-Za-z0-9_.-]*[0-9])"  # as in `plausibility.MINGLED`
 
 VICINITY: tuple[Role, ...] = (
     Role(
@@ -138,7 +139,7 @@ VICINITY: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", _PASSWORD_ANCHORS, _OF_PASSWORDS, signed_password,
-        rf"(?is)(?:{'|'.join(_PASSWORD_ANCHORS)}).*[\"'\[][^\s\"'\\\[\]<>]*{_SIGNED}",
+        rf"(?is)(?:{'|'.join(_PASSWORD_ANCHORS)}).*[\"'\[][^\s\"'\\\[\]<>]*{SIGNED}",
         cells=partial(_values_behind, looks=_LITERAL),
     ),
 )  # fmt: skip

@@ -327,7 +327,7 @@ def test_bullets_come_with_their_execution(tmp_path: Path) -> None:
 
 def test_the_real_collection_is_read_whole_and_fast(shared_data: Path, real: Ingest) -> None:
     found = real.summary["executions"], real.summary["sandboxes"], real.summary["quarantined"]
-    assert found == {30: (8546, 2425, 0), 5: (1478, 402, 0)}[real.summary["logs"]]
+    assert found == {30: (8546, 2425, 0), 10: (2906, 806, 0)}[real.summary["logs"]]
     assert problems(Execution, real.executions) == []
     started = time.process_time()
     logs = sorted((shared_data / "experience" / "e2b_logs").iterdir())[:3]
