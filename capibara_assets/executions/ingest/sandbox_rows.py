@@ -87,7 +87,7 @@ def redacted(frame: pl.DataFrame, also: Sequence[str], found: set[tuple[str, str
         *plain,
         flags=lists(frame["flags"]),
         secrets=pl.lit(0, dtype=pl.Int64),
-        suspect=pl.Series(may_hold_secrets(_joined(frame), also), dtype=pl.Boolean),
+        suspect=pl.Series(may_hold_secrets(_joined(frame).to_list(), also), dtype=pl.Boolean),
         renamed=renamed.select(pl.any_horizontal(pl.all())).to_series(),
     )
     near = (pl.col("suspect") | pl.col("renamed")).any().over("sandbox_id")
@@ -128,7 +128,7 @@ def redacted_elsewhere(frame: pl.DataFrame, seen: SeenSecrets) -> pl.DataFrame:
 def _plain_names(names: pl.Series) -> pl.Series:
     """Names (of tenants, agents, licences), of which one that is a secret gets another."""
     every = names.drop_nulls().unique()
-    suspects = every.filter(pl.Series(may_hold_secrets(every), dtype=pl.Boolean))
+    suspects = every.filter(pl.Series(may_hold_secrets(every.to_list()), dtype=pl.Boolean))
     changed = {name: plain for name in suspects if (plain := redact_name(name)) != name}
     return names.replace(changed) if changed else names
 

@@ -117,7 +117,7 @@ ANNOUNCED: tuple[Role, ...] = (
     # a network's name and key, for a modem
     Role(
         "PASSWORD", ("at+cw",), r"\bAT\+CW\w{1,12}=\"[^\"\n]{1,64}\",\"([^\"\n]{8,63})\"", network_key,
-        r"(?i)at\+cw[\w\p{N}]*=\"",
+        r"(?i)at\+cw\w*=\"",
     ),
     # what a provider of identities says of a user, as a form sends it
     Role(

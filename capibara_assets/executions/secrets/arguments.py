@@ -45,24 +45,24 @@ ARGUMENTS: tuple[Role, ...] = (
         "PASSWORD", ("password=", "passwd=", "pass=", "passphrase=", "pwd="),
         rf"(?:^|[\s\"'])-{{1,2}}[\w-]{{0,30}}?(?:passw(?:or)?d|pass|passphrase|pwd)="
         rf"[\"']?(?:pass(?:word)?:)?{WORD}",
-        named_password, r"(?i)-[\w\p{N}-]*(?:passw(?:or)?d|pass|passphrase|pwd)=",
+        named_password, r"(?i)-[\w-]*(?:passw(?:or)?d|pass|passphrase|pwd)=",
     ),
     Role(
         "PASSWORD", ("password ", "passwd ", "passphrase ", "pwd "),
         rf"(?:^|[\s\"'])-{{1,2}}[\w-]{{0,30}}?(?:passw(?:or)?d|passphrase|pwd)[ ]{{1,3}}[\"']?(?:password:)?"
         rf"{WORD}(?=[\"']?[ \t]*+(?:$|[|;&>]|-{{1,2}}\w))",
-        named_password, r"(?i)-[\w\p{N}-]*(?:passw(?:or)?d|passphrase|pwd) ",
+        named_password, r"(?i)-[\w-]*(?:passw(?:or)?d|passphrase|pwd) ",
     ),
     # a login behind `-u`, for an address; one of a proxy's statistics; a file of logins
     Role(
         "PASSWORD", ("-u", "-user", " -a ", "-auth"),
         rf"(?:curl|wget|https?)\b[^\n]{{0,200}}?[ ](?:-\w{{0,4}}u|-a|--user|--auth)[ =]?[\"']?[\w.@\\-]{{1,60}}:[\"']?"
         rf"{WORD}(?=[^\n]{{0,300}}://)",
-        named_password, r"(?i)(?:curl|wget|http)[^\n]*-[\w\p{N}-]*(?:u|a)(?:ser|uth)?[ =]?[^\n]*:[^\n]*://",
+        named_password, r"(?i)(?:curl|wget|http)[^\n]*-[\w-]*(?:u|a)(?:ser|uth)?[ =]?[^\n]*:[^\n]*://",
     ),
     Role(
         "PASSWORD", ("auth ",), rf"(?:^|[ \t])auth[ \t]++[A-Za-z][\w.@-]{{0,40}}:{VALUE}[ \t\r]*$", named_password,
-        r"(?im)auth[ \t]+[a-z][\w\p{N}.@-]*:[^\s:]+[ \t\r]*$",
+        r"(?im)auth[ \t]+[a-z][\w.@-]*:[^\s:]+[ \t\r]*$",
     ),
     Role(
         "PASSWORD", ("htpasswd",),
@@ -105,7 +105,7 @@ ARGUMENTS: tuple[Role, ...] = (
         "PASSWORD", (".begin(",),
         rf"\bwifi\w{{0,20}}\.begin\([ \t]*+{_ARGUMENT}[\"']([^\"'`\\\n<>]{{5,64}})[\"']",
         lambda value: network_key(value) or (" " not in value and named_password(value)),
-        r"(?i)wifi[\w\p{N}]*\.begin\(",
+        r"(?i)wifi\w*\.begin\(",
     ),
     # user and password in one word
     Role(
@@ -132,20 +132,20 @@ ARGUMENTS: tuple[Role, ...] = (
     # a command's login with flags between, whose key is a digest's length
     Role(
         "SECRET", ("login ",), rf"\blogin[ \t]++(?:--?[\w-]{{1,30}}[ \t]++){{1,3}}[\"']?{VALUE}(?=[\"']?[ \t\r]*$)",
-        scrambled_or_digest, r"(?i)login[ \t]+--?[\w\p{N}-]+[ \t]",
+        scrambled_or_digest, r"(?i)login[ \t]+--?[\w-]+[ \t]",
     ),
     # the third argument of what connects: behind an address and a user
     Role(
         "PASSWORD", ("connect", "pdo(", "mysqli(", "plainauth(", "sequelize("),
         rf"(?:connect\w{{0,20}}|\bpdo|\bmysqli|\bplainauth|\bsequelize)\(\s{{0,20}}{_ARGUMENT}{_ARGUMENT}{_LITERAL}",
-        named_password, r"(?i)(?:connect[\w\p{N}]*|pdo|mysqli|plainauth|sequelize)\(\s*[\"'][^\n]*[\"'][ \t]*,",
+        named_password, r"(?i)(?:connect\w*|pdo|mysqli|plainauth|sequelize)\(\s*[\"'][^\n]*[\"'][ \t]*,",
     ),
     # typed into the field of that name
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"(?:fill|type|send_?keys|set_?value|enter_?text)\w{{0,12}}\([^\n]{{0,60}}?{ENDS}[\"'\])]{{1,5}}[ \t]*+,"
         rf"[ \t]*+{_LITERAL}[ \t]*+[,)]",
-        named_password, rf"(?i)(?:fill|type|keys|value|text)[\w\p{{N}}]*\([^\n]*(?:{ENDING}|pass)",
+        named_password, rf"(?i)(?:fill|type|keys|value|text)\w*\([^\n]*(?:{ENDING}|pass)",
     ),
     # a short word and a number, or a long word, as a literal of that name, quoted or behind it
     Role(

@@ -127,7 +127,7 @@ FORMS: tuple[Role, ...] = (
         rf"\bnew[ \t]++[A-Z][\w.]*\([ \t\n]*[\"'][\w.@-]{{1,60}}[\"']{_NEXT_LITERAL}"
         rf"[ \t]*+,[ \t]*+[\"']{VALUE}[\"'][ \t]*+[,)]",
         stated_password,
-        rf"(?-u:\b)new[ \t]+[A-Z][\w\p{{N}}.]*\([ \t\n]*[\"'][^\"'\n]+[\"']"
+        rf"\bnew[ \t]+[A-Z][\w.]*\([ \t\n]*[\"'][^\"'\n]+[\"']"
         rf"[ \t]*,[^\n]*[\"'][^\"'\n]*{STATED}", case=True,
     ),
     # databases that take a passphrase in a statement, and hash one there
@@ -198,7 +198,7 @@ FORMS: tuple[Role, ...] = (
         "PIN", _CODE_ANCHORS,
         rf"{_TOLD_CODE}[^\n\d:=]{{0,30}}?(?:\b(?:{IS}|to|auf)\b|[éè:=]|är)[ \t\"'`*]{{0,4}}(\d{{4,8}})(?![\w.:-]*\d)",
         _digits,
-        r"(?:(?-u:\bPIN\b)|asscode|(?:time|tion|FA|rity|lock"
+        r"(?:(?:\bPIN\b)|asscode|(?:time|tion|FA|rity|lock"
         r"|larm|oor|ate|ntry|ccess) code|NIP|eheimzahl|digo de)[^\n]*[0-9]{4}", case=True,
     ),
     Role(
@@ -210,18 +210,18 @@ FORMS: tuple[Role, ...] = (
     Role(
         "SECRET", ("=",),
         rf"(?:secret|token|passw\w{{0,4}}|_key|pwd)=[\"']?([{CHARS}-]{{6,200}}\\\r?\n[{CHARS}-]{{4,200}})", _continued,
-        r"(?i)(?:secret|token|passw[\w\p{N}]*|_key|pwd)=[^\n]*\\\r?\n[^ \t\n]",
+        r"(?i)(?:secret|token|passw\w*|_key|pwd)=[^\n]*\\\r?\n[^ \t\n]",
     ),
     Role(  # of YAML between double quotes, where the blanks before it are none of it
         "SECRET", (": \"",),
         rf"(?:secret|token|passw\w{{0,4}}|_key|pwd):[ ]\"([{CHARS}-]{{6,200}}\\\r?\n[ \t]*+[{CHARS}-]{{4,200}}=?)\"",
-        _continued, r"(?i)(?:secret|token|passw[\w\p{N}]*|_key|pwd): \"[^\n]*\\\r?\n",
+        _continued, r"(?i)(?:secret|token|passw\w*|_key|pwd): \"[^\n]*\\\r?\n",
     ),
     # a value in its type: `Token:(*string)("…")`, `Some("…")`, `SecretStr("…")`
     Role(
         "SECRET", ("token", "secret", "apikey", "api_key", "password"),
         rf"{_WRAPPED}(?:Some|Secret\w*|\(\*?\w+\))?[ \t]?\(\s{{0,40}}\"{VALUE}\"",
         lambda value: chosen_password(value) or credential(value),
-        rf"(?i){_WRAPPED}[\w\p{{N}}(*]*\)?[ \t]?\(\s*\"",
+        rf"(?i){_WRAPPED}[\w(*]*\)?[ \t]?\(\s*\"",
     ),
 )  # fmt: skip

@@ -144,7 +144,7 @@ HANDED: tuple[Role, ...] = (
         "PASSWORD", ("connect",),
         rf"connect\w{{0,20}}\([^\"'\n()]{{1,60}},[ ]?[\"'][^\"'\n]{{0,100}}[\"'],[ ]?[\"'][\w.@-]{{1,60}}[\"'],[ ]?"
         rf"{_LITERAL}",
-        _told_word, r"(?i)connect[\w\p{N}]*\([^\"'\n]*,[ ]?[\"'][^\n]*[\"'],[ ]?[\"'][^\n]*[\"'],[ ]?[\"']",
+        _told_word, r"(?i)connect\w*\([^\"'\n]*,[ ]?[\"'][^\n]*[\"'],[ ]?[\"'][^\n]*[\"'],[ ]?[\"']",
     ),
     # told in another language, before a dash or a comma
     Role(
@@ -197,7 +197,7 @@ HANDED: tuple[Role, ...] = (
         "PASSWORD", ("send",),
         rf"(?:assw(?:or)?d|assphrase)[^\w\n]{{0,10}}[;,)]?\s{{0,20}}-?[\w.]{{0,20}}send\w*[ \t(]{{1,2}}(?:--[ ])?"
         rf"[\"']{WORD}",
-        named_password, r"(?i)(?:assw(?:or)?d|assphrase)[^A-Za-z0-9_\n]*\s*[^\n]*send[\w\p{N}]*[ \t(]",
+        named_password, r"(?i)(?:assw(?:or)?d|assphrase)[^A-Za-z0-9_\n]*\s*[^\n]*send\w*[ \t(]",
     ),
     Role(
         "PASSWORD", ("<<<",), rf"{_ASKS}[^\n]{{0,160}}?<<<[ \t]*+[\"']?(?:[\w.@-]{{1,40}}:)?{WORD}", named_password,
@@ -207,7 +207,7 @@ HANDED: tuple[Role, ...] = (
     Role(
         "PASSWORD", ("echo", "printf"),
         rf"pass\w{{0,12}}[_-]?(?:cmd|command)[\"']?[ =:]{{1,3}}[\"'](?:echo|printf)[ ]++(?:-\w[ ]++)?[\"']?{WORD}",
-        named_password, r"(?i)pass[\w\p{N}]*[_-]?(?:cmd|command)[\"']?[ =:]+[\"'](?:echo|printf) ",
+        named_password, r"(?i)pass\w*[_-]?(?:cmd|command)[\"']?[ =:]+[\"'](?:echo|printf) ",
     ),
     # a word whose hash is asked for
     Role(
@@ -231,8 +231,8 @@ HANDED: tuple[Role, ...] = (
         rf"\b(?:wi-?fi|wlan|wpa2?|vault|safe|alarm|door|gate)\b[^\n:=]{{0,40}}?\b(?:key|code|pin|combination)\b"
         rf"[^\n:=]{{0,40}}?(?:\b(?:{IS})\b:?|[:=])[ ]{MARK}{VALUE}(?={_AFTER})",
         told_password,
-        rf"(?i)(?-u:\b)(?:wi-?fi|wlan|wpa2?|vault|safe|alarm|door|gate)(?-u:\b)[^\n:=]*(?-u:\b)"
-        rf"(?:key|code|pin|combination)(?-u:\b)[^\n]*{CHOSEN}",
+        rf"(?i)\b(?:wi-?fi|wlan|wpa2?|vault|safe|alarm|door|gate)\b[^\n:=]*\b"
+        rf"(?:key|code|pin|combination)\b[^\n]*{CHOSEN}",
     ),
     Role(
         "PASSWORD", ("pin", "code"),

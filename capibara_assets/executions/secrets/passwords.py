@@ -173,7 +173,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     Role(
         "PASSWORD", _PASS_ANCHORS,
         rf"{_FLAG}(?:{_PASS}|pass)[\w-]{{0,12}}{NO_SECRET}[ =\t]+(?:pass:)?{_OPEN}?{VALUE}",
-        shell_password, rf"(?i)-[\w\p{{N}}.-]*(?:{'|'.join(_PASS_ANCHORS)})[^\n]*{CHOSEN}",
+        shell_password, rf"(?i)-[\w.-]*(?:{'|'.join(_PASS_ANCHORS)})[^\n]*{CHOSEN}",
     ),
     Role(
         "PASSWORD", ("pass:", "/p:", "/password:", "/pwd:"),
@@ -264,7 +264,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", ("basic",), rf"basic[\w.-]{{0,30}}[ \t]++[\w.@-]{{1,40}}[ \t]++[\"']?{VALUE}",
-        lambda value: stated_password(value) or credential(value), r"(?i)basic[\w\p{N}.-]*[ \t]+[^\s]+[ \t]+[^\s]{6}",
+        lambda value: stated_password(value) or credential(value), r"(?i)basic[\w.-]*[ \t]+[^\s]+[ \t]+[^\s]{6}",
     ),
     # a line of pgpass; a proxy with its login
     Role(

@@ -28,10 +28,10 @@ def _rules() -> dict[str, tuple[Rule, ...]]:
     four = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*\d)", re.ASCII)
     six = re.compile(r"(?<![\w:.])[0-9A-Fa-f:]{2,39}:[0-9A-Fa-f:.]{0,39}(?![\w:])", re.ASCII)
     return {
-        "email": (Rule("EMAIL", ("@",), address, whole_word=False, tail="", gate=r"[A-Za-z0-9]@[A-Za-z0-9]"),),
+        "email": (Rule("EMAIL", ("@",), address, whole_word=False, tail=""),),
         "ip": (
-            Rule("IP", (".",), four, plausible=_address, tail="", gate=r"[0-9]\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]"),
-            Rule("IP", (":",), six, plausible=_address, tail="", gate=r"[0-9A-Fa-f:]:[0-9A-Fa-f:]"),
+            Rule("IP", (".",), four, plausible=_address, tail=""),
+            Rule("IP", (":",), six, plausible=_address, tail=""),
         ),
     }
 

@@ -23,7 +23,7 @@ _JOINER = (
 )
 _FIRST = rf"{_KIND}[\"'][^\"'\n ]+[\"']"
 _JOINER_GATE = (
-    r"(?:[\w\p{N}]*(?:concat|paste|strcat|str_c|cat)[\w\p{N}]*\(|[\"']{2}\.join\(|\[[^\n]*\][ \t]*+\.(?:join|concat))"
+    r"(?:\w*(?:concat|paste|strcat|str_c|cat)\w*\(|[\"']{2}\.join\(|\[[^\n]*\][ \t]*+\.(?:join|concat))"
     r"[^\n]*"
 )
 
@@ -57,7 +57,7 @@ def _pieces() -> Iterator[Role]:
             "(?:secret|token|key)",
         ),
     ):
-        assigned = rf"(?i){ending}(?:{_ASSIGNED}|[ \t]+)".replace(r"\w", r"[\w\p{N}]")
+        assigned = rf"(?i){ending}(?:{_ASSIGNED}|[ \t]+)".replace(r"\w", r"\w")
         for begins, between, gate in (
             (rf"{name}\(?[ \t]*+", _OPERATOR, rf"{assigned}\(?[ \t]*+{_FIRST}{_OPERATOR}[\"'][^\"'\n ]"),
             (rf"{given}{_JOINER}", _COMMA, rf"{assigned}{_JOINER_GATE}"),

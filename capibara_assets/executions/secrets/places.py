@@ -198,7 +198,8 @@ PLACES: tuple[Role, ...] = (
         r"\b(?:ssh|log(?:ged)? ?in|sign ?in|connect|credentials?|creds)\b[^\n/]{0,80}?"
         r"(?:\b(?:with|as|using|mit|als|con|avec|are|is|now)|[:=])[ \t][\w.@-]{1,40}[ ][/|][ ]"
         rf"{MARK}{VALUE}(?={_AFTER})",
-        _beside, r"[A-Za-z0-9_.@-] [/|] [^ \n]{8}",
+        _beside,
+        r"(?i)(?:ssh|log|sign|connect|cred)[^\n/]*(?:with|as|using|mit|als|con|avec|are|is|now|[:=])\s[\w.@-]+ [/|] ",
     ),
     # sessions in cookies, of whatever alphabet
     Role(

@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import polars as pl
 
@@ -12,8 +12,8 @@ from capibara_assets.executions.formats.envelope_reader import Recorded, strip_a
 from capibara_assets.executions.parsing import python_tree
 from capibara_assets.executions.secrets.personal import PERSONAL, personal_rules
 from capibara_assets.executions.secrets.plausibility import entropy, signed_password
-from capibara_assets.executions.secrets.prefilter import may_hold_secrets, rules_by_text
-from capibara_assets.executions.secrets.rules import Rule, Secret, find_secrets, masked, provider_rules
+from capibara_assets.executions.secrets.prefilter import may_hold_secrets, narrowed_rules
+from capibara_assets.executions.secrets.rules import Narrowed, Secret, find_secrets, masked, provider_rules
 
 TEXT_LIMIT = 64 << 10  # characters of quarantined text that are kept
 _OUTPUT = ("stdout", "stderr", "result_text", "error_name", "error_value", "traceback")
@@ -68,7 +68,7 @@ def redact_sessions(
 ) -> list[list[int]]:
     """Redacts the executions of several sandboxes in place; returns the number of secrets in each, in their order.
 
-    One vectorised pass over the whole batch rules out nearly all text: give it thousands of executions at a time.
+    A prefilter rules out nearly all text of a large batch: give it thousands of executions at a time.
     Placeholders are numbered by (timestamp, execution id), whatever the order within a session.
 
     Args:
@@ -100,15 +100,11 @@ def find_in_sessions(
     """
     if suspects is None:
         suspects = may_hold_secrets([_joined(record) for session in sessions for record in session], also)
-    rules = (*provider_rules(), *personal_rules(also))
     marks = iter(suspects)
     places = [[i for i in range(len(session)) if next(marks)] for session in sessions]
-    texts = [_joined(session[i]) for session, marked in zip(sessions, places, strict=True) for i in marked]
-    # in one batch: an expression has to warm up each time that polars is given it
-    near = iter(rules_by_text(texts, rules))
+    narrowed = narrowed_rules(also)
     return [
-        _find(session, {i: next(near) for i in marked}, rules) if marked else {}
-        for session, marked in zip(sessions, places, strict=True)
+        _find(session, marked, narrowed) if marked else {} for session, marked in zip(sessions, places, strict=True)
     ]
 
 
@@ -119,9 +115,9 @@ def _joined(record: Recorded) -> str:
     return "\n".join(texts)
 
 
-def _find(session: Sequence[Recorded], suspects: Mapping[int, Sequence[Rule]], rules: Sequence[Rule]) -> SessionSecrets:
-    """The secrets of one sandbox; `suspects` are the executions in which a rule could find something, and which."""
-    seen = {(i, name): secrets for i, near in suspects.items() for name, secrets in _scan(session[i], near, rules)}
+def _find(session: Sequence[Recorded], suspects: Iterable[int], narrowed: Narrowed) -> SessionSecrets:
+    """The secrets of one sandbox; `suspects` are the executions in which a rule could find something."""
+    seen = {(i, name): secrets for i in suspects for name, secrets in _scan(session[i], narrowed)}
     if not seen:
         return {}
     known = _known_values(session, seen)
@@ -152,12 +148,11 @@ def _replace_all(session: Sequence[Recorded], secrets_at: SessionSecrets) -> lis
     return counts
 
 
-def _scan(record: Recorded, near: Sequence[Rule], rules: Sequence[Rule]) -> Iterable[tuple[str, list[Secret]]]:
-    """The secrets in each field: with all rules where those of `near` find one, which may hide another of any shape."""
+def _scan(record: Recorded, narrowed: Narrowed) -> Iterable[tuple[str, list[Secret]]]:
     for name in TEXTS:
         text, code = getattr(record, name), record.code if name in _OUTPUT else None
-        if text and find_secrets(text, code, near):
-            yield name, find_secrets(text, code, rules)
+        if text and (secrets := find_secrets(text, code, narrowed)):
+            yield name, secrets
 
 
 def _known_values(session: Sequence[Recorded], secrets_at: SessionSecrets) -> dict[str, str]:

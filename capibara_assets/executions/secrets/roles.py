@@ -95,23 +95,23 @@ _PASSWORD_NAME = r"(?:passw(?:or)?d|passphrase|pwd|_pass)[\w.-]{0,20}"
 _SECRET_ANCHORS = ("secret", "token", "passw", "passphrase", "pwd", "_pass", "key", "credential")
 _PASSWORD_ANCHORS = ("passw", "passphrase", "pwd", "_pass")
 _QUOTE = r"\\?[\"']"
-_IS = r"[\s]*(?::[\s]*[\w]+[\s]*)?(?::=|=>|=|:|,)[\s]*"  # with a type between, as in `KEY: str = "…"`
-_SCHEME = r"(?:bearer|basic|token|apikey|api-key|key)[\s]+"
+_IS = r"\s*(?::\s*\w+\s*)?(?::=|=>|=|:|,)\s*"  # with a type between, as in `KEY: str = "…"`
+_SCHEME = r"(?:bearer|basic|token|apikey|api-key|key)\s+"
 
 #: (kind, anchors, expression with the secret in its group, plausibility)
 CONTEXT_SHAPES: tuple[ContextShape, ...] = (
     ("PASSWORD", ("://",), r"[a-z][a-z0-9+.-]{1,30}://[^\s:/?#\[\]'\"<>]*:([^\s/'\"<>{}]+)@[^\s'\"]", password),
-    ("PASSWORD", _PASSWORD_ANCHORS, r"[;?&][\s]*(?:user[\s])?(?:password|pwd)[\s]?=[\s]?(?![\w.]*[(])"
+    ("PASSWORD", _PASSWORD_ANCHORS, r"[;?&]\s*(?:user\s)?(?:password|pwd)\s?=\s?(?![\w.]*[(])"
      r"([^\s\"';&<>{}$\\]{5,})", password),
-    ("PASSWORD", ("-u", "--user"), rf"[\s](?:-u|--user)(?:[\s]|=)[\s]*{_QUOTE}?[\w.@-]+:([^\s\"'\\$]{{6,}})",
+    ("PASSWORD", ("-u", "--user"), rf"\s(?:-u|--user)(?:\s|=)\s*{_QUOTE}?[\w.@-]+:([^\s\"'\\$]{{6,}})",
      strong_password),
     ("AUTHORIZATION", ("authorization",),
-     rf"authorization{_QUOTE}?(?:[\s]*[\]:=,]+[\s]*[frb]?{_QUOTE}?|[ \t]+{_QUOTE}){_SCHEME}([A-Za-z0-9._~+/=-]+)",
+     rf"authorization{_QUOTE}?(?:\s*[\]:=,]+\s*[frb]?{_QUOTE}?|[ \t]+{_QUOTE}){_SCHEME}([A-Za-z0-9._~+/=-]+)",
      header_credential),
     ("AUTHORIZATION", ("authorization", "bearer"),
-     rf"(?:authorization{_QUOTE}?[\s]*[\]:=,]+[\s]*{_QUOTE}?|bearer[\s]+)([A-Za-z0-9._~+/=-]{{20,}})", random_looking),
+     rf"(?:authorization{_QUOTE}?\s*[\]:=,]+\s*{_QUOTE}?|bearer\s+)([A-Za-z0-9._~+/=-]{{20,}})", random_looking),
     ("AWS_SECRET_ACCESS_KEY", ("aws",),
-     rf"aws[\w.-]{{0,20}}secret[\w.-]{{0,20}}{_QUOTE}?\]?[\s]*[:=][\s]*{_QUOTE}?([0-9A-Za-z/+]{{38,42}})"
+     rf"aws[\w.-]{{0,20}}secret[\w.-]{{0,20}}{_QUOTE}?\]?\s*[:=]\s*{_QUOTE}?([0-9A-Za-z/+]{{38,42}})"
      r"(?![0-9A-Za-z/+])", has_digit),
     ("SECRET", _SECRET_ANCHORS, rf"{_NAME}{_QUOTE}?\]?{_IS}[frb]?{_QUOTE}([^\"'\s\\]{{16,}}){_QUOTE}",
      assigned_secret),
@@ -128,7 +128,7 @@ CONTEXT_SHAPES: tuple[ContextShape, ...] = (
      rf"{LINE_START}{_PASSWORD_NAME}(?:=|:[ \t]++)([^\s\"']{{7,63}}[^\s\"',;(){{}}])$", line_password),
     # query parameters, HTTP headers, YAML
     ("SECRET", _SECRET_ANCHORS,
-     rf"(?:{_NAME}{_QUOTE}?[\s]?[:=][\s]?|[?&](?:api_?key|key|sig|signature)=)([A-Za-z0-9_.+/~=%-]{{16,}})"
+     rf"(?:{_NAME}{_QUOTE}?\s?[:=]\s?|[?&](?:api_?key|key|sig|signature)=)([A-Za-z0-9_.+/~=%-]{{16,}})"
      r"(?![\w(\[.])", random_looking),
 )  # fmt: skip
 
@@ -138,13 +138,14 @@ _KEYS = (
     "api|access|auth|encryption|private|priv|signing|account|client|session|master|storage|shared|webhook|subscription"
     "|service|app|consumer|deploy|admin|license|pre-?shared|recovery|aes"
 )
-_NOUNS = (
-    r"(?:(?=[aepstcmwdlrbio2_-])"  # their first letters: sorts out half of the places
+_ENGLISH = (
     rf"(?:assword|pa?s{{1,2}}w(?:o?r)?d|passphrase|passcode|pwd|pswd|psw|secret|token|credential|\bcreds\b"
     rf"|secure_?string|(?:{_KEYS})[_ -]?key|(?:recovery|backup|activation)[_ -]codes?"
     r"|identified[^\n']{0,40}\bby\b|_auth\b|\bauth[\"']|(?<!\d)pass(?=[\"':=_ ])"
     r"|(?<!\d)pw\b|[_-]pat\b|(?:\b|_)t?otp|\bmfa|\b2fa|\bpsk\b)"
-    rf"|{FOREIGN}|{FOREIGN_KEYS})"
+)
+_NOUNS = (
+    rf"(?:(?=[aepstcmwdlrbio2_-]){_ENGLISH}|{FOREIGN}|{FOREIGN_KEYS})"  # first letters: sort out half of the places
     r"(?!\w{0,40}:\d{1,9}>)"  # in a placeholder
 )
 _NOUN_ANCHORS = (
@@ -191,14 +192,13 @@ MARK = r"(?:[\"'`*_“”„«‘「『(\[]|\\{1,7}[\"']|<\w{1,10}>){0,4}"
 
 # what every plausible value has (`plausibility.mingled`), and what stands before it, in the syntax of Rust's crate
 _RUN = "A-Za-z0-9_+/.-"
-_NOUN_GATE = f"(?:{'|'.join(_NOUN_ANCHORS)})"
-SIGNED = r"(?-u:[0-9][A-Za-z0-9_.-]*[!@#%^$*?]|[!@#%^$*?][A-Za-z0-9_.-]*[0-9])"
-MINGLED = f"(?-ui:{SIGNED}|{RANDOM})"
+SIGNED = r"(?:[0-9][A-Za-z0-9_.-]*[!@#%^$*?]|[!@#%^$*?][A-Za-z0-9_.-]*[0-9])"
+MINGLED = f"(?-i:{SIGNED}|{RANDOM})"
 _LONG_MINGLED = (  # `plausibility.long_mingled`
-    rf"(?-ui:{SIGNED}|[{_RUN}]{{6}}{RANDOM}|{RANDOM}[{_RUN}]{{6}})"
+    rf"(?-i:{SIGNED}|[{_RUN}]{{6}}{RANDOM}|{RANDOM}[{_RUN}]{{6}})"
 )
 _LINE_GATE = f"(?i)(?:{'|'.join(dict.fromkeys((*_WIDE_ANCHORS, *_CALLED_ANCHORS)))})[^\\n]*{_LONG_MINGLED}"
-_NEAR_GATE = rf"(?i){_NOUN_GATE}[^\n]*(?:\n[^\n]*\n?[^\n]*)?{MINGLED}"
+_NEAR_GATE = rf"(?i){_ENGLISH}[^\n]*(?:\n[^\n]*\n?[^\n]*)?{MINGLED}"
 # Pieces of a literal; of two lines the second has a quote, which the gate asks for.
 _BREAK, _PIECES = r"[ \t]*+(?:\n[ \t]*+)?", 8
 _JOINS = r"(?:\+|\.{1,2}|&|<>|\|\||\\|,)"
@@ -206,7 +206,7 @@ _PIECE = (
     rf"[\w.]{{0,20}}\(?\[?[frbu]?[\"'][^\"'\n]{{4,200}}[\"'][\])]{{0,2}}"
     rf"(?:[ \t]*+{_JOINS}?[ \t\\]*+{_BREAK}|{_BREAK}{_JOINS}?[ \t\\]*+)"
 )
-_PIECES_GATE = rf"(?i){_NOUN_GATE}[^\n]*(?:\n[^\n\"']*[\"'][^\n]*){{0,{_PIECES}}}{MINGLED}"
+_PIECES_GATE = rf"(?i){_ENGLISH}[^\n]*(?:\n[^\n\"']*[\"'][^\n]*){{0,{_PIECES}}}{MINGLED}"
 _FLAG_GATE = rf"(?m:^|[\s\"'\[(,`\x1c-\x1f])--?[A-Za-z]{{1,3}}[\"', =]{{0,4}}[{CHARS}-]*{MINGLED}"
 
 _STATED = rf"(?-i:[A-Z][{CHARS}-]*[0-9]|[0-9][{CHARS}-]*[A-Z])"
@@ -227,7 +227,7 @@ ROLES: tuple[Role, ...] = (
     Role(
         "SECRET", _NOUN_ANCHORS,
         rf"(?<![{CHARS}-]){VALUE}[\"'`*]{{0,3}} (?:is|as|ist|es|est)\b[^\n.]{{0,40}}?{_NOUNS}", credential,
-        rf"(?i){MINGLED}[^\s]* (?:is|as|ist|es|est)[^\n.]*{_NOUN_GATE}", near_values=True,
+        rf"(?i){MINGLED}[^\s]* (?:is|as|ist|es|est)[^\n.]*{_ENGLISH}", near_values=True,
     ),
     # on a line about logging in or about keys, where nothing but the value's statistics can tell
     Role("SECRET", _WIDE_ANCHORS, rf"{_WIDE}(?=([^\n]{{0,100}}))", unmistakable, _LINE_GATE, _PART,
@@ -250,7 +250,7 @@ ROLES: tuple[Role, ...] = (
         "SECRET", ("echo", "printf"),
         rf"(?:echo|printf)\b(?=([^\n|]{{8,200}})\|[^\n]{{0,160}}(?:{_NOUNS}|login|auth|sudo|crypt|openssl|gpg))",
         scrambled_or_digest,
-        rf"(?i)(?:echo|printf)[^\n|]*{MINGLED}[^\n|]*\|[^\n]*(?:{_NOUN_GATE}|login|auth|sudo|crypt|openssl|gpg)",
+        rf"(?i)(?:echo|printf)[^\n|]*{MINGLED}[^\n|]*\|[^\n]*(?:{_ENGLISH}|login|auth|sudo|crypt|openssl|gpg)",
         _PART,
     ),
     # flags of one letter, with their value behind them or attached; `user:password`, `user%password`
@@ -271,7 +271,7 @@ ROLES: tuple[Role, ...] = (
     Role(
         "PASSWORD", ("-u", "-user", "-auth", "-cred"),
         rf"[\s\"']-{{1,2}}(?:u|user|auth|creds?)[\"', =]{{1,4}}[\w.@-]{{1,60}}:{VALUE}", credential,
-        rf"(?i)-(?:u|user|auth|creds?)[\"', =]{{1,4}}[\w\p{{N}}.@-]+:[{CHARS}-]*{MINGLED}",
+        rf"(?i)-(?:u|user|auth|creds?)[\"', =]{{1,4}}[\w.@-]+:[{CHARS}-]*{MINGLED}",
     ),
     Role(
         "PASSWORD", ("@",), r"[\w.-]{1,40}:([^\s\"'`/:]{8,64})@[A-Za-z0-9]", signed_password,
@@ -293,8 +293,8 @@ ROLES: tuple[Role, ...] = (
         r"(?:^[\w.@~:\[\]()/ -]{0,40}\$ |^!|subprocess\.\w+\(|system\(|popen\w*\(|spawn\w*\(|shell\w*\()"
         r"(?=([^\n]{0,400}))",
         unmistakable,
-        rf"(?im)(?:\$ |^!|subprocess\.|system\(|popen[\w\p{{N}}]*\(|spawn[\w\p{{N}}]*\("
-        rf"|shell[\w\p{{N}}]*\()[^\n]*{MINGLED}",
+        rf"(?im)(?:\$ |^!|subprocess\.|system\(|popen\w*\(|spawn\w*\("
+        rf"|shell\w*\()[^\n]*{MINGLED}",
         _PART, near_values=True,
     ),
     # subcommands: `auth ...`, `login ...`
@@ -318,7 +318,7 @@ ROLES: tuple[Role, ...] = (
     Role(
         "SECRET", _NOUN_ANCHORS,
         rf"{_NOUNS}[\w.-]{{0,30}}[\"']?:[ \t]*+[|>][+-]?[ \t]*+\n(?=((?:[ \t][^\n]{{1,400}}(?:\n|$)){{1,20}}))",
-        credential, rf"(?i){_NOUN_GATE}[^\n:]*:[ \t]*[|>][+-]?[ \t]*\n", _PART,
+        credential, rf"(?i){_ENGLISH}[^\n:]*:[ \t]*[|>][+-]?[ \t]*\n", _PART,
     ),
     # alone below a line that announces it: a command that prints it, "... password:"
     Role(
@@ -327,7 +327,7 @@ ROLES: tuple[Role, ...] = (
         rf"|{_NOUNS}[^\n]{{0,80}}?[:：][ \t*\"'`]{{0,4}})"
         rf"\r?\n(?:[ \t]*+\r?\n)?[ \t>#]{{0,20}}(?:\[\d+\][ \t]*+)?[\"'`]?{VALUE}[\"'`,;]{{0,2}}[ \t\r]*$",
         lone_secret,
-        rf"(?im){_NOUN_GATE}[^\n]*\n(?:[ \t]*\r?\n)?[ \t>#]*(?:\[[\d]+\][ \t]*)?[\"'`]?[{CHARS}-]*"
+        rf"(?im){_ENGLISH}[^\n]*\n(?:[ \t]*\r?\n)?[ \t>#]*(?:\[\d+\][ \t]*)?[\"'`]?[{CHARS}-]*"
         rf"(?:{MINGLED}|{_STATED}|(?-i:[a-z][A-Z]+[a-z]+[A-Z]+[a-z]))"
         rf"[{CHARS}-]*[\"'`,;]*[ \t\r]*$",
     ),
@@ -340,13 +340,13 @@ ROLES: tuple[Role, ...] = (
         "SECRET", ("sig=", "sign=", "signature=", "key=", "code=", "auth=", "sid=", "hmac=", "token="),
         rf"[?&;][\w.-]{{0,40}}(?:sign?|signature|key|code|auth|sid|hmac|token)=([{_WEB}/-]{{16,2000}}={{0,2}})",
         scrambled_or_digest,
-        rf"(?i)[?&;][\w\p{{N}}.-]*(?:sign?|signature|key|code|auth|sid|hmac|token)=[{_WEB}/-]{{16}}",
+        rf"(?i)[?&;][\w.-]*(?:sign?|signature|key|code|auth|sid|hmac|token)=[{_WEB}/-]{{16}}",
     ),
     Role(
         "SECRET", ("/bot", *_SECRET_PATHS.split("|")),
         rf"://[^\s\"'<>]{{0,120}}(?:{_SECRET_PATHS}|/bot(?=\d))(?=([^\s\"'<>]{{0,300}}))",
         scrambled_or_digest,
-        rf"(?i)://[^\s\"'<>]*(?:{_SECRET_PATHS}|/bot)[^\s\"'<>]*(?-u:[A-Za-z0-9_-]{{16}})",
+        rf"(?i)://[^\s\"'<>]*(?:{_SECRET_PATHS}|/bot)[^\s\"'<>]*(?:[A-Za-z0-9_-]{{16}})",
         r"[A-Za-z0-9_-]{16,}",
     ),
     # files of passwords: htpasswd, shadow, LDIF
@@ -355,7 +355,7 @@ ROLES: tuple[Role, ...] = (
         r"(?<![\w$])(\$(?:2[abxy]|1|5|6|7|y|apr1|argon2\w{0,2}|scrypt|pbkdf2[\w-]{0,12})\$[./A-Za-z0-9$=,+-]{20,400}"
         r"|\{S?SHA\d{0,3}\}[A-Za-z0-9+/]{20,120}={0,2}|pbkdf2_sha\d+\$\d+\$[A-Za-z0-9+/$=]{20,200})",
         has_digit,
-        r"\$(?:2[abxy]|1|5|6|7|y|apr1|argon2[\w\p{N}]*|scrypt|pbkdf2[\w\p{N}-]*)\$[./A-Za-z0-9$=,+-]{20}"
+        r"\$(?:2[abxy]|1|5|6|7|y|apr1|argon2\w*|scrypt|pbkdf2[\w-]*)\$[./A-Za-z0-9$=,+-]{20}"
         r"|SHA[0-9]*\}[A-Za-z0-9+/]{20}|pbkdf2_sha", case=True,
     ),
     # what a name is given in pieces: `"..." + "..."`, `"..." \` and the next line, `join("...", "...")`

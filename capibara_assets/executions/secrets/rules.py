@@ -33,7 +33,6 @@ from capibara_assets.executions.secrets.roles import (
     FOREIGN_ANCHORS,
     FOREIGN_KEY_ANCHORS,
     FOREIGN_KEYS,
-    LINE_START,
     ROLES,
 )
 from capibara_assets.executions.secrets.services import SERVICES
@@ -79,8 +78,8 @@ class Rule:
     A match must not start inside a word, and is stretched over `tail` characters that follow it: keys are pasted with
     a character too many as often as with one too few, and half a key in the log is a leak all the same.
 
-    `gate` is for rules whose anchors stand in every other text: an expression in the syntax of Rust's regex crate that
-    matches whatever the rule matches, or more (`prefilter.py`).
+    `gate` is an expression that is found in every text in which the rule finds something plausible: what the prefilter
+    looks for instead of the rule's own expression, where that is too costly or stands in many texts (`prefilter.py`).
 
     With `near_values` the rule is tried only around lines with something that could be a random value.
 
@@ -102,20 +101,22 @@ class Rule:
     cells: Callable[[re.Match[str]], Iterable[tuple[int, int]]] | None = None
 
 
-def find_secrets(text: str, names_in_code: str | None = None, rules: Sequence[Rule] | None = None) -> list[Secret]:
+Narrowed = Callable[[str], Sequence[Rule]]
+
+
+def find_secrets(text: str, names_in_code: str | None = None, narrowed: Narrowed | None = None) -> list[Secret]:
     """Finds the secrets in `text`, left to right, not overlapping.
 
     Args:
         names_in_code: for the output of a program: the program. Where it names a secret-looking variable
             (`print(os.environ["AWS_SECRET_ACCESS_KEY"])`), a high-entropy token standing alone in the output is one.
-        rules: those of `rules_for` a larger text that holds this one; None tries all.
+        narrowed: gives the rules that could match in a text; default: `rules_for` of all that recognise secrets.
     """
-    candidates = rules_for(text, rules)
     name = _secret_name(names_in_code) if names_in_code is not None else None
     secrets: list[Secret] = []
     left = text
     # one key may hide another: two without a gap, or a long match that swallows a shorter one's end
-    while new := _find_once(left, candidates, name):
+    while new := _find_once(left, narrowed(left) if narrowed else rules_for(left, provider_rules()), name):
         secrets += new
         left = masked(left, new)
     return sorted(secrets, key=lambda secret: secret.start)
@@ -149,11 +150,10 @@ def masked(text: str, secrets: Sequence[Secret]) -> str:
     return "".join([*parts, text[last:]])
 
 
-def rules_for(text: str, rules: Sequence[Rule] | None = None) -> list[Rule]:
-    """The rules (of `rules`, or of all) that have an anchor in `text`; no other can match in it or in a part of it."""
-    candidates = provider_rules() if rules is None else rules
-    lowered = text.lower() if any(rule.ignore_case for rule in candidates) else ""
-    return [rule for rule in candidates if _has_anchor(rule.anchors, lowered if rule.ignore_case else text)]
+def rules_for(text: str, rules: Sequence[Rule]) -> list[Rule]:
+    """The rules that have an anchor in `text`; no other can match in it."""
+    lowered = text.lower()
+    return [rule for rule in rules if _has_anchor(rule.anchors, lowered if rule.ignore_case else text)]
 
 
 def _has_anchor(anchors: tuple[str, ...], text: str) -> bool:
@@ -251,7 +251,7 @@ _BARE = re.compile(r"(?:^|(?<=[\s=:]))[\"']?([A-Za-z0-9+/_-]{20,}={0,2})[\"']?$"
 NAME_ANCHORS = ("KEY", "TOKEN", "SECRET", "PASSW", "CREDENTIAL")
 
 #: What a text with such a name matches (see `Rule.gate`).
-BARE_TOKEN_NAME = r"(?-u)[A-Z0-9_](?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL)"
+BARE_TOKEN_NAME = r"[A-Z0-9_](?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL)"
 
 
 def _secret_name(code: str) -> str | None:
@@ -293,10 +293,7 @@ def _block_rules() -> Iterator[Rule]:
 def _extra_rules() -> Iterator[Rule]:
     for kind, anchors, expression in PROVIDER_SHAPES:
         plausible = filled_in if kind == "HF_TOKEN" else None if kind == "TWITTER_BEARER" else token
-        # an expression that starts with a character class is slow to search, and its anchors are rare enough
-        literal = min(map(len, anchors)) > 5 or expression.startswith(("[", "(?<="))
-        gate = "" if literal else f"(?-u:{_LOOKAROUND.sub('', expression)})"
-        yield Rule(kind, anchors, re.compile(expression, re.ASCII), plausible=plausible, tail=_TOKEN, gate=gate)
+        yield Rule(kind, anchors, re.compile(expression, re.ASCII), plausible=plausible, tail=_TOKEN)
     # one start per word, or a long word of "eyJeyJ..." costs the square of its length
     jwt = r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*){0,3}"
     yield Rule("JWT", ("eyJ",), re.compile(jwt), plausible=json_web_token, tail="=")
@@ -332,12 +329,6 @@ def _detect_secrets_rules() -> Iterator[Rule]:
         "AWS_ACCESS_KEY_ID", ("AKIA", "ASIA", "ABIA", "ACCA", "A3T"), access_key, plausible=filled_in, tail="A-Z0-9"
     )
     yield Rule("AWS_SECRET_ACCESS_KEY", ("aws",), secret_key, 1, ignore_case=True, tail="", gate=_AWS_GATE)
-    gates = {
-        "DISCORD_TOKEN": r"[MNO][a-zA-Z\d_-]{23,25}\.[a-zA-Z\d_-]{6}\.[a-zA-Z\d_-]{27}",
-        "TELEGRAM_TOKEN": r"\d{8}:[0-9A-Za-z_-]{35}",
-        "TWILIO_KEY": r"(?-u)(?:AC|SK)[a-z0-9]{32}",
-        "MAILCHIMP_KEY": r"(?-u)[0-9a-z]{32}-us[0-9]",
-    }
     for kind, anchors, plugin, plausible, tail in (
         ("AZURE_STORAGE_KEY", ("AccountKey=",), azure_storage_key.AzureStorageKeyDetector, None, ""),
         ("DISCORD_TOKEN", (".",), discord.DiscordBotTokenDetector, mixed_case_and_digits, _TOKEN),
@@ -352,7 +343,7 @@ def _detect_secrets_rules() -> Iterator[Rule]:
         ("TWILIO_KEY", ("AC", "SK"), twilio.TwilioKeyDetector, hex_letters_and_digits, ""),
     ):  # fmt: skip
         for pattern in plugin.denylist:
-            yield Rule(kind, anchors, pattern, plausible=plausible, tail=tail, gate=gates.get(kind, ""))
+            yield Rule(kind, anchors, pattern, plausible=plausible, tail=tail)
     for kind, names, plugin, gate in (
         ("CLOUDANT_KEY", ("clou", "cl_", "cl-", "clapi", "clkey", "clpw", "clpa", "cltoken"), cloudant.CloudantDetector,
          r"(?i)cl(?:ou(?:dant)?)?[_-]?(?:api)?(?:key|pw|pass|token)|cloudant\.com"),
@@ -373,7 +364,7 @@ def _context_rules() -> Iterator[Rule]:
     """Secrets known by what stands before them: connection strings, headers, assignments to secret-looking names."""
     for kind, anchors, expression, plausible in CONTEXT_SHAPES:
         pattern = re.compile(expression, re.IGNORECASE | re.MULTILINE)
-        gate = _AWS_GATE if anchors == ("aws",) else _gate(expression)
+        gate = _AWS_GATE if anchors == ("aws",) else ""
         yield Rule(kind, anchors, pattern, 1, plausible, anchors != ("://",), whole_word=False, tail="", gate=gate)
     for role in (
         *ROLES,
@@ -393,23 +384,11 @@ def _context_rules() -> Iterator[Rule]:
         variants = [(english, role.anchors, role.gate)]
         if english != role.expression:
             keys = FOREIGN_KEY_ANCHORS if FOREIGN_KEYS in role.expression else ()
-            variants.append((role.expression, (*FOREIGN_ANCHORS, *keys), ""))
+            words = (*FOREIGN_ANCHORS, *keys)
+            variants.append((role.expression, words, f"(?i){'|'.join(map(re.escape, words))}"))
         for expression, anchors, gate in variants:
             yield Rule(
                 role.kind, anchors, re.compile(expression, flags), 1, role.plausible, not role.case,
                 whole_word=False, tail="", gate=gate, near_values=role.near_values,
                 parts=re.compile(role.parts) if role.parts else None, cells=role.cells,
             )  # fmt: skip
-
-
-def _gate(expression: str) -> str:
-    r"""`expression`, or something that matches more, for Rust's regex crate.
-
-    It has no lookarounds and narrower \s and \w, which stand in character classes in all expressions that come here;
-    a name's class is widened further, to one that costs a third, and what may stand before a name is left out.
-    """
-    wider = _LOOKAROUND.sub("", expression).replace(LINE_START, "").replace(r"[\w.-]{", r"[^\s\"']{")
-    return "(?im)" + wider.replace(r"\w", r"\w\p{N}").replace(r"[\s", r"[\s\x1c-\x1f")
-
-
-_LOOKAROUND = re.compile(r"\(\?<?[!=](?:\[[^\]]*\]|[^()\[\]])*\)")

@@ -70,7 +70,7 @@ _SCHEME_GATE = rf"(?i)authorization[\"']?[ \t]*[\]:=,]+[^\n]*{MINGLED}"
 _HEADERS = (
     r"headers?[\"']?(?:[ \t]*+[:=(]|[ \t])[ \t]*+[\[{(]?\s{0,20}(?=([\"']?[\w-]{2,40}[\"']?[=:][^\n{}\[\]]{8,600}))"
 )
-_HEADERS_GATE = rf"(?i)headers?[\"']?[ \t]*[:=( \t][ \t]*[\[{{(]?\s*[\"']?[\w\p{{N}}-]+[\"']?[=:][^\n]*{MINGLED}"
+_HEADERS_GATE = rf"(?i)headers?[\"']?[ \t]*[:=( \t][ \t]*[\[{{(]?\s*[\"']?[\w-]+[\"']?[=:][^\n]*{MINGLED}"
 _TELLING_HEADER = r"(?<![\w-])[\w-]{0,40}(?:key|token|auth|team|secret|license|cred|pass)[\w-]{0,40}+(?<!id)(?<!hash)"
 _OTHER_HEADER = "(?<![\\w-])[\\w-]{1,80}+" + "".join(
     f"(?<!{end})" for end in ("id", "hash", "tag", "parent", "state", "256", "md5", "digest", "nonce", "match")
@@ -271,6 +271,6 @@ SERVICES: tuple[Role, ...] = (
         "PASSWORD", (" p: ", "l/p:", "u/p:"),
         r"\b(?:(?:u|user|login)[ ]?[:=][ ]?[\w.@-]{1,40}[,;/|]?[ ]p[:=][ ]?"
         rf"|[lu]/p[ ]?[:=][ ]?[\w.@-]{{1,40}}[ ]?[/:,][ ]?){VALUE}(?=[.,;)!]*(?:\s|$))",
-        told_password, rf"(?i)(?:[ ]p[:=]|[lu]/p[ ]?[:=])[^\n]*{CHOSEN}",
+        told_password, rf"(?i)(?:[ ]p: |[lu]/p:)[^\n]*{CHOSEN}",
     ),
 )  # fmt: skip

@@ -9,7 +9,7 @@ from functools import partial
 
 from capibara_assets.executions.secrets.passwords import CHOSEN, ENDING, ENDS, ENDS_ANCHORS
 from capibara_assets.executions.secrets.plausibility import column_password, credential
-from capibara_assets.executions.secrets.roles import Role
+from capibara_assets.executions.secrets.roles import FOREIGN_ANCHORS, Role
 
 Span = tuple[int, int]
 
@@ -136,7 +136,6 @@ _COPIED = (
     r"(?:insert\s++into|copy)\s++[^\s();]{1,80}\s*+\(([^()]{0,400})\)\s*+"
     rf"(?:values\s*+(?:{_APART})?|from[ ]stdin[^\n]{{0,80}}\n)"
 )
-_COPIED_GATE = r"(?is)(?:insert\s+into|copy)\s(?:[^\n();]|\n)*\((?:[^\n()]|\n)*\)\s*(?:values|from stdin)"
 
 
 def _password(value: str) -> bool:
@@ -144,25 +143,28 @@ def _password(value: str) -> bool:
 
 
 def _tables() -> Iterator[Role]:
-    for kind, anchors, name, gate, named, plausible in (
+    for kind, anchors, name, gate, columns, named, plausible in (
         (
             "PASSWORD",
             ENDS_ANCHORS,
             ENDS,
             rf"(?:{ENDING}|{_DIVIDES}\W*pass|pass\W*{_DIVIDES})",
+            "|".join((*ENDS_ANCHORS, *FOREIGN_ANCHORS)),
             _PASSWORD_NAME,
             _password,
         ),
-        ("SECRET", SECRETS_ANCHORS, _SECRETS, _SECRETS, _SECRET_NAME, credential),
+        ("SECRET", SECRETS_ANCHORS, _SECRETS, _SECRETS, _SECRETS, _SECRET_NAME, credential),
     ):
         yield Role(
             kind, anchors, rf"^({_HEAD}{{0,300}}?{name}{_HEAD}{{0,300}}\r?)$", plausible,
-            rf"(?im)(?:\S[ ]?(?:{_DIVIDES}|[ ]{{2}}){_IN_HEAD}{gate}|{gate}{_IN_HEAD}(?:{_DIVIDES}|[ ]{{2}}))"
-            rf"{_IN_HEAD}\n(?:[^\n]*\n){{0,6}}[^\n]*{CHOSEN}", cells=partial(cells_below, named=named),
+            rf"(?im)^(?:{_HEAD}*(?:{_DIVIDES}|[ ]{{2}}){_HEAD}*{gate}|{_HEAD}*{gate}{_HEAD}*(?:{_DIVIDES}|[ ]{{2}}))"
+            rf"{_HEAD}*\r?\n(?:[^\n]*\n){{0,6}}[^\n]*{CHOSEN}", cells=partial(cells_below, named=named),
         )  # fmt: skip
         yield Role(
-            kind, ("insert", "copy"), _COPIED, plausible, _COPIED_GATE, cells=partial(values_inserted, named=named)
-        )
+            kind, ("insert", "copy"), _COPIED, plausible,
+            rf"(?i)(?:insert\s+into|copy)\s[^();]*\([^()]*(?:{columns})[^()]*\)\s*(?:values|from stdin)",
+            cells=partial(values_inserted, named=named),
+        )  # fmt: skip
 
 
 TABLES: tuple[Role, ...] = tuple(_tables())
