@@ -30,7 +30,6 @@ _SHOWS_ANCHORS = (
     *("chamber read", "keyring get", "auth token", "config:get", "secrets get", "versions access", "auth print-"),
     *("get-access-token", "secret show", "get-secret-value", "get-parameter", "-password"),
 )
-_SHOWS_GATE = f"(?:{'|'.join(re.escape(each) for each in _SHOWS_ANCHORS)})"
 _NAMED = r"(?:secret|token|passw|api_?key|private_?key|signing_?key)"
 _SOFT_BREAK = re.compile(r"=\r?\n")
 
@@ -51,85 +50,81 @@ ANNOUNCED: tuple[Role, ...] = (
         "PASSWORD", ("<<",),
         rf"{_KEEPS}[^\n]{{0,160}}?<<[-~]?[ ]?[\"']?\w{{1,20}}[\"']?[^\n]{{0,60}}\n"
         rf"(?:[\w.@-]{{1,40}}:)?{VALUE}[ \t\r]*$",
-        _kept, r"(?i)(?:secret|pass|vault|keyring|credential|login)[^\n]*<<[^\n]*\n",
+        _kept,
     ),
     # the line of a file of that name, also behind the user's; not the user's, once the other is known
     Role(
         "PASSWORD", ("cat ", "type "),
         rf"(?:^|[$#>;&|]|\bsudo)[ \t]*+(?:cat|type)[ ][^\n]{{0,120}}?{_KEPT_IN}(?:\.\w{{1,5}})?[ \t\r]*\n"
         rf"(?:[\w.@-]{{1,60}}\r?\n)?{VALUE}[ \t\r]*$(?!\n[\x00<])",
-        _kept, r"(?i)(?:cat|type) [^\n]*(?:pass|secret|cred|login|auth|token|key)[^\n]*\n",
+        _kept,
     ),
     # decoded into a file of keys
     Role(
         "PRIVATE_KEY", ("base64", "openssl enc"),
         r"(?:echo|printf)[ ]++(?:-\w[ ]++|[\"']?%s[\"']?[ ]++)?[\"']?([A-Za-z0-9+/_-]{16,20000}={0,2})[\"']?"
         rf"[ ]*+\|[ ]*+(?:base64|openssl[ ]enc)[ ]++(?:-[\w-]{{1,12}}[ ]++){{1,3}}>[ ]*+[^\n]{{0,120}}?{_KEY_FILE}",
-        filled_in, rf"(?i)(?:echo|printf) [^\n]*\|[^\n]*>[^\n]*{_KEY_FILE}",
+        filled_in,
     ),
     Role(
         "PRIVATE_KEY", ("<<<",),
         r"\bbase64[ ]++-{1,2}[dD]\w{0,6}[ ]++<<<[ ]*+[\"']?([A-Za-z0-9+/_-]{16,20000}={0,2})[\"']?[ ]*+>"
         rf"[^\n]{{0,120}}?{_KEY_FILE}",
-        filled_in, rf"(?i)base64[^\n]*<<<[^\n]*>[^\n]*{_KEY_FILE}",
+        filled_in,
     ),
     # what a command shows or has made, alone below it
     Role(
         "SECRET", _SHOWS_ANCHORS, rf"{_SHOWS}[^\n|]{{0,160}}\n{VALUE}[ \t\r]*$", _kept,
-        rf"(?i){_SHOWS_GATE}[^\n]*\n[^\s]{{6}}",
     ),
     # the reply behind the name that was asked for; an item below it; the value of the object of that name
     Role(
         "PASSWORD", ("1) \"", "3) \"", "5) \"", "7) \""),
         rf"\d\)[ ]\"[\w.-]{{0,40}}(?:pass|auth|secret|token|key)\"\s{{1,4}}\d{{1,3}}\)[ ]\"{VALUE}\"", _kept,
-        r"(?i)[0-9]\) \"[^\"\n]*(?:pass|auth|secret|token|key)\"\s+[0-9]+\) \"",
     ),
     Role(
         "PASSWORD", ('"value":',),
         r"[\"'][\w.-]{0,40}(?:password|secret|token|[_-]key)[\"'][ ]?:[ ]?\{\s{0,20}"
         rf"(?:\"\w{{1,20}}\":[^\n]{{0,80}},\s{{0,20}}){{0,4}}\"value\":[ ]?\"{VALUE}\"",
-        _kept, r"(?i)(?:password|secret|token|_key|-key)[\"'] ?: ?\{[\s\S]*\"value\": ?\"",
+        _kept,
     ),
     # the default of a variable of that name; a line of a log that ends with its announcement
     Role(
         "SECRET", ("variable \"",),
         r"\bvariable[ ]\"[\w.-]{0,40}(?:passw\w{0,4}|secret|token|_key)\"[ ]?\{[^{}]{0,400}?"
         rf"\bdefault[ \t]*+=[ \t]*+\"{VALUE}\"",
-        _kept, r"(?i)variable \"[^\"\n]*(?:passw|secret|token|_key)[^\"\n]*\"[^{}\n]*\{[^{}]*default",
+        _kept,
     ),
     Role(
         "PASSWORD", ("following password",),
         rf"\bfollowing[ ]password\b[^\n]{{0,80}}:[ \t\r]*\n(?:[ \t\r]*\n)?(?:[^\n]{{1,80}}\]:[ ])?"
-        rf"{VALUE}[ \t\r]*$", _kept, "",
+        rf"{VALUE}[ \t\r]*$", _kept,
     ),
     # a field that a validator did not take, and its value
     Role(
         "SECRET", ("input_value=",),
         rf"^[ \t]*+[\w.]{{0,60}}?(?:{_NAMED})[\w.]{{0,40}}[ \t\r]*\n[^\n]{{0,200}}?\binput_value=[\"']{VALUE}[\"']",
-        _kept, r"input_value=",
+        _kept,
     ),
     # a row of accounts, with the password itself in place of its hash
     Role(
         "PASSWORD", (":/",),
         r"^[\w.-]{1,40}:([^\s:]{6,64}):\d{1,7}:\d{1,7}:[^:\n]{0,80}:/[^:\n]{0,80}:/", chosen_password,
-        r"(?m)^[^\s:]+:[^\s:]{6}[^\s:]*:[0-9]+:[0-9]+:[^:\n]*:/",
     ),
     # a network's name and key, for a modem
     Role(
         "PASSWORD", ("at+cw",), r"\bAT\+CW\w{1,12}=\"[^\"\n]{1,64}\",\"([^\"\n]{8,63})\"", network_key,
-        r"(?i)at\+cw\w*=\"",
     ),
     # what a provider of identities says of a user, as a form sends it
     Role(
         "SECRET", ("samlresponse", "samlassertion"),
         r"saml(?:response|assertion)[\"']?(?:=|:[ ]?|[\"'][ ]value=)[\"']?([A-Za-z0-9+/%_-]{40,20000}={0,2})",
-        filled_in, "",
+        filled_in,
     ),
     # told in a mail that breaks its lines
     Role(
         "SECRET", ("quoted-printable",),
         r"quoted-printable[\s\S]{0,1000}?(?:secret|token|passw\w{0,4}|key)\b[^\n]{0,60}?"
         rf"(?:\b(?:{IS})\b:?|[:=])[ ]{MARK}([{CHARS}-]{{4,76}}=\r?\n[{CHARS}-]{{4,200}})",
-        _broken, "",
+        _broken,
     ),
 )  # fmt: skip

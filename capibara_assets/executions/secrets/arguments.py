@@ -4,7 +4,7 @@ What stands there is a password also where it is one word, or shorter than eight
 that help texts and messages put there are left.
 """
 
-from capibara_assets.executions.secrets.passwords import CHOSEN_GATE, ENDING, ENDS, ENDS_ANCHORS
+from capibara_assets.executions.secrets.passwords import ENDING, ENDS, ENDS_ANCHORS
 from capibara_assets.executions.secrets.plausibility import (
     bare_password,
     chosen_password,
@@ -45,74 +45,72 @@ ARGUMENTS: tuple[Role, ...] = (
         "PASSWORD", ("password=", "passwd=", "pass=", "passphrase=", "pwd="),
         rf"(?:^|[\s\"'])-{{1,2}}[\w-]{{0,30}}?(?:passw(?:or)?d|pass|passphrase|pwd)="
         rf"[\"']?(?:pass(?:word)?:)?{WORD}",
-        named_password, r"(?i)-[\w-]*(?:passw(?:or)?d|pass|passphrase|pwd)=",
+        named_password,
     ),
     Role(
         "PASSWORD", ("password ", "passwd ", "passphrase ", "pwd "),
         rf"(?:^|[\s\"'])-{{1,2}}[\w-]{{0,30}}?(?:passw(?:or)?d|passphrase|pwd)[ ]{{1,3}}[\"']?(?:password:)?"
         rf"{WORD}(?=[\"']?[ \t]*+(?:$|[|;&>]|-{{1,2}}\w))",
-        named_password, r"(?i)-[\w-]*(?:passw(?:or)?d|passphrase|pwd) ",
+        named_password,
     ),
     # a login behind `-u`, for an address; one of a proxy's statistics; a file of logins
     Role(
         "PASSWORD", ("-u", "-user", " -a ", "-auth"),
         rf"(?:curl|wget|https?)\b[^\n]{{0,200}}?[ ](?:-\w{{0,4}}u|-a|--user|--auth)[ =]?[\"']?[\w.@\\-]{{1,60}}:[\"']?"
         rf"{WORD}(?=[^\n]{{0,300}}://)",
-        named_password, r"(?i)(?:curl|wget|http)[^\n]*-[\w-]*(?:u|a)(?:ser|uth)?[ =]?[^\n]*:[^\n]*://",
+        named_password,
     ),
     Role(
         "PASSWORD", ("auth ",), rf"(?:^|[ \t])auth[ \t]++[A-Za-z][\w.@-]{{0,40}}:{VALUE}[ \t\r]*$", named_password,
-        r"(?im)auth[ \t]+[a-z][\w.@-]*:[^\s:]+[ \t\r]*$",
     ),
     Role(
         "PASSWORD", ("htpasswd",),
         rf"\bhtpasswd[ ]++(?:-\w{{1,9}}[ ]++){{0,5}}-\w{{0,9}}b\w{{0,9}}[ ]++(?:-\w{{1,9}}[ ]++){{0,5}}"
         rf"(?:[\w./$-]+[ ]++){{1,2}}[\"']?{WORD}"
         r"(?=[\"']?[ \t]*+(?:$|[|;&>]))",
-        named_password, "",
+        named_password,
     ),
     Role(
         "PASSWORD", ("sshpass",), rf"\bsshpass[ ]++(?:-v[ ]++)?-p[ ]*+[\"']?{WORD}(?=[\"']?[ \t]++\w)",
-        named_password, "",
+        named_password,
     ),
     # quoted and attached to the flag of one letter, where a word of a shell could hold no such signs
     Role(
         "PASSWORD", ("-p'", '-p"', "-a'", '-a"', "-w'", '-w"'),
         r"[ ]-[pPaAwW][\"']([^\s\"']{6,64})[\"'](?=[ \t]|$)",
-        lambda value: jumbled(value) or chosen_password(value), "",
+        lambda value: jumbled(value) or chosen_password(value),
     ),
     # flags of Windows' programs
     Role(
         "PASSWORD", ("/rp ", "/rp:", "/pass:", "/password:", "/pw:", "/pwd:"),
         rf"[ ]/(?:rp[ :]|pass(?:word)?:|pwd?:)[\"']?{WORD}(?=[\"']?(?:[ \t\r]|$))",
-        named_password, "",
+        named_password,
     ),
     Role(
         "PASSWORD", ("xfreerdp", "rdesktop"),
-        rf"\b(?:xfreerdp\d?|rdesktop)[ ][^\n]{{0,200}}?[ ](?:/p:|-p[ ])[\"']?{WORD}", named_password, "",
+        rf"\b(?:xfreerdp\d?|rdesktop)[ ][^\n]{{0,200}}?[ ](?:/p:|-p[ ])[\"']?{WORD}", named_password,
     ),
     # options of a mount
     Role(
         "PASSWORD", ("username=", "user="),
         rf"[ ,\"']user(?:name)?=[^\s,]{{1,60}},pass(?:word)?={WORD}",
-        named_password, r"(?i)user(?:name)?=[^\n]*,pass",
+        named_password,
     ),
     # the source of data of Go's drivers; a network's name and its key
     Role(
-        "PASSWORD", ("@tcp(", "@unix("), r"[\"'`=][\w.-]{1,60}:([^\s\"'`@/]{4,64})@(?:tcp|unix)\(", named_password, "",
+        "PASSWORD", ("@tcp(", "@unix("), r"[\"'`=][\w.-]{1,60}:([^\s\"'`@/]{4,64})@(?:tcp|unix)\(", named_password,
     ),
     Role(
         "PASSWORD", (".begin(",),
         rf"\bwifi\w{{0,20}}\.begin\([ \t]*+{_ARGUMENT}[\"']([^\"'`\\\n<>]{{5,64}})[\"']",
         lambda value: network_key(value) or (" " not in value and named_password(value)),
-        r"(?i)wifi\w*\.begin\(",
     ),
     # user and password in one word
     Role(
         "PASSWORD", ("smbclient", "rpcclient", "smbget", "winexe", "wmic "),
         r"\b(?:smbclient|rpcclient|smbget|winexe|wmic)[ ][^\n]{0,200}?[ ](?:-U|--user=?)[ ]?[\"']?"
         r"[\w.\\/@-]{1,60}%([^\s\"']{4,64})",
-        named_password, "",
+        named_password,
     ),
     # what is piped to a program that asks for it
     Role(
@@ -120,32 +118,32 @@ ARGUMENTS: tuple[Role, ...] = (
         rf"(?:echo|printf)[ \t]++(?:-\w+[ \t]++)?[\"']?(?:[\w.@-]{{0,40}}:?%s(?:\\n)?[\"'][ ][\"']?)?"
         rf"(?:[\w.@-]{{1,40}}:)?{WORD}"
         rf"(?:\\n)?[\"']?[ \t]*+\|[^\n|]{{0,160}}?{_ASKS}",
-        named_password, "",
+        named_password,
     ),
     # the same in single quotes, with signs that no unquoted word has
     Role(
         "PASSWORD", ("chpasswd", "smbpasswd", "kinit", "password-stdin", "sudo -s"),
         r"(?:echo|printf)[ \t]++(?:-\w+[ \t]++)?'(?:[\w.@-]{1,40}:)?([^'\s]{8,64})'[ \t]*+\|"
         rf"[^\n|]{{0,160}}?{_ASKS}",
-        jumbled, "",
+        jumbled,
     ),
     # a command's login with flags between, whose key is a digest's length
     Role(
         "SECRET", ("login ",), rf"\blogin[ \t]++(?:--?[\w-]{{1,30}}[ \t]++){{1,3}}[\"']?{VALUE}(?=[\"']?[ \t\r]*$)",
-        scrambled_or_digest, r"(?i)login[ \t]+--?[\w-]+[ \t]",
+        scrambled_or_digest,
     ),
     # the third argument of what connects: behind an address and a user
     Role(
         "PASSWORD", ("connect", "pdo(", "mysqli(", "plainauth(", "sequelize("),
         rf"(?:connect\w{{0,20}}|\bpdo|\bmysqli|\bplainauth|\bsequelize)\(\s{{0,20}}{_ARGUMENT}{_ARGUMENT}{_LITERAL}",
-        named_password, r"(?i)(?:connect\w*|pdo|mysqli|plainauth|sequelize)\(\s*[\"'][^\n]*[\"'][ \t]*,",
+        named_password,
     ),
     # typed into the field of that name
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"(?:fill|type|send_?keys|set_?value|enter_?text)\w{{0,12}}\([^\n]{{0,60}}?{ENDS}[\"'\])]{{1,5}}[ \t]*+,"
         rf"[ \t]*+{_LITERAL}[ \t]*+[,)]",
-        named_password, rf"(?i)(?:fill|type|keys|value|text)\w*\([^\n]*(?:{ENDING}|pass)",
+        named_password,
     ),
     # a short word and a number, or a long word, as a literal of that name, quoted or behind it
     Role(
@@ -153,41 +151,40 @@ ARGUMENTS: tuple[Role, ...] = (
         rf"{ENDS}[\"'\])]{{0,2}}[ \t]{{0,4}}(?:=>|:=|=|:|\(|[ \t]is|[ \t]for[ \t][^\n]{{1,60}}?[ \t]is|(?=[ ]))"
         r"[ \t]{0,4}[\"']([A-Za-z0-9!@#%*._+-]{6,7})[\"']",
         _short_literal,
-        rf"(?i)(?:{ENDING}|pass)\d?[^A-Za-z0-9_.\n-][^\n]*[\"'][^\s\"']{{0,6}}[0-9][^\s\"']{{0,6}}[\"']",
     ),
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"{ENDS}[\"'\])]{{0,2}}[ \t]{{0,4}}[:=(][ \t]{{0,4}}[\"'](?-i:([a-z]{{10,40}}))[\"']",
-        named_password, rf"(?i)(?:{ENDING}|pass)\d?[\"'\])]*[ \t]*[:=(][ \t]*[\"'][a-z]{{10}}[a-z]*[\"']",
+        named_password,
     ),
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"\bname:[ ][\"']?[\w.-]{{0,60}}?{ENDS}[\"']?[ \t\r]*\n[ \t]*+value:[ ][\"']?{VALUE}[\"']?[ \t\r]*$",
-        chosen_password, rf"(?i)name: [^\n]*(?:{ENDING}|pass)\d?[\"']?[ \t\r]*\n[ \t]*value: ",
+        chosen_password,
     ),
     # encoded with the user's name
     Role(
         "PASSWORD", ("base64",),
         rf"printf[ ]++[\"'][\w.@-]{{1,40}}:%s(?:\\n)?[\"'][ ]++[\"']?{WORD}[\"']?[ ]*+\|[ ]*+base64",
-        named_password, r"(?i)printf[^\n]*base64",
+        named_password,
     ),
     # an object as Java prints it
     Role(
         "PASSWORD", ENDS_ANCHORS, rf"\[[^\[\]\n]{{0,300}}?[ ,\[][\w.]{{0,30}}?{ENDS}={VALUE}(?=[,\]])",
-        chosen_password, rf"(?i)\[[^\n]*(?:{ENDING}|pass)\d?=[^\n]*[,\]]",
+        chosen_password,
     ),
     # words that signs join: a literal, a line of settings, a sentence
     Role(
         "PASSWORD", (*ENDS_ANCHORS, "identified by"),
         rf"(?:{ENDS}[\"'\])]{{0,2}}[ \t]{{0,4}}(?:=>|:=|=|:|\(|,|\bis\b|\bto\b|(?=[ ]))|identified by)"
         rf"[ \t]{{0,4}}[\"'`]{_SIGNED_WORDS}[\"'`]",
-        signed_words, rf"(?i)(?:{ENDING}|pass|identified by)[^\n]*[\"'`][a-z]+[-_.+~*][a-z]+[-_.+~*]",
+        signed_words, gate=rf"(?i)(?:{ENDING}|pass|identified by)[^\n]*[\"'`][a-z]+[-_.+~*][a-z]+[-_.+~*]",
     ),
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"(?:^[\w.-]{{0,60}}?{ENDS}=|{ENDS}[\w ,@.-]{{0,60}}?[ ](?:{IS}):?[ ]){MARK}"
         rf"{_SIGNED_WORDS}(?=[\"'`.,;)]*(?:\s|$))",
-        signed_words, rf"(?im)(?:{ENDING}|pass)[^\n]*[a-z]+[-_.+~*][a-z]+[-_.+~*]",
+        signed_words,
     ),
     # told in a sentence, behind an article or before what it opens
     Role(
@@ -196,52 +193,49 @@ ARGUMENTS: tuple[Role, ...] = (
         rf"(?:for[ ]it[ ]|«[ ]?)?{MARK}"
         rf"{VALUE}(?=[ ]?[.,;)!\"'`*»”]*(?:\s|$))",
         numbered_password,
-        CHOSEN_GATE,
     ),
     Role(
         "PASSWORD", ("log in", "login", "sign in", "log on", "connect"),
         rf"\b(?:use|enter|type|try)[ ]{MARK}{VALUE}{MARK}[ ](?:to[ ](?:log|sign|connect)|when[ ]you[ ](?:log|sign))",
         numbered_password,
-        r"(?i)(?:use|enter|type|try) [^\n]*[0-9][^\n]* (?:to|when you) (?:log|sign|connect)",
     ),
     # behind the user's name, in what is encoded or asked for
     Role(
         "PASSWORD", ("b64encode(", "btoa(", "base64."),
         rf"(?:b64encode|btoa|encode\w*)\([ \t]*+[a-z]?[\"'][\w.@-]{{1,60}}:{WORD}[\"']",
-        named_password, "",
+        named_password,
     ),
     Role(
         "PASSWORD", ("&p=", "&pw=", "&pass="),
         r"[?&]u(?:ser(?:name)?)?=[\w.@%-]{1,60}&p(?:w|ass)?=([A-Za-z0-9_.~%!*-]{6,64})(?=[&\s\"'#]|$)",
-        named_password, "",
+        named_password,
     ),
     Role(
         "PASSWORD", ("basic_auth(", "basicauth(", "basic_authentication("),
         rf"basic_?auth\w*\([ \t]*+[^\n,]{{1,80}},[ \t]*+(?:Some\()?{_LITERAL}",
-        named_password, "",
+        named_password,
     ),
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"[\"'#=][\w-]{{0,30}}?{ENDS}[\"'\])]{{1,5}}\.(?:send_?keys|fill|type|set_?value)\w{{0,12}}"
         rf"\([ \t]*+{_LITERAL}",
-        named_password, rf"(?i)(?:{ENDING}|pass)[^\n]*\.(?:send_?keys|fill|type|set_?value)[^\n]*[\"']",
+        named_password,
     ),
     # a row of a file whose head names the column
     Role(
         "PASSWORD", ("# client", "# secrets"),
-        r"^#[ ]?(?:client|secrets)\b[^\n]*\n(?=((?:[^\n#]{8,200}(?:\n|$)){1,20}))", column_password, "",
-        r"(?m)^[\"']?[\w.@\\*-]{1,60}[\"']?[ \t]+(?:\*|[\"']?[\w.-]{1,60}[\"']?)[ \t]+[\"']?([^\s\"']{6,128})[\"']?"
-        r"(?=[ \t]|\r?$)",
+        r"^#[ ]?(?:client|secrets)\b[^\n]*\n(?=((?:[^\n#]{8,200}(?:\n|$)){1,20}))", column_password,
+        parts=r"(?m)^[\"']?[\w.@\\*-]{1,60}[\"']?[ \t]+(?:\*|[\"']?[\w.-]{1,60}[\"']?)[ \t]+"
+        r"[\"']?([^\s\"']{6,128})[\"']?(?=[ \t]|\r?$)",
     ),
     # what two hosts share, in a file of settings
     Role(
         "PASSWORD", ("secret",), rf"^[ \t]*+(?:shared_?)?secret[ \t]*+=[ \t]++{VALUE}[ \t;\r]*$",
         lambda value: value.isalnum() and has_digit(value) and bare_password(value),
-        r"(?im)^[ \t]*(?:shared_?)?secret[ \t]*=[ \t]+[^\s]*[0-9][^\s]*[ \t;\r]*$",
     ),
     # a key of PuTTY's, line by line
     Role(
         "PRIVATE_KEY", ("private-lines:",), r"Private-Lines:[ ]\d{1,3}\r?\n((?:[A-Za-z0-9+/]{16,128}={0,2}\s{0,2})+)",
-        filled_in, "",
+        filled_in,
     ),
 )  # fmt: skip

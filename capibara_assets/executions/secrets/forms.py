@@ -5,7 +5,7 @@ As in `passwords`, the place holds a secret and nothing else, so that its value 
 
 import re
 
-from capibara_assets.executions.secrets.passwords import CHOSEN_GATE, ENDING, ENDS, ENDS_ANCHORS, STATED
+from capibara_assets.executions.secrets.passwords import ENDS, ENDS_ANCHORS
 from capibara_assets.executions.secrets.plausibility import (
     chosen_password,
     column_password,
@@ -89,53 +89,49 @@ FORMS: tuple[Role, ...] = (
     # PHP's var_dump, Go's %#v: the type between name and value
     Role(
         "PASSWORD", ENDS_ANCHORS, rf"{ENDS}[\"']?\]?[ \t]*+(?:=>|:)[ \t]*+\n?[ \t]*+{_TYPE}{VALUE}[\"']",
-        chosen_password, rf"(?i)(?:{ENDING}|pass)\d?[\"']?\]?[ \t]*(?:=>|:)[ \t]*\n?[^\n]*[({{][0-9]*\)?[ \t]*[\"']",
+        chosen_password,
     ),
     # a field of multipart/form-data, behind its headers
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"form-data;[^\n]{{0,200}}?name=\\?[\"'][\w.\[\]-]{{0,40}}?{ENDS}\]?\\?[\"'][^\n]{{0,80}}\n"
         rf"(?:[\w-]+:[^\n]{{0,80}}\n){{0,3}}[ \t\r]*\n[ \t]*+{VALUE}",
-        chosen_password, r"(?i)form-data;[^\n]*name=",
+        chosen_password,
     ),
     # private members of a JSON Web Key, whatever their order
     Role(
-        "PRIVATE_KEY", ('"kty"',), r"\{(?=([^{}]{0,2000}\"kty\"[^{}]{0,4000}))", random_looking, r"\"kty\"",
-        r"\"(?:d|k|p|q|dp|dq|qi)\"[ \t\n]*:[ \t\n]*\"([A-Za-z0-9_-]{16,2000})\"", case=True,
+        "PRIVATE_KEY", ('"kty"',), r"\{(?=([^{}]{0,2000}\"kty\"[^{}]{0,4000}))", random_looking, gate=r"\"kty\"",
+        parts=r"\"(?:d|k|p|q|dp|dq|qi)\"[ \t\n]*:[ \t\n]*\"([A-Za-z0-9_-]{16,2000})\"", case=True,
     ),
     # Java takes passwords as characters
     Role(
-        "PASSWORD", (".toCharArray(",), r"[\"']([^\s\"'\\]{8,64})[\"']\.toCharArray\(", chosen_password,
-        r"\.toCharArray\(", case=True,
+        "PASSWORD", (".toCharArray(",), r"[\"']([^\s\"'\\]{8,64})[\"']\.toCharArray\(", chosen_password, case=True,
     ),
     # routers: the kind of the encryption stands between
     Role(
         "PASSWORD", ("password ", "secret ", "key "),
         r"^[^\n]{0,60}\b(?:password|secret|key)[ \t][05789][ \t](?=\S*[A-Za-z])([^\s\"'<>]{8,128})[ \t\r]*$",
-        lambda value: chosen_password(value) or has_digit(value), r"(?i)(?:password|secret|key)[ \t][05789][ \t]",
+        lambda value: chosen_password(value) or has_digit(value),
     ),
     # a table, a database: address, what is read there, user, password; a client: database, user, password, options
     Role(
         "PASSWORD", (":",),
         rf"[\"'][\w.-]{{1,80}}:[\w/]{{2,60}}[\"'](?:{_NEXT_LITERAL}){{1,3}}[ \t]*+,[ \t]*+[\"']{VALUE}[\"']",
         stated_password,
-        rf"[\"'][^\"'\s]+:[^\"'\s]+[\"'][ \t]*+,[ \t]*+[\"'][^\"'\n]+[\"'][ \t]*+,[^\n]*[\"'][^\"'\n]*{STATED}",
         case=True,
     ),
     Role(
         "PASSWORD", ("new ",),
         rf"\bnew[ \t]++[A-Z][\w.]*\([ \t\n]*[\"'][\w.@-]{{1,60}}[\"']{_NEXT_LITERAL}"
         rf"[ \t]*+,[ \t]*+[\"']{VALUE}[\"'][ \t]*+[,)]",
-        stated_password,
-        rf"\bnew[ \t]+[A-Z][\w.]*\([ \t\n]*[\"'][^\"'\n]+[\"']"
-        rf"[ \t]*,[^\n]*[\"'][^\"'\n]*{STATED}", case=True,
+        stated_password, case=True,
     ),
     # databases that take a passphrase in a statement, and hash one there
     Role(
         "PASSWORD", ("pragma", "crypt("),
         r"(?:pragma[ \t]++(?:hex)?(?:re)?key[ \t]*+=[ \t]*+[\"']|\b\w{0,20}crypt\([^()\"']{0,60}['])"
         r"([^\s\"']{8,128})[\"']",
-        lambda value: chosen_password(value) or credential(value), r"(?i)(?:pragma[ \t]+[a-z]*key|crypt\()[^\n]*[\"']",
+        lambda value: chosen_password(value) or credential(value),
     ),
     # mail and stores: the user and the password, or both encoded
     Role(
@@ -143,85 +139,78 @@ FORMS: tuple[Role, ...] = (
         r"(?:\bLOGIN[ ]++[\"']?[^\s\"']{1,60}[\"']?[ ]++|\bAUTH[ ](?:(?:PLAIN|LOGIN)[ ])?)[\"']?([^\s\"'<>]{8,120})"
         r"[\"']?[ \t\r]*$",
         lambda value: column_password(value) or credential(value),
-        r"(?m)(?:LOGIN[ ]+[\"']?[^\s\"']{1,60}[\"']?[ ]+|AUTH[ ](?:(?:PLAIN|LOGIN)[ ])?)"
-        r"[\"']?[^\s\"'<>]{8,120}[\"']?[ \t\r]*$",
         case=True,
     ),
     Role(  # the prompt `Password:`, encoded
         "PASSWORD", ("UGFzc3dvcmQ6",),
         r"UGFzc3dvcmQ6[^\n]{0,4}\n[^\n]{0,20}?(?<![A-Za-z0-9+/])([A-Za-z0-9+/]{8,}={0,2})[ \t\r]*$",
-        filled_in, "UGFzc3dvcmQ6", case=True,
+        filled_in, case=True,
     ),
     # what a code of squares says of a network; what two ends share
-    Role("PASSWORD", ("WIFI:",), r"\bWIFI:[^\n]{0,200}?\bP:([^;\n]{8,63});", filled_in, "WIFI:", case=True),
+    Role("PASSWORD", ("WIFI:",), r"\bWIFI:[^\n]{0,200}?\bP:([^;\n]{8,63});", filled_in, case=True),
     Role(
         "PASSWORD", ("PSK", "EAP", "XAUTH"), r":[ \t]*+(?:PSK|EAP|XAUTH)[ \t]++\"([^\"\n]{8,128})\"", filled_in,
-        r":[ \t]*+(?:PSK|EAP|XAUTH)[ \t]++\"", case=True,
+        case=True,
     ),
     Role(
         "SECRET", ("otp",), r"otp\b[ \t]++(?:-\w+[ \t]++)*[\"']?((?-i:[A-Z2-7]{16,128}))(?![\w=])", has_digit,
-        r"(?i)otp[ \t][^\n]*(?-i:[A-Z2-7]{16})",
     ),
     # commands that take it as a word: behind `password`, behind a share
     Role(
         "PASSWORD", ENDS_ANCHORS, rf"^[^\n]{{0,40}}?[$#>][ \t][^\n]{{1,200}}?[ \t]{ENDS}[ \t]{VALUE}(?=[ \t\n]|$)",
-        shell_password, CHOSEN_GATE,
+        shell_password,
     ),
     Role(
         "PASSWORD", ("net use",), rf"\bnet[ ]use\b[^\n]{{0,20}}?\\\\[^\s]{{2,120}}[ \t]++[\"']?{VALUE}(?=[\"'\s]|$)",
-        chosen_password, r"(?i)net use[^\n]*\\",
+        chosen_password,
     ),
     Role(
         "PASSWORD", ("@//",), r"(?<![\w./-])[A-Za-z]\w{0,40}/([^\s\"'`/:@]{8,64})@//[A-Za-z]", chosen_password,
-        "@//", case=True,
+        case=True,
     ),
     # codes that are listed, or told in a line
     Role(
         "RECOVERY_CODE", _CODES_ANCHORS,
         rf"{_CODES}[^\n]{{0,60}}\n(?:[ \t\r]*\n)?"
         rf"(?=((?:{_ITEM}[A-Za-z0-9-][A-Za-z0-9 \t-]{{5,89}}[\"'`,]*[ \t\r]*+(?:\n|$)){{1,20}}))",
-        _code, rf"(?i){_CODES}[^\n]*\n",
-        rf"(?m)(?:^{_ITEM}|(?<=[ \t]{{2}})|(?<=\t))([A-Za-z0-9]{{4,16}}(?:[ -][A-Za-z0-9]{{3,12}}){{0,5}})"
+        _code,
+        parts=rf"(?m)(?:^{_ITEM}|(?<=[ \t]{{2}})|(?<=\t))([A-Za-z0-9]{{4,16}}(?:[ -][A-Za-z0-9]{{3,12}}){{0,5}})"
         r"(?=[\"'`,]*[ \t\r]*$|[ ]{2}|\t)",
     ),
     Role(
-        "RECOVERY_CODE", _CODES_ANCHORS, rf"{_CODES}[\"'\])]*[ \t]*+(?:are|is|=>|:=|=|:)(?=([^\n]{{8,400}}))", _code,
-        rf"(?i){_CODES}[^\n]*(?:are|is|[:=])", rf"(?<![A-Za-z0-9-])({_CODE})(?![A-Za-z0-9-])",
+        "RECOVERY_CODE", _CODES_ANCHORS, rf"{_CODES}[\"'\])]*[ \t]*+(?:are|is|=>|:=|=|:)(?=([^\n]{{8,400}}))",
+        _code, parts=rf"(?<![A-Za-z0-9-])({_CODE})(?![A-Za-z0-9-])",
     ),
     Role(
         "SEED_PHRASE", _PHRASE_ANCHORS,
         rf"{_PHRASE}[\"'\])\w ]{{0,30}}?(?:=>|:=|=|:|\bis\b|\n)[ \t\n\"'`\d.)]{{0,8}}"
         r"((?:[a-zß-ÿа-я]{3,8}[ ,\n\t\d.)]{1,8}){11,23}[a-zß-ÿа-я]{3,8})(?![a-zß-ÿа-я])",
-        _phrase, rf"(?i){_PHRASE}",
+        _phrase, gate=rf"(?i){_PHRASE}",
     ),
     Role(
         "PIN", _CODE_ANCHORS,
         rf"{_TOLD_CODE}[^\n\d:=]{{0,30}}?(?:\b(?:{IS}|to|auf)\b|[éè:=]|är)[ \t\"'`*]{{0,4}}(\d{{4,8}})(?![\w.:-]*\d)",
-        _digits,
-        r"(?:(?:\bPIN\b)|asscode|(?:time|tion|FA|rity|lock"
-        r"|larm|oor|ate|ntry|ccess) code|NIP|eheimzahl|digo de)[^\n]*[0-9]{4}", case=True,
+        _digits, case=True,
     ),
     Role(
         "PIN", ("pin",),
         r"(?:^|[ \t\"'{,_])pin(?:_?code)?[\"']?(?:[ \t]{2,40}|[ \t]*+[:=][ \t]*+)[\"']?(\d{4,8})(?![\w.:-]*\d)",
-        _digits, r"pin(?:_?code)?[\"']?(?:[ \t]{2,40}|[ \t]*+[:=][ \t]*+)[\"']?[0-9]{4}", case=True,
+        _digits, case=True,
     ),
     # a word of a shell that a backslash continues at the beginning of the next line
     Role(
         "SECRET", ("=",),
         rf"(?:secret|token|passw\w{{0,4}}|_key|pwd)=[\"']?([{CHARS}-]{{6,200}}\\\r?\n[{CHARS}-]{{4,200}})", _continued,
-        r"(?i)(?:secret|token|passw\w*|_key|pwd)=[^\n]*\\\r?\n[^ \t\n]",
     ),
     Role(  # of YAML between double quotes, where the blanks before it are none of it
         "SECRET", (": \"",),
         rf"(?:secret|token|passw\w{{0,4}}|_key|pwd):[ ]\"([{CHARS}-]{{6,200}}\\\r?\n[ \t]*+[{CHARS}-]{{4,200}}=?)\"",
-        _continued, r"(?i)(?:secret|token|passw\w*|_key|pwd): \"[^\n]*\\\r?\n",
+        _continued,
     ),
     # a value in its type: `Token:(*string)("…")`, `Some("…")`, `SecretStr("…")`
     Role(
         "SECRET", ("token", "secret", "apikey", "api_key", "password"),
         rf"{_WRAPPED}(?:Some|Secret\w*|\(\*?\w+\))?[ \t]?\(\s{{0,40}}\"{VALUE}\"",
         lambda value: chosen_password(value) or credential(value),
-        rf"(?i){_WRAPPED}[\w(*]*\)?[ \t]?\(\s*\"",
     ),
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """Secrets handed to what signs, encrypts, keeps or asks: keys of calls, values of secret stores, answers to prompts."""
 
 from capibara_assets.executions.secrets.arguments import WORD
-from capibara_assets.executions.secrets.passwords import CHOSEN, CHOSEN_GATE, ENDING, ENDS, ENDS_ANCHORS, MESSAGES
+from capibara_assets.executions.secrets.passwords import ENDING, ENDS, ENDS_ANCHORS, MESSAGES
 from capibara_assets.executions.secrets.plausibility import (
     NO_PASSPHRASE,
     chosen_password,
@@ -25,7 +25,7 @@ _KEYED = (
     *("hmac", "jwt", "jws", "jose", "joken", "fernet", "secretkey", "secret_key", "securitykey", "security_key"),
     *("signingkey", "signing_key", "encodingkey", "decodingkey", "from_secret", "from_passphrase", "serializer"),
     *("signer.", "keygrip", "cookieparser", "cookie_parser", "signed_cookie", "cryptr", "secretbox", "unlock"),
-    *("unprotect",),
+    *("unprotect", "signedstring", "aes.new", "aesgcm", "chacha20", "salsa20", "importkey"),
 )
 _OPENING = ("encrypt", "decrypt", "ldap", "simple_bind", "pbkdf2", "scrypt", "derive_key", "derivekey", "cryptojs")
 _CALLED, _OPENED = "|".join(_KEYED).replace(".", r"\."), "|".join(_OPENING)
@@ -33,6 +33,7 @@ _QUOTED = r"([^\s\"'`\\<>{}]{8,64}|[A-Za-z0-9]{1,16}(?:[ ][A-Za-z0-9]{1,16}){2,1
 _STORES = ("secret", "keyvault", "securestring", "vault kv", "ssm put")
 _LITERAL = r"[\"']([^\s\"'`\\<>]{6,64})[\"']"
 _VALUE_FLAG = r"--?(?:body|b|value|v|secret-(?:string|binary|value)|plaintext|data|payload|literal)(?:[ =]|(?=[\"']))"
+_CONNECTS = ("smtp", "mail", "gomail", "imap", "pop3", "ldap", "ftp", "sftp", "ssh", "telnet", "mqtt", "amqp", "dial")
 _ASKS = "(?:passw|sudo|login|crypt|kinit|openssl|gpg|smbpasswd|passphrase|--stdin)"
 _FOUR_WORDS = "((?:[a-z]{1,16}[ ]){3,11}[a-z]{3,16})"
 _TELLING = "least characters keep never always store stored kept name where how hello world message want edit"
@@ -68,13 +69,12 @@ HANDED: tuple[Role, ...] = (
     # literals handed to what signs or opens; shorter ones than random tokens are, too, and words
     Role(
         "SECRET", _KEYED, rf"(?:{_CALLED})[\w.:/]{{0,40}}[ (](?=([^\n]{{0,200}}))", _literal_key,
-        rf"(?i)(?:{_CALLED})[^\n]*[\"'][^\"'<>]{{8}}",
-        rf"(?<=[\"']){_QUOTED}(?=[\"'])",
+        parts=rf"(?<=[\"']){_QUOTED}(?=[\"'])",
     ),
     Role(
         "SECRET", _OPENING, rf"(?:{_OPENED})[\w.:/]{{0,40}}\((?=([^\n]{{0,200}}))", _literal_key,
-        rf"(?i)(?:{_OPENED})[^\n]*,[^\n]*[\"'][^\"'<>]{{8}}",
-        rf",[ ]?(?:[\w.]{{1,30}}\()?[a-z]?[\"']{_QUOTED}(?=[\"'])",
+        gate=rf"(?i)(?:{_OPENED})[^\n]*,[^\n]*[\"'][^\"'<>]{{8}}",
+        parts=rf",[ ]?(?:[\w.]{{1,30}}\()?[a-z]?[\"']{_QUOTED}(?=[\"'])",
     ),
     # what a store of secrets is given
     Role(
@@ -83,131 +83,133 @@ HANDED: tuple[Role, ...] = (
         rf"(?:{_VALUE_FLAG}|(?-i:[A-Z][A-Z0-9_]{{2,40}})=|--from-literal[ =][\w.-]{{1,60}}=)[\"']?{VALUE}"
         r"(?=[\"']?(?:[ \t;|&)]|$))",
         chosen_password,
-        r"(?i)(?:secret|keyvault|securestring|vault kv|ssm put)[^\n]* (?:-|[A-Z][A-Z0-9_]+=)[^\n]*[^\s]{6}",
+    ),
+    # behind a host and a user, handed to what connects
+    Role(
+        "PASSWORD", _CONNECTS,
+        rf"\b(?:{'|'.join(_CONNECTS)})[\w.:]{{0,24}}(?:\(|[ ])[ ]?[\"'][\w.-]{{1,60}}\.[\w.-]{{1,40}}[\"']"
+        rf"(?:,[ ]?(?:\d{{2,5}}|[\"'][\w.@\\-]{{1,60}}[\"'])){{1,3}},[ ]?{_LITERAL}(?=[ ]?[,)])",
+        _told_word,
     ),
     # settings of network devices and their servers
     Role(
         "PASSWORD", ("secret ", "server-key ", "psk "),
         rf"\b(?:[\w-]{{0,20}}secret|[\w-]{{0,16}}server-key|psk)[ ](?:\d[ ])?[\"']?{VALUE}[\"']?[ \t\r]*$",
-        worded_password, r"(?im)(?:secret|server-key|psk) (?:\d )?[^\s]{6}[^\s]*[ \t\r]*$",
+        worded_password,
     ),
     Role(
         "PASSWORD", ("secret",),
         rf"(?:\bclient\b[^\n]{{0,80}}\{{|\bipaddr\b|\bnas_?type\b)[^\n]{{0,80}}\n(?:[^\n]{{0,120}}\n){{0,4}}?"
         rf"[ \t]*+secret[ \t]*+=[ \t]*+[\"']?{VALUE}",
-        worded_password, r"(?i)(?:client|ipaddr|nas_?type)[^\n]*\n(?:[^\n]*\n)*?[ \t]*secret[ \t]*=",
+        worded_password,
     ),
     # a passphrase of words, piped or given to what opens with it
     Role(
         "PASSWORD", ("echo", "printf", "unlock"),
         rf"(?:(?:echo|printf)[ ]++(?:-\w[ ]++)?(?=[\"'][^\n|]{{8,100}}\|[^\n|]{{0,120}}{_ASKS})|\bunlock[ ]++)"
         r"[\"']((?:[A-Za-z0-9]{1,16}[ ]){2,11}[A-Za-z0-9]{1,16})[\"']",
-        _phrase, r"(?i)(?:echo|printf|unlock) [^\n]*[\"'][a-z0-9]+ [a-z0-9]+ [a-z0-9]+",
+        _phrase,
     ),
     # a flag of two letters; the argument of that name, with a colon, in Basic; a setting that a flag carries
     Role(
-        "PASSWORD", ("-pw ", "/pw "), rf"[ ][-/]pw[ ]++[\"']?{WORD}(?=[\"']?(?:[ \t]|$))", named_password, "",
+        "PASSWORD", ("-pw ", "/pw "), rf"[ ][-/]pw[ ]++[\"']?{WORD}(?=[\"']?(?:[ \t]|$))", named_password,
     ),
     Role(
-        "PASSWORD", ("password:=",), r"[ ,(]password:=[ ]?[\"']([^\s\"'<>]{6,64})[\"']", named_password, "",
+        "PASSWORD", ("password:=",), r"[ ,(]password:=[ ]?[\"']([^\s\"'<>]{6,64})[\"']", named_password,
     ),
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"--[\w-]{{3,30}}=[\w.-]{{0,30}}?{ENDS}={VALUE}(?=[\"']?(?:[ \t]|$))",
         lambda value: named_password(value) and (has_digit(value) or joined_words(value)),
-        rf"(?i)--[\w-]+=[\w.-]*(?:{ENDING}|pass)\d?=",
     ),
     # a network's key; rows of names, hosts and passwords; what stands before the user's name
     Role(
         "PASSWORD", ("shared-key", "shared_key", "sharedkey", "wpa"),
         r"(?:pre-?_?shared-?_?key|wpa\w{0,6}[-_](?:key|pass\w*))[\"']?[ ]?[=:][ ]?[\"']([^\"'\\\n<>{}]{8,63})[\"']",
-        network_key, r"(?i)(?:shared-?_?key|wpa)[^\n]*[=:] ?[\"'][^\"']{8}",
+        network_key,
     ),
     Role(
         "PASSWORD", ("* \"", "* '", "*\t\"", "*\t'"),
         r"^[\"']?[\w.@\\-]{1,60}[\"']?[ \t]++\*[ \t]++[\"']([^\s\"'\\<>]{6,64})[\"'](?=[ \t]|$)", named_password,
-        r"(?m)^[^\s]+[ \t]+\*[ \t]+[\"']",
     ),
     Role(
-        "PASSWORD", ("net use",), rf"\bnet[ ]use[ ][^\n]{{0,160}}?[ ]{WORD}(?=[ ]/user:)", named_password, "",
+        "PASSWORD", ("net use",), rf"\bnet[ ]use[ ][^\n]{{0,160}}?[ ]{WORD}(?=[ ]/user:)", named_password,
     ),
     # the literal behind that of a user, where credentials are made; the only one, where a connection is let in
     Role(
         "PASSWORD", ("credential", "basicauth", "basic_auth"),
         rf"(?:credentials?|basic_?auth)[\w.\]:]{{0,24}}[( ][ ]?[\"'][\w.@\\-]{{1,60}}[\"'][ ]?[, ][ ]?{_LITERAL}",
-        _told_word, r"(?i)(?:credential|basic_?auth)[^\n]*[\"'][^\"']+[\"'][ ,]+[\"'][^\s\"']{6}",
+        _told_word,
     ),
     Role(
-        "PASSWORD", ("auth(",), rf"[.:>]auth\({_LITERAL}\)", _told_word, r"(?i)[.:>]auth\([\"'][^\s\"']{6}",
+        "PASSWORD", ("auth(",), rf"[.:>]auth\({_LITERAL}\)", _told_word,
     ),
     Role(
         "PASSWORD", ("connect",),
         rf"connect\w{{0,20}}\([^\"'\n()]{{1,60}},[ ]?[\"'][^\"'\n]{{0,100}}[\"'],[ ]?[\"'][\w.@-]{{1,60}}[\"'],[ ]?"
         rf"{_LITERAL}",
-        _told_word, r"(?i)connect\w*\([^\"'\n]*,[ ]?[\"'][^\n]*[\"'],[ ]?[\"'][^\n]*[\"'],[ ]?[\"']",
+        _told_word,
     ),
     # told in another language, before a dash or a comma
     Role(
         "PASSWORD", ENDS_ANCHORS, rf"(?:pa?ssw(?:or)?d|{FOREIGN})[ ]{MARK}{VALUE}(?=[\"'`*]{{0,3}}[ ]?[,;—–])",
-        numbered_password, CHOSEN_GATE,
+        numbered_password,
     ),
     # words with blanks: behind a name, at a prompt
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"{ENDS}(?:[ ]|[ ]?=[ ]?)[\"']((?-i:[a-z]{{1,16}}(?:[ ][a-z]{{1,16}}){{2,11}}))[\"']",
-        _phrase, rf"(?i)(?:{ENDING}|pass)[^\n]*[ =][\"'][a-z]+ [a-z]+ [a-z]+",
+        _phrase, gate=rf"(?i)(?:{ENDING}|pass)[^\n]*[ =][\"'][a-z]+ [a-z]+ [a-z]+",
     ),
     Role(
         "PASSWORD", ("passphrase",),
         rf"passphrase[^\n:]{{0,160}}:[ ]{_FOUR_WORDS}[ \t\r]*$", _phrase,
-        r"(?im)passphrase[^\n]*: [a-z]+ [a-z]+ [a-z]+ [a-z]+",
     ),
     # words with blanks, as a literal or alone in a line of settings
     Role(
         "PASSWORD", ("secret", "passphrase"),
         rf"(?:secret(?:[_-]?key(?:[_-]base)?)?|passphrase)[\"'\])]{{0,2}}[ \t]{{0,4}}(?:=>|:=|=|:)[ \t]{{0,4}}"
         rf"[\"']{_FOUR_WORDS}[\"']",
-        _phrase, r"(?i)(?:secret|passphrase)[^\n]*[:=][^\n]*[\"'][a-z]+ [a-z]+ [a-z]+ ",
+        _phrase, gate=r"(?i)(?:secret|passphrase)[^\n]*[:=][^\n]*[\"'][a-z]+ [a-z]+ [a-z]+ ",
     ),
     Role(
         "PASSWORD", ("secret", "passphrase"),
         rf"^[ \t>*-]{{0,8}}[\w.-]{{0,40}}?(?:secret|passphrase)[ \t]*+[:=][ \t]{{1,4}}{_FOUR_WORDS}[ \t\r]*$",
-        _phrase, r"(?im)(?:secret|passphrase)[ \t]*[:=][ \t]+[a-z]+ [a-z]+ [a-z]+ ",
+        _phrase,
     ),
     # four groups of four letters, as mail providers give them to programs
     Role(
         "PASSWORD", (*ENDS_ANCHORS, "login"),
         r"(?:passw|pwd|\bpass|login)[^\n]{0,90}?[\"'= :]((?-i:(?:[a-z]{4}[ ]){3}[a-z]{4}))(?=[\"'\s]|$)",
-        _phrase, r"(?i)(?:passw|pwd|pass|login)[^\n]*[\"'= :][a-z]{4} [a-z]{4} [a-z]{4} [a-z]{4}(?:[\"'\s]|$)",
+        _phrase, gate=r"(?i)(?:passw|pwd|pass|login)[^\n]*[\"'= :][a-z]{4} [a-z]{4} [a-z]{4} [a-z]{4}(?:[\"'\s]|$)",
     ),
     # letters beyond ASCII
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"{ENDS}[\"'\])]{{0,2}}[ \t]{{0,4}}(?:=>|:=|=|:)[ \t]{{0,4}}[\"']([^\s\"'`\\<>{{}}$]{{6,64}})[\"']",
-        _foreign, rf"(?i)(?:{ENDING}|pass)[^\n]*[:=]>?[ \t]*[\"'][^\s\"']*[^\x00-\x7f]",
+        _foreign,
     ),
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"(?:^[ \t>*-]{{0,8}}|export[ ])[\w.-]{{0,60}}?{ENDS}[ \t]{{0,4}}[:=][ \t]{{0,4}}([^\s\"'`\\<>{{}}$]{{6,64}})"
         r"[ \t\r]*$",
-        _foreign, rf"(?im)(?:{ENDING}|pass)[^\n]*[:=][ \t]*[^\s\"']*[^\x00-\x7f]",
+        _foreign, gate=rf"(?im)(?:{ENDING}|pass)[^\n]*[:=][ \t]*[^\s\"']*[^\x00-\x7f]",
     ),
     # said to a prompt: sent behind what is expected, or fed as a string
     Role(
         "PASSWORD", ("send",),
         rf"(?:assw(?:or)?d|assphrase)[^\w\n]{{0,10}}[;,)]?\s{{0,20}}-?[\w.]{{0,20}}send\w*[ \t(]{{1,2}}(?:--[ ])?"
         rf"[\"']{WORD}",
-        named_password, r"(?i)(?:assw(?:or)?d|assphrase)[^A-Za-z0-9_\n]*\s*[^\n]*send\w*[ \t(]",
+        named_password,
     ),
     Role(
         "PASSWORD", ("<<<",), rf"{_ASKS}[^\n]{{0,160}}?<<<[ \t]*+[\"']?(?:[\w.@-]{{1,40}}:)?{WORD}", named_password,
-        rf"(?i){_ASKS}[^\n]*<<<",
     ),
     # a command that prints it
     Role(
         "PASSWORD", ("echo", "printf"),
         rf"pass\w{{0,12}}[_-]?(?:cmd|command)[\"']?[ =:]{{1,3}}[\"'](?:echo|printf)[ ]++(?:-\w[ ]++)?[\"']?{WORD}",
-        named_password, r"(?i)pass\w*[_-]?(?:cmd|command)[\"']?[ =:]+[\"'](?:echo|printf) ",
+        named_password,
     ),
     # a word whose hash is asked for
     Role(
@@ -215,7 +217,7 @@ HANDED: tuple[Role, ...] = (
         r"\b(?:openssl[ ]passwd|mkpasswd|slappasswd)[ ]++"
         rf"(?:-{{1,2}}[\w-]+(?:[ =](?:md5|sha-?\d+|bcrypt|yescrypt))?[ ]++){{0,3}}[\"']?{WORD}"
         r"(?=[\"')]{0,2}(?:[ \t|;&]|$))",
-        chosen_password, r"(?i)passwd [^\n]*[A-Za-z0-9]",
+        chosen_password,
     ),
     # behind an address and a user
     Role(
@@ -223,7 +225,6 @@ HANDED: tuple[Role, ...] = (
         rf"\b(?:set|add|log_?in|config|configure|connect|alias|register)\b[^\n]{{0,100}}?[ \"'][a-z]{{2,10}}://"
         rf"[^\s\"'@]{{1,120}}[\"']?[ ]++[\"']?(?!-)[\w.@-]{{1,60}}[\"']?[ ]++[\"']?(?!-){VALUE}(?=[\"']?(?:[ \t]|$))",
         chosen_password,
-        r"(?i)(?:set|add|log_?in|config|connect|alias|register)[^\n]*://[^\s]+ +[^\s]+ +[\"']?[^\s]{6}",
     ),
     # told of a network, a door, a safe
     Role(
@@ -231,13 +232,11 @@ HANDED: tuple[Role, ...] = (
         rf"\b(?:wi-?fi|wlan|wpa2?|vault|safe|alarm|door|gate)\b[^\n:=]{{0,40}}?\b(?:key|code|pin|combination)\b"
         rf"[^\n:=]{{0,40}}?(?:\b(?:{IS})\b:?|[:=])[ ]{MARK}{VALUE}(?={_AFTER})",
         told_password,
-        rf"(?i)\b(?:wi-?fi|wlan|wpa2?|vault|safe|alarm|door|gate)\b[^\n:=]*\b"
-        rf"(?:key|code|pin|combination)\b[^\n]*{CHOSEN}",
     ),
     Role(
         "PASSWORD", ("pin", "code"),
         rf"\b(?:pin|code)[ ](?:for|to|of)[^\n:=]{{0,40}}?(?:vault|safe|alarm|door|gate|wi-?fi)[^\n:=]{{0,20}}?"
         rf"(?:\b(?:{IS})\b:?|[:=])[ ]{MARK}{VALUE}(?={_AFTER})",
-        told_password, rf"(?i)(?:pin|code) (?:for|to|of)[^\n]*(?:vault|safe|alarm|door|gate|wi-?fi)[^\n]*{CHOSEN}",
+        told_password,
     ),
 )  # fmt: skip

@@ -37,7 +37,7 @@ _WORDED = rf"(?:{CHOSEN}|(?-i:[A-Z][a-z]+[._*~!+-][A-Z][a-z]|[a-z]{{3}}[-+.~*][a
 ENDING = (  # as `ENDS`, without looking around
     r"p?a?s{1,2}w(?:o?r)?d|passphrase|passcode|pwd|pswd|pw|psk"
 )
-# The names with their ends: `passed` and `compass-2d` stand in many texts. One gate for many roles is one pass.
+# The names with their ends: `passed` and `compass-2d` stand in many texts.
 CHOSEN_GATE = rf"(?i)(?:(?:{ENDING}|pass)\d?[^A-Za-z0-9_.\n-]|identified[^\n]{{0,40}}by|secure_?string)[^\n]*{_WORDED}"
 _BELOW_GATE = rf"(?i)(?:{ENDING})\d?[^A-Za-z0-9\n]{{0,40}}\n(?:[^\n]*\n){{0,6}}[^\n]*{CHOSEN}"
 _FLAG = r"-{1,2}[\w.-]{0,24}"
@@ -46,7 +46,6 @@ _LOGS_IN = r"(?:auth|log_?[io]n|sign_?in|connect|credential|\bpdo|\bmysqli)"
 _LOGS_IN_ANCHORS = ("auth", "login", "log_in", "logon", "signin", "sign_in", "connect", "credential", "pdo", "mysqli")
 _LITERAL = r"([^\s\"'`\\<>]{6,64})(?=\\{0,7}[\"'`])"
 _OPEN = r"[A-Za-z]{0,2}\\{0,7}[\"'`]"
-_AT_GATE = r"[A-Za-z0-9_.-]:[^\s\"'`/:@]{8,64}@[A-Za-z(]"
 _LOGS_IN_GATE = rf"(?i)(?:{'|'.join(_LOGS_IN_ANCHORS)})[^\n]*[\"'][^\"'\n]*{STATED}"
 _PAIR = r"(?:auth|log_?[io]n|sign_?in|credentials?|_bind)[\w.]{0,10}[ \t]*+=?[ \t]*+\(?[ \t]*+[\"']"
 _ASKS = "(?:passw|stdin|login|sudo|crypt|openssl|gpg)"  # what reads a password that is piped to it
@@ -58,11 +57,6 @@ _PACKS = (
 _ADDS = ("adduser", "createuser", "newuser", "net user", "community")
 #: What follows a value that is told: signs of a sentence, a mark, a script that has no blanks.
 _AFTER = r"[.,;)!\"'`*_”“»’」』\]]*(?:\s|$|<)|[^\x00-\x7f]"
-#: A row of a file of logins: of colons, or a host and `user:password`. One gate for all of them is one pass.
-ROW_GATE = (
-    rf"(?m)^(?:[^\s:]+:(?:\d+|\*):[^:\s]+:(?:[^:\s]+:)?[^:\s]*{CHOSEN}"
-    r"|[^\s\"'/]*[.@][^\s\"'/]*[ \t]+[\"']?[^\s:\"'/]+:[^ \n\"'<>]{8}[^ \n\"'<>]*[\"']?[ \t\r]*$)"
-)
 MESSAGES = frozenset(
     (
         *("must", "not", "be", "is", "are", "enter", "your", "please", "required", "invalid", "incorrect", "wrong"),
@@ -84,66 +78,65 @@ PASSWORD_ROLES: tuple[Role, ...] = (
         rf"(?:{ENDS}(?:\\{{0,7}}[\"'`]|[\])])?[\"'\])]?[ \t]{{0,8}}(?::[ \t]*+\w{{1,12}}[ \t]*+)?"
         rf"(?:=>|:=|={{1,3}}|:|\(|value[ \t]?=)?[ \t]{{0,8}}(?:\w{{1,12}}\()?|{_OTHERS}[ \t]{{1,4}})"
         rf"{_OPEN}{_LITERAL}",
-        chosen_password, CHOSEN_GATE,
+        chosen_password,
     ),
     # the default of a look-up, an element
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"(?:\([ \t]*+[\"'][\w.-]{{0,60}}?{ENDS}[\"'][ \t]*+,[ \t]*+[\"']|{ENDS}(?::-|>)){VALUE}(?=[\"']\)|\}}|</)",
-        chosen_password, CHOSEN_GATE,
+        chosen_password,
     ),
     # an element, whatever stands between, also in the next lines
     Role(
         "PASSWORD", (*ENDS_ANCHORS, "secret", "token", "key"),
         rf"(?:{ENDS}|secret|token|key)[^\n<>]{{0,80}}(?<!usersecretsid)>(?:\s{{0,40}}<[^<>\n]{{0,60}}>){{0,3}}\s{{0,40}}{VALUE}(?=\s{{0,40}}</)",
         lambda value: chosen_password(value) or credential(value),
-        rf"(?i)(?:{ENDING}|pass|secret|token|key)\d?[^\n<>]*>\s*(?:<[^\n<>]*>\s*)*[^\s<>]{{8}}[^\s<>]*\s*</",
+        gate=rf"(?i)(?:{ENDING}|pass|secret|token|key)\d?[^\n<>]*>\s*(?:<[^\n<>]*>\s*)*[^\s<>]{{8}}[^\s<>]*\s*</",
     ),
     # what is typed into the field of that name
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"[#\[=][^\n\"']{{0,40}}?{ENDS}[\]\"')]{{1,4}}[ \t]*+(?:,|\.\w{{1,20}}\()[ \t]*+[\"']{_LITERAL}",
-        chosen_password, CHOSEN_GATE,
+        chosen_password,
     ),
     # among other `name=value` of a command, a connection's string or a log, and in a file of such lines
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"(?:^(?:[ \t]*+-[ \t])?(?:export[ \t]++)?|[^\S\n]|[;&?\"'|])[\w./-]{{0,60}}?{ENDS}[=:]{VALUE}"
         r"(?=[\s;&\"'|]|$)",
-        chosen_password, CHOSEN_GATE,
+        chosen_password,
     ),
     # a line of settings, which code may look like
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"^(?:[ \t]*+\d{{1,6}}[ \t:|→-])?[^\w\n]{{0,40}}[\w.-]{{0,60}}?{ENDS}[\"']?[ \t]{{0,20}}[:=]"
         rf"[ \t]{{1,20}}{VALUE}[ \t]*+$",
-        bare_password, CHOSEN_GATE,
+        bare_password,
     ),
     Role(
         "PASSWORD", (*_PASS_ANCHORS, "identified", "secure"),
         rf"(?:{_PASS}[\w.-]{{0,24}}{NO_SECRET}|{_OTHERS}){_GIVEN}{VALUE}", stated_password,
-        rf"(?i)(?:{'|'.join(_PASS_ANCHORS)}|identified|secure)[^\n]*{STATED}",
     ),
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"{ENDS}(?:[ \t(\[*_\x80-\uffff][^\n:=<>{{}}`]{{0,60}}?)?"
         rf"(?:\b(?:{IS}):?[ \t]|[ \t](?:[éè]|är|(?:set|is now)[ ]to)"
         rf"[ \t]|は|是|为|為)[ \t]?{MARK}{VALUE}(?={_AFTER})",
-        told_password, CHOSEN_GATE,
+        told_password, gate=CHOSEN_GATE,
     ),
-    Role("PASSWORD", ENDS_ANCHORS, rf"{ENDS}[ \t]{{1,4}}{MARK}{VALUE}", stated_password, CHOSEN_GATE),
+    Role("PASSWORD", ENDS_ANCHORS, rf"{ENDS}[ \t]{{1,4}}{MARK}{VALUE}", stated_password),
     # told before it is said what it is
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"\b(?:enter|type|use|try|paste|with|mit)[ \t]{MARK}{VALUE}(?=[^\n]{{0,60}}?{ENDS})", stated_password,
-        rf"(?i)(?:enter|type|use|try|paste|with|mit)[ \t][^\n]*{STATED}[^\n]*(?:{ENDING}|pass)",
+        gate=rf"(?i)(?:enter|type|use|try|paste|with|mit)[ \t][^\n]*{STATED}[^\n]*(?:{ENDING}|pass)",
     ),
     # told in a sentence; beside a user's name where credentials are told; unquoted in SQL
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"{ENDS}(?:[ \t(\[*_\x80-\uffff](?:(?!\.[ ])[^\n:=<>{{}}\"`]){{0,60}}?)?[:：][*_]{{0,3}}[ \t]?"
         rf"{MARK}{VALUE}(?={_AFTER})",
-        chosen_password, CHOSEN_GATE,
+        chosen_password,
     ),
     Role(
         "PASSWORD", ("credential", "creds", "login", "log in", "zugangsdaten", "identifiant", "identified"),
@@ -151,125 +144,116 @@ PASSWORD_ROLES: tuple[Role, ...] = (
         r"[\w.@-]{1,40}[ \t]?/[ \t]?|identified by[ \t]++|\buse[ ][\w.@-]{1,40}[ ]?/[ ]?(?=[^\n]{0,80}\blog ?in))"
         rf"{VALUE}(?=[.,;)]*(?:\s|$))",
         chosen_password,
-        rf"(?i)(?:(?:credential|creds|log_?in|zugangsdaten|identifiants|use )[^\n]*/|identified by )[^\n]*{CHOSEN}",
     ),
     # alone behind it
-    Role("PASSWORD", ENDS_ANCHORS, rf"{ENDS}[ \t]{{1,20}}[\"']?{VALUE}[\"']?[ \t]*+$", shell_password, CHOSEN_GATE),
+    Role("PASSWORD", ENDS_ANCHORS, rf"{ENDS}[ \t]{{1,20}}[\"']?{VALUE}[\"']?[ \t]*+$", shell_password),
     # behind the user, for a command that sets it
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"(?:^|[$#>|;&]|\bsudo)[ \t]*+(?:[\w-]*passwd|[\w-]+[_-]pass(?:word|phrase))[ \t]++"
         rf"(?:[\w./@-]+[ \t]++){{0,4}}?[\"']?{VALUE}[\"']?(?=[ \t]*+(?:$|[|;&>]))",
-        chosen_password, CHOSEN_GATE,
+        chosen_password,
     ),
     Role(
         "PASSWORD", (*(f"{verb}{gap}user" for verb in ("add", "create", "new") for gap in " _-"), *_ADDS),
         rf"(?:\b(?:add|create|new)[-_ ]?user|\bnet[ ]user|community)[ \t]++"
         rf"(?:(?!/)[\w./@-]+[ \t]++){{0,3}}?[\"']?{VALUE}"
         rf"[\"']?(?=[ \t]*+(?:$|[|;&>]|/add|R[OW]\b))",
-        shell_password, rf"(?i)(?:(?:add|create|new)[-_ ]?user|net user|community)[ \t][^\n]*{CHOSEN}",
+        shell_password, gate=rf"(?i)(?:(?:add|create|new)[-_ ]?user|net user|community)[ \t][^\n]*{CHOSEN}",
     ),
     # as the flag of that name, or of one letter where another names the user or what it is for
     Role(
         "PASSWORD", _PASS_ANCHORS,
         rf"{_FLAG}(?:{_PASS}|pass)[\w-]{{0,12}}{NO_SECRET}[ =\t]+(?:pass:)?{_OPEN}?{VALUE}",
-        shell_password, rf"(?i)-[\w.-]*(?:{'|'.join(_PASS_ANCHORS)})[^\n]*{CHOSEN}",
+        shell_password,
     ),
     Role(
         "PASSWORD", ("pass:", "/p:", "/password:", "/pwd:"),
         r"(?:\bpass|(?<=[ \t])/(?:p|pass(?:word)?|pwd)):[\"']?([^\s\"'`<>|;]{8,64})", told_password,
-        rf"(?i)(?:pass|[ \t]/(?:p|pass(?:word)?|pwd)):[^\n]*{CHOSEN}",
     ),
     # words that are quoted
     Role(
         "PASSWORD", ("passphrase",),
         r"(?:-{1,2}[\w-]{0,20}passphrase[ =]|passphrase[\"']?[ \t]*+[:=]{1,2}[ \t]*+)[\"']"
         r"((?:[A-Za-z0-9']{1,12}[ ]){2,11}[A-Za-z0-9']{2,12})[\"']",
-        _spoken, r"(?i)passphrase[\"']?[ \t]*[:= ]{1,2}[ \t]*[\"'][a-z0-9']{1,12} [a-z0-9']",
+        _spoken,
     ),
     Role(
         "PASSWORD", _PASS_ANCHORS,
         rf"(?:[a-z](?-i:Pass)(?:word)?[ \t]|^[ \t]*+[\w.-]{{0,30}}pass(?:word|wd)?[ \t]{{1,4}})[\"']?{VALUE}",
-        stated_password, rf"(?i)(?:{'|'.join(_PASS_ANCHORS)})[^\n]*{STATED}",
+        stated_password,
     ),
     Role(
         "PASSWORD", ("-p", "-P", "-w", "-W", "-A", "-X"),
         rf"[ \t]-[uUlD][ \t]*+[\"']?(?!-|\S*\.py\b)[\w.@\\=,-]{{1,80}}[\"']?[ \t][^\n]{{0,80}}?(?<=[ \t])-[pPwWAX][ =]?"
         rf"[\"']?{VALUE}",
-        shell_password,
-        rf"-[uUlD][^\n]*[ \t]-[pPwWAX][^\n]*{CHOSEN}", case=True,
+        shell_password, case=True,
     ),
     Role(
         "PASSWORD", ("zip ", "7z ", "7za ", "rar ", "keygen", "openssl"), rf"{_PACKS}[\"']?{VALUE}", shell_password,
-        rf"(?i)(?:zip |7za? |rar |keygen|openssl)[^\n]*-[pNhk][^\n]*{CHOSEN}",
     ),
     # handed to what logs in, with or without an address and a user before it
     Role(
         "PASSWORD", _LOGS_IN_ANCHORS,
         rf"{_LOGS_IN}[^\n\"']{{0,100}}(?=([\"'(][^\n]{{0,300}}))",
-        stated_password, _LOGS_IN_GATE,
-        rf"[\"'][ \t]*+,[ \t]*+[A-Za-z]?[\"']{VALUE}(?=[\"'])",
+        stated_password, gate=_LOGS_IN_GATE,
+        parts=rf"[\"'][ \t]*+,[ \t]*+[A-Za-z]?[\"']{VALUE}(?=[\"'])",
     ),
     Role(
         "PASSWORD", (*_LOGS_IN_ANCHORS, "bind"),
         rf"{_PAIR}[\w.@+\\=, -]{{1,80}}[\"'][ \t]*+,[ \t]*+(?:\w{{1,12}}\()?[\"']{_LITERAL}",
-        chosen_password, rf"(?i){_PAIR}[^\n]*{CHOSEN}",
+        chosen_password,
     ),
     Role(
         "PASSWORD", ("auth", "unlock", "login", "log_in", "signin", "sign_in"),
         rf"(?:auth|unlock|log_?in|sign_?in)\w{{0,12}}[ \t(]{{1,2}}[\"']{VALUE}[\"']", stated_password,
-        rf"(?i)(?:auth|unlock|log_?in|sign_?in)[^\n]*[\"'][^\"'\n]*{STATED}",
     ),
     Role(
         "PASSWORD", (":",),
         rf"[\"'][a-z][\w.+-]{{1,20}}:[^\"'\n]{{2,200}}{_NEXT}[^\"'\n]{{1,60}}{_NEXT}{_LITERAL}",
-        chosen_password, rf"[\"'][a-z][^\"'\n]*:[^\"'\n]+{_NEXT}[^\"'\n]+{_NEXT}", case=True,
+        chosen_password, case=True,
     ),
     # what is fed to a prompt
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"{ENDS}[^\w\n]{{0,8}}\n[ \t]*+[\w.]{{0,20}}send\w*[ \t(]{{1,2}}[\"']([^\s\"'`\\<>]{{8,64}})(?=\\[rn]|[\"'])",
-        chosen_password, _BELOW_GATE,
+        chosen_password,
     ),
-    Role("PASSWORD", ("<<<",), rf"<<<[ \t]*+[\"']{VALUE}[\"']", told_password, rf"<<<[^\n]*{CHOSEN}", case=True),
+    Role("PASSWORD", ("<<<",), rf"<<<[ \t]*+[\"']{VALUE}[\"']", told_password, case=True),
     Role(
         "PASSWORD", ("echo", "printf"),
         rf"(?:echo|printf)[ \t]++(?:-\w+[ \t]++)?[\"']?(?:[\w.@-]{{1,40}}:)?{VALUE}[\"']?[ \t]*+\|"
         rf"(?=[^\n]{{0,160}}{_ASKS})",
-        shell_password, rf"(?i)(?:echo|printf)[^\n|]*{CHOSEN}[^\n|]*\|[^\n]*{_ASKS}",
+        shell_password,
     ),
     Role(
         "PASSWORD", ("echo", "printf"), rf"(?:echo|printf)[ \t]++[\"']?[\w.@-]{{1,40}}:{VALUE}[\"']?[ \t]*+\|",
         stated_password,
-        rf"(?i)(?:echo|printf)[^\n|]*:[^\n|]*{STATED}",
     ),
     # behind the user's name
     Role(
         "PASSWORD", ("@",), r"(?<![\w.-])[\w.-]{1,40}:([^\s\"'`/:@]{8,64})@(?!sha\d)[A-Za-z(]", stated_password,
-        _AT_GATE, case=True,
+        case=True,
     ),
     Role(
-        "PASSWORD", ("@",), r"(?<![\w.-])[\w.-]{1,40}:([^\s\"'`/:@]{8,64})@(?:[a-z]+\()", chosen_password,
-        _AT_GATE, case=True,
+        "PASSWORD", ("@",), r"(?<![\w.-])[\w.-]{1,40}:([^\s\"'`/:@]{8,64})@(?:[a-z]+\()", chosen_password, case=True,
     ),
     Role(
         "PASSWORD", ("@",), r"(?<![\w./-])[A-Za-z]\w{0,40}/([^\s\"'`/:@]{8,64})@(?!v?\d)(?://)?[A-Za-z]",
-        stated_password,
-        r"[A-Za-z0-9_]/[^\s\"'`/:@]{8,64}@", case=True,
+        stated_password, case=True,
     ),
     Role(
         "PASSWORD", ("-u", "-login", "creds", "-auth"),
         rf"[\s\"']{_USER_FLAG}[:,%]{VALUE}", shell_password,
-        rf"(?i)-(?:u|user|username|login|[\w-]*creds?|auth)[ =][^\n]*[:,%][^\n]*{CHOSEN}",
     ),
     Role(
         "PASSWORD", ("basic",), rf"basic[\w.-]{{0,30}}[ \t]++[\w.@-]{{1,40}}[ \t]++[\"']?{VALUE}",
-        lambda value: stated_password(value) or credential(value), r"(?i)basic[\w.-]*[ \t]+[^\s]+[ \t]+[^\s]{6}",
+        lambda value: stated_password(value) or credential(value),
     ),
     # a line of pgpass; a proxy with its login
     Role(
         "PASSWORD", (":",),
         r"^(?:[\w.*-]+:(?:\d{2,5}|\*):[!-9;-~]+|(?:\d{1,3}\.){3}\d{1,3}:\d{2,5}):[!-9;-~]+:([!-9;-~]{8,200})$",
-        chosen_password, ROW_GATE, case=True,
+        chosen_password, case=True,
     ),
 )  # fmt: skip

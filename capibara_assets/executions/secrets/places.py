@@ -68,6 +68,12 @@ def _beside(value: str) -> bool:
     return joined_words(value) or (has_digit(value) and told_password(value))
 
 
+def _of_all_sorts(value: str) -> bool:
+    """Whether a value holds small and capital letters, digits and signs, as one does that a server makes up."""
+    sorts = (str.islower, str.isupper, str.isdigit, lambda one: not one.isalnum())
+    return all(any(map(sort, value)) for sort in sorts) and "://" not in value and given_password(value)
+
+
 def _password(value: str) -> bool:
     return chosen_password(value) or credential(value)
 
@@ -82,48 +88,54 @@ PLACES: tuple[Role, ...] = (
         "PASSWORD", ENDS_ANCHORS,
         rf"{ENDS}[\"'`*\]]{{0,3}}[ \t]{{0,20}}(?:=>|:=|=|:|：)[*_]{{0,3}}[ \t]{{0,20}}{MARK}{VALUE}[\"'`*]{{0,3}}"
         r"[ \t\r]*$",
-        joined_words, CHOSEN_GATE,
+        joined_words, gate=CHOSEN_GATE,
     ),
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"{ENDS}(?:[ \t][^\n:=<>{{}}`]{{0,60}}?)?[ \t](?:{IS}):?[ \t]{MARK}{VALUE}(?={_AFTER})",
-        worded_password, CHOSEN_GATE,
+        worded_password,
     ),
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"{_CHANGES}[^\n]{{0,60}}?{ENDS}[\w '-]{{0,40}}?[ ](?:to|into|auf|zu|a|à|por|para|naar|na|till)[ ]{MARK}"
         rf"{VALUE}(?={_AFTER})",
-        worded_password, CHOSEN_GATE,
+        worded_password,
     ),
-    Role("PASSWORD", ENDS_ANCHORS, rf"{ENDS}[\w ]{{0,40}}?[ ](?:auf|naar)[ ]{MARK}{VALUE}(?={_AFTER})", worded_password,
-         CHOSEN_GATE),
+    # alone at the end of the line, of any signs
+    Role(
+        "PASSWORD", ENDS_ANCHORS,
+        rf"{ENDS}[ \t][^\n:=<>{{}}`]{{1,80}}:[ ]([^\s\"'`<{{(\[$][^\s\"'`()\[\]]{{7,63}})[ \t\r]*$",
+        _of_all_sorts,
+    ),
+    Role(
+        "PASSWORD", ENDS_ANCHORS, rf"{ENDS}[\w ]{{0,40}}?[ ](?:auf|naar)[ ]{MARK}{VALUE}(?={_AFTER})", worded_password,
+    ),
     # a prompt that says for what, which may be an address; what is printed below
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"{ENDS}[ \t]++(?:for|of|on|at|to|für|von|pour|de|para|per|voor)[ \t][^\n]{{1,160}}?[:：][ \t]++{MARK}{VALUE}"
         r"[\"'`]?[ \t\r]*$",
-        worded_password, CHOSEN_GATE,
+        worded_password,
     ),
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"{ENDS}[^\n]{{0,160}}\n(?:[ \t]*+\n)?[^\n:=]{{0,30}}?\b(?:value|password|secret|wert|valor|valeur|one|it is)"
         rf"[ \t]*+[:=][ \t]++{MARK}{VALUE}[\"'`]?[ \t\r]*$",
-        told_password, _BELOW_GATE,
+        told_password,
     ),
     # words with blanks, quoted
     Role(
         "PASSWORD", ENDS_ANCHORS, rf"passphrase[\"']?[^\n\"':=]{{0,60}}(?:\bis|[:=])[ \t]*+[\"“]({_WORDS})[\"”]",
-        _spoken, r"(?i)passphrase[^\n]*[\"“][^\s\"]+ ",
+        _spoken,
     ),
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"(?:\b(?-i:[A-Z0-9_]{{0,60}}(?:PASSWORD|PASSPHRASE|PASSWD|PASS|PWD|PSK))|\b(?:wpa_)?psk)=[\"']({_WORDS})[\"']",
-        _spoken, r"(?i)(?:pass(?:word|phrase|wd)?|pwd|psk)=[\"'][^\s\"']+ ",
+        _spoken,
     ),
     # between braces, in which marks stand for nothing else
     Role(
         "PASSWORD", ENDS_ANCHORS, r"[;\"'](?:pwd|password)[ ]?=[ ]?\{((?:[^{}\n]|\}\}){6,128})\}(?!\})", _braced,
-        r"(?i)[;\"'](?:pwd|password)[ ]?=[ ]?\{",
     ),
     # the default of a look-up; the member of an object under that name; a pair, the value first
     Role(
@@ -132,14 +144,13 @@ PLACES: tuple[Role, ...] = (
         rf"{ENDS}[\"')\]}}]{{0,4}}"
         rf"[ \t]*+(?:\n[ \t]*+)?{_OTHERWISE}[^\n\"'`]{{0,30}}[\"'`]([^\s\"'`\\<>]{{8,64}})[\"'`]",
         chosen_password,
-        _BELOW_GATE,
+        gate=_BELOW_GATE,
     ),
     Role(
         "PASSWORD", (*ENDS_ANCHORS, "secret", "token", "key"),
         rf"(?:{ENDS}|secret|token)[\"']?[ \t]*+(?::|=>?)?[ \t]*+\{{[^{{}}]{{0,300}}?\b{_VALUES}[\"']?[ \t]*+"
         rf"(?::|=>?)[ \t]*+[\"']([^\s\"'\\<>]{{8,200}})[\"']",
-        _password, rf"(?i)(?:{ENDING}|pass|secret|token)\d?[\"']?[ \t]*(?::|=>?)?[ \t]*"
-        rf"\{{[^{{}}]*{_VALUES}[\"']?[ \t]*(?::|=>?)[ \t]*[\"']",
+        _password,
     ),
     Role(
         "PASSWORD", (*ENDS_ANCHORS, "secret", "token", "key"),
@@ -147,50 +158,50 @@ PLACES: tuple[Role, ...] = (
         rf"(?:name|key|id|label|title|field)[\"']?[ \t]*+[:=][ \t]*+[\"'][\w. -]{{0,60}}?"
         rf"(?:{ENDS}|secret|token|[_-]key)[\"']",
         _password,
-        r"(?i)value[\"']?[ \t]*[:=][ \t]*[\"'][^\s\"'<>]{8}[^\"']*[\"'][ \t]*,?\s*[\"']?"
-        r"(?:name|key|id|label|title|field)",
     ),
     Role(
         "SECRET", (*ENDS_ANCHORS, "secret", "token", "key"),
         rf"(?:name|key|id|property)=[\"'][\w.:-]{{0,60}}(?<!public)(?<!cache)(?<!primary)(?<!sort)key[\"']\s{{1,40}}"
         rf"value=[\"']{VALUE}[\"']",
-        credential, r"(?i)key[\"']\s+value=[\"']",
+        credential,
     ),
     # what a cluster keeps as secrets
     Role(
         "SECRET", ("stringdata:", "kind: secret"),
         r"(?:\bstringData:|\bkind: Secret\b(?:\n[^\n]{0,200}){1,20}?\n[ \t]*+(?:stringData|data):)[ \t]*+\n"
         r"(?=((?:[ \t][^\n]{1,400}(?:\n|$)){1,30}))",
-        _kept, "",
-        r"(?m)^[ \t]+[\w.-]{1,80}:[ \t]*[\"']?([^\s\"'|>]{8,400})[\"']?[ \t\r]*$",
+        _kept,
+        parts=r"(?m)^[ \t]+[\w.-]{1,80}:[ \t]*[\"']?([^\s\"'|>]{8,400})[\"']?[ \t\r]*$",
     ),
     # programs that take one by its place or by a flag that means other things elsewhere
     Role(
         "PASSWORD", ("net use", "psexec", "cmdkey", "winexe"),
         rf"(?:\bnet[ ]use|psexec|cmdkey|winexe)\b[^\n]{{0,160}}?[ \t]/user:[\w.\\@-]{{1,80}}[ \t]++"
         rf"(?:/pass(?:word)?:)?[\"']?{VALUE}(?=[\"'\s]|$)",
-        given_password, "",
+        given_password,
     ),
     Role(
         "PASSWORD", ("snmp",), rf"\bsnmp\w{{0,12}}[ \t][^\n]{{0,80}}?(?<=[ \t])-c[ \t]*+[\"']?{VALUE}(?=[\"'\s]|$)",
-        _community, "",
+        _community,
     ),
     Role(
         "PASSWORD", ("snmp-server community", "set snmp community", "rocommunity", "rwcommunity"),
         rf"\b(?:snmp-server[ ]|set[ ]snmp[ ]|r[ow])community6?[ \t]++[\"']?{VALUE}(?=[\"'\s]|$)",
-        _community, "",
+        _community,
     ),
+    # what a job must not print from here on
+    Role("SECRET", ("::add-mask::",), rf"::add-mask::{VALUE}", given_password),
     Role(
         "SECRET", ("auth", "unlock", "login", "log_in", "signin", "sign_in"),
         rf"[ \t\"'](?-i:-D)[\w.-]{{1,60}}(?:log_?in|auth)[ ]?=[\"']?{VALUE}",
-        credential, r"(?i)[ \t\"']-D[^\s=]+(?:log_?in|auth)[ ]?=",
+        credential,
     ),
     # a file of a user and a password, line by line
     Role(
         "PASSWORD", ("auth", "cred", "pass", "login"),
         rf"(?:auth|cred|pass|login)[\w.-]{{0,24}}[\"']?[ \t]*+(?:<<-?[ \t]*+[\"']?\w{{1,20}}[\"']?)[^\n]{{0,60}}\n"
         rf"[\w.@-]{{1,60}}\n{VALUE}\n\w{{1,20}}[ \t\r]*$",
-        given_password, r"(?i)(?:auth|cred|pass|login)[^\n]*<<[^\n]*\n[^\s]+\n[^\s]+\n",
+        given_password,
     ),
     # told beside the user's name
     Role(
@@ -199,25 +210,24 @@ PLACES: tuple[Role, ...] = (
         r"(?:\b(?:with|as|using|mit|als|con|avec|are|is|now)|[:=])[ \t][\w.@-]{1,40}[ ][/|][ ]"
         rf"{MARK}{VALUE}(?={_AFTER})",
         _beside,
-        r"(?i)(?:ssh|log|sign|connect|cred)[^\n/]*(?:with|as|using|mit|als|con|avec|are|is|now|[:=])\s[\w.@-]+ [/|] ",
     ),
     # sessions in cookies, of whatever alphabet
     Role(
         "SECRET", ("cookie", "x-"), r"cookies?[\"']?[ \t]{0,3}[:=,](?=([^\n]{0,600}))", _session,
-        r"(?i)cookies?[\"']?[ \t]*[:=,][^\n]*(?:sess|sid|auth|token|jwt|csrf|xsrf|remember|login)[^\n]*[=:]",
-        rf"(?i)(?<![\w.-]){_COOKIES}[\"']?(?:=|:[ ]?)[\"']?([A-Za-z0-9_.%~+-]{{16,400}})",
+        gate=r"(?i)cookies?[\"']?[ \t]*[:=,][^\n]*(?:sess|sid|auth|token|jwt|csrf|xsrf|remember|login)[^\n]*[=:]",
+        parts=rf"(?i)(?<![\w.-]){_COOKIES}[\"']?(?:=|:[ ]?)[\"']?([A-Za-z0-9_.%~+-]{{16,400}})",
     ),
     # keys of wallets; addresses of nodes that end in a key
     Role(
         "PRIVATE_KEY", ("accounts", "wallet(", "from_key(", "toaccount(", "private-key", "signer"),
         r"(?:\baccounts[\"']?[ \t]*+[:=][ \t]*+\[|wallet\(|from_key\(|toaccount\(|--private-keys?[ =]|signer\w{0,10}\()"
         r"(?=([^\]\)\n]{0,80}(?:\n[^\]\)]{0,400})?))",
-        filled_in, r"[0-9a-fA-F]{64}", r"(?<![0-9a-zA-Z])((?:0x)?[0-9a-fA-F]{64})(?![0-9a-zA-Z])",
+        filled_in, parts=r"(?<![0-9a-zA-Z])((?:0x)?[0-9a-fA-F]{64})(?![0-9a-zA-Z])",
     ),
     Role(
         "SECRET", tuple(_RPC.split("|")),
         rf"://[^\s/\"'<>]{{0,80}}?(?:{_RPC})[^\s/\"'<>]{{0,80}}/(?:[\w-]{{1,20}}/){{0,3}}([A-Za-z0-9_-]{{24,64}})"
         r"(?=/?(?:[\"'\s,);]|$))",
-        scrambled_or_digest, "",
+        scrambled_or_digest,
     ),
 )  # fmt: skip

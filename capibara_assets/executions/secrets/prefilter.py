@@ -60,8 +60,9 @@ class _Automaton:
         return numbers
 
     def rules(self, text: str) -> list[Rule]:
-        """The rules whose pattern a text holds, in their order."""
-        return [self._rules[place] for place in sorted({p for number in self.found(text) for p in self._by_id[number]})]
+        """The rules whose pattern and anchor a text holds, in their order: those of `rules_for`, or fewer."""
+        places = sorted({place for number in self.found(text) for place in self._by_id[number]})
+        return rules_for(text, [self._rules[place] for place in places]) if places else []
 
 
 def _append(number: int, start: int, end: int, flags: int, numbers: object) -> None:

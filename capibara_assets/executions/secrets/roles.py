@@ -38,7 +38,7 @@ class Role:
     anchors: tuple[str, ...]
     expression: str
     plausible: Callable[[str], bool]
-    gate: str
+    gate: str = ""
     parts: str = ""
     case: bool = False  # whether capitals matter
     near_values: bool = False
@@ -216,33 +216,33 @@ _WEB = r"A-Za-z0-9_.~%+"
 
 ROLES: tuple[Role, ...] = (
     # assigned to, keyed by, set through, passed as the flag or the argument of that name
-    Role("SECRET", _NOUN_ANCHORS, rf"{_NOUNS}[\w.-]{{0,30}}{NO_SECRET}{_BETWEEN}{_MADE}{VALUE}", credential, _NEAR_GATE,
-         near_values=True),
+    Role("SECRET", _NOUN_ANCHORS, rf"{_NOUNS}[\w.-]{{0,30}}{NO_SECRET}{_BETWEEN}{_MADE}{VALUE}", credential,
+         gate=_NEAR_GATE, near_values=True),
     # "the password for the wiki is ...", "token of the runner: ...", "... is your password"
     Role(
         "SECRET", _NOUN_ANCHORS,
         rf"{_NOUNS}[\w ',()@.\x80-\uffff-]{{0,60}}?(?:\b(?:to|{IS})\b:?|[:=：éè]|->|→)[ \t]*+{MARK}{VALUE}",
-        credential, _NEAR_GATE, near_values=True,
+        credential, gate=_NEAR_GATE, near_values=True,
     ),
     Role(
         "SECRET", _NOUN_ANCHORS,
         rf"(?<![{CHARS}-]){VALUE}[\"'`*]{{0,3}} (?:is|as|ist|es|est)\b[^\n.]{{0,40}}?{_NOUNS}", credential,
-        rf"(?i){MINGLED}[^\s]* (?:is|as|ist|es|est)[^\n.]*{_ENGLISH}", near_values=True,
+        gate=rf"(?i){MINGLED}[^\s]* (?:is|as|ist|es|est)[^\n.]*{_ENGLISH}", near_values=True,
     ),
     # on a line about logging in or about keys, where nothing but the value's statistics can tell
-    Role("SECRET", _WIDE_ANCHORS, rf"{_WIDE}(?=([^\n]{{0,100}}))", unmistakable, _LINE_GATE, _PART,
+    Role("SECRET", _WIDE_ANCHORS, rf"{_WIDE}(?=([^\n]{{0,100}}))", unmistakable, gate=_LINE_GATE, parts=_PART,
          near_values=True),
     # literals handed to clients, ciphers and the like
     Role(
         "SECRET", _CALLED_ANCHORS, rf"(?:{_CALLED})[\w.]{{0,24}}\((?=([^\n]{{0,200}}))",
-        scrambled_or_digest, _LINE_GATE, _PART, near_values=True,
+        scrambled_or_digest, parts=_PART, gate=rf"(?i)(?:{_CALLED})[\w.]*\([^\n]*{_LONG_MINGLED}", near_values=True,
     ),
     Role(
         "SECRET", ("(",), rf"\b[A-Z]\w*(?:\.\w+)?\([ \t]*+[\"'](?=[{CHARS}-]*[A-Za-z]\d+[A-Za-z]){VALUE}",
         scrambled,
         # of sixteen characters five stand behind that or seven before it, or it is long itself
-        rf"[A-Z][A-Za-z0-9_.]*\([ \t]*+[\"'](?:[{CHARS}-]*[A-Za-z](?:[0-9]+[A-Za-z][{CHARS}-]{{5}}|[0-9]{{4,}}[A-Za-z])"
-        rf"|[{CHARS}-]{{7,}}[A-Za-z][0-9]+[A-Za-z])",
+        gate=rf"[A-Z][A-Za-z0-9_.]*\([ \t]*+[\"']"
+        rf"(?:[{CHARS}-]*[A-Za-z](?:[0-9]+[A-Za-z][{CHARS}-]{{5}}|[0-9]{{4,}}[A-Za-z])|[{CHARS}-]{{7,}}[A-Za-z][0-9]+[A-Za-z])",
         case=True, near_values=True,
     ),
     # what is piped into a login
@@ -250,42 +250,40 @@ ROLES: tuple[Role, ...] = (
         "SECRET", ("echo", "printf"),
         rf"(?:echo|printf)\b(?=([^\n|]{{8,200}})\|[^\n]{{0,160}}(?:{_NOUNS}|login|auth|sudo|crypt|openssl|gpg))",
         scrambled_or_digest,
-        rf"(?i)(?:echo|printf)[^\n|]*{MINGLED}[^\n|]*\|[^\n]*(?:{_ENGLISH}|login|auth|sudo|crypt|openssl|gpg)",
-        _PART,
+        gate=rf"(?i)(?:echo|printf)[^\n|]*{MINGLED}[^\n|]*\|[^\n]*(?:{_ENGLISH}|login|auth|sudo|crypt|openssl|gpg)",
+        parts=_PART,
     ),
     # flags of one letter, with their value behind them or attached; `user:password`, `user%password`
     Role(
-        "SECRET", ("-",), rf"(?:^|[\s\"'\[(,`])--?[A-Za-z]{{1,3}}[\"', =]{{1,4}}{VALUE}", unmistakable, _FLAG_GATE,
+        "SECRET", ("-",), rf"(?:^|[\s\"'\[(,`])--?[A-Za-z]{{1,3}}[\"', =]{{1,4}}{VALUE}", unmistakable, gate=_FLAG_GATE,
         case=True, near_values=True,
     ),
     Role(
-        "PASSWORD", ("-",), rf"(?:^|[ \t\"'])-[A-Za-z]{VALUE}", signed_password, _FLAG_GATE,
+        "PASSWORD", ("-",), rf"(?:^|[ \t\"'])-[A-Za-z]{VALUE}", signed_password, gate=_FLAG_GATE,
         case=True, near_values=True,
     ),
     Role(
         "PASSWORD", (":", "%"),
         rf"(?:^|[\s\"'=/\\`])[A-Za-z][A-Za-z0-9_.@-]{{0,40}}(?::|%(?![0-9A-Fa-f]{{2}})){VALUE}",
         signed_password,
-        rf"[A-Za-z0-9_.@-][:%][{CHARS}-]*{SIGNED}", near_values=True, case=True,
+        gate=rf"[A-Za-z0-9_.@-][:%][{CHARS}-]*{SIGNED}", near_values=True, case=True,
     ),
     Role(
         "PASSWORD", ("-u", "-user", "-auth", "-cred"),
         rf"[\s\"']-{{1,2}}(?:u|user|auth|creds?)[\"', =]{{1,4}}[\w.@-]{{1,60}}:{VALUE}", credential,
-        rf"(?i)-(?:u|user|auth|creds?)[\"', =]{{1,4}}[\w.@-]+:[{CHARS}-]*{MINGLED}",
     ),
     Role(
-        "PASSWORD", ("@",), r"[\w.-]{1,40}:([^\s\"'`/:]{8,64})@[A-Za-z0-9]", signed_password,
-        r"[A-Za-z0-9_.-]:[^\s\"'`/:]{8}[^\s\"'`/:]*@[A-Za-z0-9]", case=True,
+        "PASSWORD", ("@",), r"[\w.-]{1,40}:([^\s\"'`/:]{8,64})@[A-Za-z0-9]", signed_password, case=True,
     ),
     Role(
         "PASSWORD", ("@",), r"(?:^|[\s\"':=`])[A-Za-z][\w.-]{0,40}/([^\s\"'`/]{8,64})@[\w/]", signed_password,
-        r"[A-Za-z0-9_.-]/[^\s\"'`/]{8}[^\s\"'`/]*@", case=True,
+        case=True,
     ),
     Role(
         "SECRET", ("-",),
         rf"^(?![^\n]*\b(?:git|hg|jj|svn|commit|docker|podman|image|kubectl|sha\d*sum)\b)[^\n]{{0,200}}?"
         rf"[ \t\"']-[akpstwANPTKSX](?:[\"', =]{{1,4}}|(?<=p)){VALUE}",
-        alternating, _FLAG_GATE, case=True, near_values=True,
+        alternating, gate=_FLAG_GATE, case=True, near_values=True,
     ),
     # what is said to a prompt or to a shell: any argument
     Role(
@@ -293,32 +291,32 @@ ROLES: tuple[Role, ...] = (
         r"(?:^[\w.@~:\[\]()/ -]{0,40}\$ |^!|subprocess\.\w+\(|system\(|popen\w*\(|spawn\w*\(|shell\w*\()"
         r"(?=([^\n]{0,400}))",
         unmistakable,
-        rf"(?im)(?:\$ |^!|subprocess\.|system\(|popen\w*\(|spawn\w*\("
-        rf"|shell\w*\()[^\n]*{MINGLED}",
-        _PART, near_values=True,
+        parts=_PART, near_values=True,
+        gate=rf"(?im)(?:\$ |^!|subprocess\.|system\(|popen\w*\(|spawn\w*\(|shell\w*\()[^\n]*{MINGLED}",
     ),
     # subcommands: `auth ...`, `login ...`
     Role(
         "SECRET", ("login", "logon", "auth", "signin", "unlock"),
         rf"(?<![\w.])(?:log-?[io]n|auth(?:enticate|orize)?|sign-?in|unlock)[ \t]{{1,4}}[\"']?{VALUE}",
-        scrambled_or_digest, _LINE_GATE, near_values=True,
+        scrambled_or_digest, near_values=True,
     ),
     # headers and cookies
     Role(
         "SECRET", ("cookie", "x-"),
         r"(?:\bcookie|\bx-[\w-]{0,30}(?:auth|key|sign)[\w-]{0,30})[\"']?[ \t]{0,3}[:=,](?=([^\n]{0,400}))",
-        scrambled_or_digest, rf"(?i)(?:cookie|x-[\w-]*(?:auth|key|sign)[\w-]*)[\"']?[ \t]*[:=,][^\n]*{MINGLED}", _PART,
+        scrambled_or_digest, parts=_PART,
+        gate=rf"(?i)(?:cookie|x-[\w-]*(?:auth|key|sign)[\w-]*)[\"']?[ \t]*[:=,][^\n]*{MINGLED}",
     ),
     # the key of a service, as variables of the environment are named
     Role(
         "SECRET", ("_KEY",), rf"(?<!PUBLIC)(?<!CACHE)(?<!PRIMARY)_KEYS?[ \t:=]{{1,8}}[\"']?{VALUE}", credential,
-        rf"_KEYS?[ \t:=]{{1,8}}[\"']?[{CHARS}-]*{MINGLED}", case=True,
+        gate=rf"_KEYS?[ \t:=]{{1,8}}[\"']?[{CHARS}-]*{MINGLED}", case=True,
     ),
     # lines of a block in YAML
     Role(
         "SECRET", _NOUN_ANCHORS,
         rf"{_NOUNS}[\w.-]{{0,30}}[\"']?:[ \t]*+[|>][+-]?[ \t]*+\n(?=((?:[ \t][^\n]{{1,400}}(?:\n|$)){{1,20}}))",
-        credential, rf"(?i){_ENGLISH}[^\n:]*:[ \t]*[|>][+-]?[ \t]*\n", _PART,
+        credential, parts=_PART,
     ),
     # alone below a line that announces it: a command that prints it, "... password:"
     Role(
@@ -327,42 +325,39 @@ ROLES: tuple[Role, ...] = (
         rf"|{_NOUNS}[^\n]{{0,80}}?[:：][ \t*\"'`]{{0,4}})"
         rf"\r?\n(?:[ \t]*+\r?\n)?[ \t>#]{{0,20}}(?:\[\d+\][ \t]*+)?[\"'`]?{VALUE}[\"'`,;]{{0,2}}[ \t\r]*$",
         lone_secret,
-        rf"(?im){_ENGLISH}[^\n]*\n(?:[ \t]*\r?\n)?[ \t>#]*(?:\[\d+\][ \t]*)?[\"'`]?[{CHARS}-]*"
+        gate=rf"(?im){_ENGLISH}[^\n]*\n(?:[ \t]*\r?\n)?[ \t>#]*(?:\[\d+\][ \t]*)?[\"'`]?[{CHARS}-]*"
         rf"(?:{MINGLED}|{_STATED}|(?-i:[a-z][A-Z]+[a-z]+[A-Z]+[a-z]))"
         rf"[{CHARS}-]*[\"'`,;]*[ \t\r]*$",
     ),
     # parts of URLs
     Role(
         "SECRET", ("://",), rf"[A-Za-z]://([{_WEB}-]{{16,400}})(?::[\w-]*)?@[A-Za-z0-9]", scrambled_or_digest,
-        rf"[A-Za-z]://[{_WEB}-]{{16}}[^/\s@]*@", case=True,
+        case=True,
     ),
     Role(
         "SECRET", ("sig=", "sign=", "signature=", "key=", "code=", "auth=", "sid=", "hmac=", "token="),
         rf"[?&;][\w.-]{{0,40}}(?:sign?|signature|key|code|auth|sid|hmac|token)=([{_WEB}/-]{{16,2000}}={{0,2}})",
         scrambled_or_digest,
-        rf"(?i)[?&;][\w.-]*(?:sign?|signature|key|code|auth|sid|hmac|token)=[{_WEB}/-]{{16}}",
+        gate=rf"(?i)[?&;][\w.-]*(?:sign?|signature|key|code|auth|sid|hmac|token)=[{_WEB}/-]{{16}}",
     ),
     Role(
         "SECRET", ("/bot", *_SECRET_PATHS.split("|")),
         rf"://[^\s\"'<>]{{0,120}}(?:{_SECRET_PATHS}|/bot(?=\d))(?=([^\s\"'<>]{{0,300}}))",
         scrambled_or_digest,
-        rf"(?i)://[^\s\"'<>]*(?:{_SECRET_PATHS}|/bot)[^\s\"'<>]*(?:[A-Za-z0-9_-]{{16}})",
-        r"[A-Za-z0-9_-]{16,}",
+        parts=r"[A-Za-z0-9_-]{16,}",
     ),
     # files of passwords: htpasswd, shadow, LDIF
     Role(
         "PASSWORD_HASH", ("$", "SHA", "pbkdf2"),
         r"(?<![\w$])(\$(?:2[abxy]|1|5|6|7|y|apr1|argon2\w{0,2}|scrypt|pbkdf2[\w-]{0,12})\$[./A-Za-z0-9$=,+-]{20,400}"
         r"|\{S?SHA\d{0,3}\}[A-Za-z0-9+/]{20,120}={0,2}|pbkdf2_sha\d+\$\d+\$[A-Za-z0-9+/$=]{20,200})",
-        has_digit,
-        r"\$(?:2[abxy]|1|5|6|7|y|apr1|argon2\w*|scrypt|pbkdf2[\w-]*)\$[./A-Za-z0-9$=,+-]{20}"
-        r"|SHA[0-9]*\}[A-Za-z0-9+/]{20}|pbkdf2_sha", case=True,
+        has_digit, case=True,
     ),
     # what a name is given in pieces: `"..." + "..."`, `"..." \` and the next line, `join("...", "...")`
     Role(
         "SECRET", _NOUN_ANCHORS,
         rf"{_NOUNS}[\w\"'\]$]{{0,30}}[ \t]*+(?::[ \t]*+\w+[ \t]*+)?(?::=|=>|=|:)[ \t]*+\(?{_BREAK}"
         rf"(?=((?:{_PIECE}){{2,{_PIECES}}}))",
-        pieced, _PIECES_GATE, r"[\"']([^\s\"'\\]{4,200})[\"']",
+        pieced, gate=_PIECES_GATE, parts=r"[\"']([^\s\"'\\]{4,200})[\"']",
     ),
 )  # fmt: skip

@@ -47,7 +47,7 @@ _PUBLIC = re.compile(
     r"|\bsha(?:1|256|384|512):|fingerprint[\"']?[ \t]*+(?:is|[:=])?[ \t]*+[\"']?(?:SHA256:|MD5:)?"
     r"|data:(?:image|font|audio|video)/[\w.+-]+;base64,"
     r"|public[ _-]?key(?:[ _-]?token)?[\"']?[ \t]*+[:=][ \t]*+[\"']?|usersecretsid>"
-    r"|ENC\[AES256_GCM,data:|,iv:|,tag:|[ ]h1:"
+    r"|v=dkim1;[^\n\"']{0,40}\bp=|ENC\[AES256_GCM,data:|,iv:|,tag:|[ ]h1:"
     r"|\b(?:op|vault|ssm|secretsmanager|gcpsm|azkv|bws?):(?://[^\s\"']{0,50})?"  # where a secret is kept
     # names of what is random and known to all
     r"|(?:(?:page|next|sync|cursor|continuation|resume)[ _-]?token|(?:idempotency|sec-websocket|site|cache)[ _-]?key"

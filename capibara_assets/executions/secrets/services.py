@@ -9,7 +9,7 @@ import binascii
 import re
 from urllib.parse import unquote
 
-from capibara_assets.executions.secrets.passwords import CHOSEN, ENDING, ENDS, ENDS_ANCHORS, ROW_GATE
+from capibara_assets.executions.secrets.passwords import ENDING, ENDS, ENDS_ANCHORS
 from capibara_assets.executions.secrets.plausibility import (
     chosen_password,
     credential,
@@ -26,7 +26,6 @@ from capibara_assets.executions.secrets.roles import MINGLED, VALUE, Role
 from capibara_assets.executions.secrets.tables import SECRETS_ANCHORS
 
 _END = r"[\"']?[ \t\r]*$"
-_LIKELY = rf"(?:{MINGLED}|{CHOSEN})"  # what credentials have, and passwords
 #: A quote as it stands in a URL, twice encoded, in HTML, in a string of JSON; a colon; blanks.
 _ENCODED_QUOTE = r"(?:%(?:25)?2[27]|&(?:quot|apos|#0?3[49]|#x2[27]);|\\{1,4}u002[27]|\\x2[27])"
 _ENCODED_COLON = r"(?:%(?:25)?3A|:|=|\\u003A)"
@@ -115,94 +114,96 @@ SERVICES: tuple[Role, ...] = (
         "PASSWORD", _CHAT_SERVICES,
         rf"{_TO_SERVICE}(?:identify|id|ghost|recover|release|regain|group|auth|login|set[ ]++pass\w*)[ ]++"
         rf"(?:[#\w\[\]|^`-]{{1,40}}[ ]++)?{VALUE}{_END}",
-        given_password, "",
+        given_password,
     ),
     Role(
         "PASSWORD", _CHAT_SERVICES, rf"{_TO_SERVICE}register[ ]++(?:#\S{{1,40}}[ ]++)?{VALUE}(?=[ \n]|$)",
-        given_password, "",
+        given_password,
     ),
     Role(
         "PASSWORD", ("/oper ", "/login ", "/register ", "/auth "),
         rf"(?:^|[\s>:\"'`])/(?:oper[ ]++[\w-]{{1,30}}|login|register|auth)[ ]++(?!HTTP/){VALUE}(?=[ \"'`\n]|$)",
-        told_password, rf"(?i)/(?:oper|login|register|auth) [^\n]*{CHOSEN}",
+        told_password,
     ),
     # any scheme of an authorization: a value, or parameters
     Role(
         "AUTHORIZATION", ("authorization",), rf"{_SCHEME}[ =](?:[\w.@!-]{{1,60}}[=:][\"']?)?{VALUE}",
-        scrambled_or_digest, _SCHEME_GATE,
+        scrambled_or_digest, gate=_SCHEME_GATE,
     ),
     Role(
         "AUTHORIZATION", ("authorization",), rf"{_SCHEME}[ ](?=([\w-]{{1,40}}=[^\n]{{8,400}}))", scrambled_or_digest,
-        _SCHEME_GATE, rf"[\w-]=[\"']?{VALUE}",
+        gate=_SCHEME_GATE, parts=rf"[\w-]=[\"']?{VALUE}",
     ),
     # headers in a list or an object: of names that tell and of others
     Role(
-        "SECRET", ("header",), _HEADERS, scrambled_or_digest, _HEADERS_GATE,
-        rf"(?i){_TELLING_HEADER}{_HEADER_IS}{VALUE}",
+        "SECRET", ("header",), _HEADERS, scrambled_or_digest, gate=_HEADERS_GATE,
+        parts=rf"(?i){_TELLING_HEADER}{_HEADER_IS}{VALUE}",
     ),
-    Role("SECRET", ("header",), _HEADERS, unmistakable, _HEADERS_GATE, rf"(?i){_OTHER_HEADER}{_HEADER_IS}{VALUE}"),
     Role(
-        "SECRET", ("-H",), rf"(?:^|[ ])-H[ ]?[\"']{_OTHER_HEADER}:[ ]?{VALUE}(?=[\"'])", unmistakable,
-        rf"-H ?[\"'][A-Za-z0-9_-]+:[^\n]*{MINGLED}", case=True,
+        "SECRET", ("header",), _HEADERS, unmistakable, gate=_HEADERS_GATE,
+        parts=rf"(?i){_OTHER_HEADER}{_HEADER_IS}{VALUE}",
+    ),
+    Role(
+        "SECRET", ("-H",), rf"(?:^|[ ])-H[ ]?[\"']{_OTHER_HEADER}:[ ]?{VALUE}(?=[\"'])", unmistakable, case=True,
     ),
     # an object in a URL, in a page or in a string of another, with its quotes encoded; a query in a query
     Role(
         "PASSWORD", _ENCODED_ANCHORS,
         rf"(?:{ENDING}|pass|{_TOKENS})\d?{_ENCODED_QUOTE}{_ENCODED_BLANK}{_ENCODED_COLON}{_ENCODED_BLANK}"
         rf"{_ENCODED_QUOTE}((?:(?!{_ENCODED_QUOTE})[^\s\"'<>]){{8,400}})(?={_ENCODED_QUOTE})",
-        _unencoded, "",
+        _unencoded,
     ),
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"(?:{ENDING}|pass)\d?%(?:25)?3D((?:(?!%(?:25)?26)[A-Za-z0-9_.~%!*-]){{8,400}})"
         r"(?=%(?:25)?26|[\s\"'&#<>]|$)",
-        _unencoded, rf"(?i)(?:{ENDING}|pass)\d?%(?:25)?3D",
+        _unencoded,
     ),
     Role(
-        "SECRET", ("eyJ",), r"(?<![\w.+/-])(eyJ[A-Za-z0-9+/_-]{20,4000}={0,2})(?![\w.+/-])", _tells_a_secret, "",
+        "SECRET", ("eyJ",), r"(?<![\w.+/-])(eyJ[A-Za-z0-9+/_-]{20,4000}={0,2})(?![\w.+/-])", _tells_a_secret,
         case=True,
     ),
     # keys of networks and of licences as systems list them; hashes of their accounts
     Role(
         "PASSWORD", _KEY_LABEL_ANCHORS, rf"{_KEY_LABEL}[ \t\x80-\uffff]{{0,30}}[:=][ \t]{{0,8}}(\S{{8,63}})[ \t\r]*$",
-        given_password, "",
+        given_password,
     ),
     Role(
         "PASSWORD", _NETWORK_KEY_ANCHORS,
         rf"\b{_NETWORK_KEY}[\"']?[ \t]{{0,30}}[:=][ \t]{{0,8}}[\"']?{VALUE}{_END}",
-        _row, "",
+        _row,
     ),
     Role(
         "RECOVERY_CODE", ("numerical password", "recovery key", "recovery password", "bitlocker"),
         r"(?<![\d-])((?:\d{6}-){7}\d{6})(?![\d-])",
-        has_digit, "",
+        has_digit,
     ),
     Role(
         "SECRET", ("/ipk", *(f"{of}{gap}key" for of in ("product", "license", "serial") for gap in ("", *" _-"))),
         rf"(?:(?:product|license|serial)[ _-]?key|/ipk)[\"']?(?:[ \t]*+[:=]|[ \t])[ \t]*+[\"']?(?-i:{_PRODUCT_KEY})",
-        _product_key, "",
+        _product_key,
     ),
     Role(
         "PASSWORD_HASH", (":::", "NTLM"),
         r"(?:^[^\s:]{1,80}:\d{3,10}:[0-9A-Fa-f]{32}:|\bNTLM[ \t]*+[:=][ \t]*+)([0-9A-Fa-f]{32})(?![0-9A-Za-z])",
-        has_digit, "", case=True,
+        has_digit, case=True,
     ),
     # what a command printed that makes a key (what makes the public half of it last is none), a file of one
     Role(
         "PRIVATE_KEY", ("genkey", "genpsk", "keygen", "key:gen", "gen-key", "gen_key", "generate-key", "nk -gen"),
         r"^[^\n]{0,60}?[$#>%][ ](?![^\n]*\bpub)[^\n]{0,120}?"
         rf"(?:gen(?:erate)?[-_ ]?(?:key|psk)|keygen|key:gen\w*|nk -gen)[^\n]*\n(?:base64:)?{VALUE}[ \t\r]*$",
-        lone_secret, "",
+        lone_secret,
     ),
     Role(
         "PRIVATE_KEY", ("minisign", "signify"),
         r"comment:[^\n]{0,80}secret key[^\n]{0,40}\n([A-Za-z0-9+/]{40,400}={0,2})",
-        has_digit, "",
+        has_digit,
     ),
     Role(
         "PRIVATE_KEY", ("nkey", "stellar", "nk -gen"),
         r"(?<![A-Za-z0-9])((?-i:S[A-Z2-7]{55,57}))(?![A-Za-z0-9])",
-        has_digit, "S[A-Z2-7]{55}",
+        has_digit,
     ),
     # a comment that says what is assigned below it
     Role(
@@ -210,54 +211,51 @@ SERVICES: tuple[Role, ...] = (
         rf"{_COMMENT}{ENDS}(?:[ \t](?:of|for|to|on|in)[ ][\w .-]{{1,40}})?[ \t.:!*/>\r-]*\n"
         rf"{_ASSIGNS}{VALUE}[\"']?[ \t;,\r]*$",
         lone_secret,
-        r"(?im)^[ \t]*(?:#|//|--|;|!|/?\*|rem|<!--)[^\n]*"
-        rf"(?:{ENDING}|pass)\d?(?:[^A-Za-z0-9_.\n-][^\n]*)?\n[^\n:=]*[:=][^\n]*{_LIKELY}",
     ),
     Role(
         "SECRET", SECRETS_ANCHORS, rf"{_COMMENT}\b{_TOKENS}\b[^\n]{{0,60}}\n{_ASSIGNS}{VALUE}[\"']?[ \t;,\r]*$",
-        scrambled, rf"(?i)(?:#|//|--|;|!|\*|rem)[^\n]*{_TOKENS}[^\n]*\n[^\n:=]*[:=][^\n]*{MINGLED}",
+        scrambled,
     ),
     # rows of logins: a host with a user and a password behind it, a user with a service and an address, a proxy
     Role(
         "PASSWORD", (":",),
         rf"^\[[\w-]{{1,60}}\.[\w.-]{{2,60}}\](?::\w{{1,10}})?[ \t]++[\"']?[\w.@+-]{{1,80}}:([^\s\"'<>]{{8,200}}){_END}",
-        _row, ROW_GATE, case=True,
+        _row, case=True,
     ),
     Role(
         "PASSWORD", (":",),
         rf"^[\w*-]*[.@][\w.*-]{{2,80}}(?::\d{{2,5}})?[ \t]++[\"']?(?!git@)[\w.+-]{{1,60}}@[\w-]+\.[\w.-]{{2,60}}:"
         rf"([^\s\"'<>/]{{8,200}}){_END}",
-        _row, ROW_GATE, case=True,
+        _row, case=True,
     ),
     Role(
         "PASSWORD", (":",),
         rf"^[\w-]+\.[\w.-]{{2,80}}:\d{{2,5}}[ \t]++[\"']?[A-Za-z][\w.+-]{{0,40}}:([^\s\"'<>/:]{{8,200}}){_END}",
-        lambda value: stated_password(value) or credential(value), ROW_GATE, case=True,
+        lambda value: stated_password(value) or credential(value), case=True,
     ),
     Role(
         "PASSWORD", ("pptpd", "l2tp", "chap-secrets", "pap-secrets"),
         r"^[\"']?[\w.@\\-]{1,60}[\"']?[ \t]++(?:\*|[\"']?[\w.-]{1,60}[\"']?)[ \t]++[\"']?([^\s\"']{8,128})[\"']?[ \t]++"
         r"[\"']?(?:\*|\d{1,3}(?:\.\d{1,3}){3})[\"']?[ \t\r]*$",
-        _row, "",
+        _row,
     ),
     Role(  # of OpenVPN: a user's name, the password below it
         "PASSWORD", ("<auth-user-pass>",), r"<auth-user-pass>[ \t]*+\r?\n[^\n]{1,80}\n[ \t]*+(\S{6,200})[ \t\r]*$",
-        given_password, "",
+        given_password,
     ),
     Role(  # a file of two members, as Kaggle's
         "SECRET", ("username",),
         rf"\{{\s*+[\"']username[\"']\s*+:\s*+[\"'][\w.@-]{{1,80}}[\"']\s*+,\s*+[\"']key[\"']\s*+:\s*+[\"']{VALUE}",
-        lambda value: has_digit(value) and len(value) >= 16, r"(?i)username[\"']\s*:[^:]*[\"']key[\"']\s*:",
+        lambda value: has_digit(value) and len(value) >= 16,
     ),
     Role(
         "PASSWORD", ("socks4", "socks5"),
         rf"^socks[45]h?[ \t]++[\w.-]{{3,80}}[ \t]++\d{{2,5}}[ \t]++[\w.@-]{{1,60}}[ \t]++{VALUE}[ \t\r]*$", _told,
-        "",
     ),
     Role(
         "AWS_SECRET_ACCESS_KEY", ("AKIA", "ASIA"),
         r"(?:AKIA|ASIA)[A-Z0-9]{16}(?::|[\"'],[ ]?[\"'])([A-Za-z0-9/+]{38,42})(?![A-Za-z0-9/+])",
-        has_digit, "", case=True,
+        has_digit, case=True,
     ),
     # told behind the user's name, with whatever between
     Role(
@@ -265,12 +263,11 @@ SERVICES: tuple[Role, ...] = (
         rf"\b{_LOGS_IN}\b[^\n/|]{{0,60}}?(?:\b(?:with|as|using|mit|als|is|are|ist|est|es)|[:=])[ \t][\w.@-]{{1,40}}"
         rf"(?:[ ]?[|/:][ ]?|,[ ]|[ ](?:and|und|et|y|with|mit)[ ](?:the[ ])?){VALUE}(?=[.,;)!\"'`*]*(?:\s|$|<))",
         lone_secret,
-        rf"(?i){_LOGS_IN}[^\n]*(?:[|/:,]| and | und | et | y | with | mit )[^\n]*{_LIKELY}",
     ),
     Role(
         "PASSWORD", (" p: ", "l/p:", "u/p:"),
         r"\b(?:(?:u|user|login)[ ]?[:=][ ]?[\w.@-]{1,40}[,;/|]?[ ]p[:=][ ]?"
         rf"|[lu]/p[ ]?[:=][ ]?[\w.@-]{{1,40}}[ ]?[/:,][ ]?){VALUE}(?=[.,;)!]*(?:\s|$))",
-        told_password, rf"(?i)(?:[ ]p: |[lu]/p:)[^\n]*{CHOSEN}",
+        told_password,
     ),
 )  # fmt: skip

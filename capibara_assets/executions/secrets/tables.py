@@ -129,7 +129,6 @@ def _bare(text: str, start: int, end: int) -> Span:
 
 _DIVIDES = r"[|,;\t│┃]"
 _HEAD = r"[\w \t|,;\"'`.*│┃-]"
-_IN_HEAD = r"[^\n(){}=:<>]*"
 #: The statement of an ORM's error, whose values stand apart.
 _APART = r"\([%?:$\w,\s()]{1,200}\)\]\s{1,4}\[parameters:\s"
 _COPIED = (

@@ -134,12 +134,12 @@ _PASSWORD_ANCHORS = ("secret", "passw", "passphrase", "passcode", "credential")
 
 VICINITY: tuple[Role, ...] = (
     Role(
-        "SECRET", _ANCHORS, _SPEAK, _random, rf"(?is)(?:{'|'.join(_ANCHORS)}).*(?-i:{_TWICE.pattern})",
+        "SECRET", _ANCHORS, _SPEAK, _random, gate=rf"(?is)(?:{'|'.join(_ANCHORS)}).*(?-i:{_TWICE.pattern})",
         cells=partial(_values_behind, looks=_VALUE),
     ),
     Role(
         "PASSWORD", _PASSWORD_ANCHORS, _OF_PASSWORDS, signed_password,
-        rf"(?is)(?:{'|'.join(_PASSWORD_ANCHORS)}).*[\"'\[][^\s\"'\\\[\]<>]*{SIGNED}",
+        gate=rf"(?is)(?:{'|'.join(_PASSWORD_ANCHORS)}).*[\"'\[][^\s\"'\\\[\]<>]*{SIGNED}",
         cells=partial(_values_behind, looks=_LITERAL),
     ),
 )  # fmt: skip

@@ -34,6 +34,8 @@ PLACES = {
     "a variable with blanks": ("BORG_PASSPHRASE='{}' borg list", "otters & blue ice"),
     "a network with blanks": ('  wpa_psk="{}"', "neun blaue Fähren"),
     "braces of ODBC": ('"Driver={X};Server=db;UID=app;PWD={{}}"'.replace("{{}}", "{" + "{}" + "}"), "ot;ter!9}}x"),
+    "made up by a server": ("A temporary password was generated for ann@localhost: {}", "q;8Tz>dW&1Xu"),
+    "masked from here on": ("echo '::add-mask::{}'", "qW7rT2yU9iP4aS6dF8gH"),
     "a default of Rust": ('let p = env::var("DB_PASSWORD")\n        .unwrap_or("{}".into());', "copper_lantern_19"),
     "a default of JavaScript": ("const p = process.env.DB_PASSWORD ?? '{}'", "copper_lantern_19"),
     "a default of Python": ("p = os.environ.get('DB_PASSWORD') or '{}'", "copper_lantern_19"),

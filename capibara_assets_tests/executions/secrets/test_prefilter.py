@@ -1,7 +1,9 @@
 """The gate lets nearly all real text by, and never a text in which a rule finds something."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle, islice
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -9,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from capibara_assets.executions.ingest.ingest import Ingest
-from capibara_assets.executions.secrets.prefilter import may_hold_secrets
+from capibara_assets.executions.secrets import prefilter
+from capibara_assets.executions.secrets.prefilter import may_hold_secrets, narrowed_rules
 from capibara_assets.executions.secrets.rules import Rule, find_secrets, provider_rules
 from capibara_assets_tests.executions.secrets.pumped import drawn
 
@@ -89,3 +92,53 @@ def test_nearly_all_real_text_is_let_by(real: Ingest) -> None:
 def test_few_texts_are_all_examined() -> None:
     assert may_hold_secrets(["x = 1"]) == [True]
     assert may_hold_secrets([]) == []
+
+
+def test_the_rules_that_a_text_is_narrowed_to_find_what_all_find() -> None:
+    gate([])  # compiles
+    chance = random.Random(7)
+    for rule in provider_rules():
+        text = drawn(rule.pattern, chance)
+        assert find_secrets(text, text, narrowed_rules()) == find_secrets(text, text), text
+
+
+def test_threads_look_at_the_same_time() -> None:
+    texts = ['api_key = "Gh7kQ2xV9pL0mN4r"' + "x" * 20_000, "print(1)" * 5_000] * 100
+    with ThreadPoolExecutor(4) as pool:
+        assert all(verdicts == [True, False] * 100 for verdicts in pool.map(may_hold_secrets, [texts] * 8))
+
+
+@pytest.mark.parametrize("kept", [b"", b"not an automaton", None], ids=["empty", "damaged", "a folder"])
+def test_a_kept_automaton_that_cannot_be_read_is_compiled_anew(
+    tmp_path: Path, kept: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefilter, "_KEPT", tmp_path)
+    prefilter._database([("abc", 0)])
+    (file,) = tmp_path.iterdir()
+    file.unlink()
+    if kept is None:
+        file.mkdir()
+    else:
+        file.write_bytes(kept)
+    hits: list[int] = []
+    prefilter._database([("abc", 0)]).scan(b"xabcx", lambda number, *_: hits.append(number))
+    assert hits == [0]
+
+
+def test_an_automaton_is_kept_and_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefilter, "_KEPT", tmp_path / "__pycache__")
+    prefilter._database([("abc", 0)])
+    (file,) = (tmp_path / "__pycache__").iterdir()
+    written = file.stat().st_mtime_ns
+    prefilter._database([("abc", 0)])
+    assert [path.stat().st_mtime_ns for path in (tmp_path / "__pycache__").iterdir()] == [written]
+
+
+def test_where_the_code_may_not_be_written_it_is_compiled_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(prefilter, "_KEPT", tmp_path / "file" / "__pycache__")
+    hits: list[int] = []
+    prefilter._database([("abc", 0)]).scan(b"xabcx", lambda number, *_: hits.append(number))
+    assert hits == [0]
