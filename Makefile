@@ -22,7 +22,7 @@ run: setup ## the whole graph for all six domains on the shipped experience
 # Three workers for two cores, since tests wait for processes; a fourth would import all libraries once more. A file at a time: tests of one file
 # share what they set up. docs/testing.md says what each tier covers.
 SUITE := not extended and not fuzz and not soak and not numbers
-WORKERS := -n 3 --dist loadfile --no-loadscope-reorder
+WORKERS := -n 4 --dist loadfile --no-loadscope-reorder
 
 test: setup ## the suite that CI runs: everything that guards behaviour
 	$(BIN)/python -m pytest -m "$(SUITE)" $(WORKERS)

@@ -148,7 +148,7 @@ def _tables() -> Iterator[Role]:
             ENDS_ANCHORS,
             ENDS,
             rf"(?:{ENDING}|{_DIVIDES}\W*pass|pass\W*{_DIVIDES})",
-            "|".join((*ENDS_ANCHORS, *FOREIGN_ANCHORS)),
+            "|".join((*ENDS_ANCHORS, *sorted({word[:3] for word in FOREIGN_ANCHORS}))),
             _PASSWORD_NAME,
             _password,
         ),
