@@ -43,13 +43,22 @@ def settings_on(request: TrainingRequest, device: torch.device) -> Settings:
 def compute_settings(hardware: HardwareChoice, device: torch.device) -> None:
     """Set threads, determinism and matrix precision of this process."""
     torch.set_num_threads(hardware.threads)
-    torch.use_deterministic_algorithms(True, warn_only=device.type == "cuda")
+    # merely warned, PyTorch's attention on a GPU adds in any order: on an H200 a resumed run then ended with other bits
+    torch.use_deterministic_algorithms(True, warn_only=device.type == "cuda" and hardware.processes > 1)
     torch.utils.deterministic.fill_uninitialized_memory = False  # nothing here reads memory before writing it
     if device.type == "cuda":
         os.environ.setdefault("FLASH_ATTENTION_DETERMINISTIC", "1")  # its backward pass adds in any order without it
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS may choose anew on each run
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = hardware.tf32
+
+
+def allow_any_order(error: RuntimeError) -> bool:
+    """Continue by kernels whose sums have no fixed order, where an operation has no others; False: another error."""
+    if torch.is_deterministic_algorithms_warn_only_enabled() or "deterministic implementation" not in str(error):
+        return False
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    return True
 
 
 def fingerprint(

@@ -1,11 +1,13 @@
 """The fingerprint holds what can change a bit, and generators of every library start alike."""
 
 import random
+from collections.abc import Iterator
 
 import numpy as np
+import pytest
 import torch
 
-from capibara_assets.training.environment import differences, fingerprint, seed_all
+from capibara_assets.training.environment import allow_any_order, compute_settings, differences, fingerprint, seed_all
 from capibara_assets.training.ranks import Ranks
 from capibara_assets.training.recipe import HardwareChoice
 from capibara_assets.training.step.settings import Settings, resolve
@@ -44,3 +46,36 @@ def test_generators_of_every_library_start_alike() -> None:
     first = draws(2**59 + 7)
     assert draws(2**59 + 7) == first
     assert all(one != other for one, other in zip(first, draws(5), strict=True))
+
+
+@pytest.fixture
+def _own_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Threads, environment and flags of torch are afterwards as before."""
+    for name in ("FLASH_ATTENTION_DETERMINISTIC", "CUBLAS_WORKSPACE_CONFIG"):
+        monkeypatch.setenv(name, ":4096:8")
+    threads = torch.get_num_threads()
+    strict, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    yield
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(strict, warn_only=warns)
+
+
+@pytest.mark.usefixtures("_own_settings")
+@pytest.mark.parametrize(("device", "processes", "warns"), [("cpu", 2, False), ("cuda", 1, False), ("cuda", 2, True)])
+def test_one_process_computes_in_one_order_on_a_gpu_too(device: str, processes: int, warns: bool) -> None:
+    compute_settings(HardwareChoice(backend="ddp", processes=processes), torch.device(device))
+    assert torch.are_deterministic_algorithms_enabled()
+    assert torch.is_deterministic_algorithms_warn_only_enabled() == warns
+
+
+@pytest.mark.usefixtures("_own_settings")
+def test_only_an_operation_that_has_no_other_may_add_in_any_order() -> None:
+    compute_settings(HardwareChoice(), CPU)
+    assert not allow_any_order(RuntimeError("CUDA error: an illegal memory access was encountered"))
+    places, values = torch.tensor([0, 0]), torch.tensor([1.0, 2.0])
+    with pytest.raises(RuntimeError) as caught:
+        torch.zeros(2).put_(places, values)
+    assert allow_any_order(caught.value)
+    with pytest.warns(UserWarning, match="deterministic"):
+        torch.zeros(2).put_(places, values)
+    assert not allow_any_order(caught.value), "it has been tried"

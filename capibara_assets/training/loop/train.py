@@ -23,6 +23,7 @@ from capibara_assets.checkpoints.store.saving import AsyncSaver
 from capibara_assets.training.callbacks import SAVED
 from capibara_assets.training.data.batches import Curriculum, view_of
 from capibara_assets.training.data.voter_run import Interrupted, VoterRun
+from capibara_assets.training.environment import allow_any_order
 from capibara_assets.training.loop.client import ClientTactic
 from capibara_assets.training.loop.convexity import ConvexityTactic
 from capibara_assets.training.loop.gradients import BatchGradients, StepGradient
@@ -216,7 +217,7 @@ def train_step(trainer: Trainer) -> StepGradient:
     """
     begun = time.monotonic()
     progress, tactic = trainer.state.progress, trainer.tactic
-    gradient = trainer.source.gather(progress.step)
+    gradient = gather(trainer)
     tactic.before_step()
     spike = is_spike(gradient.loss, progress.curve, trainer.guards.spike)
     norm = trainer.setup.stepper.step(gradient.rate) if gradient.finite and not spike else None
@@ -230,6 +231,19 @@ def train_step(trainer: Trainer) -> StepGradient:
         record_step(trainer, gradient, norm, begun)
     check_continuity(trainer)
     return gradient
+
+
+def gather(trainer: Trainer) -> StepGradient:
+    """The gradient of the next step; an operation that has no deterministic implementation takes what it has."""
+    step = trainer.state.progress.step
+    try:
+        return trainer.source.gather(step)
+    except RuntimeError as error:
+        if not allow_any_order(error):
+            raise
+        trainer.setup.log.write("any_order", step, reason=str(error).splitlines()[0])
+        trainer.setup.stepper.clear()
+        return trainer.source.gather(step)
 
 
 def record_step(trainer: Trainer, gradient: StepGradient, norm: float, begun: float) -> None:

@@ -21,6 +21,7 @@ from capibara_assets.training.loop import setup
 from capibara_assets.training.loop import train as loop
 from capibara_assets.training.loop.guards import TrainingDiverged
 from capibara_assets.training.loop.train import train_voter
+from capibara_assets.training.monitoring.events import read_events
 from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.step import subject
 from capibara_assets_tests.training.conftest import MakeRequest
@@ -209,6 +210,26 @@ def test_too_many_of_them_stop_it_with_a_diagnosis(make_request: MakeRequest, mo
     poison(monkeypatch, steps=99)
     with pytest.raises(TrainingDiverged, match=r"3 steps gave NaN or infinity \(steps 1, 2, 3\).*lower learning_rate"):
         train(make_request(max_skipped_steps=2))
+
+
+def test_an_operation_that_has_only_one_in_any_order_is_taken_and_named(
+    make_request: MakeRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU; here by the one operation that has none on a processor either."""
+    original = subject.token_nll
+
+    def unordered(model: torch.nn.Module, batch: Any) -> torch.Tensor:
+        if model.training:
+            torch.zeros(2).put_(torch.tensor([0, 0]), torch.tensor([1.0, 2.0]))
+        return original(model, batch)
+
+    whole = digests(train(request := make_request()))
+    shutil.rmtree(request.work)
+    monkeypatch.setattr(subject, "token_nll", unordered)
+    result = train(request)
+    named = [event for event in read_events(result / "events.jsonl") if event["event"] == "any_order"]
+    assert [event["step"] for event in named] == [0] and "put_" in named[0]["reason"]
+    assert digests(result) == whole
 
 
 def test_what_cannot_be_trained_on_is_refused(make_request: MakeRequest, tmp_path: Path, dataset: Path) -> None:
