@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 run: setup ## the whole graph for all six domains on the shipped experience
 	$(BIN)/capibara run --profile demo
 
-# Three workers for two cores, since tests wait for processes; a fourth would import all libraries once more. A file at a time: tests of one file
+# Four workers for two cores, since tests wait for processes: with three one second in ten was idle. A file at a time: tests of one file
 # share what they set up. docs/testing.md says what each tier covers.
 SUITE := not extended and not fuzz and not soak and not numbers
 WORKERS := -n 4 --dist loadfile --no-loadscope-reorder

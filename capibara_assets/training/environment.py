@@ -4,7 +4,8 @@ import os
 import platform
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,7 @@ def settings_on(request: TrainingRequest, device: torch.device) -> Settings:
 def compute_settings(hardware: HardwareChoice, device: torch.device) -> None:
     """Set threads, determinism and matrix precision of this process."""
     torch.set_num_threads(hardware.threads)
-    # merely warned, PyTorch's attention on a GPU adds in any order: on an H200 a resumed run then ended with other bits
-    torch.use_deterministic_algorithms(True, warn_only=device.type == "cuda" and hardware.processes > 1)
+    torch.use_deterministic_algorithms(True, warn_only=device.type == "cuda")
     torch.utils.deterministic.fill_uninitialized_memory = False  # nothing here reads memory before writing it
     if device.type == "cuda":
         os.environ.setdefault("FLASH_ATTENTION_DETERMINISTIC", "1")  # its backward pass adds in any order without it
@@ -53,12 +53,26 @@ def compute_settings(hardware: HardwareChoice, device: torch.device) -> None:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = hardware.tf32
 
 
-def allow_any_order(error: RuntimeError) -> bool:
-    """Continue by kernels whose sums have no fixed order, where an operation has no others; False: another error."""
-    if torch.is_deterministic_algorithms_warn_only_enabled() or "deterministic implementation" not in str(error):
-        return False
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    return True
+@contextmanager
+def one_order(device: torch.device) -> Iterator[None]:
+    """Context in which sums on a GPU are added in one order, or an operation that has no such kernel raises.
+
+    Merely warned, PyTorch's attention adds in any order in its backward pass: on an H200 a resumed run then ended with
+    other bits than one that was not interrupted.
+    """
+    if device.type != "cuda":  # there all of it is in one order
+        yield
+        return
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def has_no_order(error: RuntimeError) -> bool:
+    """Whether an operation was refused in `one_order`."""
+    return "deterministic" in str(error)
 
 
 def fingerprint(

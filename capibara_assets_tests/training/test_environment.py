@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from capibara_assets.training.environment import allow_any_order, compute_settings, differences, fingerprint, seed_all
+from capibara_assets.training.environment import (
+    compute_settings,
+    differences,
+    fingerprint,
+    has_no_order,
+    one_order,
+    seed_all,
+)
 from capibara_assets.training.ranks import Ranks
 from capibara_assets.training.recipe import HardwareChoice
 from capibara_assets.training.step.settings import Settings, resolve
@@ -61,21 +68,22 @@ def _own_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_own_settings")
-@pytest.mark.parametrize(("device", "processes", "warns"), [("cpu", 2, False), ("cuda", 1, False), ("cuda", 2, True)])
-def test_one_process_computes_in_one_order_on_a_gpu_too(device: str, processes: int, warns: bool) -> None:
-    compute_settings(HardwareChoice(backend="ddp", processes=processes), torch.device(device))
-    assert torch.are_deterministic_algorithms_enabled()
-    assert torch.is_deterministic_algorithms_warn_only_enabled() == warns
+def test_on_a_gpu_sums_are_in_one_order_where_it_is_asked_for() -> None:
+    gpu = torch.device("cuda")  # its settings can be made without one
+    compute_settings(HardwareChoice(), gpu)
+    assert torch.is_deterministic_algorithms_warn_only_enabled()
+    places, values = torch.tensor([0, 0]), torch.tensor([1.0, 2.0])
+    with pytest.raises(RuntimeError) as caught, one_order(gpu):
+        torch.zeros(2).put_(places, values)  # an operation that has no order on a processor either
+    assert has_no_order(caught.value)
+    assert torch.is_deterministic_algorithms_warn_only_enabled()
+    assert not has_no_order(RuntimeError("CUDA error: an illegal memory access was encountered"))
 
 
 @pytest.mark.usefixtures("_own_settings")
-def test_only_an_operation_that_has_no_other_may_add_in_any_order() -> None:
+def test_on_a_processor_they_always_are() -> None:
     compute_settings(HardwareChoice(), CPU)
-    assert not allow_any_order(RuntimeError("CUDA error: an illegal memory access was encountered"))
-    places, values = torch.tensor([0, 0]), torch.tensor([1.0, 2.0])
-    with pytest.raises(RuntimeError) as caught:
-        torch.zeros(2).put_(places, values)
-    assert allow_any_order(caught.value)
-    with pytest.warns(UserWarning, match="deterministic"):
-        torch.zeros(2).put_(places, values)
-    assert not allow_any_order(caught.value), "it has been tried"
+    with one_order(CPU):
+        assert not torch.is_deterministic_algorithms_warn_only_enabled()
+    assert torch.are_deterministic_algorithms_enabled()
+    assert not torch.is_deterministic_algorithms_warn_only_enabled()

@@ -6,7 +6,7 @@ repeats, large bounds. Letters beyond ASCII are any bytes beyond ASCII, so that 
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from re import _constants as op  # type: ignore[attr-defined]  # the parser of `re` itself: no second syntax to keep up
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
@@ -16,6 +16,8 @@ _ASCII = range(128)
 _WORD = frozenset(code for code in _ASCII if chr(code).isalnum() or chr(code) == "_")
 _BEYOND = frozenset(range(128, 256))
 _ALL = frozenset(range(256))
+_PLAIN = frozenset(_ASCII)
+_SEPARATORS = frozenset(range(0x1C, 0x20))  # blanks, but not with re.ASCII
 _ANY_BYTE = "[\\x00-\\xff]"
 _CHARACTER = "{1,4}"  # bytes
 _LARGE = 32  # repeats that are counted; more are taken for any number
@@ -51,7 +53,7 @@ def folded(text: str) -> str:
 
 def _led(items: Iterable[_Item]) -> list[_Item]:
     """Items of which those that have to stand before a match are looked for with it."""
-    first, *others = items
+    first, *others = [*items] or [(op.BRANCH, (None, []))]
     kind, argument = first
     if kind is op.ASSERT and argument[0] < 0:
         return [*argument[1], *others]
@@ -111,10 +113,24 @@ def _beyond_ascii(character: str, flags: int) -> str:
         return _FOLDED[character]
     forms = {character}
     if flags & re.IGNORECASE:
-        small, capital = character.lower(), character.upper()
-        forms |= {small, capital, capital.lower(), small.upper()}
+        forms |= set(filter(re.compile(re.escape(character), re.IGNORECASE).fullmatch, _related(character)))
     spelt = ("".join(f"\\x{byte:02x}" for byte in form.encode()) for form in sorted(forms) if len(form) == 1)
     return f"(?:{'|'.join(spelt)})"
+
+
+@lru_cache(maxsize=256)
+def _related(character: str) -> str:
+    """Letters that could be forms of one: those with its small or capital form."""
+    forms = {character, *character.lower(), *character.upper(), *character.casefold()}
+    forms |= {form for one in forms for form in (*one.lower(), *one.upper(), *one.casefold())}
+    return "".join(
+        letter for letter in _cased_letters() if forms & {letter, letter.lower(), letter.upper(), letter.casefold()}
+    )
+
+
+@cache
+def _cased_letters() -> str:
+    return "".join(c for c in map(chr, range(128, 0x1E944)) if c.lower() != c.upper())
 
 
 def _repeated(least: int, most: int, inner: Sequence[_Item], flags: int) -> str:
@@ -140,12 +156,23 @@ def _bytes_of(item: _Item, flags: int) -> frozenset[int] | None:
     if kind is not op.IN:
         return None
     negated = argument[0][0] is op.NEGATE
-    members = frozenset().union(*(_members(*one) for one in argument[negated:]))
     if not negated:
-        return members
+        return frozenset().union(*(_members(*one) for one in argument))
+    left_out = frozenset().union(*(_surely(*one) for one in argument[1:]))
     if flags & re.IGNORECASE:
-        members |= {ord(chr(code).swapcase()) for code in members if code < 128}
-    return _ALL - members | _BEYOND
+        left_out |= {ord(chr(code).swapcase()) for code in left_out}
+    return _ALL - left_out
+
+
+def _surely(kind: Any, argument: Any) -> frozenset[int]:
+    """The letters of ASCII that an item of a class matches whatever the flags."""
+    if kind is op.LITERAL:
+        return frozenset([argument]) & _PLAIN
+    if kind is op.RANGE:
+        return frozenset(range(argument[0], min(argument[1], 127) + 1))
+    return _CATEGORIES[argument] - (
+        _SEPARATORS if argument in (op.CATEGORY_SPACE, op.CATEGORY_NOT_SPACE) else frozenset()
+    )
 
 
 def _members(kind: Any, argument: Any) -> frozenset[int]:
@@ -154,7 +181,7 @@ def _members(kind: Any, argument: Any) -> frozenset[int]:
     if kind is op.RANGE:
         low, high = argument
         return frozenset(range(low, min(high, 127) + 1)) | (_BEYOND | _FOLDS if high > 127 else frozenset())
-    return _CATEGORIES[argument] | _BEYOND
+    return _CATEGORIES[argument] | _BEYOND | (_SEPARATORS if argument is op.CATEGORY_NOT_SPACE else frozenset())
 
 
 @lru_cache(maxsize=1024)

@@ -46,7 +46,7 @@ _LOGS_IN = r"(?:auth|log_?[io]n|sign_?in|connect|credential|\bpdo|\bmysqli)"
 _LOGS_IN_ANCHORS = ("auth", "login", "log_in", "logon", "signin", "sign_in", "connect", "credential", "pdo", "mysqli")
 _LITERAL = r"([^\s\"'`\\<>]{6,64})(?=\\{0,7}[\"'`])"
 _OPEN = r"[A-Za-z]{0,2}\\{0,7}[\"'`]"
-_LOGS_IN_GATE = rf"(?i)(?:{'|'.join(_LOGS_IN_ANCHORS)})[^\n]*[\"'][^\"'\n]*{STATED}"
+_LOGS_IN_GATE = rf"(?i){_LOGS_IN}[^\n]*[\"'][^\"'\n]*{STATED}"
 _PAIR = r"(?:auth|log_?[io]n|sign_?in|credentials?|_bind)[\w.]{0,10}[ \t]*+=?[ \t]*+\(?[ \t]*+[\"']"
 _ASKS = "(?:passw|stdin|login|sudo|crypt|openssl|gpg)"  # what reads a password that is piped to it
 # what packs, signs or encrypts takes its passphrase behind a flag of one letter that means other things elsewhere
@@ -91,7 +91,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
         "PASSWORD", (*ENDS_ANCHORS, "secret", "token", "key"),
         rf"(?:{ENDS}|secret|token|key)[^\n<>]{{0,80}}(?<!usersecretsid)>(?:\s{{0,40}}<[^<>\n]{{0,60}}>){{0,3}}\s{{0,40}}{VALUE}(?=\s{{0,40}}</)",
         lambda value: chosen_password(value) or credential(value),
-        gate=rf"(?i)(?:{ENDING}|pass|secret|token|key)\d?[^\n<>]*>\s*(?:<[^\n<>]*>\s*)*[^\s<>]{{8}}[^\s<>]*\s*</",
+        gate=rf"(?i)(?:{ENDING}|pass|secret|token|key)\d?[^\n<>]*>\s*(?:<[^\n<>]*>\s*)*[^\s<>]{{6}}[^\s<>]*\s*</",
     ),
     # what is typed into the field of that name
     Role(

@@ -5,7 +5,7 @@ What stands in such a place is a password or a key whatever it looks like: of wo
 
 import re
 
-from capibara_assets.executions.secrets.passwords import CHOSEN, CHOSEN_GATE, ENDING, ENDS, ENDS_ANCHORS, MESSAGES
+from capibara_assets.executions.secrets.passwords import CHOSEN_GATE, ENDS, ENDS_ANCHORS, MESSAGES
 from capibara_assets.executions.secrets.plausibility import (
     chosen_password,
     column_password,
@@ -22,7 +22,6 @@ from capibara_assets.executions.secrets.plausibility import (
 )
 from capibara_assets.executions.secrets.roles import IS, MARK, VALUE, Role
 
-_BELOW_GATE = rf"(?i)(?:{ENDING}|pass)\d?[^A-Za-z0-9_.\n-](?:[^\n]*\n){{0,2}}[^\n]*[ :=\"'`][^\s\"'`<>]*{CHOSEN}"
 _AFTER = r"[.,;)!\"'`*_”“»’」』\]]*(?:\s|$|<)"
 _CHANGES = r"(?:chang|set\b|reset|updat|rotat|switch|ge?änder|cambi|mud|modifi|wijzig|ändra|zmieni)"
 #: What looks a value up, and what it takes where there is none.
@@ -144,7 +143,6 @@ PLACES: tuple[Role, ...] = (
         rf"{ENDS}[\"')\]}}]{{0,4}}"
         rf"[ \t]*+(?:\n[ \t]*+)?{_OTHERWISE}[^\n\"'`]{{0,30}}[\"'`]([^\s\"'`\\<>]{{8,64}})[\"'`]",
         chosen_password,
-        gate=_BELOW_GATE,
     ),
     Role(
         "PASSWORD", (*ENDS_ANCHORS, "secret", "token", "key"),

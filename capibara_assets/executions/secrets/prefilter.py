@@ -5,9 +5,9 @@ which its pattern is not found (a property test checks that).
 """
 
 import hashlib
-import tempfile
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import hyperscan
 from capibara_assets.executions.secrets.byte_patterns import byte_pattern, folded
 from capibara_assets.executions.secrets.personal import personal_rules
 from capibara_assets.executions.secrets.rules import BARE_TOKEN_NAME, Narrowed, Rule, provider_rules, rules_for
+from capibara_assets.storage.jsonfiles import write_bytes_atomic
 
 _WORTH_AN_AUTOMATON = 128  # texts; fewer are examined in less time than it takes to compile one
 _KEPT = Path(__file__).parent / "__pycache__"  # as trustworthy as the code: it is written by whoever may write that
@@ -88,15 +89,6 @@ def _database(patterns: Sequence[tuple[str, int]]) -> hyperscan.Database:
     except (OSError, hyperscan.HyperscanError):  # none yet, or another version's or processor's
         database = hyperscan.Database()
     database.compile(expressions, ids=range(len(patterns)), flags=hyperscan.HS_FLAG_SINGLEMATCH)
-    _keep(hyperscan.dumpb(database), kept)
+    with suppress(OSError):  # an installation that may not be written to: each process compiles
+        write_bytes_atomic(kept, hyperscan.dumpb(database))
     return database
-
-
-def _keep(data: bytes, path: Path) -> None:
-    try:
-        path.parent.mkdir(exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(data)
-        Path(file.name).replace(path)
-    except OSError:  # an installation that may not be written to: each process compiles
-        return

@@ -197,7 +197,7 @@ MINGLED = f"(?-i:{SIGNED}|{RANDOM})"
 _LONG_MINGLED = (  # `plausibility.long_mingled`
     rf"(?-i:{SIGNED}|[{_RUN}]{{6}}{RANDOM}|{RANDOM}[{_RUN}]{{6}})"
 )
-_LINE_GATE = f"(?i)(?:{'|'.join(dict.fromkeys((*_WIDE_ANCHORS, *_CALLED_ANCHORS)))})[^\\n]*{_LONG_MINGLED}"
+_LINE_GATE = rf"(?i){_WIDE.replace(_NOUNS, _ENGLISH)}[^\n]*{_LONG_MINGLED}"
 _NEAR_GATE = rf"(?i){_ENGLISH}[^\n]*(?:\n[^\n]*\n?[^\n]*)?{MINGLED}"
 # Pieces of a literal; of two lines the second has a quote, which the gate asks for.
 _BREAK, _PIECES = r"[ \t]*+(?:\n[ \t]*+)?", 8
@@ -240,9 +240,9 @@ ROLES: tuple[Role, ...] = (
     Role(
         "SECRET", ("(",), rf"\b[A-Z]\w*(?:\.\w+)?\([ \t]*+[\"'](?=[{CHARS}-]*[A-Za-z]\d+[A-Za-z]){VALUE}",
         scrambled,
-        # of sixteen characters five stand behind that or seven before it, or it is long itself
+        # of sixteen characters, two of them `=`, five stand behind that or before it, or it is long itself
         gate=rf"[A-Z][A-Za-z0-9_.]*\([ \t]*+[\"']"
-        rf"(?:[{CHARS}-]*[A-Za-z](?:[0-9]+[A-Za-z][{CHARS}-]{{5}}|[0-9]{{4,}}[A-Za-z])|[{CHARS}-]{{7,}}[A-Za-z][0-9]+[A-Za-z])",
+        rf"(?:[{CHARS}-]*[A-Za-z](?:[0-9]+[A-Za-z][{CHARS}-]{{5}}|[0-9]{{4,}}[A-Za-z])|[{CHARS}-]{{5,}}[A-Za-z][0-9]+[A-Za-z])",
         case=True, near_values=True,
     ),
     # what is piped into a login
@@ -283,7 +283,7 @@ ROLES: tuple[Role, ...] = (
         "SECRET", ("-",),
         rf"^(?![^\n]*\b(?:git|hg|jj|svn|commit|docker|podman|image|kubectl|sha\d*sum)\b)[^\n]{{0,200}}?"
         rf"[ \t\"']-[akpstwANPTKSX](?:[\"', =]{{1,4}}|(?<=p)){VALUE}",
-        alternating, gate=_FLAG_GATE, case=True, near_values=True,
+        alternating, case=True, near_values=True,
     ),
     # what is said to a prompt or to a shell: any argument
     Role(
@@ -327,7 +327,7 @@ ROLES: tuple[Role, ...] = (
         lone_secret,
         gate=rf"(?im){_ENGLISH}[^\n]*\n(?:[ \t]*\r?\n)?[ \t>#]*(?:\[\d+\][ \t]*)?[\"'`]?[{CHARS}-]*"
         rf"(?:{MINGLED}|{_STATED}|(?-i:[a-z][A-Z]+[a-z]+[A-Z]+[a-z]))"
-        rf"[{CHARS}-]*[\"'`,;]*[ \t\r]*$",
+        rf"[{CHARS}-]*={{0,2}}[\"'`,;]*[ \t\r]*$",
     ),
     # parts of URLs
     Role(

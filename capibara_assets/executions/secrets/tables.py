@@ -128,6 +128,7 @@ def _bare(text: str, start: int, end: int) -> Span:
 
 
 _DIVIDES = r"[|,;\t│┃]"
+_BEHIND = r"[ \t|,;\"'`*│┃]"  # a name in a header
 _HEAD = r"[\w \t|,;\"'`.*│┃-]"
 #: The statement of an ORM's error, whose values stand apart.
 _APART = r"\([%?:$\w,\s()]{1,200}\)\]\s{1,4}\[parameters:\s"
@@ -147,7 +148,7 @@ def _tables() -> Iterator[Role]:
             "PASSWORD",
             ENDS_ANCHORS,
             ENDS,
-            rf"(?:{ENDING}|{_DIVIDES}\W*pass|pass\W*{_DIVIDES})",
+            rf"(?:{ENDING}|pass)",
             "|".join((*ENDS_ANCHORS, *sorted({word[:3] for word in FOREIGN_ANCHORS}))),
             _PASSWORD_NAME,
             _password,
@@ -156,8 +157,9 @@ def _tables() -> Iterator[Role]:
     ):
         yield Role(
             kind, anchors, rf"^({_HEAD}{{0,300}}?{name}{_HEAD}{{0,300}}\r?)$", plausible,
-            rf"(?im)^(?:{_HEAD}*(?:{_DIVIDES}|[ ]{{2}}){_HEAD}*{gate}|{_HEAD}*{gate}{_HEAD}*(?:{_DIVIDES}|[ ]{{2}}))"
-            rf"{_HEAD}*\r?\n(?:[^\n]*\n){{0,6}}[^\n]*{CHOSEN}", cells=partial(cells_below, named=named),
+            rf"(?im)^{_HEAD}*(?:(?:{_DIVIDES}|[^\s][ ]{{2}}){_HEAD}*{gate}\d?(?:{_BEHIND}{_HEAD}*)?"
+            rf"|{gate}\d?(?:{_BEHIND}{_HEAD}*)?(?:{_DIVIDES}|[ ]{{2,}}[^\s]){_HEAD}*)"
+            rf"\r?\n(?:[^\n]*\n){{0,6}}[^\n]*{CHOSEN}", cells=partial(cells_below, named=named),
         )  # fmt: skip
         yield Role(
             kind, ("insert", "copy"), _COPIED, plausible,

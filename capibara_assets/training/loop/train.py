@@ -23,7 +23,7 @@ from capibara_assets.checkpoints.store.saving import AsyncSaver
 from capibara_assets.training.callbacks import SAVED
 from capibara_assets.training.data.batches import Curriculum, view_of
 from capibara_assets.training.data.voter_run import Interrupted, VoterRun
-from capibara_assets.training.environment import allow_any_order
+from capibara_assets.training.environment import has_no_order, one_order
 from capibara_assets.training.loop.client import ClientTactic
 from capibara_assets.training.loop.convexity import ConvexityTactic
 from capibara_assets.training.loop.gradients import BatchGradients, StepGradient
@@ -234,15 +234,22 @@ def train_step(trainer: Trainer) -> StepGradient:
 
 
 def gather(trainer: Trainer) -> StepGradient:
-    """The gradient of the next step; an operation that has no deterministic implementation takes what it has."""
-    step = trainer.state.progress.step
-    try:
+    """The gradient of the next step, its sums added in one order if the model's operations have one.
+
+    Several processes take what is fastest: half a backward pass of theirs could not be taken back.
+    """
+    setup, step = trainer.setup, trainer.state.progress.step
+    if setup.run.ranks.world > 1 or not trainer.state.in_one_order:
         return trainer.source.gather(step)
+    try:
+        with one_order(setup.device):
+            return trainer.source.gather(step)
     except RuntimeError as error:
-        if not allow_any_order(error):
+        if not has_no_order(error):
             raise
-        trainer.setup.log.write("any_order", step, reason=str(error).splitlines()[0])
-        trainer.setup.stepper.clear()
+        trainer.state.in_one_order = False
+        setup.log.write("any_order", step, reason=str(error).splitlines()[0])
+        setup.stepper.clear()
         return trainer.source.gather(step)
 
 

@@ -76,6 +76,7 @@ class TrainerState:
         snapshot: `weights` and `optimizer` that a loss spike rolls back to.
         seconds_before: of earlier attempts.
         resumed: whether this attempt started from a resume point.
+        in_one_order: whether all operations so far could add in one order (`environment.one_order`).
     """
 
     progress: Progress = field(default_factory=Progress)
@@ -83,6 +84,7 @@ class TrainerState:
     snapshot: dict[str, dict[str, Tensor]] = field(default_factory=dict)
     seconds_before: float = 0.0
     resumed: bool = False
+    in_one_order: bool = True
 
 
 @dataclass(frozen=True)

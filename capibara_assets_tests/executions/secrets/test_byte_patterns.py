@@ -74,6 +74,15 @@ def test_what_an_expression_matches_its_pattern_matches(expression: str, flags: 
         ("(?i)[\x80-\uffff]k", "ı\u212a"),
         (r"(a|é)\1", "éé"),
         ("(?s)a.b", "a\nb"),
+        ("[^éx]a", "ia"),
+        (r"(?a)a[^\s]b", "a\x1cb"),
+        (r"(?a)a\Sb", "a\x1cb"),
+        (r"a\sb", "a\x1cb"),
+        ("(?i)aß", "aẞ"),
+        ("(?i)aσb", "aςb"),
+        ("(?i)aω", "a\u2126"),
+        ("(?i)aå", "a\u212b"),
+        ("(?i)κωδ", "ϰωδ"),
     ],
 )
 def test_letters_beyond_ascii(expression: str, text: str) -> None:

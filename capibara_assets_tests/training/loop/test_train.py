@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from capibara_assets.modeling.base import load_base
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.training.callbacks import SAVED
 from capibara_assets.training.data.voter_run import Interrupted, VoterRun
+from capibara_assets.training.environment import one_order
 from capibara_assets.training.loop import setup
 from capibara_assets.training.loop import train as loop
 from capibara_assets.training.loop.guards import TrainingDiverged
@@ -212,21 +214,24 @@ def test_too_many_of_them_stop_it_with_a_diagnosis(make_request: MakeRequest, mo
         train(make_request(max_skipped_steps=2))
 
 
-def test_an_operation_that_has_only_one_in_any_order_is_taken_and_named(
+def test_an_operation_without_an_order_is_taken_as_it_is_and_named(
     make_request: MakeRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a GPU; here by the one operation that has none on a processor either."""
+    """As on a GPU, whose context is entered; the operation has no order on a processor either."""
     original = subject.token_nll
 
     def unordered(model: torch.nn.Module, batch: Any) -> torch.Tensor:
-        if model.training:
-            torch.zeros(2).put_(torch.tensor([0, 0]), torch.tensor([1.0, 2.0]))
+        torch.zeros(2).put_(torch.tensor([0, 0]), torch.tensor([1.0, 2.0]))
         return original(model, batch)
 
     whole = digests(train(request := make_request()))
     shutil.rmtree(request.work)
     monkeypatch.setattr(subject, "token_nll", unordered)
-    result = train(request)
+    monkeypatch.setattr(setup, "compute_settings", lambda *_: torch.use_deterministic_algorithms(True, warn_only=True))
+    monkeypatch.setattr(loop, "one_order", lambda _device: one_order(torch.device("cuda")))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = train(request)
     named = [event for event in read_events(result / "events.jsonl") if event["event"] == "any_order"]
     assert [event["step"] for event in named] == [0] and "put_" in named[0]["reason"]
     assert digests(result) == whole
