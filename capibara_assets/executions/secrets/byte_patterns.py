@@ -1,7 +1,7 @@
 """Patterns over UTF-8 bytes, in Vectorscan's syntax, that match wherever a Python expression matches, or more often.
 
 What its automata have no state for is left out or widened: what stands around a match, backreferences, possessive
-repeats, large bounds. Letters beyond ASCII are any bytes beyond ASCII, so that no tables of Unicode are needed.
+repeats, large bounds. A class that holds letters beyond ASCII holds all bytes beyond ASCII, unless it names each.
 """
 
 import re
@@ -16,7 +16,6 @@ _ASCII = range(128)
 _WORD = frozenset(code for code in _ASCII if chr(code).isalnum() or chr(code) == "_")
 _BEYOND = frozenset(range(128, 256))
 _ALL = frozenset(range(256))
-_PLAIN = frozenset(_ASCII)
 _SEPARATORS = frozenset(range(0x1C, 0x20))  # blanks, but not with re.ASCII
 _ANY_BYTE = "[\\x00-\\xff]"
 _CHARACTER = "{1,4}"  # bytes
@@ -53,13 +52,15 @@ def folded(text: str) -> str:
 
 def _led(items: Iterable[_Item]) -> list[_Item]:
     """Items of which those that have to stand before a match are looked for with it."""
-    first, *others = [*items] or [(op.BRANCH, (None, []))]
-    kind, argument = first
+    every = list(items)
+    if not every:
+        return []
+    kind, argument = every[0]
     if kind is op.ASSERT and argument[0] < 0:
-        return [*argument[1], *others]
-    if kind is op.BRANCH:
-        return [(kind, (argument[0], [_led(branch) for branch in argument[1]])), *others]
-    return [first, *others]
+        every[:1] = argument[1]
+    elif kind is op.BRANCH:
+        every[0] = kind, (argument[0], [_led(branch) for branch in argument[1]])
+    return every
 
 
 def _sequence(items: Iterable[_Item], flags: int) -> str:
@@ -107,25 +108,16 @@ def _is_narrow(item: _Item) -> bool:
     return kind is op.LITERAL or (kind is op.RANGE and argument[1] < 128)
 
 
+@lru_cache(maxsize=256)
 def _beyond_ascii(character: str, flags: int) -> str:
-    """A character, or its small and capital forms, byte by byte."""
+    """A character, or all forms of it where case is ignored, byte by byte."""
     if character in _FOLDED:
         return _FOLDED[character]
     forms = {character}
     if flags & re.IGNORECASE:
-        forms |= set(filter(re.compile(re.escape(character), re.IGNORECASE).fullmatch, _related(character)))
-    spelt = ("".join(f"\\x{byte:02x}" for byte in form.encode()) for form in sorted(forms) if len(form) == 1)
+        forms |= set(filter(re.compile(re.escape(character), re.IGNORECASE).fullmatch, _cased_letters()))
+    spelt = ("".join(f"\\x{byte:02x}" for byte in form.encode()) for form in sorted(forms))
     return f"(?:{'|'.join(spelt)})"
-
-
-@lru_cache(maxsize=256)
-def _related(character: str) -> str:
-    """Letters that could be forms of one: those with its small or capital form."""
-    forms = {character, *character.lower(), *character.upper(), *character.casefold()}
-    forms |= {form for one in forms for form in (*one.lower(), *one.upper(), *one.casefold())}
-    return "".join(
-        letter for letter in _cased_letters() if forms & {letter, letter.lower(), letter.upper(), letter.casefold()}
-    )
 
 
 @cache
@@ -167,12 +159,11 @@ def _bytes_of(item: _Item, flags: int) -> frozenset[int] | None:
 def _surely(kind: Any, argument: Any) -> frozenset[int]:
     """The letters of ASCII that an item of a class matches whatever the flags."""
     if kind is op.LITERAL:
-        return frozenset([argument]) & _PLAIN
+        return frozenset([argument] if argument < 128 else [])
     if kind is op.RANGE:
         return frozenset(range(argument[0], min(argument[1], 127) + 1))
-    return _CATEGORIES[argument] - (
-        _SEPARATORS if argument in (op.CATEGORY_SPACE, op.CATEGORY_NOT_SPACE) else frozenset()
-    )
+    blanks = argument in (op.CATEGORY_SPACE, op.CATEGORY_NOT_SPACE)
+    return _CATEGORIES[argument] - (_SEPARATORS if blanks else frozenset())
 
 
 def _members(kind: Any, argument: Any) -> frozenset[int]:

@@ -57,7 +57,7 @@ def _pieces() -> Iterator[Role]:
             "(?:secret|token|key)",
         ),
     ):
-        assigned = rf"(?i){ending}(?:{_ASSIGNED}|[ \t]+)".replace(r"\w", r"\w")
+        assigned = rf"(?i){ending}(?:{_ASSIGNED}|[ \t]+)"
         for begins, between, gate in (
             (rf"{name}\(?[ \t]*+", _OPERATOR, rf"{assigned}\(?[ \t]*+{_FIRST}{_OPERATOR}[\"'][^\"'\n ]"),
             (rf"{given}{_JOINER}", _COMMA, rf"{assigned}{_JOINER_GATE}"),

@@ -18,7 +18,7 @@ _ACCESS_WORDS = frozenset(_WORDS.split())
 _HEX = frozenset(string.hexdigits)
 _UUID_DASHES = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _SIGNS = frozenset("!@#%^$*?")
-#: What stands in nearly every random value, in the syntax of Python and of Rust's crate.
+#: What stands in nearly every random value, which gates ask for, too.
 RANDOM = "(?:[A-Za-z][0-9]+[A-Za-z]|[a-z][A-Z]{1,2}[a-z]{1,2}[A-Z])"
 _RUN = "[A-Za-z0-9_+/.-]{6}"
 # bounded, or a long line of digits and hyphens costs the square of its length

@@ -42,12 +42,12 @@ class _Automaton:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = rules
-        self._places: dict[tuple[str, int], list[int]] = {(BARE_TOKEN_NAME, 0): []}
+        places: dict[tuple[str, int], list[int]] = {(BARE_TOKEN_NAME, 0): []}
         for place, rule in enumerate(rules):
             pattern = (rule.gate, 0) if rule.gate else (rule.pattern.pattern, rule.pattern.flags)
-            self._places.setdefault(pattern, []).append(place)
-        self._by_id = list(self._places.values())
-        self._database = _database(tuple(self._places))
+            places.setdefault(pattern, []).append(place)
+        self._by_id = list(places.values())
+        self._database = _database(tuple(places))
         self._threads = threading.local()  # two scans must not share their scratch space
 
     def found(self, text: str) -> list[int]:

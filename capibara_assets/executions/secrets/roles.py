@@ -190,7 +190,7 @@ IS = "is|was|ist|war|lautet|es|est|jest|er|je"
 #: What emphasises or quotes a value, also in strings within strings.
 MARK = r"(?:[\"'`*_“”„«‘「『(\[]|\\{1,7}[\"']|<\w{1,10}>){0,4}"
 
-# what every plausible value has (`plausibility.mingled`), and what stands before it, in the syntax of Rust's crate
+# what every plausible value has (`plausibility.mingled`), and what stands before it, as gates ask for it
 _RUN = "A-Za-z0-9_+/.-"
 SIGNED = r"(?:[0-9][A-Za-z0-9_.-]*[!@#%^$*?]|[!@#%^$*?][A-Za-z0-9_.-]*[0-9])"
 MINGLED = f"(?-i:{SIGNED}|{RANDOM})"
