@@ -26,10 +26,10 @@ def test_graph_materialize_and_lineage(address: str, page: Any, tmp_path: Path) 
     dialog = page.get_by_role("dialog").first
     dialog.get_by_text("Select a partition or create one").click()
     page.get_by_role("menuitem", name="sql").last.click()
-    # The menu stays open for more choices and may lie over the button
-    page.keyboard.press("Escape")
-    expect(page.get_by_role("menuitem", name="sql")).to_have_count(0, timeout=60_000)
-    dialog.get_by_role("button", name="Launch 1 run").click()
+    launch = dialog.get_by_role("button", name="Launch 1 run")
+    expect(launch).to_be_visible(timeout=60_000)
+    # The menu stays open for more choices and may lie over the button; Escape closes the dialog where it has gone
+    launch.dispatch_event("click")
     expect(page.get_by_text("Materialized (1)")).to_be_visible(timeout=180_000)
     page.screenshot(path=str(tmp_path / "materialized.png"))
 

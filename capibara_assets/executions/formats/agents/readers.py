@@ -17,6 +17,7 @@ from capibara_assets.executions.formats.agents.general import (
     lmc_messages,
     n8n,
     run_trees,
+    stepwise_calls,
     tagged_calls,
     taskweaver,
     trae,
@@ -50,6 +51,7 @@ from capibara_assets.executions.formats.agents.trajectories import (
     adp,
     agentbench,
     atif,
+    da_agent,
     devai,
     inspect_log,
     intercode,
@@ -91,6 +93,7 @@ READERS: tuple[Reader, ...] = (
     mint.READER,
     openhands.READER,
     smolagents.READER,
+    da_agent.READER,  # before the next, whose steps are as named
     swe_agent.READER,
     terminal_bench.READER,
     api_cassettes.READER,
@@ -115,6 +118,7 @@ READERS: tuple[Reader, ...] = (
     zed_markdown.READER,
     linked_calls.READER,  # by shape alone, as the next: behind all that know their format
     code_and_outcome.READER,
+    stepwise_calls.READER,
     fenced_turns.READER,
 )
 

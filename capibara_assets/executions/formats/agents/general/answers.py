@@ -73,7 +73,7 @@ _SAYS_NO = re.compile(
     r"|Rejected by user",
     re.IGNORECASE,
 )
-ANSWER_HEAD = re.compile(r"\s*\[\w+(?: for '.*?')?\] Result:\s*", re.DOTALL)  # of Cline and what was made from it
+ANSWER_HEAD = re.compile(r"\s*\[(?P<tool>\w+)(?: for '.*?')?\] Result:\s*", re.DOTALL)  # of Cline and its forks
 _DENIED = re.compile(  # of a tool that was not run, in words that no program prints
     r"(?:Error: )?The user (?:has )?(?:declined|denied|rejected|refused|cancel+ed|skipped)(?: to run)? (?:this|the)"
     r" (?:tool|operation|command|call|action)\b"

@@ -29,7 +29,9 @@ _EXITS = (
     "exit_code", "exitCode", "returncode", "return_code", "returnCode", "exit_status", "exitStatus", "retcode", "rc",
 )  # fmt: skip
 _STREAMS = ("stdout", "stderr")
-_PRINTED = ("code_output", "codeOutput", "execution_output", "exec_output", "console_output")  # of the code beside it
+_PRINTED = (  # of the code beside it
+    "code_output", "codeOutput", "execution_output", "exec_output", "console_output", "observation",
+)  # fmt: skip
 _TOLD = (
     *_EXITS, *_STREAMS, "output", "error", "success", "timed_out", "timedOut", "status", "logs", "rows", "columns",
     "results", "traceback",
@@ -213,7 +215,7 @@ def _is_outcome(node: dict[str, Any], code: _Code | None) -> bool:
     if len(streams) == 2 or (code is not None and any(isinstance(node.get(key), str) for key in _PRINTED)):
         return True
     if isinstance(node.get("success"), bool) and (streams or isinstance(node.get("output"), str)):
-        return code is not None and code.language == "bash"
+        return code is not None and bool(code.language)
     if code is None or code.language != "sql":
         return False
     counted = any(code_at(node, key) is not None for key in ("row_count", "rowcount"))

@@ -1,13 +1,17 @@
-"""Dialogues in which a model's fenced code is run whole and the next message holds its output.
+"""Dialogues in which a model's fenced code is run whole, its output in the next message or the next block.
 
 Code-Feedback's (`Execution result: ..`), CodeActInstruct's (`<execute>`, `Observation:`) and those made like them, as
 messages (`role`, `content`) or as ShareGPT (`from`, `value`). A message with several blocks of code tells not which was
-run; a next message that has no such head is somebody's words.
+run; a next message that has no such head is somebody's words. Where an interpreter wrote into the answer itself (ToRA
+and its like: a block of code, then one of `output`), the answer may be a message, or any text of a row.
 """
 
+import itertools
 import re
 from collections.abc import Iterator
+from typing import Any
 
+from capibara_assets.executions.formats.agents.fields import word
 from capibara_assets.executions.formats.agents.general.answers import read_answer, write_answer
 from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, Reader, message_text
 from capibara_assets.executions.formats.agents.tools.calls import Call
@@ -24,16 +28,23 @@ _HEAD = re.compile(
     re.IGNORECASE,
 )
 _RUN = ("python", "javascript", "typescript", "bash", "sql")
+_PRINTED = "output"  # the language of a block that the interpreter wrote
+_TASKS = ("question", "problem", "task", "prompt", "instruction")
 
 
 def _runs(document: LogDocument) -> Iterator[AgentRun]:
     for number, row in enumerate(objects(document.rows)):
         held = next((row[key] for key in _LISTS if isinstance(row.get(key), list)), None)
         session, task, asked = f"{document.digest}/{number}", None, None
+        if not held:
+            task = next((row[key] for key in _TASKS if word(row.get(key))), None)
+            texts = dict.fromkeys(text for text in _texts(row) if f"```{_PRINTED}" in text)
+            yield from (_run(session, task, *ran, None) for text in texts for ran in _interleaved(text))
         for message in objects(held):
             role, said = str(message.get("role", message.get("from"))), message_text(message)
             head = _HEAD.match(said)
             if role in _MODEL:
+                yield from (_run(session, task, *ran, None) for ran in _interleaved(said))
                 asked = _asked(said)
             elif asked is not None and head is not None:
                 yield _run(session, task, *asked, said[head.end() :], head["code"])
@@ -49,6 +60,20 @@ def _asked(said: str) -> tuple[str, str] | None:
         return None
     language, code = blocks[0]
     return (language, code) if language in _RUN and code.strip() else None
+
+
+def _texts(row: dict[str, Any]) -> Iterator[str]:
+    """The texts of a row, and those in its lists."""
+    for value in row.values():
+        yield from (text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str))
+
+
+def _interleaved(said: str) -> Iterator[tuple[str, str, str]]:
+    """Language, code and output of each block of code that one of output follows."""
+    if f"```{_PRINTED}" in said:
+        for (language, code), (then, printed) in itertools.pairwise(_blocks(said)):
+            if language in _RUN and code.strip() and then == _PRINTED:
+                yield language, code, printed
 
 
 def _blocks(said: str) -> Iterator[tuple[str, str]]:

@@ -3,9 +3,9 @@
 A call stands in `messages[].tool_calls` with its answer in a message of role `tool`, and again in `events` (`tool`),
 where the times are; calls of sub-agents, and those that an agent dropped from its history, stand in `events` alone.
 Answers mix the streams (stderr first). `error` is the tool's own: refused calls (`parsing`, `approval`) never ran. An
-exit code is stated only by the `sandbox` event of the very command within the call's time. Long texts are attachments.
-Epochs repeat a sample: a session is a run's sample and epoch. Older logs have `transcript` for events and attachments,
-`tool_error`, calls in OpenAI's shape, and text in ChatML.
+exit code is stated only by the `sandbox` event of the very command, within the call's event or its time. Long texts are
+attachments. Epochs repeat a sample: a session is a run's sample and epoch. Older logs have `transcript` for events and
+attachments, `tool_error`, calls in OpenAI's shape, and text in ChatML.
 """
 
 import itertools
@@ -13,7 +13,6 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 from capibara_assets.executions.formats.agents.runs import (
@@ -155,7 +154,7 @@ class _Sample:
         elif code is not None:
             output = self._text(answer["content"] if "content" in answer else answer.get("result"))
             started, ended = moment(event.get("timestamp")), moment(event.get("completed"))
-            exit_code = self._exit_code(code, started, ended) if kind is None else None
+            exit_code = self._exit_code(code, event) if kind is None else None
             failed = kind is not None or (exit_code != 0 if exit_code is not None else shows_error(output))
             yield AgentRun(
                 session=self.session,
@@ -184,17 +183,18 @@ class _Sample:
         older = error if isinstance(error, str) else answer.get("tool_error")
         return ("unknown", self._text(older)) if isinstance(older, str) and older else (None, "")
 
-    def _exit_code(self, code: Code, started: datetime | None, ended: datetime | None) -> int | None:
-        """The exit code of the one command in the sandbox that ran this very code within the call's time."""
-        if started is None or ended is None:
-            return None
+    def _exit_code(self, code: Code, event: dict[str, Any]) -> int | None:
+        """The exit code of the one command in the sandbox that ran this very code: within the call, or in its time."""
+        started, ended = moment(event.get("timestamp")), moment(event.get("completed"))
+        within = [inner for inner in objects(event.get("events")) if inner.get("event") == "sandbox"]
+        if not within and started is not None and ended is not None:
+            times = [(ran, moment(ran.get("timestamp"))) for ran in self.sandbox]
+            within = [ran for ran, at in times if at is not None and started <= at <= ended]
         codes = []
-        for event in self.sandbox:
-            at, result = moment(event.get("timestamp")), event.get("result")
-            if at is None or not started <= at <= ended or not isinstance(result, int) or isinstance(result, bool):
-                continue
-            command = self._text(event.get("cmd"))
-            if code.text in (_last_word(command), self._text(event.get("input"))):
+        for ran in within:
+            result, command = ran.get("result"), self._text(ran.get("cmd"))
+            exact = code.text in (_last_word(command), self._text(ran.get("input")))
+            if exact and isinstance(result, int) and not isinstance(result, bool):
                 codes.append(result)
         return codes[0] if len(codes) == 1 else None
 

@@ -1,6 +1,6 @@
-"""Programs that an agent wrote for a benchmark's problems, one problem on a line: LATS' and Reflexion's runs.
+"""Programs that an agent wrote for a benchmark's problems, one problem on a line: LATS', Reflexion's and LDB's runs.
 
-Both write the problem of HumanEval, MBPP or LeetCode back with `solution` and `is_solved`; the strategies that log
+They write the problem of HumanEval, MBPP or LeetCode back with `solution` and `is_solved`; the strategies that log
 their tries add `implementations`, `test_feedback` (of tests that the agent wrote) and `reflections`. What misleads:
 
 - `is_solved` is the verdict of the benchmark's own tests on the last implementation, whatever its feedback says;
@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun, Reader
+from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun, Reader, texts
 from capibara_assets.executions.formats.strict_json import Fault
 
 _LANGUAGES = {"py": "python", "rs": "rust", "js": "javascript", "ts": "typescript", "rb": "ruby", "jl": "julia"}
@@ -54,7 +54,9 @@ def _language(record: dict[str, Any]) -> str:
 
 
 def _passed(feedback: Any) -> bool | None:
-    """Whether the agent's tests passed; None where it wrote none."""
+    """Whether the agent's tests passed; None where it wrote none. A list (LDB's) has those that failed."""
+    if isinstance(feedback, list):
+        return not feedback
     if not isinstance(feedback, str) or not feedback.strip():
         return None
     if not feedback.startswith(_PASSED):
@@ -77,7 +79,7 @@ def _tries(record: dict[str, Any]) -> Iterator[tuple[Any, bool | None, str]]:
     for number, code in enumerate(tries):
         heard = feedback[number] if number < len(feedback) and not (of_a_tree and number) else None
         last = number == len(tries) - 1 and verdict is not None
-        yield code, verdict if last else _passed(heard), heard if isinstance(heard, str) else ""
+        yield code, verdict if last else _passed(heard), texts(heard)
 
 
 def _session(record: dict[str, Any], number: int, seen: Counter[str]) -> str:

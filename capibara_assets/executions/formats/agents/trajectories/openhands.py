@@ -25,6 +25,7 @@ _CODE = {"run": ("command", "bash"), "run_ipython": ("code", "python")}
 _EDITS = ("edit", "write")
 _KEYS = {"ctrl+c", "ctrl+d", "ctrl+z", "C-c", "C-d", "C-z"}
 _GO_ON = "Please continue working on the task"  # the evaluations' words in a user's place
+_SEVERAL = "ERROR: Cannot execute multiple commands at once."
 _CONTINUED = "[Below is the output of the previous command.]\n"
 _TIMES_OUT = {
     "run": ("timed out after", "before the requested timeout"),
@@ -72,7 +73,7 @@ def _act(session: _Session, event: dict[str, Any], number: int) -> Iterator[Entr
         if not isinstance(code, str):
             yield Fault("no_code", f"event {number}: expected a {name} action with text", event)
         elif "rejected" in (_argument(event, "confirmation_state"), _argument(event, "is_confirmed")):
-            yield NotRun("rejected")
+            yield NotRun("rejected", code=code)
         else:
             typed = _argument(event, "is_input") in (True, "true") or not code.strip()
             typed = typed or (session.running is not None and code.strip() in _KEYS)
@@ -174,9 +175,9 @@ def _observe(session: _Session, event: dict[str, Any]) -> Iterator[Entry]:
     if call.name == "edit":
         yield from _edited(session, call, event) if name in _EDITS else ()
     elif name == "user_rejected" or (name == "error" and not _times_out(call, event)):
-        yield NotRun("rejected" if name == "user_rejected" else "refused")
-    elif "is NOT executed. The previous command is still running" in told:
-        yield NotRun("not_executed")
+        yield NotRun("rejected" if name == "user_rejected" else "refused", code=call.code)
+    elif "is NOT executed. The previous command is still running" in told or told.startswith(_SEVERAL):
+        yield NotRun("not_executed", code=call.code)
     elif call.typed:
         yield from _continued(session, call, event)
     elif name in (call.name, "error"):
@@ -187,7 +188,7 @@ def _observe(session: _Session, event: dict[str, Any]) -> Iterator[Entry]:
         else:
             yield run
     else:
-        yield NotRun("unanswered")
+        yield NotRun("unanswered", code=call.code)
 
 
 def _walk(session: _Session, events: list[Any]) -> Iterator[Entry]:
@@ -201,7 +202,7 @@ def _walk(session: _Session, events: list[Any]) -> Iterator[Entry]:
         elif isinstance(known.get("observation"), str):
             yield from _observe(session, known)
     yield from session.stopped()
-    yield from (NotRun("unanswered") for call in session.pending.values() if call.name != "edit")
+    yield from (NotRun("unanswered", code=call.code) for call in session.pending.values() if call.name != "edit")
 
 
 def _entries(document: LogDocument) -> Iterator[Entry]:

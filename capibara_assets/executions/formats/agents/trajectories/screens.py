@@ -21,8 +21,11 @@ _HEADER = re.compile(r"\A(?:New Terminal Output|Current Terminal Screen):\n+")
 
 
 def is_command(keystrokes: str, enters: bool) -> bool:
-    """Whether keystrokes give a shell a line: not keys by name, not nothing; `enters`: this agent ends lines itself."""
-    if _KEYS.fullmatch(keystrokes):
+    """Whether keystrokes give a shell a line: no keys by name or as control characters, not nothing.
+
+    `enters`: this agent ends lines itself.
+    """
+    if _KEYS.fullmatch(keystrokes) or all(sign < " " for sign in keystrokes):
         return False
     return not enters or keystrokes.endswith(("\n", "\r"))
 

@@ -70,9 +70,18 @@ SHAPES: dict[str, tuple[Any, list[tuple[str, str, bool | None, str]]]] = {
         {"command": "make", "success": False, "output": "no rule"},
         [("bash", "make", False, "no rule")],
     ),
+    "a flag beside code of a language": (
+        {"language": "python", "code": "print(1)", "result": {"success": True, "output": "1"}},
+        [("python", "print(1)", True, "1")],
+    ),
+    "an observation": (
+        {"thought": "stdout", "code": "print(1)\nx", "observation": "NameError: name 'x' is not defined"},
+        [("python", "print(1)\nx", False, "NameError: name 'x' is not defined")],
+    ),
 }  # fmt: skip
 NO_LOGS = [
     {"code": "print(1)", "output": "1"},  # a data set
+    {"code": "print(1)", "output": "1", "success": True},  # no language: who knows what succeeded
     {"code": "E501", "message": "too long", "exit_code": "none"},
     {"query": "select a shirt", "rows": 3},
     {"scripts": {"test": "pytest"}, "exit_code": 0},

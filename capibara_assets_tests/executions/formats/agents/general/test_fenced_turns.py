@@ -54,8 +54,23 @@ def test_what_was_not_run_is_no_log(turns: list[tuple[str, str]]) -> None:
     assert not reads(READER, jsonl(said(("user", "Do."), *turns)))
 
 
-def test_nothing_damaged_raises() -> None:
-    for one in damaged(DIALOGUE):
+ANSWER = f"So:\n{CODE}\n```output\n{FAILS}\n```\nAgain.\n```python\nx = 1\nprint(x)\n```\n```output\n1\n```\nIt is 1."
+TOOL_INTEGRATED = {"idx": 0, "question": "Print it.", "code": [ANSWER, ANSWER], "report": [None]}
+
+
+@pytest.mark.parametrize("row", [TOOL_INTEGRATED, said(("user", "Print it."), ("assistant", ANSWER))])
+def test_an_interpreter_wrote_into_the_answer(row: dict[str, object]) -> None:
+    found = runs(READER, jsonl(row))
+    assert [(run.code, run.success, run.output) for run in found] == [
+        ("print(x)", False, FAILS), ("x = 1\nprint(x)", True, "1"),
+    ]  # fmt: skip
+    assert {run.task for run in found} == {"Print it."}
+    assert not reads(READER, jsonl({"question": "x", "code": [CODE, "```output\n1\n```"]}))  # each a text of its own
+
+
+@pytest.mark.parametrize("row", [DIALOGUE, TOOL_INTEGRATED], ids=["messages", "a_row"])
+def test_nothing_damaged_raises(row: dict[str, object]) -> None:
+    for one in damaged(row):
         survives(READER, jsonl(one))
 
 

@@ -147,6 +147,49 @@ def test_a_task_that_was_exported_as_markdown_is_read_alike() -> None:
     assert (run.output.strip(), run.task) == ("one", "Mend it.")
 
 
+def test_calls_that_are_parts_are_answered_in_words_that_name_the_tool() -> None:
+    def called(*tools: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+        parts = [
+            {"type": "tool_use", "id": f"t{at}", "name": name, "input": given} for at, (name, given) in enumerate(tools)
+        ]
+        return {"role": "assistant", "content": parts, "ts": 1772618400500}
+
+    def answered(*texts: str) -> dict[str, Any]:
+        return {"role": "user", "content": [{"type": "text", "text": text} for text in texts]}
+
+    state = "<environment_details>\n# Inactive Terminals\n## make\n</environment_details>"
+    history = [
+        HISTORY[0],
+        called(
+            ("read_file", {"path": "a"}),
+            ("execute_command", {"command": "make"}),
+            ("execute_command", {"command": "ls"}),
+        ),
+        answered(
+            "[read_file for 'a'] Result:\nexit code 1",
+            "[execute_command for 'make'] Result:\nCommand failed with exit code 2.\nOutput:\none",
+            "[execute_command for 'ls'] Result:\nCommand executed successfully (exit code 0).\nOutput:\na.py",
+            state,
+        ),
+        called(("write_to_file", {"absolutePath": "/w/a.py", "content": "a = 1\n"})),
+        answered("[write_to_file for '/w/a.py'] Result:\nThe content was successfully saved to /w/a.py.", state),
+        called(("execute_command", {"command": "rm -r out"})),
+        answered("[execute_command for 'rm -r out'] Result:\nThe user denied this operation.", state),
+        called(("execute_command", {"command": "never"})),
+        answered("[TASK RESUMPTION] This task was interrupted 1 minute ago.", state),
+    ]
+    make, listing, edit, refused, never = read(cline_history.READER, history)
+    assert isinstance(make, AgentRun) and (make.code, make.exit_code, make.output.strip()) == ("make", 2, "one")
+    assert isinstance(listing, AgentRun) and (listing.success, listing.output.strip(), listing.task) == (
+        True,
+        "a.py",
+        "Mend it.",
+    )
+    assert make.started == moment(1772618400500)
+    assert edit == Edit(make.session, "/w/a.py", "a = 1\n")
+    assert (refused, never) == (NotRun("refused", code="rm -r out"), NotRun("unanswered", code="never"))
+
+
 def test_a_traceback_on_the_console_is_a_failure_and_silence_no_success() -> None:
     failed, listed, never = read(lmc_messages.READER, LMC)
     assert (failed.code, failed.language, failed.success, failed.output) == ("a", "python", False, TRACE)

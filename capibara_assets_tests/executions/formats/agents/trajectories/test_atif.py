@@ -186,9 +186,12 @@ def test_a_screen_that_cannot_be_split_belongs_to_the_last() -> None:
 
 
 def test_keys_are_no_commands() -> None:
-    calls = [call(f"c{n}", "bash_command", keystrokes=keys) for n, keys in enumerate(["C-c", "", "\n", "q", "pwd\n"])]
+    calls = [
+        call(f"c{n}", "bash_command", keystrokes=keys)
+        for n, keys in enumerate(["C-c", "", "\n", "q", "\x03\n", "pwd\n"])
+    ]
     *keys, run = entries(step(calls, {"content": "New Terminal Output:\nroot@c:/app# pwd\n/app\nroot@c:/app#"}))
-    assert keys == [NotRun("keystrokes")] * 4 and (run.code, run.output) == ("pwd\n", "/app")
+    assert keys == [NotRun("keystrokes")] * 5 and (run.code, run.output) == ("pwd\n", "/app")
 
 
 def test_commands_as_json_in_the_message() -> None:

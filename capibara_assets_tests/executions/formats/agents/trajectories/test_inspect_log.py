@@ -186,6 +186,9 @@ def test_the_sandbox_event_states_the_exit_code_and_the_times() -> None:
     (run,) = read(log(sample(asked("c1", "bash", cmd="ls 'a b'"), told("c1", "no"), events=[tool, ran])))
     assert (run.exit_code, run.success, run.duration_ms) == (2, False, 2000.0)
     assert run.started is not None and run.started.second == 1
+    within = {name: told for name, told in tool.items() if name != "completed"} | {"events": [{"event": "info"}, ran]}
+    (run,) = read(log(sample(asked("c1", "bash", cmd="ls 'a b'"), told("c1", "no"), events=[within])))
+    assert (run.exit_code, run.success) == (2, False)
     later = {**ran, "timestamp": "2025-03-01T00:00:09+00:00"}
     (run,) = read(log(sample(asked("c1", "bash", cmd="ls 'a b'"), told("c1", "no"), events=[tool, later])))
     assert (run.exit_code, run.success) == (None, None)

@@ -95,11 +95,13 @@ def test_a_lone_solution(fields: dict[str, Any], success: bool | None) -> None:
         ("Tested passed:\nassert f(0) == 0", None),
         ("", None),
         (None, None),
+        ([], True),  # LDB's: the tests that failed
+        (["assert f(1) == 2 # Real Execution Output: 3"], False),
     ],
 )
-def test_feedback(feedback: str | None, success: bool | None) -> None:
+def test_feedback(feedback: str | list[str] | None, success: bool | None) -> None:
     tried = problem(implementations=["a", "b"], test_feedback=[feedback], reflections=["r"], is_solved=False)
-    assert verdicts(tried)[0] == ("a", success, feedback or "")
+    assert verdicts(tried)[0] == ("a", success, "\n".join(feedback) if isinstance(feedback, list) else feedback or "")
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,13 @@ def test_a_cell_that_shows_an_exception_without_its_traceback_failed(named: str)
     assert run.success is False and run.output == named
 
 
+def test_several_commands_at_once_are_refused_and_what_was_left_is_named() -> None:
+    several = "ERROR: Cannot execute multiple commands at once.\nPlease run each command separately OR .."
+    refused, left = entries(READER, [_run(1, "ls\npwd"), _ran(2, 1, several, -1), _run(3, "make")])
+    assert isinstance(refused, NotRun) and (refused.kind, refused.code) == ("not_executed", "ls\npwd")
+    assert isinstance(left, NotRun) and (left.kind, left.code) == ("unanswered", "make")
+
+
 def test_a_command_that_still_runs_ends_with_the_answer_to_an_input() -> None:
     running = "\n[The command has no new output after 30 seconds. You may wait longer ..]"
     blocked = '\n[Your command "ls" is NOT executed. The previous command is still running - You CANNOT ..]'
