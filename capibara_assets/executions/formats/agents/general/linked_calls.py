@@ -81,6 +81,7 @@ _NAMED_ANSWERS = ("functionResponse", "function_response", "toolResponse", "tool
 _PART = re.compile(r"tool-([\w.:-]+)\Z")  # a part's type that names its tool, as the AI SDK writes it
 _DEPTH = 40
 _SHELLS = ("shellId", "shell_id", "bash_id", "terminalId", "terminal_id", "processId", "process_id")
+_ASKS_LEAVE = re.compile(r"permission|approval", re.IGNORECASE)  # an event whose `result` is no answer to the call
 _READS = {"read", "output", "get", "poll", "wait", "status", "check"}
 _HOSTED = (
     "code_execution", "bash_code_execution", "text_editor_code_execution", "nova_code_interpreter", "code_blocks",
@@ -137,7 +138,7 @@ class _Log:
             for item in value:
                 if isinstance(item, dict | list):
                     self.walk(item, around, depth - 1)
-        elif isinstance(value, dict) and depth:
+        elif isinstance(value, dict) and depth and not _ASKS_LEAVE.search(str(value.get("type"))):
             around = self._told(value, around)
             self._user(value)
             self._blocks(value, around)

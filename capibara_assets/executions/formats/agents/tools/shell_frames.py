@@ -24,7 +24,9 @@ _ZED = re.compile(
 )
 _WELL = re.compile(r"Command (?:(?:executed|completed|ran) successfully|completed)\.?\s*\Z")
 _BACKGROUND = re.compile(r"<command started in background with \w+: [^<>\n]*>\Z")
-_COPILOT = re.compile(r"(?:\A|\n)<command with [^<>\n]* exited with exit code (-?\d{1,9})[^<>\n]*>\s*\Z")
+_COPILOT = re.compile(  # `<command with shellId: 1 exited with exit code 2>`, `<shellId: 0 completed with exit code 0>`
+    r"(?:\A|\n)<[^<>\n]{0,80} (?:exited|completed|finished|failed|ended) with exit code (-?\d{1,9})[^<>\n]*>\s*\Z"
+)
 _OPENCODE = re.compile(r"\s*<bash_metadata>\n(?P<said>[^<]*)</bash_metadata>\s*\Z")
 _R2E_GYM = re.compile(
     r"(?:Exit code: (?P<code>-?\d{1,9})\n)?Execution output of \[\w+\]:\n"

@@ -131,6 +131,7 @@ def copilot() -> bytes:
                 "timestamp": AT,
                 "data": {"toolCallId": key, "toolName": name, "arguments": given},
             },
+            {"type": "permission.completed", "data": {"toolCallId": key, "result": {"kind": "approved"}}},
             {
                 "type": "tool.execution_complete",
                 "timestamp": AT,

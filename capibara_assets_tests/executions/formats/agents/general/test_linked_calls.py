@@ -241,6 +241,7 @@ def test_a_tool_that_only_says_that_it_runs_something_runs_no_shell(arguments: d
         ("no\n\nExit code 1\n\n<cwd>/w</cwd>", False, 1, "no\n"),
         ("half\nCommand was aborted before completion\n\n<cwd>/w</cwd>", None, None, None),
         ("a\n<command with id: 7 exited with exit code 4, output ended>", False, 4, "a"),
+        ("a\n<shellId: 0 completed with exit code 0>", True, 0, "a"),
         ("Command executed successfully.", True, None, ""),
     ],
 )
