@@ -4,8 +4,8 @@ import pytest
 import yaml
 
 from capibara_assets.deployment.yaml_text import holds_at_most, load_yaml
-from capibara_assets.executions.formats.agents.general import taskweaver
 from capibara_assets.executions.formats.agents.hosted import api_cassettes
+from capibara_assets.executions.formats.agents.programs import taskweaver
 from capibara_assets.executions.formats.agents.runs import LogDocument, Reader
 
 ROUNDS = "rounds:\n- user_query: a\n  post_list:\n  - attachment_list: {}\n"

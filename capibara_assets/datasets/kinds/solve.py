@@ -19,6 +19,7 @@ from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.asked import only_tested, shown_test, without_unasked
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, has_substance, mean_quality
+from capibara_assets.datasets.kinds.files_needed import UNWRITTEN, unwritten_files
 from capibara_assets.datasets.kinds.proof import proof_of
 from capibara_assets.datasets.kinds.referents import (
     REFERS_BACK,
@@ -110,6 +111,7 @@ def _candidate(
         or unseen
         or (PART if around.part and statement.factor == 1.0 else None)
         or _unsaid(statement, asked, test, row["language"], recipe.fewest_steps)
+        or (UNWRITTEN if unwritten_files(statement.text, asked.answer) else None)
         or (None if statement.text or prompts.TESTS in asked.prompt else NO_TASK)
     )
     return ExampleCandidate(

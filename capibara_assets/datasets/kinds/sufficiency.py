@@ -1,4 +1,4 @@
-"""Static check that a prompt contains what its answer needs: names, tables and columns, shell variables."""
+"""Static check that a prompt contains what its answer needs: names, files, tables and columns, shell variables."""
 
 import re
 
@@ -6,6 +6,7 @@ from capibara_assets.datasets.code import javascript_source
 from capibara_assets.datasets.code.queries import reads_of
 from capibara_assets.datasets.code.sessions import cell_names
 from capibara_assets.datasets.code.structure import JAVASCRIPT, without_comments
+from capibara_assets.datasets.kinds.files_needed import unnamed_files
 from capibara_assets.datasets.kinds.prompts import CODE, SIGNATURE, SPLIT_TITLES, TESTS
 
 _IPYTHON = frozenset(re.findall(r"\w+", "display get_ipython In Out _ __ ___ _i _ih _oh exit quit"))
@@ -54,6 +55,8 @@ def why_insufficient(language: str, prompt: str, answer: str) -> str | None:
         return f"variables that the prompt does not define: {', '.join(missing)}" if missing else None
     if (lacking := _unknown_names(language, prompt, answer)) is not None:
         return f"names that the prompt does not define: {lacking}"
+    if files := unnamed_files(language, prompt, answer):
+        return f"files that the prompt does not name: {', '.join(files[:5])}"
     reads = reads_of(answer, language)
     lowered = prompt.lower()
     words = set(re.findall(r"\w+", lowered))

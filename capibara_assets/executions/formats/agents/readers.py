@@ -4,25 +4,12 @@ import re
 from functools import cache
 
 from capibara_assets.executions.formats.agents.general import (
-    aide_journal,
-    ask_say,
-    claude_export,
-    cline_history,
     code_and_outcome,
-    codex_terminal,
-    copilot_chat,
     fenced_turns,
-    jupyter_messages,
     linked_calls,
-    lmc_messages,
-    n8n,
     run_trees,
     stepwise_calls,
     tagged_calls,
-    taskweaver,
-    trae,
-    warp,
-    zed_markdown,
 )
 from capibara_assets.executions.formats.agents.hosted import (
     api_cassettes,
@@ -32,6 +19,22 @@ from capibara_assets.executions.formats.agents.hosted import (
     codeact_console,
     openai_assistants,
     smolagents_console,
+)
+from capibara_assets.executions.formats.agents.programs import (
+    aide_journal,
+    ask_say,
+    claude_export,
+    cline_history,
+    codex_terminal,
+    copilot_chat,
+    da_agent,
+    jupyter_messages,
+    lmc_messages,
+    n8n,
+    taskweaver,
+    trae,
+    warp,
+    zed_markdown,
 )
 from capibara_assets.executions.formats.agents.runs import LogDocument, Reader
 from capibara_assets.executions.formats.agents.tools import (
@@ -51,7 +54,6 @@ from capibara_assets.executions.formats.agents.trajectories import (
     adp,
     agentbench,
     atif,
-    da_agent,
     devai,
     inspect_log,
     intercode,

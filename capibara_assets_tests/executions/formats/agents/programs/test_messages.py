@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from capibara_assets.executions.formats.agents.general import aide_journal, ask_say, cline_history, lmc_messages
+from capibara_assets.executions.formats.agents.programs import aide_journal, ask_say, cline_history, lmc_messages
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, NotRun, Reader, moment
 from capibara_assets_tests.executions.formats.agents.tools.damage import damaged, entries, reads, survives
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from capibara_assets.executions.formats.agents.general.n8n import READER
+from capibara_assets.executions.formats.agents.programs.n8n import READER
 from capibara_assets.executions.formats.agents.runs import NotRun
 from capibara_assets_tests.executions.formats.agents.tools.damage import damaged, entries, jsonl, reads, runs, survives
 

@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
+from capibara_assets.executions.formats.agents.programs.da_agent import READER
 from capibara_assets.executions.formats.agents.readers import find_reader
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, LogDocument, NotRun
-from capibara_assets.executions.formats.agents.trajectories.da_agent import READER
 from capibara_assets_tests.executions.formats.agents.tools.damage import damaged, entries, reads, survives
 
 LATE = "Action execution time exceeded!"

@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 import yaml
 
-from capibara_assets.executions.formats.agents.general import (
+from capibara_assets.executions.formats.agents.general import run_trees
+from capibara_assets.executions.formats.agents.general.tool_names import asked_of
+from capibara_assets.executions.formats.agents.hosted import bedrock_traces
+from capibara_assets.executions.formats.agents.programs import (
     claude_export,
     codex_terminal,
     copilot_chat,
     jupyter_messages,
-    run_trees,
     taskweaver,
     warp,
 )
-from capibara_assets.executions.formats.agents.general.tool_names import asked_of
-from capibara_assets.executions.formats.agents.hosted import bedrock_traces
 from capibara_assets.executions.formats.agents.readers import find_reader
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, LogDocument, NotRun, Reader
 from capibara_assets_tests.executions.formats.agents.tools.damage import damaged, entries, jsonl, survives
