@@ -7,6 +7,7 @@ from capibara_assets.executions.formats.agents.general import (
     code_and_outcome,
     fenced_turns,
     linked_calls,
+    markdown_calls,
     run_trees,
     stepwise_calls,
     tagged_calls,
@@ -122,6 +123,7 @@ READERS: tuple[Reader, ...] = (
     code_and_outcome.READER,
     stepwise_calls.READER,
     fenced_turns.READER,
+    markdown_calls.READER,
 )
 
 

@@ -95,6 +95,18 @@ def entries(document: LogDocument) -> Iterator[Entry]:
     yield from _found(document)
 
 
+def answers(rows: list[Any]) -> bool:
+    """Whether a call in these messages or steps, which runs code or edits a file, has its answer."""
+    return any(isinstance(entry, AgentRun | Edit) for entry in steps(rows, ""))
+
+
+def steps(rows: list[Any], session: str) -> Iterator[Entry]:
+    """The runs and edits in messages or steps of one session, in the order of their calls' answers."""
+    pending = _Pending()
+    yield from _walk(rows, _Around(session), pending, _DEPTH)
+    yield from pending.left()
+
+
 def _found(document: LogDocument) -> Iterator[Entry]:
     rows = document.rows
     episodes = sum(isinstance(row, dict) and any(isinstance(item, list) for item in row.values()) for row in rows) > 1
