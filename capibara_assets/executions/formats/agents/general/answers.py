@@ -14,6 +14,7 @@ from capibara_assets.executions.formats.agents.fields import code_at
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.tools.shell_frames import read_fence, read_frame, read_line, read_remark
 from capibara_assets.executions.formats.agents.tools.shell_reports import Report, refused
+from capibara_assets.executions.formats.cell_outputs import strip_ansi
 
 _EXITS = (
     "exit_code",
@@ -91,6 +92,9 @@ _SQL_FAILS = re.compile(
 )
 _ROWS = re.compile(r"\s*(?:\[\s*(?:[\[({]|\])|\{\s*[\"'])")  # JSON, or Python's lists of tuples
 _PYTHON_FAILS = re.compile(r"\s*\w*(?:Error|Exception)\(.*\)\s*\Z", re.DOTALL)  # the exception, as `repr` writes it
+_LAST_RAISED = re.compile(  # of a traceback that was cut, or left out
+    r"(?:\A|\n)[ \t]{0,4}(?:[A-Za-z_]\w{0,40}\.){0,9}[A-Z]\w{0,40}(?:Error|Exception)(?:: [^\n]*)?\s*\Z"
+)
 _JAVASCRIPT_FAILS = re.compile(r"^(?:Uncaught )?\w*Error: [^\n]*(?:\n    at |\s*\Z)", re.MULTILINE)
 _TOOL_FAILED = "The tool execution failed with the following error:"
 _DEPTH = 6
@@ -211,7 +215,8 @@ def ended_well(text: str, returned: bool, language: str) -> bool | None:
         case "sql":
             failed = _SQL_FAILS.match(text) is not None
         case "python":
-            failed = raised(text) or _PYTHON_FAILS.match(text) is not None
+            plain = strip_ansi(text)
+            failed = raised(text) or _PYTHON_FAILS.match(plain) is not None or _LAST_RAISED.search(plain) is not None
         case "javascript":
             failed = _JAVASCRIPT_FAILS.search(text) is not None
         case _:

@@ -1,7 +1,8 @@
 """Dialogues in which a model's fenced code is run whole, its output in the next message or the next block.
 
-Code-Feedback's (`Execution result: ..`), CodeActInstruct's (`<execute>`, `Observation:`) and those made like them, as
-messages (`role`, `content`) or as ShareGPT (`from`, `value`). A message with several blocks of code tells not which was
+Code-Feedback's (`Execution result: ..`), CodeActInstruct's (`<execute>`, `Observation:`), AutoGen's histories
+(`exitcode: 0 (..)`, `Code output:`) and those made like them, as messages (`role`, `content`) or as ShareGPT (`from`,
+`value`). A message with several blocks of code tells not which was
 run; a next message that has no such head is somebody's words. Where an interpreter wrote into the answer itself (ToRA
 and its like: a block of code, then one of `output`), the answer may be a message, or any text of a row.
 """
@@ -19,11 +20,12 @@ from capibara_assets.executions.formats.agents.tools.shell_frames import read_fe
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
 from capibara_assets.executions.formats.envelope_reader import language_of
 
-_LISTS = ("messages", "conversations", "conversation", "dialogue", "turns")
+_LISTS = ("history", "messages", "conversations", "conversation", "dialogue", "turns")
 _MODEL = ("assistant", "gpt", "model")
 _OPENS = re.compile(r"```(\w+)[ \t]*")
 _HEAD = re.compile(
-    r"\s*(?:\**(?:Code )?Execution (?:result|output|feedback)s?\**|Observation|Execution|Code output|Stdout)"
+    r"\s*(?:exitcode: (?P<ended>-?\d{1,3}) \([^)\n]{1,40}\)\nCode output"
+    r"|\**(?:Code )?Execution (?:result|output|feedback)s?\**|Observation|Execution|Code output|Stdout)"
     r"(?: ?\(?exit ?code:? ?(?P<code>-?\d{1,3})\)?)?:\**[ \t]*\n?",
     re.IGNORECASE,
 )
@@ -42,13 +44,13 @@ def _runs(document: LogDocument) -> Iterator[AgentRun]:
             yield from (_run(session, task, *ran, None) for text in texts for ran in _interleaved(text))
         for message in objects(held):
             role, said = str(message.get("role", message.get("from"))), message_text(message)
-            head = _HEAD.match(said)
-            if role in _MODEL:
+            head, named = _HEAD.match(said), word(message.get("name")) is not None  # the role is then of one's view
+            if asked is not None and head is not None and (named or role not in _MODEL):
+                yield _run(session, task, *asked, said[head.end() :], head["ended"] or head["code"])
+                asked = None
+            elif role in _MODEL or (named and "```" in said):
                 yield from (_run(session, task, *ran, None) for ran in _interleaved(said))
                 asked = _asked(said)
-            elif asked is not None and head is not None:
-                yield _run(session, task, *asked, said[head.end() :], head["code"])
-                asked = None
             else:
                 task, asked = said.strip() or task, None
 

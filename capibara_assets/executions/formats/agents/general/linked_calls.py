@@ -271,7 +271,12 @@ class _Log:
             return
         shell = found.asked is not None and found.asked.path is None
         language = found.asked.language if found.asked is not None else ""
-        write_answer(found.call, read_answer(node), shell, self.trusts_success, language)
+        answer = read_answer(node)
+        if found.call.name == "Bash" and (node.get("type") == "tool_result" or "is_error" in node):  # Claude Code's
+            answer.failed = answer.failed is True
+            write_answer(found.call, answer, shell, trusts_success=True, language=language)
+        else:
+            write_answer(found.call, answer, shell, self.trusts_success, language)
         self.linked = self.linked or (found.asked is not None and found.call.not_run != "unanswered")
         if shell and isinstance(found.given, dict):
             self.shells |= {found.given[key]: found for key in _SHELLS if word(found.given.get(key))}

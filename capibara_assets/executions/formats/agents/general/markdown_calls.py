@@ -1,33 +1,34 @@
 """Sessions exported as Markdown, whichever program wrote them: a line names the tool, blocks hold what went in and out.
 
-The line is a heading or a label (`**Tool: bash**`, `### `bash``, `**Tool Use:** `Bash``); below it stand the arguments
-(a block of JSON or of a shell's code, or `**command**: ..`) and the output (a block, also below `**Output:**`, or in the
-next turn below `**Tool Result:**`). What is found is read as messages, by `stepwise_calls`. Some exports write each
-message as JSON instead, with ids: these are read by `linked_calls`. Traps: an output may hold fences and headings of its
-own, so a block ends at the fence behind which the export goes on; a result of JSON holds output and exit code.
+The line is a heading or a label (`**Tool: bash**`, `### `bash``, `**Tool Use:** `Bash``). Below it stand arguments (a
+block of JSON or of a shell's code, `**command**: ..`, or `$ ls`) and the output: a block, also below `Output:`, or
+behind `Tool Response:` up to a rule or heading. Calls of one turn whose results stand in the next are answered in their
+order, whatever they do. What is found is read as messages, by `stepwise_calls`. Some exports write each message as JSON
+with ids instead: these are read by `linked_calls`. Trap: an output may hold fences and headings of its own, so a block
+ends at the fence behind which the export goes on.
 """
 
 import json
 import re
 from collections.abc import Iterator
-from functools import cache
+from dataclasses import dataclass, field
 from typing import Any
 
 from capibara_assets.executions.formats.agents.general import linked_calls, stepwise_calls
-from capibara_assets.executions.formats.agents.general.tool_names import asked_of
 from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader
 
-_FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})([\w+-]*)[^`\n]*\Z")
+_FENCE = re.compile(r"( *)(`{3,}|~{3,})([\w+-]*)[^`\n]*\Z")
 _LABELLED = re.compile(r"\s{0,3}(?:#{1,6}\s|\*\*|__|>|<summary>|[-*]\s+\*\*|_)")
 _CALLED = re.compile(r"\b(?:tool|function)\b(?:[ _-]?(?:use|call|name|request|invocation|run))?", re.IGNORECASE)
 _CODED = re.compile(r"`([A-Za-z][\w.:/-]*)`")
 _NAMED = re.compile(r"\W{1,8}([A-Za-z][\w.:/-]*)")
-_ANSWER = re.compile(
-    r"\W*(?:tool |function |command )?(?:outputs?|results?|responses?|stdout|returned)\b", re.IGNORECASE
-)
-_GIVEN = re.compile(r"\W*(?:tool |function )?(?:inputs?|arguments?|args|parameters?|params|request)\b", re.IGNORECASE)
-_KEY = re.compile(r"\s*[-*]?\s*(?:\*\*|`)(\w+)(?:\*\*|`)?:?(?:\*\*)?:?\s*(?:`(.+)`|(\S.*))?\Z")
+_ANSWER = re.compile(r"(?:tool |function |command )?(?:outputs?|results?|responses?|stdout)\b", re.IGNORECASE)
+_GIVEN = re.compile(r"(?:tool |function )?(?:inputs?|arguments?|args|parameters?|params|request)\b", re.IGNORECASE)
+_KEY = re.compile(r"\s*(?:[-*]\s+)?(?:\*\*|`)(\w+):?(?:\*\*|`):?\s*(?:`(.+)`|(\S.*))?\Z")
 _TURN = re.compile(r"\s{0,3}#{1,4}\W*(user|human|you|assistant|agent|model|ai|claude|copilot)\b", re.IGNORECASE)
+_MARKUP = re.compile(r"^\s*#{1,6}|[*_>`]|</?\w+>|^\s*[-]\s")
+_GOES_ON = re.compile(r"\s{0,3}(?:#{1,6}\s|\*\*|__|---\s*\Z|\*\*\*\s*\Z|</?\w|_\w|Output:)|\s*(?:`{3}|~{3}|\$ )")
+_ENDS = re.compile(r" *(?:`{3}|~{3}|</?details>|---\s*\Z)")  # a command that stands without a fence
 _USER = ("user", "human", "you")
 _SESSION = re.compile(r"(?:session|thread|conversation)[ _]?id\W{1,8}([\w-]{8,64})", re.IGNORECASE)
 _HEAD = 3000  # characters in which a session is named
@@ -75,103 +76,158 @@ def _messages(document: LogDocument) -> LogDocument | None:
 
 def _steps(text: str) -> list[dict[str, Any]]:
     """The turns, calls and outputs of a text as messages."""
-    lines = text.split("\n")
-    calls = [at for at, line in enumerate(lines) if _tool(line) is not None]
-    steps: list[dict[str, Any]] = []
-    at, ends = 0, set(calls)
-    call: dict[str, Any] | None = None
-    answers = False
-    while at < len(lines):
-        line = lines[at]
-        fence = _FENCE.match(line)
-        if at in ends:
-            call, answers = {"name": _tool(line), "arguments": {}}, False
-            steps.append({"role": "assistant", "tool_calls": [call]})
-        elif fence is not None:
-            last = _end(lines, at, fence[1], ends)
-            body = "\n".join(lines[at + 1 : last])
-            _take(steps, call, fence[2].lower(), body, answers)
-            if call is not None and call["arguments"] not in ({}, None):
-                answers = True
-            at = last
-        elif turn := _TURN.match(line):
-            steps.append({"role": "user" if turn[1].lower() in _USER else "assistant", "content": ""})
-        elif _LABELLED.match(line) and _ANSWER.match(_plain(line)):
-            answers = True
-        elif call is not None and not answers and not _GIVEN.match(_plain(line)) and (key := _KEY.match(line)):
-            _give(call, key[1], key[2] or key[3] or "")
-        elif steps and steps[-1].get("role") == "user" and "content" in steps[-1]:
-            steps[-1]["content"] = f"{steps[-1]['content']}\n{line}".strip()
-        at += 1
-    return steps
+    return _Export(text.split("\n")).steps()
 
 
-def _take(steps: list[dict[str, Any]], call: dict[str, Any] | None, language: str, body: str, answers: bool) -> None:
-    """Put a block where it belongs: a call's arguments, its output, or nowhere."""
-    if call is None:
-        return
-    value = _parsed(body)
-    if not answers:
-        last = call.pop("key", None)
-        if last is not None:
-            call["arguments"][last] = body
+@dataclass(slots=True)
+class _Called:
+    """A call, as far as it was read."""
+
+    name: str
+    turn: int
+    given: dict[str, Any] = field(default_factory=dict)
+    key: str | None = None  # of the argument whose value is the next block
+    output: Any = None
+
+
+class _Export:
+    """The lines of an export, read once from first to last."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = lines
+        self._heads = {at: name for at, line in enumerate(lines) if (name := _tool(line)) and self._is_followed(at)}
+        self._turn, self._read = 0, list[_Called | str]()  # a call, or what a user said
+        self._answers = False  # an output follows
+
+    def steps(self) -> list[dict[str, Any]]:
+        """What was said and called as messages, each call with its output."""
+        at = 0
+        while at < len(self._lines):
+            at = self._line(at)
+        found: list[dict[str, Any]] = []
+        for one in self._read:
+            if isinstance(one, str):
+                found.append({"role": "user", "content": one})
+            elif one.given:
+                found.append({"role": "assistant", "tool_calls": [{"name": one.name, "arguments": one.given}]})
+                found += [] if one.output is None else [{"role": "tool", "content": one.output}]
+        return found
+
+    def _is_followed(self, at: int) -> bool:
+        """Whether an export goes on behind a line as behind one that names a tool."""
+        return bool(_GOES_ON.match(next((line for line in self._lines[at + 1 : at + 5] if line.strip()), "")))
+
+    def _last(self) -> _Called | None:
+        return next((one for one in reversed(self._read) if isinstance(one, _Called)), None)
+
+    def _line(self, at: int) -> int:
+        """Read what begins at a line; the line to go on with."""
+        line, call = self._lines[at], self._last()
+        plain = _MARKUP.sub("", line).strip()
+        if at in self._heads:
+            self._answers = False
+            self._read.append(_Called(self._heads[at], self._turn))
+        elif (turn := _TURN.match(line)) is not None:
+            self._turn, self._answers = self._turn + 1, False
+            if turn[1].lower() in _USER:
+                self._read.append("")
+        elif (_LABELLED.match(line) or plain.lower() == "output:") and len(line) < _LONG and _ANSWER.match(plain):
+            self._answers = True
+            if line.lstrip().startswith("#"):
+                return self._plain_output(at + 1)
+        elif (fence := _FENCE.match(line)) is not None:
+            end = self._end(at, fence[2])
+            self._block(fence[3].lower(), _dedented(self._lines[at + 1 : end], fence[1]))
+            return end if end in self._heads else end + 1
+        elif call is not None and not self._answers and call.turn == self._turn and not call.given and line[:2] == "$ ":
+            end = next(
+                (n for n in range(at + 1, len(self._lines)) if n in self._heads or _ENDS.match(self._lines[n])), at + 1
+            )
+            call.given = {"command": "\n".join([line[2:], *self._lines[at + 1 : end]]).rstrip()}
+            return end
+        elif call is not None and not self._answers and not _GIVEN.match(plain) and (key := _KEY.match(line)):
+            if key[2] or key[3]:
+                call.given[key[1]] = (key[2] or key[3]).strip("`")
+            else:
+                call.key = key[1]
+        elif self._read and isinstance(self._read[-1], str):
+            self._read[-1] = f"{self._read[-1]}\n{line}".strip()
+        return at + 1
+
+    def _block(self, language: str, body: str) -> None:
+        """Put a block where it belongs: a call's arguments, its output, or nowhere."""
+        call, value = self._last(), _parsed(body)
+        if call is None:
+            return
+        if self._answers or call.turn != self._turn or (call.given and call.key is None):
+            self._answer(value if isinstance(value, dict) else body)
+        elif call.key is not None:
+            call.given[call.key], call.key = body, None
         elif isinstance(value, dict):
-            call["arguments"] = value
+            call.given = value
         else:
-            command = language in _SHELLS or language == "json"
-            call["arguments"] = {"command" if command else "code": body.removeprefix("$ ")}
-    elif steps[-1].get("role") != "tool":
-        steps.append({"role": "tool", "content": value if isinstance(value, dict) else body})
+            call.given = {"command" if language in (*_SHELLS, "json") else "code": body.removeprefix("$ ")}
 
+    def _answer(self, output: Any) -> None:
+        """Note an output: of the call right above it, or of the first call of the turn before that waits for one."""
+        call = self._last()
+        if call is not None and call.turn != self._turn:
+            calls = [one for one in self._read if isinstance(one, _Called) and one.turn == call.turn]
+            call = next((one for one in calls if one.output is None), None)
+        if call is not None and call.output is None:
+            call.output = output
+        self._answers = False
 
-def _give(call: dict[str, Any], key: str, text: str) -> None:
-    """Note an argument that stands as a line; one without a value has it in the block below."""
-    if text:
-        call["arguments"][key] = text.strip("`")
-    else:
-        call["key"] = key
-
-
-def _end(lines: list[str], begin: int, mark: str, calls: set[int]) -> int:
-    """The line that closes a block: the first fence behind which the export goes on, else the first, else the end."""
-    first = None
-    for at in range(begin + 1, len(lines)):
-        if at in calls:
-            break
-        if lines[at].strip() != mark:
-            continue
-        first = at if first is None else first
-        then = next((line for line in lines[at + 1 : at + 5] if line.strip()), "---")
-        if (
-            _LABELLED.match(then)
-            or _FENCE.match(then)
-            or then.strip() in ("---", "***", "</details>")
-            or then.startswith("<")
-        ):
+    def _plain_output(self, at: int) -> int:
+        """Read an output without a fence below a heading; nothing is read where a fence follows."""
+        first = next((n for n in range(at, len(self._lines)) if self._lines[n].strip()), len(self._lines))
+        if first == len(self._lines) or _FENCE.match(self._lines[first]):
             return at
-    return len(lines) - 1 if first is None else first
+        end = next((n for n in range(first, len(self._lines)) if self._is_end(n)), len(self._lines))
+        self._answer("\n".join(self._lines[first:end]).strip("\n"))
+        return end
+
+    def _is_end(self, at: int) -> bool:
+        """Whether an output without a fence ends above a line: a turn, a call, or a rule above either."""
+        line = self._lines[at]
+        if at in self._heads or _TURN.match(line):
+            return True
+        then = next((n for n in range(at + 1, min(at + 5, len(self._lines))) if self._lines[n].strip()), None)
+        return line.strip() == "---" and (
+            then is None or then in self._heads or _TURN.match(self._lines[then]) is not None
+        )
+
+    def _end(self, begin: int, mark: str) -> int:
+        """The line that closes a block: the first fence behind which the export goes on, else the first, or a call."""
+        first = None
+        for at in range(begin + 1, len(self._lines)):
+            if at in self._heads:
+                return at if first is None else first
+            if self._lines[at].strip() == mark:
+                first = at if first is None else first
+                then = next((line for line in self._lines[at + 1 : at + 5] if line.strip()), "---")
+                if _GOES_ON.match(then):
+                    return at
+        return len(self._lines) if first is None else first
 
 
-@cache
+def _dedented(lines: list[str], indent: str) -> str:
+    """A block's lines without its fence's indent; where some lack it, it is only the first that has it."""
+    if not all(line.startswith(indent) for line in lines if line.strip()):
+        lines = [line.removeprefix(indent) if n == 0 else line for n, line in enumerate(lines)]
+        return "\n".join(lines)
+    return "\n".join(line.removeprefix(indent) for line in lines)
+
+
 def _tool(line: str) -> str | None:
     """The tool that a line names as called; None: it names none."""
-    if len(line) > _LONG or not _LABELLED.match(line) or _ANSWER.match(_plain(line)):
+    if len(line) > _LONG or not _LABELLED.match(line) or _ANSWER.match(_MARKUP.sub("", line).strip()):
         return None
-    called = _CALLED.search(line)
-    coded = _CODED.search(line)
+    called, coded = _CALLED.search(line), _CODED.search(line)
     if called is None and not (coded and line.lstrip().startswith("#")):
         return None
     named = coded or (_NAMED.match(line, called.end()) if called else None)
-    return named[1] if named and _runs(named[1]) else None
-
-
-def _runs(name: str) -> bool:
-    """Whether a tool of this name may run a command or code, or edit a file."""
-    return any(asked_of(name, given) for given in ({"command": "x", "code": "x"}, {"path": "x", "content": "x"}))
-
-
-def _plain(line: str) -> str:
-    return re.sub(r"^\s*#{1,6}|[*_>]|</?\w+>", "", line).strip()
+    return named[1] if named else None
 
 
 def _parsed(body: str) -> Any:

@@ -28,6 +28,7 @@ from capibara_assets.executions.formats.agents.runs import (
 )
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
+from capibara_assets.executions.formats.envelope_reader import language_of
 
 _INSIDE = ((), ("tool_call",), ("function_call",), ("function",), ("action",), ("tool",), ("kwargs",))
 _NAMES = ("tool_name", "toolName", "tool", "function_name", "name", "action")
@@ -43,12 +44,27 @@ _STATES = ("stderr", "success", "is_error", "status")  # which a step has that o
 _TOOLS = ("name", "tool_name", "tool")
 _ANSWERS = ("content", "output", "result", "observation", "response", "data", "text", "error", "message")
 _KINDS = ("role", "type", "event", "kind")
-_TOLD = ("tool", "function", "observation", "result", "response", "output", "environment")  # of an answer's kind
+_TOLD = (  # of an answer's kind
+    "tool", "function", "observation", "result", "response", "output", "environment", "execution", "console", "stdout",
+)  # fmt: skip
+_CODED = {"code": "python", "tool_code": "python", "command": "bash"}  # kinds of a part that is code by itself
 _ASKS = ("call", "start", "request", "use", "input")
 _SESSIONS = ("session_id", "sessionId", "conversation_id", "run_id", "thread_id", "task_id", "instance_id")
 _TIMES = ("timestamp", "ts", "time", "created_at", "start_time", "started_at")
 _TASKS = ("task", "question", "problem_statement", "instruction", "goal", "query")
-_MARKED = (*_GIVEN[:5], "tool", "intermediate_steps", "function_call", "tool_call", "tool_calls", "observation")
+_MARKED = (
+    *_GIVEN[:5],
+    "tool",
+    "code",
+    "command",
+    "tool_code",
+    "intermediate_steps",
+    "function_call",
+    "tool_call",
+    "tool_calls",
+    "observation",
+)
+_ASKING = ("user", "human")
 _DEPTH = 30
 
 
@@ -130,6 +146,8 @@ def _walk(value: Any, around: _Around, pending: _Pending, depth: int) -> Iterato
             return
         for item in value:
             yield from _walk(item, around, pending, depth - 1)
+            if record(item).get("role") in _ASKING:
+                around = _told(item, around)  # what was asked for holds for what follows
     elif isinstance(value, dict):
         around = _told(value, around)
         if (asked := _asked(value)) is not None:
@@ -165,13 +183,18 @@ def _beside(step: dict[str, Any]) -> dict[str, Any] | None:
 def _told(node: dict[str, Any], around: _Around) -> _Around:
     started = first_moment(node.get(key) for key in _TIMES) or around.started
     session = next((name for key in _SESSIONS if (name := name_at(node, key))), around.session)
-    said = texts(node.get("content")).strip() if node.get("role") in ("user", "human") else ""
+    said = texts(node.get("content")).strip() if node.get("role") in _ASKING else ""
     task = said or next((node[key] for key in _TASKS if word(node.get(key))), around.task)
     return _Around(session, started, task, word(node.get("model")) or around.model)
 
 
 def _asked(node: dict[str, Any]) -> tuple[str, Asked] | None:
-    """The tool and what it is asked for, where an object is a call."""
+    """The tool and what it is asked for, where an object is a call, or code by its own kind (`{"role": "code"}`)."""
+    for key in ("type", "role"):
+        kind, code = str(node.get(key)).lower(), word(node.get("content")) or word(node.get("code"))
+        if code is not None and kind in _CODED:
+            named = word(node.get("language")) or word(node.get("format"))
+            return kind, Asked(language_of(named) if named else _CODED[kind], code)
     for path in _INSIDE:
         inner: Any = node
         for step in path:

@@ -189,7 +189,7 @@ def _of_error(text: str) -> CodexAnswer:
     code = _ERROR_CODE.search(text) if _UNSTARTED.match(head) or head.startswith("failed in sandbox") else None
     if code:
         return CodexAnswer(text, int(code[1]), code[1] == "0")
-    if _TIMED_OUT.match(head):
+    if _TIMED_OUT.match(head) or head.startswith("failed in sandbox: "):
         return CodexAnswer(text, success=False)
     if _INVALID.match(head):
         return CodexAnswer(text, not_run="invalid_call")

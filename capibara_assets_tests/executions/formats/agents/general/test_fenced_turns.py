@@ -54,6 +54,23 @@ def test_what_was_not_run_is_no_log(turns: list[tuple[str, str]]) -> None:
     assert not reads(READER, jsonl(said(("user", "Do."), *turns)))
 
 
+def test_a_history_of_autogen_whose_roles_are_of_one_view() -> None:
+    failed = f"exitcode: 1 (execution failed)\nCode output: {FAILS}"
+    talk = [
+        {"role": "assistant", "name": "Manager", "content": "Print it."},
+        {"role": "user", "name": "Expert", "content": f"Run this.\n{CODE}"},
+        {"role": "assistant", "name": "Computer_terminal", "content": failed},
+        {"role": "user", "name": "Expert", "content": "```python\nprint(1)\n```"},
+        {"role": "user", "name": "Computer_terminal", "content": "exitcode: 0 (execution succeeded)\nCode output: 1\n"},
+        {"role": "user", "name": "Expert", "content": "It is 1."},
+        {"role": "user", "name": "Computer_terminal", "content": "exitcode: 0 (execution succeeded)\nCode output: 2"},
+    ]
+    found = runs(READER, jsonl({"question": "Which?", "history": talk}))
+    assert [(run.code, run.success, run.exit_code, run.output.strip()) for run in found] == [
+        ("print(x)", False, 1, FAILS), ("print(1)", True, 0, "1"),
+    ]  # fmt: skip
+
+
 ANSWER = f"So:\n{CODE}\n```output\n{FAILS}\n```\nAgain.\n```python\nx = 1\nprint(x)\n```\n```output\n1\n```\nIt is 1."
 TOOL_INTEGRATED = {"idx": 0, "question": "Print it.", "code": [ANSWER, ANSWER], "report": [None]}
 

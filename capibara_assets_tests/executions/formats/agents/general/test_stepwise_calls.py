@@ -100,6 +100,28 @@ def test_events_of_a_session_that_is_named() -> None:
     assert edit == Edit("s1", "a.py", "a = 1")
 
 
+@pytest.mark.parametrize(
+    ("code", "answer"), [("code", "execution"), ("command", "output"), ("tool_code", "tool_output")]
+)
+def test_parts_that_say_that_they_are_code(code: str, answer: str) -> None:
+    for key in ("role", "type"):
+        parts = [
+            {key: "text", "content": "So:"},
+            {key: code, "content": "x = 1\r\nx", "language": "python"},
+            {key: answer, "content": "1"},
+        ]
+        parts += [
+            {key: code, "content": "y", "language": "python"},
+            {key: answer, "content": "\x1b[31mNameError\x1b[0m: name 'y' is not defined"},
+        ]
+        held = {"question": "What is x?", "debug_result": [{"role": "user", "content": "What is x?"}, *parts]}
+        found = runs(READER, jsonl(held))
+        assert [(run.code, run.success) for run in found] == [("x = 1\r\nx", True), ("y", False)]
+        assert {run.task for run in found} == {"What is x?"}
+    shell = [{"type": "command", "content": "ls"}, {"type": "output", "content": "a.py"}]
+    assert told(runs(READER, json.dumps(shell))) == [("bash", "ls", None, "a.py")]
+
+
 def test_rows_that_hold_several_steps_are_sessions_of_their_own() -> None:
     assert len({run.session for run in runs(READER, jsonl(REACT, LANGCHAIN))}) == 2
 
