@@ -11,8 +11,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from capibara_assets.executions.formats.agents.pipes import cell_hides_exit_code
-from capibara_assets.executions.formats.agents.recorded import HIDDEN_EXIT, agent_records
+from capibara_assets.executions.formats.agents.failures import raised
+from capibara_assets.executions.formats.agents.pipes import cell_hides_exit_code, runs_commands
+from capibara_assets.executions.formats.agents.recorded import HIDDEN_EXIT, agent_records, error_of
 from capibara_assets.executions.formats.agents.runs import LogDocument, NotRun
 from capibara_assets.executions.formats.envelope_reader import REQUIRED, Recorded, read_record
 from capibara_assets.executions.formats.notebooks import is_notebook, notebook_envelopes
@@ -211,9 +212,19 @@ def _of_notebook(notebook: dict[str, Any], now: datetime) -> Iterator[LogPart]:
 
 
 def _with_hidden_end(part: LogPart) -> LogPart:
-    """A cell that ended well, or of which nobody knows: a pipe in its commands hid how they ended."""
+    """A cell that ended well, or did not, or of which nobody knows.
+
+    Commands raise nothing in a cell: what they printed tells their failure, and a pipe in them hides how they ended.
+    """
     found = part.content
-    if not isinstance(found, Recorded) or found.outcome != "ok" or not cell_hides_exit_code(found.code):
+    if not isinstance(found, Recorded) or found.outcome != "ok":
+        return part
+    printed = "\n".join(text for text in (found.stdout, found.stderr, found.result_text) if text)
+    if runs_commands(found.code) and raised(printed):
+        name, value, traceback = error_of(printed, "bash", None)
+        told = replace(found, outcome="error", error_name=name, error_value=value, traceback=traceback)
+        return replace(part, content=told)
+    if not cell_hides_exit_code(found.code):
         return part
     return replace(part, content=replace(found, outcome="unknown", flags=sorted({*found.flags, HIDDEN_EXIT})))
 

@@ -53,6 +53,18 @@ def ran(document: Any) -> list[Recorded]:
     return [item for item in parts(document) if isinstance(item, Recorded)]
 
 
+def test_a_cell_of_commands_alone_failed_if_they_printed_an_exception() -> None:
+    failed = 'Traceback (most recent call last):\n  File "a.py", line 1\nKeyError: 3\n'
+    document = notebook(
+        code("%cd /w\n!python a.py", stream(failed)),
+        code("# all\n!python a.py", shown(failed), count=2),
+        code("!cat a.log\nprint(1)", stream(failed), count=3),  # Python goes on below it
+        code("!python b.py", stream("1\n"), count=4),
+    )
+    found = [(one.outcome, one.error_name, one.error_value) for one in ran(document)]
+    assert found == [("error", "KeyError", "3"), ("error", "KeyError", "3"), ("ok", None, None), ("ok", None, None)]
+
+
 def test_cells_that_ran_are_executions_and_the_others_are_counted() -> None:
     document = notebook(
         MARKDOWN,

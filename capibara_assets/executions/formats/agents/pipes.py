@@ -58,8 +58,17 @@ def pipelines(command: str) -> tuple[tuple[str, ...], ...]:
 
 def cell_hides_exit_code(cell: str) -> bool:
     """Whether a notebook's cell runs nothing but commands (`!pytest | tail`), of which one hides its exit code."""
-    lines = [line.strip() for line in cell.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    return all(line.startswith("!") for line in lines) and any(hides_exit_code(line.lstrip("!")) for line in lines)
+    return runs_commands(cell) and any(hides_exit_code(line.lstrip("!")) for line in _told_lines(cell))
+
+
+def runs_commands(cell: str) -> bool:
+    """Whether a notebook's cell runs nothing but commands (`!pytest`, also beside `%cd`), which raise nothing in it."""
+    lines = _told_lines(cell)
+    return any(line.startswith("!") for line in lines) and all(line.startswith(("!", "%cd ")) for line in lines)
+
+
+def _told_lines(cell: str) -> list[str]:
+    return [line.strip() for line in cell.splitlines() if line.strip() and not line.lstrip().startswith("#")]
 
 
 def _without_heredocs(command: str) -> str:

@@ -8,6 +8,7 @@ from capibara_assets.executions.formats.agents.general import (
     fenced_turns,
     linked_calls,
     markdown_calls,
+    react_text,
     run_trees,
     stepwise_calls,
     tagged_calls,
@@ -124,6 +125,7 @@ READERS: tuple[Reader, ...] = (
     stepwise_calls.READER,
     fenced_turns.READER,
     markdown_calls.READER,
+    react_text.READER,
 )
 
 

@@ -1,0 +1,65 @@
+"""Text in which an agent writes what it does and reads what came of it: `Action:`, `Action Input:`, `Observation:`.
+
+LangChain's console, transcripts of ReAct prompts and what was made like them; also `ACTION: tool{"..": ..}` in a line.
+A tool counts by its name, as in `stepwise_calls`, which reads what is found. Traps: the prompt shows the form, words in
+the place of a tool's name; an observation ends where the agent goes on (`Thought:`, `Action:`, `Final Answer:`).
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from capibara_assets.executions.formats.agents.general import stepwise_calls
+from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader
+from capibara_assets.executions.formats.agents.tools.shell_frames import read_fence
+from capibara_assets.executions.formats.cell_outputs import strip_ansi
+
+_LABEL = re.compile(
+    r"^[ \t>*]{0,8}(?P<label>Thought|Action Input|Action|Observation|Final Answer|Question|Human|New Query)[ \t\d]{0,4}"
+    r"\**:\**[ \t]*|^[ \t]*> (?P<chain>(?:Finished|Entering new)[^\n]{0,60} chain)\b",
+    re.MULTILINE | re.IGNORECASE,
+)
+_CALL = re.compile(r"`?([A-Za-z][\w .-]{0,40}?)`?\s*(?:([{(\[].*))?\Z", re.DOTALL)
+_MARKS = (b"Observation:", b"OBSERVATION:", b"Observation 1:")
+
+
+def _steps(text: str) -> list[dict[str, Any]]:
+    """What stands behind the labels as messages: questions, calls and observations."""
+    plain = strip_ansi(text)
+    labels = list(_LABEL.finditer(plain))
+    ends = [*(label.start() for label in labels[1:]), len(plain)]
+    steps: list[dict[str, Any]] = []
+    tool: str | None = None
+    for label, end in zip(labels, ends, strict=True):
+        said, kind = plain[label.end() : end].strip(), (label["label"] or "").lower()
+        if kind in ("question", "human", "new query"):
+            steps.append({"role": "user", "content": said})
+        elif kind == "action" and (call := _CALL.match(said)) is not None:
+            tool = call[1].strip().replace(" ", "_")
+            if call[2]:
+                steps.append(_called(tool, call[2]))
+                tool = None
+        elif kind == "action input" and tool is not None:
+            steps.append(_called(tool, said))
+            tool = None
+        elif kind == "observation":
+            steps.append({"role": "tool", "content": said})
+    return steps
+
+
+def _called(tool: str, given: str) -> dict[str, Any]:
+    fenced = read_fence(given)
+    return {"role": "assistant", "tool_calls": [{"name": tool, "arguments": given if fenced is None else fenced}]}
+
+
+def reads(document: LogDocument) -> bool:
+    """Whether an observation answers an action that runs code or edits a file."""
+    return document.value is None and not document.lines and stepwise_calls.answers(_steps(document.text))
+
+
+def entries(document: LogDocument) -> Iterator[Entry]:
+    """The runs and edits, in order."""
+    yield from stepwise_calls.steps(_steps(document.text), document.digest)
+
+
+READER = Reader("react-text", _MARKS, reads, entries)
