@@ -10,6 +10,7 @@ ends at the fence behind which the export goes on.
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,6 +33,7 @@ _ENDS = re.compile(r" *(?:`{3}|~{3}|</?details>|---\s*\Z)")  # a command that st
 _USER = ("user", "human", "you")
 _SESSION = re.compile(r"(?:session|thread|conversation)[ _]?id\W{1,8}([\w-]{8,64})", re.IGNORECASE)
 _HEAD = 3000  # characters in which a session is named
+_INNER = 400  # lines at most between a block's first fence and its last
 _LONG = 160  # signs of a line that names a tool
 _SHELLS = ("bash", "sh", "shell", "zsh", "console", "powershell", "")
 
@@ -96,7 +98,9 @@ class _Export:
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
         self._heads = {at: name for at, line in enumerate(lines) if (name := _tool(line)) and self._is_followed(at)}
-        self._turn, self._read = 0, list[_Called | str]()  # a call, or what a user said
+        self._turn, self._read = 0, list[_Called | list[str]]()  # a call, or the lines that a user said
+        self._call: _Called | None = None  # the last
+        self._waiting = deque[_Called]()  # calls of the last turn that had any
         self._answers = False  # an output follows
 
     def steps(self) -> list[dict[str, Any]]:
@@ -106,8 +110,8 @@ class _Export:
             at = self._line(at)
         found: list[dict[str, Any]] = []
         for one in self._read:
-            if isinstance(one, str):
-                found.append({"role": "user", "content": one})
+            if isinstance(one, list):
+                found.append({"role": "user", "content": "\n".join(one).strip()})
             elif one.given:
                 found.append({"role": "assistant", "tool_calls": [{"name": one.name, "arguments": one.given}]})
                 found += [] if one.output is None else [{"role": "tool", "content": one.output}]
@@ -117,20 +121,16 @@ class _Export:
         """Whether an export goes on behind a line as behind one that names a tool."""
         return bool(_GOES_ON.match(next((line for line in self._lines[at + 1 : at + 5] if line.strip()), "")))
 
-    def _last(self) -> _Called | None:
-        return next((one for one in reversed(self._read) if isinstance(one, _Called)), None)
-
     def _line(self, at: int) -> int:
         """Read what begins at a line; the line to go on with."""
-        line, call = self._lines[at], self._last()
+        line, call = self._lines[at], self._call
         plain = _MARKUP.sub("", line).strip()
         if at in self._heads:
-            self._answers = False
-            self._read.append(_Called(self._heads[at], self._turn))
+            self._begin(_Called(self._heads[at], self._turn))
         elif (turn := _TURN.match(line)) is not None:
             self._turn, self._answers = self._turn + 1, False
             if turn[1].lower() in _USER:
-                self._read.append("")
+                self._read.append([])
         elif (_LABELLED.match(line) or plain.lower() == "output:") and len(line) < _LONG and _ANSWER.match(plain):
             self._answers = True
             if line.lstrip().startswith("#"):
@@ -140,9 +140,8 @@ class _Export:
             self._block(fence[3].lower(), _dedented(self._lines[at + 1 : end], fence[1]))
             return end if end in self._heads else end + 1
         elif call is not None and not self._answers and call.turn == self._turn and not call.given and line[:2] == "$ ":
-            end = next(
-                (n for n in range(at + 1, len(self._lines)) if n in self._heads or _ENDS.match(self._lines[n])), at + 1
-            )
+            below = range(at + 1, len(self._lines))
+            end = next((n for n in below if n in self._heads or _ENDS.match(self._lines[n])), at + 1)
             call.given = {"command": "\n".join([line[2:], *self._lines[at + 1 : end]]).rstrip()}
             return end
         elif call is not None and not self._answers and not _GIVEN.match(plain) and (key := _KEY.match(line)):
@@ -150,13 +149,20 @@ class _Export:
                 call.given[key[1]] = (key[2] or key[3]).strip("`")
             else:
                 call.key = key[1]
-        elif self._read and isinstance(self._read[-1], str):
-            self._read[-1] = f"{self._read[-1]}\n{line}".strip()
+        elif self._read and isinstance(said := self._read[-1], list):
+            said.append(line)
         return at + 1
+
+    def _begin(self, call: _Called) -> None:
+        if self._call is not None and self._call.turn != call.turn:
+            self._waiting.clear()
+        self._call, self._answers = call, False
+        self._read.append(call)
+        self._waiting.append(call)
 
     def _block(self, language: str, body: str) -> None:
         """Put a block where it belongs: a call's arguments, its output, or nowhere."""
-        call, value = self._last(), _parsed(body)
+        call, value = self._call, _parsed(body)
         if call is None:
             return
         if self._answers or call.turn != self._turn or (call.given and call.key is None):
@@ -170,10 +176,11 @@ class _Export:
 
     def _answer(self, output: Any) -> None:
         """Note an output: of the call right above it, or of the first call of the turn before that waits for one."""
-        call = self._last()
+        call = self._call
         if call is not None and call.turn != self._turn:
-            calls = [one for one in self._read if isinstance(one, _Called) and one.turn == call.turn]
-            call = next((one for one in calls if one.output is None), None)
+            while self._waiting and self._waiting[0].output is not None:
+                self._waiting.popleft()
+            call = self._waiting[0] if self._waiting else None
         if call is not None and call.output is None:
             call.output = output
         self._answers = False
@@ -193,15 +200,14 @@ class _Export:
         if at in self._heads or _TURN.match(line):
             return True
         then = next((n for n in range(at + 1, min(at + 5, len(self._lines))) if self._lines[n].strip()), None)
-        return line.strip() == "---" and (
-            then is None or then in self._heads or _TURN.match(self._lines[then]) is not None
-        )
+        goes_on = then is None or then in self._heads or _TURN.match(self._lines[then])
+        return line.strip() == "---" and bool(goes_on)
 
     def _end(self, begin: int, mark: str) -> int:
         """The line that closes a block: the first fence behind which the export goes on, else the first, or a call."""
         first = None
         for at in range(begin + 1, len(self._lines)):
-            if at in self._heads:
+            if at in self._heads or (first is not None and at - first > _INNER):
                 return at if first is None else first
             if self._lines[at].strip() == mark:
                 first = at if first is None else first

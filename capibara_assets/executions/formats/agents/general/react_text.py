@@ -5,6 +5,7 @@ A tool counts by its name, as in `stepwise_calls`, which reads what is found. Tr
 the place of a tool's name; an observation ends where the agent goes on (`Thought:`, `Action:`, `Final Answer:`).
 """
 
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -27,10 +28,10 @@ def _steps(text: str) -> list[dict[str, Any]]:
     """What stands behind the labels as messages: questions, calls and observations."""
     plain = strip_ansi(text)
     labels = list(_LABEL.finditer(plain))
-    ends = [*(label.start() for label in labels[1:]), len(plain)]
     steps: list[dict[str, Any]] = []
     tool: str | None = None
-    for label, end in zip(labels, ends, strict=True):
+    for label, then in itertools.zip_longest(labels, labels[1:]):
+        end = len(plain) if then is None else then.start()
         said, kind = plain[label.end() : end].strip(), (label["label"] or "").lower()
         if kind in ("question", "human", "new query"):
             steps.append({"role": "user", "content": said})

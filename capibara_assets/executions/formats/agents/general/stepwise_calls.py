@@ -8,9 +8,11 @@ names; what flags mean is not known, as in `linked_calls`, which reads the logs 
 or database whose answer shows no error came to its end.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from capibara_assets.executions.formats.agents.fields import name_at, record, word
@@ -65,6 +67,7 @@ _MARKED = (
     "observation",
 )
 _ASKING = ("user", "human")
+_WAITING = 100  # calls that an answer may be of
 _DEPTH = 30
 
 
@@ -82,18 +85,19 @@ class _Around:
 class _Pending:
     """Calls of one message or event that wait for answers."""
 
-    calls: list[tuple[Call, Asked]] = field(default_factory=list)
+    calls: deque[tuple[Call, Asked]] = field(default_factory=deque)
 
     def left(self) -> Iterator[Entry]:
         """Those that never had one."""
-        calls, self.calls = self.calls, []
+        calls, self.calls = self.calls, deque()
         yield from (entry_of(call, asked) for call, asked in calls)
 
     def take(self, name: str | None) -> tuple[Call, Asked] | None:
         """The first, or the first of a tool."""
-        for at, (call, _) in enumerate(self.calls):
+        for at, (call, asked) in enumerate(islice(self.calls, _WAITING)):
             if name is None or call.name == name:
-                return self.calls.pop(at)
+                del self.calls[at]
+                return call, asked
         return None
 
 
@@ -155,7 +159,7 @@ def _walk(value: Any, around: _Around, pending: _Pending, depth: int) -> Iterato
             if (answer := _beside(value)) is not None:
                 yield _ran(asked, answer, around)
             else:
-                pending.calls = [(_call(asked[0], around), asked[1])]
+                pending.calls.append((_call(asked[0], around), asked[1]))
         elif pending.calls and _is_answer(value):
             yield from _answer(value, pending)
         else:
@@ -170,7 +174,7 @@ def _asks(calls: Any, around: _Around, pending: _Pending) -> Iterator[Entry]:
     """Take all calls of one message, which wait together."""
     if known := [found for call in objects(calls) if (found := _asked(call)) is not None]:
         yield from pending.left()
-        pending.calls = [(_call(name, around), asked) for name, asked in known]
+        pending.calls.extend((_call(name, around), asked) for name, asked in known)
 
 
 def _beside(step: dict[str, Any]) -> dict[str, Any] | None:

@@ -286,7 +286,19 @@ def test_a_log_that_was_cut_anywhere_is_read(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["```\n", "**Tool: bash**\n", "### `bash`\n```\n", "$ x\n", "#### Tool Response:\n", "[\n", "---\n"]
+    "piece",
+    [
+        "```\n",
+        "```\nx\n```\ny\n",
+        "### User\nx\n",
+        "### User\n**Tool: bash**\n```\nls\n```\n",
+        "**Tool: bash**\n",
+        "### `bash`\n```\n",
+        "$ x\n",
+        "#### Tool Response:\n",
+        "[\n",
+        "---\n",
+    ],
 )
 def test_repeated_pieces_take_no_time(piece: str) -> None:
     began = time.process_time()

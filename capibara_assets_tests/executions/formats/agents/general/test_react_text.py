@@ -74,7 +74,9 @@ def test_an_action_in_one_line_with_its_arguments() -> None:
     assert left == NotRun("unanswered")
 
 
-@pytest.mark.parametrize("text", [PROMPT, "Observation: it rains\n", "Action: terminal\nAction Input: ls\n"])
+@pytest.mark.parametrize(
+    "text", [PROMPT, "Observation: it rains\n", "No label: Observation: x", "Action: terminal\nAction Input: ls\n"]
+)
 def test_what_answers_no_action_is_no_log(text: str) -> None:
     assert not reads(READER, text)
 
