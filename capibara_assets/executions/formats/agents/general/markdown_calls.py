@@ -1,11 +1,11 @@
 """Sessions exported as Markdown, whichever program wrote them: a line names the tool, blocks hold what went in and out.
 
-The line is a heading or a label (`**Tool: bash**`, `### `bash``, `**Tool Use:** `Bash``). Below it stand arguments (a
-block of JSON or of a shell's code, `**command**: ..`, or `$ ls`) and the output: a block, also below `Output:`, or
-behind `Tool Response:` up to a rule or heading. Calls of one turn whose results stand in the next are answered in their
-order, whatever they do. What is found is read as messages, by `stepwise_calls`. Some exports write each message as JSON
-with ids instead: these are read by `linked_calls`. Trap: an output may hold fences and headings of its own, so a block
-ends at the fence behind which the export goes on.
+The line is a heading or a label (`**Tool: bash**`, `### `bash``, `**Tool Use:** `Bash``, `Tool use: **Bash**`). Below
+stand arguments (a block of JSON or of a shell's code, `**command**: ..`, `$ ls`, or `ls` in quotes) and the output: a
+block, also below `Output:`, or behind `Tool Response:` up to a rule or heading. Calls of a turn whose results stand in
+the next are answered in their order, whatever they do. What is found is read as messages, by `stepwise_calls`. Some
+exports write each message as JSON with ids instead: these are read by `linked_calls`. Trap: an output may hold fences
+and headings of its own, so a block ends at the fence behind which the export goes on.
 """
 
 import json
@@ -21,17 +21,26 @@ from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, R
 _FENCE = re.compile(r"( *)(`{3,}|~{3,})([\w+-]*)[^`\n]*\Z")
 _LABELLED = re.compile(r"\s{0,3}(?:#{1,6}\s|\*\*|__|>|<summary>|[-*]\s+\*\*|_)")
 _CALLED = re.compile(r"\b(?:tool|function)\b(?:[ _-]?(?:use|call|name|request|invocation|run))?", re.IGNORECASE)
+_USES = re.compile(r"Tool (?:use|call): (?:\*\*|`)([\w.:-]+)(?:\*\*|`)", re.IGNORECASE)
 _CODED = re.compile(r"`([A-Za-z][\w.:/-]*)`")
 _NAMED = re.compile(r"\W{1,8}([A-Za-z][\w.:/-]*)")
 _ANSWER = re.compile(r"(?:tool |function |command )?(?:outputs?|results?|responses?|stdout)\b", re.IGNORECASE)
 _GIVEN = re.compile(r"(?:tool |function )?(?:inputs?|arguments?|args|parameters?|params|request)\b", re.IGNORECASE)
 _KEY = re.compile(r"\s*(?:[-*]\s+)?(?:\*\*|`)(\w+):?(?:\*\*|`):?\s*(?:`(.+)`|(\S.*))?\Z")
-_TURN = re.compile(r"\s{0,3}#{1,4}\W*(user|human|you|assistant|agent|model|ai|claude|copilot)\b", re.IGNORECASE)
+_TURN = re.compile(
+    r"(?:\s{0,3}#{1,4}\W*|_\*\*)(user|human|you|assistant|agent|model|ai|claude|copilot)\b", re.IGNORECASE
+)
 _MARKUP = re.compile(r"^\s*#{1,6}|[*_>`]|</?\w+>|^\s*[-]\s")
-_GOES_ON = re.compile(r"\s{0,3}(?:#{1,6}\s|\*\*|__|---\s*\Z|\*\*\*\s*\Z|</?\w|_\w|Output:)|\s*(?:`{3}|~{3}|\$ )")
+_GOES_ON = re.compile(
+    r"\s{0,3}(?:#{1,6}\s|\*\*|__|---\s*\Z|\*\*\*\s*\Z|</?\w|_\w|(?:Output|Result|Error):)|\s*(?:`|~{3}|\$ )"
+)
 _ENDS = re.compile(r" *(?:`{3}|~{3}|</?details>|---\s*\Z)")  # a command that stands without a fence
+_PLAIN = ("output:", "result:", "error:")  # labels without a mark
+_FAILS = {"result:": False, "error:": True}  # of which one stands below each call
 _USER = ("user", "human", "you")
-_SESSION = re.compile(r"(?:session|thread|conversation)[ _]?id\W{1,8}([\w-]{8,64})", re.IGNORECASE)
+_SESSION = re.compile(
+    r"(?:(?:session|thread|conversation)[ _]?id\W{1,8}|<!-- [\w ]{1,40} session )([\w-]{8,64})", re.IGNORECASE
+)
 _HEAD = 3000  # characters in which a session is named
 _INNER = 400  # lines at most between a block's first fence and its last
 _LONG = 160  # signs of a line that names a tool
@@ -90,6 +99,7 @@ class _Called:
     given: dict[str, Any] = field(default_factory=dict)
     key: str | None = None  # of the argument whose value is the next block
     output: Any = None
+    failed: bool | None = None  # as the label of its output says
 
 
 class _Export:
@@ -102,6 +112,7 @@ class _Export:
         self._call: _Called | None = None  # the last
         self._waiting = deque[_Called]()  # calls of the last turn that had any
         self._answers = False  # an output follows
+        self._failed: bool | None = None  # of a failure, as its label says
 
     def steps(self) -> list[dict[str, Any]]:
         """What was said and called as messages, each call with its output."""
@@ -114,7 +125,8 @@ class _Export:
                 found.append({"role": "user", "content": "\n".join(one).strip()})
             elif one.given:
                 found.append({"role": "assistant", "tool_calls": [{"name": one.name, "arguments": one.given}]})
-                found += [] if one.output is None else [{"role": "tool", "content": one.output}]
+                told = {} if one.failed is None else {"is_error": one.failed}
+                found += [] if one.output is None else [{"role": "tool", "content": one.output, **told}]
         return found
 
     def _is_followed(self, at: int) -> bool:
@@ -131,8 +143,8 @@ class _Export:
             self._turn, self._answers = self._turn + 1, False
             if turn[1].lower() in _USER:
                 self._read.append([])
-        elif (_LABELLED.match(line) or plain.lower() == "output:") and len(line) < _LONG and _ANSWER.match(plain):
-            self._answers = True
+        elif plain.lower() in _PLAIN or (_LABELLED.match(line) and len(line) < _LONG and _ANSWER.match(plain)):
+            self._answers, self._failed = True, _FAILS.get(plain.lower())
             if line.lstrip().startswith("#"):
                 return self._plain_output(at + 1)
         elif (fence := _FENCE.match(line)) is not None:
@@ -144,6 +156,11 @@ class _Export:
             end = next((n for n in below if n in self._heads or _ENDS.match(self._lines[n])), at + 1)
             call.given = {"command": "\n".join([line[2:], *self._lines[at + 1 : end]]).rstrip()}
             return end
+        elif call is not None and not self._answers and call.turn == self._turn and not call.given and line[:1] == "`":
+            below = range(at, min(at + _INNER, len(self._lines)))
+            end = next((n for n in below if self._lines[n].rstrip().endswith("`")), at)
+            call.given = {"command": "\n".join(self._lines[at : end + 1]).strip().strip("`")}
+            return end + 1
         elif call is not None and not self._answers and not _GIVEN.match(plain) and (key := _KEY.match(line)):
             if key[2] or key[3]:
                 call.given[key[1]] = (key[2] or key[3]).strip("`")
@@ -156,7 +173,7 @@ class _Export:
     def _begin(self, call: _Called) -> None:
         if self._call is not None and self._call.turn != call.turn:
             self._waiting.clear()
-        self._call, self._answers = call, False
+        self._call, self._answers, self._failed = call, False, None
         self._read.append(call)
         self._waiting.append(call)
 
@@ -182,8 +199,8 @@ class _Export:
                 self._waiting.popleft()
             call = self._waiting[0] if self._waiting else None
         if call is not None and call.output is None:
-            call.output = output
-        self._answers = False
+            call.output, call.failed = output, self._failed
+        self._answers, self._failed = False, None
 
     def _plain_output(self, at: int) -> int:
         """Read an output without a fence below a heading; nothing is read where a fence follows."""
@@ -227,6 +244,8 @@ def _dedented(lines: list[str], indent: str) -> str:
 
 def _tool(line: str) -> str | None:
     """The tool that a line names as called; None: it names none."""
+    if (used := _USES.match(line)) is not None:
+        return used[1]
     if len(line) > _LONG or not _LABELLED.match(line) or _ANSWER.match(_MARKUP.sub("", line).strip()):
         return None
     called, coded = _CALLED.search(line), _CODED.search(line)

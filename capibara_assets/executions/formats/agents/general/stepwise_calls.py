@@ -243,7 +243,8 @@ def _call(name: str, around: _Around) -> Call:
 def _written(call: Call, asked: Asked, answer: Any) -> Entry:
     told, shell = read_answer(answer), asked.path is None and asked.language == "bash"
     told.returned = told.returned or not (shell or told.failed)
-    write_answer(call, told, shell, language=asked.language)
+    states = call.name == "Bash" and isinstance(answer, dict) and "is_error" in answer  # Claude Code's, for each call
+    write_answer(call, told, shell, trusts_success=states, language=asked.language)
     return entry_of(call, asked)
 
 

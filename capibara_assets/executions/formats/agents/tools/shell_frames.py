@@ -15,7 +15,7 @@ _FOOT = re.compile(
 _HEAD = re.compile(r"\s*(?:exit|return)[ _]?code: ?(-?\d{1,9})\s*\n", re.IGNORECASE)
 _CLINE = re.compile(
     r"Command (?:executed|failed|completed|is still running)"
-    r"(?:[^\n]*?[Ee]xit code:?,? (?P<code>-?\d{1,9}))?[^\n]*"
+    r"(?:[^\n]*?[Ee]xit code:?,? (?P<code>-?\d{1,9}))?[^\n]*(?:\nExit code: (?P<below>-?\d{1,9}))?"
     r"(?:\n(?:Output:(?:\n|\Z))?|\Z)"
 )
 _ZED = re.compile(
@@ -77,10 +77,11 @@ def _stated(text: str) -> Report | None:
 
 def _cline(text: str) -> Report | None:
     head = _CLINE.match(text)
-    if head is None or not (head["code"] or "Output:" in head[0]):
+    code = None if head is None else head["code"] or head["below"]
+    if head is None or not (code or "Output:" in head[0]):
         return None
     output = text[head.end() :]
-    return Report(output) if head["code"] is None else _exited(output, head["code"])
+    return Report(output) if code is None else _exited(output, code)
 
 
 def _zed(text: str) -> Report | None:

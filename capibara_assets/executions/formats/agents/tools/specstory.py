@@ -55,7 +55,10 @@ def _reads(document: LogDocument) -> bool:
     top = [line for line in document.text[:4000].split("\n") if line.strip()][:6]
     if not any(_GENERATED.fullmatch(line) or _SESSION.fullmatch(line) for line in top):
         return False
-    return any(_ROLE.fullmatch(line) or _OPEN.fullmatch(line) for line in document.text.split("\n"))
+    lines = document.text.split("\n")
+    if any(line.startswith("Tool use: **") for line in lines) and not any(map(_OPEN.fullmatch, lines)):
+        return False  # of the first versions, which have no tags: `markdown_calls` reads them
+    return any(_ROLE.fullmatch(line) or _OPEN.fullmatch(line) for line in lines)
 
 
 def _entries(document: LogDocument) -> Iterator[Entry]:

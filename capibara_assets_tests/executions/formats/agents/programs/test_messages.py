@@ -147,6 +147,15 @@ def test_a_task_that_was_exported_as_markdown_is_read_alike() -> None:
     assert (run.output.strip(), run.task) == ("one", "Mend it.")
 
 
+def test_an_exit_code_that_stands_below_the_words_on_the_end() -> None:
+    said = (
+        "Command executed in terminal  within working directory '/w'. Command execution was not successful, inspect the"
+    )
+    said += " cause and adjust as needed.\nExit code: 2\nOutput:\n\nno rule"
+    (run,) = read(cline_history.READER, [HISTORY[0], command("make"), told("execute_command for 'make'", said)])
+    assert (run.exit_code, run.success, run.output.strip()) == (2, False, "no rule")
+
+
 def test_calls_that_are_parts_are_answered_in_words_that_name_the_tool() -> None:
     def called(*tools: tuple[str, dict[str, Any]]) -> dict[str, Any]:
         parts = [
