@@ -135,6 +135,12 @@ def is_answered(node: dict[str, Any]) -> bool:
     )
 
 
+def states_failures(call: Call, node: Any) -> bool:
+    """Whether an answer is Claude Code's to its shell, which states each failure: what it does not state went well."""
+    told = isinstance(node, dict) and (node.get("type") == "tool_result" or "is_error" in node)
+    return told and call.name == "Bash"
+
+
 def read_answer(value: Any) -> ToolAnswer:
     """What an answer says."""
     found = ToolAnswer()

@@ -12,15 +12,15 @@ import json
 import re
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Any
 
-from capibara_assets.executions.formats.agents.fields import code_at, name_at, number, word
+from capibara_assets.executions.formats.agents.fields import code_at, number, word
 from capibara_assets.executions.formats.agents.general.answers import read_answer, write_answer
+from capibara_assets.executions.formats.agents.general.around import Around
 from capibara_assets.executions.formats.agents.general.linked_calls import OTHERS
 from capibara_assets.executions.formats.agents.general.tool_names import is_statement
-from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, Reader, first_moment
+from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, Reader
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import command_text
 from capibara_assets.executions.formats.envelope_reader import language_of
@@ -71,16 +71,6 @@ _MARKED = (*_EXITS, *_PRINTED, "stdout", "success", "sql", "rows", "row_count")
 
 
 @dataclass(frozen=True, slots=True)
-class _Around:
-    """What the objects around tell."""
-
-    session: str
-    started: datetime | None = None
-    task: str | None = None
-    model: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class _Code:
     """Code and its language; "" where no key tells it."""
 
@@ -118,12 +108,12 @@ def _runs(document: LogDocument) -> Iterator[AgentRun]:
         if isinstance(row, dict):
             pairs = list(_pairs(row))
             # lines of single runs are one session, a row that holds several is one of its own
-            yield from _object(row, pairs, _Around(document.digest if len(pairs) == 1 else episode), _DEPTH)
+            yield from _object(row, pairs, Around(document.digest if len(pairs) == 1 else episode), _DEPTH)
         else:
-            yield from _walk(row, _Around(episode), _DEPTH)
+            yield from _walk(row, Around(episode), _DEPTH)
 
 
-def _walk(value: Any, around: _Around, depth: int) -> Iterator[AgentRun]:
+def _walk(value: Any, around: Around, depth: int) -> Iterator[AgentRun]:
     if isinstance(value, list) and depth:
         for item in value:
             if isinstance(item, dict | list):
@@ -132,7 +122,7 @@ def _walk(value: Any, around: _Around, depth: int) -> Iterator[AgentRun]:
         yield from _object(value, list(_pairs(value)), around, depth)
 
 
-def _object(node: dict[str, Any], pairs: list[_Pair], around: _Around, depth: int) -> Iterator[AgentRun]:
+def _object(node: dict[str, Any], pairs: list[_Pair], around: Around, depth: int) -> Iterator[AgentRun]:
     around = _told(node, around)
     for pair in pairs:
         yield _run(pair.code, pair.outcome, _told(pair.outcome, around))
@@ -142,11 +132,8 @@ def _object(node: dict[str, Any], pairs: list[_Pair], around: _Around, depth: in
             yield from _walk(item, around, depth - 1)
 
 
-def _told(node: dict[str, Any], around: _Around) -> _Around:
-    started = first_moment(node.get(key) for key in _TIMES) or around.started
-    session = next((name for key in _SESSIONS if (name := name_at(node, key))), around.session)
-    task = next((node[key] for key in _TASKS if word(node.get(key))), around.task)
-    return replace(around, session=session, started=started, task=task, model=word(node.get("model")) or around.model)
+def _told(node: dict[str, Any], around: Around) -> Around:
+    return around.within(node, _SESSIONS, _TIMES, _TASKS)
 
 
 def _pairs(node: dict[str, Any]) -> Iterator[_Pair]:
@@ -222,7 +209,7 @@ def _is_outcome(node: dict[str, Any], code: _Code | None) -> bool:
     return isinstance(node.get("rows"), list) or counted or ("rows" in node and word(node.get("error")) is not None)
 
 
-def _run(code: _Code, outcome: dict[str, Any], around: _Around) -> AgentRun:
+def _run(code: _Code, outcome: dict[str, Any], around: Around) -> AgentRun:
     told = {key: outcome[key] for key in _TOLD if key in outcome}
     printed = next((outcome[key] for key in _PRINTED if isinstance(outcome.get(key), str)), None)
     told |= {} if printed is None else {"output": printed}

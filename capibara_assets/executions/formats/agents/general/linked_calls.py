@@ -17,7 +17,13 @@ from functools import partial
 from typing import Any
 
 from capibara_assets.executions.formats.agents.fields import record, text_at, word
-from capibara_assets.executions.formats.agents.general.answers import go_on, is_answered, read_answer, write_answer
+from capibara_assets.executions.formats.agents.general.answers import (
+    go_on,
+    is_answered,
+    read_answer,
+    states_failures,
+    write_answer,
+)
 from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, entry_of, is_runner, words
 from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader, first_moment, moment, texts
 from capibara_assets.executions.formats.agents.tools.calls import Call
@@ -272,11 +278,9 @@ class _Log:
         shell = found.asked is not None and found.asked.path is None
         language = found.asked.language if found.asked is not None else ""
         answer = read_answer(node)
-        if found.call.name == "Bash" and (node.get("type") == "tool_result" or "is_error" in node):  # Claude Code's
-            answer.failed = answer.failed is True
-            write_answer(found.call, answer, shell, trusts_success=True, language=language)
-        else:
-            write_answer(found.call, answer, shell, self.trusts_success, language)
+        states = states_failures(found.call, node)
+        answer.failed = answer.failed is True if states else answer.failed
+        write_answer(found.call, answer, shell, states or self.trusts_success, language)
         self.linked = self.linked or (found.asked is not None and found.call.not_run != "unanswered")
         if shell and isinstance(found.given, dict):
             self.shells |= {found.given[key]: found for key in _SHELLS if word(found.given.get(key))}

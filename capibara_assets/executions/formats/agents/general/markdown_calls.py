@@ -17,6 +17,7 @@ from typing import Any
 
 from capibara_assets.executions.formats.agents.general import linked_calls, stepwise_calls
 from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader
+from capibara_assets.executions.formats.agents.trajectories.tool_calls import parsed
 
 _FENCE = re.compile(r"( *)(`{3,}|~{3,})([\w+-]*)[^`\n]*\Z")
 _LABELLED = re.compile(r"\s{0,3}(?:#{1,6}\s|\*\*|__|>|<summary>|[-*]\s+\*\*|_)")
@@ -52,18 +53,23 @@ def reads(document: LogDocument) -> bool:
     if document.value is not None or document.lines:
         return False
     messages = _messages(document)
-    return linked_calls.reads(messages) if messages is not None else stepwise_calls.answers(_steps(document.text))
+    if messages is not None and linked_calls.reads(messages):
+        return True
+    return stepwise_calls.answers(_steps(document.text))
 
 
 def entries(document: LogDocument) -> Iterator[Entry]:
     """The runs and edits, in order."""
     messages = _messages(document)
-    named = _SESSION.search(document.text[:_HEAD])
-    session = named[1] if named else document.digest
     if messages is not None and linked_calls.reads(messages):
         yield from linked_calls.entries(messages)
     else:
-        yield from stepwise_calls.steps(_steps(document.text), session)
+        yield from stepwise_calls.steps(_steps(document.text), _session(document) or document.digest)
+
+
+def _session(document: LogDocument) -> str | None:
+    named = _SESSION.search(document.text[:_HEAD])
+    return named[1] if named else None
 
 
 def _messages(document: LogDocument) -> LogDocument | None:
@@ -80,8 +86,8 @@ def _messages(document: LogDocument) -> LogDocument | None:
         except (ValueError, RecursionError):
             continue
         found.append(value)
-    named = _SESSION.search(text[:_HEAD])
-    rows = [{"session_id": named[1]}, *found] if named else found
+    session = _session(document)
+    rows = [{"session_id": session}, *found] if session else found
     return LogDocument(json.dumps(rows).encode("ascii")) if found else None
 
 
@@ -135,7 +141,8 @@ class _Export:
 
     def _line(self, at: int) -> int:
         """Read what begins at a line; the line to go on with."""
-        line, call = self._lines[at], self._call
+        line, call = self._lines[at], None if self._answers else self._call
+        bare = call if call is not None and call.turn == self._turn and not call.given else None
         plain = _MARKUP.sub("", line).strip()
         if at in self._heads:
             self._begin(_Called(self._heads[at], self._turn))
@@ -151,17 +158,17 @@ class _Export:
             end = self._end(at, fence[2])
             self._block(fence[3].lower(), _dedented(self._lines[at + 1 : end], fence[1]))
             return end if end in self._heads else end + 1
-        elif call is not None and not self._answers and call.turn == self._turn and not call.given and line[:2] == "$ ":
+        elif bare is not None and line[:2] == "$ ":
             below = range(at + 1, len(self._lines))
             end = next((n for n in below if n in self._heads or _ENDS.match(self._lines[n])), at + 1)
-            call.given = {"command": "\n".join([line[2:], *self._lines[at + 1 : end]]).rstrip()}
+            bare.given = {"command": "\n".join([line[2:], *self._lines[at + 1 : end]]).rstrip()}
             return end
-        elif call is not None and not self._answers and call.turn == self._turn and not call.given and line[:1] == "`":
+        elif bare is not None and line[:1] == "`":
             below = range(at, min(at + _INNER, len(self._lines)))
             end = next((n for n in below if self._lines[n].rstrip().endswith("`")), at)
-            call.given = {"command": "\n".join(self._lines[at : end + 1]).strip().strip("`")}
+            bare.given = {"command": "\n".join(self._lines[at : end + 1]).strip().strip("`")}
             return end + 1
-        elif call is not None and not self._answers and not _GIVEN.match(plain) and (key := _KEY.match(line)):
+        elif call is not None and not _GIVEN.match(plain) and (key := _KEY.match(line)):
             if key[2] or key[3]:
                 call.given[key[1]] = (key[2] or key[3]).strip("`")
             else:
@@ -179,7 +186,7 @@ class _Export:
 
     def _block(self, language: str, body: str) -> None:
         """Put a block where it belongs: a call's arguments, its output, or nowhere."""
-        call, value = self._call, _parsed(body)
+        call, value = self._call, parsed(body)
         if call is None:
             return
         if self._answers or call.turn != self._turn or (call.given and call.key is None):
@@ -253,15 +260,6 @@ def _tool(line: str) -> str | None:
         return None
     named = coded or (_NAMED.match(line, called.end()) if called else None)
     return named[1] if named else None
-
-
-def _parsed(body: str) -> Any:
-    if not body.lstrip().startswith(("{", "[")):
-        return None
-    try:
-        return json.loads(body, strict=False)
-    except (ValueError, RecursionError):
-        return None
 
 
 _MARKS = (b"```", b'"tool_use_id"', b'"tool_call_id"')

@@ -11,12 +11,12 @@ or database whose answer shows no error came to its end.
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from capibara_assets.executions.formats.agents.fields import name_at, record, word
-from capibara_assets.executions.formats.agents.general.answers import read_answer, write_answer
+from capibara_assets.executions.formats.agents.fields import record, word
+from capibara_assets.executions.formats.agents.general.answers import read_answer, states_failures, write_answer
+from capibara_assets.executions.formats.agents.general.around import Around
 from capibara_assets.executions.formats.agents.general.linked_calls import OTHERS
 from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, entry_of
 from capibara_assets.executions.formats.agents.runs import (
@@ -25,7 +25,6 @@ from capibara_assets.executions.formats.agents.runs import (
     Entry,
     LogDocument,
     Reader,
-    first_moment,
     texts,
 )
 from capibara_assets.executions.formats.agents.tools.calls import Call
@@ -71,16 +70,6 @@ _WAITING = 100  # calls that an answer may be of
 _DEPTH = 30
 
 
-@dataclass(frozen=True, slots=True)
-class _Around:
-    """What the objects around tell."""
-
-    session: str
-    started: datetime | None = None
-    task: str | None = None
-    model: str | None = None
-
-
 @dataclass(slots=True)
 class _Pending:
     """Calls of one message or event that wait for answers."""
@@ -123,7 +112,7 @@ def answers(rows: list[Any]) -> bool:
 def steps(rows: list[Any], session: str) -> Iterator[Entry]:
     """The runs and edits in messages or steps of one session, in the order of their calls' answers."""
     pending = _Pending()
-    yield from _walk(rows, _Around(session), pending, _DEPTH)
+    yield from _walk(rows, Around(session), pending, _DEPTH)
     yield from pending.left()
 
 
@@ -131,17 +120,17 @@ def _found(document: LogDocument) -> Iterator[Entry]:
     rows = document.rows
     episodes = sum(isinstance(row, dict) and any(isinstance(item, list) for item in row.values()) for row in rows) > 1
     pending = _Pending()
-    around = _Around(document.digest)
+    around = Around(document.digest)
     for number, row in enumerate(rows):
         if episodes:  # each row is a conversation of its own
             yield from pending.left()
-            around = _Around(f"{document.digest}/{number}")
+            around = Around(f"{document.digest}/{number}")
         around = replace(_told(row, around), started=None) if isinstance(row, dict) and not episodes else around
         yield from _walk(row, around, pending, _DEPTH)
     yield from pending.left()
 
 
-def _walk(value: Any, around: _Around, pending: _Pending, depth: int) -> Iterator[Entry]:
+def _walk(value: Any, around: Around, pending: _Pending, depth: int) -> Iterator[Entry]:
     if not depth:
         return
     if isinstance(value, list):
@@ -170,7 +159,7 @@ def _walk(value: Any, around: _Around, pending: _Pending, depth: int) -> Iterato
             yield from _asks(calls, around, pending)
 
 
-def _asks(calls: Any, around: _Around, pending: _Pending) -> Iterator[Entry]:
+def _asks(calls: Any, around: Around, pending: _Pending) -> Iterator[Entry]:
     """Take all calls of one message, which wait together."""
     if known := [found for call in objects(calls) if (found := _asked(call)) is not None]:
         yield from pending.left()
@@ -184,12 +173,10 @@ def _beside(step: dict[str, Any]) -> dict[str, Any] | None:
     return {**flags, "output": said} if said is not None or not flags.keys().isdisjoint(_ENDS) else None
 
 
-def _told(node: dict[str, Any], around: _Around) -> _Around:
-    started = first_moment(node.get(key) for key in _TIMES) or around.started
-    session = next((name for key in _SESSIONS if (name := name_at(node, key))), around.session)
+def _told(node: dict[str, Any], around: Around) -> Around:
+    within = around.within(node, _SESSIONS, _TIMES, _TASKS)
     said = texts(node.get("content")).strip() if node.get("role") in _ASKING else ""
-    task = said or next((node[key] for key in _TASKS if word(node.get(key))), around.task)
-    return _Around(session, started, task, word(node.get("model")) or around.model)
+    return replace(within, task=said or within.task)
 
 
 def _asked(node: dict[str, Any]) -> tuple[str, Asked] | None:
@@ -232,19 +219,18 @@ def _answer(node: dict[str, Any], pending: _Pending) -> Iterator[Entry]:
         yield _written(*found, {key: node[key] for key in node if key not in (*_KINDS, *_TOOLS)})
 
 
-def _ran(asked: tuple[str, Asked], answer: Any, around: _Around) -> Entry:
+def _ran(asked: tuple[str, Asked], answer: Any, around: Around) -> Entry:
     return _written(_call(asked[0], around), asked[1], answer)
 
 
-def _call(name: str, around: _Around) -> Call:
+def _call(name: str, around: Around) -> Call:
     return Call(around.session, name, None, None, around.started, around.task, around.model)
 
 
 def _written(call: Call, asked: Asked, answer: Any) -> Entry:
     told, shell = read_answer(answer), asked.path is None and asked.language == "bash"
     told.returned = told.returned or not (shell or told.failed)
-    states = call.name == "Bash" and isinstance(answer, dict) and "is_error" in answer  # Claude Code's, for each call
-    write_answer(call, told, shell, trusts_success=states, language=asked.language)
+    write_answer(call, told, shell, trusts_success=states_failures(call, answer), language=asked.language)
     return entry_of(call, asked)
 
 

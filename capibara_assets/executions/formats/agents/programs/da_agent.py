@@ -15,6 +15,7 @@ from typing import Any
 from capibara_assets.executions.formats.agents.failures import shows_failure
 from capibara_assets.executions.formats.agents.fields import record, text_at, word
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, NotRun, Reader
+from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
 
 _NAMED = re.compile(r"\s*([A-Za-z_]\w*)\(")
 _PATH = re.compile(r"""\(\s*file_?path\s*=\s*["']?([^"')]*)""")
@@ -31,8 +32,7 @@ def _language(name: str) -> str | None:
 
 def _steps(document: LogDocument) -> list[dict[str, Any]]:
     value = document.value
-    listed = value.get("trajectory") if isinstance(value, dict) and "Task" in value else None
-    return [step for step in listed if isinstance(step, dict)] if isinstance(listed, list) else []
+    return objects(value.get("trajectory")) if isinstance(value, dict) and "Task" in value else []
 
 
 def _name(step: dict[str, Any]) -> str:

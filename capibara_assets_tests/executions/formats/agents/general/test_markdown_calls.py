@@ -302,6 +302,13 @@ def test_arguments_as_a_list_and_responses_without_a_fence() -> None:
     assert edit == Edit(run.session, "/w/a.py", "a = 1")
 
 
+def test_an_output_that_speaks_of_ids_does_not_hide_the_calls_around_it() -> None:
+    shown = LABELS.replace("```\n3\n```", '```\n{"tool_use_id": 3}\n```')
+    assert shown != LABELS
+    (run,) = runs(READER, shown)
+    assert (run.code, run.session) == ("ls | wc -l", "ses_1045b1733ffe")
+
+
 def test_the_first_versions_of_specstory() -> None:
     reader = find_reader(LogDocument(SPECSTORY_OF_2025.encode()))
     assert reader is READER
