@@ -73,8 +73,9 @@ class Bench:
         return self._run([sys.executable, "-m", "benchmarks.training.ours"], letter)
 
     def peer(
-        self, base: Path, setting: Mapping[str, Any], *, seed: int = 0, steps: int | None = None, warm: int = WARM
-    ) -> dict[str, Any]:
+        self, base: Path, setting: Mapping[str, Any], *, seed: int = 0, steps: int | None = None, warm: int = WARM,
+        batch: int = BATCH,
+    ) -> dict[str, Any]:  # fmt: skip
         """One training of TRL's; its adapter lies in `peer` until the next."""
         out = self.home / "peer"
         shutil.rmtree(out, ignore_errors=True)
@@ -83,7 +84,7 @@ class Bench:
         letter = {
             "base": str(base), "tokens": str(self.home / "tokens.parquet"), "out": str(out), "setting": dict(setting),
             "lora": {"r": RANK, "lora_alpha": ALPHA, "target_modules": list(MODULES)}, "learning_rate": RATE,
-            "warmup": round(0.1 * self.steps), "epochs": 1, "steps": steps, "global_batch": BATCH,
+            "warmup": round(0.1 * self.steps), "epochs": 1, "steps": steps, "global_batch": batch,
             "threads": self.threads, "seed": SEED + seed, "max_length": MAX_LENGTH, "warm_steps": warm,
         }  # fmt: skip
         return self._run([str(python), str(script)], letter)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 IGNORED = -100
 _LENGTHS = 32  # of bf16 batches on a CPU, which compiles a kernel for each new shape
 _CHUNK_ELEMENTS = 1 << 24  # logits held at once: 64 MiB in float32, whatever the vocabulary
+_TIMES_ON_A_GPU = 4  # where a chunk's kernels end sooner than the next ones are started
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,8 @@ def token_nll(model: nn.Module, batch: Batch) -> Tensor:
     """
     hidden = _hidden(model, batch)
     hidden = hidden.reshape(-1, hidden.shape[-1])[batch.positions]
-    rows = max(1, _CHUNK_ELEMENTS // model.config.vocab_size)
+    elements = _CHUNK_ELEMENTS * (_TIMES_ON_A_GPU if hidden.is_cuda else 1)
+    rows = max(1, elements // model.config.vocab_size)
     if len(hidden) <= rows:
         return _head_nll(model, hidden, batch.targets, batch.head)
     return torch.cat(

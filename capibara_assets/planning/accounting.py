@@ -21,6 +21,7 @@ from capibara_assets.planning.hardware.declaration import GIB
 from capibara_assets.planning.models import LinearModule, ModelShape
 
 __all__ = [
+    "GPU_LOGIT_ELEMENTS",
     "LOGIT_ELEMENTS",
     "Attention",
     "Breakdown",
@@ -37,7 +38,8 @@ __all__ = [
     "training_memory",
 ]
 
-LOGIT_ELEMENTS = 1 << 24  # logits that our chunked loss holds at once (modeling/losses.py)
+LOGIT_ELEMENTS = 1 << 24  # logits that our chunked loss holds at once on a CPU (modeling/losses.py)
+GPU_LOGIT_ELEMENTS = 4 * LOGIT_ELEMENTS
 NF4_BITS_PER_WEIGHT = 4.127  # 4 bits and the doubly quantised block constants (QLoRA, Dettmers et al. 2023, section 3)
 
 

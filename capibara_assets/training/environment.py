@@ -82,7 +82,9 @@ def fingerprint(
     cuda = device.type == "cuda"
     libraries = [*_LIBRARIES.get(hardware.backend, ())]
     libraries += ["bitsandbytes"] if settings.quantization in ("int8", "nf4") else []
+    fused = cuda and hardware.backend == "single" and not hardware.compile  # points of versions before were not
     return {
+        **({"layers": "fused"} if fused else {}),
         "attention": settings.attention,
         "backend": hardware.backend,
         "compile": hardware.compile,

@@ -28,7 +28,7 @@ _PACKAGES = ("torch", "transformers", "peft", "bitsandbytes", "deepspeed", "jax"
 @click.command("gpu")
 @click.option("--part", "parts", multiple=True, type=click.Choice(list(PARTS)), help="Only this; may be repeated.")
 @click.option("--shape", default="0.5b", type=click.Choice(list(SHAPES)), show_default=True, help="Of the random base.")
-@click.option("--steps", default=40, show_default=True, help="Optimizer steps of a training.")
+@click.option("--steps", default=20, show_default=True, help="Optimizer steps of a training.")
 @click.option("--examples", default=320, show_default=True, help="Examples trained on.")
 @click.option("--minutes", default=9.5, show_default=True, help="What is not finished then is named as missing.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Also write the result to this file.")

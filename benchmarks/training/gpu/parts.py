@@ -10,34 +10,39 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from benchmarks.peers import ROOT
-from benchmarks.training.gpu.setting import Setting
+from benchmarks.training.gpu.setting import BF16, Setting
 from benchmarks.training.inputs import ALPHA, MODULES, RANK
 from benchmarks.training.runs import WARM, OutOfTime, TrainingFailed, learnt
 from benchmarks.training.train import BATCH, Bench, peer_versions, rate
 from capibara_assets.training.monitoring.events import read_events
 from capibara_assets.training.request import TrainingRequest
 
-_BF16 = {"model": {"quantization": "bf16"}, "hardware": {"precision": "bf16"}}
-# Of TRL, in bf16; its best one counts.
-_PEER = {"micro_batch": BATCH, "packing": False, "bf16": True, "base_bf16": True, "workers": 0, "checkpointing": False}
-_PEERS: tuple[Mapping[str, Any], ...] = (
-    {**_PEER, "grouped": True},
-    {**_PEER, "grouped": False},
-    {**_PEER, "grouped": False, "packing": True, "micro_batch": 4},
-)
+_LARGE_BATCH = 64  # the step of a user who fills a GPU; of BATCH short examples it does little but start kernels
+_PEER = {"bf16": True, "base_bf16": True, "workers": 0, "checkpointing": False}
 
 Figures = dict[str, Any]
 
 
 def speed(setting: Setting) -> Figures:
-    """Tokens per second and memory beside TRL's SFTTrainer, in bf16 on one GPU, on the same tokens."""
+    """Tokens per second and memory beside TRL's SFTTrainer, in bf16 on one GPU, on the same tokens, at two batches."""
+    small, large = (_beside_trl(setting, batch) for batch in (BATCH, _LARGE_BATCH))
+    return {**small, "ok": small["ok"] and large["ok"], "large_batch": large, "peer_versions": peer_versions()}
+
+
+def _beside_trl(setting: Setting, batch: int) -> Figures:
+    """Our speed at a global batch, its examples in one pass, and that of TRL's fastest setting."""
     bench = Bench(setting.home, threads=1, repeats=1, steps=setting.steps)
-    ours = bench.ours(setting.base, {**_BF16, "training": {"max_steps": setting.steps, "epochs": 8.0}})
+    length = {"max_steps": setting.steps, "epochs": 64.0, "global_batch": batch, "micro_batch": batch}
+    ours = bench.ours(setting.base, {**BF16, "training": length})
+    peers: tuple[Mapping[str, Any], ...] = (
+        {**_PEER, "micro_batch": batch, "grouped": True, "packing": False},
+        {**_PEER, "micro_batch": batch // 2, "grouped": False, "packing": True},
+    )
     tried = []
-    for peer in _PEERS:
+    for peer in peers:
         setting.left_s  # noqa: B018 - raises when the time is over
         try:
-            tried.append((peer, bench.peer(setting.base, peer, steps=setting.steps)))
+            tried.append((peer, bench.peer(setting.base, peer, steps=setting.steps, batch=batch)))
         except RuntimeError as error:
             tried.append((peer, {"failed": str(error).strip().splitlines()[-1]}))
     ran = [(peer, run) for peer, run in tried if "failed" not in run]
@@ -47,19 +52,19 @@ def speed(setting: Setting) -> Figures:
     memory = {"ours": ours["gpu_peak_mib"], "peer": fastest["gpu_peak_mib"]}
     return {
         "ok": rate(ours) > rate(fastest),
+        "global_batch": batch,
         "ratio": round(rate(ours) / rate(fastest), 3),
         "tokens_per_s": {"ours": round(rate(ours)), "peer": round(rate(fastest))},
         "gpu_peak_mib": memory,
         "memory_ratio": round(memory["ours"] / memory["peer"], 3) if memory["peer"] else None,
         "peer_setting": best,
         "peer_settings_tried": len(tried),
-        "peer_versions": peer_versions(),
     }
 
 
 def precisions(setting: Setting) -> Figures:
     """Training in bf16, and in fp16 with a loss scale: both learn."""
-    bf16 = setting.train("bf16", _BF16).figures()
+    bf16 = setting.plain.figures()
     half = {"model": {"quantization": "none"}, "hardware": {"precision": "fp16"}}
     scaled = setting.train("fp16", half)
     fp16 = scaled.figures()
@@ -72,7 +77,7 @@ def precisions(setting: Setting) -> Figures:
 def nf4(setting: Setting) -> Figures:
     """A base held in four bits: it learns, in less memory than one in bf16."""
     four = setting.train("nf4", {"model": {"quantization": "nf4"}, "hardware": {"precision": "bf16"}}).figures()
-    sixteen = setting.train("nf4-beside", _BF16).figures()
+    sixteen = setting.plain.figures()
     ok = learnt(four) and four["memory_mib"] < sixteen["memory_mib"]
     return {
         "ok": ok,
@@ -97,8 +102,8 @@ def zero2(setting: Setting) -> Figures:
 def voters(setting: Setting) -> Figures:
     """A voter on each GPU, side by side, against the same voters one after the other on the first."""
     count = max(2, min(4, len(setting.gpus)))
-    spread = setting.train("voters", _BF16, voters=count)
-    series: dict[str, Mapping[str, Any]] = {**_BF16, "hardware": {**_BF16["hardware"], "parallel": 1}}
+    spread = setting.train("voters", BF16, voters=count)
+    series: dict[str, Mapping[str, Any]] = {**BF16, "hardware": {**BF16["hardware"], "parallel": 1}}
     one = setting.train("voters-beside", series, voters=count, gpus=setting.gpus[:1])
     seconds = {"side_by_side": spread.summary["seconds"], "one_after_the_other": one.summary["seconds"]}
     placement = spread.summary["placement"]
@@ -117,7 +122,7 @@ def voters(setting: Setting) -> Figures:
 
 def resume(setting: Setting) -> Figures:
     """Killed with -9 in the middle, the training ends with the adapter of one that was not disturbed, to the bit."""
-    whole = setting.train("whole", _BF16)
+    whole = setting.plain
     at = setting.steps // 2
 
     def kill(request: TrainingRequest, process: "subprocess.Popen[bytes]") -> None:
@@ -131,7 +136,7 @@ def resume(setting: Setting) -> Figures:
                 return
             time.sleep(0.02)
 
-    cut = setting.train("cut", _BF16, beside=kill)
+    cut = setting.train("cut", BF16, beside=kill)
     resumed = [event["step"] for event in cut.events["voter-0"] if event["event"] == "resumed"]
     equal = whole.adapter() == cut.adapter()
     return {"ok": bool(resumed) and equal, "resumed_at": resumed, "equal_to_the_bit": equal, "steps": setting.steps}

@@ -5,6 +5,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from benchmarks.training.runs import Beside, OutOfTime, Trained, run_request
 from capibara_assets.training.devices import Gpus
 from capibara_assets.training.request import TrainingRequest
 
+BF16: Mapping[str, Mapping[str, Any]] = {"model": {"quantization": "bf16"}, "hardware": {"precision": "bf16"}}
 # Shapes of the random base. 0.5b is Qwen2.5-0.5B's; tiny trains on a processor in seconds.
 SHAPES: Mapping[str, Mapping[str, int]] = {
     "0.5b": {
@@ -90,6 +92,11 @@ class Setting:
     ) -> Trained:
         """Train such a request; arguments and errors as `request` and `run_request`."""
         return run_request(self.request(name, changes, voters), self.left_s, gpus, beside)
+
+    @cached_property
+    def plain(self) -> Trained:
+        """The training in bf16 on one GPU that several parts compare with."""
+        return self.train("plain", BF16)
 
 
 def write_base(folder: Path, shape: str) -> Path:

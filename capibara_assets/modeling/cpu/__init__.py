@@ -1,4 +1,4 @@
-"""Layers rewritten for CPUs: fused attention, fused LoRA, and column-major weights for generation.
+"""What only CPUs want: row counts in whole blocks, column-major weights and quick products for generation.
 
 Imports `light_imports` only.
 """

@@ -10,6 +10,7 @@ from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.lora.targets import EVERY_LINEAR
 from capibara_assets.planning.accounting import (
+    GPU_LOGIT_ELEMENTS,
     LOGIT_ELEMENTS,
     DeviceStep,
     Method,
@@ -117,7 +118,7 @@ def plan_stated(
             in the target's memory, or an impossible throughput; the message has the sum.
     """
     _require_possible(stated, base, target)
-    step = stated.step(base)
+    step = stated.step(base, target)
     memory = training_memory(base, step)
     budget = target.usable_bytes * recipe.headroom
     if memory.total > budget:
@@ -217,8 +218,9 @@ class PresetRecipe:
     def global_batch(self) -> int:
         return int(self.training["global_batch"])
 
-    def step(self, base: ModelShape) -> DeviceStep:
-        """One device's share of a training step of this base."""
+    def step(self, base: ModelShape, target: HardwareTarget) -> DeviceStep:
+        """One device's share of a training step of this base on a target."""
+        logits = GPU_LOGIT_ELEMENTS if target.kind == "gpu" else LOGIT_ELEMENTS
         micro, lora = int(self.training["micro_batch"]), self.model["lora"]
         return DeviceStep(
             sequences=micro,
@@ -231,7 +233,7 @@ class PresetRecipe:
             lora_dropout=lora["dropout"] > 0,
             nf4=self.held == "nf4",
             remat=Remat.FULL if self.hardware["gradient_checkpointing"] else Remat.NONE,
-            logit_chunks=ceil(micro * self.length * base.vocabulary / LOGIT_ELEMENTS),
+            logit_chunks=ceil(micro * self.length * base.vocabulary / logits),
             layout=Sharding.zero(self.stage, self.devices),
         )
 

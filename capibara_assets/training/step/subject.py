@@ -13,7 +13,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.modeling.base import Base, load_base
 from capibara_assets.modeling.collators import Collate, Packing, collator
-from capibara_assets.modeling.cpu.fused_lora import fuse
+from capibara_assets.modeling.fused.layers import fuse
 from capibara_assets.modeling.heads import task_type
 from capibara_assets.modeling.light_imports import (
     LoraConfig,
@@ -30,7 +30,7 @@ from capibara_assets.training.request import TrainingRequest
 from capibara_assets.training.step.settings import Settings
 
 ADAPTER = "default"
-_FUSED_AT_MOST = 256 << 20  # bytes of a base
+_FUSED_AT_MOST = 256 << 20  # bytes of a base on a CPU
 _FILLER = [Encoded(input_ids=[0, 0], labels=[IGNORED, IGNORED], supervised=0)]
 
 
@@ -95,7 +95,7 @@ def load_subject(request: TrainingRequest, settings: Settings, device: torch.dev
     torch.manual_seed(request.seed)  # every voter draws the same weights for layers that the base's files lack
     base = load_base(
         request.base_model,
-        torch.bfloat16 if settings.quantization == "bf16" else None,
+        held_dtype(settings),
         attention=settings.attention,
         head=settings.head,
         shared=request.work / "base" if shares_base(request, settings, device) else None,
@@ -130,6 +130,15 @@ def load_subject(request: TrainingRequest, settings: Settings, device: torch.dev
     )
 
 
+def held_dtype(settings: Settings) -> torch.dtype | None:
+    """The dtype of the base's tensors that are not quantised, and so of the hidden states; None: float32.
+
+    In fp16 a hidden state may be larger than the largest number.
+    """
+    quantised = settings.quantization in ("int8", "nf4")
+    return torch.bfloat16 if settings.quantization == "bf16" or (quantised and settings.precision == "bf16") else None
+
+
 def shares_base(request: TrainingRequest, settings: Settings, device: torch.device) -> bool:
     """Whether voters share the base's weights by memory mapping: several voters on a CPU, unquantised weights."""
     recipe = request.recipe
@@ -138,14 +147,18 @@ def shares_base(request: TrainingRequest, settings: Settings, device: torch.devi
 
 
 def fusible(base: Base, request: TrainingRequest, settings: Settings, device: torch.device) -> bool:
-    """Whether to fuse the LoRA layers: for a small base on a CPU, with backend `single`.
+    """Whether to fuse the LoRA layers: with backend `single`, on a GPU, or on a CPU if the base is small.
 
-    A step of a small model is bound by memory traffic; for a large one the matrix products dominate, and a copy of the
-    weights per voter costs more than fusing gains.
+    On a GPU the processor is busy starting kernels, and PEFT's own layers start three times as many. A CPU's step of a
+    small model is bound by memory traffic; in a large one the matrix products dominate, and a copy of the weights per
+    voter costs more than fusing gains.
     """
-    if device.type != "cpu" or request.recipe.hardware.backend != "single" or settings.quantization != "none":
+    if request.recipe.hardware.backend != "single":
         return False
-    return bool(sum(value.nbytes for value in base.model.parameters()) <= _FUSED_AT_MOST)
+    if device.type == "cuda":
+        return settings.quantization in ("none", "bf16") and not request.recipe.hardware.compile
+    small = sum(value.nbytes for value in base.model.parameters()) <= _FUSED_AT_MOST
+    return device.type == "cpu" and settings.quantization == "none" and bool(small)
 
 
 def quantised_loading(settings: Settings, device: torch.device) -> QuantisedLoading | None:

@@ -79,16 +79,16 @@ def test_one_part_that_fails_or_has_no_time_leaves_the_others_their_figures(tmp_
 @pytest.mark.parametrize(
     ("part", "runs", "ok"),
     [
-        ("precisions", {"bf16": {}, "fp16": {"precision": "fp16"}}, True),
-        ("precisions", {"bf16": {}, "fp16": {"precision": "bf16"}}, False),
-        ("precisions", {"bf16": {}, "fp16": {"precision": "fp16", "loss": float("nan")}}, False),
-        ("nf4", {"nf4": {"memory": 40.0}, "nf4_beside": {}}, True),
-        ("nf4", {"nf4": {"memory": 140.0}, "nf4_beside": {}}, False),
+        ("precisions", {"plain": {}, "fp16": {"precision": "fp16"}}, True),
+        ("precisions", {"plain": {}, "fp16": {"precision": "bf16"}}, False),
+        ("precisions", {"plain": {}, "fp16": {"precision": "fp16", "loss": float("nan")}}, False),
+        ("nf4", {"nf4": {"memory": 40.0}, "plain": {}}, True),
+        ("nf4", {"nf4": {"memory": 140.0}, "plain": {}}, False),
         ("zero2", {"zero2": {"loss": 1.01}, "zero2_beside": {}}, True),
         ("zero2", {"zero2": {"loss": 1.5}, "zero2_beside": {}}, False),
-        ("resume", {"whole": {}, "cut": {"resumed": True}}, True),
-        ("resume", {"whole": {}, "cut": {"resumed": True, "adapter": b"b"}}, False),
-        ("resume", {"whole": {}, "cut": {}}, False),
+        ("resume", {"plain": {}, "cut": {"resumed": True}}, True),
+        ("resume", {"plain": {}, "cut": {"resumed": True, "adapter": b"b"}}, False),
+        ("resume", {"plain": {}, "cut": {}}, False),
         ("voters", {"voters": {"voters": 3, "groups": [["0"], ["1"], ["2"]]}, "voters_beside": {"voters": 3}}, True),
         ("voters", {"voters": {"voters": 3, "groups": [["0", "1", "2"]]}, "voters_beside": {"voters": 3}}, False),
     ],
@@ -100,7 +100,7 @@ def test_a_part_is_ok_only_where_what_was_promised_came_out(
 
 
 def test_the_faster_setting_of_the_peer_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    speeds = iter([100.0, 400.0])
+    speeds = iter([400.0, 500.0])
 
     def peer(_bench: Any, _base: Path, setting: dict[str, Any], **_more: Any) -> dict[str, Any]:
         if setting["packing"]:
@@ -111,8 +111,9 @@ def test_the_faster_setting_of_the_peer_counts(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(parts.Bench, "peer", peer)
     monkeypatch.setattr(parts, "peer_versions", dict)
     found = parts.speed(Setting(tmp_path, GPUS, 8, time.monotonic() + 60))
-    assert (found["ratio"], found["memory_ratio"], found["peer_settings_tried"]) == (1.5, 0.5, 3)
-    assert found["peer_setting"]["grouped"] is False and found["ok"]
+    assert (found["ratio"], found["memory_ratio"], found["peer_settings_tried"]) == (1.5, 0.5, 2)
+    assert found["peer_setting"]["grouped"] and found["ok"]
+    assert (found["large_batch"]["ratio"], found["large_batch"]["global_batch"]) == (1.2, 64)
 
 
 @pytest.mark.extended

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from capibara_assets.modeling.base import load_base
 from capibara_assets.training.monitoring.progress import progress_lines
 from capibara_assets.training.step.settings import resolve
-from capibara_assets.training.step.subject import load_subject
+from capibara_assets.training.step.subject import fusible, load_subject
 from capibara_assets_tests.modeling.tiny import save_tiny
 from capibara_assets_tests.training.conftest import MakeRequest
 from capibara_assets_tests.training.loop.test_train import digests, train
@@ -41,6 +41,26 @@ def test_sharing_the_base_changes_no_bit(make_request: MakeRequest, nano: Path, 
     together = make_request(work="together", base=base, max_steps=4)
     assert digests(train(together)) == digests(alone)
     assert len(list((together.work / "base").glob("*.safetensors"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("device", "changes", "expected"),
+    [
+        ("cpu", {}, True),
+        ("cpu", {"quantization": "bf16"}, False),
+        ("cuda", {}, True),
+        ("cuda", {"quantization": "bf16"}, True),
+        ("cuda", {"quantization": "nf4"}, False),
+        ("cuda", {"compile": True}, False),
+        ("cuda", {"backend": "ddp"}, False),
+    ],
+)
+def test_layers_are_fused(
+    make_request: MakeRequest, two_layers: Path, device: str, changes: dict[str, Any], expected: bool
+) -> None:
+    request = make_request(base=two_layers, **changes)
+    settings = resolve(request.recipe, request.lora, fastest="bf16", cuda=device == "cuda")
+    assert fusible(load_base(two_layers), request, settings, torch.device(device)) is expected
 
 
 @pytest.mark.extended

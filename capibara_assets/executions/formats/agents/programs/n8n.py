@@ -59,7 +59,12 @@ def _code(node: dict[str, Any]) -> tuple[str, str] | None:
 def _entry(session: str, run: dict[str, Any], code: str, language: str) -> Entry:
     if "{{" in code and language in ("bash", "sql"):
         return NotRun("template", session, code)
-    items = [record(item.get("json")) for branch in at(run, "data", "main") or [] for item in objects(branch)]
+    branches = at(run, "data", "main")
+    items = [
+        record(item.get("json"))
+        for branch in (branches if isinstance(branches, list) else ())
+        for item in objects(branch)
+    ]
     first = items[0] if items else {}
     streams = language == "bash" and "stdout" in first
     printed = "\n".join(json.dumps(item, ensure_ascii=False) for item in items)

@@ -6,8 +6,11 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from capibara_assets.modeling.cpu.fused_lora import Projections, fuse
+from capibara_assets.modeling.fused.layers import fuse
+from capibara_assets.modeling.fused.norms import OneKernelNorm
+from capibara_assets.modeling.fused.projections import Projections
 from capibara_assets_tests.modeling.tiny import MODULES, save_tiny
 
 
@@ -16,10 +19,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory, nano: Path) -> Path:
     return save_tiny(tmp_path_factory.mktemp("tiny"), tokenizer_of=nano, dtype=torch.bfloat16)
 
 
+# What ran on an H100 besides: docs/training.md.
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")),
+]
+
+
 def gradients(
-    folder: Path, fused: bool, dtype: torch.dtype, dropout: float = 0.0
+    folder: Path, fused: bool, dtype: torch.dtype, dropout: float = 0.0, device: str = "cpu"
 ) -> tuple[float, dict[str, torch.Tensor], int]:
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    attention = "eager" if device == "cpu" else "sdpa"
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention)
+    model.to(device)
     model.requires_grad_(False)
     torch.manual_seed(1)
     adapted = get_peft_model(model, LoraConfig(r=3, lora_alpha=5, lora_dropout=dropout, target_modules=list(MODULES)))
@@ -27,17 +39,18 @@ def gradients(
         if "lora_B" in name:
             torch.nn.init.normal_(value, std=0.1)
     taken = fuse(model, "default", dtype) if fused else 0
-    ids = torch.arange(2 * 37).view(2, 37) * 31 % 4096
-    with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+    ids = torch.arange(2 * 37, device=device).view(2, 37) * 31 % 4096
+    with torch.autocast(device, dtype, enabled=dtype != torch.float32):
         loss = adapted(input_ids=ids, labels=ids, use_cache=False).loss
     loss.backward()
-    found = {name: value.grad for name, value in adapted.named_parameters() if value.requires_grad}
+    found = {name: value.grad.cpu() for name, value in adapted.named_parameters() if value.requires_grad}
     return float(loss.detach()), found, taken
 
 
-def test_float32_is_the_same_function_with_the_same_gradients(folder: Path) -> None:
-    expected, theirs, _ = gradients(folder, False, torch.float32)
-    loss, ours, taken = gradients(folder, True, torch.float32)
+@pytest.mark.parametrize("device", DEVICES)
+def test_float32_is_the_same_function_with_the_same_gradients(folder: Path, device: str) -> None:
+    expected, theirs, _ = gradients(folder, False, torch.float32, device=device)
+    loss, ours, taken = gradients(folder, True, torch.float32, device=device)
     assert taken == 14
     assert loss == pytest.approx(expected, abs=1e-5)
     assert ours.keys() == theirs.keys()
@@ -45,12 +58,13 @@ def test_float32_is_the_same_function_with_the_same_gradients(folder: Path) -> N
         torch.testing.assert_close(ours[name], gradient, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
-def test_16_bits_are_no_further_from_float32_than_before(folder: Path, kind: torch.dtype) -> None:
+def test_16_bits_are_no_further_from_float32_than_before(folder: Path, kind: torch.dtype, device: str) -> None:
     """Each rounds; the fused one, which rounds less often, is at least as near."""
-    exact, truth, _ = gradients(folder, False, torch.float32)
-    before, theirs, _ = gradients(folder, False, kind)
-    after, ours, _ = gradients(folder, True, kind)
+    exact, truth, _ = gradients(folder, False, torch.float32, device=device)
+    before, theirs, _ = gradients(folder, False, kind, device=device)
+    after, ours, _ = gradients(folder, True, kind, device=device)
     assert abs(after - exact) <= abs(before - exact) + 2e-3
 
     def distance(found: dict[str, torch.Tensor]) -> float:
@@ -70,6 +84,23 @@ def test_the_frozen_base_is_held_in_bf16_once_and_the_trained_weights_are_not(fo
     assert {value.dtype for value in model.parameters() if value.requires_grad} == {torch.float32}
     assert model.lm_head.weight is model.model.embed_tokens.weight
     assert model.model.embed_tokens(torch.tensor([3])).dtype == torch.float32
+
+
+def test_the_norm_of_one_kernel_is_transformers_own_and_rounds_less_often() -> None:
+    norm = LlamaRMSNorm(64, eps=1e-5).requires_grad_(False)
+    norm.weight.uniform_(0.5, 2.0)
+
+    def result(fused: bool, kind: torch.dtype) -> torch.Tensor:
+        x = torch.randn(3, 5, 64, generator=torch.Generator().manual_seed(1)).to(kind).requires_grad_()
+        y = (OneKernelNorm(norm.to(kind)) if fused else norm.to(kind))(x)
+        assert y.dtype == kind
+        y.float().square().sum().backward()
+        return torch.cat([y.detach().float(), x.grad.float()])
+
+    truth = result(False, torch.float32)
+    torch.testing.assert_close(result(True, torch.float32), truth)
+    after, before = ((result(fused, torch.bfloat16) - truth).norm() for fused in (True, False))
+    assert after <= before
 
 
 def test_dropout_is_left_to_peft(folder: Path) -> None:

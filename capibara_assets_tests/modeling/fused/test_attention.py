@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from capibara_assets.modeling.cpu.fused_attention import fuse_attention
+from capibara_assets.modeling.fused.attention import fuse_attention
 
 SIZES: dict[str, Any] = {
     "vocab_size": 64,
