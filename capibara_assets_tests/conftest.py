@@ -131,11 +131,29 @@ FIRST = (
 the files of a few tests that take longest, or one worker would be left alone with them at the end."""
 
 
+LONG_IN_ALL = (
+    "reliability/test_system_calls.py",
+    "reliability/test_random_walk.py",
+    "benchmarks/test_keys.py",
+    "training/test_kills.py",
+    "cluster/test_demo.py",
+    "reliability/test_vote_calls.py",
+    "executions/secrets/test_prefilter.py",
+    "benchmarks/training/test_gpu.py",
+    "cluster/test_remote_faults.py",
+)
+"""In `make test-all` these take six to eighteen minutes each, and one worker ran the last of them for twelve minutes."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """FIRST comes first, the others as they were, unless an order was drawn; `--no-loadscope-reorder` keeps to it."""
+    """FIRST comes first, then LONG_IN_ALL in `make test-all`, the others as they were, unless an order was drawn.
+
+    `--no-loadscope-reorder` keeps to it.
+    """
     if config.pluginmanager.hasplugin("randomly"):
         return
-    places = {str(Path(__file__).parent / name): place for place, name in enumerate(FIRST)}
+    first = FIRST + (LONG_IN_ALL if os.environ.get("HYPOTHESIS_PROFILE") == "extended" else ())
+    places = {str(Path(__file__).parent / name): place for place, name in enumerate(first)}
     items.sort(key=lambda item: places.get(str(item.path), len(places)))
 
 
