@@ -142,7 +142,7 @@ LONG_IN_ALL = (
     "benchmarks/training/test_gpu.py",
     "cluster/test_remote_faults.py",
 )
-"""In `make test-all` these take six to eighteen minutes each, and one worker ran the last of them for twelve minutes."""
+"""In `make test-all` these take six to eighteen minutes each; one worker was left alone with the last for twelve."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
