@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 IGNORED = -100
 _LENGTHS = 32  # of bf16 batches on a CPU, which compiles a kernel for each new shape
-_CHUNK_ELEMENTS = 1 << 24  # logits held at once: 64 MiB in float32, whatever the vocabulary
+_CHUNK_ELEMENTS = 1 << 24  # logits held at once on a CPU: 64 MiB in float32, whatever the vocabulary
 _TIMES_ON_A_GPU = 4  # where a chunk's kernels end sooner than the next ones are started
 
 

@@ -22,9 +22,11 @@ def fuse(model: nn.Module, adapter: str, dtype: torch.dtype) -> int:
         dtype: dtype of matrix products under autocast; float32 without.
     """
     fused = 0
+    # The keys and values of an encoder-decoder's cross-attention have another input than its queries.
+    siblings = SIBLINGS[1:] if getattr(model.config, "is_encoder_decoder", False) else SIBLINGS
     for parent in list(model.modules()):
         children = {name: child for name, child in parent.named_children() if is_plain(child, adapter)}
-        groups = [[children.pop(name) for name in names] for names in SIBLINGS if all(n in children for n in names)]
+        groups = [[children.pop(name) for name in names] for names in siblings if all(n in children for n in names)]
         for layers in [*groups, *([child] for child in children.values())]:
             group = Projections(layers, adapter, dtype)
             for number, layer in enumerate(layers):

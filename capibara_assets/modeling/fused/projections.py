@@ -50,7 +50,8 @@ class Projections:
             if layer.disable_adapters or layer.merged or args or kwargs:
                 return before(x, *args, **kwargs)
             if x is not self._seen or number not in self._parts:
-                self._parts = dict(enumerate(self._project(x).split(self._rows, dim=-1)))
+                # Unsafe: as tensors of their own, which a model may change in place; nobody else has the whole.
+                self._parts = dict(enumerate(self._project(x).unsafe_split_with_sizes(self._rows, dim=-1)))
                 self._seen = x
             part = self._parts.pop(number)
             if not self._parts:

@@ -1,5 +1,6 @@
 """The model under training: a frozen base with LoRA weights on it, and the loss of a batch as one forward pass."""
 
+import gc
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -92,6 +93,8 @@ def load_subject(request: TrainingRequest, settings: Settings, device: torch.dev
     Raises:
         InputError: the base is not the one requested, cannot be loaded, or has none of the LoRA modules.
     """
+    if device.type == "cuda":
+        gc.collect()  # fused layers are cycles: a base that nobody uses any more would still lie on the GPU
     torch.manual_seed(request.seed)  # every voter draws the same weights for layers that the base's files lack
     base = load_base(
         request.base_model,
@@ -110,6 +113,8 @@ def load_subject(request: TrainingRequest, settings: Settings, device: torch.dev
     model: nn.Module = adapted.get_base_model()
     if fusible(base, request, settings, device):
         fuse(model, ADAPTER, matrix_dtype(settings.precision))
+        if device.type == "cuda":
+            torch.cuda.empty_cache()  # the room of the weights that went is too small for those that came
     if settings.gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         keep_every_nth(model, settings.gradient_checkpointing)
@@ -156,7 +161,8 @@ def fusible(base: Base, request: TrainingRequest, settings: Settings, device: to
     if request.recipe.hardware.backend != "single":
         return False
     if device.type == "cuda":
-        return settings.quantization in ("none", "bf16") and not request.recipe.hardware.compile
+        plain = settings.quantization == "none" or (settings.quantization == "bf16" and settings.precision != "fp32")
+        return plain and not request.recipe.hardware.compile
     small = sum(value.nbytes for value in base.model.parameters()) <= _FUSED_AT_MOST
     return device.type == "cpu" and settings.quantization == "none" and bool(small)
 

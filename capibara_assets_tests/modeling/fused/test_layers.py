@@ -19,7 +19,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, nano: Path) -> Path:
     return save_tiny(tmp_path_factory.mktemp("tiny"), tokenizer_of=nano, dtype=torch.bfloat16)
 
 
-# What ran on an H100 besides: docs/training.md.
+# What ran on an H100: benchmarks/RESULTS.md.
 DEVICES = [
     "cpu",
     pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")),
