@@ -103,6 +103,20 @@ def test_the_norm_of_one_kernel_is_transformers_own_and_rounds_less_often() -> N
     assert after <= before
 
 
+def test_a_model_may_change_a_projection_in_place(folder: Path) -> None:
+    """As those do that clip queries, keys and values."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model.requires_grad_(False)
+    adapted = get_peft_model(model, LoraConfig(r=2, target_modules=list(MODULES)))
+    fuse(model, "default", torch.float32)
+    clipped = [module for name, module in model.named_modules() if name.endswith("k_proj")]
+    for module in clipped:
+        module.register_forward_hook(lambda _module, _inputs, output: output.clamp_(-0.1, 0.1))
+    ids = torch.arange(20).view(1, 20)
+    adapted(input_ids=ids, labels=ids, use_cache=False).loss.backward()
+    assert clipped and all(module.lora_B["default"].weight.grad.isfinite().all() for module in clipped)
+
+
 def test_dropout_is_left_to_peft(folder: Path) -> None:
     assert gradients(folder, True, torch.float32, dropout=0.5)[2] == 0
 
