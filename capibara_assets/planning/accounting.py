@@ -21,8 +21,6 @@ from capibara_assets.planning.hardware.declaration import GIB
 from capibara_assets.planning.models import LinearModule, ModelShape
 
 __all__ = [
-    "GPU_LOGIT_ELEMENTS",
-    "LOGIT_ELEMENTS",
     "Attention",
     "Breakdown",
     "DeviceStep",
@@ -33,14 +31,18 @@ __all__ = [
     "Sharding",
     "flops_per_token",
     "kv_cache_bytes",
+    "logits_at_once",
     "optimizer_bytes",
     "size",
     "training_memory",
 ]
 
-LOGIT_ELEMENTS = 1 << 24  # logits that our chunked loss holds at once on a CPU (modeling/losses.py)
-GPU_LOGIT_ELEMENTS = 4 * LOGIT_ELEMENTS
 NF4_BITS_PER_WEIGHT = 4.127  # 4 bits and the doubly quantised block constants (QLoRA, Dettmers et al. 2023, section 3)
+
+
+def logits_at_once(kind: str) -> int:
+    """Logits that our chunked loss (modeling/losses.py) holds at once on a device of a kind: cpu or gpu."""
+    return 1 << 26 if kind == "gpu" else 1 << 24
 
 
 def flops_per_token(

@@ -81,10 +81,9 @@ def fingerprint(
     """Everything that may change a bit of the result; resumed with an equal one, a run gives the same bits."""
     cuda = device.type == "cuda"
     libraries = [*_LIBRARIES.get(hardware.backend, ())]
-    quantised = settings.quantization in ("int8", "nf4")
-    libraries += ["bitsandbytes"] if quantised else []
+    libraries += ["bitsandbytes"] if settings.quantised else []
     # 2: layers are fused and chunks of logits are larger on a GPU, and what is not quantised is bf16.
-    changed = cuda or (quantised and settings.precision == "bf16")
+    changed = cuda or (settings.quantised and settings.precision == "bf16")
     return {
         **({"numerics": 2} if changed else {}),
         "attention": settings.attention,

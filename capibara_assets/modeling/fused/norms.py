@@ -10,7 +10,7 @@ NORMS = frozenset({"LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm"})  # only ma
 
 
 class OneKernelNorm:
-    """An RMS norm on a GPU as torch's one kernel; Transformers' own takes eight, which a GPU waits for."""
+    """An RMS norm on a GPU as torch's one kernel; Transformers' own takes several, each to be started."""
 
     def __init__(self, module: nn.Module):
         self._weight, self._eps = module.weight, float(module.variance_epsilon)

@@ -23,7 +23,7 @@ class Projections:
 
     def __init__(self, layers: Sequence[LoraLinear], adapter: str, dtype: torch.dtype):
         """The layers' base weights become views of the stacked `[W | s*B]`."""
-        self._layers, self._dtype = list(layers), dtype
+        self._layers = list(layers)
         self._factors = [p for layer in layers for p in (layer.lora_A[adapter].weight, layer.lora_B[adapter].weight)]
         self._scales = [float(layer.scaling[adapter]) for layer in layers]
         self._rows = [layer.base_layer.out_features for layer in layers]

@@ -10,12 +10,11 @@ from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.lora.targets import EVERY_LINEAR
 from capibara_assets.planning.accounting import (
-    GPU_LOGIT_ELEMENTS,
-    LOGIT_ELEMENTS,
     DeviceStep,
     Method,
     Remat,
     Sharding,
+    logits_at_once,
     size,
     training_memory,
 )
@@ -220,7 +219,6 @@ class PresetRecipe:
 
     def step(self, base: ModelShape, target: HardwareTarget) -> DeviceStep:
         """One device's share of a training step of this base on a target."""
-        logits = GPU_LOGIT_ELEMENTS if target.kind == "gpu" else LOGIT_ELEMENTS
         micro, lora = int(self.training["micro_batch"]), self.model["lora"]
         return DeviceStep(
             sequences=micro,
@@ -233,7 +231,7 @@ class PresetRecipe:
             lora_dropout=lora["dropout"] > 0,
             nf4=self.held == "nf4",
             remat=Remat.FULL if self.hardware["gradient_checkpointing"] else Remat.NONE,
-            logit_chunks=ceil(micro * self.length * base.vocabulary / logits),
+            logit_chunks=ceil(micro * self.length * base.vocabulary / logits_at_once(target.kind)),
             layout=Sharding.zero(self.stage, self.devices),
         )
 

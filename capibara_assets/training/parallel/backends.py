@@ -15,7 +15,7 @@ def make_stepper(recipe: TrainingRecipe, subject: Subject, settings: Settings, r
         InputError: the backend cannot train with these settings, or several processes were started for one.
     """
     scaled, backend = settings.precision == "fp16", recipe.hardware.backend
-    if backend == "fsdp2" and settings.quantization in ("int8", "nf4"):
+    if backend == "fsdp2" and settings.quantised:
         raise InputError(f"backend fsdp2 cannot shard a base held in {settings.quantization}: name ddp or zero2")
     if backend == "zero2" and scaled:
         raise InputError("backend zero2 does not scale the losses that fp16 needs: set precision to bf16, or name ddp")

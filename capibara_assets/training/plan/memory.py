@@ -5,13 +5,12 @@ from typing import Any
 
 from capibara_assets.errors import InputError
 from capibara_assets.planning.accounting import (
-    GPU_LOGIT_ELEMENTS,
-    LOGIT_ELEMENTS,
     DeviceStep,
     Method,
     Optimizer,
     Remat,
     Sharding,
+    logits_at_once,
     training_memory,
 )
 from capibara_assets.planning.hardware.targets import HardwareTarget
@@ -101,7 +100,6 @@ def predict_memory(
         return MemoryPlan(parts, f"{sums} = {parts['total'] / 2**20:.1f} MiB", note, together)
     rows = choice.micro_batch or max(1, choice.micro_batch_tokens // longest)
     compute = 4 if settings.precision == "fp32" else 2
-    logits = GPU_LOGIT_ELEMENTS if device == "gpu" else LOGIT_ELEMENTS
     blocks = sum(module.parameters for module in shape.linear_modules)
     if settings.quantization == "int8":  # embeddings, head and norms stay in compute precision
         stored = (blocks + (shape.parameters - blocks) * compute) / shape.parameters
@@ -117,7 +115,7 @@ def predict_memory(
         lora_modules=tuple(name for name in settings.modules if name in {one.name for one in shape.linear_modules}),
         lora_dropout=settings.dropout > 0,
         nf4=settings.quantization == "nf4",
-        logit_chunks=-(-rows * longest // max(1, logits // shape.vocabulary)),
+        logit_chunks=-(-rows * longest // max(1, logits_at_once(device) // shape.vocabulary)),
         eager=settings.attention == "eager",
         autocast=compute < 4,
         layout=Sharding.zero(_ZERO_STAGE.get(recipe.hardware.backend, 0), world),

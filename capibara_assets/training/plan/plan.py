@@ -324,7 +324,7 @@ def _warnings(
         warnings.append(f"{FLASH_PACKAGE} has to be installed on {target.name}: without it the start is refused")
     if problem := memory_problem(memory, target):
         warnings.append(problem)
-    if target and settings.quantization in ("int8", "nf4") and "nf4" not in target.quantization:
+    if target and settings.quantised and "nf4" not in target.quantization:
         warnings.append(f"{target.name} is not declared to hold quantised weights: doctor tries bitsandbytes there")
     micro, world = recipe.training.micro_batch, recipe.hardware.processes
     if micro and settings.global_batch % (micro * world):

@@ -38,9 +38,7 @@ def slice_problems(request: TrainingRequest) -> list[str]:
     refuse(settings.dropout, f"the JAX step has no dropout: set model.lora.dropout to 0, not {settings.dropout:g}")
     refuse(lora.use_dora, "the JAX step has no DoRA: leave model.lora.use_dora out")
     refuse([name for name in settings.modules if is_expert(name)], "the JAX step has no experts' LoRA")
-    refuse(
-        settings.quantization in ("int8", "nf4"), f"the JAX step holds the base in bf16, not {settings.quantization}"
-    )
+    refuse(settings.quantised, f"the JAX step holds the base in bf16, not {settings.quantization}")
     refuse(settings.precision == "fp16", "TPUs have no fp16: set hardware.precision to auto or bf16")
     refuse(training.optimizer != "adamw", f"the JAX step has AdamW in float32, not {training.optimizer}")
     same = (*training.betas, training.epsilon) == (*BETAS, EPSILON)

@@ -36,6 +36,11 @@ class Settings:
     head: Head = "causal"
     attention_reason: str = ""
 
+    @property
+    def quantised(self) -> bool:
+        """Whether bitsandbytes holds the base's matrices in 8 or 4 bits."""
+        return self.quantization in ("int8", "nf4")
+
 
 def resolve(
     recipe: TrainingRecipe,

@@ -107,7 +107,7 @@ def load_subject(request: TrainingRequest, settings: Settings, device: torch.dev
     )
     if base.digest != request.base_digest:
         raise InputError(f"base model {request.base_model} is not the one requested: its files have changed")
-    if settings.quantization not in ("int8", "nf4"):  # those are on the device already
+    if not settings.quantised:  # those are on the device already
         base.model.to(device)
     adapted = with_lora(base, settings, request.seed)
     model: nn.Module = adapted.get_base_model()
@@ -140,8 +140,8 @@ def held_dtype(settings: Settings) -> torch.dtype | None:
 
     In fp16 a hidden state may be larger than the largest number.
     """
-    quantised = settings.quantization in ("int8", "nf4")
-    return torch.bfloat16 if settings.quantization == "bf16" or (quantised and settings.precision == "bf16") else None
+    in_bf16 = settings.quantised and settings.precision == "bf16"
+    return torch.bfloat16 if in_bf16 or settings.quantization == "bf16" else None
 
 
 def shares_base(request: TrainingRequest, settings: Settings, device: torch.device) -> bool:
@@ -154,9 +154,9 @@ def shares_base(request: TrainingRequest, settings: Settings, device: torch.devi
 def fusible(base: Base, request: TrainingRequest, settings: Settings, device: torch.device) -> bool:
     """Whether to fuse the LoRA layers: with backend `single`, on a GPU, or on a CPU if the base is small.
 
-    On a GPU the processor is busy starting kernels, and PEFT's own layers start three times as many. A CPU's step of a
-    small model is bound by memory traffic; in a large one the matrix products dominate, and a copy of the weights per
-    voter costs more than fusing gains.
+    On a GPU the processor is busy starting kernels, and with PEFT's own layers a step starts more of them. A CPU's step
+    of a small model is bound by memory traffic; in a large one the matrix products dominate, and a copy of the weights
+    per voter costs more than fusing gains.
     """
     if request.recipe.hardware.backend != "single":
         return False

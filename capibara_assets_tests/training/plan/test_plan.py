@@ -13,7 +13,7 @@ import pytest
 
 from capibara_assets.errors import InputError
 from capibara_assets.modeling import losses
-from capibara_assets.planning.accounting import GPU_LOGIT_ELEMENTS, LOGIT_ELEMENTS
+from capibara_assets.planning.accounting import logits_at_once
 from capibara_assets.planning.hardware.targets import find_target
 from capibara_assets.planning.models import ModelShape, read_shape
 from capibara_assets.planning.presets import PRESETS
@@ -265,5 +265,5 @@ def test_no_torch_is_imported_and_the_losses_chunks_are_the_planners() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-    assert losses._CHUNK_ELEMENTS == LOGIT_ELEMENTS
-    assert losses._CHUNK_ELEMENTS * losses._TIMES_ON_A_GPU == GPU_LOGIT_ELEMENTS
+    assert logits_at_once("cpu") == losses._CHUNK_ELEMENTS
+    assert logits_at_once("gpu") == losses._CHUNK_ELEMENTS * losses._TIMES_ON_A_GPU
