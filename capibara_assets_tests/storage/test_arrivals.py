@@ -53,11 +53,11 @@ def test_new_grown_replaced_renamed_and_removed_files_change_the_fingerprint(tmp
 
 
 def test_files_that_are_written_to_wait_and_unfinished_names_do_not_count(tmp_path: Path) -> None:
-    now = time.time()  # not the module's: the suite may have run for minutes, and the files take long on a busy machine
-    drop(tmp_path / "done")
+    now = time.time()  # not the module's: the suite may have run for an hour, and the files take long on a busy machine
+    drop(tmp_path / "done", now=now)
     drop(tmp_path / "hot", age=0.5, now=now)
-    drop(tmp_path / "upload.part")
-    drop(tmp_path / ".hidden" / "x")
+    drop(tmp_path / "upload.part", now=now)
+    drop(tmp_path / ".hidden" / "x", now=now)
     drop(tmp_path / "tomorrow", age=-86_400, now=now)  # a clock that is ahead: its last change of state decides
     found = look(tmp_path, now)
     assert (found.files, found.waiting) == (1, 2)
