@@ -1,18 +1,22 @@
 """Detection of answers fitted to their tests: runs solutions of one problem on other inputs and compares them.
 
 Solutions are of one problem when their recorded cases are (arguments and expected values, in whatever language). Those
-that pass their cases are run on changed inputs; one that gives something else than most others, on more than a corner
-of them, passes its test and is wrong in general. Structurally equal solutions have one vote.
+that pass their cases are run on inputs near the recorded ones, on inputs drawn anew and at edges; one that gives
+something else than most others, on more than a corner of any kind, passes its test and is wrong in general.
+Structurally equal solutions have one vote.
 """
 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
+from capibara_assets.datasets.agreement.common import Arguments
+from capibara_assets.datasets.agreement.drawn import drawn, edges
 from capibara_assets.datasets.agreement.hardcoded import is_constant, is_hardcoded
-from capibara_assets.datasets.agreement.inputs import Arguments, arguments_of, changed, value_of
+from capibara_assets.datasets.agreement.inputs import arguments_of, changed, value_of
 from capibara_assets.datasets.agreement.probes import Told, probe, told
 from capibara_assets.datasets.agreement.told_apart import tells_apart
 from capibara_assets.datasets.agreement.votes import (
@@ -22,6 +26,7 @@ from capibara_assets.datasets.agreement.votes import (
     confirmed,
     disputed,
     outvoted,
+    unsettled,
     weaker_languages,
 )
 from capibara_assets.datasets.anatomy.dissect import dissect
@@ -35,7 +40,7 @@ from capibara_assets.datasets.kinds.evidence import Evidence
 from capibara_assets.executions.parsing import python_tree
 from capibara_assets.executions.schema import UNSOLVED
 
-_INPUTS = 36  # changed inputs of a problem
+_NEAR, _DRAWN, _EDGES = 36, 36, 12  # other inputs of a problem, by kind
 _FEWEST_SHARED = 2  # cases that make two texts one problem
 _MOST_HOLDERS = 40  # texts with one case: more tell nothing
 
@@ -58,6 +63,26 @@ class Solution:
     key: str  # equal for solutions that are one program
     cases: frozenset[Case]
     statement: str
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Recorded inputs of a problem, what they should give, and other inputs: near, drawn anew, at edges."""
+
+    recorded: list[Arguments]
+    expected: list[Any]
+    others: tuple[list[Arguments], list[Arguments], list[Arguments]]
+
+    def probe(self, one: Solution) -> Trial:
+        """The trial that runs a solution on all inputs."""
+        asked = [each for kind in self.others for each in kind]
+        cell = probe(one.language, one.name, self.recorded, self.expected, asked)
+        return Trial(one.language, ((*one.before, one.code, cell),))
+
+    def ballot(self, language: str, given: Sequence[str | None]) -> Ballot:
+        """The ballot of a solution, from its results on all other inputs."""
+        rest = iter(given)
+        return Ballot(language, *(tuple(islice(rest, len(kind))) for kind in self.others))
 
 
 def solutions(evidence: Evidence) -> Iterator[Solution]:
@@ -139,15 +164,10 @@ def fitted(evidence: Evidence, execute: Execute) -> tuple[dict[str, Doubt], dict
         execute: runs trials.
     """
     groups = [group for group in problems(list(solutions(evidence))) if any(_own(one, evidence) for one in group)]
-    asked = [(group, given) for group in groups if (given := _given(group)) is not None]
-    probes: list[Trial] = []
-    for group, (recorded, expected, other) in asked:
-        probes += [
-            Trial(one.language, ((*one.before, one.code, probe(one.language, one.name, recorded, expected, other)),))
-            for one in group
-        ]
+    asked = [(group, given) for group in groups if (given := _asked(group)) is not None]
+    probes = [given.probe(one) for group, given in asked for one in group]
     ends = iter(execute(probes, purpose="agreement"))
-    polled = [(group, _ballots(group, [_told(next(ends)) for _ in group])) for group, _ in asked]
+    polled = [(group, _ballots(group, [_told(next(ends)) for _ in group], given)) for group, given in asked]
     first = {
         (at, key): outvoted(one, _others(ballots, key))
         for at, (_, ballots) in enumerate(polled)
@@ -160,7 +180,7 @@ def fitted(evidence: Evidence, execute: Execute) -> tuple[dict[str, Doubt], dict
             doubt, own = first.get((at, one.key)), ballots.get(one.key)
             others = _others(ballots, one.key)
             if own is not None and doubt is None:
-                doubt = disputed(own, others, weaker)
+                doubt = unsettled(own, others) or disputed(own, others, weaker)
             holds = is_hardcoded(one.code, one.name, one.statement, one.cases)
             holds = holds or is_constant(returned(one.code, one.language), one.statement, one.cases)
             holds = holds or tells_apart(one.code, one.language, one.statement.split(f"{one.name}(")[0], one.cases)
@@ -172,14 +192,14 @@ def fitted(evidence: Evidence, execute: Execute) -> tuple[dict[str, Doubt], dict
     return doubts, {"problems": len(groups), "run": len(probes), "compared": compared, "fitted": len(doubts)}
 
 
-def _ballots(group: Sequence[Solution], answers: Sequence[Told | None]) -> dict[str, Ballot]:
+def _ballots(group: Sequence[Solution], answers: Sequence[Told | None], asked: Asked) -> dict[str, Ballot]:
     """The ballots of the solutions that gave what was recorded for most cases, as one may be read wrong."""
     passing = [
         (one, answer)
         for one, answer in zip(group, answers, strict=True)
         if answer is not None and sum(answer.passed) * 3 >= 2 * len(answer.passed)
     ]
-    return {one.key: Ballot(one.language, answer.given) for one, answer in passing}
+    return {one.key: asked.ballot(one.language, answer.given) for one, answer in passing}
 
 
 def _others(ballots: dict[str, Ballot], key: str) -> list[Ballot]:
@@ -190,8 +210,8 @@ def _own(one: Solution, evidence: Evidence) -> bool:
     return one.execution_id in evidence.rows
 
 
-def _given(group: Sequence[Solution]) -> tuple[list[Arguments], list[Any], list[Arguments]] | None:
-    """Recorded inputs, what they should give, and changed inputs; None where no case can be told in values."""
+def _asked(group: Sequence[Solution]) -> Asked | None:
+    """What is asked of the solutions of a problem; None where no case can be told in values."""
     recorded: dict[str, tuple[Arguments, Any]] = {}
     held = Counter(case for one in group for case in one.cases)
     for case in sorted(held, key=lambda case: (-held[case], case)):
@@ -206,10 +226,11 @@ def _given(group: Sequence[Solution]) -> tuple[list[Arguments], list[Any], list[
         return None
     width = Counter(len(arguments) for arguments, _ in recorded.values()).most_common(1)[0][0]
     kept = [(arguments, expected) for arguments, expected in recorded.values() if len(arguments) == width][:8]
-    inputs = [arguments for arguments, _ in kept]
+    inputs, seed = [arguments for arguments, _ in kept], sorted(recorded)[0]
     strict = any(_ORDERED.search(one.statement) for one in group)
-    other = changed(inputs, sorted(recorded)[0], _INPUTS, strict=strict)
-    return inputs, [expected for _, expected in kept], other
+    near = changed(inputs, seed, _NEAR, strict=strict)
+    far = drawn(inputs, seed, _DRAWN, strict=strict)
+    return Asked(inputs, [expected for _, expected in kept], (near, far, edges(inputs, _EDGES)))
 
 
 def _told(ends: Ends) -> Told | None:

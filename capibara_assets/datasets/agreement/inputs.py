@@ -1,7 +1,6 @@
 """Inputs of test cases as values, and mutated inputs on which solutions of one problem can be compared.
 
-Changes stay near the recorded inputs, where the problem is defined: types stay, numbers keep their sign, sorted lists
-stay sorted, and a number that is a list's length in every case stays its length.
+Changes stay near the recorded inputs, where the problem is defined; `drawn.py` makes those farther away.
 """
 
 import ast
@@ -10,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
+from capibara_assets.datasets.agreement.common import Arguments, common
 from capibara_assets.datasets.code.cases import Case
-
-Arguments = tuple[Any, ...]
 
 _TEXT = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"")
 _WORDS = {"true": True, "false": False, "null": None}
@@ -59,88 +57,28 @@ def changed(recorded: Sequence[Arguments], seed: str, most: int, *, strict: bool
     """At most `most` inputs that were not recorded: one argument changed, or arguments of two cases mixed.
 
     Args:
+        recorded: inputs of one number of arguments, at least one.
         strict: lists that are sorted, or without duplicates, in every case stay so.
     """
-    width = len(recorded[0])
-    alike = [each for each in recorded if len(each) == width]
-    random = Random(seed)
-    lengths = _lengths(alike)
-    rules = [_Rule(tuple(each[i] for each in alike), strict) for i in range(width)]
+    random, alike = Random(seed), common(recorded, strict=strict)
     distinct: dict[str, Arguments] = {repr(each): each for each in recorded}
     own = len(distinct)
-    pools: list[Iterator[Arguments]] = [_one_changed(each, rules, random) for each in alike]
-    if width > 1 and len(alike) > 1:
-        pools.append(_mixed(alike, random))
+    pools: list[Iterator[Arguments]] = [_one_changed(each, random) for each in recorded]
+    if len(recorded[0]) > 1 and len(recorded) > 1:
+        pools.append(_mixed(recorded, random))
     for _ in range(20 * most):
-        if len(distinct) - own >= most or not pools:
+        if len(distinct) - own >= most:
             break
-        pool = pools.pop(0)
-        made = next(pool, None)
-        if made is None:
-            continue
-        pools.append(pool)
-        made = tuple(len(made[lengths[i]]) if i in lengths else value for i, value in enumerate(made))
+        pools.append(pools.pop(0))
+        made = alike.kept(next(pools[-1]))
         distinct.setdefault(repr(made), made)
     return list(distinct.values())[own:]
 
 
-def _lengths(cases: Sequence[Arguments]) -> dict[int, int]:
-    """Positions of numbers -> position of the list whose length each is in every case."""
-    width = range(len(cases[0]))
-    return {
-        i: j
-        for i in width
-        for j in width
-        if all(isinstance(case[j], list | str) and type(case[i]) is int and case[i] == len(case[j]) for case in cases)
-    }
-
-
-class _Rule:
-    """What the values at one place have in common in every recorded case."""
-
-    def __init__(self, values: Sequence[Any], strict: bool) -> None:
-        flat = [number for value in values for number in _numbers(value)]
-        self.least = 1 if flat and min(flat) >= 1 else 0 if flat and min(flat) >= 0 else None
-        lists = [value for value in values if isinstance(value, list) and len(value) > 1]
-        self.ascending = strict and bool(lists) and all(_is_sorted(one) for one in lists)
-        self.distinct = strict and bool(lists) and all(len({repr(item) for item in one}) == len(one) for one in lists)
-
-    def kept(self, value: Any) -> Any:
-        """Adjust a value to the property that all inputs share."""
-        if self.least is not None and isinstance(value, int | float) and not isinstance(value, bool):
-            return type(value)(max(value, self.least))
-        if isinstance(value, list):
-            value = [self.kept(item) for item in value]
-            if self.distinct:
-                value = list({repr(item): item for item in value}.values())
-            if self.ascending and _is_comparable(value):
-                value = sorted(value)
-        return value
-
-
-def _numbers(value: Any) -> Iterator[float]:
-    if isinstance(value, list):
-        for item in value:
-            yield from _numbers(item)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield value
-
-
-def _is_comparable(values: list[Any]) -> bool:
-    return all(type(v) in (int, float) for v in values) or all(type(v) is str for v in values)
-
-
-def _is_sorted(values: list[Any]) -> bool:
-    return _is_comparable(values) and values == sorted(values)
-
-
-def _one_changed(case: Arguments, rules: Sequence[_Rule], random: Random) -> Iterator[Arguments]:
+def _one_changed(case: Arguments, random: Random) -> Iterator[Arguments]:
     while True:
-        place = random.randrange(len(case)) if case else 0
-        if not case:
-            return
-        value = rules[place].kept(_other(case[place], random))
-        yield (*case[:place], value, *case[place + 1 :])
+        place = random.randrange(len(case))
+        yield (*case[:place], _other(case[place], random), *case[place + 1 :])
 
 
 def _mixed(cases: Sequence[Arguments], random: Random) -> Iterator[Arguments]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from capibara_assets.datasets.agreement.inputs import Arguments
+from capibara_assets.datasets.agreement.common import Arguments
 
 _PYTHON = """
 def __told(value, depth=0):
@@ -27,7 +27,7 @@ def __told(value, depth=0):
     items = [__told(item, depth + 1) for item, _ in zip(value, range(2000))]
     return "[" + ",".join(sorted(items) if isinstance(value, (set, frozenset)) else items) + "]"
 def __short(text):
-    if len(text) <= 40:
+    if len(text) <= 24:
         return text
     number = 0
     for character in text:
@@ -74,7 +74,7 @@ _JAVASCRIPT = """
     throw new Error('no value');
   };
   const short = (text) => {
-    if ([...text].length <= 40) return text;
+    if ([...text].length <= 24) return text;
     let number = 0;
     for (const character of text) number = (number * 31 + character.codePointAt(0)) % 4294967291;
     return '#' + number;

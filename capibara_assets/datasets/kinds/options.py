@@ -14,14 +14,16 @@ from capibara_assets.datasets.code.edits import Places
 from capibara_assets.executions.parsing import walk
 
 _DECLARING = frozenset(("FastAPI", "APIRouter", "Flask", "Blueprint", "Query", "Path", "Body", "Header", "Cookie"))
-_DECLARING |= {"Form", "File", "Field"}
+_DECLARING |= {"Form", "File", "Field", "Depends"}
 _ROUTES = frozenset(("get", "post", "put", "patch", "delete", "head", "options", "route"))  # where they decorate
 _CONFIG = frozenset(("model_config", "Config"))
 _NAMING = frozenset(("generate_unique_id_function",))  # functions that no response shows; others run with requests
+_HOOKS = frozenset(("exception_handler", "middleware"))
+_LEAST_STATUS = 100
 
 
 def without_options(answer: str, told: str) -> str:
-    """Python without keyword arguments and settings of models whose texts or numbers nothing tells.
+    """Python without keyword arguments, settings of models and hooks whose texts or numbers nothing tells.
 
     Args:
         told: prompt and test.
@@ -34,6 +36,8 @@ def without_options(answer: str, told: str) -> str:
     for node in walk(tree):
         if isinstance(node, ast.Call) and _name(node.func) in _DECLARING:
             spans += _spans(node, own, told, places)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _is_unasked_hook(node, told):
+            spans.append((places.at(node.decorator_list[0].lineno, 0), places.at((node.end_lineno or 0) + 1, 0)))
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (routes := _routes(node)):
             spans += [span for route in routes for span in _spans(route, own, told, places)]
             spans += _unasked_parameters(node, told, places)
@@ -58,6 +62,23 @@ def _routes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.Call]:
     """The decorators that register a function for requests; none if others decorate it, too."""
     listed = [one for one in function.decorator_list if isinstance(one, ast.Call) and _name(one.func) in _ROUTES]
     return listed if len(listed) == len(function.decorator_list) else []
+
+
+def _is_unasked_hook(function: ast.FunctionDef | ast.AsyncFunctionDef, told: str) -> bool:
+    """Whether a function that runs beside requests, such as a handler of errors, holds nothing that they show.
+
+    One that makes a response of its own shows in its form.
+    """
+    hooks = [one for one in function.decorator_list if isinstance(one, ast.Call) and _name(one.func) in _HOOKS]
+    if not hooks or len(hooks) < len(function.decorator_list):
+        return False
+    held = [part.value for body in function.body for part in walk(body) if isinstance(part, ast.Constant)]
+    names = (part.id for body in function.body for part in walk(body) if isinstance(part, ast.Name))
+    if any(name.endswith("Response") for name in names):
+        return False
+    texts = (one for one in held if isinstance(one, str) and one.strip())
+    statuses = (one for one in held if type(one) is int and one >= _LEAST_STATUS)
+    return not any(text in told for text in texts) and not any(str(status) in told for status in statuses)
 
 
 def _unasked_parameters(
@@ -126,8 +147,10 @@ def _spans(call: ast.Call, own: set[str], told: str, places: Places) -> list[tup
 
 
 def _is_unasked(option: ast.keyword, own: set[str], told: str) -> bool:
-    if option.arg in _NAMING and isinstance(option.value, ast.Name):
-        return option.value.id not in told
+    if isinstance(option.value, ast.Name):
+        name = option.value.id
+        if option.arg in _NAMING or (option.arg == "response_class" and name.endswith("JSONResponse")):
+            return name not in told
     return option.arg is not None and _untold(option.value, own, told)
 
 

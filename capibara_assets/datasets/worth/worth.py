@@ -52,12 +52,18 @@ _METHODS = {  # what a task names -> what code that uses it holds
     "heapq": r"heap", "heap queue": r"heap", "lambda": r"\blambda\b|=>", "itertools": r"itertools|\bfunction\*",
     "collections": r"collections|\bMap\b", "counter": r"Counter|\bMap\b", "defaultdict": r"defaultdict",
     "regex": _REGEX, "regular expression": _REGEX, "bisect": r"bisect", "numpy": r"numpy|\bnp\.", "deque": r"deque",
-    "functools": r"functools",
+    "functools": r"functools", "map": r"\bmap\b", "filter": r"\bfilter\b", "reduce": r"\breduce",
 }  # fmt: skip
 _WITH = re.compile(
     rf"\b(?:using|with(?: the)? help of|by means of)\s+(?:the |an? |python'?s? )*({'|'.join(_METHODS)})s?\b",
     re.IGNORECASE,
 )
+_ALGORITHM = re.compile(
+    r"\b(?:heap|merge|bubble|insertion|selection|quick|radix|counting|shell|comb|gnome|cocktail|pancake)[ _-]?sort\b|"
+    r"\bheap ?queue",
+    re.IGNORECASE,
+)
+_OWN_SORT = re.compile(r"\bsorted\(|\.(?:s|toS)ort(?:ed)?\(")  # the language's
 _UNBOUND = re.compile(r"(?:NameError: name '|ReferenceError: )([\w$]+)'? is not defined")
 _REQUIRES = re.compile(r"(?:const|let|var)\s[\w${},\s]++=\s*require\(|import\s")
 
@@ -111,9 +117,11 @@ def _unworthy_javascript(candidate: ExampleCandidate) -> str | None:
 
 
 def _lacks_method(task: str, answer: str) -> bool:
-    """Whether a task says what to solve it with, a module, function or way, and an answer does without."""
+    """Whether a task says what to solve it with, a module, function, way or algorithm, and an answer does without."""
     asked = [_METHODS[name.lower()] for name in _WITH.findall(task)]
-    return any(re.search(used, answer, re.IGNORECASE) is None for used in asked)
+    sorts_itself = _OWN_SORT.search(answer) is not None and "heapq" not in answer
+    lacks = any(re.search(used, answer, re.IGNORECASE) is None for used in asked)
+    return lacks or (sorts_itself and _ALGORITHM.search(task) is not None)
 
 
 def _code_of(candidate: ExampleCandidate) -> str:

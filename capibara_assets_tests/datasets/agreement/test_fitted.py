@@ -4,17 +4,20 @@ from dataclasses import replace
 
 import pytest
 
+from capibara_assets.datasets.agreement.common import Arguments
 from capibara_assets.datasets.agreement.fitted import fitted
-from capibara_assets.datasets.agreement.inputs import Arguments, arguments_of, changed
+from capibara_assets.datasets.agreement.inputs import arguments_of, changed
 from capibara_assets.datasets.agreement.votes import (
     DISPUTED,
     HARDCODED,
     OUTVOTED,
+    UNSETTLED,
     Ballot,
     Doubt,
     confirmed,
     disputed,
     outvoted,
+    unsettled,
     weaker_languages,
 )
 from capibara_assets.datasets.code.cases import Case
@@ -65,8 +68,24 @@ def test_an_answer_alone_may_not_hold_what_its_tests_expect() -> None:
 
 def test_a_corner_is_no_majority() -> None:
     sound = Ballot("python", ("0", *"123456789"))
-    assert outvoted(replace(sound, given=("x", *"123456789")), [sound, sound]) is None
-    assert outvoted(replace(sound, given=(*"xxx", *"3456789")), [sound, sound]) is not None
+    assert outvoted(replace(sound, near=("x", *"123456789")), [sound, sound]) is None
+    assert outvoted(replace(sound, near=(*"xxx", *"3456789")), [sound, sound]) is not None
+
+
+def test_each_kind_of_inputs_has_its_own_corner() -> None:
+    sound = Ballot("python", ("0",) * 30, ("1",) * 10, ("2", "3", "4", "5"))
+    assert outvoted(replace(sound, drawn=("x", *"1" * 9)), [sound, sound]) is None
+    assert outvoted(replace(sound, drawn=(*"xx", *"1" * 8)), [sound, sound]) is not None
+    assert outvoted(replace(sound, edges=("x", "x", "4", "5")), [sound, sound]) is not None
+    assert outvoted(replace(sound, edges=(None, None, "4", "5")), [sound, sound]) is None  # nobody asked for these
+
+
+def test_what_more_programs_differ_from_than_agree_with_is_unsettled() -> None:
+    own, a, b = (Ballot("python", tuple(text)) for text in ("0000000000", "0000011111", "0000022222"))
+    doubt = unsettled(own, [own, a, b])
+    assert doubt is not None and (doubt.reason, doubt.share) == (UNSETTLED, 0.5)
+    assert outvoted(own, [own, a, b]) is None
+    assert unsettled(own, [own, own, a, b]) is None and unsettled(own, [own, a]) is None and unsettled(own, [a]) is None
 
 
 def test_where_a_predicate_is_seldom_true_these_inputs_tell() -> None:

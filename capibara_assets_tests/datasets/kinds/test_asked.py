@@ -158,6 +158,43 @@ assert client.get("/openapi.json").json()["info"] == {"title": "Things", "descri
     assert "Path(ge=3)" in cut and 'Query(None, alias="thing-query")' in cut and "def named" not in cut
 
 
+HOOKED = """\
+from fastapi import Depends, FastAPI
+from fastapi.exception_handlers import http_exception_handler
+from fastapi.responses import PlainTextResponse, UJSONResponse
+
+app = FastAPI()
+
+@app.exception_handler(HTTPException)
+async def seen(request, error):
+    print(f"an error came: {error!r}")
+    return await http_exception_handler(request, error)
+
+@app.exception_handler(KeyError)
+async def missing(request, error):
+    return PlainTextResponse("", status_code=404)
+
+@app.middleware("http")
+async def timed(request, call_next):
+    response = await call_next(request)
+    response.headers["X-Seen"] = "1"
+    return response
+
+@app.get("/things", response_class=UJSONResponse)
+def read(name=Depends(named, scope="function")):
+    return {"thing": name}"""
+
+
+def test_hooks_and_classes_that_no_response_shows_are_cut() -> None:
+    test = "client = TestClient(app)\nassert client.get('/things').json() == {'thing': 'a'}"
+    cut = without_unasked(HOOKED, f"Write Python code.\n\nIt has to pass:\n{test}", test, "python")
+    assert "seen" not in cut and "timed" not in cut and "http_exception_handler" not in cut
+    assert '@app.get("/things")' in cut and "Depends(named)" in cut
+    assert "PlainTextResponse(" in cut  # it may be what a response shows
+    header = "assert client.get('/things').headers['X-Seen'] == '1'"
+    assert "timed" in without_unasked(HOOKED, f"Write Python code.\n\nIt has to pass:\n{header}", header, "python")
+
+
 def test_options_of_a_task_in_words_and_of_a_client_stay() -> None:
     told = "Write Python code.\nServe things; `thing` is at least three."
     assert "Path(ge=3" in without_unasked(APP, told, "", "python")

@@ -369,6 +369,13 @@ def test_javascript_that_no_reviewer_lets_in(answer: str, prompt: str, why: str 
         ("Sort a list using heapq.", "import heapq\ndef f(xs):\n    return heapq.nsmallest(len(xs), xs or [])", False),
         ("Square each with the help of a lambda function.", "def f(xs):\n    return [x * x for x in xs if x]", True),
         ("Find words using regex.", "import re\ndef f(s):\n    return re.findall('a', s or '')[0]", False),
+        ("Count pairs using map function.", "def f(a, b):\n    return sum(x == y for x, y in zip(a, b))", True),
+        ("Count pairs using map function.", "def f(a, b):\n    return sum(map(int.__eq__, a, b)) or 0", False),
+        ("Write a function to perform heap sort.", "def heap_sort(xs):\n    return sorted(x for x in xs if x)", True),
+        ("Find the largest integers by heap queue.", "def f(xs):\n    return sorted(x for x in xs if x)[-3:]", True),
+        ("Sort by merge sort.", "def f(xs):\n    return f(xs[1:]) + xs[:1] if xs and xs[0] else xs", False),
+        ("Merge sorted lists.", "def f(xs, ys):\n    return sorted(x for x in xs + ys if x)", False),
+        ("Merge by heap queue.", "import heapq\ndef f(a, b):\n    return list(heapq.merge(sorted(a), b or []))", False),
         ("Count the words of the collections.", "def f(xs):\n    return len([x for x in xs if x])", False),
     ],
 )
