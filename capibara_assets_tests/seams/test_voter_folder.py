@@ -81,8 +81,18 @@ def tensorboard_steps(home: Path, run: str) -> list[int]:
     return [scalar.step for scalar in accumulated.Scalars("train/loss")]
 
 
-def wandb_losses(home: Path) -> list[int]:
-    """For each offline run, how many of its rows hold a training loss."""
+def wandb_losses(home: Path, last: int) -> list[int]:
+    """For each offline run, how many of its rows hold a training loss; waits a minute for `last` in the newest.
+
+    W&B's own process closes a run's file after the run has ended for who wrote it.
+    """
+    deadline = time.monotonic() + 60
+    while (counts := _wandb_losses(home))[-1:] != [last] and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return counts
+
+
+def _wandb_losses(home: Path) -> list[int]:
     from wandb.proto import wandb_internal_pb2  # seconds, in every worker of the suite if it stood above
     from wandb.sdk.internal import datastore
 
@@ -125,7 +135,7 @@ def test_a_rank_writes_where_the_publisher_the_exporters_and_a_resume_look(
     assert rank.main([*asked, "--voter", "voter"]) == 0
     assert not (output / ".capibara" / "voter").exists(), "a second notion of where the voter works"
     assert tensorboard_steps(home, "mistral7b_8xh100/voter") == [1, 2, 3, 4, 5, 6]
-    assert wandb_losses(home) == [6]
+    assert wandb_losses(home, last=6) == [6]
     distributed.destroy_process_group()
     assert rank.main([*asked, "--voter", "voter"]) == 0  # the same script again, before anything was published
     assert {event["attempt"] for event in read_events(output / "events.jsonl")} == {1}
@@ -187,4 +197,4 @@ def test_the_recipe_of_eight_gpus_on_two_processes_of_a_cpu(
     loaded = PeftModel.from_pretrained(load_base(mistral).model, output)
     assert sum("lora_A" in name for name, _ in loaded.named_parameters()) == 14
     assert tensorboard_steps(home, "mistral7b_8xh100/voter") == list(range(1, 41))
-    assert len(counts := wandb_losses(home)) == 2 and counts[-1] == 40, "a run per attempt, the last one whole"
+    assert len(counts := wandb_losses(home, last=40)) == 2 and counts[-1] == 40, "a run per attempt, the last one whole"
