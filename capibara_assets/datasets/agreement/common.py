@@ -5,7 +5,8 @@ stay sorted and those without duplicates stay so, pairs stay pairs, lists of one
 that is a list's length in every case stays its length.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,21 +62,21 @@ class Common:
         rules: of each position.
         lengths: positions of numbers -> position of the list or text whose length each is.
         places: positions of other numbers -> position of the list or text in which each is a place, or its end.
-        as_long: positions of lists -> position of a list before it that is as long.
+        as_long: positions of lists that are as long as each other, in sets of two or more.
     """
 
     rules: tuple[Rule, ...]
     lengths: dict[int, int]
     places: dict[int, int]
-    as_long: dict[int, int]
+    as_long: list[list[int]]
 
     def kept(self, arguments: Sequence[Any]) -> Arguments:
         """Adjust arguments to what is common; `places` is left to who makes numbers."""
         made = [rule.kept(value) for rule, value in zip(self.rules, arguments, strict=True)]
-        for i, j in self.as_long.items():
-            if isinstance(made[i], list) and isinstance(made[j], list):
-                shorter = min(len(made[i]), len(made[j]))
-                made[i], made[j] = made[i][:shorter], made[j][:shorter]
+        for together in self.as_long:
+            shortest = min(len(made[i]) for i in together)
+            for i in together:
+                made[i] = made[i][:shortest]
         for i, j in self.lengths.items():
             made[i] = len(made[j])
         return tuple(made)
@@ -90,22 +91,39 @@ def common(cases: Sequence[Arguments], *, strict: bool) -> Common:
     columns = list(zip(*cases, strict=True))
     numbers = [i for i, column in enumerate(columns) if all(type(value) is int for value in column)]
     sized = [i for i, column in enumerate(columns) if all(isinstance(value, list | str) for value in column)]
-    lists = [i for i in sized if all(isinstance(value, list) for value in columns[i])]
+    by_size: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for i in sized:
+        if all(isinstance(value, list) for value in columns[i]):
+            by_size[tuple(map(len, columns[i]))].append(i)
 
-    def related(left: Sequence[int], right: Sequence[int], holds: Callable[[Any, Any], bool]) -> dict[int, int]:
+    def related(holds: Callable[[int, int], bool]) -> dict[int, int]:
         return {
-            i: j for i in left for j in right if all(holds(a, b) for a, b in zip(columns[i], columns[j], strict=True))
+            i: j
+            for i in numbers
+            for j in sized
+            if all(holds(number, len(value)) for number, value in zip(columns[i], columns[j], strict=True))
         }
 
-    lengths = related(numbers, sized, lambda number, value: number == len(value))
-    places = related(numbers, sized, lambda number, value: 0 <= number <= len(value))
-    as_long = {i: j for i in lists for j in related([i], [k for k in lists if k < i], _as_long).values()}
-    rules = tuple(Rule(column, strict) for column in columns)
-    return Common(rules, lengths, {i: j for i, j in places.items() if i not in lengths}, as_long)
+    lengths = related(lambda number, size: number == size)
+    places = related(lambda number, size: 0 <= number <= size)
+    return Common(
+        rules=tuple(Rule(column, strict) for column in columns),
+        lengths=lengths,
+        places={i: j for i, j in places.items() if i not in lengths},
+        as_long=[together for together in by_size.values() if len(together) > 1],
+    )
 
 
-def _as_long(left: Sequence[Any], right: Sequence[Any]) -> bool:
-    return len(left) == len(right)
+def others(made: Iterable[Arguments], recorded: Iterable[Arguments], most: int) -> list[Arguments]:
+    """At most `most` of the made inputs that were not recorded, each once; no more are made than that takes."""
+    known = {repr(each) for each in recorded}
+    found: dict[str, Arguments] = {}
+    for each in made:
+        if repr(each) not in known:
+            found.setdefault(repr(each), each)
+        if len(found) >= most:
+            break
+    return list(found.values())
 
 
 def _is_even(rows: Sequence[Any]) -> bool:

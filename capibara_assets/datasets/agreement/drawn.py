@@ -4,11 +4,11 @@ They keep what all recorded inputs have in common (`common.py`).
 """
 
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from capibara_assets.datasets.agreement.common import Arguments, Common, common
+from capibara_assets.datasets.agreement.common import Arguments, Common, common, others
 
 _AGAIN = 0.25  # share of a list's items that repeat one before
 _NEAR = 0.3  # share of numbers that are near a recorded one
@@ -26,8 +26,11 @@ def drawn(recorded: Sequence[Arguments], seed: str, most: int, *, strict: bool =
         strict: lists that are sorted, or without duplicates, in every case stay so.
     """
     random, alike = Random(seed), common(recorded, strict=strict)
-    made = (_drawn(recorded, alike, random) for _ in range(_TRIES * most))
-    return _new(made, recorded, most)
+    columns = list(zip(*recorded, strict=True))
+    free = [i for i in range(len(columns)) if i not in alike.lengths and i not in alike.places]
+    holders = {i: [j for j in range(len(columns)) if _is_member(recorded, i, j)] for i in free}
+    made = (_drawn(columns, alike, holders, random) for _ in range(_TRIES * most))
+    return others(made, recorded, most)
 
 
 def edges(recorded: Sequence[Arguments], most: int) -> list[Arguments]:
@@ -39,30 +42,21 @@ def edges(recorded: Sequence[Arguments], most: int) -> list[Arguments]:
         for case in recorded[:_EDGE_CASES]
         for value in _edges(case[i])
     )
-    return _new(made, recorded, most)
+    return others(made, recorded, most)
 
 
-def _new(made: Iterator[Arguments], recorded: Sequence[Arguments], most: int) -> list[Arguments]:
-    known = {repr(each) for each in recorded}
-    found: dict[str, Arguments] = {}
-    for each in made:
-        if len(found) < most and repr(each) not in known:
-            found.setdefault(repr(each), each)
-    return list(found.values())
-
-
-def _drawn(recorded: Sequence[Arguments], alike: Common, random: Random) -> Arguments:
-    columns = list(zip(*recorded, strict=True))
+def _drawn(
+    columns: Sequence[Sequence[Any]], alike: Common, holders: Mapping[int, Sequence[int]], random: Random
+) -> Arguments:
+    """One input; `holders`: positions of values -> positions of lists that have the value as an item in some case."""
     made = list(alike.kept([_value(column, random) for column in columns]))
     for i, j in alike.places.items():
         least, size = alike.rules[i].least or 0, len(made[j])
         made[i] = random.randint(min(least, size), max(least, size - 1))
-    for i in range(len(columns)):
-        if i not in alike.lengths and i not in alike.places and not isinstance(made[i], list):
-            lists = ((j, value) for j, value in enumerate(made) if isinstance(value, list) and value)
-            holders = [value for j, value in lists if _is_member(recorded, i, j)]
-            if holders and random.random() < _MEMBER:
-                made[i] = random.choice(holders[0])
+    for i, those in holders.items():
+        lists = [made[j] for j in those if isinstance(made[j], list) and made[j]]
+        if lists and not isinstance(made[i], list) and random.random() < _MEMBER:
+            made[i] = random.choice(lists[0])
     return tuple(made)
 
 

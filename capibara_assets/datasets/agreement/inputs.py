@@ -6,10 +6,11 @@ Changes stay near the recorded inputs, where the problem is defined; `drawn.py` 
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from itertools import cycle, islice
 from random import Random
 from typing import Any
 
-from capibara_assets.datasets.agreement.common import Arguments, common
+from capibara_assets.datasets.agreement.common import Arguments, common, others
 from capibara_assets.datasets.code.cases import Case
 
 _TEXT = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"")
@@ -61,18 +62,11 @@ def changed(recorded: Sequence[Arguments], seed: str, most: int, *, strict: bool
         strict: lists that are sorted, or without duplicates, in every case stay so.
     """
     random, alike = Random(seed), common(recorded, strict=strict)
-    distinct: dict[str, Arguments] = {repr(each): each for each in recorded}
-    own = len(distinct)
     pools: list[Iterator[Arguments]] = [_one_changed(each, random) for each in recorded]
     if len(recorded[0]) > 1 and len(recorded) > 1:
         pools.append(_mixed(recorded, random))
-    for _ in range(20 * most):
-        if len(distinct) - own >= most:
-            break
-        pools.append(pools.pop(0))
-        made = alike.kept(next(pools[-1]))
-        distinct.setdefault(repr(made), made)
-    return list(distinct.values())[own:]
+    made = (alike.kept(next(pool)) for pool in islice(cycle(pools), 20 * most))
+    return others(made, recorded, most)
 
 
 def _one_changed(case: Arguments, random: Random) -> Iterator[Arguments]:

@@ -19,7 +19,7 @@ _ROUTES = frozenset(("get", "post", "put", "patch", "delete", "head", "options",
 _CONFIG = frozenset(("model_config", "Config"))
 _NAMING = frozenset(("generate_unique_id_function",))  # functions that no response shows; others run with requests
 _HOOKS = frozenset(("exception_handler", "middleware"))
-_LEAST_STATUS = 100
+_LEAST_STATUS = 100  # of HTTP: a smaller number in a hook is a count or a place
 
 
 def without_options(answer: str, told: str) -> str:
@@ -72,13 +72,13 @@ def _is_unasked_hook(function: ast.FunctionDef | ast.AsyncFunctionDef, told: str
     hooks = [one for one in function.decorator_list if isinstance(one, ast.Call) and _name(one.func) in _HOOKS]
     if not hooks or len(hooks) < len(function.decorator_list):
         return False
-    held = [part.value for body in function.body for part in walk(body) if isinstance(part, ast.Constant)]
-    names = (part.id for body in function.body for part in walk(body) if isinstance(part, ast.Name))
-    if any(name.endswith("Response") for name in names):
+    parts = [part for statement in function.body for part in walk(statement)]
+    if any(isinstance(part, ast.Name) and part.id.endswith("Response") for part in parts):
         return False
-    texts = (one for one in held if isinstance(one, str) and one.strip())
-    statuses = (one for one in held if type(one) is int and one >= _LEAST_STATUS)
-    return not any(text in told for text in texts) and not any(str(status) in told for status in statuses)
+    held = [part.value for part in parts if isinstance(part, ast.Constant)]
+    shown: list[str | int] = [one for one in held if isinstance(one, str) and one.strip()]
+    shown += [one for one in held if type(one) is int and one >= _LEAST_STATUS]
+    return not any(_is_told(one, told) for one in shown)
 
 
 def _unasked_parameters(
@@ -160,6 +160,10 @@ def _untold(value: ast.AST, own: set[str], told: str) -> bool:
     texts = [one for one in constants if isinstance(one, str)]
     texts += [node.id for node in walk(value) if isinstance(node, ast.Name) and node.id in own]
     numbers = [one for one in constants if isinstance(one, int | float) and not isinstance(one, bool)]
-    return any(text not in told for text in texts) or any(
-        re.search(rf"(?<![\w.]){re.escape(str(number))}(?![\w.])", told) is None for number in numbers
-    )
+    return not all(_is_told(one, told) for one in (*texts, *numbers))
+
+
+def _is_told(constant: str | float, told: str) -> bool:
+    if isinstance(constant, str):
+        return constant in told
+    return re.search(rf"(?<![\w.]){re.escape(str(constant))}(?![\w.])", told) is not None

@@ -20,6 +20,7 @@ RELATED: list[tuple[list[Arguments], Callable[..., bool]]] = [
     ([([3, 3, 4], 3), ([1, 2, 2, 8], 4)], is_long),
     ([(5, [1, 2, 3, 4, 3]), (3, [3, 1, 2])], lambda n, xs: is_long(xs, n)),
     ([([1, 12], [2, 13], 2), ([2, 4, 8], [7, 13, 19], 3)], lambda a, b, n: len(a) == len(b) == n),
+    ([([1, 12], [2, 13], [3, 9]), ([2, 4, 8], [7, 13, 19], [0, 5, 6])], lambda a, b, c: len(a) == len(b) == len(c)),
     ([([4, 2, 9],), ([7, 1],)], lambda xs: all(x >= 1 for x in xs)),
     ([([1, 4, 9], 4), ([2, 3], 2)], lambda xs, x: xs == sorted(xs) and len(set(xs)) == len(xs)),
     ([([[1, 4], [2, 2]],), ([[5, 6], [1, 1], [3, 9]],)], lambda pairs: all(len(pair) == 2 for pair in pairs)),
@@ -84,5 +85,5 @@ def test_values_of_several_types_at_one_place_are_drawn_by_type() -> None:
 
 def test_relations_are_told() -> None:
     found = common([([1, 2], 2, 1, [4, 5]), ([3], 1, 0, [6])], strict=True)
-    assert (found.lengths, found.places, found.as_long) == ({1: 3}, {2: 3}, {3: 0})
+    assert (found.lengths, found.places, found.as_long) == ({1: 3}, {2: 3}, [[0, 3]])
     assert found.kept(([1, 2, 3], 9, 1, [7, 8])) == ([1, 2], 2, 1, [7, 8])
