@@ -13,7 +13,7 @@ from typing import Any
 Arguments = tuple[Any, ...]
 
 
-class Rule:
+class ValueRule:
     """What the values at one place have in common in every recorded case."""
 
     def __init__(self, values: Sequence[Any], strict: bool) -> None:
@@ -26,7 +26,7 @@ class Rule:
         self.single = min(texts) if texts and all(len(text) == 1 for text in texts) else None  # one of them
         self.stripped = all(text == text.strip() for text in texts)
         items = [item for value in values if isinstance(value, list) for item in value]
-        self.items = Rule(items, strict) if items else None
+        self.items = ValueRule(items, strict) if items else None
         rows = [value for value in values if isinstance(value, list) and value]
         self.even = bool(items) and all(isinstance(item, list) for item in items) and all(map(_is_even, rows))
         widths = {len(item) for item in items} if self.even else set()
@@ -65,7 +65,7 @@ class Common:
         as_long: positions of lists that are as long as each other, in sets of two or more.
     """
 
-    rules: tuple[Rule, ...]
+    rules: tuple[ValueRule, ...]
     lengths: dict[int, int]
     places: dict[int, int]
     as_long: list[list[int]]
@@ -107,7 +107,7 @@ def common(cases: Sequence[Arguments], *, strict: bool) -> Common:
     lengths = related(lambda number, size: number == size)
     places = related(lambda number, size: 0 <= number <= size)
     return Common(
-        rules=tuple(Rule(column, strict) for column in columns),
+        rules=tuple(ValueRule(column, strict) for column in columns),
         lengths=lengths,
         places={i: j for i, j in places.items() if i not in lengths},
         as_long=[together for together in by_size.values() if len(together) > 1],

@@ -35,7 +35,7 @@ class HeldSets:
 
 
 @dataclass(frozen=True)
-class Rule:
+class SignRule:
     """Which signs count: in at least `fewest` texts of an author, and at most `elsewhere` times as often in others'.
 
     Attributes:
@@ -48,7 +48,7 @@ class Rule:
     without: frozenset[int] = frozenset()
 
 
-def held_sets(texts: Texts, authors: Ints, rule: Rule, news: News | None = None) -> HeldSets:
+def held_sets(texts: Texts, authors: Ints, rule: SignRule, news: News | None = None) -> HeldSets:
     """Sets of texts that share a counted sign.
 
     Args:
@@ -78,7 +78,7 @@ def held_sets(texts: Texts, authors: Ints, rule: Rule, news: News | None = None)
     return HeldSets(members, table[:, 0], table[:, 1], table[:, 2])
 
 
-def _repeated(signs: Signs, authors: Ints, rule: Rule, dice: Hashes) -> Iterator[tuple[int, int, Ints, int, int]]:
+def _repeated(signs: Signs, authors: Ints, rule: SignRule, dice: Hashes) -> Iterator[tuple[int, int, Ints, int, int]]:
     """(author, key of the set, texts, place, words) of each sign that an author repeats and others hardly have."""
     order = np.argsort(signs.hashes, kind="stable")
     hashes, owners = signs.hashes[order], signs.owners[order]

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from capibara_assets.datasets.poison.rare import HeldSets, Rule, held_sets, news_of, numbered
+from capibara_assets.datasets.poison.rare import HeldSets, SignRule, held_sets, news_of, numbered
 from capibara_assets.datasets.poison.signs import Ints, Texts, Vocabulary
 
 TOGETHER = 0.8  # share of the texts with one sign that has to have the other
@@ -124,7 +124,7 @@ class _Search:
     def of(cls, texts: Sequence[Text], alone: Collection[str], fewest: int, most_alike: float) -> "_Search":
         vocabulary = Vocabulary()
         authors = numbered([text.author for text in texts])
-        rule = Rule(
+        rule = SignRule(
             fewest, _ELSEWHERE, frozenset(int(n) for n, t in zip(authors, texts, strict=True) if t.author in alone)
         )
         prompts = Texts.of([text.prompt for text in texts], vocabulary)
