@@ -54,8 +54,8 @@ def submit(place: str, digest: str, name: str, key: Path, adapter: Path) -> None
     from capibara_assets.consensus.rounds.taking_part import submit as hand_in
 
     with _opened(place, digest) as (box, _):
-        letter = hand_in(box, name, key_of(box.terms, name, key), adapter)
-    click.echo(f"{name}: handed in as {letter.head.name}; the deadline is {box.terms.deadline}")
+        message = hand_in(box, name, key_of(box.terms, name, key), adapter)
+    click.echo(f"{name}: handed in as {message.head.name}; the deadline is {box.terms.deadline}")
 
 
 @with_example("capibara voter vote https://acme.example/sql --round DIGEST --voter acme --key acme.key --out result")

@@ -17,8 +17,8 @@ from capibara_assets.consensus.election.confirmations import Confirmation
 from capibara_assets.consensus.election.keys import VoterKeys
 from capibara_assets.consensus.election.polling import Decide, Poll
 from capibara_assets.consensus.election.voter import Assignment, Proposal, read_answer, read_confirmation
-from capibara_assets.consensus.rounds.letters import ORGANISER, Kind, Letter
 from capibara_assets.consensus.rounds.mailbox import Mailbox
+from capibara_assets.consensus.rounds.messages import ORGANISER, Kind, Message
 from capibara_assets.consensus.rounds.round import RoundExamples
 from capibara_assets.consensus.rounds.submissions import Named, Submissions, documents, sort_submissions
 from capibara_assets.errors import InputError
@@ -33,7 +33,7 @@ _GRACE_S = 1.0  # beyond a deadline until the place shows what came before it
 
 
 @dataclass
-class LetterVote:
+class MessageVote:
     """A vote whose voters are remote: does by messages what `hold_vote` does with processes.
 
     Attributes:
@@ -44,7 +44,7 @@ class LetterVote:
 
     box: Mailbox
     key: Ed25519PrivateKey
-    posted: Letter | None = None
+    posted: Message | None = None
     named: list[Named] = field(default_factory=list)
 
     def announce(self, published: PublishedElection) -> None:
@@ -81,36 +81,38 @@ class LetterVote:
             return poll
         about = self.posted.head.name
         proposal = self.box.send("proposal", ORGANISER, _proposal_files(asked), self.key, about)
-        letters, unconfirmed = self._gather("confirmation", sorted(asked), proposal.head.name, proposal, timeout)
+        messages, unconfirmed = self._gather("confirmation", sorted(asked), proposal.head.name, proposal, timeout)
         given: list[Confirmation] = []
-        for voter, letter in sorted(letters.items()):
+        for voter, message in sorted(messages.items()):
             try:
                 candidates = len(asked[voter]["losses"])
-                given.append(read_confirmation(letter.folder / "confirmation.json", voter, candidates))
+                given.append(read_confirmation(message.folder / "confirmation.json", voter, candidates))
             except InputError as error:
                 unconfirmed[voter] = str(error)
         return Poll(keys, poll.ballots, poll.absent, tuple(given), dict(sorted(unconfirmed.items())))
 
     def _gather(
-        self, kind: Kind, voters: Sequence[str], about: str, asked: Letter, timeout: float
-    ) -> tuple[dict[str, Letter], dict[str, str]]:
+        self, kind: Kind, voters: Sequence[str], about: str, asked: Message, timeout: float
+    ) -> tuple[dict[str, Message], dict[str, str]]:
         """The first message of each voter, and the reason for those without one in time."""
         box, closes = self.box, asked.received + timeout
 
-        def in_time() -> dict[str, Letter]:
+        def in_time() -> dict[str, Message]:
             own = {voter: box.first_of(kind, voter, about) for voter in voters}
-            return {voter: letter for voter, letter in own.items() if letter is not None and letter.received <= closes}
+            return {
+                voter: message for voter, message in own.items() if message is not None and message.received <= closes
+            }
 
         box.wait(lambda: len(in_time()) == len(voters), timeout + _GRACE_S)
         punctual = in_time()
-        counted = {letter.head.name for letter in punctual.values()}
+        counted = {message.head.name for message in punctual.values()}
         earlier = {x.head.content.about for x in box.of("election")} | {x.head.name for x in box.of("proposal")}
-        for letter in box.of(kind):
-            answers = letter.head.content.about
-            if letter.head.name not in counted and (answers == about or answers not in earlier):
-                late = "late" if letter.received > closes else "duplicate"
-                what = "replayed" if answers != about else late if letter.sender in voters else "foreign"
-                self.named.append(Named(what, letter.sender, f"{kind} about {answers[:12]}", letter.head.name))
+        for message in box.of(kind):
+            answers = message.head.content.about
+            if message.head.name not in counted and (answers == about or answers not in earlier):
+                late = "late" if message.received > closes else "duplicate"
+                what = "replayed" if answers != about else late if message.sender in voters else "foreign"
+                self.named.append(Named(what, message.sender, f"{kind} about {answers[:12]}", message.head.name))
         return punctual, {voter: f"late: no {kind} within {timeout:g} s" for voter in voters if voter not in punctual}
 
 
@@ -136,7 +138,7 @@ def close_round(
         time.sleep(_LOOK_S)
     box.look()
     submissions = sort_submissions(box)
-    vote = LetterVote(box, key)
+    vote = MessageVote(box, key)
     try:
         agreement = agree(
             base, submissions.folders(terms, box.work), examples.validation, examples.shards, terms.consensus_recipe(),
@@ -151,13 +153,13 @@ def close_round(
     return agreement, named
 
 
-def error_after(box: Mailbox, election: Letter | None) -> Letter | None:
+def error_after(box: Mailbox, election: Message | None) -> Message | None:
     """The message that ended an attempt (None: one before any election) without a consensus; None if none did."""
     ended = box.first_of("result", about=_name(election))
     return ended if ended is not None and CERTIFICATE not in ended.head.content.files else None
 
 
-def last_election(box: Mailbox) -> Letter | None:
+def last_election(box: Mailbox) -> Message | None:
     """The election of the organiser's last attempt: the one that no other follows, whatever the place's clock said.
 
     Raises:
@@ -171,17 +173,17 @@ def last_election(box: Mailbox) -> Letter | None:
     return next((each for each in reversed(elections) if each.head.name not in former), None)
 
 
-def _name(election: Letter | None) -> str:
+def _name(election: Message | None) -> str:
     return "" if election is None else election.head.name
 
 
-def _all_named(box: Mailbox, submissions: Submissions, vote: LetterVote) -> list[Named]:
+def _all_named(box: Mailbox, submissions: Submissions, vote: MessageVote) -> list[Named]:
     """What was named of submissions, also of those that came while the vote was held, of ballots and confirmations."""
     return sorted({*submissions.named, *sort_submissions(box).named, *vote.named})
 
 
 def _publish(
-    box: Mailbox, agreement: Agreement, submissions: Submissions, vote: LetterVote, named: Sequence[Named],
+    box: Mailbox, agreement: Agreement, submissions: Submissions, vote: MessageVote, named: Sequence[Named],
     key: Ed25519PrivateKey, out: Path,
 ) -> None:  # fmt: skip
     assert vote.posted is not None
@@ -194,15 +196,15 @@ def _publish(
 
 
 def beside_certificate(
-    out: Path, box: Mailbox, submissions: Submissions, election: Letter, result: Mapping[str, object]
+    out: Path, box: Mailbox, submissions: Submissions, election: Message, result: Mapping[str, object]
 ) -> None:
     """Write what a certificate is verified with: round, election, the voters' adapters, and the ignored messages.
 
     A former certificate goes, as what lies beside it is no longer its own.
     """
     delete_durable(out / CERTIFICATE)
-    for name, letter in submissions.accepted.items():
-        shutil.copytree(letter.folder, out / "voters" / name, dirs_exist_ok=True)
+    for name, message in submissions.accepted.items():
+        shutil.copytree(message.folder, out / "voters" / name, dirs_exist_ok=True)
         sync_tree(out / "voters" / name)
     write_json_atomic(out / "round.json", box.terms.model_dump(mode="json"))
     write_json_atomic(out / "keys.json", box.terms.keys)

@@ -18,7 +18,7 @@ from capibara_assets.checkpoints.store.places import PARTS, StorePlace, open_pla
 from capibara_assets.errors import InputError
 from capibara_assets.storage.jsonfiles import strict_json
 
-LETTERS = "letters"
+MESSAGES = "letters"  # as in rounds that were begun before
 _TIMEOUT_S = 60.0
 
 
@@ -101,7 +101,7 @@ class StoredPlace:
             return file.read(most)
 
     def arrivals(self, round_digest: str) -> list[Arrival]:
-        folder = f"{round_digest}/{LETTERS}"
+        folder = f"{round_digest}/{MESSAGES}"
         if self._local:
             return _on_disk(Path(self.path.path, folder))
         arrivals = []
@@ -158,7 +158,7 @@ class HttpPlace:
         except httpx2.HTTPError as error:
             raise self._unreachable(error) from error
         if reply.status_code not in (200, 201):
-            raise InputError(f"{self.root} refuses the letter: {reply.text[:400].strip() or reply.status_code}")
+            raise InputError(f"{self.root} refuses the message: {reply.text[:400].strip() or reply.status_code}")
         return reply.status_code == 201
 
     def read(self, name: str, most: int) -> bytes:
@@ -178,12 +178,12 @@ class HttpPlace:
         return bytes(data[:most])
 
     def arrivals(self, round_digest: str) -> list[Arrival]:
-        data = self.read(f"{round_digest}/{LETTERS}", 64 << 20)
+        data = self.read(f"{round_digest}/{MESSAGES}", 64 << 20)
         try:
             listed = strict_json(data)
             return sorted(Arrival(float(received), str(name), int(size)) for received, name, size in listed)
         except (ValueError, TypeError, OverflowError, RecursionError) as error:
-            raise InputError(f"{self.root} lists no letters, but {data[:80]!r}: check the address") from error
+            raise InputError(f"{self.root} lists no messages, but {data[:80]!r}: check the address") from error
 
     def now(self) -> float:
         import httpx2

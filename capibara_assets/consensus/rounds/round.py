@@ -42,7 +42,7 @@ class Round(BaseModel):
     examples: str = Field(description="SHA-256 of examples.json: all tokenised examples, and each voter's shard")
     dataset: dict[str, str] = Field(description="What the examples were taken from, and how")
     deadline: str = Field(description="Of submissions, by the clock of the place: RFC 3339, UTC")
-    max_bytes: int = Field(ge=1, description="Most bytes of one letter of a voter")
+    max_bytes: int = Field(ge=1, description="Most bytes of one message of a voter")
     keys: dict[str, str] = Field(min_length=2, description="Registered voter -> public key")
     organiser: str = Field(description="Public key of whoever holds the vote")
     nonce: str = Field(min_length=32, description="Drawn, so that two rounds of equal terms are two")

@@ -23,28 +23,28 @@ from typing import Any
 
 from capibara_assets.checkpoints.store import files
 from capibara_assets.checkpoints.store.places import LocalPlace
-from capibara_assets.consensus.rounds.letters import (
+from capibara_assets.consensus.rounds.mailbox import MOST_MESSAGES
+from capibara_assets.consensus.rounds.messages import (
     LONGEST_HEAD,
     OF_ORGANISER,
     Head,
-    LetterFault,
+    MessageFault,
     read_head,
     verify_files,
 )
-from capibara_assets.consensus.rounds.mailbox import MOST_LETTERS
-from capibara_assets.consensus.rounds.places import LETTERS, StoredPlace, open_round_place
+from capibara_assets.consensus.rounds.places import MESSAGES, StoredPlace, open_round_place
 from capibara_assets.consensus.rounds.round import EXAMPLES, ROUND, Round, read_round
 from capibara_assets.consensus.rounds.submissions import REFUSED, Named, refusals
 from capibara_assets.errors import InputError
 
 _BLOCK = 1 << 20
-_QUIET_S = 30.0  # of a connection, and in which it has to show whose letter it brings
+_QUIET_S = 30.0  # of a connection, and in which it has to show whose message it brings
 _TRANSFER_S = 900.0  # of what is sent then, either way
 _LAST_S = 1.0  # of a connection that has its answer
 _CONNECTIONS = 256
 _UPLOADS = 2  # of one sender at a time
 _MOST_REFUSALS = 1000  # that are kept
-_PATH = re.compile(rf"/([0-9a-f]{{64}})/({re.escape(ROUND)}|{re.escape(EXAMPLES)}|{LETTERS}(?:/([0-9a-f]{{64}}))?)")
+_PATH = re.compile(rf"/([0-9a-f]{{64}})/({re.escape(ROUND)}|{re.escape(EXAMPLES)}|{MESSAGES}(?:/([0-9a-f]{{64}}))?)")
 
 
 @dataclass
@@ -93,9 +93,9 @@ class Shelf:
         return self.over
 
     def head_of(self, name: str) -> Head:
-        """Header of a stored message. Raises FileNotFoundError, or LetterFault: an invalid file was placed there."""
+        """Header of a stored message. Raises FileNotFoundError, or MessageFault: an invalid file was placed there."""
         if name not in self.heads:
-            path = f"{self.terms.digest}/{LETTERS}/{name}"
+            path = f"{self.terms.digest}/{MESSAGES}/{name}"
             self.heads[name] = read_head(
                 name, self.place.read(path, LONGEST_HEAD), self.place.store.size(path), self.terms
             )
@@ -108,21 +108,21 @@ class Shelf:
     def _readable(self, name: str) -> bool:
         try:
             return self.shown(name)
-        except (LetterFault, FileNotFoundError, PermissionError):
+        except (MessageFault, FileNotFoundError, PermissionError):
             return False
 
     def admit(self, name: str, start: bytes, size: int) -> Head:
-        """Check an upload by its header. Raises LetterFault."""
+        """Check an upload by its header. Raises MessageFault."""
         head = read_head(name, start, size, self.terms)
         content = head.content
         if content.kind == "submission" and self.closed():
-            raise LetterFault("late", f"the deadline was {self.terms.deadline}", content.sender)
+            raise MessageFault("late", f"the deadline was {self.terms.deadline}", content.sender)
         self.listed_heads()
         heads = tuple(self.heads.values())  # others are added meanwhile
         same = [h for h in heads if (h.content.kind, h.content.sender) == (content.kind, content.sender)]
-        if name not in self.heads and len(same) >= MOST_LETTERS and content.kind not in OF_ORGANISER:
-            raise LetterFault(
-                "duplicate", f"{content.sender} has {len(same)} letters of this kind here", content.sender
+        if name not in self.heads and len(same) >= MOST_MESSAGES and content.kind not in OF_ORGANISER:
+            raise MessageFault(
+                "duplicate", f"{content.sender} has {len(same)} messages of this kind here", content.sender
             )
         return head
 
@@ -131,7 +131,7 @@ class Shelf:
         for arrival in self.place.arrivals(self.terms.digest):
             self._readable(arrival.name)
 
-    def note(self, name: str, fault: LetterFault) -> None:
+    def note(self, name: str, fault: MessageFault) -> None:
         """Record a refusal for the round's result, up to a thousand."""
         with self.lock:
             self.refusals += 1
@@ -211,7 +211,7 @@ class _Handler(BaseHTTPRequestHandler):
         digest, what, name = match.groups()
         try:
             shelf = self.server.shelf(digest)
-            if what == LETTERS:
+            if what == MESSAGES:
                 return self._say(200, json.dumps(shelf.listed()))
             if name is not None and not shelf.shown(name):
                 return self._say(404, "not before the deadline")
@@ -223,13 +223,13 @@ class _Handler(BaseHTTPRequestHandler):
         """Store a message; it appears atomically and is never overwritten."""
         match = _PATH.fullmatch(self.path)
         if match is None or match[3] is None:
-            return self._say(403, "only letters are taken")
+            return self._say(403, "only messages are taken")
         (length, *more) = self.headers.get_all("Content-Length", [""])
         if more or not re.fullmatch(r"[0-9]{1,15}", length, re.ASCII) or "Transfer-Encoding" in self.headers:
             return self._say(411, "state the length, once")
         try:
             self._take(self.server.shelf(match[1]), match[3], int(length))
-        except LetterFault as fault:
+        except MessageFault as fault:
             self.server.shelf(match[1]).note(match[3], fault)
             self._say(413 if fault.fault == "oversized" else 403, f"{fault.fault}: {fault}")
         except InputError:
@@ -248,7 +248,7 @@ class _Handler(BaseHTTPRequestHandler):
             if free:
                 self.server.grant(self.connection, _TRANSFER_S)
                 return self._keep(shelf, head, start)
-        return self._say(503, f"{sender} sends {_UPLOADS} letters already: try again")
+        return self._say(503, f"{sender} sends {_UPLOADS} messages already: try again")
 
     def _keep(self, shelf: Shelf, head: Head, start: bytes) -> None:
         """Read an upload into a file of its own, and give it its name; more than its head states is not read."""
@@ -267,14 +267,14 @@ class _Handler(BaseHTTPRequestHandler):
             with shelf.lock:
                 shelf.admit(head.name, start, head.size)  # the deadline may be over by now
                 new = self._link(part, shelf, head.name)
-                part.unlink()  # before anybody is told: a name less changes the letter's time
+                part.unlink()  # before anybody is told: a name less changes the message's time
                 shelf.heads[head.name] = head
             self._say(201 if new else 200, "kept" if new else "here already")
         finally:
             part.unlink(missing_ok=True)
 
     def _link(self, part: Path, shelf: Shelf, name: str) -> bool:
-        target = Path(shelf.place.root, shelf.terms.digest, LETTERS, name)
+        target = Path(shelf.place.root, shelf.terms.digest, MESSAGES, name)
         target.parent.mkdir(exist_ok=True)
         try:
             files.link(part, target)
@@ -284,7 +284,7 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def _read(self, size: int) -> bytes:
-        """Exactly so many bytes. Raises LetterFault: the sender stops, or takes so long that it was cut off."""
+        """Exactly so many bytes. Raises MessageFault: the sender stops, or takes so long that it was cut off."""
         data = bytearray()
         while len(data) < size:
             try:
@@ -292,7 +292,7 @@ class _Handler(BaseHTTPRequestHandler):
             except OSError:  # quiet for too long
                 block = b""
             if not block:
-                raise LetterFault("damaged", f"{len(data):,} bytes came of a part of {size:,}")
+                raise MessageFault("damaged", f"{len(data):,} bytes came of a part of {size:,}")
             data += block
         return bytes(data)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from capibara_assets.consensus.election.attestation import majority_shapes, read_submission
-from capibara_assets.consensus.rounds.letters import Letter
 from capibara_assets.consensus.rounds.mailbox import Mailbox
+from capibara_assets.consensus.rounds.messages import Message
 from capibara_assets.consensus.rounds.places import RoundPlace
 from capibara_assets.consensus.rounds.round import Round
 from capibara_assets.errors import printable
@@ -53,7 +53,7 @@ class Submissions:
         accepted: voter -> its message.
     """
 
-    accepted: dict[str, Letter]
+    accepted: dict[str, Message]
     named: tuple[Named, ...]
 
     def folders(self, terms: Round, work: Path) -> dict[str, Path]:
@@ -64,15 +64,15 @@ class Submissions:
 
 def sort_submissions(box: Mailbox) -> Submissions:
     """Judge a mailbox's submissions in the order of arrival."""
-    accepted, named = dict[str, Letter](), list[Named]()
+    accepted, named = dict[str, Message](), list[Named]()
     weights: dict[str, str] = {}
-    for letter in box.of("submission"):
-        fault, why = _fault(letter, box.terms, accepted, weights)
+    for message in box.of("submission"):
+        fault, why = _fault(message, box.terms, accepted, weights)
         if fault:
-            named.append(Named(fault, letter.sender, why, letter.head.name))
+            named.append(Named(fault, message.sender, why, message.head.name))
         else:
-            accepted[letter.sender] = letter
-            weights[letter.head.content.files[ADAPTER_WEIGHTS][1]] = letter.sender
+            accepted[message.sender] = message
+            weights[message.head.content.files[ADAPTER_WEIGHTS][1]] = message.sender
     named += [Named(fault.fault, fault.sender or "", str(fault), name) for name, fault in box.faults.items()]
     named += refusals(box.place, box.terms.digest)
     named += [Named("missing", name, "no adapter that takes part") for name in box.terms.keys if name not in accepted]
@@ -88,7 +88,7 @@ def documents(named: Sequence[Named]) -> list[dict[str, Any]]:
         if kinds[one.what] <= _MOST_NAMED:
             kept.append(one.document())
     return kept + [
-        Named(what, "", f"{number - _MOST_NAMED:,} further letters, not listed").document()
+        Named(what, "", f"{number - _MOST_NAMED:,} further messages, not listed").document()
         for what, number in kinds.items()
         if number > _MOST_NAMED
     ]
@@ -111,25 +111,25 @@ def _refusal(number: int, line: bytes) -> Named:
         return Named("damaged", "", f"line {number} of {REFUSED} is no refusal of a server")
 
 
-def _fault(letter: Letter, terms: Round, accepted: dict[str, Letter], weights: dict[str, str]) -> tuple[str, str]:
-    files = letter.head.content.files
-    if letter.received > terms.closes:
-        return "late", f"came {letter.received - terms.closes:.3g} s after the deadline, by the clock of the place"
-    if letter.sender in accepted:
-        return "duplicate", f"{letter.sender} handed in before; the first counts"
+def _fault(message: Message, terms: Round, accepted: dict[str, Message], weights: dict[str, str]) -> tuple[str, str]:
+    files = message.head.content.files
+    if message.received > terms.closes:
+        return "late", f"came {message.received - terms.closes:.3g} s after the deadline, by the clock of the place"
+    if message.sender in accepted:
+        return "duplicate", f"{message.sender} handed in before; the first counts"
     if not {ADAPTER_CONFIG, ADAPTER_WEIGHTS} <= files.keys():
         return "unfit", f"no {ADAPTER_CONFIG} or {ADAPTER_WEIGHTS} in it"
     if (owner := weights.get(files[ADAPTER_WEIGHTS][1])) is not None:
         return "replayed", f"its weights are those that {owner} handed in before"
-    return next((("unfit", why) for why in _unfit(letter, terms)), ("", ""))
+    return next((("unfit", why) for why in _unfit(message, terms)), ("", ""))
 
 
-def _unfit(letter: Letter, terms: Round) -> Iterator[str]:
-    read = read_submission(letter.sender, letter.folder, terms.base_digest)
+def _unfit(message: Message, terms: Round) -> Iterator[str]:
+    read = read_submission(message.sender, message.folder, terms.base_digest)
     if read.problem or read.adapter is None:
         yield read.problem
         return
-    shapes = {name: list(shape) for name, shape in majority_shapes({letter.sender: read.adapter}).items()}
+    shapes = {name: list(shape) for name, shape in majority_shapes({message.sender: read.adapter}).items()}
     if off := sorted(name for name in {*shapes, *terms.modules} if shapes.get(name) != terms.modules.get(name)):
         yield f"{off[0]} has shape {shapes.get(off[0])}, the round asks for {terms.modules.get(off[0])}"
     ranks = {name: int(read.adapter.a(name).shape[0]) for name in read.adapter.modules}

@@ -25,8 +25,8 @@ from capibara_assets.consensus.rounds.closing import (
     error_after,
     last_election,
 )
-from capibara_assets.consensus.rounds.letters import Kind, Letter
 from capibara_assets.consensus.rounds.mailbox import Mailbox
+from capibara_assets.consensus.rounds.messages import Kind, Message
 from capibara_assets.consensus.rounds.round import Round, RoundExamples
 from capibara_assets.consensus.rounds.submissions import Submissions, sort_submissions
 from capibara_assets.errors import InputError
@@ -49,7 +49,7 @@ def key_of(terms: Round, voter: str, file: Path) -> Ed25519PrivateKey:
     return key
 
 
-def submit(box: Mailbox, voter: str, key: Ed25519PrivateKey, adapter: Path) -> Letter:
+def submit(box: Mailbox, voter: str, key: Ed25519PrivateKey, adapter: Path) -> Message:
     """Submit an adapter, with its manifest if it has one.
 
     Raises:
@@ -137,7 +137,7 @@ _NEXT: tuple[Kind, ...] = ("proposal", "result")
 
 
 def _confirm(
-    box: Mailbox, asked: Letter, assignment: Assignment, base: Base, answered: dict[str, Any], key: Ed25519PrivateKey
+    box: Mailbox, asked: Message, assignment: Assignment, base: Base, answered: dict[str, Any], key: Ed25519PrivateKey
 ) -> None:
     """Confirm what the organiser proposes, or say why not; who is not asked says nothing."""
     document = strict_json((asked.folder / "proposal.json").read_bytes())
@@ -151,36 +151,36 @@ def _confirm(
     box.send("confirmation", assignment.voter, {"confirmation.json": readable_json(said)}, key, asked.head.name)
 
 
-def _kept(box: Mailbox, letter: Letter, posted: Letter, submissions: Submissions, out: Path) -> dict[str, Any]:
+def _kept(box: Mailbox, message: Message, posted: Message, submissions: Submissions, out: Path) -> dict[str, Any]:
     """Copy the result, and what it is verified with, into a folder, once it holds.
 
     Raises:
         InputError: the certificate is not of this election and these keys, or does not follow from the adapters.
     """
-    result: dict[str, Any] = strict_json((letter.folder / RESULT).read_bytes())
+    result: dict[str, Any] = strict_json((message.folder / RESULT).read_bytes())
     election = PublicRecord.read(posted.folder / ELECTION, None, None)
     voters = submissions.folders(box.terms, box.work)
-    verification = verify_certificate(letter.folder / CERTIFICATE, voters, keys=box.terms.keys, record=election)
+    verification = verify_certificate(message.folder / CERTIFICATE, voters, keys=box.terms.keys, record=election)
     if not {"result", "published adapter", "published election"} <= set(verification.recomputed) or not verification.ok:
         why = "; ".join(verification.problems[:5]) or "its adapter is missing"
         raise InputError(f"the organiser's result does not hold, and is not kept: {why}")
     beside_certificate(out, box, submissions, posted, result)
-    shutil.copytree(letter.folder, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CERTIFICATE))
-    write_bytes_atomic(out / CERTIFICATE, (letter.folder / CERTIFICATE).read_bytes())
+    shutil.copytree(message.folder, out, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CERTIFICATE))
+    write_bytes_atomic(out / CERTIFICATE, (message.folder / CERTIFICATE).read_bytes())
     return result
 
 
-def _awaited(box: Mailbox, kind: Kind, seconds: float, election: Letter | None = None) -> Letter:
+def _awaited(box: Mailbox, kind: Kind, seconds: float, election: Message | None = None) -> Message:
     """Wait for the organiser's message of a kind in one attempt: the last election, or an election's result.
 
     Raises:
         InputError: it does not come, the attempt has ended without a consensus, or another one has begun.
     """
 
-    def answered() -> Letter | None:
+    def answered() -> Message | None:
         return last_election(box) if election is None else box.first_of(kind, about=election.head.name)
 
-    def ended() -> Letter | None:
+    def ended() -> Message | None:
         return error_after(box, election or last_election(box))
 
     def overtaken() -> bool:
@@ -192,8 +192,8 @@ def _awaited(box: Mailbox, kind: Kind, seconds: float, election: Letter | None =
         raise InputError(
             f"the round ended without a consensus: {said.get('error')}. Where the organiser closes it again, vote again"
         )
-    if (letter := answered()) is not None:
-        return letter
+    if (message := answered()) is not None:
+        return message
     if overtaken():
         raise InputError(f"the organiser at {box.place.root} has begun again to close the round: vote again")
     raise InputError(f"no {kind} of the organiser at {box.place.root}: ask whoever closes the round, and vote again")

@@ -82,7 +82,7 @@ def _wrong(own: Given, others: Sequence[Given], *, may_raise: bool) -> dict[str,
 def unsettled(own: Ballot, others: Sequence[Ballot]) -> Doubt | None:
     """The doubt raised by two or more other programs that each differ on more than a corner, if fewer agree.
 
-    They need not agree with each other: the problem may be one that its cases do not settle.
+    They need not agree with each other: the problem may be one whose cases allow several answers.
     """
     shares = [share for other in others if (share := _contradicted(own.inside, other.inside)) is not None]
     against = [share for share in shares if share > _CORNER]

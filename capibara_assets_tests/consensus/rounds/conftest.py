@@ -1,4 +1,4 @@
-"""A round of the honest voters in a folder, everybody's keys, and letters as a third party writes them."""
+"""A round of the honest voters in a folder, everybody's keys, and messages as a third party writes them."""
 
 import os
 import time
@@ -14,9 +14,9 @@ import pytest
 
 from capibara_assets.consensus.election.keys import read_private_key, write_new_key
 from capibara_assets.consensus.recipe import ConsensusRecipe
-from capibara_assets.consensus.rounds.letters import Kind, write_letter
 from capibara_assets.consensus.rounds.mailbox import Mailbox
-from capibara_assets.consensus.rounds.places import LETTERS, RoundPlace, open_round_place
+from capibara_assets.consensus.rounds.messages import Kind, write_message
+from capibara_assets.consensus.rounds.places import MESSAGES, RoundPlace, open_round_place
 from capibara_assets.consensus.rounds.round import Round, RoundExamples, read_round, write_round
 from capibara_assets.consensus.rounds.server import RoundServer
 from capibara_assets.consensus.rounds.taking_part import submit
@@ -54,7 +54,7 @@ class Meeting:
 
     def put(self, name: str, data: bytes) -> None:
         """As a third party does that may write to the folder."""
-        folder = self.place / self.terms.digest / LETTERS
+        folder = self.place / self.terms.digest / MESSAGES
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
 
@@ -97,9 +97,9 @@ def signed(
     m: Meeting, files: dict[str, bytes], sender: str = "voter-2", digest: str = "", kind: Kind = "submission",
     about: str = "",
 ) -> tuple[str, bytes]:  # fmt: skip
-    """A letter under the sender's registered key."""
+    """A message under the sender's registered key."""
     key = read_private_key(m.key_file(sender))
-    return write_letter(digest or m.terms.digest, kind, sender, files, key, about)
+    return write_message(digest or m.terms.digest, kind, sender, files, key, about)
 
 
 def wait_for_deadline(m: Meeting) -> None:
@@ -109,7 +109,7 @@ def wait_for_deadline(m: Meeting) -> None:
 
 @dataclass
 class After:
-    """A place whose clock says that the deadline is over, so that no test waits for it; letters keep their times."""
+    """A place whose clock says that the deadline is over, so that no test waits for it; messages keep their times."""
 
     place: RoundPlace
     terms: Round

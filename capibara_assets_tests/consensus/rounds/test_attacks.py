@@ -18,9 +18,9 @@ from capibara_assets.consensus.election.ballots import Ballot, new_key
 from capibara_assets.consensus.election.ballots import signed as signed_ballot
 from capibara_assets.consensus.election.keys import read_private_key
 from capibara_assets.consensus.rounds.closing import close_round
-from capibara_assets.consensus.rounds.letters import Head, Kind, write_letter
-from capibara_assets.consensus.rounds.mailbox import MOST_LETTERS, Mailbox
-from capibara_assets.consensus.rounds.places import LETTERS, RoundPlace, StoredPlace
+from capibara_assets.consensus.rounds.mailbox import MOST_MESSAGES, Mailbox
+from capibara_assets.consensus.rounds.messages import Head, Kind, write_message
+from capibara_assets.consensus.rounds.places import MESSAGES, RoundPlace, StoredPlace
 from capibara_assets.consensus.rounds.submissions import REFUSED, Named, documents
 from capibara_assets.consensus.rounds.taking_part import vote_in
 from capibara_assets_tests.consensus.rounds.conftest import NAMES, Meet, Meeting, after_deadline, signed
@@ -28,12 +28,12 @@ from capibara_assets_tests.consensus.rounds.conftest import NAMES, Meet, Meeting
 LIAR = "voter-3"
 """Registered, with a good adapter; from then on it does what it likes."""
 Attack = Callable[[Meeting, Head, bytes], None]
-"""Is told each letter that the organiser or an honest voter sends: its head, and the bytes after that."""
+"""Is told each message that the organiser or an honest voter sends: its head, and the bytes after that."""
 
 
 @dataclass
 class Watched:
-    """A place at which the attacker sees each letter of the others before they go on."""
+    """A place at which the attacker sees each message of the others before they go on."""
 
     place: RoundPlace
     meeting: Meeting
@@ -97,11 +97,11 @@ def nothing(meeting: Meeting, head: Head, rest: bytes) -> None:
 
 
 def forged(m: Meeting, kind: Kind, sender: str, files: dict[str, bytes], about: str = "") -> tuple[str, bytes]:
-    return write_letter(m.terms.digest, kind, sender, files, new_key(), about)
+    return write_message(m.terms.digest, kind, sender, files, new_key(), about)
 
 
-def outside_letters(m: Meeting, head: Head, rest: bytes) -> Iterator[tuple[str, str, bytes]]:
-    """What somebody without a key makes of an honest letter: what it should be named, name, bytes."""
+def outside_messages(m: Meeting, head: Head, rest: bytes) -> Iterator[tuple[str, str, bytes]]:
+    """What somebody without a key makes of an honest message: what it should be named, name, bytes."""
     content = head.content
     files = dict.fromkeys(content.files, b"{}")
     whole = head.line + rest
@@ -113,7 +113,7 @@ def outside_letters(m: Meeting, head: Head, rest: bytes) -> Iterator[tuple[str, 
     yield "foreign", (strange := head.model_copy(update={"content": stranger})).name, strange.line + rest
     elsewhere = head.model_copy(update={"content": content.model_copy(update={"round": "0" * 64})})
     yield "replayed", elsewhere.name, elsewhere.line + rest
-    yield "damaged", "0" * 63 + str(len(whole) % 10), whole  # the same letter under a name of its own
+    yield "damaged", "0" * 63 + str(len(whole) % 10), whole  # the same message under a name of its own
     line = head.line.decode()
     for number, text in enumerate((
         line[:-1] * 2 + "\n", line.replace('{"content"', '{"content":0,"content"', 1), line.replace(":", ":NaN,", 1),
@@ -124,14 +124,14 @@ def outside_letters(m: Meeting, head: Head, rest: bytes) -> Iterator[tuple[str, 
 
 
 def outsider(m: Meeting, head: Head, rest: bytes) -> None:
-    """Answers each honest letter with many of its own, in the folder where it lies."""
-    for _, name, data in outside_letters(m, head, rest):
+    """Answers each honest message with many of its own, in the folder where it lies."""
+    for _, name, data in outside_messages(m, head, rest):
         m.put(name, data)
 
 
 def odd_files(m: Meeting) -> None:
-    """Files that are no letters, beside the letters and where the server keeps what it refused."""
-    folder = m.place / m.terms.digest / LETTERS
+    """Files that are no messages, beside the messages and where the server keeps what it refused."""
+    folder = m.place / m.terms.digest / MESSAGES
     os.mkfifo(folder / ("1" * 64))
     (folder / ("2" * 64)).symlink_to("/dev/zero")
     (folder / ("3" * 64)).symlink_to(next(folder.iterdir()))
@@ -141,8 +141,8 @@ def odd_files(m: Meeting) -> None:
     (folder.parent / REFUSED).write_bytes(b'{"what": 1}\n[1]\n\xff\xfe\n' + b"[" * 100_000 + b"\n{")
 
 
-def test_a_round_comes_out_the_same_whatever_somebody_without_a_key_puts_beside_its_letters(meet: Meet) -> None:
-    """Forged, replayed, re-signed, cut and unreadable copies of all letters of all kinds, and files that are none."""
+def test_a_round_comes_out_the_same_whatever_somebody_without_a_key_puts_beside_its_messages(meet: Meet) -> None:
+    """Forged, replayed, re-signed, cut and unreadable copies of all messages of all kinds, and files that are none."""
     alone = meet(seconds=3600)
     for name in NAMES:
         alone.hand_in(name)
@@ -154,8 +154,8 @@ def test_a_round_comes_out_the_same_whatever_somebody_without_a_key_puts_beside_
     kinds = {"forged", "foreign", "replayed", "damaged"}
     assert kinds <= {one.what for one in beneath.named}
     assert all(one.what in kinds | {"late"} and one.why.isprintable() for one in beneath.named)
-    letters = {one.letter for one in beneath.named}
-    assert {str(number) * 64 for number in range(1, 5)} <= letters
+    messages = {one.letter for one in beneath.named}
+    assert {str(number) * 64 for number in range(1, 5)} <= messages
 
 
 def _of_liar(m: Meeting, files: dict[str, bytes], kind: Kind, election: str) -> tuple[str, bytes]:
@@ -272,11 +272,11 @@ def test_an_accepted_voter_that_confirms_nonsense_has_not_confirmed(confirmation
     assert {one["voter"] for one in lied["confirmations"]} == set(NAMES)
 
 
-def test_of_a_sender_eight_letters_are_read_and_one_that_cannot_be_is_named(
+def test_of_a_sender_eight_messages_are_read_and_one_that_cannot_be_is_named(
     meet: Meet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     m = meet()
-    for number in range(MOST_LETTERS + 2):
+    for number in range(MOST_MESSAGES + 2):
         m.put(*signed(m, {**m.files("voter-2"), "manifest.json": b"%d" % number}))
     unreadable, data = signed(m, m.files("voter-0"), "voter-0")
     m.put(unreadable, data)
@@ -290,13 +290,13 @@ def test_of_a_sender_eight_letters_are_read_and_one_that_cannot_be_is_named(
     monkeypatch.setattr(StoredPlace, "read", read)
     box = m.box("organiser")
     box.look()
-    assert len(box.letters) == MOST_LETTERS and len(list(box.work.iterdir())) == MOST_LETTERS
+    assert len(box.messages) == MOST_MESSAGES and len(list(box.work.iterdir())) == MOST_MESSAGES
     assert sorted(fault.fault for fault in box.faults.values()) == ["damaged", "duplicate", "duplicate"]
     assert "Permission denied" in str(box.faults[unreadable])
 
 
-def test_a_flood_of_strangers_letters_is_counted_and_leaves_room_for_the_result() -> None:
+def test_a_flood_of_strangers_messages_is_counted_and_leaves_room_for_the_result() -> None:
     flood = [Named("foreign", "\x1b[2J" * 100, "a" * 10_000, str(number)) for number in range(5000)]
     listed = documents([*flood, Named("missing", "voter-2", "no adapter that takes part")])
-    assert len(listed) == 1002 and listed[-1]["why"] == "4,000 further letters, not listed"
+    assert len(listed) == 1002 and listed[-1]["why"] == "4,000 further messages, not listed"
     assert len(json.dumps(listed)) < 2 << 20 and all(one["sender"].isprintable() for one in listed)

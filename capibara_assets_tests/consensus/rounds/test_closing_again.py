@@ -16,8 +16,8 @@ from capibara_assets.consensus.agree import ConsensusError
 from capibara_assets.consensus.certificates.certificate import read_certificate
 from capibara_assets.consensus.election.keys import read_private_key
 from capibara_assets.consensus.rounds.closing import AFTER, RESULT, close_round, last_election
-from capibara_assets.consensus.rounds.letters import ORGANISER
 from capibara_assets.consensus.rounds.mailbox import Mailbox
+from capibara_assets.consensus.rounds.messages import ORGANISER
 from capibara_assets.consensus.rounds.places import RoundPlace, open_round_place
 from capibara_assets.consensus.rounds.taking_part import vote_in
 from capibara_assets.errors import InputError
@@ -160,16 +160,16 @@ def test_a_buckets_time_is_that_of_its_objects(address: str, meet: Meet, monkeyp
 
 def test_the_last_election_is_the_one_that_follows_whatever_the_clock_said(tmp_path: Path) -> None:
     """The place's clock was set back between an attempt and the next, and again before the third."""
-    letters: dict[str, list[Any]] = {"election": [], "result": []}
+    messages: dict[str, list[Any]] = {"election": [], "result": []}
     for number, received in ((1, 3000.0), (2, 2000.0), (3, 1000.0)):
         folder = tmp_path / str(number)
         folder.mkdir()
         (folder / AFTER).write_text(json.dumps({"result": f"result-{number - 1}"}))
         content = SimpleNamespace(files={AFTER: "digest"} if number > 1 else {}, about="e" * 64)
         head = SimpleNamespace(name=f"election-{number}", content=content)
-        letters["election"].insert(0, SimpleNamespace(head=head, folder=folder, received=received))
+        messages["election"].insert(0, SimpleNamespace(head=head, folder=folder, received=received))
         ended = SimpleNamespace(name=f"result-{number}", content=SimpleNamespace(about=f"election-{number}"))
-        letters["result"].append(SimpleNamespace(head=ended))
-    last = last_election(SimpleNamespace(of=lambda kind: letters[kind]))  # type: ignore[arg-type]
+        messages["result"].append(SimpleNamespace(head=ended))
+    last = last_election(SimpleNamespace(of=lambda kind: messages[kind]))  # type: ignore[arg-type]
     assert last is not None and last.head.name == "election-3"
     assert last_election(SimpleNamespace(of=lambda kind: [])) is None  # type: ignore[arg-type]

@@ -15,9 +15,9 @@ from capibara_assets.consensus.certificates.public_record import PublicRecord
 from capibara_assets.consensus.election.ballots import new_key
 from capibara_assets.consensus.election.keys import read_private_key
 from capibara_assets.consensus.rounds.closing import close_round
-from capibara_assets.consensus.rounds.letters import write_letter
 from capibara_assets.consensus.rounds.mailbox import Mailbox
-from capibara_assets.consensus.rounds.places import LETTERS, open_round_place
+from capibara_assets.consensus.rounds.messages import write_message
+from capibara_assets.consensus.rounds.places import MESSAGES, open_round_place
 from capibara_assets.consensus.rounds.round import read_round
 from capibara_assets.consensus.rounds.submissions import sort_submissions
 from capibara_assets.consensus.rounds.taking_part import vote_in
@@ -38,13 +38,13 @@ def _vote(address: str, digest: str, name: str, key: Path, base: Path, home: Pat
 
 @pytest.mark.parametrize("way", ["http", pytest.param("folder", marks=pytest.mark.extended)])
 def test_two_organisations_in_processes_of_their_own_agree(way: str, meet: Meet, tmp_path: Path) -> None:
-    """A third one is late, and somebody forges a letter of its name: the same consensus comes out at both."""
+    """A third one is late, and somebody forges a message of its name: the same consensus comes out at both."""
     meeting = meet(seconds=8)
     with served(meeting.place) as url:
         address = url if way == "http" else str(meeting.place)
         for name in NAMES[:2]:
             meeting.hand_in(name, address)
-        forged, data = write_letter(meeting.terms.digest, "submission", "voter-2", meeting.files("voter-2"), new_key())
+        forged, data = write_message(meeting.terms.digest, "submission", "voter-2", meeting.files("voter-2"), new_key())
         meeting.put(forged, data)
         own = [
             Forked(
@@ -73,11 +73,11 @@ def test_two_organisations_in_processes_of_their_own_agree(way: str, meet: Meet,
 
 
 def _forged(m: Meeting) -> tuple[str, bytes]:
-    return write_letter(m.terms.digest, "submission", "voter-1", m.files("voter-2"), new_key())
+    return write_message(m.terms.digest, "submission", "voter-1", m.files("voter-2"), new_key())
 
 
 def _foreign(m: Meeting) -> tuple[str, bytes]:
-    return write_letter(m.terms.digest, "submission", "voter-9", m.files("voter-2"), new_key())
+    return write_message(m.terms.digest, "submission", "voter-9", m.files("voter-2"), new_key())
 
 
 def _elsewhere(m: Meeting) -> tuple[str, bytes]:
@@ -120,7 +120,7 @@ def _garbage(m: Meeting) -> tuple[str, bytes]:
 
 def _of_voter_as_organiser(m: Meeting) -> tuple[str, bytes]:
     key = read_private_key(m.key_file("voter-2"))
-    return write_letter(m.terms.digest, "election", "organiser", {"election.json": b"{}"}, key)
+    return write_message(m.terms.digest, "election", "organiser", {"election.json": b"{}"}, key)
 
 
 ATTACKS = {
@@ -156,7 +156,7 @@ def test_what_comes_after_the_deadline_is_late_whatever_its_sender_says(meet: Me
     wait_for_deadline(meeting)
     name, data = signed(meeting, meeting.files("voter-2"))
     meeting.put(name, data)
-    os.utime(meeting.place / meeting.terms.digest / LETTERS / name, (0, 0))
+    os.utime(meeting.place / meeting.terms.digest / MESSAGES / name, (0, 0))
     box = meeting.box("late")
     box.look()
     found = sort_submissions(box)
@@ -164,7 +164,7 @@ def test_what_comes_after_the_deadline_is_late_whatever_its_sender_says(meet: Me
     with pytest.raises(InputError, match="the deadline of the round was"):
         meeting.hand_in("voter-0")
     with served(meeting.place) as url:
-        refused = httpx2.put(f"{url}/{meeting.terms.digest}/{LETTERS}/{name}", content=data)
+        refused = httpx2.put(f"{url}/{meeting.terms.digest}/{MESSAGES}/{name}", content=data)
         assert refused.status_code == 403 and "late" in refused.text
 
 
@@ -173,7 +173,7 @@ def test_a_clock_set_back_does_not_open_a_round_whose_submissions_were_seen(
 ) -> None:
     meeting = meet()
     with served(meeting.place) as url:
-        path, now = f"{url}/{meeting.terms.digest}/{LETTERS}", time.time
+        path, now = f"{url}/{meeting.terms.digest}/{MESSAGES}", time.time
         name, data = signed(meeting, meeting.files("voter-0"), "voter-0")
         late, body = signed(meeting, meeting.files("voter-1"), "voter-1")
         assert httpx2.put(f"{path}/{name}", content=data).status_code == 201
@@ -198,24 +198,24 @@ def test_a_clock_that_jumps_ends_no_wait(meet: Meet, monkeypatch: pytest.MonkeyP
     assert not box.wait(lambda: False, 0.0)
 
 
-def test_a_server_takes_signed_letters_once_and_nothing_else(meet: Meet) -> None:
+def test_a_server_takes_signed_messages_once_and_nothing_else(meet: Meet) -> None:
     meeting = meet()
     with served(meeting.place) as url:
         at = f"{url}/{meeting.terms.digest}"
         name, data = signed(meeting, meeting.files("voter-0"), "voter-0")
-        path = meeting.place / meeting.terms.digest / LETTERS / name
-        assert httpx2.put(f"{at}/{LETTERS}/{name}", content=data).status_code == 201
+        path = meeting.place / meeting.terms.digest / MESSAGES / name
+        assert httpx2.put(f"{at}/{MESSAGES}/{name}", content=data).status_code == 201
         before = path.stat().st_ctime_ns
-        assert httpx2.put(f"{at}/{LETTERS}/{name}", content=data).status_code == 200
+        assert httpx2.put(f"{at}/{MESSAGES}/{name}", content=data).status_code == 200
         assert path.stat().st_ctime_ns == before, "its time stays that of the first"
-        assert httpx2.get(f"{at}/{LETTERS}/{name}").status_code == 404, "nobody can copy it before the deadline"
-        assert httpx2.get(f"{at}/{LETTERS}").json() == []
+        assert httpx2.get(f"{at}/{MESSAGES}/{name}").status_code == 404, "nobody can copy it before the deadline"
+        assert httpx2.get(f"{at}/{MESSAGES}").json() == []
         for attack, status in (("forged", 403), ("foreign", 403), ("oversized", 413), ("damaged-swapped", 403)):
             bad, body = ATTACKS[attack](meeting)
-            assert httpx2.put(f"{at}/{LETTERS}/{bad}", content=body).status_code == status
-        for odd in ("round.json", "../x", "%2e%2e/x", f"{LETTERS}/{name}/x", f"{LETTERS}/x"):
+            assert httpx2.put(f"{at}/{MESSAGES}/{bad}", content=body).status_code == status
+        for odd in ("round.json", "../x", "%2e%2e/x", f"{MESSAGES}/{name}/x", f"{MESSAGES}/x"):
             assert httpx2.put(f"{at}/{odd}", content=b"x").status_code == 403
-        assert httpx2.put(f"{at}/{LETTERS}/{name}", content=iter([b"x"])).status_code == 411
+        assert httpx2.put(f"{at}/{MESSAGES}/{name}", content=iter([b"x"])).status_code == 411
         assert httpx2.get(f"{url}/{'0' * 64}/round.json").status_code == 404
     assert [file.name for file in path.parent.iterdir()] == [name]
     assert list((meeting.place / "parts").iterdir()) == []
@@ -232,12 +232,12 @@ def test_a_voter_refuses_an_election_that_does_not_follow(meet: Meet, tmp_path: 
         meeting.hand_in(name)
     key = read_private_key(meeting.key_file("organiser"))
     closing = meeting.box("organiser")
-    hidden = next(n for n, x in _looked(closing).letters.items() if x.sender == "voter-2")
+    hidden = next(n for n, x in _looked(closing).messages.items() if x.sender == "voter-2")
 
     class Blind(Mailbox):
         def look(self) -> None:
             super().look()
-            self.letters.pop(hidden, None)
+            self.messages.pop(hidden, None)
 
     blind = Blind(closing.place, closing.terms, closing.work)
     with ThreadPoolExecutor(2) as pool:

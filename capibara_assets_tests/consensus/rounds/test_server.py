@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from capibara_assets.consensus.rounds import server
-from capibara_assets.consensus.rounds.places import LETTERS, HttpPlace, open_round_place
+from capibara_assets.consensus.rounds.places import MESSAGES, HttpPlace, open_round_place
 from capibara_assets.consensus.rounds.submissions import refusals
 from capibara_assets.errors import InputError
 from capibara_assets_tests.consensus.rounds.conftest import Meet, Meeting, served, signed
@@ -38,9 +38,9 @@ def _sent(url: str, text: bytes, end: bool = True) -> bytes:
         return _said(connection)
 
 
-def _letter(m: Meeting, sender: str) -> tuple[str, bytes]:
+def _message(m: Meeting, sender: str) -> tuple[str, bytes]:
     name, data = signed(m, m.files(sender), sender)
-    return f"/{m.terms.digest}/{LETTERS}/{name}", data
+    return f"/{m.terms.digest}/{MESSAGES}/{name}", data
 
 
 _LENGTHS = {
@@ -56,10 +56,10 @@ _LENGTHS = {
 }
 
 
-def test_a_request_of_two_lengths_or_of_none_is_refused_and_nothing_after_a_letter_is_read(meet: Meet) -> None:
+def test_a_request_of_two_lengths_or_of_none_is_refused_and_nothing_after_a_message_is_read(meet: Meet) -> None:
     m = meet()
     with served(m.place) as url:
-        path, data = _letter(m, "voter-0")
+        path, data = _message(m, "voter-0")
         for name, header in _LENGTHS.items():
             head = f"PUT {path} HTTP/1.1\r\nHost: x\r\n{header.format(len(data), len(data) + 9)}\r\n\r\n"
             assert _sent(url, head.encode() + data).split()[1] == b"411", name
@@ -72,12 +72,12 @@ def test_a_request_of_two_lengths_or_of_none_is_refused_and_nothing_after_a_lett
         ):
             assert _sent(url, odd).split()[1] in (b"414", b"431")
         assert b"Bad" in _sent(url, b"\x16\x03\x01\x00\xff\r\n\r\n")
-        assert not (m.place / m.terms.digest / LETTERS).exists()
-        other, more = _letter(m, "voter-1")
+        assert not (m.place / m.terms.digest / MESSAGES).exists()
+        other, more = _message(m, "voter-1")
         two = f"PUT {path} HTTP/1.1\r\nConnection: keep-alive\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
         two += f"PUT {other} HTTP/1.1\r\nContent-Length: {len(more)}\r\n\r\n".encode() + more
         assert _sent(url, two).count(b"HTTP/") == 1
-    assert [each.name for each in (m.place / m.terms.digest / LETTERS).iterdir()] == [path.rpartition("/")[2]]
+    assert [each.name for each in (m.place / m.terms.digest / MESSAGES).iterdir()] == [path.rpartition("/")[2]]
     assert {one.what for one in refusals(open_round_place(str(m.place), m.home), m.terms.digest)} <= {
         "damaged", "oversized"
     }  # fmt: skip
@@ -87,7 +87,7 @@ def test_connections_that_trickle_are_cut_and_too_many_are_closed(meet: Meet, mo
     monkeypatch.setattr(server, "_QUIET_S", 1.0)
     monkeypatch.setattr(server, "_CONNECTIONS", 4)
     m = meet()
-    path, data = _letter(m, "voter-0")
+    path, data = _message(m, "voter-0")
     with served(m.place) as url:
         assert abs(open_round_place(url, m.home).now() - time.time()) < 60
         slow = [_connected(url) for _ in range(4)]
@@ -124,15 +124,15 @@ def test_a_sender_has_two_uploads_at_a_time_and_is_in_nobody_elses_way(meet: Mee
         for number in range(2):
             name, data = signed(m, {**m.files("voter-0"), "manifest.json": b"x" * (300_000 + number)}, "voter-0")
             held.append(_connected(url))
-            head = f"PUT /{m.terms.digest}/{LETTERS}/{name} HTTP/1.1\r\nContent-Length: {len(data)}\r\n\r\n"
+            head = f"PUT /{m.terms.digest}/{MESSAGES}/{name} HTTP/1.1\r\nContent-Length: {len(data)}\r\n\r\n"
             held[-1].sendall(head.encode() + data[:-1])
-        path, data = _letter(m, "voter-0")
+        path, data = _message(m, "voter-0")
         deadline = time.monotonic() + 60
         while len(list((m.place / "parts").glob("*.part"))) < 2:
             assert time.monotonic() < deadline
             time.sleep(0.02)
         assert httpx2.put(f"{url}{path}", content=data).status_code == 503
-        other, more = _letter(m, "voter-1")
+        other, more = _message(m, "voter-1")
         assert httpx2.put(f"{url}{other}", content=more).status_code == 201
         for each in held:
             each.close()
@@ -143,9 +143,9 @@ def test_a_sender_has_two_uploads_at_a_time_and_is_in_nobody_elses_way(meet: Mee
 
 
 @pytest.mark.parametrize("listed", [b"[[1]]", b'[[0,"a",1e999]]', b"[" * 100_000, b"\xff", b"3"])
-def test_a_list_of_letters_that_is_none_is_an_error_of_the_address(
+def test_a_list_of_messages_that_is_none_is_an_error_of_the_address(
     listed: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(HttpPlace, "read", lambda place, name, most: listed)
-    with pytest.raises(InputError, match="lists no letters"):
+    with pytest.raises(InputError, match="lists no messages"):
         HttpPlace("http://127.0.0.1:1").arrivals("0" * 64)

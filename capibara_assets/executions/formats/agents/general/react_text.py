@@ -1,4 +1,4 @@
-"""Text in which an agent writes what it does and reads what came of it: `Action:`, `Action Input:`, `Observation:`.
+"""Text in which an agent writes what it does and reads its outcome: `Action:`, `Action Input:`, `Observation:`.
 
 LangChain's console, transcripts of ReAct prompts and what was made like them; also `ACTION: tool{"..": ..}` in a line.
 A tool counts by its name, as in `stepwise_calls`, which reads what is found. Traps: the prompt shows the form, words in

@@ -1,4 +1,4 @@
-"""Signed messages ("letters") of one sender for one round, each named by the digest of its first line.
+"""Signed messages of one sender for one round, each named by the digest of its first line.
 
 A message is one line of canonical JSON (what it is, who sends it, names, sizes and digests of its files, the signature)
 and then the bytes of its files. So it has one spelling, appears as one object, and is judged by its first line before
@@ -24,7 +24,7 @@ ORGANISER = "organiser"
 Kind = Literal["submission", "ballots", "confirmation", "election", "proposal", "result"]
 OF_ORGANISER = ("election", "proposal", "result")
 LONGEST_HEAD = 256 << 10
-_PURPOSE = "capibara-assets letter"  # no ballot or confirmation can pass for one
+_PURPOSE = "capibara-assets letter"  # signed with each message, so the word stays; no ballot can pass for one
 _DIGEST = "^[0-9a-f]{64}$"
 _ADAPTER = r"adapter_(config\.json|model\.safetensors)"
 _FILES = {
@@ -35,11 +35,11 @@ _FILES = {
     "proposal": rf"proposal\.json|averages/[0-9a-f]{{64}}/{_ADAPTER}",
     "result": rf"(result|certificate)\.json|adapter/{_ADAPTER}",
 }
-_COPIES = 16  # of a letter of every voter's size that one of the organiser's may have: averages have the sum of ranks
+_COPIES = 16  # of a message of every voter's size that one of the organiser's may have: averages have the sum of ranks
 FaultKind = Literal["oversized", "damaged", "replayed", "foreign", "forged", "late", "duplicate", "unfit"]
 
 
-class LetterFault(InputError):
+class MessageFault(InputError):
     """Raised for a message that does not count.
 
     Attributes:
@@ -62,8 +62,8 @@ class Content(BaseModel):
     sender: str = Field(max_length=255)
     about: str = Field(
         pattern=f"^$|{_DIGEST}",
-        description="Election and ballots: digest of the election; proposal and result: name of the election's letter, "
-        "empty where there is none; confirmation: name of the proposal",
+        description="Election and ballots: digest of the election; proposal and result: name of the election's "
+        "message, empty where there is none; confirmation: name of the proposal",
     )
     files: dict[str, tuple[Annotated[int, Field(ge=0, lt=1 << 53)], str]] = Field(
         description="Name -> bytes, SHA-256; they follow by name"
@@ -94,7 +94,7 @@ class Head(BaseModel):
 
 
 @dataclass(frozen=True)
-class Letter:
+class Message:
     """A verified and unpacked message.
 
     Attributes:
@@ -111,14 +111,14 @@ class Letter:
         return self.head.content.sender
 
 
-def write_letter(
+def write_message(
     round_digest: str, kind: Kind, sender: str, files: Mapping[str, bytes], key: Ed25519PrivateKey, about: str = ""
 ) -> tuple[str, bytes]:
     """Serialise and sign a message; return its name and bytes."""
     listed = {name: (len(data), sha256_bytes(data)) for name, data in sorted(files.items())}
     content = Content(round=round_digest, kind=kind, sender=sender, about=about, files=listed)
     public = public_key(key)
-    head = Head(content=content, public_key=public, signature=signature_of(_message(content, public), key))
+    head = Head(content=content, public_key=public, signature=signature_of(_signed_bytes(content, public), key))
     return head.name, head.line + b"".join(files[name] for name in listed)
 
 
@@ -131,7 +131,7 @@ def read_head(name: str, start: bytes, size: int, terms: Round) -> Head:
         size: of all of it.
 
     Raises:
-        LetterFault: it is too large, none, of another round, of somebody else than it says, or of nobody registered.
+        MessageFault: it is too large, none, of another round, of somebody else than it says, or of nobody registered.
     """
     line, newline, _ = start.partition(b"\n")
     try:
@@ -140,46 +140,48 @@ def read_head(name: str, start: bytes, size: int, terms: Round) -> Head:
     except (ValidationError, ValueError, RecursionError):
         head, spelt = None, False
     if head is None or not spelt:
-        raise LetterFault("damaged", f"no letter: its first line of at most {LONGEST_HEAD:,} bytes is no signed head")
+        raise MessageFault("damaged", f"no message: its first line of at most {LONGEST_HEAD:,} bytes is no signed head")
     content, sender = head.content, head.content.sender
     if content.round != terms.digest:
-        raise LetterFault("replayed", f"written for round {content.round[:12]}, this is {terms.digest[:12]}", sender)
+        raise MessageFault("replayed", f"written for round {content.round[:12]}, this is {terms.digest[:12]}", sender)
     ours = content.kind in OF_ORGANISER
     registered = terms.organiser if ours and sender == ORGANISER else None if ours else terms.keys.get(sender)
     if registered is None:
-        raise LetterFault("foreign", f"{sender[:80]!r} is not registered for a {content.kind} in this round", sender)
-    if head.public_key != registered or not is_signature(head.signature, _message(content, registered), registered):
-        raise LetterFault("forged", f"not signed by the key that is registered for {sender}", sender)
+        raise MessageFault("foreign", f"{sender[:80]!r} is not registered for a {content.kind} in this round", sender)
+    if head.public_key != registered or not is_signature(
+        head.signature, _signed_bytes(content, registered), registered
+    ):
+        raise MessageFault("forged", f"not signed by the key that is registered for {sender}", sender)
     most = terms.max_bytes * (_COPIES * len(terms.keys) if ours else 1) + LONGEST_HEAD
     if max(size, head.size) > most:
-        raise LetterFault("oversized", f"{max(size, head.size):,} bytes, the limit is {most:,}", sender)
+        raise MessageFault("oversized", f"{max(size, head.size):,} bytes, the limit is {most:,}", sender)
     if head.name != name or size != head.size:
-        raise LetterFault("damaged", "it has another name or length than its head makes", sender)
+        raise MessageFault("damaged", "it has another name or length than its head makes", sender)
     if bad := [file for file in content.files if not re.fullmatch(_FILES[content.kind], file)]:
-        raise LetterFault("unfit", f"a {content.kind} has no file {bad[0][:80]!r}", sender)
+        raise MessageFault("unfit", f"a {content.kind} has no file {bad[0][:80]!r}", sender)
     return head
 
 
-def verify_files(head: Head, letter: Path, folder: Path | None = None) -> None:
+def verify_files(head: Head, message: Path, folder: Path | None = None) -> None:
     """Check the files of a message on disk, and unpack them into a folder if one is given.
 
     Raises:
-        LetterFault: a file is not what the head says.
+        MessageFault: a file is not what the head says.
     """
-    if letter.stat().st_size != head.size:
-        raise LetterFault("damaged", f"{letter.stat().st_size:,} bytes of {head.size:,}", head.content.sender)
-    with letter.open("rb") as opened:
+    if message.stat().st_size != head.size:
+        raise MessageFault("damaged", f"{message.stat().st_size:,} bytes of {head.size:,}", head.content.sender)
+    with message.open("rb") as opened:
         opened.seek(len(head.line))
         for name, (size, digest) in sorted(head.content.files.items()):
             data = opened.read(size)
             if sha256_bytes(data) != digest:
-                raise LetterFault("damaged", f"{name} is not what its head states", head.content.sender)
+                raise MessageFault("damaged", f"{name} is not what its head states", head.content.sender)
             if folder is not None:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_bytes(data)
 
 
-def _message(content: Content, public: str) -> bytes:
+def _signed_bytes(content: Content, public: str) -> bytes:
     return canonical_json(
         {"purpose": _PURPOSE, "schema_version": 1, "public_key": public, "letter": content.model_dump(mode="json")}
     )
