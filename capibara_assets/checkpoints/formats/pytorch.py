@@ -8,7 +8,7 @@ import pickle
 import re
 import zipfile
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,7 +19,7 @@ from capibara_assets.checkpoints.content import Content, live, nbytes, to_torch
 from capibara_assets.checkpoints.formats.beside import read_files, write_files
 from capibara_assets.checkpoints.formats.limits import listed, refuse, refuse_metadata
 from capibara_assets.checkpoints.formats.publish import new_file, new_folder
-from capibara_assets.checkpoints.tree import flatten, unflatten
+from capibara_assets.checkpoints.tree import flatten, join, unflatten
 from capibara_assets.errors import InputError
 
 SUFFIXES = (".pt", ".pth", ".bin")
@@ -59,7 +59,6 @@ def read(path: Path) -> Content:
     state = load(path)
     tensors, tree, ties = flatten(state)
     _require_backed(path, tensors)
-    _require_whole(path, tensors)
     return Content(
         {name: live(tensor, name) for name, tensor in tensors.items()},
         "state",
@@ -114,18 +113,34 @@ def _require_backed(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
             raise InputError(f"{path}: {name} is {size:,} bytes made of {stored:,} stored ones: it is not unpacked")
 
 
-def _require_whole(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+def _require_whole(path: Path, state: Any) -> None:
     """Raise where a tensor's stored bytes are not those of one member: torch maps what stands behind it, too."""
-    if not zipfile.is_zipfile(path):
-        return
     with zipfile.ZipFile(path) as archive:
         members = {one.file_size for one in archive.infolist() if _STORAGE.search(one.filename)}
-    for name, tensor in tensors.items():
+    for name, tensor in _tensors(state):
         stored = tensor.untyped_storage().nbytes() if tensor.layout is torch.strided else 0
         if stored and stored not in members:
             raise InputError(
                 f"{path} is damaged: {name} has {stored:,} bytes, no member of the file has: copy it again"
             )
+
+
+def _tensors(state: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors in a state's containers and in the attributes of its other objects, each with its place."""
+    seen = set[int]()
+    waiting: list[tuple[tuple[str, ...], Any]] = [((), state)]
+    while waiting:
+        keys, node = waiting.pop()
+        if isinstance(node, torch.Tensor):
+            yield join(keys) or "the tensor", node
+        if isinstance(node, torch.Tensor | str | bytes) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, list | tuple):
+            waiting += [((*keys, str(number)), item) for number, item in enumerate(node)]
+        else:
+            entries = node if isinstance(node, Mapping) else getattr(node, "__dict__", {})
+            waiting += [((*keys, str(key)), item) for key, item in entries.items()]
 
 
 def state_of(content: Content) -> Any:
@@ -150,18 +165,19 @@ def load(path: Path) -> Any:
     with path.open("rb") as file:
         if not mapped and file.read(4) == b"PK\3\4":
             raise InputError(f"{path} is damaged or no file of torch.save (its end is missing): copy it again")
-        if mapped:
-            _require_stored(path)
-        return load_stream(path if mapped else file, str(path), mapped=mapped)
+        state = load_stream(path if mapped else file, str(path), mapped=mapped)
+    if mapped:
+        _require_whole(path, state)
+    return state
 
 
-def _require_stored(path: Path) -> None:
+def _require_stored(source: Path | IO[bytes], what: str) -> None:
     """Raise unless each zip member occurs once, uncompressed and with the checksum that stands beside it.
 
     Compressed bytes would be mapped as weights, and torch compares no checksums.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(source) as archive:
             members = archive.infolist()
             stored = all(member.compress_type == zipfile.ZIP_STORED for member in members)
             for member in members if stored else ():
@@ -170,17 +186,19 @@ def _require_stored(path: Path) -> None:
                         while file.read(_PIECE):
                             pass
     except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError, RuntimeError) as error:
-        raise InputError(f"{path} is damaged or no file of torch.save ({_first_line(error)}): copy it again") from error
+        raise InputError(f"{what} is damaged or no file of torch.save ({_first_line(error)}): copy it again") from error
     names = [member.filename for member in members]
     if not stored or len(set(names)) < len(names):
         raise InputError(
-            f"{path} has compressed or doubled members, which torch.save never writes: unpack it and save it with "
+            f"{what} has compressed or doubled members, which torch.save never writes: unpack it and save it with "
             "torch.save again"
         )
 
 
 def load_stream(source: Path | IO[bytes], what: str, *, mapped: bool = False) -> Any:
     """`load` from an open file; errors name it `what`. Raises InputError: as `read`."""
+    if zipfile.is_zipfile(source):
+        _require_stored(source, what)
     if not isinstance(source, Path):
         source.seek(0)
     try:

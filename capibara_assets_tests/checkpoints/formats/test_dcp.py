@@ -296,6 +296,17 @@ def test_damaged_tensors_are_named_when_they_are_read(tmp_path: Path) -> None:
         to_torch(dcp.read(folder).tensors["w"])
 
 
+def test_a_changed_byte_is_found_by_its_tensors_checksum(tmp_path: Path) -> None:
+    folder = saved_by_torch({"w": torch.full((5_000,), 9.0), "v": torch.zeros(3)}, tmp_path / "dcp")
+    data = bytearray((folder / "__0_0.distcp").read_bytes())
+    data[data.rindex(torch.full((2,), 9.0).numpy().tobytes())] ^= 1
+    (folder / "__0_0.distcp").write_bytes(data)
+    content = dcp.read(folder)
+    assert torch.equal(to_torch(content.tensors["v"]), torch.zeros(3))
+    with pytest.raises(InputError, match=r"__0_0.distcp \(w\) is damaged .*Bad CRC-32"):
+        to_torch(content.tensors["w"])
+
+
 def test_our_own_file_has_to_fit(tmp_path: Path) -> None:
     folder = saved_by_us({"w": torch.zeros(2)}, tmp_path)
     path = folder / "capibara_state.json"

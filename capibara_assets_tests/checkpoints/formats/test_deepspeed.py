@@ -10,6 +10,7 @@ import torch
 
 from capibara_assets.checkpoints.formats import convert, deepspeed, detect_format, huggingface, pytorch
 from capibara_assets.errors import InputError
+from capibara_assets_tests.checkpoints.formats.archives import rewritten
 from capibara_assets_tests.checkpoints.formats.kept import kept, same
 from capibara_assets_tests.checkpoints.formats.ranks import two_ranks
 
@@ -189,6 +190,15 @@ def test_what_does_not_add_up_is_refused(tmp_path: Path, changes: dict[str, Any]
 def test_missing_files_are_named(tmp_path: Path, damage: Callable[[Path], Any], message: str) -> None:
     damage(zero2(tmp_path))
     with pytest.raises(InputError, match=message):
+        deepspeed.read(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["mp_rank_00_model_states.pt", "zero_pp_rank_1_mp_rank_00_optim_states.pt"])
+def test_a_part_that_its_file_does_not_fill_is_refused(tmp_path: Path, name: str) -> None:
+    """The file is mapped into memory: the tensor would go on with whatever stands behind its member."""
+    path = zero2(tmp_path) / "tag" / name
+    rewritten(path, lambda member, content: content[:-4] if member.endswith("/data/0") else content)
+    with pytest.raises(InputError, match=rf"{name} is damaged: .* no member of the file has"):
         deepspeed.read(tmp_path)
 
 

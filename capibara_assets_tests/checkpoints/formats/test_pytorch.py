@@ -4,9 +4,7 @@ import argparse
 import io
 import os
 import pickle
-import zipfile
 from collections import OrderedDict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from capibara_assets.checkpoints.content import Content, InFile, of_bytes, to_to
 from capibara_assets.checkpoints.formats import detect_format, pytorch
 from capibara_assets.checkpoints.tree import plain_values
 from capibara_assets.errors import InputError
+from capibara_assets_tests.checkpoints.formats.archives import rewritten
 from capibara_assets_tests.checkpoints.formats.kept import kept, same
 from capibara_assets_tests.checkpoints.formats.states import flat, nested
 
@@ -202,15 +201,6 @@ def test_a_failing_write_leaves_nothing(tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError):
             pytorch.write(gone, tmp_path / name)
     assert list(tmp_path.iterdir()) == []
-
-
-def rewritten(path: Path, change: Callable[[str, bytes], bytes]) -> None:
-    """The archive with other members, each with the checksum of what it holds."""
-    with zipfile.ZipFile(path) as archive:
-        members = [(one.filename, archive.read(one)) for one in archive.infolist()]
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in members:
-            archive.writestr(name, change(name, content))
 
 
 @pytest.mark.parametrize("kept", [0, 8, 60, 68])
