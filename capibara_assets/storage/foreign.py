@@ -15,6 +15,7 @@ _INDEXES = frozenset(("_METADATA", "_CHECKPOINT_METADATA", "_sharding", ".zarray
 _LARGEST_BESIDE = 256 << 20  # of such a file beside weights, which libraries read in one piece; tokenizers have 40 MB
 _MOST_ENTRIES = 200_000
 _DEEPEST = 32
+_SPARSE, _LEAST_STORED = 1 << 30, 1 / 64  # bytes from which a file's share on the disk counts, and that share
 _MOST_SAID = 400  # characters of what a library says
 
 
@@ -66,7 +67,7 @@ def _require_plain(path: Path) -> None:
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return  # whoever opens it says so, in its own words
     if not path.is_dir():
-        require_regular(path, path.stat().st_mode)
+        _require_file(path, path.stat(), beside=False)
         return
     root = path.resolve()
     inside = (root, *((root.parent.parent / "blobs",) if root.parent.name == "snapshots" else ()))
@@ -99,9 +100,19 @@ def _require_inside(link: Path, inside: tuple[Path, ...]) -> None:
         _require_file(link, target.stat())
 
 
-def _require_file(path: Path, found: os.stat_result) -> None:
-    require_regular(path, found.st_mode)
-    known = path.suffix in _DOCUMENTS
-    most = LARGEST_DOCUMENT if path.name in _INDEXES else _LARGEST_BESIDE if known else found.st_size
-    if found.st_size > most:
-        raise InputError(f"{path} has {found.st_size:,} bytes, files of its kind have up to {most:,}: it is damaged")
+def _require_file(path: Path, status: os.stat_result, *, beside: bool = True) -> None:
+    """Raise for what is no regular file, is larger than its kind beside weights, or is hardly more than holes.
+
+    A few stored bytes can state terabytes, all zero, which take hours to read. Some file systems tell no blocks (0).
+    """
+    require_regular(path, status.st_mode)
+    known = beside and path.suffix in _DOCUMENTS
+    most = LARGEST_DOCUMENT if path.name in _INDEXES else _LARGEST_BESIDE if known else status.st_size
+    if status.st_size > most:
+        raise InputError(f"{path} has {status.st_size:,} bytes, files of its kind have up to {most:,}: it is damaged")
+    stored = 512 * status.st_blocks
+    if status.st_size > _SPARSE and 0 < stored < _LEAST_STORED * status.st_size:
+        raise InputError(
+            f"{path} has {status.st_size:,} bytes, of which {stored:,} are stored, the others are a hole in it: no "
+            "weights are; if you want it nevertheless, copy it with `cp --sparse=never`"
+        )

@@ -189,6 +189,18 @@ def test_terabytes_made_of_one_number_are_not_unpacked(tmp_path: Path) -> None:
     assert len(read(tmp_path / "sound.pt").tensors) == 1
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_terabyte_of_holes_is_not_read(tmp_path: Path, alone: bool) -> None:
+    file = tmp_path / "m" / "model.safetensors"
+    file.parent.mkdir()
+    size = 1 << 40
+    header = json.dumps({"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+    file.write_bytes(struct.pack("<Q", len(header)) + header)
+    os.truncate(file, 8 + len(header) + size)
+    with pytest.raises(InputError, match=r"1,099,511,627,8\d\d bytes, of which [\d,]+ are stored"):
+        read(file if alone else file.parent)
+
+
 def test_a_state_that_only_unpickling_could_restore_runs_nothing(tmp_path: Path) -> None:
     class Runs:
         def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
