@@ -37,7 +37,7 @@ from capibara_assets.executions.secrets.roles import (
 )
 from capibara_assets.executions.secrets.services import SERVICES
 from capibara_assets.executions.secrets.tables import TABLES
-from capibara_assets.executions.secrets.vicinity import VICINITY
+from capibara_assets.executions.secrets.vicinity import OF_PAGES, VICINITY
 
 _TOKEN = "A-Za-z0-9_-"
 _BEFORE = 60  # characters
@@ -50,7 +50,8 @@ _PUBLIC = re.compile(
     r"|v=dkim1;[^\n\"']{0,40}\bp=|ENC\[AES256_GCM,data:|,iv:|,tag:|[ ]h1:"
     r"|\b(?:op|vault|ssm|secretsmanager|gcpsm|azkv|bws?):(?://[^\s\"']{0,50})?"  # where a secret is kept
     # names of what is random and known to all
-    r"|(?:(?:page|next|sync|cursor|continuation|resume)[ _-]?token|(?:idempotency|sec-websocket|site|cache)[ _-]?key"
+    rf"|--(?:{OF_PAGES})-token[ \t]++[\"']?"
+    rf"|(?:(?:{OF_PAGES})[ _-]?token|(?:idempotency|sec-websocket|site|cache)[ _-]?key"
     r"|sec-websocket-accept|[\"'\n{,][ ]*_?id|(?:request|trace|span|correlation|build)[ _-]?id"
     r"|(?<![a-z_])(?:hash|digest|checksum|commit|revision|e-?tag|configuration)"
     r"|(?<![a-z])[jtpgu]id|(?-i:[a-z](?:Manager|Kit|Access|Tokens)))[\"']?[ \t]*+[:=][ \t]*+[\"']?|\w\[)\Z",

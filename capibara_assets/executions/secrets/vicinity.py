@@ -32,8 +32,9 @@ _SPEAK = (
 _SPEAKS = re.compile(_SPEAK, re.IGNORECASE | re.ASCII)
 #: What stands before `key` where it is a secret, and before keys and tokens that are none.
 _OF_KEY = re.compile(rf"(?<![a-z])(?:{_OF_KEYS})[ _.-]?$|[\w-][._-]$", re.IGNORECASE | re.ASCII)
+OF_PAGES = "page|pagination|next|starting|sync|cursor|continuation|resume"  # of tokens that say where to go on
 _OF_NONE = (
-    r"(?:csrf|xsrf|page|next|sync|cursor|continuation|resume|cancel\w{0,6}|eos|bos|pad|unk|special|stop|mask|sep|cls"
+    rf"(?:csrf|xsrf|{OF_PAGES}|cancel\w{{0,6}}|eos|bos|pad|unk|special|stop|mask|sep|cls"
     r"|design|claim|public(?:[ _-]?api)?|primary|foreign|cache|sort|partition|object|idempotency|dedup\w{0,12}"
     r"|site)[ _-]?"
 )

@@ -146,6 +146,8 @@ def test_what_stands_in_the_place_is_covered_whole(place: str) -> None:
         f"Cache saved with key: macOS-cargo-{HEX}",
         f"Found a cache for key: v1-Windows-gems-{HEX[:40]}",
         f"login cache key: Linux-pip-{HEX}",
+        "$ aws s3api list-objects-v2 --bucket logs --starting-token ZQ9xLw3vRt7Kp2Bn8Yd4Hs6M",
+        "gcloud-like list --page-token='ZQ9xLw3vRt7Kp2Bn8Yd4Hs6M' --limit 5",
     ],
 )
 def test_what_only_looks_like_it_stays(text: str) -> None:

@@ -96,6 +96,7 @@ _LAST_RAISED = re.compile(  # of a traceback that was cut, or left out
     r"(?:\A|\n)[ \t]{0,4}(?:[A-Za-z_]\w{0,40}\.){0,9}[A-Z]\w{0,40}(?:Error|Exception)(?:: [^\n]*)?\s*\Z"
 )
 _JAVASCRIPT_FAILS = re.compile(r"^(?:Uncaught )?\w*Error: [^\n]*(?:\n    at |\s*\Z)", re.MULTILINE)
+_NOTHING = "no output"  # Crush's words for a command that printed nothing, its end included
 _TOOL_FAILED = "The tool execution failed with the following error:"
 _DEPTH = 6
 _TAIL = 300  # characters that an exit code may stand in
@@ -136,9 +137,14 @@ def is_answered(node: dict[str, Any]) -> bool:
 
 
 def states_failures(call: Call, node: Any) -> bool:
-    """Whether an answer is Claude Code's to its shell, which states each failure: what it does not state went well."""
-    told = isinstance(node, dict) and (node.get("type") == "tool_result" or "is_error" in node)
-    return told and call.name == "Bash"
+    """Whether an answer states each failure of a shell's command, so that what it does not state went well.
+
+    Those of Claude Code do, and those of Anthropic's managed agents.
+    """
+    if not isinstance(node, dict):
+        return False
+    told = node.get("type") == "tool_result" or "is_error" in node
+    return (told and call.name == "Bash") or (node.get("type") == "agent.tool_result" and call.name == "bash")
 
 
 def read_answer(value: Any) -> ToolAnswer:
@@ -170,6 +176,8 @@ def write_answer(
     if runs_shell and (notes := _NOTES.search(text, max(len(text) - _TAIL, 0))):
         text = text[: notes.start()]
         tells_failures = "\n<cwd>" in notes[0]  # Crush's, which writes an exit code above it where it is not 0
+    if runs_shell and text == _NOTHING and (tells_failures or call.name == "bash"):
+        text, tells_failures = "", True
     if head := ANSWER_HEAD.match(text):
         text = text[head.end() :]
         answer.failed = True if text.startswith(_TOOL_FAILED) else answer.failed

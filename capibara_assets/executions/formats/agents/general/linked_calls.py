@@ -10,6 +10,7 @@ flags mean is not known here: only exit codes, failures, and words that state th
 import hashlib
 import json
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -83,6 +84,7 @@ _HEADS = ("info", "user")
 _CONVERSATIONS = ("messages", "history", "conversation", "trajectory", "steps")
 OTHERS = (b'"resourceSpans"', b'"resource_spans"', b'"cell_type"', b'"execution_id"')
 _OWN = {*_GIVEN, *(path[0] for path in _INSIDE), "state", "result", "output"}  # of a call: not looked into for others
+_OF_GEMINI = (("functionCall",), ("function_call",))
 _NAMED_ANSWERS = ("functionResponse", "function_response", "toolResponse", "tool_response")
 _PART = re.compile(r"tool-([\w.:-]+)\Z")  # a part's type that names its tool, as the AI SDK writes it
 _DEPTH = 40
@@ -123,6 +125,8 @@ class _Log:
     calls: list[_Found] = field(default_factory=list)
     by_id: dict[str, _Found] = field(default_factory=dict)
     blocks: list[_Found] = field(default_factory=list)  # which wait for their result
+    named: dict[str, deque[_Found]] = field(default_factory=dict)  # calls without an id that wait, by their tools
+    answered: bool = False  # the last of Gemini's parts was an answer
     shells: dict[str, _Found] = field(default_factory=dict)  # commands by the shells that run them in the background
     linked: bool = False  # a call of a known kind has its answer
     last: _Around = _Around()
@@ -193,7 +197,7 @@ class _Log:
             given = next((inner[key] for key in _GIVEN if inner.get(key) is not None), None)
             described = isinstance(given, dict) and given.get("type") == "object" and "properties" in given
             if name is not None and isinstance(given, dict | list | str) and not described:  # what a tool may be given
-                return self._asks({**inner, **node} if path else node, around, name, given)
+                return self._asks({**inner, **node} if path else node, around, name, given, path in _OF_GEMINI)
         return False
 
     def _named_by_key(self, node: dict[str, Any], around: _Around) -> bool:
@@ -204,7 +208,8 @@ class _Log:
                 return self._asks(held, around, key.removesuffix("ToolCall"), inner["args"])
         return False
 
-    def _asks(self, node: dict[str, Any], around: _Around, name: str, given: Any) -> bool:
+    def _asks(self, node: dict[str, Any], around: _Around, name: str, given: Any, by_name: bool = False) -> bool:
+        """Take a call; `by_name`: without an id, its answer names its tool."""
         key = next((node[key] for key in _IDS if word(node.get(key))), None)
         asked = asked_of(name, given)
         known = self.by_id.get(key) if key else None
@@ -218,6 +223,10 @@ class _Log:
                 self.by_id[key] = known
                 if key in self.early:
                     self._write(known, self.early.pop(key))
+            elif by_name:
+                if self.answered:  # the next turn: what is left of the one before has no answer
+                    self.named, self.answered = {}, False
+                self.named.setdefault(name, deque()).append(known)
             if asked is not None or (is_runner(name) and not record(given).get("restart")):
                 self.calls.append(known)
         elif known.asked is None and asked is not None:  # told in pieces
@@ -258,6 +267,10 @@ class _Log:
 
     def _answer(self, node: dict[str, Any], is_answer: bool = False) -> None:
         key = next((node[link] for link in _LINKS if word(node.get(link))), None)
+        if is_answer and (waiting := self.named.get(str(node.get("name")))):
+            self.answered = True  # an id that it has is its own
+            self._write(waiting.popleft(), node)
+            return
         if key is None and (
             is_answer or any(part in str(node.get("type")).lower() for part in ("result", "response", "output"))
         ):

@@ -1,8 +1,9 @@
 """AIDE's journal of a search (`journal.json`, also in MLE-bench's runs): each node is a script that was run whole.
 
 `{"nodes": [{"code", "_term_out": [..], "exc_type", "exc_info", "exec_time", "ctime"}], "node2parent"}`. `exc_type` is
-null where the script ran through. Traps: the last line of `_term_out` is AIDE's own; `is_buggy` and `metric` are a
-model's judgement of the output, not the interpreter's.
+null where the script ran through. AI Scientist's second version runs another script, which reads the metrics, and
+keeps it beside: `parse_metrics_code`, `parse_term_out`, `parse_exc_type`. Traps: the last line of `_term_out` is AIDE's
+own; `is_buggy` and `metric` are a model's judgement of the output, not the interpreter's.
 """
 
 from collections.abc import Iterator
@@ -27,10 +28,15 @@ def entries(document: LogDocument) -> Iterator[Entry]:
         elif not isinstance(shown := node.get("_term_out"), list):
             yield NotRun("unanswered", document.digest, code)
         else:
-            yield _run(node, code, [line for line in shown if isinstance(line, str)], document.digest)
+            yield _run(node, code, shown, document.digest)
+            parser, shown = word(node.get("parse_metrics_code")), node.get("parse_term_out")
+            if parser is not None and isinstance(shown, list):
+                own = {"exc_type": node["parse_exc_type"]} if "parse_exc_type" in node else {}
+                yield _run({**own, "id": f"{node.get('id')}/parse"}, parser, shown, document.digest)
 
 
-def _run(node: dict[str, Any], code: str, shown: list[str], session: str) -> AgentRun:
+def _run(node: dict[str, Any], code: str, terminal: list[Any], session: str) -> AgentRun:
+    shown = [line for line in terminal if isinstance(line, str)]
     if shown and shown[-1].startswith("Execution time: "):
         shown = shown[:-1]
     raised, took = word(node.get("exc_type")), number(node.get("exec_time"))

@@ -30,6 +30,7 @@ _SILENT = {
 }
 _RESULT = re.compile(r"\[execute_command for '(?P<command>.*?)'\] Result:\s*(?P<told>.*)", re.DOTALL)
 _EXIT = re.compile(r"(?:\A|[.\n] ?)Exit code: (-?\d{1,9})(?:\n|\Z)")
+_DONE = re.compile(r"Command executed\.(?:\s*\nOutput:\n(?P<output>.*))?", re.DOTALL)  # without its exit code
 _DENIED = re.compile(r"The user (?:denied|rejected|declined)\b")
 
 
@@ -75,9 +76,10 @@ def entries(document: LogDocument) -> Iterator[Entry]:
             running = None
         elif kind == "api_req_started" and found and isinstance(found[-1], Call):
             _write_end(found[-1], text_at(_json(text), "request"))
-        elif kind == "command_output" and running is not None and message.get("type") == "say":
+        elif kind == "command_output" and running is not None and (text or message.get("type") == "say"):
             running.not_run = None
-            running.output = text if text.startswith(running.output) else f"{running.output}\n{text}"
+            if not running.output.endswith(text):  # the same may stand as `ask` and as `say`
+                running.output = text if text.startswith(running.output) else f"{running.output}\n{text}"
         elif kind == "tool" and last != (kind, text):
             last = kind, text
             found += _edits(document, text)
@@ -102,6 +104,8 @@ def _write_end(call: Call, request: str) -> None:
     said = told["told"]
     if call.not_run is not None and _DENIED.match(said):
         call.not_run = "refused"
+    elif (done := _DONE.match(said)) is not None:
+        call.not_run, call.output = None, call.output or done["output"]
     elif exit_code := _EXIT.search(said.split("\nOutput:", 1)[0] + "\n"):
         call.not_run, call.exit_code = None, int(exit_code[1])
         call.success = call.exit_code == 0

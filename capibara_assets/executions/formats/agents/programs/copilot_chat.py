@@ -6,6 +6,7 @@ given (`resultDetails`); what the model was told of it stands in `result.metadat
 place or in none; lines end with CR LF; `isConfirmed.type` 0 is a call that the user did not allow.
 """
 
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ from capibara_assets.executions.formats.agents.general.answers import read_answe
 from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, entry_of
 from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader, moment
 from capibara_assets.executions.formats.agents.tools.calls import Call
-from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
+from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects, parsed
 
 _SUFFIX = "__vscode"
 
@@ -57,9 +58,16 @@ def _invocations(request: dict[str, Any]) -> dict[str, _Invocation]:
         for call in objects(each.get("toolCalls")):
             if key := word(call.get("id")):
                 found[_plain(key)] = _Invocation(word(call.get("name")), call.get("arguments"))
+    by_command: dict[str, deque[_Invocation]] = defaultdict(deque)
+    for invocation in found.values():
+        by_command[text_at(parsed(invocation.given), "command").strip()].append(invocation)
     for part in objects(request.get("response")):
         if part.get("kind") == "toolInvocationSerialized" and (key := word(part.get("toolCallId"))):
-            found.setdefault(_plain(key), _Invocation()).shown = part
+            same = by_command[text_at(part, "toolSpecificData", "commandLine", "original").strip() or key]
+            if _plain(key) not in found and same:  # a terminal's part may have an id of its own
+                same.popleft().shown = part
+            else:
+                found.setdefault(_plain(key), _Invocation()).shown = part
     for key, told in record(metadata.get("toolCallResults")).items():
         if _plain(key) in found:
             found[_plain(key)].told = told

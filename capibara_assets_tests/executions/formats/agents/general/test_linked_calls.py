@@ -237,7 +237,8 @@ def test_a_tool_that_only_says_that_it_runs_something_runs_no_shell(arguments: d
         ('Command "zig build" failed with exit code 1.\n\n```\nno\n```', False, 1, "no"),
         ("<system>Command executed successfully.</system>\ndone", True, None, "done"),
         ("<system>ERROR: Command failed with exit code: 3.</system>\nno", False, 3, "no"),
-        ("no output\n\n<cwd>/w</cwd>", True, None, "no output"),
+        ("no output\n\n<cwd>/w</cwd>", True, None, ""),
+        ("no output", True, None, ""),
         ("no\n\nExit code 1\n\n<cwd>/w</cwd>", False, 1, "no\n"),
         ("half\nCommand was aborted before completion\n\n<cwd>/w</cwd>", None, None, None),
         ("a\n<command with id: 7 exited with exit code 4, output ended>", False, 4, "a"),
@@ -337,3 +338,58 @@ def test_structured_content_tells_the_exit_code_and_no_text_twice(code: int) -> 
         {"type": "tool_result", "tool_use_id": "1", "content": result},
     ))  # fmt: skip
     assert (run.exit_code, run.success, run.output) == (code, code == 0, "said")
+
+
+def gemini(*, ids: bool = True) -> list[dict[str, Any]]:
+    """A history that Gemini CLI saved: calls have no id, and an answer's id is its own."""
+
+    def asks(name: str, **given: str) -> dict[str, Any]:
+        return {"functionCall": {"name": name, "args": given}}
+
+    def told(number: int, name: str, text: str) -> dict[str, Any]:
+        own = {"id": f"{name}-{number}"} if ids else {}
+        return {"functionResponse": {**own, "name": name, "response": {"output": text}}}
+
+    shell = "run_shell_command"
+    return [
+        {"role": "user", "parts": [{"text": "Build it."}]},
+        {
+            "role": "model",
+            "parts": [asks(shell, command="make"), asks("read_file", path="a"), asks(shell, command="ls")],
+        },
+        {
+            "role": "user",
+            "parts": [
+                told(1, shell, "Output: no rule\nExit Code: 2\nProcess Group PGID: 7"),
+                told(2, "read_file", "text"),
+                told(3, shell, "Output: a\nProcess Group PGID: 8"),
+            ],
+        },
+        {"role": "model", "parts": [asks(shell, command="never answered"), asks("read_file", path="b")]},
+        {"role": "user", "parts": [told(4, "read_file", "text")]},
+        {"role": "model", "parts": [asks(shell, command="make test")]},
+        {"role": "user", "parts": [told(5, shell, "Output: ok\nProcess Group PGID: 9")]},
+    ]
+
+
+@pytest.mark.parametrize("as_lines", [False, True])
+@pytest.mark.parametrize("ids", [False, True])
+def test_an_answer_that_names_its_tool_is_of_that_turns_first_call_of_it(as_lines: bool, ids: bool) -> None:
+    found = read(written(gemini(ids=ids), as_lines))
+    assert [(one.code, one.success, one.output.strip()) for one in found if isinstance(one, AgentRun)] == [
+        ("make", False, "no rule"),
+        ("ls", True, "a"),
+        ("make test", True, "ok"),
+    ]
+    assert [(one.kind, one.code) for one in found if isinstance(one, NotRun)] == [("unanswered", "never answered")]
+
+
+@pytest.mark.parametrize(("failed", "success"), [(False, True), (True, False)])
+def test_anthropics_managed_agents_state_each_failure(failed: bool, success: bool) -> None:
+    rows = [
+        {"raw": {"type": "agent.tool_use", "id": "sevt_1", "name": "bash", "input": {"command": "make"}}},
+        {"raw": {"type": "agent.tool_result", "id": "sevt_2", "tool_use_id": "sevt_1", "is_error": failed,
+                 "content": [{"type": "text", "text": "built"}]}},
+    ]  # fmt: skip
+    (run,) = runs(READER, jsonl(*rows))
+    assert (run.code, run.success, run.output) == ("make", success, "built")

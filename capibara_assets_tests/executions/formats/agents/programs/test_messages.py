@@ -100,6 +100,9 @@ JOURNAL = {
             "exec_time": 2,
             "exc_type": None,
             "_term_out": ["1\n", "Execution time: y"],
+            "parse_metrics_code": "load()",
+            "parse_term_out": [TRACE],
+            "parse_exc_type": "NameError",
         },
         {"id": "n3", "code": "never()"},
     ]
@@ -122,6 +125,26 @@ def test_output_follows_its_command_and_what_was_not_answered_did_not_run() -> N
     assert run.output == "one\n\ntwo\n" and run.started == moment(TS) and run.task == "Mend it."
     assert isinstance(edit, Edit) and (edit.path, edit.text) == ("a.py", "+ b")
     assert refused == NotRun("unanswered") and refused.code == "rm -r out"
+
+
+def test_output_that_is_asked_about_and_told_in_the_next_request_is_its_commands() -> None:
+    request = "[execute_command for '{}'] Result:\n\nCommand executed.\nOutput:\n{}"
+    messages = [
+        say("text", "Mend it."),
+        say("command", "make"),
+        ask("command_output", "broken"),
+        say("api_req_started", json.dumps({"request": request.format("make", "broken")})),
+        say("command", "make test"),
+        say("api_req_started", json.dumps({"request": request.format("make test", "2 passed")})),
+        ask("command", "rm -r out"),
+        ask("command_output", ""),
+    ]
+    *told, refused = read(ask_say.READER, messages)
+    assert [(run.code, run.output, run.success) for run in told] == [
+        ("make", "broken", None),
+        ("make test", "2 passed", None),
+    ]
+    assert refused == NotRun("unanswered")
 
 
 def test_calls_in_the_assistants_text_are_joined_with_the_next_answer() -> None:
@@ -207,9 +230,10 @@ def test_a_traceback_on_the_console_is_a_failure_and_silence_no_success() -> Non
 
 
 def test_what_was_raised_decides_for_a_node_of_a_journal() -> None:
-    failed, well, never = read(aide_journal.READER, JOURNAL)
+    failed, well, parsed, never = read(aide_journal.READER, JOURNAL)
     assert (failed.success, failed.output, failed.duration_ms) == (False, TRACE, 500.0)
     assert (well.success, well.output, well.started) == (True, "1\n", moment(1772618401.5))
+    assert (parsed.code, parsed.success, parsed.output, parsed.call_id) == ("load()", False, TRACE, "n2/parse")
     assert never == NotRun("unanswered")
 
 
