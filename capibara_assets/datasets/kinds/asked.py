@@ -25,7 +25,7 @@ _Written = ast.Constant | ast.Dict | ast.List | ast.Set | ast.Tuple
 
 
 def without_unasked(answer: str, prompt: str, test: str, language: str) -> str:
-    """Python without the definitions, constants and options that nothing in it, its prompt or its test tells.
+    """Python without the definitions, imports, constants and options that nothing in it, its prompt or its test tells.
 
     Of code that defines nothing all is the answer. What decorators register is used by them.
     """
@@ -37,38 +37,45 @@ def without_unasked(answer: str, prompt: str, test: str, language: str) -> str:
     if plain != answer and python_source.parse(plain) is not None:
         return without_unasked(plain, prompt, test, language)
     lines = answer.split("\n")
-    for node in reversed(list(_removable(tree, prompt, test))):
+    for node, instead in reversed(list(_removable(tree, prompt, test))):
         first, last = node.lineno - 1, node.end_lineno or node.lineno
-        while last < len(lines) and not lines[last].strip():
+        while not instead and last < len(lines) and not lines[last].strip():
             last += 1
-        del lines[first:last]
+        lines[first:last] = instead
     cut = "\n".join(lines).strip("\n")
     if cut == answer.strip("\n") or python_source.parse(cut) is None:
         return answer
     return without_unasked(cut, prompt, test, language)  # what only that needed
 
 
-def _removable(tree: ast.Module, prompt: str, test: str) -> Iterator[ast.stmt]:
-    """Statements that may go, in their order."""
+def _removable(tree: ast.Module, prompt: str, test: str) -> Iterator[tuple[ast.stmt, list[str]]]:
+    """Statements that may go, in their order, each with the lines that take its place."""
     told = f"{prompt}\n{test}"
     asked, used = set(_NAME.findall(told)), _used(tree)
     if not any(isinstance(node, _Definition) and _is_named(node, asked) for node in tree.body):
         return  # which of its parts was asked for is not said by name
     for node in tree.body:
         if isinstance(node, _Definition) and not node.decorator_list and node.name not in asked | used:
-            yield node
+            yield node, []
         elif isinstance(node, ast.Assign) and isinstance(node.value, _Written):
             names = {name.id for name in walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)}
             if names and not names & (asked | used):
-                yield node
+                yield node, []
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            if not {alias.asname or alias.name.partition(".")[0] for alias in node.names} & (asked | used | {"*"}):
-                yield node
+            kept = [one for one in node.names if (one.asname or one.name.partition(".")[0]) in asked | used | {"*"}]
+            if len(kept) < len(node.names):
+                yield node, [_importing(node, kept)] if kept else []
         elif isinstance(node, ast.ClassDef) and not node.bases:
             methods = [inner for inner in node.body if isinstance(inner, ast.FunctionDef)]
             for method in methods:
                 if not method.decorator_list and len(methods) > 1 and not _is_asked(method.name, asked | used, told):
-                    yield method
+                    yield method, []
+
+
+def _importing(node: ast.Import | ast.ImportFrom, names: list[ast.alias]) -> str:
+    """The import of some of its names."""
+    less = ast.Import(names) if isinstance(node, ast.Import) else ast.ImportFrom(node.module, names, node.level)
+    return ast.unparse(less)
 
 
 def _is_named(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, asked: set[str]) -> bool:

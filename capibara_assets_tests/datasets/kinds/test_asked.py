@@ -39,6 +39,19 @@ def test_what_nothing_names_is_cut() -> None:
     compile(cut, "cut", "exec")
 
 
+def test_of_an_import_the_names_stay_that_something_uses() -> None:
+    code = (
+        "from __future__ import annotations\nimport json, os\n\nfrom .models import (\n    Item,\n    Spare as Other,\n"
+        "    Unit,\n)\nfrom math import *\n\n\ndef total(items: list[Item]) -> Unit:\n    return json.dumps(items)"
+    )
+    cut = without_unasked(code, "Write total(items) with annotations.", "", "python")
+    assert cut == (
+        "from __future__ import annotations\nimport json\n\nfrom .models import Item, Unit\nfrom math import *\n\n\n"
+        "def total(items: list[Item]) -> Unit:\n    return json.dumps(items)"
+    )
+    assert without_unasked(cut, "Write total(items) with annotations.", "", "python") == cut
+
+
 def test_what_prompt_or_test_names_stays() -> None:
     assert "def clear" in without_unasked(QUEUE, ASKED, "Ring().clear()", "python")
     assert "def __len__" in without_unasked(QUEUE, f"{ASKED} It has a length.", "", "python")
@@ -130,7 +143,7 @@ assert response.status_code == 202 and response.json() == {"thing": 1, "most": 9
     assert (
         without_unasked(APP, f"Write Python code.\n\nIt has to pass:\n{test}", test, "python")
         == """\
-from fastapi import FastAPI, Query
+from fastapi import FastAPI
 from pydantic import BaseModel
 
 app = FastAPI()
