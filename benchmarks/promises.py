@@ -23,9 +23,13 @@ def bench(*arguments: str) -> tuple[str, ...]:
     return ("python", "-m", "benchmarks", *arguments, "--json")
 
 
-def tests(*names: str, marker: str = "") -> tuple[str, ...]:
-    """The command that runs test modules, given by their place below the tests' folder."""
-    chosen = ("-m", marker) if marker else ()
+def tests(*names: str, marker: str = "", without: str = "") -> tuple[str, ...]:
+    """The command that runs test modules, given by their place below the tests' folder.
+
+    Args:
+        without: part of the names of tests that need what this machine has not; `make gpu` runs those of a GPU.
+    """
+    chosen = (*(("-m", marker) if marker else ()), *(("-k", f"not {without}") if without else ()))
     return ("pytest", "-q", "--no-header", "-p", "no:cacheprovider", *chosen, *(f"{TESTS}/{name}" for name in names))
 
 
