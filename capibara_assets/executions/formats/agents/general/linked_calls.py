@@ -81,7 +81,7 @@ _ANSWERS = (
 _SESSIONS = ("session_id", "sessionId", "sessionID", "conversation_id", "conversationId", "thread_id", "threadId")
 _TIMES = ("timestamp", "timestamp_ms", "created", "created_at", "createdAt", "ts", "start_time", "startTime", "time")
 _HEADS = ("info", "user")
-_CONVERSATIONS = ("messages", "history", "conversation", "trajectory", "steps")
+_CONVERSATIONS = ("messages", "contents", "history", "conversation", "trajectory", "steps")
 OTHERS = (b'"resourceSpans"', b'"resource_spans"', b'"cell_type"', b'"execution_id"')
 _OWN = {*_GIVEN, *(path[0] for path in _INSIDE), "state", "result", "output"}  # of a call: not looked into for others
 _OF_GEMINI = (("functionCall",), ("function_call",))
@@ -127,6 +127,9 @@ class _Log:
     blocks: list[_Found] = field(default_factory=list)  # which wait for their result
     named: dict[str, deque[_Found]] = field(default_factory=dict)  # calls without an id that wait, by their tools
     answered: bool = False  # the last of Gemini's parts was an answer
+    said: dict[str, list[_Found]] = field(default_factory=dict)  # calls without an id, by their conversations
+    own: list[_Found] = field(default_factory=list)  # those of this conversation
+    again: deque[_Found] = field(default_factory=deque)  # those that a history which is sent again may repeat
     shells: dict[str, _Found] = field(default_factory=dict)  # commands by the shells that run them in the background
     linked: bool = False  # a call of a known kind has its answer
     last: _Around = _Around()
@@ -139,6 +142,11 @@ class _Log:
         """What follows is of this conversation."""
         self.by_id, self.early = self.conversations.setdefault(session, ({}, {}))
         self.last, self.task = _Around(), None
+
+    def send(self, opening: str) -> None:
+        """What follows is this conversation, from its beginning."""
+        self.own = self.said.setdefault(opening, [])
+        self.again, self.named, self.answered = deque(self.own), {}, False
 
     def walk(self, value: Any, around: _Around, depth: int = _DEPTH, name: str = "") -> None:
         """All calls and answers in a value, in order."""
@@ -212,7 +220,7 @@ class _Log:
         """Take a call; `by_name`: without an id, its answer names its tool."""
         key = next((node[key] for key in _IDS if word(node.get(key))), None)
         asked = asked_of(name, given)
-        known = self.by_id.get(key) if key else None
+        known = self.by_id.get(key) if key else self._said_before(name, given) if by_name else None
         if known is None or (known.call.not_run != "unanswered" and asked not in (None, known.asked)):
             call = Call(
                 around.session or "", name, given, key, around.started, self.task, around.model or self.last.model
@@ -224,16 +232,25 @@ class _Log:
                 if key in self.early:
                     self._write(known, self.early.pop(key))
             elif by_name:
-                if self.answered:  # the next turn: what is left of the one before has no answer
-                    self.named, self.answered = {}, False
-                self.named.setdefault(name, deque()).append(known)
+                self.own.append(known)
             if asked is not None or (is_runner(name) and not record(given).get("restart")):
                 self.calls.append(known)
         elif known.asked is None and asked is not None:  # told in pieces
             known.asked, known.given = asked, given
+        if by_name and not key:
+            if self.answered:  # the next turn: what is left of the one before has no answer
+                self.named, self.answered = {}, False
+            self.named.setdefault(name, deque()).append(known)
         if is_answered(node):
             self._write(known, {name: node[name] for name in node if name not in (*_GIVEN, *_NAMES)})
         return True
+
+    def _said_before(self, name: str, given: Any) -> _Found | None:
+        """The call without an id that a history repeats here; None: it goes on with another one."""
+        if self.again and (self.again[0].call.name, self.again[0].given) == (name, given):
+            return self.again.popleft()
+        self.again.clear()
+        return None
 
     def _shell(self, call: Call, asked: Asked | None, given: Any) -> _Found | None:
         """The command of a shell that a call names to read from it."""
@@ -315,6 +332,8 @@ def _log(document: LogDocument, trusts_success: bool = False, only_looks: bool =
         if several and kept[number] is not None:  # conversations of their own, whose calls may have the same ids
             session = f"{document.digest}/{kept[number]}"
             log.enter(session)
+        if kept and (opening := kept[number]) is not None:
+            log.send(opening)
         log.walk(row, _Around(session=session, model=log.last.model))
     return log
 

@@ -384,6 +384,16 @@ def test_an_answer_that_names_its_tool_is_of_that_turns_first_call_of_it(as_line
     assert [(one.kind, one.code) for one in found if isinstance(one, NotRun)] == [("unanswered", "never answered")]
 
 
+def test_a_history_without_ids_that_is_sent_again_counts_once() -> None:
+    """Each request holds all before it; the same command twice in one history ran twice."""
+    whole = gemini(ids=False)
+    whole += [*whole[-2:], {"role": "user", "parts": [{"text": "Thanks."}]}]
+    requests = [{"contents": whole[:n]} for n in range(1, len(whole) + 1)]
+    once = [run.code for run in runs(READER, jsonl({"contents": whole}, {"contents": [{"role": "user", "parts": []}]}))]
+    assert once == ["make", "ls", "make test", "make test"]
+    assert [run.code for run in runs(READER, jsonl(*requests))] == once
+
+
 @pytest.mark.parametrize(("failed", "success"), [(False, True), (True, False)])
 def test_anthropics_managed_agents_state_each_failure(failed: bool, success: bool) -> None:
     rows = [
