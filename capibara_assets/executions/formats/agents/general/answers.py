@@ -80,8 +80,9 @@ _DENIED = re.compile(  # of a tool that was not run, in words that no program pr
     r" (?:tool|operation|command|call|action)\b"
     r"|(?:Error: )?Request cancell?ed by (?:the )?user\b"
     r"|Permission to run (?:this |the )?tool (?:was )?denied by (?:the )?user\b"
-    r"|(?:The )?(?:tool|command|operation)(?: use| call| execution)? was (?:rejected|denied|declined|cancel+ed|skipped)"
-    r" by (?:the )?user\b",
+    r"|(?:The )?(?:tool|command|operation)(?: use| call| execution)? (?:was )?"
+    r"(?:rejected|denied|declined|cancel+ed|skipped) by (?:the )?user\b"
+    r"|Permission denied\Z",  # Crush's, of a whole answer; a shell names itself or the file before these words
     re.IGNORECASE,
 )
 _TIMED_OUT = re.compile(r"(?:Error: )?Command timed out after ")

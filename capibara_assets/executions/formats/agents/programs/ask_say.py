@@ -28,6 +28,7 @@ _SILENT = {
     "shell_integration_warning",
     "mcp_server_request_started",
 }
+_APPROVAL = "REQ_APP"  # Cline's mark behind a command that needs the user's approval
 _RESULT = re.compile(r"\[execute_command for '(?P<command>.*?)'\] Result:\s*(?P<told>.*)", re.DOTALL)
 _EXIT = re.compile(r"(?:\A|[.\n] ?)Exit code: (-?\d{1,9})(?:\n|\Z)")
 _DONE = re.compile(r"Command executed\.(?:\s*\nOutput:\n(?P<output>.*))?", re.DOTALL)  # without its exit code
@@ -47,7 +48,7 @@ def entries(document: LogDocument) -> Iterator[Entry]:
     running: Call | None = None
     last: tuple[str, str] | None = None  # the command or tool that was asked for and may be said once more
     for message in _messages(document):
-        kind, text = _kind(message), text_at(message, "text")
+        kind, text = _kind(message), text_at(message, "text").removesuffix(_APPROVAL)
         if message.get("partial") is True and kind in ("command", "tool"):
             continue
         if (
@@ -104,11 +105,11 @@ def _write_end(call: Call, request: str) -> None:
     said = told["told"]
     if call.not_run is not None and _DENIED.match(said):
         call.not_run = "refused"
-    elif (done := _DONE.match(said)) is not None:
-        call.not_run, call.output = None, call.output or done["output"]
     elif exit_code := _EXIT.search(said.split("\nOutput:", 1)[0] + "\n"):
         call.not_run, call.exit_code = None, int(exit_code[1])
         call.success = call.exit_code == 0
+    elif (done := _DONE.match(said)) is not None:
+        call.not_run, call.output = None, call.output or done["output"] or ""
 
 
 def _messages(document: LogDocument) -> list[dict[str, Any]]:

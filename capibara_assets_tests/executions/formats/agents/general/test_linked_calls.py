@@ -140,9 +140,10 @@ def test_an_exit_code_that_the_command_itself_prints_is_its_output() -> None:
     assert (run.exit_code, run.success, run.output) == (None, None, "exit code: 2")
 
 
-def test_what_a_program_prints_of_users_and_denials_is_no_refusal() -> None:
-    (run,) = runs(READER, jsonl(call("1", "git push"), answer("1", "The user denied access to the repository")))
-    assert run.output == "The user denied access to the repository"
+@pytest.mark.parametrize("said", ["The user denied access to the repository", "Permission denied (publickey)."])
+def test_what_a_program_prints_of_users_and_denials_is_no_refusal(said: str) -> None:
+    (run,) = runs(READER, jsonl(call("1", "git push"), answer("1", said)))
+    assert run.output == said
 
 
 @pytest.mark.parametrize(
@@ -152,6 +153,8 @@ def test_what_a_program_prints_of_users_and_denials_is_no_refusal() -> None:
         "Command was cancelled by the user",
         "Error: Request cancelled by user",
         "Permission to run tool denied by user",
+        "Tool execution canceled by user",
+        "Permission denied",
         "<system>ERROR: The tool call is rejected by the user.</system>",
     ],
 )

@@ -134,8 +134,10 @@ def test_output_that_is_asked_about_and_told_in_the_next_request_is_its_commands
         say("command", "make"),
         ask("command_output", "broken"),
         say("api_req_started", json.dumps({"request": request.format("make", "broken")})),
-        say("command", "make test"),
+        ask("command", "make testREQ_APP"),
         say("api_req_started", json.dumps({"request": request.format("make test", "2 passed")})),
+        say("command", "touch a"),
+        say("api_req_started", json.dumps({"request": "[execute_command for 'touch a'] Result:\n\nCommand executed."})),
         ask("command", "rm -r out"),
         ask("command_output", ""),
     ]
@@ -143,6 +145,7 @@ def test_output_that_is_asked_about_and_told_in_the_next_request_is_its_commands
     assert [(run.code, run.output, run.success) for run in told] == [
         ("make", "broken", None),
         ("make test", "2 passed", None),
+        ("touch a", "", None),
     ]
     assert refused == NotRun("unanswered")
 
