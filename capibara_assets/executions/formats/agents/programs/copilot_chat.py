@@ -64,8 +64,10 @@ def _invocations(request: dict[str, Any]) -> dict[str, _Invocation]:
     for part in objects(request.get("response")):
         if part.get("kind") == "toolInvocationSerialized" and (key := word(part.get("toolCallId"))):
             same = by_command[text_at(part, "toolSpecificData", "commandLine", "original").strip() or key]
+            while same and same[0].shown:
+                same.popleft()
             if _plain(key) not in found and same:  # a terminal's part may have an id of its own
-                same.popleft().shown = part
+                same[0].shown = part
             else:
                 found.setdefault(_plain(key), _Invocation()).shown = part
     for key, told in record(metadata.get("toolCallResults")).items():

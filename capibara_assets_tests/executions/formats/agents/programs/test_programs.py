@@ -153,23 +153,28 @@ def test_copilots_chat_is_read_from_what_the_page_shows_and_what_the_model_was_t
     assert (run.exit_code, run.duration_ms, run.task, run.session, run.model) == (3, 40, "Mend it.", "chat", "m")
 
 
-def test_a_terminals_part_with_an_id_of_its_own_is_the_call_of_its_command() -> None:
-    command = {"original": "ls -a", "toolEdited": " ls -a"}
-    shown = {
-        "kind": "toolInvocationSerialized",
-        "toolCallId": "5f0c",
-        "toolSpecificData": {
+def test_a_terminals_part_with_an_id_of_its_own_is_the_next_call_of_its_command() -> None:
+    def shown(key: str, exit_code: int) -> dict[str, Any]:
+        terminal = {
             "kind": "terminal",
-            "commandLine": command,
-            "terminalCommandState": {"exitCode": 0},
-            "terminalCommandOutput": {"text": "a\r\n"},
-        },
-    }
-    rounds = [{"toolCalls": [{"id": "c1__vscode-1", "name": "run_in_terminal", "arguments": '{"command": "ls -a"}'}]}]
-    told_model = {"c1__vscode-1": {"content": [{"value": "Note: The tool simplified the command.\na"}]}}
-    metadata = {"toolCallRounds": rounds, "toolCallResults": told_model}
-    chat = {"requests": [{"response": [shown], "result": {"metadata": metadata}}]}
-    assert told(copilot_chat.READER, json.dumps(chat).encode()) == [("bash", " ls -a", True, "a")]
+            "commandLine": {"original": "ls -a", "toolEdited": " ls -a"},
+            "terminalCommandState": {"exitCode": exit_code},
+            "terminalCommandOutput": {"text": f"{exit_code}\r\n"},
+        }
+        return {"kind": "toolInvocationSerialized", "toolCallId": key, "toolSpecificData": terminal}
+
+    calls = [
+        {"id": f"c{n}__vscode-1", "name": "run_in_terminal", "arguments": '{"command": "ls -a"}'} for n in range(3)
+    ]
+    said = {call["id"]: {"content": [{"value": "Note: The tool simplified the command."}]} for call in calls}
+    metadata = {"toolCallRounds": [{"toolCalls": calls}], "toolCallResults": said}
+    parts = [shown("c0", 0), shown("5f0c", 1), shown("77aa", 2)]
+    chat = {"requests": [{"response": parts, "result": {"metadata": metadata}}]}
+    assert told(copilot_chat.READER, json.dumps(chat).encode()) == [
+        ("bash", " ls -a", True, "0"),
+        ("bash", " ls -a", False, "1"),
+        ("bash", " ls -a", False, "2"),
+    ]
 
 
 # --- LangSmith ------------------------------------------------------------------------------------------------------
