@@ -36,20 +36,26 @@ SIX: dict[str, Any] = {"max_steps": 6, "epochs": 3, "parallel": 2}
 
 
 class Killer:
-    """Listens to events; kills (or asks to stop) when a voter reports a step."""
+    """Listens to events; kills (or asks to stop) when a voter reports a step, each of its processes once.
+
+    Steps that it reported before it died are heard after it, and the next process is the next victim.
+    """
 
     def __init__(self, victims: dict[str, int], at_step: int, number: int = signal.SIGKILL):
         self.victims, self.at_step, self.number = dict(victims), at_step, number
         self.events: list[dict[str, Any]] = []
         self.pids: dict[str, int] = {}
+        self.killed: set[int] = set()
 
     def __call__(self, event: dict[str, Any]) -> None:
         self.events.append(event)
         voter = event["voter"]
         if event["event"] == "started":
             self.pids[voter] = event["pid"]
-        if event["event"] == "step" and event["step"] >= self.at_step and self.victims.get(voter, 0) > 0:
+        due = event["event"] == "step" and event["step"] >= self.at_step and self.victims.get(voter, 0) > 0
+        if due and self.pids[voter] not in self.killed:
             self.victims[voter] -= 1
+            self.killed.add(self.pids[voter])
             os.kill(self.pids[voter], self.number)
 
     def of(self, kind: str) -> list[str]:
