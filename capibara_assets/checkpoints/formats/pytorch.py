@@ -197,7 +197,7 @@ def _require_stored(source: Path | IO[bytes], what: str) -> None:
 
 def load_stream(source: Path | IO[bytes], what: str, *, mapped: bool = False) -> Any:
     """`load` from an open file; errors name it `what`. Raises InputError: as `read`."""
-    if zipfile.is_zipfile(source):
+    if mapped or zipfile.is_zipfile(source):
         _require_stored(source, what)
     if not isinstance(source, Path):
         source.seek(0)

@@ -148,9 +148,8 @@ def read_head(name: str, start: bytes, size: int, terms: Round) -> Head:
     registered = terms.organiser if ours and sender == ORGANISER else None if ours else terms.keys.get(sender)
     if registered is None:
         raise MessageFault("foreign", f"{sender[:80]!r} is not registered for a {content.kind} in this round", sender)
-    if head.public_key != registered or not is_signature(
-        head.signature, _signed_bytes(content, registered), registered
-    ):
+    signed = _signed_bytes(content, registered)
+    if head.public_key != registered or not is_signature(head.signature, signed, registered):
         raise MessageFault("forged", f"not signed by the key that is registered for {sender}", sender)
     most = terms.max_bytes * (_COPIES * len(terms.keys) if ours else 1) + LONGEST_HEAD
     if max(size, head.size) > most:

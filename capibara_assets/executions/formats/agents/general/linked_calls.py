@@ -2,9 +2,10 @@
 
 JSON or JSON lines. A call stands as `{"name", "input" | "arguments" | ..}`, under `function`, `toolCall` and the like,
 or under a key that is the tool's name (`shellToolCall`); its answer in the same object (`state`, `result`), or in a
-later one that names its id. Session, time and model are those of the nearest object around, or of a line before. A
-call that stands several times (started and completed, a history that is sent again) counts once. What the program's
-flags mean is not known here: only exit codes, failures, and words that state them count.
+later one that names its id. Gemini's calls may have none: an answer names its tool, and is of the first call of it in
+the turn before. Session, time and model are those of the nearest object around, or of a line before. A call that stands
+several times (started and completed, a history that is sent again) counts once. What the program's flags mean is not
+known here: only exit codes, failures, and words that state them count.
 """
 
 import hashlib

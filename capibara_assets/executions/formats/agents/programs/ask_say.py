@@ -2,8 +2,9 @@
 
 `{"ts", "type": "ask" | "say", "ask": "command" | "tool" | "use_mcp_server", "say": "command" | "command_output" |
 "tool" | "mcp_server_response", "text"}`; the text of a tool is JSON. Output follows its command in one or several
-messages. Traps: exit codes stand in the text of the next request alone (`[execute_command for '..'] Result:`); nothing
-says how an edit ended; a message that is `partial` stands again when it is whole; the same command may stand as `ask`
+messages; newer versions ask about it (`ask: command_output`) or tell it in the next request alone. Traps: exit codes
+stand in the text of that request (`[execute_command for '..'] Result:`), newer versions say none there; nothing says
+how an edit ended; a message that is `partial` stands again when it is whole; the same command may stand as `ask`
 and as `say`; what the user did not answer with yes shows as feedback and no output.
 """
 
@@ -48,7 +49,8 @@ def entries(document: LogDocument) -> Iterator[Entry]:
     running: Call | None = None
     last: tuple[str, str] | None = None  # the command or tool that was asked for and may be said once more
     for message in _messages(document):
-        kind, text = _kind(message), text_at(message, "text").removesuffix(_APPROVAL)
+        kind, text = _kind(message), text_at(message, "text")
+        text = text.removesuffix(_APPROVAL) if kind == "command" else text
         if message.get("partial") is True and kind in ("command", "tool"):
             continue
         if (
