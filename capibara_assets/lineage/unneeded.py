@@ -1,10 +1,11 @@
-"""Removal of unneeded files: old checkpoints, journals of finished evaluations, old imports."""
+"""Removal of unneeded files: old checkpoints, journals of finished evaluations, superseded results."""
 
 import fcntl
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from capibara_assets.checkpoints.artifacts import checkpoints_of
@@ -13,7 +14,7 @@ from capibara_assets.lineage.ancestors import ancestors
 from capibara_assets.lineage.checkpoint_needs import decide
 from capibara_assets.lineage.checkpoints import has_checkpoints
 from capibara_assets.storage.artifact import Artifact
-from capibara_assets.storage.removal import discard_artifact
+from capibara_assets.storage.removal import discard_superseded
 from capibara_assets.storage.store import ArtifactStore, MissingArtifact
 
 Result = tuple[str, str | None, str]
@@ -65,21 +66,26 @@ def sweep_journals(folders: Mapping[str, Path], finished: Mapping[str, float], *
     return Freed(tuple(removed), total)
 
 
-def remove_old_imports(store: ArtifactStore, asset: str, roots: Iterable[Result]) -> Freed:
-    """Remove the versions of imported examples that no result in use was made from.
+def remove_unused(
+    store: ArtifactStore, assets: Iterable[str], roots: Iterable[Result], *, before: datetime | None = None
+) -> Freed:
+    """Remove the versions of results that no result in use was made from.
 
     Args:
-        asset: name of the imports' asset.
-        roots: results in use: the latest of each asset and partition, and what is served. What they were made from,
-            over any number of steps, stays.
+        assets: names of the assets whose versions may go.
+        roots: results in use. What they were made from, over any number of steps, stays.
+        before: versions that were published since then stay, too: a run may be about to name them.
     """
     used = {key for root in roots for key in _behind(store, root)}
     removed, total = [], 0
-    for artifact in store.list(asset):
-        if (artifact.name, artifact.partition, artifact.digest) in used:
+    for artifact in (one for asset in assets for one in store.list(asset)):
+        fresh = before is not None and datetime.fromisoformat(artifact.manifest.created) >= before
+        if fresh or (artifact.name, artifact.partition, artifact.digest) in used:
             continue
-        discard_artifact(store, artifact.name, artifact.partition, artifact.digest)
-        removed.append(f"{artifact.name}[{artifact.partition}] {artifact.digest[:12]}")
+        if not discard_superseded(store, artifact.name, artifact.partition, artifact.digest):
+            continue
+        where = "" if artifact.partition is None else f"[{artifact.partition}]"
+        removed.append(f"{artifact.name}{where} {artifact.digest[:12]}")
         total += sum(entry.bytes for entry in artifact.manifest.files.values())
     return Freed(tuple(removed), total)
 

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from fcntl import LOCK_EX
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,19 @@ def discard_artifact(store: ArtifactStore, asset: str, partition: str | None, di
     _delete(store, folder)
     for copies in ("downloads", RESTORED):
         shutil.rmtree(store.work / copies / asset / (partition or _WHOLE) / digest, ignore_errors=True)
+
+
+def discard_superseded(store: ArtifactStore, asset: str, partition: str | None, digest: str) -> bool:
+    """`discard_artifact`, unless the artifact is (again) the latest; returns whether it is gone.
+
+    A run may publish the same content at the same moment: it finds what is there whole, or nothing. In a bucket, which
+    has no locks, it may find what goes a moment later.
+    """
+    with store.locked(asset, partition, LOCK_EX):
+        if store.latest_digest(asset, partition) == digest:
+            return False
+        discard_artifact(store, asset, partition, digest)
+        return True
 
 
 def removed(store: ArtifactStore, asset: str | None = None) -> list[Removed]:

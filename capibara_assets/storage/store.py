@@ -165,10 +165,11 @@ class ArtifactStore:
                 created=self._time(name, partition).isoformat(),
                 data="" if self._local_root else combine({k: entry.sha256 for k, entry in files.items()})[:16],
             )
-            if not self._intact(name, partition, manifest.digest):
-                manifest = keep(manifest, elsewhere, checkpoints or {}, self.checkpoints, self._staging_root)
-                self._commit(staging, folder / manifest.digest, manifest)
-        self._point(folder, manifest, self._time(name, partition))
+            with self.locked(name, partition, LOCK_SH):
+                if not self._intact(name, partition, manifest.digest):
+                    manifest = keep(manifest, elsewhere, checkpoints or {}, self.checkpoints, self._staging_root)
+                    self._commit(staging, folder / manifest.digest, manifest)
+                self._point(folder, manifest, self._time(name, partition))
         return self.open(name, partition, manifest.digest)
 
     def open(self, name: str, partition: str | None, digest: str) -> Artifact:
@@ -262,6 +263,21 @@ class ArtifactStore:
                 shutil.rmtree(folder, ignore_errors=True)
                 removed += 1
         return removed
+
+    @contextmanager
+    def locked(self, name: str, partition: str | None, lock: int) -> Iterator[None]:
+        """Hold LOCK_SH while a version is published, LOCK_EX while one is discarded; a bucket has no such lock."""
+        if self._local_root is None:
+            yield
+            return
+        folder = Path(self._folder(name, partition).path)
+        make_folders(folder)
+        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            flock(held, lock)
+            yield
+        finally:
+            os.close(held)
 
     @property
     def _restored(self) -> Path:

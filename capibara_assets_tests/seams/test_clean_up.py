@@ -70,7 +70,7 @@ def test_it_removes_what_nothing_needs_and_says_what_that_freed(
     assert len(imports) == 2 and len(said["imports"]["removed"]) == 1
     (left,) = store.list("imported_examples")
     assert left.digest == store.latest_digest("imported_examples", "python")
-    assert said["bytes_freed"] == sum(said[what]["bytes"] for what in ("checkpoints", "journals", "imports"))
+    assert said["bytes_freed"] == sum(said[what]["bytes"] for what in ("checkpoints", "journals", "imports", "results"))
     again = cleaned(made, instance, journal_days=0.0)
     assert again["bytes_freed"] == 0, "a second run finds nothing"
 
