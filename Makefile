@@ -14,7 +14,7 @@ STAMP := $(VENV)/.installed
 EXTRAS := dev,gcp,k8s,metrics,postgres,ray,tpu
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: cluster-demo flower-env docs image-locks run test test-fast test-all test-random test-durations test-numbers test-fuzz soak-resume ui lint format setup evidence evidence-quick evidence-check gpu bench-env bench-gitleaks experience base-model clean
+.PHONY: cluster-demo flower-env docs image-locks run test test-fast test-all test-random test-durations test-numbers test-fuzz fuzz soak soak-resume ui lint format setup evidence evidence-quick evidence-check gpu bench-env bench-gitleaks experience base-model clean
 
 run: setup ## the whole graph for all six domains on the shipped experience
 	$(BIN)/capibara run --profile demo
@@ -44,6 +44,15 @@ test-numbers: setup ## the headline figures over three seeds (about an hour)
 
 test-fuzz: setup ## 100,000 damaged lines and 1,000 damaged files: no crash, no valid line lost
 	$(BIN)/python -m pytest -m fuzz -n 2
+
+fuzz: setup ## coverage-guided fuzzing of every reader (ten hours); INPUTS=10000 READER=log for less; corpora in .capibara/fuzz
+	$(BIN)/pip install --quiet -c constraints.txt -e ".[$(EXTRAS),fuzz]"
+	test -d .capibara/fuzz/seeds || CAPIBARA_SHARED=/nonexistent CAPIBARA_FUZZ_SEEDS=.capibara/fuzz/seeds $(BIN)/python -m pytest -q \
+		-p benchmarks.experience.fuzz_seeds -m "not extended and not fuzz" capibara_assets_tests/executions/formats capibara_assets_tests/playbooks
+	$(BIN)/python -m benchmarks fuzz --inputs $(or $(INPUTS),1000000) $(if $(READER),--reader $(READER)) --corpus .capibara/fuzz
+
+soak: setup ## two hours: a million executions arrive while runs and the daemon are killed (docs/experience.md)
+	$(BIN)/python -m benchmarks soak --json
 
 soak-resume: setup ## 200 kills of trainings at random moments, each resumed, all equal to the bit (about 20 minutes)
 	$(BIN)/python -m pytest -m soak -s

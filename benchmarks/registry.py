@@ -119,6 +119,18 @@ BENCHES: dict[str, Bench] = {
         "Ticks over a big folder, then a real daemon with files that arrive while it and its runs are killed.",
         {"files": 1_000, "new": 10, "drops": 40, "kills": 1, "seconds": 5.0, "wait": 60.0},
     ),
+    "fuzz": Bench(
+        "experience",
+        "fuzz:fuzz",
+        "Coverage-guided fuzzing of every reader: inputs, edges covered, and those that it crashed or hung on.",
+        {"inputs": 200},
+    ),
+    "soak": Bench(
+        "experience",
+        "soak:soak",
+        "Hours of arriving executions while runs and the daemon are killed: what is lost, held, freed and shown.",
+        {"executions": 2_000, "hours": 0.01, "kills": 1, "wait": 60.0},
+    ),
     "replay": Bench(
         "experience",
         "replay:replay_command",

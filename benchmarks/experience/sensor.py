@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -117,7 +117,7 @@ def measure_storm(drops: int, kills: int, seconds: float, wait: float, seed: int
                 killed = kill_in_turn(daemon, kills, seconds, seed)
                 thread.join()
                 dropped = time.monotonic()
-                found = await_all(instance, environment, dropper.expected, deadline=dropped + wait)
+                found = await_all(instance, environment, dropper.expected.keys(), deadline=dropped + wait)
                 settled = time.monotonic()
             runs = [run.status.value for run in instance.get_runs()]
             # Dagster's own retry of a crashed run bears the key of the first try
@@ -126,9 +126,9 @@ def measure_storm(drops: int, kills: int, seconds: float, wait: float, seed: int
         return {
             "drops": drops,
             "executions": len(dropper.expected),
-            "missed": len(dropper.expected - set(found)),
+            "missed": len(dropper.expected.keys() - set(found)),
             "doubled": len(found) - len(set(found)),
-            "unexpected": len(set(found) - dropper.expected),
+            "unexpected": len(set(found) - dropper.expected.keys()),
             "kills": killed,
             "runs": {status: runs.count(status) for status in sorted(set(runs))},
             "run_keys_used_twice": len(keys) - len(set(keys)),
@@ -164,12 +164,12 @@ def own_home(environment: dict[str, str]) -> Iterator[None]:
 class Daemon:
     """A `dagster-daemon` that can be killed and started again; its code server and runs are its descendants."""
 
-    def __init__(self, environment: dict[str, str], log: Path) -> None:
-        self._environment, self._log = {**os.environ, **environment}, log
+    def __init__(self, environment: dict[str, str], log: Path, location: str = LOCATION) -> None:
+        self._environment, self._log, self._location = {**os.environ, **environment}, log, location
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "dagster._daemon", "run", "-m", LOCATION]
+        command = [sys.executable, "-m", "dagster._daemon", "run", "-m", self._location]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 command, env=self._environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
@@ -177,7 +177,7 @@ class Daemon:
 
     def kill(self) -> None:
         """kill -9 of the daemon, its code server and every run."""
-        family = [*_descendants(self.process.pid), psutil.Process(self.process.pid)]
+        family = [*descendants(self.process.pid), psutil.Process(self.process.pid)]
         for member in family:
             with suppress(psutil.NoSuchProcess):
                 member.kill()
@@ -185,7 +185,7 @@ class Daemon:
 
     def kill_run(self) -> bool:
         """kill -9 of a run worker alone; False when none is there."""
-        workers = [process for process in _descendants(self.process.pid) if _is_run(process)]
+        workers = [process for process in descendants(self.process.pid) if is_run(process)]
         for worker in workers[:1]:
             with suppress(psutil.NoSuchProcess):
                 worker.kill()
@@ -193,8 +193,8 @@ class Daemon:
 
 
 @contextmanager
-def running_daemon(home: Path, environment: dict[str, str]) -> Iterator[Daemon]:
-    daemon = Daemon(environment, home / "daemon.log")
+def running_daemon(home: Path, environment: dict[str, str], location: str = LOCATION) -> Iterator[Daemon]:
+    daemon = Daemon(environment, home / "daemon.log", location)
     try:
         yield daemon
     finally:
@@ -222,7 +222,7 @@ def kill_in_turn(daemon: Daemon, kills: int, seconds: float, seed: int) -> dict[
     return done
 
 
-def await_all(instance: Any, environment: dict[str, str], expected: set[str], deadline: float) -> list[str]:
+def await_all(instance: Any, environment: dict[str, str], expected: Set[str], deadline: float) -> list[str]:
     """Execution ids in the ledger's latest table, once all are there and the sensor rests, or at the deadline."""
     from capibara_assets.assets.inputs import latest_digest
     from capibara_assets.deployment.environment import Deployment
@@ -243,14 +243,14 @@ def await_all(instance: Any, environment: dict[str, str], expected: set[str], de
     return found
 
 
-def _descendants(pid: int) -> list[psutil.Process]:
+def descendants(pid: int) -> list[psutil.Process]:
     try:
         return psutil.Process(pid).children(recursive=True)
     except psutil.NoSuchProcess:
         return []
 
 
-def _is_run(process: psutil.Process) -> bool:
+def is_run(process: psutil.Process) -> bool:
     """A run worker: a process that the code server made with multiprocessing, its resource tracker aside."""
     try:
         parent = process.parent()

@@ -59,8 +59,6 @@ def read_contents(data: bytes, *, own_folder: bool) -> Contents:
     In a folder of playbooks (`own_folder`) an unreadable file is quarantined; elsewhere only when it bears the marks
     of a playbook, because it may be an execution log, which the ingest reads.
     """
-    if not data.strip():
-        return Contents("empty", "read" if own_folder else "ignored")
     if data[:2] == b"\x1f\x8b" or data[:4] == b"\x28\xb5\x2f\xfd":
         return _IGNORED  # compressed: logs only
     try:
@@ -69,6 +67,8 @@ def read_contents(data: bytes, *, own_folder: bool) -> Contents:
         if not own_folder:
             return _IGNORED
         return _unreadable("invalid_utf8", f"not UTF-8 at byte {error.start}", data.decode("utf-8", "replace"))
+    if not text.strip():
+        return Contents("empty", "read" if own_folder else "ignored")
     if text.lstrip()[0] in "{[" and not looks_like_ace_text(text):
         return _read_json(text, own_folder=own_folder)
     if looks_like_toon(text):

@@ -111,6 +111,11 @@ def test_toon_table_with_one_bad_row_and_a_wrong_count() -> None:
         assert parsed is not None and parsed.rejected[0].reason == "format", cells
 
 
+@pytest.mark.parametrize("text", ["", " \n", "\x1d", "\u2003\u00a0\n", "\ufeff"])
+def test_a_file_of_blanks_of_any_kind_is_empty(text: str) -> None:
+    assert [read_contents(text.encode(), own_folder=own).family for own in (True, False)] == ["empty", "empty"]
+
+
 @pytest.mark.parametrize("text", ["(empty playbook)", toon.encode({"skills": []}), "skills[0]:\n"])
 def test_an_empty_toon_playbook_is_read(text: str) -> None:
     found = contents(text)

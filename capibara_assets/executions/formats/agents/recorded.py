@@ -52,7 +52,7 @@ def agent_records(document: LogDocument, now: datetime) -> Iterator[Recorded | N
 
 
 def _records(document: LogDocument, reader: Reader, now: datetime) -> Iterator[Recorded | NotRun | Fault]:
-    entries = [_possible(entry, now) for entry in reader.entries(document)]
+    entries = _entries(document, reader, now)
     clock = _Clock(entries)
     sandboxes = _sandboxes(reader.name, entries, document)
     seen: set[tuple[str, str]] = set()
@@ -78,6 +78,14 @@ def _records(document: LogDocument, reader: Reader, now: datetime) -> Iterator[R
         places[session] += 1
     if document.unfinished:
         yield NotRun("unfinished_line")
+
+
+def _entries(document: LogDocument, reader: Reader, now: datetime) -> list[Entry]:
+    """The entries of a log; one that its reader fails on is a fault as a whole, and costs no other log."""
+    try:
+        return [_possible(entry, now) for entry in reader.entries(document)]
+    except Exception as error:  # noqa: BLE001 - a defect of the reader: the quarantine names it and keeps the log
+        return [Fault("reader_failed", f"{reader.name}: {type(error).__name__}: {error}", document.text)]
 
 
 def _possible(entry: Entry, now: datetime) -> Entry:

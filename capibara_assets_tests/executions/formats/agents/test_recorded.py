@@ -239,3 +239,22 @@ def test_a_cell_whose_commands_end_in_a_pipe_is_no_success(tmp_path: Path) -> No
     found = read(tmp_path, book=json.dumps(notebook(piped, alone)).encode()).executions.sort("timestamp")
     assert found["outcome"].to_list() == ["unknown", "ok"]
     assert [HIDDEN_EXIT in flags for flags in found["flags"].to_list()] == [True, False]
+
+
+def test_a_log_that_its_reader_fails_on_is_a_fault_and_costs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(document: LogDocument) -> Iterator[Entry]:
+        yield from entries(document)
+        raise KeyError("step")
+
+    broken = Reader("broken", (b'"broken"',), lambda document: b'"broken"' in document.data, fails)
+    monkeypatch.setattr(readers, "READERS", (broken, *readers.READERS))
+    text = log({"toy": "ls", "broken": 1})
+    (fault,) = agent_records(LogDocument(text), NOW) or ()
+    assert isinstance(fault, Fault) and fault.reason == "reader_failed" and "broken: KeyError" in fault.detail
+    (tmp_path / "broken.jsonl").write_bytes(text)
+    (tmp_path / "whole.jsonl").write_bytes(line(envelope(execution_id="whole")) + b"\n")
+    found = read_experience(tmp_path, now=NOW)
+    assert found.executions["execution_id"].to_list() == ["whole"]
+    assert found.quarantine["reason"].to_list() == ["reader_failed"]

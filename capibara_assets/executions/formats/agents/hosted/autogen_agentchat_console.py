@@ -15,8 +15,8 @@ _HEADING = re.compile(
     r"^-{10} (?:(?P<kind>[A-Z]\w*(?:Message|Event)) \((?P<typed>[^\s()]+)\)|(?P<source>[A-Za-z_]\w*)) -{10}$",
     re.MULTILINE,
 )
-_FAILED = re.compile(r"The script ran, then exited with an error \(POSIX exit code: (-?\d+)\)\nIts output was:\n?")
-_SILENT = re.compile(r"The script ran but produced no output to console\. The POSIX exit code was: (-?\d+)\.")
+_FAILED = re.compile(r"The script ran, then exited with an error \(POSIX exit code: (-?\d{1,9})\)\nIts output was:\n?")
+_SILENT = re.compile(r"The script ran but produced no output to console\. The POSIX exit code was: (-?\d{1,9})\.")
 _EXECUTOR = re.compile(r"[Cc]ode_executor|[Cc]odeExecutor|[Cc]omputerTerminal|[Cc]omputer_terminal")
 _MARKS = (
     b"The script ran", b"CodeExecutionEvent", b"ode_executor", b"odeExecutor", b"omputerTerminal", b"omputer_terminal",

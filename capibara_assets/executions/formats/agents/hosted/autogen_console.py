@@ -18,12 +18,13 @@ _NAME = r"[^\s():>][^():\n>]{0,99}?"
 _COLOUR = r"(?:\[\d+m)?"  # colours that lost their escape character
 _EVENT = re.compile(
     rf"^{_COLOUR}(?P<sender>{_NAME}){_COLOUR} \(to (?P<to>{_NAME})\):[ \t]*\n(?=\n|\Z)"
-    rf"|^{_COLOUR}>{{8}} EXECUTING CODE BLOCK (?:(?P<index>\d+) )?\(inferred language is (?P<language>[^)\n]*)\)\.\.\."
+    rf"|^{_COLOUR}>{{8}} EXECUTING CODE BLOCK (?:(?P<index>\d{{1,6}}) )?"
+    r"\(inferred language is (?P<language>[^)\n]*)\)\.\.\."
     rf"|^{_COLOUR}>{{8}} EXECUTING \d+ CODE BLOCKS \(inferred languages are \[(?P<languages>[^\]\n]*)\]\)\.\.\."
     rf"|^(?:{_COLOUR}>{{8}} |{_COLOUR}Next speaker: |Starting a new chat\.\.\.\.).*$",
     re.MULTILINE,
 )
-_RESULT = re.compile(r"exitcode: (-?\d+) \(execution [^)\n]*\)\nCode output:[ \t]*(?:\n|(?=\S)|\Z)")
+_RESULT = re.compile(r"exitcode: (-?\d{1,9}) \(execution [^)\n]*\)\nCode output:[ \t]*(?:\n|(?=\S)|\Z)")
 _RULE = re.compile(r"\n?\n-{80}[ \t]*$", re.MULTILINE)
 _NOT_RUN = re.compile(r"unknown language [^\n]*\s*\Z")
 _MARK = "(inferred language"

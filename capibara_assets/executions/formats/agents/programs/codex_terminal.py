@@ -29,7 +29,7 @@ _BLOCK = re.compile(
 _EXEC = re.compile(
     r"(?P<command>.+?) in (?P<folder>(?:/|~|[A-Za-z]:\\)[^\n]{0,1000}?(?<!\s))\s++"
     r"(?:\[[\dT:.Z-]+\] (?P=command) )?(?:(?P<well>succeeded)|exited (?P<code>-?\d{1,9}))"
-    r" in (?P<took>[\d.]+)(?P<unit>ms|s)\b:?[ \t]*(?:\n|\Z)",
+    r" in (?P<took>\d{1,9}(?:\.\d{1,9})?)(?P<unit>ms|s)\b:?[ \t]*(?:\n|\Z)",
     re.DOTALL,
 )
 _TOOL = re.compile(

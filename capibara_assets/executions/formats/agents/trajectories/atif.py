@@ -116,14 +116,13 @@ def _trajectory(trajectory: dict[str, Any], session: str) -> Iterator[Entry]:
             said = texts(step.get("message"))
             task = _task(said, task) if TOLD not in record(step.get("extra")) else said or None
         elif step.get("is_copied_context") is not True:
-            made = _calls(step, task)
-            for call in made:
+            for call in _calls(step, task):
                 earlier = open_calls.pop(call.call_id, None) if call.call_id else None
                 if earlier and earlier.does == call.does:
                     calls.remove(earlier)  # asked there, repeated here with its result
                 if call.call_id and call.result is None:
                     open_calls[call.call_id] = call
-            calls += made
+                calls.append(call)
     _go_on(calls)
     enters = any((call.keystrokes or "").endswith("\n") for call in calls)
     for call in calls:

@@ -490,6 +490,12 @@ Then `exec make in /w`.
 """
 
 
+def test_codexs_terminal_with_a_duration_that_is_none() -> None:
+    damaged = CODEX.replace("succeeded in 18ms:", "succeeded in 1..8ms:")
+    assert damaged != CODEX
+    assert len(told(codex_terminal.READER, damaged.encode())) == len(told(codex_terminal.READER, CODEX.encode())) - 1
+
+
 def test_codexs_terminal_in_colours_with_a_time_on_each_line() -> None:
     data = EARLIER.encode()
     assert told(codex_terminal.READER, data) == [("bash", "make in a", False, "rule"), ("bash", "ls", True, "a")]

@@ -150,6 +150,13 @@ def test_the_same_call_again_with_its_result_is_one() -> None:
     assert run.output == "a"
 
 
+def test_a_call_that_a_step_makes_twice_under_one_id_is_one() -> None:
+    twice = [call("c1", "bash", command="ls"), call("c1", "bash", command="ls")]
+    again = step([call("c1", "bash", command="ls")], {"source_call_id": "c1", "content": "a"})
+    (run,) = entries(step(twice), again)
+    assert (run.code, run.output) == ("ls", "a")
+
+
 def test_a_call_without_result_did_not_run() -> None:
     assert entries(step([call("c1", "bash", command="ls")])) == [NotRun("unanswered")]
 
