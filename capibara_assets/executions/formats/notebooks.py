@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from capibara_assets.executions.formats.agents.hosted.console_dialogues import printed
 from capibara_assets.executions.formats.agents.hosted.dialogue_cells import is_dialogue
 from capibara_assets.executions.formats.envelope_reader import ESTIMATED, UNDATED
 from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN, has_heading, task_above
@@ -87,14 +88,14 @@ def _ran(cell: dict[str, Any]) -> bool:
         cell.get("cell_type") == "code"
         and bool(_source(cell).strip())
         and (_counter(cell) is not None or bool(_outputs(cell)))
-        and not is_dialogue(_printed(cell))
+        and not is_dialogue(printed(cell))
     )
 
 
 def _kind(cell: dict[str, Any]) -> str:
     kind = cell.get("cell_type")
     if kind == "code":
-        return "notebook_cell:dialogue" if is_dialogue(_printed(cell)) else "notebook_cell:not_run"
+        return "notebook_cell:dialogue" if is_dialogue(printed(cell)) else "notebook_cell:not_run"
     return f"notebook_cell:{kind}" if kind in ("markdown", "raw", "heading", "html") else "notebook_cell:other"
 
 
@@ -167,11 +168,6 @@ def _stream(output: dict[str, Any]) -> str | None:
         return None
     name = output.get("name", output.get("stream", "stdout"))
     return name if name in _STREAMS else "stdout"
-
-
-def _printed(cell: dict[str, Any]) -> str:
-    texts = [_text(output.get("text")) for output in _outputs(cell) if _stream(output) == "stdout"]
-    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _result(output: dict[str, Any]) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Dialogues of agents that a program printed: the stdout of a notebook's cells, or the whole of a text file."""
+"""Dialogues of agents that a program printed: into a notebook's cells, or into a text file, also pasted into a page."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -9,6 +9,8 @@ from capibara_assets.executions.formats.agents.runs import LogDocument
 _OPENS, _CLOSES = re.compile(r"```[ \t]*+(\w+)?[ \t]*+\r?\n"), re.compile(r"\r?\n[ \t]*+```")
 _PAGE = re.compile(r"^(?:```|~~~|#{1,6} |<[a-zA-Z!])", re.MULTILINE)
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_FENCE = re.compile(r" {0,3}(?:`{3,}|~{3,})(?P<info>[^`\n]*)\Z")
+_RICH = '<pre style="white-space:pre;overflow-x:auto;line-height:normal;'  # how Rich begins what it shows in Jupyter
 
 
 def plain(text: str) -> str:
@@ -17,37 +19,82 @@ def plain(text: str) -> str:
 
 
 def dialogues(
-    document: LogDocument, is_dialogue: Callable[[str], bool], heading: re.Pattern[str]
+    document: LogDocument, is_dialogue: Callable[[str], bool], heading: re.Pattern[str], pasted: bool = False
 ) -> Iterator[tuple[str, str]]:
     """(session, text) of each dialogue in a notebook or a text file; the text is plain.
 
     A text file that quotes a dialogue, such as a Markdown page, is none: before the first `heading` in it stands a
     title, a fence or a tag.
+
+    Args:
+        document: the log.
+        is_dialogue: whether console text is one.
+        heading: what begins a message or step of one.
+        pasted: read a page, too, that holds little but dialogues in fences.
     """
     value = document.value
     if value is None:
         text = plain(document.text)
         first = heading.search(text)
-        quoted = first is None or _PAGE.search(text, 0, first.start())
-        if not quoted and not document.lines and is_dialogue(text):
-            yield document.digest, text
+        if first is None or document.lines:
+            return
+        if not _PAGE.search(text, 0, first.start()):
+            found = [text] if is_dialogue(text) else []
+        else:
+            found = _pasted(text, is_dialogue) if pasted else []
+        for number, console in enumerate(found):
+            yield f"{document.digest}-{number}" if number else document.digest, console
     elif isinstance(value, dict) and isinstance(value.get("nbformat"), int) and isinstance(value.get("cells"), list):
         for number, cell in enumerate(value["cells"]):
-            text = plain(_stdout(cell))
+            text = plain(printed(cell))
             if is_dialogue(text):
                 yield f"cell-{number}", text
 
 
-def _stdout(cell: Any) -> str:
-    """What a cell wrote to standard output; what it wrote to stderr may stand between the pieces."""
+def _pasted(page: str, is_dialogue: Callable[[str], bool]) -> list[str]:
+    """The dialogues in a page's fences, where they are most of it: a page that quotes some has words of its own."""
+    found = [block for block in _fenced(page) if is_dialogue(block)]
+    return found if 2 * sum(map(len, found)) > len(page) else []
+
+
+def _fenced(page: str) -> Iterator[str]:
+    """The outermost fenced blocks; a fence that names a language opens a block within one."""
+    lines = page.split("\n")
+    begin, depth = 0, 0
+    for number, line in enumerate(lines):
+        if (fence := _FENCE.match(line)) is None:
+            continue
+        if depth == 0:
+            begin, depth = number + 1, 1
+        elif fence["info"].strip():
+            depth += 1
+        else:
+            depth -= 1
+            if depth == 0:
+                yield "\n".join(lines[begin:number])
+
+
+def printed(cell: Any) -> str:
+    """What a cell wrote to standard output, or had Rich show; what it wrote to stderr may stand between the pieces."""
     outputs = cell.get("outputs") if isinstance(cell, dict) else None
-    pieces: list[str] = []
-    for output in outputs if isinstance(outputs, list) else []:
-        if isinstance(output, dict) and output.get("output_type") == "stream" and output.get("name") != "stderr":
-            text = output.get("text")
-            lines = text if isinstance(text, list) else [text]
-            pieces += [line for line in lines if isinstance(line, str)]
-    return "".join(pieces)
+    return "".join(map(_printed, outputs)) if isinstance(outputs, list) else ""
+
+
+def _printed(output: Any) -> str:
+    if not isinstance(output, dict):
+        return ""
+    if output.get("output_type") == "stream":
+        return "" if output.get("name", output.get("stream")) == "stderr" else _joined(output.get("text"))
+    data = output.get("data") if output.get("output_type") == "display_data" else None
+    if not isinstance(data, dict) or not _joined(data.get("text/html")).startswith(_RICH):
+        return ""
+    return _joined(data.get("text/plain")).removesuffix("\n") + "\n"
+
+
+def _joined(text: Any) -> str:
+    """Text, which notebooks also write as a list of lines."""
+    lines = text if isinstance(text, list) else [text]
+    return "".join(line for line in lines if isinstance(line, str))
 
 
 def code_blocks(text: str) -> list[tuple[str, str]]:

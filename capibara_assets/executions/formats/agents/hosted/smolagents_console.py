@@ -1,5 +1,6 @@
-"""What smolagents' `CodeAgent` prints by Rich, saved as a text file: boxes of code, each followed by its output.
+"""What smolagents' `CodeAgent` prints by Rich: boxes of code, each followed by its output.
 
+It is saved as a text file, pasted into a Markdown page between fences, or shown in the cells of a notebook.
 A run begins with a panel "New run", in which the task stands, and the model in its lower edge; a step with a rule
 "Step 1". Code stands between two rules, indented by two blanks and filled up to the terminal's width. Below it: what it
 printed ("Execution logs:") and its value ("Out: ..", "Out - Final answer: .."), or what was raised; "[Step 1: Duration
@@ -96,11 +97,11 @@ def is_dialogue(cell_output_text: str) -> bool:
 
 
 def _reads(document: LogDocument) -> bool:
-    return any(True for _ in dialogues(document, is_dialogue, _HEADING))
+    return any(True for _ in dialogues(document, is_dialogue, _HEADING, pasted=True))
 
 
 def _entries(document: LogDocument) -> Iterator[Entry]:
-    for session, text in dialogues(document, is_dialogue, _HEADING):
+    for session, text in dialogues(document, is_dialogue, _HEADING, pasted=True):
         yield from _of_text(session, text)
 
 
@@ -133,4 +134,5 @@ def _of_text(session: str, text: str) -> Iterator[Entry]:
     yield from run.step(ended=False)
 
 
-READER = Reader("smolagents-console", ("━ Step ".encode(), "─ New run".encode()), _reads, _entries)
+_MARKS = ("━ Step ".encode(), "─ New run".encode(), b"Executing parsed code:", b"Executing this code:")
+READER = Reader("smolagents-console", _MARKS, _reads, _entries)

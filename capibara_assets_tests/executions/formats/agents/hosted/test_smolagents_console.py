@@ -1,12 +1,15 @@
 """What smolagents prints at a terminal, saved as text: code in boxes, what came of it, and what was wrapped or cut."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
 from capibara_assets.executions.formats.agents.hosted.smolagents_console import READER, is_dialogue
 from capibara_assets.executions.formats.agents.readers import find_reader
 from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun
+from capibara_assets.executions.formats.detection import CountedEntry, read_parts
+from capibara_assets.executions.formats.envelope_reader import Recorded
 
 WIDTH = 60
 
@@ -94,14 +97,54 @@ def test_lines_that_the_terminal_wrapped_are_joined() -> None:
     assert only(panel("A") + step(1, full, "Out: 1")).code == full
 
 
-def test_a_page_that_quotes_a_log_is_none_and_a_cell_that_printed_one_is() -> None:
+def test_a_page_that_holds_little_but_logs_is_read_and_one_that_quotes_one_is_not() -> None:
+    first, second = (
+        panel("A") + step(1, "f(1)", "Out: 1"),
+        panel("B") + step(1, "f(2)", "Execution logs:\n# x\n\nOut: 2"),
+    )
+    page = f"# Runs\n\n```\n$ python main.py\n{first}```\n\nAnd the other:\n\n```text\n{second}```\n"
+    one, other = read(page)
+    assert isinstance(one, AgentRun) and isinstance(other, AgentRun)
+    assert (one.code, one.task, other.code, other.output) == ("f(1)", "A", "f(2)", "# x\n2")
+    assert one.session != other.session
+    assert not READER.reads(LogDocument(f"# smolagents\n\n{'It runs code. ' * 100}\n\n```\n{first}```\n".encode()))
+
+
+def test_a_fence_that_was_printed_does_not_end_the_log() -> None:
+    log = panel("A") + step(1, "f(1)", "Execution logs:\n```python\nx\n```\n\nOut: 1")
+    assert only(f"# A run\n\n```\n{log}```\n").output == "```python\nx\n```\n1"
+
+
+def cells(*outputs: dict[str, object]) -> bytes:
+    cell = {"cell_type": "code", "source": "agent.run('A')", "outputs": outputs}
+    return json.dumps(
+        {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [cell]}, ensure_ascii=False
+    ).encode()
+
+
+def shown(text: str, html: str) -> dict[str, object]:
+    data = {"text/html": [html], "text/plain": text.splitlines(keepends=True)}
+    return {"output_type": "display_data", "data": data, "metadata": {}}
+
+
+def test_a_cell_that_printed_a_log() -> None:
     log = panel("A") + step(1, "f(1)", "Out: 1")
-    assert not READER.reads(LogDocument(f"# smolagents\n\n```\n{log}```\n".encode()))
-    stream = {"output_type": "stream", "name": "stdout", "text": log}
-    cells = [{"cell_type": "code", "source": "agent.run('A')", "outputs": [stream]}]
-    (run,) = READER.entries(LogDocument(json.dumps({"nbformat": 4, "cells": cells}).encode()))
+    (run,) = READER.entries(LogDocument(cells({"output_type": "stream", "name": "stdout", "text": log})))
     assert isinstance(run, AgentRun) and (run.session, run.code) == ("cell-0", "f(1)")
     assert is_dialogue(log) and not is_dialogue("Executing parsed code: later")
+
+
+def test_a_cell_in_which_rich_shows_each_part_and_is_no_execution_itself() -> None:
+    html = '<pre style="white-space:pre;overflow-x:auto;line-height:normal;font-family:Menlo">..</pre>\n'
+    coloured = "\x1b[38;2;1;2;3m━━━ \x1b[0m\x1b[1mStep 1\x1b[0m\x1b[38;2;1;2;3m ━━━\x1b[0m\n"
+    box_of_code = box("f(1)").replace("Executing parsed code:", "\x1b[1mExecuting parsed code:\x1b[0m")
+    parts = [coloured, box_of_code, "\x1b[1mExecution logs:\x1b[0m\nx\n\n", "\x1b[1mOut: 1\x1b[0m\n"]
+    ended = shown("[Step 1: Duration 1.25 seconds]\n", html)
+    data = cells(*(shown(part, html) for part in parts), ended, shown("<Figure>", "<img/>"))
+    found = [part.content for part in read_parts(data, datetime.now(UTC))]
+    (run,) = [one for one in found if isinstance(one, Recorded)]
+    assert (run.code, run.stdout, run.outcome) == ("f(1)", "x\n1", "ok")
+    assert CountedEntry("notebook_cell:dialogue") in found
 
 
 @pytest.mark.parametrize("at", range(0, 1400, 37))
