@@ -19,6 +19,7 @@ from capibara_assets.executions.formats.agents.hosted import (
     autogen_console,
     bedrock_traces,
     codeact_console,
+    langchain_console,
     openai_assistants,
     smolagents_console,
 )
@@ -105,6 +106,7 @@ READERS: tuple[Reader, ...] = (
     autogen_console.READER,
     bedrock_traces.READER,
     codeact_console.READER,
+    langchain_console.READER,
     openai_assistants.READER,
     smolagents_console.READER,
     aide_journal.READER,

@@ -24,28 +24,28 @@ _CALL = re.compile(r"`?([A-Za-z][\w .-]{0,40}?)`?\s*(?:([{(\[].*))?\Z", re.DOTAL
 _MARKS = (b"Observation:", b"OBSERVATION:", b"Observation 1:")
 
 
-def _steps(text: str) -> list[dict[str, Any]]:
+def steps(text: str) -> list[dict[str, Any]]:
     """What stands behind the labels as messages: questions, calls and observations."""
     plain = strip_ansi(text)
     labels = list(_LABEL.finditer(plain))
-    steps: list[dict[str, Any]] = []
+    found: list[dict[str, Any]] = []
     tool: str | None = None
     for label, then in itertools.zip_longest(labels, labels[1:]):
         end = len(plain) if then is None else then.start()
         said, kind = plain[label.end() : end].strip(), (label["label"] or "").lower()
         if kind in ("question", "human", "new query"):
-            steps.append({"role": "user", "content": said})
+            found.append({"role": "user", "content": said})
         elif kind == "action" and (call := _CALL.match(said)) is not None:
             tool = call[1].strip().replace(" ", "_")
             if call[2]:
-                steps.append(_called(tool, call[2]))
+                found.append(_called(tool, call[2]))
                 tool = None
         elif kind == "action input" and tool is not None:
-            steps.append(_called(tool, said))
+            found.append(_called(tool, said))
             tool = None
         elif kind == "observation":
-            steps.append({"role": "tool", "content": said})
-    return steps
+            found.append({"role": "tool", "content": said})
+    return found
 
 
 def _called(tool: str, given: str) -> dict[str, Any]:
@@ -55,12 +55,12 @@ def _called(tool: str, given: str) -> dict[str, Any]:
 
 def reads(document: LogDocument) -> bool:
     """Whether an observation answers an action that runs code or edits a file."""
-    return document.value is None and not document.lines and stepwise_calls.answers(_steps(document.text))
+    return document.value is None and not document.lines and stepwise_calls.answers(steps(document.text))
 
 
 def entries(document: LogDocument) -> Iterator[Entry]:
     """The runs and edits, in order."""
-    yield from stepwise_calls.steps(_steps(document.text), document.digest)
+    yield from stepwise_calls.steps(steps(document.text), document.digest)
 
 
 READER = Reader("react-text", _MARKS, reads, entries)

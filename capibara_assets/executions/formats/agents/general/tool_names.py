@@ -46,7 +46,7 @@ _SQL_KEYS = ("sql", "query", "statement", "sql_query", "sqlQuery", "queryString"
 _STATEMENT = re.compile(
     r"\s*+(?:(?:--[^\n]*\n|/\*.*?\*/)\s*)*+"
     r"(?:SELECT\s+(?:.+\bFROM\s+[\w\"`\[({]|[\d'(@*+-]|\w+\s*\()|INSERT\s+(?:OR\s+\w+\s+)?INTO\b|UPDATE\s+\S+\s+SET\b"
-    r"|DELETE\s+FROM\b|WITH\s+(?:RECURSIVE\s+)?\w+.*\bAS\b.*\(|MERGE\s+INTO\b"
+    r"|DELETE\s+FROM\b|WITH\s+(?:RECURSIVE\s+)?\w+(?>.*?\bAS\b).*\(|MERGE\s+INTO\b"
     r"|(?:CREATE|ALTER|DROP)\s+(?:(?:OR\s+REPLACE|TEMP|TEMPORARY|UNIQUE|MATERIALIZED|EXTERNAL|VIRTUAL)\s+)*"
     r"(?:TABLE|INDEX|VIEW|SCHEMA|DATABASE|TRIGGER)\s+\w|PRAGMA\s+\w|TRUNCATE\s+(?:TABLE\s+)?[\w.\"`]+\s*;?\s*\Z"
     r"|EXPLAIN\s+(?:ANALY[SZ]E|VERBOSE|QUERY|SELECT|INSERT|UPDATE|DELETE|WITH|\()|DESC(?:RIBE)?\s+[\w.\"`]+\s*;?\s*\Z"
@@ -112,7 +112,8 @@ def asked_of(name: Any, arguments: Any) -> Asked | None:
     if language is None:
         return _query(told, given)
     if language == "sql":
-        text = command_text(given, _SQL_KEYS) if isinstance(given, dict) else None
+        bare = given if isinstance(given, str) and is_statement(given) else None
+        text = command_text(given, _SQL_KEYS) if isinstance(given, dict) else bare
     elif language in ("python", "javascript"):
         text = command_text(given, _CODE_KEYS)
         named = given.get("language") if isinstance(given, dict) else None

@@ -19,9 +19,14 @@ def plain(text: str) -> str:
 
 
 def dialogues(
-    document: LogDocument, is_dialogue: Callable[[str], bool], heading: re.Pattern[str], pasted: bool = False
+    document: LogDocument,
+    is_dialogue: Callable[[str], bool],
+    heading: re.Pattern[str],
+    *,
+    pasted: bool = False,
+    prepare: Callable[[str], str] = plain,
 ) -> Iterator[tuple[str, str]]:
-    """(session, text) of each dialogue in a notebook or a text file; the text is plain.
+    """(session, text) of each dialogue in a notebook or a text file.
 
     A text file that quotes a dialogue, such as a Markdown page, is none: before the first `heading` in it stands a
     title, a fence or a tag.
@@ -31,10 +36,11 @@ def dialogues(
         is_dialogue: whether console text is one.
         heading: what begins a message or step of one.
         pasted: read a page, too, that holds little but dialogues in fences.
+        prepare: how console text is made ready.
     """
     value = document.value
     if value is None:
-        text = plain(document.text)
+        text = prepare(document.text)
         first = heading.search(text)
         if first is None or document.lines:
             return
@@ -46,7 +52,7 @@ def dialogues(
             yield f"{document.digest}-{number}" if number else document.digest, console
     elif isinstance(value, dict) and isinstance(value.get("nbformat"), int) and isinstance(value.get("cells"), list):
         for number, cell in enumerate(value["cells"]):
-            text = plain(printed(cell))
+            text = prepare(printed(cell))
             if is_dialogue(text):
                 yield f"cell-{number}", text
 
