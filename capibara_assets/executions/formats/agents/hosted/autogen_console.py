@@ -4,6 +4,8 @@ A reader of notebooks takes the cell for one execution; what ran are the blocks 
 ages: up to 0.2.7 each block is announced as it is run, so that the last announced is the one that failed; later all of
 a message are announced at once, with one exit code, so that a failure is of one of them, and which is not said. Code
 stands in the last message before it that the executing agent got; a group chat's are all addressed to its manager.
+Agents of one's own print headings between rows of asterisks: code then stands below one of them, behind the message,
+and its result right below the announcement.
 """
 
 import re
@@ -25,6 +27,8 @@ _EVENT = re.compile(
     re.MULTILINE,
 )
 _RESULT = re.compile(r"exitcode: (-?\d{1,9}) \(execution [^)\n]*\)\nCode output:[ \t]*(?:\n|(?=\S)|\Z)")
+_STARRED = re.compile(r"^\*{6,}[^*\n]{1,80}\*{6,}[ \t]*$", re.MULTILINE)
+_BELOW = re.compile(rf"\s*+(?:\*{{6,}}[^*\n]{{1,80}}\*{{6,}}[ \t]*\n)?{_RESULT.pattern}")
 _RULE = re.compile(r"\n?\n-{80}[ \t]*$", re.MULTILINE)
 _NOT_RUN = re.compile(r"unknown language [^\n]*\s*\Z")
 _MARK = "(inferred language"
@@ -66,10 +70,10 @@ def entries(document: LogDocument) -> Iterator[Entry]:
 READER = Reader("autogen-console", (_MARK.encode(),), reads, entries)
 
 
-def _before_rule(text: str) -> str:
-    """A message's text: it ends at the last rule, and other programs' lines may follow that."""
+def _at_rule(text: str) -> tuple[str, str]:
+    """A message's text, which ends at the last rule, and what other programs printed behind that."""
     *_, rule = [None, *_RULE.finditer(text)]
-    return text[: rule.start()] if rule else text
+    return (text[: rule.start()], text[rule.end() :]) if rule else (text, "")
 
 
 def _are_in(blocks: list[tuple[str, str]], languages: list[str]) -> bool:
@@ -77,6 +81,10 @@ def _are_in(blocks: list[tuple[str, str]], languages: list[str]) -> bool:
     return len(blocks) == len(languages) and all(
         said in ("", language) for (said, _), language in zip(blocks, languages, strict=True)
     )
+
+
+def _no_code(answer: str) -> Fault:
+    return Fault("missing_code", "an execution whose code stands in no message of the dialogue", answer)
 
 
 class _Dialogue:
@@ -88,17 +96,21 @@ class _Dialogue:
         self.announced: list[_Announced] = []
         self.asker: str | None = None  # who began the chat
         self.task: str | None = None
+        self.behind = ""  # what stands behind the last message or result, and is none
 
     def entries(self, text: str) -> Iterator[Entry]:
         for event, said in sections(_EVENT, text):
             if event["to"] is not None:
-                body = _before_rule(said.removeprefix("\n"))
+                body, behind = _at_rule(said.removeprefix("\n"))
                 yield from self._message(_Message(event["sender"], event["to"], body, code_blocks(body)))
+                self.behind = behind
             elif event["languages"] is not None:
                 languages = [language.strip(" '\"") for language in event["languages"].split(",")]
                 self.announced.append(_Announced(languages, singly=False))
+                yield from self._below(said)
             elif event["language"] is not None:
                 self._single(event["language"], int(event["index"] or 0))
+                yield from self._below(said)
             elif event[0].startswith("Starting"):
                 self.asker = None
         yield from (NotRun("unanswered") for announced in self.announced for _ in announced.languages)
@@ -112,18 +124,38 @@ class _Dialogue:
     def _message(self, message: _Message) -> Iterator[Entry]:
         result = _RESULT.match(message.text)
         if result is not None and self.announced:
-            yield from self._runs(message, int(result[1]), message.text[result.end() :], self.announced.pop())
+            announced = self.announced.pop()
+            blocks = self._code(message, announced.languages) or self._code_behind(announced.languages)
+            if blocks is None:
+                yield _no_code(message.text)
+            else:
+                yield from self._runs(blocks, int(result[1]), message.text[result.end() :], announced)
         elif result is None:
             self.asker = self.asker or message.sender
             if message.sender == self.asker and message.text.strip():
                 self.task = message.text.strip()
         self.messages.append(message)
 
-    def _runs(self, answer: _Message, exit_code: int, output: str, announced: _Announced) -> Iterator[Entry]:
-        blocks = self._code(answer, announced.languages)
-        if blocks is None:
-            yield Fault("missing_code", "an execution whose code stands in no message of the dialogue", answer.text)
+    def _below(self, said: str) -> Iterator[Entry]:
+        """A result that stands right below what announced its code, in no message."""
+        if (result := _BELOW.match(said)) is None:
             return
+        announced = self.announced.pop()
+        blocks = self._code_behind(announced.languages)
+        text = said[result.end() :]
+        heading = _STARRED.search(text)
+        if heading is not None:
+            output, self.behind = text[: heading.start()].removesuffix("\n"), text[heading.start() :]
+        else:
+            output, self.behind = _at_rule(text)
+        if blocks is None:
+            yield _no_code(output)
+        else:
+            yield from self._runs(blocks, int(result[1]), output, announced)
+
+    def _runs(
+        self, blocks: list[tuple[str, str]], exit_code: int, output: str, announced: _Announced
+    ) -> Iterator[Entry]:
         last = len(blocks) - 1
         for at, ((_, code), language) in enumerate(zip(blocks, announced.languages, strict=True)):
             success: bool | None = exit_code == 0 or at < last
@@ -149,5 +181,13 @@ class _Dialogue:
             to_group = message.to == answer.to and message.sender != answer.sender
             blocks = message.blocks[: len(languages)]
             if (to_executor or to_group) and _are_in(blocks, languages):
+                return blocks
+        return None
+
+    def _code_behind(self, languages: list[str]) -> list[tuple[str, str]] | None:
+        """The blocks that were run, where they stand behind the last message: below the last heading with such ones."""
+        for part in reversed(_STARRED.split(self.behind)):
+            blocks = code_blocks(part)[: len(languages)]
+            if blocks and _are_in(blocks, languages):
                 return blocks
         return None

@@ -1,6 +1,7 @@
 """Dialogues that AutoGen prints, in notebooks and text files."""
 
 import json
+import time
 
 import pytest
 
@@ -130,6 +131,52 @@ def test_output_with_rules_and_lines_of_others_around_it() -> None:
     (run,) = of_text(text + "\x1b[33mRemoved 3 messages.\x1b[0m\n")
     assert isinstance(run, AgentRun)
     assert run.output == table
+
+
+def starred(heading: str) -> str:
+    return f"{'*' * 10}{heading}{'*' * 10}\n"
+
+
+def test_code_and_results_below_headings_of_another_program() -> None:
+    first = starred("代码") + code(("python", "a()"), ("sh", "b")) + "\n" + starred("run")
+    first += (
+        single("python") + single("sh", 1) + starred("结果") + "exitcode: 3 (execution failed)\nCode output: no b\n\n"
+    )
+    second = starred("check") + '{"done": false}\n' + starred("代码") + code(("python", "c()")) + "\n" + starred("run")
+    second += single("python") + "exitcode: 0 (execution succeeded)\nCode output: \nc\n\n" + starred("check") + "{}\n"
+    asked = said("user", "agent", "Find it, not so:\n```python\nnever()\n```")
+    found = of_text(asked + first + second + said("agent", "user", "TERMINATE"))
+    assert [(run.code, run.success, run.output) for run in found if isinstance(run, AgentRun)] == [
+        ("a()", True, ""), ("b", False, "no b\n"), ("c()", True, "c\n"),
+    ]  # fmt: skip
+    assert len(found) == 3
+
+
+def test_an_agent_that_runs_its_own_code_shows_it_behind_the_message() -> None:
+    shown = starred("code") + code(("python", "a()")) + "\n" + starred("run") + single("python")
+    (run,) = of_text(said("user", "agent", "Do") + shown + result(0, "1\n", "agent", "user"))
+    assert isinstance(run, AgentRun) and (run.code, run.output, run.task) == ("a()", "1\n", "Do")
+    (fault,) = of_text(
+        said("user", "agent", "Do") + shown.replace("```python", "```sh") + result(0, "1", "agent", "user")
+    )
+    assert isinstance(fault, Fault) and fault.reason == "missing_code"
+
+
+@pytest.mark.parametrize(
+    "piece", ["*", "*" * 10 + "x", starred("x"), "```\n", single("python"), "exitcode: 0 ", "\n \n"]
+)
+def test_repeated_pieces_take_no_time(piece: str) -> None:
+    began = time.process_time()
+    put = piece * (100_000 // len(piece))
+    result_below = "exitcode: 0 (execution succeeded)\nCode output: \n"
+    for text in (
+        ASKED + put + single("python") + put + result_below + put + single("python") + result_below,
+        PLAIN + put,
+    ):
+        document = LogDocument(text.encode())
+        if READER.reads(document):
+            list(READER.entries(document))
+    assert time.process_time() - began < 5
 
 
 def test_time_limit() -> None:
