@@ -20,6 +20,7 @@ from capibara_assets.executions.formats.agents.hosted import (
     bedrock_traces,
     codeact_console,
     langchain_console,
+    langchain_messages,
     openai_assistants,
     smolagents_console,
 )
@@ -107,6 +108,7 @@ READERS: tuple[Reader, ...] = (
     bedrock_traces.READER,
     codeact_console.READER,
     langchain_console.READER,
+    langchain_messages.READER,
     openai_assistants.READER,
     smolagents_console.READER,
     aide_journal.READER,

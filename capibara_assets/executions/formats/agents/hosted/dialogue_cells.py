@@ -5,11 +5,19 @@ from capibara_assets.executions.formats.agents.hosted import (
     autogen_console,
     codeact_console,
     langchain_console,
+    langchain_messages,
     smolagents_console,
 )
 
 
 def is_dialogue(cell_output_text: str) -> bool:
     """Whether what a cell printed is a dialogue in which an agent executed code."""
-    formats = (autogen_console, autogen_agentchat_console, codeact_console, langchain_console, smolagents_console)
+    formats = (
+        autogen_console,
+        autogen_agentchat_console,
+        codeact_console,
+        langchain_console,
+        langchain_messages,
+        smolagents_console,
+    )
     return any(console.is_dialogue(cell_output_text) for console in formats)
