@@ -16,7 +16,7 @@ import polars as pl
 from capibara_assets.errors import InputError
 from capibara_assets.executions.ingest.forgotten import Tombstone, read_forgotten, tombstone
 from capibara_assets.executions.ingest.intake import INDEX, RECORD_FIELDS, keyed, microseconds
-from capibara_assets.executions.ingest.ledger import LEDGERS, Ledger, LedgerGeneration
+from capibara_assets.executions.ingest.ledger import LEDGERS, Ledger
 from capibara_assets.executions.quality import novelty_text
 from capibara_assets.executions.secrets.redact import digest_key
 from capibara_assets.lineage.ancestors import upstream
@@ -306,10 +306,10 @@ def _with_routes(direct: Sequence[Artifact], every: Sequence[Artifact], store: A
 
 def _places(ledger: Ledger, wanted: Sequence[str]) -> pl.DataFrame:
     """Lines of the executions in the ledger's index, with the names of their files."""
-    last = ledger.last()
-    if last is None:
-        return pl.DataFrame()
-    rows = pl.scan_parquet(last.index).filter(pl.col("execution_id").is_in(wanted)).collect()
+    with ledger.reading() as last:
+        if last is None:
+            return pl.DataFrame()
+        rows = pl.scan_parquet(last.index).filter(pl.col("execution_id").is_in(wanted)).collect()
     names = pl.DataFrame(
         {"file": range(len(last.names)), "name": last.names}, schema={"file": pl.Int64, "name": pl.String}
     )
@@ -358,13 +358,11 @@ def _as_indexed(row: dict[str, Any]) -> pl.DataFrame:
 
 def _in_ledger(ledger: Ledger, wanted: Sequence[str]) -> bool:
     """Whether the ledger's last generation holds one of the executions."""
-    last: LedgerGeneration | None = ledger.last()
-    if last is None:
-        return False
-    return any(
-        bool(pl.scan_parquet(path).select(pl.col("execution_id").is_in(wanted).any()).collect().item())
-        for path in (last.executions, last.index)
-    )
+    with ledger.reading() as last:
+        return last is not None and any(
+            bool(pl.scan_parquet(path).select(pl.col("execution_id").is_in(wanted).any()).collect().item())
+            for path in (last.executions, last.index)
+        )
 
 
 def _removal_order(artifact: Artifact) -> tuple[int, str, str, str]:

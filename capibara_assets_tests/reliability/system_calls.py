@@ -184,7 +184,8 @@ def _generations(folder: Path) -> Any:
 
 def _two_generations(folder: Path) -> None:
     _two_logs(folder)
-    _ingest(folder)
+    with Ledger(folder / "ledger").reading():
+        _ingest(folder)
 
 
 def _tombstone(folder: Path, name: str) -> None:

@@ -10,7 +10,7 @@ import math
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -23,7 +23,7 @@ from capibara_assets.executions.ingest.duplicates import KNOWN, Deduplication, k
 from capibara_assets.executions.ingest.file_plan import ReadPlan, log_files, merge_tail, plan_reads
 from capibara_assets.executions.ingest.forgotten import NOTHING, Forgotten, count_forgotten
 from capibara_assets.executions.ingest.intake import FileRead, FileTask, bucket_of, split_by_hash
-from capibara_assets.executions.ingest.ledger import Ledger, LedgerGeneration
+from capibara_assets.executions.ingest.ledger import Ledger, LedgerGeneration, holding
 from capibara_assets.executions.ingest.ray_workers import RayIngestWorkers
 from capibara_assets.executions.ingest.sandbox_rows import KEPT_LINE
 from capibara_assets.executions.ingest.spill import Spill, new_key
@@ -144,9 +144,11 @@ def ingest(
             yield _run(paths, settings, Path(scratch), None, None)
         return
     history = Ledger(ledger)
-    with history.locked() as scratch:  # files may come while this run waits for another
-        tables = _run(log_files(folder, None), settings, scratch, history, history.last())
-    yield tables
+    with ExitStack() as held:
+        with history.locked() as scratch:  # files may come while this run waits for another
+            tables = _run(log_files(folder, None), settings, scratch, history, history.last())
+            held.enter_context(holding(tables.folder))
+        yield tables
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,18 @@
 
 A generation holds the tables of one ingest run, the position of every line that holds an execution, and the state of
 each file. It is written beside the others and renamed, and the pointer moves last, so a crash leaves the previous
-generation in force. A lock admits one run at a time. Without a ledger everything is read again, with the same result.
+generation in force. A lock admits one run at a time. Who reads a generation holds it: all others but the last go with
+the next run. Without a ledger everything is read again, with the same result.
 """
 
+import fcntl
 import hashlib
 import json
 import os
 import shutil
-import time
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,6 @@ _INDEX_ROWS = 100_000
 _POINTER = "current.json"
 # Raise it with every change of what a line becomes: test_reading_version.py says when.
 READING_VERSION = "26"
-_KEPT_S = 3600.0  # an older generation may still be read by the run that made it
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,10 @@ class LedgerGeneration:
 
 def seen_secrets(work: Path) -> SeenSecrets:
     """What the readers of logs redacted, by the ledgers in a work folder."""
-    ledgers = [Ledger(path).last() for path in sorted(work.joinpath(*LEDGERS).glob("*"))]
-    rows = [last.seen() for last in ledgers if last is not None]
+    rows = []
+    for path in sorted(work.joinpath(*LEDGERS).glob("*")):
+        with Ledger(path).reading() as last:
+            rows += [] if last is None else [last.seen()]
     return SeenSecrets.of(pl.concat(rows), digest_key()) if rows else SeenSecrets()
 
 
@@ -133,6 +135,17 @@ class Ledger:
             state.get("forgotten", ""),
         )
 
+    @contextmanager
+    def reading(self) -> Iterator[LedgerGeneration | None]:
+        """The last generation, as `last`, which no run removes before the end of the block."""
+        with ExitStack() as held:
+            while (generation := self.last()) is not None:
+                with suppress(FileNotFoundError):  # removed since: there is a newer one
+                    held.enter_context(holding(generation.folder))
+                    if (generation.folder / _STATE).exists():
+                        break
+            yield generation
+
     def _folder(self) -> Path:
         """The folder that the pointer names. Raises OSError, ValueError, KeyError: there is none, or it is damaged."""
         name: str = json.loads((self.root / _POINTER).read_bytes())["generation"]
@@ -168,10 +181,10 @@ class Ledger:
         target.parent.mkdir(exist_ok=True)
         tables.rename(target)
         sync_folder(target.parent)
-        with suppress(OSError, ValueError, KeyError):
-            os.utime(self._folder())  # the last one grows old from now on
         write_json_atomic(self.root / _POINTER, {"generation": target.name})
-        self._prune(target)
+        for folder in target.parent.iterdir():
+            if folder != target:
+                _remove_unheld(folder)
         return target
 
     def keep_last_only(self) -> list[Path]:
@@ -184,8 +197,25 @@ class Ledger:
                 delete_durable(folder)
             return removed
 
-    def _prune(self, last: Path) -> None:
-        limit = time.time() - _KEPT_S
-        for folder in last.parent.iterdir():
-            if folder != last and folder.stat().st_mtime < limit:
-                shutil.rmtree(folder, ignore_errors=True)
+
+@contextmanager
+def holding(folder: Path) -> Iterator[None]:
+    """Holds a generation, together with others that read it. Raises FileNotFoundError: it is gone."""
+    with _locked(folder, fcntl.LOCK_SH):
+        yield
+
+
+def _remove_unheld(folder: Path) -> None:
+    """Removes a generation, unless somebody reads it: then the next run will."""
+    with suppress(FileNotFoundError, BlockingIOError), _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path, how: int) -> Iterator[None]:
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(opened, how)
+        yield
+    finally:
+        os.close(opened)

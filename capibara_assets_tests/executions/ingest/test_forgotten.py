@@ -158,7 +158,8 @@ def test_one_whose_file_is_gone_is_forgotten_and_its_neighbours_stay(logs: Path,
 def test_only_the_last_generation_is_kept(logs: Path, ledger: Path) -> None:
     run_ingest(logs, ledger)
     gone = buried(ledger, "e00004")
-    tables, _ = run_ingest(logs, ledger, gone)
+    with Ledger(ledger).reading():
+        tables, _ = run_ingest(logs, ledger, gone)
     assert len(Ledger(ledger).keep_last_only()) == 1
     assert list((ledger / "generations").iterdir()) == [tables.folder]
     assert Ledger(ledger).keep_last_only() == []

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from capibara_assets.executions.formats.lines import BLOCK
 from capibara_assets.executions.ingest import ingest as ingest_module
 from capibara_assets.executions.ingest.ingest import Tables, ingest
 from capibara_assets.executions.ingest.intake import FileTask, Intake
+from capibara_assets.executions.ingest.ledger import Ledger, LedgerGeneration
 from capibara_assets.executions.labels.classify import Label, classify_session
 from capibara_assets.executions.schema import Execution, LogFile, Quarantined
 from capibara_assets.storage.records import problems
@@ -81,14 +82,45 @@ def test_a_second_run_reads_nothing_and_gives_the_same_bytes(logs: Path, ledger:
     assert second.summary == first.summary
 
 
-def test_a_generation_is_kept_an_hour_after_it_was_the_last(logs: Path, ledger: Path) -> None:
+def test_a_generation_stays_while_it_is_the_last_or_is_read(logs: Path, ledger: Path) -> None:
     folders = []
-    for number in range(3):
-        (logs / f"{number}.jsonl").write_bytes(record(number))
-        folders.append(run_ingest(logs, ledger)[0].folder)
-        for folder in filter(Path.exists, folders):
-            os.utime(folder, (0, 0))
-    assert [folder.exists() for folder in folders] == [False, True, True]
+    with ExitStack() as reading:
+        for number in range(4):
+            (logs / f"{number}.jsonl").write_bytes(record(number))
+            folders.append(run_ingest(logs, ledger)[0].folder)
+            if number == 1:
+                reading.enter_context(Ledger(ledger).reading())
+        assert [folder.exists() for folder in folders] == [False, True, False, True]
+    (logs / "4.jsonl").write_bytes(record(4))
+    last, _ = run_ingest(logs, ledger)
+    assert list((ledger / "generations").iterdir()) == [last.folder]
+
+
+def test_the_tables_of_a_run_are_there_until_its_block_ends(logs: Path, ledger: Path) -> None:
+    (logs / "a.jsonl").write_bytes(record(1))
+    with ingest(logs, now=NOW, ledger=ledger) as tables:
+        (logs / "b.jsonl").write_bytes(record(2))
+        run_ingest(logs, ledger)
+        assert numbers(tables.load().executions) == [1]
+
+
+def test_a_reader_gets_the_newest_generation_where_one_went_meanwhile(
+    logs: Path, ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (logs / "a.jsonl").write_bytes(record(1))
+    run_ingest(logs, ledger)
+    find, arrive = Ledger.last, iter([True])
+
+    def last(self: Ledger) -> LedgerGeneration | None:
+        found = find(self)
+        if next(arrive, False):
+            (logs / "b.jsonl").write_bytes(record(2))
+            run_ingest(logs, ledger)
+        return found
+
+    monkeypatch.setattr(Ledger, "last", last)
+    with Ledger(ledger).reading() as generation:
+        assert generation is not None and len(pl.read_parquet(generation.executions)) == 2
 
 
 def test_only_the_tail_of_a_grown_file_is_read(logs: Path, ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
