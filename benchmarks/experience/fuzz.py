@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -33,9 +34,12 @@ _COVERAGE = re.compile(r"#(\d+)\s+\w+\s+cov: (\d+) ft: \d+ corp: (\d+)/")
     type=click.Path(path_type=Path, dir_okay=False),
     help="A .tar.xz of the smallest corpora that cover as much; fuzzes nothing.",
 )
+@click.option("--jobs", default=1, show_default=True, type=click.IntRange(min=1), help="Readers at a time.")
 @click.option("--seed", default=1, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON line.")
-def fuzz(inputs: int, readers: Sequence[str], corpus: Path, pack: Path | None, seed: int, as_json: bool) -> None:
+def fuzz(
+    inputs: int, readers: Sequence[str], corpus: Path, pack: Path | None, jobs: int, seed: int, as_json: bool
+) -> None:
     """Coverage-guided fuzzing of every reader: inputs, edges covered, and those that it crashed or hung on.
 
     A corpus grows in its folder: the next run goes on from there. The first begins with what the readers' tests read.
@@ -43,10 +47,15 @@ def fuzz(inputs: int, readers: Sequence[str], corpus: Path, pack: Path | None, s
     if pack is not None:
         print_result(packed(readers or TARGETS, corpus.absolute(), pack), as_json)
         return
-    figures = {}
-    for name in readers or TARGETS:
-        figures[name] = fuzzed(name, inputs, corpus.absolute(), seed)
-        click.echo(f"{name}: {figures[name]}", err=True)
+
+    def one(name: str) -> dict[str, Any]:
+        found = fuzzed(name, inputs, corpus.absolute(), seed)
+        click.echo(f"{name}: {found}", err=True)
+        return found
+
+    names = readers or TARGETS
+    with ThreadPoolExecutor(jobs) as pool:
+        figures = dict(zip(names, pool.map(one, names), strict=True))
     failed = sorted(name for name, found in figures.items() if found["failures"])
     print_result(
         {"inputs": sum(found["inputs"] for found in figures.values()), "failed": failed, "readers": figures}, as_json

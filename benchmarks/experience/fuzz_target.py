@@ -14,7 +14,7 @@ import numpy as np
 
 with atheris.instrument_imports(include=["capibara_assets.executions.formats", "capibara_assets.playbooks.formats"]):
     from capibara_assets.executions.formats.agents.readers import READERS
-    from capibara_assets.executions.formats.agents.recorded import agent_records
+    from capibara_assets.executions.formats.agents.recorded import records_of
     from capibara_assets.executions.formats.agents.runs import LogDocument, Reader
     from capibara_assets.executions.formats.detection import is_whole, layout, read_parts
     from capibara_assets.executions.formats.envelope_reader import read_quickly
@@ -35,16 +35,20 @@ def read_agents_log(reader: Reader, data: bytes) -> None:
     """Everything that a reader of agents' logs makes of a document that it takes for its own."""
     document = LogDocument(data)
     if any(mark in data for mark in reader.marks) and reader.reads(document):
-        list(reader.entries(document))  # as it is: what follows makes a fault of a reader that fails
-        list(agent_records(document, NOW) or ())
+        check(*records_of(document, reader, NOW))
+
+
+def check(*found: Any) -> None:
+    """A reader that fails is made a fault of its log."""
+    for one in found:
+        assert not (isinstance(one, Fault) and one.reason == "reader_failed"), one
 
 
 def read_log(data: bytes) -> None:
     """A log by its content, as the ingest finds its reader."""
     layout(data.split(b"\n"))
     is_whole(data)
-    for part in read_parts(data, NOW):
-        assert not (isinstance(part.content, Fault) and part.content.reason == "reader_failed"), part.content
+    check(*(part.content for part in read_parts(data, NOW)))
 
 
 def read_line(data: bytes) -> None:

@@ -48,10 +48,11 @@ def agent_records(document: LogDocument, now: datetime) -> Iterator[Recorded | N
     millisecond after the one before it; a log without any starts in 1970, as a notebook without times does.
     """
     reader = find_reader(document)
-    return None if reader is None else _records(document, reader, now)
+    return None if reader is None else records_of(document, reader, now)
 
 
-def _records(document: LogDocument, reader: Reader, now: datetime) -> Iterator[Recorded | NotRun | Fault]:
+def records_of(document: LogDocument, reader: Reader, now: datetime) -> Iterator[Recorded | NotRun | Fault]:
+    """The same of a log that is this reader's."""
     entries = _entries(document, reader, now)
     clock = _Clock(entries)
     sandboxes = _sandboxes(reader.name, entries, document)

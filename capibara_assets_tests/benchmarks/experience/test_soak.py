@@ -1,0 +1,60 @@
+"""What the bench `soak` says of records, memory and pages: it sees a loss, a double, a change and a missing answer."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import polars as pl
+import pytest
+
+from benchmarks.experience.drops import Dropper
+from benchmarks.experience.soak import Sample, curves, records
+
+
+@pytest.fixture
+def dropper(tmp_path: Path) -> Dropper:
+    dropper = Dropper(tmp_path, 10, 0.0, seed=1, lines=3, torn_every=5)
+    dropper.run()
+    return dropper
+
+
+def table(rows: list[tuple[str, str]], quarantined: int = 2) -> Any:
+    frames = {
+        "executions": pl.DataFrame(rows, schema=["execution_id", "code"], orient="row"),
+        "quarantine": pl.DataFrame({"reason": ["invalid_json"] * quarantined}),
+    }
+    return SimpleNamespace(frame=frames.__getitem__)
+
+
+def test_what_was_written_is_what_is_expected(dropper: Dropper, tmp_path: Path) -> None:
+    lines = [line for path in tmp_path.rglob("*.jsonl") for line in path.read_text().splitlines()]
+    whole, torn = [], 0
+    for line in lines:
+        try:
+            whole.append(json.loads(line))
+        except ValueError:
+            torn += 1
+    assert {one["execution_id"]: one["code"] for one in whole} == dropper.expected
+    assert (len(dropper.expected), torn, dropper.torn) == (30, 2, 2)
+
+
+def test_every_loss_is_seen(dropper: Dropper) -> None:
+    rows = list(dropper.expected.items())
+    sound = records(table(rows), dropper)
+    assert [sound[what] for what in ("missed", "doubled", "unexpected", "changed")] == [0, 0, 0, 0]
+    assert records(table(rows[1:]), dropper)["missed"] == 1
+    assert records(table([*rows, rows[0]]), dropper)["doubled"] == 1
+    assert records(table([*rows, ("other", "x")]), dropper)["unexpected"] == 1
+    assert records(table([(rows[0][0], "x"), *rows[1:]]), dropper)["changed"] == 1
+    assert records(None, dropper)["missed"] == 30
+
+
+def test_curves_compare_early_with_late_and_count_what_did_not_answer() -> None:
+    samples = [
+        Sample(s, s, 100.0 + s, 50.0 if s < 10 else 80.0, 30.0, 0.1, None if s == 19 else 0.3) for s in range(20)
+    ]
+    found = curves(samples)
+    assert found["early_and_late"] == {"daemon_mib": [102.5, 118.5], "webserver_mib": [30.0, 30.0]}
+    assert found["run_mib_half_and_all"] == [50.0, 80.0]
+    assert (found["answers"], found["no_answer"], found["answer_p99_s"]) == (39, 1, 0.3)
