@@ -1,27 +1,20 @@
 """The clean-up job and its daily schedule: removes unneeded files and reports the freed space."""
 
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from fcntl import LOCK_EX
 
 import dagster as dg
 import pydantic
-from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 
 from capibara_assets.assets.imports import IMPORTED, import_lock
-from capibara_assets.assets.inputs import DIGEST
+from capibara_assets.automation.results_in_use import begun, in_use
 from capibara_assets.automation.sensors import STATUS
 from capibara_assets.domains import DOMAINS
 from capibara_assets.resources import Recipes, Store
 
-if TYPE_CHECKING:
-    from capibara_assets.lineage.unneeded import Result
-    from capibara_assets.storage.store import ArtifactStore
-
 DAY = 86_400.0
-_PAGE = 1000  # materializations that are fetched at once
 
 
 class CleanUp(dg.Config):
@@ -30,10 +23,11 @@ class CleanUp(dg.Config):
     journal_days: float = pydantic.Field(
         default=1.0, ge=0, description="Days after an evaluation for which its journals of answers and grades are kept."
     )
-    imports: bool = pydantic.Field(default=True, description="Remove versions of imports that nothing in use needs.")
+    imports: bool = pydantic.Field(default=True, description="Remove versions of imports, too.")
     result_days: float | None = pydantic.Field(
         default=7.0,
         ge=0,
+        le=36_500,
         description="Days for which a result stays that a newer one has replaced; null: for good. What is or was "
         "served stays, and all that it was made from.",
     )
@@ -45,20 +39,23 @@ def remove_unneeded(context: dg.OpExecutionContext, config: CleanUp, store: Stor
     from capibara_assets.assets.evaluation_inputs import JOURNALS
     from capibara_assets.checkpoints.retention import RetentionPolicy
     from capibara_assets.lineage.unneeded import Freed, prune_checkpoints, remove_unused, sweep_journals
+    from capibara_assets.storage.removal import discard_torn
 
     artifacts, instance = store.open(), context.instance
     folders = {domain.value: artifacts.work_dir("evaluation", domain, JOURNALS) for domain in DOMAINS}
     freed: dict[str, Freed] = {}
-    if config.result_days is not None:
-        since = min(time.time() - config.result_days * DAY, *begun(instance))
-        others = [name for name in artifacts.names() if name != IMPORTED]
-        roots = [*in_use(instance, artifacts, since)]
-        freed["results"] = remove_unused(artifacts, others, roots, before=datetime.fromtimestamp(since, UTC))
-    if config.imports:
-        with ExitStack() as locks:  # an import that is being published is not known to Dagster yet
-            for domain in DOMAINS:
-                locks.enter_context(import_lock(artifacts.work_dir(IMPORTED, domain, "imports")))
-            freed["imports"] = remove_unused(artifacts, [IMPORTED], [*in_use(instance, artifacts, time.time())])
+    with ExitStack() as locks:
+        for domain in DOMAINS:  # an import that is being published is not known to Dagster yet
+            locks.enter_context(import_lock(artifacts.work_dir(IMPORTED, domain, "imports")))
+        locks.enter_context(artifacts.locked(LOCK_EX))
+        since = min(time.time() - (config.result_days or 0.0) * DAY, *begun(instance))
+        roots, before = [*in_use(instance, artifacts, since)], datetime.fromtimestamp(since, UTC)
+        if config.result_days is not None:
+            others = set(artifacts.names()) - {IMPORTED}
+            freed["results"] = remove_unused(artifacts, others, roots, before=before)
+        if config.imports:
+            freed["imports"] = remove_unused(artifacts, {IMPORTED}, roots, before=before)
+        discard_torn(artifacts)
     freed["checkpoints"] = prune_checkpoints(artifacts, recipes.load("retention", RetentionPolicy))
     freed["journals"] = sweep_journals(folders, evaluated_at(instance), older_than_s=config.journal_days * DAY)
     for what, one in freed.items():
@@ -97,47 +94,3 @@ def evaluated_at(instance: dg.DagsterInstance) -> dict[str, float]:
         if records := instance.fetch_materializations(wanted, limit=1).records:
             times[domain.value] = records[0].timestamp
     return times
-
-
-def begun(instance: dg.DagsterInstance) -> Iterator[float]:
-    """When each run that has not ended was asked for, in Unix time: it may have looked up its inputs since then."""
-    for record in instance.get_run_records(dg.RunsFilter(statuses=NOT_FINISHED_STATUSES)):
-        yield record.create_timestamp.timestamp()
-
-
-def in_use(instance: dg.DagsterInstance, artifacts: "ArtifactStore", since: float) -> "Iterator[Result]":
-    """The results that were the latest of their asset and partition at any time since then, and those ever served.
-
-    Args:
-        since: Unix time.
-    """
-    from capibara_assets.evaluation.serving.promotion import served
-    from capibara_assets.evaluation.serving.promotion_log import PromotionLog
-    from capibara_assets.evaluation.serving.served import owner_of
-
-    for name in artifacts.names():
-        for partition in {artifact.partition for artifact in artifacts.list(name)}:
-            for digest in _materialized(instance, name, partition, since):
-                yield name, partition, digest
-            if pointed := artifacts.latest_digest(name, partition):  # published, and not yet known to Dagster
-                yield name, partition, pointed
-    for move in PromotionLog(artifacts).moves():  # a rollback goes back to any of them
-        for slot, moved in served(move.promotion).items():
-            if moved is not None:
-                yield *owner_of(slot), moved
-
-
-def _materialized(instance: dg.DagsterInstance, name: str, partition: str | None, since: float) -> Iterator[str]:
-    """Digests of what was materialized since then, and of the last materialization before."""
-    key, partitions = dg.AssetKey(name), [partition] if partition else None
-    earlier = dg.AssetRecordsFilter(key, asset_partitions=partitions, before_timestamp=since)
-    later = dg.AssetRecordsFilter(key, asset_partitions=partitions, after_timestamp=since)
-    page = instance.fetch_materializations(later, limit=_PAGE)
-    records = [*instance.fetch_materializations(earlier, limit=1).records, *page.records]
-    while page.has_more:
-        page = instance.fetch_materializations(later, limit=_PAGE, cursor=page.cursor)
-        records += page.records
-    for record in records:
-        said = record.asset_materialization
-        if said is not None and DIGEST in said.metadata:
-            yield str(said.metadata[DIGEST].value)

@@ -118,7 +118,7 @@ def behind(
     doomed = {
         identity
         for one in every
-        if not (telling | theirs).isdisjoint(_ids(one)) or not gone.isdisjoint(_made_from(one))
+        if not (telling | theirs).isdisjoint(_ids(one)) or not gone.isdisjoint(made_from(one))
         for identity in _ids(one)
     }
     while more := {name for one in every if one.manifest.about.parent in doomed for name in _ids(one)} - doomed:
@@ -198,7 +198,7 @@ def _ids(checkpoint: "Checkpoint") -> set[str]:
     return {checkpoint.id, *checkpoint.manifest.aliases}
 
 
-def _made_from(checkpoint: "Checkpoint") -> Iterator[str]:
+def made_from(checkpoint: "Checkpoint") -> Iterator[str]:
     about = checkpoint.manifest.about
     yield from about.sources.values()
     if about.dataset_digest is not None:

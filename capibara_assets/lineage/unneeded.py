@@ -3,19 +3,24 @@
 import fcntl
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from fcntl import LOCK_EX
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from capibara_assets.checkpoints.artifacts import checkpoints_of
 from capibara_assets.checkpoints.retention import RetentionPolicy
 from capibara_assets.lineage.ancestors import ancestors
 from capibara_assets.lineage.checkpoint_needs import decide
-from capibara_assets.lineage.checkpoints import has_checkpoints
+from capibara_assets.lineage.checkpoints import has_checkpoints, made_from, needed_checkpoints
 from capibara_assets.storage.artifact import Artifact
-from capibara_assets.storage.removal import discard_superseded
+from capibara_assets.storage.removal import discard_artifact
 from capibara_assets.storage.store import ArtifactStore, MissingArtifact
+
+if TYPE_CHECKING:
+    from capibara_assets.checkpoints.store.store import Checkpoint
 
 Result = tuple[str, str | None, str]
 """Asset, partition and digest of a published result."""
@@ -39,7 +44,10 @@ def prune_checkpoints(artifacts: ArtifactStore, policy: RetentionPolicy) -> Free
     store = checkpoints_of(artifacts)
     every = store.list()
     doomed = {one.checkpoint.id: one for one in decide(store, every, policy, artifacts) if not one.keep}
-    store.retire(list(doomed))
+    with artifacts.locked(LOCK_EX):  # to decide takes time, in which a result may have come again that names some
+        named = needed_checkpoints(artifacts)
+        doomed = {identity: one for identity, one in doomed.items() if identity not in named}
+        store.retire(list(doomed))
     about = {one.id: f"{one.manifest.about.model}@v{one.version}" for one in every if one.id in doomed}
     return Freed(tuple(sorted(about.values())), store.collect().bytes_freed)
 
@@ -67,27 +75,41 @@ def sweep_journals(folders: Mapping[str, Path], finished: Mapping[str, float], *
 
 
 def remove_unused(
-    store: ArtifactStore, assets: Iterable[str], roots: Iterable[Result], *, before: datetime | None = None
+    store: ArtifactStore, assets: Collection[str], roots: Iterable[Result], *, before: datetime | None = None
 ) -> Freed:
-    """Remove the versions of results that no result in use was made from.
+    """Remove the versions of results that no result in use was made from. Nothing may be published meanwhile.
 
     Args:
         assets: names of the assets whose versions may go.
-        roots: results in use. What they were made from, over any number of steps, stays.
-        before: versions that were published since then stay, too: a run may be about to name them.
+        roots: results in use. What they were made from, over any number of steps, stays. So does what a checkpoint was
+            trained on or made from: who forgets a record finds the checkpoint by it.
+        before: versions that were published since then are in use, too: a run may be about to name them.
     """
-    used = {key for root in roots for key in _behind(store, root)}
+    every = [artifact for name in store.names() for artifact in store.list(name)]
+    named = {digest for one in _checkpoints(store) for digest in made_from(one)}
+    fresh = [
+        _key(one)
+        for one in every
+        if one.digest in named or (before is not None and datetime.fromisoformat(one.manifest.created) >= before)
+    ]
+    used = {key for root in (*roots, *fresh) for key in _behind(store, root)}
     removed, total = [], 0
-    for artifact in (one for asset in assets for one in store.list(asset)):
-        fresh = before is not None and datetime.fromisoformat(artifact.manifest.created) >= before
-        if fresh or (artifact.name, artifact.partition, artifact.digest) in used:
+    for artifact in every:
+        if artifact.name not in assets or _key(artifact) in used:
             continue
-        if not discard_superseded(store, artifact.name, artifact.partition, artifact.digest):
-            continue
+        discard_artifact(store, *_key(artifact))
         where = "" if artifact.partition is None else f"[{artifact.partition}]"
         removed.append(f"{artifact.name}{where} {artifact.digest[:12]}")
         total += sum(entry.bytes for entry in artifact.manifest.files.values())
     return Freed(tuple(removed), total)
+
+
+def _key(artifact: Artifact) -> Result:
+    return artifact.name, artifact.partition, artifact.digest
+
+
+def _checkpoints(store: ArtifactStore) -> "list[Checkpoint]":
+    return checkpoints_of(store).list() if has_checkpoints(store) else []
 
 
 def _behind(store: ArtifactStore, root: Result) -> Iterator[Result]:

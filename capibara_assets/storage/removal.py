@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from fcntl import LOCK_EX
 from pathlib import Path
 from typing import Any
 
@@ -85,17 +84,15 @@ def discard_artifact(store: ArtifactStore, asset: str, partition: str | None, di
         shutil.rmtree(store.work / copies / asset / (partition or _WHOLE) / digest, ignore_errors=True)
 
 
-def discard_superseded(store: ArtifactStore, asset: str, partition: str | None, digest: str) -> bool:
-    """`discard_artifact`, unless the artifact is (again) the latest; returns whether it is gone.
+def discard_torn(store: ArtifactStore) -> None:
+    """Delete what an interrupted removal left of artifacts on a disk; nothing may be published meanwhile.
 
-    A run may publish the same content at the same moment: it finds what is there whole, or nothing. In a bucket, which
-    has no locks, it may find what goes a moment later.
+    In a bucket a folder without a manifest may be one that is being written.
     """
-    with store.locked(asset, partition, LOCK_EX):
-        if store.latest_digest(asset, partition) == digest:
-            return False
-        discard_artifact(store, asset, partition, digest)
-        return True
+    for name in _folders(store.root / "artifacts") if store.is_local else ():
+        for folder in (digest for partition in _folders(name) for digest in _folders(partition)):
+            if not (folder / MANIFEST).exists():
+                _delete(store, folder)
 
 
 def removed(store: ArtifactStore, asset: str | None = None) -> list[Removed]:

@@ -8,9 +8,9 @@ import shutil
 import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, flock
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -165,7 +165,7 @@ class ArtifactStore:
                 created=self._time(name, partition).isoformat(),
                 data="" if self._local_root else combine({k: entry.sha256 for k, entry in files.items()})[:16],
             )
-            with self.locked(name, partition, LOCK_SH):
+            with self.locked(LOCK_SH):
                 if not self._intact(name, partition, manifest.digest):
                     manifest = keep(manifest, elsewhere, checkpoints or {}, self.checkpoints, self._staging_root)
                     self._commit(staging, folder / manifest.digest, manifest)
@@ -231,13 +231,12 @@ class ArtifactStore:
 
     def list(self, name: str) -> Artifacts:
         """Every artifact of an asset, sorted by partition, then time of publishing."""
-        root = self.root / "artifacts" / check_name(name)
-        artifacts = [
-            self.open(name, None if folder.name == _UNPARTITIONED else folder.name, digest.name)
-            for folder in _folders(root)
-            for digest in _folders(folder)
-            if (digest / MANIFEST).exists()
-        ]
+        artifacts = []
+        for folder in _folders(self.root / "artifacts" / check_name(name)):
+            partition = None if folder.name == _UNPARTITIONED else folder.name
+            for digest in _folders(folder):
+                with suppress(MissingArtifact):  # being removed
+                    artifacts.append(self.open(name, partition, digest.name))
         return sorted(artifacts, key=lambda a: (a.partition or "", a.manifest.created, a.digest))
 
     def names(self) -> Sequence[str]:
@@ -265,18 +264,19 @@ class ArtifactStore:
         return removed
 
     @contextmanager
-    def locked(self, name: str, partition: str | None, lock: int) -> Iterator[None]:
-        """Hold LOCK_SH while a version is published, LOCK_EX while one is discarded; a bucket has no such lock."""
+    def locked(self, lock: int) -> Iterator[None]:
+        """Hold LOCK_SH while a version is published, LOCK_EX while some are removed; a bucket has no such lock."""
         if self._local_root is None:
             yield
             return
-        folder = Path(self._folder(name, partition).path)
+        folder = self._local_root / "artifacts"
         make_folders(folder)
         held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             flock(held, lock)
             yield
         finally:
+            flock(held, LOCK_UN)  # a child that was forked meanwhile has the same file open
             os.close(held)
 
     @property

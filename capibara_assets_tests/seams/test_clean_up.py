@@ -58,7 +58,7 @@ def test_it_removes_what_nothing_needs_and_says_what_that_freed(
     later = time.time() + 1
     os.utime(journals["python"], (later, later))  # as an evaluation that was interrupted leaves it
 
-    said = cleaned(made, instance, journal_days=0.0)
+    said = cleaned(made, instance, journal_days=0.0, result_days=0.0)
 
     assert said["checkpoints"]["removed"] == ["mine@v1", "mine@v2"]
     assert len(checkpoints_of(store).list()) == len(before) - 2, "what the results need stays, whatever its age"
@@ -71,7 +71,7 @@ def test_it_removes_what_nothing_needs_and_says_what_that_freed(
     (left,) = store.list("imported_examples")
     assert left.digest == store.latest_digest("imported_examples", "python")
     assert said["bytes_freed"] == sum(said[what]["bytes"] for what in ("checkpoints", "journals", "imports", "results"))
-    again = cleaned(made, instance, journal_days=0.0)
+    again = cleaned(made, instance, journal_days=0.0, result_days=0.0)
     assert again["bytes_freed"] == 0, "a second run finds nothing"
 
 

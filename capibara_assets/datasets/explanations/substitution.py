@@ -10,6 +10,7 @@ from capibara_assets.datasets.code.steps import Part
 _LONGEST_VALUE = 120
 #: Texts that a reader cannot tell: floats of many digits, long integers, names of a library's own types.
 _UNREADABLE = re.compile(r"\d\.\d{7,}|\d{13,}|\de[-+]?\d|\bnp\.|\b(?:nan|inf|NaN|Infinity)\b|\\x|<")
+_WHOLE = re.compile(r"-?\d+")
 #: Functions to which the order of a set makes no difference.
 _ORDERLESS = frozenset(["sorted", "len", "sum", "max", "min", "any", "all", "set", "frozenset", "bool", "isinstance"])
 _OF_SETS = frozenset(
@@ -56,7 +57,8 @@ class Substitution:
             text = self.value(each, operands)
             if kept and each.sort in ("name", "index", "attribute"):
                 text = self.written(each, operands) if each.sort == "index" else each.text
-            out += self.source[begin : each.span[0]] + _bracketed(text, each).encode()
+            text = f"({text})" if self._is_asked(each) and _WHOLE.fullmatch(text) else _bracketed(text, each)
+            out += self.source[begin : each.span[0]] + text.encode()
             begin = each.span[1]
         return in_one_line((out + self.source[begin : part.span[1]]).decode("utf-8", "replace"))
 
@@ -65,6 +67,10 @@ class Substitution:
         if part.sort == "generator":
             return part.text
         return operands.get(part.place) or self.written(part, operands)
+
+    def _is_asked(self, part: Part) -> bool:
+        """Whether a method or a field of the part follows: `100.toString()` is no code."""
+        return self.source[part.span[1] :].lstrip().startswith(b".")
 
     def taken(self, part: Part) -> Part | None:
         """The branch of a conditional expression that was evaluated."""

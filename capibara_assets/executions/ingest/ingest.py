@@ -148,6 +148,7 @@ def ingest(
         with history.locked() as scratch:  # files may come while this run waits for another
             tables = _run(log_files(folder, None), settings, scratch, history, history.last())
             held.enter_context(holding(tables.folder))
+            history.remove_others(tables.folder)
         yield tables
 
 

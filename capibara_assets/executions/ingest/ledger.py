@@ -182,10 +182,13 @@ class Ledger:
         tables.rename(target)
         sync_folder(target.parent)
         write_json_atomic(self.root / _POINTER, {"generation": target.name})
-        for folder in target.parent.iterdir():
-            if folder != target:
-                _remove_unheld(folder)
         return target
+
+    def remove_others(self, last: Path) -> None:
+        """Removes all generations but the last and those that somebody reads: the next run will. Under the lock."""
+        for folder in last.parent.iterdir():
+            if folder != last and folder.is_dir():
+                _remove_unheld(folder)
 
     def keep_last_only(self) -> list[Path]:
         """Removes every older generation now, because it may hold forgotten records; returns their folders."""
@@ -206,7 +209,7 @@ def holding(folder: Path) -> Iterator[None]:
 
 
 def _remove_unheld(folder: Path) -> None:
-    """Removes a generation, unless somebody reads it: then the next run will."""
+    """Removes a generation, unless somebody reads it."""
     with suppress(FileNotFoundError, BlockingIOError), _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -218,4 +221,5 @@ def _locked(folder: Path, how: int) -> Iterator[None]:
         fcntl.flock(opened, how)
         yield
     finally:
+        fcntl.flock(opened, fcntl.LOCK_UN)  # a child that was forked meanwhile has the same folder open
         os.close(opened)

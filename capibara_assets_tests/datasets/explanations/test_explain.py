@@ -103,6 +103,18 @@ function padded(text, n) {
   }
   return words.join("  ").slice(0, n);
 }"""
+DIGITS_SCRIPT = """\
+function nextPalindrome(n) {
+  n = n + 1;
+  while (n > 10) {
+    const digits = n.toString();
+    if (digits === digits.split("").reverse().join("")) {
+      return n;
+    }
+    n++;
+  }
+  return -1;
+}"""
 STORED = """\
 free = [3, 2, 1]
 def keep(name, size):
@@ -214,6 +226,7 @@ def made() -> Callable[[str], ExampleCandidate | None]:
         run("halves", f"{HALVES}\nhalves(5)", "c", **script),
         run("spaced", f"{SPACED}\npadded('red   is a', 9)", "q1"),
         run("spaced script", f"{SPACED_SCRIPT}\npadded('red   is a', 9)", "q2", **script),
+        run("digits script", f"{DIGITS_SCRIPT}\nnextPalindrome(99)", "q6", **script),
         run("order", f"{ORDER}\nfirst([7, 3])", "d"),
         run("popped", f"{POPPED}\nlast([7, 3])", "h"),
         run("kept", f"{KEPT}\nkept([1, 2], {{5: 1}})", "q3"),
@@ -309,6 +322,11 @@ def test_blanks_in_quotes_stay_and_what_is_said_to_be_equal_is(made: Callable[[s
     assert ("'red   is a'.split(\" \")", "['red', '', '', 'is', 'a']") in equations
     assert '`"red   is a".split(" ")` = `["red", "", "", "is", "a"]`' in made("spaced script").answer
     assert '`return words.join("  ").slice(0, n)`' in made("spaced script").answer
+
+
+def test_a_number_whose_method_is_called_stands_in_brackets(made: Callable[[str], ExampleCandidate]) -> None:
+    answer = made("digits script").answer
+    assert '`(100).toString()` = `"100"`' in answer and "`100 > 10`" in answer
 
 
 def test_only_a_step_that_is_a_call_leaves_as_it_is_what_the_call_stands_on(

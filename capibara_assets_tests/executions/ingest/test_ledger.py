@@ -91,9 +91,10 @@ def test_a_generation_stays_while_it_is_the_last_or_is_read(logs: Path, ledger: 
             if number == 1:
                 reading.enter_context(Ledger(ledger).reading())
         assert [folder.exists() for folder in folders] == [False, True, False, True]
-    (logs / "4.jsonl").write_bytes(record(4))
-    last, _ = run_ingest(logs, ledger)
-    assert list((ledger / "generations").iterdir()) == [last.folder]
+    (ledger / "generations" / ".DS_Store").write_text("a file manager's")
+    again, _ = run_ingest(logs, ledger)
+    assert again.lines_read == 0, "nothing is new"
+    assert [folder.exists() for folder in folders] == [False, False, False, True]
 
 
 def test_the_tables_of_a_run_are_there_until_its_block_ends(logs: Path, ledger: Path) -> None:
