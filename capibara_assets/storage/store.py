@@ -249,7 +249,7 @@ class ArtifactStore:
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def sweep(self, older_than_s: float = 86_400.0) -> int:
+    def sweep(self, older_than_s: float = 3600.0) -> int:
         """Remove staging folders of interrupted writers: unlocked, and unchanged for this long.
 
         Returns how many were removed. Restored checkpoints that no process uses are removed as well.

@@ -55,6 +55,6 @@ def test_curves_compare_early_with_late_and_count_what_did_not_answer() -> None:
         Sample(s, s, 100.0 + s, 50.0 if s < 10 else 80.0, 30.0, 0.1, None if s == 19 else 0.3) for s in range(20)
     ]
     found = curves(samples)
-    assert found["early_and_late"] == {"daemon_mib": [102.5, 118.5], "webserver_mib": [30.0, 30.0]}
+    assert found["early_and_late"] == {"daemon_mib": [103.0, 119.0], "webserver_mib": [30.0, 30.0]}
     assert found["run_mib_half_and_all"] == [50.0, 80.0]
     assert (found["answers"], found["no_answer"], found["answer_p99_s"]) == (39, 1, 0.3)
