@@ -12,12 +12,14 @@ from capibara_assets.datasets.worth.abbreviations import UNEXPLAINED, unexplaine
 from capibara_assets.datasets.worth.query_sense import (
     AS_TEXT,
     BY_NAME,
+    DATES,
     MONTH_FOR_DATE,
     SAYS_NOTHING,
     compares_as_text,
     groups_by_name,
     says_nothing,
     shows_months_for_dates,
+    subtracts_dates,
 )
 
 DIALECT = "its query holds a clause that only another dialect or the sorting of NULL explains"
@@ -77,6 +79,8 @@ def _unsound(candidate: ExampleCandidate) -> str | None:
             return why
         if shows_months_for_dates(query, task):
             return MONTH_FOR_DATE
+        if subtracts_dates(query):
+            return DATES
         if candidate.kind != "repair" and groups_by_name(query, shown, task):
             return BY_NAME
     return None

@@ -12,6 +12,7 @@ SAYS_NOTHING = "its query holds an expression that says nothing, such as a CASE 
 AS_TEXT = "its query orders or compares numbers that are stored as text"
 MONTH_FOR_DATE = "its task asks for a date, and its query gives a month as text"
 BY_NAME = "its query groups by a name that need not be unique, and the table has a key"
+DATES = "its query subtracts dates: SQLite, which stores them as text, gives years"
 
 _COMPARED = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 _RANGED = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between)
@@ -23,6 +24,7 @@ _DIGITS = re.compile(r"-?\d+(?:\.\d+)?")
 _TEXT_TYPE = re.compile(r"TEXT|CHAR|STRING|CLOB", re.IGNORECASE)
 _SHORT = 3  # digits: of more, such as years, all are as wide
 _NAME = re.compile(r"(?:^|_)(?:name|title)$|^(?:sur|last|first|full)name$")
+_DATE = re.compile(r"(?:date|datetime|timestamp|_ts|_at)$", re.IGNORECASE)
 _KEY = re.compile(r"(?:^|_)(?:id|key|code|symbol|ticker|email|iso|sku|isbn|uuid|number|no|phone)$|[a-z]id$")
 _BY_NAME = re.compile(
     r"\b(?:same|each|every|per|by|distinct|different|unique|common)\s+(?:\w+\s+){0,2}(?:names?|titles?)\b", re.I
@@ -183,6 +185,21 @@ def shows_months_for_dates(query: str, task: str) -> bool:
     ]
     formats = [match[1] for one in shown if (match := _FORMAT.match(one.sql(dialect="sqlite")))]
     return any("%m" in form and "%d" not in form and not re.search(r"\d$", form) for form in formats)
+
+
+def subtracts_dates(query: str) -> bool:
+    """Whether a query takes one column of dates, or its first or last, from another as it is."""
+    return any(
+        _is_date(node.this) and _is_date(node.expression)
+        for tree in statements(query)
+        for node in tree.find_all(exp.Sub)
+    )
+
+
+def _is_date(side: exp.Expr) -> bool:
+    while isinstance(side, exp.Paren | exp.Min | exp.Max):
+        side = side.this
+    return isinstance(side, exp.Column) and _DATE.search(side.name) is not None
 
 
 def groups_by_name(query: str, shown: str, task: str) -> bool:

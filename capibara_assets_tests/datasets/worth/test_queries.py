@@ -10,6 +10,7 @@ from capibara_assets.datasets.worth.queries import LOOKED_UP, unworthy_query
 from capibara_assets.datasets.worth.query_sense import (
     AS_TEXT,
     BY_NAME,
+    DATES,
     MONTH_FOR_DATE,
     SAYS_NOTHING,
     groups_by_name,
@@ -157,3 +158,19 @@ def test_a_name_of_one_of_each_is_a_key() -> None:
     query = "SELECT c.name, COUNT(*) FROM shops s JOIN {0} c ON c.id = s.{0}_id GROUP BY c.name"
     assert not groups_by_name(query.format("country"), "", "Count the shops of each country.")
     assert groups_by_name(query.format("owner"), "", "Count the shops of each owner.")
+
+
+@pytest.mark.parametrize(
+    ("query", "subtracts"),
+    [
+        ("SELECT AVG(p.paid_at - s.sale_date) FROM sales s JOIN payments p ON s.id = p.sale_id", True),
+        ("SELECT id, MIN(t.tx_datetime) - c.joindate FROM c JOIN t ON c.id = t.c_id GROUP BY id", True),
+        ("SELECT (MAX(end_ts)) - begin_ts FROM visits GROUP BY begin_ts", True),
+        ("SELECT julianday(paid_at) - julianday(sale_date) FROM sales", False),
+        ("SELECT strftime('%s', end_ts) - strftime('%s', begin_ts) FROM visits", False),
+        ("SELECT amount - update_count FROM sales", False),
+        ("SELECT sale_date - 1 FROM sales", False),
+    ],
+)
+def test_dates_are_subtracted_as_days(query: str, subtracts: bool) -> None:
+    assert (why(query, "How many days lie between them?") == DATES) == subtracts
