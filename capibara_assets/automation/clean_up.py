@@ -48,7 +48,7 @@ def remove_unneeded(context: dg.OpExecutionContext, config: CleanUp, store: Stor
         for domain in DOMAINS:  # an import that is being published is not known to Dagster yet
             locks.enter_context(import_lock(artifacts.work_dir(IMPORTED, domain, "imports")))
         locks.enter_context(artifacts.locked(LOCK_EX))
-        since = min(time.time() - (config.result_days or 0.0) * DAY, *begun(instance))
+        since = min([time.time() - (config.result_days or 0.0) * DAY, *begun(instance)])
         roots, before = [*in_use(instance, artifacts, since)], datetime.fromtimestamp(since, UTC)
         if config.result_days is not None:
             others = set(artifacts.names()) - {IMPORTED}

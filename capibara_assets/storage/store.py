@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, LOCK_UN, flock
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from capibara_assets.storage.commit import commit_local, commit_remote, no_room,
 from capibara_assets.storage.conditional import has_generations, move
 from capibara_assets.storage.digests import canonical_json, combine, sha256_bytes, tree_files
 from capibara_assets.storage.jsonfiles import make_folders, naming, write_bytes_atomic, write_durable
+from capibara_assets.storage.locks import folder_locked
 from capibara_assets.storage.manifest import (
     MANIFEST,
     FileEntry,
@@ -271,13 +272,8 @@ class ArtifactStore:
             return
         folder = self._local_root / "artifacts"
         make_folders(folder)
-        held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            flock(held, lock)
+        with folder_locked(folder, lock):
             yield
-        finally:
-            flock(held, LOCK_UN)  # a child that was forked meanwhile has the same file open
-            os.close(held)
 
     @property
     def _restored(self) -> Path:

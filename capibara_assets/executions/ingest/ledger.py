@@ -6,7 +6,6 @@ generation in force. A lock admits one run at a time. Who reads a generation hol
 the next run. Without a ledger everything is read again, with the same result.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -15,6 +14,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from capibara_assets.executions.ingest.intake import FileRead
 from capibara_assets.executions.secrets.redact import digest_key, keyed_digest
 from capibara_assets.executions.secrets.seen import SEEN, SeenSecrets
 from capibara_assets.storage.jsonfiles import delete_durable, naming, sync_folder, write_durable, write_json_atomic
-from capibara_assets.storage.locks import locked
+from capibara_assets.storage.locks import folder_locked, locked
 
 EXECUTIONS, QUARANTINE, FILES, INDEX = "executions.parquet", "quarantine.parquet", "files.parquet", "index.parquet"
 SEEN_SECRETS = "seen.parquet"
@@ -204,22 +204,11 @@ class Ledger:
 @contextmanager
 def holding(folder: Path) -> Iterator[None]:
     """Holds a generation, together with others that read it. Raises FileNotFoundError: it is gone."""
-    with _locked(folder, fcntl.LOCK_SH):
+    with folder_locked(folder, LOCK_SH):
         yield
 
 
 def _remove_unheld(folder: Path) -> None:
     """Removes a generation, unless somebody reads it."""
-    with suppress(FileNotFoundError, BlockingIOError), _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
+    with suppress(FileNotFoundError, BlockingIOError), folder_locked(folder, LOCK_EX | LOCK_NB):
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _locked(folder: Path, how: int) -> Iterator[None]:
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(opened, how)
-        yield
-    finally:
-        fcntl.flock(opened, fcntl.LOCK_UN)  # a child that was forked meanwhile has the same folder open
-        os.close(opened)
