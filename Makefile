@@ -49,7 +49,7 @@ fuzz: setup ## coverage-guided fuzzing of every reader (ten hours); INPUTS=10000
 	$(BIN)/pip install --quiet -c constraints.txt -e ".[$(EXTRAS),fuzz]"
 	test -d .capibara/fuzz/seeds || CAPIBARA_SHARED=/nonexistent CAPIBARA_FUZZ_SEEDS=.capibara/fuzz/seeds $(BIN)/python -m pytest -q \
 		-p benchmarks.experience.fuzz_seeds -m "not extended and not fuzz" capibara_assets_tests/executions/formats capibara_assets_tests/playbooks
-	$(BIN)/python -m benchmarks fuzz --inputs $(or $(INPUTS),1000000) $(if $(READER),--reader $(READER)) --corpus .capibara/fuzz
+	$(BIN)/python -m benchmarks fuzz --inputs $(or $(INPUTS),1000000) $(if $(READER),--reader $(READER))
 
 soak: setup ## two hours: a million executions arrive while runs and the daemon are killed (docs/experience.md)
 	$(BIN)/python -m benchmarks soak --json

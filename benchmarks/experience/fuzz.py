@@ -28,7 +28,7 @@ _COVERAGE = re.compile(r"#(\d+)\s+\w+\s+cov: (\d+) ft: \d+ corp: (\d+)/")
 @click.command("fuzz")
 @click.option("--inputs", default=1_000_000, show_default=True, type=click.IntRange(min=1), help="For each reader.")
 @click.option("--reader", "readers", type=click.Choice(TARGETS), multiple=True, help="Default: all.")
-@click.option("--corpus", type=click.Path(path_type=Path, file_okay=False), default=".fuzz", show_default=True)
+@click.option("--corpus", type=click.Path(path_type=Path, file_okay=False), default=".capibara/fuzz", show_default=True)
 @click.option(
     "--pack",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -63,16 +63,23 @@ def fuzz(
 
 
 def fuzzed(name: str, inputs: int, corpus: Path, seed: int) -> dict[str, Any]:
-    """Fuzz one reader; `failures` are files with the inputs that it failed on."""
+    """Fuzz one reader; `inputs` are new ones, `failures` files with those that it failed on."""
     own, failed = corpus / name, corpus / "failed"
     own.mkdir(parents=True, exist_ok=True)
     failed.mkdir(exist_ok=True)
     for seed_file in seeds(name, corpus):
-        target = own / seed_file.name
-        target.exists() or target.write_bytes(seed_file.read_bytes())
+        if not (target := own / seed_file.name).exists():
+            target.write_bytes(seed_file.read_bytes())
+    known = sum(1 for _ in own.iterdir())  # read first, and counted by libFuzzer as inputs
     command = [
         *(*_target(name), str(own)),
-        *(f"-runs={inputs}", f"-seed={seed}", f"-max_len={_LARGEST}", f"-timeout={_SECONDS}", f"-rss_limit_mb={_MIB}"),
+        *(
+            f"-runs={known + inputs}",
+            f"-seed={seed}",
+            f"-max_len={_LARGEST}",
+            f"-timeout={_SECONDS}",
+            f"-rss_limit_mb={_MIB}",
+        ),
         f"-artifact_prefix={failed}/{name}-",
     ]
     run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
@@ -80,8 +87,9 @@ def fuzzed(name: str, inputs: int, corpus: Path, seed: int) -> dict[str, Any]:
         raise InputError("atheris is not installed: run `make fuzz`, or pip install 'capibara-assets[fuzz]'")
     seen = _COVERAGE.findall(run.stdout)
     done = _DONE.search(run.stdout)
+    read = int(done[1]) if done else int(seen[-1][0]) if seen else 0
     return {
-        "inputs": int(done[1]) if done else int(seen[-1][0]) if seen else 0,
+        "inputs": max(0, read - known),
         "edges": int(seen[-1][1]) if seen else 0,
         "corpus": int(seen[-1][2]) if seen else 0,
         "failures": sorted(path.name for path in failed.glob(f"{name}-*")),
@@ -115,7 +123,7 @@ def _target(name: str) -> list[str]:
 
 
 def seeds(name: str, corpus: Path) -> Iterator[Path]:
-    """What the readers' tests read, of the documents that this reader takes; of a log all."""
+    """What the readers' tests read and this reader takes for its own; all of it for a target that is no such reader."""
     files = sorted((corpus / "seeds").glob("*"))
     reader = next((reader for reader in READERS if reader.name == name), None)
     for path in files:

@@ -12,6 +12,8 @@ from typing import Any
 import atheris
 import numpy as np
 
+from capibara_assets_tests.executions.formats.agents.damaged_values import REPLACEMENTS, places_in
+
 with atheris.instrument_imports(include=["capibara_assets.executions.formats", "capibara_assets.playbooks.formats"]):
     from capibara_assets.executions.formats.agents.readers import READERS
     from capibara_assets.executions.formats.agents.recorded import records_of
@@ -25,10 +27,7 @@ with atheris.instrument_imports(include=["capibara_assets.executions.formats", "
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 """Fixed: an input is read the same way when it is read again."""
 Target = Callable[[bytes], Any]
-_INSTEAD: tuple[Any, ...] = (
-    *(None, True, -1, 3.5, 1e308, float("nan"), "", "x", "\n", "{", "\ud800", 2**70),
-    *([], [1], [[]], {}, {"a": 1}, [{}], "0", "```\nx\n```", "2026-01-01T00:00:00Z", "<a>", "error"),
-)
+_INSTEAD = (*REPLACEMENTS, 2**70, "0", "```\nx\n```", "2026-01-01T00:00:00Z", "<a>", "error")
 
 
 def read_agents_log(reader: Reader, data: bytes) -> None:
@@ -95,7 +94,7 @@ def _other_values(data: bytes, dice: random.Random) -> bytes:
         value = json.loads(rest[at])
     holder = [value]
     for _ in range(dice.randint(1, 3)):
-        places = list(_places(holder))
+        places = list(places_in(holder))
         inside, key = dice.choice(places)
         match dice.randrange(5):
             case 0 if inside is not holder:
@@ -115,13 +114,6 @@ def _other_values(data: bytes, dice: random.Random) -> bytes:
         return json.dumps(holder[0]).encode()
     rest[at] = json.dumps(holder[0])
     return "\n".join(rest).encode("utf-8", "replace")
-
-
-def _places(value: Any) -> Any:
-    for key in list(value) if isinstance(value, dict) else range(len(value)):
-        yield value, key
-        if isinstance(value[key], dict | list):
-            yield from _places(value[key])
 
 
 def main() -> None:

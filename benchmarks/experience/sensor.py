@@ -177,11 +177,7 @@ class Daemon:
 
     def kill(self) -> None:
         """kill -9 of the daemon, its code server and every run."""
-        family = [*descendants(self.process.pid), psutil.Process(self.process.pid)]
-        for member in family:
-            with suppress(psutil.NoSuchProcess):
-                member.kill()
-        self.process.wait()
+        kill_with_descendants(self.process)
 
     def kill_run(self) -> bool:
         """kill -9 of a run worker alone; False when none is there."""
@@ -241,6 +237,13 @@ def await_all(instance: Any, environment: dict[str, str], expected: Set[str], de
             break
         time.sleep(2.0)
     return found
+
+
+def kill_with_descendants(process: "subprocess.Popen[bytes]") -> None:
+    for member in [*descendants(process.pid), psutil.Process(process.pid)]:
+        with suppress(psutil.NoSuchProcess):
+            member.kill()
+    process.wait()
 
 
 def descendants(pid: int) -> list[psutil.Process]:

@@ -13,6 +13,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from benchmarks.experience.sensor import (
     descendants,
     is_run,
     kill_in_turn,
+    kill_with_descendants,
     own_home,
     running_daemon,
     storm_environment,
@@ -162,28 +164,25 @@ def webserver(home: Path, environment: dict[str, str]) -> Iterator[tuple[int, "s
     try:
         yield port, process
     finally:
-        for member in [*descendants(process.pid), psutil.Process(process.pid)]:
-            with suppress(psutil.NoSuchProcess):
-                member.kill()
-        process.wait()
+        kill_with_descendants(process)
 
 
 @contextmanager
 def in_turn(do: Callable[[], Any], every_s: float) -> Iterator[None]:
-    """Does something again and again beside the block."""
+    """Does something again and again beside the block; what it raises is raised at the block's end."""
     over = threading.Event()
 
     def work() -> None:
         while not over.wait(every_s):
             do()
 
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(work)
+        try:
+            yield
+        finally:
+            over.set()
+        working.result()
 
 
 @contextmanager
@@ -310,7 +309,7 @@ def curves(samples: Sequence[Sample]) -> dict[str, Any]:
 
 
 def disk(state: Path, table: "Artifact | None") -> dict[str, Any]:
-    """MiB by folder of the deployment's state, and what of it is neither the latest results nor the ledger."""
+    """MiB by folder of the deployment's state, and of the latest table, which is all of the artifacts that is alive."""
     sizes = {str(folder.relative_to(state)): size(folder) for folder in _folders(state)}
     live = sum(entry.bytes for entry in table.manifest.files.values()) / _MIB if table else 0.0
     return {"latest_table_mib": round(live, 1), "disk_mib": {name: round(mib, 1) for name, mib in sizes.items()}}

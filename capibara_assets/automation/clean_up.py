@@ -38,7 +38,7 @@ def remove_unneeded(context: dg.OpExecutionContext, config: CleanUp, store: Stor
     """Remove old results and imports, prune checkpoints by the recipe `retention`, sweep journals; a line each."""
     from capibara_assets.assets.evaluation_inputs import JOURNALS
     from capibara_assets.checkpoints.retention import RetentionPolicy
-    from capibara_assets.lineage.unneeded import Freed, prune_checkpoints, remove_unused, sweep_journals
+    from capibara_assets.lineage.unneeded import Freed, discard, prune_checkpoints, sweep_journals, unused
     from capibara_assets.storage.removal import discard_torn
 
     artifacts, instance = store.open(), context.instance
@@ -49,12 +49,12 @@ def remove_unneeded(context: dg.OpExecutionContext, config: CleanUp, store: Stor
             locks.enter_context(import_lock(artifacts.work_dir(IMPORTED, domain, "imports")))
         locks.enter_context(artifacts.locked(LOCK_EX))
         since = min([time.time() - (config.result_days or 0.0) * DAY, *begun(instance)])
-        roots, before = [*in_use(instance, artifacts, since)], datetime.fromtimestamp(since, UTC)
+        roots = in_use(instance, artifacts, since)
+        going = unused(artifacts, roots, before=datetime.fromtimestamp(since, UTC))
         if config.result_days is not None:
-            others = set(artifacts.names()) - {IMPORTED}
-            freed["results"] = remove_unused(artifacts, others, roots, before=before)
+            freed["results"] = discard(artifacts, (one for one in going if one.name != IMPORTED))
         if config.imports:
-            freed["imports"] = remove_unused(artifacts, {IMPORTED}, roots, before=before)
+            freed["imports"] = discard(artifacts, (one for one in going if one.name == IMPORTED))
         discard_torn(artifacts)
     freed["checkpoints"] = prune_checkpoints(artifacts, recipes.load("retention", RetentionPolicy))
     freed["journals"] = sweep_journals(folders, evaluated_at(instance), older_than_s=config.journal_days * DAY)

@@ -3,7 +3,7 @@
 import fcntl
 import math
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from fcntl import LOCK_EX
@@ -74,15 +74,12 @@ def sweep_journals(folders: Mapping[str, Path], finished: Mapping[str, float], *
     return Freed(tuple(removed), total)
 
 
-def remove_unused(
-    store: ArtifactStore, assets: Collection[str], roots: Iterable[Result], *, before: datetime | None = None
-) -> Freed:
-    """Remove the versions of results that no result in use was made from. Nothing may be published meanwhile.
+def unused(store: ArtifactStore, roots: Iterable[Result], *, before: datetime | None = None) -> list[Artifact]:
+    """The results that no result in use was made from. Until they are discarded nothing may be published.
 
     Args:
-        assets: names of the assets whose versions may go.
-        roots: results in use. What they were made from, over any number of steps, stays. So does what a checkpoint was
-            trained on or made from: who forgets a record finds the checkpoint by it.
+        roots: results in use. What they were made from, over any number of steps, is in use. So is what a checkpoint
+            was trained on or made from: who forgets a record finds the checkpoint by it.
         before: versions that were published since then are in use, too: a run may be about to name them.
     """
     every = [artifact for name in store.names() for artifact in store.list(name)]
@@ -93,10 +90,13 @@ def remove_unused(
         if one.digest in named or (before is not None and datetime.fromisoformat(one.manifest.created) >= before)
     ]
     used = {key for root in (*roots, *fresh) for key in _behind(store, root)}
+    return [artifact for artifact in every if _key(artifact) not in used]
+
+
+def discard(store: ArtifactStore, artifacts: Iterable[Artifact]) -> Freed:
+    """Remove results without a note: they may come back."""
     removed, total = [], 0
-    for artifact in every:
-        if artifact.name not in assets or _key(artifact) in used:
-            continue
+    for artifact in artifacts:
         discard_artifact(store, *_key(artifact))
         where = "" if artifact.partition is None else f"[{artifact.partition}]"
         removed.append(f"{artifact.name}{where} {artifact.digest[:12]}")

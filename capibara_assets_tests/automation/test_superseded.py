@@ -177,7 +177,7 @@ def test_a_result_that_comes_again_while_others_are_removed_is_there_whole(publi
     def remove() -> None:
         with store.locked(LOCK_EX):
             latest = store.latest_digest("e2b_logs", None)
-            unneeded.remove_unused(store, {"e2b_logs"}, [("e2b_logs", None, str(latest))])
+            unneeded.discard(store, unneeded.unused(store, [("e2b_logs", None, str(latest))]))
 
     threads = [threading.Thread(target=work, args=(one,)) for one in (remove, lambda: store.list("e2b_logs"))]
     for thread in threads:

@@ -9,7 +9,7 @@ import dagster as dg
 import pytest
 
 from capibara_assets.domains import Domain
-from capibara_assets.lineage.unneeded import remove_unused, sweep_journals
+from capibara_assets.lineage.unneeded import discard, sweep_journals, unused
 from capibara_assets_tests.published import Published
 
 SQL = Domain.SQL
@@ -26,7 +26,7 @@ def test_an_import_behind_a_result_in_use_stays_and_others_go(tmp_path: Path):
         )
         store = published.store.open()
         roots = [("trained_adapters", SQL.value, trained.digest), ("imported_examples", "sql", imports[2].digest)]
-        freed = remove_unused(store, ["imported_examples"], roots)
+        freed = discard(store, unused(store, roots))
         assert freed.removed == (f"imported_examples[sql] {imports[0].digest[:12]}",)
         assert {one.digest for one in store.list("imported_examples")} == {one.digest for one in imports[1:]}
         published.put("imported_examples", SQL, documents={"lines": {"edition": 0}})  # it may come back

@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-_INSTEAD: list[Any] = [
+REPLACEMENTS: list[Any] = [
     None,
     True,
     -1,
@@ -32,16 +32,17 @@ def damaged_values(value: Any, count: int = 300) -> Iterator[Any]:
     for _ in range(count):
         made = copy.deepcopy(value)
         for _ in range(drawn.randint(1, 4)):
-            holder, key = drawn.choice(list(_places([made])))
+            holder, key = drawn.choice(list(places_in([made])))
             if isinstance(holder, dict) and drawn.random() < 0.2:
                 del holder[key]
             elif holder != [made]:
-                holder[key] = copy.deepcopy(drawn.choice(_INSTEAD))
+                holder[key] = copy.deepcopy(drawn.choice(REPLACEMENTS))
         yield made
 
 
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+def places_in(value: Any) -> Iterator[tuple[Any, Any]]:
+    """(holder, key) of each value in an object or a list, at any depth."""
     for key in list(value) if isinstance(value, dict) else range(len(value)):
         yield value, key
         if isinstance(value[key], dict | list):
-            yield from _places(value[key])
+            yield from places_in(value[key])

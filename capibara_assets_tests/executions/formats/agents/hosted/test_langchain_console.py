@@ -12,6 +12,7 @@ from capibara_assets.executions.formats.agents.readers import find_reader
 from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun
 from capibara_assets.executions.formats.detection import CountedEntry, read_parts
 from capibara_assets.executions.formats.envelope_reader import Recorded
+from capibara_assets_tests.executions.formats.test_notebooks import code, notebook, stream
 
 
 def coloured(text: str, colour: str = "32;1") -> str:
@@ -32,23 +33,15 @@ def invoked(tool: str, given: object, answer: str, said: str = "\n") -> str:
     return coloured(f"\nInvoking: `{tool}` with `{given}`\n{said}\n") + coloured(answer, "38;5;200")
 
 
-def notebook(*printed: str) -> bytes:
+def printing(*printed: str) -> bytes:
     cells = [
-        {
-            "cell_type": "code",
-            "execution_count": number,
-            "metadata": {},
-            "source": f"agent.run({number})",
-            "outputs": [{"output_type": "stream", "name": "stdout", "text": text.splitlines(keepends=True)}],
-        }
-        for number, text in enumerate(printed, 1)
+        code(f"agent.run({n})", stream(text.splitlines(keepends=True)), count=n) for n, text in enumerate(printed, 1)
     ]
-    metadata = {"kernelspec": {"language": "python", "name": "python3"}}
-    return json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": metadata, "cells": cells}).encode()
+    return json.dumps(notebook(*cells)).encode()
 
 
 def read(*printed: str) -> list[Entry]:
-    document = LogDocument(notebook(*printed))
+    document = LogDocument(printing(*printed))
     assert find_reader(document) is READER
     return list(READER.entries(document))
 
@@ -141,7 +134,7 @@ def test_text_files_are_read_in_colours_and_else_by_their_labels() -> None:
 
 def test_the_cell_of_an_agent_is_no_execution_and_one_without_code_is() -> None:
     search = chain(labelled("search", "rain", "it rains"), FINAL)
-    found = [part.content for part in read_parts(notebook(chain(COUNT, FINAL), search), datetime.now(UTC))]
+    found = [part.content for part in read_parts(printing(chain(COUNT, FINAL), search), datetime.now(UTC))]
     assert [run.code for run in found if isinstance(run, Recorded)] == ["len(df)", "agent.run(2)"]
     assert CountedEntry("notebook_cell:dialogue") in found
     assert not is_dialogue(search) and not is_dialogue("Action: python_repl\nAction Input: 1\nObservation: 1")

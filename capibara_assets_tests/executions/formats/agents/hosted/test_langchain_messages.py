@@ -11,6 +11,7 @@ from capibara_assets.executions.formats.agents.readers import find_reader
 from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun
 from capibara_assets.executions.formats.detection import CountedEntry, read_parts
 from capibara_assets.executions.formats.envelope_reader import Recorded
+from capibara_assets_tests.executions.formats.test_notebooks import code, notebook, stream
 
 
 def message(kind: str, said: str, bold: bool = False) -> str:
@@ -37,18 +38,9 @@ def answered(name: str, said: str) -> str:
     return message("Tool", f"Name: {name}\n\n{said}")
 
 
-def notebook(*printed: str) -> bytes:
-    cells = [
-        {
-            "cell_type": "code",
-            "execution_count": number,
-            "metadata": {},
-            "source": f"run({number})",
-            "outputs": [{"output_type": "stream", "name": "stdout", "text": text.splitlines(keepends=True)}],
-        }
-        for number, text in enumerate(printed, 1)
-    ]
-    return json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": cells}).encode()
+def printing(*printed: str) -> bytes:
+    cells = [code(f"run({n})", stream(text.splitlines(keepends=True)), count=n) for n, text in enumerate(printed, 1)]
+    return json.dumps(notebook(*cells)).encode()
 
 
 def read(text: str) -> list[Entry]:
@@ -108,7 +100,7 @@ def test_rules_and_nodes_between_messages_are_no_output() -> None:
 
 def test_messages_that_are_shown_again_count_once() -> None:
     other = called(call("python_repl", "call_2", code="print(2)")) + answered("python_repl", "2")
-    document = LogDocument(notebook(ASKED + ONE + ONE, ASKED + ONE + other))
+    document = LogDocument(printing(ASKED + ONE + ONE, ASKED + ONE + other))
     runs = [(run.session, run.code) for run in READER.entries(document) if isinstance(run, AgentRun)]
     assert runs == [("cell-0", "print(1)"), ("cell-1", "print(2)")]
     assert read(ASKED + ONE + called(call("python_repl", "call_3", code="never()")))[-1] == NotRun("unanswered")
@@ -116,7 +108,7 @@ def test_messages_that_are_shown_again_count_once() -> None:
 
 def test_the_cell_of_an_agent_is_no_execution_and_one_without_code_is() -> None:
     rain = called(call("search", "a", query="rain")) + answered("search", "it rains")
-    found = [part.content for part in read_parts(notebook(ASKED + ONE, rain), datetime.now(UTC))]
+    found = [part.content for part in read_parts(printing(ASKED + ONE, rain), datetime.now(UTC))]
     assert [run.code for run in found if isinstance(run, Recorded)] == ["print(1)", "run(2)"]
     assert CountedEntry("notebook_cell:dialogue") in found
     assert not is_dialogue(rain) and not is_dialogue(called(call("python", "a", code="1")))
