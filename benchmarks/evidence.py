@@ -90,8 +90,10 @@ def measured(
     return {"figure": figure, "holds": line.holds(figure), "seconds": seconds}
 
 
-def reason_to_leave_out(line: Line, without: Sequence[str] = ()) -> str | None:
-    """Why a line is not run here: what it needs is absent, or its bench was left out by name. None: it is run."""
+def reason_to_leave_out(line: Line, without: Sequence[str] = (), only: str = "") -> str | None:
+    """Why a line is not run here: what it needs is absent, or it was left out by name. None: it is run."""
+    if only not in line.promise:
+        return f"left out by --only {only!r}"
     if line.needs_shared and not (ROOT.parent / "shared").is_dir():
         return "no ../shared beside the repository"
     named = next((name for name in without if line.command[: len(bench(name)) - 1] == bench(name)[:-1]), None)
@@ -109,10 +111,8 @@ def write_stage(stage: str, commit: str, left_out: Callable[[Line], str | None] 
     outputs: dict[tuple[str, ...], tuple[Any, float]] = {}
     for line in STAGES[stage]:
         entry = entries.get(line.promise)
-        if (
-            entry is None
-            or "missing" in entry
-            or (not left_out(line) and (entry["commit"], entry["holds"]) != (commit, True))
+        if entry is None or (
+            not left_out(line) and ("missing" in entry or (entry["commit"], entry["holds"]) != (commit, True))
         ):
             entry = {"line": line.promise, "command": " ".join(line.command), "commit": commit}
             entries[line.promise] = entry | measured(line, left_out, outputs)
@@ -219,7 +219,8 @@ def run_quick(stages: Sequence[str]) -> int:
     metavar="BENCH",
     help="Leave a bench out: its lines keep their figures or are not run (repeatable; `vote` takes hours).",
 )
-def evidence(stages: tuple[str, ...], checking: bool, quick: bool, without: tuple[str, ...]) -> None:
+@click.option("--only", default="", metavar="TEXT", help="Only promises that hold TEXT; the others keep their figures.")
+def evidence(stages: tuple[str, ...], checking: bool, quick: bool, without: tuple[str, ...], only: str) -> None:
     """Run what shows each promise of the stages (default: all eight) and write docs/evidence/<stage>.json."""
     chosen = stages or STAGE_NAMES
     if checking:
@@ -229,6 +230,7 @@ def evidence(stages: tuple[str, ...], checking: bool, quick: bool, without: tupl
     else:
         command = ["git", "rev-parse", "HEAD"]
         commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-        bad = sum(write_stage(stage, commit, partial(reason_to_leave_out, without=without)) for stage in chosen)
+        leave_out = partial(reason_to_leave_out, without=without, only=only)
+        bad = sum(write_stage(stage, commit, leave_out) for stage in chosen)
     if bad:
         click.get_current_context().exit(1)

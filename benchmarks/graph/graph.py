@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -33,22 +35,33 @@ from capibara_assets.training.request import TrainingRequest
 @click.option("--domains", default=",".join(DOMAINS), show_default=True)
 @click.option("--profile", default="demo", show_default=True)
 @click.option("--drills", is_flag=True, help="Also the faults of the bench `faults`, on the first seed's voters.")
+@click.option(
+    "--homes",
+    type=click.Path(path_type=Path),
+    help="Keep the homes there, seed-1, seed-2, …: a run that was interrupted goes on, one that ended is measured.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON line.")
-def graph(seeds: int, experience: str | None, domains: str, profile: str, drills: bool, as_json: bool) -> None:
+def graph(
+    seeds: int, experience: str | None, domains: str, profile: str, drills: bool, homes: Path | None, as_json: bool
+) -> None:
     """Whole runs in fresh homes: seconds, memory, losses, and one adapter trained on all domains beside."""
-    print_result(measure_seeds(seeds, experience, domains, profile, drills), as_json)
+    print_result(measure_seeds(seeds, experience, domains, profile, drills, homes), as_json)
 
 
 def measure_seeds(
-    seeds: int, experience: str | None, domains: str, profile: str, drills: bool = False
+    seeds: int, experience: str | None, domains: str, profile: str, drills: bool = False, homes: Path | None = None
 ) -> dict[str, Any]:
-    """One entry per seed, the smallest gains over seeds and domains (relative: 1 − loss / base loss), and pass@1."""
+    """One entry per seed, the smallest gains over seeds and domains (relative: 1 − loss / base loss), and pass@1.
+
+    Args:
+        homes: kept; `seconds` and `peak_memory_gib` of a run that went on there are those of its last part.
+    """
     found: list[dict[str, Any]] = []
     faults: dict[str, Any] = {}
     scores: dict[str, list[pl.DataFrame]] = {}
     for seed in range(1, seeds + 1):
         click.echo(f"--- seed {seed}", err=True)
-        with TemporaryDirectory() as home:
+        with _home(homes, seed) as home:
             deployment = run_command(home, seed, experience, domains, profile)
             found.append({"seed": seed, **measure(deployment)})
             for name, rows in scores_of(deployment).items():
@@ -68,6 +81,18 @@ def measure_seeds(
         **faults,
         "seeds": found,
     }
+
+
+@contextmanager
+def _home(homes: Path | None, seed: int) -> Iterator[str]:
+    """A fresh home for the run, or the kept one of its seed."""
+    if homes is None:
+        with TemporaryDirectory() as fresh:
+            yield fresh
+    else:
+        kept = homes.resolve() / f"seed-{seed}"
+        kept.mkdir(parents=True, exist_ok=True)
+        yield str(kept)
 
 
 def measure(deployment: Deployment) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from benchmarks.promises import Line, all_passed, bench, passed, tests
 
 GRAPH = bench("graph", "--seeds", "3", "--drills")
-LAPTOP = bench("graph", "--seeds", "3", "--profile", "laptop")
+LAPTOP = bench("graph", "--seeds", "3", "--profile", "laptop", "--homes", ".capibara/laptop")  # hours: it goes on there
 SHARED = bench("graph", "--seeds", "1", "--experience", "../shared/data/experience")
 
 LINES = (

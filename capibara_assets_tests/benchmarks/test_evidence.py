@@ -82,6 +82,16 @@ def test_a_bench_can_be_left_out_and_the_file_says_so(one_stage: Path, monkeypat
     assert written["short"]["figure"] == "one figure"
 
 
+def test_one_promise_can_be_measured_alone(one_stage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evidence, "run", lambda command: 7)
+    before = {entry["line"]: entry for entry in json.loads((one_stage / "graph.json").read_text())["lines"]}
+    CliRunner().invoke(evidence.evidence, ["graph", "--only", "elsewh"])
+    written = {entry["line"]: entry for entry in json.loads((one_stage / "graph.json").read_text())["lines"]}
+    assert written.pop("elsewhere")["figure"] == "7"
+    assert written.pop("new")["missing"] == "left out by --only 'elsewh'"
+    assert written == {name: entry for name, entry in before.items() if name != "elsewhere"}
+
+
 def test_what_is_left_out_or_not_reached_keeps_its_figure(one_stage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vote = bench("vote")
     monkeypatch.setitem(evidence.STAGES, "graph", (Line("old", vote, str, bool), line("recent"), line("elsewhere")))
