@@ -34,7 +34,7 @@ def example_groups(
 
     inputs = Inputs.of(context, store)
     recipe = inputs.recipe(recipes, "dataset", DatasetRecipe)
-    patterns = inputs.every("e2b_patterns").values()
+    patterns = inputs.some("e2b_patterns").values()
     executions = pl.concat([one.frame("executions") for one in patterns]).unique("execution_id", maintain_order=True)
     repairs = pl.concat([one.frame("repairs") for one in patterns]).unique("pair_id", maintain_order=True)
     previous = inputs.previous("example_groups")
@@ -53,7 +53,7 @@ def example_groups(
     partitions_def=domains,
     group_name="datasets",
     kinds={"parquet"},
-    code_version="19",
+    code_version="20",
     deps=[e2b_patterns, consolidated_playbook, example_groups, imported_examples],
 )
 def moe_dataset(
@@ -103,7 +103,7 @@ def routing_dataset(context: dg.AssetExecutionContext, store: Store, recipes: Re
 
     inputs = Inputs.of(context, store)
     recipe = inputs.recipe(recipes, "dataset", DatasetRecipe)
-    examples = {domain: artifact.frame("examples") for domain, artifact in inputs.every("moe_dataset").items()}
+    examples = {domain: artifact.frame("examples") for domain, artifact in inputs.some("moe_dataset").items()}
     routes = build_routing(examples, recipe)
     figures = balance(routes) | {"left_out": None if recipe.include_routing else LEFT_OUT}
     tables, documents = {"routes": (Route, routes)}, {"statistics": figures}

@@ -174,6 +174,17 @@ class Inputs:
         }
         return {domain: artifact for domain, artifact in artifacts.items() if artifact is not None}
 
+    def some(self, name: str) -> "dict[Domain, Artifact]":
+        """The artifacts of all domains that exist so far, at least one.
+
+        Raises:
+            InputError: there is none.
+        """
+        artifacts = self.every(name)
+        if not artifacts:
+            raise InputError(f"{name} is not materialized yet for any domain: materialize it first")
+        return artifacts
+
     def behind(self, artifact: "Artifact", name: str, without: Domain) -> "list[Artifact]":
         """The results of an asset, of the other domains, that an artifact was made of; not those that are gone since.
 

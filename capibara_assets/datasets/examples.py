@@ -45,6 +45,8 @@ NOTHING = "no statement, deterministic output, pattern or repair to learn from"
 OTHER_TENANT = "belongs to a tenant that the recipe does not name"
 CONTAMINATED = "holds an item of a named benchmark"
 
+_IMPORT = "missing_import"  # the bug's name in the recipe
+
 VOLATILE = ("reexecution.json",)
 """Documents outside the data version: timings, cache hits and the machine's isolation."""
 
@@ -236,8 +238,13 @@ def _limited(placed: Sequence[Placed], key: Callable[[Placed], str | None], most
 
 
 def _template(placed: Placed) -> str | None:
-    """What is equal for examples that differ in names and values alone: of code to read, and of code with one bug."""
+    """What is equal for examples that differ in names and values alone: of code to read, and of code with one bug.
+
+    Of code that lacks an import it is the import, whatever the code.
+    """
     one = placed.candidate
+    if one.kind == "repair" and one.derived == _IMPORT:
+        return "\n".join(line for line in (one.diff or "").split("\n")[2:] if line.startswith("+"))
     if one.kind == "repair" and one.derived is not None:
         return f"{one.derived}:{template_key(one.answer, one.language)}"
     if one.kind in ("predict", "explain"):

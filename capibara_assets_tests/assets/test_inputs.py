@@ -113,6 +113,12 @@ def test_every_gives_those_there_are_in_order_and_records_all(published: Publish
     assert [name for name, digest in upstream.items() if digest] == ["facts|python", "facts|api"]
 
 
+def test_some_asks_for_one_domain_at_least(published: Published):
+    inputs = published.inputs()
+    with pytest.raises(InputError, match="nothing_of_it is not materialized yet for any domain"):
+        inputs.some("nothing_of_it")
+
+
 def test_an_arrival_changes_the_digest_of_the_record(published: Published):
     def digest() -> str:
         inputs = published.inputs()

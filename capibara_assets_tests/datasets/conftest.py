@@ -171,7 +171,7 @@ def problem(number: int) -> str:
     """A documented function of substance, unlike that of any other number."""
     a, b, c = (WORDS[(number * step + step) % len(WORDS)] for step in (1, 7, 11))
     digits = [int(d) for d in hashlib.sha256(str(number).encode()).hexdigest() if d.isdigit()][:6]
-    lines = [f"    if '{WORDS[d]}{number}' in {a}: {b}_{i} = {d} * len({a}) + {number}" for i, d in enumerate(digits)]
+    lines = [f"    if '{WORDS[d]}{number}' in {a}: return {d} * len({a}) + {number}" for i, d in enumerate(digits)]
     told = ", ".join(f"{d} for '{WORDS[d]}{number}'" for d in digits)
     return "\n".join(
         [

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,14 @@ from capibara_assets.datasets.examples import (
     NOTHING,
     OTHER_TENANT,
     Dataset,
+    _limited,
+    _template,
     build_dataset,
 )
 from capibara_assets.datasets.executing import NOT_AGAIN, NOT_PASSED, Reexecute
 from capibara_assets.datasets.groups import BRIDGE, assign_groups
-from capibara_assets.datasets.kinds.evidence import Evidence
-from capibara_assets.datasets.placing import REFUTED, TOO_LONG
+from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
+from capibara_assets.datasets.placing import REFUTED, TOO_LONG, Placed
 from capibara_assets.datasets.recipe import DatasetRecipe, Decontamination
 from capibara_assets.datasets.schema import Example, LeftOut
 from capibara_assets.datasets.tracing import traced
@@ -278,6 +281,19 @@ def test_a_few_examples_differ_in_names_and_values_alone(recipe: DatasetRecipe) 
     assert splits["split"].value_counts()["count"].max() == 2
     assert "y" in set(dataset.examples["execution_ids"].explode())
     assert set(reasons(dataset).values()) == {ALIKE}
+
+
+def test_code_that_lacks_one_import_has_one_lesson_whatever_the_code() -> None:
+    def lacking(name: str, code: str, derived: str | None = "missing_import") -> Placed:
+        diff = f"--- before\n+++ after\n@@ -1 +1,2 @@\n+from json import {name}\n {code}"
+        one = ExampleCandidate("repair", "python", "", code, ("e",), "", 0.0, 1.0, diff=diff, derived=derived)
+        return Placed(one, code, "g", "train")
+
+    codes = [f"print({name}({i} {sign} 3))" for name in ("dumps", "loads") for i, sign in enumerate("+-*/%")]
+    placed = [lacking(code[6:11], code) for code in codes]
+    assert Counter(one.candidate.answer[6:11] for one in _limited(placed, _template, 2)) == {"dumps": 2, "loads": 2}
+    recorded = [lacking("dumps", code, derived=None) for code in codes]
+    assert len(_limited(recorded, _template, 2)) == 10
 
 
 def test_every_execution_is_in_an_example_or_left_out_with_a_reason(recipe: DatasetRecipe) -> None:
@@ -560,7 +576,7 @@ def test_difficulty_is_balanced_by_weights_not_by_repetition(recipe: DatasetReci
             f"h{i}",
             problem(i + 50).replace(
                 "    return",
-                "\n".join(f"    for w in range({j}): x = w if w else {i} or w and {j}" for j in range(9))
+                "\n".join(f"    for w in range({j}): print(w if w else {i} or w and {j})" for j in range(9))
                 + "\n    return",
             ),
             f"h-{i}",

@@ -86,6 +86,12 @@ _PERSON = re.compile(r"(ers|ors|ents|ists|ians|ics|ees|people|persons|staff|user
 _DATED = frozenset(["date", "on", "at", "day", "created", "updated", "birthday", "deadline"])
 _TIMED = frozenset(["time", "timestamp", "datetime"])
 _PERSONAL = frozenset(["first", "last", "full", "given", "family", "user", "nick", "sur"])
+_UNITS = frozenset(
+    ("kg", "lb", "lbs", "km", "cm", "mm", "usd", "eur", "gbp", "pct", "sqft", "sqm", "mph", "kmh", "ms", "secs")
+)
+_ENDS = ("status", "country", "region", "city", "address", "category", "name", "date", "time", "type", "code", "price",
+         "amount", "balance", "salary")  # fmt: skip
+_WHOLE = frozenset(("datetime", "runtime", "velocity", "capacity", "candidate", "update", "mandate", "prototype"))
 _DATE = re.compile(r"(\d{4})(?:-(\d\d))?(?:-(\d\d))?-?(?: .*)?")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
@@ -110,8 +116,18 @@ class Column:
 
 
 def words(name: str) -> list[str]:
-    """The words of a name, in lower case."""
-    return [part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+|\d+", name)] or [name]
+    """The words of a name, in lower case, without a unit at the end; `custstatus` is `cust` and `status`."""
+    parts = [part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+|\d+", name)] or [name]
+    if len(parts) > 1 and parts[-1] in _UNITS:
+        parts.pop()
+    return [*parts[:-1], *_apart(parts[-1])]
+
+
+@cache
+def _apart(word: str) -> tuple[str, ...]:
+    """A word, before and after another that names written in one often end in."""
+    end = next((one for one in _ENDS if word.endswith(one) and word not in (one, *_WHOLE)), None)
+    return (word,) if end is None else (word.removesuffix(end), end)
 
 
 def sort_by_name(name: str) -> Sort:
@@ -119,7 +135,8 @@ def sort_by_name(name: str) -> Sort:
     parts = words(name)
     if parts[-1] in _DATED or parts[-1] in _TIMED or parts[0] in ("date", "created", "updated"):
         return "date"
-    return "number" if _looked_up(parts, _NUMBERS) is not None and not _is_text(parts) else "text"
+    measured = name.lower().rpartition("_")[2] in _UNITS
+    return "number" if (measured or _looked_up(parts, _NUMBERS) is not None) and not _is_text(parts) else "text"
 
 
 def _is_text(parts: Sequence[str]) -> bool:
@@ -229,7 +246,7 @@ def _lexicon(table: str, name: str) -> list[str]:
         person = of[0] in _PERSONAL if of else _PERSON.search(table) is not None
         found = (_looked_up(of, _TEXTS) if of else None) or (_PEOPLE if person else _THINGS)
     else:
-        found = _looked_up(parts, _TEXTS)
+        found = _looked_up(["code"] if parts[-1].endswith("id") else parts, _TEXTS)
     return list(found or (f"{parts[-1]} {letter}" for letter in "ABCDEFGH"))
 
 

@@ -16,6 +16,7 @@ from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import CODE, ERROR, SESSION, SIGNATURE, SPLIT_TITLES, TESTS, section, stated
 from capibara_assets.datasets.schema import CODE_KINDS
 from capibara_assets.datasets.worth import javascript
+from capibara_assets.datasets.worth.leftovers import left_over
 from capibara_assets.datasets.worth.queries import unworthy_query
 from capibara_assets.executions.parsing import walk
 
@@ -105,6 +106,8 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
         return NO_NUMBER
     if any(path.partition("{")[0] not in candidate.prompt for path in _ROUTE.findall(candidate.answer)):
         return UNASKED
+    if (why := left_over(candidate.answer, candidate.language)) is not None:
+        return why
     return UNTOLD if _untold(candidate) else None
 
 

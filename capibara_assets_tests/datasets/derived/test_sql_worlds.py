@@ -136,6 +136,17 @@ def test_values_read_like_their_columns() -> None:
     )
 
 
+def test_units_and_names_in_one_word_are_read_like_others() -> None:
+    columns = "weight_kg, custstatus, joindate, custid, velocity"
+    world = _world(f"SELECT {columns} FROM riders WHERE place = 'Faro'")
+    values = _rows(world, f"SELECT {columns} FROM riders")
+    assert "weight_kg INTEGER, custstatus TEXT, joindate TEXT" in world
+    assert {status for _, status, *_ in values} <= {"open", "closed", "waiting", "cancelled", "active"}
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\d", str(day)) for _, _, day, _, _ in values)
+    assert all(re.fullmatch(r"[A-Z]\d0", str(identity)) for *_, identity, _ in values)
+    assert all(str(speed).startswith("velocity ") for *_, speed in values)
+
+
 def test_a_column_is_of_numbers_where_another_query_adds_it_up(recipe: DatasetRecipe) -> None:
     one, other = "SELECT id, toll FROM ferries ORDER BY toll DESC", "SELECT SUM(toll) AS whole FROM ferries"
     trees = [tree for text in (one, other) if (tree := sql_worlds.parsed(text)) is not None]
