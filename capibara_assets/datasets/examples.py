@@ -45,7 +45,7 @@ NOTHING = "no statement, deterministic output, pattern or repair to learn from"
 OTHER_TENANT = "belongs to a tenant that the recipe does not name"
 CONTAMINATED = "holds an item of a named benchmark"
 
-_IMPORT = "missing_import"  # the bug's name in the recipe
+_IMPORT = "bug:missing_import"
 
 VOLATILE = ("reexecution.json",)
 """Documents outside the data version: timings, cache hits and the machine's isolation."""

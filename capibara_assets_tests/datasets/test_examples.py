@@ -284,7 +284,7 @@ def test_a_few_examples_differ_in_names_and_values_alone(recipe: DatasetRecipe) 
 
 
 def test_code_that_lacks_one_import_has_one_lesson_whatever_the_code() -> None:
-    def lacking(name: str, code: str, derived: str | None = "missing_import") -> Placed:
+    def lacking(name: str, code: str, derived: str | None = "bug:missing_import") -> Placed:
         diff = f"--- before\n+++ after\n@@ -1 +1,2 @@\n+from json import {name}\n {code}"
         one = ExampleCandidate("repair", "python", "", code, ("e",), "", 0.0, 1.0, diff=diff, derived=derived)
         return Placed(one, code, "g", "train")
