@@ -5,6 +5,7 @@ It is computed in sweeps of bounded time.
 
 import hashlib
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,13 @@ from typing import Any, NamedTuple
 
 UNFINISHED = (".part", ".tmp", ".crdownload", ".filepart")
 """Suffixes under which programs write a file that they rename when it is whole."""
+# Hidden names under which agents keep their sessions, or that say so; others are somebody's unfinished or private ones.
+_AGENTS = re.compile(
+    r"\.(?:aider|amazonq|amp|antigravity|augment|automaker|claude|cline|codeium|codex|cody|continue|copilot|crush|cursor"
+    r"|devin|entire|factory|gemini|goose|gptme|iflow|jules|junie|kilocode|kimi|kiro|openclaw|openhands|opencode|pi|plandex"
+    r"|qoder|qwen|roo|rovodev|serena|specstory|trae|vibe|warp|windsurf|zed"
+    r"|(?:[a-z]+[-_])?(?:agent|chat|conversation|session|thread|trace|trajector(?:y|ie)|transcript)s?)(?![a-z])"
+)
 _STAMPS = ("generation", "md5Hash", "etag", "ETag", "mtime", "LastModified", "updated", "created")
 _SET_BACK_S = 600.0
 """A file of a later time than so long after now was written before the clock was set back."""
@@ -178,5 +186,10 @@ def _count(state: Sweep, folder: Parts, listing: Listing, now: float, quiet: flo
     )
 
 
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder is not looked into because of its name; where agents keep their sessions, it is."""
+    return name.startswith(".") and _AGENTS.match(name) is None
+
+
 def _visible(name: str) -> bool:
-    return name != "" and name[0] != "." and not name.endswith(UNFINISHED)
+    return name != "" and not is_hidden(name) and not name.endswith(UNFINISHED)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capibara_assets.executions.ingest.file_plan import log_files
 from capibara_assets.storage.arrivals import Listing, Parts, Sweep, files_below, local_lister, remote_lister, sweep
 
 NOW = time.time()
@@ -65,6 +66,13 @@ def test_files_that_are_written_to_wait_and_unfinished_names_do_not_count(tmp_pa
     assert (set_back.files, set_back.waiting) == (3, 0)
     later = look(tmp_path, time.time() + 60)  # after the changes of state, however long the suite has run
     assert (later.files, later.waiting) == (3, 0)
+
+
+def test_sessions_in_the_hidden_folders_of_agents_count_as_the_ingest_reads_them(tmp_path: Path) -> None:
+    drop(tmp_path / ".claude" / "projects" / "a.jsonl")
+    drop(tmp_path / ".my-agent" / "b.jsonl")
+    drop(tmp_path / ".git" / "c.jsonl")
+    assert look(tmp_path).files == len(log_files(tmp_path, None)) == 2
 
 
 def test_a_link_to_a_folder_above_ends(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +12,9 @@ from capibara_assets.executions.formats.event_folders import COPIES, EVENTS, MES
 from capibara_assets.executions.formats.lines import BLOCK
 from capibara_assets.executions.ingest.intake import FileRead, FileTask
 from capibara_assets.executions.ingest.ledger import LedgerGeneration
+from capibara_assets.storage.arrivals import is_hidden
 
 LOGS = "e2b_logs"
-# Hidden names under which agents keep their sessions, or that say so; others are somebody's unfinished or private ones.
-_AGENTS = re.compile(
-    r"\.(?:aider|amazonq|amp|augment|claude|cline|codeium|codex|continue|copilot|crush|cursor|entire|factory|gemini"
-    r"|goose|gptme|iflow|junie|kilocode|kimi|kiro|openclaw|openhands|opencode|pi|plandex|qwen|roo|specstory|trae|vibe"
-    r"|windsurf|zed|(?:agent|chat|conversation|session|thread|trace|trajector(?:y|ie)|transcript)s?)(?![a-z])"
-)
 
 
 @dataclass(frozen=True)
@@ -61,7 +55,7 @@ def _below(root: Path) -> Iterator[str]:
     Several times as fast as `rglob`.
     """
     for folder, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if not _is_hidden(name)]
+        folders[:] = [name for name in folders if not is_hidden(name)]
         if COPIES in folders and EVENTS in folders and _holds_logs(Path(folder, EVENTS)):
             folders.remove(COPIES)
         if PARTS in folders and MESSAGES in folders and any(map(_holds_logs, Path(folder, MESSAGES).iterdir())):
@@ -69,7 +63,7 @@ def _below(root: Path) -> Iterator[str]:
         if events := set(event_files(Path(folder), names)):
             yield folder
             names = [name for name in names if name not in events]
-        paths = (os.path.join(folder, name) for name in names if not _is_hidden(name))  # noqa: PTH118 - as above
+        paths = (os.path.join(folder, name) for name in names if not is_hidden(name))  # noqa: PTH118 - as above
         yield from filter(os.path.isfile, paths)
 
 
@@ -81,10 +75,6 @@ def _holds_logs(folder: Path) -> bool:
 def _name(path: Path | str) -> str:
     """A path as text that a table can hold: bytes that are no UTF-8 are written as escapes."""
     return str(path).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(".") and not _AGENTS.match(name)
 
 
 def plan_reads(paths: dict[str, Path], base: LedgerGeneration | None) -> ReadPlan:
