@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from logging import ERROR, getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +82,7 @@ def load_base(
     from capibara_assets.modeling.mapped import Loaded, mapped
 
     logging.disable_progress_bar()  # a bar per load would drown a run's log
+    getLogger("bitsandbytes").setLevel(ERROR)  # of a wrong quantization_config it warns, and then fails
     digest, dtype = base_digest(path), dtype or torch.float32
     local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 
@@ -130,7 +132,12 @@ def require_runnable(base: Base) -> None:
 
 def running(path: Path) -> AbstractContextManager[None]:
     """Context of a model's own forward pass: what it raises is told as a fault of the folder's config."""
-    return read_by_library(f"{path}: the model that its config states cannot be run")
+    quantised = "; it states a quantization_config: is it that of its weights?" if _says_quantised(path) else ""
+    return read_by_library(f"{path}: the model that its config states cannot be run{quantised}")
+
+
+def _says_quantised(path: Path) -> bool:
+    return (path / CONFIG).is_file() and "quantization_config" in read_config(path)
 
 
 def _require_complete(loaded: "Loaded", path: Path) -> None:

@@ -14,6 +14,7 @@ from capibara_assets.storage.foreign import require_plain
 from capibara_assets.storage.jsonfiles import read_foreign_object
 
 CONFIG = "config.json"
+GENERATION = "generation_config.json"
 INDEX = "model.safetensors.index.json"
 ADAPTER_CONFIG = "adapter_config.json"  # PEFT's names; here, so that their users need no torch
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
@@ -66,6 +67,8 @@ def validate_base(path: Path, heads: Sequence[Head] = ("causal",)) -> None:
         raise InputError(f"{path / CONFIG} is missing: {path} is not a model in transformers' format")
     require_plain(path)
     config = read_config(path)
+    if (path / GENERATION).is_file():
+        require_sane_sizes(read_json_object(path / GENERATION), path / GENERATION)
     if head_of(config) not in heads:
         named = ", ".join(architectures(config)) or "none named"
         raise InputError(f"{path / CONFIG}: not a {' or '.join(map(title, heads))} (architectures: {named})")

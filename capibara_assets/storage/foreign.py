@@ -1,5 +1,6 @@
 """Checks of files and folders from elsewhere: no links out, no blocking reads, no unbounded content."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +9,7 @@ from pathlib import Path
 from capibara_assets.deployment.documents import LARGEST_DOCUMENT, read_document, require_regular
 from capibara_assets.errors import InputError, IntegrityError
 
-__all__ = ["read_by_library", "read_document", "require_plain"]
+__all__ = ["read_by_library", "read_document", "require_inside", "require_plain"]
 
 _DOCUMENTS = frozenset((".json", ".jinja", ".txt", ".model", ".md", ".yaml", ".yml"))
 _INDEXES = frozenset(("_METADATA", "_CHECKPOINT_METADATA", "_sharding", ".zarray", ".zattrs", ".zgroup", "zarr.json"))
@@ -61,6 +62,12 @@ def require_plain(path: Path) -> None:
         raise InputError(f"cannot read {error.filename or path}: {error.strerror}") from error
 
 
+def require_inside(path: Path, folder: Path) -> None:
+    """Check that what lies in a folder does not lead out of it. Raises InputError: it is a link that does."""
+    if path.is_symlink():
+        _require_inside(path, (folder.resolve(),))
+
+
 def _require_plain(path: Path) -> None:
     try:
         path.stat()
@@ -103,7 +110,8 @@ def _require_inside(link: Path, inside: tuple[Path, ...]) -> None:
 def _require_file(path: Path, status: os.stat_result, *, beside: bool = True) -> None:
     """Raise for what is no regular file, is larger than its kind beside weights, or is hardly more than holes.
 
-    A few stored bytes can state terabytes, all zero, which take hours to read. Some file systems tell no blocks (0).
+    A few stored bytes can state terabytes, all zero, which take hours to read. Some file systems tell no blocks (0),
+    then only what is nothing but a hole is known to be one.
     """
     require_regular(path, status.st_mode)
     known = beside and path.suffix in _DOCUMENTS
@@ -111,8 +119,20 @@ def _require_file(path: Path, status: os.stat_result, *, beside: bool = True) ->
     if status.st_size > most:
         raise InputError(f"{path} has {status.st_size:,} bytes, files of its kind have up to {most:,}: it is damaged")
     stored = 512 * status.st_blocks
-    if status.st_size > _SPARSE and 0 < stored < _LEAST_STORED * status.st_size:
+    if status.st_size > _SPARSE and stored < _LEAST_STORED * status.st_size and (stored or _is_hole(path)):
         raise InputError(
             f"{path} has {status.st_size:,} bytes, of which {stored:,} are stored, the others are a hole in it: no "
             "weights are; if you want it nevertheless, copy it with `cp --sparse=never`"
         )
+
+
+def _is_hole(path: Path) -> bool:
+    """Whether no byte of a file is stored, as far as its file system says."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        os.lseek(descriptor, 0, os.SEEK_DATA)
+    except OSError as error:
+        return error.errno == errno.ENXIO
+    finally:
+        os.close(descriptor)
+    return False

@@ -9,7 +9,12 @@ import pytest
 
 from capibara_assets.consensus.agree import BASE, CONSENSUS, Agreement, ConsensusError, agree
 from capibara_assets.consensus.agree_on_artifacts import read_privacy
-from capibara_assets.consensus.certificates.verification import attestation_problems, result_problems, vote_problems
+from capibara_assets.consensus.certificates.verification import (
+    attestation_problems,
+    read_submissions,
+    result_problems,
+    vote_problems,
+)
 from capibara_assets.consensus.election.polling import hold_here
 from capibara_assets.consensus.electorate import attest_voters
 from capibara_assets.consensus.recipe import ConsensusRecipe
@@ -162,8 +167,13 @@ def test_a_voter_registered_alone_needs_no_vote_but_attestation_and_the_gate(
     assert (certificate.n, certificate.f, certificate.quorum, certificate.ballots) == (1, 0, 1, ())
     assert certificate.voters[0].reason.startswith("accepted without a vote: the only voter registered")
     assert certificate.absent == {} and agreement.losses[CONSENSUS] < agreement.losses[BASE]
-    assert vote_problems(certificate) == [] and attestation_problems(certificate, alone) == []
-    assert result_problems(certificate, alone) == []
+    read = read_submissions(certificate, alone)
+    assert (
+        vote_problems(certificate)
+        == attestation_problems(certificate, read)
+        == result_problems(certificate, read)
+        == []
+    )
     for factor, words in ((float("nan"), "not finite"), (-1.0, "no consensus")):
         bad = on_disk({"voter-2": changed(honest["voter-2"], factor)})
         with pytest.raises(ConsensusError, match=words):

@@ -116,6 +116,15 @@ def test_a_million_labels_and_the_root_of_the_disk_are_refused_at_once(copy: Pat
         validate_base(Path("/"))
 
 
+@pytest.mark.parametrize("ends", [[[1]], "x", 1.5])
+def test_a_generation_config_whose_end_is_no_token_is_refused(ends: object, copy: Path) -> None:
+    (copy / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    with pytest.raises(InputError, match=r"generation_config\.json: eos_token_id is .*expected the number of a token"):
+        load_base(copy)
+    (copy / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, 2], "pad_token_id": -1}))
+    assert load_base(copy).model.generation_config.eos_token_id == [1, 2]
+
+
 def test_a_file_of_more_tensors_than_models_have_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
     entry = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
     header = json.dumps({f"t{number}": entry for number in range(300_000)}).encode()

@@ -6,6 +6,7 @@ CPython's pickle, which runs any code a file names, is never used.
 
 import pickle
 import re
+import warnings
 import zipfile
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -202,7 +203,9 @@ def load_stream(source: Path | IO[bytes], what: str, *, mapped: bool = False) ->
     if not isinstance(source, Path):
         source.seek(0)
     try:
-        return torch.load(source, map_location="cpu", mmap=mapped, weights_only=True)
+        with warnings.catch_warnings():  # of a pickle that is then refused
+            warnings.simplefilter("ignore")
+            return torch.load(source, map_location="cpu", mmap=mapped, weights_only=True)
     except pickle.UnpicklingError as error:
         raise _unpicklable(what, error) from error
     except _DAMAGE as error:

@@ -14,6 +14,7 @@ from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
+from capibara_assets.storage.foreign import require_inside
 
 if TYPE_CHECKING:
     from capibara_assets.consensus.certificates.certificate import Remeasure, Verification
@@ -128,9 +129,14 @@ def _verified(
             return published
     if remeasure:
         raise InputError(f"{cert} is not in the deployment's store: base model and examples of its vote are not known")
-    folders = {voter.name: voters / voter.name for voter in read_certificate(cert).voters} if voters else None
-    if folders and not any(folder.exists() for folder in folders.values()):
-        raise InputError(f"{voters} holds no adapter of {', '.join(folders)}: give the folder with one folder a voter")
+    folders = None
+    if voters is not None:
+        folders = {voter.name: voters / voter.name for voter in read_certificate(cert).voters}
+        if not any(folder.exists() for folder in folders.values()):
+            named = ", ".join(folders)
+            raise InputError(f"{voters} holds no adapter of {named}: give the folder with one folder a voter")
+        for folder in folders.values():
+            require_inside(folder, voters)
     return verify_certificate(cert, folders, result=result, keys=keys, record=record)
 
 

@@ -10,6 +10,7 @@ import click
 
 from capibara_assets.cli.terminal.exits import REFUSED
 from capibara_assets.deployment.environment import Deployment
+from capibara_assets.errors import printable
 
 if TYPE_CHECKING:
     from capibara_assets.datasets.imported.join import Imported, Incoming, Wanted
@@ -80,10 +81,10 @@ def show_report(report: dict[str, Any], as_json: bool) -> None:
     else:
         for problem in report["problems"][:_SHOWN]:
             place = f"{problem['file']}:{problem['line']}" if problem["line"] else problem["file"]
-            click.echo(f"{place}: {problem['reason']}: {problem['detail']}")
+            click.echo(printable(f"{place}: {problem['reason']}: {problem['detail']}"))
         for file in report["files"]:
             outcome = f"{sum(file['faults'].values())} faults" if file["faults"] else file["format"]
-            click.echo(f"{file['file']}: {file['lines']} lines, {outcome}")
+            click.echo(printable(f"{file['file']}: {file['lines']} lines, {outcome}"))
         if report["faults"]:
             reasons = Counter[str]()
             for file in report["files"]:

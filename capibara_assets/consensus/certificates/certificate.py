@@ -1,5 +1,6 @@
 """The certificate of an agreement: everything needed to check later who was accepted, why, and the result."""
 
+import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,8 +37,10 @@ from capibara_assets.consensus.certificates.verification import (
     digest_problems,
     key_problems,
     privacy_problems,
+    read_submissions,
     result_problems,
     shape_problems,
+    unreadable_voters,
     vote_problems,
 )
 from capibara_assets.consensus.election.options import option_problem
@@ -135,7 +138,9 @@ def parse_certificate(document: Any) -> Certificate:
     if stated is not None and (stated not in READABLE or isinstance(stated, bool)):
         raise InputError(f"schema version {stated}, this software reads {', '.join(map(str, READABLE))}")
     try:
-        certificate = Certificate.model_validate(document)
+        Certificate.model_validate(document)  # refuses endless parts at once, but takes '4' and true for numbers, as
+        # readers in other languages do not; strictly a list is no tuple, unless it is JSON
+        certificate = Certificate.model_validate_json(json.dumps(document), strict=True)
     except ValidationError as error:
         raise InputError(in_words(error)) from error
     for voter in certificate.voters:  # before any of them is looked for on the disk
@@ -227,17 +232,20 @@ def verify_certificate(
         whose = "the voters' adapters" if voters is None else f"adapters of {', '.join(absent)}"
         unchecked.append(f"attestation and the candidates: {whose} are not here")
     else:
-        problems += attestation_problems(certificate, voters)
-        problems += result_problems(certificate, voters)
-        recomputed += ["voters' digests", "attestation", "result"]
+        read = read_submissions(certificate, voters)
+        problems += attestation_problems(certificate, read) + result_problems(certificate, read)
+        if not (unreadable := unreadable_voters(certificate, read)):
+            recomputed += ["voters' digests", "attestation", "result"]
+        else:
+            unchecked.append(f"attestation and the candidates: adapters of {', '.join(unreadable)} cannot be read")
     if remeasure is not None and voters is not None and not absent:
         problems += remeasure(certificate, voters)
         recomputed.append("losses")
     else:
         unchecked += left_open
     if result is not None:
-        problems += _published_problems(certificate, result)
-        recomputed.append("published adapter")
+        problems += (wrong := _published_problems(certificate, result))
+        recomputed += [] if wrong else ["published adapter"]
     else:
         unchecked.append("the published adapter: it is not here")
     record = record or PublicRecord()

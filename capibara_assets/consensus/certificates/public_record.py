@@ -4,6 +4,7 @@ A certificate is compared with both: the election that was published is the one 
 only certificate is told.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from capibara_assets.storage.jsonfiles import readable_json
 if TYPE_CHECKING:
     from capibara_assets.storage.store import ArtifactStore
 
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 ELECTIONS, LOG = "elections", "certificates.jsonl"
 
 
@@ -45,6 +47,9 @@ class PublicRecord:
         """Raises InputError: a file that cannot be read or is none, or a head without its log."""
         if head is not None and log is None:
             raise InputError("a head belongs to a log: give that, too")
+        head = None if head is None else head.strip().lower()
+        if head is not None and not _DIGEST.fullmatch(head):
+            raise InputError(f"--log-head {head[:80]!r} is no digest of a line: it has 64 hexadecimal digits")
         return cls(None if election is None else read_election(election), None if log is None else read_log(log), head)
 
     def problems(self, certificate: Certificate) -> list[str]:

@@ -130,16 +130,31 @@ def digest_problems(certificate: Certificate, folders: Mapping[str, Path]) -> li
     ]
 
 
-def attestation_problems(certificate: Certificate, folders: Mapping[str, Path]) -> list[str]:
-    """Attest the adapters of all voters again; problems in digests, verdicts, reasons or norms."""
+def read_submissions(certificate: Certificate, folders: Mapping[str, Path]) -> dict[str, Submission]:
+    """The adapters of all voters, in the order of their names; none raises, however bad it is."""
+    names = sorted(voter.name for voter in certificate.voters)
+    return {name: read_submission(name, folders[name], certificate.base_digest) for name in names}
+
+
+def unreadable_voters(certificate: Certificate, submissions: Mapping[str, Submission]) -> list[str]:
+    """Voters whose adapter could be read at the vote, and cannot be read here."""
+    stated = {voter.name for voter in certificate.voters if voter.digest is not None}
+    return [name for name, read in submissions.items() if name in stated and read.digest is None]
+
+
+def attestation_problems(certificate: Certificate, submissions: Mapping[str, Submission]) -> list[str]:
+    """Attest the adapters of all voters again; problems in digests, verdicts, reasons or norms.
+
+    Where some cannot be read, that alone is told: the others' norms are ratios to theirs.
+    """
     entries = {voter.name: voter for voter in certificate.voters}
-    problems = []
+    problems = [line for name, read in submissions.items() for line in _digest_problem(entries[name], read)]
+    if unreadable_voters(certificate, submissions):
+        return problems
     readable: dict[str, LoraAdapter] = {}
     digests: dict[str, str] = {}
     reasons: dict[str, str] = {}
-    for name, entry in sorted(entries.items()):
-        read = read_submission(name, folders[name], certificate.base_digest)
-        problems += _digest_problem(entry, read)
+    for name, read in submissions.items():
         if read.adapter is not None and not read.problem:
             readable[name] = read.adapter
             digests[name] = read.digest or ""
@@ -167,11 +182,11 @@ def attestation_problems(certificate: Certificate, folders: Mapping[str, Path]) 
     return problems
 
 
-def result_problems(certificate: Certificate, folders: Mapping[str, Path]) -> list[str]:
+def result_problems(certificate: Certificate, submissions: Mapping[str, Submission]) -> list[str]:
     """Rebuild the candidates from the adapters; problems in candidates, the rule's evidence or the consensus."""
     chosen = sorted((v for v in certificate.voters if v.accepted), key=lambda v: (v.digest or "", v.name))
-    submissions = {v.name: read_submission(v.name, folders[v.name], certificate.base_digest) for v in chosen}
-    adapters = {name: one.adapter for name, one in submissions.items() if one.adapter is not None}
+    read = {voter.name: submissions[voter.name].adapter for voter in chosen}
+    adapters = {name: adapter for name, adapter in read.items() if adapter is not None}
     if len(adapters) < len(chosen) or not adapters:
         return ["the result cannot be recomputed: an accepted voter is unreadable"]
     try:
@@ -201,6 +216,8 @@ def result_problems(certificate: Certificate, folders: Mapping[str, Path]) -> li
 def _digest_problem(entry: VoterEntry, read: Submission) -> list[str]:
     if read.digest == entry.digest:
         return []
+    if read.digest is None:
+        return [f"{entry.name}: its adapter is {read.problem}"]
     return [f"{entry.name}: digest is {str(read.digest)[:12]}, the certificate states {str(entry.digest)[:12]}"]
 
 

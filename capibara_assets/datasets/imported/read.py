@@ -14,6 +14,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.executions.formats.lines import LineReader
 from capibara_assets.executions.formats.strict_json import Fault, json_type, parse_at, parse_value
 from capibara_assets.storage.digests import sha256_file
+from capibara_assets.storage.foreign import require_plain
 
 FAULTS_KEPT = 100  # of one file; the rest is counted
 _PARQUET = b"PAR1"
@@ -73,6 +74,7 @@ def read_examples(path: Path, format: str | None = None) -> ExampleFile:
     """
     if not path.is_file():
         raise InputError(f"{path} is no file: give a file of examples (JSON lines, a JSON array or Parquet)")
+    require_plain(path)
     file, last = ExampleFile(path, sha256_file(path)), 0
     try:
         for begins, value in _values(path):

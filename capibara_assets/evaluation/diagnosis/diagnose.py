@@ -21,7 +21,7 @@ from capibara_assets.evaluation.diagnosis import text as texts
 from capibara_assets.evaluation.diagnosis.catalogue import Diagnosis
 from capibara_assets.evaluation.diagnosis.placement import DeviceMap, check_deepspeed, check_placement
 from capibara_assets.modeling.adapters import LoraAdapter
-from capibara_assets.modeling.base import Base, load_base, load_tokenizer
+from capibara_assets.modeling.base import Base, load_base, load_tokenizer, running
 from capibara_assets.modeling.files import read_config
 
 _HALF = ("float16", "torch.float16")
@@ -208,7 +208,7 @@ def _examine_loaded(done: Examination, model: ModelFolder, how: LoadingCondition
         plain = behaving.logits_of(base.model, examples) if base is not None and examples else None
         other = behaving.behaviour(base, examples) if base is not None and examples else None
         del base
-        with opened(model, incomplete=True) as loaded:
+        with opened(model, incomplete=True) as loaded, running(model.whole):
             if diagnoses := _unfit(loaded) + check_placement(loaded.model):
                 return diagnoses
             mine = behaving.sane_tokens(loaded)

@@ -38,6 +38,8 @@ _EPSILONS = ("norm_eps", "norm_epsilon")
 _POSITIVE = ("rope_theta", "factor", "short_factor", "long_factor", "low_freq_factor", "high_freq_factor")
 _OBJECTS = ("rope_parameters", "rope_scaling")
 _DEEPEST = 64
+_MOST_ENTRIES = 1 << 16  # of a list or object: libraries walk them many times over, names of classes by the thousand
+_TOKEN_IDS = "_token_id"
 
 
 def value_problem(config: Mapping[str, Any]) -> str:
@@ -59,6 +61,10 @@ def _parts_problem(config: Mapping[str, Any], deepest: int) -> str:
     if not deepest:
         return f"its values are nested more than {_DEEPEST} deep"
     for name, value in config.items():
+        if isinstance(value, dict | list) and len(value) > _MOST_ENTRIES:
+            return f"{name} has {len(value):,} entries, models have up to {_MOST_ENTRIES:,}"
+        if name.endswith(_TOKEN_IDS) and not _are_ids(value):
+            return _expected(name, value, "the number of a token, or a list of such")
         if name in _OBJECTS and not isinstance(value, dict | None):
             return _expected(name, value, "an object")
         if _CHOOSES.fullmatch(name) and value is not None and value not in _IMPLEMENTATIONS:
@@ -90,6 +96,12 @@ def _number_problem(name: str, value: Any) -> str:
         return ""
     sound = all(_is_finite(one, math.ulp(0.0)) for one in (value if isinstance(value, list) else [value]))
     return "" if sound else _expected(name, value, "a finite number above 0")
+
+
+def _are_ids(value: Any) -> bool:
+    """Whether a value is a token's number or some; null and -1 say that there is none."""
+    listed = value if isinstance(value, list) else [value]
+    return value is None or all(isinstance(one, int) and not isinstance(one, bool) and one >= -1 for one in listed)
 
 
 def _is_whole(value: Any) -> bool:

@@ -117,6 +117,13 @@ def test_what_needs_unpickling_is_refused_by_the_name_of_its_class(tmp_path: Pat
     assert "torch.save(model.state_dict()" in str(told.value)
 
 
+def test_a_pickle_that_is_refused_warns_of_nothing_before(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    (tmp_path / "x.bin").write_bytes(pickle.dumps({"a": print}, protocol=4))
+    with pytest.raises(InputError, match=r"x\.bin (holds objects of|is damaged)"):
+        pytorch.read(tmp_path / "x.bin")
+    assert not recwarn.list
+
+
 class MakesFolder:
     """Unpickled, this makes a folder: the harmless kind of what a pickle can do."""
 

@@ -35,9 +35,28 @@ def test_problems_are_named_and_exit_with_1(tmp_path: Path) -> None:
     (tmp_path / "voter-0" / "adapter_config.json").write_text("{}")
     found = CliRunner().invoke(consensus, ["verify", str(CERTIFICATE), "--voters", str(tmp_path), "--json"])
     assert found.exit_code == 1
-    assert any(problem.startswith("voter-0: digest is None") for problem in json.loads(found.output)["problems"])
+    assert any(
+        problem.startswith("voter-0: its adapter is unreadable") for problem in json.loads(found.output)["problems"]
+    )
     found = CliRunner().invoke(consensus, ["verify", str(CERTIFICATE), "--result", str(tmp_path)])
     assert found.exit_code == 1 and "the published adapter cannot be read" in found.output
+
+
+def test_a_voters_folder_that_leads_elsewhere_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "voters").mkdir()
+    (tmp_path / "voters" / "voter-0").symlink_to(tmp_path / "elsewhere")
+    arguments = ["verify", str(CERTIFICATE), "--voters", str(tmp_path / "voters")]
+    found = CliRunner().invoke(consensus, arguments, standalone_mode=False)
+    assert isinstance(found.exception, InputError) and "voter-0 is a link out of its folder" in str(found.exception)
+
+
+@pytest.mark.parametrize("head", ["", "abc", "g" * 64, "a" * 63])
+def test_a_head_that_is_no_digest_is_no_accusation(head: str, tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text("")
+    arguments = ["verify", str(CERTIFICATE), "--log", str(tmp_path / "log.jsonl"), "--log-head", head]
+    found = CliRunner().invoke(consensus, arguments, standalone_mode=False)
+    assert isinstance(found.exception, InputError) and "64 hexadecimal digits" in str(found.exception)
 
 
 def test_what_is_no_certificate_or_no_keys(tmp_path: Path) -> None:

@@ -65,6 +65,13 @@ def test_faults_name_file_and_line_and_nothing_is_imported(home: Path):
     assert document("list") == []
 
 
+def test_a_files_name_makes_no_line_of_its_own(home: Path):
+    bad = write(home / "x.jsonl: 1 lines, text\ncapibara: 1 example imported.jsonl", {"prompt": "x"})
+    text = invoke("validate", bad, code=2)
+    assert not any(line.startswith("capibara: 1 example") for line in text.splitlines())
+    assert "x.jsonl: 1 lines, text\\ncapibara: 1 example imported.jsonl:2: no_format" in text
+
+
 def test_validate_counts(home: Path):
     train = write(home / "train.jsonl", *texts_of(1, 2, 2, 3), {"text": f"<s>[INST] key {SECRET} [/INST] b </s>"})
     val = write(home / "val.jsonl", *rows_of(3, 4))

@@ -302,6 +302,45 @@ def test_a_voter_is_looked_for_in_a_folder_of_its_own_alone(agreed: Agreed, name
         read_certificate(certificate)
 
 
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("n",), "4"), (("n",), 4.0), (("f",), True), (("ballots", 0, "round"), -0.0), (("ballots", 0, "round"), False),
+        (("voters", 0, "accepted"), "on"), (("voters", 0, "accepted"), 1), (("ballots", 0, "quality"), "1e0"),
+        (("tried", 0, "f"), "0"), (("thresholds", "norm_ratio"), "3"),
+    ],
+)  # fmt: skip
+def test_equal_values_of_another_type_are_no_certificate(
+    agreed: Agreed, path: tuple[str | int, ...], value: Any
+) -> None:
+    """Its schema refuses them, too: readers in other languages would take them for something else."""
+    document: Any = json.loads(agreed[0].read_text())
+    part = document
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    with pytest.raises(InputError, match=str(path[-1])):
+        parse_certificate(document)
+
+
+@pytest.mark.parametrize("how", ["a link out", "cut"])
+def test_a_voter_that_cannot_be_read_is_named_with_the_cause_and_no_other_is(
+    agreed: Agreed, how: str, tmp_path: Path
+) -> None:
+    path, voters, adapter = agreed
+    weights = voters["voter-1"] / "adapter_model.safetensors"
+    if how == "cut":
+        weights.write_bytes(weights.read_bytes()[:100])
+    else:
+        weights.rename(tmp_path / "elsewhere")
+        weights.symlink_to(tmp_path / "elsewhere")
+    found = verify_certificate(path, voters, result=adapter)
+    assert found.problems[0].startswith("voter-1: its adapter is unreadable: adapter_model.safetensors is")
+    assert not any(name in line for line in found.problems for name in ("voter-0", "voter-2", "voter-3"))
+    assert "attestation" not in found.recomputed and "published adapter" in found.recomputed
+    assert "attestation and the candidates: adapters of voter-1 cannot be read" in found.unchecked
+
+
 def test_a_threshold_beyond_all_numbers_is_a_contradiction(agreed: Agreed) -> None:
     document = json.loads(agreed[0].read_text())
     document["thresholds"]["fault_tolerance"] = 1e308

@@ -189,7 +189,9 @@ def test_the_log_tells_whether_a_certificate_is_the_only_one(voted: Voted, tmp_p
     good, head = log.read_bytes(), read_log(log).head
     elections = folder / "store" / "elections" / f"{election.digest}.json"
     keys = folder / "keys" / "registry.json"
-    code, said = _verify(folder, "--log", log, "--log-head", str(first), "--election", elections, "--keys", keys)
+    code, said = _verify(
+        folder, "--log", log, "--log-head", str(first).upper(), "--election", elections, "--keys", keys
+    )
     assert code == WITH_RESERVATIONS and "(--log" not in said and "whose keys" not in said, said
     assert str(head) in _verify(folder, "--log", log)[1], "to be kept and compared"
     lines = good.splitlines()

@@ -207,3 +207,10 @@ def test_the_list_of_faults_is_bounded_and_all_are_counted(tmp_path: Path):
 def test_no_such_file(tmp_path: Path):
     with pytest.raises(InputError, match="is no file: give a file of examples"):
         read_examples(tmp_path / "absent.jsonl")
+
+
+def test_a_terabyte_of_nothing_is_refused_at_once(tmp_path: Path):
+    with (tmp_path / "hole.jsonl").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(InputError, match="of which 0 are stored, the others are a hole in it"):
+        read_examples(tmp_path / "hole.jsonl")

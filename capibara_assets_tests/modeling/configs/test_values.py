@@ -52,6 +52,15 @@ REFUSED = [
     ({"hidden_act": {"a": 1}}, "hidden_act is {'a': 1}, expected a name"),
     ({"dtype": "float3"}, "dtype is 'float3', expected a type of weights"),
     ({"torch_dtype": 7}, "torch_dtype is 7, expected a type of weights"),
+    ({"eos_token_id": [[1]]}, "eos_token_id is [[1]], expected the number of a token, or a list of such"),
+    ({"text_config": {"pad_token_id": "x"}}, "pad_token_id is 'x', expected the number of a token"),
+    ({"bos_token_id": True}, "bos_token_id is True, expected the number of a token"),
+    ({"eos_token_id": -2}, "eos_token_id is -2, expected the number of a token"),
+    (
+        {"id2label": dict.fromkeys(map(str, range(70_000)), "x")},
+        "id2label has 70,000 entries, models have up to 65,536",
+    ),
+    ({"text_config": {"layer_types": ["full"] * 70_000}}, "layer_types has 70,000 entries, models have up to 65,536"),
     ({"model_type": ["x" * 9000]}, "model_type is ['" + "x" * 58 + " …, expected a name"),
 ]
 
