@@ -21,9 +21,11 @@ from capibara_assets.executions.quality import novelty_text
 from capibara_assets.executions.secrets.redact import digest_key
 from capibara_assets.lineage.ancestors import upstream
 from capibara_assets.lineage.columns import columns
+from capibara_assets.lineage.history import objects_holding
 from capibara_assets.lineage.records import Results, holds_execution
 from capibara_assets.lineage.traces import TEXTS, holding, holds, pieces, telling
 from capibara_assets.storage.artifact import Artifact
+from capibara_assets.storage.digests import sha256_file
 from capibara_assets.storage.jsonfiles import delete_durable, read_json, write_json_atomic
 from capibara_assets.storage.locks import locked
 from capibara_assets.storage.removal import finish_removals, remove_artifact, removed
@@ -35,6 +37,7 @@ KEPT_UNTIL_REMADE = "example_groups"
 """Holds ids and no text, and is the only record of the splits."""
 _ROWS = ("e2b_logs", "e2b_executions", "e2b_patterns")  # with whole executions, the ledger's source first
 _NOTES = "forget-lines.json"
+_LEFT = "forget-left.json"
 _NEEDLES = 96
 _PIECES_OF_A_LINE = 3
 
@@ -64,6 +67,8 @@ class ForgetFindings:
     quarantined: int
     needles: tuple[str, ...]
     """Pieces of the executions' text that nothing else holds."""
+    quoting: tuple[Artifact, ...]
+    """Artifacts without weights that hold a piece under no execution's id: an evaluation's answers and grades."""
     domains: tuple[str, ...]
 
 
@@ -86,11 +91,13 @@ def find(results: Results, execution_ids: Sequence[str]) -> ForgetFindings:
             f"no execution {', '.join(map(repr, unknown))} in any table, ledger or tombstone: nothing was forgotten; "
             "`capibara lineage execution ID` shows the nearest"
         )
-    others = _others(results, wanted)
-    needles = telling(pieces(rows), others) if rows.height else []
+    needles = telling(pieces(rows), _others(results, wanted)) if rows.height else []
     quarantine = _quarantine(every, ledgers, wanted, needles)
     holding_lines = [a for a in every if a.name == "e2b_logs" and a not in direct and _has_lines(a, quarantine)]
-    tainted = _with_routes([*direct, *holding_lines], every, store)
+    by_id = [*direct, *holding_lines]
+    others = [a for a in every if a not in by_id and a.name != "routing_dataset" and not a.checkpoints]
+    quoting = [artifact for artifact in others if _quotes(artifact, needles[:_NEEDLES])]
+    tainted = _with_routes([*by_id, *quoting], every, store)
     places = [(ledger, lines) for ledger in ledgers if (lines := _places(ledger, wanted)).height]
     return ForgetFindings(
         execution_ids=tuple(wanted),
@@ -101,6 +108,7 @@ def find(results: Results, execution_ids: Sequence[str]) -> ForgetFindings:
         tombstones=tuple(_tombstone(name, places, rows, quarantine) for name in wanted if name not in before),
         quarantined=quarantine.height,
         needles=tuple(needles[:_NEEDLES]),
+        quoting=tuple(quoting),
         domains=tuple(sorted({str(a.partition) for a in tainted if a.partition is not None})),
     )
 
@@ -164,7 +172,7 @@ def work_folders(store: ArtifactStore, digests: Collection[str], needles: Sequen
             stated = {}
         if not isinstance(stated, dict) or _datasets(stated) & {"", *digests}:
             doomed.add(request.parent)
-    kept = (store.work.joinpath(*LEDGERS), store.work / _NOTES)
+    kept = (store.work.joinpath(*LEDGERS), store.work / _NOTES, store.work / _LEFT)
     for path in store.work.rglob("*"):
         if any(path.is_relative_to(one) for one in kept) or any(path.is_relative_to(folder) for folder in doomed):
             continue
@@ -200,7 +208,7 @@ def doomed(results: Results, findings: ForgetFindings) -> tuple[list[Artifact], 
         elif artifact.name == "routing_dataset":
             if any(holds_execution(one, findings.execution_ids) for one in results.every("moe_dataset").values()):
                 gone.append(artifact)
-        elif holds_execution(artifact, findings.execution_ids):
+        elif artifact in findings.quoting or holds_execution(artifact, findings.execution_ids):
             (waiting if artifact.name == KEPT_UNTIL_REMADE else gone).append(artifact)
     return gone, waiting
 
@@ -289,6 +297,28 @@ def _quarantine(
 def _has_lines(artifact: Artifact, quarantine: pl.DataFrame) -> bool:
     wanted = quarantine["digest"].implode()
     return bool(quarantine.height and columns(artifact, "quarantine", ["digest"])["digest"].is_in(wanted).any())
+
+
+def _quotes(artifact: Artifact, needles: Sequence[str]) -> bool:
+    """Whether a file of an artifact holds one of the needles."""
+    if artifact.is_local:
+        return bool(holding(Path(artifact.path), needles))
+    return bool(objects_holding(str(artifact.path), needles))
+
+
+def note_left(store: ArtifactStore, places: Sequence[str]) -> None:
+    """Keep which files still hold a piece after a forget: with the tables went the text by which to look for it."""
+    files = {place: sha256_file(Path(place)) for place in places if Path(place).is_file()}
+    write_json_atomic(store.work / _LEFT, {**noted_left(store), **files})
+
+
+def noted_left(store: ArtifactStore) -> dict[str, str]:
+    """Files that held a piece after an earlier forget and are as they were then; path -> digest."""
+    file = store.work / _LEFT
+    known = read_json(file) if file.exists() else {}
+    return {
+        name: digest for name, digest in known.items() if Path(name).is_file() and sha256_file(Path(name)) == digest
+    }
 
 
 def _with_routes(direct: Sequence[Artifact], every: Sequence[Artifact], store: ArtifactStore) -> list[Artifact]:

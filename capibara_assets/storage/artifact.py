@@ -53,6 +53,11 @@ class Artifact:
         return json.loads(self.read_bytes(f"{name}.json"))
 
     @property
+    def is_local(self) -> bool:
+        """Whether its files lie on a disk, not on an object store."""
+        return _is_local(self.path)
+
+    @property
     def checkpoints(self) -> dict[str, str]:
         """Folder of the artifact -> id of the checkpoint that holds its files."""
         return {folder: kept.id for folder, kept in sorted(self.manifest.checkpoints.items())}

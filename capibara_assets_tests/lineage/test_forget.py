@@ -13,7 +13,17 @@ from capibara_assets.executions.ingest.forgotten import execution_digest, write_
 from capibara_assets.executions.ingest.ingest import ingest
 from capibara_assets.executions.ingest.ledger import Ledger
 from capibara_assets.executions.schema import Execution, LogFile, Quarantined
-from capibara_assets.lineage.forget import LEDGERS, doomed, examples_of, find, purge_ledgers, remove, work_folders
+from capibara_assets.lineage.forget import (
+    LEDGERS,
+    doomed,
+    examples_of,
+    find,
+    note_left,
+    noted_left,
+    purge_ledgers,
+    remove,
+    work_folders,
+)
 from capibara_assets.storage.store import Table
 from capibara_assets_tests.executions.conftest import envelope, line
 from capibara_assets_tests.lineage.conftest import Made
@@ -73,6 +83,28 @@ def test_everything_that_holds_it_is_found_and_whole_executions_go_last(routes: 
     assert [(one.file, one.line) for one in found.lines] == [("a.jsonl", 8)]
     [stone] = found.tombstones
     assert stone.execution == execution_digest("p07") and len(stone.bodies) == len(stone.contents) == 1
+
+
+def test_what_quotes_it_under_no_id_goes_too_and_what_is_left_is_told_again(routes: Made, tmp_path: Path) -> None:
+    """An evaluation's answers and grades name their item alone."""
+    quoted, logs = "total = sum(range(7654321)) + of_its_own", routes.current["e2b_logs", None]
+    code = pl.when(pl.col("execution_id") == "p07").then(pl.lit(quoted)).otherwise("code").alias("code")
+    tables = {"executions": Table(Execution, logs.frame("executions").with_columns(code))}
+    tables |= {n: Table(m, logs.frame(n)) for n, m in (("quarantine", Quarantined), ("files", LogFile))}
+    routes.current["e2b_logs", None] = routes.store.publish("e2b_logs", None, tables=tables)
+    remove(routes.store, [logs])
+    dataset = routes.current["moe_dataset", "python"]
+    quotes = routes.put("evaluation", "python", dataset, documents={"grades": {"detail": f"failed: {quoted}"}})
+    other = routes.put("evaluation", "sql", dataset, documents={"grades": {"detail": "failed: something else"}})
+    found = find(routes.results, ["p07"])
+    assert quotes in found.quoting and quotes in found.artifacts and other not in found.artifacts
+    assert quotes in doomed(routes.results, found)[0]
+    assert next(a.name for a in found.artifacts if a.name in ("evaluation", "moe_dataset")) == "evaluation"  # text last
+    (tmp_path / "left").write_text(quoted)
+    note_left(routes.store, [str(tmp_path / "left"), "Dagster's database of events"])
+    assert list(noted_left(routes.store)) == [str(tmp_path / "left")]
+    (tmp_path / "left").write_text("mended")
+    assert not noted_left(routes.store)
 
 
 def test_unknown_ids_are_named_unless_they_were_forgotten_before(routes: Made) -> None:

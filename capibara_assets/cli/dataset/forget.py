@@ -143,6 +143,8 @@ def _carry_out(
         delete,
         doomed,
         drop_lines,
+        note_left,
+        noted_left,
         purge_ledgers,
         remove,
         work_folders,
@@ -172,7 +174,8 @@ def _carry_out(
     drop_lines(store, records)
     store.sweep(0.0 if quiet else 3600.0)
     holding = [*_search(deployment, instance, records), *still_holding(store, records.needles)]
-    left = [f"{one} still holds a piece of it" for one in holding]
+    note_left(store, holding)
+    left = [f"{one} still holds a piece of it" for one in dict.fromkeys([*holding, *noted_left(store)])]
     return ForgetReport(**{**vars(report), "left": (*report.left, *left)})
 
 
@@ -411,5 +414,7 @@ def as_text(report: ForgetReport) -> str:
         lines.append("your files still hold it; delete or edit these lines yourself (it will not be read again):")
         lines += [f"  {one['file']}:{one['line']}  {one['execution_id']}" for one in report.sources]
     lines += [f"NOT GONE: {one}" for one in report.left]
+    if report.left and not report.dry_run:
+        lines.append("delete these files yourself, or make them again (`capibara run --force`), and run this once more")
     lines += [f"FAILED: {name}: {message}" for name, message in report.failures.items()]
     return "\n".join(lines)

@@ -69,7 +69,7 @@ def test_a_files_name_makes_no_line_of_its_own(home: Path):
     bad = write(home / "x.jsonl: 1 lines, text\ncapibara: 1 example imported.jsonl", {"prompt": "x"})
     text = invoke("validate", bad, code=2)
     assert not any(line.startswith("capibara: 1 example") for line in text.splitlines())
-    assert "x.jsonl: 1 lines, text\\ncapibara: 1 example imported.jsonl:2: no_format" in text
+    assert "x.jsonl: 1 lines, text\\ncapibara: 1 example imported.jsonl:1: no_format" in text
 
 
 def test_validate_counts(home: Path):
