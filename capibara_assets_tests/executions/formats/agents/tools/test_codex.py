@@ -254,14 +254,14 @@ def test_powershell_and_lists_of_outputs() -> None:
     assert (run.language, run.code, run.output) == ("powershell", "dir", "x")
 
 
-def test_a_script_of_code_mode_goes_on_with_wait() -> None:
-    asked = item("custom_tool_call", name="exec", input="await tools.exec_command({cmd: 'ls'})", call_id="c1")
+def test_a_script_that_computes_goes_on_with_wait() -> None:
+    asked = item("custom_tool_call", name="exec", input="text(await ready())", call_id="c1")
     text = "Script running with cell ID 4\nWall time 0.1 seconds\nOutput:\na"
     later = "Script failed\nWall time 0.3 seconds\nOutput:\nb"
     lines = [item("custom_tool_call_output", call_id="c1", output=[{"type": "input_text", "text": text}])]
     lines += [call("w1", {"cell_id": "4"}, "wait"), answer("w1", later)]
     run = only_run(META, asked, *lines)
-    assert (run.language, run.output, run.success) == ("javascript", "ab", False)
+    assert (run.language, run.output, run.success) == ("javascript", "a\nb", False)
 
 
 @pytest.mark.parametrize("with_event", [False, True])
