@@ -159,6 +159,45 @@ def test_the_names_of_other_instrumentations(values: dict[str, Any]) -> None:
     assert (record.code, record.result_text) == ("x", "7")
 
 
+def exported(**changes: Any) -> dict[str, Any]:
+    """A span as Phoenix exports it."""
+    return {
+        "id": "U3Bhbjox", "name": "bash", "span_kind": "TOOL", "context": {"trace_id": "t1", "span_id": "s1"},
+        "start_time": "2026-10-05T12:00:00+00:00", "end_time": "2026-10-05T12:00:02+00:00", "status_code": "OK",
+        "attributes": {
+            "input.value": '{"summary": "look", "command": "ls x"}', "session.id": "c1",
+            "output.value": '{"stdout": "", "stderr": "no x", "exit_code": 2}',
+        },
+        "events": [],
+    } | changes  # fmt: skip
+
+
+NESTED = {"openinference": {"span": {"kind": "TOOL"}}, "tool": {"name": "bash"}, "session": {"id": "c1"},
+          "input": {"value": '{"command": "ls x"}'}, "output": {"value": '{"stdout": "", "exit_code": 2}'}}  # fmt: skip
+CAMEL = {"context": {"traceId": "t1", "spanId": "s1"}, "startTime": 1791201600000, "endTime": 1791201602000}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        exported(),
+        exported(span_kind=None, kind="SPAN_KIND_TOOL"),
+        exported(span_kind=None, attributes=NESTED),
+        exported(span_kind=None, attributes=json.dumps(NESTED)),
+        {**{k: v for k, v in exported().items() if "_" not in k}, **CAMEL, "spanKind": "tool"},
+        {**exported(context=None), "trace_id": "t1", "span_id": "s1", "start_time": START // 1000,
+         "end_time": START / 1e9 + 2},
+    ],
+)  # fmt: skip
+def test_exported_spans_have_their_kind_beside_the_attributes(row: dict[str, Any]) -> None:
+    (record,) = parts([row])
+    assert isinstance(record, Recorded), record
+    assert (record.code, record.language, record.outcome) == ("ls x", "bash", "error")
+    assert (record.sandbox_id, record.execution_id) == ("c1", "t1-s1")
+    assert (record.timestamp, record.duration_ms) == (datetime(2026, 10, 5, 12, tzinfo=UTC), 2000)
+    assert parts([exported(span_kind="LLM", name="model")]) == [CountedEntry("span")]
+
+
 def test_the_sandbox_outranks_the_conversation_and_the_trace() -> None:
     named = {"gen_ai.conversation.id": "conv", "e2b.sandbox.id": "i0"}
     assert one(call({"code": "x"}, **named)).sandbox_id == "i0"
