@@ -1,8 +1,8 @@
 """Reads tool-call spans of OTLP/JSON traces into envelopes: agent frameworks trace the code that they run as spans.
 
 The attributes are those of OpenTelemetry's GenAI conventions (`execute_tool` spans), and those of OpenInference,
-OpenLLMetry, Logfire and the Vercel AI SDK, which say the same under other names. Exports of spans (Phoenix's, the SDK's)
-are an object each, whose kind may stand beside the attributes. Spans that ran no code are counted.
+OpenLLMetry, Logfire and the Vercel AI SDK, which say the same under other names. Spans that are exported an object each
+(Phoenix, the SDK) may have their kind beside the attributes. Spans that ran no code are counted.
 """
 
 import json
@@ -42,6 +42,7 @@ _KIND = ("openinference.span.kind", "traceloop.span.kind")
 _KIND_BESIDE = ("span_kind", "spanKind", "kind")
 
 _COLUMN = "attributes."
+_YEAR_2000 = 946_684_800 * 10**9  # nanoseconds
 _DEPTH = 4  # of attributes whose names are nested instead of dotted
 _RUNS_CODE = re.compile(
     r"code|python|interpreter|jupyter|notebook|repl|execut|run[_-]|javascript|nodejs|sandbox|sql|bash|shell|terminal",
@@ -81,7 +82,7 @@ def _as_otlp(row: dict[str, Any]) -> dict[str, Any]:
     """A span of the SDK or of a table, whose columns are named with dots, with the names of OTLP/JSON."""
     attributes = _json(row.get("attributes"))
     columns = {name[len(_COLUMN) :]: row[name] for name in row if name.startswith(_COLUMN) and row[name] is not None}
-    status = row.get("status")
+    told = status if isinstance(status := row.get("status"), dict) else row
     return {
         "name": row.get("name"),
         "kind": next((row[name] for name in _KIND_BESIDE if isinstance(row.get(name), str)), None),
@@ -92,11 +93,8 @@ def _as_otlp(row: dict[str, Any]) -> dict[str, Any]:
         "attributes": attributes if isinstance(attributes, dict) else columns,
         "events": [_of_event(event) for event in events] if isinstance(events := row.get("events"), list) else [],
         "status": {
-            "code": _first(status if isinstance(status, dict) else row, ("status_code", "statusCode", "code")),
-            "message": _first(
-                status if isinstance(status, dict) else row,
-                ("status_message", "statusMessage", "description", "message"),
-            ),
+            "code": _first(told, ("status_code", "statusCode", "code")),
+            "message": _first(told, ("status_message", "statusMessage", "description", "message")),
         },
     }
 
@@ -109,7 +107,7 @@ def _of_event(event: Any) -> Any:
 def _as_nanoseconds(value: Any) -> int | None:
     """A time as text, or as Unix seconds, or as thousandths of these and so on, which are told by their size."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        power = next((power for power in (9, 6, 3, 0) if 0 < value * 10**power < 10**19), None)
+        power = next((power for power in (9, 6, 3, 0) if _YEAR_2000 < value * 10**power < 10**19), None)
         return None if power is None else round(value * 10**power)
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else None
@@ -306,7 +304,7 @@ def _failure(attributes: Mapping[str, Any], span: dict[str, Any]) -> dict[str, A
 
 
 def _attributes(holder: Any) -> dict[str, Any]:
-    """`[{key, value: {stringValue: …}}]` as a mapping; also a plain object, dotted or nested, as some exporters write."""
+    """`[{key, value: {stringValue: …}}]` as a mapping; also a plain object with dotted or nested names."""
     attributes = holder.get("attributes") if isinstance(holder, dict) else None
     if isinstance(attributes, dict):
         return {**_dotted(attributes, "", _DEPTH), **attributes}
