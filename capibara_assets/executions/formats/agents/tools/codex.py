@@ -74,6 +74,7 @@ class _Log:
         self.named = False
         self.model: str | None = None
         self.task: str | None = None
+        self.shell: str | None = None
         self.calls: list[Call] = []
         self.faults: list[Fault] = []
         self.others: set[str] = set()  # calls of tools that run nothing
@@ -119,6 +120,7 @@ class _Log:
             parts = [texts([part]) for part in content] if isinstance(content, list) else [content]
             self._said(parts)
             for part in parts:
+                self.shell = (codex_calls.shell_of(part) if isinstance(part, str) else None) or self.shell
                 self._typed(part, time)
 
     def _said(self, parts: list[Any]) -> None:
@@ -142,7 +144,7 @@ class _Log:
         elif name in codex_calls.COMMANDS or name == "apply_patch" or _is_script(item):
             call = self._call(key, name, arguments, time)
             if _is_script(item):
-                self.cells[id(call)] = cell_of(call)
+                self.cells[id(call)] = cell_of(call, self.shell)
         else:
             self.others.add(key)
 
@@ -203,7 +205,8 @@ class _Log:
             codex_calls.answer_of(re.sub(r"(?m)^Duration:", "Wall time:", typed[2], count=1)).write(call)
 
     def _call(self, key: str, name: str, arguments: Any, time: Any) -> Call:
-        call = Call(self.session, name, arguments, key if key not in ("", "None") else None)
+        given = codex_calls.in_shell(arguments, self.shell)
+        call = Call(self.session, name, given, key if key not in ("", "None") else None)
         call.started, call.task, call.model = moment(time), self.task, self.model
         self.calls.append(call)
         if call.id:

@@ -91,14 +91,16 @@ class Cell:
             patch.success = answer.success
 
 
-def cell_of(script: Call) -> Cell:
-    """The cell that a script is."""
+def cell_of(script: Call, shell: str | None = None) -> Cell:
+    """The cell that a script is; `shell`: what its commands have that name none."""
     asked = asked_tools(script.arguments) if isinstance(script.arguments, str) else []
     cell = Cell(script, computes=not asked)
     running = [each for each in asked if each.tool in codex_calls.COMMANDS]
     for each in asked:
         if each.tool in codex_calls.COMMANDS:
-            made = Call(script.session, "exec_command", each.given, _id(script, cell, len(running)))
+            made = Call(
+                script.session, "exec_command", codex_calls.in_shell(each.given, shell), _id(script, cell, len(running))
+            )
             made.started, made.task, made.model = script.started, script.task, script.model
             cell.shell.append(made)
             cell.certain = cell.certain and each.certain
