@@ -41,6 +41,7 @@ _PERHAPS_CODE = ("source", "script", "snippet", "input", "query", "statement", "
 _KIND = ("openinference.span.kind", "traceloop.span.kind")
 _KIND_BESIDE = ("span_kind", "spanKind", "kind")
 
+_LISTS = ("spans", "data")  # where an object holds spans
 _COLUMN = "attributes."
 _YEAR_2000 = 946_684_800 * 10**9  # nanoseconds
 _DEPTH = 4  # of attributes whose names are nested instead of dotted
@@ -56,12 +57,25 @@ _LANGUAGE_IN_NAME = (
 
 
 def is_trace(value: Any) -> bool:
-    """Whether a JSON object is an ExportTraceServiceRequest (or a TracesData), `resourceSpans`, or one span."""
-    return isinstance(value, dict) and ("resourceSpans" in value or "resource_spans" in value or _is_span(value))
+    """Whether a JSON object is an ExportTraceServiceRequest (or a TracesData), `resourceSpans`, or one span or many."""
+    if not isinstance(value, dict):
+        return False
+    return "resourceSpans" in value or "resource_spans" in value or _is_span(value) or bool(_listed(value))
+
+
+def _listed(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """The spans of one trace, or of one page of an answer, whose objects are all spans."""
+    for name in _LISTS:
+        spans = value.get(name)
+        if isinstance(spans, list) and all(isinstance(span, dict) and _is_span(span) for span in spans):
+            return spans
+    return []
 
 
 def _is_span(value: dict[str, Any]) -> bool:
     """Whether an object is one span, as OpenTelemetry's SDK prints it, or as a table or an export of spans has it."""
+    if "name" in value and "spanId" in value and "startTimeUnixNano" in value:
+        return True
     if "name" not in value or not ("start_time" in value or "startTime" in value):
         return False
     nested = value.get("context")
@@ -121,9 +135,8 @@ def _as_nanoseconds(value: Any) -> int | None:
 
 def trace_envelopes(trace: dict[str, Any]) -> Iterator[Envelope | str | Fault]:
     """Yields an envelope for each span that ran code, "span" for each other one, a fault for a damaged one."""
-    if _is_span(trace):
-        yield _span(_as_otlp(trace), {})
-        return
+    for own in [trace] if _is_span(trace) else _listed(trace):
+        yield _span(own if "startTimeUnixNano" in own else _as_otlp(own), {})
     for resource in _objects(trace, "resourceSpans", "resource_spans"):
         if isinstance(resource, Fault):
             yield resource

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capibara_assets.executions.formats.detection import CountedEntry, read_parts
+from capibara_assets.executions.formats.detection import CountedEntry, FileLayout, layout, read_parts
 from capibara_assets.executions.formats.envelope_reader import Fault, Recorded
 from capibara_assets_tests.executions.conftest import NOW
 
@@ -196,6 +196,16 @@ def test_exported_spans_have_their_kind_beside_the_attributes(row: dict[str, Any
     assert (record.sandbox_id, record.execution_id) == ("c1", "t1-s1")
     assert (record.timestamp, record.duration_ms) == (datetime(2026, 10, 5, 12, tzinfo=UTC), 2000)
     assert parts([exported(span_kind="LLM", name="model")]) == [CountedEntry("span")]
+
+
+@pytest.mark.parametrize("held", ["line", "spans", "data"])
+def test_spans_stand_alone_or_in_a_list(held: str) -> None:
+    spans = [span(call({"code": "x"})), span({}, name="chat", spanId="a1"), exported()]
+    documents: list[Any] = spans if held == "line" else [{held: spans, "next_cursor": None}]
+    assert layout([json.dumps(documents[0]).encode()]) is FileLayout.LINES
+    found = [part for document in documents for part in parts(document)]
+    assert [getattr(one, "code", "-") for one in found] == ["x", "-", "ls x"]
+    assert layout([json.dumps({"data": [*spans, {"name": "other"}]}).encode()]) is FileLayout.OTHER
 
 
 def test_the_sandbox_outranks_the_conversation_and_the_trace() -> None:
