@@ -36,6 +36,7 @@ class Cell:
     computes: bool = False  # it asks for no tool
     printed: list[str] = field(default_factory=list)
     told: bool = False  # each command has its result
+    ended: bool = False
 
     @property
     def commands(self) -> list[Call]:
@@ -50,6 +51,9 @@ class Cell:
 
     def take(self, output: Any, answer: codex_calls.CodexAnswer, going_on: dict[str, Call], known: set[int]) -> None:
         """What an answer says of the calls, but of those that are known; `going_on`: commands by their sessions."""
+        if self.ended:
+            return  # a history that is repeated
+        self.ended = answer.goes_on is None
         self.printed += _printed(output, answer)
         results = _results(self.printed)
         whole_text = "\n".join(self.printed)

@@ -26,6 +26,7 @@ _LEAVES = {"break_statement", "continue_statement", "return_statement", "throw_s
 _EACH = ("map", "forEach", "flatMap")
 _MOST = 200  # calls that a script is asked for
 _DEPTH = 120
+_STEPS = 50_000  # nodes that are looked at: loops in loops ask for nothing, often
 _SIZE = 1_000_000  # characters that a value has at most
 
 
@@ -54,7 +55,8 @@ def asked_tools(script: str) -> list[AskedTool]:
     try:
         if tree.root_node.has_error:
             raise _UnstatedError
-        for asked in _Script(data, _assigned(tree.root_node, data)).calls(tree.root_node, {}, True, _DEPTH):
+        steps = iter(range(_STEPS))
+        for asked in _Script(data, _assigned(tree.root_node, data), steps).calls(tree.root_node, {}, True, _DEPTH):
             found.append(asked)
             if len(found) > _MOST:
                 raise _UnstatedError
@@ -99,13 +101,14 @@ def _may_leave(node: Node) -> bool:
 class _Script(NamedTuple):
     data: bytes
     assigned: set[str]
+    steps: Iterator[int]  # those that are left
 
     def text(self, node: Node) -> str:
         return self.data[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
     def calls(self, node: Node, scope: dict[str, Any], certain: bool, depth: int) -> Iterator[AskedTool]:
         """The calls within a node; names that it declares are added to those that are known."""
-        if not depth:
+        if not depth or next(self.steps, None) is None:
             raise _UnstatedError
         if node.type == "variable_declarator":
             yield from self._inside(node, scope, certain, depth)
@@ -276,7 +279,7 @@ class _Script(NamedTuple):
             inner = hole.named_children[0] if hole.named_child_count else None
             parts.append(_as_text(self.value(inner, scope, depth - 1)))
             begin = hole.end_byte
-        return "".join([*parts, self._piece(begin, node.end_byte - 1, raw)])
+        return _joined("", [*parts, self._piece(begin, node.end_byte - 1, raw)])
 
     def _piece(self, begin: int, end: int, raw: bool) -> str:
         text = self.data[begin:end].decode("utf-8", "replace")
@@ -310,7 +313,7 @@ class _Script(NamedTuple):
         values = [self.value(term, scope, depth - 1) for term in [left, *reversed(terms)]]
         if not any(isinstance(value, str) for value in values[:2]):
             raise _UnstatedError
-        return "".join(map(_as_text, values))
+        return _joined("", list(map(_as_text, values)))
 
     def _made(self, node: Node, scope: dict[str, Any], depth: int) -> str:
         """A raw template, or a list that is joined."""
@@ -326,14 +329,21 @@ class _Script(NamedTuple):
         between = self.value(given.named_children[0], scope, depth - 1) if given.named_children else ","
         if not isinstance(parts, list) or not isinstance(between, str):
             raise _UnstatedError
-        return between.join(map(_as_text, parts))
+        return _joined(between, list(map(_as_text, parts)))
 
 
 def _as_text(value: Any) -> str:
     """A text or whole number within a text."""
-    if isinstance(value, bool) or not isinstance(value, str | int) or len(str(value)) > _SIZE:
+    if isinstance(value, bool) or not isinstance(value, str | int):
         raise _UnstatedError
     return str(value)
+
+
+def _joined(between: str, parts: list[str]) -> str:
+    """The parts as one text, unless it is larger than any that an agent writes."""
+    if sum(map(len, parts)) + len(between) * len(parts) > _SIZE:
+        raise _UnstatedError
+    return between.join(parts)
 
 
 def _number(text: str) -> int | float:

@@ -168,6 +168,11 @@ def test_what_was_refused_or_has_no_answer_did_not_run() -> None:
     assert read(META, script("c1", code)) == [NotRun("unanswered")]
 
 
+def test_an_answer_that_is_repeated_counts_once() -> None:
+    lines = [script("c1", "text((await tools.exec_command({cmd: 'ls'})).output)"), printed("c1", "who")]
+    assert runs(read(META, *lines, *lines)) == [("ls", None, "who")]
+
+
 def test_an_event_is_the_same_command_once_more() -> None:
     code = "text((await tools.exec_command({cmd: 'ls'})).output)"
     lines = [script("c1", code), ended("exec-1", 1, command=["/bin/zsh", "-lc", "ls"]), printed("c1", "who")]
@@ -195,4 +200,8 @@ def test_deep_and_endless_scripts_are_not_followed() -> None:
     assert asked_tools("[" * 300 + "tools.x()" + "]" * 300) == unknown
     many = "const a = [" + "1," * 150 + "];"
     assert asked_tools(many + "for (const x of a) for (const y of a) tools.x({x, y})") == unknown
+    loops = "for (const x of a) ".replace("x", "{}")
+    assert asked_tools(many + "".join(map(loops.format, "bcdef")) + "say('tools')") == unknown
+    doubled = "const a0 = 'x';" + "".join(f"const a{n} = a{n - 1} + a{n - 1};" for n in range(1, 60))
+    assert asked_tools(doubled + "tools.x(a59)") == [AskedTool("x", None, True)]
     assert asked_tools("const a = 'x';" + "tools.x(a" + " + a" * 90 + ")")[0].given == "x" * 91
