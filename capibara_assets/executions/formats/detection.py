@@ -49,7 +49,7 @@ _ENVELOPE = ((b'"sandbox_id"', b'"execution_id"'), (b'"code"', b'"execution"'))
 _NOTEBOOK = (b'"cell_type"', b'"nbformat"')  # which stands at the end
 _MARKS = (
     (b'"resourceSpans"', b'"resource_spans"'),  # OTLP
-    (b'"span_id"', b'"context.span_id"'),
+    (b'"span_id"', b'"context.span_id"', b'"spanKind"', b'"startTimeUnixNano"'),
     _NOTEBOOK,
     (b'"sandbox.lifecycle.',),
     (b'"logEntries"', b'"logs"'),

@@ -1,7 +1,8 @@
 """Reads tool-call spans of OTLP/JSON traces into envelopes: agent frameworks trace the code that they run as spans.
 
 The attributes are those of OpenTelemetry's GenAI conventions (`execute_tool` spans), and those of OpenInference,
-OpenLLMetry, Logfire and the Vercel AI SDK, which say the same under other names. Spans that ran no code are counted.
+OpenLLMetry, Logfire and the Vercel AI SDK, which say the same under other names. Spans that are exported an object each
+(Phoenix, the SDK) may have their kind beside the attributes. Spans that ran no code are counted.
 """
 
 import json
@@ -36,7 +37,14 @@ _CODE = {"code": None, "python_code": "python", "py_code": "python", "javascript
 #: Those that may as well hold a question or a file: code only where the tool's name speaks of running something.
 _PERHAPS_CODE = ("source", "script", "snippet", "input", "query", "statement", "cell", "text", "__arg1")
 
+#: What kind of a span it is, among its attributes or beside them.
+_KIND = ("openinference.span.kind", "traceloop.span.kind")
+_KIND_BESIDE = ("span_kind", "spanKind", "kind")
+
+_LISTS = ("spans", "data")  # where an object holds spans
 _COLUMN = "attributes."
+_YEAR_2000 = 946_684_800 * 10**9  # nanoseconds
+_DEPTH = 4  # of attributes whose names are nested instead of dotted
 _RUNS_CODE = re.compile(
     r"code|python|interpreter|jupyter|notebook|repl|execut|run[_-]|javascript|nodejs|sandbox|sql|bash|shell|terminal",
     re.IGNORECASE,
@@ -49,35 +57,58 @@ _LANGUAGE_IN_NAME = (
 
 
 def is_trace(value: Any) -> bool:
-    """Whether a JSON object is an ExportTraceServiceRequest (or a TracesData), `resourceSpans`, or one span."""
-    return isinstance(value, dict) and ("resourceSpans" in value or "resource_spans" in value or _is_span(value))
+    """Whether a JSON object is an ExportTraceServiceRequest (or a TracesData), `resourceSpans`, or one span or many."""
+    if not isinstance(value, dict):
+        return False
+    return "resourceSpans" in value or "resource_spans" in value or _is_span(value) or bool(_listed(value))
+
+
+def _listed(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """The spans of one trace, or of one page of an answer, whose objects are all spans."""
+    for name in _LISTS:
+        spans = value.get(name)
+        if isinstance(spans, list) and all(isinstance(span, dict) and _is_span(span) for span in spans):
+            return spans
+    return []
 
 
 def _is_span(value: dict[str, Any]) -> bool:
-    """Whether an object is one span, as OpenTelemetry's SDK prints it or as a table of spans has it."""
+    """Whether an object is one span, as OpenTelemetry's SDK prints it, or as a table or an export of spans has it."""
+    if "name" in value and "spanId" in value and "startTimeUnixNano" in value:
+        return True
+    if "name" not in value or not ("start_time" in value or "startTime" in value):
+        return False
     nested = value.get("context")
-    known = isinstance(nested, dict) and "span_id" in nested
-    return "start_time" in value and (known or "context.span_id" in value) and "name" in value
+    known = isinstance(nested, dict) and ("span_id" in nested or "spanId" in nested)
+    whole = "attributes" in value and ("span_id" in value or "spanId" in value)
+    return known or "context.span_id" in value or (whole and any(isinstance(value.get(k), str) for k in _KIND_BESIDE))
+
+
+def _id_of(row: dict[str, Any], of: str) -> Any:
+    """The id of a span or its trace, in the span's context or beside it."""
+    nested = row.get("context")
+    context = nested if isinstance(nested, dict) else {}
+    told = (context.get(f"{of}_id"), context.get(f"{of}Id"), row.get(f"context.{of}_id"), row.get(f"{of}_id"))
+    return next((each for each in told if each), row.get(f"{of}Id"))
 
 
 def _as_otlp(row: dict[str, Any]) -> dict[str, Any]:
     """A span of the SDK or of a table, whose columns are named with dots, with the names of OTLP/JSON."""
-    context = row.get("context")
-    context = context if isinstance(context, dict) else {}
-    attributes = row.get("attributes")
+    attributes = _json(row.get("attributes"))
     columns = {name[len(_COLUMN) :]: row[name] for name in row if name.startswith(_COLUMN) and row[name] is not None}
-    status = row.get("status")
+    told = status if isinstance(status := row.get("status"), dict) else row
     return {
         "name": row.get("name"),
-        "traceId": context.get("trace_id", row.get("context.trace_id")),
-        "spanId": context.get("span_id", row.get("context.span_id")),
-        "startTimeUnixNano": _iso_nanoseconds(row.get("start_time")),
-        "endTimeUnixNano": _iso_nanoseconds(row.get("end_time")),
+        "kind": next((row[name] for name in _KIND_BESIDE if isinstance(row.get(name), str)), None),
+        "traceId": _id_of(row, "trace"),
+        "spanId": _id_of(row, "span"),
+        "startTimeUnixNano": _as_nanoseconds(row.get("start_time", row.get("startTime"))),
+        "endTimeUnixNano": _as_nanoseconds(row.get("end_time", row.get("endTime"))),
         "attributes": attributes if isinstance(attributes, dict) else columns,
         "events": [_of_event(event) for event in events] if isinstance(events := row.get("events"), list) else [],
         "status": {
-            "code": row.get("status_code") if not isinstance(status, dict) else status.get("status_code"),
-            "message": row.get("status_message") if not isinstance(status, dict) else status.get("description"),
+            "code": _first(told, ("status_code", "statusCode", "code")),
+            "message": _first(told, ("status_message", "statusMessage", "description", "message")),
         },
     }
 
@@ -87,7 +118,11 @@ def _of_event(event: Any) -> Any:
     return event if not isinstance(event, dict) or "attributes" in event else {"attributes": event}
 
 
-def _iso_nanoseconds(value: Any) -> int | None:
+def _as_nanoseconds(value: Any) -> int | None:
+    """A time as text, or as Unix seconds, or as thousandths of these and so on, which are told by their size."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        power = next((power for power in (9, 6, 3, 0) if _YEAR_2000 < value * 10**power < 10**19), None)
+        return None if power is None else round(value * 10**power)
     try:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
@@ -100,9 +135,8 @@ def _iso_nanoseconds(value: Any) -> int | None:
 
 def trace_envelopes(trace: dict[str, Any]) -> Iterator[Envelope | str | Fault]:
     """Yields an envelope for each span that ran code, "span" for each other one, a fault for a damaged one."""
-    if _is_span(trace):
-        yield _span(_as_otlp(trace), {})
-        return
+    for own in [trace] if _is_span(trace) else _listed(trace):
+        yield _span(own if "startTimeUnixNano" in own else _as_otlp(own), {})
     for resource in _objects(trace, "resourceSpans", "resource_spans"):
         if isinstance(resource, Fault):
             yield resource
@@ -134,7 +168,7 @@ def _objects(holder: dict[str, Any], *names: str) -> Iterator[dict[str, Any] | F
 
 def _span(span: dict[str, Any], resource: Mapping[str, Any]) -> Envelope | str | Fault:
     own = _attributes(span)
-    tool = str(_first(own, _TOOL) or _name_of_tool(span))
+    tool = str(_first(own, _TOOL) or _name_of_tool(span) or (_is_tool(own, span) and span.get("name")) or "")
     # a tool's parameters are what it was given, or how such tools are called
     each = (_json(own[name]) for name in _ARGUMENTS if own.get(name) not in (None, ""))
     arguments, program = next(((given, ran) for given in each if (ran := _code(tool, given))), (None, None))
@@ -171,12 +205,17 @@ def _is_tool_call(attributes: Mapping[str, Any], span: dict[str, Any]) -> bool:
     return (
         attributes.get("gen_ai.operation.name") == "execute_tool"
         or "gen_ai.tool.call.arguments" in attributes
-        or str(attributes.get("openinference.span.kind", "")).upper() == "TOOL"
-        or str(attributes.get("traceloop.span.kind", "")).lower() == "tool"
+        or _is_tool(attributes, span)
         or "ai.toolCall.args" in attributes
         or "tool_arguments" in attributes
         or bool(_name_of_tool(span))
     )
+
+
+def _is_tool(attributes: Mapping[str, Any], span: dict[str, Any]) -> bool:
+    """Whether its kind says that a span is a tool's."""
+    beside = str(_first(span, _KIND_BESIDE)).upper().removeprefix("SPAN_KIND_")
+    return beside == "TOOL" or any(str(attributes.get(name)).upper() == "TOOL" for name in _KIND)
 
 
 def _name_of_tool(span: dict[str, Any]) -> str:
@@ -278,15 +317,25 @@ def _failure(attributes: Mapping[str, Any], span: dict[str, Any]) -> dict[str, A
 
 
 def _attributes(holder: Any) -> dict[str, Any]:
-    """`[{key, value: {stringValue: …}}]` as a mapping; also a plain object, which some exporters write."""
+    """`[{key, value: {stringValue: …}}]` as a mapping; also a plain object with dotted or nested names."""
     attributes = holder.get("attributes") if isinstance(holder, dict) else None
     if isinstance(attributes, dict):
-        return attributes
+        return {**_dotted(attributes, "", _DEPTH), **attributes}
     named: dict[str, Any] = {}
     for item in attributes if isinstance(attributes, list) else ():
         if isinstance(item, dict) and isinstance(item.get("key"), str):
             named[item["key"]] = _value(item.get("value"))
     return named
+
+
+def _dotted(attributes: dict[str, Any], before: str, depth: int) -> dict[str, Any]:
+    """Nested attributes under their dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in attributes.items():
+        found[before + name] = value
+        if isinstance(value, dict) and depth:
+            found |= _dotted(value, f"{before}{name}.", depth - 1)
+    return found
 
 
 def _value(value: Any) -> Any:

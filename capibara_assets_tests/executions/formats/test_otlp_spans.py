@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capibara_assets.executions.formats.detection import CountedEntry, read_parts
+from capibara_assets.executions.formats.detection import CountedEntry, FileLayout, layout, read_parts
 from capibara_assets.executions.formats.envelope_reader import Fault, Recorded
 from capibara_assets_tests.executions.conftest import NOW
 
@@ -157,6 +157,55 @@ def test_other_spans_are_counted(name: str, values: dict[str, Any]) -> None:
 def test_the_names_of_other_instrumentations(values: dict[str, Any]) -> None:
     record = one(values, name="tool")
     assert (record.code, record.result_text) == ("x", "7")
+
+
+def exported(**changes: Any) -> dict[str, Any]:
+    """A span as Phoenix exports it."""
+    return {
+        "id": "U3Bhbjox", "name": "bash", "span_kind": "TOOL", "context": {"trace_id": "t1", "span_id": "s1"},
+        "start_time": "2026-10-05T12:00:00+00:00", "end_time": "2026-10-05T12:00:02+00:00", "status_code": "OK",
+        "attributes": {
+            "input.value": '{"summary": "look", "command": "ls x"}', "session.id": "c1",
+            "output.value": '{"stdout": "", "stderr": "no x", "exit_code": 2}',
+        },
+        "events": [],
+    } | changes  # fmt: skip
+
+
+NESTED = {"openinference": {"span": {"kind": "TOOL"}}, "tool": {"name": "bash"}, "session": {"id": "c1"},
+          "input": {"value": '{"command": "ls x"}'}, "output": {"value": '{"stdout": "", "exit_code": 2}'}}  # fmt: skip
+CAMEL = {"context": {"traceId": "t1", "spanId": "s1"}, "startTime": 1791201600000, "endTime": 1791201602000}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        exported(),
+        exported(span_kind=None, kind="SPAN_KIND_TOOL"),
+        exported(span_kind=None, attributes=NESTED),
+        exported(span_kind=None, attributes=json.dumps(NESTED)),
+        {**{k: v for k, v in exported().items() if "_" not in k}, **CAMEL, "spanKind": "tool"},
+        {**exported(context=None), "trace_id": "t1", "span_id": "s1", "start_time": START // 1000,
+         "end_time": START / 1e9 + 2},
+    ],
+)  # fmt: skip
+def test_exported_spans_have_their_kind_beside_the_attributes(row: dict[str, Any]) -> None:
+    (record,) = parts([row])
+    assert isinstance(record, Recorded), record
+    assert (record.code, record.language, record.outcome) == ("ls x", "bash", "error")
+    assert (record.sandbox_id, record.execution_id) == ("c1", "t1-s1")
+    assert (record.timestamp, record.duration_ms) == (datetime(2026, 10, 5, 12, tzinfo=UTC), 2000)
+    assert parts([exported(span_kind="LLM", name="model")]) == [CountedEntry("span")]
+
+
+@pytest.mark.parametrize("held", ["line", "spans", "data"])
+def test_spans_stand_alone_or_in_a_list(held: str) -> None:
+    spans = [span(call({"code": "x"})), span({}, name="chat", spanId="a1"), exported()]
+    documents: list[Any] = spans if held == "line" else [{held: spans, "next_cursor": None}]
+    assert layout([json.dumps(documents[0]).encode()]) is FileLayout.LINES
+    found = [part for document in documents for part in parts(document)]
+    assert [getattr(one, "code", "-") for one in found] == ["x", "-", "ls x"]
+    assert layout([json.dumps({"data": [*spans, {"name": "other"}]}).encode()]) is FileLayout.OTHER
 
 
 def test_the_sandbox_outranks_the_conversation_and_the_trace() -> None:

@@ -43,6 +43,7 @@ from capibara_assets.executions.formats.agents.programs import (
 from capibara_assets.executions.formats.agents.runs import LogDocument, Reader
 from capibara_assets.executions.formats.agents.tools import (
     aider,
+    antigravity,
     claude_code,
     codex,
     codex_exec,
@@ -75,6 +76,7 @@ _WORD = re.compile(rb'"(?=([A-Za-z_.]+)")')  # in quotes, as most marks are
 
 READERS: tuple[Reader, ...] = (
     aider.READER,
+    antigravity.READER,
     claude_code.READER,
     claude_export.READER,
     codex.READER,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from capibara_assets.executions.formats.agents.failures import raised
-from capibara_assets.executions.formats.agents.fields import code_at
+from capibara_assets.executions.formats.agents.fields import at, code_at, record
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.tools.shell_frames import read_fence, read_frame, read_line, read_remark
 from capibara_assets.executions.formats.agents.tools.shell_reports import Report, refused
@@ -140,10 +140,13 @@ def is_answered(node: dict[str, Any]) -> bool:
 def states_failures(call: Call, node: Any) -> bool:
     """Whether an answer states each failure of a shell's command, so that what it does not state went well.
 
-    Those of Claude Code do, and those of Anthropic's managed agents.
+    Those of Claude Code, of Anthropic's managed agents and of Kimi Code do.
     """
     if not isinstance(node, dict):
         return False
+    if node.get("type") == "tool.result" and call.name == "Bash":
+        begun = record(call.arguments).get("run_in_background") is True  # the answer is not of its end
+        return isinstance(at(node, "result", "output"), str) and not begun
     told = node.get("type") == "tool_result" or "is_error" in node
     return (told and call.name == "Bash") or (node.get("type") == "agent.tool_result" and call.name == "bash")
 

@@ -14,6 +14,7 @@ from typing import Any
 from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, NotRun, Reader, moment, texts
 from capibara_assets.executions.formats.agents.tools import codex_calls
 from capibara_assets.executions.formats.agents.tools.calls import Call
+from capibara_assets.executions.formats.agents.tools.codex_cells import Cell, cell_of
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
 from capibara_assets.executions.formats.strict_json import Fault
 
@@ -60,7 +61,9 @@ def entries(document: LogDocument) -> Iterator[Entry]:
         log.take(line)
     yield from log.faults
     for call in log.calls:
-        yield from _entries_of(call)
+        cell = log.cells.get(id(call))
+        for each in [call] if cell is None else cell.stands_for():
+            yield from _entries_of(each)
 
 
 class _Log:
@@ -71,13 +74,15 @@ class _Log:
         self.named = False
         self.model: str | None = None
         self.task: str | None = None
+        self.shell: str | None = None
         self.calls: list[Call] = []
         self.faults: list[Fault] = []
         self.others: set[str] = set()  # calls of tools that run nothing
         self.by_id: dict[str, Call] = {}
         self.polls: dict[str, Call | None] = {}
         self.going_on: dict[str, Call] = {}
-        self.told_by_event: set[int] = set()  # places in `calls`
+        self.told_by_event: set[int] = set()  # calls by their `id`
+        self.cells: dict[int, Cell] = {}  # by the `id` of their scripts' calls
 
     def take(self, line: dict[str, Any]) -> None:
         """One line of the log."""
@@ -115,6 +120,7 @@ class _Log:
             parts = [texts([part]) for part in content] if isinstance(content, list) else [content]
             self._said(parts)
             for part in parts:
+                self.shell = (codex_calls.shell_of(part) if isinstance(part, str) else None) or self.shell
                 self._typed(part, time)
 
     def _said(self, parts: list[Any]) -> None:
@@ -136,7 +142,9 @@ class _Log:
             on = arguments.get(codex_calls.POLLS[name]) if isinstance(arguments, dict) else None
             self.polls[key] = self.going_on.get(str(on))
         elif name in codex_calls.COMMANDS or name == "apply_patch" or _is_script(item):
-            self._call(key, name, arguments, time)
+            call = self._call(key, name, arguments, time)
+            if _is_script(item):
+                self.cells[id(call)] = cell_of(call, self.shell)
         else:
             self.others.add(key)
 
@@ -144,7 +152,9 @@ class _Log:
         answer = codex_calls.answer_of(output)
         if key in self.polls:
             started = self.polls[key]
-            if started is not None and started.success is None and answer.duration_ms is not None:  # it has a header
+            if (cell := self.cells.get(id(started))) is not None:
+                cell.take(output, answer, self.going_on, self.told_by_event)
+            elif started is not None and started.success is None and answer.duration_ms is not None:  # it has a header
                 started.output += answer.output
                 started.exit_code, started.success = answer.exit_code, answer.success
             return
@@ -153,13 +163,16 @@ class _Log:
             self.faults.append(Fault("missing:call", f"the output of {key} has no call in this log", output))
         if call is None or id(call) in self.told_by_event:
             return
-        answer.write(call)
+        if (cell := self.cells.get(id(call))) is not None:
+            cell.take(output, answer, self.going_on, self.told_by_event)
+        else:
+            answer.write(call)
         if answer.goes_on:
             self.going_on[answer.goes_on] = call
 
     def _ended(self, event: dict[str, Any], time: Any) -> None:
         key, code = str(event.get("call_id")), event.get("exit_code")
-        call = self.by_id.get(key)
+        call = self.by_id.get(key) or self._of_script(event)
         if call is None:
             call = self._call(key, "exec_command", {"command": event.get("command")}, time)
         whole = [event.get(name) for name in ("aggregated_output", "stdout", "formatted_output")]
@@ -172,6 +185,15 @@ class _Log:
             codex_calls.CodexAnswer(output, code, success, duration_ms=_milliseconds(event.get("duration"))).write(call)
         self.told_by_event.add(id(call))
 
+    def _of_script(self, event: dict[str, Any]) -> Call | None:
+        """The command of the last call, a script, of which an event tells under an id of its own."""
+        cell = self.cells.get(id(self.calls[-1])) if self.calls else None
+        ran = codex_calls.command_of({"command": event.get("command")})
+        for call in cell.commands if cell is not None and ran is not None else ():
+            if id(call) not in self.told_by_event and codex_calls.command_of(call.arguments) == ran:
+                return call
+        return None
+
     def _typed(self, text: Any, time: Any) -> None:
         """A command that the user typed; an event may have told of it already."""
         typed = _TYPED.match(text) if isinstance(text, str) else None
@@ -183,7 +205,8 @@ class _Log:
             codex_calls.answer_of(re.sub(r"(?m)^Duration:", "Wall time:", typed[2], count=1)).write(call)
 
     def _call(self, key: str, name: str, arguments: Any, time: Any) -> Call:
-        call = Call(self.session, name, arguments, key if key not in ("", "None") else None)
+        given = codex_calls.in_shell(arguments, self.shell)
+        call = Call(self.session, name, given, key if key not in ("", "None") else None)
         call.started, call.task, call.model = moment(time), self.task, self.model
         self.calls.append(call)
         if call.id:

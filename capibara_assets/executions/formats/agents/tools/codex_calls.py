@@ -41,6 +41,8 @@ _HEREDOC = re.compile(
     r"\s*(?:cd [^\n;|]+ && )?(?:apply_?patch)\s*<<\s*(['\"]?)(\w+)\1\n(?P<patch>.*)\n\2\s*", re.DOTALL
 )
 _POWERSHELL = {"powershell", "powershell.exe", "pwsh", "pwsh.exe"}
+_CMD = {"cmd", "cmd.exe"}
+_SHELL = re.compile(r"<environment_context>.*?<shell>\s*([^<\s]{1,100})\s*</shell>", re.DOTALL)
 
 
 class Command(NamedTuple):
@@ -78,14 +80,25 @@ def arguments_of(text: Any) -> Any:
         return text
 
 
+def shell_of(said: str) -> str | None:
+    """The shell that Codex, writing as the user, says it has."""
+    told = _SHELL.search(said)
+    return told[1] if told else None
+
+
+def in_shell(arguments: Any, shell: str | None) -> Any:
+    """The arguments of a command with the shell that it has unless it names its own."""
+    text = isinstance(arguments, dict) and isinstance(arguments.get("cmd", arguments.get("command")), str)
+    return {"shell": shell, **arguments} if text and shell is not None else arguments
+
+
 def command_of(arguments: Any) -> Command | None:
     """The command in a call's arguments; None where there is none."""
     if not isinstance(arguments, dict):
         return None
     command = arguments.get("cmd", arguments.get("command"))
     if isinstance(command, str):
-        shell = PurePath(str(arguments.get("shell", "")).replace("\\", "/")).name.lower()
-        return Command("powershell" if shell in _POWERSHELL else "bash", command)
+        return Command("powershell" if _program(str(arguments.get("shell", ""))) in _POWERSHELL else "bash", command)
     if not isinstance(command, list) or not command or not all(isinstance(word, str) for word in command):
         return None
     return _of_words(command)
@@ -98,6 +111,9 @@ def typed_command(text: str) -> Command | None:
     except ValueError:  # no shell's words: it stands as it was written
         words = []
     wrapped = len(words) == 3 and words[1] in ("-c", "-lc", "-cl", "-Command")
+    if len(words) > 2:  # on Windows there may be more before the command
+        program, told = _program(words[0]), (words[1].lower(), words[-2].lower())
+        wrapped |= (program in _POWERSHELL and told[1] in ("-command", "-c")) or (program in _CMD and told[0] == "/c")
     return command_of({"command": words if wrapped else text})
 
 
@@ -138,10 +154,17 @@ def answer_of(output: Any) -> CodexAnswer:
     return answer
 
 
+def _program(path: str) -> str:
+    """The name of a program, on Windows too."""
+    return PurePath(path.replace("\\", "/")).name.lower()
+
+
 def _of_words(words: list[str]) -> Command:
-    program = PurePath(words[0].replace("\\", "/")).name.lower()
+    program = _program(words[0])
     if program in _POWERSHELL and len(words) > 2:
         return Command("powershell", words[-1])
+    if program in _CMD and len(words) > 2 and words[1].lower() == "/c":
+        return Command("bash", " ".join(words[2:]))
     if program in ("bash", "sh", "zsh", "dash", "bash.exe") and len(words) == 3 and words[1] in ("-c", "-lc", "-cl"):
         return Command("bash", words[2])
     return Command("bash", shlex.join(words))

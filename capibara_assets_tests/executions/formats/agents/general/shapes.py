@@ -318,6 +318,30 @@ def bedrock() -> bytes:
     ).encode()
 
 
+def kimi_code() -> bytes:
+    def event(kind: str, **more: Any) -> dict[str, Any]:
+        return {"type": "context.append_loop_event", "event": {"type": kind, **more}, "time": 1772618400500}
+
+    def asks(key: str, name: str, given: Any) -> dict[str, Any]:
+        return event("tool.call", uuid=key, turnId="0", toolCallId=key, name=name, args=given)
+
+    def answers(key: str, **result: Any) -> dict[str, Any]:
+        return event("tool.result", parentUuid=key, toolCallId=key, result=result)
+
+    said = {"role": "user", "content": [{"type": "text", "text": "Mend the tally."}], "toolCalls": []}
+    return jsonl(
+        {"type": "context.append_message", "message": said, "time": 1772618400000},
+        asks("a", "Bash", _args(FAILS)),
+        answers("a", output=SAID + "\nCommand failed with exit code: 1.", isError=True),
+        asks("b", "Write", _FILE),
+        answers("b", output="Wrote 9 bytes"),
+        asks("c", "Bash", _args(WELL)),
+        answers("c", output=PRINTED),
+        asks("d", "Bash", _args(REFUSED)),
+        answers("d", output="The tool call is rejected by the user.", isError=True),
+    )
+
+
 def qwen_code() -> bytes:
     def line(kind: str, role: str, part: Any, **more: Any) -> dict[str, Any]:
         about = {"uuid": "u", "parentUuid": None, "sessionId": "s-1", "timestamp": AT, "type": kind, "cwd": "/w"}
@@ -347,6 +371,7 @@ def qwen_code() -> bytes:
 SHAPES: dict[str, tuple[bytes, tuple[int | None, int | None], tuple[bool | None, bool | None]]] = {
     "goose": (goose(), (None, None), (None, None)),
     "Kimi CLI": (kimi(), (1, None), (False, True)),
+    "Kimi Code": (kimi_code(), (1, None), (False, True)),
     "Cursor": (cursor(), (1, 0), (False, True)),
     "Copilot CLI": (copilot(), (1, 0), (False, True)),
     "opencode": (opencode(), (1, 0), (False, True)),

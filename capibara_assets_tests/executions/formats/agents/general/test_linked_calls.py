@@ -406,3 +406,21 @@ def test_anthropics_managed_agents_state_each_failure(failed: bool, success: boo
     ]  # fmt: skip
     (run,) = runs(READER, jsonl(*rows))
     assert (run.code, run.success, run.output) == ("make", success, "built")
+
+
+@pytest.mark.parametrize(
+    ("given", "result", "success"),
+    [
+        ({}, {"output": "built"}, True),
+        ({}, {"output": "no rule", "isError": True}, False),
+        ({"run_in_background": True}, {"output": "task_id: bash-1"}, None),
+        ({}, {"message": "no output is told"}, None),
+    ],
+)
+def test_kimi_code_states_each_failure(given: Any, result: Any, success: bool | None) -> None:
+    rows = [
+        {"event": {"type": "tool.call", "toolCallId": "Bash_0", "name": "Bash", "args": {"command": "make", **given}}},
+        {"event": {"type": "tool.result", "toolCallId": "Bash_0", "result": result}},
+    ]
+    (run,) = runs(READER, jsonl(*rows))
+    assert (run.code, run.success) == ("make", success)

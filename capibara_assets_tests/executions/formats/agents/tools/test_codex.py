@@ -254,14 +254,32 @@ def test_powershell_and_lists_of_outputs() -> None:
     assert (run.language, run.code, run.output) == ("powershell", "dir", "x")
 
 
-def test_a_script_of_code_mode_goes_on_with_wait() -> None:
-    asked = item("custom_tool_call", name="exec", input="await tools.exec_command({cmd: 'ls'})", call_id="c1")
+@pytest.mark.parametrize(("shell", "language"), [("powershell", "powershell"), ("cmd", "bash"), ("zsh", "bash")])
+def test_commands_have_the_shell_of_the_environment(shell: str, language: str) -> None:
+    told = said(f"<environment_context>\n  <cwd>C:\\w</cwd>\n  <shell>{shell}</shell>\n</environment_context>")
+    lines = [call("c1", {"cmd": "dir"}), answer("c1", header("Process exited with code 0"))]
+    assert only_run(META, told, *lines).language == language
+    script = item("custom_tool_call", name="exec", input="await tools.exec_command({cmd: 'dir'})", call_id="c2")
+    done = item("custom_tool_call_output", call_id="c2", output="Script completed\nOutput:\n")
+    assert only_run(META, told, script, done).language == language
+    own = [call("c3", {"cmd": "ls", "shell": "/bin/bash"}), answer("c3", header("Process exited with code 0"))]
+    assert only_run(META, told, *own).language == "bash"
+
+
+def test_the_command_of_cmd() -> None:
+    lines = [call("c1", {"command": ["cmd.exe", "/C", "dir", "a b"]}, "shell"), answer("c1", header("Exit code: 0"))]
+    run = only_run(META, *lines)
+    assert (run.language, run.code) == ("bash", "dir a b")
+
+
+def test_a_script_that_computes_goes_on_with_wait() -> None:
+    asked = item("custom_tool_call", name="exec", input="text(await ready())", call_id="c1")
     text = "Script running with cell ID 4\nWall time 0.1 seconds\nOutput:\na"
     later = "Script failed\nWall time 0.3 seconds\nOutput:\nb"
     lines = [item("custom_tool_call_output", call_id="c1", output=[{"type": "input_text", "text": text}])]
     lines += [call("w1", {"cell_id": "4"}, "wait"), answer("w1", later)]
     run = only_run(META, asked, *lines)
-    assert (run.language, run.output, run.success) == ("javascript", "ab", False)
+    assert (run.language, run.output, run.success) == ("javascript", "a\nb", False)
 
 
 @pytest.mark.parametrize("with_event", [False, True])

@@ -42,6 +42,18 @@ def test_a_command_stands_once_with_its_end_in_the_order_of_its_beginning() -> N
     assert (second.code, second.success, second.call_id) == ("pytest -q tests", True, "item_3")
 
 
+def test_commands_of_windows() -> None:
+    powershell = '"C:\\\\Windows\\\\System32\\\\WindowsPowerShell\\\\v1.0\\\\powershell.exe"'
+    runs = told(
+        command("item_1", f"{powershell} -Command 'Get-Content a.md'", "completed", "a", 0),
+        command("item_2", f"{powershell} -NoProfile -Command 'dir'", "completed", "a", 0),
+        command("item_3", "cmd.exe /c 'dir /b'", "failed", "no", 1),
+    )
+    assert [(run.language, run.code, run.success) for run in runs] == [
+        ("powershell", "Get-Content a.md", True), ("powershell", "dir", True), ("bash", "dir /b", False),
+    ]  # fmt: skip
+
+
 def test_what_was_declined_or_has_no_end_did_not_run() -> None:
     assert told(
         command("item_1", "rm -rf build", "declined"),
