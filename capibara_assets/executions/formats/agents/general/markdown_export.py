@@ -23,9 +23,10 @@ _GIVEN = re.compile(r"(?:tool |function )?(?:inputs?|arguments?|args|parameters?
 _KEY = re.compile(r"\s*(?:[-*]\s+)?(?:\*\*|`)(\w+):?(?:\*\*|`):?\s*(?:`(.+)`|(\S.*))?\Z")
 _FIELD = re.compile(r"\*\*(\w[\w ]{0,30}):\*\* ?(.*)\Z")
 _ENDS = re.compile(r" *(?:`{3}|~{3}|</?details>|---\s*\Z)")  # a command that stands without a fence
-_FAILS = {"result:": False, "error:": True}  # labels without a mark, of which one stands below each call
+_FAILS = {"result:": False}  # of SpecStory, which writes one label below each call
 _SESSION = re.compile(r"#{1,3} Session\b[^\n]*\Z")
 _UUID = re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b")
+_UNSAID = re.compile(r"\s*(?:</?\w+>|-{3,}|\*\*[\w ]+:\*\*.*)?\s*\Z")  # no word of a user
 _NAMED_WITHIN = 12  # lines below a session's heading in which its id stands
 _CUT = "(truncated)"
 _CAUTION = "> [!CAUTION]"
@@ -60,7 +61,8 @@ class Export:
         self._turn, self._read = 0, list[Called | Said | Begun]()
         self._call: Called | None = None  # the last
         self._calls, self._outputs = list[Called](), list[Output]()  # of the batch
-        self._closed = False  # words of the assistant stand behind the batch's outputs
+        self._closed = False  # words stand behind the batch's outputs, or where its outputs would have to stand
+        self._heard = False  # the user's turn was since the last call
         self._answers = False  # an output follows
         self._failed: bool | None = None  # of a failure, as its label says
 
@@ -98,10 +100,14 @@ class Export:
             self._read.append(Begun(self._sessions[at]))
         elif (turn := TURN.match(line)) is not None:
             self._turn, self._answers = self._turn + 1, False
+            self._leave_unsaid()
             if turn[1].lower() in USER:
                 self._read.append(Said([]))
+                self._heard = True
+            else:
+                self._close_inputs()
         elif begins_output(line):
-            self._answers, self._failed = True, _FAILS.get(line.strip().lower())
+            self._answers, self._failed = True, self._verdict(line)
             if line.lstrip().startswith("#"):
                 return self._plain_output(at + 1)
         elif (fence := FENCE.match(line)) is not None:
@@ -125,17 +131,30 @@ class Export:
                 call.key = key[1]
         elif self._read and isinstance(said := self._read[-1], Said):
             said.lines.append(line)
-        elif self._outputs and line.strip() and not GOES_ON.match(line):
-            self._closed = True
+        elif line.strip() and not GOES_ON.match(line):
+            self._closed = self._closed or bool(self._outputs)
+            self._close_inputs()
         return at + 1
+
+    def _verdict(self, label: str) -> bool | None:
+        """What a label says of its call: that it failed, or, where it bears no mark, that it did not."""
+        return True if plain(label).lower() == "error:" else _FAILS.get(label.strip().lower())
+
+    def _close_inputs(self) -> None:
+        """Where an output would stand right below JSON behind `Input:`, something else does."""
+        self._closed = self._closed or (self._call is not None and self._call.head.form == "input")
+
+    def _leave_unsaid(self) -> None:
+        """Forget a user's turn in which nothing is said: results stand in it, or what the export leaves out."""
+        if self._read and isinstance(said := self._read[-1], Said) and all(map(_UNSAID.match, said.lines)):
+            self._read.pop()
 
     def _begin(self, at: int, head: Head) -> int:
         """Read a call as far as its form tells where its parts stand; the line to go on with."""
         call, at = Called(head, head.name, self._turn), at + 1
-        users = bool(self._read) and isinstance(self._read[-1], Said)  # a turn of the user's lies between
-        if self._outputs or users:
+        if self._outputs or self._heard or self._closed:
             self._pair()
-        self._call, self._answers, self._failed = call, False, None
+        self._call, self._answers, self._failed, self._heard = call, False, None, False
         self._read.append(call)
         if head.form == "input":
             self._calls.append(call)
@@ -200,7 +219,8 @@ class Export:
         body = "\n".join(self._lines[at + 1 : first])
         is_patch = self._lines[at].strip().endswith("diff")
         call.given = {"path": call.head.said or "", "diff": body} if is_patch else {"command": body}
-        call.output, at = "", first + 1
+        call.output = "" if any(map(str.strip, self._lines[first + 1 : first + 3])) else None
+        at = first + 1
         if (second := self._close(at)) is not None:
             call.output = "\n".join(self._lines[at + 1 : second])
             call.failed = True if call.output.startswith(_ERROR) else None
@@ -238,6 +258,7 @@ class Export:
     def _answer(self, output: Any) -> None:
         """Note an output, and whether a label stands above it."""
         labelled, loose = self._answers, self._call is not None and self._call.head.form != "input"
+        self._leave_unsaid()
         if (labelled or loose) and not self._closed:
             self._outputs.append(Output(output, self._failed, self._turn, labelled))
         self._answers, self._failed = False, None

@@ -85,9 +85,11 @@ def input_begins(line: str) -> int | None:
 
 
 def _describes(lines: Sequence[str], at: int, found: dict[int, Head]) -> bool:
-    """Whether a line only tells what the command below it is for, whose tool the heading above it names."""
+    """Whether a line only tells more of the call that the heading above it begins: its kind, or what it is for."""
     above = next((number for number in range(at - 1, max(at - 4, -1), -1) if lines[number].strip()), None)
-    named = above in found and lines[above].lstrip().startswith("#")
+    named = above is not None and above in found and lines[above].lstrip().startswith("#")
+    if above is not None and named and found[above].form == "state":
+        return True
     return named and bool(_BOLD.match(lines[at])) and _next(lines, at, 4).startswith("$ ")
 
 
