@@ -17,6 +17,7 @@ from capibara_assets.executions.formats.agents.general.markdown_heads import (
 )
 from capibara_assets.executions.formats.agents.general.markdown_pairs import Called, Output, pair
 from capibara_assets.executions.formats.agents.tools.shell_frames import read_fence
+from capibara_assets.executions.formats.agents.tools.shell_reports import refused
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import parsed
 
 _GIVEN = re.compile(r"(?:tool |function )?(?:inputs?|arguments?|args|parameters?|params|request)\b", re.IGNORECASE)
@@ -32,6 +33,7 @@ _CUT = "(truncated)"
 _CAUTION = "> [!CAUTION]"
 _ERROR = "Error: "  # that a converter writes before what failed
 _INNER = 400  # lines at most between a block's first fence and its last
+_OF_ANSWERS = {"output", "content", "stdout", "stderr", "exitCode", "exit_code"}
 _SHELLS = ("bash", "sh", "shell", "zsh", "console", "powershell", "")
 
 
@@ -105,7 +107,7 @@ class Export:
                 self._read.append(Said([]))
                 self._heard = True
             else:
-                self._close_inputs()
+                self._close()
         elif begins_output(line):
             self._answers, self._failed = True, self._verdict(line)
             if line.lstrip().startswith("#"):
@@ -132,17 +134,17 @@ class Export:
         elif self._read and isinstance(said := self._read[-1], Said):
             said.lines.append(line)
         elif line.strip() and not GOES_ON.match(line):
-            self._closed = self._closed or bool(self._outputs)
-            self._close_inputs()
+            self._close()
         return at + 1
 
     def _verdict(self, label: str) -> bool | None:
         """What a label says of its call: that it failed, or, where it bears no mark, that it did not."""
         return True if plain(label).lower() == "error:" else _FAILS.get(label.strip().lower())
 
-    def _close_inputs(self) -> None:
-        """Where an output would stand right below JSON behind `Input:`, something else does."""
-        self._closed = self._closed or (self._call is not None and self._call.head.form == "input")
+    def _close(self) -> None:
+        """What follows is no output: words stand behind one, or where one would be of JSON behind `Input:`."""
+        waits = self._call is not None and self._call.head.form == "input"
+        self._closed = self._closed or waits or bool(self._outputs)
 
     def _leave_unsaid(self) -> None:
         """Forget a user's turn in which nothing is said: results stand in it, or what the export leaves out."""
@@ -177,7 +179,8 @@ class Export:
         try:
             value, end = json.JSONDecoder(strict=False).raw_decode("\n".join(lines), begin or 0)
         except (ValueError, RecursionError):
-            call.cut = self._lines[at]
+            if any(n in self._heads for n in range(at, at + _INNER)):  # else the log itself ends in it
+                call.cut = self._lines[at]
             return at + 1
         call.given = value
         return at + "\n".join(lines).count("\n", 0, end) + 1
@@ -213,7 +216,7 @@ class Export:
 
     def _signed(self, at: int, call: Called) -> int:
         """Read the fence right below, and the output right below that."""
-        first = self._close(at)
+        first = self._closing(at)
         if first is None:
             return at
         body = "\n".join(self._lines[at + 1 : first])
@@ -221,7 +224,7 @@ class Export:
         call.given = {"path": call.head.said or "", "diff": body} if is_patch else {"command": body}
         call.output = "" if any(map(str.strip, self._lines[first + 1 : first + 3])) else None
         at = first + 1
-        if (second := self._close(at)) is not None:
+        if (second := self._closing(at)) is not None:
             call.output = "\n".join(self._lines[at + 1 : second])
             call.failed = True if call.output.startswith(_ERROR) else None
             at = second + 1
@@ -229,9 +232,11 @@ class Export:
             end = next((n for n in range(at, len(self._lines)) if self._lines[n][:1] != ">"), len(self._lines))
             call.output, call.failed = "\n".join(line[2:] for line in self._lines[at + 1 : end]), True
             at = end
+        if call.failed and refused(call.output.removeprefix(_ERROR)):
+            call.output = call.output.removeprefix(_ERROR)
         return at
 
-    def _close(self, at: int) -> int | None:
+    def _closing(self, at: int) -> int | None:
         """The line of the first fence that closes the one which opens at a line; None: none does."""
         fence = FENCE.match(self._lines[at]) if at < len(self._lines) else None
         if fence is None:
@@ -245,7 +250,8 @@ class Export:
         if call is None:
             return
         if self._answers or call.turn != self._turn or (call.asks and call.key is None):
-            self._answer(value if isinstance(value, dict) else body)
+            is_answer = isinstance(value, dict) and not _OF_ANSWERS.isdisjoint(value)  # else JSON that was printed
+            self._answer(value if is_answer else body)
         elif call.key is not None:
             call.given[call.key], call.key = body, None
         elif isinstance(value, dict):

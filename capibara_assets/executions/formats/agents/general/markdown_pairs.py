@@ -48,7 +48,7 @@ def pair(calls: Sequence[Called], outputs: Sequence[Output]) -> None:
     same_turn = outputs[0].turn == calls[-1].turn
     if same_turn:
         calls = [call for call in calls if call.turn == calls[-1].turn]
-        told = [output for output in outputs if output.labelled]
+        told = [output for output in outputs if output.labelled and output.turn == outputs[0].turn]
         if len(calls) == 1 or len(told) < 2:
             _give(calls[-1], outputs[0])
             return
