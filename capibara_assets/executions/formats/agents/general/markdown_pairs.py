@@ -2,7 +2,7 @@
 
 A batch is calls that follow each other, and the outputs behind them. As many outputs as calls, one behind the other:
 the k-th is of the k-th, as in the messages of a model's API. Outputs that stand in turns of their own were written as
-they came, the first to end first: then none is given to a call, and each call ran.
+they came, the first to end first: then none is given to a call, and each call ran, as all outputs say it did.
 """
 
 from collections.abc import Sequence
@@ -63,8 +63,13 @@ def pair(calls: Sequence[Called], outputs: Sequence[Output]) -> None:
         for call, output in zip(calls, outputs, strict=False):
             _give(call, output)
         return
+    verdicts = {output.failed for output in outputs}
+    agreed = verdicts.pop() if len(verdicts) == 1 and len(outputs) == len(calls) else None
     for call in calls:
-        call.unpaired = True
+        if agreed is None:
+            call.unpaired = True
+        else:
+            call.output, call.failed = "", agreed
 
 
 def _give(call: Called, output: Output) -> None:
