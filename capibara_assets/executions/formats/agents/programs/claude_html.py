@@ -18,21 +18,14 @@ from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.tools.shell_reports import refused
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import parsed
 
-_MESSAGE = re.compile(r'<div class="message (user|assistant|tool-reply)\b[^>]*>')
-_TIME = re.compile(r'<time datetime="([^"]*)"')
+_MESSAGE = re.compile(r'<div class="message (user|assistant|tool-reply)\b[^<>]*>')
+_TIME = re.compile(r'<time datetime="([^"<>]*)"')
 _CONTENT = '<div class="message-content">'
 _PART = re.compile(
-    r'<div class="(?:tool-use(?: [\w-]+)?|file-tool [\w-]+|todo-list)" data-tool-id="(?P<id>[^"]*)"[^>]*>'
+    r'<div class="(?:tool-use(?: [\w-]+)?|file-tool [\w-]+|todo-list)" data-tool-id="(?P<id>[^"<>]*)"[^<>]*>'
     r'|<div class="tool-result(?P<failed> tool-error)?">'
 )
-_COMMAND = re.compile(r'<pre class="bash-command">(.*?)</pre>', re.DOTALL)
-_HEADER = re.compile(r'<div class="tool-header">(.*?)</div>', re.DOTALL)
-_GIVEN = re.compile(r'<pre class="json">(.*?)</pre>', re.DOTALL)
-_PATH = re.compile(r'<div class="file-tool-fullpath">(.*?)</div>', re.DOTALL)
-_WRITTEN = re.compile(r'<pre class="(?:edit|file)-content">(.*?)</pre>', re.DOTALL)
-_PRINTED = re.compile(r"<pre>(.*?)</pre>", re.DOTALL)
 _TAG = re.compile(r"<[^<>]*>")
-_BUTTON = re.compile(r"<button\b.*?</button>", re.DOTALL)
 _BEHIND = "Command running in background with ID: "
 
 
@@ -80,20 +73,31 @@ def _page(document: LogDocument) -> _Page:
 
 def _asked(body: str) -> tuple[str, Asked | None]:
     """The tool and what it is asked for."""
-    if (command := _COMMAND.search(body)) is not None:
-        return "Bash", Asked("bash", _text(command[1]))
-    if (path := _PATH.search(body)) is not None and (written := _WRITTEN.findall(body)):
-        return "Edit", Asked("patch", _text(written[-1]), _text(path[1]).strip())
-    header, given = _HEADER.search(body), _GIVEN.search(body)
-    name = _text(header[1]).split()[-1:] if header else []
-    return ("", None) if not name else (name[0], asked_of(name[0], parsed(_text(given[1])) if given else None))
+    if commands := _inside(body, '<pre class="bash-command">', "</pre>"):
+        return "Bash", Asked("bash", commands[0])
+    paths = _inside(body, '<div class="file-tool-fullpath">', "</div>")
+    written = _inside(body, '<pre class="edit-content">', "</pre>") or _inside(
+        body, '<pre class="file-content">', "</pre>"
+    )
+    if paths and written:
+        return "Edit", Asked("patch", written[-1], paths[0].strip())
+    header = _inside(body, '<div class="tool-header">', "</div>")
+    name = header[0].split()[-1] if header and header[0].strip() else ""
+    given = _inside(body, '<pre class="json">', "</pre>")
+    return name, asked_of(name, parsed(given[0])) if given else None
 
 
 def _output(body: str, failed: bool, turn: int) -> Output:
-    printed = _PRINTED.findall(body)
-    text = "\n".join(map(_text, printed)) if printed else _text(_BUTTON.sub("", body)).strip()
+    printed = _inside(body, "<pre>", "</pre>")
+    text = "\n".join(printed) if printed else _text(body.partition("<button")[0]).strip()
     untold = refused(text) or text.startswith(_BEHIND)
     return Output(text, None if untold else failed, turn, labelled=True)
+
+
+def _inside(body: str, opening: str, closing: str) -> list[str]:
+    """The texts between two tags."""
+    parts = (part.partition(closing) for part in body.split(opening)[1:])
+    return [_text(inner) for inner, closed, _ in parts if closed]
 
 
 def _text(marked: str) -> str:

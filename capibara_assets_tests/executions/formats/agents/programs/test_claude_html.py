@@ -1,5 +1,6 @@
 """Transcripts of Claude Code as HTML: commands, edits and queries, and the results that bear no id."""
 
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -11,10 +12,10 @@ from capibara_assets_tests.executions.formats.agents.tools.damage import entries
 
 
 def message(kind: str, content: str, second: int = 1) -> str:
-    time = f"2026-01-02T03:04:{second:02}.000Z"
+    moment = f"2026-01-02T03:04:{second:02}.000Z"
     return (
         f'<div class="message {kind}" id="msg-{second}"><div class="message-header"><span class="role-label">x</span>'
-        f'<time datetime="{time}">{time}</time></div><div class="message-content">\n{content}</div></div>\n'
+        f'<time datetime="{moment}">{moment}</time></div><div class="message-content">\n{content}</div></div>\n'
     )
 
 
@@ -110,3 +111,14 @@ def test_a_page_that_was_cut_anywhere_is_read() -> None:
     for end in range(0, len(PAGE), 11):
         if reads(READER, PAGE[:end]):
             assert all(isinstance(entry, AgentRun | Edit | NotRun) for entry in entries(READER, PAGE[:end]))
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["<pre>", '<pre class="bash-command">', '<div class="tool-header">', "<", "<button", message("user", "")[:30]],
+)
+def test_repeated_pieces_take_no_time(piece: str) -> None:
+    began = time.process_time()
+    for head in (bash("ls")[:-20], result("a")[:-20], EDIT[:-20]):
+        reads(READER, head + (piece + "\n") * 20_000)
+    assert time.process_time() - began < 5
