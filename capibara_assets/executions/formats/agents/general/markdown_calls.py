@@ -86,7 +86,7 @@ def _calls(document: LogDocument) -> list[Entry]:
         if isinstance(part, Begun):
             session, task, going_on = part.session, None, {}
         elif isinstance(part, Said):
-            task = "\n".join(part.lines).strip() or task
+            task = "\n".join(part.lines).strip().removesuffix("\n---").rstrip() or task
         elif part.cut is not None:
             if (cut := asked_of(part.name, {"command": part.cut, "query": part.cut})) is not None and cut.path is None:
                 made.append(Fault("cut_input", f"the export cuts what a call of {part.name} was given", part.cut))

@@ -65,6 +65,7 @@ class Export:
         self._calls, self._outputs = list[Called](), list[Output]()  # of the batch
         self._closed = False  # words stand behind the batch's outputs, or where its outputs would have to stand
         self._heard = False  # the user's turn was since the last call
+        self._hears = False  # it is the user's turn
         self._answers = False  # an output follows
         self._failed: bool | None = None  # of a failure, as its label says
 
@@ -103,7 +104,8 @@ class Export:
         elif (turn := TURN.match(line)) is not None:
             self._turn, self._answers = self._turn + 1, False
             self._leave_unsaid()
-            if turn[1].lower() in USER:
+            self._hears = turn[1].lower() in USER
+            if self._hears:
                 self._read.append(Said([]))
                 self._heard = True
             else:
@@ -131,7 +133,7 @@ class Export:
                 call.given[key[1]] = (key[2] or key[3]).strip("`")
             else:
                 call.key = key[1]
-        elif self._read and isinstance(said := self._read[-1], Said):
+        elif self._hears and self._read and isinstance(said := self._read[-1], Said):
             said.lines.append(line)
         elif line.strip() and not GOES_ON.match(line):
             self._close()

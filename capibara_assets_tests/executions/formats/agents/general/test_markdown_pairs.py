@@ -139,8 +139,9 @@ def test_results_that_are_alike_are_of_every_call() -> None:
 
 
 def test_what_a_turn_of_results_says_is_no_task() -> None:
-    tasks = {run.task for run in runs(READER, RESULTS)}
-    assert len(tasks) == 1 and str(tasks.pop()).startswith("Look.")
+    assert {run.task for run in runs(READER, RESULTS)} == {"Look."}
+    answered = RESULTS.replace("10:00:01\n", "10:00:01\n\nWords of the model.\n")
+    assert answered != RESULTS and {run.task for run in runs(READER, answered)} == {"Look."}
 
 
 def test_an_empty_turn_of_the_user_ends_a_batch() -> None:
