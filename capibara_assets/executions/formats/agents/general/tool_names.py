@@ -35,6 +35,7 @@ _QUERIES = {
     "postgres",
     "mysql",
     "duckdb",
+    "migration",
 } | _RUN
 _NO_QUERY = {"search", "find", "fetch", "web", "docs", "documentation", "checker", "validate", "explain", "help"}
 _COMMAND_KEYS = ("command", "cmd", "CommandLine", "commandLine", "script", "commands", "code", "input", "keystrokes")

@@ -318,7 +318,7 @@ def test_the_first_versions_of_specstory() -> None:
     assert told([failed, listed]) == [
         ("bash", "npm run check \\\n  -w a", False, "npm error code 2"), ("bash", "ls", True, "a"),
     ]  # fmt: skip
-    assert (listed.session, listed.task) == ("7b24358c-818b-4da3", "Make it.\n\n---")
+    assert (listed.session, listed.task) == ("7b24358c-818b-4da3", "Make it.")
 
 
 def test_a_call_without_an_output_did_not_run() -> None:

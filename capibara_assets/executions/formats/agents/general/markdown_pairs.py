@@ -1,0 +1,76 @@
+"""Which output is of which call, where neither names the other: told by how many there are, and by their places.
+
+A batch is calls that follow each other, and the outputs behind them. As many outputs as calls, one behind the other:
+the k-th is of the k-th, as in the messages of a model's API. Outputs that stand in turns of their own were written as
+they came, the first to end first: then none is given to a call, and each call ran, as all outputs say it did.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from capibara_assets.executions.formats.agents.general.markdown_heads import Head
+
+
+@dataclass(slots=True)
+class Called:
+    """A call, as far as it was read."""
+
+    head: Head
+    name: str
+    turn: int
+    given: dict[str, Any] = field(default_factory=dict)
+    key: str | None = None  # of the argument whose value is the next block
+    cut: str | None = None  # what is left of arguments that the export did not write to their end
+    output: Any = None  # None: none is shown
+    failed: bool | None = None  # as the label of its output says
+    unpaired: bool = False  # it has an output, but which is not told
+
+    @property
+    def asks(self) -> bool:
+        """Whether what it asks for was read."""
+        return bool(self.given) or self.cut is not None
+
+
+class Output(NamedTuple):
+    """What a call answered, whichever it is."""
+
+    value: Any
+    failed: bool | None
+    turn: int
+    labelled: bool
+
+
+def pair(calls: Sequence[Called], outputs: Sequence[Output]) -> None:
+    """Give a batch's outputs to its calls."""
+    if not calls or not outputs:
+        return
+    same_turn = outputs[0].turn == calls[-1].turn
+    if same_turn:
+        calls = [call for call in calls if call.turn == calls[-1].turn]
+        told = [output for output in outputs if output.labelled and output.turn == outputs[0].turn]
+        if len(calls) == 1 or len(told) < 2:
+            _give(calls[-1], outputs[0])
+            return
+        in_order = len(told) == len(calls)
+        outputs = told
+    else:
+        own_turns = len({output.turn for output in outputs}) == len(outputs) > 1
+        one_turn = calls[0].turn == calls[-1].turn
+        in_order = not own_turns and (one_turn or len(outputs) == len(calls))
+    alike = all(output[:2] == outputs[0][:2] for output in outputs) and len(outputs) == len(calls)
+    if len(calls) == 1 or in_order or alike:
+        for call, output in zip(calls, outputs, strict=False):
+            _give(call, output)
+        return
+    verdicts = {output.failed for output in outputs}
+    agreed = verdicts.pop() if len(verdicts) == 1 and len(outputs) == len(calls) else None
+    for call in calls:
+        if agreed is None:
+            call.unpaired = True
+        else:
+            call.output, call.failed = "", agreed
+
+
+def _give(call: Called, output: Output) -> None:
+    call.output, call.failed = output.value, output.failed
