@@ -138,7 +138,7 @@ def _named(store: "ArtifactStore", wanted: str, slots: list[str]) -> dict[str, s
         known = ", ".join(f"{slot} {digest[:12]}" for slot, digest in sorted(matches))
         raise InputError(
             f"{wanted!r} names {len(matches) or 'no'} checkpoints of {', '.join(slots)}"
-            + (f": {known}" if matches else ": see `capibara checkpoint list`")
+            + (f": {known}" if matches else ": see `capibara checkpoint ls`")
         )
     return dict(matches)
 

@@ -195,6 +195,17 @@ def main() -> None:
     run_command_line(cli, "capibara")
 
 
+def _database_problem(error: Exception) -> str:
+    """What SQLAlchemy says of a database that cannot be opened or is damaged; empty for any other error."""
+    said = getattr(error, "orig", None)
+    if not type(error).__module__.startswith("sqlalchemy.") or said is None:
+        return ""
+    return (
+        f"Dagster's database cannot be used ({printable(str(said))}): check that its folder can be written and is "
+        "whole (`capibara doctor`), or name another home (CAPIBARA_HOME)"
+    )
+
+
 def run_command_line(command: click.Command, name: str) -> None:
     """Run a command on this process's arguments; print a user's error as one sentence after `name`."""
     set_up_process()
@@ -223,3 +234,8 @@ def run_command_line(command: click.Command, name: str) -> None:
     except (click.Abort, KeyboardInterrupt):
         print_marked("yellow", name, ": interrupted; run the same command again to resume", err=True)
         sys.exit(INTERRUPTED)
+    except Exception as error:  # of a library that is not imported here, since that takes a second
+        if not (said := _database_problem(error)):
+            raise
+        print_marked("red", name, f": {said}", err=True)
+        sys.exit(REFUSED)

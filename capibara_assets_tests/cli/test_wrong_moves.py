@@ -123,6 +123,12 @@ MOVES = {
     "port of the UI that is taken": Move("ui --port {port}", "not free .process", "choose another with --port"),
     "port of the dashboard that is taken": Move("dashboard --port {port}", "not free .process", "with --port"),
     "home that is a file": Move("run", "Not a directory", "move it", {"CAPIBARA_HOME": "{folder}/file"}),
+    "home whose history is damaged": Move(
+        "quarantine list",
+        "database cannot be used .*not a database",
+        "capibara doctor",
+        {"CAPIBARA_HOME": "{folder}/damaged"},
+    ),
     "home without permission": Move(
         "run", "not permitted|denied|Read-only", "another disk|write elsewhere", {"CAPIBARA_HOME": "/sys/capibara"}
     ),
@@ -141,6 +147,8 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
     (folder / "deployment.yaml").write_text("storage: {hoem: x}\n")
     shutil.copytree(resources_root() / "recipes", folder / "recipes")
     (folder / "recipes" / "decision.yaml").write_text("a: [1\n")
+    (folder / "damaged" / "dagster" / "history").mkdir(parents=True)
+    (folder / "damaged" / "dagster" / "history" / "runs.db").write_text("no database at all\n" * 999)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -10,7 +10,7 @@ from capibara_assets.cli.terminal.help import with_example
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
-@with_example("capibara consensus keys new acme --out keys/acme.key")
+@with_example("capibara consensus keys new acme --out acme.key")
 @click.group("keys")
 def keys_group() -> None:
     """Make and register voters' keys.
@@ -20,7 +20,7 @@ def keys_group() -> None:
     """
 
 
-@with_example("capibara consensus keys new acme --out keys/acme.key")
+@with_example("capibara consensus keys new acme --out acme.key")
 @keys_group.command("new")
 @click.argument("voter")
 @click.option("--out", type=_FILE, required=True, help="New file of the private key, readable by its owner alone.")

@@ -202,7 +202,7 @@ def remove(name: str, domain: str | None, as_json: bool) -> None:
         )
 
 
-@with_example("capibara dataset export sql --out sql.jsonl")
+@with_example("capibara dataset export sql --format messages --out sql-dataset")
 @dataset.command("export")
 @click.argument("domain", type=click.Choice(_DOMAINS))
 @click.option("--format", "form", type=click.Choice(["text", "messages", "prompt-completion"]))

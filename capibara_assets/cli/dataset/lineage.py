@@ -134,7 +134,7 @@ def adapter(adapter: str, absent: tuple[str, ...], forgotten: bool, page: Path |
         raise SystemExit(FOUND)
 
 
-@with_example("capibara lineage bullet sql-00042")
+@with_example("capibara lineage bullet ada/playbook.md/sql-00042")
 @lineage.command("bullet")
 @click.argument("bullet_id")
 @_AS_JSON

@@ -20,7 +20,7 @@ _BY = click.option("--by", help="Who does it; default: the current user.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@with_example('capibara promote --domain sql --checkpoint sql/consensus@v2 --reason "read by hand"')
+@with_example('capibara promote --domain sql --checkpoint d4be142e --reason "read by hand"')
 @click.command()
 @click.option("--domain", default="", help="A domain, merged or router; default: every domain.")
 @click.option("--checkpoint", default="", help="Digest or checkpoint id, or a prefix; default: the latest.")
@@ -67,7 +67,8 @@ def promote(
     if exported is not None:
         from capibara_assets.evaluation.serving.export import check_export
 
-        click.echo(f"{len(check_export(exported)['files'])} files match their digests")
+        files = check_export(exported)["files"]
+        click.echo(json.dumps({"files": len(files)}) if as_json else f"{len(files)} files match their digests")
         return
     deployment = Deployment.from_environment()
     store = _store(deployment)

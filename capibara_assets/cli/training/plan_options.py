@@ -41,7 +41,9 @@ def given_options(context: click.Context) -> frozenset[str]:
     """Names (in Python) of the options that the command line or the environment gave."""
     given = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
     return frozenset(
-        str(param.name) for param in context.command.params if context.get_parameter_source(str(param.name)) in given
+        str(param.name)
+        for param in context.command.params
+        if param.expose_value and context.get_parameter_source(str(param.name)) in given  # not --quiet, of all commands
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from capibara_assets.cli.main import cli
+from capibara_assets.cli.terminal.help import with_quiet
 from capibara_assets.cli.training.plan import plan
 from capibara_assets.cli.training.plan_text import plan_lines
 from capibara_assets.errors import InputError
@@ -144,6 +145,12 @@ def test_levels_differ() -> None:
     least = as_json(*SLICE, "--level", "conservative")["plan"]["memory_budget"]
     most = as_json(*SLICE, "--level", "aggressive")["plan"]["memory_budget"]
     assert least < most
+
+
+def test_every_mode_can_be_quiet() -> None:
+    """The option that all commands have is none of a mode's."""
+    for arguments in (GPUS, SLICE, ("--claims",)):
+        assert CliRunner().invoke(with_quiet(plan), [*arguments, "-q"], catch_exceptions=False).exit_code == 0
 
 
 @pytest.mark.parametrize(
