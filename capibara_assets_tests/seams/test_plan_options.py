@@ -25,7 +25,7 @@ MODES = {
     "lora": ["--model", "qwen3-0.6b", "--hardware", "h100-8", "--examples", "900"],
     "tpu": ["--model", "qwen3-0.6b", "--hardware", "tpu-v5e-4", "--examples", "900"],
 }
-PRINTING = {"json", "help"}  # as every answer here is asked for
+PRINTING = {"json", "help", "q"}  # as every answer here is asked for, and the option that all commands have
 TESTED_WITH_LIBTPU = {("tpu", "--compile")}  # minutes; capibara_assets_tests/planning/xla compiles
 
 
