@@ -1,6 +1,8 @@
 """docs/evidence: every promise is told apart as ok, stale, red or not run; what shows it exists."""
 
 import json
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -133,3 +135,10 @@ def test_what_shows_a_promise_exists(command: tuple[str, ...]) -> None:
     files = [part.split("::")[0] for part in command if part.endswith(".py") or "::" in part]
     assert command[0] == "pytest" and files
     assert [file for file in files if not (TESTS.parent / file).is_file()] == []
+
+
+def test_red_lines_end_the_process_with_1() -> None:
+    command = [sys.executable, "-m", "benchmarks", "evidence", "graph", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=TESTS.parent, check=False)
+    states = {state.word for state in evidence.states(["graph"])}
+    assert done.returncode == int(states != {"ok"}), done.stdout[-300:]
