@@ -233,4 +233,4 @@ def evidence(stages: tuple[str, ...], checking: bool, quick: bool, without: tupl
         leave_out = partial(reason_to_leave_out, without=without, only=only)
         bad = sum(write_stage(stage, commit, leave_out) for stage in chosen)
     if bad:
-        raise SystemExit(1)  # click keeps the code of its own `exit` to itself where it does not end the process
+        click.get_current_context().exit(1)

@@ -212,7 +212,9 @@ def run_command_line(command: click.Command, name: str) -> None:
     if f"_{name.upper()}_COMPLETE" not in os.environ:  # else a shell reads bytes: click's own words for completion
         print_plainly()
     try:
-        command(standalone_mode=False)
+        code = command(standalone_mode=False)
+        if type(code) is int and code:  # of click's own `exit`, which ends no process here
+            sys.exit(code)
     except InputError as error:
         remedy = remedy_behind(error)
         print_marked("red", name, f": {error}{'; ' if remedy else ''}{remedy}", err=True)
@@ -226,8 +228,6 @@ def run_command_line(command: click.Command, name: str) -> None:
         what = f"{printable(str(error.filename))}: " if error.filename else ""
         print_marked("red", name, f": {what}{error.strerror}; {REMEDIES[error.errno]}", err=True)
         sys.exit(REFUSED)
-    except click.exceptions.Exit as error:
-        sys.exit(error.exit_code)
     except click.ClickException as error:
         error.show()
         sys.exit(REFUSED)

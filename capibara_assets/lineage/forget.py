@@ -306,19 +306,17 @@ def _quotes(artifact: Artifact, needles: Sequence[str]) -> bool:
     return bool(objects_holding(str(artifact.path), needles))
 
 
-def note_left(store: ArtifactStore, places: Sequence[str]) -> None:
-    """Keep which files still hold a piece after a forget: with the tables went the text by which to look for it."""
-    files = {place: sha256_file(Path(place)) for place in places if Path(place).is_file()}
-    write_json_atomic(store.work / _LEFT, {**noted_left(store), **files})
+def all_left(store: ArtifactStore, places: Sequence[str]) -> list[str]:
+    """Places that still hold a piece after a forget, and files of earlier ones that are as they were then.
 
-
-def noted_left(store: ArtifactStore) -> dict[str, str]:
-    """Files that held a piece after an earlier forget and are as they were then; path -> digest."""
-    file = store.work / _LEFT
-    known = read_json(file) if file.exists() else {}
-    return {
-        name: digest for name, digest in known.items() if Path(name).is_file() and sha256_file(Path(name)) == digest
-    }
+    The files are kept: with the tables went the text that would find the pieces again.
+    """
+    note = store.work / _LEFT
+    known: dict[str, str] = read_json(note) if note.exists() else {}
+    now = {name: sha256_file(Path(name)) for name in {*known, *places} if Path(name).is_file()}
+    kept = {name: digest for name, digest in now.items() if name in places or known[name] == digest}
+    write_json_atomic(note, kept)
+    return list(dict.fromkeys([*places, *sorted(kept)]))
 
 
 def _with_routes(direct: Sequence[Artifact], every: Sequence[Artifact], store: ArtifactStore) -> list[Artifact]:

@@ -132,12 +132,12 @@ def require_runnable(base: Base) -> None:
 
 def running(path: Path) -> AbstractContextManager[None]:
     """Context of a model's own forward pass: what it raises is told as a fault of the folder's config."""
-    quantised = "; it states a quantization_config: is it that of its weights?" if _says_quantised(path) else ""
-    return read_by_library(f"{path}: the model that its config states cannot be run{quantised}")
 
+    def hint() -> str:
+        stated = (path / CONFIG).is_file() and "quantization_config" in read_config(path)
+        return "; its config states a quantization_config: is it that of its weights?" if stated else ""
 
-def _says_quantised(path: Path) -> bool:
-    return (path / CONFIG).is_file() and "quantization_config" in read_config(path)
+    return read_by_library(f"{path}: the model that its config states cannot be run", hint)
 
 
 def _require_complete(loaded: "Loaded", path: Path) -> None:

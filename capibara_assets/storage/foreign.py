@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,14 +21,17 @@ _MOST_SAID = 400  # characters of what a library says
 
 
 @contextmanager
-def read_by_library(what: str) -> Iterator[None]:
+def read_by_library(what: str, hint: Callable[[], str] | None = None) -> Iterator[None]:
     """Context manager that reports any error of a library reading foreign files as a fault of the files.
 
     Libraries raise what happened to go wrong inside of them (KeyError, AttributeError, Rust's panics, which are no
     Exception). Only a library's own call belongs into the context, so that no defect of ours is told as a user's.
 
+    Args:
+        hint: what the files say that may be the cause; asked for when something failed.
+
     Raises:
-        InputError: `what`, and in one line what the library said.
+        InputError: `what`, in one line what the library said, and the hint.
     """
     try:
         yield
@@ -37,7 +40,7 @@ def read_by_library(what: str) -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise InputError(f"{what}: {_said(error)}") from error
+        raise InputError(f"{what}: {_said(error)}{hint() if hint is not None else ''}") from error
 
 
 def _said(error: BaseException) -> str:

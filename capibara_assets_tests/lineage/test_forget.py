@@ -15,11 +15,10 @@ from capibara_assets.executions.ingest.ledger import Ledger
 from capibara_assets.executions.schema import Execution, LogFile, Quarantined
 from capibara_assets.lineage.forget import (
     LEDGERS,
+    all_left,
     doomed,
     examples_of,
     find,
-    note_left,
-    noted_left,
     purge_ledgers,
     remove,
     work_folders,
@@ -101,10 +100,11 @@ def test_what_quotes_it_under_no_id_goes_too_and_what_is_left_is_told_again(rout
     assert quotes in doomed(routes.results, found)[0]
     assert next(a.name for a in found.artifacts if a.name in ("evaluation", "moe_dataset")) == "evaluation"  # text last
     (tmp_path / "left").write_text(quoted)
-    note_left(routes.store, [str(tmp_path / "left"), "Dagster's database of events"])
-    assert list(noted_left(routes.store)) == [str(tmp_path / "left")]
+    places = [str(tmp_path / "left"), "Dagster's database of events"]
+    assert all_left(routes.store, places) == places
+    assert all_left(routes.store, []) == all_left(routes.store, []) == [str(tmp_path / "left")]
     (tmp_path / "left").write_text("mended")
-    assert not noted_left(routes.store)
+    assert not all_left(routes.store, [])
 
 
 def test_unknown_ids_are_named_unless_they_were_forgotten_before(routes: Made) -> None:

@@ -139,12 +139,11 @@ def _carry_out(
     from capibara_assets.cli.graph.results import results_of
     from capibara_assets.lineage.checkpoints import behind, purge, still_holding
     from capibara_assets.lineage.forget import (
+        all_left,
         all_removed,
         delete,
         doomed,
         drop_lines,
-        note_left,
-        noted_left,
         purge_ledgers,
         remove,
         work_folders,
@@ -174,8 +173,7 @@ def _carry_out(
     drop_lines(store, records)
     store.sweep(0.0 if quiet else 3600.0)
     holding = [*_search(deployment, instance, records), *still_holding(store, records.needles)]
-    note_left(store, holding)
-    left = [f"{one} still holds a piece of it" for one in dict.fromkeys([*holding, *noted_left(store)])]
+    left = [f"{one} still holds a piece of it" for one in all_left(store, holding)]
     return ForgetReport(**{**vars(report), "left": (*report.left, *left)})
 
 
@@ -415,6 +413,6 @@ def as_text(report: ForgetReport) -> str:
         lines += [f"  {one['file']}:{one['line']}  {one['execution_id']}" for one in report.sources]
     lines += [f"NOT GONE: {one}" for one in report.left]
     if report.left and not report.dry_run:
-        lines.append("delete these files yourself, or make them again (`capibara run --force`), and run this once more")
+        lines.append("delete what is named there yourself, and run this once more")
     lines += [f"FAILED: {name}: {message}" for name, message in report.failures.items()]
     return "\n".join(lines)

@@ -138,8 +138,8 @@ def parse_certificate(document: Any) -> Certificate:
     if stated is not None and (stated not in READABLE or isinstance(stated, bool)):
         raise InputError(f"schema version {stated}, this software reads {', '.join(map(str, READABLE))}")
     try:
-        Certificate.model_validate(document)  # refuses endless parts at once, but takes '4' and true for numbers, as
-        # readers in other languages do not; strictly a list is no tuple, unless it is JSON
+        Certificate.model_validate(document)  # refuses endless parts at once, which the parser of JSON reads first
+        # strict: '4' and true are no numbers, as for readers in other languages; from JSON, whose lists may be tuples
         certificate = Certificate.model_validate_json(json.dumps(document), strict=True)
     except ValidationError as error:
         raise InputError(in_words(error)) from error

@@ -15,7 +15,7 @@ from capibara_assets.checkpoints.formats import huggingface
 from capibara_assets.consensus.merging.element_kernels import BF16, F16, F32
 from capibara_assets.consensus.merging.stack import MappedTensor
 from capibara_assets.errors import InputError, named
-from capibara_assets.modeling.files import CONFIG, require_sane_sizes
+from capibara_assets.modeling.files import CONFIG, GENERATION, require_sane_sizes
 from capibara_assets.storage.foreign import require_plain
 from capibara_assets.storage.jsonfiles import foreign_object
 
@@ -23,7 +23,7 @@ FLOATS: Mapping[str, int] = {"F32": F32, "BF16": BF16, "F16": F16}
 """Element types that are merged; integers and booleans are copied where the models agree on them."""
 
 _COPIED = (
-    *(CONFIG, "generation_config.json", "tokenizer*", "chat_template*", "special_tokens_map.json"),
+    *(CONFIG, GENERATION, "tokenizer*", "chat_template*", "special_tokens_map.json"),
     *("added_tokens.json", "vocab.*", "merges.txt", "spiece.model", "preprocessor_config.json"),
 )
 _OTHER_FLOATS = ("F64", "F8_E4M3", "F8_E5M2", "C64")

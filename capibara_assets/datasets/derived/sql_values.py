@@ -117,10 +117,14 @@ class Column:
 
 def words(name: str) -> list[str]:
     """The words of a name, in lower case, without a unit at the end; `custstatus` is `cust` and `status`."""
-    parts = [part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+|\d+", name)] or [name]
+    parts = _split(name)
     if len(parts) > 1 and parts[-1] in _UNITS:
         parts.pop()
     return [*parts[:-1], *_apart(parts[-1])]
+
+
+def _split(name: str) -> list[str]:
+    return [part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+|\d+", name)] or [name]
 
 
 @cache
@@ -135,8 +139,8 @@ def sort_by_name(name: str) -> Sort:
     parts = words(name)
     if parts[-1] in _DATED or parts[-1] in _TIMED or parts[0] in ("date", "created", "updated"):
         return "date"
-    measured = name.lower().rpartition("_")[2] in _UNITS
-    return "number" if (measured or _looked_up(parts, _NUMBERS) is not None) and not _is_text(parts) else "text"
+    counted = _split(name)[-1] in _UNITS or _looked_up(parts, _NUMBERS) is not None
+    return "number" if counted and not _is_text(parts) else "text"
 
 
 def _is_text(parts: Sequence[str]) -> bool:

@@ -26,7 +26,7 @@ _FUNCTIONS = ("arrow_function", "function_expression", "function_declaration", "
 
 
 def left_over(code: str, language: str) -> str | None:
-    """Why Python or JavaScript should not be learned as it is written; None if it may be."""
+    """Which leftover makes Python or JavaScript no example to learn from; None if there is none."""
     return _in_python(code) if language == "python" else _in_javascript(code)
 
 

@@ -22,7 +22,7 @@ from capibara_assets.evaluation.diagnosis.catalogue import Diagnosis
 from capibara_assets.evaluation.diagnosis.placement import DeviceMap, check_deepspeed, check_placement
 from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.modeling.base import Base, load_base, load_tokenizer, running
-from capibara_assets.modeling.files import read_config
+from capibara_assets.modeling.files import GENERATION, read_config
 
 _HALF = ("float16", "torch.float16")
 _INFO = "training_info.json"
@@ -273,7 +273,7 @@ def _ends(folder: Path) -> set[int]:
     from transformers import GenerationConfig
 
     ends = read_config(folder).get("eos_token_id")
-    if (folder / "generation_config.json").is_file():
+    if (folder / GENERATION).is_file():
         stated = GenerationConfig.from_pretrained(str(folder), local_files_only=True).eos_token_id
         ends = ends if stated is None else stated
     return set(ends) if isinstance(ends, list) else set() if ends is None else {ends}

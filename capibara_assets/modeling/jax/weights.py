@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG, weight_files
+from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG, GENERATION, weight_files
 from capibara_assets.modeling.jax.lora import A, B
 from capibara_assets.modeling.jax.sizes import ModelSizes, StepSettings, Table
 from capibara_assets.modeling.jax.step import base_table
@@ -128,7 +128,7 @@ def save_model(sizes: ModelSizes, weights: Mapping[str, Any], base: Path, folder
     from safetensors.numpy import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    for pattern in (CONFIG, "generation_config.json", "tokenizer*", "chat_template*", "special_tokens_map.json"):
+    for pattern in (CONFIG, GENERATION, "tokenizer*", "chat_template*", "special_tokens_map.json"):
         for file in base.glob(pattern):
             shutil.copyfile(file, folder / file.name)
     config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))

@@ -114,7 +114,7 @@ def _write(call: Call, asked: Asked, called: Called) -> None:
 
 
 def _go_on(started: Call | None, poll: Called) -> None:
-    """Add what a look at a command that goes on shows, and its end."""
+    """Add what a poll of a command that goes on shows, and its end."""
     answer = codex_calls.answer_of(poll.output) if isinstance(poll.output, str) else None
     if started is None or answer is None or started.success is not None or answer.duration_ms is None:
         return

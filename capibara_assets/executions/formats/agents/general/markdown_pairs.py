@@ -21,7 +21,7 @@ class Called:
     turn: int
     given: dict[str, Any] = field(default_factory=dict)
     key: str | None = None  # of the argument whose value is the next block
-    cut: str | None = None  # what is left of arguments that the export did not write to their end
+    cut: str | None = None  # the beginning of arguments that the export cuts
     output: Any = None  # None: none is shown
     failed: bool | None = None  # as the label of its output says
     unpaired: bool = False  # it has an output, but which is not told

@@ -26,10 +26,10 @@ _ERROR = "Script error:\n"
 
 @dataclass(slots=True)
 class Cell:
-    """A script and what it asks for: commands and looks at commands that go on, in their order, and patches."""
+    """A script and what it asks for: commands and polls of commands that go on, in their order, and patches."""
 
     script: Call
-    shell: list[Call | str | None] = field(default_factory=list)  # a look has the id of the session, if it states it
+    shell: list[Call | str | None] = field(default_factory=list)  # a poll has the id of the session, if it states it
     patches: list[Call] = field(default_factory=list)
     certain: bool = True  # each command runs if the script comes to its end
     stated: bool = True  # the script states its commands
@@ -80,7 +80,7 @@ class Cell:
         elif isinstance(only, str) and only in going_on and id(going_on[only]) not in known:
             going_on[only].output += whole_text
         if not answer.goes_on:
-            self.shell = list(self.commands)  # a look is told once
+            self.shell = list(self.commands)  # a poll is told once
 
     def _end(self, answer: codex_calls.CodexAnswer, results: list[dict[str, Any]], text: str) -> None:
         """How the script and its patches ended."""
@@ -122,8 +122,8 @@ def _id(script: Call, cell: Cell, commands: int) -> str | None:
     return script.id if commands == 1 or script.id is None else f"{script.id}/{len(cell.commands) + 1}"
 
 
-def _session(look: AskedTool) -> str | None:
-    on = look.given.get("session_id") if isinstance(look.given, dict) else None
+def _session(poll: AskedTool) -> str | None:
+    on = poll.given.get("session_id") if isinstance(poll.given, dict) else None
     return str(on) if isinstance(on, str | int) else None
 
 
@@ -158,7 +158,7 @@ def _collect(value: Any, found: list[dict[str, Any]], depth: int) -> None:
 
 
 def _write(call: Call, result: Mapping[str, Any], going_on: dict[str, Call], more: bool) -> None:
-    """Write a result into its command; `more`: it is of a look at one that goes on."""
+    """Write a result into its command; `more`: it is of a poll of one that goes on."""
     code, seconds = whole(result.get("exit_code")), number(result.get("wall_time_seconds"))
     call.output = call.output + result["output"] if more else result["output"]
     if code is not None:
