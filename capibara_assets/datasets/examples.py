@@ -4,6 +4,7 @@ Nothing is dropped silently: an execution without an example is listed with the 
 its cluster, and an example that holds a benchmark's item is listed as contaminated.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -46,6 +47,7 @@ OTHER_TENANT = "belongs to a tenant that the recipe does not name"
 CONTAMINATED = "holds an item of a named benchmark"
 
 _IMPORT = "bug:missing_import"
+_PACKAGE = re.compile(r"^\+\s*(?:from|import)\s+(\w+)", re.MULTILINE)  # of a diff
 
 VOLATILE = ("reexecution.json",)
 """Documents outside the data version: timings, cache hits and the machine's isolation."""
@@ -240,11 +242,11 @@ def _limited(placed: Sequence[Placed], key: Callable[[Placed], str | None], most
 def _template(placed: Placed) -> str | None:
     """What is equal for examples that differ in names and values alone: of code to read, and of code with one bug.
 
-    Of code that lacks an import it is the import, whatever the code.
+    Of code that lacks an import it is the package, whatever the code and the names: the error says what is missing.
     """
     one = placed.candidate
     if one.kind == "repair" and one.derived == _IMPORT:
-        return "\n".join(line for line in (one.diff or "").split("\n")[2:] if line.startswith("+"))
+        return " ".join(_PACKAGE.findall(one.diff or ""))
     if one.kind == "repair" and one.derived is not None:
         return f"{one.derived}:{template_key(one.answer, one.language)}"
     if one.kind in ("predict", "explain"):

@@ -283,17 +283,19 @@ def test_a_few_examples_differ_in_names_and_values_alone(recipe: DatasetRecipe) 
     assert set(reasons(dataset).values()) == {ALIKE}
 
 
-def test_code_that_lacks_one_import_has_one_lesson_whatever_the_code() -> None:
+def test_code_that_lacks_imports_of_one_package_has_one_lesson_whatever_the_code() -> None:
     def lacking(name: str, code: str, derived: str | None = "bug:missing_import") -> Placed:
-        diff = f"--- before\n+++ after\n@@ -1 +1,2 @@\n+from json import {name}\n {code}"
+        module = {"dumps": "json", "loads": "json.decoder", "floor": "math"}[name]
+        diff = f"--- before\n+++ after\n@@ -1 +1,2 @@\n+from {module} import {name}\n {code}"
         one = ExampleCandidate("repair", "python", "", code, ("e",), "", 0.0, 1.0, diff=diff, derived=derived)
         return Placed(one, code, "g", "train")
 
-    codes = [f"print({name}({i} {sign} 3))" for name in ("dumps", "loads") for i, sign in enumerate("+-*/%")]
+    codes = [f"print({name}({i} {sign} 3))" for name in ("dumps", "loads", "floor") for i, sign in enumerate("+-*/%")]
     placed = [lacking(code[6:11], code) for code in codes]
-    assert Counter(one.candidate.answer[6:11] for one in _limited(placed, _template, 2)) == {"dumps": 2, "loads": 2}
+    kept = Counter("floor" in one.candidate.answer for one in _limited(placed, _template, 2))
+    assert kept == {True: 2, False: 2}
     recorded = [lacking("dumps", code, derived=None) for code in codes]
-    assert len(_limited(recorded, _template, 2)) == 10
+    assert len(_limited(recorded, _template, 2)) == len(codes)
 
 
 def test_every_execution_is_in_an_example_or_left_out_with_a_reason(recipe: DatasetRecipe) -> None:
