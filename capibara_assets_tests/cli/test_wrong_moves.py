@@ -75,6 +75,11 @@ MOVES = {
     "no domain": Move("run --domains ,", "unknown domain", "choose from python, sql"),
     "hardware target": Move("run --target abacus-1", "no hardware target 'abacus-1'", "cpu-laptop"),
     "asset": Move("run --select no_such_asset", "no selection of assets", "assets are: ace_playbooks"),
+    "asset without its inputs": Move(
+        "run --select moe_dataset --domains sql",
+        "moe_dataset is made from consolidated_playbook, e2b_patterns, example_groups, of which there is no .* sql",
+        r"--select \+moe_dataset\)",
+    ),
     "profile": Move("run --profile fast", "'fast' is not one of", "'demo', 'laptop', 'full'"),
     "launcher": Move("run", "CAPIBARA_LAUNCHER is 'slurm'", "one of local, k8s", {"CAPIBARA_LAUNCHER": "slurm"}),
     "fault": Move("run --fault voter-0", "has 'voter-0'", "expected VOTER=FAULT, such as"),

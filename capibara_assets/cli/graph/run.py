@@ -155,7 +155,8 @@ def run_deployment(
         since: make results of these domains again that were made before this time (Unix).
 
     Raises:
-        InputError: experience, base model, recipe or hardware target missing or damaged, before anything ran.
+        InputError: experience, base model, recipe or hardware target missing or damaged, or the selected assets lack
+            inputs; before anything ran.
     """
     from capibara_assets.automation.chosen import add_domains
     from capibara_assets.automation.notifications.sending import begin
@@ -174,6 +175,7 @@ def run_deployment(
     with open_instance(deployment) as instance, watched_memory() as peak:
         run = graph_run(deployment, instance, force, since)
         assets, parallel = select_assets(run.definitions, selection), lanes(deployment, domains)
+        _require_inputs(run, assets, domains, selection or "*")
         note(
             f"experience {folder}, base model {deployment.base_model}, profile {deployment.profile}, "
             f"{parallel} domain{'s' * (parallel > 1)} at a time"
@@ -209,6 +211,19 @@ def run_deployment(
         for line in failure_lines(outcome.failures):
             click.echo(line, err=True)
         raise SystemExit(FOUND)
+
+
+def _require_inputs(run: "GraphRun", assets: Sequence[str], domains: Sequence[Domain], selection: str) -> None:
+    """Refuse selected assets that cannot be made for any of the domains. Raises InputError; names the next step."""
+    if not (lacking := run.lacking(assets, domains)):
+        return
+    name, inputs = next(iter(lacking.items()))
+    terms = [term for term in (one.strip() for one in selection.split(",")) if term not in lacking]
+    wider = ",".join([*terms, *(f"+{one}" for one in lacking)])
+    raise InputError(
+        f"--select {selection}: {name} is made from {', '.join(inputs)}, of which there is no result for"
+        f" {', '.join(domains)}: select what it is made from, too (--select {wider})"
+    )
 
 
 def tell(instance: dg.DagsterInstance, deployment: Deployment, definitions: dg.Definitions) -> list[str]:
