@@ -1,8 +1,10 @@
 """Errors that a caller can act on; everything else is a defect and keeps its traceback."""
 
+import difflib
 import errno
 import re
 import resource
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -89,4 +91,17 @@ def clause(found: Any) -> str:
     if not named and (value is None or isinstance(value, str | int | float)):
         shown = repr(value)
         said += f", not {shown if len(shown) <= _MOST_SHOWN else shown[:_MOST_SHOWN] + ' …'}"
+    if found["type"] == "literal_error" and isinstance(value, str):
+        said += nearest(value, re.findall(r"'([^']*)'", found["ctx"]["expected"]))
     return f"{where}: {said}" if where else str(said)
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """A clause with the known name that is most like this one; empty if none is like it."""
+    near = difflib.get_close_matches(name[:_LONGEST_NAME], known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def unknown(kind: str, name: str, known: Collection[str]) -> InputError:
+    """The error for a name that is none of the known ones, which it lists, with the one that is most like it."""
+    return InputError(f"unknown {kind} {named(name)!r}: choose from {', '.join(known)}{nearest(name, known)}")
