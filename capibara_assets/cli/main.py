@@ -195,15 +195,12 @@ def main() -> None:
     run_command_line(cli, "capibara")
 
 
-def _database_problem(error: Exception) -> str:
+def database_problem(error: Exception) -> str:
     """What SQLAlchemy says of a database that cannot be opened or is damaged; empty for any other error."""
     said = getattr(error, "orig", None)
     if not type(error).__module__.startswith("sqlalchemy.") or said is None:
         return ""
-    return (
-        f"Dagster's database cannot be used ({printable(str(said))}): check that its folder can be written and is "
-        "whole (`capibara doctor`), or name another home (CAPIBARA_HOME)"
-    )
+    return f"Dagster's database cannot be used ({printable(str(said))})"
 
 
 def run_command_line(command: click.Command, name: str) -> None:
@@ -235,7 +232,8 @@ def run_command_line(command: click.Command, name: str) -> None:
         print_marked("yellow", name, ": interrupted; run the same command again to resume", err=True)
         sys.exit(INTERRUPTED)
     except Exception as error:  # of a library that is not imported here, since that takes a second
-        if not (said := _database_problem(error)):
+        if not (said := database_problem(error)):
             raise
-        print_marked("red", name, f": {said}", err=True)
+        todo = "check that its folder can be written and is whole (`capibara doctor`), or name another home"
+        print_marked("red", name, f": {said}: {todo} (CAPIBARA_HOME)", err=True)
         sys.exit(REFUSED)
