@@ -5,6 +5,7 @@ bug and keeps its traceback.
 """
 
 import os
+import select
 import sys
 import warnings
 from difflib import get_close_matches
@@ -13,7 +14,7 @@ from importlib import import_module
 import click
 
 from capibara_assets import __version__
-from capibara_assets.cli.terminal.exits import FOUND, INTERRUPTED, REFUSED
+from capibara_assets.cli.terminal.exits import FOUND, INTERRUPTED, REFUSED, UNREAD
 from capibara_assets.cli.terminal.help import with_quiet
 from capibara_assets.errors import REMEDIES, InputError, IntegrityError, printable, remedy_behind
 from capibara_assets.escaping.terminal import print_marked, print_plainly
@@ -204,8 +205,35 @@ def database_problem(error: Exception) -> str:
 
 
 def run_command_line(command: click.Command, name: str) -> None:
-    """Run a command on this process's arguments; print a user's error as one sentence after `name`."""
+    """Run a command on this process's arguments; print a user's error as one sentence after `name`.
+
+    It ends without a word when nobody reads what it prints any more (`capibara report | head -1`).
+    """
     set_up_process()
+    try:
+        try:
+            _run(command, name)
+        finally:
+            for stream in filter(None, (sys.stdout, sys.stderr)):  # None: it was closed before
+                stream.flush()
+    except (BrokenPipeError, SystemExit) as end:
+        closed = [number for number in (1, 2) if _nobody_reads(number)]
+        if not closed or (isinstance(end, SystemExit) and end.code != 1):  # click exits with 1 for a broken pipe
+            raise
+        for number in closed:  # or the interpreter would write what is left, and complain
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+        sys.exit(UNREAD)
+
+
+def _nobody_reads(number: int) -> bool:
+    """Whether a file descriptor is a pipe or socket whose other end is closed."""
+    poll = select.poll()
+    poll.register(number, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+def _run(command: click.Command, name: str) -> None:
+    """Run the command; print a user's error."""
     if f"_{name.upper()}_COMPLETE" not in os.environ:  # else a shell reads bytes: click's own words for completion
         print_plainly()
     try:
