@@ -14,6 +14,7 @@ _OURS = "Value error, "  # Pydantic's mark of a message that is not its own; our
 _WORDS = {"missing": "is missing", "extra_forbidden": "is no known field"}
 _MOST_SHOWN, _LONGEST_NAME = 60, 160  # characters of a value, and of a name
 _LONGEST, _END = 2000, 400  # characters of a message, and of its end, which says what to do
+_MOST_NAMES = 5
 _MOST_CLAUSES = 20  # of a document with an error on every line
 
 
@@ -105,3 +106,9 @@ def nearest(name: str, known: Collection[str]) -> str:
 def unknown(kind: str, name: str, known: Collection[str]) -> InputError:
     """The error for a name that is none of the known ones, which it lists, with the one that is most like it."""
     return InputError(f"unknown {kind} {named(name)!r}: choose from {', '.join(known)}{nearest(name, known)}")
+
+
+def ambiguous(names: Collection[str]) -> str:
+    """A clause with the first of several names that were meant by one beginning; empty if there is none."""
+    shown = ", ".join(named(name) for name in sorted(names)[:_MOST_NAMES])
+    return f" ({shown}{' …' if len(names) > _MOST_NAMES else ''}: give more of it)" if names else ""

@@ -17,7 +17,7 @@ from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.cli.terminal.tables import TerminalTable
 from capibara_assets.cli.terminal.tables import show as show_parts
 from capibara_assets.deployment.environment import Deployment
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, ambiguous
 
 if TYPE_CHECKING:
     from capibara_assets.assets.inputs import Inputs
@@ -153,7 +153,8 @@ def chosen(rows: pl.DataFrame, identifiers: tuple[str, ...], reason: str | None,
     for identifier in identifiers:
         match = rows.filter(pl.col("quarantine_id").str.starts_with(identifier))
         if match.height != 1:
-            many = "nothing" if match.is_empty() else f"{match.height} rows"
+            ids = match["quarantine_id"].to_list()
+            many = f"{match.height} rows{ambiguous(ids)}" if ids else "nothing"
             raise InputError(f"{identifier!r} names {many} in quarantine: see `capibara quarantine list`")
         picked.append(match)
     return pl.concat(picked).unique("quarantine_id", maintain_order=True)
