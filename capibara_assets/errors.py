@@ -100,7 +100,7 @@ def clause(found: Any) -> str:
 def nearest(name: str, known: Collection[str]) -> str:
     """A clause with the known name that is most like this one; empty if none is like it."""
     near = difflib.get_close_matches(name[:_LONGEST_NAME], known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    return f"; did you mean {str(near[0])!r}?" if near else ""
 
 
 def unknown(kind: str, name: str, known: Collection[str]) -> InputError:

@@ -16,7 +16,7 @@ import click
 from capibara_assets import __version__
 from capibara_assets.cli.terminal.exits import FOUND, INTERRUPTED, REFUSED, UNREAD
 from capibara_assets.cli.terminal.help import with_quiet
-from capibara_assets.errors import REMEDIES, InputError, IntegrityError, printable, remedy_behind
+from capibara_assets.errors import REMEDIES, InputError, IntegrityError, nearest, printable, remedy_behind
 from capibara_assets.escaping.terminal import print_marked, print_plainly
 from capibara_assets.processes.startup import set_up_process
 
@@ -196,6 +196,16 @@ def main() -> None:
     run_command_line(cli, "capibara")
 
 
+def _with_nearest(error: click.ClickException) -> click.ClickException:
+    """The error, with the choice that is most like a misspelt one."""
+    if not isinstance(error, click.BadParameter) or not error.param or not isinstance(error.param.type, click.Choice):
+        return error
+    given = error.message.split("'")[1:2]  # "'demoo' is not one of 'demo', …"
+    near = "".join(nearest(name, [str(choice) for choice in error.param.type.choices]) for name in given)
+    words = error.message.rstrip(".") + near if near else error.message
+    return click.BadParameter(words, error.ctx, error.param, error.param_hint)
+
+
 def database_problem(error: Exception) -> str:
     """What SQLAlchemy says of a database that cannot be opened or is damaged; empty for any other error."""
     said = getattr(error, "orig", None)
@@ -254,7 +264,7 @@ def _run(command: click.Command, name: str) -> None:
         print_marked("red", name, f": {what}{error.strerror}; {REMEDIES[error.errno]}", err=True)
         sys.exit(REFUSED)
     except click.ClickException as error:
-        error.show()
+        _with_nearest(error).show()
         sys.exit(REFUSED)
     except (click.Abort, KeyboardInterrupt):
         print_marked("yellow", name, ": interrupted; run the same command again to resume", err=True)

@@ -72,6 +72,7 @@ MOVES = {
     "YAML that is none": Move("run", r"decision\.yaml is not YAML", "line 2, column 1", BAD_YAML),
     # names
     "domain": Move("run --domains python,cobol", "unknown domain cobol", "choose from python, sql"),
+    "domain that is misspelt": Move("run --domains pyton", "unknown domain pyton", "api; did you mean 'python'"),
     "no domain": Move("run --domains ,", "unknown domain", "choose from python, sql"),
     "hardware target": Move("run --target abacus-1", "no hardware target 'abacus-1'", "cpu-laptop"),
     "asset": Move("run --select no_such_asset", "no selection of assets", "assets are: ace_playbooks"),
@@ -81,6 +82,7 @@ MOVES = {
         r"--select \+moe_dataset\)",
     ),
     "profile": Move("run --profile fast", "'fast' is not one of", "'demo', 'laptop', 'full'"),
+    "profile that is misspelt": Move("run --profile demoo", "'demoo' is not one of", "did you mean 'demo'"),
     "launcher": Move("run", "CAPIBARA_LAUNCHER is 'slurm'", "'local' or 'k8s'", {"CAPIBARA_LAUNCHER": "slurm"}),
     "fault": Move("run --fault voter-0", "has 'voter-0'", "expected VOTER=FAULT, such as"),
     "seed": Move("run", "CAPIBARA_SEED is 'fast'", "give a whole number", {"CAPIBARA_SEED": "fast"}),
