@@ -1,8 +1,10 @@
 """Errors that a caller can act on; everything else is a defect and keeps its traceback."""
 
+import difflib
 import errno
 import re
 import resource
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,6 +14,7 @@ _OURS = "Value error, "  # Pydantic's mark of a message that is not its own; our
 _WORDS = {"missing": "is missing", "extra_forbidden": "is no known field"}
 _MOST_SHOWN, _LONGEST_NAME = 60, 160  # characters of a value, and of a name
 _LONGEST, _END = 2000, 400  # characters of a message, and of its end, which says what to do
+_MOST_NAMES = 5
 _MOST_CLAUSES = 20  # of a document with an error on every line
 
 
@@ -89,4 +92,23 @@ def clause(found: Any) -> str:
     if not named and (value is None or isinstance(value, str | int | float)):
         shown = repr(value)
         said += f", not {shown if len(shown) <= _MOST_SHOWN else shown[:_MOST_SHOWN] + ' …'}"
+    if found["type"] == "literal_error" and isinstance(value, str):
+        said += nearest(value, re.findall(r"'([^']*)'", found["ctx"]["expected"]))
     return f"{where}: {said}" if where else str(said)
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """A clause with the known name that is most like this one; empty if none is like it."""
+    near = difflib.get_close_matches(name[:_LONGEST_NAME], known, n=1)
+    return f"; did you mean {str(near[0])!r}?" if near else ""
+
+
+def unknown(kind: str, name: str, known: Collection[str]) -> InputError:
+    """The error for a name that is none of the known ones, which it lists, with the one that is most like it."""
+    return InputError(f"unknown {kind} {named(name)!r}: choose from {', '.join(known)}{nearest(name, known)}")
+
+
+def ambiguous(names: Collection[str]) -> str:
+    """A clause with the first of several names that were meant by one beginning; empty if there is none."""
+    shown = ", ".join(named(name) for name in sorted(names)[:_MOST_NAMES])
+    return f" ({shown}{' …' if len(names) > _MOST_NAMES else ''}: give more of it)" if names else ""

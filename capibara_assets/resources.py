@@ -13,7 +13,7 @@ from capibara_assets.deployment.declarations import declared, read_mapping
 from capibara_assets.deployment.file import DomainHardware
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.domains import Domain
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, unknown
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
 if TYPE_CHECKING:
@@ -100,10 +100,18 @@ class Recipes(dg.ConfigurableResource[Any]):
         for candidate in (folder / f"{name}-{self.profile}.yaml", *strategies, folder / f"{name}.yaml"):
             if candidate.is_file():
                 return candidate
+        if (known := self._profiles(folder)) and self.profile not in known:
+            raise unknown("profile", self.profile, known)
         raise InputError(
             f"no recipe {name!r} for profile {self.profile!r} in {folder}: copy it there from the shipped recipes, or "
             "unset CAPIBARA_RECIPES"
         )
+
+    @staticmethod
+    def _profiles(folder: Path) -> list[str]:
+        """The profiles for which a folder has a recipe of training."""
+        own = [file.stem.removeprefix("training-") for file in folder.glob("training-*.yaml")]
+        return [*sorted(own), *sorted(file.stem for file in (folder / "strategies").glob("*.yaml"))]
 
     def digest(self, name: str) -> str:
         """Digest of the recipe's values, overrides included; recorded as an input of artifacts."""

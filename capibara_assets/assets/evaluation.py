@@ -12,7 +12,7 @@ from capibara_assets.assets.knowledge import consolidated_playbook
 from capibara_assets.assets.routing import expert_router
 from capibara_assets.assets.training import trained_adapters
 from capibara_assets.domains import Domain
-from capibara_assets.partitions import domains
+from capibara_assets.partitions import DOES_WITHOUT, domains
 from capibara_assets.resources import BaseModel, Recipes, Store
 
 PAGE = "evaluation.html"
@@ -31,6 +31,7 @@ PAGE = "evaluation.html"
         merged_checkpoint,
         expert_router,
     ],
+    tags={DOES_WITHOUT: "trained_adapters"},  # where the domain's consensus is a round's
 )
 def evaluation(
     context: dg.AssetExecutionContext, store: Store, recipes: Recipes, base_model: BaseModel

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, get_args
 
 import pydantic
 
 from capibara_assets.domains import Domain
+from capibara_assets.errors import unknown
 from capibara_assets.resources import BaseModel, GoogleCloud, Hardware, Recipes
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
@@ -30,6 +31,20 @@ def registered_voters(recipes: Recipes) -> int:
     return len(recipes.load("training", TrainingRecipe).voters)
 
 
+def chosen_faults(recipes: Recipes) -> dict[str, str]:
+    """The faults to inject, by voter. Raises InputError: no voter of the recipe, or no such fault."""
+    from capibara_assets.training.recipe import TrainingRecipe
+    from capibara_assets.training.request import Fault
+
+    voters = [voter.name for voter in recipes.load("training", TrainingRecipe).voters]
+    for voter, fault in recipes.faults.items():
+        if voter not in voters:
+            raise unknown("voter in CAPIBARA_FAULTS (--fault)", voter, voters)
+        if fault not in get_args(Fault):
+            raise unknown("fault in CAPIBARA_FAULTS (--fault)", fault, get_args(Fault))
+    return dict(recipes.faults)
+
+
 def setting_digest(value: Any) -> str:
     """Digest of a setting; a string is returned unchanged, as a digest."""
     if isinstance(value, str):
@@ -51,7 +66,7 @@ def current_settings(
 
     Raises:
         InputError: a recipe, a benchmark or verdict file that it names, the base model or a hardware target is missing,
-            damaged or invalid.
+            damaged or invalid, or a fault to inject is none.
     """
     from capibara_assets.datasets.audit.verdicts import verdicts_digest
     from capibara_assets.datasets.duplicates.public_benchmarks import benchmark_digests
@@ -72,7 +87,7 @@ def current_settings(
         **{f"target|{domain}": target.options_of(Domain(domain)).setting() for domain in target.by_domain},
         **{f"tpu_target|{domain}": tpu_target.target_of(Domain(domain)) for domain in tpu_target.by_domain},
         "google_cloud": google_cloud.place(),
-        "faults": dict(recipes.faults),
+        "faults": chosen_faults(recipes),
         "benchmarks": benchmark_digests(dataset.decontamination.benchmarks),
         "exclusions": verdicts_digest(dataset.exclusions),
     }

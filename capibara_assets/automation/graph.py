@@ -9,7 +9,7 @@ from capibara_assets.assets.inputs import INPUTS, latest_digest, latest_metadata
 from capibara_assets.automation.held import blocking_checks, failed_partitions
 from capibara_assets.automation.outcome import Task
 from capibara_assets.domains import DOMAINS, WHOLE, Domain
-from capibara_assets.partitions import READS_EVERY
+from capibara_assets.partitions import DOES_WITHOUT, READS_EVERY
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Graph:
         code_versions: asset → code version.
         checks: asset → its blocking checks.
         every: partitioned asset → the parents of which it reads all partitions.
+        needed: asset → the parents without which it cannot be made.
     """
 
     parents: Mapping[str, frozenset[str]]
@@ -37,6 +38,7 @@ class Graph:
     code_versions: Mapping[str, str]
     checks: Mapping[str, Sequence[dg.AssetCheckKey]] = field(default_factory=dict)
     every: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    needed: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, definitions: dg.Definitions) -> "Graph":
@@ -61,6 +63,10 @@ class Graph:
             {name: node.code_version or "" for name, node in nodes.items()},
             blocking_checks(graph),
             {name: frozenset(above & nodes.keys()) for name, above in every.items()},
+            {
+                name: frozenset(parents[name] & nodes.keys() - {node.tags.get(DOES_WITHOUT)})
+                for name, node in nodes.items()
+            },
         )
 
     def waves(self, selection: Sequence[str]) -> Iterator[Wave]:

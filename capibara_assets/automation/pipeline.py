@@ -11,7 +11,15 @@ from typing import Any
 
 import dagster as dg
 
-from capibara_assets.assets.inputs import HELD, SECONDS, latest_by_partition, latest_digest, latest_time, source_name
+from capibara_assets.assets.inputs import (
+    HELD,
+    SECONDS,
+    latest_by_partition,
+    latest_digest,
+    latest_digests,
+    latest_time,
+    source_name,
+)
 from capibara_assets.automation.estimate import Progress
 from capibara_assets.automation.graph import Graph, is_current
 from capibara_assets.automation.lanes import Opened, run_in_lanes
@@ -75,6 +83,29 @@ class GraphRun:
             return False
         made = latest_time(self.instance, name, partition)
         return made is not None and made < self.since
+
+    def lacking(self, selection: Sequence[str], domains: Sequence[Domain]) -> dict[str, list[str]]:
+        """Selected assets of which nothing can be made → the inputs that are neither selected nor in the store.
+
+        One that can be made for some of the domains is not among them.
+        """
+        graph, lacking = self.graph, dict[str, list[str]]()
+        others = {parent for name in selection for parent in graph.needed[name]} - set(selection)
+        there = {parent: self._partitions_of(parent) for parent in sorted(others)}
+        for name in selection:
+            inputs = sorted(graph.needed[name] & others)
+            missing = [
+                [one for one in inputs if not (there[one] & {domain, None} if domain else there[one])]
+                for domain in (domains if graph.partitioned[name] else (None,))
+            ]
+            if all(missing):
+                lacking[name] = missing[0]
+        return lacking
+
+    def _partitions_of(self, name: str) -> set[str | None]:
+        """The partitions of which an asset's latest result lies in the store."""
+        latest = latest_digests(self.instance, name)
+        return {partition for partition, digest in latest.items() if self.store.holds(name, partition, digest)}
 
     def materialize(self, task: Task, report: Report) -> RunOutcome:
         """Materialize the stale assets of a task and their dependents, in as few Dagster runs as possible.

@@ -9,6 +9,8 @@ import dagster as dg
 from capibara_assets.escaping.languages import visible
 from capibara_assets.processes.progress import is_quiet
 
+_FOLLOWS = "Dependencies for step "  # Dagster, of each step and check below one that failed, which has its own line
+
 
 class ProgressHandler(logging.Handler):
     """Prints finished steps and their log messages, with time and domain."""
@@ -17,8 +19,9 @@ class ProgressHandler(logging.Handler):
         meta: dict[str, Any] = record.__dict__.get("dagster_meta", {})
         event: dg.DagsterEvent | None = meta.get("dagster_event")
         partition = (meta.get("job_tags") or {}).get("dagster/partition", "all")
-        if event is None and record.levelno >= logging.INFO:
-            line = f"{meta.get('step_key') or ''}: {meta.get('orig_message') or record.getMessage()}"
+        said = str(meta.get("orig_message") or record.getMessage())
+        if event is None and record.levelno >= logging.INFO and not said.startswith(_FOLLOWS):
+            line = f"{meta.get('step_key') or ''}: {said}"
         elif event is not None and event.event_type_value == "STEP_SUCCESS":
             line = f"{event.step_key} in {event.step_success_data.duration_ms / 1000:.1f} s"
         else:

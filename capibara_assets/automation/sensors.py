@@ -1,7 +1,6 @@
 """Sensors: one requests a run when experience files arrive; the automation sensors materialize its dependents."""
 
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -10,18 +9,18 @@ import dagster as dg
 
 from capibara_assets.automation.requests import LastRequest, RunState, decide, request, run_state
 from capibara_assets.automation.retraining.condition import ExplainedAutomation
+from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
 from capibara_assets.resources import Experience
 from capibara_assets.storage.arrivals import Lister, Sweep, local_lister, remote_lister, sweep
 from capibara_assets.storage.mirror import file_system, is_remote
 
-TICK_SECONDS = int(os.environ.get("CAPIBARA_TICK_SECONDS") or 20)
-STATUS = (
-    dg.DefaultSensorStatus.STOPPED if os.environ.get("CAPIBARA_AUTOMATION") == "off" else dg.DefaultSensorStatus.RUNNING
-)
+_DEPLOYMENT = Deployment.from_environment()
+TICK_SECONDS = _DEPLOYMENT.tick_seconds
+STATUS = dg.DefaultSensorStatus.RUNNING if _DEPLOYMENT.automation_on else dg.DefaultSensorStatus.STOPPED
 QUIET_SECONDS = 2.0  # a file younger than this may still be being written: it waits for the next tick
 SWEEP_SECONDS = 10.0  # of a tick for listing an asset's files; the next tick continues from there
-PATIENCE_SECONDS = float(os.environ.get("CAPIBARA_RUN_PATIENCE_SECONDS") or 1800)
+PATIENCE_SECONDS = _DEPLOYMENT.patience_seconds
 SUBFOLDERS = {"e2b_logs": "e2b_logs", "ace_playbooks": "playbooks"}
 
 

@@ -5,6 +5,7 @@ bug and keeps its traceback.
 """
 
 import os
+import select
 import sys
 import warnings
 from difflib import get_close_matches
@@ -13,9 +14,9 @@ from importlib import import_module
 import click
 
 from capibara_assets import __version__
-from capibara_assets.cli.terminal.exits import FOUND, INTERRUPTED, REFUSED
+from capibara_assets.cli.terminal.exits import FOUND, INTERRUPTED, REFUSED, UNREAD
 from capibara_assets.cli.terminal.help import with_quiet
-from capibara_assets.errors import REMEDIES, InputError, IntegrityError, printable, remedy_behind
+from capibara_assets.errors import REMEDIES, InputError, IntegrityError, nearest, printable, remedy_behind
 from capibara_assets.escaping.terminal import print_marked, print_plainly
 from capibara_assets.processes.startup import set_up_process
 
@@ -195,20 +196,54 @@ def main() -> None:
     run_command_line(cli, "capibara")
 
 
-def _database_problem(error: Exception) -> str:
+def _with_nearest(error: click.ClickException) -> click.ClickException:
+    """The error, with the choice that is most like a misspelt one."""
+    if not isinstance(error, click.BadParameter) or not error.param or not isinstance(error.param.type, click.Choice):
+        return error
+    given = error.message.split("'")[1:2]  # "'demoo' is not one of 'demo', …"
+    near = "".join(nearest(name, [str(choice) for choice in error.param.type.choices]) for name in given)
+    words = error.message.rstrip(".") + near if near else error.message
+    return click.BadParameter(words, error.ctx, error.param, error.param_hint)
+
+
+def database_problem(error: Exception) -> str:
     """What SQLAlchemy says of a database that cannot be opened or is damaged; empty for any other error."""
     said = getattr(error, "orig", None)
     if not type(error).__module__.startswith("sqlalchemy.") or said is None:
         return ""
-    return (
-        f"Dagster's database cannot be used ({printable(str(said))}): check that its folder can be written and is "
-        "whole (`capibara doctor`), or name another home (CAPIBARA_HOME)"
-    )
+    return f"Dagster's database cannot be used ({printable(str(said))})"
 
 
 def run_command_line(command: click.Command, name: str) -> None:
-    """Run a command on this process's arguments; print a user's error as one sentence after `name`."""
+    """Run a command on this process's arguments; print a user's error as one sentence after `name`.
+
+    It ends without a word when nobody reads what it prints any more (`capibara report | head -1`).
+    """
     set_up_process()
+    try:
+        try:
+            _run(command, name)
+        finally:
+            for stream in filter(None, (sys.stdout, sys.stderr)):  # None: it was closed before
+                stream.flush()
+    except (BrokenPipeError, SystemExit) as end:
+        closed = [number for number in (1, 2) if _nobody_reads(number)]
+        if not closed or (isinstance(end, SystemExit) and end.code != 1):  # click exits with 1 for a broken pipe
+            raise
+        for number in closed:  # or the interpreter would write what is left, and complain
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+        sys.exit(UNREAD)
+
+
+def _nobody_reads(number: int) -> bool:
+    """Whether a file descriptor is a pipe or socket whose other end is closed."""
+    poll = select.poll()
+    poll.register(number, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+def _run(command: click.Command, name: str) -> None:
+    """Run the command; print a user's error."""
     if f"_{name.upper()}_COMPLETE" not in os.environ:  # else a shell reads bytes: click's own words for completion
         print_plainly()
     try:
@@ -229,13 +264,14 @@ def run_command_line(command: click.Command, name: str) -> None:
         print_marked("red", name, f": {what}{error.strerror}; {REMEDIES[error.errno]}", err=True)
         sys.exit(REFUSED)
     except click.ClickException as error:
-        error.show()
+        _with_nearest(error).show()
         sys.exit(REFUSED)
     except (click.Abort, KeyboardInterrupt):
         print_marked("yellow", name, ": interrupted; run the same command again to resume", err=True)
         sys.exit(INTERRUPTED)
     except Exception as error:  # of a library that is not imported here, since that takes a second
-        if not (said := _database_problem(error)):
+        if not (said := database_problem(error)):
             raise
-        print_marked("red", name, f": {said}", err=True)
+        todo = "check that its folder can be written and is whole (`capibara doctor`), or name another home"
+        print_marked("red", name, f": {said}: {todo} (CAPIBARA_HOME)", err=True)
         sys.exit(REFUSED)

@@ -1,11 +1,14 @@
 """Settings of a deployment: its file decides, and a CAPIBARA_* variable overrides the file."""
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
+
+import pydantic
 
 from capibara_assets.deployment.file import (
     DEFAULT_DEPLOYMENT,
@@ -20,12 +23,13 @@ from capibara_assets.deployment.file import (
 )
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.domains import DOMAINS
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, clause
 
 DEFAULT_BASE_MODEL = "capibara-nano"
 NAMED_BASES = {"20b": "MODEL_20B_PATH", "120b": "MODEL_120B_PATH"}
 """Short name of a base model -> the variable that says where it is."""
 DEFAULT_SLICE = "tpu-v5e-64"
+_SEEDS = 2**63  # PyTorch's are numbers of 64 bits
 
 Value = TypeVar("Value")
 
@@ -61,6 +65,9 @@ class Deployment:
         tpu_target: the slice planned for, of every domain that `tpu_targets` (domain -> name) leaves out.
         fetch_gib: largest base model that is fetched from the Hub without being asked; 0: none.
         audit: verdict files, instead of the dataset recipe's `exclusions`; none: those of the recipe.
+        automation_on: whether sensors and automation run without being switched on in the UI.
+        tick_seconds: how often they look.
+        patience_seconds: how long the sensor waits for a run before it asks for another.
         project, zone: of Google Cloud, for launch files and gs:// stores; empty: none.
         settings: each of these with who decided it.
     """
@@ -98,6 +105,9 @@ class Deployment:
     start_minutes: float
     training_hours: float | None
     automation: AutomationChoice
+    automation_on: bool
+    tick_seconds: int
+    patience_seconds: float
     notifications: NotificationChoice
     seed: int | None
     faults: dict[str, str]
@@ -120,8 +130,8 @@ class Deployment:
         """The deployment that CAPIBARA_DEPLOYMENT names; an empty variable counts as absent.
 
         Raises:
-            InputError: no such deployment, a file that is none, or a variable that cannot be read: a seed, size or
-                `parallel` that is no such number, a launcher that does not exist, a fault that is no VOTER=FAULT, a
+            InputError: no such deployment, a file that is none, or a variable that cannot be read: a value that the
+                deployment's file could not have in its place, a number that is none, a fault that is no VOTER=FAULT, a
                 target that is no NAME or DOMAIN=NAME, or a named base model without its variable.
         """
         name = environment.get("CAPIBARA_DEPLOYMENT") or DEFAULT_DEPLOYMENT
@@ -155,7 +165,7 @@ class Deployment:
             profile=choose("PROFILE", "recipes.profile", file.recipes.profile),
             recipes=choose("RECIPES", "recipes.folder", file.recipes.folder),
             data=file.data.model_copy(update={"address": choose("RAY_ADDRESS", "data.address", file.data.address)}),
-            launcher=choose("LAUNCHER", "launcher.mode", LaunchMode(launcher.mode), _launcher),
+            launcher=LaunchMode(choose("LAUNCHER", "launcher.mode", launcher.mode)),
             grace_seconds=launcher.grace_seconds,
             image=choose("IMAGE", "launcher.image", launcher.image),
             gpu_image=choose("GPU_IMAGE", "launcher.gpu_image", launcher.gpu_image),
@@ -169,10 +179,13 @@ class Deployment:
             start_minutes=launcher.start_minutes,
             training_hours=file.limits.training_hours,
             automation=file.automation,
+            automation_on=choose("AUTOMATION", "", True, _on),
+            tick_seconds=choose("TICK_SECONDS", "", 20, _above_zero),
+            patience_seconds=choose("RUN_PATIENCE_SECONDS", "", 1800.0, _seconds),
             notifications=file.notifications,
             seed=choose("SEED", "", None, _seed),
             faults=choose("FAULTS", "", {}, _faults),
-            parallel=choose("PARALLEL", "limits.domains_at_once", file.limits.domains_at_once, _parallel),
+            parallel=choose("PARALLEL", "limits.domains_at_once", file.limits.domains_at_once, _above_zero),
             audit=choose("AUDIT", "", (), _listed),
             settings=choose.settings(),
         )
@@ -190,13 +203,28 @@ class _Chooser:
 
         Args:
             path: the setting's place in the file; empty for what only a variable can say.
+            parse: raises ValueError with the form that is expected.
         """
         name = variable if variable.startswith("GOOGLE_") else f"CAPIBARA_{variable}"
-        text = self._environment.get(name)
-        value: Value = parse(text) if text else of_file
+        text, value = self._environment.get(name), of_file
+        if text:
+            try:
+                value = self._checked(path, parse(text))
+            except pydantic.ValidationError as error:
+                words = "; ".join(clause({**one, "loc": ()}) for one in error.errors(include_url=False))
+                raise InputError(f"{name} is {text!r}: {words}") from error
+            except ValueError as error:
+                raise InputError(f"{name} is {text!r}: {error}") from error
         if text or path:
             self.note(path or name, value, name if text else None)
         return value
+
+    def _checked(self, path: str, value: Any) -> Any:
+        """A variable's value, if the file could have it in its place; raises ValidationError."""
+        section, _, name = path.partition(".")
+        if not name:
+            return value
+        return getattr(type(getattr(self._file, section)).model_validate({name: value}), name)
 
     def note(self, path: str, value: Any, variable: str | None) -> None:
         """Record the origin of a setting: the variable, else the file if it states the setting."""
@@ -261,15 +289,8 @@ def _targets(variable: str, text: str) -> tuple[str, dict[str, str]]:
     return (names[0] if names else ""), own
 
 
-def _launcher(text: str) -> LaunchMode:
-    known = [mode.value for mode in LaunchMode]
-    if text not in known:
-        raise InputError(f"CAPIBARA_LAUNCHER is {text!r}: one of {', '.join(known)}")
-    return LaunchMode(text)
-
-
 def _listed(text: str) -> tuple[str, ...]:
-    return tuple(name for name in text.split(",") if name)
+    return tuple(name for part in text.split(",") if (name := part.strip()))
 
 
 def _named_base(name: str, environment: Mapping[str, str]) -> str:
@@ -286,20 +307,35 @@ def _size(text: str) -> float:
     try:
         return float(text)
     except ValueError as error:
-        raise InputError(f"CAPIBARA_FETCH_GIB is {text!r}: give a number of GiB") from error
+        raise ValueError("give a number of GiB") from error
 
 
 def _seed(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError as error:
-        raise InputError(f"CAPIBARA_SEED is {text!r}: give a whole number") from error
-
-
-def _parallel(text: str) -> int:
-    if not (text.isdecimal() and int(text) > 0):
-        raise InputError(f"CAPIBARA_PARALLEL is {text!r}: give a whole number above zero")
+    if not (text.isdecimal() and int(text) < _SEEDS):
+        raise ValueError(f"give a whole number from 0 to {_SEEDS - 1}")
     return int(text)
+
+
+def _above_zero(text: str) -> int:
+    if not (text.isdecimal() and int(text) > 0):
+        raise ValueError("give a whole number above zero")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise ValueError("give a number of seconds above zero")
+    return seconds
+
+
+def _on(text: str) -> bool:
+    if text not in ("on", "off"):
+        raise ValueError("choose from on, off")
+    return text == "on"
 
 
 def _faults(text: str) -> dict[str, str]:

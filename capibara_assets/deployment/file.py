@@ -41,7 +41,9 @@ class BaseModelChoice(Declared):
     """The model that adapters are trained for."""
 
     base: str | None = Field(default=None, description="folder, Hub id@revision, 20b or 120b; null: capibara-nano")
-    fetch_gib: float = Field(default=0, ge=0, description="largest model that is fetched from the Hub")
+    fetch_gib: float = Field(
+        default=0, ge=0, allow_inf_nan=False, description="largest model that is fetched from the Hub"
+    )
 
 
 class RecipeChoice(Declared):

@@ -26,7 +26,7 @@ def columns(artifact: Artifact, table: str, names: Sequence[str]) -> pl.DataFram
 
 
 def one_of(what: str, wanted: str, known: Iterable[str], hint: str) -> str:
-    """The one id that is, or begins with, `wanted`.
+    """The one id that is, or begins with, `wanted`; else the one of which a later part does (`file/sql-00042`).
 
     Raises:
         InputError: no id matches, or several do; the message names the nearest ones.
@@ -34,7 +34,7 @@ def one_of(what: str, wanted: str, known: Iterable[str], hint: str) -> str:
     ids = sorted(set(known))
     if wanted in ids:
         return wanted
-    begin = [name for name in ids if name.startswith(wanted)]
+    begin = [name for name in ids if name.startswith(wanted)] or [name for name in ids if f"/{wanted}" in name]
     if len(begin) == 1:
         return begin[0]
     if begin:

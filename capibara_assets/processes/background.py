@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, ambiguous
 from capibara_assets.processes.groups import end_group
 from capibara_assets.processes.identity import Process
 from capibara_assets.storage.jsonfiles import write_json_atomic
@@ -94,7 +94,10 @@ class Jobs:
         known = self.all()
         matches = known[-1:] if name == "latest" else [job for job in known if job.id.startswith(name)]
         if len(matches) != 1:
-            raise InputError(f"{name!r} names {len(matches) or 'no'} jobs of {self.folder}: see `capibara jobs ls`")
+            ids = ambiguous([job.id for job in matches])
+            raise InputError(
+                f"{name!r} names {len(matches) or 'no'} jobs of {self.folder}{ids}: see `capibara jobs ls`"
+            )
         return matches[0]
 
     def write(self, job: Job) -> Job:

@@ -36,6 +36,16 @@ def file_system(location: str, storage_options: Mapping[str, Any] | None = None)
         raise InputError(f"{location} cannot be opened: {error} (for gs:// install the extra gcp)") from error
 
 
+def require_scheme(location: str) -> None:
+    """Refuse a remote location whose scheme is unknown or whose library is not installed. Raises InputError."""
+    import fsspec
+
+    try:
+        fsspec.get_filesystem_class(location.partition("://")[0])
+    except (ImportError, ValueError) as error:
+        raise InputError(f"{location} cannot be opened: {error} (for gs:// install the extra gcp)") from error
+
+
 def mirror(location: str, folder: Path, storage_options: Mapping[str, Any] | None = None) -> Path:
     """Bring the local `folder` up to date with a remote location and return it; only changed objects are fetched.
 

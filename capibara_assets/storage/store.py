@@ -35,6 +35,7 @@ from capibara_assets.storage.manifest import (
     file_entry,
     parse_manifest,
 )
+from capibara_assets.storage.mirror import is_remote, require_scheme
 from capibara_assets.storage.records import (
     Record,
     SchemaError,
@@ -92,12 +93,14 @@ class ArtifactStore:
         listed, and read where these are not needed.
 
         Raises:
-            InputError: a remote root without a local work folder.
+            InputError: a remote root without a local work folder, of an unknown scheme, or whose library is missing.
         """
         if str(root).startswith(("gs:", "gcs:")):
             # gcsfs otherwise asks for the bucket's type over gRPC and hangs for a minute where there is no such
             # service; it reads this variable when it is imported, which UPath does on first use
             os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+        if is_remote(str(root)):
+            require_scheme(str(root))
         location = UPath(root, **dict(storage_options or {}))
         self._local_root = Path(location.path).absolute() if location.protocol in ("", "file", "local") else None
         self.root: UPath = UPath(self._local_root) if self._local_root is not None else location

@@ -25,7 +25,7 @@ from capibara_assets.definitions import defs
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.metadata.page import AssetPage, PageVerdict
-from capibara_assets.partitions import domains
+from capibara_assets.partitions import DOES_WITHOUT, domains
 from capibara_assets.resources import Recipes, Store
 from capibara_assets_tests.histories import copy_history
 
@@ -93,7 +93,12 @@ class World:
                 inputs.publish("other", None, documents={"x": world.contents.get("other")}), inputs, PAGE
             )
 
-        @dg.asset(partitions_def=domains, deps=[logs, other], code_version=self.versions.get("facts", "1"))
+        @dg.asset(
+            partitions_def=domains,
+            deps=[logs, other],
+            code_version=self.versions.get("facts", "1"),
+            tags={DOES_WITHOUT: "other"},
+        )
         def facts(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
             inputs = world.begin("facts", context, store)
             domain = Domain(context.partition_key)
@@ -136,6 +141,10 @@ class World:
     @property
     def store(self) -> Store:
         return Store(root=str(self.folder / "store"), work=str(self.folder / "work"))
+
+    def lacking(self, *where: Domain, select: tuple[str, ...]) -> dict[str, list[str]]:
+        run = GraphRun(self.definitions(), self.instance, self.settings, self.store.open())
+        return run.lacking(select, where)
 
     def run(
         self, *where: Domain, select: tuple[str, ...] = NAMES, force: bool = False, since: float | None = None
@@ -485,6 +494,24 @@ def test_a_result_that_the_store_has_lost_is_made_again_and_nothing_else(world: 
     shutil.rmtree(Path(world.store.root) / "artifacts" / name / (partition or "_"))
     assert not world.run(PYTHON, SQL).failures
     assert world.ran == made
+
+
+def test_selected_assets_that_lack_inputs_are_known_before_a_run(world: World):
+    assert world.lacking(PYTHON, SQL, select=NAMES) == {} == world.lacking(PYTHON, select=("logs", "other"))
+    assert world.lacking(PYTHON, select=("facts", "final")) == {"facts": ["logs"], "final": ["pooled"]}
+    assert world.lacking(PYTHON, select=("pooled",)) == {"pooled": ["facts"]}
+    world.has_run(PYTHON)
+    assert world.lacking(PYTHON, SQL, select=("final",)) == {}, "what one domain lacks does not stop the others"
+    assert world.lacking(SQL, select=("final",)) == {"final": ["facts"]}
+    shutil.rmtree(Path(world.store.root) / "artifacts" / "logs")
+    assert world.lacking(PYTHON, select=("facts",)) == {"facts": ["logs"]}, "a result that the store has lost is none"
+
+
+def test_what_dagster_says_of_steps_below_a_failed_one_is_not_printed(world: World, capsys: pytest.CaptureFixture[str]):
+    world.broken["facts:sql"] = InputError("no disk")
+    world.run(SQL)
+    printed = capsys.readouterr().out
+    assert "logs in " in printed and "Dependencies" not in printed
 
 
 def test_ctrl_c_ends_the_run_and_keeps_what_was_finished(world: World):

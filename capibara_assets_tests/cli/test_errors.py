@@ -52,6 +52,22 @@ def test_one_sentence_and_exit_code_2(name: str, tmp_path: Path):
     assert not (tmp_path / "home" / "store" / "artifacts").exists()
 
 
+def test_warnings_that_are_errors_end_no_command(tmp_path: Path):
+    """Libraries warn when they are imported; the sentence is of a command that has imported all of the graph."""
+    arguments = ["run", "--select", "no_such_asset"]
+    done = in_a_process(*arguments, home=tmp_path / "home", PYTHONWARNINGS="error")
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    assert "no selection of assets" in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["", "2>&1"])
+def test_a_closed_pipe_ends_a_command_quietly(closed: str, tmp_path: Path):
+    """Its reader ends before it writes; what other commands of the pipe print is read."""
+    command = f"{sys.executable} -m capibara_assets.cli config {closed} | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "141" and done.stderr == ""
+
+
 @pytest.mark.parametrize("how", ["cut", "no config", "no weights"])
 def test_an_unreadable_base_model(how: str, capibara: Callable[..., Done], nano: Path, tmp_path: Path):
     done = capibara("run", "--base-model", str(damaged(nano, tmp_path, how)), home=tmp_path / "home")

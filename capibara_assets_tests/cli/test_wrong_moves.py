@@ -72,14 +72,42 @@ MOVES = {
     "YAML that is none": Move("run", r"decision\.yaml is not YAML", "line 2, column 1", BAD_YAML),
     # names
     "domain": Move("run --domains python,cobol", "unknown domain cobol", "choose from python, sql"),
+    "domain that is misspelt": Move("run --domains pyton", "unknown domain pyton", "api; did you mean 'python'"),
     "no domain": Move("run --domains ,", "unknown domain", "choose from python, sql"),
     "hardware target": Move("run --target abacus-1", "no hardware target 'abacus-1'", "cpu-laptop"),
     "asset": Move("run --select no_such_asset", "no selection of assets", "assets are: ace_playbooks"),
+    "asset without its inputs": Move(
+        "run --select moe_dataset --domains sql",
+        "moe_dataset is made from consolidated_playbook, e2b_patterns, example_groups, of which there is no .* sql",
+        r"--select \+moe_dataset\)",
+    ),
     "profile": Move("run --profile fast", "'fast' is not one of", "'demo', 'laptop', 'full'"),
-    "launcher": Move("run", "CAPIBARA_LAUNCHER is 'slurm'", "one of local, k8s", {"CAPIBARA_LAUNCHER": "slurm"}),
+    "profile that is misspelt": Move("run --profile demoo", "'demoo' is not one of", "did you mean 'demo'"),
+    "launcher": Move("run", "CAPIBARA_LAUNCHER is 'slurm'", "'local' or 'k8s'", {"CAPIBARA_LAUNCHER": "slurm"}),
     "fault": Move("run --fault voter-0", "has 'voter-0'", "expected VOTER=FAULT, such as"),
     "seed": Move("run", "CAPIBARA_SEED is 'fast'", "give a whole number", {"CAPIBARA_SEED": "fast"}),
     "no domain at a time": Move("run --parallel 0", "0 is not in the range", "x>=1"),
+    "profile by its variable": Move(
+        "run", "unknown profile 'demoo': choose from demo, full", "did you mean 'demo'", {"CAPIBARA_PROFILE": "demoo"}
+    ),
+    "seed below zero": Move("run --seed -1", "-1 is not in the range", "x>=0"),
+    "seed that is too large": Move("run", "CAPIBARA_SEED is '9{30}'", "from 0 to", {"CAPIBARA_SEED": "9" * 30}),
+    "data to redact": Move(
+        "run", "CAPIBARA_REDACT_ALSO is 'emial'", "'email' or 'ip', .* mean 'email'", {"CAPIBARA_REDACT_ALSO": "emial"}
+    ),
+    "size that is none": Move("run", "FETCH_GIB is 'nan'", "finite|greater", {"CAPIBARA_FETCH_GIB": "nan"}),
+    "size below zero": Move("run", "FETCH_GIB is '-1'", "than or equal to 0", {"CAPIBARA_FETCH_GIB": "-1"}),
+    "tick": Move("run", "TICK_SECONDS is 'x'", "number above zero", {"CAPIBARA_TICK_SECONDS": "x"}),
+    "patience": Move("run", "SECONDS is 'x'", "seconds above zero", {"CAPIBARA_RUN_PATIENCE_SECONDS": "x"}),
+    "automation": Move("run", "AUTOMATION is 'no'", "choose from on, off", {"CAPIBARA_AUTOMATION": "no"}),
+    "sandbox": Move("run", "CAPIBARA_SANDBOX is 'moon'", "local, e2b", {"CAPIBARA_SANDBOX": "moon"}),
+    "voters' keys": Move("run", "/nowhere/registry.json", "register", {"CAPIBARA_VOTER_KEYS": "/nowhere"}),
+    "key of a run's checkpoints": Move(
+        "run", "CAPIBARA_CHECKPOINT_KEY is", "openssl rand", {"CAPIBARA_CHECKPOINT_KEY": "short"}
+    ),
+    "fault of no voter": Move("run --fault voter-99=nan", "unknown voter .* 'voter-99'", "choose from voter-0"),
+    "fault of no kind": Move("run --fault voter-0=nam", "unknown fault .* 'nam'", "did you mean 'nan'"),
+    "store of no kind": Move("run", "s4://x/y cannot be opened", "install the extra", {"CAPIBARA_STORE": "s4://x/y"}),
     "option": Move("run --experiense x", "No such option '--experiense'", "Did you mean '--experience'"),
     "command": Move("reprot", "No such command 'reprot'", "Did you mean 'report'"),
     "time": Move("backfill --domains sql --since yesterday", "neither a time nor an age", "write 2026-11-20"),

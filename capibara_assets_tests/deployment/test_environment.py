@@ -62,7 +62,12 @@ def test_lists_and_pairs_are_read():
     [
         ("SEED", "seven", "CAPIBARA_SEED is 'seven'"),
         ("SEED", "1.5", "whole number"),
-        ("LAUNCHER", "slurm", "CAPIBARA_LAUNCHER is 'slurm': one of local, k8s"),
+        ("SEED", "-1", "CAPIBARA_SEED is '-1': give a whole number from 0"),
+        ("LAUNCHER", "slurm", "CAPIBARA_LAUNCHER is 'slurm': should be 'local' or 'k8s', not 'slurm'"),
+        ("LAUNCHER", "k9s", "not 'k9s'; did you mean 'k8s'?"),
+        ("REDACT_ALSO", "email,phone", "should be 'email' or 'ip', not 'phone'"),
+        ("FETCH_GIB", "inf", "CAPIBARA_FETCH_GIB is 'inf'"),
+        ("PARALLEL", "0", "CAPIBARA_PARALLEL is '0': give a whole number above zero"),
         ("FAULTS", "voter-3", "'voter-3': expected VOTER=FAULT"),
         ("FAULTS", "voter-1=nan,sign_flip", "'sign_flip': expected VOTER=FAULT"),
     ],

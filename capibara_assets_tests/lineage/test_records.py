@@ -106,6 +106,9 @@ def test_ids_may_be_shortened_and_unknown_ones_name_the_nearest(made: Made) -> N
         execution_trail(made.results, "p0")
     with pytest.raises(InputError, match=r"no execution 'p40x': the nearest of 43: .*p"):
         execution_trail(made.results, "p40x")
+    assert bullet_trail(made.results, "b-2").bullet.bullet_id == "book/b-2", "its last part"
+    with pytest.raises(InputError, match=r"bullet 'b-' begins . ids: book/b-1, book/b-2"):
+        bullet_trail(made.results, "b-")
     with pytest.raises(InputError, match="no bullet"):
         bullet_trail(made.results, "zzz")
 

@@ -3,19 +3,24 @@
 import json
 import sys
 from collections import Counter
-from contextlib import redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import polars as pl
 
+from capibara_assets.cli.graph.not_read import NOT_READ, NotRead
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.cli.terminal.tables import TerminalTable
 from capibara_assets.cli.terminal.tables import show as show_parts
 from capibara_assets.deployment.environment import Deployment
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, ambiguous
+
+if TYPE_CHECKING:
+    from capibara_assets.assets.inputs import Inputs
 
 _AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
 _REASON = click.option("--reason", help="Only rows with this reason, e.g. invalid_json.")
@@ -35,18 +40,19 @@ def quarantine() -> None:
 @click.option("--limit", default=50, show_default=True, help="Number of rows, at most.")
 @_AS_JSON
 def list_rows(reason: str | None, file: str | None, limit: int, as_json: bool) -> None:
-    """List rejected lines: id, file and line, reason and detail."""
-    rows = chosen(table(), (), reason, file)
+    """List rejected log lines and playbook entries, and files that were not read: id, place, reason and detail."""
+    rows = chosen(everything(), (), reason, file)
     listed = list(rows.head(limit).iter_rows(named=True))
     if as_json:
         for row in listed:
             click.echo(json.dumps({key: value for key, value in row.items() if key != "text"}))
         return
     if listed:
-        cells = [(row["quarantine_id"][:12], _place(row), row["reason"], row["detail"][:100]) for row in listed]
+        cells = [(row["quarantine_id"][:12] or "–", _place(row), row["reason"], row["detail"][:100]) for row in listed]
         show_parts(TerminalTable(("id", "place", "reason", "detail"), cells))
     counted = Counter(rows["reason"].to_list()).most_common()
-    click.echo(f"{rows.height} in quarantine" + "".join(f"; {name}: {count}" for name, count in counted))
+    files = rows.filter(pl.col("reason") == NOT_READ).height
+    click.echo(f"{rows.height - files} in quarantine" + "".join(f"; {name}: {count}" for name, count in counted))
 
 
 @with_example("capibara quarantine show 5f3c9a12")
@@ -54,13 +60,13 @@ def list_rows(reason: str | None, file: str | None, limit: int, as_json: bool) -
 @click.argument("identifier")
 @_AS_JSON
 def show(identifier: str, as_json: bool) -> None:
-    """Show one rejected line by its id or a prefix: file and line, reason, redacted text."""
-    (row,) = chosen(table(), (identifier,), None, None).iter_rows(named=True)
+    """Show one rejected line or entry by its id or a prefix: file and line, reason, redacted text."""
+    (row,) = chosen(everything(), (identifier,), None, None).iter_rows(named=True)
     if as_json:
         click.echo(json.dumps(row))
         return
     for key, value in row.items():
-        if key != "text":
+        if key != "text" and value is not None:
             click.echo(f"{key}: {value}")
     click.echo(row["text"])
 
@@ -107,7 +113,20 @@ def table() -> pl.DataFrame:
     return _artifact().frame("quarantine").sort("file", "line", "quarantine_id")
 
 
+def everything() -> pl.DataFrame:
+    """The quarantine of the latest `e2b_logs`, entries of playbooks, and files that are neither; raises as `table`."""
+    with _inputs() as inputs:
+        lines, others = inputs.artifact("e2b_logs").frame("quarantine"), NotRead.of(inputs).rows()
+    return pl.concat([lines, others], how="diagonal_relaxed").sort("file", "line", "quarantine_id")
+
+
 def _artifact() -> Any:
+    with _inputs() as inputs:
+        return inputs.artifact("e2b_logs")
+
+
+@contextmanager
+def _inputs() -> Iterator["Inputs"]:
     from capibara_assets.assets.inputs import Inputs
     from capibara_assets.cli.graph.instance import open_instance
     from capibara_assets.resources import Store
@@ -115,7 +134,7 @@ def _artifact() -> Any:
     deployment = Deployment.from_environment()
     with open_instance(deployment) as instance:
         store = Store(root=deployment.store, work=str(deployment.work)).open()
-        return Inputs(instance, store).artifact("e2b_logs")
+        yield Inputs(instance, store)
 
 
 def chosen(rows: pl.DataFrame, identifiers: tuple[str, ...], reason: str | None, file: str | None) -> pl.DataFrame:
@@ -134,7 +153,8 @@ def chosen(rows: pl.DataFrame, identifiers: tuple[str, ...], reason: str | None,
     for identifier in identifiers:
         match = rows.filter(pl.col("quarantine_id").str.starts_with(identifier))
         if match.height != 1:
-            many = "nothing" if match.is_empty() else f"{match.height} rows"
+            ids = match["quarantine_id"].to_list()
+            many = f"{match.height} rows{ambiguous(ids)}" if ids else "nothing"
             raise InputError(f"{identifier!r} names {many} in quarantine: see `capibara quarantine list`")
         picked.append(match)
     return pl.concat(picked).unique("quarantine_id", maintain_order=True)

@@ -13,22 +13,18 @@ from collections import Counter
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, metadata, version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 
+from capibara_assets.cli.graph.health_of_results import check_history, check_store
 from capibara_assets.deployment.environment import Deployment, LaunchMode
-from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.errors import InputError
 from capibara_assets.storage.mirror import is_remote
 from capibara_assets.training.plan.preflight import CheckFinding, Status, existing_part, guarded
-
-if TYPE_CHECKING:
-    import dagster as dg
 
 UI_PORT = 3000
 LOW, LOWEST = 10 * 2**30, 2**30  # bytes of free disk: a run may not end, nothing can be written
 STALE_S = 86_400.0  # of a writer in whose folder nothing changed for so long
-STUCK_S = 6 * 3600.0  # of a run that has not ended
 _NODE, _OLDEST_NODE = "install Node.js 20 or newer: JavaScript is neither executed again nor graded without it", 20
 _DRIVER = Path("/proc/driver/nvidia/version")
 _CHIPS = ("accel[0-9]*", "vfio/[0-9]*")  # of TPUs, below /dev
@@ -75,42 +71,6 @@ def check_settings(deployment: Deployment) -> CheckFinding:
     except InputError as error:
         return CheckFinding("settings", "fail", str(error), "mend it: `capibara run` would end with this")
     return CheckFinding("settings", "pass", f"experience {deployment.experience}, base {deployment.base_model}")
-
-
-def check_store(deployment: Deployment) -> CheckFinding:
-    """Check that the latest results lie in the store as published."""
-    if is_remote(deployment.store):
-        return CheckFinding("store", "pass", f"{deployment.store} is a bucket: `capibara run` checks its access")
-    root = Path(deployment.store)
-    if not (root / "artifacts").is_dir():
-        return CheckFinding("store", "pass", f"nothing in {root} yet: `capibara run` makes the first results")
-    if not os.access(root, os.W_OK):
-        return CheckFinding("store", "fail", f"{root} cannot be written", "change its owner, or set CAPIBARA_STORE")
-    from capibara_assets.checkpoints.artifacts import open_artifacts
-    from capibara_assets.domains import DOMAINS
-
-    store, damaged, sound = open_artifacts(deployment.store, deployment.work), list[str](), 0
-    for name in store.names():
-        for partition in (None, *DOMAINS):
-            try:
-                latest = store.latest(name, partition)
-                missing = [file for file in (latest.manifest.files if latest else ()) if not _there(latest, file)]
-                damaged += [f"{name}[{partition or '_'}] lacks {missing[0]}"] if missing else []
-                sound += latest is not None and not missing
-            except (IntegrityError, InputError) as error:
-                damaged.append(str(error))
-    if damaged:
-        todo = "`capibara run` makes it again"
-        return CheckFinding("store", "fail", f"{len(damaged)} results are damaged, first: {damaged[0]}", todo)
-    return CheckFinding("store", "pass", f"{sound} latest results in {root}, their files are there")
-
-
-def _there(artifact: object, file: str) -> bool:
-    from capibara_assets.storage.artifact import Artifact
-
-    assert isinstance(artifact, Artifact)
-    kept = file in artifact.manifest.elsewhere()
-    return kept or (artifact.path / file).is_file()
 
 
 def check_disk(deployment: Deployment) -> list[CheckFinding]:
@@ -280,53 +240,3 @@ def check_jobs(deployment: Deployment) -> CheckFinding:
     if states["lost"] or states["unknown"]:
         return CheckFinding("jobs", "warn", words, "`capibara jobs ls` names them, `capibara jobs logs JOB` says why")
     return CheckFinding("jobs", "pass", words)
-
-
-def check_history(deployment: Deployment) -> list[CheckFinding]:
-    """Check Dagster's history: results that other code made, and runs that do not end."""
-    from capibara_assets.cli.graph.instance import open_instance
-
-    home = Path(os.environ.get("DAGSTER_HOME") or deployment.home / "dagster").expanduser()
-    if not home.is_dir():
-        return [CheckFinding("runs", "pass", "no run yet")]
-    with open_instance(deployment) as instance:
-        return [check_versions(deployment, instance), *check_runs(instance)]
-
-
-def check_versions(deployment: Deployment, instance: "dg.DagsterInstance") -> CheckFinding:
-    """Check that the results were made by the code versions of this installation."""
-    from capibara_assets.assets.inputs import INPUTS, latest_digests, latest_metadata
-    from capibara_assets.automation.graph import Graph
-    from capibara_assets.definitions import build
-
-    graph, other, count = Graph.of(build(deployment)), list[str](), 0
-    for name, code in graph.code_versions.items():
-        for partition in latest_digests(instance, name):
-            recorded = latest_metadata(instance, name, partition).get(INPUTS, {}).get("code_version")
-            count += 1
-            other += [f"{name}[{partition or '_'}]"] if recorded != code else []
-    if other:
-        summary = f"{len(other)} of {count} results were made by other code, such as {other[0]}"
-        return CheckFinding("versions", "warn", summary, "`capibara run` makes them again")
-    return CheckFinding("versions", "pass", f"{count} results were made by the code of this installation")
-
-
-def check_runs(instance: "dg.DagsterInstance", now: float | None = None) -> list[CheckFinding]:
-    """Check for runs that do not end, and for queued ones that no daemon takes."""
-    import dagster as dg
-
-    status, now = dg.DagsterRunStatus, time.time() if now is None else now
-    going = instance.get_run_records(dg.RunsFilter(statuses=[status.STARTING, status.STARTED, status.CANCELING]))
-    stuck = [one for one in going if now - one.create_timestamp.timestamp() > STUCK_S]
-    queued = instance.get_run_records(dg.RunsFilter(statuses=[status.QUEUED]))
-    findings = []
-    if stuck:
-        hours = (now - min(one.create_timestamp.timestamp() for one in stuck)) / 3600
-        todo = f"if its process is gone, end it in the UI (Runs), or: dagster run delete {stuck[0].dagster_run.run_id}"
-        findings.append(CheckFinding("runs", "warn", f"{len(stuck)} runs have not ended for up to {hours:.0f} h", todo))
-    if queued:
-        beats = instance.get_daemon_heartbeats().values()
-        if not any(now - beat.timestamp < 120 for beat in beats):
-            todo = "start `capibara ui`, whose daemon takes them"
-            findings.append(CheckFinding("runs", "warn", f"{len(queued)} runs are queued, and no daemon runs", todo))
-    return findings or [CheckFinding("runs", "pass", f"{len(going)} going on, {len(queued)} queued")]

@@ -7,7 +7,9 @@ from typing import Any
 
 import dagster as dg
 import yaml
+from dagster._core.instance.ref import InstanceRef
 
+from capibara_assets.automation.compute_logs import uninterrupted
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
@@ -70,7 +72,7 @@ def open_instance(deployment: Deployment) -> dg.DagsterInstance:
     """
     home = dagster_home(deployment)
     if deployment.history != "postgres":
-        return dg.DagsterInstance.from_config(str(home))
+        return _opened(home)
     if find_spec("dagster_postgres") is None:
         raise InputError("storage.history is postgres: pip install 'capibara-assets[postgres]'")
     if missing := [name for name in POSTGRES.values() if not os.environ.get(name)]:
@@ -84,7 +86,11 @@ def open_instance(deployment: Deployment) -> dg.DagsterInstance:
     except psycopg2.Error as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"the PostgreSQL that DAGSTER_POSTGRES_HOST names cannot be used: {reason}") from error
-    return dg.DagsterInstance.from_config(str(home))
+    return _opened(home)
+
+
+def _opened(home: Path) -> dg.DagsterInstance:
+    return dg.DagsterInstance.from_ref(uninterrupted(InstanceRef.from_dir(str(home))))
 
 
 def _own_settings(deployment: Deployment, home: Path) -> dict[str, Any]:

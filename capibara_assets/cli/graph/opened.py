@@ -31,6 +31,17 @@ def graph_run(
     return GraphRun(build(deployment), instance, deployment_settings(resources), store, force, since)
 
 
+def require_environment() -> None:
+    """Refuse variables that only a step reads: keys of checkpoints and voters, the sandbox. Raises InputError."""
+    from capibara_assets.checkpoints.encryption.keys import given_key
+    from capibara_assets.consensus.election.keys import VoterKeys
+    from capibara_assets.executions.replay.e2b import asks_e2b
+
+    given_key()
+    VoterKeys.from_environment()
+    asks_e2b()
+
+
 def lanes(deployment: Deployment, domains: Sequence[Domain]) -> int:
     """Number of domains to work on at a time: the deployment's setting, else by cores and memory.
 

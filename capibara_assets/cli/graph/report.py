@@ -12,6 +12,7 @@ import polars as pl
 
 from capibara_assets.assets.inputs import Inputs, latest_digests
 from capibara_assets.cli.graph.instance import open_instance
+from capibara_assets.cli.graph.not_read import NotRead
 from capibara_assets.cli.graph.report_examples import answered, chosen, counted
 from capibara_assets.cli.graph.run_record import kept_figures, latest_record
 from capibara_assets.cli.terminal.help import with_example
@@ -46,10 +47,11 @@ def build_report(
     tasks = {name: answered(inputs, Domain(name), inputs.available("evaluation", Domain(name))) for name in domains}
     for name, domain in domains.items():
         domain["answered"] = counted(tasks[name])
-    promoted = inputs.available("promoted_model")
+    promoted, not_read = inputs.available("promoted_model"), NotRead.of(inputs)
     return {
         **{key: value for key, value in record.items() if key != "domains"},
         "quarantined": 0 if quarantine is None else quarantine.height,
+        "not_read": {"files": not_read.files, "playbook_entries": not_read.entries.height, "said": not_read.words()},
         "read": logs.document("summary") if logs and logs.has("summary") else {},
         "domains": domains,
         "examples": chosen(tasks),
@@ -212,6 +214,8 @@ def print_table(report: dict[str, Any]) -> None:
         f"\n{report['seconds']:.0f} s, peak memory {report['peak_memory_gib']:.2f} GiB, "
         f"{report['quarantined']} lines quarantined in all"
     )
+    if report["not_read"]["said"]:
+        click.echo(f"{report['not_read']['said']}: capibara quarantine list")
     if report["checkpoints"]:
         click.echo(f"{len(report['checkpoints'])} adapters and models in the checkpoint store: capibara checkpoint ls")
 

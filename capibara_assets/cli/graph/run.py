@@ -19,7 +19,7 @@ from capibara_assets.cli.terminal.notes import note
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.domains import DOMAINS, Domain
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, nearest
 from capibara_assets.storage.mirror import is_remote
 
 if TYPE_CHECKING:
@@ -38,9 +38,10 @@ def parse_domains(text: str) -> tuple[Domain, ...]:
         InputError: a name that is no domain.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = sorted(set(names) - set(DOMAINS))
-    if unknown or not names:
-        raise InputError(f"unknown domain {', '.join(unknown) or repr(text)}: choose from {', '.join(DOMAINS)}")
+    strange = sorted(set(names) - set(DOMAINS))
+    if strange or not names:
+        near = "".join(nearest(name, DOMAINS) for name in strange[:1])
+        raise InputError(f"unknown domain {', '.join(strange) or repr(text)}: choose from {', '.join(DOMAINS)}{near}")
     return tuple(domain for domain in DOMAINS if domain in names)
 
 
@@ -86,7 +87,7 @@ SETTINGS = (
         type=click.Path(path_type=Path),
         help="Verdict file of `capibara dataset audit`, instead of the recipe's exclusions; repeatable.",
     ),
-    click.option("--seed", type=int, help="Seed of training, instead of the recipe's."),
+    click.option("--seed", type=click.IntRange(min=0), help="Seed of training, instead of the recipe's."),
     click.option(
         "--fault",
         multiple=True,
@@ -155,17 +156,19 @@ def run_deployment(
         since: make results of these domains again that were made before this time (Unix).
 
     Raises:
-        InputError: experience, base model, recipe or hardware target missing or damaged, before anything ran.
+        InputError: experience, base model, recipe or hardware target missing or damaged, or the selected assets lack
+            inputs; before anything ran.
     """
     from capibara_assets.automation.chosen import add_domains
     from capibara_assets.automation.notifications.sending import begin
     from capibara_assets.automation.pipeline import run_graph
     from capibara_assets.cli.graph.lane import opener
-    from capibara_assets.cli.graph.opened import graph_run, lanes
+    from capibara_assets.cli.graph.opened import graph_run, lanes, require_environment
     from capibara_assets.cli.graph.report import build_report, figures_of, print_table
     from capibara_assets.cli.graph.report_page import write_html
     from capibara_assets.definitions import deployment_resources
 
+    require_environment()
     resources = deployment_resources(deployment)
     folder = resources["experience"].path
     if deployment.store.startswith("gs://"):
@@ -174,6 +177,7 @@ def run_deployment(
     with open_instance(deployment) as instance, watched_memory() as peak:
         run = graph_run(deployment, instance, force, since)
         assets, parallel = select_assets(run.definitions, selection), lanes(deployment, domains)
+        _require_inputs(run, assets, domains, selection or "*")
         note(
             f"experience {folder}, base model {deployment.base_model}, profile {deployment.profile}, "
             f"{parallel} domain{'s' * (parallel > 1)} at a time"
@@ -209,6 +213,19 @@ def run_deployment(
         for line in failure_lines(outcome.failures):
             click.echo(line, err=True)
         raise SystemExit(FOUND)
+
+
+def _require_inputs(run: "GraphRun", assets: Sequence[str], domains: Sequence[Domain], selection: str) -> None:
+    """Refuse selected assets that cannot be made for any of the domains. Raises InputError; names the next step."""
+    if not (lacking := run.lacking(assets, domains)):
+        return
+    name, inputs = next(iter(lacking.items()))
+    terms = [term for term in (one.strip() for one in selection.split(",")) if term not in lacking]
+    wider = ",".join([*terms, *(f"+{one}" for one in lacking)])
+    raise InputError(
+        f"--select {selection}: {name} is made from {', '.join(inputs)}, of which there is no result for"
+        f" {', '.join(domains)}: select what it is made from, too (--select {wider})"
+    )
 
 
 def tell(instance: dg.DagsterInstance, deployment: Deployment, definitions: dg.Definitions) -> list[str]:

@@ -56,7 +56,7 @@ def file_options(command: Command) -> Command:
             click.option("--samples", type=click.IntRange(1), help="Answers per item."),
             click.option("--max-new-tokens", type=click.IntRange(1), help="Tokens of an answer, at most."),
             click.option("--temperature", type=click.FloatRange(0), help="Sampling temperature; 0: greedy."),
-            click.option("--seed", type=int, help="Seed of the sampling."),
+            click.option("--seed", type=click.IntRange(min=0), help="Seed of the sampling."),
             click.option("--workers", type=click.IntRange(1), help="Grading processes; default: one per core."),
             click.option(
                 "--allow-weak-isolation", is_flag=True, help="Execute answers even if this machine cannot isolate them."

@@ -9,3 +9,5 @@ UNDECIDED = 3
 """It worked, and there is no clear answer: an inconclusive comparison, a certificate that holds with reservations."""
 INTERRUPTED = 130
 """Ctrl-C or SIGTERM; the same command goes on."""
+UNREAD = 141
+"""Nobody reads its output any more, as a shell says of a program that SIGPIPE ended."""

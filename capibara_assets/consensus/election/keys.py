@@ -48,9 +48,16 @@ class VoterKeys:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "VoterKeys | None":
-        """The folder named by CAPIBARA_VOTER_KEYS; None: each vote draws new keys."""
-        named = environment.get(VARIABLE)
-        return cls.of(Path(named).expanduser()) if named else None
+        """The folder named by CAPIBARA_VOTER_KEYS; None: each vote draws new keys. Raises InputError: as `of`."""
+        if not (named := environment.get(VARIABLE)):
+            return None
+        folder = Path(named).expanduser()
+        if not (folder / REGISTRY).exists():
+            raise InputError(
+                f"{VARIABLE} is {named}, and there is no {folder / REGISTRY}: register keys there (capibara consensus"
+                " keys register), or unset it"
+            )
+        return cls.of(folder)
 
     @classmethod
     def of(cls, folder: Path) -> "VoterKeys":

@@ -95,7 +95,8 @@ def _one(text: str, at: int, where: str, reason: str) -> tuple[Any, int]:
     except RecursionError:
         raise Fault("invalid_record", f"{where} is nested deeper than {MAX_DEPTH}") from None
     except json.JSONDecodeError as error:
-        raise Fault(reason, f"{where} is no JSON: {error.msg} at character {error.pos}") from None
+        said = error.msg.removesuffix(" at").rstrip(" :")  # some end with where: "Unterminated string starting at"
+        raise Fault(reason, f"{where} is no JSON: {said} at character {error.pos}") from None
 
 
 def _after_space(text: str, at: int) -> int:

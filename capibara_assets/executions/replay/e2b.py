@@ -34,7 +34,13 @@ def sandbox_place(demand: Collection[str] = ()) -> Isolation:
     Raises:
         InputError: E2B is asked for and its key or SDK is missing, another value, or as `best_isolation`.
     """
-    local, wanted = best_isolation(demand), os.environ.get(PLACE) or "auto"
+    local = best_isolation(demand)
+    return replace(local, kind="e2b", isolated=(_CLAUSE, *local.isolated)) if asks_e2b() else local
+
+
+def asks_e2b() -> bool:
+    """Whether Python is executed in E2B; raises InputError as `sandbox_place` does of the variable."""
+    wanted = os.environ.get(PLACE) or "auto"
     if wanted not in ("auto", "local", "e2b"):
         raise InputError(f"{PLACE} is {wanted!r}: local, e2b, or nothing (E2B where its key is there)")
     lacking = [] if os.environ.get(KEY) else [f"{KEY} is not set"]
@@ -42,9 +48,7 @@ def sandbox_place(demand: Collection[str] = ()) -> Isolation:
         lacking.append("the SDK is not installed: pip install 'capibara-assets[e2b]'")
     if wanted == "e2b" and lacking:
         raise InputError(f"{PLACE}=e2b: {'; '.join(lacking)}")
-    if wanted == "local" or lacking:
-        return local
-    return replace(local, kind="e2b", isolated=(_CLAUSE, *local.isolated))
+    return wanted != "local" and not lacking
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import dagster as dg
 import pytest
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 
-from capibara_assets.cli.graph import health
+from capibara_assets.cli.graph import health, health_of_results
 from capibara_assets.cli.graph.health import (
     check_credentials,
     check_disk,
@@ -23,19 +23,20 @@ from capibara_assets.cli.graph.health import (
     check_libtpu,
     check_node,
     check_python,
-    check_runs,
     check_sandbox,
     check_settings,
-    check_store,
     check_ui_port,
     deployment_findings,
     driver_here,
 )
+from capibara_assets.cli.graph.health_of_results import check_history, check_runs, check_store
+from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import Domain
 from capibara_assets.processes.background import Jobs
 from capibara_assets.storage.store import ArtifactStore
 from capibara_assets.training.plan.preflight import CheckFinding
+from capibara_assets_tests.home import MadeHome
 
 
 def deployment(home: Path, **variables: str) -> Deployment:
@@ -70,7 +71,54 @@ def test_a_result_of_which_a_file_is_gone(tmp_path: Path):
     told(check_store(here), "pass", "1 latest results")
     (document,) = Path(here.store).rglob("x.json")
     document.unlink()
-    told(check_store(here), "fail", "facts[sql] lacks x.json", "capibara run` makes it again")
+    told(check_store(here), "fail", "facts[sql] lacks x.json", "run --force --select facts --domains sql` makes it")
+    document.write_text("1" * 9)
+    told(check_store(here), "fail", "facts[sql] has 9 bytes of x.json, not")
+    (manifest,) = Path(here.store).rglob("manifest.json")
+    manifest.write_text("{")
+    told(check_store(here), "fail", "manifest.json")
+
+
+@pytest.fixture
+def whole(own_home: MadeHome, monkeypatch: pytest.MonkeyPatch) -> Deployment:
+    for name, value in own_home.environment.items():
+        monkeypatch.setenv(name, value)
+    return own_home.deployment
+
+
+def test_a_home_that_is_whole(whole: Deployment):
+    findings = [*check_store(whole), *check_history(whole)]
+    assert {one.check: one.status for one in findings}.items() >= {"store": "pass", "checkpoints": "pass"}.items()
+    told(findings, "pass", "their packs are there")
+    told([one for one in findings if one.check == "history"], "pass", "results, which are in")
+
+
+def test_packs_that_manifests_name_and_that_are_gone(whole: Deployment):
+    checkpoints = Path(whole.store) / "checkpoints"
+    pack = max((checkpoints / "packs").iterdir(), key=lambda file: file.stat().st_size)
+    pack.write_bytes(pack.read_bytes()[:-1])
+    told(check_store(whole), "fail", "checkpoints are damaged", "capibara checkpoint verify")
+    pack.unlink()
+    told(check_store(whole), "fail", "checkpoints are damaged", "lacks the piece")
+    shutil.rmtree(checkpoints)
+    told(check_store(whole), "fail", "no checkpoint", "run --force --select")
+
+
+def test_a_history_and_a_store_that_do_not_know_each_other(whole: Deployment):
+    shutil.rmtree(Path(whole.store) / "artifacts" / "moe_dataset")
+    told(check_history(whole), "fail", "of the history are not in", "moe_dataset[", "`capibara run` makes")
+    history = whole.home / "dagster" / "history"
+    shutil.rmtree(whole.home / "dagster")
+    told(check_history(whole), "fail", "dagster is missing", "back from a copy")
+    with open_instance(whole):  # makes databases
+        pass
+    told(check_history(whole), "fail", "are not in Dagster's history, first: ace_playbooks[_]")
+    (history / "runs" / "index.db").write_text("no database\n" * 999)
+    told(check_history(whole), "fail", "not a database", "back from a copy")
+    (history / "runs.db").unlink()
+    told(check_history(whole), "fail", "runs.db is missing")
+    shutil.rmtree(whole.store)
+    told(check_history(whole), "fail", "not a database")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +238,7 @@ def test_runs_that_do_not_end_and_a_queue_that_nobody_takes(instance: dg.Dagster
 
     instance.create_run_for_job(work, status=dg.DagsterRunStatus.STARTED)
     told(check_runs(instance), "pass", "1 going on")
-    later = time.time() + health.STUCK_S + 3600
+    later = time.time() + health_of_results.STUCK_S + 3600
     told(check_runs(instance, now=later), "warn", "1 runs have not ended for up to 7 h", "dagster run delete")
     repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "repository")
     origin = RemoteJobOrigin(repository, "work")

@@ -184,7 +184,8 @@ def test_the_document(whole: Published):
     found = report(whole)
     assert set(found) == (
         set(RECORD)
-        | {"quarantined", "domains", "loss_matrix", "promotion", "checkpoints", "read", "examples", "before"}
+        | {"quarantined", "not_read", "domains", "loss_matrix", "promotion"}
+        | {"checkpoints", "read", "examples", "before"}
     )
     assert found["seconds"] == 61.5 and found["peak_memory_gib"] == 1.25
     assert found["domains"]["python"] == {
@@ -353,7 +354,16 @@ def test_an_arm_that_no_domain_has_is_a_dash(capsys: pytest.CaptureFixture[str])
     """No bullet graduated anywhere: the whole column is missing."""
     losses = {"base_loss": 2.0, "playbook_loss": None, "consensus_loss": 1.0, "merged_loss": 1.5, "pass_at_1": {}}
     row = {"executions": 1, "quarantined": 0, "examples": 1, **losses, "voters": [], "verdict": None, "seconds": 1.0}
-    print_table({**RECORD, "quarantined": 0, "loss_matrix": {}, "checkpoints": {}, "domains": {"python": row}})
+    print_table(
+        {
+            **RECORD,
+            "quarantined": 0,
+            "not_read": {"said": ""},
+            "loss_matrix": {},
+            "checkpoints": {},
+            "domains": {"python": row},
+        }
+    )
     assert "None" not in (printed := capsys.readouterr().out) and "–" in printed
     assert re.search(r"python .* 1$", printed, re.MULTILINE), "a domain's seconds are whole"
 

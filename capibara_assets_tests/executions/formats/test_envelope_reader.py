@@ -209,3 +209,20 @@ def test_any_value_in_any_field_is_read_or_refused(name: str, value: Any) -> Non
 def test_objects_are_parsed_as_the_standard_library_does(value: Any) -> None:
     text = json.dumps({"value": value})
     assert repr(parse_object(text.encode())) == repr(json.loads(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b'{"a": "x', "Unterminated string starting at character 6"),
+        (b'{"a": "x\ny"}', "Invalid control character at character 8"),
+        (b'{"a": "\\q"}', "Invalid \\escape at character"),
+        (b'{"a": "\\u12"}', "Invalid \\uXXXX escape at character"),
+        (b'{"a" 1}', "Expecting ':' delimiter at character 5"),
+        (b"{} x", "Extra data at character 2"),
+    ],
+)
+def test_where_a_line_is_no_json_is_said_once(text: bytes, said: str) -> None:
+    with pytest.raises(Fault) as caught:
+        parse_object(text)
+    assert f"is no JSON: {said}" in caught.value.detail and " at at " not in caught.value.detail, caught.value.detail

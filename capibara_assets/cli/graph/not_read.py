@@ -1,0 +1,59 @@
+"""What the readers of the experience left out beside log lines: files of no known form, and entries of playbooks."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from capibara_assets.assets.inputs import Inputs
+from capibara_assets.errors import named
+from capibara_assets.playbooks.schema import QuarantinedBullet
+from capibara_assets.storage.records import table
+
+NOT_READ = "not_read"
+"""The reason of a file that is neither a log nor a playbook, in a list of what was left out."""
+_WHY = "neither a log nor a playbook by its content: docs/experience.md lists what is read"
+_COLUMNS = ("quarantine_id", "file", "line", "reason", "detail", "text")
+
+
+@dataclass(frozen=True)
+class NotRead:
+    """What was left out beside log lines.
+
+    Attributes:
+        files: in the experience folder, as the tables name them.
+        entries: of playbooks, as the quarantine of `ace_playbooks` has them.
+    """
+
+    files: list[str]
+    entries: pl.DataFrame
+
+    @classmethod
+    def of(cls, inputs: Inputs) -> "NotRead":
+        """That of the latest `e2b_logs` and `ace_playbooks`; nothing where one was never made."""
+        logs, playbooks = inputs.available("e2b_logs"), inputs.available("ace_playbooks")
+        entries = playbooks.frame("quarantine") if playbooks else table(QuarantinedBullet, [])
+        files = dict[str, bool]()  # a file is read if one of the two readers took it, or says what is wrong with it
+        if logs and logs.has("files"):
+            for path, kind, faults in logs.frame("files").select("path", "kind", "quarantined").iter_rows():
+                files[path] = kind == "executions" or faults > 0
+        if playbooks:
+            for path, status in playbooks.frame("files").select("path", "status").iter_rows():
+                files[path] = files.get(path, False) or status != "ignored"
+        return cls(sorted(path for path, read in files.items() if not read), entries)
+
+    def rows(self) -> pl.DataFrame:
+        """Entries and files as rows like those of the logs' quarantine; a file has no id, as nothing of it is kept."""
+        files = {"quarantine_id": "", "file": self.files, "line": 0, "reason": NOT_READ, "detail": _WHY, "text": ""}
+        of_files = pl.DataFrame(files) if self.files else self.entries.select(_COLUMNS).clear()
+        return pl.concat([self.entries.select(_COLUMNS), of_files], how="vertical_relaxed").sort("file", "line")
+
+    def words(self) -> str:
+        """How much was left out and why, for a run's summary; empty if nothing was."""
+        said = []
+        if self.files:
+            count = f"{len(self.files)} file{'s' * (len(self.files) > 1)}"
+            said.append(f"{count} not read, neither log nor playbook by content (first: {named(self.files[0])})")
+        if height := self.entries.height:
+            count = f"{height} {'entries' if height > 1 else 'entry'}"
+            said.append(f"{count} of playbooks left out (first: {self.entries['reason'][0]})")
+        return "; ".join(said)
