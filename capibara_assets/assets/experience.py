@@ -15,12 +15,14 @@ from capibara_assets.resources import DataEngine, Experience, Store
 def ace_playbooks(context: dg.AssetExecutionContext, store: Store, experience: Experience) -> dg.MaterializeResult:
     """All bullets of the agents' ACE playbooks, with their counters. Worry when many lines are quarantined."""
     from capibara_assets.executions.ingest.ledger import seen_secrets
-    from capibara_assets.executions.secrets.redact import redact_text
+    from capibara_assets.executions.secrets.redact import redact_name, redact_text
     from capibara_assets.playbooks.read import VOLATILE, read_playbooks
 
     inputs = Inputs.of(context, store)
     seen = seen_secrets(inputs.store.work)
-    read = read_playbooks(experience.path, redact=lambda text: seen.replaced(redact_text(text)))
+    read = read_playbooks(
+        experience.path, redact=lambda text: seen.replaced(redact_text(text)), redact_name=redact_name
+    )
     artifact = inputs.publish("ace_playbooks", None, tables=read.tables(), volatile=VOLATILE)
     return materialized(artifact, inputs, playbooks_page(read))
 

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 import polars as pl
@@ -48,13 +49,14 @@ class Playbooks:
         }
 
 
-def read_playbooks(folder: Path, *, redact: Redact = str) -> Playbooks:
+def read_playbooks(folder: Path, *, redact: Redact = str, redact_name: Redact = str) -> Playbooks:
     """Reads every playbook in `folder/playbooks` or, where there is none, every file below `folder` that is one.
 
     Deltas are applied to the playbooks that they change (`revisions.py`). Does not depend on the order of files.
 
     Args:
         redact: removes secrets from a text; applied to everything that is kept or quarantined.
+        redact_name: as `redact`, for paths and ids; different ones stay different.
 
     Raises:
         InputError: the folder does not exist.
@@ -63,11 +65,12 @@ def read_playbooks(folder: Path, *, redact: Redact = str) -> Playbooks:
         raise InputError(f"no folder {folder}: give the folder that holds playbooks/ and e2b_logs/")
     own = (folder / "playbooks").is_dir()
     root = folder / "playbooks" if own else folder
-    files = [_scan(path, root, folder, own_folder=own) for path in _paths(root)]
-    return _tables([file for file in files if own or file.contents.status != "ignored"], redact)
+    files = [_scan(path, root, folder, redact_name, own_folder=own) for path in _paths(root)]
+    return _tables([file for file in files if own or file.contents.status != "ignored"], redact, redact_name)
 
 
-def _tables(files: list[ScannedFile], redact: Redact) -> Playbooks:
+def _tables(files: list[ScannedFile], redact: Redact, redact_name: Redact) -> Playbooks:
+    row_of = partial(bullet_row, redact=redact, redact_name=redact_name)
     # a manifest file holds for its folder, a manifest inside a playbook for that playbook alone
     manifests = {
         str(PurePosixPath(file.path).parent): file.contents.manifest.agent_id
@@ -79,18 +82,15 @@ def _tables(files: list[ScannedFile], redact: Redact) -> Playbooks:
     agents = _agents(fresh, manifests)
     revisions = _revisions(fresh, manifests, agents)
     agents |= {path: revised.agent_id for path, revised in revisions.items()}
+    agents = {path: redact_name(agent) for path, agent in agents.items()}
     rows: dict[str, list[Bullet]] = {}
     rejected: dict[str, list[Rejected]] = {}
     for file in fresh:
         parsed, revised = file.contents.parsed, revisions.get(file.path)
-        rows[file.path] = [
-            bullet_row(file, raw, agents[file.path], redact) for raw in (parsed.bullets if parsed else ())
-        ]
+        rows[file.path] = [row_of(file, raw, agents[file.path]) for raw in (parsed.bullets if parsed else ())]
         rejected[file.path] = [*file.contents.rejected, *(parsed.rejected if parsed else ())]
         if revised is not None:
-            rows[file.path] += [
-                bullet_row(file, each.bullet, revised.agent_id, redact, each.replaces) for each in revised.bullets
-            ]
+            rows[file.path] += [row_of(file, each.bullet, agents[file.path], each.replaces) for each in revised.bullets]
             rejected[file.path] += revised.rejected
     quarantine = {
         row.quarantine_id: row
@@ -125,11 +125,11 @@ def _paths(root: Path) -> list[Path]:
     return sorted(visible, key=lambda path: path.relative_to(root).as_posix())
 
 
-def _scan(path: Path, root: Path, folder: Path, *, own_folder: bool) -> ScannedFile:
+def _scan(path: Path, root: Path, folder: Path, redact_name: Redact, *, own_folder: bool) -> ScannedFile:
     data = path.read_bytes()
     return ScannedFile(
-        path=path.relative_to(root).as_posix(),
-        shown=path.relative_to(folder).as_posix(),
+        path=redact_name(path.relative_to(root).as_posix()),
+        shown=redact_name(path.relative_to(folder).as_posix()),
         size=len(data),
         digest=sha256_bytes(data),
         contents=read_contents(data, own_folder=own_folder),

@@ -48,14 +48,23 @@ class ScannedFile:
     contents: Contents
 
 
-def bullet_row(file: ScannedFile, raw: RawBullet, agent: str, redact: Redact, replaces: str | None = None) -> Bullet:
+def bullet_row(
+    file: ScannedFile,
+    raw: RawBullet,
+    agent: str,
+    replaces: str | None = None,
+    *,
+    redact: Redact,
+    redact_name: Redact,
+) -> Bullet:
     """The row of a bullet; counters beyond 64 bits are exact in a column of their own."""
+    local_id = redact_name(raw.local_id)
     counters = (raw.helpful, raw.harmful, raw.neutral)
     section, content, tags = redact(raw.section), redact(raw.content), [redact(tag) for tag in raw.tags]
     return Bullet(
-        bullet_id=f"{file.path}/{raw.local_id}",
+        bullet_id=f"{file.path}/{local_id}",
         playbook_id=file.path,
-        local_id=raw.local_id,
+        local_id=local_id,
         agent_id=agent,
         section=section,
         title=redact(raw.title) if raw.title is not None else None,
@@ -68,7 +77,7 @@ def bullet_row(file: ScannedFile, raw: RawBullet, agent: str, redact: Redact, re
         evidence=[redact(reference) for reference in raw.evidence],
         domains=domains_of(section, tags, f"{raw.title or ''}\n{content}"),
         status=raw.status,
-        replaces=replaces,
+        replaces=replaces and redact_name(replaces),
         created_at=raw.created_at,
         updated_at=raw.updated_at,
         flags=list(raw.flags),

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from capibara_assets.consensus.election.ballots import is_public_key, new_key, public_key
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, named
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.storage.jsonfiles import read_json, sync_folder, write_json_atomic
 from capibara_assets.storage.locks import locked
@@ -32,6 +32,7 @@ REGISTERED = "registry"
 """In an election's context: digest of the keys that were registered for its voters before the vote."""
 _OTHERS = 0o077
 _OTHERS_WRITE = 0o022
+_LONGEST_NAME = 128  # characters of a voter's name, which becomes a part of names of files
 _MOST_BYTES = 4096  # of a key file; one of Ed25519 has 119
 
 
@@ -86,7 +87,7 @@ def write_new_key(voter: str, file: Path) -> str:
     Raises:
         InputError: there is such a file, or others may write to its folder; or the voter's name is none.
     """
-    _require_name(voter)
+    require_name(voter)
     folder = file.absolute().parent
     try:
         status = folder.stat()
@@ -151,13 +152,15 @@ def read_registry(file: Path) -> dict[str, str]:
     """Voters and their public keys.
 
     Raises:
-        InputError: it cannot be read, is no registry, has a voter twice, one key for two voters, or what is no key.
+        InputError: it cannot be read, is no registry, has a voter twice, one key for two voters, or what is no key, or
+            no name, of a voter.
     """
     document = read_json(file, strict=True)
     if not isinstance(document, dict):
         raise InputError(f"{file}: expected a JSON object of voters and their public keys")
     registry: dict[str, str] = {}
     for voter, key in document.items():
+        require_name(voter)  # it becomes a folder's
         _require_new(file, registry, voter, key)
         registry[voter] = key
     return registry
@@ -169,7 +172,7 @@ def register(file: Path, voter: str, key: str) -> dict[str, str]:
     Raises:
         InputError: the voter is registered, the key is somebody's, or is none.
     """
-    _require_name(voter)
+    require_name(voter)
     with locked(file.with_name(f".{file.name}.lock")):
         registry = read_registry(file) if file.exists() else {}
         _require_new(file, registry, voter, key)
@@ -187,8 +190,13 @@ def _require_new(file: Path, registry: Mapping[str, str], voter: str, key: objec
         raise InputError(f"{file}: the key of {voter} is registered for {owner}: one key is one voter's")
 
 
-def _require_name(voter: str) -> None:
+def require_name(voter: str) -> None:
+    """Raise InputError unless a voter's name can be that of a folder and of a key's file."""
     try:
         check_name(voter)
     except ValueError as error:
-        raise InputError(f"{voter!r} is no name of a voter: {error}") from error
+        raise InputError(f"{named(voter)!r} is no name of a voter: {error}") from error
+    if len(voter) > _LONGEST_NAME:
+        raise InputError(
+            f"{named(voter)!r} is no name of a voter: it has {len(voter):,} characters, {_LONGEST_NAME} at most"
+        )

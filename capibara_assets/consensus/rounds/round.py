@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from capibara_assets.checkpoints.inspect.verify import module_shapes
 from capibara_assets.consensus.certificates.model import ROUND as CONTEXT_ROUND
 from capibara_assets.consensus.election.ballots import is_public_key
+from capibara_assets.consensus.election.keys import require_name
 from capibara_assets.consensus.electorate import voting_rounds
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.consensus.rounds.places import RoundPlace
@@ -142,7 +143,7 @@ def read_round(place: RoundPlace, digest: str) -> tuple[Round, RoundExamples]:
     """Read the round with a digest, and its examples.
 
     Raises:
-        InputError: there is none at the place, or what lies there is not what the digest is of.
+        InputError: there is none at the place, what lies there is not what the digest is of, or a voter's name is none.
     """
     try:
         terms = Round.model_validate(strict_json(place.read(f"{digest}/{ROUND}", _LARGEST)))
@@ -162,6 +163,8 @@ def read_round(place: RoundPlace, digest: str) -> tuple[Round, RoundExamples]:
         name for name, key in {**terms.keys, "the organiser": terms.organiser}.items() if not is_public_key(key)
     ]:
         raise InputError(f"round {digest[:12]} has no public key for {', '.join(bad)}")
+    for name in terms.keys:
+        require_name(name)
     return terms, RoundExamples.read(data)
 
 

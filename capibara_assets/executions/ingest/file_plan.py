@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISDIR
@@ -12,6 +12,7 @@ from capibara_assets.executions.formats.event_folders import COPIES, EVENTS, MES
 from capibara_assets.executions.formats.lines import BLOCK
 from capibara_assets.executions.ingest.intake import FileRead, FileTask
 from capibara_assets.executions.ingest.ledger import LedgerGeneration
+from capibara_assets.executions.secrets.redact import redacted_names
 from capibara_assets.storage.arrivals import is_hidden
 
 LOGS = "e2b_logs"
@@ -43,10 +44,17 @@ def log_files(folder: Path, files: Sequence[Path] | None) -> dict[str, Path]:
         chosen = [folder / file for file in files]
         if missing := [str(file) for file in chosen if not file.is_file()]:
             raise InputError(f"no such log file: {', '.join(missing)}")
-        return {_name(path.relative_to(folder) if path.is_relative_to(folder) else path): path for path in chosen}
+        return _named((path.relative_to(folder) if path.is_relative_to(folder) else path, path) for path in chosen)
     begin = len(os.path.join(folder, ""))  # noqa: PTH118 - a Path would drop what os.walk keeps of "."
     root = folder / LOGS if (folder / LOGS).is_dir() else folder
-    return {_name(path[begin:] or "."): Path(path) for path in _below(root)}
+    return _named((path[begin:] or ".", Path(path)) for path in _below(root))
+
+
+def _named(paths: Iterable[tuple[Path | str, Path]]) -> dict[str, Path]:
+    """Path by the name that tables and messages have for it, in which no secret is."""
+    named = {_name(shown): path for shown, path in paths}
+    others = redacted_names(list(named))
+    return {others.get(name, name): path for name, path in named.items()}
 
 
 def _below(root: Path) -> Iterator[str]:

@@ -19,7 +19,7 @@ from capibara_assets.executions.patterns.repairs import find_repairs
 from capibara_assets.executions.quality import score
 from capibara_assets.executions.schema import Execution
 from capibara_assets.executions.secrets.prefilter import may_hold_secrets
-from capibara_assets.executions.secrets.redact import TEXTS, digest_key, redact_name, redact_sessions
+from capibara_assets.executions.secrets.redact import TEXTS, digest_key, redact_sessions, redacted_names
 from capibara_assets.executions.secrets.seen import SeenSecrets, seen_rows
 from capibara_assets.storage.records import conform, polars_schema
 
@@ -36,7 +36,7 @@ OF_A_BUCKET = {"kept_lines": KEPT_LINE, "records": SPILLED}
 LABELS = ("domains", "confidence", "evidence", "quality")
 _SESSION_ORDER = ("sandbox_id", "timestamp", "execution_id")
 _recorded = (*RECORD_FIELDS, "flags")
-_NAMES = ("agent_id", "tenant", "context_id", "template_id", "licence")
+_NAMES = ("agent_id", "tenant", "context_id", "template_id", "licence", "bullet_ids")
 
 
 def schema(labelled: bool) -> dict[str, pl.DataType]:
@@ -126,10 +126,8 @@ def redacted_elsewhere(frame: pl.DataFrame, seen: SeenSecrets) -> pl.DataFrame:
 
 
 def _plain_names(names: pl.Series) -> pl.Series:
-    """Names (of tenants, agents, licences), of which one that is a secret gets another."""
-    every = names.drop_nulls().unique()
-    suspects = every.filter(pl.Series(may_hold_secrets(every.to_list()), dtype=pl.Boolean))
-    changed = {name: plain for name in suspects if (plain := redact_name(name)) != name}
+    """Names (of tenants, agents, bullets, licences), of which one that is a secret gets another."""
+    changed = redacted_names(names.drop_nulls().unique().to_list())
     return names.replace(changed) if changed else names
 
 

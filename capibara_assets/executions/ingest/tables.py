@@ -96,8 +96,8 @@ def write_sorted(path: Path, columns: dict[str, Any], frames: Callable[[], Itera
 def _seen(inputs: TableInputs) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The values that were redacted so far, and those of them that the last table's rows were not searched for.
 
-    A value that names an execution or a sandbox is none of them: called a secret by another author, it would disappear
-    from everybody's texts.
+    A value that names an execution, a sandbox or a file is none of them: called a secret by another author, it would
+    disappear from everybody's texts, or stop everybody's tables.
     """
     # of two names for one value the telling one stays
     found = inputs.spill.frame("seen", 0, SEEN).sort("digest", pl.col("kind") == "SECRET", "kind")
@@ -108,7 +108,16 @@ def _seen(inputs: TableInputs) -> tuple[pl.DataFrame, pl.DataFrame]:
         names = pl.concat([lines["execution_id"], lines["sandbox_id"]]).unique()
         names = names.filter(names.str.len_chars().is_in(lengths))
         new = new.join(seen_rows(((name, "") for name in names), digest_key()), on="digest", how="anti")
-    return pl.concat([before, new]).sort("digest"), new
+    seen = pl.concat([before, new])
+    known = SeenSecrets.of(seen, digest_key())
+    files = pl.Series(inputs.plan.names, dtype=pl.String)
+    in_names = {
+        (name[one.start : one.end], "") for name in files.filter(known.holding(files)) for one in known.find(name)
+    }
+    if in_names:
+        named = seen_rows(in_names, digest_key())
+        seen, new = (rows.join(named, on="digest", how="anti") for rows in (seen, new))
+    return seen.sort("digest"), new
 
 
 def _executions(inputs: TableInputs, labelled: bool, known: SeenSecrets, fresh: SeenSecrets) -> Iterator[pl.DataFrame]:

@@ -43,6 +43,12 @@ def redact_name(name: str) -> str:
     return _replaced(name, secrets, marks)
 
 
+def redacted_names(names: Sequence[str]) -> dict[str, str]:
+    """The names that hold secrets, and what each becomes."""
+    suspects = [name for name, held in zip(names, may_hold_secrets(names), strict=True) if held]
+    return {name: plain for name in suspects if (plain := redact_name(name)) != name}
+
+
 def quarantine_text(data: bytes) -> str:
     """Damaged bytes as redacted text of at most 64 KiB. Redacts before it cuts: half a key would not be recognised."""
     text = redact_text(strip_ansi(data.decode("utf-8", "replace")))

@@ -142,6 +142,7 @@ def test_a_registry_that_somebody_edited(tmp_path: Path) -> None:
         (f'{{"voter-0": "{key}", "voter-0": "{public_key(new_key())}"}}', "twice"),
         (f'{{"voter-0": "{key}", "voter-1": "{key}"}}', "one key is one voter's"),
         ('{"voter-0": 7}', "no public key"),
+        *((json.dumps({name: key}), "no name of a voter") for name in ("..", "/tmp/v", "../v", "", "v\n", "v" * 5000)),
         ("[]", "expected a JSON object of voters"),
         ('{"voter-0": ', "not JSON"),
     ):

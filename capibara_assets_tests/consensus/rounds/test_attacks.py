@@ -14,15 +14,18 @@ from typing import Any
 import pytest
 
 from capibara_assets.checkpoints.inspect.verify import adapter_digest
-from capibara_assets.consensus.election.ballots import Ballot, new_key
+from capibara_assets.consensus.election.ballots import Ballot, new_key, public_key
 from capibara_assets.consensus.election.ballots import signed as signed_ballot
 from capibara_assets.consensus.election.keys import read_private_key
 from capibara_assets.consensus.rounds.closing import close_round
 from capibara_assets.consensus.rounds.mailbox import MOST_MESSAGES, Mailbox
 from capibara_assets.consensus.rounds.messages import Head, Kind, write_message
 from capibara_assets.consensus.rounds.places import MESSAGES, RoundPlace, StoredPlace
+from capibara_assets.consensus.rounds.round import EXAMPLES, ROUND, Round, read_round
 from capibara_assets.consensus.rounds.submissions import REFUSED, Named, documents
 from capibara_assets.consensus.rounds.taking_part import vote_in
+from capibara_assets.errors import InputError
+from capibara_assets.storage.digests import canonical_json
 from capibara_assets_tests.consensus.rounds.conftest import NAMES, Meet, Meeting, after_deadline, signed
 
 LIAR = "voter-3"
@@ -300,3 +303,16 @@ def test_a_flood_of_strangers_messages_is_counted_and_leaves_room_for_the_result
     listed = documents([*flood, Named("missing", "voter-2", "no adapter that takes part")])
     assert len(listed) == 1002 and listed[-1]["why"] == "4,000 further messages, not listed"
     assert len(json.dumps(listed)) < 2 << 20 and all(one["sender"].isprintable() for one in listed)
+
+
+@pytest.mark.parametrize("name", ["..", "/tmp/elsewhere", "voter\n1"])
+def test_a_round_whose_voter_is_named_by_a_path_is_none(name: str, meet: Meet) -> None:
+    """What `close` writes lies in a folder of the voter's name."""
+    meeting = meet(seconds=60)
+    box = meeting.box(NAMES[0])
+    plain = box.terms.model_dump(mode="json")
+    terms = Round.model_validate({**plain, "keys": {**box.terms.keys, name: public_key(new_key())}})
+    box.place.create(f"{terms.digest}/{EXAMPLES}", box.place.read(f"{box.terms.digest}/{EXAMPLES}", 1 << 30))
+    box.place.create(f"{terms.digest}/{ROUND}", canonical_json(terms.model_dump(mode="json")))
+    with pytest.raises(InputError, match="is no name of a voter"):
+        read_round(box.place, terms.digest)

@@ -19,7 +19,7 @@ KNOWN_LOGS = Path(__file__).parent / "known_logs"
 SECRET = "e2b" + "_" + "0123456789abcdef" * 2 + "01234567"
 KNOWN = {
     "executions": "7e887b08465107a6",
-    "quarantine": "0ad65aab869e3f8d",
+    "quarantine": "0c3c56e0d4a32f56",
     "files": "175cb6bebe9127a8",
     "summary": "9bda40091867dfb1",
 }

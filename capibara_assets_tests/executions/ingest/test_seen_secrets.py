@@ -70,6 +70,30 @@ def test_the_quarantine_shows_it_neither(logs: Path, ledger: Path) -> None:
     assert text == '{"torn": "<SECRET:0>", '
 
 
+def test_a_token_in_an_id_of_a_bullet_or_the_name_of_a_file_is_in_no_table(logs: Path, ledger: Path) -> None:
+    """Two files that differ in their tokens stay two; the file is found again by its name."""
+    tokens = ["ghp_" + letter * 4 + "R4wZ7pkT9x2LmQ8vR4wZ7pkT9x2LmQ8v" for letter in "ab"]
+    for number, token in enumerate(tokens):
+        line = record(number, f"s{number}", code=f'token = "{token}"', bullet_ids=[token, "a/str-00001"])
+        logs.joinpath(f"run-{token}.jsonl").write_bytes(line + b'{"torn": \n')
+    for _ in range(2):
+        with ingest(logs, now=NOW, ledger=ledger) as tables:
+            rows = [tables.table(name) for name in ("executions", "quarantine", "files")]
+            assert tables.summary["files"] == 2
+        assert not any(token in frame.write_json() for token in tokens for frame in rows)
+        assert rows[0]["source_file"].n_unique() == rows[1]["file"].n_unique() == 2
+        assert all(first.startswith("GITHUB_TOKEN-") for first, _ in rows[0]["bullet_ids"])
+        assert not any(t.encode() in path.read_bytes() for t in tokens for path in ledger.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("order", ["a", "z"])
+def test_who_calls_the_name_of_anothers_file_a_secret_stops_nobody(logs: Path, ledger: Path, order: str) -> None:
+    logs.joinpath(f"run-{VALUE}.jsonl").write_bytes(record(0, "plain"))
+    logs.joinpath(f"{order}.jsonl").write_bytes(record(1, "hostile", code=TELLS))
+    run_ingest(logs, ledger)
+    assert not seen_secrets(ledger.parents[2])
+
+
 @pytest.mark.parametrize("name", ["tenant", "agent_id"])
 def test_a_name_that_is_a_secret_gets_another_and_names_stay_different(logs: Path, name: str) -> None:
     tokens = ["ghp_" + letter * 4 + "R4wZ7pkT9x2LmQ8vR4wZ7pkT9x2LmQ8v" for letter in "ab"]
