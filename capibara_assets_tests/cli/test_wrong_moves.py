@@ -55,6 +55,7 @@ MOVES = {
     "request that is not there": Move(
         "doctor --request /no/r.json", "r.json does not exist", "give a training's request.json"
     ),
+    "quick checks of no training": Move("doctor --quick", "--quick is about a training", "give --data or --request"),
     "epochs of another folder": Move("epochs {folder}", "no epoch_info.json", "give the output folder"),
     "checkpoint of no format": Move("checkpoint convert {folder} {folder}/o --to dcp", "is in no format", "huggingf"),
     "recipes that are not there": Move(

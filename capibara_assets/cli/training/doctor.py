@@ -96,8 +96,10 @@ def doctor(
             request = request_of(files, deployment, hardware, Path(scratch))
         elif val:
             raise InputError("--val without --data: give the training examples too")
+        elif quick:
+            raise InputError("--quick is about a training: give --data or --request, or leave it out")
         findings, plan = diagnose(request, hardware, place=place, port=port, probe=probe, quick=quick)
-        if request is None and not quick:
+        if request is None:
             from capibara_assets.cli.graph.health import deployment_findings
 
             findings = [*deployment_findings(deployment), *findings]

@@ -5,6 +5,7 @@ validation split of the routing dataset. Stored without pickle.
 """
 
 import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,6 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
@@ -239,7 +241,10 @@ def train_router(
     features = _features(rows["prompt"].to_list(), embedded)
     labels = rows["domains"].to_list()
     centre, spread = _standard(features) if embedded else (0.0, 1.0)
-    with threadpool_limits(limits=1):  # beside other work, spinning threads take ten times as long
+    # beside other work, spinning threads take ten times as long
+    with threadpool_limits(limits=1), warnings.catch_warnings():
+        # the recipe bounds the steps, and held-out prompts judge the fit
+        warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit((features - centre) / spread if embedded else features, labels, sample_weight=weights)
     coefficients = model.coef_ / spread
     intercepts = model.intercept_ - coefficients @ centre if embedded else model.intercept_

@@ -136,6 +136,14 @@ def test_a_single_expert_answers_everything(experts: list[str], tmp_path: Path):
     assert accuracy(router, routes(*ASKED), "test") == (1.0, 2)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_fit_that_the_recipe_bounds_says_nothing_of_it():
+    assert train_router(routes("sql", "python"), list(ASKED), 1, RouterRecipe(max_iterations=1)).experts == (
+        "python",
+        "sql",
+    )
+
+
 @pytest.mark.parametrize("experts", [[], ["ml"]])
 def test_no_expert_with_prompts_is_refused(experts: list[str]):
     with pytest.raises(ValueError, match="training prompts of its experts"):
