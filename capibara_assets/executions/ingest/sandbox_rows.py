@@ -37,6 +37,9 @@ LABELS = ("domains", "confidence", "evidence", "quality")
 _SESSION_ORDER = ("sandbox_id", "timestamp", "execution_id")
 _recorded = (*RECORD_FIELDS, "flags")
 _NAMES = ("agent_id", "tenant", "context_id", "template_id", "licence", "bullet_ids")
+SHOWN_NAMES = ("tenant", "licence")
+"""Of the names those that the last gate searches."""
+NAMES = {"name": pl.String()}
 
 
 def schema(labelled: bool) -> dict[str, pl.DataType]:
@@ -67,6 +70,8 @@ def write_sandbox_rows(
     fresh = fresh.with_columns(bullet_ids=lists(fresh["bullet_ids"].fill_null("")))
     rows = pl.concat([fresh, held.select(fresh.columns)]).join(kept.drop("execution_id"), on="content")
     if not rows.is_empty():
+        shown = pl.concat([rows[name].rename("name") for name in SHOWN_NAMES]).drop_nulls().unique()
+        spill.add("names", 0, shown.to_frame())
         rows = rows.rename({"line": "source_line", "offset": "source_offset"})
         frame = _labelled(rows) if labelled else rows
         _add_by_range(spill, frame.select(list(schema(labelled))).sort("execution_id"), ranges)

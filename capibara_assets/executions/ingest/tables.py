@@ -25,7 +25,7 @@ from capibara_assets.executions.ingest.ledger import (
     LedgerGeneration,
 )
 from capibara_assets.executions.ingest.quarantine import CONFLICT, conflict_rows
-from capibara_assets.executions.ingest.sandbox_rows import redacted_elsewhere, schema, scored_again
+from capibara_assets.executions.ingest.sandbox_rows import NAMES, SHOWN_NAMES, redacted_elsewhere, schema, scored_again
 from capibara_assets.executions.ingest.spill import Spill
 from capibara_assets.executions.schema import LogFile, Quarantined
 from capibara_assets.executions.secrets.redact import digest_key, redaction_report
@@ -96,8 +96,8 @@ def write_sorted(path: Path, columns: dict[str, Any], frames: Callable[[], Itera
 def _seen(inputs: TableInputs) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The values that were redacted so far, and those of them that the last table's rows were not searched for.
 
-    A value that names an execution, a sandbox or a file is none of them: called a secret by another author, it would
-    disappear from everybody's texts, or stop everybody's tables.
+    A value that names an execution, a sandbox, a file or a tenant is none of them: called a secret by another author,
+    it would disappear from everybody's texts, or stop everybody's tables.
     """
     # of two names for one value the telling one stays
     found = inputs.spill.frame("seen", 0, SEEN).sort("digest", pl.col("kind") == "SECRET", "kind")
@@ -109,15 +109,20 @@ def _seen(inputs: TableInputs) -> tuple[pl.DataFrame, pl.DataFrame]:
         names = names.filter(names.str.len_chars().is_in(lengths))
         new = new.join(seen_rows(((name, "") for name in names), digest_key()), on="digest", how="anti")
     seen = pl.concat([before, new])
-    known = SeenSecrets.of(seen, digest_key())
-    files = pl.Series(inputs.plan.names, dtype=pl.String)
-    in_names = {
-        (name[one.start : one.end], "") for name in files.filter(known.holding(files)) for one in known.find(name)
-    }
-    if in_names:
-        named = seen_rows(in_names, digest_key())
-        seen, new = (rows.join(named, on="digest", how="anti") for rows in (seen, new))
+    if not (in_names := seen_rows(_in_names(inputs, SeenSecrets.of(seen, digest_key())), digest_key())).is_empty():
+        seen, new = (rows.join(in_names, on="digest", how="anti") for rows in (seen, new))
     return seen.sort("digest"), new
+
+
+def _in_names(inputs: TableInputs, known: SeenSecrets) -> Iterator[tuple[str, str]]:
+    """The known values that are in a name of a file, a tenant or a licence, with no kind."""
+    names = [pl.Series(inputs.plan.names, dtype=pl.String), inputs.spill.frame("names", 0, NAMES)["name"]]
+    if known and inputs.base:
+        told = pl.scan_parquet(inputs.base.executions).select(SHOWN_NAMES).unique().collect()
+        names += [told[name].drop_nulls() for name in SHOWN_NAMES]
+    for named in names if known else ():
+        for name in named.filter(known.holding(named)):
+            yield from ((name[one.start : one.end], "") for one in known.find(name))
 
 
 def _executions(inputs: TableInputs, labelled: bool, known: SeenSecrets, fresh: SeenSecrets) -> Iterator[pl.DataFrame]:

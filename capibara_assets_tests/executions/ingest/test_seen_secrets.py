@@ -87,11 +87,21 @@ def test_a_token_in_an_id_of_a_bullet_or_the_name_of_a_file_is_in_no_table(logs:
 
 
 @pytest.mark.parametrize("order", ["a", "z"])
-def test_who_calls_the_name_of_anothers_file_a_secret_stops_nobody(logs: Path, ledger: Path, order: str) -> None:
-    logs.joinpath(f"run-{VALUE}.jsonl").write_bytes(record(0, "plain"))
-    logs.joinpath(f"{order}.jsonl").write_bytes(record(1, "hostile", code=TELLS))
-    run_ingest(logs, ledger)
-    assert not seen_secrets(ledger.parents[2])
+@pytest.mark.parametrize("file", [f"run-{VALUE}.jsonl", "plain.jsonl"])
+def test_who_calls_the_name_of_anothers_file_or_tenant_a_secret_stops_nobody(
+    logs: Path, ledger: Path, order: str, file: str
+) -> None:
+    """Neither if both are read at once nor if the other's rows are in the ledger already, or come later."""
+    named = record(0, "plain", tenant=None if VALUE in file else f"org-{VALUE}")
+    hostile = record(1, "hostile", code=TELLS)
+    files = {file: named, f"{order}.jsonl": hostile}
+    for later in (set(files), {file}, {f"{order}.jsonl"}):
+        for name in sorted(files, key=lambda name: name in later):
+            logs.joinpath(name).write_bytes(files[name])
+            run_ingest(logs, ledger)
+        assert not seen_secrets(ledger.parents[2])
+        for path in (*logs.iterdir(), *ledger.rglob("*")):
+            path.unlink() if path.is_file() else None
 
 
 @pytest.mark.parametrize("name", ["tenant", "agent_id"])
