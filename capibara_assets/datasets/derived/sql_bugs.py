@@ -76,10 +76,20 @@ def _columns(code: str, tokens: Sequence[Any], tree: exp.Expr) -> Iterator[Repai
             "misspelt_column", token.start, end, token.text[:-1] if token.text.endswith("s") else token.text + "s"
         )
         other = ordered[(ordered.index(token.text) + 1) % len(ordered)]
-        if other != token.text:
-            yield RepairEdit("wrong_column", token.start, end, other)
+        wrong = RepairEdit("wrong_column", token.start, end, other)
+        if other != token.text and not _selects_twice(wrong.applied(code)):
+            yield wrong
         if position >= 2 and tokens[position - 1].text == ".":
             yield RepairEdit("missing_qualifier", tokens[position - 2].start, token.start, "")
+
+
+def _selects_twice(code: str) -> bool:
+    """Whether two columns of a result have one name: where a result is shown as a table, one of them is missing."""
+    with suppress(SqlglotError):
+        tree = sqlglot.parse_one(code, read="sqlite")
+        names = [one.alias_or_name.lower() for one in tree.selects] if isinstance(tree, exp.Query) else []
+        return len(set(names)) < len(names)
+    return False
 
 
 def _clauses(code: str, tree: exp.Expr) -> Iterator[RepairEdit]:

@@ -14,12 +14,21 @@ from capibara_assets.executions.parsing import walk
 COMMENTED_OUT = "its answer holds code that is commented out"
 UNREAD = "its answer sets a variable that nothing reads"
 IDLE_BRANCH = "its answer has a branch that does nothing"
+TO_BE_WRITTEN = "its answer holds a comment for whoever writes it"
 
 _COMMENT = re.compile(r"^[ \t]*#[ \t]?(.*)$")
 _SCRIPT_COMMENT = re.compile(
     r"^[ \t]*//+[ \t]*(?:return\b.*;|(?:let|const|var)\s[^;]*=.*;|console\.\w+\(.*\);?|[\w$]+\.[\w$.]+\(.*\);)[ \t]*$",
     re.MULTILINE,
 )
+_TO_BE_WRITTEN = re.compile(
+    r"(?:#|//|/\*)[ \t]*(?:(?:(?:add|enter|insert|write|put|place|type)[ ])?"
+    r"your[ ](?:\w+[ ])?(?:code|solution|answer|implementation)\b|(?-i:TODO|FIXME|XXX)\b"
+    r"|(?:begin|start|end)(?:[ ]of)?(?:[ ](?:the|your))?[ ](?:answer|solution)\b"
+    r"|(?:implement|complete)[ ](?:me|this|the[ ]function|here)\b)",
+    re.IGNORECASE,
+)
+_FILLS = frozenset(["append", "add", "extend", "insert", "update"])
 _FEWEST_LINES = 2  # of comments that could be code: a single one may be a formula
 _READS_BY_NAME = re.compile(r"\b(?:locals|globals|vars|eval|exec)\(")
 _FUNCTIONS = ("arrow_function", "function_expression", "function_declaration", "method_definition")
@@ -27,6 +36,8 @@ _FUNCTIONS = ("arrow_function", "function_expression", "function_declaration", "
 
 def left_over(code: str, language: str) -> str | None:
     """Which leftover makes Python or JavaScript no example to learn from; None if there is none."""
+    if _TO_BE_WRITTEN.search(code):
+        return TO_BE_WRITTEN
     return _in_python(code) if language == "python" else _in_javascript(code)
 
 
@@ -77,10 +88,38 @@ def _set_alone(tree: ast.Module) -> Iterator[str]:
 
 
 def _read(tree: ast.Module) -> set[str]:
-    """Names that code reads or deletes, or that are another scope's."""
-    named = {node.id for node in walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)}
+    """Names that code reads or deletes, or that are another scope's; what is only filled is not read."""
+    made = _made_here(tree)
+    filled = {id(node.value.func.value) for node in walk(tree) if _is_filling(node)}  # type: ignore[attr-defined]
+    loads = (node for node in walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store))
+    named = {node.id for node in loads if id(node) not in filled or node.id not in made}
     outer = [node.names for node in walk(tree) if isinstance(node, ast.Global | ast.Nonlocal)]
     return named.union(*outer)
+
+
+def _is_filling(node: ast.AST) -> bool:
+    """Whether a statement adds to a collection with a name, and does nothing else with it."""
+    match node:
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(), attr=method))):
+            return method in _FILLS
+    return False
+
+
+def _made_here(tree: ast.Module) -> set[str]:
+    """Names whose every assignment makes an empty or written-out collection: nobody else knows it."""
+    made, other = set[str](), set[str]()
+    for node in walk(tree):
+        if isinstance(node, ast.Assign):
+            names = {one.id for one in node.targets if isinstance(one, ast.Name)}
+            fresh = isinstance(node.value, ast.List | ast.Dict | ast.Set) or (
+                isinstance(node.value, ast.Call)
+                and isinstance(node.value.func, ast.Name)
+                and node.value.func.id in ("list", "dict", "set")
+            )
+            (made if fresh and len(node.targets) == 1 else other).update(names)
+        elif isinstance(node, ast.arg):
+            other.add(node.arg)
+    return made - other
 
 
 def _is_idle(node: ast.AST) -> bool:

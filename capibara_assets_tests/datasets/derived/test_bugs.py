@@ -165,3 +165,13 @@ def test_changed_inputs_leave_formulas_and_the_names_of_columns() -> None:
     assert not any("0 -" in text or "* 0" in text for text in texts)
     assert all("'color'" in text and "'size'" in text for text in texts)
     assert not any("* 0" in edit.applied("f(2) * 1;") for edit in changes("f(2) * 1;", "javascript", (0, 9)))
+
+
+def test_a_wrong_column_that_is_selected_already_is_none() -> None:
+    """Shown as a table, a result with two columns of one name lacks one of them."""
+    edits = [
+        one for one in sql_bugs.bugs("SELECT name, length FROM river ORDER BY length") if one.kind == "wrong_column"
+    ]
+    assert {one.applied("SELECT name, length FROM river ORDER BY length") for one in edits} == {
+        "SELECT name, length FROM river ORDER BY name"
+    }
