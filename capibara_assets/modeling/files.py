@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.configs.values import value_problem
+from capibara_assets.modeling.configs.values import token_problem, value_problem
 from capibara_assets.modeling.heads import Head, architectures, head_of, title
 from capibara_assets.storage.digests import combine, sha256_file
 from capibara_assets.storage.foreign import require_plain
@@ -69,6 +69,7 @@ def validate_base(path: Path, heads: Sequence[Head] = ("causal",)) -> None:
     config = read_config(path)
     if (path / GENERATION).is_file():
         require_sane_sizes(read_json_object(path / GENERATION), path / GENERATION)
+    require_token_ids(path)
     if head_of(config) not in heads:
         named = ", ".join(architectures(config)) or "none named"
         raise InputError(f"{path / CONFIG}: not a {' or '.join(map(title, heads))} (architectures: {named})")
@@ -88,6 +89,21 @@ def require_sane_sizes(config: Mapping[str, Any], where: Path) -> None:
     """
     if problem := value_problem(config):
         raise InputError(f"{where}: {problem}: the config is damaged")
+
+
+def require_token_ids(path: Path) -> None:
+    """Check that the tokens which a model's config and its generation config name are of its vocabulary.
+
+    Raises:
+        InputError: they are not, or a file is no JSON object.
+    """
+    config = read_json_object(path / CONFIG)
+    stated = {CONFIG: config}
+    if (path / GENERATION).is_file():
+        stated[GENERATION] = read_json_object(path / GENERATION)
+    for name, values in stated.items():
+        if problem := token_problem(values, config):
+            raise InputError(f"{path / name}: {problem}: the config is damaged, or another model's")
 
 
 def _require_fitting_embedding(config: Mapping[str, Any], where: Path, weights: int) -> None:

@@ -116,13 +116,23 @@ def test_a_million_labels_and_the_root_of_the_disk_are_refused_at_once(copy: Pat
         validate_base(Path("/"))
 
 
-@pytest.mark.parametrize("ends", [[[1]], "x", 1.5])
+@pytest.mark.parametrize("ends", [[[1]], "x", 1.5, [-1], 10**20])
 def test_a_generation_config_whose_end_is_no_token_is_refused(ends: object, copy: Path) -> None:
     (copy / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
     with pytest.raises(InputError, match=r"generation_config\.json: eos_token_id is .*expected the number of a token"):
         load_base(copy)
     (copy / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, 2], "pad_token_id": -1}))
     assert load_base(copy).model.generation_config.eos_token_id == [1, 2]
+
+
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
+@pytest.mark.parametrize("stated", [{"eos_token_id": [1, 4096]}, {"pad_token_id": 4096}, {"bos_token_id": 99_999}])
+def test_a_token_beyond_the_vocabulary_is_refused(file: str, stated: dict[str, object], copy: Path) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    assert config["vocab_size"] == 4096
+    (copy / file).write_text(json.dumps((config if file == "config.json" else {}) | stated))
+    with pytest.raises(InputError, match=f"{file}: .*_token_id is .*, expected tokens of .* vocabulary, 0 to 4,095"):
+        validate_base(copy)
 
 
 def test_a_file_of_more_tensors_than_models_have_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
