@@ -37,7 +37,7 @@ def quarantine() -> None:
 @quarantine.command("list")
 @_REASON
 @_FILE
-@click.option("--limit", default=50, show_default=True, help="Number of rows, at most.")
+@click.option("--limit", default=50, type=click.IntRange(min=0), show_default=True, help="Number of rows, at most.")
 @_AS_JSON
 def list_rows(reason: str | None, file: str | None, limit: int, as_json: bool) -> None:
     """List rejected log lines and playbook entries, and files that were not read: id, place, reason and detail."""

@@ -97,7 +97,13 @@ def logs(name: str, follow: bool) -> None:
 @with_example("capibara jobs stop latest")
 @jobs.command("stop")
 @click.argument("name", metavar="JOB")
-@click.option("--grace", default=STOP_GRACE_S, show_default=True, help="Seconds to save resume points before SIGKILL.")
+@click.option(
+    "--grace",
+    default=STOP_GRACE_S,
+    type=click.FloatRange(min=0),
+    show_default=True,
+    help="Seconds to save resume points before SIGKILL.",
+)
 def stop(name: str, grace: float) -> None:
     """Stop JOB and all its processes: SIGTERM, a grace period to write resume points, SIGKILL."""
     registry = open_jobs()
