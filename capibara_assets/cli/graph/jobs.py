@@ -12,7 +12,7 @@ from typing import BinaryIO
 import click
 
 from capibara_assets.cli.terminal.help import with_example
-from capibara_assets.cli.terminal.tables import TerminalTable, show
+from capibara_assets.cli.terminal.tables import TerminalTable, say, show
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
 from capibara_assets.processes.background import STOP_GRACE_S, Job, Jobs, pod_log, state_of
@@ -70,7 +70,7 @@ def status(name: str, as_json: bool) -> None:
         return
     for key, value in known.items():
         text = " ".join(map(str, value)) if isinstance(value, list | tuple) else value
-        click.echo(f"{key}: {json.dumps(text) if isinstance(text, dict) else text}")
+        say(f"{key}: {json.dumps(text) if isinstance(text, dict) else text}")
 
 
 @with_example("capibara jobs logs latest --follow")
