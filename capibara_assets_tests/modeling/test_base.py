@@ -13,10 +13,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
+from capibara_assets.checkpoints.formats import huggingface
 from capibara_assets.checkpoints.formats.safetensors_file import read_file
 from capibara_assets.errors import InputError
+from capibara_assets.evaluation.contenders.model_folder import model_folder
 from capibara_assets.modeling.base import load_base, load_tokenizer
-from capibara_assets.modeling.files import base_digest, check_safetensors, validate_base
+from capibara_assets.modeling.files import base_digest, check_safetensors, validate_base, weight_files
 from capibara_assets_tests.modeling.tiny import save_tiny
 
 
@@ -286,3 +288,20 @@ def test_the_shipped_model_loads(nano: Path) -> None:
     base = load_base(nano)
     assert sum(parameter.numel() for parameter in base.model.parameters()) <= 6_000_000
     assert base.tokenizer.chat_template
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_two_models_in_one_folder_are_refused_by_whoever_reads_it(copy: Path, first: bool) -> None:
+    shutil.copy(copy / "model.safetensors", copy / "model-00002-of-00002.safetensors")
+    places = {"a": "model-00002-of-00002.safetensors"} | ({"b": "model.safetensors"} if first else {})
+    (copy / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    for read in (validate_base, load_base, model_folder, huggingface.read, lambda path: list(weight_files(path))):
+        with pytest.raises(InputError, match=r"index\.json, which names 'model-00002.*': they are two"):
+            read(copy)
+
+
+def test_of_several_files_without_an_index_transformers_choice_is_read(copy: Path) -> None:
+    shutil.copy(copy / "model.safetensors", copy / "other.safetensors")
+    assert list(weight_files(copy)) == [copy / "model.safetensors"]
+    (copy / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "model.safetensors"}}))
+    assert list(weight_files(copy)) == [copy / "model.safetensors"] and load_base(copy).unread == ()

@@ -18,6 +18,7 @@ from capibara_assets.modeling.files import (
     CONFIG,
     base_digest,
     read_json_object,
+    require_one_model,
     require_token_ids,
 )
 from capibara_assets.modeling.lora.adapter_configs import loading_problem
@@ -79,19 +80,20 @@ def model_folder(
 
     Raises:
         InputError: the folder holds neither a model nor an adapter; names those below it. The tokens that the configs
-            of the model or base name are none of its vocabulary.
+            of the model or base name are none of its vocabulary, or its folder holds two models.
     """
     model = _found(folder, base, default_base, digest)
     if model.base is not None or not model.is_adapter:
-        _require_token_ids(model.whole)
+        _require_sound(model.whole)
     return model
 
 
-def _require_token_ids(whole: Path) -> None:
-    """As `require_token_ids`, where there is a config: whoever loads a folder says what else is amiss with it."""
+def _require_sound(whole: Path) -> None:
+    """Check what a library would misread of a model; whoever loads the folder says what else is amiss with it."""
     if (whole / CONFIG).is_file():
         require_plain(whole)
         require_token_ids(whole)
+        require_one_model(whole)
 
 
 def _found(folder: Path, base: Path | None, default_base: str | None, digest: str | None) -> ModelFolder:
