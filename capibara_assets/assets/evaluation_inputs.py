@@ -1,6 +1,5 @@
 """Inputs of a domain's evaluation: models, test items, training examples, settings, and the sources of the report."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from capibara_assets.assets.inputs import Inputs, latest_digest, source_name
 from capibara_assets.consensus.rounds.adopted import is_adopted
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.resources import BaseModel, Recipes
+from capibara_assets.storage.jsonfiles import read_object
 from capibara_assets.storage.store import MissingArtifact
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _router(artifact: "Artifact", base: "Base") -> "Router | None":
     if not artifact.has("router"):
         return None
     folder = artifact.directory("router")
-    if json.loads((folder / "router.json").read_text("utf-8")).get("kind") != "embedding":
+    if read_object(folder / "router.json").get("kind") != "embedding":
         return Router.read(folder)
     from capibara_assets.evaluation.routing.embedding import embedder
     from capibara_assets.evaluation.routing.recipe import RouterRecipe

@@ -1,6 +1,5 @@
 """The promoted model, which serving loads: changed by the gate, by a person or by a rollback, with a history."""
 
-import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -169,7 +168,7 @@ def _routing(
     from capibara_assets.evaluation.routing.report import regret
     from capibara_assets.evaluation.routing.router import Router
 
-    if not router.has("router") or json.loads(router.read_bytes("router/router.json")).get("kind") != "ngrams":
+    if not router.has("router") or router.document("router/router").get("kind") != "ngrams":
         return None
     domains = {}
     for domain, artifact in evaluated.items():

@@ -10,6 +10,7 @@ _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff"
     "\ud800-\udfff\U0001d173-\U0001d17a\U000e0000-\U000e007f]"
 )
+_BREAKS = {ord(sign): f"\\u{ord(sign):04x}" for sign in "\t\n"}
 _PUNCTUATION = re.compile(r"([\\`*_\[\]|~&$])")
 # What begins a heading, list, quotation, rule or table's rule at the start of a line: a backslash makes it text
 _BLOCK = re.compile(r"\d{1,9}(?=[.)](\s|$))|(?=#{1,6}(\s|$)|>|[+-](\s|$)|[=:-]+$)")
@@ -22,6 +23,11 @@ _FORMULA = re.compile("[\t\r\n]|[\\s\x00-\x1f\x7f\u200b-\u200f\ufeff]*[=+@＝＋
 def visible(words: str) -> str:
     """Text in which each control, invisible or direction-changing character is its code as in JSON: `\\u202e`."""
     return _HIDDEN.sub(lambda found: "".join(map("\\u{:04x}".format, _units(found.group()))), words)
+
+
+def one_line(words: str) -> str:
+    """Visible text in which tabs and ends of lines are codes, too: it makes no cell and no line of its own."""
+    return visible(words).translate(_BREAKS)
 
 
 def flat(words: str) -> str:

@@ -1,6 +1,5 @@
 """Checkpoints that published results still need: named by artifacts, attested by certificates, or promoted."""
 
-import json
 import re
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -96,7 +95,8 @@ def _adapter_digest(store: "CheckpointStore", checkpoint: "Checkpoint") -> str:
 def _documents(artifact: Artifact) -> Iterator[tuple[str, Any]]:
     for relative in artifact.manifest.files:
         if relative.endswith(".json") and "/" not in relative:
-            yield relative.removesuffix(".json"), json.loads(artifact.read_bytes(relative))
+            name = relative.removesuffix(".json")
+            yield name, artifact.document(name)
 
 
 def _digests(node: Any, place: tuple[str, ...]) -> Iterator[tuple[str, str]]:

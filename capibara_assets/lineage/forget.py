@@ -4,7 +4,6 @@ A record is recognised by its text, so the artifacts that hold the text are remo
 forget can run again and still knows what to search for.
 """
 
-import json
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
@@ -26,7 +25,7 @@ from capibara_assets.lineage.records import Results, holds_execution
 from capibara_assets.lineage.traces import TEXTS, holding, holds, pieces, telling
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.digests import sha256_file
-from capibara_assets.storage.jsonfiles import delete_durable, read_json, write_json_atomic
+from capibara_assets.storage.jsonfiles import delete_durable, parse_json, read_json, write_json_atomic
 from capibara_assets.storage.locks import locked
 from capibara_assets.storage.removal import finish_removals, remove_artifact, removed
 from capibara_assets.storage.store import ArtifactStore
@@ -167,7 +166,7 @@ def work_folders(store: ArtifactStore, digests: Collection[str], needles: Sequen
     doomed: set[Path] = set()
     for request in store.work.glob("*/*/*/request.json"):
         try:
-            stated = json.loads(request.read_bytes())
+            stated = parse_json(request.read_bytes())
         except ValueError:
             stated = {}
         if not isinstance(stated, dict) or _datasets(stated) & {"", *digests}:

@@ -20,7 +20,7 @@ import sqlalchemy as sql
 
 from capibara_assets.errors import InputError
 from capibara_assets.lineage.traces import holds, is_database
-from capibara_assets.storage.jsonfiles import write_bytes_atomic
+from capibara_assets.storage.jsonfiles import parse_json, write_bytes_atomic
 from capibara_assets.storage.mirror import file_system
 
 NOTE = "(removed: a record was forgotten)"
@@ -49,7 +49,7 @@ def rewritten(value: str, traces: Traces) -> str:
     lines with a trace become the note.
     """
     try:
-        document = json.loads(value)
+        document = parse_json(value)
     except ValueError:
         document = None
     if not isinstance(document, dict | list):
@@ -239,7 +239,7 @@ def _walk(value: Any, traces: Traces) -> Any:
         return [_walk(item, traces) for item in value]
     if isinstance(value, str) and _has_needle(value, traces):
         try:
-            inner = json.loads(value)
+            inner = parse_json(value)
         except ValueError:
             return traces.note
         return json.dumps(_walk(inner, traces)) if isinstance(inner, dict | list) else traces.note

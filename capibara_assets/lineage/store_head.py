@@ -4,7 +4,6 @@ Every document in a store may be whole and signed, and the store an older copy o
 a former model serves, the newest certificates never were. Only who remembers more than the store does notices.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +20,7 @@ from capibara_assets.evaluation.serving.promotion_log import PromotionLog
 from capibara_assets.lineage.checkpoints import has_checkpoints
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.storage.foreign import read_document
-from capibara_assets.storage.jsonfiles import write_bytes_atomic
+from capibara_assets.storage.jsonfiles import parse_json, write_bytes_atomic
 from capibara_assets.storage.removal import read_tombstones, removed
 from capibara_assets.storage.store import ArtifactStore
 
@@ -122,7 +121,7 @@ def read_head(file: Path, public: str, at_least: int = 1) -> StoreHead:
         InputError: no head, another's, or an older one.
     """
     try:
-        document = json.loads(read_document(file, _LARGEST))
+        document = parse_json(read_document(file, _LARGEST))
         head = StoreHead.model_validate(document["head"])
         signature = document["signature"]
     except OSError as error:
@@ -184,8 +183,11 @@ def _results(store: ArtifactStore) -> dict[str, tuple[str, str]]:
         for partition in sorted({artifact.partition for artifact in store.list(asset)}, key=str):
             pointer = store.pointer(asset, partition)
             if pointer.exists():
-                stated: Mapping[str, Any] = json.loads(pointer.read_bytes())
-                results[f"{asset}|{partition or ''}"] = (str(stated["published"]), str(stated["digest"]))
+                try:
+                    stated = parse_json(pointer.read_bytes())
+                    results[f"{asset}|{partition or ''}"] = (str(stated["published"]), str(stated["digest"]))
+                except (ValueError, KeyError, TypeError) as error:
+                    raise IntegrityError(f"{pointer} is damaged: materialize {asset} again to replace it") from error
     return results
 
 

@@ -1,6 +1,5 @@
 """The data that each voter of a published training saw: its part of the train groups, and its validation shard."""
 
-import json
 import re
 from dataclasses import dataclass, field
 
@@ -61,7 +60,7 @@ def voters_of(artifact: Artifact) -> list[Voter]:
     registered = len(names) + len(artifact.document("summary").get("missing", {}))
     voters = []
     for name in sorted(names):
-        manifest = VoterManifest(json.loads(artifact.read_bytes(f"voters/{name}/{MANIFEST}")))
+        manifest = VoterManifest(artifact.document(f"voters/{name}/{MANIFEST}".removesuffix(".json")))
         stated = manifest.stated
         voters.append(
             Voter(

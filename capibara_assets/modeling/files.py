@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from capibara_assets.errors import InputError
-from capibara_assets.modeling.configs.values import value_problem
+from capibara_assets.errors import InputError, named
+from capibara_assets.modeling.configs.values import token_problem, value_problem
 from capibara_assets.modeling.heads import Head, architectures, head_of, title
 from capibara_assets.storage.digests import combine, sha256_file
 from capibara_assets.storage.foreign import require_plain
@@ -15,6 +15,7 @@ from capibara_assets.storage.jsonfiles import read_foreign_object
 
 CONFIG = "config.json"
 GENERATION = "generation_config.json"
+WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 ADAPTER_CONFIG = "adapter_config.json"  # PEFT's names; here, so that their users need no torch
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
@@ -69,6 +70,7 @@ def validate_base(path: Path, heads: Sequence[Head] = ("causal",)) -> None:
     config = read_config(path)
     if (path / GENERATION).is_file():
         require_sane_sizes(read_json_object(path / GENERATION), path / GENERATION)
+    require_token_ids(path)
     if head_of(config) not in heads:
         named = ", ".join(architectures(config)) or "none named"
         raise InputError(f"{path / CONFIG}: not a {' or '.join(map(title, heads))} (architectures: {named})")
@@ -88,6 +90,21 @@ def require_sane_sizes(config: Mapping[str, Any], where: Path) -> None:
     """
     if problem := value_problem(config):
         raise InputError(f"{where}: {problem}: the config is damaged")
+
+
+def require_token_ids(path: Path) -> None:
+    """Check that the tokens which a model's config and its generation config name are of its vocabulary.
+
+    Raises:
+        InputError: they are not, or a file is no JSON object.
+    """
+    config = read_json_object(path / CONFIG)
+    stated = {CONFIG: config}
+    if (path / GENERATION).is_file():
+        stated[GENERATION] = read_json_object(path / GENERATION)
+    for name, values in stated.items():
+        if problem := token_problem(values, config):
+            raise InputError(f"{path / name}: {problem}: the config is damaged, or another model's")
 
 
 def _require_fitting_embedding(config: Mapping[str, Any], where: Path, weights: int) -> None:
@@ -178,18 +195,15 @@ def _without_code(value: Any) -> tuple[Any, bool]:
 
 
 def weight_files(path: Path) -> Iterator[Path]:
-    """The weight files of a model, as its index names them.
+    """The weight files of a model, as Transformers chooses them: `model.safetensors`, or those that its index names.
 
     Raises:
-        InputError: there are none, or one that the index names is missing.
+        InputError: there are none, one that the index names is missing, or as `require_one_model`.
     """
     if (path / INDEX).is_file():
-        places = read_json_object(path / INDEX).get("weight_map")
-        if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-            raise InputError(f"{path / INDEX} is damaged: its weight_map does not name a file for each tensor")
-        names = sorted(set(places.values()))
+        names = sorted(_indexed(path))
     else:
-        names = sorted(file.name for file in path.glob("*.safetensors"))
+        names = [WEIGHTS] if (path / WEIGHTS).is_file() else sorted(file.name for file in path.glob("*.safetensors"))
     if not names:
         raise InputError(f"no weights in {path}: expected *.safetensors (other formats are never read)")
     for name in names:
@@ -197,7 +211,29 @@ def weight_files(path: Path) -> Iterator[Path]:
             raise InputError(f"{path / INDEX} names {name[:_LONGEST_NAME]!r}, which is no file of the folder")
         if not (path / name).is_file():
             raise InputError(f"{path / name} is missing, though {INDEX} names it: copy the whole model")
-        yield path / name
+    require_one_model(path)
+    yield from (path / name for name in names)
+
+
+def require_one_model(path: Path) -> None:
+    """Check that a folder does not hold two models, of which Transformers loads one and others read the other.
+
+    Raises:
+        InputError: beside `model.safetensors` lies an index that names other files, or is damaged.
+    """
+    if (path / WEIGHTS).is_file() and (path / INDEX).is_file() and (others := sorted(_indexed(path) - {WEIGHTS})):
+        raise InputError(
+            f"{path} holds {WEIGHTS} and {INDEX}, which names {named(others[0])!r}: they are two models, of which "
+            "Transformers would load the first; remove what does not belong to yours"
+        )
+
+
+def _indexed(path: Path) -> set[str]:
+    """The files that a folder's index names. Raises InputError: it is damaged."""
+    places = read_json_object(path / INDEX).get("weight_map")
+    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+        raise InputError(f"{path / INDEX} is damaged: its weight_map does not name a file for each tensor")
+    return set(places.values())
 
 
 def read_json_object(file: Path, kind: str = "a model in transformers' format") -> dict[str, Any]:

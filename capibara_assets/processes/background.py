@@ -4,7 +4,6 @@ Three kinds: `local` (started here in the background; a keeper process records h
 Dagster started on this machine) and `remote` (a pod). Imports no torch.
 """
 
-import json
 import os
 import signal
 import subprocess
@@ -20,7 +19,7 @@ from typing import Any, Literal
 from capibara_assets.errors import InputError, ambiguous
 from capibara_assets.processes.groups import end_group
 from capibara_assets.processes.identity import Process
-from capibara_assets.storage.jsonfiles import write_json_atomic
+from capibara_assets.storage.jsonfiles import parse_json, write_json_atomic
 
 Kind = Literal["local", "pipes", "remote"]
 State = Literal["running", "finished", "failed", "stopped", "lost", "unknown"]
@@ -365,7 +364,7 @@ def _with_package(env: Mapping[str, str] | None) -> str:
 def _read(path: Path) -> Job | None:
     """The job in a file; None where the file is gone or holds no job."""
     try:
-        document = json.loads(path.read_text("utf-8"))
+        document = parse_json(path.read_text("utf-8"))
         nested = {"process": Process, "keeper": Process, "pod": Pod}
         for key, kind in nested.items():
             if key in document:

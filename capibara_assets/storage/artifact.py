@@ -1,7 +1,6 @@
 """A published artifact: its tables, documents and folders; every read is checked against the manifest."""
 
 import io
-import json
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from upath import UPath
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.storage.checkpointed import Checkpoints
 from capibara_assets.storage.digests import sha256_bytes, sha256_file
+from capibara_assets.storage.jsonfiles import parse_json
 from capibara_assets.storage.manifest import FileEntry, Manifest, is_file_of
 from capibara_assets.storage.restored import hold
 
@@ -50,7 +50,10 @@ class Artifact:
 
     def document(self, name: str) -> Any:
         """A published JSON document. Raises KeyError (no such document), IntegrityError (damaged)."""
-        return json.loads(self.read_bytes(f"{name}.json"))
+        try:
+            return parse_json(self.read_bytes(f"{name}.json"))
+        except ValueError as error:
+            raise IntegrityError(f"{name}.json of {self.manifest.name} {self.digest} is no JSON: {error}") from error
 
     @property
     def is_local(self) -> bool:

@@ -5,7 +5,6 @@ takes it for a line, and where it stands is said.
 """
 
 import fcntl
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -13,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from capibara_assets.storage.jsonfiles import parse_json
 
 _ON_ITS_WAY_S = 0.0002
 
@@ -67,7 +68,7 @@ def parsed(data: bytes) -> JournalLines:
         if not line:
             continue
         try:
-            entry = json.loads(line)
+            entry = parse_json(line)
         except ValueError as error:
             lines.damaged[number] = str(error)
             continue

@@ -138,6 +138,14 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
+def parse_json(data: bytes | str) -> Any:
+    """Parse JSON that this code or a user wrote. Raises ValueError: it is none, or nested more deeply than is read."""
+    try:
+        return json.loads(data)
+    except RecursionError as error:
+        raise ValueError(f"it is {why_not_json(error)}") from error
+
+
 def foreign_json(data: bytes, what: object) -> Any:
     """Parse a document that other programs read, too, as all of them do; NaN and infinity are values.
 
@@ -225,7 +233,7 @@ def read_versioned(path: "Path | UPath", version: int, remedy: str) -> dict[str,
         IntegrityError: it is damaged, or of another version than `schema_version`.
     """
     try:
-        document: dict[str, Any] = json.loads(path.read_bytes())
+        document: dict[str, Any] = parse_json(path.read_bytes())
         stated = document["schema_version"]
     except (ValueError, KeyError, TypeError) as error:
         raise IntegrityError(f"{path} is damaged: {remedy}") from error

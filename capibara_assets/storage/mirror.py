@@ -1,6 +1,5 @@
 """Local mirror of a folder on an object store, for readers that need files, and the way back: uploads of folders."""
 
-import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -10,7 +9,7 @@ from typing import Any
 from capibara_assets.errors import InputError
 from capibara_assets.storage.arrivals import files_below, remote_lister
 from capibara_assets.storage.commit import sync_tree
-from capibara_assets.storage.jsonfiles import make_folders, sync_folder, write_json_atomic
+from capibara_assets.storage.jsonfiles import make_folders, read_object, sync_folder, write_json_atomic
 
 _AT_ONCE = 256  # objects fetched together
 
@@ -66,7 +65,7 @@ def mirror(location: str, folder: Path, storage_options: Mapping[str, Any] | Non
         raise InputError(f"{location}/{odd}: a name that leaves its folder")
     make_folders(folder)
     index_file = folder.with_name(f"{folder.name}.index.json")
-    index: dict[str, str] = json.loads(index_file.read_text("utf-8")) if index_file.is_file() else {}
+    index: dict[str, str] = read_object(index_file) if index_file.is_file() else {}
     changed = sorted(name for name, stamp in there.items() if index.get(name) != stamp or not (folder / name).is_file())
     staging = folder.with_name(f"{folder.name}.staging-{os.getpid()}")
     try:

@@ -5,7 +5,6 @@ published, and `finish_removals` completes a removal that was interrupted. Tombs
 added, each under the digest of its bytes.
 """
 
-import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,9 +14,16 @@ from typing import Any
 
 from upath import UPath
 
+from capibara_assets.errors import IntegrityError
 from capibara_assets.storage.conditional import delete_seen, has_generations, seen
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
-from capibara_assets.storage.jsonfiles import delete_durable, read_versioned, sync_folder, write_bytes_atomic
+from capibara_assets.storage.jsonfiles import (
+    delete_durable,
+    parse_json,
+    read_versioned,
+    sync_folder,
+    write_bytes_atomic,
+)
 from capibara_assets.storage.manifest import MANIFEST, check_name
 from capibara_assets.storage.store import RESTORED, ArtifactStore
 
@@ -103,7 +109,7 @@ def removed(store: ArtifactStore, asset: str | None = None) -> list[Removed]:
             name.name,
             None if partition.name == _WHOLE else partition.name,
             note.name.removesuffix(".json"),
-            str(json.loads(note.read_bytes())["removed"]),
+            _when(note),
         )
         for name in _folders(root)
         if asset in (None, name.name)
@@ -111,6 +117,13 @@ def removed(store: ArtifactStore, asset: str | None = None) -> list[Removed]:
         for note in partition.glob("*.json")
         if not note.name.startswith(".")
     )
+
+
+def _when(note: UPath) -> str:
+    try:
+        return str(parse_json(note.read_bytes())["removed"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise IntegrityError(f"{note} is damaged: it says when an artifact was removed; restore the store") from error
 
 
 def finish_removals(store: ArtifactStore) -> int:

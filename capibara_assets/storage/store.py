@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import json
 import os
 import shutil
 import time
@@ -23,7 +22,7 @@ from capibara_assets.storage.checkpointed import Checkpointed, Checkpoints, chec
 from capibara_assets.storage.commit import commit_local, commit_remote, no_room, set_aside
 from capibara_assets.storage.conditional import has_generations, move
 from capibara_assets.storage.digests import canonical_json, combine, sha256_bytes, tree_files
-from capibara_assets.storage.jsonfiles import make_folders, naming, write_bytes_atomic, write_durable
+from capibara_assets.storage.jsonfiles import make_folders, naming, parse_json, write_bytes_atomic, write_durable
 from capibara_assets.storage.locks import folder_locked
 from capibara_assets.storage.manifest import (
     MANIFEST,
@@ -220,7 +219,7 @@ class ArtifactStore:
         except (FileNotFoundError, NotADirectoryError):
             return None
         try:
-            return str(json.loads(data)["digest"])
+            return str(parse_json(data)["digest"])
         except (ValueError, KeyError, TypeError) as error:
             raise IntegrityError(f"{pointer} is damaged: materialize {name} again to replace it") from error
 
@@ -334,7 +333,7 @@ class ArtifactStore:
         """Now, or right after what was published last: a clock that was set back puts nothing in another order."""
         now = datetime.now(UTC)
         try:
-            former = datetime.fromisoformat(json.loads(self.pointer(name, partition).read_bytes())["published"])
+            former = datetime.fromisoformat(parse_json(self.pointer(name, partition).read_bytes())["published"])
             return max(now, former + _MOMENT)
         except (FileNotFoundError, NotADirectoryError):
             return now

@@ -13,10 +13,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer
 
+from capibara_assets.checkpoints.formats import huggingface
 from capibara_assets.checkpoints.formats.safetensors_file import read_file
 from capibara_assets.errors import InputError
+from capibara_assets.evaluation.contenders.model_folder import model_folder
 from capibara_assets.modeling.base import load_base, load_tokenizer
-from capibara_assets.modeling.files import base_digest, check_safetensors, validate_base
+from capibara_assets.modeling.files import base_digest, check_safetensors, validate_base, weight_files
 from capibara_assets_tests.modeling.tiny import save_tiny
 
 
@@ -116,13 +118,23 @@ def test_a_million_labels_and_the_root_of_the_disk_are_refused_at_once(copy: Pat
         validate_base(Path("/"))
 
 
-@pytest.mark.parametrize("ends", [[[1]], "x", 1.5])
+@pytest.mark.parametrize("ends", [[[1]], "x", 1.5, [-1], 10**20])
 def test_a_generation_config_whose_end_is_no_token_is_refused(ends: object, copy: Path) -> None:
     (copy / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
     with pytest.raises(InputError, match=r"generation_config\.json: eos_token_id is .*expected the number of a token"):
         load_base(copy)
     (copy / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, 2], "pad_token_id": -1}))
     assert load_base(copy).model.generation_config.eos_token_id == [1, 2]
+
+
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json"])
+@pytest.mark.parametrize("stated", [{"eos_token_id": [1, 4096]}, {"pad_token_id": 4096}, {"bos_token_id": 99_999}])
+def test_a_token_beyond_the_vocabulary_is_refused(file: str, stated: dict[str, object], copy: Path) -> None:
+    config = json.loads((copy / "config.json").read_text())
+    assert config["vocab_size"] == 4096
+    (copy / file).write_text(json.dumps((config if file == "config.json" else {}) | stated))
+    with pytest.raises(InputError, match=f"{file}: .*_token_id is .*, expected tokens of .* vocabulary, 0 to 4,095"):
+        validate_base(copy)
 
 
 def test_a_file_of_more_tensors_than_models_have_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
@@ -276,3 +288,20 @@ def test_the_shipped_model_loads(nano: Path) -> None:
     base = load_base(nano)
     assert sum(parameter.numel() for parameter in base.model.parameters()) <= 6_000_000
     assert base.tokenizer.chat_template
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_two_models_in_one_folder_are_refused_by_whoever_reads_it(copy: Path, first: bool) -> None:
+    shutil.copy(copy / "model.safetensors", copy / "model-00002-of-00002.safetensors")
+    places = {"a": "model-00002-of-00002.safetensors"} | ({"b": "model.safetensors"} if first else {})
+    (copy / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    for read in (validate_base, load_base, model_folder, huggingface.read, lambda path: list(weight_files(path))):
+        with pytest.raises(InputError, match=r"index\.json, which names 'model-00002.*': they are two"):
+            read(copy)
+
+
+def test_of_several_files_without_an_index_transformers_choice_is_read(copy: Path) -> None:
+    shutil.copy(copy / "model.safetensors", copy / "other.safetensors")
+    assert list(weight_files(copy)) == [copy / "model.safetensors"]
+    (copy / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "model.safetensors"}}))
+    assert list(weight_files(copy)) == [copy / "model.safetensors"] and load_base(copy).unread == ()

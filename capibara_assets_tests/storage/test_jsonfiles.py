@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+import capibara_assets
 from capibara_assets.errors import InputError
 from capibara_assets.storage.jsonfiles import (
+    parse_json,
     read_json,
     read_object,
     sync_folder,
@@ -55,3 +57,23 @@ def test_an_error_of_a_sync_names_the_file(
         write(tmp_path / "a.json", b"{}")
     with pytest.raises(OSError, match="No space left on device"):
         sync_folder(tmp_path)
+
+
+def test_what_is_nested_more_deeply_than_is_read_is_no_json() -> None:
+    assert parse_json('{"a": [1]}') == {"a": [1]}
+    with pytest.raises(ValueError, match="it is nested too deeply to be read"):
+        parse_json(b'{"a":' * 100_000)
+
+
+def test_what_lies_in_a_store_is_parsed_with_a_bound_of_its_depth() -> None:
+    """`json.loads` raises RecursionError, which no caller expects."""
+    root = Path(capibara_assets.__file__).parent
+    folders = ("storage", "lineage", "checkpoints/store", "evaluation/serving", "evaluation/routing", "cli/graph")
+    bare = {
+        file.relative_to(root).as_posix()
+        for folder in folders
+        for file in (root / folder).rglob("*.py")
+        if "json.loads(" in file.read_text("utf-8")
+    }
+    # the bounded functions themselves; a header of a few hundred bytes; values that this process wrote to its own cache
+    assert bare == {"storage/jsonfiles.py", "checkpoints/store/packs.py", "storage/kept.py"}

@@ -190,3 +190,12 @@ def test_what_is_published_later_is_later_whatever_the_clock_says(
 def test_a_remote_store_needs_a_local_work_folder() -> None:
     with pytest.raises(InputError, match="name a local folder"):
         ArtifactStore("memory://bucket/store")
+
+
+def test_a_pointer_nested_more_deeply_than_is_read_is_damage(store: ArtifactStore, tree: Path) -> None:
+    publish(store, tree)
+    Path(store.pointer("moe_dataset", "sql").path).write_bytes(b'{"digest":' * 100_000)
+    for read in (lambda: store.latest("moe_dataset", "sql"), lambda: head_of(store)):
+        with pytest.raises(IntegrityError, match="is damaged: materialize moe_dataset again"):
+            read()
+    assert publish(store, tree, more=1) == store.latest("moe_dataset", "sql"), "what is published replaces it"

@@ -15,7 +15,15 @@ from capibara_assets.checkpoints.formats.nested import flat_names
 from capibara_assets.checkpoints.formats.publish import new_file, new_folder
 from capibara_assets.checkpoints.formats.safetensors_file import header, layout, read_file, write_file
 from capibara_assets.errors import InputError, named
-from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG, INDEX, require_sane_sizes
+from capibara_assets.modeling.files import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    CONFIG,
+    INDEX,
+    WEIGHTS,
+    require_one_model,
+    require_sane_sizes,
+)
 from capibara_assets.modeling.heads import architectures
 from capibara_assets.storage.jsonfiles import foreign_object, read_foreign_object
 
@@ -23,7 +31,6 @@ MAX_SHARD_SIZE = "5GB"
 """A shard's size where none is given: huggingface_hub's own limit."""
 
 _SUFFIX = ".safetensors"
-_MODEL = "model.safetensors"
 _LONGEST, _DEEPEST = 255, 8  # bytes of a file's name, folders of a shard's
 _LEGACY = ("pytorch_model.bin", "adapter_model.bin")
 _LEGACY_INDEX = "pytorch_model.bin.index.json"
@@ -65,7 +72,7 @@ def read(path: Path) -> Content:
         return Content(tensors, kind, ties=ties, files=files, origin=origin)
     weights = _legacy(path)
     if not weights:
-        raise InputError(f"no weights in {path}: expected {_MODEL}, {ADAPTER_WEIGHTS} or {INDEX} with its shards")
+        raise InputError(f"no weights in {path}: expected {WEIGHTS}, {ADAPTER_WEIGHTS} or {INDEX} with its shards")
     old, ties = _read_legacy(path, weights)
     files = read_files(path, [*weights, _LEGACY_INDEX])
     return Content(old, kind, ties=ties, files=files, origin={"format": "huggingface"})
@@ -114,8 +121,9 @@ def _weights(path: Path) -> tuple[list[str], str | None]:
     """(names of the safetensors files, name of the index), in the order of preference of a loader."""
     if (path / ADAPTER_CONFIG).is_file() and (path / ADAPTER_WEIGHTS).is_file():
         return [ADAPTER_WEIGHTS], None
-    if (path / _MODEL).is_file():
-        return [_MODEL], None
+    if (path / WEIGHTS).is_file():
+        require_one_model(path)
+        return [WEIGHTS], None
     if (path / INDEX).is_file():
         return _shards(path, INDEX), INDEX
     if (path / ADAPTER_WEIGHTS).is_file():
@@ -254,7 +262,7 @@ def _fresh_headers(
         noted |= {name: first for name in others if name not in _FORMAT}
     metadata = {key: value for key, value in content.origin.get("metadata", {}).items() if key not in noted}
     metadata = dict(sorted((_FORMAT | metadata).items()))
-    name = ADAPTER_WEIGHTS if _is_adapter(content) else _MODEL
+    name = ADAPTER_WEIGHTS if _is_adapter(content) else WEIGHTS
     if limit is None or not stored:
         return {name: header(stored, metadata | noted)}
     split = split_state_dict_into_shards_factory(

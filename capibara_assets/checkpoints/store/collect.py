@@ -11,7 +11,6 @@ What makes it safe, without a lock that writers wait for:
 - Names of packs and manifests are never reused, so a late deletion cannot hit a new file.
 """
 
-import json
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -21,7 +20,7 @@ from typing import NamedTuple
 from capibara_assets.checkpoints.encryption.vault import Vault
 from capibara_assets.checkpoints.store import files, leases
 from capibara_assets.checkpoints.store.catalog import CONDEMNED, Catalog
-from capibara_assets.checkpoints.store.documents import unwrap, wrap
+from capibara_assets.checkpoints.store.documents import unwrapped_json, wrap
 from capibara_assets.checkpoints.store.leases import GRACE_S, LIFE_S, Lease, hold
 from capibara_assets.checkpoints.store.packs import PackIndex, PackReader, PackWriter, Stored, pack_name
 from capibara_assets.checkpoints.store.places import PARTS, StorePlace
@@ -281,7 +280,7 @@ class _Collector:
     def _waits_for(self, pack: str) -> frozenset[str] | None:
         name = f"{CONDEMNED}/{pack}"
         try:
-            waits_for = json.loads(unwrap(self._place.read(name), name, self._vault, self._place.root))["leases"]
+            waits_for = unwrapped_json(self._place.read(name), name, self._vault, self._place.root)["leases"]
         except IntegrityError:
             return None  # torn by a crash: it still marks the pack, and its leases are written again
         return None if waits_for is None else frozenset(waits_for)

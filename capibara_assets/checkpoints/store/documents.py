@@ -8,9 +8,11 @@ small objects (multipart, as parsed by e-mail libraries) lose a carriage return 
 
 import hashlib
 import re
+from typing import Any
 
 from capibara_assets.checkpoints.encryption.vault import Vault
 from capibara_assets.errors import IntegrityError
+from capibara_assets.storage.jsonfiles import parse_json
 
 _PLAIN, _SEALED = b"capibara-document/1 ", b"capibara-sealed/1 "
 _END = b"\n"
@@ -45,6 +47,14 @@ def unwrap(data: bytes, name: str, vault: Vault | None, place: str) -> bytes:
     try:
         return bytes(vault.cipher(bytes.fromhex(header[1].decode())).open(0, body, name.encode()))
     except IntegrityError as error:
+        raise IntegrityError(f"{place}/{name} is damaged: {error}") from error
+
+
+def unwrapped_json(data: bytes, name: str, vault: Vault | None, place: str) -> Any:
+    """The JSON in the body of a file. Raises IntegrityError: as `unwrap`, or it holds none that can be read."""
+    try:
+        return parse_json(unwrap(data, name, vault, place))
+    except ValueError as error:
         raise IntegrityError(f"{place}/{name} is damaged: {error}") from error
 
 

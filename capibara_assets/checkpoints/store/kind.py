@@ -1,10 +1,9 @@
 """`store.json`: a store's format, and whether it is encrypted, or to which folder it moved."""
 
-import json
 import re
 from typing import NamedTuple
 
-from capibara_assets.checkpoints.store.documents import unwrap, wrap
+from capibara_assets.checkpoints.store.documents import unwrapped_json, wrap
 from capibara_assets.checkpoints.store.places import StorePlace
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.storage.digests import canonical_json
@@ -125,7 +124,7 @@ def _pointer(to: Moved) -> bytes:
 def _moved(place: StorePlace, data: bytes) -> Moved | None:
     if data in (_document(True), _document(False)):
         return None
-    body = json.loads(unwrap(data, STORE, None, place.root))
+    body = unwrapped_json(data, STORE, None, place.root)
     if body.get("format") != _POINTER or _GENERATION.fullmatch(body["at"]) is None:
         raise IntegrityError(f"{place.root}/{STORE} is of a newer format")
     return Moved(body["at"], body["left"])

@@ -5,7 +5,6 @@ waits a while longer than their writers do, so that clocks which differ by less 
 own leases go by its clock since it was started, which nobody sets, and which runs on while it sleeps.
 """
 
-import json
 import logging
 import os
 import threading
@@ -20,7 +19,7 @@ from typing import Any
 import psutil
 
 from capibara_assets.checkpoints.encryption.vault import Vault
-from capibara_assets.checkpoints.store.documents import unwrap, wrap
+from capibara_assets.checkpoints.store.documents import unwrapped_json, wrap
 from capibara_assets.checkpoints.store.places import StorePlace
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.processes.identity import Process
@@ -96,7 +95,7 @@ def alive(place: StorePlace, vault: Vault | None) -> dict[str, str]:
     for lease in place.list(FOLDER):
         name = f"{FOLDER}/{lease}"
         try:
-            body = json.loads(unwrap(place.read(name), name, vault, place.root))
+            body = unwrapped_json(place.read(name), name, vault, place.root)
         except FileNotFoundError:
             continue  # released meanwhile
         except IntegrityError as error:

@@ -25,6 +25,7 @@ from capibara_assets.checkpoints.store.files import Data
 from capibara_assets.checkpoints.store.places import StorePlace, room
 from capibara_assets.errors import IntegrityError
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
+from capibara_assets.storage.jsonfiles import parse_json
 
 FOLDER = "packs"
 SUFFIX = ".safetensors"
@@ -237,7 +238,7 @@ def read_index(place: StorePlace, pack: str, vault: Vault | None) -> PackIndex:
         raise damaged("its index has another digest than its name says")
     try:
         lease, rows = _read_index(data, vault.cipher(salt) if vault is not None else None, salt)
-    except IntegrityError as error:
+    except (IntegrityError, ValueError, KeyError, zstandard.ZstdError) as error:
         raise damaged(str(error)) from error
     pieces: dict[str, Stored] = {}
     offset = HEADER_BYTES
@@ -272,7 +273,7 @@ def _read_index(
         framed = bytes(cipher.open(_INDEX_NUMBER, data, salt))
         (length,) = _LENGTH.unpack_from(framed)
         data = framed[_LENGTH.size : _LENGTH.size + length]
-    document = json.loads(zstandard.ZstdDecompressor().decompress(data))
+    document = parse_json(zstandard.ZstdDecompressor().decompress(data))
     rows = (
         (_long(digest), plain, stored, encoding, sha256 and _long(sha256))
         for digest, plain, stored, encoding, sha256 in document["pieces"]

@@ -10,7 +10,6 @@ Writers active at that moment continue in the old folder, under leases: the move
 published. Writers that begin later read `store.json`, under their lease, before they write.
 """
 
-import json
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -25,7 +24,7 @@ from capibara_assets.checkpoints.encryption.keys import WrappingKey
 from capibara_assets.checkpoints.encryption.vault import Vault
 from capibara_assets.checkpoints.store import slots
 from capibara_assets.checkpoints.store.codec import Compression
-from capibara_assets.checkpoints.store.documents import unwrap, wrap
+from capibara_assets.checkpoints.store.documents import unwrapped_json, wrap
 from capibara_assets.checkpoints.store.kind import (
     Moved,
     check_kind,
@@ -318,7 +317,7 @@ def _leave(address: _Address, left: str, now: str, target: CheckpointStore, key:
     if place.folders("models"):
         vault = open_vault(place, key) if target.vault is None else None
         _wait_for_writers(place, vault)
-        copied = json.loads(unwrap(target.place.read(_COPIED), _COPIED, target.vault, target.root))
+        copied = unwrapped_json(target.place.read(_COPIED), _COPIED, target.vault, target.root)
         late = _Copier(address.store(left, vault), target, copied=set(copied))
         late.copy()
         ids = late.ids

@@ -4,7 +4,6 @@
 manifest's file is named by the checkpoint's id and its writer's lease, so the name of a deleted one is never reused.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -14,12 +13,13 @@ import zstandard
 from pydantic import ValidationError
 
 from capibara_assets.checkpoints.encryption.vault import Vault
-from capibara_assets.checkpoints.store.documents import unwrap, wrap
+from capibara_assets.checkpoints.store.documents import unwrap, unwrapped_json, wrap
 from capibara_assets.checkpoints.store.leases import Lease
 from capibara_assets.checkpoints.store.manifest import CheckpointManifest
 from capibara_assets.checkpoints.store.places import StorePlace
 from capibara_assets.errors import InputError, IntegrityError, in_words
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
+from capibara_assets.storage.jsonfiles import parse_json
 
 MODELS, MANIFESTS = "models", "manifests"
 _VERSION = re.compile(r"v(\d{6,})")
@@ -86,7 +86,7 @@ class Versions:
     def read(self, folder: str, number: int) -> Version:
         """Read one version. Raises IntegrityError: damaged; FileNotFoundError: it does not exist."""
         version = Version(folder, number, "", "")
-        body = json.loads(unwrap(self._place.read(version.name), version.name, self._vault, self._place.root))
+        body = unwrapped_json(self._place.read(version.name), version.name, self._vault, self._place.root)
         return version._replace(id=body["id"], manifest=body["manifest"])
 
     def of(self, folder: str) -> list[Version]:
@@ -139,9 +139,11 @@ class Versions:
         data = self._place.read(name)
         body = unwrap(data, name, self._vault, self._place.root)
         try:
-            manifest = CheckpointManifest.model_validate(json.loads(zstandard.ZstdDecompressor().decompress(body)))
+            manifest = CheckpointManifest.model_validate(parse_json(zstandard.ZstdDecompressor().decompress(body)))
         except ValidationError as error:
             raise IntegrityError(f"{self._place.root}/{name} was written by newer code: {in_words(error)}") from error
+        except (ValueError, zstandard.ZstdError) as error:
+            raise IntegrityError(f"{self._place.root}/{name} is damaged: {error}") from error
         if manifest_id(manifest, self._vault) != wanted:
             raise IntegrityError(f"{self._place.root}/{name} is another checkpoint than {wanted}")
         self._manifests[file] = manifest

@@ -21,7 +21,9 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--write", is_flag=True, help="Sign a new head into FILE, following the existing one.")
 @click.option("--key", type=_FILE, help="Private key that signs (`capibara consensus keys new`); with --write.")
 @click.option("--public", metavar="KEY", help="Public key of whoever signed FILE; without --write.")
-@click.option("--at-least", default=1, metavar="N", help="Number of a head that you saw before.")
+@click.option(
+    "--at-least", default=1, type=click.IntRange(min=1), metavar="N", help="Number of a head that you saw before."
+)
 @AS_JSON
 @shows_progress("reading the store")
 def head(file: Path, write: bool, key: Path | None, public: str | None, at_least: int, as_json: bool) -> None:

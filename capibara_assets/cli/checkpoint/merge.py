@@ -13,6 +13,7 @@ import click
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.errors import InputError
+from capibara_assets.storage.jsonfiles import parse_json
 
 if TYPE_CHECKING:
     from capibara_assets.consensus.merging.checkpoint_soup import CheckpointSoup
@@ -35,10 +36,10 @@ _OF_A_SOUP = ("data", "metric", "average", "max_length")
 @click.option("--lambda", "lambda_", type=float, help="Factor of the summed differences.")
 @click.option("--normalize/--no-normalize", default=None, help="Divide by the sum of the weights.")
 @click.option("--rescale/--no-rescale", default=None, help="Rescale a sparse difference to its L1 norm before.")
-@click.option("--seed", type=int, help="Seed of the random masks (dare, della).")
+@click.option("--seed", type=click.IntRange(min=0), help="Seed of the random masks (dare, della).")
 @click.option("--dtype", type=click.Choice(["float32", "bfloat16", "float16"]), help="Default: the models'.")
 @click.option("--max-shard-size", help="Size of an output file, at most [500MB].")
-@click.option("--threads", type=int, help="Default: one per core.")
+@click.option("--threads", type=click.IntRange(min=1), help="Default: one per core.")
 @click.option("--data", type=click.Path(path_type=Path), help="soup: file of held-out examples to measure on.")
 @click.option("--metric", type=click.Choice(["perplexity", "loss"]), help="soup: metric to rank by [perplexity].")
 @click.option("--average", type=click.Choice(["greedy", "weighted", "uniform"]), help="soup: weights [greedy].")
@@ -69,7 +70,7 @@ def merge(
         if not equals:
             raise InputError(f"--set {other}: expected NAME=VALUE")
         try:
-            given[name] = json.loads(value)
+            given[name] = parse_json(value)
         except ValueError as error:
             raise InputError(f"--set {other}: {value!r} is not JSON") from error
     try:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.numbers import PORT
 from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import DOMAINS
@@ -66,7 +67,9 @@ def submit(place: str, digest: str, name: str, key: Path, adapter: Path) -> None
 @_KEY
 @_BASE
 @_OUT
-@click.option("--patience", default=3600.0, help="Seconds to wait for the organiser's next step.")
+@click.option(
+    "--patience", default=3600.0, type=click.FloatRange(min=0), help="Seconds to wait for the organiser's next step."
+)
 @shows_progress("voting")
 def vote(place: str, digest: str, name: str, key: Path, base: Path | None, out: Path, patience: float) -> None:
     """Judge the others' adapters on your shard, sign, confirm, and keep the result with its certificate."""
@@ -92,8 +95,10 @@ def vote(place: str, digest: str, name: str, key: Path, base: Path | None, out: 
 @click.option(
     "--deadline", type=click.DateTime(["%Y-%m-%dT%H:%M:%SZ"]), required=True, help="Deadline of submissions, in UTC."
 )
-@click.option("--max-rank", default=64, help="Largest rank of an adapter.")
-@click.option("--max-bytes", default=256 << 20, help="Largest message of a voter, in bytes.")
+@click.option("--max-rank", default=64, type=click.IntRange(min=1), help="Largest rank of an adapter.")
+@click.option(
+    "--max-bytes", default=256 << 20, type=click.IntRange(min=1), help="Largest message of a voter, in bytes."
+)
 @_BASE
 @shows_progress("writing the round")
 def invite(
@@ -135,7 +140,7 @@ def invite(
 @click.command("serve")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--host", default="127.0.0.1", help="Address to listen at.")
-@click.option("--port", default=8765, help="Port; 0: a free one.")
+@click.option("--port", default=8765, type=PORT, help="Port; 0: a free one.")
 def serve(folder: Path, host: str, port: int) -> None:
     """Serve the rounds in FOLDER over HTTP, until interrupted."""
     from capibara_assets.consensus.rounds.server import RoundServer

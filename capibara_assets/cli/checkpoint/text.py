@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from capibara_assets.cli.terminal.tables import TerminalTable
+from capibara_assets.escaping.languages import one_line
 
 if TYPE_CHECKING:
     from capibara_assets.checkpoints.inspect.describe import Description
@@ -69,7 +70,7 @@ def description_text(description: "Description", origin: "CheckpointOrigin") -> 
         "recipe": json.dumps(description.recipe, sort_keys=True) if description.recipe is not None else "",
         "kept by": ", ".join(description.named_by),
     }
-    lines += [f"{name}: {value}" for name, value in pairs.items() if value]
+    lines += [one_line(f"{name}: {value}") for name, value in pairs.items() if value]
     types = ", ".join(
         f"{one.tensors} {name} ({one.elements:,} elements, {size(one.bytes)})"
         for name, one in description.types.items()

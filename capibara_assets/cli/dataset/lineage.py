@@ -12,6 +12,7 @@ from capibara_assets.cli.dataset.openlineage import openlineage
 from capibara_assets.cli.terminal.exits import FOUND
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
+from capibara_assets.cli.terminal.tables import say
 from capibara_assets.deployment.environment import Deployment
 
 _AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
@@ -48,7 +49,7 @@ def example(example_id: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(trail))
         return
-    click.echo(f"{trail['example_id']}  {trail['kind']} in {trail['domain']}, {trail['split']}, {trail['verified']}")
+    say(f"{trail['example_id']}  {trail['kind']} in {trail['domain']}, {trail['split']}, {trail['verified']}")
     _pairs(trail, ("group_id", "cluster_id", "dataset", "licence", "source"))
     _pairs({"tenants": ", ".join(trail["tenants"]) or None}, ("tenants",))
     _list("executions", [_place(one) for one in trail["executions"]])
@@ -76,7 +77,7 @@ def execution(execution_id: str, page: Path | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(trail))
         return
-    click.echo(_place(trail["place"]) if trail["place"] else trail["execution_id"])
+    say(_place(trail["place"]) if trail["place"] else trail["execution_id"])
     _pairs(trail, ("group_id", "split"))
     _pairs({"domains": ", ".join(trail["domains"]) or "none"}, ("domains",))
     _list("tables", [_result(one) for one in trail["tables"]])
@@ -150,7 +151,7 @@ def bullet(bullet_id: str, as_json: bool) -> None:
         click.echo(json.dumps(trail))
         return
     place = trail["bullet"]
-    click.echo(f"{place['bullet_id']}  {place['file']}:{place['line']}\n{place['content']}")
+    say(f"{place['bullet_id']}  {place['file']}:{place['line']}", *place["content"].split("\n"))
     _pairs(trail, ("agent_id",))
     _list("consolidated playbooks", trail["consolidated"])
     _list(
@@ -173,7 +174,7 @@ def tenant(name: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(trail))
         return
-    click.echo(f"{trail['tenant']}: {trail['executions']} executions")
+    say(f"{trail['tenant']}: {trail['executions']} executions")
     _list("executions by domain", [f"{domain}: {number}" for domain, number in trail["by_domain"].items()])
     _list("examples by domain", [f"{domain}: {number}" for domain, number in trail["examples"].items()])
     _list("adapters: its rows they trained on", [f"{name}: {number}" for name, number in trail["seen_by"].items()])
@@ -211,8 +212,8 @@ def _write(file: Path, html: str) -> None:
 
 def _adapter(trail: dict[str, Any]) -> None:
     state = "counts now" if trail["current"] else "a former one"
-    click.echo(f"{trail['name']} {trail['digest']} ({trail['what']}, {state})")
-    click.echo(f"{trail['examples']} train and {trail['validation']} validation examples of {len(trail['executions'])} "
+    say(f"{trail['name']} {trail['digest']} ({trail['what']}, {state})")
+    say(f"{trail['examples']} train and {trail['validation']} validation examples of {len(trail['executions'])} "
                f"executions and {len(trail['bullets'])} bullets")  # fmt: skip
     _list("voters", trail["voters"])
     _list("datasets", [f"moe_dataset[{one['domain']}] {one['digest']} ({one['state']})" for one in trail["datasets"]])
@@ -236,7 +237,7 @@ def _round_voter(one: dict[str, Any]) -> str:
 
 def _proof(proof: dict[str, Any]) -> None:
     verdict = "absent" if proof["absent"] else ("FOUND" if proof["found"] else "cannot be told")
-    click.echo(f"{verdict}: {proof['executions_checked']} executions of {len(proof['datasets'])} datasets checked")
+    say(f"{verdict}: {proof['executions_checked']} executions of {len(proof['datasets'])} datasets checked")
     _list("datasets, as published", proof["datasets"])
     _list("certificates", [f"{domain} {digest}" for domain, digest in proof["certificates"].items()])
     _list("found", proof["found"])
@@ -265,14 +266,14 @@ def _models(trail: dict[str, Any]) -> None:
 def _pairs(trail: dict[str, Any], names: tuple[str, ...]) -> None:
     for name in names:
         if trail.get(name):
-            click.echo(f"{name.replace('_', ' ')}: {trail[name]}")
+            say(f"{name.replace('_', ' ')}: {trail[name]}")
 
 
 def _list(title: str, items: list[str] | tuple[str, ...]) -> None:
     if not items:
         return
-    click.echo(f"{title}:")
+    say(f"{title}:")
     for item in items[:_SHOWN]:
-        click.echo(f"  {item}")
+        say(f"  {item}")
     if len(items) > _SHOWN:
-        click.echo(f"  … and {len(items) - _SHOWN} more (--json has all)")
+        say(f"  … and {len(items) - _SHOWN} more (--json has all)")

@@ -14,7 +14,7 @@ import polars as pl
 from capibara_assets.cli.graph.not_read import NOT_READ, NotRead
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
-from capibara_assets.cli.terminal.tables import TerminalTable
+from capibara_assets.cli.terminal.tables import TerminalTable, say
 from capibara_assets.cli.terminal.tables import show as show_parts
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError, ambiguous
@@ -37,7 +37,7 @@ def quarantine() -> None:
 @quarantine.command("list")
 @_REASON
 @_FILE
-@click.option("--limit", default=50, show_default=True, help="Number of rows, at most.")
+@click.option("--limit", default=50, type=click.IntRange(min=0), show_default=True, help="Number of rows, at most.")
 @_AS_JSON
 def list_rows(reason: str | None, file: str | None, limit: int, as_json: bool) -> None:
     """List rejected log lines and playbook entries, and files that were not read: id, place, reason and detail."""
@@ -52,7 +52,7 @@ def list_rows(reason: str | None, file: str | None, limit: int, as_json: bool) -
         show_parts(TerminalTable(("id", "place", "reason", "detail"), cells))
     counted = Counter(rows["reason"].to_list()).most_common()
     files = rows.filter(pl.col("reason") == NOT_READ).height
-    click.echo(f"{rows.height - files} in quarantine" + "".join(f"; {name}: {count}" for name, count in counted))
+    say(f"{rows.height - files} in quarantine" + "".join(f"; {name}: {count}" for name, count in counted))
 
 
 @with_example("capibara quarantine show 5f3c9a12")
@@ -67,7 +67,7 @@ def show(identifier: str, as_json: bool) -> None:
         return
     for key, value in row.items():
         if key != "text" and value is not None:
-            click.echo(f"{key}: {value}")
+            say(f"{key}: {value}")
     click.echo(row["text"])
 
 
@@ -93,7 +93,7 @@ def retry_rows(identifiers: tuple[str, ...], reason: str | None, file: str | Non
     for item in retried:
         line = {"quarantine_id": item.quarantine_id, "file": item.file, "line": item.line}
         line |= {"reason": item.reason, "outcome": item.outcome}
-        click.echo(json.dumps(line) if as_json else f"{item.quarantine_id[:12]}  {_place(line)}  {item.outcome}")
+        say(json.dumps(line) if as_json else f"{item.quarantine_id[:12]}  {_place(line)}  {item.outcome}")
     ledger = (
         resources["store"].open().work_dir("e2b_logs", None, ledger_name(folder, resources["experience"].redact_also))
     )

@@ -12,7 +12,7 @@ from typing import BinaryIO
 import click
 
 from capibara_assets.cli.terminal.help import with_example
-from capibara_assets.cli.terminal.tables import TerminalTable, show
+from capibara_assets.cli.terminal.tables import TerminalTable, say, show
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
 from capibara_assets.processes.background import STOP_GRACE_S, Job, Jobs, pod_log, state_of
@@ -70,7 +70,7 @@ def status(name: str, as_json: bool) -> None:
         return
     for key, value in known.items():
         text = " ".join(map(str, value)) if isinstance(value, list | tuple) else value
-        click.echo(f"{key}: {json.dumps(text) if isinstance(text, dict) else text}")
+        say(f"{key}: {json.dumps(text) if isinstance(text, dict) else text}")
 
 
 @with_example("capibara jobs logs latest --follow")
@@ -97,7 +97,13 @@ def logs(name: str, follow: bool) -> None:
 @with_example("capibara jobs stop latest")
 @jobs.command("stop")
 @click.argument("name", metavar="JOB")
-@click.option("--grace", default=STOP_GRACE_S, show_default=True, help="Seconds to save resume points before SIGKILL.")
+@click.option(
+    "--grace",
+    default=STOP_GRACE_S,
+    type=click.FloatRange(min=0),
+    show_default=True,
+    help="Seconds to save resume points before SIGKILL.",
+)
 def stop(name: str, grace: float) -> None:
     """Stop JOB and all its processes: SIGTERM, a grace period to write resume points, SIGKILL."""
     registry = open_jobs()

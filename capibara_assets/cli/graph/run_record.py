@@ -1,12 +1,11 @@
 """The stored record of the latest `capibara run`, which `capibara report` reads, and the figures of its report."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
-from capibara_assets.storage.jsonfiles import write_json_atomic
+from capibara_assets.storage.jsonfiles import read_object, write_json_atomic
 
 FIGURES, BEFORE = "figures", "before"
 
@@ -25,8 +24,7 @@ def latest_record(deployment: Deployment) -> dict[str, Any]:
     path = _place(deployment)
     if not path.is_file():
         raise InputError(f"no run yet in {deployment.home}: start one with `capibara run`")
-    record: dict[str, Any] = json.loads(path.read_text())
-    return record
+    return read_object(path)
 
 
 def keep_figures(deployment: Deployment, figures: dict[str, Any]) -> None:
@@ -40,7 +38,7 @@ def keep_figures(deployment: Deployment, figures: dict[str, Any]) -> None:
 def kept_figures(deployment: Deployment, which: str = BEFORE) -> dict[str, Any] | None:
     """Figures of the latest run or the one before; None if there is none."""
     path = _place(deployment, which)
-    return json.loads(path.read_text()) if path.is_file() else None
+    return read_object(path) if path.is_file() else None
 
 
 def _place(deployment: Deployment, name: str = "latest") -> Path:

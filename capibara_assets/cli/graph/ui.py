@@ -10,6 +10,7 @@ from capibara_assets.cli.graph.instance import dagster_home, open_instance, sett
 from capibara_assets.cli.graph.run import parse_domains
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.notes import note
+from capibara_assets.cli.terminal.numbers import PORT
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import DOMAINS
 from capibara_assets.processes.serving import require_free, serve
@@ -19,7 +20,7 @@ _GRACE_S = 30.0  # Dagster's servers and daemon end one after the other, and run
 
 @with_example("capibara ui --port 3001")
 @click.command()
-@click.option("--port", default=3000, show_default=True, help="Port on 127.0.0.1.")
+@click.option("--port", default=3000, type=PORT, show_default=True, help="Port on 127.0.0.1.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to bind.")
 @click.option(
     "--domains",

@@ -17,7 +17,9 @@ def model() -> None:
 @with_example("capibara model fetch Qwen/Qwen2.5-0.5B@main --max-gib 2")
 @model.command("fetch")
 @click.argument("reference")
-@click.option("--max-gib", default=20.0, show_default=True, help="Refuse models larger than this.")
+@click.option(
+    "--max-gib", default=20.0, type=click.FloatRange(min=0), show_default=True, help="Refuse models larger than this."
+)
 @shows_progress("fetching")
 def fetch_command(reference: str, max_gib: float) -> None:
     """Download REFERENCE (id@revision) for use as --base-model. Fails at once without a network."""

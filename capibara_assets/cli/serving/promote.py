@@ -36,7 +36,11 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     help="With --export: add quantised merged models.",
 )
 @click.option(
-    "--calibrate", default=0, metavar="N", help="Quantise by GPTQ on N training examples; 0: round to nearest."
+    "--calibrate",
+    default=0,
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Quantise by GPTQ on N training examples; 0: round to nearest.",
 )
 @click.option(
     "--verify", "exported", type=click.Path(path_type=Path), help="Compare an exported folder with its digests."
@@ -88,20 +92,23 @@ def promote(
 @with_example('capibara rollback --domain sql --reason "slow answers"')
 @click.command()
 @click.option(
-    "--to", default=-1, metavar="N", help="Number in the history; 0: the base model; default: the previous one."
+    "--to",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Number in the history; 0: the base model; default: the previous one.",
 )
 @click.option("--domain", default="", help="Only a domain (with the merged model), merged or router.")
 @click.option("--reason", default="no reason given", help="Why; recorded in the history.")
 @_BY
 @_JSON
 @shows_progress("rolling back")
-def rollback(to: int, domain: str, reason: str, by: str | None, as_json: bool) -> None:
+def rollback(to: int | None, domain: str, reason: str, by: str | None, as_json: bool) -> None:
     """Roll back to the previously served checkpoint. The gate will not promote the current one again."""
     from capibara_assets.assets.manual_promotion import Rollback, roll_back
     from capibara_assets.cli.graph.instance import open_instance
 
     deployment = Deployment.from_environment()
-    wanted = Rollback(to=to, slot=domain, reason=reason, by=by or _user())
+    wanted = Rollback(to=-1 if to is None else to, slot=domain, reason=reason, by=by or _user())
     with open_instance(deployment) as instance:
         _say(roll_back(instance, _store(deployment), wanted, instance.report_runless_asset_event), as_json)
 

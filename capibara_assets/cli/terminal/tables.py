@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import click
 
-from capibara_assets.escaping.languages import visible
+from capibara_assets.escaping.languages import one_line
 from capibara_assets.escaping.terminal import PlainStream
 
 _NARROWEST = 40
@@ -36,9 +36,15 @@ def show(*parts: str | TerminalTable) -> None:
             click.echo(str(part))
 
 
+def say(*lines: str) -> None:
+    """Print lines that hold foreign text, ids and names of files: each stays one line, whatever is in it."""
+    for line in lines:
+        click.echo(one_line(line))
+
+
 def plain_table(header: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int] = ()) -> str:
-    """A table in plain text, two blanks between columns; no cell is cut."""
-    lines, numbers = [tuple(header), *(tuple(row) for row in rows)], set(right)
+    """A table in plain text, two blanks between columns; no cell is cut, and none makes a line of its own."""
+    lines, numbers = [tuple(map(one_line, line)) for line in (header, *rows)], set(right)
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     return "\n".join(
         "  ".join(
@@ -59,9 +65,11 @@ def _drawn(shown: TerminalTable, width: int) -> str:
     drawn, right = Drawn(box=SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False), set(shown.right)
     for column, title in enumerate(shown.header):
         numbers = column in right
-        drawn.add_column(Text(visible(title)), justify="right" if numbers else "left", no_wrap=numbers, overflow="fold")
+        drawn.add_column(
+            Text(one_line(title)), justify="right" if numbers else "left", no_wrap=numbers, overflow="fold"
+        )
     for row in shown.rows:
-        drawn.add_row(*(Text(visible(cell)) for cell in row))  # as text: a cell holds no markup of rich's
+        drawn.add_row(*(Text(one_line(cell)) for cell in row))  # as text: a cell holds no markup of rich's
     console = Console(force_terminal=True, width=width, no_color=bool(os.environ.get("NO_COLOR")), emoji=False)
     with console.capture() as captured:
         console.print(drawn)

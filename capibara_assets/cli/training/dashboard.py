@@ -11,6 +11,7 @@ import click
 
 from capibara_assets.checkpoints.artifacts import open_artifacts
 from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.numbers import PORT
 from capibara_assets.consensus.series import result_logs
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
@@ -28,7 +29,7 @@ _NEWEST = 64  # logs shown without FOLDER: two to three runs of six domains with
 @with_example("capibara dashboard out --port 8081")
 @click.command()
 @click.argument("folder", required=False, type=click.Path(path_type=Path))
-@click.option("--port", default=8080, show_default=True, help="Port on the host.")
+@click.option("--port", default=8080, type=PORT, show_default=True, help="Port on the host.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to bind.")
 @click.option(
     "--refresh",

@@ -12,6 +12,7 @@ import polars as pl
 
 from capibara_assets.cli.terminal.exits import FOUND
 from capibara_assets.cli.terminal.help import with_example
+from capibara_assets.cli.terminal.numbers import PORT
 from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.deployment.declarations import read_declared, shipped_recipe
 from capibara_assets.deployment.environment import Deployment
@@ -56,7 +57,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--val", multiple=True, type=_PATH, help="Validation examples, as for `capibara train`.")
 @click.option("--output", type=_PATH, help="Output folder of the training; default: CAPIBARA_HOME.")
 @click.option("--target", help="Hardware target to plan for; default: this machine.")
-@click.option("--port", default=8080, show_default=True, help="Port of the dashboard.")
+@click.option("--port", default=8080, type=PORT, show_default=True, help="Port of the dashboard.")
 @click.option("--probe", is_flag=True, help="Measure some optimizer steps here to predict the time.")
 @click.option("--quick", is_flag=True, help="Only the checks of every training start: base, data, disk, memory.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

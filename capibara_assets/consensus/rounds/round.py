@@ -1,6 +1,5 @@
 """The terms of a round, fixed before anybody submits an adapter. Every message is signed over their digest."""
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -82,9 +81,12 @@ class RoundExamples:
 
     @classmethod
     def read(cls, data: bytes) -> "RoundExamples":
-        """Parse the examples from the bytes whose digest a round states."""
-        document = json.loads(data)
-        return cls(tuple(Encoded(*each) for each in document["examples"]), document["shards"])
+        """Parse the examples from the bytes whose digest a round states. Raises ValueError: they are none."""
+        document = strict_json(data)
+        try:
+            return cls(tuple(Encoded(*each) for each in document["examples"]), dict(document["shards"]))
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"no examples and shards: {error}") from error
 
 
 def write_round(
@@ -165,7 +167,10 @@ def read_round(place: RoundPlace, digest: str) -> tuple[Round, RoundExamples]:
         raise InputError(f"round {digest[:12]} has no public key for {', '.join(bad)}")
     for name in terms.keys:
         require_name(name)
-    return terms, RoundExamples.read(data)
+    try:
+        return terms, RoundExamples.read(data)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{EXAMPLES} of round {digest[:12]} cannot be read: {error}") from error
 
 
 def _require_shards(examples: RoundExamples, recipe: ConsensusRecipe, voters: Mapping[str, str]) -> None:

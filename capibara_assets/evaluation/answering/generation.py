@@ -60,7 +60,7 @@ def stop_ids(base: Base) -> frozenset[int]:
     """
     config = base.model.generation_config
     named = config.eos_token_id if config is not None else None
-    stops = {*(named if isinstance(named, list | tuple) else [named]), base.tokenizer.eos_token_id} - {None}
+    stops = {*(named if isinstance(named, list | tuple) else [named]), base.tokenizer.eos_token_id} - {None, -1}
     if not stops:
         raise InputError(f"{base.path}: no token that ends a text is named: set eos_token_id in generation_config.json")
     return frozenset(int(token) for token in stops if token is not None)

@@ -12,7 +12,15 @@ from capibara_assets.checkpoints.formats.safetensors_file import read_file
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import applied, read_adapter
 from capibara_assets.modeling.base import Base, load_base
-from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG, base_digest, read_json_object
+from capibara_assets.modeling.files import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    CONFIG,
+    base_digest,
+    read_json_object,
+    require_one_model,
+    require_token_ids,
+)
 from capibara_assets.modeling.lora.adapter_configs import loading_problem
 from capibara_assets.storage.foreign import read_by_library, read_document, require_plain
 from capibara_assets.storage.jsonfiles import read_json
@@ -71,8 +79,24 @@ def model_folder(
         digest: of the adapter's base, where the caller knows it.
 
     Raises:
-        InputError: the folder holds neither a model nor an adapter; names those below it.
+        InputError: the folder holds neither a model nor an adapter; names those below it. The tokens that the configs
+            of the model or base name are none of its vocabulary, or its folder holds two models.
     """
+    model = _found(folder, base, default_base, digest)
+    if model.base is not None or not model.is_adapter:
+        _require_sound(model.whole)
+    return model
+
+
+def _require_sound(whole: Path) -> None:
+    """Check what a library would misread of a model; whoever loads the folder says what else is amiss with it."""
+    if (whole / CONFIG).is_file():
+        require_plain(whole)
+        require_token_ids(whole)
+        require_one_model(whole)
+
+
+def _found(folder: Path, base: Path | None, default_base: str | None, digest: str | None) -> ModelFolder:
     if (folder / ADAPTER_CONFIG).is_file() or (folder / ADAPTER_WEIGHTS).is_file():
         require_plain(folder)  # before any of its notes is read
         known, source = (digest, "the checkpoint store") if digest else _written_digest(folder)

@@ -1,6 +1,5 @@
 """Parse a contender from text: a folder, a checkpoint, an endpoint, an optimised prompt, or an earlier run."""
 
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from capibara_assets.evaluation.contenders.endpoints import OLLAMA_URL, OPENAI_U
 from capibara_assets.modeling.adapters import read_adapter
 from capibara_assets.modeling.base import Base
 from capibara_assets.modeling.files import ADAPTER_CONFIG, CONFIG, validate_base
-from capibara_assets.storage.jsonfiles import read_json
+from capibara_assets.storage.jsonfiles import parse_json, read_json
 from capibara_assets.training.standalone.run import base_folder
 
 FORMS = (
@@ -224,7 +223,7 @@ def _rows(file: Path) -> Iterable[Mapping[str, Any]]:
         return
     text = file.read_text("utf-8")
     try:
-        values = json.loads(text) if file.suffix == ".json" else [json.loads(x) for x in text.splitlines() if x.strip()]
+        values = parse_json(text) if file.suffix == ".json" else [parse_json(x) for x in text.splitlines() if x.strip()]
     except ValueError as error:
         raise InputError(f"{file} is not {file.suffix[1:].upper()}: {error}") from error
     if not isinstance(values, list) or not all(isinstance(value, Mapping) for value in values):

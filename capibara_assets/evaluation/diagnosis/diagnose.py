@@ -22,7 +22,7 @@ from capibara_assets.evaluation.diagnosis.catalogue import Diagnosis
 from capibara_assets.evaluation.diagnosis.placement import DeviceMap, check_deepspeed, check_placement
 from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.modeling.base import Base, load_base, load_tokenizer, running
-from capibara_assets.modeling.files import GENERATION, read_config
+from capibara_assets.modeling.files import GENERATION, read_config, read_json_object
 
 _HALF = ("float16", "torch.float16")
 _INFO = "training_info.json"
@@ -270,13 +270,11 @@ def _as_mapped(folder: Path, device_map: DeviceMap | None) -> Any:
 
 def _ends(folder: Path) -> set[int]:
     """Tokens at which Transformers' `generate` stops, by the generation config, else the config."""
-    from transformers import GenerationConfig
-
     ends = read_config(folder).get("eos_token_id")
     if (folder / GENERATION).is_file():
-        stated = GenerationConfig.from_pretrained(str(folder), local_files_only=True).eos_token_id
+        stated = read_json_object(folder / GENERATION).get("eos_token_id")
         ends = ends if stated is None else stated
-    return set(ends) if isinstance(ends, list) else set() if ends is None else {ends}
+    return set(ends) if isinstance(ends, list) else set() if ends in (None, -1) else {ends}  # -1: none
 
 
 def _in_fp16(folder: Path) -> bool:

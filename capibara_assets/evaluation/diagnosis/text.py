@@ -1,6 +1,5 @@
 """Checks of tokenizer and chat template: another model's, untrained turn markers, ends that do not stop generation."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.evaluation.diagnosis.catalogue import Diagnosis
 from capibara_assets.modeling.files import read_config
 from capibara_assets.storage.digests import sha256_file
+from capibara_assets.storage.jsonfiles import read_foreign_object
 
 PROBE = (
     {"role": "user", "content": "What is two and two?"},
@@ -101,7 +101,9 @@ def check_template_against(
             return [Diagnosis("template_wrong", finding, evidence)]
     if manifest is None:
         return []
-    noted = json.loads(manifest.read_bytes()).get("files", {})
+    noted = read_foreign_object(manifest).get("files")
+    if not isinstance(noted, dict):
+        return []
     for name in _TEMPLATE_FILES:
         file = manifest.parent / name
         if name in noted and file.is_file() and sha256_file(file) != noted[name]:

@@ -3,17 +3,21 @@
 import ast
 import copy
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from capibara_assets.datasets.code.python_source import BUILTINS, parse
 from capibara_assets.evaluation.grading.assertions import Assertion, Observed, Operation, Term
-from capibara_assets.evaluation.grading.plain_values import REPORTER
+from capibara_assets.evaluation.grading.plain_values import PLAINER, REPORTER
 
 _MOST_COPIES = 256  # statements that a loop of the tests is unrolled to
 _COMPARED = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn)
 _CALCULATED = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _TYPES = frozenset({"int", "float", "complex", "str", "bytes", "bool", "list", "tuple", "dict", "set", "frozenset"})
+_MAKERS = frozenset(
+    {"namedtuple", "NamedTuple", "type", "new_class", "make_dataclass", "Enum", "IntEnum", "StrEnum", "Flag", "IntFlag"}
+)
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _UNROLLED = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom)
 
@@ -22,7 +26,9 @@ class _Entangled(Exception):
     """Assertions that cannot be replaced by reports; the message says where they are."""
 
 
-def observed(tests: str, answers: Collection[str], whole: Collection[int] = ()) -> Observed:
+def observed(
+    tests: str, answers: Collection[str], whole: Collection[int] = (), classes: Collection[str] = ()
+) -> Observed:
     """Replace the assertions of tests by reports.
 
     Args:
@@ -30,6 +36,8 @@ def observed(tests: str, answers: Collection[str], whole: Collection[int] = ()) 
         answers: names that an answer or the cells before it give: what is made with them is reported, never assumed.
         whole: numbers of assertions whose operands cannot be reported (objects of the answer's own classes): of these
             only the truth is asked for.
+        classes: names of classes that an answer is asked for; of others, as of those that the tests define, it returns
+            no instances, or their plain value is taken.
     """
     tree = parse(tests)
     if tree is None:
@@ -44,9 +52,11 @@ def observed(tests: str, answers: Collection[str], whole: Collection[int] = ()) 
     except (_Entangled, RecursionError) as error:
         return Observed(tests, tests, (), f"its tests assert {error or 'too deep an expression'}")
     ending = ";" if tests.rstrip().endswith(";") else ""
+    asked = f"_capibara_asked = {sorted({*classes, *classes_given(tests)})!r}\n"
+    before = f"{REPORTER}{PLAINER}{asked}"
     return Observed(
-        REPORTER + _source(instrumented.needed()) + ending,
-        REPORTER + _source(instrumented.trusted) + ending,
+        before + _source(instrumented.needed()) + ending,
+        before + _source(instrumented.trusted) + ending,
         tuple(instrumented.assertions),
     )
 
@@ -151,9 +161,11 @@ class _InstrumentedTests:
                 self.dirty -= names
                 self._both(statement, frozenset())
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if self.is_clean(value):
-                self.clean.add(name)
-                self.dirty.discard(name)
-                self._both(statement, frozenset({name}))
+                self._is_clean_now(name, statement)
+            case ast.FunctionDef(name=name, decorator_list=[]) if not _asserts(statement) and self._is_of_tests(
+                statement
+            ):
+                self._is_clean_now(name, statement)
             case _:
                 if _asserts(statement):
                     statement = self._reached(statement)
@@ -170,13 +182,18 @@ class _InstrumentedTests:
 
     def needed(self) -> list[ast.stmt]:
         """The statements that run after an answer, without values that only assertions compare with."""
-        kept: list[ast.stmt] = []
-        read: set[str] = set()
-        for statement, gives in reversed(self.untrusted):
-            if not gives or gives & read:
-                kept.append(statement)
-                read |= {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
-        return kept[::-1]
+        late: set[str] = set()  # read by functions when they are called, wherever the value was set
+        while True:
+            kept: list[ast.stmt] = []
+            read = set(late)
+            for statement, gives in reversed(self.untrusted):
+                if not gives or gives & read:
+                    kept.append(statement)
+                    read |= _names([statement])
+            inner = _names(node for each in kept for node in ast.walk(each) if isinstance(node, _SCOPES))
+            if inner <= late:
+                return kept[::-1]
+            late |= inner
 
     def is_clean(self, node: ast.expr) -> bool:
         """Whether an expression has the same value whatever the answer is."""
@@ -188,6 +205,22 @@ class _InstrumentedTests:
                 return False
         names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - own
         return all(name in self.clean or (name in BUILTINS and name not in self.dirty) for name in names)
+
+    def _is_of_tests(self, function: ast.FunctionDef) -> bool:
+        """Whether a function of the tests gives the same whatever the answer is: an oracle, a helper."""
+        nodes = list(ast.walk(function))
+        if any(isinstance(node, ast.Global | ast.Nonlocal | ast.Import | ast.ImportFrom) for node in nodes):
+            return False
+        own = {node.arg for node in nodes if isinstance(node, ast.arg)}
+        own |= {node.id for node in nodes if isinstance(node, ast.Name) and type(node.ctx) is ast.Store}
+        own |= {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+        read = {node.id for node in nodes if isinstance(node, ast.Name) and type(node.ctx) is not ast.Store} - own
+        return all(name in self.clean or (name in BUILTINS and name not in self.dirty) for name in read)
+
+    def _is_clean_now(self, name: str, statement: ast.stmt) -> None:
+        self.clean.add(name)
+        self.dirty.discard(name)
+        self._both(statement, frozenset({name}))
 
     def _both(self, statement: ast.stmt, gives: frozenset[str]) -> None:
         self.trusted.append(statement)
@@ -223,6 +256,10 @@ class _InstrumentedTests:
         return Never().visit(copy.deepcopy(statement))  # type: ignore[no-any-return]
 
 
+def _names(nodes: Iterable[ast.AST]) -> set[str]:
+    return {node.id for each in nodes for node in ast.walk(each) if isinstance(node, ast.Name)}
+
+
 def _report(number: int, kind: str, index: int, value: ast.expr) -> ast.Expr:
     place = ast.Constant(f"{number}{kind}{index}")
     return ast.Expr(ast.Call(ast.Name("_capibara_report", ast.Load()), [place, value], []))
@@ -238,6 +275,8 @@ class _AssertionReports:
 
     def report(self, kind: Operation, node: ast.expr) -> Term:
         index = len(self.reports)
+        if kind == "given":
+            node = _Plainer(self.instrumented).visit(copy.deepcopy(node))
         self.reports.append((kind, _report(self.number, "g" if kind == "given" else "k", index, node)))
         return Term(kind, index)
 
@@ -286,6 +325,30 @@ class _AssertionReports:
         return name not in self.instrumented.dirty and name not in self.instrumented.clean
 
 
+class _Plainer(ast.NodeTransformer):
+    """Takes the plain value of all that an answer may have made: variables, what calls return, attributes, elements."""
+
+    def __init__(self, instrumented: _InstrumentedTests) -> None:
+        self.instrumented = instrumented
+
+    def visit(self, node: ast.AST) -> Any:
+        if not isinstance(node, ast.Call | ast.Name | ast.Attribute | ast.Subscript):
+            return self.generic_visit(node)
+        if type(getattr(node, "ctx", None)) in (ast.Store, ast.Del) or self.instrumented.is_clean(node):
+            return self.generic_visit(node)
+        if isinstance(node, ast.Call):  # what is called stays as it is; what its method is of does not
+            if isinstance(node.func, ast.Attribute | ast.Name):
+                self.generic_visit(node.func)
+            else:
+                node.func = self.visit(node.func)
+            node.args = [self.visit(each) for each in node.args]
+            for keyword in node.keywords:
+                self.generic_visit(keyword)
+        else:
+            self.generic_visit(node)
+        return ast.Call(ast.Name("_capibara_plain", ast.Load()), [node], [])
+
+
 def _is_comparison(operator: ast.cmpop, right: ast.expr) -> bool:
     if isinstance(operator, ast.Is | ast.IsNot):
         return isinstance(right, ast.Constant) and right.value in (None, True, False) and right.value is not math.nan
@@ -313,4 +376,18 @@ def names_given(code: str) -> set[str]:
             names.add(node.name)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names |= {(each.asname or each.name).partition(".")[0] for each in node.names}
+    return names
+
+
+def classes_given(code: str) -> set[str]:
+    """Names of the classes that a piece of code defines, also by a call (`namedtuple`)."""
+    names: set[str] = set()
+    for node in ast.walk(parse(code) or ast.Module([], [])):
+        match node:
+            case ast.ClassDef(name=name):
+                names.add(name)
+            case ast.Call(
+                func=ast.Name(id=maker) | ast.Attribute(attr=maker), args=[ast.Constant(value=str(name)), *_]
+            ):
+                names |= {name} if maker in _MAKERS else set()
     return names

@@ -68,7 +68,8 @@ class GradingPlan:
         module = assertions_python if language == "python" else assertions_javascript
         names = module.names_given(self.item.reference) | module.names_given(check.before)
         if language == "python":
-            return assertions_python.observed(check.tests, names, self.calibration.whole)
+            asked = assertions_python.classes_given(self.item.reference) | assertions_python.classes_given(check.before)
+            return assertions_python.observed(check.tests, names, self.calibration.whole, asked)
         return assertions_javascript.observed(check.tests, names)
 
     @cached_property

@@ -4,7 +4,6 @@ A linear classifier over hashed n-grams, or over the base model's hidden states;
 validation split of the routing dataset. Stored without pickle.
 """
 
-import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,7 +29,7 @@ from capibara_assets.evaluation.statistics.calibration import (
     fit_temperature,
     softmax,
 )
-from capibara_assets.storage.jsonfiles import write_json_atomic
+from capibara_assets.storage.jsonfiles import parse_json, write_json_atomic
 
 SCHEMA_VERSION = 2
 BASE = "base"
@@ -157,7 +156,7 @@ class Router:
         """
         file = folder / "router.json"
         try:
-            known = json.loads(file.read_text("utf-8"))
+            known = parse_json(file.read_text("utf-8"))
             version = known.get("schema_version", 1)
         except (OSError, ValueError, AttributeError) as error:
             raise InputError(f"{file} is not a router: {error}; {_ANEW}") from error

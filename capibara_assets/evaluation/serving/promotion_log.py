@@ -4,7 +4,6 @@
 concurrent promotions one creates it, and the other reads the winner before it tries again.
 """
 
-import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from capibara_assets.checkpoints.store.places import StorePlace, open_place
 from capibara_assets.errors import InputError, IntegrityError, in_words
 from capibara_assets.evaluation.serving.promotion import NOTHING, Document, moved, same_state, served
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
+from capibara_assets.storage.jsonfiles import parse_json
 from capibara_assets.storage.store import ArtifactStore
 
 FOLDER = "promotions"
@@ -178,7 +178,7 @@ def _span(known: list[int]) -> str:
 
 def _parse(data: bytes, where: str) -> Move:
     try:
-        return Move.model_validate(json.loads(data))
+        return Move.model_validate(parse_json(data))
     except pydantic.ValidationError as error:
         raise IntegrityError(f"{where} is damaged: {in_words(error)}") from error
     except ValueError as error:

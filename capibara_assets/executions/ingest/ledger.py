@@ -24,7 +24,14 @@ from capibara_assets.executions.ingest.duplicates import KNOWN
 from capibara_assets.executions.ingest.intake import FileRead
 from capibara_assets.executions.secrets.redact import digest_key, keyed_digest
 from capibara_assets.executions.secrets.seen import SEEN, SeenSecrets
-from capibara_assets.storage.jsonfiles import delete_durable, naming, sync_folder, write_durable, write_json_atomic
+from capibara_assets.storage.jsonfiles import (
+    delete_durable,
+    naming,
+    parse_json,
+    sync_folder,
+    write_durable,
+    write_json_atomic,
+)
 from capibara_assets.storage.locks import folder_locked, locked
 
 EXECUTIONS, QUARANTINE, FILES, INDEX = "executions.parquet", "quarantine.parquet", "files.parquet", "index.parquet"
@@ -118,7 +125,7 @@ class Ledger:
         """The last generation; None where there is none, or it is damaged."""
         try:
             folder = self._folder()
-            state = json.loads((folder / _STATE).read_bytes())
+            state = parse_json((folder / _STATE).read_bytes())
             if any((folder / file).stat().st_size != size for file, size in state["sizes"].items()):
                 return None
             names = pl.read_parquet_schema(folder / INDEX)
@@ -148,7 +155,7 @@ class Ledger:
 
     def _folder(self) -> Path:
         """The folder that the pointer names. Raises OSError, ValueError, KeyError: there is none, or it is damaged."""
-        name: str = json.loads((self.root / _POINTER).read_bytes())["generation"]
+        name: str = parse_json((self.root / _POINTER).read_bytes())["generation"]
         return self.root / "generations" / name
 
     def read_again(self, names: Iterable[str]) -> None:

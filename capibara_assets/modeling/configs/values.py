@@ -40,6 +40,8 @@ _OBJECTS = ("rope_parameters", "rope_scaling")
 _DEEPEST = 64
 _MOST_ENTRIES = 1 << 16  # of a list or object: libraries walk them many times over, names of classes by the thousand
 _TOKEN_IDS = "_token_id"
+_SINGLE = ("pad_token_id", "bos_token_id")  # a list of them is none that any tokenizer or embedding takes
+_OF_TEXT = ("eos_token_id", *_SINGLE)  # others may be of an image or a sound, beside the vocabulary
 
 
 def value_problem(config: Mapping[str, Any]) -> str:
@@ -57,14 +59,33 @@ def value_problem(config: Mapping[str, Any]) -> str:
     return _parts_problem(config, _DEEPEST)
 
 
+def token_problem(config: Mapping[str, Any], of: Mapping[str, Any]) -> str:
+    """Why the ids of the tokens that begin, end or pad a text are none of a model's vocabulary; empty where they are.
+
+    Args:
+        config: a model's, or that of its generation; its other values need not be sound.
+        of: the model's config, which states the size of its vocabulary, itself or for its text.
+    """
+    text = of.get("text_config")
+    stated = of.get("vocab_size") or (text.get("vocab_size") if isinstance(text, dict) else None)
+    largest = LARGEST_SIZES["vocab_size"]
+    rows = stated if isinstance(stated, int) and 0 < stated <= largest else largest
+    for name in _OF_TEXT:
+        if problem := _id_problem(name, value := config.get(name)):
+            return problem
+        if any(one is not None and one >= rows for one in (value if isinstance(value, list) else [value])):
+            return _expected(name, value, f"tokens of the model's vocabulary, 0 to {rows - 1:,}")
+    return ""
+
+
 def _parts_problem(config: Mapping[str, Any], deepest: int) -> str:
     if not deepest:
         return f"its values are nested more than {_DEEPEST} deep"
     for name, value in config.items():
         if isinstance(value, dict | list) and len(value) > _MOST_ENTRIES:
             return f"{name} has {len(value):,} entries, models have up to {_MOST_ENTRIES:,}"
-        if name.endswith(_TOKEN_IDS) and not _are_ids(value):
-            return _expected(name, value, "the number of a token, or a list of such")
+        if name.endswith(_TOKEN_IDS) and (problem := _id_problem(name, value)):
+            return problem
         if name in _OBJECTS and not isinstance(value, dict | None):
             return _expected(name, value, "an object")
         if _CHOOSES.fullmatch(name) and value is not None and value not in _IMPLEMENTATIONS:
@@ -98,10 +119,15 @@ def _number_problem(name: str, value: Any) -> str:
     return "" if sound else _expected(name, value, "a finite number above 0")
 
 
-def _are_ids(value: Any) -> bool:
-    """Whether a value is a token's number or some; null and -1 say that there is none."""
-    listed = value if isinstance(value, list) else [value]
-    return value is None or all(isinstance(one, int) and not isinstance(one, bool) and one >= -1 for one in listed)
+def _id_problem(name: str, value: Any) -> str:
+    """Why a value is no token's number, nor some; null, and -1 alone, say that there is none."""
+    if value is None or (isinstance(value, int) and value == -1):
+        return ""
+    single, most = name in _SINGLE, LARGEST_SIZES["vocab_size"]
+    listed = value if isinstance(value, list) and not single else [value]
+    if all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one < most for one in listed):
+        return ""
+    return _expected(name, value, "the number of a token" + ("" if single else ", or a list of such"))
 
 
 def _is_whole(value: Any) -> bool:

@@ -22,7 +22,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from capibara_assets.storage.digests import canonical_json, sha256_bytes, sha256_file
-from capibara_assets.storage.jsonfiles import readable_json, sync_folder, write_durable, write_json_atomic
+from capibara_assets.storage.jsonfiles import parse_json, readable_json, sync_folder, write_durable, write_json_atomic
 from capibara_assets.training.ranks import ALONE, Ranks
 
 _STATE = "state.json"
@@ -358,7 +358,7 @@ def _tensor_bytes(tensors: Mapping[str, Tensor]) -> bytes:
 def _verified_state(path: Path) -> dict[str, Any] | None:
     """The state of a resume point whose files are all as written; None for a damaged one."""
     try:
-        state: dict[str, Any] = json.loads((path / _STATE).read_bytes())
+        state: dict[str, Any] = parse_json((path / _STATE).read_bytes())
         whole = all(sha256_file(path / name) == digest for name, digest in state["files"].items())
     except (OSError, ValueError, KeyError):
         return None

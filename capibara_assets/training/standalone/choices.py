@@ -1,6 +1,5 @@
 """Options of `capibara train`, and the recipe they give: a file or a shipped one, with the command line's changes."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -10,6 +9,7 @@ from typing import Any
 from capibara_assets.deployment.declarations import declared, read_mapping, read_value
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
+from capibara_assets.storage.jsonfiles import parse_json
 from capibara_assets.training.recipe import TrainingRecipe
 
 DEFAULT_RECIPE = "nano_cpu"
@@ -125,7 +125,7 @@ def _derive_batch(values: dict[str, Any], given: set[str]) -> None:
 
 def _deepspeed(file: Path) -> dict[str, Any]:
     try:
-        document = json.loads(file.read_bytes())
+        document = parse_json(file.read_bytes())
     except OSError as error:
         raise InputError(f"--deepspeed {file} cannot be read: {error.strerror}") from error
     except ValueError as error:

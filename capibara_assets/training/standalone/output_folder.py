@@ -12,7 +12,7 @@ from typing import Any
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, check_safetensors, read_safetensors_header
 from capibara_assets.storage.digests import sha256_file
-from capibara_assets.storage.jsonfiles import read_object, sync_folder, write_json_atomic
+from capibara_assets.storage.jsonfiles import parse_json, read_object, sync_folder, write_json_atomic
 from capibara_assets.training.monitoring.events import EVENTS, read_events
 from capibara_assets.training.recipe import VoterSpec
 from capibara_assets.training.request import TrainingRequest
@@ -167,7 +167,7 @@ def _checkpoints(folder: Path) -> list[Path]:
 def _schema(adapter: Path) -> dict[str, Any]:
     """Names, types and shapes of an adapter's weights."""
     try:
-        json.loads((adapter / ADAPTER_CONFIG).read_bytes())
+        parse_json((adapter / ADAPTER_CONFIG).read_bytes())
         check_safetensors(adapter / ADAPTER_WEIGHTS)
         header = json.loads(read_safetensors_header(adapter / ADAPTER_WEIGHTS))
     except (OSError, ValueError, InputError) as error:

@@ -1,11 +1,13 @@
 """`capibara debug-model`: exit codes, what it prints, and what the guide says against what the code knows."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from capibara_assets.cli.model import test_model as of_test_model
 from capibara_assets.cli.model.debug_model import debug_model
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.diagnosis.catalogue import CATALOGUE, Diagnosis, table
@@ -39,6 +41,27 @@ def test_a_sick_one_exits_with_1_and_says_what_to_do(tmp_path: Path, nano: Path)
     assert not document["healthy"] and document["diagnoses"][0]["id"] == "template_missing"
     with pytest.raises(InputError, match="--device-map"):
         debug("--model", model, "--device-map", "nonsense", code=2)
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [*({"eos_token_id": ends} for ends in ("x", [[2]], [-1], 10**20, [10**12], 4096)), {"pad_token_id": [1]}],
+    ids=str,
+)
+def test_ids_that_are_no_tokens_of_the_model_are_refused(stated: dict[str, object], tmp_path: Path, nano: Path) -> None:
+    shutil.copytree(nano, tmp_path / "model")
+    (tmp_path / "model" / "generation_config.json").write_text(json.dumps(stated))
+    for command in (debug_model, of_test_model.test_model):
+        result = CliRunner().invoke(command, ["--model", str(tmp_path / "model")])
+        assert isinstance(result.exception, InputError), (command.name, result.output)
+        field = next(iter(stated))
+        assert str(result.exception).startswith(f"{tmp_path / 'model' / 'generation_config.json'}: {field} is ")
+
+
+def test_no_end_is_none_not_a_token(tmp_path: Path, nano: Path) -> None:
+    shutil.copytree(nano, tmp_path / "model")
+    (tmp_path / "model" / "generation_config.json").write_text('{"eos_token_id": -1}')
+    assert "generation stops at nothing" in debug("--model", tmp_path / "model", code=1)
 
 
 def test_an_artifact_whose_weights_lie_in_the_store_is_followed_there(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`--quiet` and completion, by the commands that have them."""
 
 import os
+from collections.abc import Iterator
 
 import click
 import pytest
@@ -42,3 +43,34 @@ def test_each_shell_gets_its_script(shell: str, has: str) -> None:
     done = CliRunner().invoke(cli, ["completion", shell])
     assert done.exit_code == 0 and has in done.output and "_CAPIBARA_COMPLETE" in done.output
     assert "\x1b" not in done.output
+
+
+def numbers_of(command: click.Command, name: str) -> Iterator[tuple[str, click.ParamType]]:
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for inner in command.list_commands(context):
+            if (found := command.get_command(context, inner)) is not None:
+                yield from numbers_of(found, f"{name} {inner}")
+    for parameter in command.params:
+        if isinstance(parameter.type, click.types.IntParamType | click.types.FloatParamType):
+            yield f"{name} {parameter.opts[0]}", parameter.type
+
+
+def test_numbers_have_bounds_where_they_are_asked_for() -> None:
+    """Elsewhere they end in a traceback of whoever takes them first: a model's validation, a socket, a thread pool."""
+    found = dict(numbers_of(cli, "capibara"))
+    bare = {name for name, kind in found.items() if getattr(kind, "min", None) is None}
+    checked_by_their_recipes = {f"capibara train --{name}" for name in ("learning-rate", "lora-alpha", "lora-dropout")}
+    checked_by_their_method = {
+        f"capibara merge --{name}" for name in ("weight", "density", "gamma", "epsilon", "t", "lambda")
+    }
+    assert bare == checked_by_their_recipes | checked_by_their_method and len(found) > 40
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["consensus invite x --max-rank 0", "consensus invite x --max-bytes -5", "consensus serve . --port 65536"],
+)
+def test_a_number_out_of_bounds_is_refused_at_once(words: str) -> None:
+    done = CliRunner().invoke(cli, words.split())
+    assert done.exit_code == 2 and "is not in the range" in done.output

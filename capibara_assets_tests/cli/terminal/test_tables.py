@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from capibara_assets.cli.terminal.tables import TerminalTable, show
+from capibara_assets.cli.terminal.tables import TerminalTable, say, show
 from capibara_assets.escaping.terminal import PlainStream
 from capibara_assets_tests.cli.terminal.conftest import Terminal
 
@@ -50,3 +50,17 @@ def test_a_table_without_colours_keeps_its_lines(terminal: Terminal, monkeypatch
     show(TerminalTable(("a", "b"), [("1", "2")]))
     seen = terminal.seen()
     assert "─" in seen and "\x1b[3" not in seen
+
+
+def test_no_cell_and_no_line_makes_a_line_of_its_own(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids and names of files are the authors' of logs."""
+    forged = "a.jsonl\nreal  b.jsonl\tinvalid\r\x85\u2028"
+    written = "a.jsonl\\u000areal  b.jsonl\\u0009invalid\\u000d\\u0085\\u2028"
+    kept = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", PlainStream(kept))
+    show(TerminalTable(("id", "place"), [("1", forged)]))
+    say(f"place: {forged}", "next")
+    assert kept.getvalue().split("\n") == ["id  place", f"1   {written}", f"place: {written}", "next", ""]
+    monkeypatch.setattr(sys, "stdout", PlainStream(terminal.stream))
+    show(TerminalTable(("id", "place"), [("1", forged)]))
+    assert written in terminal.seen()

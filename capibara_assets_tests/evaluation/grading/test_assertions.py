@@ -25,7 +25,8 @@ def ran(code: str, before: str = "") -> str:
 
 def verdict(tests: str, reference: str, answer: str) -> str | None:
     """The first assertion that an answer fails; None when it passes them all."""
-    taken = assertions_python.observed(tests, assertions_python.names_given(reference))
+    names, asked = assertions_python.names_given(reference), assertions_python.classes_given(reference)
+    taken = assertions_python.observed(tests, names, classes=asked)
     assert taken.why_not is None
     known, _ = reports_in(ran(taken.trusted, reference))
     assert first_failing(taken.assertions, known, known) is None, "the reference passes"
@@ -183,6 +184,89 @@ def test_two_reports_of_one_place_are_refused() -> None:
     assert reports_in(f"before{one}after") == ({"0g0": True}, "beforeafter")
     with pytest.raises(NotPlain, match="two reports"):
         reports_in(one + one)
+
+
+FLOAT = "class Z(float):\n    def __sub__(self, other): return 0.0\n    __rsub__ = __abs__ = __sub__\n"
+LYING = {
+    "arithmetic with a function of the tests": (
+        "def ref(x):\n    return x * 2 + k\nk = 0\nfor i in range(5):\n    assert abs(f(i) - ref(i)) < 1e-6",
+        FLOAT + "def f(x): return Z(1)",
+    ),
+    "arithmetic of two values of its own": ("assert f(3) - f(1) == 4", FLOAT + "def f(x): return Z(x)"),
+    "no number at all": (
+        "def ref(x):\n    import math\n    return x * 2\nassert abs(f(3) - ref(3)) < 1e-6",
+        "class Z:\n    def __sub__(self, other): return 0.0\ndef f(x): return Z()",
+    ),
+    "text": (
+        "assert f(2) + f(2) == 8 and str(f(2)) == '4'",
+        "class Z(int):\n    def __str__(self): return '4'\n    def __add__(self, o): return 8\ndef f(x): return Z(1)",
+    ),
+    "within a list, twice": (
+        "assert [a - b for a, b in zip([f(2), f(3)], [4, 6])] == [0, 0]",
+        FLOAT + "def f(x): return Z(1)",
+    ),
+    "a variable": ("y = f(2)\nassert abs(y - f(2) + 0) + y == 4", FLOAT + "def f(x): return Z(4.5)"),
+    "a class that says it is of a module": (
+        "y = f(3) - f(1)\nassert f(3) - f(1) == 4",
+        FLOAT + "Z.__module__ = 'collections'\ndef f(x): return Z(1)",
+    ),
+}
+LISTS = {
+    "length": "assert len(g(3)) == 3",
+    "members": "assert 0 in g(3)",
+    "truth": "assert bool(g(3)) is True and len(g(0)) == 0",
+    "nested": "assert len(g(1, 3)[0]) == 3",
+    "a method": "assert g(3).count(0) == 3",
+}
+
+
+@pytest.mark.parametrize(("tests", "answer"), LYING.values(), ids=LYING)
+def test_no_special_method_of_the_answer_decides(tests: str, answer: str) -> None:
+    assert verdict(tests, RIGHT, RIGHT) is None
+    try:
+        assert verdict(tests, RIGHT, answer) is not None
+    except TypeError as error:  # of the run: the answer fails by an error
+        assert "a class that is not asked for: Z" in str(error)
+
+
+@pytest.mark.parametrize("tests", LISTS.values(), ids=LISTS)
+def test_a_list_is_what_it_holds(tests: str) -> None:
+    right = "def g(n, deep=0): return [[0] * deep for _ in range(n)] if deep else [0] * n"
+    lying = """class Z(list):
+    n = 0
+    def __len__(self): return self.n
+    def __contains__(self, one): return True
+    def __bool__(self): return self.n > 0
+    def count(self, one): return self.n
+def g(n, deep=0):
+    z = Z(); z.n = deep or n
+    return [z] if deep else z"""
+    assert verdict(tests, right, right) is None
+    assert verdict(tests, right, lying) is not None
+    assert (
+        verdict(tests, right, right.replace("def g", "class L(list): pass\ndef g").replace("[0] * n", "L([0] * n)"))
+        is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("tests", "reference"),
+    [
+        ("assert len(Bag([1, 2])) == 2 and Bag([1]) + Bag([2]) == Bag([1, 2])",
+         "class Bag(list):\n    def __add__(self, o): return Bag([*self, *o])"),
+        ("p = at(1)\nassert p.x == 1 and at(1).y - at(0).y == 1",
+         "from collections import namedtuple\nPoint = namedtuple('Point', 'x y')\ndef at(n): return Point(n, n)"),
+        ("assert dict(g()) == {'a': 1} and g().most_common(1)[0][1] == 1",
+         "from collections import Counter\ndef g(): return Counter('a')"),
+        ("q = g()\nassert q.pop() == 2 and q.pop() == 1 and len(q) == 0", "def g(): return [1, 2]"),
+        ("assert list(g()) == [1] and next(g()) == 1 and callable(g)", "def g(): yield 1"),
+        ("class T(int):\n    pass\nassert g(T(3)) + 1 == 4 and g.__name__ == 'g'", "def g(x): return x"),
+        ("try:\n    g()\nexcept ValueError as e:\n    error = e\nassert str(error) == 'no'",
+         "class Mine(ValueError): pass\ndef g(): raise Mine('no')"),
+    ],
+)  # fmt: skip
+def test_classes_that_are_asked_for_and_those_of_modules_keep_what_they_do(tests: str, reference: str) -> None:
+    assert verdict(tests, reference, reference) is None
 
 
 def test_code_that_was_taken_apart_still_parses() -> None:

@@ -134,3 +134,11 @@ def test_a_history_that_somebody_changed_is_damaged(log: PromotionLog, tmp_path:
     file.unlink()
     with pytest.raises(IntegrityError, match="not a whole history"):
         log.moves()
+
+
+def test_a_move_nested_deeper_than_is_read_is_damage(log: PromotionLog):
+    log.move("gate", putting("sql", "a"), by="gate")
+    (written,) = [file for file in Path(log._place.root).rglob("000001.json") if file.is_file()]
+    written.write_bytes(b'{"a":' * 100_000)
+    with pytest.raises(IntegrityError, match=r"000001\.json is damaged: it is nested too deeply"):
+        log.moves()
