@@ -26,6 +26,7 @@ from capibara_assets.executions.formats.agents.hosted import (
 )
 from capibara_assets.executions.formats.agents.programs import (
     aide_journal,
+    appworld,
     ask_say,
     claude_export,
     claude_html,
@@ -52,6 +53,7 @@ from capibara_assets.executions.formats.agents.tools import (
     gemini_cli,
     gemini_stream,
     gptme,
+    gptme_terminal,
     openclaw,
     pi,
     specstory,
@@ -69,6 +71,7 @@ from capibara_assets.executions.formats.agents.trajectories import (
     mint,
     openhands,
     smolagents,
+    smolagents_messages,
     swe_agent,
     terminal_bench,
 )
@@ -88,6 +91,7 @@ READERS: tuple[Reader, ...] = (
     gemini_cli.READER,
     gemini_stream.READER,
     gptme.READER,
+    gptme_terminal.READER,
     openclaw.READER,
     pi.READER,
     specstory.READER,
@@ -103,6 +107,7 @@ READERS: tuple[Reader, ...] = (
     mint.READER,
     openhands.READER,
     smolagents.READER,
+    smolagents_messages.READER,
     da_agent.READER,  # before the next, whose steps are as named
     swe_agent.READER,
     terminal_bench.READER,
@@ -116,6 +121,7 @@ READERS: tuple[Reader, ...] = (
     openai_assistants.READER,
     smolagents_console.READER,
     aide_journal.READER,
+    appworld.READER,
     ask_say.READER,
     cline_history.READER,
     copilot_chat.READER,
