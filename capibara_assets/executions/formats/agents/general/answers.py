@@ -6,11 +6,12 @@ says so. An exit code counts as a field of its own, or in the words that a shell
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from capibara_assets.executions.formats.agents.failures import raised
 from capibara_assets.executions.formats.agents.fields import at, code_at, record
+from capibara_assets.executions.formats.agents.literals import literal
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.tools.shell_frames import read_fence, read_frame, read_line, read_remark
 from capibara_assets.executions.formats.agents.tools.shell_reports import Report, refused
@@ -46,6 +47,8 @@ _BESIDE = (
 )  # no output by themselves
 _NO_TEXTS = ("stdout", "outcome", "interleavedOutput", "detailedContent", "state")  # read apart, or a status
 _CELLS = ("python", "javascript", "typescript", "r")
+_OF_CELL = {"logs", "stdout", "output"}  # what a cell's answer has beside its error
+_BEGINS_CELL = re.compile(r"""\s*\{\s*(["'])output\1:""")
 _FAILED = {"error", "errored", "failed", "failure"}
 _RETURNED = {"success", "succeeded", "completed", "ok", "done"}
 _NOT_RUN = {"rejected", "denied", "declined", "canceled", "cancelled", "skipped", "refused", "aborted"}
@@ -170,7 +173,7 @@ def write_answer(
     """
     if answer.waits:
         return
-    if answer.exit_code is None and (told := _structured(answer.output, runs_shell, language)) is not None:
+    if answer.exit_code is None and (told := _structured(answer, runs_shell, language)) is not None:
         answer = told
     text, tells_failures = answer.output, False
     if runs_shell and (head := _SYSTEM.match(text)):
@@ -247,22 +250,33 @@ def _refuses(said: str, failed: bool) -> bool:
     return refused(said) or bool(_DENIED.match(said.lstrip()) or (failed and _SAYS_NO.match(said.lstrip())))
 
 
-def _structured(text: str, runs_shell: bool, language: str) -> ToolAnswer | None:
-    """What an answer says that is JSON in text: how a command ended, or a cell, as E2B tells it; None: it is none."""
-    if not text.lstrip().startswith("{") or not any(f'"{key}"' in text for key in (*_EXITS, "error")):
+def _structured(answer: ToolAnswer, runs_shell: bool, language: str) -> ToolAnswer | None:
+    """What an answer says that is an object in text: how a command or a cell ended; None: it is none.
+
+    As JSON, such as E2B's, or as Python's `repr` of it. What was cut off may have told an error: nothing tells the end.
+    """
+    text, cell = answer.output, language in _CELLS
+    if not text.lstrip().startswith("{"):
         return None
-    try:
-        told = json.loads(text, strict=False)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(told, dict):
-        return None
-    cell = language in _CELLS and "error" in told and ("logs" in told or "stdout" in told)
+    told = _object(text) if any(f"{mark}{key}{mark}" in text for key in (*_EXITS, "error") for mark in "\"'") else None
+    if told is None:
+        cut = replace(answer, returned=False, well=None, failed=answer.failed or None)
+        return cut if cell and _BEGINS_CELL.match(text) else None
+    cell = cell and "error" in told and not _OF_CELL.isdisjoint(told)
     found = read_answer(told) if cell or "stdout" in told or "output" in told else None
     if found is None or not (cell or (runs_shell and found.exit_code is not None)):
         return None
     found.returned = found.returned or not told.get("error")
     return found
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """The object that a text is, as JSON or as Python's `repr`; None: it is none."""
+    try:
+        told = json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        told = literal(text)
+    return told if isinstance(told, dict) and all(isinstance(key, str) for key in told) else None
 
 
 def _end_in_words(call: Call, answer: ToolAnswer, text: str) -> None:

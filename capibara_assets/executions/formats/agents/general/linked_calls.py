@@ -4,8 +4,8 @@ JSON or JSON lines. A call stands as `{"name", "input" | "arguments" | ..}`, und
 or under a key that is the tool's name (`shellToolCall`); its answer in the same object (`state`, `result`), or in a
 later one that names its id. Gemini's calls may have none: an answer names its tool, and is of the first call of it in
 the turn before. Session, time and model are those of the nearest object around, or of a line before. A call that stands
-several times (started and completed, a history that is sent again) counts once. What the program's flags mean is not
-known here: only exit codes, failures, and words that state them count.
+several times (started and completed, a history that is sent again, a second list: `repeated.py`) counts once. What the
+program's flags mean is not known here: only exit codes, failures, and words that state them count.
 """
 
 import hashlib
@@ -26,6 +26,7 @@ from capibara_assets.executions.formats.agents.general.answers import (
     states_failures,
     write_answer,
 )
+from capibara_assets.executions.formats.agents.general.repeated import once
 from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, entry_of, is_runner, words
 from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader, first_moment, moment, texts
 from capibara_assets.executions.formats.agents.tools.calls import Call
@@ -39,42 +40,17 @@ _INSIDE = (
 )  # fmt: skip
 _NAMES = ("name", "toolName", "tool_name", "tool", "function_name", "functionName", "recipient_name")
 _GIVEN = (
-    "arguments",
-    "args",
-    "rawArgs",
-    "input",
-    "parameters",
-    "params",
-    "tool_input",
-    "toolInput",
-    "rawInput",
+    "arguments", "args", "rawArgs", "input", "parameters", "params", "tool_input", "toolInput", "rawInput",
     "tool_kwargs",
-)
+)  # fmt: skip
 _IDS = (
-    "call_id",
-    "callId",
-    "callID",
-    "toolCallId",
-    "tool_call_id",
-    "toolUseId",
-    "tool_use_id",
-    "tool_id",
-    "toolId",
-    "toolUseID",
-    "id",
-)
+    "call_id", "callId", "callID", "toolCallId", "tool_call_id", "toolUseId", "tool_use_id", "tool_id", "toolId",
+    "toolUseID", "id",
+)  # fmt: skip
 _LINKS = (
-    "tool_use_id",
-    "tool_call_id",
-    "toolCallId",
-    "toolUseId",
-    "call_id",
-    "callId",
-    "callID",
-    "source_call_id",
-    "toolUseID",
-    "tool_id",
-)
+    "tool_use_id", "tool_call_id", "toolCallId", "toolUseId", "call_id", "callId", "callID", "source_call_id",
+    "toolUseID", "tool_id",
+)  # fmt: skip
 _ANSWERS = (
     "content", "output", "result", "results", "toolResult", "tool_result", "return_value", "error", "response",
     "success", "tool_output", "run", "state", "stdout", "exit_code", "is_error", "message",
@@ -118,6 +94,7 @@ class _Found:
     asked: Asked | None
     given: Any
     goes_on: "_Found | None" = None  # of a call that reads what another one's command printed since
+    whole: bool = False  # without an id, its answer beside it
 
 
 @dataclass(slots=True)
@@ -227,7 +204,8 @@ class _Log:
                 around.session or "", name, given, key, around.started, self.task, around.model or self.last.model
             )
             call.session = call.session or self.last.session or ""
-            known = _Found(call, asked, given, self._shell(call, asked, given))
+            whole = key is None and is_answered(node)
+            known = _Found(call, asked, given, self._shell(call, asked, given), whole)
             if key:
                 self.by_id[key] = known
                 if key in self.early:
@@ -361,9 +339,10 @@ def entries(document: LogDocument, trusts_success: bool = False) -> Iterator[Ent
     """The runs and edits in the order of their calls."""
     if document.value is None:
         yield from document.faults
-    for found in _log(document, trusts_success).calls:
+    calls = _log(document, trusts_success).calls
+    for found in calls:
         found.call.session = found.call.session or document.digest
-        yield _entry(found)
+    yield from map(_entry, once(calls))
 
 
 class ClientCalls:

@@ -8,7 +8,6 @@ stand before its answer; "Prompt after formatting:" shows earlier steps again; `
 chain's value is only returned.
 """
 
-import ast
 import json
 import re
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from typing import Any
 
 from capibara_assets.executions.formats.agents.general import react_text, stepwise_calls
 from capibara_assets.executions.formats.agents.hosted.console_dialogues import dialogues, plain
+from capibara_assets.executions.formats.agents.literals import literal
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, Reader
 
 _HEADING = re.compile(r"^[ \t]*(?:\x1b?\[1m)?> Entering new [^\n]{0,80}?chain\b", re.MULTILINE)
@@ -173,9 +173,5 @@ def _called(tool: str, given: Any) -> dict[str, Any]:
 
 def _evaluated(given: str) -> Any:
     """Arguments, which are printed as Python writes a dictionary; else they are the tool's only text."""
-    if not given.startswith("{"):
-        return given
-    try:
-        return ast.literal_eval(given)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return given
+    shown = literal(given) if given.startswith("{") else None
+    return given if shown is None else shown

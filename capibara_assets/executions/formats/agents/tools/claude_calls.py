@@ -151,7 +151,7 @@ def entries_of(call: Call) -> Iterator[Entry]:
     code = call.arguments.get(key) if isinstance(call.arguments, dict) else None
     if call.not_run is not None:
         yield NotRun(call.not_run, call.session, code if isinstance(code, str) else None)
-    elif not isinstance(code, str):
+    elif not isinstance(code, str) or not code:
         yield Fault(f"type:{key}", f"a call of {call.name} has no {key} that is text", call.arguments)
     else:
         yield call.run(language, code)

@@ -11,7 +11,7 @@ a message are answered in order.
 import html
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -19,14 +19,14 @@ from capibara_assets.executions.formats.agents.failures import raised
 from capibara_assets.executions.formats.agents.fields import record, text_at, word
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, NotRun, Reader, moment
 
-_TOOLS = {
+TOOLS = {
     "shell": "bash", "ipython": "python", "py": "python", "python": "python",
     "save": "patch", "append": "patch", "patch": "patch", "morph": "patch",
 }  # fmt: skip
 _OPEN = re.compile(r"(`{3,})([^\n`]*)\Z")
 _CALLED = re.compile(r"^@([\w.]+)\(([\w\-:.]+)\):\s*(?=\{)", re.MULTILINE)
 _TAG = re.compile(
-    rf'<tool-use>\s*<(?P<tool>{"|".join(_TOOLS)})(?P<given>[^>]*)>|<invoke name="(?P<invoked>\w+)"(?P<also>[^>]*)>'
+    rf'<tool-use>\s*<(?P<tool>{"|".join(TOOLS)})(?P<given>[^>]*)>|<invoke name="(?P<invoked>\w+)"(?P<also>[^>]*)>'
 )
 _ATTRIBUTE = re.compile(r'\b\w+="([^"]*)"')
 _RAN = re.compile(
@@ -54,7 +54,9 @@ _STOPPED = "Interrupted by user"
 _ROLES = ("system", "user", "assistant")
 
 
-class _Asked(NamedTuple):
+class Asked(NamedTuple):
+    """A call of a tool that runs code or edits a file (language `patch`)."""
+
     language: str
     text: str
     path: str = ""
@@ -75,7 +77,7 @@ def _reads(document: LogDocument) -> bool:
 
 def _entries(document: LogDocument) -> Iterator[Entry]:
     yield from document.faults
-    asked: list[_Asked] = []
+    asked: list[Asked] = []
     task: str | None = None
     for row in document.lines:
         said, role = text_at(row, "content"), row.get("role")
@@ -85,21 +87,21 @@ def _entries(document: LogDocument) -> Iterator[Entry]:
             yield from (NotRun("unanswered", document.digest, call.text) for call in asked)
             model = word(record(row.get("metadata")).get("model"))
             asked = [
-                call._replace(task=task, started=moment(row.get("timestamp")), model=model) for call in _calls(said)
+                call._replace(task=task, started=moment(row.get("timestamp")), model=model) for call in calls_in(said)
             ]
         elif role == "system" and (found := _answered(asked, row, said)) is not None:
-            yield _entry(found, said, document.digest)
+            yield entry_of_answer(found, said, document.digest)
             asked = [call for call in asked if call is not found] if not said.startswith(_STOPPED) else []
     yield from (NotRun("unanswered", document.digest, call.text) for call in asked)
 
 
-def _answered(asked: list[_Asked], row: dict[str, Any], said: str) -> _Asked | None:
+def _answered(asked: list[Asked], row: dict[str, Any], said: str) -> Asked | None:
     """The call that a message answers: the one it names, or the next of its kind; None: it answers none."""
     if (key := word(row.get("call_id"))) and (named := next((call for call in asked if call.key == key), None)):
         return named
     if ran := _RAN.match(said):
         shown = ran["line"] if ran["line"] is not None else ran["lines"]
-        alone = _Asked("bash", shown, started=moment(row.get("timestamp")))  # of the user, or of a message that was cut
+        alone = Asked("bash", shown, started=moment(row.get("timestamp")))  # of the user, or of a message that was cut
         return next((call for call in asked if call.language == "bash"), None if _CUT.search(shown) else alone)
     for kind, tells in (("python", _EXECUTED), ("patch", _EDITED), ("patch", _UNEDITED)):
         if tells.match(said):
@@ -108,7 +110,8 @@ def _answered(asked: list[_Asked], row: dict[str, Any], said: str) -> _Asked | N
     return asked[0] if other and asked else None
 
 
-def _entry(call: _Asked, said: str, session: str) -> Entry:
+def entry_of_answer(call: Asked, said: str, session: str) -> Entry:
+    """What a call did, as its answer says."""
     if said.startswith((*_REFUSED, _STOPPED)):
         return NotRun("refused", session, call.text)
     if call.language == "patch":
@@ -197,30 +200,35 @@ def _parts(text: str) -> Iterator[tuple[str | None, str]]:
     yield None, "\n".join(plain)
 
 
-def _calls(said: str) -> list[_Asked]:
-    """The calls of tools in a message, in the order in which they are made."""
+def calls_in(said: str, tools: Mapping[str, str] = TOOLS) -> list[Asked]:
+    """The calls of tools in a message, in the order in which they are made.
+
+    Args:
+        said: the message.
+        tools: the languages of the fences that are calls, by their first words.
+    """
     calls = []
     for info, text in _parts(_without_thoughts(said)):
         tool, _, path = (info or "").partition(" ")
         if info is None:
             calls += [*_by_name(text), *_in_xml(text)]
-        elif (language := _TOOLS.get(tool)) and text.strip():
-            calls.append(_Asked(language, text, path.strip()))
+        elif (language := tools.get(tool)) and text.strip():
+            calls.append(Asked(language, text, path.strip()))
     return calls
 
 
-def _by_name(text: str) -> Iterator[_Asked]:
+def _by_name(text: str) -> Iterator[Asked]:
     for called in _CALLED.finditer(text):
         try:
             given, _ = json.JSONDecoder(strict=False).raw_decode(text, called.end())
         except (ValueError, RecursionError):
             continue
         code = next((given[name] for name in ("command", "code", "patch", "content") if word(given.get(name))), None)
-        if code is not None and (language := _TOOLS.get(called[1])):
-            yield _Asked(language, code, text_at(given, "path"), called[2])
+        if code is not None and (language := TOOLS.get(called[1])):
+            yield Asked(language, code, text_at(given, "path"), called[2])
 
 
-def _in_xml(text: str) -> Iterator[_Asked]:
+def _in_xml(text: str) -> Iterator[Asked]:
     at = 0
     while found := _TAG.search(text, at):
         tool = found["tool"] or found["invoked"]
@@ -229,8 +237,8 @@ def _in_xml(text: str) -> Iterator[_Asked]:
             return
         code = html.unescape(text[found.end() : end].strip())
         given = _ATTRIBUTE.search(found["given"] or found["also"] or "")
-        if code and (language := _TOOLS.get(tool)):
-            yield _Asked(language, code, html.unescape(given[1]) if given else "")
+        if code and (language := TOOLS.get(tool)):
+            yield Asked(language, code, html.unescape(given[1]) if given else "")
         at = end
 
 

@@ -81,7 +81,7 @@ def _step(step: dict[str, Any], session: str, task: str | None) -> Iterator[Entr
         language=found.language,
         code=found.text,
         success=not error,
-        output=_output(observed if isinstance(observed, str) else ""),
+        output=output_of(observed if isinstance(observed, str) else ""),
         stderr=said,
         call_id=named(call.get("id")) if call else None,
         started=started,
@@ -96,7 +96,7 @@ def _called(call: dict[str, Any]) -> tuple[Any, Any]:
     return (function.get("name"), function.get("arguments")) if isinstance(function, dict) else (None, None)
 
 
-def _output(observed: str) -> str:
+def output_of(observed: str) -> str:
     """What the code printed, and its last value, without the names that smolagents gives them."""
     if not observed.startswith(_LOGS):
         return observed

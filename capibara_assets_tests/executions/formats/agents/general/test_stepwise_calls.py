@@ -1,6 +1,7 @@
 """Calls of tools whose answers are told by their places: in the step, in a pair, in the next message."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -120,6 +121,36 @@ def test_parts_that_say_that_they_are_code(code: str, answer: str) -> None:
         assert {run.task for run in found} == {"What is x?"}
     shell = [{"type": "command", "content": "ls"}, {"type": "output", "content": "a.py"}]
     assert told(runs(READER, json.dumps(shell))) == [("bash", "ls", None, "a.py")]
+
+
+CELL = {"output": "9\n", "error": None}
+RAISES = {"output": "", "error": "Traceback (most recent call last):\n  File \"<string>\", line 1\nKeyError: 'tea'\n"}
+
+
+@pytest.mark.parametrize("shown", [json.dumps, repr])
+@pytest.mark.parametrize(("answer", "success"), [(CELL, True), (RAISES, False), ({**CELL, "seconds": 1}, True)])
+def test_a_cell_whose_answer_is_an_object_in_text_ends_as_that_says(
+    shown: Callable[[Any], str], answer: dict[str, Any], success: bool
+) -> None:
+    step = {"role": "tool", "tool_name": "run_code", "tool_input": {"code": "x"}, "tool_output": shown(answer)}
+    (run,) = runs(READER, json.dumps({"steps": [step]}))
+    assert (run.success, run.output, run.stderr) == (success, answer["output"], answer["error"] or "")
+
+
+@pytest.mark.parametrize("shown", [json.dumps, repr])
+def test_how_a_cell_ended_is_unknown_where_its_answer_is_cut(shown: Callable[[Any], str]) -> None:
+    """The error would stand behind the output."""
+    answer = shown({"output": "9\n" * 100, "error": None})[:60]
+    step = {"tool_name": "run_code", "tool_input": {"code": "x"}, "content": answer, "tool_output": answer}
+    (run,) = runs(READER, json.dumps({"steps": [step]}))
+    assert (run.success, run.output) == (None, answer)
+
+
+@pytest.mark.parametrize("printed", ["{'tea': 2, 'error': 0.5}", "{'tea': 2}", "{not an object}"])
+def test_an_object_that_the_code_printed_is_its_output(printed: str) -> None:
+    step = {"tool_name": "run_code", "tool_input": {"code": "x"}, "tool_output": printed}
+    (run,) = runs(READER, json.dumps({"steps": [step]}))
+    assert (run.success, run.output) == (True, printed)
 
 
 def test_rows_that_hold_several_steps_are_sessions_of_their_own() -> None:

@@ -1,0 +1,52 @@
+"""Calls that one document stores twice: in messages, by ids, and once more whole, each with its answer beside it."""
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from capibara_assets.executions.formats.agents.general.tool_names import Asked
+from capibara_assets.executions.formats.agents.tools.calls import Call
+
+
+class _Found(Protocol):
+    @property
+    def call(self) -> Call: ...
+    @property
+    def asked(self) -> Asked | None: ...
+    @property
+    def whole(self) -> bool: ...
+
+
+_Any = TypeVar("_Any", bound=_Found)
+
+
+def once(calls: Sequence[_Any]) -> list[_Any]:
+    """The calls of a document, those of each session once, in the order in which they were made.
+
+    Calls without ids that hold their answers are a second copy where all of a session's repeat, in their order, calls
+    that have ids. Of two copies the one counts that knows more: one list may be cut where the other is not.
+    """
+    sessions: dict[str, list[int]] = {}
+    for place, found in enumerate(calls):
+        sessions.setdefault(found.call.session, []).append(place)
+    kept = dict(enumerate(calls))
+    for places in sessions.values():
+        for place, copy in _copies(calls, places).items():
+            kept[place] = max(calls[place], kept.pop(copy), key=_knows)
+    return list(kept.values())
+
+
+def _copies(calls: Sequence[_Found], places: list[int]) -> dict[int, int]:
+    """Where the second copy of each call stands; empty where the session's calls without ids are no copies."""
+    named = iter([place for place in places if calls[place].call.id is not None])
+    whole = [place for place in places if calls[place].whole]
+    found = {}
+    for copy in whole:
+        first = next((place for place in named if calls[place].asked == calls[copy].asked), None)
+        if first is None:
+            return {}
+        found[first] = copy
+    return found
+
+
+def _knows(found: _Found) -> tuple[bool, bool]:
+    return found.call.not_run is None, found.call.success is not None
