@@ -5,11 +5,11 @@ import copy
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from capibara_assets.datasets.code.python_source import BUILTINS, parse
 from capibara_assets.evaluation.grading.assertions import Assertion, Observed, Operation, Term
-from capibara_assets.evaluation.grading.plain_values import PLAINER, REPORTER
+from capibara_assets.evaluation.grading.plain_operands import PLAINER, PlainOperands
+from capibara_assets.evaluation.grading.plain_values import REPORTER
 
 _MOST_COPIES = 256  # statements that a loop of the tests is unrolled to
 _COMPARED = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn)
@@ -147,6 +147,7 @@ class _InstrumentedTests:
     dirty: set[str]  # names whose values an answer may have made
     whole: frozenset[int]
     clean: set[str] = field(default_factory=set)  # names of the tests whose values no answer has made
+    made: set[str] = field(default_factory=set)  # those of them that a statement gave a value
     trusted: list[ast.stmt] = field(default_factory=list)
     untrusted: list[tuple[ast.stmt, frozenset[str]]] = field(default_factory=list)  # with clean names that it binds
     assertions: list[Assertion] = field(default_factory=list)
@@ -161,6 +162,7 @@ class _InstrumentedTests:
                 self.dirty -= names
                 self._both(statement, frozenset())
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if self.is_clean(value):
+                self.made.add(name)
                 self._is_clean_now(name, statement)
             case ast.FunctionDef(name=name, decorator_list=[]) if not _asserts(statement) and self._is_of_tests(
                 statement
@@ -176,6 +178,7 @@ class _InstrumentedTests:
                 }
                 named = (getattr(node, "name", None) for node in ast.walk(statement))
                 bound |= {each for each in named if isinstance(each, str)}
+                bound |= self._handed_over(statement)
                 self.dirty |= bound
                 self.clean -= bound
                 self._both(statement, frozenset())
@@ -205,6 +208,14 @@ class _InstrumentedTests:
                 return False
         names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - own
         return all(name in self.clean or (name in BUILTINS and name not in self.dirty) for name in names)
+
+    def _handed_over(self, statement: ast.stmt) -> set[str]:
+        """Values of the tests that are given to the answer by a call for nothing but what it does to them."""
+        match statement:
+            case ast.Expr(value=ast.Call() as call) if not self.is_clean(call):
+                given = [*call.args, *(keyword.value for keyword in call.keywords)]
+                return _names(given) & self.clean & self.made
+        return set()
 
     def _is_of_tests(self, function: ast.FunctionDef) -> bool:
         """Whether a function of the tests gives the same whatever the answer is: an oracle, a helper."""
@@ -276,7 +287,7 @@ class _AssertionReports:
     def report(self, kind: Operation, node: ast.expr) -> Term:
         index = len(self.reports)
         if kind == "given":
-            node = _Plainer(self.instrumented).visit(copy.deepcopy(node))
+            node = PlainOperands(self.instrumented.is_clean).visit(copy.deepcopy(node))
         self.reports.append((kind, _report(self.number, "g" if kind == "given" else "k", index, node)))
         return Term(kind, index)
 
@@ -323,30 +334,6 @@ class _AssertionReports:
 
     def _free(self, name: str) -> bool:
         return name not in self.instrumented.dirty and name not in self.instrumented.clean
-
-
-class _Plainer(ast.NodeTransformer):
-    """Takes the plain value of all that an answer may have made: variables, what calls return, attributes, elements."""
-
-    def __init__(self, instrumented: _InstrumentedTests) -> None:
-        self.instrumented = instrumented
-
-    def visit(self, node: ast.AST) -> Any:
-        if not isinstance(node, ast.Call | ast.Name | ast.Attribute | ast.Subscript):
-            return self.generic_visit(node)
-        if type(getattr(node, "ctx", None)) in (ast.Store, ast.Del) or self.instrumented.is_clean(node):
-            return self.generic_visit(node)
-        if isinstance(node, ast.Call):  # what is called stays as it is; what its method is of does not
-            if isinstance(node.func, ast.Attribute | ast.Name):
-                self.generic_visit(node.func)
-            else:
-                node.func = self.visit(node.func)
-            node.args = [self.visit(each) for each in node.args]
-            for keyword in node.keywords:
-                self.generic_visit(keyword)
-        else:
-            self.generic_visit(node)
-        return ast.Call(ast.Name("_capibara_plain", ast.Load()), [node], [])
 
 
 def _is_comparison(operator: ast.cmpop, right: ast.expr) -> bool:

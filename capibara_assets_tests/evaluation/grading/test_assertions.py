@@ -269,6 +269,13 @@ def test_classes_that_are_asked_for_and_those_of_modules_keep_what_they_do(tests
     assert verdict(tests, reference, reference) is None
 
 
+def test_what_an_answer_does_to_a_value_of_the_tests_is_looked_at() -> None:
+    tests, right = "data = [3, 1]\nf(data)\nassert data == [1, 3]", "def f(x): x.sort()"
+    assert verdict(tests, right, right) is None
+    assert verdict(tests, right, "def f(x): pass") == "assert data == [1, 3]"
+    assert verdict("import math\n" + tests + "\nassert math.pi > 3", right, right) is None
+
+
 def test_code_that_was_taken_apart_still_parses() -> None:
     for tests in TESTS:
         taken = assertions_python.observed(tests, {"f"})
