@@ -16,14 +16,15 @@ class _Found(Protocol):
     def whole(self) -> bool: ...
 
 
-_Any = TypeVar("_Any", bound=_Found)
+_One = TypeVar("_One", bound=_Found)
 
 
-def once(calls: Sequence[_Any]) -> list[_Any]:
+def once(calls: Sequence[_One]) -> list[_One]:
     """The calls of a document, those of each session once, in the order in which they were made.
 
     Calls without ids that hold their answers are a second copy where all of a session's repeat, in their order, calls
-    that have ids. Of two copies the one counts that knows more: one list may be cut where the other is not.
+    that have ids, and none ended otherwise. Of two copies the one counts that knows more: one list may be cut where the
+    other is not.
     """
     sessions: dict[str, list[int]] = {}
     for place, found in enumerate(calls):
@@ -42,7 +43,7 @@ def _copies(calls: Sequence[_Found], places: list[int]) -> dict[int, int]:
     found = {}
     for copy in whole:
         first = next((place for place in named if calls[place].asked == calls[copy].asked), None)
-        if first is None:
+        if first is None or {calls[first].call.success, calls[copy].call.success} == {True, False}:
             return {}
         found[first] = copy
     return found

@@ -59,6 +59,12 @@ def test_calls_that_repeat_nothing_or_in_another_order_are_kept(others: list[Ran
     assert sorted(_read(document(MADE, others))) == sorted(MADE + others)
 
 
+def test_a_second_attempt_that_ends_otherwise_is_no_copy() -> None:
+    value = document(MADE, MADE)
+    value["trace"]["rounds"][0]["executions"][0]["result"] = _result("no rule", 2)
+    assert sorted(_read(value)) == sorted(MADE + MADE)
+
+
 def test_an_edit_that_stands_twice_counts_once() -> None:
     given = {"command": "create", "path": "a.py", "file_text": "x = 1"}
     call = {"id": "e", "function": {"name": "box__str_replace_editor", "arguments": json.dumps(given)}}
