@@ -68,6 +68,7 @@ def pages(text: str, folder: Path) -> dict[str, str]:
     row |= {"voters": [{"name": text, "accepted": False, "reason": text}], "reason": text, "answered": {}}
     row |= {"left_out": {text: 1}, "splits": {text: 1}, "gain": GAINED | {"metric": text}}
     run = RECORD | {"experience": text, "profile": text, "quarantined": 1, "failures": {text: text}}
+    run |= {"not_read": {"said": text}}
     run |= {"domains": {text: row}, "loss_matrix": {"python": {"python": 1.0}}, "checkpoints": {text: text}}
     run |= {"promotion": {text: {"verdict": text, "reason": text}}, "read": READ, "before": BEFORE | {"started": text}}
     answers = {name: {"verdict": text, "text": text} for name in ("base", "consensus")}

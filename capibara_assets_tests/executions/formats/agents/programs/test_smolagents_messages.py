@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from capibara_assets.executions.formats.agents.programs.smolagents_messages import READER
 from capibara_assets.executions.formats.agents.readers import find_reader
 from capibara_assets.executions.formats.agents.runs import AgentRun, LogDocument, NotRun
-from capibara_assets.executions.formats.agents.trajectories.smolagents_messages import READER
 from capibara_assets.executions.formats.strict_json import Fault
 from capibara_assets_tests.executions.formats.agents.damaged_values import damaged_values
 from capibara_assets_tests.executions.formats.agents.tools.damage import entries, jsonl, reads, runs, survives

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
+from capibara_assets.executions.formats.agents.programs.gptme_terminal import READER
 from capibara_assets.executions.formats.agents.readers import find_reader
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, LogDocument
-from capibara_assets.executions.formats.agents.tools.gptme_terminal import READER
 from capibara_assets_tests.executions.formats.agents.tools.damage import entries, reads, runs, survives
 
 GAP = " " * 80
