@@ -184,7 +184,10 @@ def test_terminating_the_run_leaves_no_orphan_even_if_child_and_grandchild_ignor
     assert all_gone(pids(tmp_path))
 
 
-def test_the_launcher_starts_the_training_module_with_the_request(tmp_path: Path) -> None:
+def test_the_launcher_starts_the_training_module_with_the_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CAPIBARA_HOME", str(tmp_path / "home"))  # the checkout's own would show a failed job
     # A request that is no JSON: that the training process itself complains shows that it was started.
     request = tmp_path / "request.json"
     request.write_text("not json")
