@@ -21,6 +21,7 @@ from capibara_assets.training.plan.preflight import CheckFinding
 if TYPE_CHECKING:
     import dagster as dg
 
+    from capibara_assets.automation.graph import Graph
     from capibara_assets.storage.artifact import Artifact
     from capibara_assets.storage.store import ArtifactStore
 
@@ -108,7 +109,9 @@ def _check_checkpoints(store: "ArtifactStore", artifacts: list["Artifact"]) -> l
 
 def check_history(deployment: Deployment) -> list[CheckFinding]:
     """Check Dagster's history: it opens, knows the results, which code made them, and runs that do not end."""
+    from capibara_assets.automation.graph import Graph
     from capibara_assets.cli.graph.instance import open_instance
+    from capibara_assets.definitions import build
 
     home = Path(os.environ.get("DAGSTER_HOME") or deployment.home / "dagster").expanduser()
     made = not is_remote(deployment.store) and (Path(deployment.store) / "artifacts").is_dir()
@@ -121,7 +124,9 @@ def check_history(deployment: Deployment) -> list[CheckFinding]:
         return [CheckFinding("history", "fail", f"{missing} is missing", todo)]
     try:
         with open_instance(deployment) as instance:
-            return [check_results(deployment, instance), check_versions(deployment, instance), *check_runs(instance)]
+            graph = Graph.of(build(deployment))
+            results = check_results(deployment, instance, graph)
+            return [results, check_versions(instance, graph), *check_runs(instance)]
     except Exception as error:  # of SQLAlchemy, which is not imported here; others are none of the history's
         if not (said := database_problem(error)):
             raise
@@ -139,14 +144,13 @@ def _missing_database(home: Path) -> str:
     return next((str(home / name) for name in _DATABASES if not (home / name).is_file()), "")
 
 
-def check_results(deployment: Deployment, instance: "dg.DagsterInstance") -> CheckFinding:
+def check_results(deployment: Deployment, instance: "dg.DagsterInstance", graph: "Graph") -> CheckFinding:
     """Check that the history's latest results lie in the store, and that it knows the store's latest ones."""
     from capibara_assets.assets.inputs import latest_digests
-    from capibara_assets.automation.graph import Graph
-    from capibara_assets.definitions import build, deployment_resources
+    from capibara_assets.definitions import deployment_resources
 
     store = deployment_resources(deployment)["store"].open()
-    known = {name: latest_digests(instance, name) for name in Graph.of(build(deployment)).parents}
+    known = {name: latest_digests(instance, name) for name in graph.parents}
     pairs = [(name, partition, digest) for name, digests in known.items() for partition, digest in digests.items()]
     if lost := [(name, partition) for name, partition, digest in pairs if not store.holds(name, partition, digest)]:
         found = f"{len(lost)} of {len(pairs)} results of the history are not in {store.root}, first: {_named(*lost[0])}"
@@ -165,13 +169,11 @@ def check_results(deployment: Deployment, instance: "dg.DagsterInstance") -> Che
     return CheckFinding("history", "pass", f"{len(pairs)} results, which are in {store.root}")
 
 
-def check_versions(deployment: Deployment, instance: "dg.DagsterInstance") -> CheckFinding:
+def check_versions(instance: "dg.DagsterInstance", graph: "Graph") -> CheckFinding:
     """Check that the results were made by the code versions of this installation."""
     from capibara_assets.assets.inputs import INPUTS, latest_digests, latest_metadata
-    from capibara_assets.automation.graph import Graph
-    from capibara_assets.definitions import build
 
-    graph, other, count = Graph.of(build(deployment)), list[str](), 0
+    other, count = list[str](), 0
     for name, code in graph.code_versions.items():
         for partition in latest_digests(instance, name):
             recorded = latest_metadata(instance, name, partition).get(INPUTS, {}).get("code_version")

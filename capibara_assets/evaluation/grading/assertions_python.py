@@ -207,6 +207,9 @@ class _InstrumentedTests:
             if isinstance(part, ast.Await | ast.NamedExpr | ast.Yield | ast.YieldFrom):
                 return False
         names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - own
+        return self._are_clean(names)
+
+    def _are_clean(self, names: set[str]) -> bool:
         return all(name in self.clean or (name in BUILTINS and name not in self.dirty) for name in names)
 
     def _handed_over(self, statement: ast.stmt) -> set[str]:
@@ -226,7 +229,7 @@ class _InstrumentedTests:
         own |= {node.id for node in nodes if isinstance(node, ast.Name) and type(node.ctx) is ast.Store}
         own |= {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
         read = {node.id for node in nodes if isinstance(node, ast.Name) and type(node.ctx) is not ast.Store} - own
-        return all(name in self.clean or (name in BUILTINS and name not in self.dirty) for name in read)
+        return self._are_clean(read)
 
     def _is_clean_now(self, name: str, statement: ast.stmt) -> None:
         self.clean.add(name)

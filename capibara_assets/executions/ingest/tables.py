@@ -116,13 +116,15 @@ def _seen(inputs: TableInputs) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 def _in_names(inputs: TableInputs, known: SeenSecrets) -> Iterator[tuple[str, str]]:
     """The known values that are in a name of a file, a tenant or a licence, with no kind."""
+    if not known:
+        return
     names = [pl.Series(inputs.plan.names, dtype=pl.String), inputs.spill.frame("names", 0, NAMES)["name"]]
-    if known and inputs.base:
+    if inputs.base:
         told = pl.scan_parquet(inputs.base.executions).select(SHOWN_NAMES).unique().collect()
         names += [told[name].drop_nulls() for name in SHOWN_NAMES]
-    for named in names if known else ():
-        for name in named.filter(known.holding(named)):
-            yield from ((name[one.start : one.end], "") for one in known.find(name))
+    every = pl.concat([each.rename("name") for each in names]).unique()
+    for name in every.filter(known.holding(every)):
+        yield from ((name[one.start : one.end], "") for one in known.find(name))
 
 
 def _executions(inputs: TableInputs, labelled: bool, known: SeenSecrets, fresh: SeenSecrets) -> Iterator[pl.DataFrame]:
