@@ -86,17 +86,20 @@ class Graph:
                 if ready:
                     yield Wave(tuple(ready), partitioned)
 
-    def tasks(self, selection: Sequence[str], domains: Sequence[Domain]) -> list[Task]:
+    def tasks(self, selection: Sequence[str], domains: Sequence[Domain], apart: Collection[str] = ()) -> list[Task]:
         """The selected assets of some domains as tasks, upstream first; independent tasks may run at the same time.
 
         A task holds a wave's assets for one domain, or one unpartitioned asset.
+
+        Args:
+            apart: assets that with today's settings read only their own partition of each parent.
         """
         tasks: list[Task] = []
         made: dict[str, dict[Domain | None, int]] = {}  # asset -> partition -> its task
         for wave in self.waves(selection):
             for assets in [wave.assets] if wave.partitioned else [(name,) for name in wave.assets]:
                 parents = {parent for name in assets for parent in self.parents[name] if parent in made}
-                whole = {parent for name in assets for parent in self.every.get(name, ())}
+                whole = {parent for name in assets if name not in apart for parent in self.every.get(name, ())}
                 whole = parents & whole if wave.partitioned else parents
                 # one set for all partitions: of ten thousand each would otherwise name ten thousand
                 shared = frozenset(at for parent in whole for at in made[parent].values())

@@ -22,7 +22,7 @@ from capibara_assets.assets.inputs import (
 )
 from capibara_assets.automation.estimate import Progress
 from capibara_assets.automation.graph import Graph, is_current
-from capibara_assets.automation.lanes import Opened, run_in_lanes
+from capibara_assets.automation.lanes import LaneSettings, run_in_lanes
 from capibara_assets.automation.outcome import Failures, Report, RunOutcome, Task
 from capibara_assets.checks.results import found
 from capibara_assets.domains import WHOLE, Domain
@@ -46,6 +46,7 @@ class GraphRun:
         store: where the results lie; one that is no longer there is not current.
         force: materialize assets that are current, too.
         since: materialize results of a domain that were made before this time (Unix), too.
+        apart: as of `Graph.tasks`.
     """
 
     definitions: dg.Definitions
@@ -54,6 +55,7 @@ class GraphRun:
     store: ArtifactStore
     force: bool = False
     since: float | None = None
+    apart: Collection[str] = ()
 
     @cached_property
     def graph(self) -> Graph:
@@ -183,8 +185,7 @@ def run_graph(
     selection: Sequence[str],
     domains: Sequence[Domain],
     report: Report,
-    lanes: int = 1,
-    opened: Opened | None = None,
+    lanes: LaneSettings | None = None,
 ) -> RunOutcome:
     """Materialize the selected assets for the domains; those that are current are skipped.
 
@@ -196,16 +197,15 @@ def run_graph(
         selection: names of assets.
         domains: partitions to materialize.
         report: called with one line per failure; progress is printed by the `progress` logger.
-        lanes: processes that work at a time; with 1, this one does.
-        opened: opens the same run in another process; needed for `lanes` > 1.
+        lanes: processes that work at a time, on the same run; None, or one: this process works.
 
     Raises:
         KeyboardInterrupt: a step was interrupted (Ctrl-C, SIGTERM); finished steps are kept.
     """
-    tasks = run.graph.tasks(selection, domains)
+    tasks = run.graph.tasks(selection, domains, run.apart)
     progress = Progress(tasks, past_seconds(run.instance, tasks), report)
-    if lanes > 1 and opened is not None and len(tasks) > 1:
-        return run_in_lanes(opened, tasks, lanes, report, progress.ended)
+    if lanes is not None and lanes.count > 1 and len(tasks) > 1:
+        return run_in_lanes(lanes, tasks, report, progress.ended)
     outcome = RunOutcome()
     for number, task in enumerate(tasks):
         made = run.materialize(task, report)

@@ -129,6 +129,12 @@ def read_config(path: Path) -> dict[str, Any]:
     return config
 
 
+def modeling_module(folder: Path) -> str:
+    """The module of Transformers that implements a model, which need not exist. Raises InputError, as `read_config`."""
+    kind = read_config(folder).get("model_type", "")
+    return f"transformers.models.{kind}.modeling_{kind}"
+
+
 def read_safetensors_header(file: Path) -> bytes:
     """The JSON header of a safetensors file as raw bytes; the data begins 8 bytes behind its length.
 

@@ -13,10 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from capibara_assets.automation.lanes import Materialize, run_in_lanes, shares
+from capibara_assets.automation.lanes import LaneSettings, Materialize, run_in_lanes, shares
 from capibara_assets.automation.outcome import Report, RunOutcome, Task
 from capibara_assets.domains import Domain
 
+ALL = os.sched_getaffinity(0)
 PYTHON, SQL, ML = Domain.PYTHON, Domain.SQL, Domain.ML
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 
@@ -32,8 +33,18 @@ def scripted(folder: Path) -> Iterator[Materialize]:
         match name.split("-")[0]:
             case "meets":  # ends only if the other one of its kind runs at the same time
                 await_files(folder, "meets-1.begun", "meets-2.begun")
+            case "widens":  # ends only if it may use so many cores
+                while len(os.sched_getaffinity(0)) < int(name.removeprefix("widens-")):
+                    time.sleep(0.02)
+            case "narrows":  # ends only once it may use fewer, as when another one works beside it
+                while len(os.sched_getaffinity(0)) >= int(name.removeprefix("narrows-")):
+                    time.sleep(0.02)
+            case "follows":
+                await_files(folder, f"{name.removeprefix('follows-')}.done")
             case "dies":
                 os.kill(os.getpid(), signal.SIGKILL)
+            case "tells":
+                (folder / "tells.variable").write_text(os.environ["CAPIBARA_TEST_OF_LANES"])
             case "breaks":
                 raise ValueError("a defect")
             case "sleeps":
@@ -43,7 +54,7 @@ def scripted(folder: Path) -> Iterator[Materialize]:
                 (folder / f"{name}.stays").write_text("yes")
                 while True:
                     time.sleep(60)
-        (folder / f"{name}.done").touch()
+        (folder / f"{name}.done").write_text("yes")
         return RunOutcome(seconds={(name, str(task.partition)): 1.0})
 
     yield materialize
@@ -68,17 +79,54 @@ def test_shares_are_disjoint_and_whole():
 def test_tasks_run_side_by_side_on_cores_of_their_own_and_after_what_they_wait_for(tmp_path: Path):
     lines: list[str] = []
     tasks = [task("meets-1", PYTHON), task("meets-2", SQL), task("last", None, 0, 1)]
-    outcome = run_in_lanes(partial(scripted, tmp_path), tasks, 2, lines.append)
+    outcome = run_in_lanes(LaneSettings(2, partial(scripted, tmp_path)), tasks, lines.append)
     assert set(outcome.seconds) == {("meets-1", "python"), ("meets-2", "sql"), ("last", "None")}
     assert sorted(lines[:2]) == ["begins meets-1", "begins meets-2"] and lines[2] == "begins last"
     (one, cores), (two, others) = ((tmp_path / f"meets-{n}.begun").read_text().split(" ", 1) for n in (1, 2))
     assert one != two and cores != others
 
 
+@pytest.mark.timeout(60)
+def test_the_cores_of_a_lane_without_a_task_are_lent_to_the_other_and_taken_back(tmp_path: Path):
+    tasks = [
+        task("meets-1", PYTHON),
+        task("meets-2", SQL),
+        task(f"widens-{len(ALL)}", PYTHON, 0, 1),
+        task(f"narrows-{len(ALL)}", PYTHON, 2),
+        task(f"follows-narrows-{len(ALL)}", SQL, 2),
+    ]
+    outcome = run_in_lanes(LaneSettings(2, partial(scripted, tmp_path)), tasks, lambda line: None)
+    assert not outcome.failures and len(outcome.seconds) == 5
+
+
+def test_a_lane_has_todays_variables_and_not_those_of_the_fork_servers_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for value in ("one", "two"):
+        monkeypatch.setenv("CAPIBARA_TEST_OF_LANES", value)
+        run_in_lanes(LaneSettings(1, partial(scripted, tmp_path)), [task("tells", PYTHON)], lambda line: None)
+        assert (tmp_path / "tells.variable").read_text() == value
+
+
+def test_what_lanes_import_beforehand_starts_no_thread(nano: Path):
+    """Threads of a fork server would be missing in the lanes that are forked from it."""
+    script = f"""
+import importlib, os, sys
+from pathlib import Path
+from capibara_assets.cli.graph.lane import ALWAYS, FOR_MODELS
+from capibara_assets.modeling.files import modeling_module
+for name in [*ALWAYS, *FOR_MODELS, modeling_module(Path({str(nano)!r}))]:
+    importlib.import_module(name)
+print(len(os.listdir("/proc/self/task")))
+"""
+    code = ["taskset", "-c", str(min(ALL)), sys.executable, "-c", script]
+    assert subprocess.run(code, capture_output=True, text=True, check=True).stdout.split() == ["1"]
+
+
 def test_a_lane_that_dies_costs_its_task_alone(tmp_path: Path):
     lines: list[str] = []
     tasks = [task("dies", PYTHON), task("breaks", SQL), task("after", PYTHON, 0), task("further", ML)]
-    outcome = run_in_lanes(partial(scripted, tmp_path), tasks, 2, lines.append)
+    outcome = run_in_lanes(LaneSettings(2, partial(scripted, tmp_path)), tasks, lines.append)
     assert (
         "killed by signal 9" in outcome.failures["dies", "python"]
         and "--parallel" in outcome.failures["dies", "python"]
@@ -93,7 +141,7 @@ def test_a_lane_that_holds_much_memory_is_replaced_after_its_task(tmp_path: Path
 
     def processes(most: int) -> int:
         monkeypatch.setattr("capibara_assets.automation.lanes._MOST_RESIDENT", most)
-        outcome = run_in_lanes(partial(scripted, tmp_path), tasks, 1, lambda line: None)
+        outcome = run_in_lanes(LaneSettings(1, partial(scripted, tmp_path)), tasks, lambda line: None)
         assert not outcome.failures and len(outcome.seconds) == 3
         return len({(tmp_path / f"{name}.begun").read_text().split()[0] for name in ("first", "second", "third")})
 
@@ -104,10 +152,10 @@ RUN = """
 import sys
 from functools import partial
 from pathlib import Path
-from capibara_assets.automation.lanes import run_in_lanes
+from capibara_assets.automation.lanes import LaneSettings, run_in_lanes
 from capibara_assets_tests.automation.test_lanes import scripted, task
 try:
-    run_in_lanes(partial(scripted, Path(sys.argv[1])), [task(name) for name in sys.argv[2:]], 2, print)
+    run_in_lanes(LaneSettings(2, partial(scripted, Path(sys.argv[1]))), [task(name) for name in sys.argv[2:]], print)
 except KeyboardInterrupt:
     sys.exit(130)
 """

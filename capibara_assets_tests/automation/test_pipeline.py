@@ -255,6 +255,10 @@ def test_tasks_wait_for_what_they_read_and_for_nothing_else():
     assert waits_for("merged_checkpoint", None, "consensus_checkpoint", SQL)
     assert not waits_for("evaluation", PYTHON, "moe_checkpoint", None), "it does not read the mixture"
     assert all(at > max(task.after, default=-1) for at, task in enumerate(tasks)), "upstream first"
+    tasks = graph.tasks([*graph.parents], (PYTHON, SQL), ["trained_adapters"])
+    named = {(name, task.partition): task for task in tasks for name in task.assets}
+    assert waits_for("trained_adapters", PYTHON, "moe_dataset", PYTHON)
+    assert not waits_for("trained_adapters", PYTHON, "moe_dataset", SQL), "no voter does"
 
 
 def test_what_reads_all_partitions_of_a_parent_is_in_a_later_wave():

@@ -12,7 +12,10 @@ from capibara_assets.automation.pipeline import GraphRun
 from capibara_assets.definitions import build, deployment_resources
 from capibara_assets.deployment.environment import Deployment, LaunchMode
 from capibara_assets.domains import Domain
+from capibara_assets.processes.cores import cores_here
 from capibara_assets.training.devices import gpus_here
+from capibara_assets.training.recipe import TrainingRecipe
+from capibara_assets.training.strategy import needs_all_domains
 
 _LANE_BYTES, _COPIES = 2 * 2**30, 6
 """Memory that work on a domain takes: so much, and so many copies of the base model (evaluation compares several)."""
@@ -27,8 +30,10 @@ def graph_run(
         InputError: experience, base model, recipe or hardware target missing or damaged.
     """
     resources = deployment_resources(deployment)
-    store = resources["store"].open()
-    return GraphRun(build(deployment), instance, deployment_settings(resources), store, force, since)
+    settings, store = deployment_settings(resources), resources["store"].open()
+    voters = resources["recipes"].load("training", TrainingRecipe).voters
+    apart = () if any(needs_all_domains(voter.strategy) for voter in voters) else ("trained_adapters",)
+    return GraphRun(build(deployment), instance, settings, store, force, since, apart)
 
 
 def require_environment() -> None:
@@ -47,7 +52,7 @@ def lanes(deployment: Deployment, domains: Sequence[Domain]) -> int:
 
     One at a time where trainings share accelerators or leave this machine.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    cores = cores_here() if hasattr(os, "sched_setaffinity") else 1
     if deployment.parallel is not None:
         return min(deployment.parallel, cores)
     target = deployment_resources(deployment)["target"]

@@ -162,7 +162,7 @@ def run_deployment(
     from capibara_assets.automation.chosen import add_domains
     from capibara_assets.automation.notifications.sending import begin
     from capibara_assets.automation.pipeline import run_graph
-    from capibara_assets.cli.graph.lane import opener
+    from capibara_assets.cli.graph.lane import lane_settings
     from capibara_assets.cli.graph.opened import graph_run, lanes, require_environment
     from capibara_assets.cli.graph.report import build_report, figures_of, print_table
     from capibara_assets.cli.graph.report_page import write_html
@@ -184,7 +184,8 @@ def run_deployment(
         )
         add_domains(instance, domains)
         begin(instance, deployment)
-        outcome = run_graph(run, assets, domains, note, parallel, opener(deployment, force, since))
+        settings = lane_settings(run, deployment, parallel, assets, domains)
+        outcome = run_graph(run, assets, domains, note, settings)
         record = {
             "started": started.isoformat(),
             "seconds": round(time.monotonic() - clock, 2),

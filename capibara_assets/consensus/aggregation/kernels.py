@@ -6,7 +6,6 @@ their order, so the number of threads never shows. Everything is added up in flo
 need not lie in one matrix: each is reached by its address, so a list of arrays or memory maps is not copied.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from capibara_assets.consensus.aggregation.gram_kernel import gram_of_block, strip_of
 from capibara_assets.consensus.aggregation.kernel_compilation import compiled
+from capibara_assets.processes.cores import cores_here
 
 Rows = Sequence[NDArray[np.floating]]
 
@@ -28,7 +28,7 @@ _plain = compiled(error_model="numpy")
 
 def workers() -> int:
     """Number of threads for a pass: the processors available to this process."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores_here()
 
 
 def gram(rows: Rows) -> NDArray[np.float64]:

@@ -16,6 +16,7 @@ from torch import nn
 
 from capibara_assets.domains import Domain
 from capibara_assets.modeling.losses import Losses, TokenLosses, length_sorted, token_losses
+from capibara_assets.processes.cores import cores_here
 
 if TYPE_CHECKING:
     from capibara_assets.datasets.tokens.tokenising import Encoded
@@ -64,13 +65,13 @@ class Lanes:
 
 @contextmanager
 def lanes() -> Iterator[Lanes]:
-    """Open as many one-thread workers as torch has threads; torch uses one thread everywhere while they are open."""
+    """Open a one-thread worker for each core; torch uses one thread everywhere while they are open."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with (
             threadpool_limits(1, user_api="blas"),  # NumPy's: the same holds for its sums
-            ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool,
+            ThreadPoolExecutor(cores_here(), initializer=torch.set_num_threads, initargs=(1,)) as pool,
         ):
             yield Lanes(pool)
     finally:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.files import read_config
+from capibara_assets.modeling.files import modeling_module
 from capibara_assets.processes.startup import set_up_trainings
 from capibara_assets.processes.supervise import OVER, TICK_S, Attempt, Patience, supervise
 from capibara_assets.training.devices import VISIBLE, Gpus, Placement, gpus_here, place
@@ -310,11 +310,7 @@ def _fork_server(request: TrainingRequest) -> ForkServerContext:
     if request.recipe.hardware.processes > 1:
         parts.append("capibara_assets.training.supervisor.agent")
     else:
-        model_type = read_config(request.base_model).get("model_type", "")
-        parts += [
-            "capibara_assets.training.supervisor.worker",
-            f"transformers.models.{model_type}.modeling_{model_type}",
-        ]
+        parts += ["capibara_assets.training.supervisor.worker", modeling_module(request.base_model)]
     context.set_forkserver_preload(parts)
     set_up_trainings()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # a few hundred texts; its threads do not survive a fork

@@ -1,0 +1,25 @@
+"""What every fork server of `multiprocessing` does first, in a module that it imports before all others."""
+
+import os
+import signal
+from types import FrameType
+
+from capibara_assets.processes.startup import set_up_process
+
+_CHECK_S = 0.5
+
+
+def set_up_fork_server() -> None:
+    """Set this process up, and end it at once when its parent is gone, also during the seconds that its imports take.
+
+    Only this process: a timer is not inherited by forks.
+    """
+    parent, me = os.getppid(), os.getpid()
+
+    def exit_if_orphaned(_number: int, _frame: FrameType | None) -> None:
+        if os.getppid() != parent and os.getpid() == me:
+            os._exit(128 + signal.SIGTERM)
+
+    set_up_process()
+    signal.signal(signal.SIGALRM, exit_if_orphaned)
+    signal.setitimer(signal.ITIMER_REAL, _CHECK_S, _CHECK_S)
