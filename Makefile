@@ -14,7 +14,7 @@ STAMP := $(VENV)/.installed
 EXTRAS := dev,gcp,k8s,metrics,postgres,ray,tpu
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: cluster-demo flower-env docs image-locks run test test-fast test-all test-random test-durations test-numbers test-fuzz fuzz soak soak-resume ui lint format setup evidence evidence-quick evidence-check gpu bench-env bench-gitleaks experience base-model clean
+.PHONY: cluster-demo flower-env supply-env sbom audit wheel supply-chain docs image-locks run test test-fast test-all test-random test-durations test-numbers test-fuzz fuzz soak soak-resume ui lint format setup evidence evidence-quick evidence-check gpu bench-env bench-gitleaks experience base-model clean
 
 run: setup ## the whole graph for all six domains on the shipped experience
 	$(BIN)/capibara run --profile demo
@@ -106,6 +106,22 @@ bench-env: ## the peers of the benches, in an environment of their own
 bench-gitleaks: bench-env ## gitleaks' rules (MIT), another peer of `python -m benchmarks redact`
 	test -d .benchmarks-venv/gitleaks || git clone --quiet --depth 1 --branch v8.30.1 \
 		https://github.com/gitleaks/gitleaks .benchmarks-venv/gitleaks
+
+supply-env: ## .supply-venv: the tools of `make supply-chain`, by their hashes
+	@test -x .supply-venv/bin/python || $(CHECK_PYTHON)
+	test -x .supply-venv/bin/python || $(PYTHON) -m venv .supply-venv
+	.supply-venv/bin/pip install --quiet --require-hashes -r workshop/supply_chain/requirements.txt
+
+sbom: setup supply-env ## dist/sbom*.json: bills of materials (CycloneDX) of this environment and of each image
+	$(BIN)/python -m workshop.supply_chain sbom
+
+audit: setup supply-env ## known vulnerabilities of every pinned version, where the package index publishes advisories
+	$(BIN)/python -m workshop.supply_chain audit
+
+wheel: setup ## dist/*.whl of HEAD, built twice: the same bytes
+	$(BIN)/python -m workshop.supply_chain wheel
+
+supply-chain: sbom audit wheel ## all three; part of CI
 
 experience: setup ## re-generate the shipped experience by really running it
 	$(BIN)/python -m workshop.experience --out resources/experience
