@@ -78,9 +78,9 @@ def matrix(
     return dg.MetadataValue.md(markdown_table([corner, *columns], lines, right=range(1, len(columns) + 1)))
 
 
-def plot(drawing: str, below: str = "") -> dg.MarkdownMetadataValue:
-    """An SVG as an image in the UI, with Markdown below it."""
-    return dg.MetadataValue.md(_picture("plot", drawing) + (f"\n\n{below}" if below else ""))
+def plot(drawing: str) -> dg.MarkdownMetadataValue:
+    """An SVG as an image in the UI."""
+    return dg.MetadataValue.md(_picture("plot", drawing))
 
 
 def badge(name: str, colour: str) -> str:

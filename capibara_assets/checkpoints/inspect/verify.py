@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from capibara_assets.checkpoints.schema import VoterAdapter
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, adapter_files
 from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
@@ -89,23 +88,6 @@ def module_shapes(model: nn.Module, modules: tuple[str, ...]) -> dict[str, tuple
             first, second = weight.shape
             shapes[name] = (second, first) if type(layer).__name__ == "Conv1D" else (first, second)
     return shapes
-
-
-def describe(domain: str, name: str, folder: Path, adapter: LoraAdapter, base_digest: str | None) -> VoterAdapter:
-    """The table row of an adapter on disk."""
-    norm = delta_norm(adapter)
-    return VoterAdapter(
-        domain=domain,
-        name=name,
-        digest=adapter_digest(folder),
-        base_digest=base_digest,
-        rank=int(adapter.config["r"]),
-        scale=adapter.scale(adapter.modules[0]),
-        modules=list(adapter.modules),
-        parameters=sum(tensor.numel() for tensor in adapter.tensors.values()),
-        finite=math.isfinite(norm),
-        delta_norm=norm if math.isfinite(norm) else None,
-    )
 
 
 def _structure_problems(adapter: LoraAdapter, shapes: Shapes) -> list[str]:

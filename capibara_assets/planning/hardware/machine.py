@@ -1,7 +1,7 @@
 """Machines as the prediction of a step's time sees them: peaks, memory, links, and islands of fast links."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from math import ceil, log2, prod
 from typing import Literal
@@ -87,10 +87,6 @@ class Machine:
     architecture: str = ""
 
     @property
-    def islands(self) -> int:
-        return ceil(self.chips / self.island)
-
-    @property
     def hosts(self) -> int:
         return ceil(self.chips / self.chips_per_host)
 
@@ -99,18 +95,10 @@ class Machine:
         peaks = dict(self.peaks)
         return peaks.get(precision, peaks["bf16"])
 
-    def widened(self, factor: float) -> "Machine":
-        """The same machine with all bandwidths multiplied by `factor`, for what-if questions."""
-        return replace(self, hbm=self.hbm * factor, link=self.link * factor, network=self.network * factor)
-
-
-def accelerators() -> dict[str, Accelerator]:
-    """All chips of `accelerators.yaml`, by name."""
-    return dict(_accelerators())
-
 
 @cache
-def _accelerators() -> dict[str, Accelerator]:
+def accelerators() -> dict[str, Accelerator]:
+    """All chips of `accelerators.yaml`, by name."""
     file = resources_root() / "planning" / "accelerators.yaml"
     return {name: declared(Accelerator, values, f"{file}: {name}") for name, values in read_mapping(file).items()}
 
@@ -124,7 +112,7 @@ def _tpu_family(name: str | None) -> TpuFamily | None:
 @cache
 def _facts(name: str) -> ChipFacts:
     """A chip's declared figures, or those of its family file."""
-    accelerator = _accelerators()[name]
+    accelerator = accelerators()[name]
     if accelerator.facts is not None:
         return accelerator.facts
     family = read_families(resources_root() / "hardware" / "families")[str(accelerator.family)]
@@ -147,7 +135,7 @@ def _facts(name: str) -> ChipFacts:
 @cache
 def _network(name: str) -> float:
     """Bandwidth (bytes/s) of one chip on the network between islands."""
-    accelerator, facts = _accelerators()[name], _facts(name)
+    accelerator, facts = accelerators()[name], _facts(name)
     if accelerator.network_gb_per_s is not None:
         return accelerator.network_gb_per_s * 1e9
     family = read_families(resources_root() / "hardware" / "families")[str(accelerator.family)]
@@ -169,7 +157,7 @@ def find_family(name: str) -> str:
     for spelling in (plain, plain.removeprefix("tpu-").removeprefix("tpu"), sliced[1] if sliced else plain):
         if spelling in known:
             return known[spelling]
-    raise InputError(f"unknown accelerator {name!r}; known: {', '.join(_accelerators())}")
+    raise InputError(f"unknown accelerator {name!r}; known: {', '.join(accelerators())}")
 
 
 def plain_name(name: str) -> str:
@@ -182,7 +170,7 @@ def plain_name(name: str) -> str:
 def _spellings() -> dict[str, str]:
     """Plain name or alias -> the chip's name in `accelerators.yaml`."""
     spellings: dict[str, str] = {}
-    for known, accelerator in _accelerators().items():
+    for known, accelerator in accelerators().items():
         for name in (known, accelerator.family, *accelerator.aliases):
             if name is not None:
                 spellings.setdefault(plain_name(name), known)
@@ -196,7 +184,7 @@ def machine(family: str, chips: int, islands: int = 1) -> Machine:
         InputError: unknown chip, or a count below 1.
     """
     name = find_family(family)
-    accelerator, facts = _accelerators()[name], _facts(name)
+    accelerator, facts = accelerators()[name], _facts(name)
     if chips < 1 or islands < 1:
         raise InputError(f"{family}: {chips} chips in {islands} slices is no machine")
     size = ceil(chips / islands) if facts.kind == "tpu" else min(accelerator.island, chips)
@@ -266,7 +254,7 @@ def machine_of(target: HardwareTarget) -> Machine:
         name = find_family(target.family)
     except InputError:
         name = ""
-    known = _accelerators().get(name)
+    known = accelerators().get(name)
     links, topology = target.links, target.topology
     per_host = max(1, target.chips // max(1, target.hosts))
     link = links.chip_gb_per_s * 1e9 if links is not None else bandwidth * 1e9

@@ -107,27 +107,19 @@ Weigh = Callable[[Workload], Breakdown]
 ShareOf = Callable[[FeasibleLayout], float]
 
 
-def search(
-    problem: SearchProblem,
-    *,
-    calibration: EfficiencyCalibration | None = None,
-    weigh: Weigh = footprint,
-    goal: ShareOf | None = None,
-) -> Front:
+def search(problem: SearchProblem, *, weigh: Weigh = footprint, goal: ShareOf | None = None) -> Front:
     """Find the Pareto front of all layouts that fit.
 
     Args:
         problem: model, target and limits.
-        calibration: fitted efficiencies; default: the shipped ones.
         weigh: computes the memory of a workload on one chip.
         goal: predicted share of a throughput; what reaches it is then the front, leanest first, or the nearest leads
 
     Raises:
         InputError: nothing fits (with the least layout's arithmetic), or no peak or bandwidth is declared.
     """
-    fitted = shipped() if calibration is None else calibration
     budget = int(problem.target.usable_bytes * problem.limits.headroom)
-    hunt = _Search(problem, fitted, weigh, budget)
+    hunt = _Search(problem, shipped(), weigh, budget)
     hunt.goal = goal
     one = machine_of(problem.target)
     for slices in problem.slices:

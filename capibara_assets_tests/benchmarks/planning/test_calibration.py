@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.planning.assessment import assess, regret
 from benchmarks.planning.crossvalidation import leave_out, naive_errors, quantile_of, speed_errors
-from benchmarks.planning.fit import calibrate, estimate, problem, solve, step_seconds
+from benchmarks.planning.fit import calibrate, estimate, problem, solve, step_seconds, write_calibration
 from benchmarks.planning.plan import SHARED, measure
 from benchmarks.planning.published import PublishedRun, Table, model_groups
 from capibara_assets.errors import InputError
@@ -25,7 +25,6 @@ from capibara_assets.planning.prediction.calibration import (
     read_calibration,
     shipped,
     with_bubble,
-    write_calibration,
 )
 from capibara_assets.planning.prediction.effects import effects, expected_logs
 from capibara_assets.planning.prediction.roofline import TERMS, work
