@@ -18,7 +18,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from capibara_assets.executions.formats.agents.fields import record, text_at, word
+from capibara_assets.executions.formats.agents.fields import objects, record, text_at, word
 from capibara_assets.executions.formats.agents.general.answers import (
     go_on,
     is_answered,
@@ -30,7 +30,6 @@ from capibara_assets.executions.formats.agents.general.repeated import once
 from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, entry_of, is_runner, words
 from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader, first_moment, moment, texts
 from capibara_assets.executions.formats.agents.tools.calls import Call
-from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
 from capibara_assets.executions.formats.envelope_reader import language_of
 from capibara_assets.executions.formats.strict_json import Fault
 

@@ -8,12 +8,12 @@ stand before its answer; "Prompt after formatting:" shows earlier steps again; `
 chain's value is only returned.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from capibara_assets.executions.formats.agents.fields import of_json
 from capibara_assets.executions.formats.agents.general import react_text, stepwise_calls
 from capibara_assets.executions.formats.agents.hosted.console_dialogues import dialogues, plain
 from capibara_assets.executions.formats.agents.literals import literal
@@ -158,10 +158,7 @@ def _call(said: str) -> dict[str, Any] | None:
         given = said[invokes.end() :].partition(_RESPONDED)[0].rstrip().removesuffix("`")
         return _called(invokes[1], _evaluated(given))
     if '"action"' in said:
-        try:
-            blob = json.loads(said[said.find("{") : said.rfind("}") + 1], strict=False)
-        except (ValueError, RecursionError):
-            blob = None
+        blob = of_json(said[said.find("{") : said.rfind("}") + 1])
         if isinstance(blob, dict) and isinstance(blob.get("action"), str):
             return _called(blob["action"].replace(" ", "_"), blob.get("action_input"))
     return next((row for row in react_text.steps(said) if row["role"] == "assistant"), None)

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import Any
 
-from capibara_assets.executions.formats.agents.fields import record, text_at, word
+from capibara_assets.executions.formats.agents.fields import name_at, objects, record, text_at, word
 from capibara_assets.executions.formats.agents.literals import literal
 from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun, Reader, texts
 from capibara_assets.executions.formats.agents.trajectories.smolagents import output_of
-from capibara_assets.executions.formats.agents.trajectories.tool_calls import Code, code_of, named, objects
+from capibara_assets.executions.formats.agents.trajectories.tool_calls import Code, code_of
 from capibara_assets.executions.formats.strict_json import Fault
 
 _CALLS, _OBSERVED, _TASK = "Calling tools:\n", "Observation:\n", "New task:\n"
@@ -80,7 +80,7 @@ def _of_message(session: str, said: str, answers: list[str], task: str | None, m
         function = record(call.get("function"))
         if (code := code_of(function.get("name"), function.get("arguments"))) is None:
             continue
-        key = named(call.get("id"))
+        key = name_at(call, "id")
         observed = [answer.removeprefix(_OBSERVED) for answer in answers if answer.startswith(_OBSERVED)]
         errors = [answer[error.end() :] for answer in answers if (error := _ERROR.match(answer)) and error["id"] == key]
         if not observed and not errors:
