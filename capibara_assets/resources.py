@@ -137,7 +137,7 @@ class DataEngine(dg.ConfigurableResource[Any]):
     @contextmanager
     def started(self) -> "Iterator[RayCluster | None]":
         """Meanwhile the cluster starts with the first work that is worth it, and lasts; None: everything runs here."""
-        from capibara_assets.executions.replay.pool import cores
+        from capibara_assets.processes.pools import cores
         from capibara_assets.processes.ray_map import RayCluster, lasting
 
         if self.engine == "local":

@@ -1,11 +1,17 @@
 """Pools of worker processes that end with the process that started them, however that one ended."""
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
 
 from capibara_assets.processes.supervise import end_with_parent
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def process_pool(

@@ -5,7 +5,6 @@ writing. The number of pieces in flight is bounded for tensors of any size.
 """
 
 import hashlib
-import os
 from collections import deque
 from collections.abc import Collection
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,13 +18,14 @@ from capibara_assets.checkpoints.store.files import Data
 from capibara_assets.checkpoints.store.manifest import TensorEntry
 from capibara_assets.checkpoints.store.packs import PackIndex, PackWriter, associated
 from capibara_assets.checkpoints.store.places import StorePlace
+from capibara_assets.processes.pools import cores
 
 _SMALL = 1 << 16  # bytes: below, handing a piece to a thread costs more than the work
 
 
 def threads() -> int:
     """Number of threads for pieces: enough to keep a disk busy, few enough to bound memory."""
-    return max(2, min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2))
+    return max(2, min(4, cores()))
 
 
 class Pending(NamedTuple):

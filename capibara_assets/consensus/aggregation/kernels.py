@@ -6,7 +6,6 @@ their order, so the number of threads never shows. Everything is added up in flo
 need not lie in one matrix: each is reached by its address, so a list of arrays or memory maps is not copied.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from capibara_assets.consensus.aggregation.gram_kernel import gram_of_block, strip_of
 from capibara_assets.consensus.aggregation.kernel_compilation import compiled
+from capibara_assets.processes.pools import cores
 
 Rows = Sequence[NDArray[np.floating]]
 
@@ -24,11 +24,6 @@ _STRIP = 256  # columns of a strip: 16 rows of it in float64 are 32 KB
 _STRETCH = 1 << 15  # columns that are summed at a time: the sums are 256 KB, within a second-level cache
 _LONG_BLOCK = 1 << 20
 _plain = compiled(error_model="numpy")
-
-
-def workers() -> int:
-    """Number of threads for a pass: the processors available to this process."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def gram(rows: Rows) -> NDArray[np.float64]:
@@ -50,7 +45,7 @@ def combination(rows: Rows, weights: NDArray[np.float64], out: NDArray[np.float6
     where, like = _addresses(rows), rows[0][:0]
     weights = np.ascontiguousarray(weights, dtype=np.float64)
     # Long stretches of a row, or memory is read ahead for columns that are not wanted yet; but some blocks per thread.
-    width = max(BLOCK, min(_LONG_BLOCK, len(out) // (4 * workers())))
+    width = max(BLOCK, min(_LONG_BLOCK, len(out) // (4 * cores())))
     finite = over_blocks(
         len(out), lambda start, stop: bool(_combine(where, like, weights, start, stop, out, _STRETCH)), width
     )
@@ -89,7 +84,7 @@ def _addresses(rows: Rows) -> NDArray[np.uintp]:
 def over_blocks(columns: int, work: Callable[[int, int], Any], width: int = BLOCK) -> list[Any]:
     """Run work(start, stop) on every block of columns and return the results in the order of the blocks."""
     bounds = [(start, min(start + width, columns)) for start in range(0, columns, width)]
-    threads = min(workers(), len(bounds))
+    threads = min(cores(), len(bounds))
     if threads < 2:
         return [work(*block) for block in bounds]
     with ThreadPoolExecutor(threads) as pool:

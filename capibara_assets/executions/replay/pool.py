@@ -22,6 +22,7 @@ from functools import partial
 from capibara_assets.executions.replay.e2b import AnyWorkers, workers_of
 from capibara_assets.executions.replay.workers import Bounds, Ran, Session, SessionLimits, WorkerOptions
 from capibara_assets.executions.sandbox.isolation import Isolation
+from capibara_assets.processes.pools import cores
 from capibara_assets.processes.ray_map import RayCluster, divided, ray_map
 
 _IMPORTED = re.compile(r"^[ \t]*(?:import|from)[ \t]+([A-Za-z_][\w.]*)", re.MULTILINE)
@@ -251,11 +252,6 @@ def _run_together(
     if failures:
         raise failures[0]
     return runs, final
-
-
-def cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _in_order(sessions: Sequence[Session]) -> Iterable[int]:
