@@ -8,8 +8,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from capibara_assets.modeling.fused.layers import fuse
-from capibara_assets.modeling.fused.norms import OneKernelNorm
+from capibara_assets.modeling.fused.layers import OneKernelNorm, fuse
 from capibara_assets.modeling.fused.projections import Projections
 from capibara_assets_tests.modeling.tiny import MODULES, save_tiny
 
