@@ -22,12 +22,10 @@ class Attested:
 
     Attributes:
         problems: in words; empty for a sound adapter.
-        finite: no NaN, no infinity, and a delta whose norm float64 can hold.
-        norm: Frobenius norm of all weight changes together; None when not finite.
+        norm: Frobenius norm of all weight changes together; None where there are problems.
     """
 
     problems: tuple[str, ...]
-    finite: bool
     norm: float | None
 
 
@@ -59,13 +57,13 @@ def attest(adapter: LoraAdapter, shapes: Shapes) -> Attested:
     bad = sorted(name for name, tensor in adapter.tensors.items() if not bool(torch.isfinite(tensor).all()))
     if bad:
         problems.append(f"not finite: {len(bad)} of {len(adapter.tensors)} tensors hold NaN or Inf, first {bad[0]}")
-        return Attested(tuple(problems), finite=False, norm=None)
+        return Attested(tuple(problems), norm=None)
     if problems:
-        return Attested(tuple(problems), finite=True, norm=None)
+        return Attested(tuple(problems), norm=None)
     norm = delta_norm(adapter)
     if not math.isfinite(norm):
-        return Attested(("not finite: the weight change overflows float64",), finite=False, norm=None)
-    return Attested((), finite=True, norm=norm)
+        return Attested(("not finite: the weight change overflows float64",), norm=None)
+    return Attested((), norm=norm)
 
 
 def delta_norm(adapter: LoraAdapter) -> float:

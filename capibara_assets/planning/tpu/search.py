@@ -84,8 +84,6 @@ class Front:
         refused: layouts that do not fit, nearest to fitting first.
         binds: what limits the best plan: compute, HBM, ICI/NVLink, DCN/network, host, pipeline, or memory where a
             layout that does not fit would have been faster.
-        tried: number of layouts whose memory was computed.
-        fitting: number of layouts that fit.
         budget: bytes per chip that a layout may fill.
         reasons: explanations of the best plan, by setting.
     """
@@ -93,8 +91,6 @@ class Front:
     plans: tuple[FeasibleLayout, ...]
     refused: tuple[Refusal, ...]
     binds: str
-    tried: int
-    fitting: int
     budget: int
     reasons: dict[str, str] = field(default_factory=dict)
 
@@ -138,8 +134,6 @@ def search(problem: SearchProblem, *, weigh: Weigh = footprint, goal: ShareOf | 
         plans=plans,
         refused=tuple(hunt.refused[:MOST_REFUSED]),
         binds="memory" if faster else best.prediction.binds,
-        tried=hunt.tried,
-        fitting=hunt.fitting,
         budget=budget,
         reasons=_reasons(problem, best, faster, hunt.tried, hunt.fitting, budget) | _steered(hunt, best),
     )
