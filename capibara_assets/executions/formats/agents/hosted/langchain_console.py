@@ -15,9 +15,9 @@ from typing import Any
 
 from capibara_assets.executions.formats.agents.fields import of_json
 from capibara_assets.executions.formats.agents.general import react_text, stepwise_calls
-from capibara_assets.executions.formats.agents.hosted.console_dialogues import dialogues, plain
+from capibara_assets.executions.formats.agents.hosted.console_dialogues import console_reader, dialogues, plain
 from capibara_assets.executions.formats.agents.literals import literal
-from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, Reader
+from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument
 
 _HEADING = re.compile(r"^[ \t]*(?:\x1b?\[1m)?> Entering new [^\n]{0,80}?chain\b", re.MULTILINE)
 _EVENT = re.compile(
@@ -39,20 +39,6 @@ def is_dialogue(cell_output_text: str) -> bool:
     if _MARK not in cell_output_text:
         return False
     return any(isinstance(entry, AgentRun | Edit) for entry in _of_text("", cell_output_text))
-
-
-def reads(document: LogDocument) -> bool:
-    """Whether the document is such a text, in colours, or a notebook with one."""
-    return any(True for _ in _dialogues(document))
-
-
-def entries(document: LogDocument) -> Iterator[Entry]:
-    """The executions of all chains, in the order of their answers."""
-    for session, text in _dialogues(document):
-        yield from _of_text(session, text)
-
-
-READER = Reader("langchain-console", (_MARK.encode(),), reads, entries)
 
 
 def _dialogues(document: LogDocument) -> Iterator[tuple[str, str]]:
@@ -172,3 +158,6 @@ def _evaluated(given: str) -> Any:
     """Arguments, which are printed as Python writes a dictionary; else they are the tool's only text."""
     shown = literal(given) if given.startswith("{") else None
     return given if shown is None else shown
+
+
+READER = console_reader("langchain-console", (_MARK.encode(),), _dialogues, _of_text)
