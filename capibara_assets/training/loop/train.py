@@ -42,7 +42,7 @@ from capibara_assets.training.loop.result import VoterResult, write_result
 from capibara_assets.training.loop.resuming import PointWriter, resume
 from capibara_assets.training.loop.setup import TrainingSetup, set_up
 from capibara_assets.training.loop.soup import SoupTactic
-from capibara_assets.training.loop.tactics import BestValidation, Tactic
+from capibara_assets.training.loop.tactics import Tactic
 from capibara_assets.training.loop.trainer import Ema, Trainer
 from capibara_assets.training.monitoring.usage import ResourceUsage
 from capibara_assets.training.recipe import TrainingChoice
@@ -107,7 +107,7 @@ def tactic_of(strategy: Strategy, subject: Subject, stepper: Stepper, training: 
             return SoupTactic(strategy, subject)
         case ClientStrategy():
             return ClientTactic(strategy, subject)
-    return BestValidation(subject)
+    return Tactic(subject)
 
 
 def log_start(trainer: Trainer, **further: Any) -> None:

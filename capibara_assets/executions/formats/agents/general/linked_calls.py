@@ -335,7 +335,7 @@ def reads(document: LogDocument) -> bool:
 
 
 def entries(document: LogDocument, trusts_success: bool = False) -> Iterator[Entry]:
-    """The runs and edits in the order of their calls."""
+    """The runs and edits in the order of their calls; `trusts_success`: see `write_answer`."""
     if document.value is None:
         yield from document.faults
     calls = _log(document, trusts_success).calls
@@ -366,11 +366,6 @@ def _entry(found: _Found) -> Entry:
     if found.asked is None:
         return Fault("no_code", f"a call of {found.call.name} without a command", found.given)
     return entry_of(found.call, found.asked)
-
-
-def by_shape(name: str, marks: tuple[bytes, ...], reads: Callable[[LogDocument], bool], trusts_success: bool) -> Reader:
-    """A reader of a program's logs that have this shape; `trusts_success`: see `write_answer`."""
-    return Reader(name, marks, reads, lambda document: entries(document, trusts_success))
 
 
 READER = Reader("linked-calls", MARKS, reads, entries)
