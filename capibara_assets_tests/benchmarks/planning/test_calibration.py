@@ -13,10 +13,10 @@ import pytest
 from benchmarks.planning.assessment import assess, regret
 from benchmarks.planning.crossvalidation import leave_out, naive_errors, quantile_of, speed_errors
 from benchmarks.planning.fit import calibrate, estimate, problem, solve, step_seconds, write_calibration
+from benchmarks.planning.machines import machine
 from benchmarks.planning.plan import SHARED, measure
 from benchmarks.planning.published import PublishedRun, Table, model_groups
 from capibara_assets.errors import InputError
-from capibara_assets.planning.hardware.machine import machine
 from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import ModelShape
 from capibara_assets.planning.prediction.calibration import (

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.planning.machines import machine
 from capibara_assets.errors import InputError
 from capibara_assets.planning.hardware.collectives import (
     AxisPlacement,
@@ -15,7 +16,7 @@ from capibara_assets.planning.hardware.collectives import (
     reduce_seconds,
     ring_rate,
 )
-from capibara_assets.planning.hardware.machine import accelerators, find_family, machine, machine_of
+from capibara_assets.planning.hardware.machine import accelerators, find_family, machine_of
 from capibara_assets.planning.hardware.targets import find_target
 
 TARGETS = ["tpu-v4-64", "tpu-v5e-64", "tpu-v6e-256", "h100-8", "h200-1"]

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.planning.machines import machine
 from capibara_assets.errors import InputError
 from capibara_assets.planning.accounting import Method, Remat
-from capibara_assets.planning.hardware.machine import Machine, machine, machine_of
+from capibara_assets.planning.hardware.machine import Machine, machine_of
 from capibara_assets.planning.hardware.targets import find_target
 from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import read_shape
