@@ -1,5 +1,6 @@
 """Fused layers of a small or short step, most of which is moving memory on a CPU and starting kernels on a GPU."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -47,10 +48,11 @@ def _fuse_norms(model: nn.Module, dtype: torch.dtype) -> None:
     for module in model.modules():
         if type(module).__name__ not in NORMS or module.weight.requires_grad:
             continue
+        own = module.weight, float(module.variance_epsilon)
         if module.weight.device.type == "cuda":
-            module.forward = OneKernelNorm(module)
+            module.forward = partial(one_kernel_norm, *own)
         elif module.weight.device.type == "cpu" and dtype == torch.bfloat16:
-            module.forward = RoundedNorm(module)
+            module.forward = partial(rounded_norm, *own)
 
 
 def _hold_embedding(model: nn.Module) -> None:
@@ -70,27 +72,17 @@ def _hold_embedding(model: nn.Module) -> None:
             embedding.weight = head.weight = module.weight
 
 
-class OneKernelNorm:
+def one_kernel_norm(weight: Tensor, eps: float, hidden_states: Tensor) -> Tensor:
     """An RMS norm on a GPU as torch's one kernel; Transformers' own takes several, each to be started."""
-
-    def __init__(self, module: nn.Module):
-        self._weight, self._eps = module.weight, float(module.variance_epsilon)
-
-    def __call__(self, hidden_states: Tensor) -> Tensor:
-        kind = hidden_states.dtype
-        with torch.autocast(hidden_states.device.type, enabled=False):
-            return functional.rms_norm(hidden_states, self._weight.shape, self._weight.to(kind), self._eps)
+    kind = hidden_states.dtype
+    with torch.autocast(hidden_states.device.type, enabled=False):
+        return functional.rms_norm(hidden_states, weight.shape, weight.to(kind), eps)
 
 
-class RoundedNorm:
+def rounded_norm(weight: Tensor, eps: float, hidden_states: Tensor) -> Tensor:
     """An RMS norm on a CPU whose output is already rounded as the matrix products after it would round it."""
-
-    def __init__(self, module: nn.Module):
-        self._weight, self._eps = module.weight, float(module.variance_epsilon)
-
-    def __call__(self, hidden_states: Tensor) -> Tensor:
-        normed: Tensor = _Normed.apply(hidden_states, self._weight, self._eps, torch.is_autocast_enabled("cpu"))
-        return normed
+    normed: Tensor = _Normed.apply(hidden_states, weight, eps, torch.is_autocast_enabled("cpu"))
+    return normed
 
 
 class _Normed(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped here
