@@ -137,13 +137,15 @@ class DataEngine(dg.ConfigurableResource[Any]):
     @contextmanager
     def started(self) -> "Iterator[RayCluster | None]":
         """Meanwhile the cluster starts with the first work that is worth it, and lasts; None: everything runs here."""
-        from capibara_assets.executions.replay.pool import cores
+        from capibara_assets.processes.cores import cores_here
         from capibara_assets.processes.ray_map import RayCluster, lasting
 
         if self.engine == "local":
             yield None
             return
-        cluster = RayCluster(self.address, self.workers or cores(), self.memory_gib, self.from_mib, self.from_texts)
+        cluster = RayCluster(
+            self.address, self.workers or cores_here(), self.memory_gib, self.from_mib, self.from_texts
+        )
         with lasting():
             yield cluster
 

@@ -57,6 +57,7 @@ def measure(n: int, d: int, f: int, repeats: int, rules: tuple[str, ...], limit:
     """
     peer_environment("consensus/peer_aggregate.py")  # missing peers are said before anything is written
     from capibara_assets.consensus.aggregation import kernels
+    from capibara_assets.processes.cores import cores_here
 
     with TemporaryDirectory(dir=roomy(4 * n * d)) as name:
         path = Path(name, "vectors.bin")
@@ -81,7 +82,7 @@ def measure(n: int, d: int, f: int, repeats: int, rules: tuple[str, ...], limit:
         "f": f,
         "rules": found,
         "repeats": repeats,
-        "threads": kernels.workers(),
+        "threads": cores_here(),
         "peer_threads": threads,
         "load": load,
         "peer_versions": versions,
@@ -125,11 +126,11 @@ def bandwidth_of(rows: np.ndarray, repeats: int) -> dict[str, Any]:
 
 
 def read_once(rows: np.ndarray) -> None:
-    from capibara_assets.consensus.aggregation import kernels
+    from capibara_assets.processes.cores import cores_here
 
     flat = rows.reshape(-1).view(np.int32)
-    parts = np.array_split(flat, 8 * kernels.workers())
-    with ThreadPoolExecutor(kernels.workers()) as pool:
+    parts = np.array_split(flat, 8 * cores_here())
+    with ThreadPoolExecutor(cores_here()) as pool:
         list(pool.map(np.max, parts))
 
 

@@ -9,7 +9,7 @@ import os
 import pickle
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import fields
 from itertools import groupby
@@ -26,10 +26,11 @@ from capibara_assets.executions.formats.envelope_reader import Recorded
 from capibara_assets.executions.labels.classify import classify_session
 from capibara_assets.executions.parsing import rare_collections
 from capibara_assets.executions.patterns.extract import (
+    CanonicalForm,
+    Key,
     extract_patterns,
     find_patterns,
     idioms_of,
-    merge_patterns,
     pattern_table,
 )
 from capibara_assets.executions.recipe import ExperienceRecipe
@@ -128,6 +129,19 @@ def merged(parts: Sequence[bytes]) -> pl.DataFrame:
     with rare_collections():
         found = merge_patterns(pickle.loads(part) for part in parts)
         return pattern_table(found, shipped_recipe("experience", ExperienceRecipe))
+
+
+def merge_patterns(parts: Iterable[dict[Key, CanonicalForm]]) -> dict[Key, CanonicalForm]:
+    """Merges the forms found in several shares of the executions; the order of the shares does not matter."""
+    merged: dict[Key, CanonicalForm] = {}
+    for part in parts:
+        for key, form in part.items():
+            if (known := merged.get(key)) is None:
+                merged[key] = form
+            else:
+                known.occurrences += form.occurrences
+                known.prefer(form.idiom, form.shown)
+    return merged
 
 
 def label_all(pool: ProcessPoolExecutor, shares: Sequence[Path]) -> None:

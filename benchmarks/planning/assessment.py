@@ -6,9 +6,9 @@ is, and a chip or a framework that only the file knows is learned from its other
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from math import exp
+from math import ceil, exp
 from statistics import median
 from typing import Any
 
@@ -27,11 +27,15 @@ from benchmarks.planning.crossvalidation import (
 )
 from benchmarks.planning.fit import Array, Problem, problem, step_seconds
 from benchmarks.planning.published import PublishedRun, Table, model_groups, model_keys, only_measured, run_digest
-from capibara_assets.planning.footprint import footprint, least_bytes
+from capibara_assets.planning.accounting import Method, Optimizer
+from capibara_assets.planning.footprint import footprint, recomputed, tokens_of
 from capibara_assets.planning.prediction.calibration import EfficiencyCalibration
 from capibara_assets.planning.prediction.step_time import StepPrediction, predict
+from capibara_assets.planning.workload import Workload
 
 HEADLINE = ("median_error", "p90_error", "coverage", "naive_median_error", "naive_p90_error", "regret")
+LEAN_LOGIT = 2  # bytes: one 16-bit copy, its gradient written over it (fused cross-entropy)
+LEAN_STATE = {Optimizer.ADAMW: 2, Optimizer.ADAMW_8BIT: 1, Optimizer.ADAFACTOR: 0}  # 16-bit elements per weight
 
 
 @dataclass(frozen=True)
@@ -288,3 +292,42 @@ def _row(run: PublishedRun, direct: StepPrediction, guess: Guess | None) -> dict
 
 def _rounded(value: float) -> float:
     return float(f"{float(value):.5g}")
+
+
+def least_bytes(load: Workload, unstated: Set[str] = frozenset()) -> int:
+    """Lower bound of the memory that a program with these settings needs on one chip, in bytes.
+
+    Weights, gradients and moments sharded over every possible axis, in 16 bits unless the run states 32; layer inputs
+    kept under recomputation (none where they are offloaded), results of products kept without it; one 16-bit copy of a
+    chunk's logits.
+
+    Args:
+        load: the run.
+        unstated: columns that its source leaves open; the leanest choice is assumed for each.
+    """
+    mesh, shape = load.mesh, load.shape
+    cut = mesh.fsdp * mesh.tensor * mesh.pipeline * mesh.expert
+    held = shape.parameters / cut
+    stored = 2 if "weight_dtype" in unstated else load.weight_bytes
+    optimizer = Optimizer.ADAFACTOR if "optimizer" in unstated else load.optimizer
+    trained = held if load.method is Method.FULL else 0.0
+    if load.replicated_weights:
+        state = held * 2 + trained * (stored + 2 + 2 * LEAN_STATE[optimizer]) / mesh.data
+    else:
+        # Moments have the stored format; gradients live in 16 bits; both can be cut over what repeats the weights.
+        state = held * stored + trained * (2 + stored * LEAN_STATE[optimizer]) / (mesh.data * mesh.slices)
+    tokens, layers = tokens_of(load), shape.layers + shape.encoder_layers
+    if "per_device_batch" in unstated and load.micro_steps == 1:  # the batch may have come in passes
+        tokens = min(tokens, float(load.sequence + load.inputs))
+    remade = "remat_policy" in unstated or recomputed(load) >= 1
+    kept = 0.0
+    if remade:
+        kept = 0.0 if load.recompute.offloaded else float(shape.hidden)
+    elif recomputed(load) == 0:
+        attention = (shape.heads + 2 * shape.kv_heads + shape.heads) * shape.head_dim
+        kept = attention + 2 * shape.hidden + shape.intermediate * shape.experts_per_token
+    else:
+        kept = float(shape.hidden)
+    activations = tokens * layers * kept * 2 / (mesh.tensor * mesh.pipeline)
+    logits = ceil(tokens / max(1, load.logit_chunks)) * shape.vocabulary * LEAN_LOGIT / mesh.tensor
+    return round(state + activations + logits)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 from threadpoolctl import threadpool_limits
 
 from benchmarks.planning.published import PublishedRun, model_keys
@@ -195,3 +196,16 @@ def calibrate(
     return EfficiencyCalibration(
         provenance=origin, noise=round(noise, 4), width=round(width, 4), coverage=coverage, effects=kept
     )
+
+
+def write_calibration(calibration: EfficiencyCalibration, file: Path) -> None:
+    """Write the calibration as YAML, effects sorted, so that equal fits give equal bytes."""
+    document = calibration.model_dump(mode="json")
+    document["effects"] = {name: document["effects"][name] for name in sorted(document["effects"])}
+    head = (
+        "# Efficiencies fitted to published training runs; planning/prediction/effects.py says what each is.\n"
+        "# Written by the command below; do not edit by hand.\n"
+    )
+    body = yaml.safe_dump(document, sort_keys=False, width=120, default_flow_style=None)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(head + body, encoding="utf-8")

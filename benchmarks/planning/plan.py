@@ -57,9 +57,8 @@ def measure(file: Path | None = None, calibrate: Path | None = None) -> dict[str
 def _renew(file: Path, output: Path) -> Any:
     """Fit to all measured rows; the interval's width and the noise come from leaving models out."""
     from benchmarks.planning.crossvalidation import COVERAGE, ENOUGH_MODELS, ENOUGH_RUNS, leave_out
-    from benchmarks.planning.fit import calibrate, file_digest, problem
+    from benchmarks.planning.fit import calibrate, file_digest, problem, write_calibration
     from benchmarks.planning.published import model_groups, only_measured, read_published
-    from capibara_assets.planning.prediction.calibration import write_calibration
 
     runs = only_measured(read_published(file).runs)
     if len(runs) < ENOUGH_RUNS or len({run.model for run in runs}) < ENOUGH_MODELS:

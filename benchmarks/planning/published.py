@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.planning.machines import machine
 from benchmarks.planning.published_cells import Cells
 from benchmarks.planning.published_remat import read_remat
 from benchmarks.planning.published_shape import (
@@ -20,7 +21,7 @@ from benchmarks.planning.published_shape import (
 )
 from capibara_assets.errors import InputError
 from capibara_assets.planning.conventions import Method, Optimizer
-from capibara_assets.planning.hardware.machine import Machine, machine
+from capibara_assets.planning.hardware.machine import Machine
 from capibara_assets.planning.models import ModelShape
 from capibara_assets.planning.workload import Workload
 

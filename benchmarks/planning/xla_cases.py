@@ -12,12 +12,14 @@ from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
 from capibara_assets.planning.accounting import Breakdown, DeviceStep
 from capibara_assets.planning.hardware.targets import GIB
+from capibara_assets.planning.mesh import Mesh
+from capibara_assets.planning.models import ModelShape
 from capibara_assets.planning.tpu.memory import (
     CASES,
     Copies,
     Quantities,
     breakdown,
-    least_memory,
+    fitted,
     quantities,
     tpu_memory,
 )
@@ -28,6 +30,8 @@ from capibara_assets.planning.xla.flops import StepFlops
 USABLE_GIB = {"v4": 30.75, "v5e": 15.75, "v5": 95.73, "v6e": 31.24}
 SMALLEST = GIB // 2  # smaller programs keep much of theirs in a chip's vector memory, which is not HBM
 ROUNDS = 60
+SQUEEZED = 0.08  # share of a layer's temporaries that XLA saves when short of memory; see `least_memory`
+LEAST_LOGITS = 0.5  # of their size in float32: one narrow copy
 LARGEST = 1.3  # of the limit: what is refused by more is given up before the compiler has tried to make it fit
 BOUNDS = {  # a copy is a copy: no more of a thing than a schedule could hold
     "hoisted": (0.0, 1.0),
@@ -204,3 +208,18 @@ def _linear(each: Quantities) -> tuple[float, list[float], list[float]]:
         backward.append(passing)
         loss.append(float(one.logits + one.gathered) - (0.0 if not name.startswith("layer_") else float(one.gathered)))
     return there, backward, loss
+
+
+def least_memory(shape: ModelShape, mesh: Mesh, step: DeviceStep, *, micro_steps: int = 1) -> Breakdown:
+    """Least memory on one chip with which XLA still compiles the step.
+
+    Arguments and residuals are unchanged. When short of memory the compiler holds fewer of a layer's temporaries (it
+    schedules later and recomputes cheap results), and at most one 16-bit copy of the logits, which their gradient
+    replaces.
+    """
+    held = fitted()
+    passing = ("rebuilt", "rebuilt_wide", "passing", "passing_wide", "partial_sums", "scores", "scores_passing")
+    logits = ("logits", "logits_whole")
+    fewer = {name: (1 - SQUEEZED) * getattr(held, name) for name in passing}
+    fewer |= {name: min(LEAST_LOGITS, getattr(held, name)) for name in logits}
+    return tpu_memory(shape, mesh, step, held.model_copy(update=fewer), micro_steps=micro_steps)

@@ -236,25 +236,23 @@ def of_file(path: Path) -> InFile:
 def to_numpy(source: PieceSource) -> np.ndarray[Any, Any]:
     """The whole tensor as an array of its own memory, (shape)."""
     array = np.empty(source.shape, numpy_dtype(source.dtype))
-    view = array.reshape(-1).view(np.uint8)
-    at = 0
-    for piece in source.pieces():
-        view[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
-        at += len(piece)
+    _fill(array.reshape(-1).view(np.uint8), source)
     return array
 
 
 def to_torch(source: PieceSource) -> torch.Tensor:
     """The whole tensor in its own CPU memory, (shape)."""
     tensor = empty(source.shape, torch_dtype(source.dtype))
-    if not tensor.numel():
-        return tensor
-    view = tensor.reshape(-1).view(torch.uint8).numpy()
+    if tensor.numel():
+        _fill(tensor.reshape(-1).view(torch.uint8).numpy(), source)
+    return tensor
+
+
+def _fill(view: np.ndarray[Any, Any], source: PieceSource) -> None:
     at = 0
     for piece in source.pieces():
         view[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
         at += len(piece)
-    return tensor
 
 
 def to_bytes(source: PieceSource) -> bytes:

@@ -126,7 +126,7 @@ def agree(
         privacy: voter -> parameters and epsilon of its differentially private training, for the certificate.
         keys: of registered voters, who sign with these; without, every voter draws a key for this vote.
         announce: publishes the election, before the first ballot.
-        hold: runs the vote; by default with a process per voter (`polling.hold_here`: in this process).
+        hold: runs the vote; by default with a process per voter.
 
     Raises:
         ConsensusError: a single candidate remains, fewer than 2f + 1 answered, were accepted or confirmed the choice,

@@ -29,7 +29,6 @@ def line_chart(
     y_label: str,
     *,
     title: str = "",
-    log_x: bool = False,
     markers: bool = False,
 ) -> str:
     """A line chart over a numeric axis, e.g. one loss curve per voter.
@@ -39,25 +38,18 @@ def line_chart(
         x_label: label of the horizontal axis.
         y_label: label of the vertical axis.
         title: printed above the chart.
-        log_x: use a logarithmic horizontal axis; every x must be positive.
         markers: draw a dot at each point, for series of few points.
-
-    Raises:
-        ValueError: `log_x` is set and an x is not positive.
     """
     points = [point for line in series.values() for point in line]
     if not points:
         return _frame([text(WIDTH / 2, HEIGHT / 2, "no points", anchor="middle")], x_label, y_label, title)
     xs, ys = [p[0] for p in points], [p[1] for p in points]
-    if log_x and min(xs) <= 0:
-        raise ValueError(f"a logarithmic axis has no place for {min(xs):g}")
-    along = math.log10 if log_x else float
-    scale_x = scale(along(min(xs)), along(max(xs)), LEFT, WIDTH - RIGHT)
+    scale_x = scale(min(xs), max(xs), LEFT, WIDTH - RIGHT)
     scale_y = scale(min(ys), max(ys), HEIGHT - BOTTOM, TOP)
     parts = _ticks(min(xs), max(xs), min(ys), max(ys))
     for index, (name, line) in enumerate(series.items()):
         colour = COLOURS[index % len(COLOURS)]
-        places = [f"{scale_x(along(x)):.1f},{scale_y(y):.1f}" for x, y in line]
+        places = [f"{scale_x(x):.1f},{scale_y(y):.1f}" for x, y in line]
         parts.append(f'<polyline points="{" ".join(places)}" fill="none" stroke="{colour}" stroke-width="1.8"/>')
         if markers:
             dots = (place.split(",") for place in places)

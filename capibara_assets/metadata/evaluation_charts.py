@@ -31,13 +31,10 @@ class IntervalRow:
     estimate: float
     low: float
     high: float
-    note: str = ""
     mark: bool = False
 
 
-def interval_chart(
-    rows: Sequence[IntervalRow], title: str, *, line: float | None = None, percent: bool = False, signed: bool = False
-) -> str:
+def interval_chart(rows: Sequence[IntervalRow], title: str, *, line: float | None = None, percent: bool = False) -> str:
     """A dot with its interval per row on one axis; `line` is a vertical reference line.
 
     A row with a non-finite figure shows only its name and a dash.
@@ -57,17 +54,15 @@ def interval_chart(
         colour = BLUE if row.mark else FAINT
         parts.append(text(left - 9, middle + 4, name, anchor="end", colour=INK, bold=row.mark))
         if row not in known:
-            parts.append(text(left + 9, middle + 4, f"– {row.note}".strip(), colour=FAINT))
+            parts.append(text(left + 9, middle + 4, "–", colour=FAINT))
             continue
         low, high = place(row.low), place(row.high)
         parts.append(f'<path d="M{low:.1f} {middle:.1f}H{high:.1f}" stroke="{colour}" stroke-width="2"/>')
         for end in (low, high):
             parts.append(f'<path d="M{end:.1f} {middle - 4:.1f}v8" stroke="{colour}" stroke-width="1.5"/>')
         parts.append(f'<circle cx="{place(row.estimate):.1f}" cy="{middle:.1f}" r="4" fill="{colour}"/>')
-        figures = f"{figure(row.estimate, percent, signed)} [{figure(row.low, percent, signed)}, "
-        figures += f"{figure(row.high, percent, signed)}]"
-        words = " ".join(part for part in (figures, row.note) if part)
-        parts.append(text(WIDTH - _FIGURES_WIDTH + 12, middle + 4, words, size=10))
+        figures = f"{figure(row.estimate, percent)} [{figure(row.low, percent)}, {figure(row.high, percent)}]"
+        parts.append(text(WIDTH - _FIGURES_WIDTH + 12, middle + 4, figures, size=10))
     return svg(parts, WIDTH, bottom + 10)
 
 

@@ -52,13 +52,12 @@ class MemoryBar:
 
 @dataclass(frozen=True)
 class FrontPoint:
-    """A layout on the Pareto front or beside it: name, bytes per chip, and seconds per step (or cost)."""
+    """A layout on the Pareto front: name, bytes per chip, and seconds per step (or cost)."""
 
     name: str
     memory: float
     seconds: float
     chosen: bool = False
-    on_front: bool = True
 
 
 def roofline_chart(points: Sequence[RooflinePoint], peak_tflops: float, gb_per_s: float, title: str) -> str:
@@ -166,7 +165,7 @@ def memory_chart(bars: Sequence[MemoryBar], limits: Mapping[str, float], title: 
 
 def front_chart(points: Sequence[FrontPoint], title: str, *, limit: float | None = None, unit: str = "s a step") -> str:
     """Memory per chip against time (or cost) of each layout; a line connects the Pareto front."""
-    shown = sorted(points, key=lambda p: (not p.chosen, not p.on_front, p.seconds))[:MOST_POINTS]
+    shown = sorted(points, key=lambda p: (not p.chosen, p.seconds))[:MOST_POINTS]
     if not shown:
         return svg([text(8, 16, title), text(8, 40, "no setting fits")], WIDTH, 60)
     memories = [point.memory for point in shown] + ([limit] if limit else [])
@@ -190,12 +189,12 @@ def front_chart(points: Sequence[FrontPoint], title: str, *, limit: float | None
     if limit is not None:
         parts.append(f'<path d="M{x(limit):.1f} {TOP:.1f}V{floor:.1f}" stroke="{RED}" stroke-dasharray="4 3"/>')
         parts.append(text(x(limit) - 5, TOP + 10, f"budget {_size(limit)}", anchor="end", colour=RED))
-    front = sorted((p for p in shown if p.on_front), key=lambda p: p.memory)
+    front = sorted(shown, key=lambda p: p.memory)
     if len(front) > 1:
         line = " ".join(f"{x(point.memory):.1f},{y(point.seconds):.1f}" for point in front)
         parts.append(f'<polyline points="{line}" fill="none" stroke="{GREEN}" stroke-width="1.2"/>')
     for index, point in reversed(list(enumerate(shown))):
-        colour = BLUE if point.chosen else GREEN if point.on_front else GREY
+        colour = BLUE if point.chosen else GREEN
         if index < MOST_NAMED:
             parts.append(_numbered(x(point.memory), y(point.seconds), index + 1, colour, point.name))
         else:

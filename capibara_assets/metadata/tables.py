@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import dagster as dg
 
-from capibara_assets.escaping.languages import markdown_table, markdown_text, visible
+from capibara_assets.escaping.languages import markdown_table, visible
 
 if TYPE_CHECKING:
     import polars as pl
@@ -78,9 +78,10 @@ def matrix(
     return dg.MetadataValue.md(markdown_table([corner, *columns], lines, right=range(1, len(columns) + 1)))
 
 
-def plot(drawing: str, below: str = "") -> dg.MarkdownMetadataValue:
-    """An SVG as an image in the UI, with Markdown below it."""
-    return dg.MetadataValue.md(_picture("plot", drawing) + (f"\n\n{below}" if below else ""))
+def plot(drawing: str) -> dg.MarkdownMetadataValue:
+    """An SVG as an image in the UI."""
+    encoded = base64.b64encode(drawing.encode()).decode()
+    return dg.MetadataValue.md(f"![plot](data:image/svg+xml;base64,{encoded})")
 
 
 def badge(name: str, colour: str) -> str:
@@ -95,7 +96,3 @@ def document(value: Mapping[str, Any], left_out: Collection[str], where: str) ->
     if len(json.dumps(value)) <= ENTRY_BYTES:
         return dg.MetadataValue.json(dict(value))
     return dg.MetadataValue.json({name: where if name in left_out else part for name, part in value.items()})
-
-
-def _picture(words: str, drawing: str) -> str:
-    return f"![{markdown_text(words)}](data:image/svg+xml;base64,{base64.b64encode(drawing.encode()).decode()})"

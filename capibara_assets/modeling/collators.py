@@ -80,7 +80,6 @@ def collate_packed(examples: Sequence["Encoded"], device: torch.device | str = "
         positions=moved(places * length + columns - 1, device),
         targets=moved(labels[places, columns], device),
         owners=moved(order[torch.from_numpy(first)[places] + segments[places, columns] - 1], device),
-        tokens=sum(len(example.input_ids) for example in examples),
         inputs={name: moved(value, device) for name, value in inputs.items()},
     )
 
@@ -95,7 +94,6 @@ def collate_masked(examples: Sequence["Encoded"], device: torch.device | str = "
         positions=moved(owners * ids.shape[1] + columns, device),
         targets=moved(labels[owners, columns], device),
         owners=moved(owners, device),
-        tokens=sum(len(example.input_ids) for example in examples),
         inputs={"attention_mask": moved(mask, device)},
         head="masked",
     )
@@ -121,7 +119,6 @@ def collate_seq2seq(examples: Sequence["Encoded"], device: torch.device | str = 
         positions=moved(owners * labels.shape[1] + columns, device),
         targets=moved(labels[owners, columns], device),
         owners=moved(owners, device),
-        tokens=sum(len(example.input_ids) for example in examples),
         inputs={"attention_mask": moved(mask, device), "decoder_input_ids": moved(decoder, device)},
         head="seq2seq",
     )

@@ -207,7 +207,7 @@ def weight_files(path: Path) -> Iterator[Path]:
         InputError: there are none, one that the index names is missing, or as `require_one_model`.
     """
     if (path / INDEX).is_file():
-        names = sorted(_indexed(path))
+        names = sorted(set(weight_map(path / INDEX).values()))
     else:
         names = [WEIGHTS] if (path / WEIGHTS).is_file() else sorted(file.name for file in path.glob("*.safetensors"))
     if not names:
@@ -227,19 +227,21 @@ def require_one_model(path: Path) -> None:
     Raises:
         InputError: beside `model.safetensors` lies an index that names other files, or is damaged.
     """
-    if (path / WEIGHTS).is_file() and (path / INDEX).is_file() and (others := sorted(_indexed(path) - {WEIGHTS})):
+    if not (path / WEIGHTS).is_file() or not (path / INDEX).is_file():
+        return
+    if others := sorted({*weight_map(path / INDEX).values()} - {WEIGHTS}):
         raise InputError(
             f"{path} holds {WEIGHTS} and {INDEX}, which names {named(others[0])!r}: they are two models, of which "
             "Transformers would load the first; remove what does not belong to yours"
         )
 
 
-def _indexed(path: Path) -> set[str]:
-    """The files that a folder's index names. Raises InputError: it is damaged."""
-    places = read_json_object(path / INDEX).get("weight_map")
+def weight_map(index: Path) -> dict[str, str]:
+    """Tensor -> file, as an index of shards says. Raises InputError: it is damaged."""
+    places = read_foreign_object(index).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-        raise InputError(f"{path / INDEX} is damaged: its weight_map does not name a file for each tensor")
-    return set(places.values())
+        raise InputError(f"{index} is damaged: its weight_map does not name a file for each tensor")
+    return places
 
 
 def read_json_object(file: Path, kind: str = "a model in transformers' format") -> dict[str, Any]:

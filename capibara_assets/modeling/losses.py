@@ -54,7 +54,6 @@ class Batch:
         positions: flat indices into (examples * length) of the hidden states that predict a supervised token.
         targets: the token each of them has to predict, (supervised,).
         owners: the example each of them belongs to, (supervised,).
-        tokens: real tokens, padding not counted.
         inputs: further inputs of the model: masks, positions, a decoder's tokens.
         head: the kind of model it is for; a sequence-to-sequence batch's positions are its decoder's.
     """
@@ -63,7 +62,6 @@ class Batch:
     positions: Tensor
     targets: Tensor
     owners: Tensor
-    tokens: int
     inputs: Mapping[str, Tensor] = field(default_factory=dict)
     head: Head = "causal"
 
@@ -93,7 +91,6 @@ def collate(examples: Sequence["Encoded"], device: torch.device | str = "cpu", m
         positions=moved(owners * length + columns - 1, device),
         targets=moved(labels[owners, columns], device),
         owners=moved(owners, device),
-        tokens=sum(len(example.input_ids) for example in examples),
     )
 
 

@@ -30,7 +30,6 @@ __all__ = [
     "Remat",
     "Sharding",
     "flops_per_token",
-    "kv_cache_bytes",
     "logits_at_once",
     "optimizer_bytes",
     "size",
@@ -211,23 +210,6 @@ def training_memory(shape: ModelShape, step: DeviceStep) -> Breakdown:
         temporaries=parts[3],
         reused=min(0, round(peak) - sum(parts)),
     )
-
-
-def kv_cache_bytes(
-    shape: ModelShape, sequences: int, length: int, *, bytes_per_element: float = 2, source: int = 0
-) -> int:
-    """Bytes of the KV cache during generation: 2 · layers · key/value heads · head size for each token.
-
-    Args:
-        shape: the model.
-        sequences: number generated at the same time.
-        length: tokens of each, prompt and answer together (of an encoder-decoder: the answer).
-        bytes_per_element: 2 for bf16, 1 for int8.
-        source: input tokens of an encoder-decoder, whose cross-attention keys and values are cached too.
-    """
-    per_token = 2 * shape.layers * shape.kv_heads * shape.head_dim
-    tokens = length + (source if shape.family == "t5" else 0)
-    return round(sequences * tokens * per_token * bytes_per_element)
 
 
 def _rebuilt(shape: ModelShape, step: DeviceStep) -> float:

@@ -15,7 +15,6 @@ from capibara_assets.consensus.certificates.certificate import sealed, verify_ce
 from capibara_assets.consensus.certificates.certificate_log import read_log
 from capibara_assets.consensus.certificates.public_record import PublicRecord
 from capibara_assets.consensus.election.keys import read_private_key, read_registry, register, write_new_key
-from capibara_assets.consensus.election.polling import hold_here
 from capibara_assets.datasets.schema import Example
 from capibara_assets.domains import Domain
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
@@ -25,6 +24,7 @@ from capibara_assets.storage.records import table
 from capibara_assets_tests.consensus.choose.test_experts import example
 from capibara_assets_tests.consensus.conftest import Tokens, honest, shards, validation
 from capibara_assets_tests.consensus.conftest import deeper as tiny
+from capibara_assets_tests.consensus.in_process import hold_here
 from capibara_assets_tests.published import Published
 
 __all__ = ["honest", "shards", "tiny", "validation"]

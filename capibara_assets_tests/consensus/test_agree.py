@@ -15,7 +15,6 @@ from capibara_assets.consensus.certificates.verification import (
     result_problems,
     vote_problems,
 )
-from capibara_assets.consensus.election.polling import hold_here
 from capibara_assets.consensus.electorate import attest_voters
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.deployment.declarations import shipped_recipe
@@ -23,6 +22,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.modeling.base import Base
 from capibara_assets_tests.consensus.conftest import Tokens, changed
+from capibara_assets_tests.consensus.in_process import hold_here
 
 Writer = Callable[[Mapping[str, LoraAdapter]], dict[str, Path]]
 RECIPE = ConsensusRecipe()

@@ -19,7 +19,7 @@ from capibara_assets.consensus.certificates.certificate import verify_certificat
 from capibara_assets.consensus.confirming import confirm, tolerance_of
 from capibara_assets.consensus.election.ballots import Ballot, election_id, new_key, public_key
 from capibara_assets.consensus.election.confirmations import Confirmation, confirmed, is_signature, message
-from capibara_assets.consensus.election.polling import Decide, Poll, hold_here, hold_vote
+from capibara_assets.consensus.election.polling import Decide, Poll, hold_vote
 from capibara_assets.consensus.election.voter import (
     ANSWER,
     CONFIRMATION,
@@ -39,6 +39,7 @@ from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.base import Base
 from capibara_assets_tests.consensus.conftest import Tokens
+from capibara_assets_tests.consensus.in_process import hold_here
 
 Vote = Callable[..., Agreement]
 

@@ -11,7 +11,7 @@ from capibara_assets.datasets.kinds.files_shown import _written
 from capibara_assets.executions.formats.agents.tools.claude_calls import words_of
 from capibara_assets.executions.formats.notebook_tasks import task_above
 from capibara_assets.executions.heredocs import heredocs, without_heredocs
-from capibara_assets.executions.labels.shell_commands import shell_domains
+from capibara_assets.executions.labels.classify import shell_domains
 
 TWO = "cat > a.txt <<'EOF' && pytest\none\n  EOF2\nEOF\nls <<-END\n\tx\n\tEND | wc\n"
 

@@ -191,17 +191,6 @@ def test_changes_are_coloured_around_zero_on_one_scale():
     assert not framed(root)
 
 
-def test_a_logarithmic_axis_puts_decades_at_equal_steps():
-    root = drawn(
-        line_chart({"loss": [(1, 3.0), (10, 2.0), (100, 1.0)]}, "ε", "loss", title="privacy", log_x=True, markers=True)
-    )
-    places = [(float(c.get("cx", "0")), float(c.get("cy", "0"))) for c in root.iter(f"{SVG}circle")]
-    assert places[1] == pytest.approx(((places[0][0] + places[2][0]) / 2, (places[0][1] + places[2][1]) / 2), abs=0.1)
-    assert "privacy" in texts(root) and {"1", "100"} <= set(texts(root))
-    with pytest.raises(ValueError, match="no place for 0"):
-        line_chart({"loss": [(0, 1.0)]}, "ε", "loss", log_x=True)
-
-
 def test_rows_are_bars_from_zero_or_dots_from_the_least():
     rows = [ChartRow("a", 2.0), ChartRow("b", 1.0), ChartRow("c", None, note="absent"), ChartRow("d", float("nan"))]
     bars = [float(r.get("width", "0")) for r in drawn(row_chart(rows, "t", bars=True)).iter(f"{SVG}rect")

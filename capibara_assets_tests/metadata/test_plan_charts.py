@@ -30,7 +30,7 @@ BARS = [
 FRONT = [
     FrontPoint("fsdp 64, remat full, 4 a chip", 11 * GIB, 1.9, chosen=True),
     FrontPoint("fsdp 64, remat full, 2 a chip", 7 * GIB, 2.2),
-    *(FrontPoint(f"other {index}", (6 + 0.4 * index) * GIB, 2.5 + 0.1 * index, on_front=False) for index in range(60)),
+    *(FrontPoint(f"other {index}", (6 + 0.4 * index) * GIB, 2.5 + 0.1 * index) for index in range(60)),
 ]
 CHARTS = {
     "roofline": roofline_chart(POINTS, 197, 819, "tpu-v5e-64"),

@@ -15,7 +15,6 @@ from capibara_assets.planning.accounting import (
     Remat,
     Sharding,
     flops_per_token,
-    kv_cache_bytes,
     optimizer_bytes,
     training_memory,
 )
@@ -155,37 +154,6 @@ def test_adamw_state_equals_torchs() -> None:
     optimizer.step()
     held = sum(value.nbytes for value in optimizer.state[weight].values() if value.ndim)
     assert held == optimizer_bytes(NANO, step(), weight.numel())
-
-
-def test_the_kv_cache_is_what_generation_really_keeps() -> None:
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM, T5Config, T5ForConditionalGeneration
-
-    config = LlamaConfig(
-        hidden_size=64,
-        num_hidden_layers=3,
-        num_attention_heads=8,
-        num_key_value_heads=2,
-        intermediate_size=64,
-        vocab_size=32,
-    )
-    tokens = torch.zeros(2, 40, dtype=torch.long)
-    cache = LlamaForCausalLM(config)(tokens, use_cache=True).past_key_values
-    held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
-    shape = from_config(json.loads(config.to_json_string()), "llama")
-    assert kv_cache_bytes(shape, 2, 40, bytes_per_element=4) == held
-
-    t5 = T5Config(d_model=64, d_kv=16, d_ff=64, num_layers=3, num_decoder_layers=2, num_heads=4, vocab_size=32)
-    past = T5ForConditionalGeneration(t5)(input_ids=tokens, decoder_input_ids=tokens[:, :8], use_cache=True)
-    caches = (past.past_key_values.self_attention_cache, past.past_key_values.cross_attention_cache)
-    held = sum(layer.keys.nbytes + layer.values.nbytes for cache in caches for layer in cache.layers)
-    shape = from_config(json.loads(t5.to_json_string()), "t5")
-    assert kv_cache_bytes(shape, 2, 8, bytes_per_element=4, source=40) == held
-
-
-def test_a_known_kv_cache() -> None:
-    # Llama 3 70B in int8: 160 KiB a token (jax-ml/scaling-book, applied-inference).
-    assert kv_cache_bytes(read_shape("llama3.1-70b"), 1, 1, bytes_per_element=1) == 160 * 1024
 
 
 def test_logits_are_the_commonest_surprise() -> None:

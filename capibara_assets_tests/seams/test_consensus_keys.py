@@ -11,7 +11,6 @@ from click.testing import CliRunner
 from capibara_assets.cli.checkpoint.consensus import WITH_RESERVATIONS, consensus
 from capibara_assets.consensus.agree import Agreement, agree
 from capibara_assets.consensus.certificates.certificate import certify, parse_certificate, sealed, write_certificate
-from capibara_assets.consensus.election.polling import hold_here
 from capibara_assets.consensus.election.voting import vote
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.deployment.declarations import read_declared
@@ -21,6 +20,7 @@ from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.modeling.base import Base
 from capibara_assets_tests.consensus.conftest import Tokens, honest, shards, validation
 from capibara_assets_tests.consensus.conftest import deeper as tiny
+from capibara_assets_tests.consensus.in_process import hold_here
 
 __all__ = ["honest", "shards", "tiny", "validation"]
 

@@ -21,7 +21,7 @@ from capibara_assets.consensus.merging.experts_merge import write_merged
 from capibara_assets.modeling.base import load_base
 from capibara_assets.training.data.voter_run import Interrupted, VoterRun
 from capibara_assets.training.loop import train as loop
-from capibara_assets.training.loop.tactics import BestValidation
+from capibara_assets.training.loop.tactics import Tactic
 from capibara_assets.training.loop.train import train_voter
 from capibara_assets.training.ranks import ALONE, Ranks, join_ranks
 from capibara_assets.training.request import TrainingRequest
@@ -30,7 +30,7 @@ from capibara_assets.training.supervisor.run import _fork_server
 Job = tuple[TrainingRequest, int]
 
 
-class Shrinking(BestValidation):
+class Shrinking(Tactic):
     """Changes the weights in place after every step, as proximal steps do."""
 
     def after_step(self, learning_rate: float, gradient_norm: float) -> None:

@@ -27,28 +27,22 @@ class Format:
 
     Attributes:
         name: as given to `--to` and `--from`.
-        title: a short description.
         read: a file or folder -> its content; tensors are read in pieces on demand.
         write: content, target -> None; the target appears whole or not at all. None: the format can only be read.
         detect: whether a file or folder is in this format; reads names and first bytes only.
-        needs: the extra of this package that installs its libraries; None where they are always installed.
     """
 
     name: str
-    title: str
     read: "Callable[[Path], Content]"
     write: "Callable[[Content, Path], None] | None"
     detect: Callable[[Path], bool]
-    needs: str | None = None
 
 
-def _format(
-    name: str, title: str, *, writes: bool = True, needs: str | None = None, libraries: tuple[str, ...] = ()
-) -> Format:
+def _format(name: str, *, writes: bool = True, needs: str = "", libraries: tuple[str, ...] = ()) -> Format:
     """The format whose functions `read`, `write` and `detect` are in the module of its name.
 
     Args:
-        libraries: modules that `needs` installs; `detect` works without them.
+        needs: the extra of this package that installs `libraries`; `detect` works without them.
     """
 
     def call(function: str) -> Callable[..., Any]:
@@ -63,29 +57,21 @@ def _format(
 
         return called
 
-    return Format(name, title, call("read"), call("write") if writes else None, call("detect"), needs)
+    return Format(name, call("read"), call("write") if writes else None, call("detect"))
 
 
 FORMATS: Mapping[str, Format] = MappingProxyType(
     {
         known.name: known
         for known in (
-            _format("huggingface", "models and PEFT adapters as Transformers keeps them (safetensors)"),
-            _format("pytorch", "one file of torch.save, or pytorch_model.bin in a folder"),
-            _format("dcp", "torch.distributed.checkpoint"),
-            _format("deepspeed", "ZeRO checkpoints of DeepSpeed, consolidated to float32", writes=False),
-            _format(
-                "t5x",
-                "T5X's own checkpoints (msgpack index, zarr arrays)",
-                needs="tpu",
-                libraries=("msgpack", "tensorstore"),
-            ),
-            _format(
-                "orbax",
-                "Orbax, as JAX programs save (OCDBT or zarr)",
-                needs="tpu",
-                libraries=("orbax", "tensorstore"),
-            ),
+            _format("huggingface"),  # models and PEFT adapters as Transformers keeps them (safetensors)
+            _format("pytorch"),  # one file of torch.save, or pytorch_model.bin in a folder
+            _format("dcp"),  # torch.distributed.checkpoint
+            _format("deepspeed", writes=False),  # ZeRO checkpoints of DeepSpeed, consolidated to float32
+            # T5X's own checkpoints (msgpack index, zarr arrays)
+            _format("t5x", needs="tpu", libraries=("msgpack", "tensorstore")),
+            # as JAX programs save (OCDBT or zarr)
+            _format("orbax", needs="tpu", libraries=("orbax", "tensorstore")),
         )
     }
 )

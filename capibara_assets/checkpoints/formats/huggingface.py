@@ -23,9 +23,10 @@ from capibara_assets.modeling.files import (
     WEIGHTS,
     require_one_model,
     require_sane_sizes,
+    weight_map,
 )
 from capibara_assets.modeling.heads import architectures
-from capibara_assets.storage.jsonfiles import foreign_object, read_foreign_object
+from capibara_assets.storage.jsonfiles import foreign_object
 
 MAX_SHARD_SIZE = "5GB"
 """A shard's size where none is given: huggingface_hub's own limit."""
@@ -139,7 +140,7 @@ def _legacy(path: Path) -> list[str]:
 
 
 def _shards(path: Path, index: str) -> list[str]:
-    names = sorted(set(_weight_map(path / index).values()))
+    names = sorted(set(weight_map(path / index).values()))
     for name in names:
         parts = PurePosixPath(name).parts
         if PurePosixPath(name).is_absolute() or ".." in parts:
@@ -149,13 +150,6 @@ def _shards(path: Path, index: str) -> list[str]:
         if not (path / name).is_file():
             raise InputError(f"{path / name} is missing, though {index} names it: copy the whole model")
     return names
-
-
-def _weight_map(index: Path) -> dict[str, str]:
-    places = read_foreign_object(index).get("weight_map")
-    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-        raise InputError(f"{index} is damaged: its weight_map does not name a file for each tensor")
-    return places
 
 
 def _read_weights(
@@ -187,7 +181,7 @@ def _read_weights(
 
 
 def _check_index(index: Path, places: Mapping[str, str]) -> None:
-    wanted = _weight_map(index)
+    wanted = weight_map(index)
     wrong = sorted(name for name in wanted.keys() | places.keys() if wanted.get(name) != places.get(name))
     if wrong:
         raise InputError(

@@ -2,8 +2,9 @@
 
 import hashlib
 import math
+import operator
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
@@ -356,12 +357,7 @@ def _rank(layer: LayerDiff) -> tuple[float, float, float]:
 
 
 def _files(a: Side, b: Side) -> NameDiff:
-    left, right = a.content.files, b.content.files
-    both = sorted(left.keys() & right.keys())
-    changed = [name for name in both if _sha256(left[name]) != _sha256(right[name])]
-    return NameDiff(
-        tuple(sorted(right.keys() - left.keys())), tuple(sorted(left.keys() - right.keys())), tuple(changed)
-    )
+    return _by_name(a.content.files, b.content.files, lambda left, right: _sha256(left) != _sha256(right))
 
 
 def _sha256(source: PieceSource) -> str:
@@ -375,7 +371,11 @@ def _sha256(source: PieceSource) -> str:
 
 def _values(a: Content, b: Content) -> NameDiff:
     left, right = (plain_values(one.tree) if one.tree is not None else {} for one in (a, b))
-    changed = sorted(name for name in left.keys() & right.keys() if left[name] != right[name])
+    return _by_name(left, right, operator.ne)
+
+
+def _by_name(left: Mapping[str, Any], right: Mapping[str, Any], differ: Callable[[Any, Any], bool]) -> NameDiff:
+    changed = sorted(name for name in left.keys() & right.keys() if differ(left[name], right[name]))
     return NameDiff(
         tuple(sorted(right.keys() - left.keys())), tuple(sorted(left.keys() - right.keys())), tuple(changed)
     )

@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from capibara_assets.checkpoints.schema import VoterAdapter
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, adapter_files
 from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
@@ -23,12 +22,10 @@ class Attested:
 
     Attributes:
         problems: in words; empty for a sound adapter.
-        finite: no NaN, no infinity, and a delta whose norm float64 can hold.
-        norm: Frobenius norm of all weight changes together; None when not finite.
+        norm: Frobenius norm of all weight changes together; None where there are problems.
     """
 
     problems: tuple[str, ...]
-    finite: bool
     norm: float | None
 
 
@@ -60,13 +57,13 @@ def attest(adapter: LoraAdapter, shapes: Shapes) -> Attested:
     bad = sorted(name for name, tensor in adapter.tensors.items() if not bool(torch.isfinite(tensor).all()))
     if bad:
         problems.append(f"not finite: {len(bad)} of {len(adapter.tensors)} tensors hold NaN or Inf, first {bad[0]}")
-        return Attested(tuple(problems), finite=False, norm=None)
+        return Attested(tuple(problems), norm=None)
     if problems:
-        return Attested(tuple(problems), finite=True, norm=None)
+        return Attested(tuple(problems), norm=None)
     norm = delta_norm(adapter)
     if not math.isfinite(norm):
-        return Attested(("not finite: the weight change overflows float64",), finite=False, norm=None)
-    return Attested((), finite=True, norm=norm)
+        return Attested(("not finite: the weight change overflows float64",), norm=None)
+    return Attested((), norm=norm)
 
 
 def delta_norm(adapter: LoraAdapter) -> float:
@@ -89,23 +86,6 @@ def module_shapes(model: nn.Module, modules: tuple[str, ...]) -> dict[str, tuple
             first, second = weight.shape
             shapes[name] = (second, first) if type(layer).__name__ == "Conv1D" else (first, second)
     return shapes
-
-
-def describe(domain: str, name: str, folder: Path, adapter: LoraAdapter, base_digest: str | None) -> VoterAdapter:
-    """The table row of an adapter on disk."""
-    norm = delta_norm(adapter)
-    return VoterAdapter(
-        domain=domain,
-        name=name,
-        digest=adapter_digest(folder),
-        base_digest=base_digest,
-        rank=int(adapter.config["r"]),
-        scale=adapter.scale(adapter.modules[0]),
-        modules=list(adapter.modules),
-        parameters=sum(tensor.numel() for tensor in adapter.tensors.values()),
-        finite=math.isfinite(norm),
-        delta_norm=norm if math.isfinite(norm) else None,
-    )
 
 
 def _structure_problems(adapter: LoraAdapter, shapes: Shapes) -> list[str]:

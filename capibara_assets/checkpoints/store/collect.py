@@ -79,8 +79,6 @@ class _View:
     """Leases whose files exist and whose writers are gone."""
     referenced: frozenset[str]
     """Manifests that versions point at."""
-    needed: frozenset[str]
-    """Digests of the pieces of every checkpoint."""
     homes: dict[str, frozenset[str]]
     """Pack -> the needed pieces in it that are counted in no other pack."""
 
@@ -212,7 +210,7 @@ class _Collector:
             for digest in entry.pieces
         )
         referenced = frozenset(version.manifest for version in standing)
-        return _View(packs, marks, parts, manifests, alive, gone, referenced, needed, _homes(packs, marks, needed))
+        return _View(packs, marks, parts, manifests, alive, gone, referenced, _homes(packs, marks, needed))
 
     def _dead(self, view: _View) -> list[str]:
         """Packs that no version needs and no active writer has just written."""

@@ -26,11 +26,6 @@ _LONG_BLOCK = 1 << 20
 _plain = compiled(error_model="numpy")
 
 
-def workers() -> int:
-    """Number of threads for a pass: the processors available to this process."""
-    return cores_here()
-
-
 def gram(rows: Rows) -> NDArray[np.float64]:
     """(n, n) inner products of n rows of equal length and type (float32 or float64).
 
@@ -50,7 +45,7 @@ def combination(rows: Rows, weights: NDArray[np.float64], out: NDArray[np.float6
     where, like = _addresses(rows), rows[0][:0]
     weights = np.ascontiguousarray(weights, dtype=np.float64)
     # Long stretches of a row, or memory is read ahead for columns that are not wanted yet; but some blocks per thread.
-    width = max(BLOCK, min(_LONG_BLOCK, len(out) // (4 * workers())))
+    width = max(BLOCK, min(_LONG_BLOCK, len(out) // (4 * cores_here())))
     finite = over_blocks(
         len(out), lambda start, stop: bool(_combine(where, like, weights, start, stop, out, _STRETCH)), width
     )
@@ -89,7 +84,7 @@ def _addresses(rows: Rows) -> NDArray[np.uintp]:
 def over_blocks(columns: int, work: Callable[[int, int], Any], width: int = BLOCK) -> list[Any]:
     """Run work(start, stop) on every block of columns and return the results in the order of the blocks."""
     bounds = [(start, min(start + width, columns)) for start in range(0, columns, width)]
-    threads = min(workers(), len(bounds))
+    threads = min(cores_here(), len(bounds))
     if threads < 2:
         return [work(*block) for block in bounds]
     with ThreadPoolExecutor(threads) as pool:

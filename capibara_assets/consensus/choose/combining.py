@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from capibara_assets.consensus.aggregation.aggregate import LINEAR_RULES, coordinate_reducer, linear_weights
+from capibara_assets.consensus.aggregation.geometry import distances_of
 from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.modeling.low_rank import MergedAdapter, from_factors, inner_products, merge_adapters, stacked
 
@@ -43,7 +44,7 @@ def combine(
     if any(adapter.modules != modules for adapter in adapters):
         raise ValueError("the adapters change different modules: attest them first")
     gram = inner_products(adapters)
-    evidence = {"norms": np.sqrt(np.diag(gram)).tolist(), "distances": _distances(gram)}
+    evidence = {"norms": np.sqrt(np.diag(gram)).tolist(), "distances": np.sqrt(distances_of(gram)).tolist()}
     if rule in LINEAR_RULES:
         choice = linear_weights(gram, rule, f=f, pre=pre)
         weights = tuple(round(float(weight), _DIGITS) for weight in choice.weights)
@@ -61,10 +62,3 @@ def combine(
         # `from_factors` takes two factors and does the SVD: the identity is the second
         factors[module] = (dense, np.eye(smaller)) if smaller == dense.shape[1] else (np.eye(smaller), dense)
     return Combination(from_factors(factors, adapters[0].config, widths), None, {**evidence, **rule_evidence})
-
-
-def _distances(gram: np.ndarray) -> list[list[float]]:
-    norms = np.diag(gram)
-    squared = np.maximum(norms[:, None] + norms[None, :] - 2.0 * gram, 0.0)
-    np.fill_diagonal(squared, 0.0)
-    return [[float(value) for value in row] for row in np.sqrt(squared)]

@@ -138,12 +138,12 @@ def majority_shapes(adapters: Mapping[str, LoraAdapter]) -> dict[str, tuple[int,
 def _attest_one(adapter: LoraAdapter, expected: Shapes) -> Attested:
     """`checkpoints.inspect.verify.attest`, and the faults that show only when the factors are multiplied."""
     if problem := config_problem(adapter.config, _names_module) or option_problem(adapter) or _tensor_problem(adapter):
-        return Attested((problem,), finite=True, norm=None)
+        return Attested((problem,), norm=None)
     attested = attest_one(adapter, expected)
     if attested.norm is None:
         return attested
     problem = _rank_problem(adapter) or _product_problem(adapter, attested.norm)
-    return Attested((problem,), finite=True, norm=None) if problem else attested
+    return Attested((problem,), norm=None) if problem else attested
 
 
 def _rank_problem(adapter: LoraAdapter) -> str:

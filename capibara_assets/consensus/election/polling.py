@@ -30,11 +30,7 @@ from capibara_assets.consensus.election.voter import (
     PULSE,
     Assignment,
     BaseModelSource,
-    Evaluate,
     Proposal,
-    answer,
-    confirmation_of,
-    own_key,
     read_answer,
     read_confirmation,
     run,
@@ -298,31 +294,6 @@ def hold_vote(
         rounds = _Rounds(voters, decide, at_once, timeout, time.monotonic() + timeout)
         supervise(voters, at_once, rounds.go_on, rests=lambda at: voters[at].rests)
         return rounds.result()
-
-
-def hold_here(
-    base: Base,
-    assignments: Sequence[Assignment],
-    timeout: float,
-    retries: int,
-    decide: Decide | None = None,
-    *,
-    evaluate: Evaluate | None = None,
-) -> Poll:
-    """Run the same vote in this process, for simulations without isolation, crashes or timeouts."""
-    own = {each.voter: own_key(each) for each in assignments}
-    answers = {each.voter: answer(each, base, evaluate=evaluate, key=own[each.voter]) for each in assignments}
-    ballots = [Ballot.model_validate(ballot) for each in answers.values() for ballot in each["ballots"]]
-    poll = Poll({voter: each["public_key"] for voter, each in answers.items()}, tuple(ballots), {})
-    asked = {} if decide is None else decide(poll)
-    said = {
-        each.voter: confirmation_of(each, base, answers[each.voter], proposal, own[each.voter], evaluate=evaluate)
-        for each in assignments
-        if (proposal := asked.get(each.voter)) is not None
-    }
-    refused = {voter: f"refused: {each['refused']}" for voter, each in sorted(said.items()) if "refused" in each}
-    given = [Confirmation.model_validate(each["confirmation"]) for v, each in sorted(said.items()) if v not in refused]
-    return replace(poll, confirmations=tuple(given), unconfirmed=refused)
 
 
 def _begin(

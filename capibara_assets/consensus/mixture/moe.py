@@ -2,7 +2,7 @@
 
 Branch-Train-MiX (Sukhbaatar et al. 2024): embeddings, attention and norms of the merged model, per layer one
 feed-forward expert per domain (the base's plus that domain's delta), and a gate per layer that picks the best k;
-the gates are initialised by `modeling.gates` and trained by `gate_training`.
+the gates are initialised and trained by `gate_training`.
 """
 
 import math
@@ -21,7 +21,13 @@ from capibara_assets.consensus.choose.experts import PromptedExample, prompted_e
 from capibara_assets.consensus.choose.lanes import Lanes, lanes
 from capibara_assets.consensus.choose.sampling import subsample
 from capibara_assets.consensus.merging.experts_merge import copy_tokenizer
-from capibara_assets.consensus.mixture.gate_training import mixture_gates, train_gates, training_k
+from capibara_assets.consensus.mixture.gate_training import (
+    class_statistics,
+    gate_rows,
+    mixture_gates,
+    train_gates,
+    training_k,
+)
 from capibara_assets.consensus.mixture.losses import Row, contenders, held, mixture_losses
 from capibara_assets.consensus.mixture.mixtral import gate_name, mixtral_config, mixtral_tensors
 from capibara_assets.consensus.recipe import ConsensusRecipe, MoeRecipe
@@ -31,7 +37,6 @@ from capibara_assets.errors import InputError
 from capibara_assets.evaluation.routing.router import train_router
 from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.modeling.base import Base, load_base
-from capibara_assets.modeling.gates import class_statistics, gate_rows
 from capibara_assets.storage.jsonfiles import write_bytes_atomic
 
 if TYPE_CHECKING:

@@ -5,14 +5,29 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from capibara_assets.executions.formats.agents.hosted import (
+    autogen_agentchat_console,
+    autogen_console,
+    codeact_console,
+    langchain_console,
+    langchain_messages,
+    smolagents_console,
+)
 from capibara_assets.executions.formats.agents.hosted.console_dialogues import printed
-from capibara_assets.executions.formats.agents.hosted.dialogue_cells import is_dialogue
 from capibara_assets.executions.formats.envelope_reader import ESTIMATED, UNDATED
 from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN, has_heading, task_above
 from capibara_assets.executions.formats.strict_json import Fault, json_type
 from capibara_assets.storage.digests import canonical_json
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DIALOGUES = (
+    autogen_console,
+    autogen_agentchat_console,
+    codeact_console,
+    langchain_console,
+    langchain_messages,
+    smolagents_console,
+)
 
 Envelope = dict[str, Any]
 
@@ -81,6 +96,11 @@ def _fault(cell: Any) -> Fault | None:
     if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
         return Fault("type:execution", "the outputs of a cell: expected a list of objects", cell)
     return None
+
+
+def is_dialogue(cell_output_text: str) -> bool:
+    """Whether what a cell printed is a dialogue in which an agent executed code; its executions are not the cell's."""
+    return any(console.is_dialogue(cell_output_text) for console in _DIALOGUES)
 
 
 def _ran(cell: dict[str, Any]) -> bool:

@@ -96,11 +96,9 @@ def ledger_name(folder: Path, also: Sequence[str] = ()) -> str:
     return hashlib.sha256(name.encode("utf-8")).hexdigest()[:16]
 
 
-def read_experience(
-    folder: Path, *, now: datetime, files: Sequence[Path] | None = None, ledger: Path | None = None
-) -> Ingest:
+def read_experience(folder: Path, *, now: datetime, files: Sequence[Path] | None = None) -> Ingest:
     """Ingests a folder of logs and returns the tables in memory; arguments as for `ingest`."""
-    with ingest(folder, now=now, files=files, ledger=ledger) as tables:
+    with ingest(folder, now=now, files=files) as tables:
         return tables.load()
 
 

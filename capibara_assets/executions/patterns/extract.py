@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -177,19 +177,6 @@ def _decoded(stated: Sequence[Sequence[Any]]) -> tuple[Idiom, ...]:
 @of_text("idioms", list, _decoded)
 def _idioms(code: str, language: str) -> tuple[Idiom, ...]:
     return _FINDERS[language](code)
-
-
-def merge_patterns(parts: Iterable[dict[Key, CanonicalForm]]) -> dict[Key, CanonicalForm]:
-    """Merges the forms found in several shares of the executions; the order of the shares does not matter."""
-    merged: dict[Key, CanonicalForm] = {}
-    for part in parts:
-        for key, form in part.items():
-            if (known := merged.get(key)) is None:
-                merged[key] = form
-            else:
-                known.occurrences += form.occurrences
-                known.prefer(form.idiom, form.shown)
-    return merged
 
 
 def pattern_table(forms: dict[Key, CanonicalForm], recipe: ExperienceRecipe) -> pl.DataFrame:

@@ -221,7 +221,7 @@ def _run_together(
     final: set[tuple[int, int]] = set()
     order = list(_in_order(sessions))
     waiting = [deque(i for i in order if not sessions[i].once or i % times == run) for run in range(times)]
-    places = _Places(times, settings.processes or cores())
+    places = _Places(times, settings.processes or cores_here())
     failures: list[BaseException] = []
 
     def work(run: int) -> None:
@@ -252,11 +252,6 @@ def _run_together(
     if failures:
         raise failures[0]
     return runs, final
-
-
-def cores() -> int:
-    """Processors that this process may use."""
-    return cores_here()
 
 
 def _in_order(sessions: Sequence[Session]) -> Iterable[int]:

@@ -92,11 +92,6 @@ def redact_sessions(
     ]
 
 
-def redact_session(session: Sequence[Recorded], also: Sequence[str] = ()) -> list[int]:
-    """Redacts the executions of one sandbox in place, as `redact_sessions`."""
-    return redact_sessions([session], also)[0]
-
-
 def find_in_sessions(
     sessions: Sequence[Sequence[Recorded]], also: Sequence[str] = (), suspects: Iterable[bool] | None = None
 ) -> list[SessionSecrets]:

@@ -1,13 +1,17 @@
 """Fused layers of a small or short step, most of which is moving memory on a CPU and starting kernels on a GPU."""
 
+from functools import partial
+from typing import Any
+
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 
 from capibara_assets.modeling.fused.attention import fuse_attention
-from capibara_assets.modeling.fused.norms import NORMS, OneKernelNorm, RoundedNorm
 from capibara_assets.modeling.fused.projections import Projections, is_plain
 
 SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))  # of one parent, called with one input
+NORMS = frozenset({"LlamaRMSNorm", "MistralRMSNorm", "Qwen2RMSNorm"})  # only matrix products are behind them
 
 
 def fuse(model: nn.Module, adapter: str, dtype: torch.dtype) -> int:
@@ -44,10 +48,11 @@ def _fuse_norms(model: nn.Module, dtype: torch.dtype) -> None:
     for module in model.modules():
         if type(module).__name__ not in NORMS or module.weight.requires_grad:
             continue
+        own = module.weight, float(module.variance_epsilon)
         if module.weight.device.type == "cuda":
-            module.forward = OneKernelNorm(module)
+            module.forward = partial(one_kernel_norm, *own)
         elif module.weight.device.type == "cpu" and dtype == torch.bfloat16:
-            module.forward = RoundedNorm(module)
+            module.forward = partial(rounded_norm, *own)
 
 
 def _hold_embedding(model: nn.Module) -> None:
@@ -65,3 +70,37 @@ def _hold_embedding(model: nn.Module) -> None:
         module.weight = nn.Parameter(weight.detach().bfloat16(), requires_grad=False)
         if tied:
             embedding.weight = head.weight = module.weight
+
+
+def one_kernel_norm(weight: Tensor, eps: float, hidden_states: Tensor) -> Tensor:
+    """An RMS norm on a GPU as torch's one kernel; Transformers' own takes several, each to be started."""
+    kind = hidden_states.dtype
+    with torch.autocast(hidden_states.device.type, enabled=False):
+        return functional.rms_norm(hidden_states, weight.shape, weight.to(kind), eps)
+
+
+def rounded_norm(weight: Tensor, eps: float, hidden_states: Tensor) -> Tensor:
+    """An RMS norm on a CPU whose output is already rounded as the matrix products after it would round it."""
+    normed: Tensor = _Normed.apply(hidden_states, weight, eps, torch.is_autocast_enabled("cpu"))
+    return normed
+
+
+class _Normed(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped here
+    """w * x / sqrt(mean(x^2) + eps)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, rounded: bool) -> Tensor:
+        ctx.kind = x.dtype
+        x = x.float()
+        mean = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_().div_(x.shape[-1])
+        inverse = mean.add_(eps).rsqrt_()
+        ctx.save_for_backward(x, inverse, weight)
+        scaled = (x * inverse).mul_(weight)
+        return scaled.to(torch.bfloat16) if rounded else scaled.to(ctx.kind)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+        x, inverse, weight = ctx.saved_tensors
+        towards = gradient * weight  # float32, as the weight is
+        mean = torch.linalg.vecdot(towards, x).unsqueeze(-1).mul_(inverse.pow(3)).div_(-x.shape[-1])
+        return towards.mul_(inverse).addcmul_(x, mean).to(ctx.kind), None, None, None

@@ -1,7 +1,7 @@
 """Machines as the prediction of a step's time sees them: peaks, memory, links, and islands of fast links."""
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from math import ceil, log2, prod
 from typing import Literal
@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 from capibara_assets.deployment.declarations import Declared, declared, read_mapping
 from capibara_assets.deployment.locations import resources_root
 from capibara_assets.errors import InputError
-from capibara_assets.planning.hardware.families import RING, TpuFamily, read_families
-from capibara_assets.planning.hardware.targets import GIB, HardwareTarget
+from capibara_assets.planning.hardware.families import TpuFamily, read_families
+from capibara_assets.planning.hardware.targets import HardwareTarget
 
 Kind = Literal["tpu", "gpu", "cpu"]
 REACHABLE = 0.8  # share of the peak assumed for a chip without measurements
@@ -87,10 +87,6 @@ class Machine:
     architecture: str = ""
 
     @property
-    def islands(self) -> int:
-        return ceil(self.chips / self.island)
-
-    @property
     def hosts(self) -> int:
         return ceil(self.chips / self.chips_per_host)
 
@@ -99,32 +95,18 @@ class Machine:
         peaks = dict(self.peaks)
         return peaks.get(precision, peaks["bf16"])
 
-    def widened(self, factor: float) -> "Machine":
-        """The same machine with all bandwidths multiplied by `factor`, for what-if questions."""
-        return replace(self, hbm=self.hbm * factor, link=self.link * factor, network=self.network * factor)
-
-
-def accelerators() -> dict[str, Accelerator]:
-    """All chips of `accelerators.yaml`, by name."""
-    return dict(_accelerators())
-
 
 @cache
-def _accelerators() -> dict[str, Accelerator]:
+def accelerators() -> dict[str, Accelerator]:
+    """All chips of `accelerators.yaml`, by name."""
     file = resources_root() / "planning" / "accelerators.yaml"
     return {name: declared(Accelerator, values, f"{file}: {name}") for name, values in read_mapping(file).items()}
 
 
 @cache
-def _tpu_family(name: str | None) -> TpuFamily | None:
-    family = read_families(resources_root() / "hardware" / "families").get(name) if name else None
-    return family if isinstance(family, TpuFamily) else None
-
-
-@cache
-def _facts(name: str) -> ChipFacts:
+def facts_of(name: str) -> ChipFacts:
     """A chip's declared figures, or those of its family file."""
-    accelerator = _accelerators()[name]
+    accelerator = accelerators()[name]
     if accelerator.facts is not None:
         return accelerator.facts
     family = read_families(resources_root() / "hardware" / "families")[str(accelerator.family)]
@@ -145,9 +127,9 @@ def _facts(name: str) -> ChipFacts:
 
 
 @cache
-def _network(name: str) -> float:
+def network_of(name: str) -> float:
     """Bandwidth (bytes/s) of one chip on the network between islands."""
-    accelerator, facts = _accelerators()[name], _facts(name)
+    accelerator, facts = accelerators()[name], facts_of(name)
     if accelerator.network_gb_per_s is not None:
         return accelerator.network_gb_per_s * 1e9
     family = read_families(resources_root() / "hardware" / "families")[str(accelerator.family)]
@@ -169,7 +151,7 @@ def find_family(name: str) -> str:
     for spelling in (plain, plain.removeprefix("tpu-").removeprefix("tpu"), sliced[1] if sliced else plain):
         if spelling in known:
             return known[spelling]
-    raise InputError(f"unknown accelerator {name!r}; known: {', '.join(_accelerators())}")
+    raise InputError(f"unknown accelerator {name!r}; known: {', '.join(accelerators())}")
 
 
 def plain_name(name: str) -> str:
@@ -182,71 +164,21 @@ def plain_name(name: str) -> str:
 def _spellings() -> dict[str, str]:
     """Plain name or alias -> the chip's name in `accelerators.yaml`."""
     spellings: dict[str, str] = {}
-    for known, accelerator in _accelerators().items():
+    for known, accelerator in accelerators().items():
         for name in (known, accelerator.family, *accelerator.aliases):
             if name is not None:
                 spellings.setdefault(plain_name(name), known)
     return spellings
 
 
-def machine(family: str, chips: int, islands: int = 1) -> Machine:
-    """A machine of `chips` chips: TPUs in `islands` equal slices, GPUs in hosts.
-
-    Raises:
-        InputError: unknown chip, or a count below 1.
-    """
-    name = find_family(family)
-    accelerator, facts = _accelerators()[name], _facts(name)
-    if chips < 1 or islands < 1:
-        raise InputError(f"{family}: {chips} chips in {islands} slices is no machine")
-    size = ceil(chips / islands) if facts.kind == "tpu" else min(accelerator.island, chips)
-    axes = slice_axes(size, facts.torus) if facts.torus else ()
-    wraps = tuple(axis % RING == 0 for axis in axes)
-    if (declared_family := _tpu_family(accelerator.family)) is not None:
-        axes = declared_family.shape_of(size) or axes
-        wraps = declared_family.wrap(axes)
-    return Machine(
-        family=name,
-        kind=facts.kind,
-        chips=chips,
-        island=size,
-        peaks=tuple((precision, tera * 1e12) for precision, tera in facts.peak_tflops.items()),
-        memory_bytes=int(facts.hbm_gib * GIB),
-        hbm=facts.hbm_gb_per_s * 1e9,
-        link=facts.link_gb_per_s * 1e9,
-        network=_network(name),
-        tile=accelerator.tile,
-        chips_per_host=min(facts.chips_per_host, size),
-        axes=axes,
-        wraps=wraps,
-        reachable=_reachable(accelerator),
-        exponentials=_exponentials(accelerator, facts),
-        architecture=accelerator.architecture or name,
-    )
-
-
-def _reachable(accelerator: Accelerator) -> float:
+def reachable_share(accelerator: Accelerator) -> float:
     """Share of the peak that the best matrix product reaches within the chip's power limit."""
     return float(accelerator.gemm * accelerator.power**POWER_EXPONENT)
 
 
-def _exponentials(chip: Accelerator, facts: ChipFacts) -> float:
+def exponentials_per_s(chip: Accelerator, facts: ChipFacts) -> float:
     """Exponentials per second of one chip."""
     return chip.exp_per_s * 1e12 if chip.exp_per_s else facts.peak_tflops["bf16"] * 1e12 / PEAK_PER_EXPONENTIAL
-
-
-def slice_axes(chips: int, dimensions: int) -> tuple[int, ...]:
-    """Sides of the most compact box of `chips` chips, for slices that no family lists."""
-    boxes = _boxes(chips, dimensions)
-    return min(boxes, key=lambda axes: (sum(axes), axes))
-
-
-@cache
-def _boxes(chips: int, dimensions: int) -> tuple[tuple[int, ...], ...]:
-    if dimensions == 1:
-        return ((chips,),)
-    sides = [side for side in range(1, chips + 1) if chips % side == 0]
-    return tuple((side, *rest) for side in sides for rest in _boxes(chips // side, dimensions - 1) if side <= rest[0])
 
 
 def machine_of(target: HardwareTarget) -> Machine:
@@ -266,7 +198,7 @@ def machine_of(target: HardwareTarget) -> Machine:
         name = find_family(target.family)
     except InputError:
         name = ""
-    known = _accelerators().get(name)
+    known = accelerators().get(name)
     links, topology = target.links, target.topology
     per_host = max(1, target.chips // max(1, target.hosts))
     link = links.chip_gb_per_s * 1e9 if links is not None else bandwidth * 1e9
@@ -280,13 +212,13 @@ def machine_of(target: HardwareTarget) -> Machine:
         memory_bytes=target.usable_bytes,
         hbm=bandwidth * 1e9,
         link=link,
-        network=network * 1e9 / per_host if network else (_network(name) if known else link / NVLINKED),
+        network=network * 1e9 / per_host if network else (network_of(name) if known else link / NVLINKED),
         tile=known.tile if known else CPU_TILE,
         chips_per_host=per_host,
         axes=topology.axes if topology is not None else (),
         wraps=topology.wrap if topology is not None else (),
-        reachable=_reachable(known) if known else REACHABLE,
-        exponentials=_exponentials(known, _facts(name)) if known else dict(peaks)["bf16"] / PEAK_PER_EXPONENTIAL,
+        reachable=reachable_share(known) if known else REACHABLE,
+        exponentials=exponentials_per_s(known, facts_of(name)) if known else dict(peaks)["bf16"] / PEAK_PER_EXPONENTIAL,
         architecture=(known.architecture if known else None) or name or target.family,
     )
 

@@ -115,13 +115,13 @@ def load_targets(folder: Path | None = None) -> dict[str, HardwareTarget]:
     return targets
 
 
-def find_target(name: str, targets: dict[str, HardwareTarget] | None = None) -> HardwareTarget:
+def find_target(name: str) -> HardwareTarget:
     """The target of that name: one with a file, or any slice of a family (`tpu-v4-128`, `tpu-v6e-4x8`, `a100-8`).
 
     Raises:
         InputError: unknown target (the message suggests the nearest) or slice (the message lists those that exist).
     """
-    known = load_targets() if targets is None else targets
+    known = load_targets()
     if name in known:
         return known[name]
     families = _families()

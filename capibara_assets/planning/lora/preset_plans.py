@@ -30,31 +30,20 @@ _BYTES = {"none": 4, "bf16": 2, "int8": 1, "nf4": 2}  # of a frozen weight; NF4 
 _FORMATS = ", ".join(_BYTES)
 
 
-def plan_preset(
-    name: str,
-    recipe: PlanningRecipe,
-    *,
-    examples: int,
-    quantization: str | None = None,
-    base: ModelShape | None = None,
-    target: HardwareTarget | None = None,
-) -> LoraPlan:
+def plan_preset(name: str, recipe: PlanningRecipe, *, examples: int) -> LoraPlan:
     """The plan of a shipped training recipe, checked against the hardware's memory.
 
     Args:
         name: one of `presets` of the planning recipe.
         recipe: the deployment's planning recipe; its level limits the share of memory to fill.
         examples: training examples, for epochs and time.
-        quantization: format of the frozen base, in place of the recipe's (`bf16`: unquantised).
-        base: model in place of the preset's.
-        target: hardware in place of the preset's.
 
     Raises:
         InputError: as `preset_recipe` and `plan_stated`.
     """
-    stated = preset_recipe(name, recipe, quantization=quantization)
+    stated = preset_recipe(name, recipe)
     run = recipe.presets[name]
-    return plan_stated(stated, recipe, examples, base or read_shape(run.model), target or find_target(run.target))
+    return plan_stated(stated, recipe, examples, read_shape(run.model), find_target(run.target))
 
 
 def preset_recipe(

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import yaml
 from pydantic import Field
 
 from capibara_assets.deployment.declarations import Declared, declared, read_mapping
@@ -87,19 +86,6 @@ def read_calibration(file: Path) -> EfficiencyCalibration:
         InputError: the file is unreadable, or a key is unknown or missing.
     """
     return declared(EfficiencyCalibration, read_mapping(file), file)
-
-
-def write_calibration(calibration: EfficiencyCalibration, file: Path) -> None:
-    """Write the calibration as YAML, effects sorted, so that equal fits give equal bytes."""
-    document = calibration.model_dump(mode="json")
-    document["effects"] = {name: document["effects"][name] for name in sorted(document["effects"])}
-    head = (
-        "# Efficiencies fitted to published training runs; planning/prediction/effects.py says what each is.\n"
-        "# Written by the command below; do not edit by hand.\n"
-    )
-    body = yaml.safe_dump(document, sort_keys=False, width=120, default_flow_style=None)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(head + body, encoding="utf-8")
 
 
 def with_bubble(work: Work) -> tuple[float, ...]:

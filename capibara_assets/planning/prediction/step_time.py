@@ -31,9 +31,7 @@ class StepPrediction:
         resources: the same by resource: compute, HBM, ICI (or NVLink), DCN (or network), host, pipeline.
         binds: the largest of `resources`, which limits the step.
         tflops_per_chip: model TFLOP/s at the middle, causal attention counted in full and by half.
-        mfu: the same over the chip's bf16 peak (of the format's peak under `mfu_format`).
         tokens_per_second: over all chips (low, middle, high).
-        spread: of the logarithm of the step time.
         coverage: share of runs that the interval is calibrated to cover.
     """
 
@@ -42,24 +40,8 @@ class StepPrediction:
     resources: dict[str, float]
     binds: str
     tflops_per_chip: dict[str, float]
-    mfu: dict[str, float]
-    mfu_format: dict[str, float]
     tokens_per_second: tuple[float, float, float]
-    spread: float
     coverage: float
-
-    def document(self) -> dict[str, object]:
-        """The prediction as JSON types."""
-        return {
-            "step_seconds": list(self.step_seconds),
-            "terms": self.terms,
-            "resources": self.resources,
-            "binds": self.binds,
-            "tflops_per_chip": self.tflops_per_chip,
-            "mfu": self.mfu,
-            "mfu_of_format_peak": self.mfu_format,
-            "tokens_per_second": list(self.tokens_per_second),
-        }
 
 
 def predict(
@@ -90,8 +72,7 @@ def predict(
     seconds = [float(cost) * exp(log) for cost, log in zip(nominal, known.logs, strict=True)]
     total = sum(seconds)
     variance = sum((1.0 if term is None else seconds[term] / total) ** 2 * spread for term, spread in known.shared)
-    spread = sqrt(variance + fitted.noise**2)
-    half = exp(fitted.width * spread)
+    half = exp(fitted.width * sqrt(variance + fitted.noise**2))
     terms = dict(zip(TERMS, seconds, strict=True))
     resources = by_resource(terms, machine)
     if done.bubble:
@@ -105,10 +86,7 @@ def predict(
         resources=resources,
         binds=max(resources, key=lambda name: resources[name]),
         tflops_per_chip={name: value / 1e12 for name, value in rate.items()},
-        mfu={name: value / machine.peak("bf16") for name, value in rate.items()},
-        mfu_format={name: value / machine.peak(load.format) for name, value in rate.items()},
         tokens_per_second=(load.tokens / total / half, load.tokens / total, load.tokens / total * half),
-        spread=spread,
         coverage=fitted.coverage,
     )
 

@@ -30,8 +30,6 @@ from capibara_assets.planning.workload import Workload
 
 CASES = "planning/xla_cases.json"
 WIDE, NARROW = 4, 2  # bytes of float32 and of bfloat16
-SQUEEZED = 0.08  # share of a layer's temporaries that XLA saves when short of memory; see `least_memory`
-LEAST_LOGITS = 0.5  # of their size in float32: one narrow copy
 SUBLANES = 8  # rows of a tile
 SCORE_BYTES = 6  # T5's attention keeps, of each score, the exponential in float32 and the weight in bfloat16
 
@@ -336,18 +334,3 @@ def _t5_kept(shape: ModelShape, step: DeviceStep, tensor: int) -> tuple[float, f
         norms + products + mlp + scores + between,
         norms + _norm(step, attended) * hidden + 2 * products + mlp + 2 * scores + 2 * between,
     )
-
-
-def least_memory(shape: ModelShape, mesh: Mesh, step: DeviceStep, *, micro_steps: int = 1) -> Breakdown:
-    """Least memory on one chip with which XLA still compiles the step.
-
-    Arguments and residuals are unchanged. When short of memory the compiler holds fewer of a layer's temporaries (it
-    schedules later and recomputes cheap results), and at most one 16-bit copy of the logits, which their gradient
-    replaces.
-    """
-    held = fitted()
-    passing = ("rebuilt", "rebuilt_wide", "passing", "passing_wide", "partial_sums", "scores", "scores_passing")
-    logits = ("logits", "logits_whole")
-    fewer = {name: (1 - SQUEEZED) * getattr(held, name) for name in passing}
-    fewer |= {name: min(LEAST_LOGITS, getattr(held, name)) for name in logits}
-    return tpu_memory(shape, mesh, step, held.model_copy(update=fewer), micro_steps=micro_steps)

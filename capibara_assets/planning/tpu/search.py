@@ -84,8 +84,6 @@ class Front:
         refused: layouts that do not fit, nearest to fitting first.
         binds: what limits the best plan: compute, HBM, ICI/NVLink, DCN/network, host, pipeline, or memory where a
             layout that does not fit would have been faster.
-        tried: number of layouts whose memory was computed.
-        fitting: number of layouts that fit.
         budget: bytes per chip that a layout may fill.
         reasons: explanations of the best plan, by setting.
     """
@@ -93,8 +91,6 @@ class Front:
     plans: tuple[FeasibleLayout, ...]
     refused: tuple[Refusal, ...]
     binds: str
-    tried: int
-    fitting: int
     budget: int
     reasons: dict[str, str] = field(default_factory=dict)
 
@@ -107,27 +103,19 @@ Weigh = Callable[[Workload], Breakdown]
 ShareOf = Callable[[FeasibleLayout], float]
 
 
-def search(
-    problem: SearchProblem,
-    *,
-    calibration: EfficiencyCalibration | None = None,
-    weigh: Weigh = footprint,
-    goal: ShareOf | None = None,
-) -> Front:
+def search(problem: SearchProblem, *, weigh: Weigh = footprint, goal: ShareOf | None = None) -> Front:
     """Find the Pareto front of all layouts that fit.
 
     Args:
         problem: model, target and limits.
-        calibration: fitted efficiencies; default: the shipped ones.
         weigh: computes the memory of a workload on one chip.
         goal: predicted share of a throughput; what reaches it is then the front, leanest first, or the nearest leads
 
     Raises:
         InputError: nothing fits (with the least layout's arithmetic), or no peak or bandwidth is declared.
     """
-    fitted = shipped() if calibration is None else calibration
     budget = int(problem.target.usable_bytes * problem.limits.headroom)
-    hunt = _Search(problem, fitted, weigh, budget)
+    hunt = _Search(problem, shipped(), weigh, budget)
     hunt.goal = goal
     one = machine_of(problem.target)
     for slices in problem.slices:
@@ -146,8 +134,6 @@ def search(
         plans=plans,
         refused=tuple(hunt.refused[:MOST_REFUSED]),
         binds="memory" if faster else best.prediction.binds,
-        tried=hunt.tried,
-        fitting=hunt.fitting,
         budget=budget,
         reasons=_reasons(problem, best, faster, hunt.tried, hunt.fitting, budget) | _steered(hunt, best),
     )

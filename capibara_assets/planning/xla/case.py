@@ -12,7 +12,7 @@ from capibara_assets.modeling.jax.attention import LANES
 from capibara_assets.modeling.jax.sizes import StepSettings
 from capibara_assets.modeling.jax.step import STEP_VERSION
 from capibara_assets.planning.accounting import Method, Optimizer, Remat
-from capibara_assets.planning.hardware.targets import HardwareTarget, find_target
+from capibara_assets.planning.hardware.targets import find_target
 from capibara_assets.planning.mesh import Mesh
 from capibara_assets.planning.models import ModelShape
 from capibara_assets.planning.tpu.plan import TpuPlan
@@ -81,13 +81,13 @@ _REMATS: dict[Remat, Literal["none", "minimal", "full"]] = {
 }
 
 
-def case_of(plan: TpuPlan, target: HardwareTarget | None = None) -> XlaCase:
+def case_of(plan: TpuPlan) -> XlaCase:
     """The training step of a plan.
 
     Raises:
         InputError: the target declares no XLA topology.
     """
-    target = target or find_target(plan.target)
+    target = find_target(plan.target)
     if target.xla_topology is None:
         raise InputError(f"{target.name} declares no xla_topology: XLA cannot compile for it")
     return XlaCase(

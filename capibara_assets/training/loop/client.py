@@ -9,7 +9,6 @@ and its step is exactly AdamW's on s. (VeRA, Kopiczko et al. 2024, arXiv 2310.11
 """
 
 import math
-from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ from torch import Tensor
 from capibara_assets.errors import InputError
 from capibara_assets.training.data.order import rank
 from capibara_assets.training.loop.products import Product, detached, products
-from capibara_assets.training.loop.tactics import Published, Score
+from capibara_assets.training.loop.tactics import Tactic
 from capibara_assets.training.step.subject import Subject
 from capibara_assets.training.strategy import ClientStrategy
 
@@ -58,11 +57,15 @@ def lora_only(subject: Subject) -> list[Product]:
     return pairs
 
 
-class ClientTactic:
-    """The tactic of a client: changes gradients before each step, and projects B onto its signs after it."""
+class ClientTactic(Tactic):
+    """The tactic of a client: changes gradients before each step, and projects B onto its signs after it.
+
+    It has no state: the weights at the start are given again after an interruption.
+    """
 
     def __init__(self, choice: ClientStrategy, subject: Subject):
-        self._choice, self._subject = choice, subject
+        super().__init__(subject)
+        self._choice = choice
         self._products = lora_only(subject)
         self._start = detached(subject.trainable) if choice.proximal else {}
         self._signs = {
@@ -73,7 +76,7 @@ class ClientTactic:
 
     def before_step(self) -> None:
         for part in self._products:
-            a, b = self._subject.trainable[part.a], self._subject.trainable[part.b]
+            a, b = self.subject.trainable[part.a], self.subject.trainable[part.b]
             if self._choice.trained != "factors":
                 a.grad = None  # AdamW skips it, weight decay included
             for name, value in ((part.a, a), (part.b, b)):
@@ -85,17 +88,5 @@ class ClientTactic:
     def after_step(self, learning_rate: float, gradient_norm: float) -> None:
         with torch.no_grad():
             for name, sign in self._signs.items():
-                b = self._subject.trainable[name]
+                b = self.subject.trainable[name]
                 b.copy_(sign * scales_of(b, sign).to(b.dtype))
-
-    def after_validation(self, step: int, loss: float, weights: Mapping[str, Tensor]) -> None:
-        pass
-
-    def state(self) -> dict[str, Tensor]:
-        return {}  # the weights at the start are given again after an interruption
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        pass
-
-    def result(self, best: Mapping[str, Tensor], score: Score) -> Published:
-        return Published(self._subject.adapter(best))

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from capibara_assets.modeling.adapters import LoraAdapter
 from capibara_assets.training.loop.products import Product, products
-from capibara_assets.training.loop.tactics import Published, Score
+from capibara_assets.training.loop.tactics import Published, Score, Tactic
 from capibara_assets.training.recipe import TrainingChoice
 from capibara_assets.training.step.stepper import Stepper
 from capibara_assets.training.step.subject import Subject
@@ -109,11 +109,12 @@ def without_dead(adapter: LoraAdapter) -> tuple[LoraAdapter, dict[str, int]]:
     return LoraAdapter(config, tensors), counts
 
 
-class ConvexityTactic:
+class ConvexityTactic(Tactic):
     """The tactic of the convexity strategy: a proximal step (or a subgradient) and a projection at every step."""
 
     def __init__(self, choice: ConvexityStrategy, subject: Subject, stepper: Stepper, training: TrainingChoice):
-        self._choice, self._subject, self._stepper, self._training = choice, subject, stepper, training
+        super().__init__(subject)
+        self._choice, self._stepper, self._training = choice, stepper, training
         self._products = products(subject)
 
     def before_step(self) -> None:
@@ -121,7 +122,7 @@ class ConvexityTactic:
         if self._choice.use_proximal_gradient:
             return
         for part in self._products:
-            a, b = self._subject.trainable[part.a], self._subject.trainable[part.b]
+            a, b = self.subject.trainable[part.a], self.subject.trainable[part.b]
             of_a, of_b = a.detach().norm(dim=1), b.detach().norm(dim=0)
             weight = self._choice.regularization * part.scale
             for parameter, slope in (
@@ -136,24 +137,15 @@ class ConvexityTactic:
         done = float(state[f"{self._products[0].b}.step"]) if state else 0.0  # of all alike; read from the device once
         with torch.no_grad():
             for part in self._products:
-                a, b = self._subject.trainable[part.a], self._subject.trainable[part.b]
+                a, b = self.subject.trainable[part.a], self.subject.trainable[part.b]
                 if state:
                     weight = learning_rate * self._choice.regularization * clipped * part.scale
                     proximal_step(a, b, weight / self._denominators(state, part, done))
                 if self._choice.convex_constraint:
                     project(a, b, self._choice.radius)
 
-    def after_validation(self, step: int, loss: float, weights: Mapping[str, Tensor]) -> None:
-        pass
-
-    def state(self) -> dict[str, Tensor]:
-        return {}
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        pass
-
     def result(self, best: Mapping[str, Tensor], score: Score) -> Published:
-        adapter, counts = without_dead(self._subject.adapter(best))
+        adapter, counts = without_dead(self.subject.adapter(best))
         norms = [
             part.scale * best[part.b].norm(dim=0) * best[part.a].norm(dim=1) for part in self._products
         ]  # of the components, whose sum the penalty weighs

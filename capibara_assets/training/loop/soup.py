@@ -13,7 +13,7 @@ from torch import Tensor
 
 from capibara_assets.modeling.greedy import greedy_choice
 from capibara_assets.training.loop.products import Average, averaged, detached, shares_of
-from capibara_assets.training.loop.tactics import Published, Score
+from capibara_assets.training.loop.tactics import Published, Score, Tactic
 from capibara_assets.training.step.subject import Subject
 from capibara_assets.training.strategy import SoupStrategy
 
@@ -30,19 +30,14 @@ class Ingredient:
     weights: dict[str, Tensor]
 
 
-class SoupTactic:
+class SoupTactic(Tactic):
     """The tactic of the soup strategy: keeps the newest validations' weights and averages them at the end."""
 
     def __init__(self, choice: SoupStrategy, subject: Subject):
-        self._choice, self._subject = choice, subject
+        super().__init__(subject)
+        self._choice = choice
         self._kept: list[Ingredient] = []
         self._best: tuple[int, float] | None = None  # step and loss, of all validations
-
-    def before_step(self) -> None:
-        pass
-
-    def after_step(self, learning_rate: float, gradient_norm: float) -> None:
-        pass
 
     def after_validation(self, step: int, loss: float, weights: Mapping[str, Tensor]) -> None:
         self._kept = [*self._kept, Ingredient(step, loss, detached(weights))][-self._choice.ingredients :]
@@ -87,14 +82,14 @@ class SoupTactic:
             "published": "soup" if soup else "best validation",
         }
         weights = average.weights if soup else best
-        return Published(self._subject.adapter(weights), loss if soup else None, report)
+        return Published(self.subject.adapter(weights), loss if soup else None, report)
 
     def _average(self, ingredients: list[Ingredient]) -> Average:
         if len(ingredients) == 1:
             return Average(ingredients[0].weights, 0.0)
         losses = [one.loss for one in ingredients]
         shares = shares_of(losses, self._choice.metric if self._choice.average == "weighted" else None)
-        return averaged([self._subject.adapter(one.weights) for one in ingredients], shares, self._subject)
+        return averaged([self.subject.adapter(one.weights) for one in ingredients], shares, self.subject)
 
     def _greedy(self, score: Score) -> tuple[list[Ingredient], Average, float]:
         """Start with the best; add each of the others if the soup is then no worse."""

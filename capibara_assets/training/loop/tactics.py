@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
@@ -28,8 +28,14 @@ class Published:
     report: dict[str, Any] = field(default_factory=dict)
 
 
-class Tactic(Protocol):
-    """The part of a strategy that acts on gradients and weights. Its state is tensors, kept in resume points."""
+class Tactic:
+    """The part of a strategy that acts on gradients and weights. Its state is tensors, kept in resume points.
+
+    This one is the plain strategy's: it changes nothing and publishes the weights of the best validation.
+    """
+
+    def __init__(self, subject: Subject):
+        self.subject = subject
 
     def before_step(self) -> None:
         """Called when a step's gradient is complete and not yet clipped; may change it in place."""
@@ -46,6 +52,7 @@ class Tactic(Protocol):
 
     def state(self) -> dict[str, Tensor]:
         """Tensors that a resumed run needs."""
+        return {}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Restore exactly what `state` returned."""
@@ -57,28 +64,4 @@ class Tactic(Protocol):
             best: weights of the best validation.
             score: collective where there are several processes.
         """
-
-
-@dataclass(frozen=True)
-class BestValidation:
-    """The plain tactic: changes nothing, publishes the weights of the best validation."""
-
-    subject: Subject
-
-    def before_step(self) -> None:
-        pass
-
-    def after_step(self, learning_rate: float, gradient_norm: float) -> None:
-        pass
-
-    def after_validation(self, step: int, loss: float, weights: Mapping[str, Tensor]) -> None:
-        pass
-
-    def state(self) -> dict[str, Tensor]:
-        return {}
-
-    def restore(self, state: Mapping[str, Tensor]) -> None:
-        pass
-
-    def result(self, best: Mapping[str, Tensor], score: Score) -> Published:
         return Published(self.subject.adapter(best))

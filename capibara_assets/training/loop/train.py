@@ -37,12 +37,13 @@ from capibara_assets.training.loop.guards import (
     too_many_left_out,
 )
 from capibara_assets.training.loop.levels import voter_levels
+from capibara_assets.training.loop.products import detached
 from capibara_assets.training.loop.result import VoterResult, write_result
 from capibara_assets.training.loop.resuming import PointWriter, resume
 from capibara_assets.training.loop.setup import TrainingSetup, set_up
 from capibara_assets.training.loop.soup import SoupTactic
-from capibara_assets.training.loop.tactics import BestValidation, Tactic
-from capibara_assets.training.loop.trainer import Ema, Trainer, copied
+from capibara_assets.training.loop.tactics import Tactic
+from capibara_assets.training.loop.trainer import Ema, Trainer
 from capibara_assets.training.monitoring.usage import ResourceUsage
 from capibara_assets.training.recipe import TrainingChoice
 from capibara_assets.training.resume.epoch_folders import EpochFolders
@@ -106,7 +107,7 @@ def tactic_of(strategy: Strategy, subject: Subject, stepper: Stepper, training: 
             return SoupTactic(strategy, subject)
         case ClientStrategy():
             return ClientTactic(strategy, subject)
-    return BestValidation(subject)
+    return Tactic(subject)
 
 
 def log_start(trainer: Trainer, **further: Any) -> None:
@@ -190,7 +191,7 @@ def validate_if_due(trainer: Trainer, epochs: EpochCheckpoints) -> None:
         if progress.step and math.isfinite(loss):
             weights = trainer.weights()
             if better:
-                state.best = copied(weights)
+                state.best = detached(weights)
             trainer.tactic.after_validation(progress.step, loss, weights)
             moments = setup.stepper.state() if epochs.with_optimizer else {}
             epochs.save(total, setup.subject.adapter(weights), moments)
@@ -315,7 +316,7 @@ def take_snapshot(trainer: Trainer) -> None:
     """Copy weights and optimizer state, when due, so that a loss spike can be rolled back."""
     spike, state = trainer.guards.spike, trainer.state
     if spike and (not state.snapshot or state.progress.step % spike.snapshot_every == 0):
-        state.snapshot = {"weights": copied(trainer.weights()), "optimizer": copied(trainer.setup.stepper.state())}
+        state.snapshot = {"weights": detached(trainer.weights()), "optimizer": detached(trainer.setup.stepper.state())}
 
 
 def write_epoch_folder(trainer: Trainer, rate: float) -> None:

@@ -127,8 +127,3 @@ class Trainer:
         setup, batch_tokens = self.setup, self.setup.run.request.recipe.training.micro_batch_tokens
         run = setup.run
         return evaluate(setup.subject, setup.stepper, setup.examples.validation, batch_tokens, run.ranks, run.poll_all)
-
-
-def copied(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Copies that further training does not change."""
-    return {name: value.detach().clone() for name, value in tensors.items()}

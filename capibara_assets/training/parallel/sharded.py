@@ -16,7 +16,6 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from capibara_assets.errors import InputError
-from capibara_assets.modeling.losses import Batch
 from capibara_assets.training.ranks import Ranks, group_of_one
 from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets.training.step.stepper import PlainStepper
@@ -40,11 +39,7 @@ class DdpStepper(PlainStepper):
         warnings.filterwarnings("ignore", message="`broadcast_buffers` is deprecated")
         group_of_one()
         self._world = ranks.world
-        self._wrapped = DistributedDataParallel(subject.loss, init_sync=False, **_DDP)
-
-    def loss(self, batch: Batch) -> Tensor:
-        losses: Tensor = self._wrapped(batch)
-        return losses
+        self._loss = self._wrapped = DistributedDataParallel(subject.loss, init_sync=False, **_DDP)
 
     def micro_step(self, *, last: bool) -> AbstractContextManager[Any]:
         return nullcontext() if last else self._wrapped.no_sync()
@@ -79,11 +74,7 @@ class AccelerateStepper(PlainStepper):
                 f"accelerate is configured for {kind.value} (ACCELERATE_* in the environment): "
                 "unset it, or name backend fsdp2 or zero2"
             )
-        self._wrapped = self._accelerator.prepare_model(subject.loss)
-
-    def loss(self, batch: Batch) -> Tensor:
-        losses: Tensor = self._wrapped(batch)
-        return losses
+        self._loss = self._wrapped = self._accelerator.prepare_model(subject.loss)
 
     def micro_step(self, *, last: bool) -> AbstractContextManager[Any]:
         return nullcontext() if last else self._accelerator.no_sync(self._wrapped)

@@ -12,9 +12,7 @@ from capibara_assets.training.plan.schema import MeasuredSpeed, TimePlan, VoterP
 _FORWARD = 0.5  # a forward pass costs half of LoRA's training step: 2N of 4N
 
 
-def training_flops(
-    shape: ModelShape | None, weights: WeightTable, trainable: int, length: int, attention: Attention = Attention.CAUSAL
-) -> float:
+def training_flops(shape: ModelShape | None, weights: WeightTable, trainable: int, length: int) -> float:
     """FLOPs per token of a LoRA step; for an unknown shape 4 x all matrices + 6 x adapter, without attention scores.
 
     Args:
@@ -22,7 +20,7 @@ def training_flops(
     """
     if shape is None:
         return 4.0 * weights.matrix_parameters + 6.0 * trainable
-    return flops_per_token(shape, length, method=Method.LORA, attention=attention, lora_parameters=trainable)
+    return flops_per_token(shape, length, method=Method.LORA, attention=Attention.CAUSAL, lora_parameters=trainable)
 
 
 @dataclass(frozen=True)

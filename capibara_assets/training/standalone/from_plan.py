@@ -23,18 +23,7 @@ RECIPE, DEEPSPEED, ACCELERATE, NOTE = "recipe.yaml", "deepspeed.json", "accelera
 _THREADS = 8  # of each process that feeds a GPU
 
 
-def recipe_of(plan: LoraPlan, target: HardwareTarget, *, seed: int = 42) -> TrainingRecipe:
-    """The training recipe of a plan, with one voter.
-
-    Raises:
-        InputError: the plan is for another target.
-    """
-    return declared(TrainingRecipe, _recipe_values(plan, target, seed), f"plan of {plan.domain} for {plan.target}")
-
-
-def plan_files(
-    plan: LoraPlan, target: HardwareTarget, *, seed: int = 42, stated: Mapping[str, Any] | None = None
-) -> dict[str, str]:
+def plan_files(plan: LoraPlan, target: HardwareTarget, *, stated: Mapping[str, Any] | None = None) -> dict[str, str]:
     """File name -> text of the files to train with; `bash launch.sh MODEL DATA OUTPUT` starts the training.
 
     deepspeed.json is among them if the plan has a ZeRO stage. accelerate.yaml is for starting processes with
@@ -43,7 +32,6 @@ def plan_files(
     Args:
         plan: of a domain, or of a preset.
         target: the plan's.
-        seed: of the recipe that is made.
         stated: values of the training recipe that the plan is of (a preset's), written as they are; None: made of the
             plan.
 
@@ -52,7 +40,7 @@ def plan_files(
     """
     if target.kind == "tpu":
         return {NOTE: f"{target.name} is a TPU slice: the files that train this plan there are tpu_config's.\n"}
-    values = _recipe_values(plan, target, seed) if stated is None else dict(stated)
+    values = _recipe_values(plan, target) if stated is None else dict(stated)
     recipe = declared(TrainingRecipe, values, f"plan of {plan.domain} for {plan.target}")
     head = f"# LoRA of {plan.model} on {target.name} for the domain {plan.domain}, written from its plan.\n"
     files = {
@@ -67,12 +55,12 @@ def plan_files(
     return files
 
 
-def _recipe_values(plan: LoraPlan, target: HardwareTarget, seed: int) -> dict[str, Any]:
+def _recipe_values(plan: LoraPlan, target: HardwareTarget) -> dict[str, Any]:
     if plan.target != target.name:
         raise InputError(f"the plan is for {plan.target}, not for {target.name}: make one for it")
     return {
         "name": f"{plan.domain}-{target.name}",
-        "seed": seed,
+        "seed": 42,
         "voters": [{"name": "voter", "seed": 0, "shard": 0}],
         "model": {
             "quantization": planned_quantization(plan),

@@ -65,7 +65,6 @@ class GradientSpace:
         signs: name of each B -> (out, r), for `scales`.
     """
 
-    trained: TrainedNumbers
     subject: Subject
     names: tuple[str, ...]
     signs: Mapping[str, Tensor]
@@ -77,7 +76,7 @@ class GradientSpace:
         names = [part.b for part in parts] + [part.a for part in parts if trained == "factors"]
         scaled = parts if trained == "scales" else []
         of_b = {part.b: signs(part.module, subject.trainable[part.b].shape) for part in scaled}
-        return cls(trained, subject, tuple(names), of_b)
+        return cls(subject, tuple(names), of_b)
 
     def zeros(self) -> Coordinates:
         """An empty sum."""

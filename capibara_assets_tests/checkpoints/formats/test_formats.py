@@ -33,7 +33,7 @@ def test_names_are_known_without_loading_torch() -> None:
 
 
 def test_a_missing_extra_is_named(tmp_path: Path) -> None:
-    strange = formats._format("orbax", "", needs="tpu", libraries=("no_such_library", "torch"))
+    strange = formats._format("orbax", needs="tpu", libraries=("no_such_library", "torch"))
     for use in (strange.read, strange.write):
         assert use is not None
         with pytest.raises(InputError, match=r"the format orbax needs no_such_library: .*capibara-assets\[tpu\]"):

@@ -13,6 +13,7 @@ import torch
 from capibara_assets.consensus.aggregation import geometry, kernels
 from capibara_assets.consensus.aggregation.aggregate import RULES, aggregate
 from capibara_assets.consensus.aggregation.preaggregation import pre_aggregate
+from capibara_assets.processes.cores import cores_here
 
 N, F, D = 15, 3, 2 * kernels.BLOCK + 77
 
@@ -64,7 +65,7 @@ def test_order_threads_and_kind_of_input_do_not_show(
     order = np.random.default_rng(1).permutation(N)
     if rule == "monna":
         options = {"reference": int(np.flatnonzero(order == 4)[0])}
-    monkeypatch.setattr(kernels, "workers", lambda: 3)
+    monkeypatch.setattr(kernels, "cores", lambda: 3)
     turned = aggregate(vectors[order], rule, f=F, **options)
     assert turned.vector.tobytes() == first.vector.tobytes()
     np.save(tmp_path / "vectors.npy", vectors)
@@ -135,7 +136,7 @@ def test_mixing_is_never_formed_whole(vectors: np.ndarray) -> None:
     aggregate(vectors, "trimmed_mean", f=F, pre="nnm")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    blocks = kernels.workers() * 8 * N * geometry.BLOCK
+    blocks = cores_here() * 8 * N * geometry.BLOCK
     assert peak < 8 * D + 2 * blocks + 4 * 2**20
 
 

@@ -14,11 +14,11 @@ from capibara_assets.consensus.certificates.model import Certificate, stated_ele
 from capibara_assets.consensus.election.ballots import new_key, public_key, signed
 from capibara_assets.consensus.election.confirmations import ballots_digest, confirmed
 from capibara_assets.consensus.election.keys import register, write_new_key
-from capibara_assets.consensus.election.polling import hold_here
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.modeling.base import Base
 from capibara_assets_tests.consensus.conftest import Tokens, changed
+from capibara_assets_tests.consensus.in_process import hold_here
 
 Agreed = tuple[Path, dict[str, Path], Path]
 

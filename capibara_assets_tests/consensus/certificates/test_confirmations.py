@@ -29,13 +29,13 @@ from capibara_assets.consensus.election.confirmations import (
     required_confirmations,
 )
 from capibara_assets.consensus.election.keys import VoterKeys, read_private_key
-from capibara_assets.consensus.election.polling import hold_here
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.modeling.base import Base
 from capibara_assets_tests.consensus.certificates.conftest import registered, voted_again
 from capibara_assets_tests.consensus.conftest import Tokens, changed
+from capibara_assets_tests.consensus.in_process import hold_here
 
 VERSION_2 = Path(__file__).parent / "certificate_2.json"
 Keys = dict[str, Ed25519PrivateKey]

@@ -16,7 +16,7 @@ from capibara_assets.consensus.certificates.public_record import PublicRecord, S
 from capibara_assets.consensus.certificates.published_election import PublishedElection, examples_digests
 from capibara_assets.consensus.election.ballots import election_id, new_key, public_key
 from capibara_assets.consensus.election.keys import VoterKeys
-from capibara_assets.consensus.election.polling import Poll, hold_here
+from capibara_assets.consensus.election.polling import Poll
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.errors import InputError, IntegrityError
 from capibara_assets.modeling.adapters import LoraAdapter
@@ -24,6 +24,7 @@ from capibara_assets.modeling.base import Base
 from capibara_assets.storage.store import ArtifactStore
 from capibara_assets_tests.consensus.certificates.conftest import registered, voted_again
 from capibara_assets_tests.consensus.conftest import Tokens
+from capibara_assets_tests.consensus.in_process import hold_here
 
 VERSION_1 = Path(__file__).parent / "certificate_1.json"
 Voted = tuple[Agreement, PublishedElection, Path]

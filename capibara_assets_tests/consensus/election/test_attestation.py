@@ -16,13 +16,13 @@ from capibara_assets.consensus.agree import agree
 from capibara_assets.consensus.certificates.certificate import verify_certificate
 from capibara_assets.consensus.choose.combining import combine
 from capibara_assets.consensus.election.attestation import Limits, Verdict, attest, majority_shapes, read_submission
-from capibara_assets.consensus.election.polling import hold_here
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.modeling.base import Base
 from capibara_assets.modeling.low_rank import merge_adapters
 from capibara_assets.training.voter_manifest import VoterManifest
 from capibara_assets_tests.consensus.conftest import Tokens, changed
+from capibara_assets_tests.consensus.in_process import hold_here
 
 Writer = Callable[[Mapping[str, LoraAdapter]], dict[str, Path]]
 

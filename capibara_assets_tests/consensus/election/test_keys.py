@@ -27,12 +27,13 @@ from capibara_assets.consensus.election.keys import (
     registry_digest,
     write_new_key,
 )
-from capibara_assets.consensus.election.polling import hold_here, hold_vote
+from capibara_assets.consensus.election.polling import hold_vote
 from capibara_assets.consensus.election.voter import ANSWER, Assignment, answer, own_key, run, second_round
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.errors import InputError
 from capibara_assets.modeling.base import Base
 from capibara_assets_tests.consensus.conftest import Tokens
+from capibara_assets_tests.consensus.in_process import hold_here
 
 VOTERS = tuple(f"voter-{number}" for number in range(4))
 Vote = Callable[..., Agreement]

@@ -12,11 +12,11 @@ from transformers import AutoModelForCausalLM
 from capibara_assets.consensus.agree import agree
 from capibara_assets.consensus.election.attestation import attest
 from capibara_assets.consensus.election.options import common_options, option_problem
-from capibara_assets.consensus.election.polling import hold_here
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.modeling.adapters import LoraAdapter, applied, read_adapter, write_adapter
 from capibara_assets.modeling.base import Base
 from capibara_assets_tests.consensus.conftest import Tokens
+from capibara_assets_tests.consensus.in_process import hold_here
 
 
 def saying(adapter: LoraAdapter, **options: Any) -> LoraAdapter:

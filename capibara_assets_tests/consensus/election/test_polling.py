@@ -20,7 +20,7 @@ from capibara_assets.consensus.agree import ConsensusError, agree
 from capibara_assets.consensus.certificates.certificate import verify_certificate
 from capibara_assets.consensus.election import polling
 from capibara_assets.consensus.election.ballots import is_signed_by, new_key, public_key, signed
-from capibara_assets.consensus.election.polling import Poll, hold_here, hold_vote
+from capibara_assets.consensus.election.polling import Poll, hold_vote
 from capibara_assets.consensus.election.voter import (
     ANSWER,
     PULSE,
@@ -35,6 +35,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.modeling.base import Base
 from capibara_assets_tests.consensus.conftest import Tokens
+from capibara_assets_tests.consensus.in_process import hold_here
 
 Writer = Callable[[Mapping[str, LoraAdapter]], dict[str, Path]]
 ELECTION = "e" * 64

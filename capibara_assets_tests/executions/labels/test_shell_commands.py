@@ -3,7 +3,7 @@
 import pytest
 
 from capibara_assets.domains import Domain
-from capibara_assets.executions.labels.shell_commands import shell_domains
+from capibara_assets.executions.labels.classify import shell_domains
 
 CASES = {
     "pytest -q tests/": (Domain.PYTHON,),

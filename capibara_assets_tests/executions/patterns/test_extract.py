@@ -6,12 +6,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from benchmarks.experience.study import merge_patterns
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.executions.ingest.ingest import Ingest
 from capibara_assets.executions.patterns.extract import (
     extract_patterns,
     find_patterns,
-    merge_patterns,
     pattern_table,
     success_by_language,
 )

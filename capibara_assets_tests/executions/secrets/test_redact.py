@@ -22,7 +22,7 @@ from capibara_assets.executions.secrets.redact import (
     TEXT_LIMIT,
     keyed_digest,
     quarantine_text,
-    redact_session,
+    redact_sessions,
     redact_text,
     redaction_report,
 )
@@ -75,7 +75,7 @@ def seeded(
     for record in after:
         sessions[record.sandbox_id].append(record)
     for session in sessions.values():
-        redact_session(session)
+        redact_sessions([session])
     expected = [json.loads(row) for row in (out / "expected.jsonl").read_text().splitlines()]
     return {r.execution_id: r for r in before}, {r.execution_id: r for r in after}, expected
 
@@ -192,8 +192,8 @@ def session() -> list[Recorded]:
 
 def test_placeholders_are_numbered_by_time_whatever_the_order() -> None:
     forward, backward = session(), session()[::-1]
-    assert redact_session(forward) == [3, 1]
-    assert redact_session(backward) == [1, 3]
+    assert redact_sessions([forward]) == [[3, 1]]
+    assert redact_sessions([backward]) == [[1, 3]]
     assert forward == backward[::-1]
     assert forward[0].code == "a = '<E2B_API_KEY:1>'"
     assert forward[0].stdout == "<E2B_API_KEY:2>\n<E2B_API_KEY:1>\n"
@@ -210,7 +210,7 @@ def test_a_value_known_from_one_execution_goes_from_all_of_the_sandbox() -> None
             execution=executed(error=("Error", f"denied: {value}!", f"Error: denied: {value}!")),
         ),
     ]
-    redact_session(records)
+    redact_sessions([records])
     assert records[1].error_value == "denied: <AWS_SECRET_ACCESS_KEY:1>!"
 
 
@@ -218,7 +218,7 @@ def test_a_secret_split_over_chunks_is_one() -> None:
     value = TOKENS["GITHUB_TOKEN"]
     logs = {"stdout": [value[:15], value[15:] + "\n"], "stderr": []}
     record = recorded(execution={"results": [], "logs": logs})
-    redact_session([record])
+    redact_sessions([[record]])
     assert record.stdout == "<GITHUB_TOKEN:1>\n"
 
 
@@ -229,7 +229,7 @@ def test_code_that_parsed_still_parses() -> None:
         f'f("{TOKENS["JWT"]}", b"{TOKENS["HF_TOKEN"]}")',
     ):
         record = recorded(code)
-        redact_session([record])
+        redact_sessions([[record]])
         ast.parse(record.code)
         assert not any(value in record.code for value in TOKENS.values())
 
@@ -324,7 +324,7 @@ PERSONAL = "mail ada@example.com from 203.0.113.77 or 2001:db9::8a2e:370:7334"
 def test_personal_data_goes_where_it_is_asked_for(also: tuple[str, ...], expected: str) -> None:
     for copies in (1, 100):  # looked at one by one, and behind the gate
         records = [recorded(f"print({PERSONAL!r})", execution_id=f"{i:03}") for i in range(copies)]
-        redact_session(records, also)
+        redact_sessions([records], also)
         assert {record.code for record in records} == {f"print({expected!r})"}
 
 
@@ -333,13 +333,13 @@ def test_personal_data_goes_where_it_is_asked_for(also: tuple[str, ...], expecte
 )
 def test_what_only_looks_personal_stays(text: str) -> None:
     record = recorded(text, language="text")
-    redact_session([record], ("email", "ip"))
+    redact_sessions([[record]], ("email", "ip"))
     assert record.code == text
 
 
 def test_an_unknown_sort_of_personal_data_is_refused() -> None:
     with pytest.raises(InputError, match="phone"):
-        redact_session([recorded()], ("phone",))
+        redact_sessions([[recorded()]], ("phone",))
 
 
 def test_a_deployment_may_redact_personal_data_too(tmp_path: Path) -> None:

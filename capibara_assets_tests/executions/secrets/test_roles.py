@@ -5,7 +5,7 @@ import string
 
 import pytest
 
-from capibara_assets.executions.secrets.redact import redact_session, redact_text
+from capibara_assets.executions.secrets.redact import redact_sessions, redact_text
 from capibara_assets.executions.secrets.rules import find_secrets
 from capibara_assets_tests.executions.conftest import executed, recorded
 from capibara_assets_tests.executions.secrets.places import left_of, redacted
@@ -306,7 +306,7 @@ def test_a_short_password_goes_from_the_whole_session() -> None:
         recorded(f"$ sshpass -p {value} ssh a@b", execution_id="a", language="bash"),
         recorded("ls", execution_id="b", execution=executed(stdout=f"denied: {value}\n")),
     ]
-    assert redact_session(records) == [1, 1]
+    assert redact_sessions([records]) == [[1, 1]]
     assert records[1].stdout == "denied: <SECRET:1>\n"
 
 

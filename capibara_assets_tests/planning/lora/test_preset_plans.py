@@ -5,9 +5,9 @@ import pytest
 from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.errors import InputError
 from capibara_assets.planning.hardware.targets import GIB, find_target
-from capibara_assets.planning.lora.preset_plans import plan_preset
+from capibara_assets.planning.lora.preset_plans import plan_preset, plan_stated, preset_recipe
 from capibara_assets.planning.lora.recipe import LoraPlan
-from capibara_assets.planning.models import read_shape
+from capibara_assets.planning.models import ModelShape, read_shape
 from capibara_assets.planning.recipe import PlanningRecipe
 from capibara_assets.training.recipe import TrainingRecipe
 from capibara_assets_tests.planning.shapes import DENSE_120B
@@ -35,6 +35,18 @@ def test_a_preset_is_its_recipe_exactly(name: str) -> None:
     }  # fmt: skip
 
 
+def planned(
+    name: str,
+    recipe: PlanningRecipe = RECIPE,
+    quantization: str | None = None,
+    base: ModelShape | None = None,
+    target: str | None = None,
+) -> LoraPlan:
+    """A preset's plan with another base, quantisation or target, as `capibara plan --preset` makes it."""
+    stated, run = preset_recipe(name, recipe, quantization=quantization), recipe.presets[name]
+    return plan_stated(stated, recipe, 5000, base or read_shape(run.model), find_target(target or run.target))
+
+
 def test_every_preset_of_the_specification_is_declared() -> None:
     assert set(RECIPE.presets) == set(PRESETS)
 
@@ -45,8 +57,8 @@ def test_known_adapters() -> None:
 
 
 @pytest.mark.parametrize("base", [None, DENSE_120B], ids=["123b", "120b"])
-def test_120b_is_four_bit_at_about_sixty_gigabytes_a_gpu(base: object) -> None:
-    plan = plan_preset("120b", RECIPE, examples=5000, base=base)  # type: ignore[arg-type]
+def test_120b_is_four_bit_at_about_sixty_gigabytes_a_gpu(base: ModelShape | None) -> None:
+    plan = planned("120b", base=base)
     memory = plan.estimates["memory_bytes_per_device"]
     assert 58 < memory["weights"] / GIB < 64
     assert memory["total"] < 70 * GIB
@@ -55,7 +67,7 @@ def test_120b_is_four_bit_at_about_sixty_gigabytes_a_gpu(base: object) -> None:
 @pytest.mark.parametrize("level", ["conservative", "balanced", "aggressive"])
 def test_120b_in_bf16_is_refused_with_the_arithmetic(level: str) -> None:
     with pytest.raises(InputError) as refused:
-        plan_preset("120b", RECIPE.at_level(level), examples=5000, quantization="bf16")
+        planned("120b", RECIPE.at_level(level), quantization="bf16")
     weights = read_shape("mistral-large-123b").parameters * 2 / GIB
     for part in ("held as bf16 does not fit on h100-2", f"{weights:.2f} GiB weights", "78 GiB usable", "ZeRO-2 cuts"):
         assert part in str(refused.value)
@@ -65,7 +77,7 @@ def test_twenty_billion_in_four_bits_fit_on_the_arm_server() -> None:
     memory = plan_preset("20b_qlora", RECIPE, examples=5000).estimates["memory_bytes_per_device"]
     assert 10 * GIB < memory["weights"] < 12 * GIB
     with pytest.raises(InputError, match="20b_qlora with its base held as none does not fit on axion-c4a-32"):
-        plan_preset("20b_qlora", RECIPE, examples=5000, quantization="none")
+        planned("20b_qlora", quantization="none")
 
 
 def test_eight_gpus_take_hours_not_days() -> None:
@@ -77,10 +89,10 @@ def test_unknown_names_are_refused() -> None:
     with pytest.raises(InputError, match="no preset '7b'; there are 20b_qlora, 120b"):
         plan_preset("7b", RECIPE, examples=1)
     with pytest.raises(InputError, match="cannot be held as 'int3'"):
-        plan_preset("120b", RECIPE, examples=1, quantization="int3")
+        planned("120b", quantization="int3")
 
 
 def test_other_hardware_and_models_can_be_asked_about() -> None:
     with pytest.raises(InputError, match=r"does not fit on a100-40gb-2: .*38 GiB usable"):
-        plan_preset("120b", RECIPE, examples=1, target=find_target("a100-40gb-2"))
-    assert plan_preset("mistral7b_cpu", RECIPE, examples=1, base=read_shape("qwen3-0.6b")).model == "qwen3-0.6b"
+        planned("120b", target="a100-40gb-2")
+    assert planned("mistral7b_cpu", base=read_shape("qwen3-0.6b")).model == "qwen3-0.6b"

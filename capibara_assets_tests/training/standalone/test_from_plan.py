@@ -14,7 +14,7 @@ from capibara_assets.planning.lora.recipe import LoraPlan, plan_lora
 from capibara_assets.planning.models import read_shape
 from capibara_assets.planning.recipe import PlanningRecipe
 from capibara_assets.training.recipe import TrainingRecipe
-from capibara_assets.training.standalone.from_plan import ACCELERATE, DEEPSPEED, RECIPE, plan_files, recipe_of
+from capibara_assets.training.standalone.from_plan import ACCELERATE, DEEPSPEED, RECIPE, plan_files
 from capibara_assets.training.standalone.scripts import LAUNCH
 from capibara_assets.training.step.settings import resolve
 from capibara_assets_tests.planning.shapes import DENSE_120B, NANO, statistics
@@ -34,7 +34,6 @@ def test_the_recipe_trains_with_what_was_planned(target: str, tmp_path: Path) ->
     file = tmp_path / RECIPE
     file.write_text(plan_files(plan, find_target(target))[RECIPE])
     recipe = read_declared(file, TrainingRecipe)
-    assert recipe == recipe_of(plan, find_target(target))
     settings = resolve(recipe, {}, fastest="bf16", cuda=find_target(target).kind == "gpu")
     for name in ("rank", "alpha", "dropout", "use_rslora", "global_batch", "max_length", "learning_rate", "epochs"):
         assert getattr(settings, name) == getattr(plan, name), name
@@ -102,7 +101,8 @@ def test_several_hosts_are_sent_to_the_scripts_that_join_them(tmp_path: Path) ->
 
 def test_four_bits_stay_four_bits() -> None:
     plan = plan_lora("sql", statistics(), DENSE_120B, find_target("h100-2"), PLANNING)
-    assert recipe_of(plan, find_target("h100-2")).model.quantization == "nf4"
+    values = yaml.safe_load(plan_files(plan, find_target("h100-2"))[RECIPE])
+    assert values["model"]["quantization"] == "nf4"
 
 
 def test_the_same_plan_writes_the_same_bytes() -> None:

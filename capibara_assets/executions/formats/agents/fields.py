@@ -1,5 +1,6 @@
 """Fields of parsed JSON whose type a log does not promise: the value where it is of the type, or nothing."""
 
+import json
 from typing import Any
 
 
@@ -55,3 +56,16 @@ def code_at(value: Any, *path: str | int) -> int | None:
     """The whole number at a path, such as an exit code; None where there is none."""
     found = at(value, *path)
     return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def objects(value: Any) -> list[dict[str, Any]]:
+    """The objects of a list; none where it is no list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def of_json(text: str, otherwise: Any = None) -> Any:
+    """The value that JSON text says, whose strings may hold control characters; `otherwise` where it is none."""
+    try:
+        return json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        return otherwise

@@ -10,6 +10,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple
 
+from capibara_assets.executions.formats.agents.fields import of_json
 from capibara_assets.executions.formats.strict_json import Fault
 
 
@@ -90,10 +91,7 @@ class LogDocument:
         """The content as one JSON value; None where it is none."""
         if not self.data[:64].strip().startswith((b"{", b"[", b"\xef\xbb\xbf")):
             return None
-        try:
-            return json.loads(self.text, strict=False)
-        except (ValueError, RecursionError):
-            return None
+        return of_json(self.text)
 
     @cached_property
     def lines(self) -> list[dict[str, Any]]:
@@ -180,10 +178,7 @@ class Reader(NamedTuple):
 
 
 def _is_object(line: str) -> bool:
-    try:
-        return isinstance(json.loads(line, strict=False), dict)
-    except (ValueError, RecursionError):
-        return False
+    return isinstance(of_json(line), dict)
 
 
 def moment(value: Any) -> datetime | None:

@@ -12,12 +12,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from capibara_assets.executions.formats.agents.fields import word
+from capibara_assets.executions.formats.agents.fields import objects, word
 from capibara_assets.executions.formats.agents.general.answers import read_answer, write_answer
 from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, Reader, message_text
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.tools.shell_frames import read_fence
-from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
 from capibara_assets.executions.formats.envelope_reader import language_of
 
 _LISTS = ("history", "messages", "conversations", "conversation", "dialogue", "turns")

@@ -18,7 +18,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from capibara_assets.executions.formats.agents.fields import record, text_at, word
+from capibara_assets.executions.formats.agents.fields import objects, record, text_at, word
 from capibara_assets.executions.formats.agents.general.answers import (
     go_on,
     is_answered,
@@ -30,7 +30,6 @@ from capibara_assets.executions.formats.agents.general.repeated import once
 from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, entry_of, is_runner, words
 from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader, first_moment, moment, texts
 from capibara_assets.executions.formats.agents.tools.calls import Call
-from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
 from capibara_assets.executions.formats.envelope_reader import language_of
 from capibara_assets.executions.formats.strict_json import Fault
 
@@ -336,7 +335,7 @@ def reads(document: LogDocument) -> bool:
 
 
 def entries(document: LogDocument, trusts_success: bool = False) -> Iterator[Entry]:
-    """The runs and edits in the order of their calls."""
+    """The runs and edits in the order of their calls; `trusts_success`: see `write_answer`."""
     if document.value is None:
         yield from document.faults
     calls = _log(document, trusts_success).calls
@@ -367,11 +366,6 @@ def _entry(found: _Found) -> Entry:
     if found.asked is None:
         return Fault("no_code", f"a call of {found.call.name} without a command", found.given)
     return entry_of(found.call, found.asked)
-
-
-def by_shape(name: str, marks: tuple[bytes, ...], reads: Callable[[LogDocument], bool], trusts_success: bool) -> Reader:
-    """A reader of a program's logs that have this shape; `trusts_success`: see `write_answer`."""
-    return Reader(name, marks, reads, lambda document: entries(document, trusts_success))
 
 
 READER = Reader("linked-calls", MARKS, reads, entries)

@@ -8,16 +8,14 @@ output where the tool caught it; a status of success says that the tool returned
 """
 
 import ast
-import json
 from collections.abc import Iterator
 from typing import Any
 
-from capibara_assets.executions.formats.agents.fields import at, number, record, text_at, word
+from capibara_assets.executions.formats.agents.fields import at, number, objects, of_json, record, text_at, word
 from capibara_assets.executions.formats.agents.general.answers import read_answer, write_answer
 from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, entry_of
 from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader, milliseconds, moment
 from capibara_assets.executions.formats.agents.tools.calls import Call
-from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
 
 _DEPTH = 200
 _FAILED = ("ERROR", "STATUS_CODE_ERROR", 2)
@@ -98,10 +96,7 @@ def _raised(row: dict[str, Any]) -> str | None:
 
 
 def _json(value: Any) -> Any:
-    try:
-        return json.loads(value, strict=False) if isinstance(value, str) else value
-    except (ValueError, RecursionError):
-        return value
+    return of_json(value, value) if isinstance(value, str) else value
 
 
 def _seconds(nanoseconds: Any) -> float | None:

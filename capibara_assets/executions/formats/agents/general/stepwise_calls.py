@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from capibara_assets.executions.formats.agents.fields import record, word
+from capibara_assets.executions.formats.agents.fields import objects, record, word
 from capibara_assets.executions.formats.agents.general.answers import read_answer, states_failures, write_answer
 from capibara_assets.executions.formats.agents.general.around import Around
 from capibara_assets.executions.formats.agents.general.linked_calls import OTHERS
@@ -28,7 +28,6 @@ from capibara_assets.executions.formats.agents.runs import (
     texts,
 )
 from capibara_assets.executions.formats.agents.tools.calls import Call
-from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
 from capibara_assets.executions.formats.envelope_reader import language_of
 
 _INSIDE = ((), ("tool_call",), ("function_call",), ("function",), ("action",), ("tool",), ("kwargs",))

@@ -7,17 +7,16 @@ their order or by the name they have inside, or the next message, with a head or
 explain the tags, and thoughts speak of them; an answer may be any text or JSON.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
-from capibara_assets.executions.formats.agents.fields import record, word
+from capibara_assets.executions.formats.agents.fields import objects, of_json, record, word
 from capibara_assets.executions.formats.agents.general.answers import read_answer, write_answer
 from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, entry_of
 from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader, message_text
 from capibara_assets.executions.formats.agents.tools.calls import Call
-from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects, parsed
+from capibara_assets.executions.formats.agents.trajectories.tool_calls import parsed
 
 _LISTS = ("conversations", "conversation", "messages", "trajectory_steps", "trajectory", "steps")
 _CALL = re.compile(
@@ -103,12 +102,7 @@ def _parameters(given: str) -> Iterator[tuple[str, str]]:
 
 def _answer(waiting: list[tuple[Call, Asked | None]], text: str) -> None:
     """Write an answer into the call that it names, or the first that has none."""
-    value: Any = text
-    if text.startswith(("{", "[")):
-        try:
-            value = json.loads(text, strict=False)
-        except (ValueError, RecursionError):
-            value = text
+    value = of_json(text, text) if text.startswith(("{", "[")) else text
     open_calls = [(call, asked) for call, asked in waiting if call.not_run == "unanswered"]
     named = [one for one in open_calls if isinstance(value, dict) and one[0].name == value.get("name")]
     if open_calls:

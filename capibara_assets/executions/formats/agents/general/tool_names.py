@@ -3,9 +3,10 @@
 import re
 from typing import Any, NamedTuple
 
+from capibara_assets.executions.formats.agents.fields import objects
 from capibara_assets.executions.formats.agents.runs import Edit, Entry, NotRun
 from capibara_assets.executions.formats.agents.tools.calls import Call
-from capibara_assets.executions.formats.agents.trajectories.tool_calls import command_text, objects, parsed
+from capibara_assets.executions.formats.agents.trajectories.tool_calls import command_text, parsed
 from capibara_assets.executions.formats.envelope_reader import language_of
 
 _SHELL = {"shell", "bash", "terminal", "powershell", "pwsh", "zsh", "sh", "cmd"}

@@ -7,16 +7,8 @@ successors run Bash (`bash_code_execution`) and write files (`text_editor_code_e
 from collections.abc import Iterator
 from typing import Any
 
-from capibara_assets.executions.formats.agents.hosted.api_items import (
-    ApiAnswer,
-    ApiCall,
-    Item,
-    NoCode,
-    Task,
-    key,
-    objects,
-    text,
-)
+from capibara_assets.executions.formats.agents.fields import objects, text_at, word
+from capibara_assets.executions.formats.agents.hosted.api_items import ApiAnswer, ApiCall, Item, NoCode, Task
 from capibara_assets.executions.formats.agents.runs import texts
 
 _INTERPRETERS = {"bash_code_execution": ("bash", "command"), "code_execution": ("python", "code")}
@@ -54,23 +46,23 @@ def _call(block: dict[str, Any]) -> Iterator[Item]:
         language, field = _INTERPRETERS[name]
         code = given.get(field)
         if isinstance(code, str):
-            yield ApiCall(key(block.get("id")), language, code)
+            yield ApiCall(word(block.get("id")), language, code)
         else:
             yield NoCode(f"{name}: no text at input.{field}", block)
     elif name == _EDITOR and given.get("command") in ("create", "str_replace", "insert"):
-        written = next((given[name] for name in ("file_text", "new_str", "insert_text") if text(given.get(name))), "")
-        yield ApiCall(key(block.get("id")), "", written, path=text(given.get("path")))
+        written = next((given[name] for name in ("file_text", "new_str", "insert_text") if text_at(given, name)), "")
+        yield ApiCall(word(block.get("id")), "", written, path=text_at(given, "path"))
 
 
 def _answer(block: dict[str, Any]) -> ApiAnswer:
-    call, content = key(block.get("tool_use_id")), block.get("content")
+    call, content = word(block.get("tool_use_id")), block.get("content")
     result = content if isinstance(content, dict) else {}
-    if text(result.get("type")).endswith("_error"):
-        error = text(result.get("error_code"))
-        said = ": ".join(filter(None, (error, text(result.get("error_message")))))
+    if text_at(result, "type").endswith("_error"):
+        error = text_at(result, "error_code")
+        said = ": ".join(filter(None, (error, text_at(result, "error_message"))))
         late = error == "execution_time_exceeded"
         return ApiAnswer(call, False, stderr=said, timed_out=late, refused=error not in _RAN)
     code = result.get("return_code")
     code = code if isinstance(code, int) and not isinstance(code, bool) else None
     success = code == 0 if code is not None else None
-    return ApiAnswer(call, success, text(result.get("stdout")), text(result.get("stderr")), code)
+    return ApiAnswer(call, success, text_at(result, "stdout"), text_at(result, "stderr"), code)

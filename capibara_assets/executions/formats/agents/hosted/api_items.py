@@ -46,21 +46,6 @@ class NoCode(NamedTuple):
 Item = Task | ApiCall | ApiAnswer | NoCode
 
 
-def text(value: Any) -> str:
-    """A text field, empty where it is missing or something else."""
-    return value if isinstance(value, str) else ""
-
-
-def key(value: Any) -> str | None:
-    """An id, None where there is none."""
-    return value if isinstance(value, str) and value else None
-
-
-def objects(value: Any) -> list[dict[str, Any]]:
-    """The objects of a list, none where it is no list."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
 def shows_error(output: str) -> bool:
     """Whether output of Python ends in an error that nothing caught."""
     *_, last = [None, *_TRACEBACK.finditer(output)]

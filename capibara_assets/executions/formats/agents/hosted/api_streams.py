@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from capibara_assets.executions.formats.agents.hosted.api_items import objects, text
+from capibara_assets.executions.formats.agents.fields import objects, text_at
 from capibara_assets.executions.formats.strict_json import Fault
 
 _OF_ANTHROPIC = ("message_start", "content_block_start", "content_block_delta", "content_block_stop")
@@ -17,7 +17,7 @@ def is_stream(said: str) -> bool:
 
 def is_event(value: dict[str, Any]) -> bool:
     """Whether an object is an event of a stream, as some programs note them one by one."""
-    kind = text(value.get("type"))
+    kind = text_at(value, "type")
     return kind in _OF_ANTHROPIC or (kind.startswith("response.") and kind.count(".") > 0)
 
 
@@ -42,7 +42,7 @@ def assembled(found: list[dict[str, Any]]) -> Iterator[dict[str, Any] | Fault]:
     blocks: dict[Any, dict[str, Any]] = {}
     done: list[Any] = []
     for event in found:
-        kind = text(event.get("type"))
+        kind = text_at(event, "type")
         if kind == "message_start":
             yield from _message(blocks)
             blocks, message = {}, event.get("message")
@@ -71,7 +71,7 @@ def _note(blocks: dict[Any, dict[str, Any]], event: dict[str, Any]) -> None:
         blocks[index] = dict(block)
     delta = event.get("delta")
     if index in blocks and isinstance(delta, dict) and delta.get("type") == "input_json_delta":
-        blocks[index]["json"] = text(blocks[index].get("json")) + text(delta.get("partial_json"))
+        blocks[index]["json"] = text_at(blocks[index].get("json")) + text_at(delta, "partial_json")
 
 
 def _message(blocks: dict[Any, dict[str, Any]]) -> Iterator[dict[str, Any] | Fault]:

@@ -7,9 +7,16 @@ printed. It is known by such words, by the type of its events, or by its name.
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
-from capibara_assets.executions.formats.agents.hosted.console_dialogues import code_blocks, dialogues, plain, sections
-from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun, Reader
+from capibara_assets.executions.formats.agents.hosted.console_dialogues import (
+    code_blocks,
+    console_reader,
+    dialogues,
+    plain,
+    sections,
+)
+from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, NotRun
 
 _HEADING = re.compile(
     r"^-{10} (?:(?P<kind>[A-Z]\w*(?:Message|Event)) \((?P<typed>[^\s()]+)\)|(?P<source>[A-Za-z_]\w*)) -{10}$",
@@ -31,20 +38,6 @@ def is_dialogue(cell_output_text: str) -> bool:
     if "---------- " not in cell_output_text or "```" not in cell_output_text:
         return False
     return any(isinstance(entry, AgentRun) for entry in _of_dialogue("", plain(cell_output_text)))
-
-
-def reads(document: LogDocument) -> bool:
-    """Whether the document is such a dialogue, or a notebook with one."""
-    return any(True for _ in dialogues(document, is_dialogue, _HEADING))
-
-
-def entries(document: LogDocument) -> Iterator[Entry]:
-    """The executions of all dialogues, in order."""
-    for session, text in dialogues(document, is_dialogue, _HEADING):
-        yield from _of_dialogue(session, text)
-
-
-READER = Reader("autogen-agentchat-console", _MARKS, reads, entries)
 
 
 def _of_dialogue(session: str, text: str) -> Iterator[Entry]:
@@ -87,3 +80,7 @@ def _runs(session: str, blocks: list[tuple[str, str]], said: str, task: str | No
             output if at == last else "", exit_code=exit_code if alone else None,
             timed_out=alone and exit_code == 124, task=task,
         )  # fmt: skip
+
+
+_FOUND = partial(dialogues, is_dialogue=is_dialogue, heading=_HEADING)
+READER = console_reader("autogen-agentchat-console", _MARKS, _FOUND, _of_dialogue)

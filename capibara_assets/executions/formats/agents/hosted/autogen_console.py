@@ -10,10 +10,17 @@ and its result right below the announcement.
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
-from capibara_assets.executions.formats.agents.hosted.console_dialogues import code_blocks, dialogues, plain, sections
-from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun, Reader
+from capibara_assets.executions.formats.agents.hosted.console_dialogues import (
+    code_blocks,
+    console_reader,
+    dialogues,
+    plain,
+    sections,
+)
+from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, NotRun
 from capibara_assets.executions.formats.strict_json import Fault
 
 _NAME = r"[^\s():>][^():\n>]{0,99}?"
@@ -54,20 +61,6 @@ def is_dialogue(cell_output_text: str) -> bool:
         return False
     found = {event.lastgroup for event in _EVENT.finditer(plain(cell_output_text))}
     return "to" in found and not found.isdisjoint({"language", "languages"})
-
-
-def reads(document: LogDocument) -> bool:
-    """Whether the document is such a dialogue, or a notebook with one."""
-    return any(True for _ in dialogues(document, is_dialogue, _EVENT))
-
-
-def entries(document: LogDocument) -> Iterator[Entry]:
-    """The executions of all dialogues, in order."""
-    for session, text in dialogues(document, is_dialogue, _EVENT):
-        yield from _Dialogue(session).entries(text)
-
-
-READER = Reader("autogen-console", (_MARK.encode(),), reads, entries)
 
 
 def _at_rule(text: str) -> tuple[str, str]:
@@ -191,3 +184,9 @@ class _Dialogue:
             if blocks and _are_in(blocks, languages):
                 return blocks
         return None
+
+
+_FOUND = partial(dialogues, is_dialogue=is_dialogue, heading=_EVENT)
+READER = console_reader(
+    "autogen-console", (_MARK.encode(),), _FOUND, lambda session, text: _Dialogue(session).entries(text)
+)

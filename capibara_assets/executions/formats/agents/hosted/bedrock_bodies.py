@@ -3,15 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from capibara_assets.executions.formats.agents.hosted.api_items import (
-    ApiAnswer,
-    ApiCall,
-    Item,
-    NoCode,
-    key,
-    objects,
-    text,
-)
+from capibara_assets.executions.formats.agents.fields import objects, text_at, word
+from capibara_assets.executions.formats.agents.hosted.api_items import ApiAnswer, ApiCall, Item, NoCode
 
 _TOOL = "nova_code_interpreter"
 
@@ -30,10 +23,10 @@ def items(body: dict[str, Any]) -> Iterator[Item]:
             given = call.get("input")
             code = given.get("snippet") if isinstance(given, dict) else None
             if isinstance(code, str):
-                yield ApiCall(key(call.get("toolUseId")), "python", code)
+                yield ApiCall(word(call.get("toolUseId")), "python", code)
             else:
                 yield NoCode(f"{_TOOL}: no text at input.snippet", call)
-        elif isinstance(result, dict) and key(result.get("toolUseId")):
+        elif isinstance(result, dict) and word(result.get("toolUseId")):
             yield _answer(result)  # that of another tool answers no call that we know
 
 
@@ -45,4 +38,4 @@ def _answer(result: dict[str, Any]) -> ApiAnswer:
     code = code if isinstance(code, int) and not isinstance(code, bool) else None
     failed = said.get("isError") is True or result.get("status") == "error" or code not in (0, None)
     success = False if failed else True if code == 0 or result.get("status") == "success" else None
-    return ApiAnswer(key(result.get("toolUseId")), success, text(said.get("stdOut")), text(said.get("stdErr")), code)
+    return ApiAnswer(word(result.get("toolUseId")), success, text_at(said, "stdOut"), text_at(said, "stdErr"), code)

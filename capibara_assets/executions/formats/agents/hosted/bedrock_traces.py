@@ -6,16 +6,14 @@ for each call once more, under the tool's name with its group; an action group i
 stand in its text alone; searches of a knowledge base run nothing.
 """
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
-from capibara_assets.executions.formats.agents.fields import at, record, text_at, word
+from capibara_assets.executions.formats.agents.fields import at, objects, of_json, record, text_at, word
 from capibara_assets.executions.formats.agents.general.answers import read_answer, write_answer
 from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, entry_of
 from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader, moment
 from capibara_assets.executions.formats.agents.tools.calls import Call
-from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
 
 
 def reads(document: LogDocument) -> bool:
@@ -81,10 +79,7 @@ def _answered(call: Call, asked: Asked, observed: dict[str, Any]) -> None:
 
 def _structured(said: str) -> Any:
     """A function's answer that is an object which says how a command ended, as one; any other as its text."""
-    try:
-        told = json.loads(said, strict=False)
-    except (ValueError, RecursionError):
-        return said
+    told = of_json(said)
     if not isinstance(told, dict):
         return said
     if word(told.get("error")):

@@ -8,10 +8,16 @@ without traceback (some forks have one), and all that was printed before is lost
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from capibara_assets.executions.formats.agents.hosted.api_items import shows_error
-from capibara_assets.executions.formats.agents.hosted.console_dialogues import dialogues, plain, sections
-from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun, Reader
+from capibara_assets.executions.formats.agents.hosted.console_dialogues import (
+    console_reader,
+    dialogues,
+    plain,
+    sections,
+)
+from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, NotRun
 
 _HEADING = re.compile(r"^={10,}(?:\[1m)? (?P<kind>[A-Z][a-z]*) Message (?:\[0m)?={10,}[ \t]*$", re.MULTILINE)
 _CODE = re.compile(r"<execute>(.*?)(?:</execute>|\Z)", re.DOTALL)
@@ -37,20 +43,6 @@ def is_dialogue(cell_output_text: str) -> bool:
     if "<execute>" not in cell_output_text or "<observation>" not in cell_output_text:
         return False
     return any(_RESULT.match(said) for _, said in _messages(plain(cell_output_text)))
-
-
-def reads(document: LogDocument) -> bool:
-    """Whether the document is such a dialogue, or a notebook with one."""
-    return any(True for _ in dialogues(document, is_dialogue, _HEADING))
-
-
-def entries(document: LogDocument) -> Iterator[Entry]:
-    """The executions of all dialogues, in order."""
-    for session, text in dialogues(document, is_dialogue, _HEADING):
-        yield from _of_dialogue(session, text)
-
-
-READER = Reader("codeact-console", (b"<observation>",), reads, entries)
 
 
 def _messages(text: str) -> Iterator[tuple[str, str]]:
@@ -87,3 +79,7 @@ def _run(session: str, code: str, output: str, task: str | None) -> AgentRun:
     return AgentRun(
         session, language, code, not failed, output, timed_out=_TIMED_OUT.match(shown) is not None, task=task
     )
+
+
+_FOUND = partial(dialogues, is_dialogue=is_dialogue, heading=_HEADING)
+READER = console_reader("codeact-console", (b"<observation>",), _FOUND, _of_dialogue)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from capibara_assets.executions.formats.agents.runs import LogDocument
+from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader
 
 _OPENS, _CLOSES = re.compile(r"```[ \t]*+(\w+)?[ \t]*+\r?\n"), re.compile(r"\r?\n[ \t]*+```")
 _PAGE = re.compile(r"^(?:```|~~~|#{1,6} |<[a-zA-Z!])", re.MULTILINE)
@@ -16,6 +16,21 @@ _RICH = '<pre style="white-space:pre;overflow-x:auto;line-height:normal;'  # how
 def plain(text: str) -> str:
     """Console text without colours and carriage returns."""
     return _ANSI.sub("", text).replace("\r\n", "\n")
+
+
+def console_reader(
+    name: str,
+    marks: tuple[bytes, ...],
+    found: Callable[[LogDocument], Iterator[tuple[str, str]]],
+    of_text: Callable[[str, str], Iterator[Entry]],
+) -> Reader:
+    """The reader of documents in which `found` (as `dialogues`) finds a session and its text; `of_text` reads one."""
+
+    def entries(document: LogDocument) -> Iterator[Entry]:
+        for session, text in found(document):
+            yield from of_text(session, text)
+
+    return Reader(name, marks, lambda document: any(True for _ in found(document)), entries)
 
 
 def dialogues(

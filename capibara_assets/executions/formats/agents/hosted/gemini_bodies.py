@@ -7,16 +7,8 @@ result belongs to the code before it. What a chunk of a stream holds is whole, s
 from collections.abc import Iterator
 from typing import Any
 
-from capibara_assets.executions.formats.agents.hosted.api_items import (
-    ApiAnswer,
-    ApiCall,
-    Item,
-    NoCode,
-    Task,
-    key,
-    objects,
-    text,
-)
+from capibara_assets.executions.formats.agents.fields import objects, text_at, word
+from capibara_assets.executions.formats.agents.hosted.api_items import ApiAnswer, ApiCall, Item, NoCode, Task
 from capibara_assets.executions.formats.agents.runs import texts
 
 _VERDICTS = {"OUTCOME_OK": True, "OUTCOME_FAILED": False, "OUTCOME_DEADLINE_EXCEEDED": False}
@@ -33,7 +25,7 @@ def items(body: dict[str, Any]) -> Iterator[Item]:
     answered = objects([candidate.get("content") for candidate in objects(body.get("candidates"))])
     for content in asked + answered or [body]:
         parts = objects(content.get("parts"))
-        if content.get("role") == "user" and (said := texts([part for part in parts if text(part.get("text"))])):
+        if content.get("role") == "user" and (said := texts([part for part in parts if text_at(part, "text")])):
             yield Task(said)
         for part in parts:
             code = part.get("executableCode", part.get("executable_code"))
@@ -47,13 +39,13 @@ def items(body: dict[str, Any]) -> Iterator[Item]:
 def _call(code: dict[str, Any]) -> Item:
     if not isinstance(code.get("code"), str):
         return NoCode("executableCode: no text at code", code)
-    language = text(code.get("language")).rpartition(".")[2].lower()
+    language = text_at(code, "language").rpartition(".")[2].lower()
     unnamed = language in ("", "language_unspecified")
-    return ApiCall(key(code.get("id")), "python" if unnamed else language, code["code"])
+    return ApiCall(word(code.get("id")), "python" if unnamed else language, code["code"])
 
 
 def _answer(result: dict[str, Any]) -> ApiAnswer:
-    outcome = text(result.get("outcome")).rpartition(".")[2]
-    success, said = _VERDICTS.get(outcome), text(result.get("output"))
+    outcome = text_at(result, "outcome").rpartition(".")[2]
+    success, said = _VERDICTS.get(outcome), text_at(result, "output")
     output, stderr = ("", said) if success is False else (said, "")
-    return ApiAnswer(key(result.get("id")), success, output, stderr, timed_out=outcome == "OUTCOME_DEADLINE_EXCEEDED")
+    return ApiAnswer(word(result.get("id")), success, output, stderr, timed_out=outcome == "OUTCOME_DEADLINE_EXCEEDED")

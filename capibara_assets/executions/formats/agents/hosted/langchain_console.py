@@ -8,16 +8,16 @@ stand before its answer; "Prompt after formatting:" shows earlier steps again; `
 chain's value is only returned.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from capibara_assets.executions.formats.agents.fields import of_json
 from capibara_assets.executions.formats.agents.general import react_text, stepwise_calls
-from capibara_assets.executions.formats.agents.hosted.console_dialogues import dialogues, plain
+from capibara_assets.executions.formats.agents.hosted.console_dialogues import console_reader, dialogues, plain
 from capibara_assets.executions.formats.agents.literals import literal
-from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, Reader
+from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument
 
 _HEADING = re.compile(r"^[ \t]*(?:\x1b?\[1m)?> Entering new [^\n]{0,80}?chain\b", re.MULTILINE)
 _EVENT = re.compile(
@@ -39,20 +39,6 @@ def is_dialogue(cell_output_text: str) -> bool:
     if _MARK not in cell_output_text:
         return False
     return any(isinstance(entry, AgentRun | Edit) for entry in _of_text("", cell_output_text))
-
-
-def reads(document: LogDocument) -> bool:
-    """Whether the document is such a text, in colours, or a notebook with one."""
-    return any(True for _ in _dialogues(document))
-
-
-def entries(document: LogDocument) -> Iterator[Entry]:
-    """The executions of all chains, in the order of their answers."""
-    for session, text in _dialogues(document):
-        yield from _of_text(session, text)
-
-
-READER = Reader("langchain-console", (_MARK.encode(),), reads, entries)
 
 
 def _dialogues(document: LogDocument) -> Iterator[tuple[str, str]]:
@@ -158,10 +144,7 @@ def _call(said: str) -> dict[str, Any] | None:
         given = said[invokes.end() :].partition(_RESPONDED)[0].rstrip().removesuffix("`")
         return _called(invokes[1], _evaluated(given))
     if '"action"' in said:
-        try:
-            blob = json.loads(said[said.find("{") : said.rfind("}") + 1], strict=False)
-        except (ValueError, RecursionError):
-            blob = None
+        blob = of_json(said[said.find("{") : said.rfind("}") + 1])
         if isinstance(blob, dict) and isinstance(blob.get("action"), str):
             return _called(blob["action"].replace(" ", "_"), blob.get("action_input"))
     return next((row for row in react_text.steps(said) if row["role"] == "assistant"), None)
@@ -175,3 +158,6 @@ def _evaluated(given: str) -> Any:
     """Arguments, which are printed as Python writes a dictionary; else they are the tool's only text."""
     shown = literal(given) if given.startswith("{") else None
     return given if shown is None else shown
+
+
+READER = console_reader("langchain-console", (_MARK.encode(),), _dialogues, _of_text)

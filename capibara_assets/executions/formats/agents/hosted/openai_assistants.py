@@ -10,8 +10,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from capibara_assets.executions.formats.agents.fields import name_at, objects
 from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun, Reader, moment
-from capibara_assets.executions.formats.agents.trajectories.tool_calls import code_of, named, objects, shows_error
+from capibara_assets.executions.formats.agents.trajectories.tool_calls import code_of, shows_error
 from capibara_assets.executions.formats.strict_json import Fault
 
 
@@ -67,17 +68,17 @@ def _entries(document: LogDocument) -> Iterator[Entry]:
     models: dict[str | None, str | None] = {}
     for at, row in enumerate(found):
         if _is_step(row):
-            steps[named(row.get("id")) or f"#{at}"] = row
-        elif row.get("object") == "thread.run" and named(row.get("model")):
-            models[named(row.get("id"))] = named(row.get("model"))
+            steps[name_at(row, "id") or f"#{at}"] = row
+        elif row.get("object") == "thread.run" and name_at(row, "model"):
+            models[name_at(row, "id")] = name_at(row, "model")
         elif row.get("object") == "thread.message" and row.get("role") == "user":
-            tasks.setdefault(named(row.get("thread_id")), _said(row))
+            tasks.setdefault(name_at(row, "thread_id"), _said(row))
     ordered = list(steps.values())
     times = [_seconds(step) for step in ordered]
     if times and times[0] > times[-1]:
         ordered.reverse()
     for step in sorted(ordered, key=_seconds):
-        thread, run = named(step.get("thread_id")), named(step.get("run_id"))
+        thread, run = name_at(step, "thread_id"), name_at(step, "run_id")
         yield from _step(step, thread or run or document.digest, tasks.get(thread), models.get(run))
     yield from faults
 
@@ -92,7 +93,7 @@ def _step(step: dict[str, Any], session: str, task: str | None, model: str | Non
         if code is None or not isinstance(inner, dict):
             continue
         outputs = objects(inner.get("outputs"))
-        status = named(step.get("status")) or "completed"
+        status = name_at(step, "status") or "completed"
         if not outputs and status != "completed":
             yield NotRun(status)
             continue
@@ -103,7 +104,7 @@ def _step(step: dict[str, Any], session: str, task: str | None, model: str | Non
             code=code.text,
             success=False if shows_error(logs) else None,
             output=logs,
-            call_id=named(call.get("id")),
+            call_id=name_at(call, "id"),
             started=started,
             duration_ms=(ended - started).total_seconds() * 1000 if timed and started and ended else None,
             task=task,

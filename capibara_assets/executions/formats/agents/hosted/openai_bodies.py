@@ -7,16 +7,14 @@ nothing is said of success. A traceback is plain output, and the status is "comp
 from collections.abc import Iterator
 from typing import Any
 
+from capibara_assets.executions.formats.agents.fields import objects, text_at, word
 from capibara_assets.executions.formats.agents.hosted.api_items import (
     ApiAnswer,
     ApiCall,
     Item,
     NoCode,
     Task,
-    key,
-    objects,
     shows_error,
-    text,
 )
 from capibara_assets.executions.formats.agents.hosted.openai_shells import SHELL_ITEMS, shell_items
 from capibara_assets.executions.formats.agents.runs import texts
@@ -51,12 +49,12 @@ def items(body: dict[str, Any]) -> Iterator[Item]:
 
 
 def _run(item: dict[str, Any]) -> Iterator[Item]:
-    call, code = key(item.get("id")), item.get("code")
+    call, code = word(item.get("id")), item.get("code")
     if not isinstance(code, str):
         yield NoCode("code_interpreter_call: no text at code", item)
         return
     outputs = item.get("outputs", item.get("results"))  # the name until May 2025
-    logs = "\n".join(text(part.get("logs")) for part in objects(outputs) if part.get("type") == "logs")
+    logs = "\n".join(text_at(part, "logs") for part in objects(outputs) if part.get("type") == "logs")
     success = None
     if item.get("status") == "failed" or shows_error(logs):
         success = False

@@ -12,10 +12,11 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 
-from capibara_assets.executions.formats.agents.hosted.console_dialogues import dialogues, plain
-from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun, Reader
+from capibara_assets.executions.formats.agents.hosted.console_dialogues import console_reader, dialogues, plain
+from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, NotRun
 
 _PANEL = re.compile(r"╭─+ New run\b[^\n]*╮\s*$")
 _INSIDE = re.compile(r"│ ?(.*)│\s*$")
@@ -96,15 +97,6 @@ def is_dialogue(cell_output_text: str) -> bool:
     return any(_CODE.match(line) for line in lines) and any(_STEP.match(line) or _PANEL.match(line) for line in lines)
 
 
-def _reads(document: LogDocument) -> bool:
-    return any(True for _ in dialogues(document, is_dialogue, _HEADING, pasted=True))
-
-
-def _entries(document: LogDocument) -> Iterator[Entry]:
-    for session, text in dialogues(document, is_dialogue, _HEADING, pasted=True):
-        yield from _of_text(session, text)
-
-
 def _of_text(session: str, text: str) -> Iterator[Entry]:
     run, runs, inside = _Run(session), 0, ""
     for line in text.split("\n"):
@@ -135,4 +127,5 @@ def _of_text(session: str, text: str) -> Iterator[Entry]:
 
 
 _MARKS = ("━ Step ".encode(), "─ New run".encode(), b"Executing parsed code:", b"Executing this code:")
-READER = Reader("smolagents-console", _MARKS, _reads, _entries)
+_FOUND = partial(dialogues, is_dialogue=is_dialogue, heading=_HEADING, pasted=True)
+READER = console_reader("smolagents-console", _MARKS, _FOUND, _of_text)

@@ -8,12 +8,11 @@ how an edit ended; a message that is `partial` stands again when it is whole; th
 and as `say`; what the user did not answer with yes shows as feedback and no output.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
-from capibara_assets.executions.formats.agents.fields import record, text_at
+from capibara_assets.executions.formats.agents.fields import of_json, record, text_at
 from capibara_assets.executions.formats.agents.general.answers import read_answer, write_answer
 from capibara_assets.executions.formats.agents.general.tool_names import asked_of
 from capibara_assets.executions.formats.agents.runs import Edit, Entry, LogDocument, NotRun, Reader, moment
@@ -66,7 +65,7 @@ def entries(document: LogDocument) -> Iterator[Entry]:
             found.append(running)
             last = kind, text
         elif kind == "use_mcp_server" and message.get("type") == "ask":
-            tool = _json(text)
+            tool = record(of_json(text))
             asked = asked_of(tool.get("toolName"), tool.get("arguments"))
             last, running = (kind, text), None
             if asked is not None and asked.path is None:
@@ -78,7 +77,7 @@ def entries(document: LogDocument) -> Iterator[Entry]:
             write_answer(running, read_answer(text), runs_shell=False, language=running.name)
             running = None
         elif kind == "api_req_started" and found and isinstance(found[-1], Call):
-            _write_end(found[-1], text_at(_json(text), "request"))
+            _write_end(found[-1], text_at(record(of_json(text)), "request"))
         elif kind == "command_output" and running is not None and (text or message.get("type") == "say"):
             running.not_run = None
             if not running.output.endswith(text):  # the same may stand as `ask` and as `say`
@@ -123,15 +122,8 @@ def _kind(message: dict[str, Any]) -> str:
     return text_at(message, str(message.get("type")))
 
 
-def _json(text: str) -> dict[str, Any]:
-    try:
-        return record(json.loads(text, strict=False))
-    except (ValueError, RecursionError):
-        return {}
-
-
 def _edits(document: LogDocument, text: str) -> Iterator[Edit]:
-    tool = _json(text)
+    tool = record(of_json(text))
     if str(tool.get("tool")) in _EDITS:
         new = next((tool[name] for name in ("diff", "content", "replace") if text_at(tool, name)), "")
         yield Edit(document.digest, text_at(tool, "path"), new)

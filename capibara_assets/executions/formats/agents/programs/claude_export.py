@@ -15,7 +15,7 @@ from capibara_assets.executions.formats.agents.general.tool_names import Asked
 from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, NotRun, Reader
 from capibara_assets.executions.formats.agents.tools.calls import Call
 
-_DOTS, _CORNER, _GAP = "⏺●", "⎿", "  ⎿  "
+_DOTS, _CORNER = "⏺●", "⎿"
 _MARKS = tuple(f"{dot} Bash(".encode() for dot in _DOTS)
 _BLOCK = re.compile(rf"^(?:[{_DOTS}] |[>❯] |! )", re.MULTILINE)
 _CALL = re.compile(

@@ -12,11 +12,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from capibara_assets.executions.formats.agents.fields import text_at
+from capibara_assets.executions.formats.agents.fields import objects, text_at
 from capibara_assets.executions.formats.agents.general.answers import ANSWER_HEAD, ToolAnswer, write_answer
 from capibara_assets.executions.formats.agents.runs import Edit, Entry, LogDocument, NotRun, Reader, moment, texts
 from capibara_assets.executions.formats.agents.tools.calls import Call
-from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
 
 _EDITS = ("write_to_file", "replace_in_file", "apply_diff", "insert_content", "search_and_replace")
 _TOOLS = ("execute_command", *_EDITS)

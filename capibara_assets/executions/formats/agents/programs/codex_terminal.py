@@ -7,10 +7,10 @@ Traps: the command is in shell's words (`bash -lc '..'`) and may have many lines
 not run; output may be cut.
 """
 
-import json
 import re
 from collections.abc import Iterator
 
+from capibara_assets.executions.formats.agents.fields import of_json
 from capibara_assets.executions.formats.agents.general.answers import read_answer, write_answer
 from capibara_assets.executions.formats.agents.general.tool_names import asked_of
 from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, Reader, moment
@@ -91,10 +91,8 @@ def _tool(call: Call, inside: str) -> AgentRun | None:
     asked = asked_of(told["name"], told["given"]) if told else None
     if told is None or asked is None or asked.path is not None:
         return None
-    try:
-        answer = read_answer(json.loads(inside[told.end() :], strict=False))
-    except (ValueError, RecursionError):
-        answer = read_answer(inside[told.end() :].strip())
+    said = inside[told.end() :]
+    answer = read_answer(of_json(said, said.strip()))
     answer.failed = True if told["how"] == "failed" else answer.failed
     write_answer(call, answer, runs_shell=False, language=asked.language)
     return call.run(asked.language, asked.text) if call.not_run is None else None

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from capibara_assets.executions.formats.agents.fields import at, code_at, number, record, text_at, word
+from capibara_assets.executions.formats.agents.fields import at, code_at, number, objects, record, text_at, word
 from capibara_assets.executions.formats.agents.general.answers import read_answer, write_answer
 from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, entry_of
 from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader, moment
 from capibara_assets.executions.formats.agents.tools.calls import Call
-from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects, parsed
+from capibara_assets.executions.formats.agents.trajectories.tool_calls import parsed
 
 _SUFFIX = "__vscode"
 

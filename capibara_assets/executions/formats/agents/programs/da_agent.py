@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from capibara_assets.executions.formats.agents.failures import shows_failure
-from capibara_assets.executions.formats.agents.fields import record, text_at, word
+from capibara_assets.executions.formats.agents.fields import objects, record, text_at, word
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, NotRun, Reader
-from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
 
 _NAMED = re.compile(r"\s*([A-Za-z_]\w*)\(")
 _PATH = re.compile(r"""\(\s*file_?path\s*=\s*["']?([^"')]*)""")

@@ -8,10 +8,18 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from capibara_assets.executions.formats.agents.fields import at, code_at, name_at, number, record, text_at, word
+from capibara_assets.executions.formats.agents.fields import (
+    at,
+    code_at,
+    name_at,
+    number,
+    objects,
+    record,
+    text_at,
+    word,
+)
 from capibara_assets.executions.formats.agents.general.tool_names import is_statement
 from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun, Reader, moment
-from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
 
 _PARAMETERS = (
     ("command", "bash"), ("jsCode", "javascript"), ("functionCode", "javascript"), ("pythonCode", "python"),

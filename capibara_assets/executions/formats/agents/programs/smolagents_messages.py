@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import Any
 
-from capibara_assets.executions.formats.agents.fields import record, text_at, word
+from capibara_assets.executions.formats.agents.fields import name_at, objects, record, text_at, word
 from capibara_assets.executions.formats.agents.literals import literal
 from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun, Reader, texts
 from capibara_assets.executions.formats.agents.trajectories.smolagents import output_of
-from capibara_assets.executions.formats.agents.trajectories.tool_calls import Code, code_of, named, objects
+from capibara_assets.executions.formats.agents.trajectories.tool_calls import code_of
 from capibara_assets.executions.formats.strict_json import Fault
 
 _CALLS, _OBSERVED, _TASK = "Calling tools:\n", "Observation:\n", "New task:\n"
@@ -80,7 +80,7 @@ def _of_message(session: str, said: str, answers: list[str], task: str | None, m
         function = record(call.get("function"))
         if (code := code_of(function.get("name"), function.get("arguments"))) is None:
             continue
-        key = named(call.get("id"))
+        key = name_at(call, "id")
         observed = [answer.removeprefix(_OBSERVED) for answer in answers if answer.startswith(_OBSERVED)]
         errors = [answer[error.end() :] for answer in answers if (error := _ERROR.match(answer)) and error["id"] == key]
         if not observed and not errors:
@@ -88,31 +88,12 @@ def _of_message(session: str, said: str, answers: list[str], task: str | None, m
         elif len(calls) > 1:
             yield AgentRun(session, code.language, code.text, None, call_id=key, task=task, model=model)
         else:
-            yield _run(session, code, key, observed, errors, task, model)
-
-
-def _run(
-    session: str,
-    code: Code,
-    key: str | None,
-    observed: list[str],
-    errors: list[str],
-    task: str | None,
-    model: str | None,
-) -> AgentRun:
-    stderr = "\n".join(error.split(_ADVICE, 1)[0] for error in errors)
-    return AgentRun(
-        session,
-        code.language,
-        code.text,
-        not errors,
-        "".join(map(output_of, observed)),
-        stderr,
-        call_id=key,
-        timed_out=_TIMED_OUT in stderr,
-        task=task,
-        model=model,
-    )
+            stderr = "\n".join(error.split(_ADVICE, 1)[0] for error in errors)
+            output, late = "".join(map(output_of, observed)), _TIMED_OUT in stderr
+            yield AgentRun(
+                session, code.language, code.text, not errors, output, stderr,
+                call_id=key, timed_out=late, task=task, model=model,
+            )  # fmt: skip
 
 
 def _reads(document: LogDocument) -> bool:

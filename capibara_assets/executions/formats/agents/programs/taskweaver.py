@@ -13,9 +13,8 @@ from typing import Any
 import yaml
 
 from capibara_assets.deployment.yaml_text import holds_at_most, load_yaml
-from capibara_assets.executions.formats.agents.fields import record, word
+from capibara_assets.executions.formats.agents.fields import objects, record, word
 from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun, Reader
-from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
 
 _ROUNDS = re.compile(r"^rounds:", re.MULTILINE)
 _ENDED = {"SUCCESS": True, "FAILURE": False}

@@ -4,9 +4,11 @@
 stands in both lists.
 """
 
+from functools import partial
+
 from capibara_assets.executions.formats.agents.fields import record
-from capibara_assets.executions.formats.agents.general.linked_calls import by_shape
-from capibara_assets.executions.formats.agents.runs import LogDocument
+from capibara_assets.executions.formats.agents.general.linked_calls import entries
+from capibara_assets.executions.formats.agents.runs import LogDocument, Reader
 
 
 def reads(document: LogDocument) -> bool:
@@ -15,4 +17,4 @@ def reads(document: LogDocument) -> bool:
     return all(isinstance(value.get(name), list) for name in ("agent_steps", "llm_interactions"))
 
 
-READER = by_shape("trae-agent", (b'"agent_steps"',), reads, trusts_success=True)
+READER = Reader("trae-agent", (b'"agent_steps"',), reads, partial(entries, trusts_success=True))

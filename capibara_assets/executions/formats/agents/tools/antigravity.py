@@ -8,18 +8,16 @@ inside JSON; texts are indented by tabs; the session has no name; the time from 
 also that in which the user was asked.
 """
 
-import json
 import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from capibara_assets.executions.formats.agents.fields import record, text_at, word
+from capibara_assets.executions.formats.agents.fields import objects, of_json, record, text_at, word
 from capibara_assets.executions.formats.agents.runs import Edit, Entry, LogDocument, NotRun, Reader, moment
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.tools.shell_reports import refused
-from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
 from capibara_assets.executions.formats.strict_json import Fault
 
 _COMMANDS = ("run_command",)
@@ -115,16 +113,9 @@ class _Log:
 def _arguments(given: Any) -> dict[str, Any]:
     """A call's arguments; where each text of them is JSON in text, what that says."""
     if isinstance(given, str):
-        given = _of_json(given)
-    texts = {name: _of_json(value) for name, value in record(given).items() if isinstance(value, str)}
+        given = of_json(given)
+    texts = {name: of_json(value) for name, value in record(given).items() if isinstance(value, str)}
     return {**given, **texts} if texts and None not in texts.values() else record(given)
-
-
-def _of_json(text: str) -> Any:
-    try:
-        return json.loads(text, strict=False)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _ended(call: Call, said: str) -> None:

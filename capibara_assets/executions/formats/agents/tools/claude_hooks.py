@@ -10,12 +10,11 @@ what became of a call.
 from collections.abc import Iterator
 from typing import Any
 
-from capibara_assets.executions.formats.agents.fields import record, text_at, word
+from capibara_assets.executions.formats.agents.fields import objects, record, text_at, word
 from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader, first_moment
 from capibara_assets.executions.formats.agents.tools import claude_calls
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.tools.claude_calls import Streams
-from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
 
 _AFTER, _FAILED = "PostToolUse", "PostToolUseFailure"
 _WITHIN = ("event", "payload", "data", "input", "hook")  # what a hook of one's own puts the event under

@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from capibara_assets.executions.formats.agents.fields import objects
 from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, NotRun, Reader, moment, texts
 from capibara_assets.executions.formats.agents.tools import codex_calls
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.tools.codex_cells import Cell, cell_of
-from capibara_assets.executions.formats.agents.trajectories.tool_calls import objects
 from capibara_assets.executions.formats.strict_json import Fault
 
 _LINES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")

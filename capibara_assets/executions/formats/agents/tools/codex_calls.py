@@ -6,13 +6,13 @@ An answer is a header up to a line "Output:" and the output, or JSON text of old
 that of a command that goes on: the code comes with the answer to a later `write_stdin`.
 """
 
-import json
 import re
 import shlex
 from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
+from capibara_assets.executions.formats.agents.fields import of_json
 from capibara_assets.executions.formats.agents.runs import Edit, texts
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.strict_json import Fault
@@ -72,12 +72,7 @@ class CodexAnswer(NamedTuple):
 
 def arguments_of(text: Any) -> Any:
     """A call's arguments: the object in its JSON text, or as they are where they are none."""
-    if not isinstance(text, str):
-        return text
-    try:
-        return json.loads(text, strict=False)
-    except (ValueError, RecursionError):
-        return text
+    return of_json(text, text) if isinstance(text, str) else text
 
 
 def shell_of(said: str) -> str | None:

@@ -51,7 +51,6 @@ _CUT = re.compile(r"\.\.\. \(\d+ lines?\)\Z")
 _STREAM = re.compile(r"(`{3,})(stdout|stderr|result|)\Z")
 _THOUGHTS = ("think", "thinking")
 _STOPPED = "Interrupted by user"
-_ROLES = ("system", "user", "assistant")
 
 
 class Asked(NamedTuple):

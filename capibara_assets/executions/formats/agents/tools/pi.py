@@ -9,13 +9,12 @@ keep the other's name. OpenClaw's `exec` tells status, code and time in `details
 `process` call tells them.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from capibara_assets.executions.formats.agents.fields import number, record, whole, word
+from capibara_assets.executions.formats.agents.fields import number, of_json, record, whole, word
 from capibara_assets.executions.formats.agents.runs import (
     AgentRun,
     Edit,
@@ -78,10 +77,7 @@ def tool_run(run: AgentRun, result: dict[str, Any]) -> AgentRun | NotRun:
 def _error_of(text: str) -> str:
     """The text of an answer that OpenClaw wraps: `{"status": "error", "tool": "exec", "error": ".."}`."""
     if text.startswith("{") and '"error"' in text[:400]:
-        try:
-            value = json.loads(text, strict=False)
-        except (ValueError, RecursionError):
-            return text
+        value = of_json(text)
         if isinstance(value, dict) and value.get("status") == "error" and isinstance(value.get("error"), str):
             return str(value["error"])
     return text

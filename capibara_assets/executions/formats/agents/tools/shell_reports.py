@@ -1,8 +1,9 @@
 """What agents' shell tools write around a command's output: exit codes, headers, refusals, errors in the text."""
 
-import json
 import re
 from typing import NamedTuple
+
+from capibara_assets.executions.formats.agents.fields import of_json
 
 _REFUSED = re.compile(
     r"(?:\[Request interrupted by user|The user doesn't want to (?:proceed|take this action)|<tool_use_error>"
@@ -83,10 +84,7 @@ def read_report(text: str) -> Report:
 
 def _codex_json(text: str) -> Report:
     """The outcome in `{"output": .., "metadata": {"exit_code": .., "duration_seconds": ..}}`, Codex's first form."""
-    try:
-        value = json.loads(text, strict=False)
-    except (ValueError, RecursionError):
-        return Report(text)
+    value = of_json(text, {})
     output, told = value.get("output"), value.get("metadata")
     if not isinstance(output, str) or not isinstance(told, dict):
         return Report(text)

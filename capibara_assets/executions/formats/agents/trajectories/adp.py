@@ -10,7 +10,7 @@ agents write an exit code into the content. What our own export adds to `details
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from capibara_assets.executions.formats.agents.fields import at, record, text_at
+from capibara_assets.executions.formats.agents.fields import at, name_at, objects, record, text_at
 from capibara_assets.executions.formats.agents.runs import (
     AgentRun,
     Edit,
@@ -23,7 +23,7 @@ from capibara_assets.executions.formats.agents.runs import (
 from capibara_assets.executions.formats.agents.told import TOLD, as_told, told_by
 from capibara_assets.executions.formats.agents.trajectories.mint import counted
 from capibara_assets.executions.formats.agents.trajectories.stated import Stated, stated
-from capibara_assets.executions.formats.agents.trajectories.tool_calls import Code, code_of, edit_of, named, objects
+from capibara_assets.executions.formats.agents.trajectories.tool_calls import Code, code_of, edit_of
 from capibara_assets.executions.formats.envelope_reader import language_of
 from capibara_assets.executions.formats.strict_json import Fault
 
@@ -33,7 +33,7 @@ _REFUSED = ("ERROR", "Error", "No replacement", "Invalid `")
 
 
 def _is_trajectory(value: Any) -> bool:
-    if not isinstance(value, dict) or named(value.get("id")) is None:
+    if not isinstance(value, dict) or name_at(value, "id") is None:
         return False
     content = value.get("content")
     return isinstance(content, list) and bool(content) and at(content, 0, "class_") in _CLASSES
@@ -78,7 +78,7 @@ def _trajectory(trajectory: dict[str, Any], session: str) -> Iterator[Entry]:
 
 
 def _call(item: dict[str, Any]) -> str | None:
-    return named(item.get("tool_call_id"))
+    return name_at(item, "tool_call_id")
 
 
 def _observes(item: dict[str, Any]) -> bool:

@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from capibara_assets.executions.formats.agents.fields import at, name_at, text_at
+from capibara_assets.executions.formats.agents.fields import at, name_at, objects, text_at
 from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun, Reader
-from capibara_assets.executions.formats.agents.trajectories.tool_calls import Code, objects
+from capibara_assets.executions.formats.agents.trajectories.tool_calls import Code
 from capibara_assets.executions.formats.strict_json import Fault
 
 _SAYS = ("agent", "assistant")

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from capibara_assets.executions.formats.agents.fields import record
+from capibara_assets.executions.formats.agents.fields import name_at, objects, record
 from capibara_assets.executions.formats.agents.runs import (
     AgentRun,
     Edit,
@@ -30,14 +30,7 @@ from capibara_assets.executions.formats.agents.runs import (
 from capibara_assets.executions.formats.agents.told import TOLD, as_told, told_by
 from capibara_assets.executions.formats.agents.trajectories.screens import is_command, outputs, screen_of
 from capibara_assets.executions.formats.agents.trajectories.stated import Stated, continued, running, stated
-from capibara_assets.executions.formats.agents.trajectories.tool_calls import (
-    Code,
-    code_of,
-    edit_of,
-    named,
-    objects,
-    parsed,
-)
+from capibara_assets.executions.formats.agents.trajectories.tool_calls import Code, code_of, edit_of, parsed
 from capibara_assets.executions.formats.strict_json import Fault
 
 _TASK = re.compile(r"Task Description:\n(.*?)\n+Current terminal state:", re.DOTALL)
@@ -76,7 +69,7 @@ def _is_trajectory(value: Any) -> bool:
     if not isinstance(value, dict) or not isinstance(value.get("steps"), list):
         return False
     version = value.get("schema_version")
-    named_ = isinstance(value.get("agent"), dict) or named(value.get("session_id")) is not None
+    named_ = isinstance(value.get("agent"), dict) or name_at(value, "session_id") is not None
     return isinstance(version, str) and version.startswith("ATIF-v") and named_
 
 
@@ -94,7 +87,7 @@ def _entries(document: LogDocument) -> Iterator[Entry]:
         if not _is_trajectory(trajectory):
             yield Fault("not_a_trajectory", "expected an ATIF trajectory", trajectory)
             continue
-        names = [named(trajectory.get(key)) for key in ("session_id", "trajectory_id")]
+        names = [name_at(trajectory, key) for key in ("session_id", "trajectory_id")]
         session = next((name for name in names if name and name not in seen), None) or f"{document.digest}/{len(seen)}"
         seen.add(session)
         yield from _trajectory(trajectory, session)
@@ -104,7 +97,7 @@ def _entries(document: LogDocument) -> Iterator[Entry]:
 
 def _trajectory(trajectory: dict[str, Any], session: str) -> Iterator[Entry]:
     agent = trajectory.get("agent")
-    model = named(agent.get("model_name")) if isinstance(agent, dict) else None
+    model = name_at(agent, "model_name") if isinstance(agent, dict) else None
     calls: list[_Call] = []
     open_calls: dict[str, _Call] = {}
     faults: list[Fault] = []
@@ -153,9 +146,7 @@ def _calls(step: dict[str, Any], task: str | None) -> list[_Call]:
     observation = step.get("observation")
     results = objects(observation.get("results")) if isinstance(observation, dict) else []
     calls = [
-        _Call(
-            str(call.get("function_name")), parsed(call.get("arguments")), step, named(call.get("tool_call_id")), task
-        )
+        _Call(str(call.get("function_name")), parsed(call.get("arguments")), step, name_at(call, "tool_call_id"), task)
         for call in objects(step.get("tool_calls"))
     ]
     if not calls and step.get("source") == "agent" and results:
@@ -163,8 +154,8 @@ def _calls(step: dict[str, Any], task: str | None) -> list[_Call]:
         blocks = _FENCED.findall(texts(step.get("message")))
         if not calls and len(blocks) == 1 and texts(results[0].get("content")).startswith("<returncode>"):
             calls = [_Call("bash", {"command": blocks[0]}, step, None, task)]  # mini-swe-agent before version 2
-    by_id = {named(result.get("source_call_id")): result for result in results if named(result.get("source_call_id"))}
-    loose = [result for result in results if not named(result.get("source_call_id"))]
+    by_id = {name_at(result, "source_call_id"): result for result in results if name_at(result, "source_call_id")}
+    loose = [result for result in results if not name_at(result, "source_call_id")]
     acting = [call for call in calls if call.call_id not in by_id and call.name != "mark_task_complete"]
     for call in calls:
         call.result = by_id.get(call.call_id)
@@ -222,7 +213,7 @@ def _entry(call: _Call, session: str, model: str | None, enters: bool) -> Iterat
             output=found.output,
             exit_code=found.exit_code,
             timed_out=timed_out,
-            model=named(call.step.get("model_name")) or model,
+            model=name_at(call.step.get("model_name")) or model,
             **_of_call(call),
         )
 

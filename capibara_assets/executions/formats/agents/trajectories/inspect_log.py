@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from capibara_assets.executions.formats.agents.fields import name_at, objects
 from capibara_assets.executions.formats.agents.runs import (
     AgentRun,
     Edit,
@@ -30,8 +31,6 @@ from capibara_assets.executions.formats.agents.trajectories.tool_calls import (
     Code,
     code_of,
     edit_of,
-    named,
-    objects,
     parsed,
     shows_error,
 )
@@ -80,7 +79,7 @@ def _entries(document: LogDocument) -> Iterator[Entry]:
 
 
 def _samples(spec: dict[str, Any], samples: Any, document: LogDocument) -> Iterator[Entry]:
-    run = named(spec.get("run_id")) or named(spec.get("eval_id")) or document.digest
+    run = name_at(spec, "run_id") or name_at(spec, "eval_id") or document.digest
     seen: Counter[str] = Counter()
     for sample in samples:
         if isinstance(sample, Fault):
@@ -88,10 +87,10 @@ def _samples(spec: dict[str, Any], samples: Any, document: LogDocument) -> Itera
         elif not isinstance(sample, dict):
             yield Fault("not_a_sample", "expected an object among the samples", sample)
         else:
-            session = f"{run}/{named(sample.get('id'))}_epoch_{named(sample.get('epoch'))}"
+            session = f"{run}/{name_at(sample.get('id'))}_epoch_{name_at(sample.get('epoch'))}"
             seen[session] += 1
             again = f"#{seen[session]}" if seen[session] > 1 else ""
-            yield from _Sample(sample, session + again, named(spec.get("model"))).entries()
+            yield from _Sample(sample, session + again, name_at(spec, "model")).entries()
 
 
 class _Sample:
@@ -125,7 +124,7 @@ class _Sample:
                 key = str(call.get("id"))
                 answer = answers[key].pop(0) if answers.get(key) else None
                 tool = events[key].pop(0) if events.get(key) else None
-                yield from self._call(call, answer or tool, tool, named(message.get("model")) or self.model)
+                yield from self._call(call, answer or tool, tool, name_at(message, "model") or self.model)
         for event in itertools.chain.from_iterable(events.values()):
             yield from self._call(event, event, event, self.model)
         for lost in itertools.chain.from_iterable(answers.values()):
@@ -165,7 +164,7 @@ class _Sample:
                 output=output,
                 stderr=message,
                 exit_code=exit_code,
-                call_id=named(call.get("id")),
+                call_id=name_at(call, "id"),
                 started=started,
                 duration_ms=(ended - started).total_seconds() * 1000
                 if started and ended and ended >= started
@@ -179,7 +178,7 @@ class _Sample:
         """Kind and message of the tool's own error."""
         error = answer.get("error")
         if isinstance(error, dict) and error:
-            return named(error.get("type")) or "unknown", self._text(error.get("message"))
+            return name_at(error, "type") or "unknown", self._text(error.get("message"))
         older = error if isinstance(error, str) else answer.get("tool_error")
         return ("unknown", self._text(older)) if isinstance(older, str) and older else (None, "")
 

@@ -10,6 +10,7 @@ several runs of one agent follow one another.
 from collections.abc import Iterator
 from typing import Any
 
+from capibara_assets.executions.formats.agents.fields import name_at, objects
 from capibara_assets.executions.formats.agents.runs import (
     AgentRun,
     Entry,
@@ -19,7 +20,7 @@ from capibara_assets.executions.formats.agents.runs import (
     milliseconds,
     moment,
 )
-from capibara_assets.executions.formats.agents.trajectories.tool_calls import code_of, named, objects
+from capibara_assets.executions.formats.agents.trajectories.tool_calls import code_of
 from capibara_assets.executions.formats.strict_json import Fault
 
 _LOGS = "Execution logs:\n"
@@ -52,14 +53,14 @@ def _entries(document: LogDocument) -> Iterator[Entry]:
             if not isinstance(step, dict):
                 yield Fault("not_a_step", "expected an object among the steps", step)
                 continue
-            task = named(step.get("task")) or task
+            task = name_at(step, "task") or task
             yield from _step(step, session, task)
     yield from document.faults if document.value is None else ()
 
 
 def _step(step: dict[str, Any], session: str, task: str | None) -> Iterator[Entry]:
     error = step.get("error")
-    kind = (named(error.get("type")) or named(error.get("error_type"))) if isinstance(error, dict) else None
+    kind = (name_at(error, "type") or name_at(error, "error_type")) if isinstance(error, dict) else None
     asked = step.get("model_output_message") if kind == "AgentToolExecutionError" else None
     calls = objects(step.get("tool_calls")) or objects(asked.get("tool_calls") if isinstance(asked, dict) else None)
     call = next((call for call in calls if code_of(*_called(call))), None)
@@ -83,7 +84,7 @@ def _step(step: dict[str, Any], session: str, task: str | None) -> Iterator[Entr
         success=not error,
         output=output_of(observed if isinstance(observed, str) else ""),
         stderr=said,
-        call_id=named(call.get("id")) if call else None,
+        call_id=name_at(call, "id") if call else None,
         started=started,
         duration_ms=milliseconds(started, ended),
         timed_out="exceeded the maximum execution time" in said,

@@ -1,10 +1,10 @@
 """What calls of tools mean, by the names that agents' programs give their tools, and what shells say of a failure."""
 
-import json
 import re
 import shlex
 from typing import Any, NamedTuple
 
+from capibara_assets.executions.formats.agents.fields import objects, of_json
 from capibara_assets.executions.formats.envelope_reader import language_of
 
 _SHELL_PROGRAM = re.compile(r"(?:\S*/)?(?:ba|z|da|k|fi|a)?sh(?:\.exe)?")
@@ -130,24 +130,8 @@ def edit_of(name: Any, arguments: Any) -> tuple[str, str] | None:
 
 def parsed(arguments: Any) -> Any:
     """A call's arguments, which some formats write as JSON text."""
-    if isinstance(arguments, str) and arguments.lstrip().startswith("{"):
-        try:
-            return json.loads(arguments, strict=False)
-        except (ValueError, RecursionError):
-            return arguments
-    return arguments
-
-
-def objects(value: Any) -> list[dict[str, Any]]:
-    """The objects of a list; none where it is no list."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def named(value: Any) -> str | None:
-    """Text that is not empty, or a number as text."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    return value if isinstance(value, str) and value else None
+    is_object = isinstance(arguments, str) and arguments.lstrip().startswith("{")
+    return of_json(arguments, arguments) if is_object else arguments
 
 
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\):\s*$", re.MULTILINE)

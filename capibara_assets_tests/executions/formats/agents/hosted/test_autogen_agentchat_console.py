@@ -5,8 +5,8 @@ import json
 import pytest
 
 from capibara_assets.executions.formats.agents.hosted.autogen_agentchat_console import READER
-from capibara_assets.executions.formats.agents.hosted.dialogue_cells import is_dialogue
 from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun
+from capibara_assets.executions.formats.notebooks import is_dialogue
 
 
 def said(source: str, text: str, kind: str | None = "TextMessage") -> str:
