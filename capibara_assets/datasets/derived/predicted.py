@@ -99,12 +99,13 @@ def _inputs(code: str, language: str) -> Span:
                 if type(node).__name__ in ("FunctionDef", "AsyncFunctionDef", "ClassDef"):
                     last = sum(len(line) + 1 for line in lines[: node.end_lineno])
     else:
+        at = javascript_source.positions(code)
         for child in javascript_source.parse(code).named_children:
             if (
                 child.type in ("function_declaration", "class_declaration")
                 or "=>" in javascript_source.text(child)[:80]
             ):
-                last = len(code.encode("utf-8", "replace")[: child.end_byte].decode(errors="replace"))
+                last = at(child.end_byte)
     return min(last, len(code)), len(code)
 
 
