@@ -24,7 +24,7 @@ from capibara_assets.datasets.duplicates.clusters import Cluster, Member, cluste
 from capibara_assets.datasets.duplicates.decontamination import Contaminated, contaminated
 from capibara_assets.datasets.executing import Judge, Reexecute, as_shown, executed_again, judged_by_tests, verified_as
 from capibara_assets.datasets.explanations import diagnose, explain
-from capibara_assets.datasets.imported.join import add_imported, import_figures
+from capibara_assets.datasets.imported.join import add_imported, import_figures, stated_once
 from capibara_assets.datasets.kinds import apply, predict, repair, solve
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import CODE, section
@@ -310,15 +310,11 @@ def _example(domain: Domain, item: Placed, evidence: Evidence) -> Example:
         execution_ids=list(dict.fromkeys(candidate.execution_ids)),
         bullet_ids=list(candidate.bullet_ids),
         sandbox_ids=sorted({row["sandbox_id"] for row in rows}),
-        licence=_stated(row["licence"] for row in rows),
-        source=_stated(row["source"] for row in rows),
+        licence=stated_once(row["licence"] for row in rows),
+        source=stated_once(row["source"] for row in rows),
         tenants=sorted({row["tenant"] for row in rows if row["tenant"]}),
         source_places=sorted({f"{row['source_file']}:{row['source_line']}" for row in rows}),
     )
-
-
-def _stated(values: Iterable[str | None]) -> str | None:
-    return "; ".join(sorted({value for value in values if value})) or None
 
 
 def _left_out(

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from capibara_assets.datasets.duplicates.near import first_of
 from capibara_assets.datasets.duplicates.problems import problem_view
 from capibara_assets.datasets.duplicates.readings import Code, CodeReading, readings, statement_key
-from capibara_assets.datasets.links import Links, Unit, first_of
+from capibara_assets.datasets.links import Links, Unit
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS, Group, Split
 from capibara_assets.domains import DOMAINS

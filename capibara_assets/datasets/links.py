@@ -15,11 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-import numpy as np
-
-from capibara_assets.datasets.duplicates.near import components, similar
+from capibara_assets.datasets.duplicates.near import first_of, similar
 from capibara_assets.datasets.duplicates.problems import ProblemView, same_problem
-from capibara_assets.datasets.duplicates.readings import CodeView, shingle_sets
+from capibara_assets.datasets.duplicates.readings import CodeView
+from capibara_assets.datasets.duplicates.shingles import ShingleSets
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.processes.ray_map import RayCluster
 
@@ -86,12 +85,6 @@ class Links:
         return cls([*sandboxes.values(), *edges], [*alike, *statements.values(), *problems])
 
 
-def first_of(pairs: Sequence[tuple[int, int]], size: int) -> list[int]:
-    """The first position in each position's connected component; pairs are the edges."""
-    left, right = (np.array([pair[side] for pair in pairs], np.int64) for side in (0, 1))
-    return [int(first) for first in components(left, right, size)]
-
-
 def _linked_sets(pairs: Sequence[tuple[int, int]], size: int) -> Sets:
     """The connected components of more than one position, each ascending."""
     members: dict[int, list[int]] = defaultdict(list)
@@ -111,7 +104,7 @@ def _alike(units: Sequence[Unit], recipe: DatasetRecipe, cluster: RayCluster | N
         for key in view.keys
         for told in {False, substance[index]}
     ]
-    near = similar(shingle_sets([view for _, view in views]), recipe.near_duplicates, cluster)
+    near = similar(ShingleSets.of([view.shingles for _, view in views]), recipe.near_duplicates, cluster)
     pairs = [*equal, *zip(near.left.tolist(), near.right.tolist(), strict=True)]
     alike = [(views[left][0], views[right][0]) for left, right in pairs]
     telling = [pair for pair, (left, right) in zip(alike, pairs, strict=True) if substance[left] and substance[right]]

@@ -36,6 +36,7 @@ from capibara_assets.datasets.code.returned import returned
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import JAVASCRIPT, structural_key
 from capibara_assets.datasets.derived.trials import Ends, Execute, Trial
+from capibara_assets.datasets.duplicates.near import first_of
 from capibara_assets.datasets.kinds.evidence import Evidence
 from capibara_assets.executions.parsing import python_tree
 from capibara_assets.executions.schema import UNSOLVED
@@ -139,21 +140,14 @@ def problems(listed: Sequence[Solution]) -> list[list[Solution]]:
     for members in holders.values():
         if len(members) <= _MOST_HOLDERS:
             shared.update((left, right) for i, left in enumerate(members) for right in members[i + 1 :])
-    first = list(range(len(listed)))
 
-    def find(at: int) -> int:
-        while first[at] != at:
-            at = first[at]
-        return at
-
-    for (left, right), count in sorted(shared.items()):
+    def is_same(left: int, right: int) -> bool:
         fewer = min(len(listed[left].cases), len(listed[right].cases))
-        if count >= max(min(_FEWEST_SHARED, fewer), fewer / 2) and count >= _FEWEST_SHARED:
-            a, b = find(left), find(right)
-            first[max(a, b)] = min(a, b)
+        return shared[left, right] >= max(_FEWEST_SHARED, fewer / 2)
+
     groups: dict[int, list[Solution]] = defaultdict(list)
-    for at, one in enumerate(listed):
-        groups[find(at)].append(one)
+    for one, first in zip(listed, first_of([pair for pair in shared if is_same(*pair)], len(listed)), strict=True):
+        groups[first].append(one)
     return list(groups.values())
 
 

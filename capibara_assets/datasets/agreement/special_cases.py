@@ -21,8 +21,7 @@ from capibara_assets.datasets.code.returned import is_javascript_literal, is_lit
 from capibara_assets.datasets.code.sessions import cell_names
 from capibara_assets.datasets.code.structure import JAVASCRIPT, tokens, without_comments
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
-from capibara_assets.datasets.kinds.prompts import ERROR, SESSION, SPLIT_TITLES, TESTS, section
-from capibara_assets.executions.parsing import walk
+from capibara_assets.datasets.kinds.prompts import ERROR, SESSION, TESTS, section, stated
 
 BRANCHES = "its repair tells the case of the shown test apart instead of computing it"
 HOLDS = "its repair returns what the shown test expects instead of computing it"
@@ -57,7 +56,7 @@ def unmended(candidate: ExampleCandidate) -> str | None:
     """Why a recorded repair fixes nothing; None for other examples, since injected bugs were reverted exactly."""
     if candidate.failing is None or candidate.derived is not None:
         return None
-    said = SPLIT_TITLES.split(candidate.prompt)[0]
+    said = stated(candidate.prompt)
     shown = [said, section(candidate.prompt, TESTS), section(candidate.prompt, ERROR), candidate.test or ""]
     unbound = _UNBOUND.search(shown[2])
     before = cell_names(section(candidate.prompt, SESSION), candidate.language) if unbound else None
@@ -124,13 +123,12 @@ def _silent(code: str, language: str) -> int:
         nodes = javascript_source.walk(javascript_source.parse(code))
         bodies = [node.child_by_field_name("body") for node in nodes if node.type == "catch_clause"]
         return sum(body is not None and all(map(_is_idle_javascript, body.named_children)) for body in bodies)
-    tree = python_source.parse(code)
-    caught = [node for node in walk(tree) if isinstance(node, ast.ExceptHandler)] if tree is not None else []
+    caught = [node for node in python_source.nodes(code) if isinstance(node, ast.ExceptHandler)]
     return sum(_is_broad(one.type) and all(map(_is_idle, one.body)) for one in caught)
 
 
 def _is_broad(caught: ast.expr | None) -> bool:
-    return caught is None or any(isinstance(node, ast.Name) and node.id in _BROAD for node in walk(caught))
+    return caught is None or not _BROAD.isdisjoint(python_source.names_in(caught))
 
 
 def _is_idle(node: ast.stmt) -> bool:

@@ -8,11 +8,10 @@ from capibara_assets.datasets.anatomy import flow_javascript
 from capibara_assets.datasets.anatomy.parts import CellParts, body_test, of_roles, pieces
 from capibara_assets.datasets.anatomy.roles import Role, roles
 from capibara_assets.datasets.code.comments import is_statement, leading_comment
-from capibara_assets.datasets.code.javascript_source import declared, leaves, text, walk
+from capibara_assets.datasets.code.javascript_source import DEFINITIONS, declared, leaves, statement_nodes, text, walk
 from capibara_assets.datasets.code.one_line import in_one_line
 
 _ASSERTION = re.compile(r"(console\.)?assert\b|expect\(")
-_FUNCTIONS = frozenset({"function_declaration", "generator_function_declaration", "class_declaration"})
 _VALUES = frozenset({"arrow_function", "function_expression", "class", "function"})
 
 
@@ -21,7 +20,7 @@ def parts(code: str) -> CellParts | None:
     program = flow_javascript.program(code)
     if program is None:
         return None
-    nodes, units, played = flow_javascript.statement_nodes(code), program.units, roles(program)
+    nodes, units, played = statement_nodes(code), program.units, roles(program)
     tested, shown = of_roles(played, Role.TEST), of_roles(played, Role.DEMONSTRATION)
     every = set(range(len(units)))
     body, definitions = (pieces(code, units, every - cut) for cut in (tested, tested | shown))
@@ -57,8 +56,8 @@ def _defined(statement: Node) -> str | None:
     """Name of the function or class that a statement defines; None for every other statement."""
     inner = statement
     if statement.type == "export_statement":
-        inner = next((c for c in statement.named_children if c.type in _FUNCTIONS), statement)
-    if inner.type in _FUNCTIONS and (name := inner.child_by_field_name("name")) is not None:
+        inner = next((c for c in statement.named_children if c.type in DEFINITIONS), statement)
+    if inner.type in DEFINITIONS and (name := inner.child_by_field_name("name")) is not None:
         return text(name)
     if inner.type in ("lexical_declaration", "variable_declaration"):
         for declarator in inner.named_children:
@@ -71,7 +70,7 @@ def _defined(statement: Node) -> str | None:
 def _header(statement: Node) -> str:
     """`function f(a, b)` or `const f = (a, b) =>` as written, up to the body."""
     source = text(statement)
-    inner = next((node for node in walk(statement) if node.type in {*_FUNCTIONS, *_VALUES}), None)
+    inner = next((node for node in walk(statement) if node.type in {*DEFINITIONS, *_VALUES}), None)
     body = inner.child_by_field_name("body") if inner is not None else None
     data = source.encode("utf-8", "replace")
     head = source if body is None else data[: body.start_byte - statement.start_byte].decode("utf-8", "replace")

@@ -11,7 +11,7 @@ from capibara_assets.datasets.anatomy import flow_python
 from capibara_assets.datasets.anatomy.parts import CellParts, body_test, of_roles, pieces
 from capibara_assets.datasets.anatomy.roles import Role, roles
 from capibara_assets.datasets.code.comments import clean_lines, is_statement
-from capibara_assets.datasets.code.python_source import Definition, Function, docstring_node, parse
+from capibara_assets.datasets.code.python_source import Definition, Function, docstring_node, names_in, parse
 from capibara_assets.executions.parsing import walk
 
 _MAX_DOCSTRINGS = 4
@@ -50,7 +50,7 @@ def parts(code: str) -> CellParts | None:
 
 def _run(test: str, tree: ast.Module, tested: Collection[int]) -> str:
     """The test with calls of its functions and cases that only a test runner would have found."""
-    read = {part.id for node in tree.body for part in walk(node) if isinstance(part, ast.Name)}
+    read = names_in(tree)
     calls = []
     for node in (tree.body[i] for i in sorted(tested)):
         if isinstance(node, ast.ClassDef) and node.name not in read and node.bases and "main" not in test:
@@ -67,7 +67,7 @@ def _tests(tested: list[ast.stmt], lines: list[str], test: str) -> tuple[str, ..
     """The assertions one by one if each says all that it needs, else the whole test."""
     assertions = _assertions(tested, lines)
     own = {name for node in tested if not isinstance(node, ast.Import | ast.ImportFrom) for name in _stored(node)}
-    read = [{part.id for part in walk(tree) if isinstance(part, ast.Name)} for a in assertions if (tree := parse(a))]
+    read = [names_in(tree) for a in assertions if (tree := parse(a))]
     if assertions and all(own.isdisjoint(names) for names in read):
         return assertions
     judged = [node for node in tested if not isinstance(node, (ast.Import, ast.ImportFrom))]
@@ -92,7 +92,7 @@ def _assertions(peeled: list[ast.stmt], lines: list[str]) -> tuple[str, ...]:
     assertions: list[str] = []
     for statement in peeled:
         renamed: dict[str, str] = {}
-        if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if isinstance(statement, Function):
             parameters = [argument.arg for argument in statement.args.args]
             renamed = dict(zip(parameters, called.get(statement.name, []), strict=False))
         for node in walk(statement):
@@ -113,7 +113,7 @@ def _docstrings(tree: ast.Module, kept: list[ast.stmt]) -> tuple[str | None, set
     documented = [
         (definition.name, node)
         for definition in kept
-        if isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        if isinstance(definition, Definition)
         and (node := docstring_node(definition)) is not None
         and len(definition.body) > 1
         and node.lineno > definition.lineno

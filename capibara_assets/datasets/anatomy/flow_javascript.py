@@ -7,10 +7,15 @@ from tree_sitter import Node
 from capibara_assets.datasets.anatomy import flow
 from capibara_assets.datasets.anatomy.flow import NONE, Block, FlowCall, Names, Program, Unit, Value, joined
 from capibara_assets.datasets.code.javascript_source import (
+    ASSIGNMENTS,
     GLOBALS,
+    assigned,
     declared,
+    given,
     parse,
     pattern_names,
+    positions,
+    statement_nodes,
     text,
     walk,
 )
@@ -52,21 +57,12 @@ def program(code: str) -> Program | None:
         return None
     libraries = frozenset(_library_names(root))
     reader = _Reader(libraries | (_RUNNERS - set(declared(root))))
-    data = code.encode("utf-8", "replace")
-
-    def place(offset: int) -> int:
-        return offset if len(data) == len(code) else len(data[:offset].decode("utf-8", "replace"))
-
+    place = positions(code)
     units = tuple(
         Unit(place(node.start_byte), place(node.end_byte), tuple(reader.statement(node)), _required(node) is not None)
         for node in statement_nodes(code)
     )
     return Program(units, reader.libraries, GLOBALS | {"this"})
-
-
-def statement_nodes(code: str) -> list[Node]:
-    """The syntax trees of the top-level statements."""
-    return [node for node in parse(code).named_children if node.type not in ("comment", "empty_statement")]
 
 
 def _required(node: Node) -> str | None:
@@ -82,8 +78,7 @@ def _required(node: Node) -> str | None:
     called = value.child_by_field_name("function") if value is not None and value.type == "call_expression" else None
     if value is None or called is None or text(called) != "require":
         return None
-    given = value.child_by_field_name("arguments")
-    first = given.named_children[0] if given is not None and given.named_children else None
+    first = next(iter(given(value)), None)
     return text(first).strip("'\"`") if first is not None else None
 
 
@@ -204,7 +199,7 @@ class _Reader:
             for child in node.named_children:
                 yield from self.expression(child)
             return
-        if node.type in ("assignment_expression", "augmented_assignment_expression", "update_expression"):
+        if node.type in ASSIGNMENTS:
             yield from self._assigned(node)
             return
         if node.type == "ternary_expression":
@@ -245,11 +240,10 @@ class _Reader:
             yield flow.Do(value)
 
     def _first(self, node: Node) -> Value:
-        given = node.child_by_field_name("arguments")
-        return self.value(given.named_children[0]) if given is not None and given.named_children else Value()
+        return self.value(next(iter(given(node)), None))
 
     def _assigned(self, node: Node) -> Iterator[flow.Statement]:
-        target = node.child_by_field_name("left") or node.child_by_field_name("argument")
+        target = assigned(node)
         source = node.child_by_field_name("right")
         whole = self.value(source) if node.type == "assignment_expression" else self.value(node)
         if target is not None and target.type in ("member_expression", "subscript_expression"):
@@ -292,8 +286,7 @@ class _Reader:
 
     def _call(self, node: Node) -> FlowCall:
         called = node.child_by_field_name("function") or node.child_by_field_name("constructor")
-        given = node.child_by_field_name("arguments")
-        arguments = tuple(map(self.value, given.named_children)) if given is not None else ()
+        arguments = tuple(map(self.value, given(node)))
         inner = called.child_by_field_name("object") if called is not None else None
         if inner is not None and inner.type == "call_expression":  # what `a(x)` of `a(x).b(y)` was given, b has too
             arguments += self._call(inner).arguments
@@ -301,8 +294,7 @@ class _Reader:
 
     def _same(self, node: Node) -> tuple[Value, Value] | None:
         """Both sides of `Object.is(a, b)` and `a.equals(b)`."""
-        called, given = node.child_by_field_name("function"), node.child_by_field_name("arguments")
-        arguments = given.named_children if given is not None else []
+        called, arguments = node.child_by_field_name("function"), given(node)
         if called is not None and text(called) in ("Object.is", "util.isDeepStrictEqual") and len(arguments) > 1:
             return self.value(arguments[0]), self.value(arguments[1])
         return None

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from capibara_assets.datasets.anatomy import flow
 from capibara_assets.datasets.anatomy.flow import NONE, Block, FlowCall, Names, Program, Unit, Value, joined
-from capibara_assets.datasets.code.python_source import BUILTINS, CHANGING, bindings, parse
+from capibara_assets.datasets.code import python_source
+from capibara_assets.datasets.code.python_source import bindings, names_in, parameters, parse
 from capibara_assets.executions.parsing import child_nodes, walk
 
 #: Packages (or ends of their modules' names) that are for tests alone.
@@ -25,28 +26,14 @@ def program(code: str) -> Program | None:
         return None
     libraries = frozenset(_library_names(tree))
     reader = _Reader(libraries)
-    starts = _line_starts(code)
-    lines = code.split("\n")
-
-    def place(line: int, column: int) -> int:
-        # columns are counted in UTF-8
-        text = lines[line - 1]
-        return starts[line - 1] + (column if text.isascii() else len(text.encode()[:column].decode("utf-8", "ignore")))
-
+    places = python_source.Places(code)
     units = []
     for node in tree.body:
         first = min([(node.lineno, node.col_offset), *((d.lineno, 0) for d in getattr(node, "decorator_list", []))])
-        end = place(node.end_lineno or node.lineno, node.end_col_offset or 0)
+        end = places.at(node.end_lineno or node.lineno, node.end_col_offset or 0)
         imports = isinstance(node, (ast.Import, ast.ImportFrom))
-        units.append(Unit(place(*first), end, tuple(reader.statement(node)), imports))
-    return Program(tuple(units), libraries, BUILTINS)
-
-
-def _line_starts(code: str) -> list[int]:
-    starts = [0]
-    for line in code.split("\n"):
-        starts.append(starts[-1] + len(line) + 1)
-    return starts
+        units.append(Unit(places.at(*first), end, tuple(reader.statement(node)), imports))
+    return Program(tuple(units), libraries, python_source.BUILTINS)
 
 
 def _library_names(tree: ast.Module) -> Iterator[str]:
@@ -83,7 +70,7 @@ class _Reader:
             case ast.AnnAssign(target=target, value=value):
                 yield from self._assigned([target], value or target)
             case ast.AugAssign(target=target, value=value):
-                whole = joined([self.value(value)], _reads(target))
+                whole = joined([self.value(value)], names_in(target))
                 yield flow.Bind(frozenset(bindings(target)), whole, frozenset(_roots([target])))
             case ast.Import() | ast.ImportFrom():
                 yield flow.Bind(frozenset(bindings(node)), Value())
@@ -120,7 +107,7 @@ class _Reader:
             case ast.Delete(targets=targets):
                 yield flow.Bind(NONE, Value(), frozenset(_roots(targets)))
 
-    def definition(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> flow.Function:
+    def definition(self, node: python_source.Definition) -> flow.Function:
         if isinstance(node, ast.ClassDef):
             outer = self.values([*node.bases, *node.decorator_list, *(keyword.value for keyword in node.keywords)])
             is_case = any(_root(base) in self.libraries or _named(base) == "TestCase" for base in node.bases)
@@ -130,15 +117,13 @@ class _Reader:
             if is_case:
                 self.case_objects.pop()
             return flow.Function(node.name, frozenset({"self"}), block, outer, is_case, is_class=True)
-        arguments = node.args
-        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-        annotations = [a.annotation for a in every if a is not None and a.annotation is not None]
-        defaults = [*arguments.defaults, *(default for default in arguments.kw_defaults if default)]
+        annotations = [a.annotation for a in parameters(node) if a.annotation is not None]
+        defaults = [*node.args.defaults, *(default for default in node.args.kw_defaults if default)]
         outer = self.values([*defaults, *node.decorator_list, *annotations, *([node.returns] if node.returns else [])])
         is_case = any(_root(decorator) in self.libraries for decorator in node.decorator_list)
-        parameters = frozenset(a.arg for a in every if a is not None)
+        own = frozenset(a.arg for a in parameters(node))
         empty = all(isinstance(part, ast.Pass) or _is_constant(part) for part in node.body)
-        return flow.Function(node.name, parameters, self.block(node.body), outer, is_case, is_empty=empty)
+        return flow.Function(node.name, own, self.block(node.body), outer, is_case, is_empty=empty)
 
     def _assigned(self, targets: Sequence[ast.expr], value: ast.expr) -> Iterator[flow.Statement]:
         names = frozenset(name for target in targets for name in bindings(target))
@@ -213,7 +198,7 @@ class _Reader:
             part = pending.pop()
             if isinstance(part, ast.Lambda):
                 functions.append(self._literal(part))
-                names |= _reads(part) - functions[-1].parameters
+                names |= names_in(part) - functions[-1].parameters
                 continue
             if isinstance(part, ast.comprehension):
                 own |= set(bindings(part.target))
@@ -256,17 +241,10 @@ class _Reader:
                 yield from self._truths(inner)
 
     def _literal(self, node: ast.Lambda) -> flow.Function:
-        arguments = node.args
-        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-        parameters = frozenset(a.arg for a in every if a is not None)
         effects = tuple(self._expression(node.body))
         gives = not isinstance(effects[0], flow.Show | flow.Assert | flow.Fail)
         block = (flow.Give(self.value(node.body)),) if gives else effects
-        return flow.Function(None, parameters, block, self.values(arguments.defaults))
-
-
-def _reads(node: ast.AST) -> set[str]:
-    return {part.id for part in walk(node) if isinstance(part, ast.Name)}
+        return flow.Function(None, frozenset(a.arg for a in parameters(node)), block, self.values(node.args.defaults))
 
 
 def _root(node: ast.AST | None) -> str | None:
@@ -295,7 +273,7 @@ def _roots(nodes: Iterable[ast.AST]) -> Iterator[str]:
 def _changed(call: ast.Call) -> Iterator[str]:
     """The object whose method a statement calls for its effect."""
     if isinstance(call.func, ast.Attribute) and (
-        call.func.attr in CHANGING or not isinstance(call.func.value, ast.Call)
+        call.func.attr in python_source.CHANGING or not isinstance(call.func.value, ast.Call)
     ):
         root = _root(call.func)
         if root is not None:
@@ -317,4 +295,4 @@ def _is_constant(node: ast.stmt) -> bool:
 
 
 def _is_main_guard(test: ast.expr) -> bool:
-    return isinstance(test, ast.Compare) and "__name__" in _reads(test)
+    return isinstance(test, ast.Compare) and "__name__" in names_in(test)

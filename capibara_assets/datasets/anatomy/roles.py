@@ -316,7 +316,7 @@ def roles(program: Program) -> list[Role]:
     """Role of each top-level statement, in order."""
     cell = _Cell(program)
     if not cell.defined:
-        return _of_script(program, cell)
+        return _of_script(program)
     tests = {i for i in cell.statements if cell.judges(i)}
     tests |= {i for i, unit in enumerate(program.units) if unit.defined and unit.defined.name not in cell.subjects}
     last = max((i for i, unit in enumerate(program.units) if unit.defined), default=0)
@@ -340,7 +340,7 @@ def roles(program: Program) -> list[Role]:
     ]
 
 
-def _of_script(program: Program, cell: _Cell) -> list[Role]:
+def _of_script(program: Program) -> list[Role]:
     """Of a program that defines nothing: only its assertions are tests."""
     tests = {
         i for i, unit in enumerate(program.units) if unit.block and all(isinstance(s, flow.Assert) for s in unit.block)

@@ -52,7 +52,7 @@ def callees(assertion: str) -> set[str]:
 
 
 def _is_judging(tree: ast.Module) -> bool:
-    names = {node.id for node in walk(tree) if isinstance(node, ast.Name)}
+    names = python_source.names_in(tree)
     called, alone = _called(tree), len(tree.body) == 1 and isinstance(tree.body[0], ast.Assert)
     return alone and bool(called) and names <= called | python_source.BUILTINS
 

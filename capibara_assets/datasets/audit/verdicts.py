@@ -7,7 +7,7 @@ and `reason`. A dataset that is made anew may give the same example another id: 
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,12 @@ class AuditVerdict:
     verdict: str | None
     reason: str | None
     place: str  # <file>:<line>
+
+    def document(self) -> dict[str, Any]:
+        """The line as a JSON object."""
+        fields = asdict(self)
+        del fields["place"]
+        return fields
 
     @property
     def why(self) -> str:
@@ -130,20 +136,9 @@ def keep_verdicts(path: Path, sampled: Sequence[Mapping[str, Any]]) -> list[Audi
         digest = text_digest(row["messages"])
         if row["example_id"] not in ids and (row["domain"], digest) not in texts:
             lines.append(AuditVerdict(row["example_id"], row["domain"], row["kind"], digest, None, None, ""))
-    written = "".join(json.dumps(_stated(line), ensure_ascii=False) + "\n" for line in lines)
+    written = "".join(json.dumps(line.document(), ensure_ascii=False) + "\n" for line in lines)
     write_bytes_atomic(path, written.encode("utf-8"))
     return lines
-
-
-def _stated(line: AuditVerdict) -> dict[str, Any]:
-    return {
-        "example_id": line.example_id,
-        "domain": line.domain,
-        "kind": line.kind,
-        "digest": line.digest,
-        "verdict": line.verdict,
-        "reason": line.reason,
-    }
 
 
 def _decision(verdict: AuditVerdict) -> list[str]:

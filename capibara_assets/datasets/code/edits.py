@@ -56,23 +56,6 @@ _LEVELS = {tokenize.INDENT: "\x01", tokenize.DEDENT: "\x02"}  # Python's blocks,
 _UNSEEN = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING, tokenize.ENDMARKER)
 
 
-class Places:
-    """Converts a parser's positions in UTF-8 bytes to positions in the text."""
-
-    def __init__(self, code: str) -> None:
-        self._code = code
-        self._starts = [0]
-        for line in code.split("\n"):
-            self._starts.append(self._starts[-1] + len(line) + 1)
-        self._lines = code.split("\n")
-
-    def at(self, line: int, column: int) -> int:
-        """Position of a line (from 1) and a column in bytes."""
-        text = self._lines[line - 1]
-        inside = column if text.isascii() else len(text.encode()[:column].decode(errors="ignore"))
-        return self._starts[line - 1] + inside
-
-
 class Token(NamedTuple):
     """A token and where it stands in its text."""
 

@@ -1,6 +1,6 @@
 """JavaScript parsed by tree-sitter: syntax tree, declared names, and the names that a statement needs and binds."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from tree_sitter import Node
@@ -109,7 +109,8 @@ _CHANGING = frozenset(
         "write",
     )
 )
-_DEFINITIONS = frozenset({"function_declaration", "generator_function_declaration", "class_declaration"})
+DEFINITIONS = frozenset({"function_declaration", "generator_function_declaration", "class_declaration"})
+ASSIGNMENTS = ("assignment_expression", "augmented_assignment_expression", "update_expression")
 _SCOPES = frozenset(
     [
         "function_declaration",
@@ -138,6 +139,28 @@ def text(node: Node) -> str:
     return (node.text or b"").decode("utf-8", "replace")
 
 
+def positions(code: str) -> Callable[[int], int]:
+    """Converts the parser's positions, in UTF-8 bytes, to positions in the text."""
+    data = code.encode("utf-8", "replace")
+    return lambda byte: byte if len(data) == len(code) else len(data[:byte].decode("utf-8", "replace"))
+
+
+def statement_nodes(code: str) -> list[Node]:
+    """The syntax trees of the top-level statements."""
+    return [node for node in parse(code).named_children if node.type not in ("comment", "empty_statement")]
+
+
+def assigned(node: Node) -> Node | None:
+    """What one of `ASSIGNMENTS` sets."""
+    return node.child_by_field_name("left") or node.child_by_field_name("argument")
+
+
+def given(call: Node) -> list[Node]:
+    """The arguments of a call; none of any other node."""
+    arguments = call.child_by_field_name("arguments")
+    return arguments.named_children if arguments is not None else []
+
+
 def leaves(node: Node) -> Iterator[Node]:
     """Tokens in order: leaf nodes, with strings, templates without substitutions, regexes and comments as one."""
     if node.child_count == 0 or node.type in ("string", "regex", "comment"):
@@ -150,12 +173,7 @@ def leaves(node: Node) -> Iterator[Node]:
 def declared(node: Node) -> Iterator[str]:
     """Every name that is declared anywhere below `node`: variables, parameters, functions, classes, catch bindings."""
     for child in walk(node):
-        if child.type == "variable_declarator" or child.type in (
-            "function_declaration",
-            "class_declaration",
-            "generator_function_declaration",
-            "function_expression",
-        ):
+        if child.type in DEFINITIONS or child.type in ("variable_declarator", "function_expression"):
             yield from pattern_names(child.child_by_field_name("name"))
         elif child.type in ("formal_parameters", "for_in_statement", "catch_clause"):
             field = {"for_in_statement": "left", "catch_clause": "parameter"}.get(child.type)
@@ -174,12 +192,10 @@ def statements(code: str) -> tuple[Statement, ...]:
     if root.has_error:
         return ()
     listed = []
-    for node in root.named_children:
-        if node.type in ("comment", "empty_statement"):
-            continue
+    for node in statement_nodes(code):
         used = {text(part) for part in walk(node) if part.type in ("identifier", "shorthand_property_identifier")}
         used -= set(declared(node)) | GLOBALS
-        later = used if node.type in _DEFINITIONS else set()
+        later = used if node.type in DEFINITIONS else set()
         names = StatementNames(
             frozenset(_top_level(node)), frozenset(_changes(node)), frozenset(used), True, frozenset(later)
         )
@@ -216,15 +232,15 @@ def _top_level(statement: Node) -> Iterator[str]:
     pending = [statement]
     while pending:
         node = pending.pop()
-        if node.type in ("function_declaration", "class_declaration", "generator_function_declaration"):
+        if node.type in DEFINITIONS:
             yield from pattern_names(node.child_by_field_name("name"))
             continue
         if node.type in _SCOPES and node is not statement:
             continue
         if node.type == "variable_declarator":
             yield from pattern_names(node.child_by_field_name("name"))
-        elif node.type in ("assignment_expression", "augmented_assignment_expression", "update_expression"):
-            target = node.child_by_field_name("left") or node.child_by_field_name("argument")
+        elif node.type in ASSIGNMENTS:
+            target = assigned(node)
             if target is not None and target.type == "identifier":
                 yield text(target)
         pending.extend(node.children)
@@ -232,8 +248,8 @@ def _top_level(statement: Node) -> Iterator[str]:
 
 def _changes(statement: Node) -> Iterator[str]:
     for node in walk(statement):
-        if node.type in ("assignment_expression", "augmented_assignment_expression", "update_expression"):
-            yield from _root(node.child_by_field_name("left") or node.child_by_field_name("argument"))
+        if node.type in ASSIGNMENTS:
+            yield from _root(assigned(node))
         elif node.type == "call_expression" and (called := node.child_by_field_name("function")) is not None:
             method = called.child_by_field_name("property")
             if method is not None and text(method) in _CHANGING:
@@ -242,8 +258,7 @@ def _changes(statement: Node) -> Iterator[str]:
             call = next((child for child in node.named_children if child.type == "call_expression"), None)
             if call is not None:
                 yield from _root(call.child_by_field_name("function"))
-                arguments = call.child_by_field_name("arguments")
-                for argument in arguments.named_children if arguments is not None else []:
+                for argument in given(call):
                     yield from _root(argument)
 
 

@@ -3,7 +3,7 @@
 import ast
 import builtins
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from capibara_assets.datasets.code.names import Statement, StatementNames
@@ -53,6 +53,23 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
+class Places:
+    """Converts a parser's positions in UTF-8 bytes to positions in the text."""
+
+    def __init__(self, code: str) -> None:
+        self._code = code
+        self._starts = [0]
+        for line in code.split("\n"):
+            self._starts.append(self._starts[-1] + len(line) + 1)
+        self._lines = code.split("\n")
+
+    def at(self, line: int, column: int) -> int:
+        """Position of a line (from 1) and a column in bytes."""
+        text = self._lines[line - 1]
+        inside = column if text.isascii() else len(text.encode()[:column].decode(errors="ignore"))
+        return self._starts[line - 1] + inside
+
+
 @lru_cache(maxsize=8192)
 def parse(code: str) -> ast.Module | None:
     """The syntax tree of `code` with its line numbers; None when it does not parse."""
@@ -64,10 +81,33 @@ def parse(code: str) -> ast.Module | None:
     return None
 
 
+def nodes(code: str) -> Iterator[ast.AST]:
+    """The nodes of the syntax tree of `code`, in the order of `walk`; none when it does not parse."""
+    tree = parse(code)
+    return iter(()) if tree is None else walk(tree)
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """Every variable that is named anywhere in a node."""
+    return {part.id for part in walk(node) if isinstance(part, ast.Name)}
+
+
+def called_name(call: ast.Call) -> str:
+    """The name that `f(...)` and `a.b.f(...)` call; "" where what is called has none."""
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def parameters(function: Function | ast.Lambda) -> list[ast.arg]:
+    """All parameters, `*args` and `**kwargs` last."""
+    given = function.args
+    every = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+    return [one for one in every if one is not None]
+
+
 def docstring_node(node: ast.AST) -> ast.Expr | None:
     """The expression statement that is the docstring of a module, class or function."""
     body = getattr(node, "body", None)
-    if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and body:
+    if isinstance(node, ast.Module | Definition) and body:
         first = body[0]
         if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
             return first
@@ -83,6 +123,17 @@ def statements(code: str) -> tuple[Statement, ...]:
     if tree is None:
         return ()
     lines = code.split("\n")
+    listed = []
+    for start, end, those in spans(tree):
+        documented = [docstring_node(node) for node in those if isinstance(node, Definition) and len(node.body) > 1]
+        cut = _lines(one for one in documented if one is not None) - {start}
+        text = "\n".join(lines[number - 1] for number in range(start, end + 1) if number not in cut)
+        listed.append(Statement(text, _names(those)))
+    return tuple(listed)
+
+
+def spans(tree: ast.Module) -> list[tuple[int, int, list[ast.stmt]]]:
+    """(first line with decorators, last line, nodes) of top-level statements; those that share a line are one."""
     merged: list[tuple[int, int, list[ast.stmt]]] = []
     for node in tree.body:
         start = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
@@ -91,15 +142,11 @@ def statements(code: str) -> tuple[Statement, ...]:
             merged[-1] = (merged[-1][0], end, [*merged[-1][2], node])
         else:
             merged.append((start, end, [node]))
-    listed = []
-    for start, end, nodes in merged:
-        documented = [docstring_node(node) for node in nodes if isinstance(node, Definition) and len(node.body) > 1]
-        cut = {n for d in documented if d is not None for n in range(d.lineno, (d.end_lineno or d.lineno) + 1)} - {
-            start
-        }
-        text = "\n".join(lines[number - 1] for number in range(start, end + 1) if number not in cut)
-        listed.append(Statement(text, _names(nodes)))
-    return tuple(listed)
+    return merged
+
+
+def _lines(nodes: Iterable[ast.stmt]) -> set[int]:
+    return {line for node in nodes for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
 
 
 def without_assertions(code: str) -> str:
@@ -107,15 +154,8 @@ def without_assertions(code: str) -> str:
     tree = parse(code)
     if tree is None or all(isinstance(node, ast.Assert) for node in tree.body):
         return code
-    cut = {
-        n for node in tree.body if isinstance(node, ast.Assert) for n in range(node.lineno, (node.end_lineno or 0) + 1)
-    }
-    kept = {
-        n
-        for node in tree.body
-        if not isinstance(node, ast.Assert)
-        for n in range(node.lineno, (node.end_lineno or 0) + 1)
-    }
+    cut = _lines(node for node in tree.body if isinstance(node, ast.Assert))
+    kept = _lines(node for node in tree.body if not isinstance(node, ast.Assert))
     return "\n".join(line for number, line in enumerate(code.split("\n"), 1) if number not in cut - kept)
 
 
@@ -178,7 +218,7 @@ def _loads(whole: ast.AST) -> tuple[set[str], set[str]]:
     later: set[str] = set()
 
     def visit(node: ast.AST, local: frozenset[str], inside: bool) -> None:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        if isinstance(node, Function | ast.Lambda):
             arguments = node.args
             defaults = [*arguments.defaults, *(default for default in arguments.kw_defaults if default)]
             for outer in [*defaults, *getattr(node, "decorator_list", [])]:
@@ -190,7 +230,7 @@ def _loads(whole: ast.AST) -> tuple[set[str], set[str]]:
                 visit(part, inner, True)
             return
         if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
-            inner = local | {n.id for g in node.generators for n in walk(g.target) if isinstance(n, ast.Name)}
+            inner = local.union(*(names_in(each.target) for each in node.generators))
             for child in child_nodes(node):
                 visit(child, inner, inside)
             return
@@ -212,19 +252,15 @@ def _loads(whole: ast.AST) -> tuple[set[str], set[str]]:
     return now, later
 
 
-def _annotations(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[ast.expr]:
+def _annotations(node: Function | ast.Lambda) -> list[ast.expr]:
     if isinstance(node, ast.Lambda):
         return []
-    arguments = node.args
-    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-    annotations = [argument.annotation for argument in every if argument is not None]
+    annotations = [one.annotation for one in parameters(node)]
     return [annotation for annotation in (*annotations, node.returns) if annotation is not None]
 
 
-def _local_names(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> frozenset[str]:
-    arguments = node.args
-    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-    names = {argument.arg for argument in every if argument is not None}
+def _local_names(node: Function | ast.Lambda) -> frozenset[str]:
+    names = {one.arg for one in parameters(node)}
     if isinstance(node, ast.Lambda):
         return frozenset(names)
     outer = {name for part in walk(node) if isinstance(part, ast.Global) for name in part.names}
@@ -237,7 +273,7 @@ def bindings(statement: ast.AST) -> Iterator[str]:
     pending: list[ast.AST] = [statement]
     while pending:
         node = pending.pop()
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        if isinstance(node, Definition):
             yield node.name
             continue
         if isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
@@ -262,7 +298,7 @@ def _changes(statement: ast.stmt) -> Iterator[str]:
             yield from _base(node)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGING:
             yield from _base(node.func)
-        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        elif isinstance(node, Definition):
             for decorator in node.decorator_list:
                 inner = decorator.func if isinstance(decorator, ast.Call) else decorator
                 if not isinstance(inner, ast.Name):
@@ -282,8 +318,7 @@ def _handed_over(called: ast.expr) -> Iterator[str]:
     made = called.value if isinstance(called, ast.Attribute) else called
     if not isinstance(made, ast.Call):
         return
-    name = made.func.attr if isinstance(made.func, ast.Attribute) else getattr(made.func, "id", "")
-    if name[:1].isupper():  # a class, as everybody writes them
+    if called_name(made)[:1].isupper():  # a class, as everybody writes them
         for given in (*made.args, *(keyword.value for keyword in made.keywords)):
             if isinstance(given, ast.Attribute):
                 yield from _base(given)

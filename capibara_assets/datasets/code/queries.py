@@ -14,7 +14,7 @@ from sqlglot import exp
 from capibara_assets.datasets.code import javascript_source, python_source
 from capibara_assets.datasets.code.quoted_texts import with_texts
 from capibara_assets.datasets.code.structure import JAVASCRIPT
-from capibara_assets.executions.parsing import embedded_sql, is_deep_query, parse_sql, walk
+from capibara_assets.executions.parsing import embedded_sql, is_deep_query, parse_sql
 
 _VERB = re.compile(
     r"\s*(?:select|with|insert|update|delete|create|alter|replace|pragma|describe|desc|show|explain|merge|from)\s", re.I
@@ -62,9 +62,9 @@ def sql_texts(code: str, language: str) -> Iterator[str]:
         first, _, rest = code.lstrip().partition("\n")
         if first.startswith("%%sql"):
             yield rest
-        tree = python_source.parse(code)
-        pieces = {id(v) for n in walk(tree) if isinstance(n, ast.JoinedStr) for v in n.values} if tree else set()
-        for node in walk(tree) if tree is not None else ():
+        nodes = list(python_source.nodes(code))
+        pieces = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+        for node in nodes:
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in pieces:
                 yield from _if_sql(node.value)
     elif language == "bash":
@@ -75,6 +75,11 @@ def sql_texts(code: str, language: str) -> Iterator[str]:
             whole = all(child.type != "template_substitution" for child in part.named_children)
             if part.type in ("string", "template_string") and whole:
                 yield from _if_sql(javascript_source.text(part)[1:-1].replace("\\n", "\n"))
+
+
+def holds_sql(code: str, language: str) -> bool:
+    """Whether a cell is SQL, or holds a statement of it."""
+    return next(sql_texts(code, language), None) is not None
 
 
 def _if_sql(text: str) -> Iterator[str]:
@@ -271,10 +276,9 @@ def _cte(scope: exp.Expr, name: str) -> exp.CTE | None:
 
 def _loaded(code: str, language: str) -> set[str]:
     """Tables that Python makes without SQL: `to_sql("name")`, `register("name", …)`; its variables, for DuckDB."""
-    tree = python_source.parse(code) if language == "python" else None
     over_variables = "duckdb" in code or "sqldf" in code  # engines that read the data frames of their caller by name
     names: set[str] = set()
-    for node in walk(tree) if tree is not None else ():
+    for node in python_source.nodes(code) if language == "python" else ():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
             first = node.args[0]
             if node.func.attr in ("to_sql", "register", "create_view") and isinstance(first, ast.Constant):

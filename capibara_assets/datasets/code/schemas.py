@@ -7,8 +7,8 @@ from functools import lru_cache
 
 from sqlglot import exp
 
-from capibara_assets.datasets.code import python_source
 from capibara_assets.datasets.code.listings import Listing, listings, mappings, records
+from capibara_assets.datasets.code.python_source import called_name, names_in, parse
 from capibara_assets.datasets.code.queries import QueryTable, defined, merged, sql_texts, statements
 from capibara_assets.executions.parsing import walk
 
@@ -49,7 +49,7 @@ def _told(code: str, language: str, output: str, ok: bool) -> tuple[QueryTable, 
     if ok:
         for text in sql_texts(code, language):
             tables += defined(statements(text))
-        if language == "python" and (tree := python_source.parse(code)) is not None:
+        if language == "python" and (tree := parse(code)) is not None:
             tables += [*_models(tree), *_frames(tree)]
     if output.strip():
         tables += [*_printed_definitions(output), *_printed_columns(code, language, output)]
@@ -163,15 +163,19 @@ def _models(tree: ast.Module) -> Iterator[QueryTable]:
                     continue
                 if target.id == "__tablename__" and isinstance(value, ast.Constant):
                     name = str(value.value)
-                elif isinstance(value, ast.Call) and _called(value) in ("Column", "mapped_column", "Field"):
+                elif isinstance(value, ast.Call) and called_name(value) in (
+                    "Column",
+                    "mapped_column",
+                    "Field",
+                ):
                     columns.append(_model_column(target.id, value))
                 elif isinstance(part, ast.AnnAssign) and "Mapped" in ast.unparse(part.annotation) and value is None:
                     columns.append(target.id)
             if name:
                 yield QueryTable(name, tuple(columns))
-        elif isinstance(node, ast.Call) and _called(node) == "Table" and node.args:
+        elif isinstance(node, ast.Call) and called_name(node) == "Table" and node.args:
             first = node.args[0]
-            parts = [a for a in node.args[1:] if isinstance(a, ast.Call) and _called(a) == "Column" and a.args]
+            parts = [a for a in node.args[1:] if isinstance(a, ast.Call) and called_name(a) == "Column" and a.args]
             if isinstance(first, ast.Constant) and parts:
                 named = [(a.args[0].value, a) for a in parts if isinstance(a.args[0], ast.Constant)]
                 yield QueryTable(str(first.value), tuple(_model_column(str(n), a) for n, a in named))
@@ -181,19 +185,15 @@ def _model_column(name: str, call: ast.Call) -> str:
     first = call.args[0] if call.args else None
     if isinstance(first, ast.Constant) and isinstance(first.value, str):
         name = first.value  # Column("name", Type): the name in the database
-    kinds = {n.id for a in call.args for n in walk(a) if isinstance(n, ast.Name)} & _SQL_TYPES
+    kinds = {name for each in call.args for name in names_in(each)} & _SQL_TYPES
     return f"{name} {min(kinds)}" if kinds else name
-
-
-def _called(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
 def _frames(tree: ast.Module) -> Iterator[QueryTable]:
     """Data frames made of literals: as tables of their variable's name, and of the name that `to_sql` gives them."""
     known: dict[str, tuple[str, ...]] = {}
     for node in walk(tree):
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _called(node.value) == "DataFrame":
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and called_name(node.value) == "DataFrame":
             columns = _literal_columns(node.value)
             for target in node.targets:
                 if isinstance(target, ast.Name) and columns:
@@ -202,13 +202,13 @@ def _frames(tree: ast.Module) -> Iterator[QueryTable]:
     for node in walk(tree):
         if (
             isinstance(node, ast.Call)
-            and _called(node) in ("to_sql", "register")
+            and called_name(node) in ("to_sql", "register")
             and isinstance(node.func, ast.Attribute)
         ):
             name = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg == "name"), None)
-            owner = node.func.value if _called(node) == "to_sql" else node.args[1] if len(node.args) > 1 else None
+            owner = node.func.value if called_name(node) == "to_sql" else node.args[1] if len(node.args) > 1 else None
             columns = known.get(owner.id, ()) if isinstance(owner, ast.Name) else ()
-            if isinstance(owner, ast.Call) and _called(owner) == "DataFrame":
+            if isinstance(owner, ast.Call) and called_name(owner) == "DataFrame":
                 columns = _literal_columns(owner)
             if isinstance(name, ast.Constant) and columns:
                 yield QueryTable(str(name.value), columns)
@@ -229,11 +229,11 @@ def _literal_columns(call: ast.Call) -> tuple[str, ...]:
 
 def _frame_shown(code: str, language: str) -> tuple[str, str] | None:
     """(variable, view) where a cell's last statement shows a data frame: `df.head()`, `print(df.dtypes)`, `df`."""
-    tree = python_source.parse(code) if language == "python" else None
+    tree = parse(code) if language == "python" else None
     if tree is None or not tree.body or not isinstance(last := tree.body[-1], ast.Expr):
         return None
     node = last.value
-    if isinstance(node, ast.Call) and _called(node) in ("print", "display") and len(node.args) == 1:
+    if isinstance(node, ast.Call) and called_name(node) in ("print", "display") and len(node.args) == 1:
         node = node.args[0]
     shown = node.func if isinstance(node, ast.Call) else node
     view = ""

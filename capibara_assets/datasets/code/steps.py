@@ -183,7 +183,7 @@ class _Python:
                 below = []
             case ast.Call(func=called):
                 sort = "call"
-                function = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+                function = python_source.called_name(node)
                 arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
                 below = [*([called.value] if isinstance(called, ast.Attribute) else []), *arguments]
         inner = isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare | ast.BoolOp | ast.Attribute | ast.Subscript)

@@ -13,6 +13,7 @@ _STRINGS = (
     r"""'''(?:\\.|[^\\])*?'''|\"\"\"(?:\\.|[^\\])*?\"\"\"|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`"""
 )
 _REST = r"[A-Za-z_$][\w$]*|\d[\w.]*|\S"
+_WIDE = re.compile(r"(?<![ \t])[ \t]*\n([ \t]*\n)+")
 _TRAILING = re.compile(r"(?<![ \t])[ \t]+$", re.MULTILINE)
 _HASH = re.compile(rf"(?P<comment>\#[^\n]*)|(?P<token>{_STRINGS}|{_REST})", re.DOTALL)
 _SLASHES = re.compile(rf"(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<token>{_STRINGS}|{_REST})", re.DOTALL)
@@ -46,6 +47,11 @@ def without_trailing_spaces(code: str, language: str) -> str:
     """Remove spaces at line ends, unless they may belong to a text of several lines."""
     stripped = _TRAILING.sub("", code)
     return stripped if tokens(stripped, language) == tokens(code, language) else code
+
+
+def without_gaps(code: str) -> str:
+    """Code with one blank line where several stand, and none around it."""
+    return _WIDE.sub("\n\n", code).strip()
 
 
 def shingles(words: list[str], size: int) -> frozenset[str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from tree_sitter import Node
 
-from capibara_assets.datasets.code.javascript_source import declared, parse, text
+from capibara_assets.datasets.code.javascript_source import declared, parse, positions, text, walk
 from capibara_assets.datasets.derived.edits import RepairEdit
 from capibara_assets.datasets.derived.solved import Span
 
@@ -38,17 +38,12 @@ def bugs(code: str, spans: Sequence[Span]) -> list[RepairEdit]:
 
 class _Bugs:
     def __init__(self, code: str) -> None:
-        self._code, self._data = code, code.encode("utf-8", "replace")
-        self._ascii = code.isascii()
+        self._code, self._at = code, positions(code)
 
     def edits(self, root: Node) -> Iterator[RepairEdit]:
         """All edits."""
-        pending = [root]
-        while pending:
-            node = pending.pop()
-            pending.extend(node.named_children)
-            if node.type != "comment":
-                yield from self._of(node)
+        for node in walk(root):
+            yield from self._of(node)
 
     def _of(self, node: Node) -> Iterator[RepairEdit]:
         match node.type:
@@ -162,10 +157,7 @@ class _Bugs:
         """Another variable of the function in place of one that is read."""
         names = list(dict.fromkeys(declared(function)))
         body = function.child_by_field_name("body")
-        pending = [body] if body is not None else []
-        while pending:
-            node = pending.pop()
-            pending.extend(node.named_children)
+        for node in walk(body) if body is not None else ():
             if node.type != "identifier" or text(node) not in names or _is_declaration(node):
                 continue
             near = names.index(text(node))
@@ -178,9 +170,6 @@ class _Bugs:
 
     def _put(self, kind: str, node: Node, by: str) -> RepairEdit:
         return RepairEdit(kind, self._at(node.start_byte), self._at(node.end_byte), by)
-
-    def _at(self, byte: int) -> int:
-        return byte if self._ascii else len(self._data[:byte].decode(errors="replace"))
 
 
 def _is_declaration(node: Node) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tree_sitter import Node
 
 from capibara_assets.datasets.code import javascript_source
-from capibara_assets.datasets.code.edits import Places
+from capibara_assets.datasets.code.python_source import Places
 from capibara_assets.datasets.derived.edits import RepairEdit
 from capibara_assets.datasets.derived.solved import Span
 from capibara_assets.executions.parsing import python_tree, walk
@@ -96,16 +96,8 @@ def _reordered(items: list[Span], code: str) -> Iterator[RepairEdit]:
 
 
 def _javascript_changes(code: str) -> Iterator[RepairEdit]:
-    root = javascript_source.parse(code)
-    data = code.encode("utf-8", "replace")
-
-    def at(byte: int) -> int:
-        return byte if len(data) == len(code) else len(data[:byte].decode(errors="replace"))
-
-    pending = [] if root.has_error else [root]
-    while pending:
-        node = pending.pop()
-        pending.extend(node.named_children)
+    root, at = javascript_source.parse(code), javascript_source.positions(code)
+    for node in javascript_source.walk(root) if not root.has_error else ():
         source = javascript_source.text(node)
         if _is_key(node):
             continue
@@ -190,10 +182,7 @@ _LITERALS = frozenset(
 
 def _javascript_calls(code: str, functions: set[str]) -> Iterator[str]:
     root = javascript_source.parse(code)
-    pending = [] if root.has_error else [root]
-    while pending:
-        node = pending.pop()
-        pending.extend(reversed(node.named_children))
+    for node in javascript_source.walk(root) if not root.has_error else ():
         called, given = node.child_by_field_name("function"), node.child_by_field_name("arguments")
         if called is None or given is None or javascript_source.text(called) not in functions:
             continue

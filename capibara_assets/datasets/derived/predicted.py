@@ -66,7 +66,7 @@ def programs(solved: Solved) -> list[Program]:
     calls = list(dict.fromkeys(call for test in tests for call in recorded_calls(test, language, functions)))
     made = []
     for call in calls[:_MOST_CALLS]:
-        shown = f"print({call})" if language == "python" else _logged(call, language, tests)
+        shown = f"print({call})" if language == "python" else _logged(call, tests)
         code = f"{solution}\n\n{shown}"
         made.append(Program(row, solved.rows, solved.before, code, (len(solution), len(code)), False))
     return made
@@ -82,7 +82,7 @@ def _printed(code: str) -> str:
     return f"{head}console.log({shown});"
 
 
-def _logged(call: str, language: str, tests: Sequence[str]) -> str:
+def _logged(call: str, tests: Sequence[str]) -> str:
     """A call that is printed, as JSON where its tests expect a list or an object: Node's layout of these is its own."""
     expected = [case.expected for test in tests for case in cases(test)]
     structured = any(one.startswith(("[", "{")) for one in expected)
@@ -99,12 +99,13 @@ def _inputs(code: str, language: str) -> Span:
                 if type(node).__name__ in ("FunctionDef", "AsyncFunctionDef", "ClassDef"):
                     last = sum(len(line) + 1 for line in lines[: node.end_lineno])
     else:
+        at = javascript_source.positions(code)
         for child in javascript_source.parse(code).named_children:
             if (
                 child.type in ("function_declaration", "class_declaration")
                 or "=>" in javascript_source.text(child)[:80]
             ):
-                last = len(code.encode("utf-8", "replace")[: child.end_byte].decode(errors="replace"))
+                last = at(child.end_byte)
     return min(last, len(code)), len(code)
 
 

@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from capibara_assets.datasets.code.edits import Places
+from capibara_assets.datasets.code.python_source import Function, Places
 from capibara_assets.datasets.derived.edits import RepairEdit
 from capibara_assets.datasets.derived.solved import Span
 from capibara_assets.executions.parsing import python_tree, walk
@@ -56,7 +56,7 @@ class _Bugs:
                 yield from self._of_expression(node)
             else:
                 yield from self._of_statement(node)
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            if isinstance(node, Function):
                 yield from self._names_in(node)
             if isinstance(body := getattr(node, "body", None), list):
                 yield from self._of_block(node, body)
@@ -165,7 +165,7 @@ class _Bugs:
                 indent = " " * inside.col_offset
                 yield RepairEdit("wrong_indent", start, end, indent + self._code[self._start(statement) : end])
 
-    def _names_in(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[RepairEdit]:
+    def _names_in(self, function: Function) -> Iterator[RepairEdit]:
         """Another variable of the function in place of one that is read."""
         arguments = function.args
         own = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs) if a.arg != "self"]

@@ -187,8 +187,7 @@ def _ordered(tree: exp.Select) -> str | None:
 
 def _sources(tree: exp.Select) -> list[tuple[str, str]]:
     """(alias, table) of FROM and the joins; none where one of them is no table."""
-    listed = [tree.args.get("from") or tree.args.get("from_"), *(tree.args.get("joins") or [])]
-    tables = [one.this for one in listed if one is not None]
+    tables = [one.this for one in sql_worlds.origins(tree)]
     if not tables or any(not isinstance(table, exp.Table) for table in tables):
         return []
     return [(table.alias_or_name, table.name.lower()) for table in tables]

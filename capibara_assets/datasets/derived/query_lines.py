@@ -8,12 +8,11 @@ from capibara_assets.datasets.derived.query_clauses import QueryWalk, aggregates
 _MOST_LISTED, _LONGEST_NUMBER = 8, 9
 
 
-def clause_lines(walk: QueryWalk, tables: Sequence[list[list[Any]]], result: str) -> tuple[list[str], int] | None:
+def clause_lines(walk: QueryWalk, tables: Sequence[list[list[Any]]]) -> tuple[list[str], int] | None:
     """Lines that explain the clauses, and how many clauses have an effect; None if one cannot be explained.
 
     Args:
         tables: the rows of each query of the walk's clauses, of its aggregates, and of its order.
-        result: the printed result.
     """
     lines: list[str] = []
     bites, before, keys = 0, 0, list[list[Any]]()

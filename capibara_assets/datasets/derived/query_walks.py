@@ -73,7 +73,7 @@ def _candidate(walk: QueryWalk, ends: Ends, recipe: DatasetRecipe) -> tuple[int,
     tables = [_read(end.shown) for end in rest if end is not None]
     if any(table is None or len(table) > _MOST_ROWS for table in tables):
         return None
-    told = clause_lines(walk, [table or [] for table in tables], passed.shown)
+    told = clause_lines(walk, [table or [] for table in tables])
     if told is None:
         return None
     lines, bites = told

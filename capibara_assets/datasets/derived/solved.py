@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tree_sitter import Node
 
 from capibara_assets.datasets.code import javascript_source, python_source
-from capibara_assets.datasets.code.edits import Places
+from capibara_assets.datasets.code.python_source import Places
 from capibara_assets.datasets.code.sessions import Row, needed
 from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.derived.trials import Cells
@@ -125,7 +125,7 @@ def _python_spans(code: str) -> tuple[tuple[Span, ...], bool]:
         return (), False
     testing = {node.name for node in tree.body if isinstance(node, python_source.Definition) and _holds_assertion(node)}
     asserts = any(_holds_assertion(node) for node in tree.body)
-    kept = [node for node in tree.body if not _holds_assertion(node) and not _names(node) & testing]
+    kept = [node for node in tree.body if not _holds_assertion(node) and not python_source.names_in(node) & testing]
     if any(isinstance(node, python_source.Definition) for node in kept):
         kept = [n for n in kept if isinstance(n, (*python_source.Definition.__args__, ast.Import, ast.ImportFrom))]
     places = Places(code)
@@ -134,10 +134,6 @@ def _python_spans(code: str) -> tuple[tuple[Span, ...], bool]:
 
 def _holds_assertion(node: ast.AST) -> bool:
     return any(isinstance(part, ast.Assert) for part in walk(node))
-
-
-def _names(node: ast.AST) -> set[str]:
-    return {part.id for part in walk(node) if isinstance(part, ast.Name)}
 
 
 def _span(node: ast.stmt, places: Places) -> Span:
@@ -154,20 +150,15 @@ def _only_calls(declaration: Node) -> bool:
 
 
 def _javascript_spans(code: str) -> tuple[tuple[Span, ...], bool]:
-    root = javascript_source.parse(code)
-    data = code.encode("utf-8", "replace")
+    at = javascript_source.positions(code)
     spans: list[Span] = []
     others: list[Span] = []
     asserts = False
-    for node in root.named_children:
-        text = javascript_source.text(node)
-        span = (
-            len(data[: node.start_byte].decode(errors="replace")),
-            len(data[: node.end_byte].decode(errors="replace")),
-        )
+    for node in javascript_source.parse(code).named_children:
+        text, span = javascript_source.text(node), (at(node.start_byte), at(node.end_byte))
         if "assert" in text:
             asserts = True
-        elif node.type in ("function_declaration", "class_declaration", "generator_function_declaration") or (
+        elif node.type in javascript_source.DEFINITIONS or (
             node.type in ("lexical_declaration", "variable_declaration")
             and ("=>" in text or "function" in text)
             and not _only_calls(node)

@@ -140,7 +140,7 @@ def _sources(select: exp.Select) -> dict[str, str | None]:
     sources: dict[str, str | None] = {}
     scope: exp.Expr | None = select
     while scope is not None:
-        for this in [one.this for one in _from(scope)] if isinstance(scope, exp.Select) else []:
+        for this in [one.this for one in origins(scope)] if isinstance(scope, exp.Select) else []:
             if isinstance(this, exp.Table):
                 sources.setdefault(this.alias_or_name.lower(), this.name.lower())
             elif this is not None:
@@ -179,14 +179,14 @@ def _table_of(column: exp.Column, scope: exp.Select, known: Catalogue) -> str | 
     if column.table:
         sources = _sources(scope)
         return sources[column.table.lower()] or "" if column.table.lower() in sources else None
-    listed = [one.this for one in _from(scope)]
+    listed = [one.this for one in origins(scope)]
     names = [source.name.lower() if isinstance(source, exp.Table) else "" for source in listed]
     if len(names) != 1 and "" not in names:
         names = [name for name in names if column.name.lower() in known.get(name, frozenset())]
     return names[0] if len(names) == 1 else None
 
 
-def _from(select: exp.Select) -> list[exp.Expr]:
+def origins(select: exp.Select) -> list[exp.Expr]:
     """FROM and the joins of a SELECT."""
     listed = [select.args.get("from") or select.args.get("from_"), *(select.args.get("joins") or [])]
     return [one for one in listed if one is not None]

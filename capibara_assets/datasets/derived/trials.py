@@ -12,7 +12,7 @@ from functools import cache as once
 from pathlib import Path
 from typing import Any
 
-from capibara_assets.datasets.code.javascript_source import parse
+from capibara_assets.datasets.code.javascript_source import parse, walk
 from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.executions.replay.e2b import sandbox_place
 from capibara_assets.executions.replay.pool import PoolResult, PoolSettings, RerunPolicy, run_sessions
@@ -202,11 +202,8 @@ def _failing_line(traceback: str, cells: Cells) -> str:
 def counted(code: str) -> str:
     """Instrument JavaScript loops with iteration counters, preserving line numbers."""
     edits = []
-    pending = [parse(code)]
-    while pending:
-        node = pending.pop()
-        pending.extend(node.named_children)
-        if node.type in _LOOPS and (body := node.child_by_field_name("body")) is not None:
+    for part in walk(parse(code)):
+        if part.type in _LOOPS and (body := part.child_by_field_name("body")) is not None:
             if body.type == "statement_block":
                 edits.append((body.start_byte + 1, " __turn();"))
             else:

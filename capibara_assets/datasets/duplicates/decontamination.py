@@ -212,14 +212,11 @@ def _function_keys(text: str, language: str) -> Iterator[str]:
         for match in _FUNCTION.finditer(text):
             yield from _python_keys(_block(text, match.start(), len(match["indent"])))
     elif language == "javascript":
-        pending = [javascript_source.parse(text)]
-        while pending:
-            node = pending.pop()
+        for node in javascript_source.walk(javascript_source.parse(text)):
             if node.type in _JAVASCRIPT_FUNCTIONS and not node.has_error:
                 leaves = sum(1 for _ in javascript_source.leaves(node))
                 if leaves >= _FEWEST_NODES:
                     yield structural_key(javascript_source.text(node).rstrip(";"), "javascript")
-            pending.extend(node.children)
 
 
 def _block(text: str, start: int, indent: int) -> str:

@@ -99,6 +99,12 @@ def components(left: Ints, right: Ints, documents: int) -> Ints:
     return np.asarray(first[labels], np.int64)
 
 
+def first_of(pairs: Sequence[tuple[int, int]], size: int) -> list[int]:
+    """The first position in each position's connected component; pairs are the edges."""
+    left, right = (np.array([pair[side] for pair in pairs], np.int64) for side in (0, 1))
+    return [int(first) for first in components(left, right, size)]
+
+
 def equal_sets(sets: ShingleSets) -> Equal:
     """Groups of equal sets; empty ones belong to none."""
     filled = np.flatnonzero(sets.sizes)

@@ -91,7 +91,7 @@ def same_problem(
     share such a case and the words are alike. A cluster's workers compare the words where there are many views.
     """
     words = [view.words for view in views]
-    spoken = similar(_sets(words), near.model_copy(update={"jaccard": recipe.words}), cluster)
+    spoken = similar(ShingleSets.of(words), near.model_copy(update={"jaccard": recipe.words}), cluster)
     yield from zip(spoken.left.tolist(), spoken.right.tolist(), strict=True)
     rare = _rare({view.cases.tobytes(): view.cases for view in views}.values(), recipe.problems_per_case)
     told = [[case for case in view.cases.tolist() if case in rare] for view in views]
@@ -110,11 +110,6 @@ def same_problem(
 def _rare(sets: Iterable[UInts], most: int) -> set[int]:
     held = Counter(case for values in sets for case in values.tolist())
     return {case for case, count in held.items() if count <= most}
-
-
-def _sets(values: Sequence[UInts]) -> ShingleSets:
-    offsets = np.cumsum([0, *map(len, values)], dtype=np.int64)
-    return ShingleSets(np.concatenate([*values, np.empty(0, np.uint64)]), offsets)
 
 
 def _jaccard(left: UInts, right: UInts) -> float:

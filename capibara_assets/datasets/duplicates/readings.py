@@ -18,7 +18,7 @@ import numpy as np
 from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.code.structure import normal_text, shingles, structural_key, tokens
 from capibara_assets.datasets.duplicates.problems import ProblemView, problem_view
-from capibara_assets.datasets.duplicates.shingles import Ints, ShingleSets, UInts, hash_sets
+from capibara_assets.datasets.duplicates.shingles import UInts, hash_sets, offsets_of
 from capibara_assets.processes.ray_map import RayCluster, ray_map
 from capibara_assets.storage.cache import Cache, CacheRead
 from capibara_assets.storage.kept import program_digest
@@ -89,13 +89,6 @@ def code_key(language: str, code: str) -> bytes:
     return sha256(f"{language}\n{code}".encode("utf-8", "surrogatepass")).digest()
 
 
-def shingle_sets(views: Sequence[CodeView]) -> ShingleSets:
-    """The sets of shingles of the views."""
-    sizes = np.fromiter((len(view.shingles) for view in views), np.int64, len(views))
-    values = np.concatenate([view.shingles for view in views]) if views else np.empty(0, np.uint64)
-    return ShingleSets(values, _offsets(sizes))
-
-
 def _read(codes: Sequence[Code], shingle: int) -> dict[Code, CodeReading]:
     parts: list[tuple[str, str]] = []  # language and text of all views
     counts, stated = [], []
@@ -116,17 +109,13 @@ def _read(codes: Sequence[Code], shingle: int) -> dict[Code, CodeReading]:
         )
         for (language, code), each, (start, end) in zip(parts, cut, pairwise(sets.offsets.tolist()), strict=True)
     ]
-    ends = _offsets(np.asarray(counts, np.int64)).tolist()
+    ends = offsets_of(np.asarray(counts, np.int64)).tolist()
     grouped = [CodeReading(tuple(made[a:b]), *about) for (a, b), about in zip(pairwise(ends), stated, strict=True)]
     return dict(zip(codes, grouped, strict=True))
 
 
 def _sha(text: str) -> bytes:
     return sha256(text.encode("utf-8", "replace")).digest()
-
-
-def _offsets(counts: Ints) -> Ints:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
 
 
 # --- on disk ----------------------------------------------------------------------------------------------------------

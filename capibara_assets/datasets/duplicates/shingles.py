@@ -42,6 +42,12 @@ class ShingleSets:
     values: UInts
     offsets: Ints
 
+    @classmethod
+    def of(cls, sets: Sequence[UInts]) -> "ShingleSets":
+        """Sets of one array each."""
+        sizes = np.fromiter(map(len, sets), np.int64, len(sets))
+        return cls(np.concatenate([*sets, np.empty(0, np.uint64)]), offsets_of(sizes))
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
@@ -53,7 +59,7 @@ class ShingleSets:
     def take(self, chosen: npt.NDArray[np.integer]) -> "ShingleSets":
         """The sets at the positions `chosen`, in that order."""
         sizes = self.sizes[chosen]
-        offsets = _offsets(sizes)
+        offsets = offsets_of(sizes)
         within = np.arange(offsets[-1], dtype=np.int64) - np.repeat(offsets[:-1], sizes)
         return ShingleSets(self.values[np.repeat(self.offsets[:-1][chosen], sizes) + within], offsets)
 
@@ -86,7 +92,7 @@ def hash_sets(documents: Sequence[Collection[str]]) -> ShingleSets:
     """Hashed sets of given shingles; each string is hashed as a whole."""
     parts = [item.encode("utf-8", "surrogatepass") for document in documents for item in document]
     lengths = np.fromiter(map(len, parts), np.int64, len(parts))
-    hashes = _hash_spans(b"".join(parts), _offsets(lengths)[:-1], lengths)
+    hashes = _hash_spans(b"".join(parts), offsets_of(lengths)[:-1], lengths)
     counts = np.fromiter(map(len, documents), np.int64, len(documents))
     return as_sets(_finished(hashes), counts)
 
@@ -97,12 +103,12 @@ def joined(parts: Iterable[ShingleSets]) -> ShingleSets:
     if not listed:
         return ShingleSets(np.empty(0, np.uint64), np.zeros(1, np.int64))
     sizes = np.concatenate([part.sizes for part in listed])
-    return ShingleSets(np.concatenate([part.values for part in listed]), _offsets(sizes))
+    return ShingleSets(np.concatenate([part.values for part in listed]), offsets_of(sizes))
 
 
 def as_sets(values: UInts, counts: Ints) -> ShingleSets:
     """Sets from flat values: sorted and made distinct within each; sets of similar size are sorted as one matrix."""
-    offsets = _offsets(counts)
+    offsets = offsets_of(counts)
     widths = np.ceil(np.log(np.maximum(counts, 1)) / np.log(1.25)).astype(np.int64)
     kept = np.zeros(len(values), np.bool_)
     out = np.empty_like(values)
@@ -168,7 +174,7 @@ def _with_short(shingles: UInts, counts: Ints, words: UInts, first: Ints, short:
         there = counts[short] > step
         whole[there] = whole[there] * _MULTIPLIER + words[first[short[there]] + step]
     of_text = np.maximum(counts - size + 1, 0)
-    places = _offsets(of_text)[:-1][short]
+    places = offsets_of(of_text)[:-1][short]
     of_text[short] = 1
     return np.insert(shingles, places, _finished(whole + counts[short].astype(np.uint64))), of_text
 
@@ -206,5 +212,6 @@ def _finished(hashes: UInts) -> UInts:
     return mixed(hashes) >> np.uint64(1)
 
 
-def _offsets(counts: Ints) -> Ints:
+def offsets_of(counts: Ints) -> Ints:
+    """Where each of so many values begins in one flat array, and its end, (len(counts) + 1,)."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])

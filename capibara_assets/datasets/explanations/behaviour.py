@@ -31,6 +31,11 @@ def listed(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
+def capital(text: str) -> str:
+    """The text with a capital at its beginning."""
+    return text[:1].upper() + text[1:]
+
+
 def request_text(request: Mapping[str, Any]) -> str:
     """A request: its method and target, its own headers, and what it sent."""
     parts = [f"the header `{header}`" for header in request["headers"]]

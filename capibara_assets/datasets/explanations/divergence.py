@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.steps import Step, steps
-from capibara_assets.datasets.explanations.behaviour import listed
+from capibara_assets.datasets.explanations.behaviour import capital, listed
 from capibara_assets.datasets.explanations.substitution import Substitution, is_readable
 
 _LONGEST, _MOST_NAMES = 100, 4
@@ -59,7 +59,7 @@ def first_divergence(pair: Row, before: Mapping[str, Any], after: Mapping[str, A
     if same == len(runs[0]):  # the step that raised is none of the events
         if ending is None or _sort(ending[1]) != _sort(new) or not _only_change(ending[1], new, known):
             return None
-        said = [_capital(f"{_where(runs[0], new)}the run ends where {ending[0]}.")]
+        said = [capital(f"{_where(runs[0], new)}the run ends where {ending[0]}.")]
         return Divergence(ending[1].text, new.text, [*said, f"{_mended(ending[1], new)}, which {right}."])
     seen, old = runs[0][same], runs[0][same].step
     if old is None or not _only_change(old, new, known):
@@ -76,7 +76,7 @@ def first_divergence(pair: Row, before: Mapping[str, Any], after: Mapping[str, A
         if None in paths or paths[0] == paths[1]:
             return None
         wrong, right = f"{wrong}, so {paths[0]} follows", f"{right}, and {paths[1]} follows"
-    said = [_capital(f"{where}`{_headed(old)}` {wrong}.")]
+    said = [capital(f"{where}`{_headed(old)}` {wrong}.")]
     said += [] if tested else _consequence([run[same + 1 :] for run in runs], codes[0])
     # a branch is told with its first step
     said += [f"The run ends where {ending[0]}."] if ending else _at_the_end(runs[0][same + 1 + tested :], codes[0])
@@ -148,10 +148,6 @@ def _sort(step: Step) -> str:
 def _bare(text: str) -> str:
     """A step without what its writer may choose: spaces, brackets and the quotes of strings."""
     return re.sub(r"[\s()]", "", text).replace('"', "'").rstrip(";")
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]
 
 
 def _headed(step: Step) -> str:
@@ -280,4 +276,4 @@ def _missing_return(old: Step, other: _Seen, new: Step, where: str, following: S
         said += f", and {'at last ' if told != 'it' else ''}{told} gives `{last.event[3]}`"
     else:
         said += ", and the function runs to its end, where it returns `None`"
-    return Divergence(old.text, new.text, [_capital(f"{said}."), f"The line has to be `{new.text}`."])
+    return Divergence(old.text, new.text, [capital(f"{said}."), f"The line has to be `{new.text}`."])

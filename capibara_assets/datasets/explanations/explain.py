@@ -15,7 +15,7 @@ from typing import Any
 from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.code.sessions import Piece, Row, SessionContext, cell_names
 from capibara_assets.datasets.code.steps import steps
-from capibara_assets.datasets.code.structure import JAVASCRIPT, structural_key, without_comments
+from capibara_assets.datasets.code.structure import JAVASCRIPT, structural_key, without_comments, without_gaps
 from capibara_assets.datasets.explanations import alone
 from capibara_assets.datasets.explanations.behaviour import call_text, is_new, request_sentence, request_text
 from capibara_assets.datasets.explanations.walk import walk
@@ -27,7 +27,6 @@ from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.replay.traces import Trace
 from capibara_assets.executions.replay.workers import Session
 
-_WIDE = re.compile(r"(?<![ \t])[ \t]*\n([ \t]*\n)+")
 _MOST_SHOWN = 3
 _LONGEST_WALK = 1800  # characters
 _ENOUGH_VALUES = 8
@@ -162,7 +161,7 @@ def _uncommented(code: str, language: str) -> str:
     lines, bare = code.split("\n"), without_comments(code, language).split("\n")
     if len(lines) == len(bare):
         bare = [new for old, new in zip(lines, bare, strict=True) if new.strip() or not old.strip()]
-    return _WIDE.sub("\n\n", "\n".join(bare)).strip()
+    return without_gaps("\n".join(bare))
 
 
 def _uses(session: Sequence[Row], evidence: Evidence) -> dict[str, _Uses]:

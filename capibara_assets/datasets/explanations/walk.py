@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from capibara_assets.datasets.code.steps import Step
-from capibara_assets.datasets.explanations.behaviour import listed
+from capibara_assets.datasets.explanations.behaviour import capital, listed
 from capibara_assets.datasets.explanations.substitution import Substitution, is_readable, is_set, plain, shows_order
 
 _MOST_LINES, _MOST_TURNS, _MOST_DEPTH, _LONGEST, _LONGEST_SUBSTITUTED = 26, 9, 4, 120, 90
@@ -252,7 +252,7 @@ class _Walk:
         if any(_unreadable(text) for text in operands.values()):
             raise Untold
         self.sentences += bool(told)
-        return f"{_capital(listed(told))}. " if told else ""
+        return f"{capital(listed(told))}. " if told else ""
 
     def returned(self, at: str, step: Step, operands: Mapping[str, str], value: str | None) -> None:
         if value is None or _unreadable(value):
@@ -340,7 +340,7 @@ class _Walk:
         self.known[-1] |= targets
         if step.value is not None and step.value.sort == "other" and not targets:
             raise Untold
-        self.turn(at, f"{_capital(listed([f'`{name}` is `{value}`' for name, value in targets.items()]))}:")
+        self.turn(at, f"{capital(listed([f'`{name}` is `{value}`' for name, value in targets.items()]))}:")
 
     def while_tested(self, at: str, step: Step, operands: Mapping[str, str], truth: bool) -> None:
         said = self.asked(step, operands, truth)
@@ -349,10 +349,7 @@ class _Walk:
         if truth:
             self.turn(at, f"{said}:" if step.value is None or step.value.sort != "constant" else "A turn:")
             return
-        while self.blocks[-1].at == at and self.blocks[-1].head is not None:
-            self.blocks.pop()
-        self.blocks[-1].lines.append(_Line([f"{said}: the loop ends."]))
-        self.blocks.pop()
+        self._ended(at, said)
 
     def for_tested(self, at: str, step: Step, operands: Mapping[str, str], truth: bool) -> None:
         """The condition of JavaScript's `for`; each iteration states its variable."""
@@ -361,7 +358,10 @@ class _Walk:
         if truth:
             self.parts_of(step, operands)
             return
-        said = self.asked(step, operands, truth)
+        self._ended(at, self.asked(step, operands, truth))
+
+    def _ended(self, at: str, said: str) -> None:
+        """A loop's test is false: its open turns end, then the loop."""
         while self.blocks[-1].at == at and self.blocks[-1].head is not None:
             self.blocks.pop()
         self.blocks[-1].lines.append(_Line([f"{said}: the loop ends."]))
@@ -374,7 +374,3 @@ def _replaced_end(text: str, old: str, new: str) -> str:
 
 def _unreadable(text: str) -> bool:
     return not is_readable(text)
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

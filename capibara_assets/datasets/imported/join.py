@@ -285,8 +285,8 @@ def _derived(examples: pl.DataFrame, lines: pl.DataFrame) -> Imported:
             **{
                 **row,
                 "weight": round(1 + math.log(len(of[row["example_id"]])), 6),
-                "licence": _stated(line["licence"] for line in of[row["example_id"]]),
-                "source": _stated(line["source"] for line in of[row["example_id"]]),
+                "licence": stated_once(line["licence"] for line in of[row["example_id"]]),
+                "source": stated_once(line["source"] for line in of[row["example_id"]]),
                 "tenants": sorted({line["tenant"] for line in of[row["example_id"]] if line["tenant"]}),
                 "source_places": sorted(f"{line['file']}:{line['line']}" for line in of[row["example_id"]]),
             }
@@ -297,7 +297,8 @@ def _derived(examples: pl.DataFrame, lines: pl.DataFrame) -> Imported:
     return Imported(table(Example, rows), lines.sort("file_digest", "line"))
 
 
-def _stated(values: Iterable[str | None]) -> str | None:
+def stated_once(values: Iterable[str | None]) -> str | None:
+    """The different licences or sources of an example, as one text; None where none is stated."""
     return "; ".join(sorted({value for value in values if value})) or None
 
 

@@ -3,10 +3,9 @@
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import polars as pl
 
-from capibara_assets.datasets.duplicates.near import components
+from capibara_assets.datasets.duplicates.near import first_of
 from capibara_assets.datasets.groups import hashed_split
 from capibara_assets.datasets.imported.traits import Traits, linked_pairs
 from capibara_assets.datasets.recipe import DatasetRecipe
@@ -97,9 +96,8 @@ def _split_of(group: str, size: int, whole: int, recipe: DatasetRecipe) -> Split
 def _components(size: int, edges: Sequence[tuple[int, int]], without: Mapping[int, str]) -> dict[int, list[int]]:
     """First position -> members of each connected component; those `without` are in none."""
     kept = [edge for edge in edges if edge[0] not in without and edge[1] not in without]
-    left, right = (np.array([edge[side] for edge in kept], np.int64) for side in (0, 1))
     members: dict[int, list[int]] = defaultdict(list)
-    for position, first in enumerate(components(left, right, size).tolist()):
+    for position, first in enumerate(first_of(kept, size)):
         if position not in without:
             members[first].append(position)
     return members

@@ -20,7 +20,6 @@ _SPECIAL = {
     "__str__": re.compile(r"\bprint|\bshow|\bdisplay|\btext\b|\bstring|\bstr\(|\bf['\"]|\bformat", re.IGNORECASE),
 }
 
-_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _Written = ast.Constant | ast.Dict | ast.List | ast.Set | ast.Tuple
 
 
@@ -30,7 +29,7 @@ def without_unasked(answer: str, prompt: str, test: str, language: str) -> str:
     Of code that defines nothing all is the answer. What decorators register is used by them.
     """
     tree = python_source.parse(answer) if language == "python" else None
-    if tree is None or not any(isinstance(node, _Definition) for node in tree.body):
+    if tree is None or not any(isinstance(node, python_source.Definition) for node in tree.body):
         return answer
     in_words = "\n" in stated(prompt)  # a number may be a word there, and what it is for
     plain = answer if in_words else without_options(answer, f"{prompt}\n{test}")
@@ -52,10 +51,10 @@ def _removable(tree: ast.Module, prompt: str, test: str) -> Iterator[tuple[ast.s
     """Statements that may go, in their order, each with the lines that take its place."""
     told = f"{prompt}\n{test}"
     asked, used = set(_NAME.findall(told)), _used(tree)
-    if not any(isinstance(node, _Definition) and _is_named(node, asked) for node in tree.body):
+    if not any(isinstance(node, python_source.Definition) and _is_named(node, asked) for node in tree.body):
         return  # which of its parts was asked for is not said by name
     for node in tree.body:
-        if isinstance(node, _Definition) and not node.decorator_list and node.name not in asked | used:
+        if isinstance(node, python_source.Definition) and not node.decorator_list and node.name not in asked | used:
             yield node, []
         elif isinstance(node, ast.Assign) and isinstance(node.value, _Written):
             names = {name.id for name in walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)}
@@ -78,12 +77,10 @@ def _importing(node: ast.Import | ast.ImportFrom, names: list[ast.alias]) -> str
     return ast.unparse(less)
 
 
-def _is_named(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, asked: set[str]) -> bool:
+def _is_named(node: python_source.Definition, asked: set[str]) -> bool:
     """Whether its name is asked for, or that of the object which it is registered with, such as a route's."""
-    registering = {
-        part.id for decorator in node.decorator_list for part in walk(decorator) if isinstance(part, ast.Name)
-    }
-    return bool(asked & ({node.name} | registering))
+    registering = map(python_source.names_in, node.decorator_list)
+    return bool(asked & {node.name}.union(*registering))
 
 
 def _is_asked(method: str, names: set[str], told: str) -> bool:
@@ -104,7 +101,7 @@ def _used(tree: ast.Module) -> set[str]:
                 inside.add(node.attr)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 inside.add(node.value)
-        names |= inside - ({top.name} if isinstance(top, _Definition) else set())
+        names |= inside - ({top.name} if isinstance(top, python_source.Definition) else set())
     return names
 
 

@@ -79,6 +79,10 @@ class Evidence:
         """execution id -> (its whole session, and its position there)."""
         return {row["execution_id"]: (whole, i) for whole in self.whole_sessions for i, row in enumerate(whole)}
 
+    def place(self, execution_id: str) -> tuple[list[Row], int]:
+        """An execution's whole session and its position there; an empty session for one that is not known."""
+        return self.places.get(execution_id, ([], 0))
+
     @cached_property
     def known(self) -> dict[str, Row]:
         """execution id -> execution, including other domains where an example may quote it."""

@@ -82,21 +82,11 @@ def _key(text: str, language: str) -> str:
 def _placed(code: str, language: str) -> list[_Placed]:
     """The top-level statements of a cell with their lines."""
     if language in JAVASCRIPT:
-        nodes = javascript_source.parse(code).named_children
-        spans = [
-            (node.start_point[0] + 1, node.end_point[0] + 1)
-            for node in nodes
-            if node.type not in ("comment", "empty_statement")
-        ]
+        nodes = javascript_source.statement_nodes(code)
+        spans = [(node.start_point[0] + 1, node.end_point[0] + 1) for node in nodes]
     else:
         tree = python_source.parse(code)
-        spans = []
-        for node in tree.body if tree is not None else ():
-            start = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
-            if spans and start <= spans[-1][1]:
-                spans[-1] = (spans[-1][0], node.end_lineno or node.lineno)
-            else:
-                spans.append((start, node.end_lineno or node.lineno))
+        spans = [(first, last) for first, last, _ in python_source.spans(tree)] if tree is not None else []
     listed = statements(code, language)
     if len(listed) != len(spans):
         return []
@@ -143,9 +133,8 @@ def _needed(before: Sequence[Statement], names: frozenset[str], defined: frozens
 
 def _in_function(test: _Placed, line: int) -> tuple[python_source.Function, tuple[Statement, ...], int] | None:
     """(function, its body's statements, the position of the one at `line`) where a test is a Python function."""
-    tree = python_source.parse(test.statement.text)
     offset = test.first - 1
-    for node in walk(tree) if tree is not None else ():
+    for node in python_source.nodes(test.statement.text):
         if isinstance(node, python_source.Function):
             # the statement's text has no docstring: its lines below it are shifted, so the body is searched by text
             body = node.body
@@ -165,8 +154,7 @@ def _arguments(function: python_source.Function, tests: Sequence[str]) -> dict[s
     """Parameter -> the name that a test's call of the function gives it."""
     parameters = [argument.arg for argument in function.args.args]
     for text in tests:
-        tree = python_source.parse(text)
-        for node in walk(tree) if tree is not None else ():
+        for node in python_source.nodes(text):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == function.name:
                 pairs = zip(parameters, node.args, strict=False)
                 return {name: given.id for name, given in pairs if isinstance(given, ast.Name)}

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from capibara_assets.datasets.code import javascript_source, python_source
 from capibara_assets.datasets.code.structure import JAVASCRIPT
-from capibara_assets.executions.parsing import walk
 
 UNWRITTEN = "its task asks for a file that its answer does not write"
 _FILE = re.compile(r"(?!\w+://)[\w./~\\ -]*[\w-]\.[A-Za-z]\w{0,7}\Z")
@@ -46,8 +45,7 @@ def unwritten_files(task: str, answer: str) -> list[str]:
 
 def _opened_python(code: str) -> Iterator[tuple[str, bool]]:
     """Each file that Python opens by a literal name, and whether to read it."""
-    tree = python_source.parse(code)
-    nodes = list(walk(tree)) if tree is not None else []
+    nodes = list(python_source.nodes(code))
     named: dict[str, str] = {}
     for node in nodes:
         if isinstance(node, ast.Assign) and (text := _text(node.value, {})) is not None:
@@ -55,9 +53,9 @@ def _opened_python(code: str) -> Iterator[tuple[str, bool]]:
     for node in nodes:
         if not isinstance(node, ast.Call):
             continue
-        called = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        called = python_source.called_name(node)
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
-        of_path = isinstance(owner, ast.Call) and getattr(owner.func, "id", getattr(owner.func, "attr", "")) == "Path"
+        of_path = isinstance(owner, ast.Call) and python_source.called_name(owner) == "Path"
         first = owner.args[:1] if of_path and isinstance(owner, ast.Call) else node.args[:1]
         name = _text(first[0], named) if first else None
         if name is None or not _FILE.match(name):
@@ -83,10 +81,10 @@ def _text(node: ast.expr, named: dict[str, str]) -> str | None:
 def _opened_javascript(code: str) -> Iterator[tuple[str, bool]]:
     for node in javascript_source.walk(javascript_source.parse(code)):
         called = node.child_by_field_name("function") if node.type == "call_expression" else None
-        listed = node.child_by_field_name("arguments") if called is not None else None
-        if called is None or listed is None or not listed.named_children or listed.named_children[0].type != "string":
+        first = next(iter(javascript_source.given(node)), None)
+        if called is None or first is None or first.type != "string":
             continue
         opens = _JAVASCRIPT.search(javascript_source.text(called))
-        name = javascript_source.text(listed.named_children[0])[1:-1]
+        name = javascript_source.text(first)[1:-1]
         if opens and _FILE.match(name):
             yield name, bool(opens[1])

@@ -10,7 +10,6 @@ from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.kinds.proof import recorded_output
 from capibara_assets.executions.heredocs import heredocs
-from capibara_assets.executions.parsing import walk
 
 _FILE = re.compile(r"^(?!\w+://)[\w./~\\-]*[\w-]\.[A-Za-z]\w{0,7}$")
 _SHELL_WORD = re.compile(r"(?<![\w./~-])[\w./~-]+\.[A-Za-z]\w{0,7}\b")
@@ -49,8 +48,7 @@ def files_shown(session: Sequence[Row], position: int, codes: Sequence[tuple[str
 
 def _named(code: str, language: str) -> Iterator[str]:
     if language == "python":
-        tree = python_source.parse(code)
-        for node in walk(tree) if tree is not None else ():
+        for node in python_source.nodes(code):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and _FILE.match(node.value):
                 yield node.value
     elif language in JAVASCRIPT:
@@ -87,9 +85,8 @@ def _written(code: str, language: str, name: str) -> str | None:
     if language in JAVASCRIPT:
         for node in javascript_source.walk(javascript_source.parse(code)):
             called = node.child_by_field_name("function") if node.type == "call_expression" else None
-            listed = node.child_by_field_name("arguments") if called is not None else None
-            if listed is not None and re.search(r"(write|append)File", javascript_source.text(called)):  # type: ignore[arg-type]
-                given = [javascript_source.text(one) for one in listed.named_children]
+            if called is not None and re.search(r"(write|append)File", javascript_source.text(called)):
+                given = [javascript_source.text(one) for one in javascript_source.given(node)]
                 if len(given) > 1 and given[0][1:-1] == name and given[1][:1] in "'\"`":
                     return given[1][1:-1].replace("\\n", "\n")
     return None
@@ -102,25 +99,23 @@ def _target(words: str) -> str | None:
 
 
 def _written_python(code: str, name: str) -> str | None:
-    tree = python_source.parse(code)
-    if tree is None:
-        return None
+    nodes = list(python_source.nodes(code))
     literals = {
         target.id: node.value.value
-        for node in walk(tree)
+        for node in nodes
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
         for target in node.targets
         if isinstance(target, ast.Name)
     }
     handles: set[str] = set()
-    for node in walk(tree):
+    for node in nodes:
         if isinstance(node, ast.With):
             for item in node.items:
                 if _opens(item.context_expr, name) and isinstance(item.optional_vars, ast.Name):
                     handles.add(item.optional_vars.id)
         elif isinstance(node, ast.Assign) and _opens(node.value, name):
             handles |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    for node in walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
             if node.func.attr not in ("write", "write_text", "writelines"):
                 continue
@@ -135,11 +130,7 @@ def _written_python(code: str, name: str) -> str | None:
 
 
 def _opens(node: ast.expr, name: str) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and (getattr(node.func, "id", "") == "open" or getattr(node.func, "attr", "") == "open")
-        and name in ast.unparse(node)
-    )
+    return isinstance(node, ast.Call) and python_source.called_name(node) == "open" and name in ast.unparse(node)
 
 
 def _writes_it(code: str, language: str, name: str) -> bool:

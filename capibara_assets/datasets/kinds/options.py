@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from capibara_assets.datasets.code import python_source
-from capibara_assets.datasets.code.edits import Places
+from capibara_assets.datasets.code.python_source import Function, Places, called_name
 from capibara_assets.executions.parsing import walk
 
 _DECLARING = frozenset(("FastAPI", "APIRouter", "Flask", "Blueprint", "Query", "Path", "Body", "Header", "Cookie"))
@@ -34,11 +34,11 @@ def without_options(answer: str, told: str) -> str:
     places, spans = Places(answer), list[tuple[int, int]]()
     own = {name for node in tree.body if isinstance(node, ast.Assign) for name in _constants(node, told)}
     for node in walk(tree):
-        if isinstance(node, ast.Call) and _name(node.func) in _DECLARING:
+        if isinstance(node, ast.Call) and called_name(node) in _DECLARING:
             spans += _spans(node, own, told, places)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _is_unasked_hook(node, told):
+        elif isinstance(node, Function) and _is_unasked_hook(node, told):
             spans.append((places.at(node.decorator_list[0].lineno, 0), places.at((node.end_lineno or 0) + 1, 0)))
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (routes := _routes(node)):
+        elif isinstance(node, Function) and (routes := _routes(node)):
             spans += [span for route in routes for span in _spans(route, own, told, places)]
             spans += _unasked_parameters(node, told, places)
         elif isinstance(node, ast.ClassDef) and len(node.body) > 1:
@@ -54,22 +54,18 @@ def without_options(answer: str, told: str) -> str:
     return answer
 
 
-def _name(called: ast.expr) -> str:
-    return called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
-
-
-def _routes(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.Call]:
+def _routes(function: Function) -> list[ast.Call]:
     """The decorators that register a function for requests; none if others decorate it, too."""
-    listed = [one for one in function.decorator_list if isinstance(one, ast.Call) and _name(one.func) in _ROUTES]
+    listed = [one for one in function.decorator_list if isinstance(one, ast.Call) and called_name(one) in _ROUTES]
     return listed if len(listed) == len(function.decorator_list) else []
 
 
-def _is_unasked_hook(function: ast.FunctionDef | ast.AsyncFunctionDef, told: str) -> bool:
+def _is_unasked_hook(function: Function, told: str) -> bool:
     """Whether a function that runs beside requests, such as a handler of errors, holds nothing that they show.
 
     One that makes a response of its own shows in its form.
     """
-    hooks = [one for one in function.decorator_list if isinstance(one, ast.Call) and _name(one.func) in _HOOKS]
+    hooks = [one for one in function.decorator_list if isinstance(one, ast.Call) and called_name(one) in _HOOKS]
     if not hooks or len(hooks) < len(function.decorator_list):
         return False
     parts = [part for statement in function.body for part in walk(statement)]
@@ -81,9 +77,7 @@ def _is_unasked_hook(function: ast.FunctionDef | ast.AsyncFunctionDef, told: str
     return not any(_is_told(one, told) for one in shown)
 
 
-def _unasked_parameters(
-    route: ast.FunctionDef | ast.AsyncFunctionDef, told: str, places: Places
-) -> list[tuple[int, int]]:
+def _unasked_parameters(route: Function, told: str, places: Places) -> list[tuple[int, int]]:
     """Where the parameters of a route stand that no request passes, and the blocks for the case that one did."""
     given = route.args.args
     without_default = len(given) - len(route.args.defaults)
@@ -107,7 +101,7 @@ def _unasked_parameters(
 
 def _is_none(node: ast.expr) -> bool:
     """Whether a default is None, or that of a query."""
-    if isinstance(node, ast.Call) and _name(node.func) == "Query":
+    if isinstance(node, ast.Call) and called_name(node) == "Query":
         given = [*node.args[:1], *(each.value for each in node.keywords if each.arg == "default")]
         return bool(given) and _is_none(given[0])
     return isinstance(node, ast.Constant) and node.value is None

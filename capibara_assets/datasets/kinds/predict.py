@@ -14,6 +14,7 @@ from capibara_assets.datasets.code.structure import (
     comments,
     structural_key,
     without_comments,
+    without_gaps,
     without_trailing_spaces,
 )
 from capibara_assets.datasets.code.tracebacks import error_text
@@ -42,7 +43,6 @@ _UNTELLING = re.compile(
 )
 
 
-_WIDE = re.compile(r"(?<![ \t])[ \t]*\n([ \t]*\n)+")
 UNQUOTED = "its last value is a text that was recorded without quotes"
 _JAVASCRIPT_VALUE = re.compile(
     r"-?[\d.]+n?$|-?\d[\d.]*e[+-]?\d+$|(true|false|null|undefined|NaN|-?Infinity)$|[\[{<]|\w+( \[|\(\d*\) [\[{]| \{)"
@@ -88,7 +88,7 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
 
 def bare(code: str, language: str) -> str:
     """Remove comments, and the blank lines that remain."""
-    return _WIDE.sub("\n\n", without_comments(code, language)).strip()
+    return without_gaps(without_comments(code, language))
 
 
 def tells(remarks: Iterable[str], output: str) -> bool:

@@ -18,7 +18,7 @@ SIGNATURE, TESTS, SESSION, SCHEMA, FILES = "Signature:", "It has to pass:", "Ses
 CODE, ERROR = "Code:", "Error:"
 SECTIONS = (SIGNATURE, TESTS, SESSION, SCHEMA, FILES, CODE, ERROR)
 """Titles of the parts of a prompt that hold code or output; what stands before the first is prose."""
-SPLIT_TITLES = re.compile(rf"(?:\A|\n\n)({'|'.join(re.escape(title) for title in SECTIONS)})\n")
+_SPLIT_TITLES = re.compile(rf"(?:\A|\n\n)({'|'.join(re.escape(title) for title in SECTIONS)})\n")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,13 @@ def section(prompt: str, title: str) -> str:
 
 def stated(prompt: str) -> str:
     """The text of a prompt before its sections."""
-    return SPLIT_TITLES.split(prompt)[0]
+    return _SPLIT_TITLES.split(prompt)[0]
+
+
+def sections(prompt: str) -> list[tuple[str, str]]:
+    """(title, content) of the titled parts of a prompt, in order."""
+    _, *parts = _SPLIT_TITLES.split(prompt)
+    return list(zip(parts[::2], parts[1::2], strict=True))
 
 
 def language_name(language: str) -> str:

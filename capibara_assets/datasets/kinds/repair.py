@@ -113,7 +113,7 @@ def _with_carried(evidence: Evidence, pair: Row, fixed: str) -> str:
 
 def _tests_of_later_attempts(evidence: Evidence, pair: Row) -> str:
     """The tests of later versions for the same task: who went on after a mend may have found more to mend."""
-    session, position = evidence.places.get(pair["fixed_execution_id"], ([], 0))
+    session, position = evidence.place(pair["fixed_execution_id"])
     if not session or not session[position]["task"]:
         return ""
     own = dissect(pair["fixed_code"], pair["language"])
@@ -157,7 +157,7 @@ def whole_request(evidence: Evidence, pair: Row, statement: str, most: int) -> s
 
 def _session_statement(evidence: Evidence, pair: Row) -> str:
     """What the session says that the code is for: the words of an earlier attempt at the same, or its only task."""
-    session, position = evidence.places.get(pair["fixed_execution_id"], ([], 0))
+    session, position = evidence.place(pair["fixed_execution_id"])
     before = session[:position]
     asked = dissect(pair["fixed_code"], pair["language"]).signature
     for row in before:

@@ -101,7 +101,7 @@ def _used(
     evidence: Evidence, execution_id: str, wanted: Iterable[str], known: Mapping[str, QueryTable]
 ) -> tuple[list[QueryTable], list[str], list[str]]:
     """(tables with the columns that the session's queries read, a line of columns of unknown tables, those queries)."""
-    session, _ = evidence.places.get(execution_id, ([], 0))
+    session, _ = evidence.place(execution_id)
     columns: dict[str, dict[str, None]] = {table: {} for table in wanted}
     loose: dict[str, None] = {}
     ids = []
@@ -128,7 +128,7 @@ def _used(
 
 def _told_before(evidence: Evidence, execution_id: str) -> dict[str, tuple[QueryTable, Row]]:
     """Lower-case name -> table as the session told it before an execution, and the cell that told it last."""
-    session, position = evidence.places.get(execution_id, ([], 0))
+    session, position = evidence.place(execution_id)
     return _told(session[:position])
 
 

@@ -185,9 +185,8 @@ def _shows(node: ast.stmt, made: dict[str, set[str]]) -> bool:
     if not isinstance(node, ast.Expr):
         return False
     value = node.value
-    called = [n.func for n in walk(value) if isinstance(n, ast.Call)]
-    names = {one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "") for one in called}
-    roots = {n.id for n in walk(value) if isinstance(n, ast.Name)}
+    names = {python_source.called_name(n) for n in walk(value) if isinstance(n, ast.Call)}
+    roots = python_source.names_in(value)
     return isinstance(value, ast.Constant) or (names <= _SHOWING and bool(roots & made.keys()))
 
 
@@ -261,7 +260,7 @@ def chosen(answer: str, prompt: str) -> set[str]:
 def _is_label(node: ast.AST) -> bool:
     """Whether what a node holds is for readers: an output, a label, an error's message, a docstring."""
     if isinstance(node, ast.Call):
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        name = python_source.called_name(node)
         return name in _SHOWING or name.startswith(("set_", "log", "warn")) or name.endswith(("Error", "Exception"))
     return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
 

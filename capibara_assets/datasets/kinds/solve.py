@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from capibara_assets.datasets.anatomy.dissect import Anatomy, dissect
 from capibara_assets.datasets.anatomy.stated import with_stated
 from capibara_assets.datasets.code.comments import is_statement, is_task
-from capibara_assets.datasets.code.queries import sql_texts
+from capibara_assets.datasets.code.queries import holds_sql
 from capibara_assets.datasets.code.sessions import Row, cell_names, defined_name, needed, statements
 from capibara_assets.datasets.code.structure import JAVASCRIPT, normal_text, structural_key, without_trailing_spaces
 from capibara_assets.datasets.kinds import prompts
@@ -138,7 +138,7 @@ def _unsaid(statement: _Statement, asked: _Asked, test: str, language: str, fewe
         return REFERS_BACK
     if statement.told and (language == "sql" or language in JAVASCRIPT):
         return why_beyond_by_names(statement.text, asked.answer, language)
-    if language != "python" or _JUDGES.search(test) or any(True for _ in sql_texts(asked.answer, language)):
+    if language != "python" or _JUDGES.search(test) or holds_sql(asked.answer, language):
         return None  # a test judges it, or it is a query, whose text is the work itself (worth.py)
     if statement.told:
         return why_beyond(statement.text, asked.answer, asked.prompt, fewest_steps)

@@ -7,7 +7,7 @@ from capibara_assets.datasets.code.queries import reads_of
 from capibara_assets.datasets.code.sessions import cell_names
 from capibara_assets.datasets.code.structure import JAVASCRIPT, without_comments
 from capibara_assets.datasets.kinds.files_needed import unnamed_files
-from capibara_assets.datasets.kinds.prompts import CODE, SIGNATURE, SPLIT_TITLES, TESTS
+from capibara_assets.datasets.kinds.prompts import CODE, SIGNATURE, TESTS, sections, stated
 
 _IPYTHON = frozenset(re.findall(r"\w+", "display get_ipython In Out _ __ ___ _i _ih _oh exit quit"))
 _HOST = frozenset(
@@ -93,11 +93,10 @@ def _assigned(code: str) -> frozenset[str]:
 
 def _defined_in(language: str, prompt: str) -> frozenset[str]:
     """Names that the prompt's code binds, or that its text names as code."""
-    prose, *parts = SPLIT_TITLES.split(prompt)
     defined: set[str] = set()
-    for match in _IN_PROSE.finditer(prose):
+    for match in _IN_PROSE.finditer(stated(prompt)):
         defined.update(_WORD.findall(next(group for group in match.groups() if group)))
-    for title, code in zip(parts[::2], parts[1::2], strict=True):
+    for title, code in sections(prompt):
         names = None if title in _NAMING else cell_names(code, language)
         if names is None:  # a signature, a test, or failing code that does not parse
             defined.update(_WORD.findall(without_comments(code, language)))
@@ -109,8 +108,7 @@ def _defined_in(language: str, prompt: str) -> frozenset[str]:
 def _bound_by_test(language: str, prompt: str) -> frozenset[str]:
     """Names that only the test binds, which runs after the answer."""
     bound: dict[bool, frozenset[str]] = {True: frozenset(), False: frozenset()}
-    _, *parts = SPLIT_TITLES.split(prompt)
-    for title, code in zip(parts[::2], parts[1::2], strict=True):
+    for title, code in sections(prompt):
         if (names := cell_names(code, language)) is not None and title != SIGNATURE:
             bound[title == TESTS] |= names.bound - (names.imported if title == TESTS else frozenset())
     return bound[True] - bound[False]

@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 
 from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.code.names import StatementNames
-from capibara_assets.datasets.code.queries import sql_texts
+from capibara_assets.datasets.code.queries import holds_sql
 from capibara_assets.datasets.code.sessions import (
     Piece,
     Row,
@@ -66,10 +66,10 @@ def surroundings(
     pieces = _in_order(evidence, execution_id, [*pieces, *older])
     fitting = quotable(SessionContext(tuple(pieces), context.complete), recipe.context_chars)
     lacking = CUT if len(fitting) < len(pieces) else None
-    session, position = evidence.places.get(execution_id, ([], 0))
+    session, position = evidence.place(execution_id)
     files = files_shown(session, position, codes)
     schema = ShownSchema("")
-    if any(True for code in codes for _ in sql_texts(*code)):
+    if any(holds_sql(*code) for code in codes):
         earlier = [piece.text for piece in fitting]
         schema = schema_shown(evidence, execution_id, codes, told, earlier, recipe.context_chars)
     ids = [*(p.row["execution_id"] for p in fitting), *schema.execution_ids, *(one.execution_id for one in files)]
@@ -106,7 +106,7 @@ def _older_versions(
     evidence: Evidence, execution_id: str, answer: tuple[str, str], pieces: Sequence[Piece]
 ) -> list[Piece]:
     """The last versions, of an earlier task, of the functions and classes that an answer changes."""
-    session, position = evidence.places.get(execution_id, ([], 0))
+    session, position = evidence.place(execution_id)
     row = evidence.known.get(execution_id)
     if row is None or not row["task"]:
         return []
@@ -138,7 +138,7 @@ def _is_like(older: str, newer: str) -> bool:
 
 
 def _in_order(evidence: Evidence, execution_id: str, pieces: Sequence[Piece]) -> list[Piece]:
-    session, _ = evidence.places.get(execution_id, ([], 0))
+    session, _ = evidence.place(execution_id)
     places = {row["execution_id"]: place for place, row in enumerate(session)}
     return sorted(pieces, key=lambda piece: places[piece.row["execution_id"]])
 

@@ -134,9 +134,7 @@ def news_of(answers: Texts, prompts: Texts, count: int) -> News:
     place = np.minimum(np.searchsorted(asked, answered), max(len(asked) - 1, 0))
     known: Flags = spoken & (asked[place] == answered if len(asked) else np.zeros(len(answered), bool))
     answered = answers.owners.astype(np.int64) * span + answers.words
-    held = np.sort(answered)
-    held = held[np.r_[True, held[1:] != held[:-1]]] if len(held) else held
-    often = np.bincount(held % span, minlength=span)
+    often = np.bincount(np.unique(answered) % span, minlength=span)
     return News(known, spoken & ~known & (often[answers.words] <= _USUAL * count))
 
 

@@ -248,8 +248,7 @@ def unlike(texts: Sequence[Text]) -> list[list[str]]:
 def _counted(texts: Texts, count: int, words: int) -> Matrix:
     """texts x words, 1 where a word stands."""
     spoken = texts.words != 0
-    there = np.sort(texts.owners[spoken].astype(np.int64) * words + texts.words[spoken])
-    there = there[np.r_[True, there[1:] != there[:-1]]] if len(there) else there
+    there = np.unique(texts.owners[spoken].astype(np.int64) * words + texts.words[spoken])
     ones = np.ones(len(there), np.float64)
     return scipy.sparse.csr_matrix((ones, (there // words, there % words)), shape=(count, words))
 

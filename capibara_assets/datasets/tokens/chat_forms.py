@@ -17,6 +17,7 @@ bytes, so that the assistant's span is certain; else the text is refused with th
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NoReturn
 
 from capibara_assets.executions.formats.strict_json import Fault
@@ -82,7 +83,7 @@ _GAP = re.compile(r"\s*+(?:<s>)?\s*+(?=\[INST\])")
 
 
 def _read_mistral(text: str) -> Recovered:
-    begin = _matched(re.compile(r"\s*(?:<s>)?\s*"), text, 0)
+    begin = _begin("<s>", text)
     at, turns, gaps = len(begin), [], []
     while (turn := _MISTRAL.match(text, at)) and not _MISTRAL_MARK.search(turn["user"] + "\0" + turn["assistant"]):
         turns.append((turn["user"], turn["assistant"]))
@@ -191,7 +192,7 @@ def _read_marked(name: str, text: str) -> Recovered:
     form = _MARKED[name]
     opening = re.escape(form.opening).replace("ROLE", _ROLE)
     turn = re.compile(rf"{opening}(?P<content>.*?){re.escape(form.closing)}", re.DOTALL)
-    begin = _matched(re.compile(rf"\s*(?:{re.escape(form.begin)})?\s*"), text, 0)
+    begin = _begin(form.begin, text)
     at, messages = len(begin), []
     while (match := turn.match(text, at)) and not re.search(form.marks, match["content"]):
         role = "assistant" if match["role"] == form.assistant else match["role"]
@@ -260,8 +261,9 @@ def _write_alpaca(messages: Sequence[Mapping[str, str]], layout: Mapping[str, st
 # --- all of them -----------------------------------------------------------------------------------------------------
 
 
-def _matched(pattern: re.Pattern[str], text: str, at: int) -> str:
-    match = pattern.match(text, at)
+def _begin(mark: str, text: str) -> str:
+    """The mark that a whole chat may begin with, and the spaces around it."""
+    match = re.match(rf"\s*(?:{re.escape(mark)})?\s*", text)
     return match[0] if match else ""
 
 
@@ -278,17 +280,11 @@ _BEGINNINGS = {
 }
 _READERS: dict[str, Callable[[str], Recovered]] = {
     "mistral": _read_mistral,
-    "chatml": lambda text: _read_marked("chatml", text),
-    "llama-3": lambda text: _read_marked("llama-3", text),
-    "gemma": lambda text: _read_marked("gemma", text),
+    **{name: partial(_read_marked, name) for name in ("chatml", "llama-3", "gemma")},
     "bars": _read_user_bars,
 }
 _WRITERS: dict[str, Callable[[Sequence[Message], Mapping[str, str]], str]] = {
     "mistral": _write_mistral,
     "alpaca": _write_alpaca,
-    "chatml": lambda messages, layout: _write_marked("chatml", messages, layout),
-    "llama-3": lambda messages, layout: _write_marked("llama-3", messages, layout),
-    "gemma": lambda messages, layout: _write_marked("gemma", messages, layout),
-    "zephyr": lambda messages, layout: _write_marked("zephyr", messages, layout),
-    "phi": lambda messages, layout: _write_marked("phi", messages, layout),
+    **{name: partial(_write_marked, name) for name in _MARKED},
 }

@@ -166,7 +166,7 @@ def _spans(jinja: JinjaTemplate, roles: Sequence[str], constants: Sequence[str])
     """
     spoken = [turn for turn, role in enumerate(roles) if role == ASSISTANT]
     spans = []
-    whole = "".join(constants[0:1]) + "".join(probe(k) + constants[k + 1] for k in range(len(roles)))
+    whole = joined(constants, [probe(turn) for turn in range(len(roles))])
     for turn in spoken:
         messages = [{"role": role, "content": probe(k)} for k, role in enumerate(roles[: turn + 1])]
         through = jinja.text_of(messages)

@@ -15,7 +15,6 @@ LEAKED = "its answer sets variables that it does not declare"
 
 _NUMBERS = re.compile(r"\[\s*-?\d")
 _TEXTS = re.compile(r"split\(|join\(|keys\(|String|toString|\.words|chars?\b", re.IGNORECASE)
-_SETS = ("assignment_expression", "augmented_assignment_expression", "update_expression")
 
 
 def senseless(code: str) -> str | None:
@@ -54,7 +53,8 @@ def _is_tuple(node: Node) -> bool:
         return False
     inner = node.named_children[0]
     return inner.type == "sequence_expression" and not any(
-        part.type in (*_SETS, "call_expression", "await_expression", "yield_expression") for part in walk(inner)
+        part.type in (*javascript_source.ASSIGNMENTS, "call_expression", "await_expression", "yield_expression")
+        for part in walk(inner)
     )
 
 
@@ -71,9 +71,9 @@ def _sorts_as_text(node: Node) -> bool:
 
 def _assigned(node: Node) -> str:
     """The variable that a node assigns; "" if it assigns none."""
-    if node.type not in _SETS:
+    if node.type not in javascript_source.ASSIGNMENTS:
         return ""
-    target = node.child_by_field_name("left") or node.child_by_field_name("argument")
+    target = javascript_source.assigned(node)
     return text(target) if target is not None and target.type == "identifier" else ""
 
 

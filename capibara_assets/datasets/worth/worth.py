@@ -10,10 +10,10 @@ import re
 from capibara_assets.datasets.code import python_source
 from capibara_assets.datasets.code.cases import cases
 from capibara_assets.datasets.code.effort import is_call, steps
-from capibara_assets.datasets.code.queries import sql_texts
+from capibara_assets.datasets.code.queries import holds_sql
 from capibara_assets.datasets.code.structure import JAVASCRIPT, located_tokens, without_comments
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
-from capibara_assets.datasets.kinds.prompts import CODE, ERROR, SESSION, SIGNATURE, SPLIT_TITLES, TESTS, section, stated
+from capibara_assets.datasets.kinds.prompts import CODE, ERROR, SESSION, SIGNATURE, TESTS, section, sections, stated
 from capibara_assets.datasets.schema import CODE_KINDS
 from capibara_assets.datasets.worth import javascript
 from capibara_assets.datasets.worth.leftovers import left_over
@@ -77,8 +77,8 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
     """
     if candidate.language == "sql":
         return unworthy_query(candidate)
-    holds_sql = candidate.kind in CODE_KINDS and any(True for _ in sql_texts(candidate.answer, candidate.language))
-    if holds_sql and (candidate.kind != "repair" or unworthy_query(candidate) is not None):
+    queries = candidate.kind in CODE_KINDS and holds_sql(candidate.answer, candidate.language)
+    if queries and (candidate.kind != "repair" or unworthy_query(candidate) is not None):
         return unworthy_query(candidate)
     if candidate.language != "python" and candidate.language not in JAVASCRIPT:
         return None
@@ -150,8 +150,7 @@ def _overflows(candidate: ExampleCandidate) -> bool:
 
 def _holds_idle(code: str) -> bool:
     """Whether a function holds an expression that does nothing, such as a value that it was to return."""
-    tree = python_source.parse(code)
-    for function in walk(tree) if tree is not None else ():
+    for function in python_source.nodes(code):
         if isinstance(function, python_source.Function):
             for node in walk(function):
                 if isinstance(node, ast.Expr) and node is not function.body[0]:
@@ -165,18 +164,20 @@ def _holds_idle(code: str) -> bool:
 
 def _misread(test: str, language: str) -> bool:
     """Whether an assertion's message is a value: `assert f(x) == 1, 2` was meant to compare a pair."""
-    tree = python_source.parse(test) if language == "python" and "assert" in test else None
-    return tree is not None and any(
-        isinstance(node, ast.Assert)
-        and (isinstance(node.msg, ast.UnaryOp | ast.List | ast.Tuple | ast.Dict) or _is_number(node.msg))
-        for node in walk(tree)
+    return (
+        language == "python"
+        and "assert" in test
+        and any(
+            isinstance(node, ast.Assert)
+            and (isinstance(node.msg, ast.UnaryOp | ast.List | ast.Tuple | ast.Dict) or _is_number(node.msg))
+            for node in python_source.nodes(test)
+        )
     )
 
 
 def _is_contradicted(candidate: ExampleCandidate) -> bool:
     """Whether the prose of a prompt expects another list or truth of a call than its test."""
-    prose, *parts = SPLIT_TITLES.split(candidate.prompt)
-    shown = dict(zip(parts[::2], parts[1::2], strict=True)).get(TESTS, "")
+    shown = dict(sections(candidate.prompt)).get(TESTS, "")
     asserted = {case.arguments: case.expected for case in cases(f"{shown}\n{candidate.test or ''}")}
     return any(
         case.expected != other
@@ -184,7 +185,7 @@ def _is_contradicted(candidate: ExampleCandidate) -> bool:
             {case.expected, other} == {"true", "false"}
             or (case.expected[:1] == "[" == other[:1] and case.expected.count(",") == other.count(","))
         )
-        for case in cases(prose)
+        for case in cases(stated(candidate.prompt))
         if (other := asserted.get(case.arguments)) is not None
     )
 
@@ -192,8 +193,8 @@ def _is_contradicted(candidate: ExampleCandidate) -> bool:
 def _defines_another(candidate: ExampleCandidate) -> bool:
     """Whether a task gives the head of a function, or a call that has to come true, and its answer defines others."""
     named = {name for groups in _NAMED.findall(stated(candidate.prompt)) for name in groups if name}
-    tree = python_source.parse(candidate.answer) if named else None
-    own = {node.name for node in (walk(tree) if tree is not None else ()) if isinstance(node, python_source.Definition)}
+    nodes = python_source.nodes(candidate.answer) if named else ()
+    own = {node.name for node in nodes if isinstance(node, python_source.Definition)}
     return bool(own) and not named & own
 
 
@@ -317,8 +318,7 @@ def _is_overwritten(candidate: ExampleCandidate) -> bool:
     targets = [
         t.id for node in code.body if isinstance(node, ast.Assign) for t in node.targets if isinstance(t, ast.Name)
     ]
-    read = {node.id for node in walk(test) if isinstance(node, ast.Name)}
-    return any(targets.count(name) > 1 for name in read)
+    return any(targets.count(name) > 1 for name in python_source.names_in(test))
 
 
 def _is_stated(code: str, output: str, language: str) -> bool:

@@ -49,11 +49,6 @@ class SlotCache(Cache):  # type: ignore[misc]  # transformers is untyped here
         if row != last:
             self.fork(last, [row], length)
 
-    @property
-    def token_bytes(self) -> int:
-        """Bytes that one token of one row takes in all layers, once something was stored."""
-        return sum(held[0, :, 0].numel() * held.element_size() for layer in self.layers for held in layer.held)
-
 
 class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is untyped here
     """One layer's keys and values, (rows, heads, capacity, width) each; made when the first ones arrive."""

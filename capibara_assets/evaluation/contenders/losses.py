@@ -103,7 +103,7 @@ def encoded_with(framing: Framing, base: Base, test: pl.DataFrame, max_length: i
     return {name: _last_tokens(one, plain[name].supervised) for name, one in framed.items() if name in plain}
 
 
-def routed_losses(losses: pl.DataFrame, picks: Mapping[str, str], name: str = "routed") -> pl.DataFrame:
+def routed_losses(losses: pl.DataFrame, picks: Mapping[str, str]) -> pl.DataFrame:
     """Losses of a router: each example's loss under the contender that was picked, from losses already computed.
 
     Args:
@@ -125,7 +125,7 @@ def routed_losses(losses: pl.DataFrame, picks: Mapping[str, str], name: str = "r
     if (lost := picked.filter(pl.col("nll").is_null())).height:
         row = lost.row(0, named=True)
         raise InputError(f"{row['contender']}, picked for example {row['example_id']}, was not scored on it")
-    return picked.with_columns(contender=pl.lit(name)).select(losses.columns).sort("example_id")
+    return picked.with_columns(contender=pl.lit("routed")).select(losses.columns).sort("example_id")
 
 
 def mean_losses(losses: pl.DataFrame) -> dict[str, float]:

@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import polars as pl
 
@@ -29,10 +29,11 @@ from capibara_assets.datasets.duplicates.near import near_texts
 from capibara_assets.datasets.duplicates.public_benchmarks import read_items
 from capibara_assets.datasets.recipe import NearDuplicates
 from capibara_assets.errors import InputError
+from capibara_assets.evaluation.items.items import Item
 
 How = Literal["example", "execution", "group", "text", "question", "answer", "structure", "near", "ngram", "structural"]
 
-NGRAM = 13  # words of a run that training data may not share with a benchmark's item (datasets/recipe.py)
+_NGRAM = 13  # words of a run that training data may not share with a benchmark's item (datasets/recipe.py)
 _FEWEST_WORDS = {"question": 10, "answer": 20}  # without which one alone proves nothing
 _PROSE = frozenset({"explain", "predict"})  # kinds whose answers are no code: many have the same one
 _WORD = re.compile(r"\w+")
@@ -51,38 +52,6 @@ _WORDS: dict[How, str] = {
     "ngram": "shares runs of words with the training example",
     "structural": "has the same solution, but for names, as the training example",
 }
-
-
-class ItemLike(Protocol):
-    """Protocol of held-out items (`evaluation.items.items.Item`) for comparison."""
-
-    @property
-    def item_id(self) -> str: ...
-    @property
-    def group_id(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def language(self) -> str: ...
-    @property
-    def prompt(self) -> Sequence[Mapping[str, str]]: ...
-    @property
-    def reference(self) -> str: ...
-    @property
-    def execution_ids(self) -> Sequence[str]: ...
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """An item made from an example alone, for evaluations that only compute losses."""
-
-    item_id: str
-    group_id: str
-    kind: str
-    language: str
-    prompt: tuple[Mapping[str, str], ...]
-    reference: str
-    execution_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -112,12 +81,7 @@ class _Text:
     answer: str
 
 
-def held_out_items(examples: pl.DataFrame) -> list[HeldOut]:
-    """Rows of `Example` as items, in their order."""
-    return list(_held_out(examples))
-
-
-def find_leaks(items: Sequence[ItemLike], training: pl.DataFrame, near: NearDuplicates) -> list[Leak]:
+def find_leaks(items: Sequence[Item], training: pl.DataFrame, near: NearDuplicates) -> list[Leak]:
     """Find leaking items: one leak per item, sorted by item; the strongest match counts (provenance, equal, near text).
 
     Args:
@@ -131,14 +95,14 @@ def find_leaks(items: Sequence[ItemLike], training: pl.DataFrame, near: NearDupl
     return sorted(by_item.values(), key=lambda leak: leak.item_id)
 
 
-def find_benchmark_leaks(benchmarks: Mapping[str, Path], training: pl.DataFrame, ngram: int = NGRAM) -> list[Leak]:
+def find_benchmark_leaks(benchmarks: Mapping[str, Path], training: pl.DataFrame) -> list[Leak]:
     """Items of HumanEval- and MBPP-format files that the training data holds, as `<name>/<task_id>`; one leak per item.
 
     Raises:
         InputError: a file is missing, damaged or of another shape.
     """
     items = [item for name, path in sorted(benchmarks.items()) for item in read_items(name, path)]
-    rows = contaminated_by(training, items, ngram).sort("benchmark", "item", "example_id", "how")
+    rows = contaminated_by(training, items, _NGRAM).sort("benchmark", "item", "example_id", "how")
     by_item: dict[str, Leak] = {}
     for row in rows.iter_rows(named=True):
         name = f"{row['benchmark']}/{row['item']}"
@@ -169,16 +133,7 @@ def refuse_leaks(leaks: Sequence[Leak], items: int, source: str) -> list[Leak]:
     )
 
 
-def _held_out(examples: pl.DataFrame) -> Iterator[HeldOut]:
-    for row in examples.iter_rows(named=True):
-        *prompt, answer = json.loads(row["messages"])
-        yield HeldOut(
-            row["example_id"], row["group_id"], row["kind"], row["language"], tuple(prompt), answer["content"],
-            tuple(row["execution_ids"]),
-        )  # fmt: skip
-
-
-def _by_provenance(items: Sequence[ItemLike], training: pl.DataFrame) -> Iterator[Leak]:
+def _by_provenance(items: Sequence[Item], training: pl.DataFrame) -> Iterator[Leak]:
     rows = training.select("example_id", "group_id", "execution_ids").sort("example_id", descending=True).rows()
     examples = {example for example, _, _ in rows}
     groups = {group: example for example, group, _ in rows}
@@ -193,11 +148,11 @@ def _by_provenance(items: Sequence[ItemLike], training: pl.DataFrame) -> Iterato
             yield Leak(item.item_id, groups[item.group_id], "group")
 
 
-def _by_text(items: Sequence[ItemLike], training: pl.DataFrame, near: NearDuplicates) -> Iterator[Leak]:
+def _by_text(items: Sequence[Item], training: pl.DataFrame, near: NearDuplicates) -> Iterator[Leak]:
     ordered = training.sort("example_id")
     names = [item.item_id for item in items], ordered["example_id"].to_list()
     ours = [_Text(item.kind, item.language, _said(item.prompt), item.reference) for item in items]
-    theirs = [_Text(one.kind, one.language, _said(one.prompt), one.reference) for one in _held_out(ordered)]
+    theirs = [_trained(*row) for row in ordered.select("kind", "language", "messages").iter_rows()]
     parts: tuple[tuple[How, Callable[[_Text], str]], ...]
     parts = (("text", _whole), ("question", _question), ("answer", _answer))
     for how, part in parts:
@@ -205,6 +160,11 @@ def _by_text(items: Sequence[ItemLike], training: pl.DataFrame, near: NearDuplic
     yield from _same_code(ours, theirs, names)
     yield from _near(list(map(_whole, ours)), list(map(_whole, theirs)), names, near)
     yield from _near(list(map(_answer, ours)), list(map(_answer, theirs)), names, near)
+
+
+def _trained(kind: str, language: str, messages: str) -> _Text:
+    *prompt, answer = json.loads(messages)
+    return _Text(kind, language, _said(prompt), answer["content"])
 
 
 def _said(messages: Sequence[Mapping[str, str]]) -> str:

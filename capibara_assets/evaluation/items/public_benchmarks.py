@@ -12,7 +12,7 @@ from typing import Any
 from capibara_assets.datasets.duplicates.public_benchmarks import entries, read_items
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.errors import InputError
-from capibara_assets.evaluation.items.items import TIMEOUT_S, Check, Item
+from capibara_assets.evaluation.items.items import Check, Item
 from capibara_assets.executions.parsing import python_tree
 from capibara_assets.storage.digests import sha256_file
 
@@ -33,7 +33,7 @@ class Benchmark:
     items: tuple[Item, ...]
 
 
-def read_benchmark(path: Path, timeout_s: float = TIMEOUT_S) -> Benchmark:
+def read_benchmark(path: Path) -> Benchmark:
     """Read the items of a benchmark file.
 
     HumanEval's fields: `task_id, prompt, entry_point, test, canonical_solution`; MBPP's: `text, code, test_list`.
@@ -49,7 +49,7 @@ def read_benchmark(path: Path, timeout_s: float = TIMEOUT_S) -> Benchmark:
         if item_id in items:
             raise InputError(f"benchmark {name}: {place}: task_id {solution.item_id} occurs twice")
         of_shape = _human_eval if "canonical_solution" in entry else _mbpp
-        prompt, check = of_shape(entry, solution.language, f"benchmark {name}: {place}", timeout_s)
+        prompt, check = of_shape(entry, solution.language, f"benchmark {name}: {place}")
         items[item_id] = Item(
             item_id,
             item_id,
@@ -64,7 +64,7 @@ def read_benchmark(path: Path, timeout_s: float = TIMEOUT_S) -> Benchmark:
     return Benchmark(name, sha256_file(path), tuple(items.values()))
 
 
-def _human_eval(entry: Mapping[str, Any], language: str, place: str, timeout_s: float) -> tuple[str, Check]:
+def _human_eval(entry: Mapping[str, Any], language: str, place: str) -> tuple[str, Check]:
     test, point = entry.get("test"), entry.get("entry_point")
     if not isinstance(test, str) or not test.strip():
         raise InputError(f"{place} has no test")
@@ -74,17 +74,17 @@ def _human_eval(entry: Mapping[str, Any], language: str, place: str, timeout_s: 
         tests = f"{test.rstrip()}\n\ncheck({point})\n"
     before = _preamble(head, point) if language == "python" and isinstance(point, str) else ""
     prompt = f"Complete this {prompts.language_name(language)} code.\n\n{entry['prompt']}"
-    return prompt, Check("assertions", before, tests, timeout_s=timeout_s)
+    return prompt, Check("assertions", before, tests)
 
 
-def _mbpp(entry: Mapping[str, Any], language: str, place: str, timeout_s: float) -> tuple[str, Check]:
+def _mbpp(entry: Mapping[str, Any], language: str, place: str) -> tuple[str, Check]:
     tests = entry.get("test_list")
     if not isinstance(tests, list) or not tests or not all(isinstance(each, str) for each in tests):
         raise InputError(f"{place} has no test_list (a list of assertions)")
     setup = entry.get("test_setup_code") or "\n".join(entry.get("test_imports") or [])
     statement = str(entry["text"] if "text" in entry else entry["prompt"])
     prompt = prompts.solve(language, statement, "", tests, [])
-    return prompt, Check("assertions", "", "\n".join([*([setup] if setup else []), *tests]), timeout_s=timeout_s)
+    return prompt, Check("assertions", "", "\n".join([*([setup] if setup else []), *tests]))
 
 
 def _preamble(head: str, point: str) -> str:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from capibara_assets.modeling.base import Base
 
 _CLASSES = (string.digits, string.ascii_lowercase, string.ascii_uppercase)
+_LONGEST = 1024  # tokens of a canary with its question
 _LEAST_SPACE = 16  # a rank among fewer tells nothing
 
 
@@ -119,9 +120,7 @@ def exposure(canary: str, loss: float, others: Sequence[float]) -> Exposure:
     return Exposure(canary, math.log2(candidates / rank), rank, candidates)
 
 
-def measure_exposure(
-    base: "Base", canaries: Sequence[Canary], *, count: int = 1023, seed: int = 0, max_length: int = 1024
-) -> list[Exposure]:
+def measure_exposure(base: "Base", canaries: Sequence[Canary], *, count: int = 1023, seed: int = 0) -> list[Exposure]:
     """Exposure of each canary in a model.
 
     Args:
@@ -135,13 +134,13 @@ def measure_exposure(
 
     exposures = []
     for canary in canaries:
-        encoded = _encoded(base, canary, [canary.secret, *alternatives(canary.secret, count, seed)], max_length)
+        encoded = _encoded(base, canary, [canary.secret, *alternatives(canary.secret, count, seed)])
         losses = assistant_losses(base.model, encoded).nll
         exposures.append(exposure(canary.id, float(losses[0]), [float(loss) for loss in losses[1:]]))
     return exposures
 
 
-def _encoded(base: "Base", canary: Canary, secrets: Sequence[str], max_length: int) -> "list[Encoded]":
+def _encoded(base: "Base", canary: Canary, secrets: Sequence[str]) -> "list[Encoded]":
     from capibara_assets.datasets.tokens.tokenising import encode_examples
 
     names = [f"{place:06d}" for place in range(len(secrets))]
@@ -153,7 +152,7 @@ def _encoded(base: "Base", canary: Canary, secrets: Sequence[str], max_length: i
         for secret in secrets
     ]
     frame = pl.DataFrame({"example_id": names, "messages": [json.dumps(each) for each in turns]})
-    done = encode_examples(frame, base.tokenizer, max_length)
+    done = encode_examples(frame, base.tokenizer, _LONGEST)
     if reason := next(iter(done.left_out.values()), None):
         raise InputError(f"canary {canary.id!r} cannot be measured: {reason}")
     return done.select(names)

@@ -6,14 +6,11 @@ independent items; where several items share a group (one sandbox session, one p
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 from scipy.optimize import brentq
-
-Method = Literal["newcombe", "tango"]
 
 _EXACT_UP_TO = 300  # items: beyond, the normal approximation of the smallest difference is as good
 _STEPS = 40  # halvings of a bisection
@@ -75,23 +72,29 @@ def wilson_p_value(passed: float, n: float, null: float) -> float:
     return float(2 * stats.norm.sf(abs(passed / n - null) / math.sqrt(null * (1 - null) / n)))
 
 
-def paired_difference_interval(
-    a: float, b: float, c: float, d: float, confidence: float, method: Method = "tango"
-) -> tuple[float, float]:
+def paired_difference_interval(a: float, b: float, c: float, d: float, confidence: float) -> tuple[float, float]:
     """Interval of the difference of two paired proportions, first minus second: (b − c) / n.
+
+    It inverts the score test under the constrained maximum likelihood (Tango 1998, Statistics in Medicine 17:891).
 
     Args:
         a, b, c, d: items by who passed (see above); need not be whole numbers.
-        method: `tango`: inverts the score test under the constrained maximum likelihood (Tango 1998, Statistics in
-            Medicine 17:891); `newcombe`: joins two Wilson intervals by their correlation, which is corrected for
-            continuity (Newcombe 1998, Statistics in Medicine 17:2635, method 10).
 
     Raises:
         ValueError: a negative count, or none at all.
     """
     if min(a, b, c, d) < 0 or a + b + c + d == 0:
         raise ValueError(f"counts of items, at least one: {a}, {b}, {c}, {d}")
-    return _tango(b, c, a + b + c + d, confidence) if method == "tango" else _newcombe(a, b, c, d, confidence)
+    z = float(stats.norm.isf((1 - confidence) / 2))
+    n = a + b + c + d
+    estimate, edge = (b - c) / n, 1 - 1e-12
+
+    def excess(difference: float) -> float:
+        return abs(_score(b, c, n, difference)) - z
+
+    low = brentq(excess, -edge, estimate, xtol=1e-12) if estimate > -edge and excess(-edge) > 0 else -1.0
+    high = brentq(excess, estimate, edge, xtol=1e-12) if estimate < edge and excess(edge) > 0 else 1.0
+    return float(low), float(high)
 
 
 def tango_p_value(b: float, c: float, n: float, null: float) -> float:
@@ -141,35 +144,6 @@ def _power(difference: float, discordance: float, n: int, alpha: float) -> float
     p = (discordance + difference) / (2 * discordance)
     rejects = stats.binom.cdf(k, counts, p) + stats.binom.sf(counts - k - 1, counts, p)
     return float((stats.binom.pmf(counts, n, discordance) * np.where(k >= 0, rejects, 0.0)).sum())
-
-
-def _newcombe(a: float, b: float, c: float, d: float, confidence: float) -> tuple[float, float]:
-    n = a + b + c + d
-    p, q = (a + b) / n, (a + c) / n
-    (p_low, p_high), (q_low, q_high) = wilson_interval(a + b, n, confidence), wilson_interval(a + c, n, confidence)
-    margins = (a + b) * (c + d) * (a + c) * (b + d)
-    product = a * d - b * c
-    if product > 0:
-        product = max(product - n / 2, 0)
-    phi = product / math.sqrt(margins) if margins else 0.0
-    below, above = _joined(p - p_low, q_high - q, phi), _joined(p_high - p, q - q_low, phi)
-    return max(p - q - below, -1.0), min(p - q + above, 1.0)
-
-
-def _joined(one: float, other: float, phi: float) -> float:
-    return math.sqrt(max(one**2 - 2 * phi * one * other + other**2, 0.0))
-
-
-def _tango(b: float, c: float, n: float, confidence: float) -> tuple[float, float]:
-    z = float(stats.norm.isf((1 - confidence) / 2))
-    estimate, edge = (b - c) / n, 1 - 1e-12
-
-    def excess(difference: float) -> float:
-        return abs(_score(b, c, n, difference)) - z
-
-    low = brentq(excess, -edge, estimate, xtol=1e-12) if estimate > -edge and excess(-edge) > 0 else -1.0
-    high = brentq(excess, estimate, edge, xtol=1e-12) if estimate < edge and excess(edge) > 0 else 1.0
-    return float(low), float(high)
 
 
 def _score(b: float, c: float, n: float, difference: float) -> float:

@@ -16,9 +16,9 @@ from capibara_assets.datasets.duplicates.readings import (
     code_key,
     packed,
     readings,
-    shingle_sets,
     unpacked,
 )
+from capibara_assets.datasets.duplicates.shingles import ShingleSets
 from capibara_assets.datasets.groups import assign_groups
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.deployment.declarations import shipped_recipe
@@ -134,7 +134,7 @@ def test_pairs_of_hashed_shingles_are_those_of_shingles(texts: list[str]) -> Non
     views = [found["python", text].views[-1] for text in texts]  # of the whole cells
     bags = [shingles(tokens(text, "python"), 2) for text in texts]
     assert [view.shingles.size for view in views] == [len(bag) for bag in bags]
-    near = similar(shingle_sets(views), RECIPE.near_duplicates)
+    near = similar(ShingleSets.of([view.shingles for view in views]), RECIPE.near_duplicates)
     assert list(zip(near.left.tolist(), near.right.tolist(), strict=True)) == near_pairs(bags, RECIPE.near_duplicates)
 
 

@@ -9,7 +9,9 @@ import pytest
 from capibara_assets.datasets.recipe import NearDuplicates
 from capibara_assets.datasets.schema import Example
 from capibara_assets.errors import InputError
-from capibara_assets.evaluation.items.leaks import find_benchmark_leaks, find_leaks, held_out_items, refuse_leaks
+from capibara_assets.evaluation.items.items import Item, items_of
+from capibara_assets.evaluation.items.leaks import find_benchmark_leaks, find_leaks, refuse_leaks
+from capibara_assets.executions.schema import Execution
 from capibara_assets.storage.records import table
 
 NEAR = NearDuplicates.model_validate({})
@@ -58,8 +60,12 @@ def example(
     )  # fmt: skip
 
 
+def held_out(*examples: Example) -> list[Item]:
+    return items_of(table(Example, examples), table(Execution, []))
+
+
 def leaks(item: Example, *training: Example) -> list[tuple[str, str, str]]:
-    found = find_leaks(held_out_items(table(Example, [item])), table(Example, training), NEAR)
+    found = find_leaks(held_out(item), table(Example, training), NEAR)
     return [(leak.item_id, leak.example_id, leak.how) for leak in found]
 
 
@@ -130,7 +136,7 @@ def test_many_copies_hide_no_leak():
 
 
 def test_the_refusal_names_items_and_what_to_do():
-    items = held_out_items(table(Example, [ITEM]))
+    items = held_out(ITEM)
     found = find_leaks(items, table(Example, [example("t", PARAPHRASE, RENAMED)]), NEAR)
     with pytest.raises(InputError) as caught:
         refuse_leaks(found, len(items), "moe_dataset[python]")
@@ -148,7 +154,7 @@ def test_the_refusal_names_items_and_what_to_do():
 def test_what_is_nearly_a_training_item_is_left_out_unless_there_are_many():
     items = [ITEM] + [example(f"i{n:02}", f"Print the number {n}.", f"print({n})", split="test") for n in range(10)]
     training = table(Example, [example("t", PARAPHRASE, CODE.replace("-9, 2", "-9, 3"))])
-    found = find_leaks(held_out_items(table(Example, items)), training, NEAR)
+    found = find_leaks(held_out(*items), training, NEAR)
     assert refuse_leaks(found, len(items), "training") == found and [leak.item_id for leak in found] == ["item"]
     with pytest.raises(InputError, match="item has nearly the same text"):
         refuse_leaks(found, 9, "training")
@@ -157,7 +163,7 @@ def test_what_is_nearly_a_training_item_is_left_out_unless_there_are_many():
 def test_a_refusal_of_many_items_stays_readable():
     items = [example(f"item-{n:02}", f"{n} {QUESTION}", CODE, split="test") for n in range(30)]
     training = [example(one.example_id, "x", "y") for one in items]
-    found = find_leaks(held_out_items(table(Example, items)), table(Example, training), NEAR)
+    found = find_leaks(held_out(*items), table(Example, training), NEAR)
     with pytest.raises(InputError, match=r"30 of 30 .*item-00.*item-19.*and 10 more") as caught:
         refuse_leaks(found, len(items), "training")
     assert "item-20" not in str(caught.value)
@@ -214,6 +220,4 @@ def test_a_benchmark_file_that_is_missing_is_an_error(tmp_path: Path):
 
 
 def test_what_training_does_not_hold_is_empty():
-    assert (
-        find_leaks(held_out_items(table(Example, [ITEM])), pl.DataFrame(schema=table(Example, []).schema), NEAR) == []
-    )
+    assert find_leaks(held_out(ITEM), pl.DataFrame(schema=table(Example, []).schema), NEAR) == []
