@@ -149,11 +149,13 @@ def run_deployment(
     selection: str | None,
     force: bool,
     since: float | None = None,
+    begun: Callable[[], None] = lambda: None,
 ) -> None:
     """Check the settings, materialize, write the run's record and the report; exits with 1 on failures.
 
     Args:
         since: make results of these domains again that were made before this time (Unix).
+        begun: called once all is checked, before the first step.
 
     Raises:
         InputError: experience, base model, recipe or hardware target missing or damaged, or the selected assets lack
@@ -182,6 +184,7 @@ def run_deployment(
             f"experience {folder}, base model {deployment.base_model}, profile {deployment.profile}, "
             f"{parallel} domain{'s' * (parallel > 1)} at a time"
         )
+        begun()
         add_domains(instance, domains)
         begin(instance, deployment)
         outcome = run_graph(run, assets, domains, note, parallel, opener(deployment, force, since))
