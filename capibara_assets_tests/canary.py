@@ -31,12 +31,12 @@ _TRACEBACK = f"""Traceback (most recent call last):
 ZeroDivisionError: division by zero"""
 
 
-def plant(logs: Path) -> None:
+def plant(logs: Path, tenant: str | None = None) -> None:
     """A failure with the canary in code, output and traceback, its repair, a copy of both and a torn copy."""
     error = {"name": "ZeroDivisionError", "value": "division by zero", "traceback": _TRACEBACK}
     lines = [
-        _record(FAILED, "2026-10-20T10:00:00.000Z", _FAILING, [f"2.0 {CANARY}\n"], error),
-        _record(MENDED, "2026-10-20T10:01:00.000Z", _MENDED, ["2.0\n", f"0.0 {CANARY}\n"], None),
+        _record(FAILED, "2026-10-20T10:00:00.000Z", _FAILING, [f"2.0 {CANARY}\n"], error, tenant),
+        _record(MENDED, "2026-10-20T10:01:00.000Z", _MENDED, ["2.0\n", f"0.0 {CANARY}\n"], None, tenant),
     ]
     (logs / "canary.jsonl").write_text("".join(lines))
     (logs / "copy.jsonl.gz").write_bytes(gzip.compress("".join(lines).encode()))
@@ -48,8 +48,11 @@ def told() -> str:
     return f"{_FAILING}\n{_TRACEBACK}\n"
 
 
-def _record(execution_id: str, moment: str, code: str, stdout: list[str], error: dict[str, str] | None) -> str:
+def _record(
+    execution_id: str, moment: str, code: str, stdout: list[str], error: dict[str, str] | None, tenant: str | None
+) -> str:
     record: dict[str, Any] = {
+        **({} if tenant is None else {"tenant": tenant}),
         "sandbox_id": "icanarysandbox000001",
         "execution_id": execution_id,
         "timestamp": moment,

@@ -1,15 +1,19 @@
-"""Read columns of a published table, and resolve abbreviated ids."""
+"""Read columns of a published table, or of every table and ledger of a kind; resolve ids and tenants."""
 
 import difflib
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import polars as pl
 
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, named, nearest
+from capibara_assets.executions.ingest.forgotten import tenants_named
+from capibara_assets.executions.ingest.ledger import Ledger
 from capibara_assets.storage.artifact import Artifact
 
+ROWS = ("e2b_logs", "e2b_executions", "e2b_patterns")
+"""Assets with whole executions, the ledger's source first."""
 _NAMED = 5
 
 
@@ -43,3 +47,47 @@ def one_of(what: str, wanted: str, known: Iterable[str], hint: str) -> str:
     near = difflib.get_close_matches(wanted, ids[:200_000], n=3, cutoff=0.5)
     known_text = f"the nearest of {len(ids)}: {', '.join(near)}" if near else f"there are {len(ids)}"
     raise InputError(f"no {what} {wanted!r}: {known_text}; {hint}")
+
+
+def executions_of(
+    artifacts: Iterable[Artifact], ledgers: Iterable[Ledger], wanted: Sequence[str], which: pl.Expr
+) -> Iterator[pl.DataFrame]:
+    """Rows of every table with whole executions, by their artifacts and then by the ledgers' generations."""
+    for artifact in artifacts:
+        if artifact.name in ROWS:
+            yield columns(artifact, "executions", wanted).filter(which)
+    for ledger in ledgers:
+        for generation in ledger.root.glob("generations/*/executions.parquet"):
+            scan = pl.scan_parquet(generation)
+            there = [name for name in wanted if name in scan.collect_schema().names()]
+            yield scan.select(there).filter(which).collect()
+
+
+def quarantined(every: Sequence[Artifact], ledgers: Sequence[Ledger], wanted: list[str]) -> pl.DataFrame:
+    """The rows of every quarantine."""
+    frames = [columns(artifact, "quarantine", wanted) for artifact in every if artifact.name == "e2b_logs"]
+    frames += [
+        pl.read_parquet(path, columns=wanted)
+        for ledger in ledgers
+        for path in ledger.root.glob("generations/*/quarantine.parquet")
+    ]
+    if not frames:
+        return pl.DataFrame(schema={name: pl.Int64 if name == "line" else pl.String for name in wanted})
+    return pl.concat(frames).unique(maintain_order=True)
+
+
+def tenant_executions(tenant: str, every: Sequence[Artifact], ledgers: Sequence[Ledger], known: bool) -> set[str]:
+    """Ids of a tenant's executions in every table and ledger. Raises InputError: none names it, nor is it `known`."""
+    frames = list(executions_of(every, ledgers, ["execution_id", "tenant"], pl.col("tenant").is_not_null()))
+    ids = {name for frame in frames for name in frame.filter(tenant=tenant)["execution_id"]}
+    if ids or known:
+        return ids
+    names = {name for frame in frames for name in frame["tenant"].unique()}
+    damaged = {name for text in quarantined(every, ledgers, ["text"])["text"] for name in tenants_named(text)}
+    if tenant not in damaged:
+        near = nearest(tenant, names | damaged)
+        raise InputError(
+            f"no tenant {named(tenant)!r} in any table, ledger or tombstone{near}: nothing was forgotten; records name "
+            f"theirs in the field `tenant`, and {len(names)} are named there"
+        )
+    return ids

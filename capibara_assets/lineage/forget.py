@@ -1,10 +1,10 @@
-"""Forget executions: find everything that contains them, and delete it in an order that can be resumed.
+"""Forget executions, or a tenant's: find everything that contains them, and delete it in an order to resume.
 
 A record is recognised by its text, so the artifacts that hold the text are removed last: until then an interrupted
 forget can run again and still knows what to search for.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,16 +13,21 @@ from typing import Any
 import polars as pl
 
 from capibara_assets.errors import InputError
-from capibara_assets.executions.ingest.forgotten import Tombstone, read_forgotten, tombstone
-from capibara_assets.executions.ingest.intake import INDEX, RECORD_FIELDS, keyed, microseconds
+from capibara_assets.executions.ingest.forgotten import (
+    Tombstone,
+    as_indexed,
+    read_forgotten,
+    tenant_digest,
+    tenants_named,
+    tombstone,
+)
+from capibara_assets.executions.ingest.intake import INDEX, RECORD_FIELDS
 from capibara_assets.executions.ingest.ledger import LEDGERS, Ledger
-from capibara_assets.executions.quality import novelty_text
-from capibara_assets.executions.secrets.redact import digest_key
 from capibara_assets.lineage.ancestors import upstream
-from capibara_assets.lineage.columns import columns
+from capibara_assets.lineage.columns import columns, executions_of, quarantined, tenant_executions
 from capibara_assets.lineage.history import objects_holding
 from capibara_assets.lineage.records import Results, holds_execution
-from capibara_assets.lineage.traces import TEXTS, holding, holds, pieces, telling
+from capibara_assets.lineage.traces import TEXTS, holding, holds, needles, pieces, telling
 from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.digests import sha256_file
 from capibara_assets.storage.jsonfiles import delete_durable, parse_json, read_json, write_json_atomic
@@ -34,10 +39,8 @@ REMADE = ("e2b_logs", "e2b_executions", "e2b_patterns", "example_groups", "moe_d
 """Assets upstream of training that hold records: rematerialized without them, in this order."""
 KEPT_UNTIL_REMADE = "example_groups"
 """Holds ids and no text, and is the only record of the splits."""
-_ROWS = ("e2b_logs", "e2b_executions", "e2b_patterns")  # with whole executions, the ledger's source first
 _NOTES = "forget-lines.json"
 _LEFT = "forget-left.json"
-_NEEDLES = 96
 _PIECES_OF_A_LINE = 3
 
 
@@ -69,33 +72,50 @@ class ForgetFindings:
     quoting: tuple[Artifact, ...]
     """Artifacts without weights that hold a piece under no execution's id: an evaluation's answers and grades."""
     domains: tuple[str, ...]
+    tenant: str | None = None
+    """Whose executions they all are, where a tenant is forgotten."""
 
 
-def find(results: Results, execution_ids: Sequence[str]) -> ForgetFindings:
-    """Find everything that contains these executions.
+def find(results: Results, execution_ids: Sequence[str], tenant: str | None = None) -> ForgetFindings:
+    """Find everything that contains these executions, and all those of a tenant.
 
     Raises:
-        InputError: ids that no table, ledger or tombstone has; the message names them.
+        InputError: ids, or a tenant, that no table, ledger or tombstone has; the message names them.
     """
-    store, wanted = results.store, sorted(set(execution_ids))
-    earlier = read_forgotten(store)
+    store, earlier = results.store, read_forgotten(results.store)
     ledgers = [one for one in ledgers_of(store) if one.last() is not None]
     every = [artifact for name in store.names() for artifact in store.list(name)]
+    wanted = set(execution_ids)
+    if tenant is not None:
+        wanted |= tenant_executions(tenant, every, ledgers, known=earlier.holds_tenant(tenant))
+        # where an interrupted forget removed the tables the notes alone have the ids
+        wanted |= {line.execution_id for line in noted_lines(store) if earlier.holds(line.execution_id)}
+    return _find(results, sorted(wanted), tenant, every, ledgers)
+
+
+def _find(
+    results: Results, wanted: list[str], tenant: str | None, every: Sequence[Artifact], ledgers: Sequence[Ledger]
+) -> ForgetFindings:
+    store, earlier = results.store, read_forgotten(results.store)
     direct = [artifact for artifact in every if holds_execution(artifact, wanted)]
     rows = _rows(direct, ledgers, wanted)
     before = earlier.among(wanted)
-    inside = {name for artifact in direct for name in _named(artifact, wanted)}
-    if unknown := [name for name in wanted if name not in {*before, *inside, *rows["execution_id"]}]:
+    new = sorted({*wanted} - {*before})
+    stated = tenant if new or not earlier.holds_tenant(tenant) else None
+    elsewhere = set(wanted) - {*before, *rows["execution_id"]}
+    if unknown := [name for name in sorted(elsewhere) if not any(holds_execution(one, [name]) for one in direct)]:
         raise InputError(
             f"no execution {', '.join(map(repr, unknown))} in any table, ledger or tombstone: nothing was forgotten; "
             "`capibara lineage execution ID` shows the nearest"
         )
-    needles = telling(pieces(rows), _others(results, wanted)) if rows.height else []
-    quarantine = _quarantine(every, ledgers, wanted, needles)
+    own = pieces(rows) if rows.height else []
+    only_there = telling({piece for pieces_of_one in own for piece in pieces_of_one}, _others(results, wanted))
+    searched = needles(own, only_there)
+    quarantine = _quarantine(every, ledgers, wanted, only_there, tenant)
     holding_lines = [a for a in every if a.name == "e2b_logs" and a not in direct and _has_lines(a, quarantine)]
     by_id = [*direct, *holding_lines]
     others = [a for a in every if a not in by_id and a.name != "routing_dataset" and not a.checkpoints]
-    quoting = [artifact for artifact in others if _quotes(artifact, needles[:_NEEDLES])]
+    quoting = [artifact for artifact in others if _quotes(artifact, searched)]
     tainted = _with_routes([*by_id, *quoting], every, store)
     places = [(ledger, lines) for ledger in ledgers if (lines := _places(ledger, wanted)).height]
     return ForgetFindings(
@@ -104,11 +124,12 @@ def find(results: Results, execution_ids: Sequence[str]) -> ForgetFindings:
         rows=rows,
         lines=tuple(_lines(places, rows, {line for line in noted_lines(store) if line.execution_id in wanted})),
         artifacts=tuple(sorted(tainted, key=_removal_order)),
-        tombstones=tuple(_tombstone(name, places, rows, quarantine) for name in wanted if name not in before),
+        tombstones=tuple(_tombstones(new, stated, places, rows, quarantine)),
         quarantined=quarantine.height,
-        needles=tuple(needles[:_NEEDLES]),
+        needles=tuple(searched),
         quoting=tuple(quoting),
         domains=tuple(sorted({str(a.partition) for a in tainted if a.partition is not None})),
+        tenant=tenant,
     )
 
 
@@ -241,23 +262,11 @@ def _rows(artifacts: Sequence[Artifact], ledgers: Sequence[Ledger], wanted: Sequ
     ]
     named = list(dict.fromkeys([*named, "source_file", "source_line", "record_digest"]))
     frames = [
-        columns(artifact, "executions", named).filter(pl.col("execution_id").is_in(wanted))
-        for artifact in artifacts
-        if artifact.name in _ROWS
+        frame for frame in executions_of(artifacts, ledgers, named, pl.col("execution_id").is_in(wanted)) if len(frame)
     ]
-    for ledger in ledgers:
-        for generation in ledger.root.glob("generations/*/executions.parquet"):
-            scan = pl.scan_parquet(generation)
-            there = [name for name in named if name in scan.collect_schema().names()]
-            frames.append(scan.select(there).filter(pl.col("execution_id").is_in(wanted)).collect())
-    frames = [frame for frame in frames if frame.height]
     if not frames:
         return pl.DataFrame(schema={"execution_id": pl.String})
     return pl.concat(frames, how="diagonal").unique("execution_id", keep="first", maintain_order=True)
-
-
-def _named(artifact: Artifact, wanted: Sequence[str]) -> set[str]:
-    return {name for name in wanted if holds_execution(artifact, [name])}
 
 
 def _others(results: Results, wanted: Sequence[str]) -> list[pl.DataFrame]:
@@ -271,26 +280,22 @@ def _others(results: Results, wanted: Sequence[str]) -> list[pl.DataFrame]:
 
 
 def _quarantine(
-    every: Sequence[Artifact], ledgers: Sequence[Ledger], wanted: Sequence[str], needles: Sequence[str]
+    every: Sequence[Artifact],
+    ledgers: Sequence[Ledger],
+    wanted: Sequence[str],
+    needles: Sequence[str],
+    tenant: str | None,
 ) -> pl.DataFrame:
-    """Quarantined lines (digest, file, line) that name one of the executions or hold a piece of it."""
-    named = ["digest", "text", "file", "line"]
-    frames = [columns(artifact, "quarantine", named) for artifact in every if artifact.name == "e2b_logs"]
-    frames += [
-        pl.read_parquet(path, columns=named)
-        for ledger in ledgers
-        for path in ledger.root.glob("generations/*/quarantine.parquet")
-    ]
-    if not frames:
-        return pl.DataFrame(schema={"digest": pl.String, "file": pl.String, "line": pl.Int64})
-    rows = pl.concat(frames).unique(maintain_order=True)
-    ids = [f'"{name}' for name in wanted]
-    named_there = pl.col("text").str.contains_any([f'{name}"' for name in ids] + [f"{name}\\" for name in ids])
-    several = pl.lit(False)
+    """Quarantined lines (digest, file, line) that name the tenant or one of the executions, or hold pieces of it."""
+    rows = quarantined(every, ledgers, ["digest", "text", "file", "line"])
+    named_there = several = pl.lit(False)
+    if wanted:
+        named_there = pl.col("text").str.contains_any([f'"{name}{end}' for name in wanted for end in ('"', "\\")])
     if needles:  # one piece may be a common phrase; several pieces are the record
         matched = pl.col("text").str.extract_many(list(needles), overlapping=True).list.n_unique()
         several = matched >= min(_PIECES_OF_A_LINE, len(needles))
-    return rows.filter(named_there | several).drop("text").unique(maintain_order=True)
+    theirs = pl.Series([tenant in tenants_named(text) for text in rows["text"]], dtype=pl.Boolean)
+    return rows.filter(named_there | several | theirs).drop("text").unique(maintain_order=True)
 
 
 def _has_lines(artifact: Artifact, quarantine: pl.DataFrame) -> bool:
@@ -359,28 +364,23 @@ def _line_order(line: SourceLine) -> tuple[str, str, int]:
     return line.execution_id, line.file, line.line
 
 
-def _tombstone(
-    execution_id: str, places: Sequence[tuple[Ledger, pl.DataFrame]], rows: pl.DataFrame, quarantine: pl.DataFrame
-) -> Tombstone:
-    frames = [frame.filter(execution_id=execution_id).select(list(INDEX)) for _, frame in places]
-    frames = [frame for frame in frames if frame.height]
-    if not frames and rows.filter(execution_id=execution_id).height:
-        frames = [_as_indexed(rows.filter(execution_id=execution_id).row(0, named=True))]
-    indexed = pl.concat(frames) if frames else pl.DataFrame()
-    return tombstone(execution_id, indexed, quarantine["digest"])
-
-
-def _as_indexed(row: dict[str, Any]) -> pl.DataFrame:
-    """A row of a table as a row of the ledger's index (equal to it where the record held no secrets)."""
-    key = digest_key()
-    values = {
-        "execution_id": row["execution_id"],
-        "sandbox_id": row["sandbox_id"],
-        "content": keyed(bytes.fromhex(row["record_digest"]), key),
-        "timestamp": microseconds(row["timestamp"]),
-        "code": keyed(novelty_text(row["language"], row["code"]).encode("utf-8"), key),
-    }
-    return pl.DataFrame([values | {name: 0 for name in INDEX if name not in values}], schema=INDEX)
+def _tombstones(
+    execution_ids: Sequence[str],
+    tenant: str | None,
+    places: Sequence[tuple[Ledger, pl.DataFrame]],
+    rows: pl.DataFrame,
+    quarantine: pl.DataFrame,
+) -> Iterator[Tombstone]:
+    lines = tuple(quarantine["digest"])
+    if tenant is not None:
+        yield Tombstone(tenant=tenant_digest(tenant), lines=tuple(sorted(set(lines))))
+    for execution_id in execution_ids:
+        frames = [frame.filter(execution_id=execution_id).select(list(INDEX)) for _, frame in places]
+        frames = [frame for frame in frames if frame.height]
+        if not frames and rows.filter(execution_id=execution_id).height:
+            frames = [as_indexed(rows.filter(execution_id=execution_id).row(0, named=True))]
+        indexed = pl.concat(frames) if frames else pl.DataFrame()
+        yield tombstone(execution_id, indexed, lines if tenant is None else ())
 
 
 def _in_ledger(ledger: Ledger, wanted: Sequence[str]) -> bool:

@@ -6,12 +6,12 @@ record or others.
 """
 
 import json
-import re
 import sqlite3
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import sqlalchemy as sql
 
 from capibara_assets.errors import InputError
-from capibara_assets.lineage.traces import holds, is_database
+from capibara_assets.lineage.traces import contains, holds, is_database
 from capibara_assets.storage.jsonfiles import parse_json, write_bytes_atomic
 from capibara_assets.storage.mirror import file_system
 
@@ -36,10 +36,10 @@ class Traces:
     note: str = NOTE
     """What takes their place."""
 
-    def pattern(self) -> re.Pattern[str] | None:
-        """A pattern that matches every value to rewrite; None if there is nothing to search for."""
-        words = [*self.needles, *self.digests]
-        return re.compile("|".join(re.escape(word) for word in words)) if words else None
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """Each value to rewrite contains one of them."""
+        return (*self.needles, *sorted(self.digests))
 
 
 def rewritten(value: str, traces: Traces) -> str:
@@ -66,15 +66,14 @@ def scrub(connection: sql.Connection, traces: Traces, *, write: bool = True) -> 
     Args:
         write: False: only count.
     """
-    pattern = traces.pattern()
-    if pattern is None:
+    if not traces.words:
         return 0
     count = 0
     for column in text_columns(connection):
         changes = [
             (row, new)
             for row, text in stored_texts(connection, column)
-            if pattern.search(text) and (new := rewritten(text, traces)) != text
+            if contains(text, traces.words) and (new := rewritten(text, traces)) != text
         ]
         for row, new in changes if write else ():
             connection.execute(sql.update(column.table).where(row).values({column.name: new}))
@@ -259,4 +258,4 @@ def _without_preview(entry: Any) -> Any:
 
 
 def _has_needle(text: str, traces: Traces) -> bool:
-    return any(needle in text for needle in traces.needles)
+    return contains(text, traces.needles)

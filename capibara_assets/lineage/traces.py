@@ -23,6 +23,8 @@ _PIECE = 40  # characters of a piece: previews cut long cells
 _SHORTEST = 12
 _PHRASES = ("Traceback (most recent call last)",)  # common to many records
 _EACH = 24  # pieces to search for, per record and column
+_FEWEST, _OF_MANY, _MOST = 96, 4, 20_000  # needles: of all records where they are few, of each of many, and of all
+_ONE_BY_ONE = 1 << 28  # words times bytes that are faster searched word by word than in one pass for all
 _BZIP2, _XZ, _ZIP, _SEALED = b"BZh", b"\xfd7zXZ\0", b"PK\x03\x04", 1  # the last: a member under a password
 _GZIP, _ZSTD, _PARQUET, _ARROW = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PAR1", b"ARROW1"
 _WAIT_S = 20.0
@@ -30,24 +32,47 @@ _SHARED_INDEX = "-shm"  # of a database with a write-ahead log: SQLite's locks a
 _SECTOR = 512  # bytes of the smallest page
 _ROWS = 16_384
 _BLOCK = 1 << 20
+_WINDOW = 1 << 24  # bytes that are searched for many needles at once
 
 
-def pieces(executions: pl.DataFrame) -> list[str]:
-    """Pieces of the records' text that identify a copy, with their ids; longest first."""
-    by_text: set[str] = {name for name in executions["execution_id"] if len(name) >= _SHORTEST}
-    for row in executions.select(column for column in TEXTS if column in executions.columns).iter_rows():
-        for text in row:
-            by_text |= set(sorted(_of_text(text or ""), key=lambda piece: (-len(piece), piece))[:_EACH])
-    return sorted(by_text, key=lambda piece: (-len(piece), piece))
+def pieces(executions: pl.DataFrame) -> list[list[str]]:
+    """Of each record the pieces of its text that identify a copy, with its id; longest first."""
+    named = [column for column in TEXTS if column in executions.columns]
+    each = max(2, min(_EACH, _MOST // max(1, executions.height)))
+    found = []
+    for name, *texts in executions.select("execution_id", *named).iter_rows():
+        own = {piece for text in texts for piece in _longest_first(_of_text(text or ""))[:each]}
+        found.append(_longest_first(own | ({name} if len(name) >= _SHORTEST else set())))
+    return found
 
 
-def telling(candidates: Sequence[str], others: Iterable[pl.DataFrame]) -> list[str]:
+def needles(candidates: Sequence[Sequence[str]], telling: Sequence[str]) -> list[str]:
+    """Pieces to search for: as many of each record, so that none of many goes without; longest first.
+
+    Args:
+        candidates: the pieces of each record.
+        telling: those that nothing else holds.
+    """
+    count, there = max(1, len(candidates)), set(telling)
+    each = max(-(-_FEWEST // count), min(_OF_MANY, _MOST // count), 1)
+    return _longest_first({piece for own in candidates for piece in [one for one in own if one in there][:each]})
+
+
+def contains(text: str, words: Sequence[str]) -> bool:
+    """Whether a text contains one of the words; in one pass where both are many."""
+    if len(words) * len(text) < _ONE_BY_ONE:
+        return any(word in text for word in words)
+    plain = text.encode("utf-8", "replace").decode("utf-8")
+    return bool(pl.Series([plain]).str.contains_any(list(words))[0])
+
+
+def telling(candidates: Iterable[str], others: Iterable[pl.DataFrame]) -> list[str]:
     """The pieces that occur in no other table, so that every occurrence comes from the record.
 
     Args:
         others: tables that stay; all their text columns are searched.
     """
-    left = [piece for piece in candidates if len(piece) >= _SHORTEST]
+    left = _longest_first({piece for piece in candidates if len(piece) >= _SHORTEST})
     for frame in others:
         for column in frame.select(pl.col(pl.String)).get_columns():
             if not left:
@@ -77,17 +102,19 @@ def holding(folder: Path, needles: Sequence[str], skip: Sequence[Path] = ()) -> 
 def holds(path: Path, needles: Sequence[str]) -> bool:
     """Whether a file contains one of the needles: in its bytes, or decoded (compressed, a table or a database)."""
     wanted = [needle.encode("utf-8") for needle in needles]
+    if not wanted:
+        return False
     try:
         if path.stat().st_size == 0 or path.name.endswith(_SHARED_INDEX):
             return False
         if is_database(path):
-            return any(needle in text for text in _of_database(path) for needle in wanted)
+            return any(_has(text, wanted) for text in _of_database(path))
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             end = _text_of_tensors(data) if path.suffix == ".safetensors" else len(data)
-            if any(data.find(needle, 0, end) >= 0 for needle in wanted):
+            if _mapped(data, end, wanted):
                 return True
             head = bytes(data[:16])
-        return any(needle in text for text in _decoded(path, head) for needle in wanted)
+        return any(_has(text, wanted) for text in _decoded(path, head))
     except FileNotFoundError:
         return False  # gone since it was listed
 
@@ -143,6 +170,20 @@ def _of_database(path: Path) -> Iterator[bytes]:
         yield from _rows(database)
 
 
+def _mapped(data: mmap.mmap, end: int, wanted: Sequence[bytes]) -> bool:
+    if len(wanted) * end < _ONE_BY_ONE:
+        return any(data.find(needle, 0, end) >= 0 for needle in wanted)
+    over = max(map(len, wanted))
+    return any(_has(data[at : min(at + _WINDOW + over, end)], wanted) for at in range(0, end, _WINDOW))
+
+
+def _has(text: bytes, wanted: Sequence[bytes]) -> bool:
+    if len(wanted) * len(text) < _ONE_BY_ONE:
+        return any(needle in text for needle in wanted)
+    # Latin-1 has a character for each byte, so that the search for words of text finds bytes
+    return contains(text.decode("latin-1"), [needle.decode("latin-1") for needle in wanted])
+
+
 def _text_of_tensors(data: mmap.mmap) -> int:
     """Offset at which the header of a safetensors file ends; numbers follow."""
     return min(len(data), 8 + int.from_bytes(data[:8], "little"))
@@ -195,6 +236,10 @@ def _rows(database: sqlite3.Connection) -> Iterator[bytes]:
         for row in database.execute('SELECT * FROM "{}"'.format(name.replace('"', '""'))):
             texts = [value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value for value in row]
             yield b"\n".join(value for value in texts if isinstance(value, bytes))
+
+
+def _longest_first(found: Iterable[str]) -> list[str]:
+    return sorted(found, key=lambda piece: (-len(piece), piece))
 
 
 def _of_text(text: str) -> set[str]:

@@ -21,6 +21,7 @@ from capibara_assets.storage.records import Record, table
 
 VOLATILE = ("files.parquet",)
 """Outside the data version: names of files say nothing about the bullets."""
+PLAYBOOKS = "playbooks"
 _SHARED = 0.5
 """Two files of at least half the smaller one's bullets in common are snapshots of one agent's playbook."""
 
@@ -63,8 +64,8 @@ def read_playbooks(folder: Path, *, redact: Redact = str, redact_name: Redact = 
     """
     if not folder.is_dir():
         raise InputError(f"no folder {folder}: give the folder that holds playbooks/ and e2b_logs/")
-    own = (folder / "playbooks").is_dir()
-    root = folder / "playbooks" if own else folder
+    own = (folder / PLAYBOOKS).is_dir()
+    root = folder / PLAYBOOKS if own else folder
     files = [_scan(path, root, folder, redact_name, own_folder=own) for path in _paths(root)]
     return _tables([file for file in files if own or file.contents.status != "ignored"], redact, redact_name)
 

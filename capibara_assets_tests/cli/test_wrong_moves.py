@@ -77,6 +77,12 @@ MOVES = {
     "no domain": Move("run --domains ,", "unknown domain", "choose from python, sql"),
     "hardware target": Move("run --target abacus-1", "no hardware target 'abacus-1'", "cpu-laptop"),
     "asset": Move("run --select no_such_asset", "no selection of assets", "assets are: ace_playbooks"),
+    "asset that is misspelt": Move(
+        "run --select e2b_logs,moe_datset+", "'moe_datset.*did you mean 'moe_dataset'", "assets"
+    ),
+    "pattern of a misspelt asset": Move(
+        "run --select key:e2b_lgos", "selects nothing.*did you mean 'e2b_logs'", "assets"
+    ),
     "asset without its inputs": Move(
         "run --select moe_dataset --domains sql",
         "moe_dataset is made from consolidated_playbook, e2b_patterns, example_groups, of which there is no .* sql",

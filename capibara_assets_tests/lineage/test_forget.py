@@ -9,7 +9,7 @@ import pytest
 
 from capibara_assets.datasets.schema import Example, Group, LeftOut, Route
 from capibara_assets.errors import InputError
-from capibara_assets.executions.ingest.forgotten import execution_digest, write_tombstones
+from capibara_assets.executions.ingest.forgotten import execution_digest, tenant_digest, write_tombstones
 from capibara_assets.executions.ingest.ingest import ingest
 from capibara_assets.executions.ingest.ledger import Ledger
 from capibara_assets.executions.schema import Execution, LogFile, Quarantined
@@ -17,8 +17,10 @@ from capibara_assets.lineage.forget import (
     LEDGERS,
     all_left,
     doomed,
+    drop_lines,
     examples_of,
     find,
+    note_lines,
     purge_ledgers,
     remove,
     work_folders,
@@ -182,3 +184,38 @@ def test_an_execution_that_only_a_ledger_knows_is_found(made: Made, tmp_path: Pa
         pass
     found = find(made.results, ["only-in-the-ledger"])
     assert found.rows["execution_id"].to_list() == ["only-in-the-ledger"] and found.artifacts == ()
+
+
+def test_all_of_a_tenant_is_found_and_nothing_of_others(routes: Made) -> None:
+    found, one = find(routes.results, [], "acme"), find(routes.results, ["p00"])
+    assert found.execution_ids == ("p00",) and found.artifacts == one.artifacts and found.lines == one.lines
+    named, execution = found.tombstones
+    assert (named.tenant, named.execution) == (tenant_digest("acme"), None) and execution == one.tombstones[0]
+    write_tombstones(routes.store, found.tombstones, "")
+    assert find(routes.results, [], "acme").before == ("p00",)
+
+
+def test_another_name_is_told_the_nearest_tenant(routes: Made) -> None:
+    with pytest.raises(
+        InputError, match=r"no tenant 'acne' in any table.*did you mean 'acme'\?: nothing was forgotten"
+    ):
+        find(routes.results, [], "acne")
+    with pytest.raises(
+        InputError, match=r"no tenant '' .* tombstone: nothing was forgotten; .*, and 1 are named there"
+    ):
+        find(routes.results, [], "")
+
+
+def test_a_tenant_is_forgotten_to_the_end_where_its_tables_were_removed_before(routes: Made) -> None:
+    """Interrupted just before its end: the notes alone name its lines, which are told once more and then dropped."""
+    found = find(routes.results, [], "acme")
+    write_tombstones(routes.store, found.tombstones, "")
+    note_lines(routes.store, found)
+    remade(routes, "p00")
+    remove(routes.store, doomed(routes.results, found)[0])
+    again = find(routes.results, [], "acme")
+    assert (again.execution_ids, again.lines) == (("p00",), found.lines)
+    assert named(list(again.artifacts)) == [("routing_dataset", None)]  # known by the dataset that it was made from
+    drop_lines(routes.store, again)
+    last = find(routes.results, [], "acme")
+    assert (last.execution_ids, last.lines, last.tombstones) == ((), (), ())

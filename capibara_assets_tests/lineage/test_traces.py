@@ -17,7 +17,7 @@ import zstandard
 
 from capibara_assets.lineage import traces
 from capibara_assets.lineage.history import databases
-from capibara_assets.lineage.traces import holding, holds, pieces, readings, telling
+from capibara_assets.lineage.traces import contains, holding, holds, needles, pieces, readings, telling
 from capibara_assets.storage.cache import Cache
 
 CANARY = "kanarienvogel_sings_at_noon"
@@ -28,20 +28,20 @@ def rows(code: str, **values: str) -> pl.DataFrame:
 
 
 def test_pieces_are_stretches_of_plain_text_and_the_id() -> None:
-    found = pieces(rows(f"def {CANARY}(values):\n    return 'short'\n", stdout="a\nthe output of it all\n"))
+    [found] = pieces(rows(f"def {CANARY}(values):\n    return 'short'\n", stdout="a\nthe output of it all\n"))
     assert "0123456789-abc" in found and f"def {CANARY}(values):" in found and "the output of it all" in found
     assert all(12 <= len(piece) <= 40 for piece in found)
     assert not any("'" in piece for piece in found)  # in JSON and HTML it looks otherwise
 
 
 def test_a_record_without_plain_text_has_pieces_too() -> None:
-    [piece, escaped] = sorted(set(pieces(rows("печать('канарейка поёт')"))) - {"0123456789-abc"}, reverse=True)
+    [piece, escaped] = sorted(set(pieces(rows("печать('канарейка поёт')"))[0]) - {"0123456789-abc"}, reverse=True)
     assert json.dumps("печать('канарейка поёт')")[1:-1].startswith(escaped)
     assert piece == "печать('канарейка поёт')"
 
 
 def test_pieces_that_stand_elsewhere_tell_nothing() -> None:
-    candidates = pieces(rows("import numpy as np\nkanarienvogel = np.zeros(3)"))
+    [candidates] = pieces(rows("import numpy as np\nkanarienvogel = np.zeros(3)"))
     left = telling(candidates, [pl.DataFrame({"code": ["import numpy as np\nprint(np.pi)"], "n": [1]})])
     assert left == ["kanarienvogel = np.zeros(3)", "0123456789-abc"]
     assert telling(candidates, [pl.DataFrame({"text": candidates})]) == []
@@ -135,3 +135,29 @@ def test_sqlite_is_asked_about_no_file_that_cannot_be_a_database(
     monkeypatch.setattr(traces, "_reader", lambda path: [asked.append(path.name), reader(path)][1])
     assert holding(tmp_path, [CANARY]) == [tmp_path / "a.db", tmp_path / "a.txt"]
     assert set(asked) == {"a.db", "page.txt"}
+
+
+def test_of_many_records_each_is_searched_for() -> None:
+    long = [[f"{'long piece ' * 3}{record} {number:02d}" for number in range(24)] for record in range(200)]
+    short = [["the only piece"], []]
+    chosen = needles([*long, *short], [piece for own in [*long, *short] for piece in own])
+    assert "the only piece" in chosen and len(chosen) == 4 * 200 + 1
+    assert all(sum(piece in chosen for piece in own) == 4 for own in long)
+    assert needles([["common words here", "telling words"]], ["telling words"]) == ["telling words"]
+
+
+@pytest.mark.parametrize("where", ["begin", "border", "end", None])
+def test_many_words_are_found_in_one_pass_as_one_by_one(
+    where: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traces, "_ONE_BY_ONE", 0)
+    monkeypatch.setattr(traces, "_WINDOW", 1000)
+    word, path = "печать канарейки №7391", tmp_path / "file"
+    text = bytearray(b"\xff\x00 nothing of it " * 200)
+    if where is not None:
+        at = {"begin": 0, "border": 995, "end": len(text) - len(word.encode())}[where]
+        text[at : at + len(word.encode())] = word.encode()
+    path.write_bytes(text)
+    words = [f"another word {number}" for number in range(50)] + [word]
+    assert holds(path, words) == (where is not None)
+    assert contains(text.decode("utf-8", "surrogateescape"), words) == (where is not None)

@@ -1,4 +1,4 @@
-"""`capibara forget`: delete executions permanently from everything the deployment derived from them."""
+"""`capibara forget`: delete executions, or a tenant's, permanently from everything that was derived from them."""
 
 import json
 import sys
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import dagster as dg
 
+from capibara_assets.cli.dataset.forget_report import ForgetReport, as_text
 from capibara_assets.cli.terminal.exits import FOUND
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
@@ -34,63 +35,44 @@ _UNDER_WAY = (
 )
 
 
-@dataclass(frozen=True)
-class ForgetReport:
-    """Items that `capibara forget` deleted and rewrote, or with `dry_run` would."""
-
-    dry_run: bool
-    forgotten: tuple[str, ...]
-    forgotten_before: tuple[str, ...]
-    sources: tuple[dict[str, Any], ...]
-    """The user's lines, unchanged: {execution_id, file, line}."""
-    quarantined: int
-    domains: tuple[str, ...]
-    removed: tuple[str, ...]
-    """Artifacts: `asset[partition] digest`."""
-    checkpoints: tuple[str, ...]
-    """Those trained on removed datasets, and those no remaining result names: `model@version id`."""
-    ledgers: tuple[str, ...]
-    work: tuple[str, ...]
-    history: dict[str, int]
-    """Database -> values rewritten."""
-    logs: tuple[str, ...]
-    saw_it: tuple[dict[str, Any], ...]
-    """Voters whose adapters trained on it: {domain, voter, digest, artifact, dataset, part, current}."""
-    stale: tuple[str, ...]
-    """Current results that the next run makes again: `asset[partition] digest`."""
-    left: tuple[str, ...]
-    """Where a trace remains, and why."""
-    failures: dict[str, str]
-
-
 @with_example('capibara forget 5f3c9a12 --reason "asked by its author" --dry-run')
 @click.command()
-@click.argument("execution_ids", nargs=-1, required=True)
+@click.argument("execution_ids", nargs=-1)
+@click.option("--tenant", help="Delete all records of this tenant, and read none of it again.")
 @click.option("--reason", default="", help="Why; stored with the tombstones, so name no secret.")
 @click.option("--dry-run", is_flag=True, help="Only print what would be deleted.")
 @click.option("--despite-runs", is_flag=True, help="Continue although runs seem active (they were killed).")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @shows_progress("forgetting")
-def forget(execution_ids: tuple[str, ...], reason: str, dry_run: bool, despite_runs: bool, as_json: bool) -> None:
+def forget(
+    execution_ids: tuple[str, ...], tenant: str | None, reason: str, dry_run: bool, despite_runs: bool, as_json: bool
+) -> None:
     """Delete EXECUTION_IDS from tables, datasets, checkpoints, caches and Dagster's history, permanently.
 
     They are not read again. Your log files are not changed; the report names the lines in them. Adapters trained on a
     deleted record become stale: the next `capibara run` retrains only those. After an interruption, run it again.
     """
+    if not execution_ids and tenant is None:
+        raise click.UsageError("name EXECUTION_IDS or --tenant NAME; `capibara lineage` shows which there are")
     with redirect_stdout(sys.stderr):  # the run prints its progress
-        report = forget_in(Deployment.from_environment(), execution_ids, reason, dry_run, despite_runs)
+        report = forget_in(Deployment.from_environment(), execution_ids, reason, dry_run, despite_runs, tenant)
     click.echo(json.dumps(asdict(report)) if as_json else as_text(report))
     if report.failures or (report.left and not dry_run):
         raise SystemExit(FOUND)
 
 
 def forget_in(
-    deployment: Deployment, execution_ids: Iterable[str], reason: str, dry_run: bool, despite_runs: bool = False
+    deployment: Deployment,
+    execution_ids: Iterable[str],
+    reason: str,
+    dry_run: bool,
+    despite_runs: bool = False,
+    tenant: str | None = None,
 ) -> ForgetReport:
-    """Delete executions from a deployment; with `dry_run` only report what would be deleted.
+    """Delete executions, and all of a tenant's, from a deployment; with `dry_run` only report what would be deleted.
 
     Raises:
-        InputError: an unknown id, active runs, or encrypted checkpoints without their key (nothing is
+        InputError: an unknown id or tenant, active runs, or encrypted checkpoints without their key (nothing is
             done then); logs that cannot be read.
     """
     from capibara_assets.cli.graph.instance import open_instance
@@ -104,7 +86,7 @@ def forget_in(
     with alone(store), open_instance(deployment) as instance:
         require_readable(store)
         results = results_of(instance, store)
-        records = find(results, sorted(set(execution_ids)))
+        records = find(results, sorted(set(execution_ids)), tenant)
         if dry_run:
             return _preview(deployment, instance, results, records)
         if not despite_runs:
@@ -212,7 +194,9 @@ def _ledger(deployment: Deployment, results: "Results") -> Path:
 def _traces(records: "ForgetFindings", digests: frozenset[str]) -> "Traces":
     from capibara_assets.lineage.history import Traces
 
-    return Traces(records.needles, digests)
+    # notes of runs say "agent a of tenant acme"; the name alone may be anybody's word
+    named = () if records.tenant is None else (f"tenant {records.tenant}",)
+    return Traces((*records.needles, *named), digests)
 
 
 def rewrite_history(
@@ -360,6 +344,7 @@ def _report(
 
     return ForgetReport(
         dry_run=dry_run,
+        tenant=records.tenant,
         forgotten=tuple(name for name in records.execution_ids if name not in records.before),
         forgotten_before=records.before,
         sources=tuple(asdict(line) for line in records.lines),
@@ -381,38 +366,3 @@ def _report(
 def _name(artifact: "Artifact") -> str:
     where = f"[{artifact.partition}]" if artifact.partition else ""
     return f"{artifact.name}{where} {artifact.digest}"
-
-
-def as_text(report: ForgetReport) -> str:
-    """The report as text for the terminal."""
-    would = "would be " if report.dry_run else ""
-    lines = []
-    if report.forgotten:
-        lines.append(f"{would}forgotten: {', '.join(report.forgotten)}")
-    if report.forgotten_before:
-        lines.append(f"forgotten before: {', '.join(report.forgotten_before)}")
-    parts = (
-        (f"{would}removed from the store", report.removed),
-        (f"checkpoints {would}deleted", report.checkpoints),
-        ("ledgers that would be purged" if report.dry_run else f"ledger generations {would}deleted", report.ledgers),
-        (f"work and caches {would}deleted", report.work),
-        (f"values {would}rewritten in Dagster's history", [f"{n} in {where}" for where, n in report.history.items()]),
-        (f"logs and pages {would}rewritten", report.logs),
-    )
-    for title, items in parts:
-        if items:
-            lines += [f"{title}: {len(items)}", *(f"  {item}" for item in items)]
-    if report.quarantined:
-        lines.append(f"quarantined lines that hold it, {would}dropped: {report.quarantined}")
-    seen = sorted({f"{one['domain']}/{one['voter']} {one['digest'][:12]} ({one['part']})" for one in report.saw_it})
-    lines += [f"adapters that saw it: {len(seen) or 'none'}", *(f"  {one}" for one in seen)]
-    lines += [f"stale, made again by `capibara run`: {len(report.stale) or 'nothing'}"]
-    lines += [f"  {one}" for one in report.stale]
-    if report.sources:
-        lines.append("your files still hold it; delete or edit these lines yourself (it will not be read again):")
-        lines += [f"  {one['file']}:{one['line']}  {one['execution_id']}" for one in report.sources]
-    lines += [f"NOT GONE: {one}" for one in report.left]
-    if report.left and not report.dry_run:
-        lines.append("delete what is named there yourself, and run this once more")
-    lines += [f"FAILED: {name}: {message}" for name, message in report.failures.items()]
-    return "\n".join(lines)

@@ -12,6 +12,7 @@ import click
 import polars as pl
 
 from capibara_assets.cli.graph.not_read import NOT_READ, NotRead
+from capibara_assets.cli.graph.run_record import latest_experience
 from capibara_assets.cli.terminal.help import with_example
 from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.cli.terminal.tables import TerminalTable, say
@@ -115,8 +116,9 @@ def table() -> pl.DataFrame:
 
 def everything() -> pl.DataFrame:
     """The quarantine of the latest `e2b_logs`, entries of playbooks, and files that are neither; raises as `table`."""
+    experience = latest_experience(Deployment.from_environment())
     with _inputs() as inputs:
-        lines, others = inputs.artifact("e2b_logs").frame("quarantine"), NotRead.of(inputs).rows()
+        lines, others = inputs.artifact("e2b_logs").frame("quarantine"), NotRead.of(inputs, experience).rows()
     return pl.concat([lines, others], how="diagonal_relaxed").sort("file", "line", "quarantine_id")
 
 

@@ -4,6 +4,7 @@ import re
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,7 @@ def backfill(domain_list: str, since: str | None, selection: str | None, **setti
     time_of = parse_since(since, now) if since is not None else before or now
     words = datetime.fromtimestamp(time_of, UTC).astimezone().isoformat(timespec="seconds")
     note(f"{'goes on: ' if before else ''}results of {', '.join(domains)} made before {words} are made again")
-    unfinished.note(domains, selection, time_of)
-    run_deployment(deployment, domains, selection, force=False, since=time_of)
+    # what is refused began nothing, and leaves the note of another one alone
+    begun = partial(unfinished.note, domains, selection, time_of)
+    run_deployment(deployment, domains, selection, force=False, since=time_of, begun=begun)
     unfinished.remove()

@@ -3,6 +3,7 @@
 import functools
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import click
@@ -47,11 +48,15 @@ def build_report(
     tasks = {name: answered(inputs, Domain(name), inputs.available("evaluation", Domain(name))) for name in domains}
     for name, domain in domains.items():
         domain["answered"] = counted(tasks[name])
-    promoted, not_read = inputs.available("promoted_model"), NotRead.of(inputs)
+    promoted, not_read = inputs.available("promoted_model"), NotRead.of(inputs, Path(record["experience"]))
     return {
         **{key: value for key, value in record.items() if key != "domains"},
         "quarantined": 0 if quarantine is None else quarantine.height,
-        "not_read": {"files": not_read.files, "playbook_entries": not_read.entries.height, "said": not_read.words()},
+        "not_read": {
+            "files": [*not_read.files, *not_read.beside],
+            "playbook_entries": not_read.entries.height,
+            "said": not_read.words(),
+        },
         "read": logs.document("summary") if logs and logs.has("summary") else {},
         "domains": domains,
         "examples": chosen(tasks),

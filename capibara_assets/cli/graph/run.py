@@ -1,6 +1,7 @@
 """`capibara run`: materialize the asset graph, or a selection of it, in this process."""
 
 import os
+import re
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from capibara_assets.automation.pipeline import GraphRun
 
 FOLLOWS = ("is not materialized yet", "failed a blocking check")  # reasons of a step whose input failed before it
+_NAMES = re.compile(r"\w+")  # in a selection: of assets, and words of its language
 STRATEGIES = sorted(file.stem for file in (resources_root() / "recipes" / "strategies").glob("*.yaml"))
 PROFILES = ("demo", "laptop", "full", *STRATEGIES)
 
@@ -52,15 +54,17 @@ def select_assets(definitions: dg.Definitions, selection: str | None) -> list[st
         InputError: a term is no selection of Dagster's, or nothing is selected.
     """
     graph = definitions.resolve_asset_graph()
+    every = sorted(key.to_user_string() for key in graph.materializable_asset_keys)
     names: set[str] = set()
     for term in (selection or "*").split(","):
-        known = ", ".join(sorted(key.to_user_string() for key in graph.materializable_asset_keys))
+        strange = [word for word in _NAMES.findall(term) if word not in every]
+        known = f"assets are: {', '.join(every)}{next(filter(None, (nearest(word, every) for word in strange)), '')}"
         try:
             keys = dg.AssetSelection.from_string(term.strip()).resolve(graph)
         except dg.DagsterError as error:
-            raise InputError(f"--select {term.strip()!r} is no selection of assets; assets are: {known}") from error
+            raise InputError(f"--select {term.strip()!r} is no selection of assets; {known}") from error
         if not keys:
-            raise InputError(f"--select {term.strip()!r} selects nothing; assets are: {known}")
+            raise InputError(f"--select {term.strip()!r} selects nothing; {known}")
         names |= {key.to_user_string() for key in keys & graph.materializable_asset_keys}
     return sorted(names)
 
@@ -149,11 +153,13 @@ def run_deployment(
     selection: str | None,
     force: bool,
     since: float | None = None,
+    begun: Callable[[], None] = lambda: None,
 ) -> None:
     """Check the settings, materialize, write the run's record and the report; exits with 1 on failures.
 
     Args:
         since: make results of these domains again that were made before this time (Unix).
+        begun: called once all is checked, before the first step.
 
     Raises:
         InputError: experience, base model, recipe or hardware target missing or damaged, or the selected assets lack
@@ -182,6 +188,7 @@ def run_deployment(
             f"experience {folder}, base model {deployment.base_model}, profile {deployment.profile}, "
             f"{parallel} domain{'s' * (parallel > 1)} at a time"
         )
+        begun()
         add_domains(instance, domains)
         begin(instance, deployment)
         settings = lane_settings(run, deployment, parallel, assets, domains)

@@ -27,6 +27,11 @@ def latest_record(deployment: Deployment) -> dict[str, Any]:
     return read_object(path)
 
 
+def latest_experience(deployment: Deployment) -> Path | None:
+    """The folder of logs and playbooks that the latest `capibara run` read; None if there was none."""
+    return Path(read_object(path)["experience"]) if (path := _place(deployment)).is_file() else None
+
+
 def keep_figures(deployment: Deployment, figures: dict[str, Any]) -> None:
     """Store the figures of the latest run; those that were the latest become those of the run before."""
     former = kept_figures(deployment, FIGURES)

@@ -33,7 +33,13 @@ class Deduplication:
 
 
 def resolve_duplicates(
-    spill: Spill, indexes: int, sample: int, stale: bool, forgotten: Forgotten = NOTHING, checked: bool = False
+    spill: Spill,
+    indexes: int,
+    sample: int,
+    stale: bool,
+    forgotten: Forgotten = NOTHING,
+    checked: bool = False,
+    left: pl.Series | None = None,
 ) -> Deduplication:
     """Splits the spilled `index` into `kept` (with the column `copy_now`) and `others`, the lines that are not kept.
 
@@ -42,6 +48,7 @@ def resolve_duplicates(
         stale: what is remembered of files that are gone was read by another version, and yields to any line.
         forgotten: what must not come back; a sandbox that loses a line to it is rebuilt.
         checked: the last table was made under the same tombstones, so only lines outside it are checked.
+        left: ids in the last table of tenants that were forgotten since.
     """
     order = ("execution_id", "gone", *_ORDER) if stale else ("execution_id", *_ORDER)
     result = Deduplication()
@@ -49,7 +56,7 @@ def resolve_duplicates(
         rows = spill.frame("index", part, KNOWN)
         spill.drop("index", part)
         if forgotten:
-            rows = _without_forgotten(rows, forgotten, checked, result)
+            rows = _without_forgotten(rows, forgotten, checked, left, result)
         _resolve_ids(spill, part, rows.sort(order), indexes, result, sample)
     spill.flush()
     for part in range(indexes):
@@ -61,9 +68,13 @@ def resolve_duplicates(
     return result
 
 
-def _without_forgotten(rows: pl.DataFrame, forgotten: Forgotten, checked: bool, result: Deduplication) -> pl.DataFrame:
+def _without_forgotten(
+    rows: pl.DataFrame, forgotten: Forgotten, checked: bool, left: pl.Series | None, result: Deduplication
+) -> pl.DataFrame:
     suspect = rows.filter(pl.col("copy").is_null()) if checked else rows
     gone = forgotten.of_lines(suspect)
+    if left is not None:
+        gone = gone | suspect["execution_id"].is_in(left.implode())
     dropped = suspect.filter(gone)
     result.losing_sandboxes |= set(dropped.filter(pl.col("copy").is_not_null())["sandbox_id"])
     result.forgotten += dropped.filter(~pl.col("gone")).select("file", "line").rows()

@@ -50,6 +50,22 @@ def log_files(folder: Path, files: Sequence[Path] | None) -> dict[str, Path]:
     return _named((path[begin:] or ".", Path(path)) for path in _below(root))
 
 
+def files_beside(folder: Path, others: Iterable[str]) -> list[str]:
+    """Names of the files that no reader of logs sees, since they lie beside the folder's `e2b_logs`; sorted.
+
+    Args:
+        others: folders and files in it that are left out.
+    """
+    if not (folder / LOGS).is_dir():
+        return []
+    left_out = {LOGS, *others}
+    found = list[Path]()
+    for path in folder.iterdir():
+        if path.name not in left_out and not is_hidden(path.name):
+            found += map(Path, _below(path)) if path.is_dir() else [path]
+    return sorted(_named((path.relative_to(folder), path) for path in found))
+
+
 def _named(paths: Iterable[tuple[Path | str, Path]]) -> dict[str, Path]:
     """Path by the name that tables and messages have for it, in which no secret is."""
     named = {_name(shown): path for shown, path in paths}

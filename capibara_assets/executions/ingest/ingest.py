@@ -128,7 +128,7 @@ def ingest(
         processes: how many read; by default as many as there are cores, and one for little.
         labelled: False leaves out domains, repairs and quality.
         also: personal data that is redacted beside secrets: "email", "ip".
-        forgotten: records that are dropped, and counted as forgotten, wherever they stand.
+        forgotten: records, and all of tenants, that are dropped, and counted as forgotten, wherever they stand.
         cluster: whose workers read, instead of `processes` here, where there is enough to read.
 
     Raises:
@@ -168,7 +168,8 @@ def _run(
     """One ingest run: reads what is new since `base`, writes the tables and commits them to the ledger, if any."""
     forgotten = settings.forgotten
     plan = plan_reads(paths, base)
-    same = base is not None and base.current and base.forgotten == forgotten.digest
+    checked = base is not None and base.forgotten == forgotten.digest
+    same = base is not None and base.current and checked
     if base is not None and same and plan.nothing_new and set(paths) == set(base.files):
         return Tables(base.folder, base.summary(), 0)
     size = _text_bytes(plan)
@@ -186,6 +187,7 @@ def _run(
         labelled=settings.labelled,
         also=settings.also,
         base=str(base.executions) if base else None,
+        gone=tuple(sorted(forgotten.tenants)),
     )
     Path(setup.folder).mkdir()
     spill = Spill(Path(setup.folder), bytes.fromhex(setup.key), "main")
@@ -199,7 +201,8 @@ def _run(
             _SAMPLE,
             stale=base is not None and not base.current,
             forgotten=forgotten,
-            checked=base is not None and base.forgotten == forgotten.digest,
+            checked=checked,
+            left=None if base is None or checked else forgotten.of_tenants(pl.scan_parquet(base.executions)),
         )
         count_forgotten(reads, ((plan.names[file], line) for file, line in deduplication.forgotten))
         changed = None if base is None else _changed_sandboxes(spill, setup, deduplication)

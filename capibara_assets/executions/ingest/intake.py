@@ -99,7 +99,7 @@ class FileRead:
     last_lines: int = 0  # of the line at `resume`
     last_ignored: int = 0
     pending: int = 0
-    forgotten: int = 0  # before `resume`: dropped by a tombstone
+    forgotten: int = 0  # before `resume`: kept out by a tombstone
     last_forgotten: int = 0
     again: bool = False  # holds a record of the future, which time may make valid
 
@@ -120,10 +120,23 @@ def microseconds(moment: datetime) -> int:
 
 
 class Intake:
-    """Reads log files into a spill; one per process."""
+    """Reads log files into a spill; one per process.
 
-    def __init__(self, spill: Spill, now: datetime, buckets: int, indexes: int, labelled: bool = True) -> None:
+    Args:
+        gone: whether a tenant was forgotten; its records are only counted.
+    """
+
+    def __init__(
+        self,
+        spill: Spill,
+        now: datetime,
+        buckets: int,
+        indexes: int,
+        labelled: bool = True,
+        gone: Callable[[str | None], bool] = lambda _: False,
+    ) -> None:
         self.spill, self.now, self.buckets, self.indexes, self.labelled = spill, now, buckets, indexes, labelled
+        self._gone = gone
         self._rows: list[tuple[Any, ...]] = []  # in the order of _READ
         self._row_bytes = self._held = 0
         self._chunks: list[pl.DataFrame] = []
@@ -170,14 +183,14 @@ class Intake:
             fault = Fault(line.fault, "longer than any execution or notebook")
             self._quarantine(read, line.number, line.offset, fault, data)
         elif (record := read_quickly(data, self.now, line.keys)) is not None:
-            self._keep(record, (read.number, line.number, 0, line.offset))
+            self._take(record, read, (read.number, line.number, 0, line.offset))
         elif not data.strip():
             read.ignored += 1
         else:
             for number, part in enumerate(read_parts(data, self.now)):
                 content = part.content
                 if isinstance(content, Recorded):
-                    self._keep(content, (read.number, line.number, number, line.offset))
+                    self._take(content, read, (read.number, line.number, number, line.offset))
                 elif isinstance(content, CountedEntry):
                     read.known[content.kind] = read.known.get(content.kind, 0) + content.number
                 else:
@@ -208,8 +221,15 @@ class Intake:
             else:
                 read.pending = 1
         read.last_lines, read.last_ignored, read.again = rest.lines, rest.ignored, read.again | rest.again
+        read.last_forgotten = rest.forgotten
         if read.resume < 0:
             read.known |= {kind: read.known.get(kind, 0) + number for kind, number in rest.known.items()}
+
+    def _take(self, record: Recorded, read: FileRead, place: tuple[int, int, int, int]) -> None:
+        if self._gone(record.tenant):
+            read.forgotten += 1
+        else:
+            self._keep(record, place)
 
     def _keep(self, record: Recorded, place: tuple[int | None, ...]) -> None:
         """Buffers an execution for its sandbox and its position (file, line, part, offset) for the index.

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from capibara_assets.errors import InputError
+from capibara_assets.executions.ingest.forgotten import forgotten_tenants
 from capibara_assets.executions.ingest.intake import FileRead, FileTask, Intake
 from capibara_assets.executions.ingest.sandbox_rows import OF_A_BUCKET, write_sandbox_rows
 from capibara_assets.executions.ingest.spill import Spill, drop_files
@@ -39,6 +40,7 @@ class WorkerSetup:
     labelled: bool
     also: tuple[str, ...]  # personal data that is redacted
     base: str | None  # the last table of executions
+    gone: tuple[str, ...] = ()  # digests of the tenants that were forgotten
 
 
 class IngestWorker:
@@ -53,7 +55,12 @@ class IngestWorker:
         self.setup = setup
         self.spill = Spill(Path(setup.folder), bytes.fromhex(setup.key), name, out)
         self.intake = Intake(
-            self.spill, datetime.fromisoformat(setup.now), setup.buckets, setup.indexes, setup.labelled
+            self.spill,
+            datetime.fromisoformat(setup.now),
+            setup.buckets,
+            setup.indexes,
+            setup.labelled,
+            forgotten_tenants(setup.gone),
         )
 
     def do(self, kind: str, value: Any) -> Any:

@@ -121,7 +121,7 @@ def test_captured_output_in_a_bucket_and_events_on_a_server_lose_it(
         with open_instance(deployment) as instance:
             spoken = dg.asset(name="spoken")(_says_it)
             assert not dg.materialize([spoken], instance=instance, raise_on_error=False).success
-            needles = pieces(pl.DataFrame({"execution_id": [FAILED], "code": [told()]}))
+            [needles] = pieces(pl.DataFrame({"execution_id": [FAILED], "code": [told()]}))
             records = SimpleNamespace(needles=needles)
             before = _search(deployment, instance, records)  # type: ignore[arg-type]
             assert {"Dagster's database of events"} < set(before), before

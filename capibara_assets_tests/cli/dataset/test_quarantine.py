@@ -63,3 +63,24 @@ def test_list_show_and_retry(logs: Path) -> None:
     assert [row["line"] for row in rows("list")] == [5, 6]
     log.unlink()
     assert {row["outcome"] for row in rows("retry")} == {"source_gone"}
+
+
+@pytest.mark.parametrize("playbooks", [True, False])
+def test_files_beside_the_folders_that_are_read_are_told(logs: Path, playbooks: bool) -> None:
+    folder = logs.parent
+    (folder / "my.log").write_bytes(line(envelope(execution_id="beside")) + b"\n")
+    (folder / "older" / ".hidden").mkdir(parents=True)
+    for name in ("README.md", "older/b.jsonl", "older/.hidden/c.jsonl", ".d.jsonl"):
+        (folder / name).write_bytes(line(envelope(execution_id="beside")) + b"\n")
+    book = folder / "playbooks" / "book.md" if playbooks else folder / "book.md"
+    book.parent.mkdir(exist_ok=True)
+    book.write_text("## STRATEGIES\n[str-00001] helpful=1 harmful=0 :: Read the whole error first.\n")
+    said = invoke(run, "--select", "e2b_logs,ace_playbooks")
+    assert "2 files not read, beside e2b_logs/ (first: my.log): capibara quarantine list" in said
+    found = [row for row in rows("list") if row["reason"] == "not_read"]
+    assert [row["file"] for row in found] == ["my.log", "older/b.jsonl"]
+    assert all("move it there if it is one" in row["detail"] for row in found)
+    page = (folder.parent / "home" / "report.html").read_text()
+    assert "2 files not read, beside e2b_logs/" in page
+    (folder / "my.log").rename(logs / "my.log")
+    assert "1 file not read, beside e2b_logs/ (first: older/b.jsonl)" in invoke(run, "--select", "e2b_logs")

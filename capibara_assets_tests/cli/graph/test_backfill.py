@@ -1,6 +1,7 @@
 """`capibara backfill`: since when, and what an interrupted one leaves for the same command."""
 
 import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -55,7 +56,16 @@ class Runs:
     def __init__(self, *ends: BaseException | None):
         self.ends, self.since = list(ends), list[float]()
 
-    def __call__(self, deployment: Deployment, domains: object, selection: object, force: bool, since: float) -> None:
+    def __call__(
+        self,
+        deployment: Deployment,
+        domains: object,
+        selection: object,
+        force: bool,
+        since: float,
+        begun: Callable[[], None],
+    ) -> None:
+        begun()
         self.since.append(since)
         if (end := self.ends.pop(0)) is not None:
             raise end
@@ -75,3 +85,18 @@ def test_what_failed_or_was_cancelled_goes_on_and_what_ended_begins_anew(
     assert first == second == third < fourth
     assert [words.startswith("goes on") for words in said] == [False, True, True, False]
     assert not (tmp_path / "runs" / "backfill.json").exists()
+
+
+@pytest.mark.parametrize("selection", ["no_such_asset", "moe_dataset"])
+def test_one_that_is_refused_leaves_no_note_and_that_of_another_as_it_was(
+    selection: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv("CAPIBARA_HOME", str(tmp_path))
+    monkeypatch.setenv("DAGSTER_HOME", "")
+    place = tmp_path / "runs" / "backfill.json"
+    for other in (None, NOW):
+        if other is not None:
+            Unfinished(place).note(BOTH, None, other)
+        refused = CliRunner().invoke(backfill, ["--domains", "sql", "--select", selection])
+        assert isinstance(refused.exception, InputError), refused.output
+        assert place.exists() == (other is not None) and Unfinished(place).since(BOTH, None) == other

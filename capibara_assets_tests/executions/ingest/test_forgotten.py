@@ -12,7 +12,9 @@ from capibara_assets.errors import InputError
 from capibara_assets.executions.ingest.forgotten import (
     NOTHING,
     Forgotten,
+    Tombstone,
     read_forgotten,
+    tenant_digest,
     tombstone,
     write_tombstones,
 )
@@ -34,8 +36,10 @@ def record(number: int, **changes: Any) -> bytes:
     return line(envelope(changes.pop("code", f"x = {number % 7}"), **values | changes)) + b"\n"
 
 
-def run_ingest(folder: Path, ledger: Path | None, forgotten: Forgotten = NOTHING) -> tuple[Tables, Ingest]:
-    with ingest(folder, now=NOW, ledger=ledger, forgotten=forgotten) as tables:
+def run_ingest(
+    folder: Path, ledger: Path | None, forgotten: Forgotten = NOTHING, processes: int | None = None
+) -> tuple[Tables, Ingest]:
+    with ingest(folder, now=NOW, ledger=ledger, forgotten=forgotten, processes=processes) as tables:
         found = tables.load()
     assert [*problems(Execution, found.executions), *problems(Quarantined, found.quarantine)] == []
     assert problems(LogFile, found.files) == []
@@ -209,3 +213,74 @@ def test_another_key_is_refused(logs: Path, ledger: Path, tmp_path: Path, monkey
     monkeypatch.setenv("CAPIBARA_DIGEST_KEY", "another")
     with pytest.raises(InputError, match="another CAPIBARA_DIGEST_KEY"):
         read_forgotten(store)
+
+
+ACME = Forgotten((Tombstone(tenant=tenant_digest("acme")),))
+
+
+def test_a_forgotten_tenants_later_records_are_counted_and_in_no_table(logs: Path, ledger: Path) -> None:
+    run_ingest(logs, ledger)
+    new = record(20, tenant="acme") + record(21, tenant="acme ltd") + record(22)
+    (logs / "b.jsonl").write_bytes(new)
+    _, found = run_ingest(logs, ledger, ACME)
+    assert ids(found) == [f"e{i:05d}" for i in (*range(12), 21, 22)]
+    with (logs / "b.jsonl").open("ab") as file:  # no line ends it
+        file.write((record(23, tenant="acme") + record(24, tenant="acme"))[:-1])
+    _, found = run_ingest(logs, ledger, ACME)
+    assert found.summary["forgotten"] == 3
+    with (logs / "b.jsonl").open("ab") as file:
+        file.write(b"\n" + record(25))
+    first, found = run_ingest(logs, ledger, ACME)
+    assert (found.summary["forgotten"], found.summary["executions"]) == (3, 15)
+    _, afresh = run_ingest(logs, None, ACME, processes=2)
+    assert afresh.executions.equals(found.executions) and afresh.summary["forgotten"] == 3
+    assert run_ingest(logs, ledger, ACME)[0].folder == first.folder
+
+
+def test_what_a_table_has_of_a_forgotten_tenant_goes_without_a_tombstone_for_each(logs: Path, ledger: Path) -> None:
+    """As where another machine with its own ledger shares the store; also where the file is gone since."""
+    (logs / "b.jsonl").write_bytes(record(20, tenant="acme") + record(21, tenant="other"))
+    (logs / "gone.jsonl").write_bytes(record(22, tenant="acme") + record(23))
+    run_ingest(logs, ledger)
+    (logs / "gone.jsonl").unlink()
+    tables, found = run_ingest(logs, ledger, ACME)
+    assert ids(found) == [f"e{i:05d}" for i in (*range(12), 21, 23)] and tables.lines_read == 0
+    assert found.summary["forgotten"] == 1
+
+
+def test_a_tenant_whose_name_holds_a_secret_is_known_by_the_name_that_tables_have(logs: Path, ledger: Path) -> None:
+    name = "ghp_" + "a1B2c3D4e5" * 3 + "f6G7h8"
+    (logs / "b.jsonl").write_bytes(record(20, tenant=name))
+    _, found = run_ingest(logs, ledger)
+    [shown] = found.executions["tenant"].drop_nulls()
+    assert shown != name
+    gone = Forgotten((Tombstone(tenant=tenant_digest(shown)),))
+    (logs / "b.jsonl").write_bytes(record(20, tenant=name) + record(21, tenant=name))
+    _, found = run_ingest(logs, None, gone)
+    assert (found.summary["forgotten"], found.summary["executions"]) == (2, 12)
+
+
+@pytest.mark.parametrize("ledgered", [True, False])
+def test_damaged_lines_that_name_a_forgotten_tenant_leave_the_quarantine(
+    logs: Path, ledger: Path, ledgered: bool
+) -> None:
+    span = {"key": "tenant.id", "value": {"stringValue": "acme"}}
+    damaged = [record(20, tenant="acme")[:-2] + b"\n", line({"sent": line({"tenant": "acme"}).decode()}) + b"\n"]
+    damaged += [line({"attributes": [span]})[:-2] + b"\n", record(21, tenant="acme ltd")[:-2] + b"\n"]
+    (logs / "torn.jsonl").write_bytes(record(30) + b"".join(damaged))
+    if ledgered:
+        _, before = run_ingest(logs, ledger)
+        assert before.quarantine.height == 4
+    _, found = run_ingest(logs, ledger, ACME)
+    assert found.quarantine["line"].to_list() == [5]
+    assert found.files.filter(path="torn.jsonl")["forgotten"].to_list() == [3]
+
+
+def test_a_tombstone_of_a_tenant_does_not_name_it_and_is_read_back(tmp_path: Path) -> None:
+    store = ArtifactStore(tmp_path / "store")
+    write_tombstones(store, ACME.tombstones, "they left")
+    [file] = (tmp_path / "store" / "tombstones").iterdir()
+    assert b"acme" not in file.read_bytes()
+    back = read_forgotten(store)
+    assert back and back.digest == ACME.digest
+    assert [back.holds_tenant(name) for name in ("acme", "acm", "acme ltd", None)] == [True, False, False, False]

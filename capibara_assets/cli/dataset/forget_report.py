@@ -1,0 +1,92 @@
+"""The report of `capibara forget`: what was deleted and rewritten, what is left, and what is made again."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_MOST_SHOWN = 40  # ids and lines of logs, in the report for people
+
+
+@dataclass(frozen=True)
+class ForgetReport:
+    """Items that `capibara forget` deleted and rewrote, or with `dry_run` would."""
+
+    dry_run: bool
+    tenant: str | None
+    """The one that is forgotten, with records that arrive later."""
+    forgotten: tuple[str, ...]
+    forgotten_before: tuple[str, ...]
+    sources: tuple[dict[str, Any], ...]
+    """The user's lines, unchanged: {execution_id, file, line}."""
+    quarantined: int
+    domains: tuple[str, ...]
+    removed: tuple[str, ...]
+    """Artifacts: `asset[partition] digest`."""
+    checkpoints: tuple[str, ...]
+    """Those trained on removed datasets, and those no remaining result names: `model@version id`."""
+    ledgers: tuple[str, ...]
+    work: tuple[str, ...]
+    history: dict[str, int]
+    """Database -> values rewritten."""
+    logs: tuple[str, ...]
+    saw_it: tuple[dict[str, Any], ...]
+    """Voters whose adapters trained on it: {domain, voter, digest, artifact, dataset, part, current}."""
+    stale: tuple[str, ...]
+    """Current results that the next run makes again: `asset[partition] digest`."""
+    left: tuple[str, ...]
+    """Where a trace remains, and why."""
+    failures: dict[str, str]
+
+
+def as_text(report: ForgetReport) -> str:
+    """The report as text for the terminal."""
+    would = "would be " if report.dry_run else ""
+    lines = []
+    if report.tenant is not None:
+        lines.append(f"tenant {report.tenant} {would}forgotten, with the records of it that arrive later")
+    if report.forgotten:
+        lines.append(f"{would}forgotten: {_ids(report.forgotten)}")
+    if report.forgotten_before:
+        lines.append(f"forgotten before: {_ids(report.forgotten_before)}")
+    parts = (
+        (f"{would}removed from the store", report.removed),
+        (f"checkpoints {would}deleted", report.checkpoints),
+        ("ledgers that would be purged" if report.dry_run else f"ledger generations {would}deleted", report.ledgers),
+        (f"work and caches {would}deleted", report.work),
+        (f"values {would}rewritten in Dagster's history", [f"{n} in {where}" for where, n in report.history.items()]),
+        (f"logs and pages {would}rewritten", report.logs),
+    )
+    for title, items in parts:
+        if items:
+            lines += [f"{title}: {len(items)}", *(f"  {item}" for item in items)]
+    if report.quarantined:
+        lines.append(f"quarantined lines that hold it, {would}dropped: {report.quarantined}")
+    seen = sorted({f"{one['domain']}/{one['voter']} {one['digest'][:12]} ({one['part']})" for one in report.saw_it})
+    lines += [f"adapters that saw it: {len(seen) or 'none'}", *(f"  {one}" for one in seen)]
+    lines += [f"stale, made again by `capibara run`: {len(report.stale) or 'nothing'}"]
+    lines += [f"  {one}" for one in report.stale]
+    if report.sources:
+        lines.append("your files still hold it; delete or edit these lines yourself (it will not be read again):")
+        lines += _places_of(report.sources)
+    lines += [f"NOT GONE: {one}" for one in report.left]
+    if report.left and not report.dry_run:
+        lines.append("delete what is named there yourself, and run this once more")
+    lines += [f"FAILED: {name}: {message}" for name, message in report.failures.items()]
+    return "\n".join(lines)
+
+
+def _ids(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_SHOWN
+    return ", ".join(names[:_MOST_SHOWN]) + (f" and {more} more (--json names them)" if more > 0 else "")
+
+
+def _places_of(sources: Sequence[dict[str, Any]]) -> list[str]:
+    if len(sources) <= _MOST_SHOWN:
+        return [f"  {one['file']}:{one['line']}  {one['execution_id']}" for one in sources]
+    by_file: dict[str, list[int]] = {}
+    for one in sources:
+        by_file.setdefault(one["file"], []).append(one["line"])
+    return [
+        f"  {file}  {len(lines)} lines from {min(lines)} to {max(lines)} (--json names each)"
+        for file, lines in sorted(by_file.items())
+    ]
