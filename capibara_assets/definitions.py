@@ -1,5 +1,6 @@
 """The code location: assets, checks, automation and the deployment's resources, assembled; nothing else."""
 
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -7,6 +8,7 @@ import dagster as dg
 from capibara_assets.assets import STAGES
 from capibara_assets.automation.clean_up import SCHEDULES, clean_up
 from capibara_assets.automation.conditions import CONDITIONS
+from capibara_assets.automation.freshness import freshness_policies
 from capibara_assets.automation.jobs import JOBS
 from capibara_assets.automation.notifications.sensor import notification_sensors
 from capibara_assets.automation.progress import progress
@@ -31,18 +33,19 @@ from capibara_assets.resources import (
 OWNERS = ["team:ml-platform"]
 
 
-def with_policies(spec: dg.AssetSpec) -> dg.AssetSpec:
-    """The asset with the policies that all assets share: owners and automation condition."""
-    return spec.replace_attributes(owners=OWNERS, automation_condition=CONDITIONS.get(spec.key.to_user_string()))
+def with_policies(deployment: Deployment, spec: dg.AssetSpec) -> dg.AssetSpec:
+    """The asset with the policies that the deployment gives it: owners, automation condition, how old it may grow.
 
-
-def with_the_targets_plan(spec: dg.AssetSpec) -> dg.AssetSpec:
-    """`with_policies` in a deployment that trains on a TPU slice: what is trained waits for the slice's plan.
-
-    Elsewhere nothing waits for `tpu_config`: a model that fits no slice can still be trained on a GPU.
+    In one that trains on a TPU slice, what is trained waits for the slice's plan. Elsewhere nothing waits for
+    `tpu_config`: a model that fits no slice can still be trained on a GPU.
     """
-    spec = with_policies(spec)
-    if spec.key.to_user_string() != "trained_adapters":
+    name = spec.key.to_user_string()
+    spec = spec.replace_attributes(
+        owners=OWNERS,
+        automation_condition=CONDITIONS.get(name),
+        freshness_policy=freshness_policies(deployment.automation).get(name),
+    )
+    if name != "trained_adapters" or not deployment.target.startswith(TPU):
         return spec
     return spec.replace_attributes(deps=[*spec.deps, dg.AssetDep(dg.AssetKey("tpu_config"))])
 
@@ -79,7 +82,6 @@ def deployment_resources(deployment: Deployment) -> dict[str, Any]:
 
 def build(deployment: Deployment) -> dg.Definitions:
     """The definitions of a deployment."""
-    policies = with_the_targets_plan if deployment.target.startswith(TPU) else with_policies
     return dg.Definitions(
         assets=dg.with_source_code_references(dg.load_assets_from_modules(STAGES, include_specs=True)),
         asset_checks=ALL_CHECKS,
@@ -89,7 +91,7 @@ def build(deployment: Deployment) -> dg.Definitions:
         resources=deployment_resources(deployment),
         loggers={"console": dg.colored_console_logger, "progress": progress},
         executor=dg.in_process_executor,  # steps are light or have a process of their own (training)
-    ).map_asset_specs(func=policies)
+    ).map_asset_specs(func=partial(with_policies, deployment))
 
 
 log_plainly()  # Dagster's processes log what quotes foreign text

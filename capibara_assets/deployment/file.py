@@ -12,6 +12,8 @@ from capibara_assets.errors import InputError
 
 DEFAULT_DEPLOYMENT = "local"
 TPU = "tpu-"  # with which the names of TPU slices begin
+LEAST_DAYS, MOST_DAYS = 0.01, 3650.0  # a quarter of an hour, ten years: limits of what may be too old
+UNSCHEDULED_DAYS = 35.0  # over a month
 
 
 class Storage(Declared):
@@ -168,8 +170,39 @@ class DayBudget(Declared):
     usd: float | None = Field(default=None, gt=0, description="at the price of the dearest target of each domain")
 
 
+class Freshness(Declared):
+    """Age from which Dagster and `capibara doctor` warn of a result, or call it too old."""
+
+    warn_days: float | None = Field(default=None, ge=LEAST_DAYS, le=MOST_DAYS)
+    fail_days: float | None = Field(default=None, ge=LEAST_DAYS, le=MOST_DAYS)
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "Freshness":
+        if self.warn_days is None and self.fail_days is None:
+            raise ValueError("give warn_days, fail_days or both; null in place of the two means: never too old")
+        if self.warn_days and self.fail_days and self.warn_days >= self.fail_days:
+            raise ValueError(f"warn_days is {self.warn_days:g}, give fewer than fail_days, {self.fail_days:g}")
+        return self
+
+
+class FreshnessChoice(Declared):
+    """How old results may grow; null: as old as they like."""
+
+    # Everything else is as good as its inputs, however old it is, and the automation and `check_currency` look after
+    # those. An evaluation alone is made again of the same inputs: sandboxes, libraries and graders are others by then.
+    # It is never failed by default, and no monthly schedule comes near the warning: a home that lies unused for
+    # weeks is in order, and nothing in it is red.
+    evaluation: Freshness | None = Field(
+        default=Freshness(warn_days=UNSCHEDULED_DAYS),
+        description="judged; with evaluate_again and without days of its own: warn after two turns",
+    )
+    # These two are made when something new arrives, so their age says something only where that happens all the time
+    promoted_model: Freshness | None = Field(default=None, description="served")
+    e2b_executions: Freshness | None = Field(default=None, description="read by the sensor's runs, where logs arrive")
+
+
 class AutomationChoice(Declared):
-    """When sensors and schedules start runs; manual runs are not affected."""
+    """When sensors and schedules start runs, and how old results may grow; manual runs are not affected."""
 
     default: Retraining = Retraining()
     domains: dict[Domain, Retraining] = Field(default={}, description="domains with rules of their own")
@@ -177,6 +210,7 @@ class AutomationChoice(Declared):
     evaluate_again: str | None = Field(
         default=None, description="cron expression (UTC): evaluate the chosen domains again; null: never by itself"
     )
+    freshness: FreshnessChoice = FreshnessChoice()
 
     def of(self, domain: Domain) -> Retraining:
         """The rules of a domain."""

@@ -132,6 +132,16 @@ def test_a_slice_that_trains_is_the_slice_that_is_planned_for(tmp_path: Path) ->
         ({"storrage": {}}, "unknown key 'storrage': did you mean 'storage'?"),
         ({"launcher": {"mode": "slurm"}}, "launcher.mode: should be 'local' or 'k8s', not 'slurm'"),
         ({"limits": {"domains_at_once": 0}}, "limits.domains_at_once: should be greater than or equal to 1, not 0"),
+        (
+            {"automation": {"freshness": {"evaluation": {"warn_days": 9, "fail_days": 3}}}},
+            "automation.freshness.evaluation: warn_days is 9, give fewer than fail_days, 3",
+        ),
+        ({"automation": {"freshness": {"evaluation": {}}}}, "freshness.evaluation: give warn_days, fail_days or both"),
+        (
+            {"automation": {"freshness": {"evaluation": {"warn_days": 0}}}},
+            "automation.freshness.evaluation.warn_days: should be greater than or equal to 0.01, not 0",
+        ),
+        ({"automation": {"freshness": {"evaluations": None}}}, "unknown key 'evaluations': did you mean 'evaluation'?"),
         ({"hardware": {"default": {"targets": []}}}, "hardware.default.targets"),
         (
             {"hardware": {"default": {"targets": ["h100-8"], "max_usd": -1}}},
@@ -182,6 +192,7 @@ def test_the_automation_has_no_rules_unless_the_file_gives_some(tmp_path: Path) 
     assert found.automation.of(Domain.SQL).new_examples == 50 and found.automation.of(Domain.ML).new_examples is None
     by = {one.name: one.by for one in found.settings}
     assert by["automation.per_day"] == "mine.yaml" and by["automation.default"] == "default"
+    assert found.automation.freshness.evaluation and not found.automation.freshness.promoted_model
     with pytest.raises(InputError, match=r"automation.*new_examples"):
         Deployment.from_environment(
             {"CAPIBARA_DEPLOYMENT": written(tmp_path, automation={"default": {"new_examples": 0}})}

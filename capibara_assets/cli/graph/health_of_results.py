@@ -126,7 +126,8 @@ def check_history(deployment: Deployment) -> list[CheckFinding]:
         with open_instance(deployment) as instance:
             graph = Graph.of(build(deployment))
             results = check_results(deployment, instance, graph)
-            return [results, check_versions(instance, graph), *check_runs(instance)]
+            ages = check_freshness(deployment, instance, graph)
+            return [results, check_versions(instance, graph), ages, *check_runs(instance)]
     except Exception as error:  # of SQLAlchemy, which is not imported here; others are none of the history's
         if not (said := database_problem(error)):
             raise
@@ -183,6 +184,23 @@ def check_versions(instance: "dg.DagsterInstance", graph: "Graph") -> CheckFindi
         summary = f"{len(other)} of {count} results were made by other code, such as {other[0]}"
         return CheckFinding("versions", "warn", summary, "`capibara run` makes them again")
     return CheckFinding("versions", "pass", f"{count} results were made by the code of this installation")
+
+
+def check_freshness(
+    deployment: Deployment, instance: "dg.DagsterInstance", graph: "Graph", now: float | None = None
+) -> CheckFinding:
+    """Check that no result is older than `automation.freshness` of the deployment lets it grow."""
+    from capibara_assets.automation.freshness import ages, stale
+
+    automation = deployment.automation
+    if not (old := [*stale(instance, automation, graph.partitioned, now)]):
+        watched = ", ".join(ages(automation)) or "nothing: automation.freshness is null"
+        return CheckFinding("freshness", "pass", f"no result is too old, of what is watched: {watched}")
+    oldest, failed = max(old, key=lambda one: one.days), any(one.failed for one in old)
+    names = ", ".join(_named(one.asset, one.domain) for one in old)
+    summary = f"{len(old)} results have grown old, up to {oldest.days:.0f} days: {names}"
+    todo = f"{_again((oldest.asset, oldest.domain))}; automation.freshness says how old it may grow"
+    return CheckFinding("freshness", "fail" if failed else "warn", summary, todo)
 
 
 def check_runs(instance: "dg.DagsterInstance", now: float | None = None) -> list[CheckFinding]:
