@@ -116,12 +116,13 @@ def invite(
     from capibara_assets.consensus.rounds.round import RoundExamples, write_round
     from capibara_assets.resources import Recipes
     from capibara_assets.storage.digests import sha256_file
-    from capibara_assets.storage.foreign import read_by_library
+    from capibara_assets.storage.foreign import read_by_library, require_plain
 
     if place.startswith(("http:", "https:")):
         raise InputError("a round is written into the folder that the server serves: give that folder")
     deployment, registry, loaded = Deployment.from_environment(), read_registry(keys), _base(base)
     recipe = Recipes(profile=deployment.profile, folder=deployment.recipes).load("consensus", ConsensusRecipe)
+    require_plain(examples)
     with read_by_library(f"{examples} is no table of examples"):
         table = pl.read_parquet(examples)
     numbers = {name: number for number, name in enumerate(sorted(registry))}

@@ -15,6 +15,7 @@ from capibara_assets.cli.terminal.tables import TerminalTable, show
 from capibara_assets.deployment.declarations import read_declared, shipped_recipe
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
+from capibara_assets.storage.foreign import require_plain
 from capibara_assets.storage.jsonfiles import write_bytes_atomic, write_json_atomic
 
 if TYPE_CHECKING:
@@ -155,6 +156,7 @@ def training_data(files: Sequence[Path], deployment: Deployment) -> tuple[pl.Dat
 
     tables = []
     for file in files:
+        require_plain(file)
         try:
             tables.append(conform(Example, pl.read_parquet(file)))
         except (OSError, pl.exceptions.PolarsError, SchemaError) as error:

@@ -19,6 +19,7 @@ from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.escaping.terminal import print_marked
+from capibara_assets.storage.foreign import require_plain
 
 if TYPE_CHECKING:
     from capibara_assets.planning.hardware.targets import HardwareTarget
@@ -283,6 +284,7 @@ def _lora_plan(recipe: "TrainingRecipe", model: Path, data: Path, target: "Hardw
     values = (lora.rank, lora.alpha, lora.dropout, lora.modules, lora.use_rslora, recipe.data.max_length)
     if None not in (*values, training.epochs, training.global_batch, training.learning_rate):
         return {}
+    require_plain(data)
     try:
         table = pl.read_parquet(data, columns=["split", "messages"])
     except (OSError, pl.exceptions.PolarsError) as error:

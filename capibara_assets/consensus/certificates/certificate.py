@@ -48,7 +48,7 @@ from capibara_assets.errors import InputError, in_words
 from capibara_assets.modeling.adapters import read_adapter, write_adapter
 from capibara_assets.modeling.files import ADAPTER_WEIGHTS
 from capibara_assets.storage.foreign import read_document
-from capibara_assets.storage.jsonfiles import delete_durable, strict_json, write_json_atomic
+from capibara_assets.storage.jsonfiles import delete_durable, strict_json, why_not_json, write_json_atomic
 
 if TYPE_CHECKING:
     from capibara_assets.consensus.agree import Agreement
@@ -124,8 +124,12 @@ def read_certificate(path: Path) -> Certificate:
         return parse_certificate(strict_json(read_document(path)))
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist: give the certificate.json of a consensus") from error
-    except (OSError, ValueError, RecursionError, InputError) as error:
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}; give a certificate.json") from error
+    except InputError as error:
         raise InputError(f"{path} is not a certificate: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not a certificate: it is {why_not_json(error)}") from error
 
 
 def parse_certificate(document: Any) -> Certificate:

@@ -5,7 +5,6 @@ benchmark is shipped; a deployment names its files in the recipe.
 """
 
 import gzip
-import json
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,8 +13,11 @@ from typing import Any
 
 from capibara_assets.errors import InputError
 from capibara_assets.storage.digests import sha256_file
+from capibara_assets.storage.foreign import read_document
+from capibara_assets.storage.jsonfiles import parse_json
 
 _GZIP = b"\x1f\x8b"
+_LARGEST = 1 << 30  # bytes of a file of items, as it is stored
 _LANGUAGES = {"python": "python", "javascript": "javascript", "js": "javascript", "java": "java"}
 _SHAPES = "HumanEval's (task_id, prompt, canonical_solution, entry_point) or MBPP's (task_id, text or prompt, code)"
 
@@ -74,7 +76,7 @@ def entries(benchmark: str, path: Path) -> Iterator[tuple[str, Any]]:
         InputError: no such file, damaged compression, no UTF-8, or no JSON; the message names file and line.
     """
     try:
-        data = path.read_bytes()
+        data = read_document(path, _LARGEST)
         text = (gzip.decompress(data) if data.startswith(_GZIP) else data).decode("utf-8-sig")
     except FileNotFoundError:
         raise InputError(
@@ -88,7 +90,7 @@ def entries(benchmark: str, path: Path) -> Iterator[tuple[str, Any]]:
         raise InputError(f"benchmark {benchmark}: {path} is not UTF-8 (byte {error.start})") from error
     if text.lstrip().startswith("["):
         try:
-            listed = json.loads(text)
+            listed = parse_json(text)
         except ValueError as error:
             raise InputError(f"benchmark {benchmark}: {path} starts like a JSON list, but is none: {error}") from error
         placed = [(f"{path}, item {number}", entry) for number, entry in enumerate(listed, 1)]
@@ -97,7 +99,7 @@ def entries(benchmark: str, path: Path) -> Iterator[tuple[str, Any]]:
         for number, line in enumerate(text.split("\n"), 1):
             if line.strip():
                 try:
-                    placed.append((f"{path}:{number}", json.loads(line)))
+                    placed.append((f"{path}:{number}", parse_json(line)))
                 except ValueError as error:
                     raise InputError(f"benchmark {benchmark}: {path}:{number} is no JSON: {error}") from error
     if not placed:

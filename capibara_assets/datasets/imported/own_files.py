@@ -20,6 +20,7 @@ from capibara_assets.datasets.schema import Split
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.storage.digests import sha256_bytes, sha256_file
+from capibara_assets.storage.foreign import require_plain
 
 COLUMNS = ("example_id", "group_id", "split", "messages")
 _ENDINGS = (".jsonl", ".ndjson", ".json", ".parquet")
@@ -115,6 +116,7 @@ def is_example_table(path: Path) -> bool:
     """Whether a file is a table of examples from the graph, with groups and splits."""
     if path.suffix != ".parquet":
         return False
+    require_plain(path)
     try:
         return set(COLUMNS) <= set(pl.read_parquet_schema(path))
     except (OSError, pl.exceptions.PolarsError):

@@ -21,6 +21,7 @@ from capibara_assets.evaluation.contenders.endpoints import OLLAMA_URL, OPENAI_U
 from capibara_assets.modeling.adapters import read_adapter
 from capibara_assets.modeling.base import Base
 from capibara_assets.modeling.files import ADAPTER_CONFIG, CONFIG, validate_base
+from capibara_assets.storage.foreign import require_plain
 from capibara_assets.storage.jsonfiles import parse_json, read_json
 from capibara_assets.training.standalone.run import base_folder
 
@@ -215,6 +216,7 @@ def _finish(row: Mapping[str, Any], where: str) -> str:
 
 
 def _rows(file: Path) -> Iterable[Mapping[str, Any]]:
+    require_plain(file)
     if file.suffix == ".parquet":
         try:
             yield from pl.read_parquet(file).iter_rows(named=True)

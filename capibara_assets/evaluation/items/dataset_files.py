@@ -18,6 +18,7 @@ from capibara_assets.errors import InputError
 from capibara_assets.evaluation.items.items import Item, items_of
 from capibara_assets.evaluation.items.public_benchmarks import read_benchmark
 from capibara_assets.executions.schema import Execution
+from capibara_assets.storage.foreign import require_plain
 from capibara_assets.storage.records import SchemaError, conform, table
 
 _NO_DOMAIN = Domain.PYTHON  # only names the language of answers that name none
@@ -84,6 +85,7 @@ def _test_examples(path: Path) -> pl.DataFrame:
 def _executions(path: Path | None) -> pl.DataFrame:
     if path is None:
         return table(Execution, [])
+    require_plain(path)
     try:
         return conform(Execution, pl.read_parquet(path))
     except (OSError, pl.exceptions.PolarsError, SchemaError) as error:

@@ -20,7 +20,7 @@ from capibara_assets.consensus.election.keys import read_private_key
 from capibara_assets.consensus.rounds.closing import close_round
 from capibara_assets.consensus.rounds.mailbox import MOST_MESSAGES, Mailbox
 from capibara_assets.consensus.rounds.messages import Head, Kind, write_message
-from capibara_assets.consensus.rounds.places import MESSAGES, RoundPlace, StoredPlace
+from capibara_assets.consensus.rounds.places import MESSAGES, Arrival, RoundPlace, StoredPlace
 from capibara_assets.consensus.rounds.round import EXAMPLES, ROUND, Round, read_round
 from capibara_assets.consensus.rounds.submissions import REFUSED, Named, documents
 from capibara_assets.consensus.rounds.taking_part import vote_in
@@ -159,6 +159,30 @@ def test_a_round_comes_out_the_same_whatever_somebody_without_a_key_puts_beside_
     assert all(one.what in kinds | {"late"} and one.why.isprintable() for one in beneath.named)
     messages = {one.letter for one in beneath.named}
     assert {str(number) * 64 for number in range(1, 5)} <= messages
+
+
+def test_a_late_and_an_oversized_submission_leave_the_results_bytes_unchanged(
+    meet: Meet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both under a registered key, of a voter that handed in nothing that counts."""
+    alone = meet(seconds=3600)
+    for name in NAMES[:2]:
+        alone.hand_in(name)
+    attacked = beside(alone, "attacked")
+    files = attacked.files("voter-2")
+    late, data = signed(attacked, files)
+    attacked.put(late, data)
+    attacked.put(*signed(attacked, {**files, "manifest.json": bytes(attacked.terms.max_bytes + (256 << 10))}))
+    arrivals, closes = StoredPlace.arrivals, alone.terms.closes
+
+    def arrived(place: StoredPlace, digest: str) -> list[Arrival]:
+        return sorted(replace(a, received=closes + 1) if a.name == late else a for a in arrivals(place, digest))
+
+    monkeypatch.setattr(StoredPlace, "arrivals", arrived)
+    without, beneath = (hold_round(each, nothing, NAMES[:2]) for each in (alone, attacked))
+    assert beneath.files == without.files
+    assert [one.what for one in without.named] == ["missing"]
+    assert {one.what for one in beneath.named} == {"late", "oversized", "missing"}
 
 
 def _of_liar(m: Meeting, files: dict[str, bytes], kind: Kind, election: str) -> tuple[str, bytes]:
