@@ -18,7 +18,7 @@ from capibara_assets.deployment.file import AutomationChoice, Freshness
 from capibara_assets.domains import Domain
 
 _DAY_S = 86_400.0
-# Dagster wants an age to fail at: this one is beyond all that a file may say, and its seconds are within the 32 bits that
+# Dagster wants an age to fail at: this one is beyond all that a file may say, and its seconds are in the 32 bits that
 # Dagster's GraphQL has for them (more, and no page of the UI finds the assets)
 _NEVER = timedelta(days=20_000)
 _START = datetime(2024, 1, 1, tzinfo=UTC)  # any: the same schedule gives the same policy each day
