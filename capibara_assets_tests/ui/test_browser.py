@@ -145,3 +145,12 @@ def test_hostile_text_is_text(path: str, opened: tuple[str, ...] | None, address
         page.get_by_role("dialog").last.get_by_role("button", name="Close").click()
     assert watch.did() == set()
     assert page.get_by_text("Unexpected GraphQL error").count() == 0
+
+
+def test_hostile_text_in_a_runs_log_is_text(address: str, page: Any) -> None:
+    watch = Watch(page, address)
+    page.goto(f"{address}/assets/{OF_ESCAPED}")
+    page.goto(address + page.locator("a[href^='/runs/']").first.get_attribute("href").split("?")[0])
+    page.get_by_text("RUN_FAILURE").first.wait_for()
+    page.get_by_text(SHOWN, exact=False).first.wait_for()
+    assert watch.did() == set()
