@@ -102,6 +102,7 @@ def test_what_is_served_and_read_fails_where_the_file_says_so(instance: dg.Dagst
 
 def test_the_schedule_of_evaluation_says_when_one_is_late() -> None:
     assert policies() == {"evaluation": window(warn=35)}
+    assert window(warn=35).fail_window.to_timedelta().total_seconds() < 2**31, "Dagster's UI has 32 bits for it"
     assert policies(evaluate_again=WEEKLY) == {"evaluation": window(warn=14)}
     own = {"evaluation": {"warn_days": 3, "fail_days": 9}}
     assert policies(evaluate_again=WEEKLY, freshness=own) == {"evaluation": window(warn=3, fail=9)}
@@ -112,6 +113,6 @@ def test_the_schedule_of_evaluation_says_when_one_is_late() -> None:
         build(deployment(evaluate_again="monday"))
 
 
-def window(**days: float) -> dg.FreshnessPolicy:
+def window(**days: float) -> Any:
     freshness = {"evaluation": {f"{name}_days": value for name, value in days.items()}}
     return freshness_policies(AutomationChoice.model_validate({"freshness": freshness}))["evaluation"]

@@ -55,10 +55,14 @@ def metadata(text: str) -> dict[str, str]:
     return {place: getattr(one, "md_str", one) or "" for place, one in shown.items()}
 
 
+def table_of(text: str) -> dg.TableMetadataValue:
+    """A table that Dagster shows."""
+    return preview(pl.DataFrame({"code": [text], "list": [[text]], "known": [text]}), ["code", "list", "known"])
+
+
 def table_cells(text: str) -> list[Any]:
     """Cells of tables that Dagster shows as text."""
-    shown = preview(pl.DataFrame({"code": [text], "list": [[text]], "known": [text]}), ["code", "list", "known"])
-    return [cell for record in shown.records for cell in record.data.values()]
+    return [cell for record in table_of(text).records for cell in record.data.values()]
 
 
 def pages(text: str, folder: Path) -> dict[str, str]:

@@ -16,6 +16,7 @@ from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.resources import Store
 from capibara_assets_tests.home import MadeHome
+from capibara_assets_tests.ui.hostile_history import report_hostile
 from capibara_assets_tests.ui.process import answering_ui
 
 CHROMIUM = shutil.which("chromium")
@@ -40,7 +41,7 @@ IN_A_BROWSER = [
 
 @pytest.fixture(scope="module")
 def address(pristine_home: MadeHome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """`capibara ui` on what `capibara run` made, but for the plans for TPUs, and with a check that failed."""
+    """`capibara ui` on what `capibara run` made, but for the plans for TPUs, a check that failed, and hostile text."""
     folder = tmp_path_factory.mktemp("ui")
     made = pristine_home.copy(folder / "made")
     with pytest.MonkeyPatch.context() as patch:
@@ -48,6 +49,7 @@ def address(pristine_home: MadeHome, tmp_path_factory: pytest.TempPathFactory) -
         with open_instance(made.deployment) as instance:
             instance.wipe_assets([dg.AssetKey("tpu_config")])
             instance.report_runless_asset_event(failed_check(made, instance))
+            report_hostile(instance)
     # Nothing runs by itself here, so that what turns green did so by a click.
     with answering_ui(made, folder / "ui.log") as url:
         yield url

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from capibara_assets_tests.ui.conftest import IN_A_BROWSER
+from capibara_assets_tests.ui.hostile_history import ASSET, CHECK, ESCAPED, SHOWN, UNESCAPED, Watch
 
 pytestmark = IN_A_BROWSER
 
@@ -104,3 +105,52 @@ def test_a_check_says_what_it_found(address: str, page: Any, tmp_path: Path) -> 
     page.goto(f"{address}/assets/example_groups?view=checks&checkDetail=no_group_dominates")
     expect(page.get_by_text("no group holds more of a domain than the recipe allows")).to_be_visible(timeout=60_000)
     page.screenshot(path=str(tmp_path / "check.png"))
+
+
+OF_ESCAPED = f"{ASSET}?view=partitions&partition={ESCAPED}"
+
+
+def test_hostile_text_that_is_not_escaped_asks_for_an_image(address: str, page: Any) -> None:
+    """Dagster keeps scripts out, not images of other hosts: the tests below would see what our escaping keeps out."""
+    watch = Watch(page, address)
+    page.goto(f"{address}/assets/{ASSET}?view=partitions&partition={UNESCAPED}")
+    with page.expect_request("https://evil.example/**"):
+        page.get_by_text("[Show Markdown]").first.click()
+    assert watch.did() == {"asked"}
+
+
+@pytest.mark.parametrize(
+    ("path", "opened"),
+    [
+        (f"assets/{OF_ESCAPED}", ("md reasons", "md card")),
+        (f"assets/{ASSET}?view=checks&checkDetail={CHECK}", ()),
+        pytest.param(f"assets/{OF_ESCAPED}", None, marks=pytest.mark.extended),
+        pytest.param(f"assets/{ASSET}?view=events&partition={ESCAPED}", (), marks=pytest.mark.extended),
+        pytest.param(f"assets/{ASSET}", (), marks=pytest.mark.extended),
+    ],
+    ids=["partition", "check", "all_of_a_partition", "events", "asset"],
+)
+def test_hostile_text_is_text(path: str, opened: tuple[str, ...] | None, address: str, page: Any) -> None:
+    """It is shown, and no script runs, no other host is asked, and nothing waits for a click (20.12)."""
+    watch = Watch(page, address)
+    page.goto(f"{address}/{path}")
+    page.get_by_text(SHOWN, exact=False).first.wait_for()
+    rows = page.locator("tr", has=page.get_by_text("[Show Markdown]"))
+    names = rows.evaluate_all("all => all.map(row => row.cells[0].innerText)") if opened is None else opened
+    assert opened is not None or len(names) > 20
+    for name in names:
+        rows.filter(has=page.get_by_text(name, exact=True)).first.get_by_text("[Show Markdown]").click()
+        page.get_by_role("dialog").last.get_by_role("button", name="Close").click(trial=True)
+        assert watch.did() == set(), name
+        page.get_by_role("dialog").last.get_by_role("button", name="Close").click()
+    assert watch.did() == set()
+    assert page.get_by_text("Unexpected GraphQL error").count() == 0
+
+
+def test_hostile_text_in_a_runs_log_is_text(address: str, page: Any) -> None:
+    watch = Watch(page, address)
+    page.goto(f"{address}/assets/{OF_ESCAPED}")
+    page.goto(address + page.locator("a[href^='/runs/']").first.get_attribute("href").split("?")[0])
+    page.get_by_text("RUN_FAILURE").first.wait_for()
+    page.get_by_text(SHOWN, exact=False).first.wait_for()
+    assert watch.did() == set()
