@@ -51,7 +51,7 @@ def significant(seeds: int, difference: float, *, clustered: bool) -> float:
     found = 0
     for seed in range(seeds):
         scores = planted(seed, difference, clustered=clustered)
-        points = ContenderPoints.of(scores, ("base", "consensus"), rule.default, rule, rule.confidence)
+        points = ContenderPoints.of(scores, ("base", "consensus"), rule.default, rule)
         _, p_value = compared(points, "base")["consensus"]
         found += p_value < 1 - rule.confidence
     return found / seeds

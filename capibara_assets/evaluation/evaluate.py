@@ -29,6 +29,7 @@ from capibara_assets.evaluation.statistics.scores import (
     UNJUDGED,
     Score,
     graded_scores,
+    item_score,
     of_losses,
     prose_scores,
 )
@@ -216,20 +217,7 @@ def _with_stored(
     scores: pl.DataFrame, items: Mapping[str, Item], name: str, metric: str, own: Mapping[str, float]
 ) -> pl.DataFrame:
     """Add the scores of an earlier run; of its metric only the items that it holds remain."""
-    rows = [
-        Score(
-            metric=metric,
-            contender=name,
-            item_id=item_id,
-            group_id=items[item_id].group_id,
-            score=score,
-            weight=1.0,
-            kind=items[item_id].kind,
-            source=items[item_id].source,
-        )
-        for item_id, score in own.items()
-        if item_id in items
-    ]
+    rows = [item_score(metric, name, items[item_id], score) for item_id, score in own.items() if item_id in items]
     kept = scores.filter((pl.col("metric") != metric) | pl.col("item_id").is_in(list(own)))
     return pl.concat([kept, table(Score, rows)])
 

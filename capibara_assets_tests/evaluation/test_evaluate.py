@@ -21,11 +21,10 @@ from capibara_assets.evaluation.recipe import EvaluationRecipe
 from capibara_assets.evaluation.schema import ExampleLoss
 from capibara_assets.evaluation.tables import documents_of, report_of, tables_of, validity_problems
 from capibara_assets.metadata.evaluation_page import page
-from capibara_assets.modeling.base import Base, load_base
+from capibara_assets.modeling.base import Base
 from capibara_assets.storage.digests import sha256_bytes
 from capibara_assets.storage.records import table
 from capibara_assets_tests.evaluation.contenders.test_contenders import adapter, example
-from capibara_assets_tests.modeling.tiny import save_tiny
 
 RULE = declared(DecisionRule, {"default": {"metric": "pass@1", "min_score": 0.6}, "resamples": 1_000}, "here")
 LOSS_RULE = DecisionRule.model_validate(
@@ -184,11 +183,6 @@ BRIEF = declared(
     {"generation": {"max_items": 3}, "decoding": {"max_new_tokens": 6}, "max_length": 256, "worst_examples": 2},
     "here",
 )
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory, nano: Path) -> Base:
-    return load_base(save_tiny(tmp_path_factory.mktemp("tiny"), tokenizer_of=nano))
 
 
 def models(base: Base, **changes: object) -> DomainModels:

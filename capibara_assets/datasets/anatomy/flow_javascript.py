@@ -21,23 +21,8 @@ from capibara_assets.datasets.code.javascript_source import (
 )
 
 #: Modules that are for tests alone, and names that test runners give.
-_LIBRARIES = frozenset(
-    {
-        "assert",
-        "assert/strict",
-        "test",
-        "chai",
-        "vitest",
-        "jest",
-        "@jest/globals",
-        "mocha",
-        "tape",
-        "ava",
-        "uvu",
-        "should",
-        "jasmine",
-    }
-)
+_FOR_TESTS = """assert assert/strict test chai vitest jest @jest/globals mocha tape ava uvu should jasmine"""
+_LIBRARIES = frozenset(_FOR_TESTS.split())
 _RUNNERS = frozenset(  # what a test runner or an earlier cell gives
     {"describe", "it", "test", "expect", "assert", "beforeEach", "afterEach", "beforeAll", "afterAll", "suite"}
 )

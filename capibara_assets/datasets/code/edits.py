@@ -18,40 +18,9 @@ _MOST_TOKENS, _LONGEST_LINE, _MOST_AROUND = 2000, 100, 12
 _NAME = re.compile(r"[A-Za-z_$][\w$]*$")
 _CONSTANT = re.compile(r"[\d.]|['\"`]|(?:True|False|None|true|false|null|undefined)$")
 _OPERATOR = re.compile(r"[^\w\s'\"`(){}\[\],:;.]+$|(?:and|or|not|in|is|AND|OR|NOT|IN|IS|LIKE)$")
-_LONG_OPERATORS = frozenset(
-    [
-        "=>",
-        "==",
-        "===",
-        "!=",
-        "!==",
-        "<=",
-        ">=",
-        "<>",
-        "&&",
-        "||",
-        "??",
-        "?.",
-        "++",
-        "--",
-        "+=",
-        "-=",
-        "*=",
-        "/=",
-        "%=",
-        "**",
-        "**=",
-        "<<",
-        ">>",
-        ">>>",
-        "|=",
-        "&=",
-        "^=",
-        "::",
-        "..",
-        "...",
-    ]
-)
+_OF_SEVERAL_SIGNS = """=> == === != !== <= >= <> && || ?? ?. ++ -- += -= *= /= %= ** **= << >> >>> |= &= ^= :: ..
+..."""
+_LONG_OPERATORS = frozenset(_OF_SEVERAL_SIGNS.split())
 _LEVELS = {tokenize.INDENT: "\x01", tokenize.DEDENT: "\x02"}  # Python's blocks, which no text of a token shows
 _UNSEEN = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING, tokenize.ENDMARKER)
 

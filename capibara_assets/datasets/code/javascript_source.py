@@ -8,124 +8,22 @@ from tree_sitter import Node
 from capibara_assets.datasets.code.names import Statement, StatementNames
 from capibara_assets.executions.parsing import javascript_tree
 
-GLOBALS = frozenset(
-    [
-        "AggregateError",
-        "Array",
-        "ArrayBuffer",
-        "Atomics",
-        "BigInt",
-        "BigInt64Array",
-        "BigUint64Array",
-        "Boolean",
-        "Buffer",
-        "DataView",
-        "Date",
-        "Error",
-        "EvalError",
-        "Float32Array",
-        "Float64Array",
-        "Function",
-        "Infinity",
-        "Int16Array",
-        "Int32Array",
-        "Int8Array",
-        "Intl",
-        "JSON",
-        "Map",
-        "Math",
-        "NaN",
-        "Number",
-        "Object",
-        "Promise",
-        "Proxy",
-        "RangeError",
-        "ReferenceError",
-        "Reflect",
-        "RegExp",
-        "Set",
-        "String",
-        "Symbol",
-        "SyntaxError",
-        "TextDecoder",
-        "TextEncoder",
-        "TypeError",
-        "URIError",
-        "URL",
-        "URLSearchParams",
-        "Uint16Array",
-        "Uint32Array",
-        "Uint8Array",
-        "WeakMap",
-        "WeakRef",
-        "WeakSet",
-        "arguments",
-        "clearImmediate",
-        "clearInterval",
-        "clearTimeout",
-        "console",
-        "decodeURI",
-        "decodeURIComponent",
-        "encodeURI",
-        "encodeURIComponent",
-        "escape",
-        "eval",
-        "exports",
-        "fetch",
-        "global",
-        "globalThis",
-        "isFinite",
-        "isNaN",
-        "module",
-        "parseFloat",
-        "parseInt",
-        "performance",
-        "process",
-        "queueMicrotask",
-        "require",
-        "setImmediate",
-        "setInterval",
-        "setTimeout",
-        "structuredClone",
-        "undefined",
-        "unescape",
-    ]
-)
-_CHANGING = frozenset(
-    (
-        "add",
-        "clear",
-        "delete",
-        "fill",
-        "next",
-        "pop",
-        "push",
-        "reverse",
-        "set",
-        "shift",
-        "sort",
-        "splice",
-        "unshift",
-        "write",
-    )
-)
+_GLOBAL_NAMES = """AggregateError Array ArrayBuffer Atomics BigInt BigInt64Array BigUint64Array Boolean Buffer
+DataView Date Error EvalError Float32Array Float64Array Function Infinity Int16Array Int32Array Int8Array Intl JSON
+Map Math NaN Number Object Promise Proxy RangeError ReferenceError Reflect RegExp Set String Symbol SyntaxError
+TextDecoder TextEncoder TypeError URIError URL URLSearchParams Uint16Array Uint32Array Uint8Array WeakMap WeakRef
+WeakSet arguments clearImmediate clearInterval clearTimeout console decodeURI decodeURIComponent encodeURI
+encodeURIComponent escape eval exports fetch global globalThis isFinite isNaN module parseFloat parseInt performance
+process queueMicrotask require setImmediate setInterval setTimeout structuredClone undefined unescape"""
+GLOBALS = frozenset(_GLOBAL_NAMES.split())
+_CHANGING_METHODS = """add clear delete fill next pop push reverse set shift sort splice unshift write"""
+_CHANGING = frozenset(_CHANGING_METHODS.split())
 DEFINITIONS = frozenset({"function_declaration", "generator_function_declaration", "class_declaration"})
 ASSIGNMENTS = ("assignment_expression", "augmented_assignment_expression", "update_expression")
-_SCOPES = frozenset(
-    [
-        "function_declaration",
-        "function_expression",
-        "arrow_function",
-        "method_definition",
-        "generator_function_declaration",
-        "generator_function",
-        "class_body",
-        "statement_block",
-        "for_statement",
-        "for_in_statement",
-        "catch_clause",
-    ]
-)
+_SCOPE_NODES = """function_declaration function_expression arrow_function method_definition
+generator_function_declaration generator_function class_body statement_block for_statement for_in_statement
+catch_clause"""
+_SCOPES = frozenset(_SCOPE_NODES.split())
 
 
 @lru_cache(maxsize=4096)

@@ -12,41 +12,10 @@ from capibara_assets.executions.parsing import child_nodes, python_tree, walk
 _MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?:[%!?]|[A-Za-z_][\w.]*\?{1,2}$).*$", re.MULTILINE)
 _ASSIGNED_SHELL = re.compile(r"^(?P<indent>[ \t]*)(?P<target>\w[\w, ]*=)\s*[!%].*$", re.MULTILINE)
 _HARMLESS = re.compile(r"^_?(print|display|repr|len|check|test|verify)(_|$|[A-Z0-9])")
-CHANGING = frozenset(
-    (
-        "add",
-        "append",
-        "appendleft",
-        "clear",
-        "commit",
-        "delete",
-        "discard",
-        "execute",
-        "executemany",
-        "executescript",
-        "extend",
-        "insert",
-        "next",
-        "patch",
-        "pop",
-        "popitem",
-        "popleft",
-        "post",
-        "put",
-        "readline",
-        "remove",
-        "reverse",
-        "rollback",
-        "rotate",
-        "send",
-        "setdefault",
-        "shuffle",
-        "sort",
-        "step",
-        "update",
-        "write",
-    )
-)
+_CHANGING_METHODS = """add append appendleft clear commit delete discard execute executemany executescript extend
+insert next patch pop popitem popleft post put readline remove reverse rollback rotate send setdefault shuffle sort
+step update write"""
+CHANGING = frozenset(_CHANGING_METHODS.split())
 BUILTINS = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

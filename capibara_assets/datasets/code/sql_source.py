@@ -7,28 +7,9 @@ from capibara_assets.datasets.code.names import Statement, StatementNames
 from capibara_assets.datasets.code.structure import tokens, without_comments
 
 _PART = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|`[^`]*`|;|[^'\"`;]+|['\"`]")
-_STOPS = frozenset(
-    [
-        "where",
-        "group",
-        "order",
-        "join",
-        "inner",
-        "left",
-        "right",
-        "full",
-        "cross",
-        "natural",
-        "on",
-        "having",
-        "limit",
-        "union",
-        "except",
-        "intersect",
-        ";",
-        "select",
-    ]
-)
+_STOP_WORDS = """where group order join inner left right full cross natural on having limit union except intersect ;
+select"""
+_STOPS = frozenset(_STOP_WORDS.split())
 
 
 def statements(code: str) -> tuple[Statement, ...]:

@@ -161,23 +161,9 @@ def _is_literal(node: ast.AST) -> bool:
     return True
 
 
-_LITERALS = frozenset(
-    (
-        "number",
-        "string",
-        "array",
-        "object",
-        "pair",
-        "true",
-        "false",
-        "null",
-        "unary_expression",
-        "property_identifier",
-        "string_fragment",
-        "escape_sequence",
-        "arguments",
-    )
-)
+_LITERAL_NODES = """number string array object pair true false null unary_expression property_identifier
+string_fragment escape_sequence arguments"""
+_LITERALS = frozenset(_LITERAL_NODES.split())
 
 
 def _javascript_calls(code: str, functions: set[str]) -> Iterator[str]:

@@ -13,25 +13,9 @@ _UNREADABLE = re.compile(r"\d\.\d{7,}|\d{13,}|\de[-+]?\d|\bnp\.|\b(?:nan|inf|NaN
 _WHOLE = re.compile(r"-?\d+")
 #: Functions to which the order of a set makes no difference.
 _ORDERLESS = frozenset(["sorted", "len", "sum", "max", "min", "any", "all", "set", "frozenset", "bool", "isinstance"])
-_OF_SETS = frozenset(
-    [
-        "add",
-        "union",
-        "intersection",
-        "difference",
-        "symmetric_difference",
-        "update",
-        "remove",
-        "discard",
-        "issubset",
-        "issuperset",
-        "isdisjoint",
-        "copy",
-        "clear",
-        "intersection_update",
-        "difference_update",
-    ]
-)
+_SET_METHODS = """add union intersection difference symmetric_difference update remove discard issubset issuperset
+isdisjoint copy clear intersection_update difference_update"""
+_OF_SETS = frozenset(_SET_METHODS.split())
 
 
 class Substitution:

@@ -25,7 +25,7 @@ from capibara_assets.storage.foreign import require_plain
 COLUMNS = ("example_id", "group_id", "split", "messages")
 _ENDINGS = (".jsonl", ".ndjson", ".json", ".parquet")
 _PACKED = (".gz", ".zst")
-_NO_DOMAIN = Domain.PYTHON  # only names the language of answers that name none, for the search for secrets
+NO_DOMAIN = Domain.PYTHON  # only names the language of answers that name none, for the search for secrets
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,10 @@ def read_own(data: Sequence[Path], validation: Sequence[Path], recipe: DatasetRe
         return _own_table(tables[0])
     wanted: list[tuple[ExampleFile, Split | None]] = []
     for path in data:
-        wanted.append((_without_faults(path), "train" if validation else None))
-    wanted += [(_without_faults(path), "validation") for path in validation]
-    new = [item for file, split in wanted for item in incoming(_NO_DOMAIN, file, split)]
-    placed = place_incoming(_NO_DOMAIN, Imported.empty(), [], new, recipe)
+        wanted.append((read_without_faults(path), "train" if validation else None))
+    wanted += [(read_without_faults(path), "validation") for path in validation]
+    new = [item for file, split in wanted for item in incoming(NO_DOMAIN, file, split)]
+    placed = place_incoming(NO_DOMAIN, Imported.empty(), [], new, recipe)
     examples = placed.examples.select(COLUMNS)
     if not validation:
         examples = _split_off(examples)
@@ -107,7 +107,7 @@ def read_held_out(path: Path) -> pl.DataFrame:
         if frame.is_empty():
             raise InputError(f"{path} is a table of examples without a validation split")
         return frame.select("example_id", "messages").sort("example_id")
-    new = {one.example_id: one for one in incoming(_NO_DOMAIN, _without_faults(path), "validation")}
+    new = {one.example_id: one for one in incoming(NO_DOMAIN, read_without_faults(path), "validation")}
     texts = {name: json.dumps(new[name].messages, ensure_ascii=False) for name in sorted(new)}
     return pl.DataFrame({"example_id": list(texts), "messages": list(texts.values())})
 
@@ -162,7 +162,8 @@ def _counts(examples: pl.DataFrame, *, split_off: bool) -> dict[str, Any]:
     }
 
 
-def _without_faults(path: Path) -> ExampleFile:
+def read_without_faults(path: Path) -> ExampleFile:
+    """Read a file of examples. Raises InputError: it has a fault; the message names the first."""
     file = read_examples(path)
     if file.faults:
         first = file.faults[0]

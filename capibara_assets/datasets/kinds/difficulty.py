@@ -40,32 +40,9 @@ _ERRORS = {
     "TimeoutError": 1.0,
 }
 _UNKNOWN_ERROR = 0.6
-_DECISIONS = frozenset(
-    [
-        "if",
-        "elif",
-        "for",
-        "while",
-        "and",
-        "or",
-        "except",
-        "case",
-        "assert",
-        "match",
-        "when",
-        "join",
-        "having",
-        "union",
-        "intersect",
-        "switch",
-        "catch",
-        "in",
-        "exists",
-        "group",
-        "over",
-        "with",
-    ]
-)
+_DECISION_WORDS = """if elif for while and or except case assert match when join having union intersect switch catch
+in exists group over with"""
+_DECISIONS = frozenset(_DECISION_WORDS.split())
 _SYMBOLS = frozenset("?&|")
 
 

@@ -98,8 +98,6 @@ def answer_items(
     items: Sequence[PromptedItem],
     decoding: Decoding,
     journal: Path | None = None,
-    *,
-    rows: int = 32,
 ) -> Answered:
     """Answer all items with a contender, `decoding.samples` times each.
 
@@ -108,7 +106,6 @@ def answer_items(
 
     Args:
         journal: file to resume from and to append to; several contenders may share it. None: no journal.
-        rows: answers in one batch, at most.
 
     Raises:
         InputError: an item twice; a prompt that leaves no room for the budget; a stored contender without an answer to
@@ -129,7 +126,7 @@ def answer_items(
         for (number, sample), key in keys.items():
             if key not in known:
                 missing.setdefault(number, []).append(sample)
-        speed = _generate_missing(contender, items, missing, decoding, rows, _AnswerSink(keys, kept, known))
+        speed = _generate_missing(contender, items, missing, decoding, _AnswerSink(keys, kept, known))
     return Answered(
         [
             _answer(contender.name, item.item_id, sample, known[keys[number, min(sample, each[-1])]])
@@ -148,15 +145,16 @@ def too_long(contender: Contender, items: Sequence[PromptedItem], decoding: Deco
     if not isinstance(contender, ModelContender | RoutedContender):
         return []
     with loaded(contender.model) as base:
-        most = longest_context(base.model)
         prompts = prompt_tokens(base, [contender.framing.around(item.prompt) for item in items])
-    if most is None:
-        return []
-    return [
-        item.item_id
-        for item, prompt in zip(items, prompts, strict=True)
-        if len(prompt) + decoding.max_new_tokens > most
-    ]
+        return _without_room(base, items, prompts, decoding)
+
+
+def _without_room(
+    base: Base, items: Sequence[PromptedItem], prompts: Sequence[Sequence[int]], decoding: Decoding
+) -> list[str]:
+    most = longest_context(base.model)
+    asked = zip(items, prompts, strict=True)
+    return [item.item_id for item, ids in asked if most is not None and len(ids) + decoding.max_new_tokens > most]
 
 
 def prompt_tokens(base: Base, conversations: Sequence[Sequence[Message]]) -> list[list[int]]:
@@ -228,7 +226,6 @@ def _generate_missing(
     items: Sequence[PromptedItem],
     missing: Mapping[int, Sequence[int]],
     decoding: Decoding,
-    rows: int,
     sink: _AnswerSink,
 ) -> AnsweringCost:
     """Generate the missing answers, and append each to the journal when it is finished."""
@@ -241,7 +238,7 @@ def _generate_missing(
         else:
             base = stack.enter_context(loaded(contender.model))
             device = base.model.device
-            made = _from_model(contender, base, items, missing, decoding, rows)
+            made = _from_model(contender, base, items, missing, decoding)
         _reset_peak(device)
         started, count, tokens = time.perf_counter(), 0, 0
         for one in tracked(made, f"answers of {contender.name}", sum(map(len, missing.values()))):
@@ -264,20 +261,14 @@ def _from_model(
     items: Sequence[PromptedItem],
     missing: Mapping[int, Sequence[int]],
     decoding: Decoding,
-    rows: int,
 ) -> Iterator[_NewAnswer]:
     numbers = list(missing)
     prompts = prompt_tokens(base, [contender.framing.around(items[number].prompt) for number in numbers])
-    most = longest_context(base.model)
-    over = [
-        items[number].item_id
-        for number, prompt in zip(numbers, prompts, strict=True)
-        if most is not None and len(prompt) + decoding.max_new_tokens > most
-    ]
-    if over:
+    if over := _without_room(base, [items[number] for number in numbers], prompts, decoding):
         raise InputError(
             f"{contender.name}: {len(over)} prompts leave no room for {decoding.max_new_tokens} tokens in a context of "
-            f"{most} ({', '.join(over[:5])}): leave these items out for every contender, or lower max_new_tokens"
+            f"{longest_context(base.model)} ({', '.join(over[:5])}): leave these items out for every contender, or "
+            "lower max_new_tokens"
         )
     for adapter, chosen in contender.by_adapter([items[number].prompt for number in numbers]):
         with ExitStack() as stack:
@@ -290,7 +281,7 @@ def _from_model(
                 [[seed_of(decoding, items[numbers[at]].item_id, s) for s in missing[numbers[at]]] for at in chosen],
                 decoding,
                 stop_ids(base),
-                BatchLimits(rows, budgets=[decoding.budget(items[numbers[at]].reference) for at in chosen]),
+                BatchLimits(budgets=[decoding.budget(items[numbers[at]].reference) for at in chosen]),
             )
             for index, sample, done in generated:
                 number = numbers[chosen[index]]

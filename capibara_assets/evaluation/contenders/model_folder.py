@@ -58,7 +58,7 @@ class ModelFolder:
         if not self.is_adapter:
             return self.folder
         if self.base is None:
-            named = adapter_config(self.folder).get("base_model_name_or_path") if _has_config(self.folder) else None
+            named = _named_base(self.folder)
             called = f" ({str(named)[:200]!r} in its config)" if named else ""
             raise InputError(f"the base of {self.folder}{called} was not found: give it with --base")
         return self.base
@@ -177,7 +177,7 @@ def _with_peft(base: Base, folder: Path) -> Any:
 
 
 def _base_of(model: ModelFolder, default: str | None) -> Path | None:
-    named = adapter_config(model.folder).get("base_model_name_or_path") if _has_config(model.folder) else None
+    named = _named_base(model.folder)
     candidates = {}
     for location in (named, default):
         if not location:
@@ -193,6 +193,11 @@ def _base_of(model: ModelFolder, default: str | None) -> Path | None:
         if model.base_digest in (None, base_digest(candidate)):
             return candidate
     return next(iter(candidates.values()), None)
+
+
+def _named_base(folder: Path) -> Any:
+    """The base that an adapter's config names; None where it names none."""
+    return adapter_config(folder).get("base_model_name_or_path") if _has_config(folder) else None
 
 
 def _has_config(folder: Path) -> bool:

@@ -85,8 +85,9 @@ def decide(
         why: why this metric decides (deciding.py), for the record.
     """
     score_rule, broken = rule.score(domain), dict(crashed or {})
-    confidence = rule.confidence if test_use is None else 1 - test_use.level
-    points, broken = _points(scores, score_rule, rule, confidence, arms, broken)
+    if test_use is not None:
+        rule = rule.model_copy(update={"confidence": 1 - test_use.level})
+    points, broken = _points(scores, score_rule, rule, arms, broken)
     lost = {name: why for name, why in broken.items() if name != arms.tuned_playbook}
     if points is None or lost:
         return _crashed(domain, score_rule, arms, lost, test_use)
@@ -98,7 +99,7 @@ def decide(
     of_playbook = points.gain(arms.tuned_playbook, arms.tuned) if arms.tuned_playbook in points.names else None
     try:
         names = (arms.base, arms.tuned, reference, arms.playbook)
-        slices = _slices(scores, beside or {}, score_rule, rule, confidence, names)
+        slices = _slices(scores, beside or {}, score_rule, rule, names)
     except NotComparable as unfit:
         return _crashed(domain, score_rule, arms, {unfit.contender: unfit.why}, test_use)
     outcome = _outcome(points, rule, test_use, score, gain, _worse(over_base, over_promoted, slices))
@@ -180,7 +181,6 @@ def _points(
     scores: pl.DataFrame,
     score_rule: ScoreRule,
     rule: DecisionRule,
-    confidence: float,
     arms: Arms,
     crashed: dict[str, str],
 ) -> tuple[ContenderPoints | None, dict[str, str]]:
@@ -188,7 +188,7 @@ def _points(
     names, broken = [name for name in arms.run(scores, crashed) if name not in crashed], dict(crashed)
     while names and arms.base not in broken:
         try:
-            return ContenderPoints.of(scores, names, score_rule, rule, confidence), broken
+            return ContenderPoints.of(scores, names, score_rule, rule), broken
         except NotComparable as unfit:
             broken[unfit.contender] = unfit.why
             names.remove(unfit.contender)
@@ -259,7 +259,6 @@ def _slices(
     beside: Mapping[str, Beside],
     score_rule: ScoreRule,
     rule: DecisionRule,
-    confidence: float,
     names: tuple[str, str, str, str],
 ) -> dict[str, SliceResult]:
     """Of each kind and source of items, where there are several, and of all beside them: did it get worse?
@@ -274,18 +273,18 @@ def _slices(
         parts |= own if len(values) > 1 else {}
     gains: dict[str, Interval | None] = {}
     for name, (part, its_rule) in parts.items():
-        gains[name] = _gain(name, part, its_rule, rule, confidence, (base, tuned, reference))
+        gains[name] = _gain(name, part, its_rule, rule, (base, tuned, reference))
     for name, one in sorted(beside.items()):
         there = set(one.scores["contender"])
         over = playbook if playbook in there else base  # not all contenders answer
         if {base, tuned} & there:
-            gains[name] = _gain(name, one.scores, one.rule, rule, confidence, (base, tuned, over))
+            gains[name] = _gain(name, one.scores, one.rule, rule, (base, tuned, over))
     adjusted = holm({name: one.p_value for name, one in gains.items() if one is not None and one.p_value is not None})
     return {
         name: SliceResult(
             gain=one,
             p_holm=adjusted.get(name),
-            worse=one is not None and one.estimate < 0 and adjusted[name] < 1 - confidence,
+            worse=one is not None and one.estimate < 0 and adjusted[name] < 1 - rule.confidence,
         )
         for name, one in gains.items()
     }
@@ -296,12 +295,11 @@ def _gain(
     part: pl.DataFrame,
     score_rule: ScoreRule,
     rule: DecisionRule,
-    confidence: float,
     names: tuple[str, str, str],
 ) -> Interval | None:
     """Gain of the second named contender over the third on a slice; None: too few groups to say."""
     try:
-        points = ContenderPoints.of(part, dict.fromkeys(names), score_rule, rule, confidence)
+        points = ContenderPoints.of(part, dict.fromkeys(names), score_rule, rule)
     except NotComparable as unfit:
         raise NotComparable(unfit.contender, f"in {name} it {unfit.why}") from unfit
     return points.gain(names[1], names[2]) if points.group_count >= rule.min_groups else None

@@ -8,20 +8,16 @@ import polars as pl
 
 from capibara_assets.datasets.duplicates.public_benchmarks import entries
 from capibara_assets.datasets.imported.join import Imported, incoming, place_incoming
-from capibara_assets.datasets.imported.own_files import is_example_table
-from capibara_assets.datasets.imported.read import read_examples
+from capibara_assets.datasets.imported.own_files import NO_DOMAIN, is_example_table, read_without_faults
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import Example
 from capibara_assets.deployment.declarations import shipped_recipe
-from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.items.items import Item, items_of
 from capibara_assets.evaluation.items.public_benchmarks import read_benchmark
 from capibara_assets.executions.schema import Execution
 from capibara_assets.storage.foreign import require_plain
 from capibara_assets.storage.records import SchemaError, conform, table
-
-_NO_DOMAIN = Domain.PYTHON  # only names the language of answers that name none
 
 
 def read_items(path: Path, executions: Path | None = None) -> list[Item]:
@@ -93,12 +89,7 @@ def _executions(path: Path | None) -> pl.DataFrame:
 
 
 def _chats(path: Path) -> pl.DataFrame:
-    file = read_examples(path)
-    if file.faults:
-        first, count = file.faults[0], sum(file.fault_counts.values())
-        place = f"{path}:{first.line}" if first.line else str(path)
-        more = "" if count == 1 else f" (and {count - 1} more: `capibara dataset validate {path}` lists them)"
-        raise InputError(f"{place}: {first.detail}{more}")
+    file = read_without_faults(path)
     recipe = shipped_recipe("dataset", DatasetRecipe)
-    settled = place_incoming(_NO_DOMAIN, Imported.empty(), [], incoming(_NO_DOMAIN, file, "test"), recipe)
+    settled = place_incoming(NO_DOMAIN, Imported.empty(), [], incoming(NO_DOMAIN, file, "test"), recipe)
     return settled.examples

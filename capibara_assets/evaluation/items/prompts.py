@@ -1,7 +1,7 @@
 """Prompts for trying a model manually: the shipped ones, and files of prompts."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +51,14 @@ class Prompts(Declared):
 
     @model_validator(mode="after")
     def _each_once(self) -> "Prompts":
-        names = [prompt.id for prompt in self.prompts]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"ids are given twice: {', '.join(twice)}")
+        require_once([prompt.id for prompt in self.prompts])
         return self
+
+
+def require_once(ids: Sequence[str]) -> None:
+    """Raises ValueError: an id occurs twice."""
+    if twice := sorted({name for name in ids if ids.count(name) > 1}):
+        raise ValueError(f"ids are given twice: {', '.join(twice)}")
 
 
 def shipped_prompts() -> tuple[Prompt, ...]:

@@ -21,6 +21,7 @@ from pydantic import Field, model_validator
 
 from capibara_assets.deployment.declarations import Declared, read_declared
 from capibara_assets.errors import InputError
+from capibara_assets.evaluation.items.prompts import require_once
 
 if TYPE_CHECKING:
     from capibara_assets.datasets.tokens.tokenising import Encoded
@@ -57,9 +58,7 @@ class Canaries(Declared):
 
     @model_validator(mode="after")
     def _each_once(self) -> "Canaries":
-        names = [one.id for one in self.canaries]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"ids are given twice: {', '.join(twice)}")
+        require_once([one.id for one in self.canaries])
         return self
 
 

@@ -59,8 +59,7 @@ class PromotionLog:
             raise IntegrityError(f"{self._place.root}: moves {numbers} are not a whole history: one was removed")
         moves, digest = [], None
         for number in numbers:
-            data = self._place.read(_name(number))
-            move = _parse(data, f"{self._place.root}/{_name(number)}")
+            data, move = self._read(number)
             if move.number != number or move.before != digest:
                 raise IntegrityError(f"{self._place.root}/{_name(number)} does not follow from the move before it")
             digest = sha256_bytes(data)
@@ -72,14 +71,14 @@ class PromotionLog:
         numbers = self._numbers()
         if not numbers:
             return None
-        return _parse(self._place.read(_name(numbers[-1])), f"{self._place.root}/{_name(numbers[-1])}")
+        return self._read(numbers[-1])[1]
 
     def find(self, number: int) -> Move:
         """The move of a number. Raises InputError: there is none."""
         known = self._numbers()
         if number not in known:
             raise InputError(f"no promotion has number {number}: {_span(known)}; see `capibara promote --history`")
-        return _parse(self._place.read(_name(number)), f"{self._place.root}/{_name(number)}")
+        return self._read(number)[1]
 
     def move(
         self,
@@ -134,6 +133,15 @@ class PromotionLog:
         data = canonical_json(made.model_dump(mode="json"))
         return made if self._place.create(_name(made.number), data) else None
 
+    def _read(self, number: int) -> tuple[bytes, Move]:
+        data, where = self._place.read(_name(number)), f"{self._place.root}/{_name(number)}"
+        try:
+            return data, Move.model_validate(parse_json(data))
+        except pydantic.ValidationError as error:
+            raise IntegrityError(f"{where} is damaged: {in_words(error)}") from error
+        except ValueError as error:
+            raise IntegrityError(f"{where} is damaged: {error}") from error
+
     def _numbers(self) -> list[int]:
         matches = (_NAME.fullmatch(name) for name in self._place.list(""))
         return sorted(int(match[1]) for match in matches if match)
@@ -174,12 +182,3 @@ def _name(number: int) -> str:
 
 def _span(known: list[int]) -> str:
     return f"there are 1 to {known[-1]}" if known else "nothing was promoted yet"
-
-
-def _parse(data: bytes, where: str) -> Move:
-    try:
-        return Move.model_validate(parse_json(data))
-    except pydantic.ValidationError as error:
-        raise IntegrityError(f"{where} is damaged: {in_words(error)}") from error
-    except ValueError as error:
-        raise IntegrityError(f"{where} is damaged: {error}") from error

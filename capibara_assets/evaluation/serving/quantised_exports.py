@@ -45,7 +45,7 @@ def export(source: Path, target: Path, *, kind: Kind, texts: Sequence[str] = ())
     Raises:
         InputError: compressed-tensors is not installed, or the model has no matrix to quantise.
     """
-    library = _library()
+    library = _Library()
     base = load_base(source)
     model, layers = base.model, _layers(base.model)
     if not layers:
@@ -108,16 +108,12 @@ class _Library:
         compressor.update_config(str(target))
 
 
-def _library() -> _Library:
-    return _Library()
-
-
 def _scales(weight: Tensor, layer: Any) -> tuple[Tensor, Tensor]:
     """The library's scales and zero points of a matrix, per row or per group of a row."""
     scheme = layer.quantization_scheme.weights
     size = scheme.group_size if scheme.group_size and scheme.group_size > 0 else weight.shape[1]
     grouped = weight.reshape(weight.shape[0], -1, size)
-    qparams: tuple[Tensor, Tensor] = _library().qparams(grouped.amin(dim=-1), grouped.amax(dim=-1), scheme)
+    qparams: tuple[Tensor, Tensor] = _Library().qparams(grouped.amin(dim=-1), grouped.amax(dim=-1), scheme)
     return qparams
 
 

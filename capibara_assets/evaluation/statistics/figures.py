@@ -42,7 +42,7 @@ def figures(
         present = set(rows["contender"])
         names = [name for name in contenders if name in present]
         score_rule = _loss_rule() if metric == LOSS else ScoreRule(metric=metric)
-        points = ContenderPoints.of(rows, names, score_rule, rule, rule.confidence)
+        points = ContenderPoints.of(rows, names, score_rule, rule)
         own = _losses(points, rule) if metric == LOSS else {name: {metric: points.score(name)} for name in names}
         for name, figure in own.items():
             by_contender[name] |= {key: _alone(one) for key, one in figure.items()}

@@ -69,7 +69,7 @@ class ContenderPoints:
         names: contenders, the base model first.
         scores: of each item under each contender, (items, contenders).
         weights, groups: of each item, (items,).
-        confidence: of every interval.
+        rule: with the confidence of every interval.
     """
 
     names: tuple[str, ...]
@@ -78,11 +78,10 @@ class ContenderPoints:
     groups: NDArray[np.str_]
     score_rule: ScoreRule
     rule: DecisionRule
-    confidence: float
 
     @classmethod
     def of(
-        cls, scores: pl.DataFrame, names: Collection[str], score_rule: ScoreRule, rule: DecisionRule, confidence: float
+        cls, scores: pl.DataFrame, names: Collection[str], score_rule: ScoreRule, rule: DecisionRule
     ) -> "ContenderPoints":
         """From rows of `ItemScore` of `names`, of which the first is the base model.
 
@@ -102,7 +101,6 @@ class ContenderPoints:
             base["group_id"].to_numpy().astype(np.str_),
             score_rule,
             rule,
-            confidence,
         )
 
     @cached_property
@@ -129,7 +127,7 @@ class ContenderPoints:
                 return self._bootstrapped(draws, estimate, needed)
         passed = estimate * n
         result = Interval(
-            **self._about(estimate, wilson_interval(passed, n, self.confidence)),
+            **self._about(estimate, wilson_interval(passed, n, self.rule.confidence)),
             method="Wilson" if draws is None else "Wilson, of groups",
             p_value=wilson_p_value(passed, n, 0.0),
         )
@@ -152,10 +150,10 @@ class ContenderPoints:
             b, c = max(estimate, 0.0) * n, max(-estimate, 0.0) * n
             p_zero = tango_p_value(b, c, n, 0.0)
         result = Interval(
-            **self._about(estimate, paired_difference_interval(n - b - c, b, c, 0, self.confidence)),
+            **self._about(estimate, paired_difference_interval(n - b - c, b, c, 0, self.rule.confidence)),
             method="exact McNemar, Tango's interval" if draws is None else "Tango, of groups",
             p_value=p_zero,
-            detectable=minimum_detectable_difference((b + c) / n, n, 1 - self.confidence),
+            detectable=minimum_detectable_difference((b + c) / n, n, 1 - self.rule.confidence),
         )
         return result if needed is None else _with_needed(result, needed, tango_p_value(b, c, n, needed))
 
@@ -193,11 +191,11 @@ class ContenderPoints:
         return np.asarray((figures[..., place] - bad) / (good - bad))
 
     def _about(self, estimate: float, ends: tuple[float, float]) -> dict[str, Any]:
-        counts = {"n": len(self.groups), "groups": self.group_count, "confidence": self.confidence}
+        counts = {"n": len(self.groups), "groups": self.group_count, "confidence": self.rule.confidence}
         return {"estimate": estimate, "low": ends[0], "high": ends[1], **counts}
 
     def _bootstrapped(self, draws: Array, estimate: float, needed: float | None) -> Interval:
-        result = interval(draws, estimate, self._drawn, self.confidence)
+        result = interval(draws, estimate, self._drawn, self.rule.confidence)
         if needed is None:
             return result
         return _with_needed(result, needed, p_value(draws, estimate, self._drawn.groups, needed))

@@ -5,26 +5,27 @@ A contender's figure is Σ score / Σ weight over the items, so that losses per 
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import ClassVar
 
 import polars as pl
 from pydantic import Field
+from rouge_score.rouge_scorer import RougeScorer
+from sacrebleu.metrics import BLEU, CHRF
 
 from capibara_assets.errors import InputError
 from capibara_assets.evaluation.answering.answer import Answer
 from capibara_assets.evaluation.grading.grade import Grade
 from capibara_assets.evaluation.items.items import Item
 from capibara_assets.evaluation.statistics.points import loss_scores
-from capibara_assets.evaluation.statistics.text_metrics import TextScores, text_scores
 from capibara_assets.storage.records import Record, conform
 
 LOSS = "loss_per_assistant_token"
 EXACT = "exact_match"
 REPAIRS = "repair_rate"
+_LIKENESS = ("chrf", "bleu", "rouge_l")
 SEEN, UNSEEN = "/seen", "/unseen"
 """Behind the name of a metric: of items whose family training has seen, or not."""
-LIKENESS = {"chrf": "chrf", "bleu": "bleu", "rouge_l": "rougeL"}
-"""Metric of prose -> its field of `TextScores`."""
 UNJUDGED = frozenset({"refused", "ungraded"})
 """Verdicts that do not judge the answer: it was not run, or its item cannot be checked."""
 
@@ -83,7 +84,7 @@ def graded_scores(items: Sequence[Item], grades: Iterable[Grade], ks: Sequence[i
         for contender, one in sorted(of_item.items()):
             passed = sum(verdict == "passed" for verdict in one)
             for metric, score in _graded(item, len(one), passed, ks):
-                scores.append(_score(metric, contender, item, score))
+                scores.append(item_score(metric, contender, item, score))
     return scores
 
 
@@ -113,16 +114,38 @@ def pass_at_k(n: int, c: int, k: int) -> float:
 def prose_scores(items: Sequence[Item], answers: Iterable[Answer]) -> list[Score]:
     """Text similarity of prose answers to the recorded ones; the mean over an item's samples."""
     prose = {item.item_id: item for item in items if item.check.kind == "text"}
-    by_answer: dict[tuple[str, str], list[TextScores]] = {}
+    by_answer: dict[tuple[str, str], list[dict[str, float]]] = {}
     for answer in answers:
         if answer.item_id in prose:
-            likeness = text_scores(answer.text, prose[answer.item_id].reference)
-            by_answer.setdefault((answer.contender, answer.item_id), []).append(likeness)
+            alike = likeness(answer.text, prose[answer.item_id].reference)
+            by_answer.setdefault((answer.contender, answer.item_id), []).append(alike)
     return [
-        _score(metric, contender, prose[item_id], sum(getattr(one, field) for one in samples) / len(samples))
-        for metric, field in LIKENESS.items()
+        item_score(metric, contender, prose[item_id], sum(one[metric] for one in samples) / len(samples))
+        for metric in _LIKENESS
         for (contender, item_id), samples in sorted(by_answer.items())
     ]
+
+
+def likeness(answer: str, reference: str) -> dict[str, float]:
+    """Metric -> similarity of two texts, from 0 (nothing in common) to 1 (equal).
+
+    That is chrF, sentence BLEU (smoothed, effective order) and the F of ROUGE-L. It does not say whether an answer is
+    right; where an answer can run, its run decides.
+    """
+    chrf, bleu = (metric.sentence_score(answer, [reference]).score / 100 for metric in (CHRF(), _sentence_bleu()))
+    rouge = _rouge().score(reference, answer)["rougeL"].fmeasure
+    # 100.00000000000004 is clipped
+    return {name: min(1.0, max(0.0, float(value))) for name, value in zip(_LIKENESS, (chrf, bleu, rouge), strict=True)}
+
+
+@cache
+def _sentence_bleu() -> BLEU:
+    return BLEU(effective_order=True)
+
+
+@cache
+def _rouge() -> RougeScorer:
+    return RougeScorer(["rougeL"], use_stemmer=False)
 
 
 def of_metric(scores: pl.DataFrame, metric: str) -> pl.DataFrame:
@@ -140,7 +163,8 @@ def _has(item: Item, metric: str) -> bool:
     return item.check.kind == "exact" if metric == EXACT else item.kind == "repair"
 
 
-def _score(metric: str, contender: str, item: Item, score: float) -> Score:
+def item_score(metric: str, contender: str, item: Item, score: float) -> Score:
+    """The score of one item that counts as one."""
     return Score(
         metric=metric,
         contender=contender,

@@ -23,11 +23,10 @@ from capibara_assets.evaluation.contenders.contenders import (
 )
 from capibara_assets.evaluation.decoding import Decoding
 from capibara_assets.modeling.adapters import LoraAdapter, applied
-from capibara_assets.modeling.base import Base, load_base
+from capibara_assets.modeling.base import Base
 from capibara_assets.storage.records import table
 from capibara_assets_tests.evaluation.contenders.test_contenders import adapter
 from capibara_assets_tests.forked import Forked, Say
-from capibara_assets_tests.modeling.tiny import save_tiny
 
 SHORT = Decoding(max_new_tokens=6)
 DRAWN = Decoding(max_new_tokens=6, temperature=1.0, samples=3)
@@ -42,16 +41,6 @@ class Item:
 
 def items(count: int, first: int = 0) -> list[Item]:
     return [Item(f"i{n}", ({"role": "user", "content": f"Return {n} squared."},)) for n in range(first, first + count)]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, nano: Path) -> Path:
-    return save_tiny(tmp_path_factory.mktemp("tiny"), tokenizer_of=nano)
-
-
-@pytest.fixture(scope="module")
-def base(folder: Path) -> Base:
-    return load_base(folder)
 
 
 def answers(contender: Contender, asked: list[Item], decoding: Decoding, journal: Path | None = None) -> list[Answer]:

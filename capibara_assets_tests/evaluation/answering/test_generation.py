@@ -19,13 +19,6 @@ from capibara_assets.evaluation.answering.slot_models import keeps_rows_apart
 from capibara_assets.evaluation.decoding import Decoding
 from capibara_assets.modeling.base import Base, load_base
 from capibara_assets.modeling.cpu.column_major import column_major
-from capibara_assets_tests.modeling.tiny import save_tiny
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory, nano: Path) -> Base:
-    return load_base(save_tiny(tmp_path_factory.mktemp("tiny"), tokenizer_of=nano))
-
 
 STOPS = frozenset({5, 17})
 SIZES: dict[str, Any] = {
@@ -239,9 +232,9 @@ def test_a_prompt_without_room_or_tokens_is_refused(llama: Any):
     assert list(generate(llama, [], [], Decoding(), STOPS)) == []
 
 
-def test_stops_are_those_of_the_generation_config_and_the_tokenizer(nano: Path, tiny: Base):
+def test_stops_are_those_of_the_generation_config_and_the_tokenizer(nano: Path, base: Base):
     assert stop_ids(load_base(nano)) == {0, 5}
-    assert stop_ids(tiny) == {5}
+    assert stop_ids(base) == {5}
 
 
 def test_memory_for_keys_and_values_bounds_the_batch(llama: Any, monkeypatch: pytest.MonkeyPatch):
@@ -259,8 +252,8 @@ def test_memory_for_keys_and_values_bounds_the_batch(llama: Any, monkeypatch: py
     assert [each for (each,) in found] == [greedy(llama, prompt, 20) for prompt in prompts]
 
 
-def test_weights_lie_by_columns_inside_only(tiny: Base):
-    model = tiny.model
+def test_weights_lie_by_columns_inside_only(base: Base):
+    model = base.model
     before = {name: (p.data_ptr(), p.stride(), p.detach().clone()) for name, p in model.named_parameters()}
     with column_major(model):
         inside = dict(model.named_parameters())

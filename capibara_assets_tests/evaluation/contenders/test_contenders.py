@@ -23,7 +23,6 @@ from capibara_assets.evaluation.schema import ExampleLoss
 from capibara_assets.modeling.adapters import LoraAdapter, applied
 from capibara_assets.modeling.base import Base, load_base
 from capibara_assets.storage.records import table
-from capibara_assets_tests.modeling.tiny import save_tiny
 
 LIMITS = EvaluationRecipe(max_test_examples=8, max_length=128)
 PLAYBOOK = "Check the type of every argument before you use it."
@@ -70,16 +69,6 @@ def adapter(seed: int, size: float = 0.5) -> LoraAdapter:
         f"{module}.lora_B.weight": size * torch.randn(32, 2, generator=generator),
     }
     return LoraAdapter({"peft_type": "LORA", "r": 2, "lora_alpha": 4}, tensors)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, nano: Path) -> Path:
-    return save_tiny(tmp_path_factory.mktemp("tiny"), tokenizer_of=nano)
-
-
-@pytest.fixture(scope="module")
-def base(folder: Path) -> Base:
-    return load_base(folder)
 
 
 @pytest.fixture(scope="module")

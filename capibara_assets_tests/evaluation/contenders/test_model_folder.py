@@ -12,17 +12,11 @@ from capibara_assets.modeling.adapters import write_adapter
 from capibara_assets.modeling.base import load_base
 from capibara_assets.modeling.files import ADAPTER_CONFIG, base_digest
 from capibara_assets_tests.modeling import random_adapter
-from capibara_assets_tests.modeling.tiny import save_tiny
-
-
-@pytest.fixture(scope="module")
-def tiny_folder(tmp_path_factory: pytest.TempPathFactory, nano: Path) -> Path:
-    return save_tiny(tmp_path_factory.mktemp("tiny"), tokenizer_of=nano)
 
 
 @pytest.fixture
-def adapter(tiny_folder: Path, tmp_path: Path) -> Path:
-    write_adapter(random_adapter.adapter(load_base(tiny_folder).model, 0, 2, ("q_proj",)), tmp_path / "adapter")
+def adapter(folder: Path, tmp_path: Path) -> Path:
+    write_adapter(random_adapter.adapter(load_base(folder).model, 0, 2, ("q_proj",)), tmp_path / "adapter")
     return tmp_path / "adapter"
 
 
@@ -34,36 +28,36 @@ def naming(adapter: Path, base: str | None) -> Path:
 
 @pytest.mark.parametrize("named", ["/nonexistent/other-model", "org/other-model", "other-model"])
 def test_an_adapter_of_a_base_that_is_not_here_is_not_put_on_another_one(
-    named: str, adapter: Path, tiny_folder: Path
+    named: str, adapter: Path, folder: Path
 ) -> None:
-    found = model_folder(naming(adapter, named), default_base=str(tiny_folder))
+    found = model_folder(naming(adapter, named), default_base=str(folder))
     with pytest.raises(InputError, match=f"{named}.*was not found: give it with --base"):
         _ = found.whole
-    assert model_folder(adapter, tiny_folder, default_base=str(tiny_folder)).whole == tiny_folder
+    assert model_folder(adapter, folder, default_base=str(folder)).whole == folder
 
 
 @pytest.mark.parametrize("named", [None, "", "org/BASE", "/elsewhere/BASE"])
 def test_an_adapter_that_names_no_base_or_the_same_one_elsewhere_takes_the_default(
-    named: str | None, adapter: Path, tiny_folder: Path
+    named: str | None, adapter: Path, folder: Path
 ) -> None:
-    naming(adapter, named and named.replace("BASE", tiny_folder.name))
-    assert model_folder(adapter, default_base=str(tiny_folder)).whole == tiny_folder
+    naming(adapter, named and named.replace("BASE", folder.name))
+    assert model_folder(adapter, default_base=str(folder)).whole == folder
 
 
 def test_the_digest_beside_an_adapter_tells_its_base_whatever_it_is_called(
-    adapter: Path, tiny_folder: Path, tmp_path: Path
+    adapter: Path, folder: Path, tmp_path: Path
 ) -> None:
     naming(adapter, "/nonexistent/other-model")
-    (adapter / "manifest.json").write_text(json.dumps({"base_digest": base_digest(tiny_folder)}), "utf-8")
-    moved = Path(shutil.copytree(tiny_folder, tmp_path / "renamed"))
+    (adapter / "manifest.json").write_text(json.dumps({"base_digest": base_digest(folder)}), "utf-8")
+    moved = Path(shutil.copytree(folder, tmp_path / "renamed"))
     assert model_folder(adapter, default_base=str(moved)).whole == moved
 
 
-def test_a_dora_without_its_magnitudes_is_not_answered_for(adapter: Path, tiny_folder: Path) -> None:
+def test_a_dora_without_its_magnitudes_is_not_answered_for(adapter: Path, folder: Path) -> None:
     config = json.loads((adapter / ADAPTER_CONFIG).read_text("utf-8"))
     (adapter / ADAPTER_CONFIG).write_text(json.dumps({**config, "use_dora": True}), "utf-8")
     with (
         pytest.raises(InputError, match=r"lacks tensors that adapter_config.json asks for: .*lora_magnitude_vector"),
-        opened(model_folder(adapter, tiny_folder)),
+        opened(model_folder(adapter, folder)),
     ):
         pass

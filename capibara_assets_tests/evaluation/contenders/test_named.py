@@ -14,7 +14,6 @@ from capibara_assets.evaluation.contenders.named import contender_of, dspy_frami
 from capibara_assets.modeling.adapters import LoraAdapter, write_adapter
 from capibara_assets.storage.records import table
 from capibara_assets_tests.evaluation.contenders.test_contenders import adapter
-from capibara_assets_tests.modeling.tiny import save_tiny
 
 # as `dspy.ChainOfThought("question -> answer")` saves itself after an optimiser chose its demonstrations
 PROGRAM: dict[str, Any] = {
@@ -37,11 +36,6 @@ PROGRAM: dict[str, Any] = {
     },
     "metadata": {"dependency_versions": {"python": "3.11", "dspy": "3.0.3"}},
 }
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, nano: Path) -> Path:
-    return save_tiny(tmp_path_factory.mktemp("tiny"), tokenizer_of=nano)
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,9 @@ from capibara_assets.evaluation.contenders.endpoints import Endpoint
 from capibara_assets.evaluation.measuring.domain import DomainModels, domain_losses
 from capibara_assets.evaluation.measuring.named import measure_named, model_losses
 from capibara_assets.evaluation.recipe import EvaluationRecipe
-from capibara_assets.modeling.base import Base, load_base
+from capibara_assets.modeling.base import Base
 from capibara_assets_tests.evaluation.contenders.test_contenders import adapter
 from capibara_assets_tests.evaluation.test_evaluate import ITEMS
-from capibara_assets_tests.modeling.tiny import save_tiny
 
 RECIPE = declared(
     EvaluationRecipe,
@@ -30,11 +29,6 @@ DEMOS = (
     {"role": "assistant", "content": "def one():\n    return 1"},
 )
 FEW = ITEMS[:4]
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory, nano: Path) -> Base:
-    return load_base(save_tiny(tmp_path_factory.mktemp("tiny"), tokenizer_of=nano))
 
 
 def test_worked_examples_are_read_but_have_no_loss(base: Base):

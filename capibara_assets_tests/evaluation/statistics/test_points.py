@@ -43,7 +43,7 @@ def frame(groups: list[str] | None = None, weights: list[float] | None = None, *
 def points(
     scores: pl.DataFrame, rule: ScoreRule = SHARE, names: tuple[str, ...] = ("base", "tuned")
 ) -> ContenderPoints:
-    return ContenderPoints.of(scores, names, rule, RULE, 0.95)
+    return ContenderPoints.of(scores, names, rule, RULE)
 
 
 bits = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=2, max_size=40)

@@ -1,4 +1,4 @@
-"""pass@k against exact fractions, at the counts of papers and at large ones."""
+"""pass@k against exact fractions, at the counts of papers and at large ones; and the likeness of texts."""
 
 import math
 from fractions import Fraction
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from capibara_assets.evaluation.grading.grade import Grade
 from capibara_assets.evaluation.items.items import Check, CheckKind, Item
-from capibara_assets.evaluation.statistics.scores import graded_scores, pass_at_k
+from capibara_assets.evaluation.statistics.scores import graded_scores, likeness, pass_at_k
 
 
 def exact(n: int, c: int, k: int) -> float:
@@ -70,3 +70,15 @@ def test_whatever_runs_counts_and_families_apart() -> None:
     }
     assert graded("assertions", "solve", False, "error") == {"pass@1": 0.0, "pass@1/unseen": 0.0}
     assert graded("assertions", "solve", False, "ungraded") == {}
+
+
+def test_the_same_text_is_alike_and_one_with_nothing_in_common_is_not() -> None:
+    text = "It raises a KeyError because the name was never set."
+    assert likeness(text, text) == {"chrf": 1.0, "bleu": 1.0, "rouge_l": 1.0}
+    assert likeness("####", text) == {"chrf": 0.0, "bleu": 0.0, "rouge_l": 0.0}
+    assert likeness("", text)["bleu"] == 0.0
+
+
+def test_rouge_of_a_known_pair() -> None:
+    # 3 of 4 words of the answer among the 6 of the reference, in order: P = 3/4, R = 1/2
+    assert likeness("the cat sat quietly", "the cat sat on the mat")["rouge_l"] == pytest.approx(0.6)

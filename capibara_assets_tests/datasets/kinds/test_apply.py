@@ -1,6 +1,6 @@
 """Bullets are tied to executions by ids, never by likeness."""
 
-from capibara_assets.datasets.kinds.lessons import Lessons
+from capibara_assets.datasets.kinds.apply import Lessons
 from capibara_assets_tests.datasets.conftest import bullet
 
 
