@@ -1,69 +1,58 @@
 """Replace the assertions of JavaScript tests (`assert.strictEqual(f(2), 3)`) by reports; see `assertions.py`."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from tree_sitter import Node
 
 from capibara_assets.datasets.code.javascript_source import GLOBALS, declared, leaves, parse, text
 from capibara_assets.evaluation.grading.assertions import Assertion, Observed, Term
+from capibara_assets.evaluation.grading.plain_operands_javascript import (
+    PlainOperands,
+    classes_given,
+    methods_given,
+    names_used,
+)
+from capibara_assets.evaluation.grading.plain_values_javascript import prelude
 
 _EQUAL = frozenset({"equal", "strictEqual", "deepEqual", "deepStrictEqual"})
 _UNEQUAL = frozenset({"notEqual", "notStrictEqual", "notDeepEqual", "notDeepStrictEqual"})
 _TRUE = frozenset({"ok", ""})
+#: How values are equal: as objects in their parts, by identity and without -0 for 0, or as operators compare.
+_HOW = {
+    "deepStrictEqual": "deep", "notDeepStrictEqual": "deep", "strictEqual": "is", "notStrictEqual": "is",
+    "equal": "loose", "notEqual": "loose",
+}  # fmt: skip
 _ASSERTS = re.compile(r"\bassert\b|\bexpect\(")
 _OPERATORS = {"===": "Eq", "==": "Eq", "!==": "NotEq", "!=": "NotEq"}
 
-_REPORTER = r"""
-function _capibara_report(place, value) {
-  const tagged = (name, parts) => name + '(' + parts.join(', ') + ')';
-  const shown = (value, depth) => {
-    if (depth > 100) throw new Error('nested too deeply');
-    const more = (each) => shown(each, depth + 1);
-    if (value === null || value === undefined || typeof value === 'boolean') return String(value);
-    if (typeof value === 'number') return Object.is(value, -0) ? '0' : String(value);
-    if (typeof value === 'bigint') return String(value) + 'n';
-    if (typeof value === 'string') return JSON.stringify(value);
-    if (typeof value !== 'object') return typeof value;
-    if (Array.isArray(value)) return '[' + Array.from(value, more).join(', ') + ']';
-    const name = value.constructor ? value.constructor.name : 'null';
-    if (name === 'Map') return tagged('Map', Array.from(value, ([key, each]) => more(key) + ' => ' + more(each)));
-    if (name === 'Set') return tagged('Set', Array.from(value, more));
-    if (name === 'Date') return tagged('Date', [String(value.getTime())]);
-    if (name === 'RegExp') return tagged('RegExp', [String(value)]);
-    if (typeof value.message === 'string' && 'stack' in value) return tagged(value.name, [more(value.message)]);
-    const pairs = Object.keys(value).sort().map((key) => JSON.stringify(key) + ': ' + more(value[key]));
-    return (name === 'Object' || name === 'null' ? '' : name + ' ') + '{' + pairs.join(', ') + '}';
-  };
-  const form = value === true || value === false ? ['b', value] : ['r', shown(value, 0)];
-  console.log(String.fromCharCode(30) + place + ' ' + JSON.stringify(form) + String.fromCharCode(31));
-}
-function _capibara_thrown(make) {
-  try { make(); } catch (error) {
-    return 'throws ' + (error && error.name ? error.name + ': ' + error.message : String(error));
-  }
-  return 'throws nothing';
-}
-"""
 
+def observed(tests: str, answers: Collection[str], given: Sequence[str] = ()) -> Observed:
+    """Replace the assertions of tests by reports.
 
-def observed(tests: str, answers: Collection[str]) -> Observed:
-    """Replace the assertions of tests by reports; `answers` are names that an answer or the cells before it define."""
+    Args:
+        tests: code that runs after an answer.
+        answers: names that an answer or the cells before it define.
+        given: the reference and the cells before it: the classes and methods that an answer is asked for are theirs.
+    """
     root = parse(tests)
     if root.has_error:
         return Observed(tests, tests, (), "its tests do not parse")
     statements = [node for node in root.named_children if node.type not in ("comment", "empty_statement")]
+    if not statements:
+        return Observed(tests, tests, ())
     instrumented = _InstrumentedTests(set(answers))
     for node in _flat(statements):
         if not instrumented.add(node):
             where = " ".join(text(node).split())[:80]
             return Observed(tests, tests, (), f"its tests assert within a statement: {where}")
-    if not instrumented.assertions:
-        return Observed(tests, tests, ())
+    codes = [tests, *given]
+    classes, methods = (set().union(*map(find, codes)) for find in (classes_given, methods_given))
+    before = prelude(names_used(root), classes, methods, reports=bool(instrumented.assertions))
     return Observed(
-        _REPORTER + "\n".join(instrumented.untrusted),
-        _REPORTER + "\n".join(instrumented.trusted),
+        before + "\n".join(instrumented.untrusted),
+        before + "\n".join(instrumented.trusted),
         tuple(instrumented.assertions),
     )
 
@@ -115,33 +104,39 @@ class _InstrumentedTests:
         if _ASSERTS.search(source) and not re.fullmatch(r"(const|let|var)\s+[^=]+=\s*require\([^)]*\)[.\w]*;?", source):
             return False
         self.dirty.update(declared(node))
-        self.trusted.append(source)
-        self.untrusted.append(source)
+        required = node.type in ("lexical_declaration", "variable_declaration") and "require(" in source
+        self.trusted.append(source if required else self._plain(node))
+        self.untrusted.append(self.trusted[-1])
         return True
+
+    def _plain(self, node: Node) -> str:
+        return PlainOperands(self.dirty).rewritten(node)
 
     def _assert(self, node: Node, method: str, arguments: list[Node]) -> bool:
         number, reports = len(self.assertions), 0
         term: Term
 
-        def operand(source: Node | str, dirty: bool = True) -> Term:
+        def operand(source: str, dirty: bool = True, how: str = "") -> Term:
             nonlocal reports
             place = f"{number}{'g' if dirty else 'k'}{reports}"
-            said = f"_capibara_report('{place}', {source if isinstance(source, str) else text(source)});"
+            said = f"_capibara_report('{place}', {source}{f', {how!r}' if how else ''});"
             self.trusted.append(said)
             if dirty:
                 self.untrusted.append(said)
             reports += 1
             return Term("given" if dirty else "known", reports - 1)
 
-        def pair(left: Node, right: Node) -> tuple[Term, ...]:
-            return operand(left, not self._is_clean(left)), operand(right, not self._is_clean(right))
+        def pair(left: Node, right: Node, how: str) -> tuple[Term, ...]:
+            first, second = (operand(self._plain(each), not self._is_clean(each), how) for each in (left, right))
+            return first, second
 
         if method in _EQUAL | _UNEQUAL and len(arguments) >= 2:
-            term = Term("compare", ("Eq" if method in _EQUAL else "NotEq",), pair(arguments[0], arguments[1]))
+            operator = "Eq" if method in _EQUAL else "NotEq"
+            term = Term("compare", (operator,), pair(arguments[0], arguments[1], _HOW.get(method, "")))
         elif method in _TRUE and arguments:
             term = self._truth(arguments[0], operand, pair)
         elif method == "throws" and arguments:
-            thrown = f"_capibara_thrown({text(arguments[0])})"
+            thrown = f"_capibara_thrown({self._plain(arguments[0])})"
             # what the reference throws is what has to be thrown
             term = Term("compare", ("Eq",), (operand(thrown), operand(thrown, dirty=False)))
         else:
@@ -157,8 +152,8 @@ class _InstrumentedTests:
         operator = node.child_by_field_name("operator") if node.type == "binary_expression" else None
         left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
         if operator is not None and left is not None and right is not None and text(operator) in _OPERATORS:
-            return Term("compare", (_OPERATORS[text(operator)],), pair(left, right))
-        return operand(f"Boolean({text(node)})")  # type: ignore[no-any-return]
+            return Term("compare", (_OPERATORS[text(operator)],), pair(left, right, "operator"))
+        return operand(f"Boolean({self._plain(node)})")  # type: ignore[no-any-return]
 
     def _is_clean(self, node: Node) -> bool:
         names = {text(leaf) for leaf in leaves(node) if leaf.type in ("identifier", "shorthand_property_identifier")}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from capibara_assets.datasets.code.python_source import BUILTINS, parse
 from capibara_assets.evaluation.grading.assertions import Assertion, Observed, Operation, Term
 from capibara_assets.evaluation.grading.plain_operands import PLAINER, PlainOperands
+from capibara_assets.evaluation.grading.plain_statements import PRELUDE, is_first, plain_statements
 from capibara_assets.evaluation.grading.plain_values import REPORTER
 
 _MOST_COPIES = 256  # statements that a loop of the tests is unrolled to
@@ -42,27 +43,24 @@ def observed(
     tree = parse(tests)
     if tree is None:
         return Observed(tests, tests, (), "its tests do not parse")
-    if not any(isinstance(node, ast.Assert) for node in ast.walk(tree)):
-        return Observed(tests, tests, ())
-    try:
-        statements = list(_flat(tree.body))
-        instrumented = _InstrumentedTests(set(answers), frozenset(whole))
-        for statement in statements:
-            instrumented.add(statement)
-    except (_Entangled, RecursionError) as error:
-        return Observed(tests, tests, (), f"its tests assert {error or 'too deep an expression'}")
     ending = ";" if tests.rstrip().endswith(";") else ""
     asked = f"_capibara_asked = {sorted({*classes, *classes_given(tests)})!r}\n"
-    before = f"{REPORTER}{PLAINER}{asked}"
-    return Observed(
-        before + _source(instrumented.needed()) + ending,
-        before + _source(instrumented.trusted) + ending,
-        tuple(instrumented.assertions),
-    )
+    before = f"{REPORTER}{PLAINER}{PRELUDE}{asked}"
 
+    def plain(statements: Sequence[ast.stmt]) -> str:
+        body = plain_statements(statements, answers)
+        return before + ast.unparse(ast.fix_missing_locations(ast.Module(body, []))) + ending
 
-def _source(statements: Sequence[ast.stmt]) -> str:
-    return ast.unparse(ast.fix_missing_locations(ast.Module(list(statements), [])))
+    try:
+        if not _asserts(tree):
+            code = tests if is_first(tree) else plain(tree.body)
+            return Observed(code, code, ())
+        instrumented = _InstrumentedTests(set(answers), frozenset(whole))
+        for statement in _flat(tree.body):
+            instrumented.add(statement)
+        return Observed(plain(instrumented.needed()), plain(instrumented.trusted), tuple(instrumented.assertions))
+    except (_Entangled, RecursionError) as error:
+        return Observed(tests, tests, (), f"its tests assert {error or 'too deep an expression'}")
 
 
 def _asserts(node: ast.AST) -> bool:
@@ -148,12 +146,23 @@ class _InstrumentedTests:
     whole: frozenset[int]
     clean: set[str] = field(default_factory=set)  # names of the tests whose values no answer has made
     made: set[str] = field(default_factory=set)  # those of them that a statement gave a value
+    lent: set[str] = field(default_factory=set)  # those of them that the answer got, and may have changed
     trusted: list[ast.stmt] = field(default_factory=list)
     untrusted: list[tuple[ast.stmt, frozenset[str]]] = field(default_factory=list)  # with clean names that it binds
     assertions: list[Assertion] = field(default_factory=list)
 
     def add(self, statement: ast.stmt) -> None:
+        lent = self._lent(statement)
+        self._add(statement)
+        self.lent = (self.lent | lent) & self.clean
+
+    def _add(self, statement: ast.stmt) -> None:
         match statement:
+            case ast.Assert(test=test) if self.is_clean(test) and (asked := _names([test]) & self.lent):
+                # nothing else is asked of the answer than what it did to these values
+                self.clean -= asked
+                self._assert(statement)
+                self.clean |= asked
             case ast.Assert():
                 self._assert(statement)
             case ast.Import() | ast.ImportFrom():
@@ -215,10 +224,15 @@ class _InstrumentedTests:
     def _handed_over(self, statement: ast.stmt) -> set[str]:
         """Values of the tests that are given to the answer by a call for nothing but what it does to them."""
         match statement:
-            case ast.Expr(value=ast.Call() as call) if not self.is_clean(call):
-                given = [*call.args, *(keyword.value for keyword in call.keywords)]
-                return _names(given) & self.clean & self.made
+            case ast.Expr(value=ast.Call() as call):
+                return self._lent(call)
         return set()
+
+    def _lent(self, node: ast.AST) -> set[str]:
+        """Values of the tests that calls of what is the answer's get."""
+        calls = [each for each in ast.walk(node) if isinstance(each, ast.Call) and not self.is_clean(each)]
+        given = _names(part for call in calls for part in (*call.args, *(each.value for each in call.keywords)))
+        return given & self.clean & self.made
 
     def _is_of_tests(self, function: ast.FunctionDef) -> bool:
         """Whether a function of the tests gives the same whatever the answer is: an oracle, a helper."""

@@ -9,6 +9,7 @@ from typing import Literal
 from capibara_assets.evaluation.grading import assertions_javascript, assertions_python
 from capibara_assets.evaluation.grading.assertions import Observed, Reports, claims_suffice, first_failing, reports_in
 from capibara_assets.evaluation.grading.plain_values import NotPlain, Plain, decoded, holds_unknown
+from capibara_assets.evaluation.grading.sql_rows import SqlRun
 from capibara_assets.evaluation.items.items import Item
 from capibara_assets.executions.replay.verdicts import output_of
 from capibara_assets.executions.replay.workers import Ran, Session
@@ -30,7 +31,7 @@ _ENDS: dict[str, tuple[Verdict, str]] = {
 }
 _SHOWN = 200  # characters of a detail
 CLAIMABLE = "its tests ask for truths alone: a program that says yes to all would pass"
-_SHOWN_BY_REFERENCE = "shown"
+_SHOWN_BY_REFERENCE, _SQL_OF_REFERENCE = "shown", "sql"
 _COLUMNS = re.compile(r"\s{2,}")
 _ORDERED = re.compile(r"\border\s+by\b(?![^()]*\))", re.IGNORECASE)
 
@@ -70,12 +71,12 @@ class GradingPlan:
         if language == "python":
             asked = assertions_python.classes_given(self.item.reference) | assertions_python.classes_given(check.before)
             return assertions_python.observed(check.tests, names, self.calibration.whole, asked)
-        return assertions_javascript.observed(check.tests, names)
+        return assertions_javascript.observed(check.tests, names, (self.item.reference, check.before))
 
     @cached_property
     def known(self) -> Reports:
         """Values of the trusted run."""
-        return {p: decoded(text) for p, text in self.calibration.known.items() if p != _SHOWN_BY_REFERENCE}
+        return {p: decoded(text) for p, text in self.calibration.known.items() if p[0].isdigit()}
 
     def session(self, code: str, trusted: bool = False) -> Session:
         """The cells that run an answer (`trusted`: the reference)."""
@@ -129,6 +130,8 @@ class GradingPlan:
             if not _rows(shown):
                 return replace(tried, why_not="its own recorded answer shows no rows on a database made for it")
             known[_SHOWN_BY_REFERENCE] = shown
+        if (sql := self._sql(ran)) is not None:
+            known[_SQL_OF_REFERENCE] = sql.to_json()
         return replace(tried, known=known)
 
     def is_claimable(self, known: Reports) -> bool:
@@ -172,9 +175,24 @@ class GradingPlan:
         if output_of(self.item.language, ran.answer | {"stdout": rest})[2] != "ok":
             return "failed", "an assertion of its own was not true"
         expected = self.item.check.expected or self.calibration.known.get(_SHOWN_BY_REFERENCE)
+        by_reference, sql = self.calibration.known.get(_SQL_OF_REFERENCE), self._sql(ran)
+        if by_reference is not None and sql is not None:
+            return self._judged_sql(sql, SqlRun.from_json(by_reference))
         if not self._shows or expected is None:
             return "passed", ""
         if not self._same(self._shown(ran, rest), expected):
+            recorded = bool(self.item.check.expected)
+            return "failed", f"another output than {'was recorded' if recorded else 'the recorded answer gives'}"
+        return "passed", ""
+
+    def _sql(self, ran: Ran) -> SqlRun | None:
+        """What a run of SQL gave, and changed of the tables that were there before the answer; None: of no SQL."""
+        return SqlRun.of(ran.answer, 1 if self.item.check.before.strip() else 0)
+
+    def _judged_sql(self, given: SqlRun, wanted: SqlRun) -> tuple[Verdict, str]:
+        if more := given.changed - wanted.changed:
+            return "failed", _short(f"changes what it is not asked to change: {', '.join(sorted(more))}")
+        if self._shows and not given.gives(wanted, bool(_ORDERED.search(self.item.reference))):
             recorded = bool(self.item.check.expected)
             return "failed", f"another output than {'was recorded' if recorded else 'the recorded answer gives'}"
         return "passed", ""

@@ -287,14 +287,20 @@ def run_sql(request: Json, progress: mmap.mmap) -> Json:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute("PRAGMA foreign_keys = ON")
     answer: Json = {}
+    changed: list[list[str]] = []  # by each cell, of what there was before it
     for index, cell in enumerate(request["cells"]):
         begin_cell(index, request, progress)
+        changing = sql_worker.watch_changes(connection)
         executed = sql_worker.run(connection, cell, request["wall_s"])
+        connection.set_authorizer(None)
+        changed.append(sorted(changing))
         if executed.get("timeout"):
             return {"ended": "wall"}
         failure = executed["error"]
         answer = {
             "results": [{"text": each["text"], "main": True} for each in executed["results"]],
+            "cells": executed["results"][-1]["cells"] if executed["results"] else None,
+            "changed": changed,
             "stdout": "".join(executed["stdout"]),
             "stderr": "",
             "error": None if failure is None else {"name": failure["name"], "value": failure["value"], "missing": None},

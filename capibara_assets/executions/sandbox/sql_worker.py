@@ -11,6 +11,14 @@ from typing import Any
 
 MAX_ROWS = 200
 Row = tuple[Any, ...]
+_WRITING = (
+    sqlite3.SQLITE_INSERT,
+    sqlite3.SQLITE_UPDATE,
+    sqlite3.SQLITE_DELETE,
+    sqlite3.SQLITE_DROP_TABLE,
+    sqlite3.SQLITE_DROP_VIEW,
+)
+_SHADOWING = (sqlite3.SQLITE_CREATE_TEMP_TABLE, sqlite3.SQLITE_CREATE_TEMP_VIEW)
 
 
 def statements(script: str) -> list[str]:
@@ -55,6 +63,28 @@ def _data(names: list[str], rows: list[Row]) -> dict[str, list[Any]]:
     return {name: [row[column] for row in plain] for column, name in enumerate(names)}
 
 
+def _cells(rows: list[Row]) -> list[list[Any]]:
+    return [[["blob", value.hex()] if isinstance(value, bytes) else value for value in row] for row in rows]
+
+
+def watch_changes(connection: sqlite3.Connection) -> set[str]:
+    """The tables and views there are that statements change from now on; `temp.NAME`: another is put in its place."""
+    there = {name.lower() for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    changed: set[str] = set()
+
+    def noted(action: int, first: str | None, second: str | None, database: str | None, _: str | None) -> int:
+        if action in _WRITING and database == "main":
+            changed.update({(first or "").lower()} & there)
+        elif action == sqlite3.SQLITE_ALTER_TABLE and first == "main":
+            changed.update({(second or "").lower()} & there)
+        elif action in _SHADOWING:
+            changed.update(f"temp.{name}" for name in {(first or "").lower()} & there)
+        return sqlite3.SQLITE_OK
+
+    connection.set_authorizer(noted)
+    return changed
+
+
 def run(connection: sqlite3.Connection, code: str, timeout_s: float) -> dict[str, Any]:
     """Executes every statement; the last one that returns rows is the result."""
     deadline = time.monotonic() + timeout_s
@@ -67,8 +97,10 @@ def run(connection: sqlite3.Connection, code: str, timeout_s: float) -> dict[str
             if cursor.description is not None:
                 names = [column[0] for column in cursor.description]
                 rows = cursor.fetchmany(MAX_ROWS)
-                results = [{"text": table_text(names, rows), "data": _data(names, rows)}]
-                if cursor.fetchone() is not None:
+                more = cursor.fetchone() is not None
+                cells = {"columns": len(names), "rows": _cells(rows), "more": more}
+                results = [{"text": table_text(names, rows), "data": _data(names, rows), "cells": cells}]
+                if more:
                     stdout = [f"only the first {MAX_ROWS} rows are shown\n"]
     except (sqlite3.Error, sqlite3.Warning) as error:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:  # also by what the handler raised

@@ -2,8 +2,8 @@
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextvars import Context, copy_context
+from collections.abc import Sequence
+from contextvars import Context
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,13 +11,12 @@ import psutil
 import pytest
 
 from capibara_assets.errors import InputError
-from capibara_assets.evaluation.grading import grade as grading
 from capibara_assets.evaluation.grading.grade import Grade, SandboxSettings, counts, extract_code, grade, plain_text
 from capibara_assets.evaluation.grading.journal import GradeJournal
 from capibara_assets.evaluation.items.items import Check, Item
 from capibara_assets.evaluation.items.public_benchmarks import read_benchmark
-from capibara_assets.executions.replay.workers import kept_workers, node
-from capibara_assets.executions.sandbox.isolation import Isolation, best_isolation
+from capibara_assets.executions.replay.workers import node
+from capibara_assets.executions.sandbox.isolation import Isolation
 from capibara_assets.storage.records import table
 from capibara_assets_tests.commands import command_of
 from capibara_assets_tests.evaluation.items.test_public_benchmarks import HUMAN_EVAL, MBPP, written
@@ -109,23 +108,6 @@ FAILS = [
 def graded(items: Sequence[Item], said: Sequence[tuple[str, str]], journal: Path | None = None) -> list[Grade]:
     answers = [Said("c", item_id, number, text) for number, (item_id, text) in enumerate(said)]
     return grade(items, answers, SandboxSettings(2), journal)
-
-
-@pytest.fixture(scope="module")
-def isolated() -> Isolation:
-    found = best_isolation()
-    if grading._missing(found):
-        pytest.skip(f"this machine does not isolate: {found.statement}")
-    return found
-
-
-@pytest.fixture(scope="module")
-def kept(isolated: Isolation) -> Iterator[Context]:
-    """A context in which gradings share their sandboxes: starting one takes longer than running an answer."""
-    context, keeping = copy_context(), kept_workers()
-    context.run(keeping.__enter__)
-    yield context
-    context.run(keeping.__exit__, None, None, None)
 
 
 def test_right_answers_pass_wrong_ones_fail_and_the_rest_is_said(isolated: Isolation, kept: Context) -> None:
