@@ -88,6 +88,6 @@ def tenant_executions(tenant: str, every: Sequence[Artifact], ledgers: Sequence[
         near = nearest(tenant, names | damaged)
         raise InputError(
             f"no tenant {named(tenant)!r} in any table, ledger or tombstone{near}: nothing was forgotten; records name "
-            f"theirs in the field `tenant`, and {len(names)} are named there"
+            f"theirs in the field `tenant`, where {len(names)} are named"
         )
     return ids
