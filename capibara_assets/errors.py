@@ -28,6 +28,8 @@ REMEDIES = {
     errno.EACCES: f"change its owner or permissions, or write elsewhere: {_PLACES}",
     errno.EPERM: f"change its owner or permissions, or write elsewhere: {_PLACES}",
     errno.ENOTDIR: f"a file lies where a folder is needed: move it, or write elsewhere: {_PLACES}",
+    errno.EEXIST: f"a file lies where a folder is needed: move it, or write elsewhere: {_PLACES}",
+    errno.ENAMETOOLONG: "no file can have so long a name: give a shorter one",
     errno.EMFILE: f"raise this process's limit of open files, {_OPEN_FILES}: ulimit -n 65536",
     errno.ENFILE: "the machine's limit of open files is reached: end other programs, or raise fs.file-max",
     errno.EIO: "the disk failed: look what the system says of it (dmesg), and write to another",

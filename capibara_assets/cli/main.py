@@ -198,7 +198,9 @@ def main() -> None:
 
 def _with_nearest(error: click.ClickException) -> click.ClickException:
     """The error, with the choice that is most like a misspelt one."""
-    if not isinstance(error, click.BadParameter) or not error.param or not isinstance(error.param.type, click.Choice):
+    if not isinstance(error, click.BadParameter) or isinstance(error, click.MissingParameter):
+        return error  # one that is missing lists its choices itself
+    if not error.param or not isinstance(error.param.type, click.Choice):
         return error
     given = error.message.split("'")[1:2]  # "'demoo' is not one of 'demo', …"
     near = "".join(nearest(name, [str(choice) for choice in error.param.type.choices]) for name in given)

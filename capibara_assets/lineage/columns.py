@@ -83,11 +83,13 @@ def tenant_executions(tenant: str, every: Sequence[Artifact], ledgers: Sequence[
     if ids or known:
         return ids
     names = {name for frame in frames for name in frame["tenant"].unique()}
+    imports = [columns(artifact, "lines", ["tenant"]) for artifact in every if artifact.name == "imported_examples"]
+    names |= {name for frame in imports for name in frame["tenant"].drop_nulls().unique()}
     damaged = {name for text in quarantined(every, ledgers, ["text"])["text"] for name in tenants_named(text)}
-    if tenant not in damaged:
+    if tenant not in names | damaged:
         near = nearest(tenant, names | damaged)
         raise InputError(
             f"no tenant {named(tenant)!r} in any table, ledger or tombstone{near}: nothing was forgotten; records name "
-            f"theirs in the field `tenant`, and {len(names)} are named there"
+            f"theirs in the field `tenant`, where {len(names)} are named"
         )
     return ids

@@ -57,6 +57,9 @@ MOVES = {
     ),
     "quick checks of no training": Move("doctor --quick", "--quick is about a training", "give --data or --request"),
     "epochs of another folder": Move("epochs {folder}", "no epoch_info.json", "give the output folder"),
+    "output that is a file": Move("schema --write {folder}/file", "file: File exists", "move it, or write elsewhere"),
+    "name that no file can have": Move(f"run --experience {'a' * 300}", "File name too long", "give a shorter one"),
+    "option with choices that is missing": Move("metrics export", "Missing option '--to'", "tensorboard"),
     "checkpoint of no format": Move("checkpoint convert {folder} {folder}/o --to dcp", "is in no format", "huggingf"),
     "recipes that are not there": Move(
         "run", "no recipe '.*' for profile 'demo'", "unset CAPIBARA_RECIPES", {"CAPIBARA_RECIPES": "/nowhere"}
@@ -77,6 +80,7 @@ MOVES = {
     "no domain": Move("run --domains ,", "unknown domain", "choose from python, sql"),
     "hardware target": Move("run --target abacus-1", "no hardware target 'abacus-1'", "cpu-laptop"),
     "asset": Move("run --select no_such_asset", "no selection of assets", "assets are: ace_playbooks"),
+    "empty selection": Move("run --select=", "--select '' is no selection", "assets are: ace_playbooks"),
     "asset that is misspelt": Move(
         "run --select e2b_logs,moe_datset+", "'moe_datset.*did you mean 'moe_dataset'", "assets"
     ),

@@ -200,9 +200,7 @@ def test_another_name_is_told_the_nearest_tenant(routes: Made) -> None:
         InputError, match=r"no tenant 'acne' in any table.*did you mean 'acme'\?: nothing was forgotten"
     ):
         find(routes.results, [], "acne")
-    with pytest.raises(
-        InputError, match=r"no tenant '' .* tombstone: nothing was forgotten; .*, and 1 are named there"
-    ):
+    with pytest.raises(InputError, match=r"no tenant '' .* tombstone: nothing was forgotten; .*, where 1 are named"):
         find(routes.results, [], "")
 
 

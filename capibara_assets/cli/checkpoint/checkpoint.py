@@ -27,7 +27,7 @@ from capibara_assets.cli.terminal.progress import shows_progress
 from capibara_assets.cli.terminal.tables import TerminalTable
 from capibara_assets.cli.terminal.tables import show as show_parts
 from capibara_assets.deployment.environment import Deployment
-from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.errors import InputError, IntegrityError, nearest
 
 if TYPE_CHECKING:
     from capibara_assets.checkpoints.content import Content
@@ -115,7 +115,8 @@ def ls(where: StoreLocation, model: str | None, as_json: bool) -> None:
         echo_json(rows)
         return
     if not rows:
-        click.echo(f"no checkpoints{f' of {model}' if model else ''} in {store.root}")
+        near = nearest(model, {one.manifest.about.model for one in store.list()}) if model else ""
+        click.echo(f"no checkpoints{f' of {model}' if model else ''} in {store.root}{near}")
         return
     header = ("model", "version", "id", "step", "age", "stored", "plain", "promoted", "tags", "metrics")
     shown = [

@@ -111,7 +111,8 @@ def _preview(
     checkpoints = behind(results.store, removed, digests | all_removed(results.store), records.needles)
     work = work_folders(results.store, digests, records.needles)
     places = _Places(removed, checkpoints, ledgers, work, history, logs)
-    return _report(records, results, places, _Aftermath(_stale_after(results, records)), dry_run=True)
+    aftermath = _Aftermath(_stale_after(results, records), _imports_of(results, records.tenant))
+    return _report(records, results, places, aftermath, dry_run=True)
 
 
 def _carry_out(
@@ -148,15 +149,30 @@ def _carry_out(
     delete(work)
     history, logs = rewrite_history(deployment, instance, _traces(records, digests), write=True)
     unmade = [f"{_name(artifact)} could not be made without it: see failures" for artifact in waiting]
-    aftermath = _Aftermath(_stale(deployment, instance, results), [*unmade, *undeleted], failures)
+    left = [*unmade, *undeleted, *_imports_of(results, records.tenant)]
+    aftermath = _Aftermath(_stale(deployment, instance, results), left, failures)
     places = _Places(removed, checkpoints, ledgers, work, history, logs)
     report = _report(records, saw, places, aftermath, dry_run=False)
     remove(store, removed)
     drop_lines(store, records)
     store.sweep(0.0 if quiet else 3600.0)
     holding = [*_search(deployment, instance, records), *still_holding(store, records.needles)]
-    left = [f"{one} still holds a piece of it" for one in all_left(store, holding)]
-    return ForgetReport(**{**vars(report), "left": (*report.left, *left)})
+    found = [f"{one} still holds a piece of it" for one in all_left(store, holding)]
+    return ForgetReport(**{**vars(report), "left": (*report.left, *found)})
+
+
+def _imports_of(results: "Results", tenant: str | None) -> list[str]:
+    """Imported examples of a tenant, which are no executions: each file with what takes it out."""
+    from capibara_assets.lineage.columns import columns
+
+    left = []
+    for artifact in results.store.list("imported_examples") if tenant is not None else ():
+        theirs = columns(artifact, "lines", ["file", "tenant"]).filter(tenant=tenant)
+        for file, count in theirs["file"].value_counts(sort=True).iter_rows():
+            what = f"{count} imported lines of {file} in {artifact.path}"
+            command = f"`capibara dataset remove {file} --domain {artifact.partition}` takes them out of new datasets"
+            left.append(f"{what}: {command if results.is_current(artifact) else 'a former import'}")
+    return sorted(left)
 
 
 def _require_quiet(instance: dg.DagsterInstance) -> None:

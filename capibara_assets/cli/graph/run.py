@@ -56,7 +56,7 @@ def select_assets(definitions: dg.Definitions, selection: str | None) -> list[st
     graph = definitions.resolve_asset_graph()
     every = sorted(key.to_user_string() for key in graph.materializable_asset_keys)
     names: set[str] = set()
-    for term in (selection or "*").split(","):
+    for term in ("*" if selection is None else selection).split(","):  # an empty one is a variable that was not set
         strange = [word for word in _NAMES.findall(term) if word not in every]
         known = f"assets are: {', '.join(every)}{next(filter(None, (nearest(word, every) for word in strange)), '')}"
         try:
@@ -183,7 +183,7 @@ def run_deployment(
     with open_instance(deployment) as instance, watched_memory() as peak:
         run = graph_run(deployment, instance, force, since)
         assets, parallel = select_assets(run.definitions, selection), lanes(deployment, domains)
-        _require_inputs(run, assets, domains, selection or "*")
+        _require_inputs(run, assets, domains, "*" if selection is None else selection)
         note(
             f"experience {folder}, base model {deployment.base_model}, profile {deployment.profile}, "
             f"{parallel} domain{'s' * (parallel > 1)} at a time"

@@ -130,6 +130,7 @@ def test_ls_lists_model_version_step_sizes_and_metrics(capibara: Capibara, saved
     ]
     assert text[2].split()[:4] == ["python/v0", "v2", saved[1][:12], "20"] and text[2].endswith("loss=2")
     assert capibara("ls", "nobody").out.startswith("no checkpoints of nobody in ")
+    assert capibara("ls", "pyhton/v0").out.endswith("; did you mean 'python/v0'?\n")
 
 
 def test_show_says_what_it_shares_its_parents_and_where_it_came_from(

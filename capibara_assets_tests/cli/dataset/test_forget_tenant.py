@@ -130,3 +130,18 @@ def test_an_interrupted_one_goes_on(home: MadeHome) -> None:
     report = json.loads(invoked("--tenant", TENANT, "--json").stdout)
     assert (report["forgotten_before"], report["left"]) == ([FAILED, MENDED], [])
     assert len(report["sources"]) == 4 and singing(home.folder / "home", WORDS) == []
+
+
+def test_imported_examples_of_a_tenant_are_named_with_what_takes_them_out(home: MadeHome) -> None:
+    chat = {"prompt": "Which lamp is lit?", "completion": "The lamp above the copper door is lit."}
+    (home.folder / "chats.jsonl").write_text(json.dumps(chat) + "\n")
+    file = str(home.folder / "chats.jsonl")
+    command_here(home.environment, "dataset", "import", file, "--domain", "python", "--tenant", "importers ltd")
+    report = json.loads(invoked("--tenant", "importers ltd", "--dry-run", "--json").stdout)
+    [left] = report["left"]
+    assert "1 imported lines of chats.jsonl in " in left and "`capibara dataset remove chats.jsonl --domain py" in left
+    assert (report["forgotten"], report["removed"]) == ([], [])
+    assert "NOT GONE: 1 imported lines of chats.jsonl" in invoked("--tenant", "importers ltd", code=1).stdout
+    command_here(home.environment, "dataset", "remove", "chats.jsonl", "--domain", "python")
+    [left] = json.loads(invoked("--tenant", "importers ltd", "--dry-run", "--json").stdout)["left"]
+    assert left.endswith(": a former import")
