@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from capibara_assets.automation.lanes import LaneSettings, Materialize
+from capibara_assets.automation.lanes import LaneSettings, Materialize, Opened
 from capibara_assets.cli.main import hush_dagster
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import Domain
@@ -30,7 +30,7 @@ def lane_settings(
         for name in wanted
         for partition in (domains if run.graph.partitioned[name] else (None,))
     )
-    opened = partial(_open, deployment, run.force, run.since)
+    opened = opener(deployment, run.force, run.since)
     return LaneSettings(count, opened, [*ALWAYS, *(_for_models(deployment) if computes else ())])
 
 
@@ -40,6 +40,11 @@ def _for_models(deployment: Deployment) -> list[str]:
 
     folder = deployment_resources(deployment)["base_model"].path
     return [*FOR_MODELS, modeling_module(folder)]
+
+
+def opener(deployment: Deployment, force: bool, since: float | None = None) -> Opened:
+    """A function that opens the deployment's graph in another process; to unpickle it imports no Dagster."""
+    return partial(_open, deployment, force, since)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ CONFIG = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q_pr
 def _have(form: str) -> None:
     """Skips where the libraries of a format's extra are not installed."""
     for library in {"t5x": ["tensorstore"], "orbax": ["tensorstore", "orbax.checkpoint"]}.get(form, []):
-        pytest.importorskip(library, reason=f"the extra {FORMATS[form].needs} is not installed")
+        pytest.importorskip(library, reason=f"the extra of {form} is not installed")
 
 
 class Done(NamedTuple):

@@ -65,7 +65,7 @@ def test_order_threads_and_kind_of_input_do_not_show(
     order = np.random.default_rng(1).permutation(N)
     if rule == "monna":
         options = {"reference": int(np.flatnonzero(order == 4)[0])}
-    monkeypatch.setattr(kernels, "cores", lambda: 3)
+    monkeypatch.setattr(kernels, "cores_here", lambda: 3)
     turned = aggregate(vectors[order], rule, f=F, **options)
     assert turned.vector.tobytes() == first.vector.tobytes()
     np.save(tmp_path / "vectors.npy", vectors)

@@ -12,7 +12,6 @@ from capibara_assets.consensus import agree_on_artifacts
 from capibara_assets.consensus.agree import VOLATILE, agree
 from capibara_assets.consensus.certificates.certificate import certify, parse_certificate, sealed, write_certificate
 from capibara_assets.consensus.election.keys import VoterKeys, register, write_new_key
-from capibara_assets.consensus.election.polling import hold_here
 from capibara_assets.consensus.recipe import ConsensusRecipe
 from capibara_assets.datasets.schema import Example
 from capibara_assets.modeling.adapters import LoraAdapter
@@ -21,6 +20,7 @@ from capibara_assets.storage.records import table
 from capibara_assets.storage.store import ArtifactStore
 from capibara_assets_tests.consensus.certificates.conftest import registered
 from capibara_assets_tests.consensus.conftest import Tokens
+from capibara_assets_tests.consensus.in_process import hold_here
 
 VERSION_1 = Path(__file__).parent / "certificate_1.json"
 PROVEN, REFUSED, WRONG_CALL, RESERVED = 0, 1, 2, 3
