@@ -1,5 +1,6 @@
 """The code location: assets, checks, automation and the deployment's resources, assembled; nothing else."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -33,7 +34,9 @@ from capibara_assets.resources import (
 OWNERS = ["team:ml-platform"]
 
 
-def with_policies(deployment: Deployment, spec: dg.AssetSpec) -> dg.AssetSpec:
+def with_policies(
+    deployment: Deployment, freshness: Mapping[str, dg.FreshnessPolicy], spec: dg.AssetSpec
+) -> dg.AssetSpec:
     """The asset with the policies that the deployment gives it: owners, automation condition, how old it may grow.
 
     In one that trains on a TPU slice, what is trained waits for the slice's plan. Elsewhere nothing waits for
@@ -43,7 +46,7 @@ def with_policies(deployment: Deployment, spec: dg.AssetSpec) -> dg.AssetSpec:
     spec = spec.replace_attributes(
         owners=OWNERS,
         automation_condition=CONDITIONS.get(name),
-        freshness_policy=freshness_policies(deployment.automation).get(name),
+        freshness_policy=freshness.get(name),
     )
     if name != "trained_adapters" or not deployment.target.startswith(TPU):
         return spec
@@ -91,7 +94,7 @@ def build(deployment: Deployment) -> dg.Definitions:
         resources=deployment_resources(deployment),
         loggers={"console": dg.colored_console_logger, "progress": progress},
         executor=dg.in_process_executor,  # steps are light or have a process of their own (training)
-    ).map_asset_specs(func=partial(with_policies, deployment))
+    ).map_asset_specs(func=partial(with_policies, deployment, freshness_policies(deployment.automation)))
 
 
 log_plainly()  # Dagster's processes log what quotes foreign text

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from tree_sitter import Node
 
-from capibara_assets.datasets.code.javascript_source import GLOBALS, parse, text, walk
+from capibara_assets.datasets.code.javascript_source import GLOBALS, given, parse, text, walk
 
 _CONVERTING = frozenset(
     {"+", "-", "*", "/", "%", "**", "<", ">", "<=", ">=", "==", "!=", "&", "|", "^", "<<", ">>", ">>>"}
@@ -59,8 +59,7 @@ def _method(node: Node) -> Iterator[str]:
     elif node.type == "call_expression" and text(node).startswith(
         ("Object.defineProperty(", "Reflect.defineProperty(")
     ):
-        arguments = node.child_by_field_name("arguments")
-        key = arguments.named_children[1] if arguments is not None and arguments.named_child_count > 1 else None
+        key = arguments[1] if len(arguments := given(node)) > 1 else None
     if key is not None:
         yield text(key).strip("[]'\"`#")
 
