@@ -12,11 +12,14 @@ PIP := pip==26.3
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 EXTRAS := dev,gcp,k8s,metrics,postgres,ray,tpu,tpu-cloud
+# What `make run` and `make ui` need: clusters, clouds and the tools of development are a third of the time to install all.
+RUN_STAMP := $(VENV)/.installed-to-run
+RUN_EXTRAS := metrics,tpu
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: mutations cluster-demo flower-env supply-env sbom audit wheel supply-chain docs image-locks run test test-fast test-all test-random test-durations test-numbers test-fuzz fuzz soak soak-resume ui lint format setup evidence evidence-quick evidence-check gpu bench-env bench-gitleaks experience base-model clean
 
-run: setup ## the whole graph for all six domains on the shipped experience
+run: $(RUN_STAMP) ## the whole graph for all six domains on the shipped experience
 	$(BIN)/capibara run --profile demo
 
 # Four workers for two cores, since tests wait for processes: with three one second in ten was idle. A file at a time: tests of one file
@@ -60,7 +63,7 @@ soak: setup ## two hours: a million executions arrive while runs and the daemon 
 soak-resume: setup ## 200 kills of trainings at random moments, each resumed, all equal to the bit (about 20 minutes)
 	$(BIN)/python -m pytest -m soak -s
 
-ui: setup ## dagster dev on what `make run` made
+ui: $(RUN_STAMP) ## dagster dev on what `make run` made
 	$(BIN)/capibara ui
 
 lint: setup ## ruff, mypy, import-linter
@@ -136,16 +139,20 @@ base-model: setup ## pre-train the shipped base model again (an hour and a half)
 image-locks: setup ## deploy/docker/locks: what the images install, with hashes, from constraints.txt
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python deploy/docker/lock.py
 
-setup: $(STAMP)
+setup: $(STAMP) ## .venv with everything: also what tests, clusters and clouds need
 
 # torch first and alone: pip then finds a CPU build where one is provided, and nothing later replaces it.
-$(STAMP): pyproject.toml constraints.txt
+$(RUN_STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(CHECK_PYTHON)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet $(PIP)
 	$(BIN)/pip install --quiet torch==2.13.0 -c constraints.txt
+	$(BIN)/pip install --quiet -c constraints.txt -e ".[$(RUN_EXTRAS)]"
+	touch $@
+
+$(STAMP): $(RUN_STAMP)
 	$(BIN)/pip install --quiet -c constraints.txt -e ".[$(EXTRAS)]"
-	touch $(STAMP)
+	touch $@
 
 clean:
 	rm -rf $(VENV) .capibara

@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 
+from capibara_assets.automation.prompt import TICK_SECONDS, WAKE_SECONDS, PromptAutomation
 from capibara_assets.automation.requests import LastRequest, RunState, decide, request, run_state
 from capibara_assets.automation.retraining.condition import ExplainedAutomation
 from capibara_assets.deployment.environment import Deployment
@@ -16,7 +17,6 @@ from capibara_assets.storage.arrivals import Lister, Sweep, local_lister, remote
 from capibara_assets.storage.mirror import file_system, is_remote
 
 _DEPLOYMENT = Deployment.from_environment()
-TICK_SECONDS = _DEPLOYMENT.tick_seconds
 STATUS = dg.DefaultSensorStatus.RUNNING if _DEPLOYMENT.automation_on else dg.DefaultSensorStatus.STOPPED
 QUIET_SECONDS = 2.0  # a file younger than this may still be being written: it waits for the next tick
 SWEEP_SECONDS = 10.0  # of a tick for listing an asset's files; the next tick continues from there
@@ -101,18 +101,18 @@ HEAVY = (
     "promoted_model",
 )
 
-light_automation = dg.AutomationConditionSensorDefinition(
+light_automation = PromptAutomation(
     "light_automation",
     target=dg.AssetSelection.all() - dg.AssetSelection.assets(*HEAVY),
     default_status=STATUS,
-    minimum_interval_seconds=TICK_SECONDS,
+    minimum_interval_seconds=WAKE_SECONDS,
     use_user_code_server=True,  # `ChosenDomains` is a condition of our own: Dagster's daemon does not know it
 )
 heavy_automation = ExplainedAutomation(
     "heavy_automation",
     target=dg.AssetSelection.assets(*HEAVY),
     default_status=STATUS,
-    minimum_interval_seconds=TICK_SECONDS,
+    minimum_interval_seconds=WAKE_SECONDS,
     use_user_code_server=True,  # `ChosenDomains` is a condition of our own: Dagster's daemon does not know it
 )
 SENSORS = [new_experience, light_automation, heavy_automation]

@@ -171,6 +171,6 @@ def _breaking(scenario: Scenario, units: Units, week: Week) -> Iterator[str]:
 
 
 def _shipped_tick() -> int:
-    from capibara_assets.automation.sensors import TICK_SECONDS
+    from capibara_assets.automation.prompt import TICK_SECONDS
 
     return TICK_SECONDS

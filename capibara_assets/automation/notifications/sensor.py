@@ -2,7 +2,8 @@
 
 import dagster as dg
 
-from capibara_assets.automation.sensors import STATUS, TICK_SECONDS
+from capibara_assets.automation.prompt import TICK_SECONDS
+from capibara_assets.automation.sensors import STATUS
 from capibara_assets.deployment.environment import Deployment
 
 

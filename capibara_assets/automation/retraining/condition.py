@@ -5,6 +5,7 @@ from dagster._core.definitions.sensor_definition import SensorExecutionData
 from dagster._record import copy
 
 from capibara_assets.automation.chosen import chosen_domains
+from capibara_assets.automation.prompt import TICK_SECONDS, PromptAutomation
 from capibara_assets.automation.retraining.facts import TRAINED, explained, known
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.domains import Domain
@@ -36,18 +37,17 @@ class HeldBack(dg.AutomationCondition[dg.AssetKey]):
         return dg.AutomationResult(context, context.candidate_subset.compute_intersection_with_partition_keys(held))
 
 
-class ExplainedAutomation(dg.AutomationConditionSensorDefinition):
+class ExplainedAutomation(PromptAutomation):
     """An automation sensor that says of each chosen domain why it is trained, or is not.
 
     In the tick's log; as the reason of a skipped tick, too, where Dagster keeps one; and on the runs that it asks for.
     """
 
-    def evaluate_tick(self, context: dg.SensorEvaluationContext) -> SensorExecutionData:
-        data = super().evaluate_tick(context)
+    def look(self, context: dg.SensorEvaluationContext) -> SensorExecutionData:
+        data = super().look(context)
         if not Deployment.from_environment().automation.limited:
             return data
-        seconds = self.minimum_interval_seconds or 0
-        decisions = explained(context.instance, chosen_domains(context.instance), seconds)
+        decisions = explained(context.instance, chosen_domains(context.instance), TICK_SECONDS)
         context.log.info("; ".join(map(str, decisions)))
         if data.run_requests:
             return copy(data, run_requests=[_because(one, decisions) for one in data.run_requests])

@@ -86,7 +86,7 @@ class World:
     def said(self) -> tuple[list[dg.RunRequest], str]:
         """A tick of the sensor: what it asks for, and says."""
         with dg.build_sensor_context(instance=self.published.instance, definitions=WITH_SENSOR) as context:
-            data = SENSOR.evaluate_tick(context)
+            data = SENSOR.look(context)
             return list(data.run_requests or ()), data.skip_message or ""
 
 
@@ -163,8 +163,8 @@ def test_a_tick_says_of_each_chosen_domain_why_it_is_trained_or_not(
 def test_a_run_that_is_asked_for_carries_the_reason(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     rules(tmp_path, monkeypatch, default={"new_examples": 5})
     with dg.build_sensor_context(instance=world.published.instance, definitions=WITH_SENSOR) as context:
-        cursor = SENSOR.evaluate_tick(context).cursor
+        cursor = SENSOR.look(context).cursor
     world.grow(Domain.PYTHON, 7)
     with dg.build_sensor_context(instance=world.published.instance, definitions=WITH_SENSOR, cursor=cursor) as context:
-        (asked,) = SENSOR.evaluate_tick(context).run_requests or ()
+        (asked,) = SENSOR.look(context).run_requests or ()
     assert asked.tags[BECAUSE] == "7 new examples, may train (5 needed)"

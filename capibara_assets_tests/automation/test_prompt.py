@@ -1,0 +1,82 @@
+"""A look at the automation follows the end of a run within seconds, and without one waits for its interval."""
+
+import time
+from collections.abc import Iterator
+
+import dagster as dg
+import pytest
+
+from capibara_assets.automation import prompt
+from capibara_assets.automation.prompt import PromptAutomation
+
+EMPTY = "Sensor function returned an empty result"  # Dagster's words for a look that asks for nothing
+
+
+@dg.asset
+def logs() -> None:
+    """What the other one is made of."""
+
+
+@dg.asset(deps=[logs], automation_condition=dg.AutomationCondition.eager())
+def table() -> None:
+    """What follows."""
+
+
+class Automation:
+    """A sensor in a code server, and the cursor that Dagster keeps for it."""
+
+    def __init__(self, instance: dg.DagsterInstance):
+        self.instance, self.cursor = instance, None
+        self.sensor = PromptAutomation("a", target=dg.AssetSelection.all(), use_user_code_server=True)
+        self.definitions = dg.Definitions([logs, table], sensors=[self.sensor])
+
+    def tick(self) -> tuple[list[str], str]:
+        """Names of the assets that it asks for, and why it skipped."""
+        with dg.build_sensor_context(self.instance, definitions=self.definitions, cursor=self.cursor) as context:
+            data = self.sensor.evaluate_tick(context)
+        self.cursor = data.cursor
+        asked = [key.path[0] for request in data.run_requests or () for key in request.asset_selection or ()]
+        return asked, data.skip_message or ""
+
+
+@pytest.fixture
+def automation() -> Iterator[Automation]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        made = Automation(instance)
+        assert made.tick() == ([], EMPTY), "a new process looks at once"
+        made.sensor._took = 0.0  # on a busy machine that look took long
+        yield made
+
+
+def test_without_a_run_that_ended_the_next_look_waits_and_says_so(automation: Automation):
+    cursor = automation.cursor
+    asked, said = automation.tick()
+    assert not asked and "no run has ended since the look 0 s ago; the next one is due after 20 s" in said
+    assert automation.cursor == cursor, "what the conditions remember stays"
+
+
+def test_a_look_follows_the_end_of_a_run(automation: Automation):
+    assert automation.tick()[1]
+    assert dg.materialize([logs], instance=automation.instance).success
+    assert automation.tick() == (["table"], "")
+    assert automation.tick()[1], "that run is not counted twice"
+
+
+def test_the_interval_still_holds_for_what_no_run_made(automation: Automation, monkeypatch: pytest.MonkeyPatch):
+    automation.instance.report_runless_asset_event(dg.AssetMaterialization("logs"))
+    assert automation.tick()[1]
+    later = time.time() + prompt.TICK_SECONDS
+    monkeypatch.setattr(prompt.time, "time", lambda: later)
+    assert automation.tick() == (["table"], "")
+
+
+def test_looks_that_take_long_are_not_made_one_after_the_other(automation: Automation):
+    automation.sensor._took = 3.0
+    assert dg.materialize([logs], instance=automation.instance).success
+    asked, said = automation.tick()
+    assert not asked and said == "the last look took 3.0 s: the next one waits 5 times as long"
+
+
+def test_a_clock_that_was_set_back_does_not_end_the_looks(automation: Automation):
+    automation.sensor._looked = time.time() + 3600
+    assert automation.tick() == ([], EMPTY)
