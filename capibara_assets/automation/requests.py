@@ -6,10 +6,13 @@ from enum import StrEnum
 from typing import Any
 
 import dagster as dg
+from dagster._core.storage.tags import PRIORITY_TAG
 
 from capibara_assets.processes.supervise import doubled
 
 TAG = "capibara/experience"
+FIRST = {PRIORITY_TAG: "1"}
+"""Tags of runs that take seconds: new executions do not wait behind a queue of evaluations, which take minutes."""
 RETRY_SECONDS = 30
 """Wait before a failed run is requested again; doubles each time, up to an hour."""
 _LONGEST_WAIT = 3600
@@ -123,7 +126,7 @@ def request(asset: str, asked: LastRequest, tags: Mapping[str, Any]) -> dg.RunRe
     return dg.RunRequest(
         run_key=key,
         asset_selection=[dg.AssetKey(asset)],
-        tags={TAG: key, **{name: str(value) for name, value in tags.items()}},
+        tags={TAG: key, **FIRST, **{name: str(value) for name, value in tags.items()}},
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from capibara_assets.automation.prompt import TICK_SECONDS, WAKE_SECONDS, PromptAutomation
-from capibara_assets.automation.requests import LastRequest, RunState, decide, request, run_state
+from capibara_assets.automation.requests import FIRST, LastRequest, RunState, decide, request, run_state
 from capibara_assets.automation.retraining.condition import ExplainedAutomation
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.errors import InputError
@@ -106,6 +106,7 @@ light_automation = PromptAutomation(
     target=dg.AssetSelection.all() - dg.AssetSelection.assets(*HEAVY),
     default_status=STATUS,
     minimum_interval_seconds=WAKE_SECONDS,
+    run_tags=FIRST,
     use_user_code_server=True,  # `ChosenDomains` is a condition of our own: Dagster's daemon does not know it
 )
 heavy_automation = ExplainedAutomation(

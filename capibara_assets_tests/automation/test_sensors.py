@@ -8,8 +8,15 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 
-from capibara_assets.automation.sensors import PATIENCE_SECONDS, QUIET_SECONDS, new_experience
+from capibara_assets.automation.sensors import (
+    PATIENCE_SECONDS,
+    QUIET_SECONDS,
+    heavy_automation,
+    light_automation,
+    new_experience,
+)
 from capibara_assets.definitions import defs
 from capibara_assets.resources import Experience
 from capibara_assets.storage.mirror import file_system
@@ -201,3 +208,11 @@ def test_a_bucket_is_watched_and_read(emulator: str, tmp_path: Path, monkeypatch
     assert assets(requests) == {"e2b_logs"}
     experience = Experience(folder=location, mirror=str(tmp_path / "mirror"))
     assert sorted(path.name for path in experience.path.rglob("*.*")) == ["a.jsonl", "b.jsonl", "p.txt"]
+
+
+def test_new_executions_do_not_wait_behind_queued_evaluations(folder: Path):
+    (request, _), _, _ = tick(folder, None)
+    waiting = {"new file": request.tags, "light": light_automation.run_tags, "evaluation": heavy_automation.run_tags}
+    queued = [dg.DagsterRun(job_name=name, tags=dict(tags)) for name, tags in reversed(waiting.items())]
+    ordered = QueuedRunCoordinatorDaemon(interval_seconds=5)._priority_sort(queued)
+    assert [run.job_name for run in ordered] == ["light", "new file", "evaluation"], "the evaluation was queued first"
