@@ -24,17 +24,12 @@ def judged(
         warn: a failure only warns.
         metadata: further figures.
     """
-    failed, listed = {REMEDY: remedy} if problems else {}, [one_line(problem) for problem in problems[:LISTED]]
+    failed = {PROBLEMS: [one_line(problem) for problem in problems[:LISTED]], REMEDY: remedy} if problems else {}
     return dg.AssetCheckResult(
         passed=not problems,
         severity=dg.AssetCheckSeverity.WARN if warn else dg.AssetCheckSeverity.ERROR,
         description=markdown_text(sentence(problems, remedy) if problems else good),
-        metadata={
-            PROBLEMS: listed,
-            "count": len(problems),
-            **failed,
-            **metadata,
-        },
+        metadata={**failed, "count": len(problems), **metadata},
     )
 
 
