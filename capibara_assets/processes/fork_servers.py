@@ -1,4 +1,4 @@
-"""What every fork server of `multiprocessing` does first, in a module that it imports before all others."""
+"""What processes do first that must not outlive their parent: fork servers, in a module that they import before others."""
 
 import os
 import signal
@@ -10,7 +10,13 @@ _CHECK_S = 0.5
 
 
 def set_up_fork_server() -> None:
-    """Set this process up, and end it at once when its parent is gone, also during the seconds that its imports take.
+    """Set this process up, and end it at once when its parent is gone, also during the seconds that its imports take."""
+    set_up_process()
+    end_when_orphaned()
+
+
+def end_when_orphaned() -> None:
+    """End this process at once when its parent is gone, whatever it is doing in Python.
 
     Only this process: a timer is not inherited by forks.
     """
@@ -20,6 +26,5 @@ def set_up_fork_server() -> None:
         if os.getppid() != parent and os.getpid() == me:
             os._exit(128 + signal.SIGTERM)
 
-    set_up_process()
     signal.signal(signal.SIGALRM, exit_if_orphaned)
     signal.setitimer(signal.ITIMER_REAL, _CHECK_S, _CHECK_S)

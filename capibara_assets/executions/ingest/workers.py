@@ -26,6 +26,7 @@ from capibara_assets.executions.ingest.intake import FileRead, FileTask, Intake
 from capibara_assets.executions.ingest.sandbox_rows import OF_A_BUCKET, write_sandbox_rows
 from capibara_assets.executions.ingest.spill import Spill, drop_files
 from capibara_assets.executions.parsing import rare_collections
+from capibara_assets.processes.fork_servers import end_when_orphaned
 
 
 @dataclass(frozen=True)
@@ -189,7 +190,8 @@ def file_read(answer: Any) -> FileRead | None:
 
 
 def main() -> None:
-    """Answers tasks from standard input until it ends."""
+    """Answers tasks from standard input until it ends, or its parent does: a file may take it many minutes."""
+    end_when_orphaned()
     setup, name = json.loads(sys.stdin.readline())
     worker = IngestWorker(WorkerSetup(**setup), name)
     # millions of small objects and hardly a cycle among them: the collector would walk them all again and again

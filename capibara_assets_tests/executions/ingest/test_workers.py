@@ -3,10 +3,13 @@
 import os
 import signal
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from capibara_assets.executions.ingest import workers
@@ -46,3 +49,25 @@ def test_a_worker_that_dies_ends_the_run_with_its_part_named_and_nothing_is_lost
     assert killed and not Path(f"/proc/{killed[0]}").exists()
     _, executions = run_ingest(logs, tmp_path / "ledger", processes=2)
     assert numbers(executions) == list(range(240))
+
+
+def test_a_worker_does_not_outlive_a_parent_that_was_killed() -> None:
+    """Also in the middle of a task, when it would not notice that nobody asks any more: here its input stays open."""
+    started = (
+        "import subprocess, sys; w = subprocess.Popen([sys.executable, '-m', sys.argv[1]]); print(w.pid, flush=True)"
+    )
+    reading, writing = os.pipe()
+    parent = subprocess.Popen(
+        [sys.executable, "-c", f"{started}; w.wait()", workers.__name__], stdin=reading, stdout=subprocess.PIPE
+    )
+    assert parent.stdout is not None
+    worker = psutil.Process(int(parent.stdout.readline()))
+    status = Path(f"/proc/{worker.pid}/status")
+    for _ in range(600):  # as long as it imports
+        if int(status.read_text().partition("SigCgt:")[2].split()[0], 16) >> (signal.SIGALRM - 1) & 1:
+            break
+        time.sleep(0.05)
+    parent.kill()
+    parent.wait()
+    assert not psutil.wait_procs([worker], timeout=10)[1]
+    os.close(writing)
