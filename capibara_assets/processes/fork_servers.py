@@ -1,4 +1,4 @@
-"""What processes do first that must not outlive their parent: fork servers, in a module that they import before others."""
+"""The first thing in processes that must not outlive their parent: fork servers import this before all else."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ _CHECK_S = 0.5
 
 
 def set_up_fork_server() -> None:
-    """Set this process up, and end it at once when its parent is gone, also during the seconds that its imports take."""
+    """Set this process up, and end it once its parent is gone, also during the seconds that its imports take."""
     set_up_process()
     end_when_orphaned()
 
