@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from capibara_assets.datasets.anatomy.altered import altered, reaches_beyond
 from capibara_assets.datasets.anatomy.broken import broken
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.recipe import Verification
@@ -15,6 +16,7 @@ from capibara_assets.executions.replay.verdicts import EARLY, REASONS
 INCOMPLETE = "its session's state is not complete"
 NO_DATABASE = "its database is gone: no earlier cell creates its tables"
 SECRETS = "secrets in its record were replaced"
+PASSES_OTHERS = "its test also passes with other expected values"
 UNKNOWN = "its execution is not among the evidence"
 
 _OTHER_OUTPUT = REASONS["output"][1]
@@ -116,6 +118,7 @@ def judge_answers(
 
     An answer passes if it ends without error. The test judges if the answer that does nothing fails, or shows something
     else where the answer shows what was recorded; one that does nothing may be right, so else one that raises has to.
+    An answer that may defeat tests is tried with other expected values, too: where they pass as well, nothing is told.
     """
 
     def run(replays: Sequence[Replay]) -> ReplayBatch:
@@ -133,13 +136,20 @@ def judge_answers(
     last = run([_wrong(replays[i], candidates[i], raising=True) for i in undecided])
     failing |= dict(zip(undecided, last.verdicts, strict=True))
     judgements = [_judgement(one, failing.get(i)) for i, one in passing.items()]
+    others = {
+        i: test for i, one in enumerate(judgements) if one.verified == "reexecuted" and (test := _other(candidates[i]))
+    }
+    tried = run([_with_answer(replays[i], candidates[i].answer, test) for i, test in others.items()])
+    for i, verdict in zip(others, tried.verdicts, strict=True):
+        if (verdict.verified, verdict.reason) == (passing[i].verified, passing[i].reason):
+            judgements[i] = Judgement("unverified", PASSES_OTHERS, tells=False)
     failing_cells = ((i, _tested_cells(evidence, candidates[i])) for i, one in enumerate(judgements) if one.fails)
     failed = [(i, unit) for i, cells in failing_cells for unit in cells]
     whole = run(replays_of(evidence, [unit for _, unit in failed])).verdicts
     for (i, _), verdict in zip(failed, whole, strict=True):
         if verdict.verified != "reexecuted" and verdict.reason != _OTHER_OUTPUT:  # nor do the recorded cells run here
             judgements[i] = Judgement(verdict.verified, verdict.reason)
-    batches = [batch.summary, idle.summary, last.summary]
+    batches = [batch.summary, idle.summary, last.summary, tried.summary]
     summary = {key: round(sum(one[key] for one in batches), 3) for key in ("ran", "cached", "cpu_seconds", "seconds")}
     return Judgements(judgements, {"answers": len(replays), **summary})
 
@@ -161,15 +171,20 @@ def _judged(evidence: Evidence, candidate: ExampleCandidate) -> Replay:
         one.hindrance == INCOMPLETE
     ):  # told by names, some of which only a failing test reads: its run says which it needs
         one = replace(one, hindrance=None)
-    return _with_answer(one, candidate, candidate.answer)
+    return _with_answer(one, candidate.answer, candidate.test or "")
 
 
-def _with_answer(one: Replay, candidate: ExampleCandidate, answer: str) -> Replay:
-    return replace(one, cells=(*one.cells[:-1], f"{answer}\n\n{candidate.test}"))
+def _with_answer(one: Replay, answer: str, test: str) -> Replay:
+    return replace(one, cells=(*one.cells[:-1], f"{answer}\n\n{test}"))
+
+
+def _other(candidate: ExampleCandidate) -> str:
+    """The candidate's test with other expected values, where its answer may pass that; else ""."""
+    return altered(candidate.test or "", candidate.language) if reaches_beyond(candidate.answer) else ""
 
 
 def _wrong(one: Replay, candidate: ExampleCandidate, *, raising: bool) -> Replay:
-    return _with_answer(one, candidate, broken(candidate.answer, candidate.language, raising=raising))
+    return _with_answer(one, broken(candidate.answer, candidate.language, raising=raising), candidate.test or "")
 
 
 def _judgement(passing: ReplayVerdict, failing: ReplayVerdict | None) -> Judgement:

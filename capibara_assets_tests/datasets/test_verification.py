@@ -1,5 +1,7 @@
 """From executions to replays: what each needs of its session, and why some cannot run again."""
 
+import shutil
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -7,7 +9,15 @@ import pytest
 
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.recipe import Verification
-from capibara_assets.datasets.verification import INCOMPLETE, NO_DATABASE, SECRETS, judge_answers, replays_of, verify
+from capibara_assets.datasets.verification import (
+    INCOMPLETE,
+    NO_DATABASE,
+    PASSES_OTHERS,
+    SECRETS,
+    judge_answers,
+    replays_of,
+    verify,
+)
 from capibara_assets.executions.schema import Execution
 from capibara_assets.storage.records import table
 from capibara_assets_tests.datasets.conftest import run
@@ -97,3 +107,80 @@ def test_a_hidden_test_judges_answers() -> None:
         "elsewhere": ("recorded", False, True),
     }
     assert said.summary["answers"] == len(cells)
+
+
+EQUAL = "class Any:\n    def __eq__(self, other):\n        return True\n    __hash__ = None\n"
+HOSTILE = {
+    "equal to everything": (f"{EQUAL}def double(x):\n    return Any()", "assert double(2) == 4"),
+    "unequal to nothing": (
+        "class Any(int):\n    def __ne__(self, other):\n        return False\ndef double(x):\n    return Any()",
+        "if double(2) != 4:\n    raise ValueError('wrong')",
+    ),
+    "reads what is asked for": (
+        "import inspect\ndef double(x):\n    source = inspect.currentframe().f_back.f_code.co_consts\n"
+        "    class Any:\n        def __eq__(self, other):\n            return other in source or True\n    return Any()",
+        "assert double(2) == 4",
+    ),
+    "its error is no error": (
+        "import builtins, sys\nget_ipython().showtraceback = lambda *a, **k: None\ndef double(x):\n    return 5"
+        "\nsys.excepthook = lambda *a: None\nclass Any(Exception):\n    pass\n"
+        "def double(x):\n    class V:\n        __eq__ = lambda s, o: True\n    return V()",
+        "assert double(2) == 4",
+    ),
+    "a patched test case": (
+        "import unittest\nunittest.TestCase.assertEqual = lambda *a, **k: None\ndef double(x):\n    return 5",
+        "unittest.TestCase().assertEqual(double(2), 4)",
+    ),
+}
+FAIR = {
+    "a class of values": (
+        "class Point:\n    def __init__(self, x):\n        self.x = x\n    def __eq__(self, other):\n"
+        "        return self.x == other.x\n    def double(self):\n        return Point(self.x * 2)",
+        "assert Point(2).double().x == 4",
+    ),
+    "compared among themselves": (
+        "class Point:\n    def __init__(self, x):\n        self.x = x\n    def __eq__(self, other):\n"
+        "        return self.x == other.x\n    def double(self):\n        return Point(self.x * 2)",
+        "assert Point(2).double() == Point(4)",
+    ),
+    "an import": ("import sys\ndef double(x):\n    return min(x * 2, sys.maxsize)", "assert double(2) == 4"),
+}
+
+
+def test_an_answer_that_passes_any_test_proves_nothing() -> None:
+    rows, candidates = [], []
+    for minute, (name, (answer, test)) in enumerate((HOSTILE | FAIR).items()):
+        rows.append(run(name, f"{answer}\n{test}", minute=minute, sandbox=name))
+        candidates.append(answered(name, answer, test))
+    said = judge_answers(evidence(*rows), candidates, Verification.model_validate({}), processes=1)
+    found = {c.execution_ids[0]: (j.verified, j.tells) for c, j in zip(candidates, said.found, strict=True)}
+    assert found.pop("its error is no error")[0] != "reexecuted"
+    assert {found[name] for name in HOSTILE if name in found} == {("unverified", False)}, found
+    assert {name: found[name][0] for name in FAIR} == dict.fromkeys(FAIR, "reexecuted")
+    reasons = {c.execution_ids[0]: j.reason for c, j in zip(candidates, said.found, strict=True)}
+    assert reasons["equal to everything"] == PASSES_OTHERS
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed")
+def test_an_answer_that_passes_any_test_proves_nothing_in_javascript() -> None:
+    test = "const assert = require('assert');\nassert.strictEqual(double(2), 4);"
+    loose = "const assert = require('assert');\nassert(double(2) == 4);"
+    fair = "class P { double(x) { return 2 * x; } }\nconst double = x => new P().double(x);"
+    answers = {
+        "valueOf": (
+            "let n = 3; const double = x => ({ valueOf() { return 4; }, toString() { return '4,altered'; } });",
+            loose,
+        ),
+        "a patched module": ("require('assert').strictEqual = () => {};\nconst double = x => 5;", test),
+        "fair": (fair, test),
+    }
+    rows, candidates = [], []
+    for minute, (name, (answer, judge)) in enumerate(answers.items()):
+        rows.append(run(name, f"{answer}\n{judge}", minute=minute, sandbox=name, language="javascript"))
+        candidates.append(replace(answered(name, answer, judge), language="javascript"))
+    said = judge_answers(evidence(*rows), candidates, Verification.model_validate({}), processes=1)
+    assert [(j.verified, j.tells) for j in said.found] == [
+        ("reexecuted", True),
+        ("unverified", False),
+        ("reexecuted", True),
+    ]
