@@ -118,7 +118,7 @@ HOSTILE = {
     ),
     "reads what is asked for": (
         "import inspect\ndef double(x):\n    source = inspect.currentframe().f_back.f_code.co_consts\n"
-        "    class Any:\n        def __eq__(self, other):\n            return other in source or True\n    return Any()",
+        "    class Any:\n        def __eq__(self, other):\n            return [other in source]\n    return Any()",
         "assert double(2) == 4",
     ),
     "its error is no error": (
