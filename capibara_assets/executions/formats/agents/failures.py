@@ -24,7 +24,8 @@ _NOT_PARSED = re.compile(
 _SHELL = re.compile(
     r"^[^\s:][^:\n]*: (?:[^\n]*[:(] ?)?"
     r"(?:No such file or directory|command not found|Command not found|Permission denied|Is a directory"
-    r"|syntax error near unexpected token [^\n]*|unexpected EOF while looking for [^\n]*)[^\w\n]*$"
+    r"|Operation not permitted|syntax error near unexpected token [^\n]*"
+    r"|unexpected EOF while looking for [^\n]*)[^\w\n]*$"
     r"|^zsh: (?:no such file or directory|permission denied): ",
     re.M,
 )

@@ -4,6 +4,7 @@ import re
 from functools import cache
 
 from capibara_assets.executions.formats.agents.general import (
+    announced_calls,
     code_and_outcome,
     fenced_turns,
     linked_calls,
@@ -30,7 +31,6 @@ from capibara_assets.executions.formats.agents.programs import (
     aide_journal,
     appworld,
     ask_say,
-    claude_export,
     claude_html,
     cline_history,
     codex_terminal,
@@ -43,6 +43,7 @@ from capibara_assets.executions.formats.agents.programs import (
     n8n,
     smolagents_messages,
     taskweaver,
+    terminal_screens,
     trae,
     warp,
     zed_markdown,
@@ -86,7 +87,7 @@ READERS: tuple[Reader, ...] = (
     aider.READER,
     antigravity.READER,
     claude_code.READER,
-    claude_export.READER,
+    terminal_screens.READER,
     claude_hooks.READER,
     claude_html.READER,
     codex.READER,
@@ -148,6 +149,7 @@ READERS: tuple[Reader, ...] = (
     fenced_turns.READER,
     markdown_calls.READER,
     react_text.READER,
+    announced_calls.READER,
 )
 
 

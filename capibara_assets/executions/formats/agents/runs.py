@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from capibara_assets.executions.formats.agents.fields import of_json
+from capibara_assets.executions.formats.agents.line_prefixes import without_prefixes
 from capibara_assets.executions.formats.strict_json import Fault
 
 
@@ -62,9 +62,7 @@ class NotRun:
 
 _FIRST_YEAR = 2000
 _CUT = 3  # lines at most that a cut leaves damaged at a log's head
-_SHOWN = 20  # lines that show whether the others are JSON, or have times before them
-_HEAD = 20_000  # characters in which these stand
-_TIMED = re.compile(r"^\ufeff?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3,9}(?:Z|[+-]\d\d:\d\d)(?: |(?=\r?$))")
+_SHOWN = 20  # lines that show whether the others are JSON
 
 Entry = AgentRun | Edit | NotRun | Fault
 
@@ -79,12 +77,9 @@ class LogDocument:
     def text(self) -> str:
         """The content as text; what is no UTF-8 is replaced.
 
-        The times that a runner of jobs or containers writes before each line of what it ran are left out.
+        What a runner of jobs or containers writes before each line of what it ran is left out.
         """
-        text = self.data.decode("utf-8-sig", "replace")
-        head = [line for line in text[:_HEAD].split("\n") if line.strip()][:_SHOWN]
-        timed = len(head) > 1 and all(map(_TIMED.match, head))
-        return re.sub(_TIMED.pattern, "", text, flags=re.MULTILINE) if timed else text
+        return without_prefixes(self.data.decode("utf-8-sig", "replace"))
 
     @cached_property
     def value(self) -> Any:

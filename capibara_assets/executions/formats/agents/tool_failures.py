@@ -7,7 +7,7 @@ handling" or the name of a test are none.
 import re
 
 _SHELLS = (
-    r"(?:[^\s:][^:\n]*: )+[cC]ommand not found$|[a-z]*sh: command not found: \S",
+    r"(?:[^\s:][^:\n]*: )+[cC]ommand not found$|[a-z]*sh:(?:\d+:)? command not found: \S",
     r"\S*sh: (?:line )?(?:\d+: )?[^\n]*: not found$",
     r"[^\n]{1,200} is not recognized as (?:an internal or external command|the name of a cmdlet|a name of a cmdlet)",
     r"(?:\S+: line \d+: +\d+ )?Segmentation fault\b|Aborted \(core dumped\)|terminate called after throwing",
@@ -63,11 +63,13 @@ _TESTS = (
 _PACKAGES = (
     r"npm (?:ERR!|error) |error Command failed with exit code| ?ELIFECYCLE\b| ?ERR_PNPM_",
     r"ERROR: (?:Could not |No matching |Failed |Cannot |Invalid requirement)|error: externally-managed-environment",
+    r"note: This error originates from a subprocess",
     r"E: (?:Unable|Package|Could|Failed|Sub-process|Version|The package) |curl: \(\d+\) |  × \S",
     r"Error: (?:No available|unknown (?:flag|command|shorthand))|Error from server|│ Error: ",
 )
 _GIT = (
     r"fatal: |CONFLICT \(|error: (?:pathspec |failed to push |src refspec |patch failed|Your local changes )",
+    r" ! \[(?:remote )?rejected\] ",
     r"error: (?:unrecognized |unknown |unexpected argument |the following required |invalid value )",
 )
 

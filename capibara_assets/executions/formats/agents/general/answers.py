@@ -48,6 +48,7 @@ _BESIDE = (
 _NO_TEXTS = ("stdout", "outcome", "interleavedOutput", "detailedContent", "state")  # read apart, or a status
 _CELLS = ("python", "javascript", "typescript", "r")
 _OF_CELL = {"logs", "stdout", "output"}  # what a cell's answer has beside its error
+_TOOLS_HEAD = re.compile(r"(?:\[[^\]\n]{1,60}\] ?){0,3}\[Tool call\b[^\]\n]{0,80}\]\s*\n(?=\{)", re.IGNORECASE)
 _BEGINS_CELL = re.compile(r"""\s*\{\s*(["'])output\1:""")
 _FAILED = {"error", "errored", "failed", "failure"}
 _RETURNED = {"success", "succeeded", "completed", "ok", "done"}
@@ -256,6 +257,8 @@ def _structured(answer: ToolAnswer, runs_shell: bool, language: str) -> ToolAnsw
     As JSON, such as E2B's, or as Python's `repr` of it. What was cut off may have told an error: nothing tells the end.
     """
     text, cell = answer.output, language in _CELLS
+    if head := _TOOLS_HEAD.match(text):  # above what is the tool's own
+        text = text[head.end() :]
     if not text.lstrip().startswith("{"):
         return None
     told = _object(text) if any(f"{mark}{key}{mark}" in text for key in (*_EXITS, "error") for mark in "\"'") else None
@@ -263,8 +266,8 @@ def _structured(answer: ToolAnswer, runs_shell: bool, language: str) -> ToolAnsw
         cut = replace(answer, returned=False, well=None, failed=answer.failed or None)
         return cut if cell and _BEGINS_CELL.match(text) else None
     cell = cell and "error" in told and not _OF_CELL.isdisjoint(told)
-    found = read_answer(told) if cell or "stdout" in told or "output" in told else None
-    if found is None or not (cell or (runs_shell and found.exit_code is not None)):
+    found = read_answer(told) if cell or head or "stdout" in told or "output" in told else None
+    if found is None or not (cell or (runs_shell and (head or found.exit_code is not None))):
         return None
     found.returned = found.returned or not told.get("error")
     return found

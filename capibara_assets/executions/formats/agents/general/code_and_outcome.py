@@ -3,8 +3,9 @@
 JSON or JSON lines. The code stands under `command`, `code`, `sql` and the like. The outcome (exit code, both streams,
 rows or an error) is in the same object, in one beside or below it (`{"action": {"command"}, "result": {"exit_code"}}`),
 or under the code's own name (`train_code_1` and `train_code_exec_result_1` in MLE-STAR's state, `generated_code_0` and
-`code_output_0` in DSPy's). Session, time and task are those of the nearest object around. Code without an outcome is
-no run: a data set of code is no log.
+`code_output_0` in DSPy's). Session, time and task are those of the nearest object around. A key that
+says more than its role (`command_executed`, `processReturnCode`) has that role. Code without an outcome is no run: a
+data set of code is no log.
 """
 
 import ast
@@ -13,6 +14,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from capibara_assets.executions.formats.agents.fields import code_at, number, word
@@ -49,6 +51,15 @@ _TIMES = (
     "createdAt", "executed_at",
 )  # fmt: skip
 _TASKS = ("task", "problem_statement", "task_description", "instruction", "prompt", "goal")
+_SAYS_MORE = {  # of a key's words: that it ran, or what ran it
+    "executed", "execution", "exec", "run", "ran", "issued", "invoked", "process", "subprocess", "shell", "terminal",
+    "actual", "full", "raw", "final",
+}  # fmt: skip
+_KEY_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_ROLES = {
+    "".join(_KEY_WORDS.findall(key)).lower(): key
+    for key in (*_EXITS, *_STREAMS, "output", "error", "success", "command", "cmd", "code", "script", "sql")
+}
 _TAKEN = re.compile(
     r"(?:duration|elapsed|took|time|execution_?time|wall_?time|runtime)"
     r"(?:_(ms|s)|_?(?:in_)?(millis|milliseconds|sec|secs|seconds)|(Ms))\Z",
@@ -122,6 +133,18 @@ def _walk(value: Any, around: Around, depth: int) -> Iterator[AgentRun]:
         yield from _object(value, list(_pairs(value)), around, depth)
 
 
+@lru_cache(4096)
+def _role(key: str) -> str | None:
+    """The role of a key that says more than it; None: it has none, or says no more."""
+    words = [word for word in map(str.lower, _KEY_WORDS.findall(key)) if word not in _SAYS_MORE]
+    return _ROLES.get("".join(words))
+
+
+def _by_role(node: dict[str, Any]) -> dict[str, Any]:
+    """The object, in which what stands under a key that says more than its role stands under its role, too."""
+    return {role: value for key, value in node.items() if (role := _role(key)) is not None} | node
+
+
 def _object(node: dict[str, Any], pairs: list[_Pair], around: Around, depth: int) -> Iterator[AgentRun]:
     around = _told(node, around)
     for pair in pairs:
@@ -138,12 +161,13 @@ def _told(node: dict[str, Any], around: Around) -> Around:
 
 def _pairs(node: dict[str, Any]) -> Iterator[_Pair]:
     """Code and outcome in an object and the objects right below it."""
+    node = _by_role(node)
     code = _code(node)
     if code is not None and _is_outcome(node, code):
         yield _Pair(code, node)
         return
     yield from _numbered(node)
-    below = {key: item for key, item in node.items() if isinstance(item, dict)}
+    below = {key: _by_role(item) for key, item in node.items() if isinstance(item, dict)}
     outcomes = {key: item for key, item in below.items() if _is_outcome(item, code) and _code(item) is None}
     named = {key: found for key in outcomes if (found := _under_name_of(node, key)) is not None}
     if named:
@@ -253,5 +277,8 @@ def _duration(node: dict[str, Any]) -> float | None:
     return None
 
 
-_BEGUN = (b'"code_output_', b'"observation_')
+_BEGUN = (
+    b'"code_output_', b'"observation_', b'_exit_code"', b'ExitCode"', b'_return_code"', b'_returncode"', b'ReturnCode"',
+    b'_stdout"',
+)  # fmt: skip
 READER = Reader("code-and-outcome", (*(f'"{key}"'.encode() for key in _MARKED), *_BEGUN), reads, entries)

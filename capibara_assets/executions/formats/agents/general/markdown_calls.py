@@ -17,6 +17,7 @@ from capibara_assets.executions.formats.agents.general import linked_calls
 from capibara_assets.executions.formats.agents.general.answers import read_answer, states_failures, write_answer
 from capibara_assets.executions.formats.agents.general.markdown_export import Begun, Export, Said
 from capibara_assets.executions.formats.agents.general.markdown_pairs import Called
+from capibara_assets.executions.formats.agents.general.repeated import length_once
 from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, entry_of
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, Reader
 from capibara_assets.executions.formats.agents.tools import codex_calls
@@ -79,6 +80,10 @@ def _calls(document: LogDocument) -> list[Entry]:
     parts = Export(document.text, named is not None).parts()
     if named is None and sum(isinstance(part, Called) and part.head.form == "input" for part in parts) < _ENOUGH:
         parts = [part for part in parts if not (isinstance(part, Called) and part.head.form == "input")]
+    if not any(isinstance(part, Begun) for part in parts):
+        told = [(at, part.as_told) for at, part in enumerate(parts) if isinstance(part, Called)]
+        once = length_once([key for _, key in told])
+        parts = parts[: told[once][0]] if once < len(told) else parts
     session, task = named or document.digest, None
     made: list[tuple[Call, Asked] | Fault] = []
     going_on: dict[str, Call] = {}

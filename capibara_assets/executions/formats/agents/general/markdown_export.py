@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from capibara_assets.deployment.yaml_text import holds_at_most, load_yaml
+from capibara_assets.executions.formats.agents.fields import of_json, record
 from capibara_assets.executions.formats.agents.general.markdown_heads import (
     FENCE,
     GOES_ON,
@@ -179,7 +180,7 @@ class Export:
 
     def _begin(self, at: int, head: Head) -> int:
         """Read a call as far as its form tells where its parts stand; the line to go on with."""
-        call, at = Called(head, head.name, self._turn), at + 1
+        call, at = Called(head, head.name, self._turn, line=self._lines[at]), at + 1
         if self._call is not None and not self._heard:
             self._call.went_on = True
         if self._outputs or self._heard or self._closed:
@@ -278,6 +279,7 @@ class Export:
         if call is None:
             return
         if self._answers or call.turn != self._turn or (call.asks and call.key is None):
+            value = _response(body) if body.startswith("[") else value
             is_answer = isinstance(value, dict) and not _OF_ANSWERS.isdisjoint(value)  # else JSON that was printed
             self._answer(value if is_answer else body)
         elif call.key is not None:
@@ -336,6 +338,13 @@ class Export:
                 if GOES_ON.match(then):
                     return at
         return len(self._lines) if first is None else first
+
+
+def _response(body: str) -> Any:
+    """What a function answered, as Gemini's API wraps it; None: the list is of something else."""
+    parts = of_json(body)
+    part = parts[0] if isinstance(parts, list) and len(parts) == 1 else None
+    return record(record(part).get("functionResponse")).get("response")
 
 
 def _mapping(body: str) -> dict[str, Any]:

@@ -27,11 +27,17 @@ class Called:
     unpaired: bool = False  # it has an output, but which is not told
     labelled: bool = False  # what it asks for stands below a label
     went_on: bool = False  # more of the agent follows
+    line: str = ""  # which names the tool, often with the time
 
     @property
     def asks(self) -> bool:
         """Whether what it asks for was read."""
         return bool(self.given) or self.cut is not None
+
+    @property
+    def as_told(self) -> str:
+        """All that the export tells of it."""
+        return repr((self.line, self.name, self.given, self.cut, self.output, self.failed))
 
 
 class Output(NamedTuple):

@@ -1,6 +1,7 @@
 """Text in which an agent writes what it does and reads its outcome: `Action:`, `Action Input:`, `Observation:`.
 
 LangChain's console, transcripts of ReAct prompts and what was made like them; also `ACTION: tool{"..": ..}` in a line.
+LangChain's chains without colours have no label before what a tool returned: fenced or quoted input shows its own end.
 A tool counts by its name, as in `stepwise_calls`, which reads what is found. Traps: the prompt shows the form, words in
 the place of a tool's name; an observation ends where the agent goes on (`Thought:`, `Action:`, `Final Answer:`). Where
 a sign stands before each label (`👀 Observation:`), any label with one ends it, and `Tool Called: python`, `Code: ..`
@@ -19,7 +20,7 @@ from capibara_assets.executions.formats.cell_outputs import strip_ansi
 
 _LABEL = re.compile(
     r"^[ \t>*]{0,8}(?P<label>Thought|Action Input|Action|Observation|Final Answer|Question|Human|New Query)[ \t\d]{0,4}"
-    r"\**:\**[ \t]*|^[ \t]*> (?P<chain>(?:Finished|Entering new)[^\n]{0,60} chain)\b",
+    r"\**:\**[ \t]*|^[ \t]*> ?(?P<chain>(?:Finished|Entering new)[^\n]{0,60} chain)\b",
     re.MULTILINE | re.IGNORECASE,
 )
 _CALL = re.compile(r"`?([A-Za-z][\w .-]{0,40}?)`?\s*(?:([{(\[].*))?\Z", re.DOTALL)
@@ -29,12 +30,15 @@ _SIGNED_LABEL = re.compile(rf"{_SIGN}([A-Z][\w ]{{1,20}}):", re.MULTILINE)
 _SIGNED_CALL = re.compile(
     rf"{_SIGN}Tool (?:Called|Call|Used): ([A-Za-z][\w.-]{{0,40}})[ \t]*\n(?:{_SIGN[1:]})?(?:Code|Input): ", re.MULTILINE
 )
-_MARKS = (b"Observation:", b"OBSERVATION:", b"Observation 1:")
+_QUOTED = re.compile(r"(?P<given>```.*?\n```|`[^`\n]+`)[ \t]*\n?(?P<returned>.*)\Z", re.DOTALL)
+_RAISED = re.compile(r"\w*(?:Error|Exception)\(")  # an exception, as `repr` writes it
+_MARKS = (b"Observation:", b"OBSERVATION:", b"Observation 1:", b">Entering new ", b"> Entering new ")
 
 
 def steps(text: str) -> list[dict[str, Any]]:
     """What stands behind the labels as messages: questions, calls and observations."""
     plain = _unsigned(strip_ansi(text))
+    unlabelled = "Entering new " in plain and "Observation:" not in plain
     labels = list(_LABEL.finditer(plain))
     found: list[dict[str, Any]] = []
     tool: str | None = None
@@ -49,7 +53,11 @@ def steps(text: str) -> list[dict[str, Any]]:
                 found.append(_called(tool, call[2]))
                 tool = None
         elif kind == "action input" and tool is not None:
-            found.append(_called(tool, said))
+            quoted = _QUOTED.match(said) if unlabelled else None
+            found.append(_called(tool, said if quoted is None else quoted["given"]))
+            if quoted is not None:
+                returned = quoted["returned"]
+                found.append({"role": "tool", "content": returned, "is_error": bool(_RAISED.match(returned))})
             tool = None
         elif kind == "observation":
             found.append({"role": "tool", "content": said})

@@ -1,10 +1,14 @@
-"""Calls that one document stores twice: in messages, by ids, and once more whole, each with its answer beside it."""
+"""Calls that one document stores twice: in messages, by ids, and once more whole; or all, one after the other."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from itertools import islice
 from typing import Protocol, TypeVar
 
 from capibara_assets.executions.formats.agents.general.tool_names import Asked
 from capibara_assets.executions.formats.agents.tools.calls import Call
+
+_DIFFERENT = 3  # items of a sequence that stands twice
+_TRIES = 20
 
 
 class _Found(Protocol):
@@ -34,6 +38,19 @@ def once(calls: Sequence[_One]) -> list[_One]:
         for place, copy in _copies(calls, places).items():
             kept[place] = max(calls[place], kept.pop(copy), key=_knows)
     return list(kept.values())
+
+
+def length_once(keys: Sequence[Hashable]) -> int:
+    """How many items a sequence has before all of them follow once more, as far as the second time goes.
+
+    A loop repeats few: what stands twice has several that differ.
+    """
+    begins = (at for at in range(_DIFFERENT, len(keys)) if keys[at] == keys[0])
+    for at in islice(begins, _TRIES):
+        again = keys[at:]
+        if again == keys[: len(again)] and len(set(again)) >= _DIFFERENT:
+            return at
+    return len(keys)
 
 
 def _copies(calls: Sequence[_Found], places: list[int]) -> dict[int, int]:

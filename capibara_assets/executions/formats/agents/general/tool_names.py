@@ -39,7 +39,10 @@ _QUERIES = {
     "migration",
 } | _RUN
 _NO_QUERY = {"search", "find", "fetch", "web", "docs", "documentation", "checker", "validate", "explain", "help"}
-_COMMAND_KEYS = ("command", "cmd", "CommandLine", "commandLine", "script", "commands", "code", "input", "keystrokes")
+_COMMAND_KEYS = (
+    "command", "cmd", "CommandLine", "commandLine", "command_line", "shell_command", "script", "commands", "code",
+    "input", "keystrokes",
+)  # fmt: skip
 _CODE_KEYS = (
     "code", "source", "script", "cmd", "input", "python", "python_code", "javascript_code", "js_code", "source_code",
     "codeSnippet", "code_snippet", "snippet", "expression", "query",

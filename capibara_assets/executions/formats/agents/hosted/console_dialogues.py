@@ -10,7 +10,8 @@ from capibara_assets.executions.formats.agents.asciicast import shown
 from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader
 
 _OPENS, _CLOSES = re.compile(r"```[ \t]*+(\w+)?[ \t]*+\r?\n"), re.compile(r"\r?\n[ \t]*+```")
-_PAGE = re.compile(r"^(?:```|~~~|#{1,6} |<[a-zA-Z!])", re.MULTILINE)
+_PAGE = re.compile(r"^(?:```|~~~|<[a-zA-Z!])|(?:\A|(?<=\n\n))#{1,6} ", re.MULTILINE)  # no comment of a program's
+_SPINS = re.compile(r"^(?:[\u2801-\u28ff] [^\n]{0,60}?(?:\.\.\.|…))+", re.MULTILINE)
 _ERASED, _UP = "\x1b[2K", "\x1b[1A"
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _FENCE = re.compile(r" {0,3}(?:`{3,}|~{3,})(?P<info>[^`\n]*)\Z")
@@ -20,7 +21,7 @@ _RICH = '<pre style="white-space:pre;overflow-x:auto;line-height:normal;'  # how
 def plain(text: str) -> str:
     """Console text without colours, carriage returns, and lines that the program erased, such as a spinner's."""
     text = text.replace("\r\n", "\n")
-    return _ANSI.sub("", _left(text) if _ERASED in text else text)
+    return _SPINS.sub("", _ANSI.sub("", _left(text) if _ERASED in text else text))
 
 
 def _left(text: str) -> str:

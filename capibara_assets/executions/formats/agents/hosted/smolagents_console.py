@@ -52,6 +52,8 @@ class _Run:
             return
         code, text = _joined(self.code, self.width), "\n".join(self.shown).strip("\n")
         self.code, self.shown = None, []
+        if not code.strip():
+            return
         value = [None, *_VALUE.finditer(text)][-1]
         raised = _RAISED.search(text) if value is None else None
         if value is None and raised is None and not ended:

@@ -78,6 +78,14 @@ SHAPES: dict[str, tuple[Any, list[tuple[str, str, bool | None, str]]]] = {
         {"thought": "stdout", "code": "print(1)\nx", "observation": "NameError: name 'x' is not defined"},
         [("python", "print(1)\nx", False, "NameError: name 'x' is not defined")],
     ),
+    "keys that say more than their role": (
+        {"command_executed": "make", "execution_success": False, "processReturnCode": 2, "raw_output": "no rule"},
+        [("bash", "make", False, "no rule")],
+    ),
+    "such keys in a result below": (
+        {"shellCommand": "ls", "result": {"process_exit_code": 0, "stdout": "a"}},
+        [("bash", "ls", True, "a")],
+    ),
 }  # fmt: skip
 NO_LOGS = [
     {"code": "print(1)", "output": "1"},  # a data set
@@ -86,6 +94,8 @@ NO_LOGS = [
     {"query": "select a shirt", "rows": 3},
     {"scripts": {"test": "pytest"}, "exit_code": 0},
     {"source": "a.py", "returncode": 0, "rows": []},  # a name, no code
+    {"command_name": "ls", "exit_code": 0},
+    {"test_command": "make", "expected_exit_code": 0},
     {"status_code": 200, "stdout": "x", "command": "ls"},
     {"execution_id": "1", "sandbox_id": "s", "code": "print(1)", "stdout": "", "stderr": ""},  # an envelope
 ]

@@ -1,5 +1,6 @@
 """Sessions exported as Markdown with arguments in YAML, outputs only where there are some, and errors apart."""
 
+import json
 from typing import Any
 
 import pytest
@@ -36,6 +37,30 @@ def test_what_a_mapping_names_is_the_command() -> None:
     block = call("bash", "command: |-", "  cd /w", "  make 'a: b'", "timeout: 3")
     assert shown(HEAD + block + output("made")) == [("cd /w\nmake 'a: b'", None, "made\n")]
     assert shown(HEAD + call("bash", '{"command": "ls"}', language="json") + output("a")) == [("ls", None, "a\n")]
+
+
+def test_what_a_function_answered_is_unwrapped() -> None:
+    said = {"output": "Command: ls\nDirectory: (root)\nOutput: a\nError: (none)\nExit Code: 2\nSignal: 0"}
+    answers = [
+        [{"functionResponse": {"id": "c1", "name": "run_shell_command", "response": said}}],
+        [{"a": 1}],
+        [said] * 2,
+    ]
+    blocks = [f"```json\n{json.dumps(answer, indent=2)}\n```\n\n" for answer in answers]
+    found = shown(
+        HEAD + "".join(call("run_shell_command", "command: ls") + f"**Result:**\n{block}" for block in blocks)
+    )
+    assert [one[1] for one in found] == [False, None, None] and found[0][2] == "a"
+
+
+def test_a_timeline_that_stands_twice_counts_once() -> None:
+    timeline = ENDED + call("read", "filePath: /w/a") + output("x") + call("bash", "command: make") + output("built")
+    once = [("ls | wc -l", None, "3\n"), ("make", None, "built\n")]
+    assert shown(HEAD + timeline) == once
+    assert shown(HEAD + timeline * 2 + "---\n") == shown(HEAD + timeline * 3) == once
+    assert shown(HEAD + timeline + ENDED) == [*once, once[0]]  # one of them again
+    assert shown(HEAD + timeline + timeline.replace("built", "failed")) == [*once, once[0], ("make", None, "failed\n")]
+    assert shown(HEAD + ENDED * 4) == once[:1] * 4
 
 
 def test_words_behind_a_block_of_arguments_are_no_part_of_it() -> None:

@@ -83,6 +83,18 @@ def test_signs_before_the_labels() -> None:
     assert told(found) == [("python", "x = 1\nprint(x)", True, "1\nCode: 200")]
 
 
+def test_a_chain_without_colours_has_no_label_before_what_was_returned() -> None:
+    begin = ">Entering new AgentExecutor chain...\nAction: python_repl\nAction Input: "
+    fenced = (
+        f"{begin}```python\nx = 1\nprint(x)\n```\n1\nThought: More\nAction: terminal\nAction Input: ls\nFinal Answer: 1"
+    )
+    assert told(runs(READER, fenced)) == [("python", "x = 1\nprint(x)", True, "1")]  # where `ls` ends is not told
+    quoted = f"{begin}`n`SyntaxError('invalid syntax')Python REPL can run it.\n\nThought: No\n"
+    assert [(run.code, run.success) for run in runs(READER, quoted)] == [("`n`", False)]
+    assert not reads(READER, fenced.replace(">Entering", "Entering a"))
+    assert told(runs(READER, fenced + "\nObservation: a")) == [("bash", "ls", None, "a")]
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -94,6 +94,21 @@ def test_the_next_message_answers_the_call_of_the_tool_that_it_names() -> None:
     assert never == NotRun("unanswered") and one.task == "Count."  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize(
+    ("answer", "success"),
+    [
+        ('[10:02:03] [Tool call #2 for \'execute_command\']\n{"error": "no such folder"}', False),
+        ('[Tool call]\n{"error": null, "success": true, "output": "a", "return_code": 0}', True),
+        ('{"error": "no such user"}', None),  # a command may print that
+        ('[Note]\n{"error": "no such folder"}', None),
+    ],
+)
+def test_an_answer_below_a_line_of_the_tools_own(answer: str, success: bool | None) -> None:
+    called = {"role": "assistant", "function_call": {"name": "execute_command", "arguments": {"command": "ls"}}}
+    (run,) = runs(READER, json.dumps([called, {"role": "tool", "content": answer}]))
+    assert run.success is success
+
+
 def test_events_of_a_session_that_is_named() -> None:
     made, edit = entries(READER, jsonl(*EVENTS))
     assert isinstance(made, AgentRun) and (made.exit_code, made.success, made.session) == (2, False, "s1")

@@ -110,6 +110,18 @@ def test_a_page_that_holds_little_but_logs_is_read_and_one_that_quotes_one_is_no
     assert not READER.reads(LogDocument(f"# smolagents\n\n{'It runs code. ' * 100}\n\n```\n{first}```\n".encode()))
 
 
+def test_lines_of_libraries_and_spinners_stand_between() -> None:
+    spun = "⠙ Thinking...⠹ Thinking...Out: 1"
+    text = "$ make\nStarts.\n# Run module\nINFO:httpx:HTTP Request\n" + panel("A") + step(1, "f(1)", spun)
+    assert (only(text).code, only(text).output, only(text).success) == ("f(1)", "1", True)
+    ends = step(2, "g()", "x\nOut: None").replace("[Step 2", "⠋ Thinking...[Step 2")
+    assert [one.code for one in read(text + ends + step(3, " ", "Out: None")) if isinstance(one, AgentRun)] == [
+        "f(1)",
+        "g()",
+    ]
+    assert not READER.reads(LogDocument(text.replace("# Run", "\n# Run").encode()))  # a page's title
+
+
 def test_a_fence_that_was_printed_does_not_end_the_log() -> None:
     log = panel("A") + step(1, "f(1)", "Execution logs:\n```python\nx\n```\n\nOut: 1")
     assert only(f"# A run\n\n```\n{log}```\n").output == "```python\nx\n```\n1"

@@ -10,11 +10,11 @@ from capibara_assets.executions.formats.agents.general import run_trees
 from capibara_assets.executions.formats.agents.general.tool_names import asked_of
 from capibara_assets.executions.formats.agents.hosted import bedrock_traces
 from capibara_assets.executions.formats.agents.programs import (
-    claude_export,
     codex_terminal,
     copilot_chat,
     jupyter_messages,
     taskweaver,
+    terminal_screens,
     warp,
 )
 from capibara_assets.executions.formats.agents.readers import find_reader
@@ -537,16 +537,16 @@ CLAUDE = """
 
 def test_claudes_export() -> None:
     data = CLAUDE.encode()
-    assert told(claude_export.READER, data) == [
+    assert told(terminal_screens.READER, data) == [
         ("bash", "cd a &&\nmake", True, "twice"),
         ("bash", "make test", False, "rule"),
         ("sql", "SELECT a FROM t", True, "7}]"),
         ("bash", "pwd", True, "/w"),
     ]
-    assert refused(claude_export.READER, data) == [("refused", "git push")]
+    assert refused(terminal_screens.READER, data) == [("refused", "git push")]
 
 
-@pytest.mark.parametrize("reader", [codex_terminal.READER, claude_export.READER], ids=lambda reader: reader.name)
+@pytest.mark.parametrize("reader", [codex_terminal.READER, terminal_screens.READER], ids=lambda reader: reader.name)
 def test_a_cut_transcript_is_read_as_far_as_it_goes(reader: Reader) -> None:
     text = CODEX + EARLIER if reader is codex_terminal.READER else CLAUDE
     for end in range(0, len(text), 7):
