@@ -25,7 +25,7 @@ from capibara_assets.assets.inputs import latest_digests
 from capibara_assets.cli.graph.instance import open_instance
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets.deployment.locations import resources_root
-from capibara_assets_tests.canary import plant
+from capibara_assets_tests.canary import TENANT, plant
 
 DOMAINS = ("python", "sql")
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -153,7 +153,7 @@ def make_inputs(folder: Path) -> None:
     logs.mkdir(parents=True)
     shutil.copytree(shipped / "playbooks", folder / "experience" / "playbooks")
     (logs / "sessions.jsonl").write_text("".join(sandboxes_of(shipped, per_domain=12)))
-    plant(logs)
+    plant(logs, TENANT)
     quick_recipes(folder / "recipes")
     nano = resources_root() / "base_models" / "capibara-nano"
     save_tiny(folder / "base_model", tokenizer_of=nano, positions=2048)
