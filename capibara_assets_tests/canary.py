@@ -14,8 +14,6 @@ import zstandard
 
 CANARY = "kanarienvogel7391"
 FAILED, MENDED = "canary-failed-0001", "canary-mended-0002"
-TENANT = "kanarien-gmbh-4417"
-"""Whom the records of a materialized home belong to."""
 _FAILING = f'''def {CANARY}_mean(values):
     """Return the mean of the {CANARY} values, or zero when there is none."""
     return sum(values) / len(values)

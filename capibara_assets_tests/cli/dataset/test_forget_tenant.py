@@ -1,6 +1,8 @@
 """`capibara forget --tenant`: a tenant leaves, with its records, its name and whatever arrives of it later."""
 
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import Mock, patch
 
@@ -14,11 +16,12 @@ from capibara_assets.lineage import forget as library
 from capibara_assets.storage.cache import Cache
 from capibara_assets.storage.digests import tree_digest
 from capibara_assets.storage.store import ArtifactStore
-from capibara_assets_tests.canary import CANARY, FAILED, MENDED, TENANT, singing, told
-from capibara_assets_tests.home import MadeHome, command_here
+from capibara_assets_tests.canary import CANARY, FAILED, MENDED, plant, singing, told
+from capibara_assets_tests.home import MadeHome, command_here, make_inputs
 
 pytestmark = pytest.mark.slow
 
+TENANT = "kanarien-gmbh-4417"
 WORDS = (CANARY, FAILED, MENDED, TENANT)
 GRAPH = (
     "e2b_logs,ace_playbooks,e2b_executions,e2b_patterns,example_groups,consolidated_playbook,moe_dataset,"
@@ -30,10 +33,21 @@ def run(home: MadeHome) -> None:
     command_here(home.environment, "run", "--select", GRAPH, "--domains", "python")
 
 
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> MadeHome:
+    """Datasets with the canary, which belongs to a tenant, and records that belong to none."""
+    home = MadeHome(tmp_path_factory.mktemp("tenant") / "made")
+    make_inputs(home.folder, sandboxes=3)
+    plant(home.folder / "experience" / "e2b_logs", TENANT)
+    run(home)
+    return home
+
+
 @pytest.fixture
-def home(made: MadeHome) -> MadeHome:
-    """Of the canary, which belongs to a tenant, and of many records that belong to none."""
-    return made
+def home(pristine: MadeHome, tmp_path: Path) -> Iterator[MadeHome]:
+    copy = pristine.copy(tmp_path / "made")
+    with patch.dict(os.environ, copy.environment):
+        yield copy
 
 
 def invoked(*arguments: str, code: int = 0) -> Result:
