@@ -26,7 +26,6 @@ _BESIDE: dict[str, dict[str, str]] = {
     "train": {"--plan": ""},
     "doctor": {"--data": "@/chats.jsonl", "--quick": ""},
     "doctor --request": {"--quick": ""},
-    "test-model": {"--max-new-tokens": "1"},
     "evaluate": _ANSWERS,
     "evaluate --executions": {**_ANSWERS, "--dataset": "@/table.parquet"},
     "compare --executions": {"--dataset": "@/table.parquet"},
