@@ -143,8 +143,8 @@ def quick_recipes(folder: Path) -> None:
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(values))
 
 
-def make_inputs(folder: Path) -> None:
-    """What a home is made from: experience with the canary in its logs, quick recipes and a tiny base model."""
+def make_inputs(folder: Path, sandboxes: int = 12) -> None:
+    """What a home is made from: some sandboxes of each agent, the canary in their logs, quick recipes, a tiny base."""
     from capibara_assets_tests.conftest import sandboxes_of
     from capibara_assets_tests.modeling.tiny import save_tiny
 
@@ -152,7 +152,7 @@ def make_inputs(folder: Path) -> None:
     logs = folder / "experience" / "e2b_logs"
     logs.mkdir(parents=True)
     shutil.copytree(shipped / "playbooks", folder / "experience" / "playbooks")
-    (logs / "sessions.jsonl").write_text("".join(sandboxes_of(shipped, per_domain=12)))
+    (logs / "sessions.jsonl").write_text("".join(sandboxes_of(shipped, per_domain=sandboxes)))
     plant(logs)
     quick_recipes(folder / "recipes")
     nano = resources_root() / "base_models" / "capibara-nano"

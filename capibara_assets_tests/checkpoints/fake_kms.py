@@ -16,8 +16,6 @@ import google_crc32c
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from google.auth.credentials import AnonymousCredentials
-from google.cloud.kms_v1 import KeyManagementServiceClient
-from google.cloud.kms_v1.services.key_management_service.transports.rest import KeyManagementServiceRestTransport
 
 from capibara_assets.checkpoints.encryption.kms import KmsKey
 
@@ -73,7 +71,12 @@ class FakeKms:
             "protectionLevel": "SOFTWARE",
         }
 
-    def _client(self) -> KeyManagementServiceClient:
+    def _client(self) -> Any:
+        from google.cloud.kms_v1 import KeyManagementServiceClient
+        from google.cloud.kms_v1.services.key_management_service.transports.rest import (
+            KeyManagementServiceRestTransport,
+        )
+
         return KeyManagementServiceClient(
             transport=KeyManagementServiceRestTransport(
                 host=f"localhost:{self.port}", credentials=AnonymousCredentials(), url_scheme="http"

@@ -14,8 +14,9 @@ import yaml
 from capibara_assets.deployment.environment import Deployment
 from capibara_assets_tests.cluster.test_demo import versions_of
 from capibara_assets_tests.home import DOMAINS, MadeHome
+from capibara_assets_tests.late import late
 
-pytest.importorskip("ray", reason="the extra ray is not installed")
+late("ray", reason="the extra ray is not installed")
 pytestmark = pytest.mark.extended
 WORKS = {  # asset → what Ray calls a worker that works for it: ingest, search for near-duplicates, execution of code
     "e2b_logs": "ray::Map(_done)",

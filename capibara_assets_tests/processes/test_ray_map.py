@@ -14,8 +14,9 @@ import pytest
 
 from capibara_assets.errors import InputError
 from capibara_assets.processes.ray_map import RayCluster, divided, ray_map, ray_shuffle
+from capibara_assets_tests.late import late
 
-pytest.importorskip("ray", reason="the extra ray is not installed")
+late("ray", reason="the extra ray is not installed")
 TWO = RayCluster(workers=2)
 
 

@@ -6,7 +6,6 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from capibara_assets.checkpoints.artifacts import open_artifacts
 from capibara_assets.cli.training.dashboard import dashboard
@@ -60,6 +59,8 @@ def test_votes_and_experts_are_series_beside_the_trainings(own_home: MadeHome, t
         ballot["quality"] /= 2
     store.publish("consensus_checkpoint", "sql", documents={"certificate": certificate, "losses": losses})
     command_here(own_home.environment, "metrics", "export", "--to", "tensorboard", "--out", str(tmp_path / "board"))
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     drawn = EventAccumulator(str(tmp_path / "board" / "tensorboard" / "consensus" / "sql"))
     drawn.Reload()
     seen = [(one.step, one.value) for one in drawn.Scalars("consensus_score")]

@@ -14,7 +14,6 @@ from pathlib import Path
 import psutil
 import pytest
 from peft import PeftModel
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import distributed
 
 from capibara_assets.modeling.base import load_base
@@ -76,6 +75,8 @@ def alone_under_torchrun(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def tensorboard_steps(home: Path, run: str) -> list[int]:
     """The steps whose loss TensorBoard shows."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     accumulated = EventAccumulator(str(home / "metrics" / "tensorboard" / run))
     accumulated.Reload()
     return [scalar.step for scalar in accumulated.Scalars("train/loss")]

@@ -6,11 +6,10 @@ A contender's figure is Σ score / Σ weight over the items, so that losses per 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import polars as pl
 from pydantic import Field
-from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu.metrics import BLEU, CHRF
 
 from capibara_assets.errors import InputError
@@ -19,6 +18,9 @@ from capibara_assets.evaluation.grading.grade import Grade
 from capibara_assets.evaluation.items.items import Item
 from capibara_assets.evaluation.statistics.points import loss_scores
 from capibara_assets.storage.records import Record, conform
+
+if TYPE_CHECKING:
+    from rouge_score.rouge_scorer import RougeScorer
 
 LOSS = "loss_per_assistant_token"
 EXACT = "exact_match"
@@ -144,7 +146,9 @@ def _sentence_bleu() -> BLEU:
 
 
 @cache
-def _rouge() -> RougeScorer:
+def _rouge() -> "RougeScorer":
+    from rouge_score.rouge_scorer import RougeScorer  # brings NLTK, which takes half a second to import
+
     return RougeScorer(["rougeL"], use_stemmer=False)
 
 

@@ -15,8 +15,9 @@ import pytest
 from capibara_assets.checkpoints.content import to_numpy
 from capibara_assets.checkpoints.formats import read
 from capibara_assets.errors import InputError
+from capibara_assets_tests.late import late
 
-pytest.importorskip("orbax.checkpoint")
+ocp = late("orbax.checkpoint", reason="the extra tpu is not installed")
 
 Spoil = Callable[[Path], object]
 
@@ -24,8 +25,6 @@ Spoil = Callable[[Path], object]
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint that Orbax wrote in plain zarr."""
-    import orbax.checkpoint as ocp
-
     folder = tmp_path_factory.mktemp("orbax") / "saved"
     ocp.PyTreeCheckpointer(use_ocdbt=False).save(folder, {"w": np.ones(4, np.float32), "b": np.ones(2, np.float32)})
     return folder

@@ -35,9 +35,9 @@ def run(home: MadeHome) -> None:
 
 @pytest.fixture(scope="module")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> MadeHome:
-    """Datasets with the canary, which belongs to a tenant, and many records that belong to none."""
+    """Datasets with the canary, which belongs to a tenant, and records that belong to none."""
     home = MadeHome(tmp_path_factory.mktemp("tenant") / "made")
-    make_inputs(home.folder)
+    make_inputs(home.folder, sandboxes=3)
     plant(home.folder / "experience" / "e2b_logs", TENANT)
     run(home)
     return home

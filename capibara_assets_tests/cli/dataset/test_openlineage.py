@@ -16,10 +16,11 @@ from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
 from capibara_assets.storage.removal import remove_artifact
 from capibara_assets_tests.automation.notifications.conftest import Receiver, receiver
+from capibara_assets_tests.late import late
 from capibara_assets_tests.published import Published
 
 __all__ = ["receiver"]
-pytest.importorskip("openlineage.client", reason="the extra `openlineage` is not installed")
+late("openlineage", reason="the extra `openlineage` is not installed")
 
 
 @pytest.fixture

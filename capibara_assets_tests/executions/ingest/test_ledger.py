@@ -142,7 +142,8 @@ def test_only_the_tail_of_a_grown_file_is_read(logs: Path, ledger: Path, monkeyp
     "size", [BLOCK + 17, *(pytest.param(size, marks=pytest.mark.extended) for size in (3, 700, BLOCK - 5, 2 * BLOCK))]
 )
 def test_a_file_may_grow_byte_by_byte_across_blocks(logs: Path, ledger: Path, size: int) -> None:
-    text = b"".join(record(i, task="t" * 9000) for i in range(260))
+    # No letters: redaction looks for the beginnings of all kinds of secrets in each, which is not what is tested here
+    text = b"".join(record(i, task="7 " * 4500) for i in range(260))
     log = logs / "a.jsonl"
     for end in (*range(size, len(text), len(text) // 4), len(text)):
         log.write_bytes(text[:end]) if not log.exists() else _append(log, text[log.stat().st_size : end])

@@ -21,9 +21,10 @@ from capibara_assets.executions.ingest.ray_workers import _Group
 from capibara_assets.processes.ray_map import RayCluster, connected, ray_map, ray_shuffle
 from capibara_assets_tests.executions.conftest import NOW
 from capibara_assets_tests.executions.ingest.test_ledger import SECRET, record
+from capibara_assets_tests.late import late
 from capibara_assets_tests.processes.handed_over import map_here
 
-ray = pytest.importorskip("ray", reason="the extra ray is not installed")
+ray = late("ray", reason="the extra ray is not installed")
 LATER = NOW + timedelta(days=400)  # the shipped experience has been recorded by then
 
 
