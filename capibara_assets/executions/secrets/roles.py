@@ -51,7 +51,8 @@ FOREIGN = (
     r"passwort|kennwort|passord(?:et)?|wachtwoord|l[öo]senord(?:et)?|adgangskoden?|salasana|jelsz[óo]|contrase[nñ]a|senha"
     r"|mot[ _-]?de[ _-]?passe|(?<![a-z])mdp|palavra[ _-]?passe|paswoord"
     r"|(?<![a-z])clave|(?<![a-z])parola|has[łl][oa]\b|hesl[oa]\b|[şŞ]ifre\w{0,3}|lozink[aeu]"
-    r"|kata sandi|รหัสผ่าน|पासवर्ड"
+    r"|kata (?:sandi|laluan)|รหัสผ่าน|पासवर्ड|salas[õo]na|parool|parole\b|slapta[žz]od\w{1,4}|zapork[aeu]|geslo\b"
+    r"|lykilor[ðd]|contrasinal|pasahitza|wagwoord|nenosiri|পাসওয়ার্ড|கடவுச்சொல்|პაროლი|գաղտնաբառ|رمز عبور|گذرواژه"
     r"|mật khẩu|[Пп]арол[ья]|κωδικός|סיסמה|كلمة المرور|パスワード|暗証番号|비밀번호|암호|密码|密碼|口令"
 )
 FOREIGN_ANCHORS = (
@@ -78,6 +79,9 @@ FOREIGN_ANCHORS = (
     *("parola", "hasło", "hasła", "haslo", "hasla", "heslo", "hesla", "şifre", "lozink", "mật kh", "парол", "κωδικ"),
     *(
         "kata sandi",
+        *("kata laluan", "salasõna", "salasona", "parool", "parole", "slapta", "zapork", "geslo", "lykilor"),
+        *("contrasinal", "pasahitza", "wagwoord", "nenosiri", "পাসওয়ার্ড", "கடவுச்சொல்", "პაროლი", "գաղտնաբառ"),
+        *("رمز عبور", "گذرواژه"),
         "รหัสผ่าน",
         "पासवर्ड",
         "סיסמה",
@@ -92,9 +96,14 @@ FOREIGN_ANCHORS = (
     ),
 )
 FOREIGN_KEYS = r"schl(?:ü|ue)ssel|geheimnis|(?<![a-z])clé[ ]\w|jeton|chiave|chave|sleutel|klucz|ключ|密钥|密鑰|キー"
+FOREIGN_KEYS += r"|nyckel|n[øo]kkel|n[øo]gle[nr]?\b|anahtar|kunci\b|khóa|api[ ]?키|avain\b|kľúč|klíč|kulcs\w?\b|cheie|ključ\b"
+FOREIGN_KEYS += "|مفتاح|κλειδί|מפתח|कुंजी|คีย์|токен|トークン|令牌|토큰|გასაღები|atslēg|raktas\\b"
 FOREIGN_KEY_ANCHORS = (
     *("schlüssel", "schluessel", "geheimnis", "clé", "jeton", "chiave", "chave", "sleutel", "klucz"),
     *("ключ", "密钥", "密鑰", "キー"),
+    *("nyckel", "nøkkel", "nokkel", "nøgle", "nogle", "anahtar", "kunci", "khóa", "api키", "api 키", "avain"),
+    *("kľúč", "klíč", "kulcs", "cheie", "ključ", "مفتاح", "κλειδί", "מפתח", "कुंजी", "คีย์", "токен", "トークン"),
+    *("令牌", "토큰", "გასაღები", "atslēg", "raktas"),
 )
 
 #: What may stand before a name at the start of a line.
@@ -152,27 +161,27 @@ _KEYS = (
     "api|access|auth|encryption|private|priv|signing|account|client|session|master|storage|shared|webhook|subscription"
     "|service|app|consumer|deploy|admin|license|pre-?shared|recovery|aes"
 )
-_ENGLISH = (
+ENGLISH = (
     rf"(?:assword|pa?s{{1,2}}w(?:o?r)?d|passphrase|passcode|pwd|pswd|psw|secret|token|credential|\bcreds\b"
     rf"|secure_?string|(?:{_KEYS})[_ -]?key|(?:recovery|backup|activation)[_ -]codes?"
     r"|identified[^\n']{0,40}\bby\b|_auth\b|\bauth[\"']|(?<!\d)pass(?=[\"':=_ ])"
     r"|(?<!\d)pw\b|[_-]pat\b|(?:\b|_)t?otp|\bmfa|\b2fa|\bpsk\b)"
 )
-_NOUNS = (
-    rf"(?:(?=[aepstcmwdlrbio2_-]){_ENGLISH}|{FOREIGN}|{FOREIGN_KEYS})"  # first letters: sort out half of the places
+NOUNS = (
+    rf"(?:(?=[aepstcmwdlrbio2_-]){ENGLISH}|{FOREIGN}|{FOREIGN_KEYS})"  # first letters: sort out half of the places
     r"(?!\w{0,40}:\d{1,9}>)"  # in a placeholder
 )
-_NOUN_ANCHORS = (
+NOUN_ANCHORS = (
     *("pass", "assword", "pasw", "pssw", "pwd", "psw", "secret", "token", "credential", "creds"),
     *("key", "identified", "_auth", 'auth"', "auth'"),
     *("pswd", "pw", "_pat", "-pat", "otp", "mfa", "2fa", "psk", "recovery", "backup", "activation", "secure"),
 )  # fmt: skip
 _WIDE = (
-    rf"(?:{_NOUNS}|key\b|log[_ -]?[io]n|sign[_ -]?[io]n|auth(?!ority)|user|account|admin|connect|crypt|unlock|sudo"
+    rf"(?:{NOUNS}|key\b|log[_ -]?[io]n|sign[_ -]?[io]n|auth(?!ority)|user|account|admin|connect|crypt|unlock|sudo"
     r"|\bssh|\bwpa|salt|pepper|cookie|session|bearer|webhook|\bdsn\b)(?!\w{0,40}:\d{1,9}>)"
 )
 _WIDE_ANCHORS = (
-    *_NOUN_ANCHORS,
+    *NOUN_ANCHORS,
     *("login", "log_in", "log in", "log-in", "logon", "log on", "signin", "sign in", "sign_in", "sign-in", "auth"),
     *("user", "account", "admin", "connect", "crypt", "unlock", "sudo", "ssh", "wpa", "salt", "pepper", "cookie"),
     *("session", "bearer", "webhook", "dsn"),
@@ -211,8 +220,8 @@ MINGLED = f"(?-i:{SIGNED}|{RANDOM})"
 _LONG_MINGLED = (  # `plausibility.long_mingled`
     rf"(?-i:{SIGNED}|[{_RUN}]{{6}}{RANDOM}|{RANDOM}[{_RUN}]{{6}})"
 )
-_LINE_GATE = rf"(?i){_WIDE.replace(_NOUNS, _ENGLISH)}[^\n]*{_LONG_MINGLED}"
-_NEAR_GATE = rf"(?i){_ENGLISH}[^\n]*(?:\n[^\n]*\n?[^\n]*)?{MINGLED}"
+_LINE_GATE = rf"(?i){_WIDE.replace(NOUNS, ENGLISH)}[^\n]*{_LONG_MINGLED}"
+_NEAR_GATE = rf"(?i){ENGLISH}[^\n]*(?:\n[^\n]*\n?[^\n]*)?{MINGLED}"
 # Pieces of a literal; of two lines the second has a quote, which the gate asks for.
 _BREAK, _PIECES = r"[ \t]*+(?:\n[ \t]*+)?", 8
 _JOINS = r"(?:\+|\.{1,2}|&|<>|\|\||\\|,)"
@@ -220,7 +229,7 @@ _PIECE = (
     rf"[\w.]{{0,20}}\(?\[?[frbu]?[\"'][^\"'\n]{{4,200}}[\"'][\])]{{0,2}}"
     rf"(?:[ \t]*+{_JOINS}?[ \t\\]*+{_BREAK}|{_BREAK}{_JOINS}?[ \t\\]*+)"
 )
-_PIECES_GATE = rf"(?i){_ENGLISH}[^\n]*(?:\n[^\n\"']*[\"'][^\n]*){{0,{_PIECES}}}{MINGLED}"
+_PIECES_GATE = rf"(?i){ENGLISH}[^\n]*(?:\n[^\n\"']*[\"'][^\n]*){{0,{_PIECES}}}{MINGLED}"
 _FLAG_GATE = rf"(?m:^|[\s\"'\[(,`\x1c-\x1f])--?[A-Za-z]{{1,3}}[\"', =]{{0,4}}[{CHARS}-]*{MINGLED}"
 
 _STATED = rf"(?-i:[A-Z][{CHARS}-]*[0-9]|[0-9][{CHARS}-]*[A-Z])"
@@ -231,18 +240,19 @@ _HEX_GROUPS = re.compile(r"\w{1,8}(?:-[0-9a-f]{4,}){2,}")
 
 ROLES: tuple[Role, ...] = (
     # assigned to, keyed by, set through, passed as the flag or the argument of that name
-    Role("SECRET", _NOUN_ANCHORS, rf"{_NOUNS}[\w.-]{{0,30}}{NO_SECRET}{_BETWEEN}{_MADE}{VALUE}", credential,
+    Role("SECRET", NOUN_ANCHORS, rf"{NOUNS}[\w.-]{{0,30}}{NO_SECRET}{_BETWEEN}{_MADE}{VALUE}", credential,
          gate=_NEAR_GATE, near_values=True),
     # "the password for the wiki is ...", "token of the runner: ...", "... is your password"
     Role(
-        "SECRET", _NOUN_ANCHORS,
-        rf"{_NOUNS}[\w ',()@.\x80-\uffff-]{{0,60}}?(?:\b(?:to|{IS})\b:?|[:=：éè]|->|→)[ \t]*+{MARK}{VALUE}",
+        "SECRET", NOUN_ANCHORS,
+        rf"{NOUNS}[\w ',()@.\x80-\uffff-]{{0,60}}?(?:\b(?:to|{IS})\b:?|[:=：éèは是는은為为]"
+        rf"|[ ](?:är|là|on|este|है|هو|היא|είναι)[ ]|->|→)[ \t]*+{MARK}{VALUE}",
         credential, gate=_NEAR_GATE, near_values=True,
     ),
     Role(
-        "SECRET", _NOUN_ANCHORS,
-        rf"(?<![{CHARS}-]){VALUE}[\"'`*]{{0,3}} (?:is|as|ist|es|est)\b[^\n.]{{0,40}}?{_NOUNS}", credential,
-        gate=rf"(?i){MINGLED}[^\s]* (?:is|as|ist|es|est)[^\n.]*{_ENGLISH}", near_values=True,
+        "SECRET", NOUN_ANCHORS,
+        rf"(?<![{CHARS}-]){VALUE}[\"'`*]{{0,3}} (?:is|as|ist|es|est)\b[^\n.]{{0,40}}?{NOUNS}", credential,
+        gate=rf"(?i){MINGLED}[^\s]* (?:is|as|ist|es|est)[^\n.]*{ENGLISH}", near_values=True,
     ),
     # on a line about logging in or about keys, where nothing but the value's statistics can tell
     Role("SECRET", _WIDE_ANCHORS, rf"{_WIDE}(?=([^\n]{{0,100}}))", unmistakable, gate=_LINE_GATE, parts=_PART,
@@ -263,9 +273,9 @@ ROLES: tuple[Role, ...] = (
     # what is piped into a login
     Role(
         "SECRET", ("echo", "printf"),
-        rf"(?:echo|printf)\b(?=([^\n|]{{8,200}})\|[^\n]{{0,160}}(?:{_NOUNS}|login|auth|sudo|crypt|openssl|gpg))",
+        rf"(?:echo|printf)\b(?=([^\n|]{{8,200}})\|[^\n]{{0,160}}(?:{NOUNS}|login|auth|sudo|crypt|openssl|gpg))",
         scrambled_or_digest,
-        gate=rf"(?i)(?:echo|printf)[^\n|]*{MINGLED}[^\n|]*\|[^\n]*(?:{_ENGLISH}|login|auth|sudo|crypt|openssl|gpg)",
+        gate=rf"(?i)(?:echo|printf)[^\n|]*{MINGLED}[^\n|]*\|[^\n]*(?:{ENGLISH}|login|auth|sudo|crypt|openssl|gpg)",
         parts=_PART,
     ),
     # flags of one letter, with their value behind them or attached; `user:password`, `user%password`
@@ -329,19 +339,19 @@ ROLES: tuple[Role, ...] = (
     ),
     # lines of a block in YAML
     Role(
-        "SECRET", _NOUN_ANCHORS,
-        rf"{_NOUNS}[\w.-]{{0,30}}[\"']?:[ \t]*+[|>][+-]?[ \t]*+\n(?=((?:[ \t][^\n]{{1,400}}(?:\n|$)){{1,20}}))",
+        "SECRET", NOUN_ANCHORS,
+        rf"{NOUNS}[\w.-]{{0,30}}[\"']?:[ \t]*+[|>][+-]?[ \t]*+\n(?=((?:[ \t][^\n]{{1,400}}(?:\n|$)){{1,20}}))",
         credential, parts=_PART,
     ),
     # alone below a line that announces it: a command that prints it, "... password:"
     Role(
-        "SECRET", _NOUN_ANCHORS,
-        rf"(?:^[^\n]{{0,60}}?[$#>%][ ][^\n]{{0,200}}?{_NOUNS}[^\n]{{0,200}}"
-        rf"|{_NOUNS}[^\n]{{0,80}}?[:：][ \t*\"'`]{{0,4}})"
+        "SECRET", NOUN_ANCHORS,
+        rf"(?:^[^\n]{{0,60}}?[$#>%][ ][^\n]{{0,200}}?{NOUNS}[^\n]{{0,200}}"
+        rf"|{NOUNS}[^\n]{{0,80}}?[:：][ \t*\"'`]{{0,4}})"
         rf"\r?\n(?:[ \t]*+\r?\n)?[ \t>#]{{0,20}}(?:\[\d+\][ \t]*+)?[\"'`]?{VALUE}[\"'`,;]{{0,2}}[ \t\r]*$",
         lone_secret,
-        gate=rf"(?im){_ENGLISH}[^\n]*\n(?:[ \t]*\r?\n)?[ \t>#]*(?:\[\d+\][ \t]*)?[\"'`]?[{CHARS}-]*"
-        rf"(?:{MINGLED}|{_STATED}|(?-i:[a-z][A-Z]+[a-z]+[A-Z]+[a-z]))"
+        gate=rf"(?im){ENGLISH}[^\n]*\n(?:[ \t]*\r?\n)?[ \t>#]*(?:\[\d+\][ \t]*)?[\"'`]?[{CHARS}-]*"
+        rf"(?:{MINGLED}|{_STATED}|(?-i:[a-z][A-Z]+[a-z]+[A-Z]))"
         rf"[{CHARS}-]*={{0,2}}[\"'`,;]*[ \t\r]*$",
     ),
     # parts of URLs
@@ -375,8 +385,8 @@ ROLES: tuple[Role, ...] = (
     ),
     # what a name is given in pieces: `"..." + "..."`, `"..." \` and the next line, `join("...", "...")`
     Role(
-        "SECRET", _NOUN_ANCHORS,
-        rf"{_NOUNS}[\w\"'\]$]{{0,30}}[ \t]*+(?::[ \t]*+\w+[ \t]*+)?(?::=|=>|=|:)[ \t]*+\(?{_BREAK}"
+        "SECRET", NOUN_ANCHORS,
+        rf"{NOUNS}[\w\"'\]$]{{0,30}}[ \t]*+(?::[ \t]*+\w+[ \t]*+)?(?::=|=>|=|:)[ \t]*+\(?{_BREAK}"
         rf"(?=((?:{_PIECE}){{2,{_PIECES}}}))",
         pieced, gate=_PIECES_GATE, parts=r"[\"']([^\s\"'\\]{4,200})[\"']",
     ),
