@@ -28,7 +28,7 @@ _CHANGES = r"(?:chang|set\b|reset|updat|rotat|switch|ge?änder|cambi|mud|modifi|
 _OTHERWISE = (
     r"(?:\?\?|\|\||\?:|\bor\b|,|\.(?:unwrap_or\w*|or_?else\w*|get_?or_?else|value_?or|presence|default\w*|or)\b)"
 )
-_VALUES = r"(?:value|default|plain_?text|text|content|data|current|raw)"
+_VALUES = r"(?:value|default|plain_?text|text|content|data|current|raw|result|secret)"
 _DIGITS = re.compile("[0-9]+")
 _MESSAGES = MESSAGES - {"matches", "the"} | {"forgot", "new"}
 _RPC = r"mainnet|testnet|sepolia|goerli|holesky|infura|alchemy|quiknode|chainstack|moralis"
@@ -146,7 +146,7 @@ PLACES: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", (*ENDS_ANCHORS, "secret", "token", "key"),
-        rf"(?:{ENDS}|secret|token)[\"']?[ \t]*+(?::|=>?)?[ \t]*+\{{[^{{}}]{{0,300}}?\b{_VALUES}[\"']?[ \t]*+"
+        rf"(?:{ENDS}|secret|token|access_key)[\"']?(?:[ \t]++[\"'][\w.-]{{1,60}}[\"'])?[ \t]*+(?::|=>?)?[ \t]*+\{{[^{{}}]{{0,300}}?\b{_VALUES}[\"']?[ \t]*+"
         rf"(?::|=>?)[ \t]*+[\"']([^\s\"'\\<>]{{8,200}})[\"']",
         _password,
     ),
@@ -211,9 +211,21 @@ PLACES: tuple[Role, ...] = (
     ),
     # sessions in cookies, of whatever alphabet
     Role(
-        "SECRET", ("cookie", "x-"), r"cookies?[\"']?[ \t]{0,3}[:=,](?=([^\n]{0,600}))", _session,
-        gate=r"(?i)cookies?[\"']?[ \t]*[:=,][^\n]*(?:sess|sid|auth|token|jwt|csrf|xsrf|remember|login)[^\n]*[=:]",
-        parts=rf"(?i)(?<![\w.-]){_COOKIES}[\"']?(?:=|:[ ]?)[\"']?([A-Za-z0-9_.%~+-]{{16,400}})",
+        "SECRET", ("cookie", "x-"), r"cookies?(?:[\"'\])]{0,3}[ \t]{0,3}[:=,]|[\w.]{0,16}\()(?=([^\n]{0,600}))", _session,
+        gate=r"(?i)cookies?(?:[\"'\])]*[ \t]*[:=,]|[\w.]*\()[^\n]*(?:sess|sid|auth|token|jwt|csrf|xsrf|remember|login)[^\n]*[=:,]",
+        parts=rf"(?i)(?<![\w.-]){_COOKIES}[\"']?(?:=|:[ ]?|,[ ]?(?:[\"']?value[\"']?[ ]?[:=][ ]?)?)"
+        r"[\"']?([A-Za-z0-9_.%~+-]{16,400})",
+    ),
+    Role(
+        "SECRET", ("cookie", " -b "),
+        rf"[ ](?:(?-i:-b)|--cookie)[ =]?[\"']?(?:[^\n\"']{{0,80}};[ ])?{_COOKIES}=([A-Za-z0-9_.%~+-]{{16,400}})",
+        _session,
+        gate=r"(?i)[ ](?:(?-i:-b)|--cookie)[ =]?[\"']?[^\n\"']*"
+        r"(?:sess|sid|auth|token|jwt|csrf|xsrf|remember|login)[\w.-]*=",
+    ),
+    Role(  # a browser's file of cookies, a list of them
+        "SECRET", ("\ttrue\t", "\tfalse\t"),
+        rf"\t(?:TRUE|FALSE)\t\d{{1,12}}\t{_COOKIES}\t([A-Za-z0-9_.%~+-]{{16,400}})[ \t\r]*$", _session,
     ),
     # keys of wallets; addresses of nodes that end in a key
     Role(

@@ -15,6 +15,7 @@ from capibara_assets.executions.secrets.plausibility import (
     credential,
     has_digit,
     header_credential,
+    jumbled,
     line_password,
     lone_secret,
     password,
@@ -23,6 +24,7 @@ from capibara_assets.executions.secrets.plausibility import (
     scrambled,
     scrambled_or_digest,
     signed_password,
+    stated_password,
     strong_password,
     unmistakable,
 )
@@ -95,9 +97,9 @@ FOREIGN_ANCHORS = (
         "口令",
     ),
 )
-FOREIGN_KEYS = r"schl(?:ü|ue)ssel|geheimnis|(?<![a-z])clé[ ]\w|jeton|chiave|chave|sleutel|klucz|ключ|密钥|密鑰|キー"
+FOREIGN_KEYS = r"schl(?:ü|ue)ssel|geheimnis|(?<![a-z])clé[ ]\w|jeton|chiave|chave|sleutel|klucz|[Кк]люч|密钥|密鑰|キー"
 FOREIGN_KEYS += r"|nyckel|n[øo]kkel|n[øo]gle[nr]?\b|anahtar|kunci\b|khóa|api[ ]?키|avain\b|kľúč|klíč|kulcs\w?\b|cheie|ključ\b"
-FOREIGN_KEYS += "|مفتاح|κλειδί|מפתח|कुंजी|คีย์|токен|トークン|令牌|토큰|გასაღები|atslēg|raktas\\b"
+FOREIGN_KEYS += "|مفتاح|κλειδί|מפתח|कुंजी|คีย์|[Тт]окен|トークン|令牌|토큰|გასაღები|atslēg|raktas\\b"
 FOREIGN_KEY_ANCHORS = (
     *("schlüssel", "schluessel", "geheimnis", "clé", "jeton", "chiave", "chave", "sleutel", "klucz"),
     *("ключ", "密钥", "密鑰", "キー"),
@@ -232,6 +234,9 @@ _PIECE = (
 _PIECES_GATE = rf"(?i){ENGLISH}[^\n]*(?:\n[^\n\"']*[\"'][^\n]*){{0,{_PIECES}}}{MINGLED}"
 _FLAG_GATE = rf"(?m:^|[\s\"'\[(,`\x1c-\x1f])--?[A-Za-z]{{1,3}}[\"', =]{{0,4}}[{CHARS}-]*{MINGLED}"
 
+#: Arguments of a call in the lines below it, and those that are literals.
+_ARGUMENTS_BELOW = r"[ \t\r]*+\n(?=((?:[ \t]+(?![ \t)\]}])[^\n]{1,200}(?:\n|$)){1,8}))"
+_LITERAL_PART = rf"(?m)^[ \t]+[A-Za-z@]?[\"'`]{VALUE}(?=[\"'`][ \t]*(?:[,)]|$))"
 _STATED = rf"(?-i:[A-Z][{CHARS}-]*[0-9]|[0-9][{CHARS}-]*[A-Z])"
 #: Parts of addresses that let in whoever has them.
 _SECRET_PATHS = "hook|incoming|/feed|/invite|/private|/reset|/verify|/magic|/confirm|/activat|/unsubscribe"
@@ -261,6 +266,23 @@ ROLES: tuple[Role, ...] = (
     Role(
         "SECRET", _CALLED_ANCHORS, rf"(?:{_CALLED})[\w.]{{0,24}}\((?=([^\n]{{0,200}}))",
         scrambled_or_digest, parts=_PART, gate=rf"(?i)(?:{_CALLED})[\w.]*\([^\n]*{_LONG_MINGLED}", near_values=True,
+    ),
+    # the same, with arguments in lines of their own
+    Role(
+        "SECRET", (*_CALLED_ANCHORS, "sign", "hmac"),
+        rf"(?:{_CALLED}|\bsign|hmac)[\w.]{{0,24}}\({_ARGUMENTS_BELOW}",
+        lambda value: scrambled_or_digest(value) or jumbled(value), parts=_LITERAL_PART,
+        gate=rf"(?i)(?:{_CALLED}|sign|hmac)[\w.]*\([ \t\r]*\n[^)]*{_LONG_MINGLED}",
+    ),
+    Role(
+        "PASSWORD", ("login", "log_in", "connect", "auth", "credential", "pdo", "mysqli", "bind"),
+        rf"(?:log_?in|connect|auth|credential|\bpdo|mysqli|bind)\w{{0,24}}\({_ARGUMENTS_BELOW}",
+        stated_password, parts=_LITERAL_PART,
+        gate=rf"(?i)(?:log_?in|connect|auth|credential|pdo|mysqli|bind)\w*\([ \t\r]*\n[^)]*[\"'][^\"'\n]*{_STATED}",
+    ),
+    Role(
+        "SECRET", ("(",), rf"\b[A-Z]\w*(?:\.\w+)?\({_ARGUMENTS_BELOW}", scrambled, parts=_LITERAL_PART,
+        gate=rf"[A-Z]\w*(?:\.\w+)?\([ \t\r]*\n[^)]*[\"'][{CHARS}-]*{_LONG_MINGLED}", case=True,
     ),
     Role(
         "SECRET", ("(",), rf"\b[A-Z]\w*(?:\.\w+)?\([ \t]*+[\"'](?=[{CHARS}-]*[A-Za-z]\d+[A-Za-z]){VALUE}",
