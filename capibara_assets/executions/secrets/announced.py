@@ -6,6 +6,7 @@ The value stands alone behind it, mostly in a line of its own.
 import re
 from collections.abc import Iterator
 
+from capibara_assets.executions.secrets.passwords import ENDS_ANCHORS
 from capibara_assets.executions.secrets.plausibility import (
     bare_password,
     chosen_password,
@@ -13,6 +14,7 @@ from capibara_assets.executions.secrets.plausibility import (
     filled_in,
     has_digit,
     network_key,
+    numbered_password,
     pieced,
     stated_password,
     told_password,
@@ -20,6 +22,7 @@ from capibara_assets.executions.secrets.plausibility import (
 from capibara_assets.executions.secrets.roles import (
     CHARS,
     ENGLISH,
+    FOREIGN,
     IS,
     MARK,
     MINGLED,
@@ -71,7 +74,7 @@ _LEADS = (
 _HALF = r"(?:half|part|piece|rest|remainder|chunk|teil|hälfte|moitié|partie|mitad|parte|metà|metade|helft|deel)"
 _LITERAL_IN_DIFF = re.compile(r"(?<![\w\"'])[\"'`]([^\s\"'`\\<>]{8,400})[\"'`](?![\w\"'])")
 _SPEAKS_IN_TEST = re.compile(
-    r"secret|(?<!pad_)token(?!iz|s\b|\.text)|passw|passphrase|\bpwd|api_?key|credential|\bpat\b", re.IGNORECASE
+    r"secret|(?<!pad_)token(?!iz|s\b|\.text)|passw|passphrase|\bpwd|api[_ -]?key|credential|\bpat\b", re.IGNORECASE
 )
 _NO_SECRET_IN_TEST = re.compile(r"hash|digest|sha\d|md5|\buuid|checksum|encode|commit|\bid\b", re.IGNORECASE)
 _OF_A_KEY = r"(?:crypt|sign|\baes\b|aes-|hmac|\bapi\b|private|cipher|webhook|backup|archive|licen[cs]e|wallet|master|shared)"
@@ -241,7 +244,7 @@ ANNOUNCED: tuple[Role, ...] = (
     # told in halves
     Role(
         "SECRET", NOUN_ANCHORS,
-        rf"^(?=[^\n]{{0,300}}?{_HALF}[^\n]{{3,200}}?{_HALF})[^\n]{{0,160}}?{NOUNS}(?=([^\n]{{0,400}}))", _half,
+        rf"^(?=[^\n]{{0,300}}?{_HALF}[^\n]{{3,200}}?{_HALF})[^\n]{{0,160}}?(?:{NOUNS}|\bkey\b)(?=([^\n]{{0,400}}))", _half,
         parts=rf"(?i){_HALF}[^\n]{{0,24}}?(?:\b(?:{IS})\b:?|[:=éè])[ \t]*{MARK}([{CHARS}-]{{5,200}})",
         gate=rf"(?i){_HALF}[^\n]*{_HALF}[^\n]*{MINGLED}",
     ),
@@ -264,5 +267,36 @@ ANNOUNCED: tuple[Role, ...] = (
         r"^[^\n]{0,60}?\b(?:assert\w*|expected|received|got|actual|left|right|want|but was|diff)\b[:, (=]([^\n]{8,400})",
         filled_in, cells=_compared,
         gate=rf"(?i)(?:assert\w*|expected|received|got|actual|left|right|want|but was|diff)\b[:, (=][^\n]*[\"'`][^\s\"'`]*{MINGLED}",
+    ),
+    # refused, with what is wrong about it
+    Role(
+        "SECRET", ("401", "403", "unauthori", "forbidden", "expired", "revoked", "invalid", "incorrect", "rejected", "leaked"),
+        rf"(?:\b40[13]\b|unauthori[sz]ed|forbidden|expired|revoked|invalid|incorrect|rejected|leaked)[^\n]{{0,60}}?(?<!cache )(?<!primary )"
+        rf"\b(?:key|token|secret)(?:[ ]provided)?:?[ ]{MARK}{VALUE}(?=[\"'`.,:;)]*(?:\s|$))",
+        credential,
+    ),
+    Role(
+        "SECRET", ("key ", "token "),
+        rf"(?<!cache )(?<!primary )\b(?:key|token)[ ]{MARK}{VALUE}[\"'`]?:?[ ](?:(?:is|was|has|has been)[ ])?"
+        r"(?:expired|revoked|invalid|leaked|compromised|rejected|not valid|unauthori[sz]ed)\b",
+        credential,
+    ),
+    # a user and a password as people note them
+    Role(
+        "PASSWORD", ("admin", "root", "user", "guest", "deploy", "operator", "svc", "service", "postgres"),
+        r"(?<![\w./-])(?:admin(?:istrator)?|root|user|guest|deploy|operator|svc\w{0,12}|service|postgres)[ ]?[/,][ ]?"
+        rf"{MARK}{VALUE}(?=[\"'`)\].,;]*(?:\s|$))",
+        lambda value: value.isalnum() and credential(value),
+    ),
+    Role(
+        "PASSWORD", ("zugang", "zugriff", "acceso", "accès", "acces", "accesso", "konto", "cuenta", "compte", "account", "login"),
+        r"\b(?:zugang|zugriff|acceso|accès|accesso|acesso|konto|cuenta|compte|account|login)\b[^\n:=]{0,40}?:[ ][\w.@-]{1,40}[ ]?[/|][ ]?"
+        rf"{MARK}{VALUE}(?=[\"'`)\].,;]*(?:\s|$))",
+        told_password,
+    ),
+    # in other languages, without a word for `is`
+    Role(
+        "PASSWORD", ENDS_ANCHORS,
+        rf"(?:\bpasword|{FOREIGN})(?:[ ][^\s\d:=]{{1,20}}){{1,4}}[ ]{MARK}{VALUE}[\"'`*.!]{{0,3}}[ \t\r]*$", numbered_password,
     ),
 )  # fmt: skip

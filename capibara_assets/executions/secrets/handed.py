@@ -35,7 +35,7 @@ _SIGNS = "session|jwt|csrf|passport|cookie"
 _SIGNS_ANCHORS = tuple(_SIGNS.split("|"))
 _CALLED, _OPENED = "|".join(_KEYED).replace(".", r"\."), "|".join(_OPENING)
 _QUOTED = r"([^\s\"'`\\<>{}]{8,64}|[A-Za-z0-9]{1,16}(?:[ ][A-Za-z0-9]{1,16}){2,11})"
-_STORES = ("secret", "keyvault", "securestring", "vault kv", "ssm put")
+_STORES = ("secret", "keyvault", "securestring", "vault kv", "ssm put", "config:set", "env add", "env set")
 _LITERAL = r"[\"']([^\s\"'`\\<>]{6,64})[\"']"
 _VALUE_FLAG = r"--?(?:body|b|value|v|secret-(?:string|binary|value)|plaintext|data|payload|literal)(?:[ =]|(?=[\"']))"
 _CONNECTS = ("smtp", "mail", "gomail", "imap", "pop3", "ldap", "ftp", "sftp", "ssh", "telnet", "mqtt", "amqp", "dial")
@@ -125,10 +125,11 @@ HANDED: tuple[Role, ...] = (
     # what a store of secrets is given
     Role(
         "SECRET", _STORES,
-        rf"(?:\bsecrets?\b|keyvault|securestring|secretsmanager|\bvault[ ]kv\b|\bssm[ ]put)[^\n]{{0,200}}?[ ]"
+        rf"(?:\bsecrets?\b|keyvault|securestring|secretsmanager|\bvault[ ]kv\b|\bssm[ ]put|\bconfig:set\b|\benv[ ](?:add|set)\b)"
+        r"[^\n]{0,200}?[ ]"
         rf"(?:{_VALUE_FLAG}|(?-i:[A-Z][A-Z0-9_]{{2,40}})=|--from-literal[ =][\w.-]{{1,60}}=)[\"']?{VALUE}"
         r"(?=[\"']?(?:[ \t;|&)]|$))",
-        chosen_password,
+        lambda value: chosen_password(value) or credential(value),
     ),
     # behind a host and a user, handed to what connects
     Role(
@@ -281,8 +282,8 @@ HANDED: tuple[Role, ...] = (
         told_password,
     ),
     Role(
-        "PASSWORD", ("pin", "code"),
-        rf"\b(?:pin|code)[ ](?:for|to|of)[^\n:=]{{0,40}}?(?:vault|safe|alarm|door|gate|wi-?fi)[^\n:=]{{0,20}}?"
+        "PASSWORD", ("pin", "code", "combi", "combo", "kombi"),
+        rf"\b(?:pin|code|combination|combo|kombination|combinaci[óo]n)[ ](?:for|to|of|der|des|für|de|del)[^\n:=]{{0,40}}?(?:vault|safe|alarm|door|gate|wi-?fi|tresors?|safes|caja|coffre)[^\n:=]{{0,20}}?"
         rf"(?:\b(?:{IS})\b:?|[:=])[ ]{MARK}{VALUE}(?={_AFTER})",
         told_password,
     ),

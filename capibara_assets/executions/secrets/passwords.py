@@ -202,7 +202,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
         "PASSWORD", ("-p", "-P", "-w", "-W", "-A", "-X"),
         rf"[ \t]-[uUlD][ \t]*+[\"']?(?!-|\S*\.py\b)[\w.@\\=,-]{{1,80}}[\"']?[ \t][^\n]{{0,80}}?(?<=[ \t])-[pPwWAX][ =]?"
         rf"[\"']?{VALUE}",
-        shell_password, case=True,
+        lambda value: shell_password(value) or credential(value), case=True,
     ),
     Role(
         "PASSWORD", ("zip ", "7z ", "7za ", "rar ", "keygen", "openssl"), rf"{_PACKS}[\"']?{VALUE}", shell_password,

@@ -161,7 +161,7 @@ CONTEXT_SHAPES: tuple[ContextShape, ...] = (
 
 _KEYS = (
     "api|access|auth|encryption|private|priv|signing|account|client|session|master|storage|shared|webhook|subscription"
-    "|service|app|consumer|deploy|admin|license|pre-?shared|recovery|aes"
+    "|service|app|consumer|deploy|admin|license|pre-?shared|recovery|aes|validation|decryption|machine"
 )
 ENGLISH = (
     rf"(?:assword|pa?s{{1,2}}w(?:o?r)?d|passphrase|passcode|pwd|pswd|psw|secret|token|credential|\bcreds\b"
@@ -382,14 +382,14 @@ ROLES: tuple[Role, ...] = (
         case=True,
     ),
     Role(
-        "SECRET", ("sig=", "sign=", "signature=", "key=", "code=", "auth=", "sid=", "hmac=", "token=", "verifier="),
-        rf"[?&;][\w.-]{{0,40}}(?:sign?|signature|key|code|auth|sid|hmac|token|verifier)=([{_WEB}/-]{{16,2000}}={{0,2}})",
+        "SECRET", ("sig=", "sign=", "signature=", "key=", "code=", "auth=", "sid=", "hmac=", "token=", "verifier=", "appid=", "app_id="),
+        rf"[?&;][\w.-]{{0,40}}(?:sign?|signature|key|code|auth|sid|hmac|token|verifier|app_?id)=([{_WEB}/-]{{16,2000}}={{0,2}})",
         scrambled_or_digest,
-        gate=rf"(?i)[?&;][\w.-]*(?:sign?|signature|key|code|auth|sid|hmac|token|verifier)=[{_WEB}/-]{{16}}",
+        gate=rf"(?i)[?&;][\w.-]*(?:sign?|signature|key|code|auth|sid|hmac|token|verifier|app_?id)=[{_WEB}/-]{{16}}",
     ),
     Role(
         "SECRET", ("/bot", *_SECRET_PATHS.split("|")),
-        rf"://[^\s\"'<>]{{0,120}}(?:{_SECRET_PATHS}|/bot(?=\d))(?=([^\s\"'<>]{{0,300}}))",
+        rf"://[^\s\"'<>]{{0,120}}?(?:{_SECRET_PATHS}|/bot(?=\d))(?=([^\s\"'<>]{{0,300}}))",
         scrambled_or_digest,
         parts=r"[A-Za-z0-9_-]{16,}",
     ),

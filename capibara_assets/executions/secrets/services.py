@@ -58,7 +58,7 @@ _NETWORK_KEY_ANCHORS = (
     ),
     *("hotspot key", "netzwerkschlüssel"),
 )
-_PRODUCT_KEY = r"((?:[A-Z0-9]{5}-){4}[A-Z0-9]{5})(?![A-Za-z0-9-])"
+_PRODUCT_KEY = r"((?:[A-Z0-9]{4,6}-){3,7}[A-Z0-9]{4,6})(?![A-Za-z0-9-])"
 _CHAT_SERVICES = ("nickserv", "chanserv", "authserv", "operserv", "cserve", "undernet", "/ns ", "/cs ")
 #: A message to one of them, up to the verb.
 _TO_SERVICE = (
@@ -189,8 +189,9 @@ SERVICES: tuple[Role, ...] = (
         has_digit,
     ),
     Role(
-        "SECRET", ("/ipk", *(f"{of}{gap}key" for of in ("product", "license", "serial") for gap in ("", *" _-"))),
-        rf"(?:(?:product|license|serial)[ _-]?key|/ipk)[\"']?(?:[ \t]*+[:=]|[ \t])[ \t]*+[\"']?(?-i:{_PRODUCT_KEY})",
+        "SECRET", ("/ipk", "product", "licen", "serial", "activation", "registration"),
+        rf"(?:\b(?:product|licen[cs]e|serial|activation|registration)\b[^\n\d:=]{{0,40}}?(?:[:=]|\bis\b|(?<=key|ial)[ ])|_key[\"']?[ ]?[:=]|/ipk)[ \t]*+"
+        rf"[\"'`]?(?-i:{_PRODUCT_KEY})",
         _product_key,
     ),
     Role(
