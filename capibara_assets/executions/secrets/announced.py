@@ -6,7 +6,7 @@ The value stands alone behind it, mostly in a line of its own.
 import re
 from collections.abc import Iterator
 
-from capibara_assets.executions.secrets.passwords import ENDS_ANCHORS
+from capibara_assets.executions.secrets.passwords import CHOSEN, ENDS_ANCHORS
 from capibara_assets.executions.secrets.plausibility import (
     bare_password,
     chosen_password,
@@ -16,6 +16,7 @@ from capibara_assets.executions.secrets.plausibility import (
     network_key,
     numbered_password,
     pieced,
+    random_looking,
     stated_password,
     told_password,
 )
@@ -75,6 +76,11 @@ _HALF = r"(?:half|part|piece|rest|remainder|chunk|teil|hälfte|moitié|partie|mi
 _LITERAL_IN_DIFF = re.compile(r"(?<![\w\"'])[\"'`]([^\s\"'`\\<>]{8,400})[\"'`](?![\w\"'])")
 _SPEAKS_IN_TEST = re.compile(
     r"secret|(?<!pad_)token(?!iz|s\b|\.text)|passw|passphrase|\bpwd|api[_ -]?key|credential|\bpat\b", re.IGNORECASE
+)
+_IN_TEST = r"(?:secret|token|passw|passphrase|pwd|api[_ -]?key|credential|\bpat\b)"
+_SHOWN = (
+    r"(?:assert\w*|expected|received|got|actual|left|right|want|but was|diff)\b[:, (=][^\n]*"
+    rf"[\"'`][^\s\"'`]*{CHOSEN}"
 )
 _NO_SECRET_IN_TEST = re.compile(r"hash|digest|sha\d|md5|\buuid|checksum|encode|commit|\bid\b", re.IGNORECASE)
 _OF_A_KEY = r"(?:crypt|sign|\baes\b|aes-|hmac|\bapi\b|private|cipher|webhook|backup|archive|licen[cs]e|wallet|master|shared)"
@@ -228,7 +234,7 @@ ANNOUNCED: tuple[Role, ...] = (
         "PASSWORD", NOUN_ANCHORS,
         rf"^{_SPEAKER}[^\n]{{0,160}}?{NOUNS}[^\n]{{0,100}}?(?:\n[ \t\r]*)?\n{_SPEAKER}{_LEADS}{MARK}{VALUE}"
         r"[\"'`*.!]{0,3}[ \t\r]*$",
-        _said, gate=rf"(?im){ENGLISH}[^\n]*\n(?:[ \t\r]*\n)?[^\n]*[:>][*_]*[ ][^\n]*[0-9A-Z][^\n]*$",
+        _said, gate=rf"(?im){ENGLISH}[^\n]*\n(?:[ \t\r]*\n)?[^\n]*[:>][*_]*[ ](?:[^\n]*[ ])?[^\s]*{CHOSEN}[^\s]*[ \t\r]*$",
     ),
     Role(
         "PASSWORD", NOUN_ANCHORS,
@@ -253,7 +259,8 @@ ANNOUNCED: tuple[Role, ...] = (
         "SECRET", ("key",),
         rf"^(?=[^\n]{{0,200}}?{_OF_A_KEY}){_NOT_OF_A_KEY}[^\n]{{0,100}}?\bkey\b[^\n:=]{{0,120}}?(?:[:=]|\b(?:{IS})\b:?)"
         rf"[ ]{MARK}{VALUE}[\"'`*.]{{0,3}}[ \t\r]*$",
-        credential, gate=rf"(?im)key\b[^\n]*[:=s][ ][^\n]*{MINGLED}[{CHARS}-]*={{0,2}}[\"'`*.]*[ \t\r]*$",
+        lambda value: random_looking(value) and credential(value),
+        gate=rf"(?im)key\b[^\n]*[:=a-z][ ][^\n]*{MINGLED}[{CHARS}-]*={{0,2}}[\"'`*.]*[ \t\r]*$",
     ),
     Role(
         "SECRET", ("key", "token", "secret"),
@@ -266,7 +273,7 @@ ANNOUNCED: tuple[Role, ...] = (
         "SECRET", ("assert", "expected", "received", "got", "actual", "left", "right", "want", "but was", "diff"),
         r"^[^\n]{0,60}?\b(?:assert\w*|expected|received|got|actual|left|right|want|but was|diff)\b[:, (=]([^\n]{8,400})",
         filled_in, cells=_compared,
-        gate=rf"(?i)(?:assert\w*|expected|received|got|actual|left|right|want|but was|diff)\b[:, (=][^\n]*[\"'`][^\s\"'`]*{MINGLED}",
+        gate=rf"(?is)(?:{_IN_TEST}.*{_SHOWN}|{_SHOWN}.*{_IN_TEST})",
     ),
     # refused, with what is wrong about it
     Role(
@@ -287,6 +294,8 @@ ANNOUNCED: tuple[Role, ...] = (
         r"(?<![\w./-])(?:admin(?:istrator)?|root|user|guest|deploy|operator|svc\w{0,12}|service|postgres)[ ]?[/,][ ]?"
         rf"{MARK}{VALUE}(?=[\"'`)\].,;]*(?:\s|$))",
         lambda value: value.isalnum() and credential(value),
+        gate=rf"(?i)(?:admin(?:istrator)?|root|user|guest|deploy|operator|svc\w*|service|postgres)[ ]?[/,][ ]?"
+        rf"[\"'`*_(\[<“„«]*[A-Za-z0-9]*{MINGLED}",
     ),
     Role(
         "PASSWORD", ("zugang", "zugriff", "acceso", "accès", "acces", "accesso", "konto", "cuenta", "compte", "account", "login"),

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
-from capibara_assets.executions.secrets.passwords import ENDING, ENDS, ENDS_ANCHORS
+from capibara_assets.executions.secrets.passwords import CHOSEN, ENDING, ENDS, ENDS_ANCHORS
 from capibara_assets.executions.secrets.plausibility import (
     chosen_password,
     credential,
@@ -17,7 +17,7 @@ from capibara_assets.executions.secrets.plausibility import (
     scrambled_or_digest,
     stated_password,
 )
-from capibara_assets.executions.secrets.roles import CHARS, MINGLED, Role
+from capibara_assets.executions.secrets.roles import CHARS, Role
 from capibara_assets.executions.secrets.tables import SECRETS_ANCHORS
 
 _PIECES = re.compile(r"[\"']([^\"'\n]*)[\"']")
@@ -89,8 +89,8 @@ _TELLS = (
     r"|(?:api|access|auth|signing|private|encryption|master|license|shared|account)[_-]?key|(?-i:[A-Z]_KEY\b))"
 )
 _TELLS_GATE = (
-    r"secret|token|passw|passphrase|pwd|pass|pw|credential|auth|bearer|key|log_?in|connect|hmac|jwt|crypt|fernet|cipher"
-    r"|sign|pdo|mysqli|[ \t]-(?:p|P|a|w|u|k)"
+    r"secret|token|passw|passphrase|pwd|\bpass\b|\bpw\b|credential|auth|bearer|(?:api|access|sign\w*|private|encrypt\w*|master|license"
+    r"|shared|account|[A-Z])[_-]?key|log_?in\w*\(|connect\w*\(|hmac|jwt|crypt\w*\(|fernet|cipher|sign\w*\(|pdo|mysqli|[ \t]-(?:p|P|a|w|u|k)"
 )
 #: A parameter, a header, a variable of that name, and what it is given: names of variables among other signs.
 _GIVEN_TO = re.compile(
@@ -119,10 +119,11 @@ _ASSIGNS = (
     r"^[ \t]*+(?:[\w<>\[\]*&:]{1,24}[ \t]++){0,3}?([$@]?[A-Za-z_]\w{0,40}(?:,[ \t]*+[$@]?[A-Za-z_]\w{0,40}){0,3})"
     r"(?:[ \t]*+:[ \t]*+\w{1,20})?[ \t]*+(?::=|<-|=)"
 )
-_GIVEN_LITERAL = re.compile(r"[\"'`]([^\s\"'`\\<>]{4,400})[\"'`]")
+_GIVEN_LITERAL = re.compile(r"[\"'`]([^\s\"'`\\<>]{4,400})[\"'`](?![ \t]*+:)")
 _GIVEN_WORD = re.compile(rf"([{CHARS}-]{{8,400}}={{0,2}})(?=[ \t]*+(?:$|[;&]))")
 _GIVES = (
-    rf"\w(?:[ \t]*:[ \t]*\w{{1,20}})?[ \t]*(?::=|<-|=)[ \t]*(?:[\[({{]?[ \t]*[A-Za-z@]?[\"'`][^\n]*|[{CHARS}-]*){MINGLED}"
+    rf"\w(?:[ \t]*:[ \t]*\w{{1,20}})?[ \t]*(?::=|<-|=)[ \t]*(?:[\[({{][^\n]*[\"'`]|[A-Za-z@]?[\"'`](?:[^\n]*[\"'`])?|)"
+    rf"[^\s\"'`\\<>]*{CHOSEN}"
 )
 
 

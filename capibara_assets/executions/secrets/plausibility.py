@@ -211,7 +211,7 @@ def policy_password(value: str) -> bool:
     """
     if not signed_password(value) or _MEMBER.search(value) or _ESCAPED.search(value):
         return False
-    return len(_TWO_DIGITS.findall(value)) > 0 and not value.lower().startswith(("http", "file", "git"))
+    return _TWO_DIGITS.search(value) is not None and "##" not in value and value[-1] != "%"
 
 
 def stated_password(value: str) -> bool:
