@@ -287,6 +287,8 @@ ANNOUNCED: tuple[Role, ...] = (
         rf"(?<!cache )(?<!primary )\b(?:key|token)[ ]{MARK}{VALUE}[\"'`]?:?[ ](?:(?:is|was|has|has been)[ ])?"
         r"(?:expired|revoked|invalid|leaked|compromised|rejected|not valid|unauthori[sz]ed)\b",
         credential,
+        gate=rf"(?i)(?:key|token)[ ][^\n ]*{MINGLED}[^\n ]*[ ][a-z ]*(?:expired|revoked|invalid|leaked|compromised|rejected"
+        r"|not valid|unauthori)",
     ),
     # a user and a password as people note them
     Role(

@@ -12,7 +12,6 @@ from capibara_assets.executions.secrets.plausibility import (
     credential,
     filled_in,
     has_digit,
-    policy_password,
     random_looking,
     shell_password,
     stated_password,
@@ -252,14 +251,4 @@ FORMS: tuple[Role, ...] = (
         credential,
     ),
     Role("SECRET", ("seed",), r"\bseed[\"']?[ ]?[:=][ ]?[\"']?((?:0x)?[0-9a-f]{64,128})(?![\w])", filled_in),
-    # a word that is told from all others by its own form: whatever stands around it
-    Role(
-        "PASSWORD", ("!", "@", "#", "%"),
-        r"(?<![^\s\"'`(>\[:,;|=])((?=[^\s]{8,64}(?:[^\w!@#%.-]|$))[A-Za-z0-9][A-Za-z0-9_.-]{0,40}[!@#%]"
-        r"[A-Za-z0-9_.!@#%-]{0,60})(?=[\s\"'`)\]<,;:|.]|$)",
-        policy_password, case=True,
-        gate=r"(?m:^|[\s\"'`(>\[:,;|=])(?:[A-Za-z][A-Za-z0-9_.-]*[0-9]{2}[A-Za-z0-9_.-]*[!@#%]"
-        r"|[0-9]+[A-Za-z][A-Za-z0-9_.-]*[!@#%]|[A-Za-z0-9][A-Za-z0-9_.-]*[!@#%][A-Za-z0-9_.!@#%-]*[0-9]{2})"
-        r"[A-Za-z0-9_.!@#%-]*(?:[\s\"'`)\]<,;:|.]|$)",
-    ),
 )  # fmt: skip

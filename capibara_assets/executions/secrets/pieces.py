@@ -8,16 +8,17 @@ import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
-from capibara_assets.executions.secrets.passwords import CHOSEN, ENDING, ENDS, ENDS_ANCHORS
+from capibara_assets.executions.secrets.passwords import ENDING, ENDS, ENDS_ANCHORS
 from capibara_assets.executions.secrets.plausibility import (
     chosen_password,
     credential,
     filled_in,
+    mingled,
     pieced,
     scrambled_or_digest,
     stated_password,
 )
-from capibara_assets.executions.secrets.roles import CHARS, Role
+from capibara_assets.executions.secrets.roles import CHARS, MINGLED, Role
 from capibara_assets.executions.secrets.tables import SECRETS_ANCHORS
 
 _PIECES = re.compile(r"[\"']([^\"'\n]*)[\"']")
@@ -89,7 +90,7 @@ _TELLS = (
     r"|(?:api|access|auth|signing|private|encryption|master|license|shared|account)[_-]?key|(?-i:[A-Z]_KEY\b))"
 )
 _TELLS_GATE = (
-    r"secret|token|passw|passphrase|pwd|\bpass\b|\bpw\b|credential|auth|bearer|(?:api|access|sign\w*|private|encrypt\w*|master|license"
+    r"secret|token(?:[^si]|s\w|i[^sz])|passw|passphrase|pwd|\bpass\b|\bpw\b|credential|auth|bearer|(?:api|access|sign\w*|private|encrypt\w*|master|license"
     r"|shared|account|[A-Z])[_-]?key|log_?in\w*\(|connect\w*\(|hmac|jwt|crypt\w*\(|fernet|cipher|sign\w*\(|pdo|mysqli|[ \t]-(?:p|P|a|w|u|k)"
 )
 #: A parameter, a header, a variable of that name, and what it is given: names of variables among other signs.
@@ -122,8 +123,8 @@ _ASSIGNS = (
 _GIVEN_LITERAL = re.compile(r"[\"'`]([^\s\"'`\\<>]{4,400})[\"'`](?![ \t]*+:)")
 _GIVEN_WORD = re.compile(rf"([{CHARS}-]{{8,400}}={{0,2}})(?=[ \t]*+(?:$|[;&]))")
 _GIVES = (
-    rf"\w(?:[ \t]*:[ \t]*\w{{1,20}})?[ \t]*(?::=|<-|=)[ \t]*(?:[\[({{][^\n]*[\"'`]|[A-Za-z@]?[\"'`](?:[^\n]*[\"'`])?|)"
-    rf"[^\s\"'`\\<>]*{CHOSEN}"
+    rf"\w(?:(?:[ \t]*:[ \t]*\w{{1,20}})?[ \t]*(?::=|<-|=)[ \t]*(?:[\[({{]|\w)?[^\n]{{0,80}}[\"'`][^\s\"'`\\<>]*{MINGLED}"
+    rf"[^\s\"'`\\<>]*[\"'`]|=[{CHARS}-]*{MINGLED})"
 )
 
 
@@ -170,6 +171,8 @@ def _handed_on(assigned: re.Match[str]) -> Iterator[tuple[int, int]]:
     for number, value in enumerate(values):
         name = names[0] if listed and len(names) == 1 else names[number] if number < len(names) else ""
         if (plausible := taken.get(name)) is None or _OTHER_NAMES.search(name):
+            continue
+        if not mingled(value.group(1)):  # as the gate asks for
             continue
         if plausible(value.group(1)) or (listed and _pieced(value.group(1))):
             yield value.span(1)
