@@ -69,11 +69,12 @@ _SPEAKER = (
 )
 #: What is said before it.
 _LEADS = (
-    r"(?:(?:yes|yep|yeah|sure|ok|okay|hi|hey|ja|oui|s[íi]|it'?s|that'?s|it is|its|this is|here(?: it is| you go)?|try|use"
+    r"(?:(?:yes|yep|yeah|sure|ok|okay|hi|hey|ja|oui|s[íi]|it'?s|that'?s|it is|its|this is|here(?: it is"
+    r"| you go)?|try|use"
     r"|should be|i think|es ist|das ist|c'est|es|voici|aqui|toma)[,:;.]?[ ]){0,4}"
 )
 _HALF = r"(?:half|part|piece|rest|remainder|chunk|teil|hälfte|moitié|partie|mitad|parte|metà|metade|helft|deel)"
-_LITERAL_IN_DIFF = re.compile(r"(?<![\w\"'])[\"'`]([^\s\"'`\\<>]{8,400})[\"'`](?![\w\"'])")
+_LITERAL_IN_DIFF = re.compile(r"(?<![\w\"'])(?<!, )[\"'`]([^\s\"'`\\<>]{8,400})[\"'`](?![\w\"'])")
 _SPEAKS_IN_TEST = re.compile(
     r"secret|(?<!pad_)token(?!iz|s\b|\.text)|passw|passphrase|\bpwd|api[_ -]?key|credential|\bpat\b", re.IGNORECASE
 )
@@ -83,7 +84,10 @@ _SHOWN = (
     rf"[\"'`][^\s\"'`]*{CHOSEN}"
 )
 _NO_SECRET_IN_TEST = re.compile(r"hash|digest|sha\d|md5|\buuid|checksum|encode|commit|\bid\b", re.IGNORECASE)
-_OF_A_KEY = r"(?:crypt|sign|\baes\b|aes-|hmac|\bapi\b|private|cipher|webhook|backup|archive|licen[cs]e|wallet|master|shared)"
+_OF_A_KEY = (
+    r"(?:crypt|sign|\baes\b|aes-|hmac|\bapi\b|private|cipher|webhook|backup|archive|licen[cs]e|wallet"
+    r"|master|shared)"
+)
 _NOT_OF_A_KEY = r"(?![^\n]*(?:public|fingerprint|checksum|digest|key[ _-]?id|\bsha-?\d|thumbprint|commit))"
 
 
@@ -127,7 +131,8 @@ ANNOUNCED: tuple[Role, ...] = (
     # a code of digits, told before or behind what it is for; the flag or the setting of that name
     Role(
         "PASSWORD", _CODES_ANCHORS,
-        rf"(?<![\w.-]){_CODE}[ ](?:{IS})[ ](?:your|the|ihr|dein|tu|su|votre|ton|il|seu|uw|je)\b[^\n.]{{0,40}}?{_CODES}",
+        rf"(?<![\w.-]){_CODE}[ ](?:{IS})[ ](?:your|the|ihr|dein|tu|su|votre|ton|il|seu|uw|je)\b"
+        rf"[^\n.]{{0,40}}?{_CODES}",
         _code,
     ),
     Role(
@@ -234,7 +239,8 @@ ANNOUNCED: tuple[Role, ...] = (
         "PASSWORD", NOUN_ANCHORS,
         rf"^{_SPEAKER}[^\n]{{0,160}}?{NOUNS}[^\n]{{0,100}}?(?:\n[ \t\r]*)?\n{_SPEAKER}{_LEADS}{MARK}{VALUE}"
         r"[\"'`*.!]{0,3}[ \t\r]*$",
-        _said, gate=rf"(?im){ENGLISH}[^\n]*\n(?:[ \t\r]*\n)?[^\n]*[:>][*_]*[ ](?:[^\n]*[ ])?[^\s]*{CHOSEN}[^\s]*[ \t\r]*$",
+        _said,
+        gate=rf"(?im){ENGLISH}[^\n]*\n(?:[ \t\r]*\n)?[^\n]*[:>][*_]*[ ](?:[^\n]*[ ])?[^\s]*{CHOSEN}[^\s]*[ \t\r]*$",
     ),
     Role(
         "PASSWORD", NOUN_ANCHORS,
@@ -250,14 +256,16 @@ ANNOUNCED: tuple[Role, ...] = (
     # told in halves
     Role(
         "SECRET", NOUN_ANCHORS,
-        rf"^(?=[^\n]{{0,300}}?{_HALF}[^\n]{{3,200}}?{_HALF})[^\n]{{0,160}}?(?:{NOUNS}|\bkey\b)(?=([^\n]{{0,400}}))", _half,
+        rf"^(?=[^\n]{{0,300}}?{_HALF}[^\n]{{3,200}}?{_HALF})[^\n]{{0,160}}?(?:{NOUNS}|\bkey\b)(?=("
+        rf"[^\n]{{0,400}}))", _half,
         parts=rf"(?i){_HALF}[^\n]{{0,24}}?(?:\b(?:{IS})\b:?|[:=éè])[ \t]*{MARK}([{CHARS}-]{{5,200}})",
         gate=rf"(?i){_HALF}[^\n]*{_HALF}[^\n]*{MINGLED}",
     ),
     # a key, told with what it is for
     Role(
         "SECRET", ("key",),
-        rf"^(?=[^\n]{{0,200}}?{_OF_A_KEY}){_NOT_OF_A_KEY}[^\n]{{0,100}}?\bkey\b[^\n:=]{{0,120}}?(?:[:=]|\b(?:{IS})\b:?)"
+        rf"^(?=[^\n]{{0,200}}?{_OF_A_KEY}){_NOT_OF_A_KEY}[^\n]{{0,100}}?\bkey\b[^\n:=]{{0,120}}?(?:[:=]|\b"
+        rf"(?:{IS})\b:?)"
         rf"[ ]{MARK}{VALUE}[\"'`*.]{{0,3}}[ \t\r]*$",
         lambda value: random_looking(value) and credential(value),
         gate=rf"(?im)key\b[^\n]*[:=a-z][ ][^\n]*{MINGLED}[{CHARS}-]*={{0,2}}[\"'`*.]*[ \t\r]*$",
@@ -265,20 +273,24 @@ ANNOUNCED: tuple[Role, ...] = (
     Role(
         "SECRET", ("key", "token", "secret"),
         r"\b(?:use|with|using|via|pass)[ ](?:(?:the|this|our|my)[ ])?(?:[\w-]{1,20}[ ])?(?:key|token|secret|pat)[ ]"
-        rf"{MARK}{VALUE}(?=[\"'`*]{{0,3}}[,.;]?[ ][^\n]{{0,80}}(?:\bapi|auth|call|log[ -]?in|request|sign|crypt|connect))",
+        rf"{MARK}{VALUE}(?=[\"'`*]{{0,3}}[,.;]?[ ][^\n]{{0,80}}(?:\bapi|auth|call|log[ -]?in|request|sign|crypt"
+        rf"|connect))",
         credential, gate=rf"(?i)(?:key|token|secret|pat)[ ][^\n ]*{MINGLED}",
     ),
     # what a test shows as other than expected
     Role(
         "SECRET", ("assert", "expected", "received", "got", "actual", "left", "right", "want", "but was", "diff"),
-        r"^[^\n]{0,60}?\b(?:assert\w*|expected|received|got|actual|left|right|want|but was|diff)\b[:, (=]([^\n]{8,400})",
+        r"^[^\n]{0,60}?\b(?:assert\w*|expected|received|got|actual|left|right|want|but was|diff)\b[:, (=]("
+        r"[^\n]{8,400})",
         filled_in, cells=_compared,
         gate=rf"(?is)(?:{_IN_TEST}.*{_SHOWN}|{_SHOWN}.*{_IN_TEST})",
     ),
     # refused, with what is wrong about it
     Role(
-        "SECRET", ("401", "403", "unauthori", "forbidden", "expired", "revoked", "invalid", "incorrect", "rejected", "leaked"),
-        rf"(?:\b40[13]\b|unauthori[sz]ed|forbidden|expired|revoked|invalid|incorrect|rejected|leaked)[^\n]{{0,60}}?(?<!cache )(?<!primary )"
+        "SECRET",
+        ("401", "403", "unauthori", "forbidden", "expired", "revoked", "invalid", "incorrect", "rejected", "leaked"),
+        rf"(?:\b40[13]\b|unauthori[sz]ed|forbidden|expired|revoked|invalid|incorrect|rejected|leaked)"
+        rf"[^\n]{{0,60}}?(?<!cache )(?<!primary )"
         rf"\b(?:key|token|secret)(?:[ ]provided)?:?[ ]{MARK}{VALUE}(?=[\"'`.,:;)]*(?:\s|$))",
         credential,
     ),
@@ -287,7 +299,8 @@ ANNOUNCED: tuple[Role, ...] = (
         rf"(?<!cache )(?<!primary )\b(?:key|token)[ ]{MARK}{VALUE}[\"'`]?:?[ ](?:(?:is|was|has|has been)[ ])?"
         r"(?:expired|revoked|invalid|leaked|compromised|rejected|not valid|unauthori[sz]ed)\b",
         credential,
-        gate=rf"(?i)(?:key|token)[ ][^\n ]*{MINGLED}[^\n ]*[ ][a-z ]*(?:expired|revoked|invalid|leaked|compromised|rejected"
+        gate=rf"(?i)(?:key|token)[ ][^\n ]*{MINGLED}[^\n ]*[ ][a-z ]*(?:expired|revoked|invalid|leaked"
+        rf"|compromised|rejected"
         r"|not valid|unauthori)",
     ),
     # a user and a password as people note them
@@ -300,14 +313,17 @@ ANNOUNCED: tuple[Role, ...] = (
         rf"[\"'`*_(\[<“„«]*[A-Za-z0-9]*{MINGLED}",
     ),
     Role(
-        "PASSWORD", ("zugang", "zugriff", "acceso", "accès", "acces", "accesso", "konto", "cuenta", "compte", "account", "login"),
-        r"\b(?:zugang|zugriff|acceso|accès|accesso|acesso|konto|cuenta|compte|account|login)\b[^\n:=]{0,40}?:[ ][\w.@-]{1,40}[ ]?[/|][ ]?"
+        "PASSWORD",
+        ("zugang", "zugriff", "acceso", "accès", "acces", "accesso", "konto", "cuenta", "compte", "account", "login"),
+        r"\b(?:zugang|zugriff|acceso|accès|accesso|acesso|konto|cuenta|compte|account|login)\b[^\n:=]{0,40}?:"
+        r"[ ][\w.@-]{1,40}[ ]?[/|][ ]?"
         rf"{MARK}{VALUE}(?=[\"'`)\].,;]*(?:\s|$))",
         told_password,
     ),
     # in other languages, without a word for `is`
     Role(
         "PASSWORD", ENDS_ANCHORS,
-        rf"(?:\bpasword|{FOREIGN})(?:[ ][^\s\d:=]{{1,20}}){{1,4}}[ ]{MARK}{VALUE}[\"'`*.!]{{0,3}}[ \t\r]*$", numbered_password,
+        rf"(?:\bpasword|{FOREIGN})(?:[ ][^\s\d:=]{{1,20}}){{1,4}}[ ]{MARK}{VALUE}[\"'`*.!]{{0,3}}[ \t\r]*$",
+        numbered_password,
     ),
 )  # fmt: skip

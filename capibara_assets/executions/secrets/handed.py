@@ -90,7 +90,8 @@ HANDED: tuple[Role, ...] = (
     ),
     Role(
         "SECRET", ("secret",),
-        rf"(?:{_SIGNS}|\bapp|signing|webhook|client|hmac|[a-z](?<!pull)(?<!tls)(?<!existing)(?<!image)(?=[_.-]))[_.-]?"
+        rf"(?:{_SIGNS}|\bapp|signing|webhook|client|hmac|[a-z](?<!pull)(?<!tls)(?<!existing)(?<!image)(?="
+        rf"[_.-]))[_.-]?"
         r"secret(?:[_.-]?key)?[\"'\])]{0,2}[ \t]{0,4}"
         rf"(?:=>|:=|=|:)[ \t]{{0,4}}[\"']{_QUOTED}[\"']",
         _literal_key,
@@ -113,19 +114,22 @@ HANDED: tuple[Role, ...] = (
     ),
     Role(
         "SECRET", ("keychain", "keyring", "keystore", "securestor"),
-        rf"(?:keychain|keyring|keystore|securestor\w{{0,6}})\w{{0,12}}(?:\.|::)\w{{0,10}}(?:set|put|add|save|write|store)\w{{0,20}}"
+        rf"(?:keychain|keyring|keystore|securestor\w{{0,6}})\w{{0,12}}(?:\.|::)\w{{0,10}}(?:set|put|add|save"
+        rf"|write|store)\w{{0,20}}"
         rf"\([^\n]{{0,80}}?[\"']{VALUE}[\"']",
         scrambled_or_digest,
     ),
     Role(
         "SECRET", ("crypt_", "crypt-"),
-        rf"\bencrypt[_-](?:string|value|secret|password|text)[ ]++(?:--?[\w-]{{1,20}}[ ]++){{0,2}}[\"']{_QUOTED}[\"']",
+        rf"\bencrypt[_-](?:string|value|secret|password|text)[ ]++(?:--?[\w-]{{1,20}}[ ]++){{0,2}}"
+        rf"[\"']{_QUOTED}[\"']",
         _literal_key,
     ),
     # what a store of secrets is given
     Role(
         "SECRET", _STORES,
-        rf"(?:\bsecrets?\b|keyvault|securestring|secretsmanager|\bvault[ ]kv\b|\bssm[ ]put|\bconfig:set\b|\benv[ ](?:add|set)\b)"
+        rf"(?:\bsecrets?\b|keyvault|securestring|secretsmanager|\bvault[ ]kv\b|\bssm[ ]put|\bconfig:set\b|\benv"
+        rf"[ ](?:add|set)\b)"
         r"[^\n]{0,200}?[ ]"
         rf"(?:{_VALUE_FLAG}|(?-i:[A-Z][A-Z0-9_]{{2,40}})=|--from-literal[ =][\w.-]{{1,60}}=)[\"']?{VALUE}"
         r"(?=[\"']?(?:[ \t;|&)]|$))",
@@ -239,7 +243,8 @@ HANDED: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", ENDS_ANCHORS,
-        rf"(?:^[ \t>*-]{{0,8}}|export[ ])[\w.-]{{0,60}}?{ENDS}[ \t]{{0,4}}[:=][ \t]{{0,4}}([^\s\"'`\\<>{{}}$]{{6,64}})"
+        rf"(?:^[ \t>*-]{{0,8}}|export[ ])[\w.-]{{0,60}}?{ENDS}[ \t]{{0,4}}[:=][ \t]{{0,4}}("
+        rf"[^\s\"'`\\<>{{}}$]{{6,64}})"
         r"[ \t\r]*$",
         _foreign, gate=rf"(?im)(?:{ENDING}|pass)[^\n]*[:=][ \t]*[^\s\"']*[^\x00-\x7f]",
     ),
@@ -283,7 +288,8 @@ HANDED: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", ("pin", "code", "combi", "combo", "kombi"),
-        rf"\b(?:pin|code|combination|combo|kombination|combinaci[óo]n)[ ](?:for|to|of|der|des|für|de|del)[^\n:=]{{0,40}}?(?:vault|safe|alarm|door|gate|wi-?fi|tresors?|safes|caja|coffre)[^\n:=]{{0,20}}?"
+        rf"\b(?:pin|code|combination|combo|kombination|combinaci[óo]n)[ ](?:for|to|of|der|des|für|de|del)"
+        rf"[^\n:=]{{0,40}}?(?:vault|safe|alarm|door|gate|wi-?fi|tresors?|safes|caja|coffre)[^\n:=]{{0,20}}?"
         rf"(?:\b(?:{IS})\b:?|[:=])[ ]{MARK}{VALUE}(?={_AFTER})",
         told_password,
     ),

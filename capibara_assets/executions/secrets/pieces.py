@@ -86,12 +86,15 @@ def _pieces() -> Iterator[Role]:
 # --- what a name is handed to --------------------------------------------------------------------------------------
 
 _TELLS = (
-    r"(?:secret|(?<!next)(?<!page)token(?!iz|is|s\b)|passw|passphrase|pwd|\bpass\b|\bpw\b|credential|authorization|\bauth\b|bearer"
+    r"(?:secret|(?<!next)(?<!page)token(?!iz|is|s\b)|passw|passphrase|pwd|\bpass\b|\bpw\b|credential"
+    r"|authorization|\bauth\b|bearer"
     r"|(?:api|access|auth|signing|private|encryption|master|license|shared|account)[_-]?key|(?-i:[A-Z]_KEY\b))"
 )
 _TELLS_GATE = (
-    r"secret|token(?:[^si]|s\w|i[^sz])|passw|passphrase|pwd|\bpass\b|\bpw\b|credential|auth|bearer|(?:api|access|sign\w*|private|encrypt\w*|master|license"
-    r"|shared|account|[A-Z])[_-]?key|log_?in\w*\(|connect\w*\(|hmac|jwt|crypt\w*\(|fernet|cipher|sign\w*\(|pdo|mysqli|[ \t]-(?:p|P|a|w|u|k)"
+    r"secret|token(?:[^si]|s\w|i[^sz])|passw|passphrase|pwd|\bpass\b|\bpw\b|credential|auth|bearer|(?:api"
+    r"|access|sign\w*|private|encrypt\w*|master|license"
+    r"|shared|account|[A-Z])[_-]?key|log_?in\w*\(|connect\w*\(|hmac|jwt|crypt\w*\(|fernet|cipher|sign\w*\(|pdo"
+    r"|mysqli|[ \t]-(?:p|P|a|w|u|k)"
 )
 #: A parameter, a header, a variable of that name, and what it is given: names of variables among other signs.
 _GIVEN_TO = re.compile(
@@ -104,7 +107,8 @@ _GIVEN_FLAG = re.compile(
     r"[\"']?(?:[\w.@$\{\}-]{0,40}:)?\$([\w{}]{1,40})|-SecureString[ ]++(?:-String[ ]++)?\$(\w{1,40})"
 )
 _CALLED_WITH = re.compile(
-    r"(?:log_?in|connect|auth|credential|hmac|jwt|encrypt|decrypt|fernet|cipher|\bsign|securestring|\bpdo|mysqli|oauth)"
+    r"(?:log_?in|connect|auth|credential|hmac|jwt|encrypt|decrypt|fernet|cipher|\bsign|securestring|\bpdo"
+    r"|mysqli|oauth)"
     r"[\w.:]{0,24}\(([^\n]{1,160})",
     re.IGNORECASE,
 )
@@ -123,7 +127,8 @@ _ASSIGNS = (
 _GIVEN_LITERAL = re.compile(r"[\"'`]([^\s\"'`\\<>]{4,400})[\"'`](?![ \t]*+:)")
 _GIVEN_WORD = re.compile(rf"([{CHARS}-]{{8,400}}={{0,2}})(?=[ \t]*+(?:$|[;&]))")
 _GIVES = (
-    rf"\w(?:(?:[ \t]*:[ \t]*\w{{1,20}})?[ \t]*(?::=|<-|=)[ \t]*(?:[\[({{]|\w)?[^\n]{{0,80}}[\"'`][^\s\"'`\\<>]*{MINGLED}"
+    rf"\w(?:(?:[ \t]*:[ \t]*\w{{1,20}})?[ \t]*(?::=|<-|=)[ \t]*(?:[\[({{]|\w)?[^\n]{{0,80}}[\"'`]"
+    rf"[^\s\"'`\\<>]*{MINGLED}"
     rf"[^\s\"'`\\<>]*[\"'`]|=[{CHARS}-]*{MINGLED})"
 )
 

@@ -50,7 +50,8 @@ class Role:
 #: `password` in other languages, and `key`, whose values have to look random. A role that holds them becomes two rules
 #: (`rules.py`): with so many words an expression is slow, and a text with one of these words is examined in any case.
 FOREIGN = (
-    r"passwort|kennwort|passord(?:et)?|wachtwoord|l[öo]senord(?:et)?|adgangskoden?|salasana|jelsz[óo]|contrase[nñ]a|senha"
+    r"passwort|kennwort|passord(?:et)?|wachtwoord|l[öo]senord(?:et)?|adgangskoden?|salasana|jelsz[óo]|contrase"
+    r"[nñ]a|senha"
     r"|mot[ _-]?de[ _-]?passe|(?<![a-z])mdp|palavra[ _-]?passe|paswoord"
     r"|(?<![a-z])clave|(?<![a-z])parola|has[łl][oa]\b|hesl[oa]\b|[şŞ]ifre\w{0,3}|lozink[aeu]"
     r"|kata (?:sandi|laluan)|รหัสผ่าน|पासवर्ड|salas[õo]na|parool|parole\b|slapta[žz]od\w{1,4}|zapork[aeu]|geslo\b"
@@ -98,7 +99,8 @@ FOREIGN_ANCHORS = (
     ),
 )
 FOREIGN_KEYS = r"schl(?:ü|ue)ssel|geheimnis|(?<![a-z])clé[ ]\w|jeton|chiave|chave|sleutel|klucz|[Кк]люч|密钥|密鑰|キー"
-FOREIGN_KEYS += r"|nyckel|n[øo]kkel|n[øo]gle[nr]?\b|anahtar|kunci\b|khóa|api[ ]?키|avain\b|kľúč|klíč|kulcs\w?\b|cheie|ključ\b"
+FOREIGN_KEYS += r"|nyckel|n[øo]kkel|n[øo]gle[nr]?\b|anahtar|kunci\b|khóa|api[ ]?키|avain\b|kľúč|klíč|kulcs\w?\b"
+FOREIGN_KEYS += r"|cheie|ključ\b"
 FOREIGN_KEYS += "|مفتاح|κλειδί|מפתח|कुंजी|คีย์|[Тт]окен|トークン|令牌|토큰|გასაღები|atslēg|raktas\\b"
 FOREIGN_KEY_ANCHORS = (
     *("schlüssel", "schluessel", "geheimnis", "clé", "jeton", "chiave", "chave", "sleutel", "klucz"),
@@ -289,7 +291,8 @@ ROLES: tuple[Role, ...] = (
         scrambled,
         # of sixteen characters, two of them `=`, five stand behind that or before it, or it is long itself
         gate=rf"[A-Z][A-Za-z0-9_.]*\([ \t]*+[\"']"
-        rf"(?:[{CHARS}-]*[A-Za-z](?:[0-9]+[A-Za-z][{CHARS}-]{{5}}|[0-9]{{4,}}[A-Za-z])|[{CHARS}-]{{5,}}[A-Za-z][0-9]+[A-Za-z])",
+        rf"(?:[{CHARS}-]*[A-Za-z](?:[0-9]+[A-Za-z][{CHARS}-]{{5}}|[0-9]{{4,}}[A-Za-z])|[{CHARS}-]{{5,}}[A-Za-z]"
+        rf"[0-9]+[A-Za-z])",
         case=True, near_values=True,
     ),
     # what is piped into a login
@@ -382,8 +385,10 @@ ROLES: tuple[Role, ...] = (
         case=True,
     ),
     Role(
-        "SECRET", ("sig=", "sign=", "signature=", "key=", "code=", "auth=", "sid=", "hmac=", "token=", "verifier=", "appid=", "app_id="),
-        rf"[?&;][\w.-]{{0,40}}(?:sign?|signature|key|code|auth|sid|hmac|token|verifier|app_?id)=([{_WEB}/-]{{16,2000}}={{0,2}})",
+        "SECRET",
+        ("sig=", "sign=", "signature=", "key=", "code=", "auth=", "sid=", "hmac=", "token=", "verifier=", "appid=", "app_id"),
+        rf"[?&;][\w.-]{{0,40}}(?:sign?|signature|key|code|auth|sid|hmac|token|verifier|app_?id)=("
+        rf"[{_WEB}/-]{{16,2000}}={{0,2}})",
         scrambled_or_digest,
         gate=rf"(?i)[?&;][\w.-]*(?:sign?|signature|key|code|auth|sid|hmac|token|verifier|app_?id)=[{_WEB}/-]{{16}}",
     ),

@@ -190,7 +190,8 @@ SERVICES: tuple[Role, ...] = (
     ),
     Role(
         "SECRET", ("/ipk", "product", "licen", "serial", "activation", "registration"),
-        rf"(?:\b(?:product|licen[cs]e|serial|activation|registration)\b[^\n\d:=]{{0,40}}?(?:[:=]|\bis\b|(?<=key|ial)[ ])|_key[\"']?[ ]?[:=]|/ipk)[ \t]*+"
+        rf"(?:\b(?:product|licen[cs]e|serial|activation|registration)\b[^\n\d:=]{{0,40}}?(?:[:=]|\bis\b|(?<=key"
+        rf"|ial)[ ])|_key[\"']?[ ]?[:=]|/ipk)[ \t]*+"
         rf"[\"'`]?(?-i:{_PRODUCT_KEY})",
         _product_key,
     ),
@@ -230,7 +231,8 @@ SERVICES: tuple[Role, ...] = (
     # rows of logins: a host with a user and a password behind it, a user with a service and an address, a proxy
     Role(
         "PASSWORD", (":",),
-        rf"^\[[\w-]{{1,60}}\.[\w.-]{{2,60}}\](?::\w{{1,10}})?[ \t]++[\"']?[\w.@+-]{{1,80}}:([^\s\"'<>]{{8,200}}){_END}",
+        rf"^\[[\w-]{{1,60}}\.[\w.-]{{2,60}}\](?::\w{{1,10}})?[ \t]++[\"']?[\w.@+-]{{1,80}}:("
+        rf"[^\s\"'<>]{{8,200}}){_END}",
         _row, case=True,
     ),
     Role(
@@ -252,7 +254,8 @@ SERVICES: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", ("pptpd", "l2tp", "chap-secrets", "pap-secrets"),
-        r"^[\"']?[\w.@\\-]{1,60}[\"']?[ \t]++(?:\*|[\"']?[\w.-]{1,60}[\"']?)[ \t]++[\"']?([^\s\"']{8,128})[\"']?[ \t]++"
+        r"^[\"']?[\w.@\\-]{1,60}[\"']?[ \t]++(?:\*|[\"']?[\w.-]{1,60}[\"']?)[ \t]++[\"']?([^\s\"']{8,128})"
+        r"[\"']?[ \t]++"
         r"[\"']?(?:\*|\d{1,3}(?:\.\d{1,3}){3})[\"']?[ \t\r]*$",
         _row,
     ),
@@ -280,7 +283,8 @@ SERVICES: tuple[Role, ...] = (
     # told behind the user's name, with whatever between
     Role(
         "PASSWORD", ("ssh", "log in", "login", "logged in", "sign in", "connect", "credential", "creds"),
-        rf"\b{_LOGS_IN}\b[^\n/|]{{0,60}}?(?:\b(?:with|as|use|using|mit|als|is|are|ist|est|es)|[:=])[ \t][\w.@-]{{1,40}}"
+        rf"\b{_LOGS_IN}\b[^\n/|]{{0,60}}?(?:\b(?:with|as|use|using|mit|als|is|are|ist|est|es)|[:=])[ \t]"
+        rf"[\w.@-]{{1,40}}"
         rf"(?:[ ]?[|/:][ ]?|,[ ]|[ ](?:and|und|et|y|with|mit)[ ](?:the[ ])?){VALUE}(?=[.,;)!\"'`*]*(?:\s|$|<))",
         lone_secret,
     ),
