@@ -264,7 +264,7 @@ ANNOUNCED: tuple[Role, ...] = (
     # a key, told with what it is for
     Role(
         "SECRET", ("key",),
-        rf"^(?=[^\n]{{0,200}}?{_OF_A_KEY}){_NOT_OF_A_KEY}[^\n]{{0,100}}?\bkey\b[^\n:=]{{0,120}}?(?:[:=]|\b"
+        rf"^(?=[^\n]{{0,200}}?{_OF_A_KEY}[^\n]{{0,200}}[ ]){_NOT_OF_A_KEY}[^\n]{{0,100}}?\bkey\b[^\n:=]{{0,120}}?(?:[:=]|\b"
         rf"(?:{IS})\b:?)"
         rf"[ ]{MARK}{VALUE}[\"'`*.]{{0,3}}[ \t\r]*$",
         lambda value: random_looking(value) and credential(value),

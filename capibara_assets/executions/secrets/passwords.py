@@ -34,7 +34,7 @@ _GIVEN = (
 _NEXT = r"[\"'][ \t]*+,[ \t]*+[\"']"
 STATED = rf"(?-i:[A-Z][{CHARS}-]*[0-9]|[0-9][{CHARS}-]*[A-Z])"  # what each of them has
 CHOSEN = r"(?-i:[A-Za-z][^\s\"'`<>]*[0-9]|[0-9][^\s\"'`<>]*[A-Za-z]|[A-Za-z]{3}[-+.][A-Za-z]+[-+.][A-Za-z]{3}"
-CHOSEN += "|[a-z][A-Z]+[a-z]+[A-Z])"
+CHOSEN += "|[a-z][A-Z]+[a-z]+[A-Z]+[a-z])"
 # or words alone that signs join (`plausibility.joined_words`)
 _WORDED = rf"(?:{CHOSEN}|(?-i:[A-Z][a-z]+[._*~!+-][A-Z][a-z]|[a-z]{{3}}[-+.~*][a-z]+[-+.~*][a-z]{{2}}))"
 ENDING = (  # as `ENDS`, without looking around

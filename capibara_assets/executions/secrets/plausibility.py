@@ -36,7 +36,7 @@ _NO_PAIR = re.compile(
     "|j[bcdfghijklmnpqrstvwxyz]|k[bcfhjkmopqrtuvxyz]|l[ghjkqwxz]|m[cghjkqrvwxz]|n[jqwxz]|o[hjqyz]|p[bgjkmqvxz]|q[^u]"
     "|r[hjqxz]|s[jvxz]|t[gjkq]|u[hjkquvwxyz]|v[^aeio]|w[bfgjkmpquvwxyz]|x[bghjknoqruvwz]|y[fghjkquvwxz]|z[^aeiouyz]"
 )
-_CASES_CHANGE = re.compile("[a-z][A-Z]+[a-z]+[A-Z]")  # as `passwords.CHOSEN` has it
+_CASES_CHANGE = re.compile("[a-z][A-Z]+[a-z]+[A-Z]+[a-z]")  # as `passwords.CHOSEN` has it
 #: What refers to a variable or is a template, though it mixes signs.
 _VARIABLE = re.compile(r"\$[\w{(]|[{}]|<%|%\w+%")
 _RUN_OF_LETTERS = re.compile(r"[a-z]{4}|[A-Z]{4}")

@@ -376,7 +376,7 @@ ROLES: tuple[Role, ...] = (
         rf"\r?\n(?:[ \t]*+\r?\n)?[ \t>#]{{0,20}}(?:\[\d+\][ \t]*+)?[\"'`]?{VALUE}[\"'`,;]{{0,2}}[ \t\r]*$",
         lone_secret,
         gate=rf"(?im){ENGLISH}[^\n]*\n(?:[ \t]*\r?\n)?[ \t>#]*(?:\[\d+\][ \t]*)?[\"'`]?[{CHARS}-]*"
-        rf"(?:{MINGLED}|{_STATED}|(?-i:[a-z][A-Z]+[a-z]+[A-Z]))"
+        rf"(?:{MINGLED}|{_STATED}|(?-i:[a-z][A-Z]+[a-z]+[A-Z]+[a-z]))"
         rf"[{CHARS}-]*={{0,2}}[\"'`,;]*[ \t\r]*$",
     ),
     # parts of URLs
@@ -386,7 +386,10 @@ ROLES: tuple[Role, ...] = (
     ),
     Role(
         "SECRET",
-        ("sig=", "sign=", "signature=", "key=", "code=", "auth=", "sid=", "hmac=", "token=", "verifier=", "appid=", "app_id"),
+        (
+            *("sig=", "sign=", "signature=", "key="),
+            *("code=", "auth=", "sid=", "hmac=", "token=", "verifier=", "appid=", "app_id"),
+        ),
         rf"[?&;][\w.-]{{0,40}}(?:sign?|signature|key|code|auth|sid|hmac|token|verifier|app_?id)=("
         rf"[{_WEB}/-]{{16,2000}}={{0,2}})",
         scrambled_or_digest,
