@@ -240,7 +240,7 @@ ANNOUNCED: tuple[Role, ...] = (
         rf"^{_SPEAKER}[^\n]{{0,160}}?{NOUNS}[^\n]{{0,100}}?(?:\n[ \t\r]*)?\n{_SPEAKER}{_LEADS}{MARK}{VALUE}"
         r"[\"'`*.!]{0,3}[ \t\r]*$",
         _said,
-        gate=rf"(?im){ENGLISH}[^\n]*\n(?:[ \t\r]*\n)?[^\n]*[:>][*_]*[ ](?:[^\n]*[ ])?[^\s]*{CHOSEN}[^\s]*[ \t\r]*$",
+        gate=rf"(?im){ENGLISH}[^\n]*\n(?:[ \t\r]*\n)?[^\n]*[:>][*_]*[ ](?:[a-zíé' ,;:.]*[ ])?[^\s]*{CHOSEN}[^\s]*[ \t\r]*$",
     ),
     Role(
         "PASSWORD", NOUN_ANCHORS,
@@ -259,12 +259,13 @@ ANNOUNCED: tuple[Role, ...] = (
         rf"^(?=[^\n]{{0,300}}?{_HALF}[^\n]{{3,200}}?{_HALF})[^\n]{{0,160}}?(?:{NOUNS}|\bkey\b)(?=("
         rf"[^\n]{{0,400}}))", _half,
         parts=rf"(?i){_HALF}[^\n]{{0,24}}?(?:\b(?:{IS})\b:?|[:=éè])[ \t]*{MARK}([{CHARS}-]{{5,200}})",
-        gate=rf"(?i){_HALF}[^\n]*{_HALF}[^\n]*{MINGLED}",
+        gate=rf"(?i)(?:{ENGLISH}|key)[^\n]*{_HALF}[^\n]*{MINGLED}",
     ),
     # a key, told with what it is for
     Role(
         "SECRET", ("key",),
-        rf"^(?=[^\n]{{0,200}}?{_OF_A_KEY}[^\n]{{0,200}}[ ]){_NOT_OF_A_KEY}[^\n]{{0,100}}?\bkey\b[^\n:=]{{0,120}}?(?:[:=]|\b"
+        rf"^(?=[^\n]{{0,200}}?{_OF_A_KEY}[^\n]{{0,200}}[ ])"
+        rf"{_NOT_OF_A_KEY}[^\n]{{0,100}}?\bkey\b[^\n:=]{{0,120}}?(?:[:=]|\b"
         rf"(?:{IS})\b:?)"
         rf"[ ]{MARK}{VALUE}[\"'`*.]{{0,3}}[ \t\r]*$",
         lambda value: random_looking(value) and credential(value),

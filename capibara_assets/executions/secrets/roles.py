@@ -274,7 +274,7 @@ ROLES: tuple[Role, ...] = (
         "SECRET", (*_CALLED_ANCHORS, "sign", "hmac"),
         rf"(?:{_CALLED}|\bsign|hmac)[\w.]{{0,24}}\({_ARGUMENTS_BELOW}",
         lambda value: scrambled_or_digest(value) or jumbled(value), parts=_LITERAL_PART,
-        gate=rf"(?i)(?:{_CALLED}|sign|hmac)[\w.]*\([ \t\r]*\n[^)]*{_LONG_MINGLED}",
+        gate=rf"(?i)(?:{_CALLED}|sign|hmac)[\w.]*\([ \t\r]*\n[^)]*[\"'`][{CHARS}-]*{_LONG_MINGLED}",
     ),
     Role(
         "PASSWORD", ("login", "log_in", "connect", "auth", "credential", "pdo", "mysqli", "bind"),
