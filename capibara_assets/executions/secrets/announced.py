@@ -73,7 +73,7 @@ _LEADS = (
     r"| you go)?|try|use"
     r"|should be|i think|es ist|das ist|c'est|es|voici|aqui|toma)[,:;.]?[ ]){0,4}"
 )
-_HALF = r"(?:half|part|piece|rest|remainder|chunk|teil|hälfte|moitié|partie|mitad|parte|metà|metade|helft|deel)"
+_HALF = r"(?:half|part|piece|rest|remainder|teil|hälfte|moitié|partie|mitad|parte|metà|metade|helft|deel)"
 _LITERAL_IN_DIFF = re.compile(r"(?<![\w\"'])(?<!, )[\"'`]([^\s\"'`\\<>]{8,400})[\"'`](?![\w\"'])")
 _SPEAKS_IN_TEST = re.compile(
     r"secret|(?<!pad_)token(?!iz|s\b|\.text)|passw|passphrase|\bpwd|api[_ -]?key|credential|\bpat\b", re.IGNORECASE
@@ -240,7 +240,8 @@ ANNOUNCED: tuple[Role, ...] = (
         rf"^{_SPEAKER}[^\n]{{0,160}}?{NOUNS}[^\n]{{0,100}}?(?:\n[ \t\r]*)?\n{_SPEAKER}{_LEADS}{MARK}{VALUE}"
         r"[\"'`*.!]{0,3}[ \t\r]*$",
         _said,
-        gate=rf"(?im){ENGLISH}[^\n]*\n(?:[ \t\r]*\n)?[^\n]*[:>][*_]*[ ](?:[a-zíé' ,;:.]*[ ])?[^\s]*{CHOSEN}[^\s]*[ \t\r]*$",
+        gate=rf"(?im){ENGLISH}[^\n]*\n(?:[ \t\r]*\n)?[^\n]*[:>][*_]*[ ](?:[a-zíé' ,;:.]*[ ])?"
+        rf"[^\s]*{CHOSEN}[^\s]*[ \t\r]*$",
     ),
     Role(
         "PASSWORD", NOUN_ANCHORS,
@@ -259,7 +260,7 @@ ANNOUNCED: tuple[Role, ...] = (
         rf"^(?=[^\n]{{0,300}}?{_HALF}[^\n]{{3,200}}?{_HALF})[^\n]{{0,160}}?(?:{NOUNS}|\bkey\b)(?=("
         rf"[^\n]{{0,400}}))", _half,
         parts=rf"(?i){_HALF}[^\n]{{0,24}}?(?:\b(?:{IS})\b:?|[:=éè])[ \t]*{MARK}([{CHARS}-]{{5,200}})",
-        gate=rf"(?i)(?:{ENGLISH}|key)[^\n]*{_HALF}[^\n]*{MINGLED}",
+        gate=rf"(?i)(?:{ENGLISH}|key)[^\n]*[ ]{_HALF}[^\n]*{MINGLED}",
     ),
     # a key, told with what it is for
     Role(
