@@ -241,7 +241,7 @@ ANNOUNCED: tuple[Role, ...] = (
         r"[\"'`*.!]{0,3}[ \t\r]*$",
         _said,
         gate=rf"(?im){ENGLISH}[^\n]*\n(?:[ \t\r]*\n)?[^\n]*[:>][*_]*[ ](?:[a-zíé' ,;:.]*[ ])?"
-        rf"[^\s]*{CHOSEN}[^\s]*[ \t\r]*$",
+        rf"[^\s]*{CHOSEN}[{CHARS}-]*={{0,2}}[\"'`*.!]*[ \t\r]*$",
     ),
     Role(
         "PASSWORD", NOUN_ANCHORS,
