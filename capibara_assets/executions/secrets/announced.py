@@ -4,15 +4,34 @@ The value stands alone behind it, mostly in a line of its own.
 """
 
 import re
+from collections.abc import Iterator
 
+from capibara_assets.executions.secrets.passwords import CHOSEN, ENDS_ANCHORS
 from capibara_assets.executions.secrets.plausibility import (
     bare_password,
     chosen_password,
     credential,
     filled_in,
+    has_digit,
     network_key,
+    numbered_password,
+    pieced,
+    random_looking,
+    stated_password,
+    told_password,
 )
-from capibara_assets.executions.secrets.roles import CHARS, IS, MARK, VALUE, Role
+from capibara_assets.executions.secrets.roles import (
+    CHARS,
+    ENGLISH,
+    FOREIGN,
+    IS,
+    MARK,
+    MINGLED,
+    NOUN_ANCHORS,
+    NOUNS,
+    VALUE,
+    Role,
+)
 
 _KEEPS = r"(?:secret|passw|\bpass\b|vault|keyring|credential|\blogin\b)"
 _KEPT_IN = r"(?:pass(?:wd|word|phrase)?|secrets?|creds?|credentials?|login|auth|token|(?<!public)(?<!pub)[._-]?key)"
@@ -43,6 +62,55 @@ _NAMED = r"(?:secret|token|passw|api_?key|private_?key|signing_?key)"
 _SOFT_BREAK = re.compile(r"=\r?\n")
 
 
+#: Who speaks: `[10:02] kim: `, `<kim> `, `**Kim:** `, `Q: `.
+_SPEAKER = (
+    r"[ \t>*-]{0,4}(?:[\[(]?[\d:.,/ TZapm-]{4,24}[\])]?[ ])?(?:<[@\w.-]{1,24}>[ ]|[*_]{0,2}[@\w.-]{1,24}"
+    r"(?:[ ][\w.-]{1,24})?(?:[ ][(\[][^\n)\]]{1,24}[)\]])?[*_]{0,2}:[*_]{0,2}[ ])"
+)
+#: What is said before it.
+_LEADS = (
+    r"(?:(?:yes|yep|yeah|sure|ok|okay|hi|hey|ja|oui|s[íi]|it'?s|that'?s|it is|its|this is|here(?: it is"
+    r"| you go)?|try|use"
+    r"|should be|i think|es ist|das ist|c'est|es|voici|aqui|toma)[,:;.]?[ ]){0,4}"
+)
+_HALF = r"(?:half|part|piece|rest|remainder|teil|hälfte|moitié|partie|mitad|parte|metà|metade|helft|deel)"
+_LITERAL_IN_DIFF = re.compile(r"(?<![\w\"'])(?<!, )[\"'`]([^\s\"'`\\<>]{8,400})[\"'`](?![\w\"'])")
+_SPEAKS_IN_TEST = re.compile(
+    r"secret|(?<!pad_)token(?!iz|s\b|\.text)|passw|passphrase|\bpwd|api[_ -]?key|credential|\bpat\b", re.IGNORECASE
+)
+_IN_TEST = r"(?:secret|token|passw|passphrase|pwd|api[_ -]?key|credential|\bpat\b)"
+_SHOWN = (
+    r"(?:assert\w*|expected|received|got|actual|left|right|want|but was|diff)\b[:, (=][^\n]*"
+    rf"[\"'`][^\s\"'`]*{CHOSEN}"
+)
+_NO_SECRET_IN_TEST = re.compile(r"hash|digest|sha\d|md5|\buuid|checksum|encode|commit|\bid\b", re.IGNORECASE)
+_OF_A_KEY = (
+    r"(?:crypt|sign|\baes\b|aes-|hmac|\bapi\b|private|cipher|webhook|backup|archive|licen[cs]e|wallet"
+    r"|master|shared)"
+)
+_NOT_OF_A_KEY = r"(?![^\n]*(?:public|fingerprint|checksum|digest|key[ _-]?id|\bsha-?\d|thumbprint|commit))"
+
+
+def _said(value: str) -> bool:
+    """Whether what is answered to a question for a password or a key is one."""
+    return told_password(value) or stated_password(value) or credential(value)
+
+
+def _half(value: str) -> bool:
+    return pieced(value) or _said(value)
+
+
+def _compared(shown: re.Match[str]) -> Iterator[tuple[int, int]]:
+    """Values that a test shows as other than expected, where it is about a secret."""
+    text = shown.string
+    around = text[max(0, shown.start() - 400) : shown.end() + 200]
+    if not _SPEAKS_IN_TEST.search(around) or _NO_SECRET_IN_TEST.search(around):
+        return
+    for literal in _LITERAL_IN_DIFF.finditer(text, *shown.span(1)):
+        if _said(literal.group(1)):
+            yield literal.span(1)
+
+
 def _kept(value: str) -> bool:
     """Whether what fills a line where a password or a key is kept is one."""
     return bare_password(value) or credential(value)
@@ -63,7 +131,8 @@ ANNOUNCED: tuple[Role, ...] = (
     # a code of digits, told before or behind what it is for; the flag or the setting of that name
     Role(
         "PASSWORD", _CODES_ANCHORS,
-        rf"(?<![\w.-]){_CODE}[ ](?:{IS})[ ](?:your|the|ihr|dein|tu|su|votre|ton|il|seu|uw|je)\b[^\n.]{{0,40}}?{_CODES}",
+        rf"(?<![\w.-]){_CODE}[ ](?:{IS})[ ](?:your|the|ihr|dein|tu|su|votre|ton|il|seu|uw|je)\b"
+        rf"[^\n.]{{0,40}}?{_CODES}",
         _code,
     ),
     Role(
@@ -164,5 +233,99 @@ ANNOUNCED: tuple[Role, ...] = (
         r"quoted-printable[\s\S]{0,1000}?(?:secret|token|passw\w{0,4}|key)\b[^\n]{0,60}?"
         rf"(?:\b(?:{IS})\b:?|[:=])[ ]{MARK}([{CHARS}-]{{4,76}}=\r?\n[{CHARS}-]{{4,200}})",
         _broken,
+    ),
+    # answered by one who is asked for it; typed behind a question
+    Role(
+        "PASSWORD", NOUN_ANCHORS,
+        rf"^{_SPEAKER}[^\n]{{0,160}}?{NOUNS}[^\n]{{0,100}}?(?:\n[ \t\r]*)?\n{_SPEAKER}{_LEADS}{MARK}{VALUE}"
+        r"[\"'`*.!]{0,3}[ \t\r]*$",
+        _said,
+        gate=rf"(?im){ENGLISH}[^\n]*\n(?:[ \t\r]*\n)?[^\n]*[:>][*_]*[ ](?:[a-zíé' ,;:.]*[ ])?"
+        rf"[^\s]*{CHOSEN}[{CHARS}-]*={{0,2}}[\"'`*.!]*[ \t\r]*$",
+    ),
+    Role(
+        "PASSWORD", NOUN_ANCHORS,
+        rf"^{_SPEAKER}[^\n]{{0,160}}?{NOUNS}[^\n]{{0,100}}\?[^\n]{{0,20}}(?:\n[ \t\r]*)?\n{_SPEAKER}"
+        rf"[^\n]{{0,80}}?(?:^|[ ]){MARK}{VALUE}(?=[\"'`*.,!;)]*(?:\s|$))",
+        lambda value: has_digit(value) and _said(value),
+        gate=rf"(?im){ENGLISH}[^\n]*\?[^\n]*\n(?:[ \t\r]*\n)?[^\n]*[:>][*_]*[ ][^\n]*{MINGLED}",
+    ),
+    Role(
+        "SECRET", NOUN_ANCHORS, rf"{NOUNS}[^\n]{{0,60}}\?[ \t]++{VALUE}[ \t\r]*$", _said,
+        gate=rf"(?im){ENGLISH}[^\n]*\?[ \t]+[{CHARS}-]+={{0,2}}[ \t\r]*$",
+    ),
+    # told in halves
+    Role(
+        "SECRET", NOUN_ANCHORS,
+        rf"^(?=[^\n]{{0,300}}?{_HALF}[^\n]{{3,200}}?{_HALF})[^\n]{{0,160}}?(?:{NOUNS}|\bkey\b)(?=("
+        rf"[^\n]{{0,400}}))", _half,
+        parts=rf"(?i){_HALF}[^\n]{{0,24}}?(?:\b(?:{IS})\b:?|[:=éè])[ \t]*{MARK}([{CHARS}-]{{5,200}})",
+        gate=rf"(?i)(?:{ENGLISH}|key)[^\n]*[ ]{_HALF}[^\n]*{MINGLED}",
+    ),
+    # a key, told with what it is for
+    Role(
+        "SECRET", ("key",),
+        rf"^(?=[^\n]{{0,200}}?{_OF_A_KEY}[^\n]{{0,200}}[ ])"
+        rf"{_NOT_OF_A_KEY}[^\n]{{0,100}}?\bkey\b[^\n:=]{{0,120}}?(?:[:=]|\b"
+        rf"(?:{IS})\b:?)"
+        rf"[ ]{MARK}{VALUE}[\"'`*.]{{0,3}}[ \t\r]*$",
+        lambda value: random_looking(value) and credential(value),
+        gate=rf"(?im)key\b[^\n]*[:=a-z][ ][^\n]*{MINGLED}[{CHARS}-]*={{0,2}}[\"'`*.]*[ \t\r]*$",
+    ),
+    Role(
+        "SECRET", ("key", "token", "secret"),
+        r"\b(?:use|with|using|via|pass)[ ](?:(?:the|this|our|my)[ ])?(?:[\w-]{1,20}[ ])?(?:key|token|secret|pat)[ ]"
+        rf"{MARK}{VALUE}(?=[\"'`*]{{0,3}}[,.;]?[ ][^\n]{{0,80}}(?:\bapi|auth|call|log[ -]?in|request|sign|crypt"
+        rf"|connect))",
+        credential, gate=rf"(?i)(?:key|token|secret|pat)[ ][^\n ]*{MINGLED}",
+    ),
+    # what a test shows as other than expected
+    Role(
+        "SECRET", ("assert", "expected", "received", "got", "actual", "left", "right", "want", "but was", "diff"),
+        r"^[^\n]{0,60}?\b(?:assert\w*|expected|received|got|actual|left|right|want|but was|diff)\b[:, (=]("
+        r"[^\n]{8,400})",
+        filled_in, cells=_compared,
+        gate=rf"(?is)(?:{_IN_TEST}.*{_SHOWN}|{_SHOWN}.*{_IN_TEST})",
+    ),
+    # refused, with what is wrong about it
+    Role(
+        "SECRET",
+        ("401", "403", "unauthori", "forbidden", "expired", "revoked", "invalid", "incorrect", "rejected", "leaked"),
+        rf"(?:\b40[13]\b|unauthori[sz]ed|forbidden|expired|revoked|invalid|incorrect|rejected|leaked)"
+        rf"[^\n]{{0,60}}?(?<!cache )(?<!primary )"
+        rf"\b(?:key|token|secret)(?:[ ]provided)?:?[ ]{MARK}{VALUE}(?=[\"'`.,:;)]*(?:\s|$))",
+        credential,
+    ),
+    Role(
+        "SECRET", ("key ", "token "),
+        rf"(?<!cache )(?<!primary )\b(?:key|token)[ ]{MARK}{VALUE}[\"'`]?:?[ ](?:(?:is|was|has|has been)[ ])?"
+        r"(?:expired|revoked|invalid|leaked|compromised|rejected|not valid|unauthori[sz]ed)\b",
+        credential,
+        gate=rf"(?i)(?:key|token)[ ][^\n ]*{MINGLED}[^\n ]*[ ][a-z ]*(?:expired|revoked|invalid|leaked"
+        rf"|compromised|rejected"
+        r"|not valid|unauthori)",
+    ),
+    # a user and a password as people note them
+    Role(
+        "PASSWORD", ("admin", "root", "user", "guest", "deploy", "operator", "svc", "service", "postgres"),
+        r"(?<![\w./-])(?:admin(?:istrator)?|root|user|guest|deploy|operator|svc\w{0,12}|service|postgres)[ ]?[/,][ ]?"
+        rf"{MARK}{VALUE}(?=[\"'`)\].,;]*(?:\s|$))",
+        lambda value: value.isalnum() and credential(value),
+        gate=rf"(?i)(?:admin(?:istrator)?|root|user|guest|deploy|operator|svc\w*|service|postgres)[ ]?[/,][ ]?"
+        rf"[\"'`*_(\[<“„«]*[A-Za-z0-9]*{MINGLED}",
+    ),
+    Role(
+        "PASSWORD",
+        ("zugang", "zugriff", "acceso", "accès", "acces", "accesso", "konto", "cuenta", "compte", "account", "login"),
+        r"\b(?:zugang|zugriff|acceso|accès|accesso|acesso|konto|cuenta|compte|account|login)\b[^\n:=]{0,40}?:"
+        r"[ ][\w.@-]{1,40}[ ]?[/|][ ]?"
+        rf"{MARK}{VALUE}(?=[\"'`)\].,;]*(?:\s|$))",
+        told_password,
+    ),
+    # in other languages, without a word for `is`
+    Role(
+        "PASSWORD", ENDS_ANCHORS,
+        rf"(?:\bpasword|{FOREIGN})(?:[ ][^\s\d:=]{{1,20}}){{1,4}}[ ]{MARK}{VALUE}[\"'`*.!]{{0,3}}[ \t\r]*$",
+        numbered_password,
     ),
 )  # fmt: skip

@@ -9,6 +9,7 @@ from capibara_assets.executions.secrets.plausibility import (
     bare_password,
     chosen_password,
     column_password,
+    credential,
     filled_in,
     has_digit,
     jumbled,
@@ -57,7 +58,8 @@ ARGUMENTS: tuple[Role, ...] = (
     # a login behind `-u`, for an address; one of a proxy's statistics; a file of logins
     Role(
         "PASSWORD", ("curl", "-u", "-user", " -a ", "-auth"),
-        rf"(?:curl|wget|https?)\b[^\n]{{0,200}}?[ ](?:-\w{{0,4}}u|-a|--user|--auth)[ =]?[\"']?[\w.@\\-]{{1,60}}:[\"']?"
+        rf"(?:curl|wget|https?)\b[^\n]{{0,200}}?[ ](?:-\w{{0,4}}u|-a|--user|--auth)[ =]?[\"']?"
+        rf"[\w.@\\-]{{1,60}}:[\"']?"
         rf"{WORD}(?=[^\n]{{0,300}}://)",
         named_password,
     ),
@@ -157,7 +159,8 @@ ARGUMENTS: tuple[Role, ...] = (
     ),
     # the flag of one letter, of a command that adds or changes a password; the last argument of such a call
     Role(
-        "PASSWORD", ("-password ",), rf"[a-z]-password[ ][^\n|]{{0,160}}?[ ]-[pw][ ][\"']?{WORD}(?=[\"']?(?:[ \t]|$))",
+        "PASSWORD", ("-password ",), rf"[a-z]-password[ ][^\n|]{{0,160}}?[ ]-[pw][ ][\"']?{WORD}(?=[\"']?(?:"
+        rf"[ \t]|$))",
         named_password,
     ),
     Role(
@@ -297,5 +300,34 @@ ARGUMENTS: tuple[Role, ...] = (
     Role(
         "PRIVATE_KEY", ("private-lines:",), r"Private-Lines:[ ]\d{1,3}\r?\n((?:[A-Za-z0-9+/]{16,128}={0,2}\s{0,2})+)",
         filled_in,
+    ),
+    # a flag of one letter, of what opens, signs or speaks with a server; of Windows' programs
+    Role(
+        "PASSWORD", (" -a ", " -p ", " -w ", " /p "),
+        r"\b(?:redis-cli|valkey-cli|unlock[\w-]*|decrypt\w*|\w{0,10}sign\w{0,10}|pkcs12|ldap\w+|sqlcmd|isql|bcp"
+        r"|pdf\w+|vnc\w*)\b"
+        rf"[^\n|;]{{0,120}}?[ ](?:-[apw]|/p)[ ][\"']?{VALUE}(?=[\"']?(?:[ \t]|$))",
+        lambda value: chosen_password(value) or credential(value),
+    ),
+    Role(
+        "PASSWORD", ("set password",),
+        rf"\bset[ ]password\b[^\n=]{{0,80}}=[ ]?(?:\w{{1,20}}\()?{_LITERAL}", named_password,
+    ),
+    Role(
+        "PASSWORD", ("tacacs", "radius", "ntp", "isakmp", "key-string", "authentication-key", "tunnel"),
+        rf"\b(?:tacacs|radius|ntp|isakmp|tunnel|key-string|authentication-key)[\w. -]{{0,40}}?(?:\bkey"
+        rf"|key-string|-key)[ ](?:\d[ ])?"
+        rf"[\"']?{VALUE}[\"']?[ \t\r]*$",
+        lambda value: chosen_password(value) or credential(value),
+    ),
+    Role(
+        "PASSWORD", ("ftp> user",), rf"ftp>[ ]user[ ]++[\w.@-]{{1,60}}[ ]++{VALUE}[ \t\r]*$", chosen_password,
+    ),
+    # kept by what reads it from a pipe
+    Role(
+        "PASSWORD", ("secret", "credential"),
+        rf"(?:echo|printf)[ \t]++(?:-\w+[ \t]++)?[\"']?{VALUE}(?:\\n)?[\"']?[ \t]*+\|[^\n|]{{0,120}}?\b"
+        rf"(?:secrets?|credentials?)\b",
+        lambda value: chosen_password(value) or credential(value),
     ),
 )  # fmt: skip

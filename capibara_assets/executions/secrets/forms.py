@@ -16,7 +16,7 @@ from capibara_assets.executions.secrets.plausibility import (
     shell_password,
     stated_password,
 )
-from capibara_assets.executions.secrets.roles import CHARS, IS, VALUE, Role
+from capibara_assets.executions.secrets.roles import CHARS, IS, MINGLED, VALUE, Role
 
 _CONTINUED = re.compile(r"\\\r?\n[ \t]*+")
 _COMMON = frozenset(("the", "and", "for", "with", "that", "this", "from", "are", "was", "not", "you", "your", "will"))
@@ -25,7 +25,8 @@ _COMMON |= {"die", "das", "und", "ist", "nicht", "ein", "eine", "che", "per", "n
 _CODES = (
     r"(?:(?:recovery|back-?up|scratch|emergency|one-time|rescue|wiederherstellungs|notfall|herstel)[ _-]?"
     r"(?:codes?|keys?)|c[oó]digos? de (?:respaldo|recupera|seguran|backup|emerg)[a-zß-ÿ]*"
-    r"|codes? de (?:secours|r[ée]cup[ée]ration)|codici di (?:recupero|backup|emergenza)|kody (?:zapasowe|odzyskiwania)"
+    r"|codes? de (?:secours|r[ée]cup[ée]ration)|codici di (?:recupero|backup|emergenza)|kody (?:zapasowe"
+    r"|odzyskiwania)"
     r"|резервные коды|коды восстановления|バックアップコード|恢复代码|备用验证码)"
 )
 _CODES_ANCHORS = (
@@ -67,6 +68,10 @@ def _code(value: str) -> bool:
     """Whether a listed code is filled in: letters with digits, or eight digits and more."""
     plain = re.sub("[ -]", "", value)
     return filled_in(value) and has_digit(plain) and (not plain.isdigit() or len(plain) >= 8) and len(set(plain)) > 3
+
+
+def _listed(value: str) -> bool:
+    return chosen_password(value) or credential(value)
 
 
 def _digits(value: str) -> bool:
@@ -128,8 +133,9 @@ FORMS: tuple[Role, ...] = (
     ),
     # databases that take a passphrase in a statement, and hash one there
     Role(
-        "PASSWORD", ("pragma", "crypt("),
-        r"(?:pragma[ \t]++(?:hex)?(?:re)?key[ \t]*+=[ \t]*+[\"']|\b\w{0,20}crypt\([^()\"']{0,60}['])"
+        "PASSWORD", ("pragma", "crypt(", "attach"),
+        r"(?:pragma[ \t]++(?:hex)?(?:re)?key[ \t]*+=[ \t]*+[\"']|\battach[ ][^\n]{1,120}?[ ]key[ ][\"']"
+        r"|\b\w{0,20}crypt\([^()\"']{0,60}['])"
         r"([^\s\"']{8,128})[\"']",
         lambda value: chosen_password(value) or credential(value),
     ),
@@ -153,7 +159,8 @@ FORMS: tuple[Role, ...] = (
         case=True,
     ),
     Role(
-        "SECRET", ("otp",), r"otp\b[ \t]++(?:-\w+[ \t]++)*[\"']?((?-i:[A-Z2-7]{16,128}))(?![\w=])", has_digit,
+        "SECRET", ("otp",), r"otp\b[ \t]++(?:(?:-\w+|secret|key|seed)[:=]?[ \t]++)*[\"']?((?-i:"
+        r"[A-Z2-7]{16,128}))(?![\w=])", has_digit,
     ),
     # commands that take it as a word: behind `password`, behind a share
     Role(
@@ -213,4 +220,43 @@ FORMS: tuple[Role, ...] = (
         rf"{_WRAPPED}(?:Some|Secret\w*|\(\*?\w+\))?[ \t]?\(\s{{0,40}}\"{VALUE}\"",
         lambda value: chosen_password(value) or credential(value),
     ),
+    # lists of them, and objects of that name
+    Role(
+        "PASSWORD", (*ENDS_ANCHORS, "secret", "token", "key", "credential"),
+        r"(?:passwords?|passwd|pwds?|\bpws?|secrets|(?<![a-z_])tokens|api_?keys|credentials)[\"'\])]{0,2}"
+        r"[ \t]*+(?:=>|:=|=|:|\bin\b|\bof\b)"
+        r"[ \t]*+(?:\w{1,12}\()?[\[{(](?=([^\]})]{8,600}))",
+        _listed, parts=r"[\"']([^\s\"'\\<>]{6,200})[\"'](?![ \t]*:)",
+        gate=rf"(?i)(?:passw|pwds?|pws?|secrets|tokens|keys|credentials)[^\n]*[\[{{(][^\]}})]*{MINGLED}",
+    ),
+    Role(
+        "SECRET", ("secret", "token", "key", "credential", "passw"),
+        r"^[ \t-]*+[\"']?[\w.-]{0,30}?(?:secrets|credentials|tokens|passwords|api_?keys|creds)[\"']?[ \t]*+[:=]"
+        r"[ \t]*+\{?[ \t\r]*\n"
+        r"(?=((?:[ \t]+[^\n]{1,300}(?:\n|$)){1,20}))",
+        _listed, parts=rf"(?m)^[ \t]+[\"']?[\w.-]{{1,60}}[\"']?[ \t]*[:=][ \t]*[\"']?{VALUE}[\"']?,?[ \t\r]*$",
+        gate=rf"(?im)(?:secrets|credentials|tokens|passwords|keys|creds)[\"']?[ \t]*[:=][ \t]*\{{?[ \t\r]*\n[ \t]"
+        rf"[^\n]*[^}}]*{MINGLED}",
+    ),
+    # a prefix of what is hashed; what a file of keys is opened with; a query's key
+    Role(
+        "SECRET", ("sha1", "sha2", "sha5", "md5", "digest"),
+        r"(?:sha\d{1,3}|md5|digest)\w{0,12}\((?:[\w.]{1,30},[ ]?)?(?:[\w.]{1,20}\()?[bf]?[\"']("
+        r"[^\s\"'\\<>]{8,200})[\"'][ \t)]*[+.]",
+        _listed,
+    ),
+    Role(
+        "PASSWORD", ("private", "pkcs", "keystore", "wallet", "p12", "pfx"),
+        r"(?:private_?key|pkcs\w{0,3}|keystore|wallet|p12|pfx)\w{0,24}\([^\n()]{0,120}?,[ ]?[\w=]{0,16}[bf]?"
+        r"[\"']([^\s\"'\\<>/]{8,64})[\"']",
+        chosen_password,
+    ),
+    Role(
+        "SECRET", ("params", "query"),
+        r"(?:params|query)\w{0,12}[\"']?[ \t]*+[:=][ \t]*+(?:dict)?[{(][^{}()\n]{0,160}?[\"']?\b(?:key|app_?id"
+        r"|api_?key|auth|code)"
+        rf"[\"']?[ \t]*+[:=][ \t]*+[\"']{VALUE}[\"']",
+        credential,
+    ),
+    Role("SECRET", ("seed",), r"\bseed[\"']?[ ]?[:=][ ]?[\"']?((?:0x)?[0-9a-f]{64,128})(?![\w])", filled_in),
 )  # fmt: skip

@@ -35,7 +35,7 @@ _SIGNS = "session|jwt|csrf|passport|cookie"
 _SIGNS_ANCHORS = tuple(_SIGNS.split("|"))
 _CALLED, _OPENED = "|".join(_KEYED).replace(".", r"\."), "|".join(_OPENING)
 _QUOTED = r"([^\s\"'`\\<>{}]{8,64}|[A-Za-z0-9]{1,16}(?:[ ][A-Za-z0-9]{1,16}){2,11})"
-_STORES = ("secret", "keyvault", "securestring", "vault kv", "ssm put")
+_STORES = ("secret", "keyvault", "securestring", "vault kv", "ssm put", "config:set", "env add", "env set")
 _LITERAL = r"[\"']([^\s\"'`\\<>]{6,64})[\"']"
 _VALUE_FLAG = r"--?(?:body|b|value|v|secret-(?:string|binary|value)|plaintext|data|payload|literal)(?:[ =]|(?=[\"']))"
 _CONNECTS = ("smtp", "mail", "gomail", "imap", "pop3", "ldap", "ftp", "sftp", "ssh", "telnet", "mqtt", "amqp", "dial")
@@ -90,7 +90,8 @@ HANDED: tuple[Role, ...] = (
     ),
     Role(
         "SECRET", ("secret",),
-        rf"(?:{_SIGNS}|\bapp|signing|webhook|client|hmac|[a-z](?<!pull)(?<!tls)(?<!existing)(?<!image)(?=[_.-]))[_.-]?"
+        rf"(?:{_SIGNS}|\bapp|signing|webhook|client|hmac|[a-z](?<!pull)(?<!tls)(?<!existing)(?<!image)(?="
+        rf"[_.-]))[_.-]?"
         r"secret(?:[_.-]?key)?[\"'\])]{0,2}[ \t]{0,4}"
         rf"(?:=>|:=|=|:)[ \t]{{0,4}}[\"']{_QUOTED}[\"']",
         _literal_key,
@@ -113,22 +114,26 @@ HANDED: tuple[Role, ...] = (
     ),
     Role(
         "SECRET", ("keychain", "keyring", "keystore", "securestor"),
-        rf"(?:keychain|keyring|keystore|securestor\w{{0,6}})\w{{0,12}}(?:\.|::)\w{{0,10}}(?:set|put|add|save|write|store)\w{{0,20}}"
+        rf"(?:keychain|keyring|keystore|securestor\w{{0,6}})\w{{0,12}}(?:\.|::)\w{{0,10}}(?:set|put|add|save"
+        rf"|write|store)\w{{0,20}}"
         rf"\([^\n]{{0,80}}?[\"']{VALUE}[\"']",
         scrambled_or_digest,
     ),
     Role(
         "SECRET", ("crypt_", "crypt-"),
-        rf"\bencrypt[_-](?:string|value|secret|password|text)[ ]++(?:--?[\w-]{{1,20}}[ ]++){{0,2}}[\"']{_QUOTED}[\"']",
+        rf"\bencrypt[_-](?:string|value|secret|password|text)[ ]++(?:--?[\w-]{{1,20}}[ ]++){{0,2}}"
+        rf"[\"']{_QUOTED}[\"']",
         _literal_key,
     ),
     # what a store of secrets is given
     Role(
         "SECRET", _STORES,
-        rf"(?:\bsecrets?\b|keyvault|securestring|secretsmanager|\bvault[ ]kv\b|\bssm[ ]put)[^\n]{{0,200}}?[ ]"
+        rf"(?:\bsecrets?\b|keyvault|securestring|secretsmanager|\bvault[ ]kv\b|\bssm[ ]put|\bconfig:set\b|\benv"
+        rf"[ ](?:add|set)\b)"
+        r"[^\n]{0,200}?[ ]"
         rf"(?:{_VALUE_FLAG}|(?-i:[A-Z][A-Z0-9_]{{2,40}})=|--from-literal[ =][\w.-]{{1,60}}=)[\"']?{VALUE}"
         r"(?=[\"']?(?:[ \t;|&)]|$))",
-        chosen_password,
+        lambda value: chosen_password(value) or credential(value),
     ),
     # behind a host and a user, handed to what connects
     Role(
@@ -238,7 +243,8 @@ HANDED: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", ENDS_ANCHORS,
-        rf"(?:^[ \t>*-]{{0,8}}|export[ ])[\w.-]{{0,60}}?{ENDS}[ \t]{{0,4}}[:=][ \t]{{0,4}}([^\s\"'`\\<>{{}}$]{{6,64}})"
+        rf"(?:^[ \t>*-]{{0,8}}|export[ ])[\w.-]{{0,60}}?{ENDS}[ \t]{{0,4}}[:=][ \t]{{0,4}}("
+        rf"[^\s\"'`\\<>{{}}$]{{6,64}})"
         r"[ \t\r]*$",
         _foreign, gate=rf"(?im)(?:{ENDING}|pass)[^\n]*[:=][ \t]*[^\s\"']*[^\x00-\x7f]",
     ),
@@ -281,8 +287,9 @@ HANDED: tuple[Role, ...] = (
         told_password,
     ),
     Role(
-        "PASSWORD", ("pin", "code"),
-        rf"\b(?:pin|code)[ ](?:for|to|of)[^\n:=]{{0,40}}?(?:vault|safe|alarm|door|gate|wi-?fi)[^\n:=]{{0,20}}?"
+        "PASSWORD", ("pin", "code", "combi", "combo", "kombi"),
+        rf"\b(?:pin|code|combination|combo|kombination|combinaci[óo]n)[ ](?:for|to|of|der|des|für|de|del)"
+        rf"[^\n:=]{{0,40}}?(?:vault|safe|alarm|door|gate|wi-?fi|tresors?|safes|caja|coffre)[^\n:=]{{0,20}}?"
         rf"(?:\b(?:{IS})\b:?|[:=])[ ]{MARK}{VALUE}(?={_AFTER})",
         told_password,
     ),

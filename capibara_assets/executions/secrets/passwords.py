@@ -92,7 +92,8 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     # an element, whatever stands between, also in the next lines
     Role(
         "PASSWORD", (*ENDS_ANCHORS, "secret", "token", "key"),
-        rf"(?:{ENDS}|secret|token|key)[^\n<>]{{0,80}}(?<!usersecretsid)>(?:\s{{0,40}}<[^<>\n]{{0,60}}>){{0,3}}\s{{0,40}}{VALUE}(?=\s{{0,40}}</)",
+        rf"(?:{ENDS}|secret|token|key)[^\n<>]{{0,80}}(?<!usersecretsid)>(?:\s{{0,40}}<"
+        rf"[^<>\n]{{0,60}}>){{0,3}}\s{{0,40}}{VALUE}(?=\s{{0,40}}</)",
         lambda value: chosen_password(value) or credential(value),
         gate=rf"(?i)(?:{ENDING}|pass|secret|token|key)\d?[^\n<>]*>\s*(?:<[^\n<>]*>\s*)*[^\s<>]{{6}}[^\s<>]*\s*</",
     ),
@@ -200,9 +201,10 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", ("-p", "-P", "-w", "-W", "-A", "-X"),
-        rf"[ \t]-[uUlD][ \t]*+[\"']?(?!-|\S*\.py\b)[\w.@\\=,-]{{1,80}}[\"']?[ \t][^\n]{{0,80}}?(?<=[ \t])-[pPwWAX][ =]?"
+        rf"[ \t]-[uUlD][ \t]*+[\"']?(?!-|\S*\.py\b)[\w.@\\=,-]{{1,80}}[\"']?[ \t][^\n]{{0,80}}?(?<=[ \t])-"
+        rf"[pPwWAX][ =]?"
         rf"[\"']?{VALUE}",
-        shell_password, case=True,
+        lambda value: shell_password(value) or credential(value), case=True,
     ),
     Role(
         "PASSWORD", ("zip ", "7z ", "7za ", "rar ", "keygen", "openssl"), rf"{_PACKS}[\"']?{VALUE}", shell_password,
@@ -231,7 +233,8 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     # what is fed to a prompt
     Role(
         "PASSWORD", ENDS_ANCHORS,
-        rf"{ENDS}[^\w\n]{{0,8}}\n[ \t]*+[\w.]{{0,20}}send\w*[ \t(]{{1,2}}[\"']([^\s\"'`\\<>]{{8,64}})(?=\\[rn]|[\"'])",
+        rf"{ENDS}[^\w\n]{{0,8}}\n[ \t]*+[\w.]{{0,20}}send\w*[ \t(]{{1,2}}[\"']([^\s\"'`\\<>]{{8,64}})(?=\\[rn]|"
+        rf"[\"'])",
         chosen_password,
     ),
     Role("PASSWORD", ("<<<",), rf"<<<[ \t]*+[\"']{VALUE}[\"']", told_password, case=True),

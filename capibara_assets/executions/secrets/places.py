@@ -28,7 +28,7 @@ _CHANGES = r"(?:chang|set\b|reset|updat|rotat|switch|ge?änder|cambi|mud|modifi|
 _OTHERWISE = (
     r"(?:\?\?|\|\||\?:|\bor\b|,|\.(?:unwrap_or\w*|or_?else\w*|get_?or_?else|value_?or|presence|default\w*|or)\b)"
 )
-_VALUES = r"(?:value|default|plain_?text|text|content|data|current|raw)"
+_VALUES = r"(?:value|default|plain_?text|text|content|data|current|raw|result|secret)"
 _DIGITS = re.compile("[0-9]+")
 _MESSAGES = MESSAGES - {"matches", "the"} | {"forgot", "new"}
 _RPC = r"mainnet|testnet|sepolia|goerli|holesky|infura|alchemy|quiknode|chainstack|moralis"
@@ -118,7 +118,8 @@ PLACES: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", ENDS_ANCHORS,
-        rf"{ENDS}[^\n]{{0,160}}\n(?:[ \t]*+\n)?[^\n:=]{{0,30}}?\b(?:value|password|secret|wert|valor|valeur|one|it is)"
+        rf"{ENDS}[^\n]{{0,160}}\n(?:[ \t]*+\n)?[^\n:=]{{0,30}}?\b(?:value|password|secret|wert|valor|valeur|one"
+        rf"|it is)"
         rf"[ \t]*+[:=][ \t]++{MARK}{VALUE}[\"'`]?[ \t\r]*$",
         told_password,
     ),
@@ -129,7 +130,8 @@ PLACES: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", ENDS_ANCHORS,
-        rf"(?:\b(?-i:[A-Z0-9_]{{0,60}}(?:PASSWORD|PASSPHRASE|PASSWD|PASS|PWD|PSK))|\b(?:wpa_)?psk)=[\"']({_WORDS})[\"']",
+        rf"(?:\b(?-i:[A-Z0-9_]{{0,60}}(?:PASSWORD|PASSPHRASE|PASSWD|PASS|PWD|PSK))|\b(?:wpa_)?psk)=[\"']"
+        rf"({_WORDS})[\"']",
         _spoken,
     ),
     # between braces, in which marks stand for nothing else
@@ -146,7 +148,8 @@ PLACES: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", (*ENDS_ANCHORS, "secret", "token", "key"),
-        rf"(?:{ENDS}|secret|token)[\"']?[ \t]*+(?::|=>?)?[ \t]*+\{{[^{{}}]{{0,300}}?\b{_VALUES}[\"']?[ \t]*+"
+        rf"(?:{ENDS}|secret|token|access_key)[\"']?(?:[ \t]++[\"'][\w.-]{{1,60}}[\"'])?[ \t]*+(?::|=>?)?"
+        rf"[ \t]*+\{{[^{{}}]{{0,300}}?\b{_VALUES}[\"']?[ \t]*+"
         rf"(?::|=>?)[ \t]*+[\"']([^\s\"'\\<>]{{8,200}})[\"']",
         _password,
     ),
@@ -211,14 +214,29 @@ PLACES: tuple[Role, ...] = (
     ),
     # sessions in cookies, of whatever alphabet
     Role(
-        "SECRET", ("cookie", "x-"), r"cookies?[\"']?[ \t]{0,3}[:=,](?=([^\n]{0,600}))", _session,
-        gate=r"(?i)cookies?[\"']?[ \t]*[:=,][^\n]*(?:sess|sid|auth|token|jwt|csrf|xsrf|remember|login)[^\n]*[=:]",
-        parts=rf"(?i)(?<![\w.-]){_COOKIES}[\"']?(?:=|:[ ]?)[\"']?([A-Za-z0-9_.%~+-]{{16,400}})",
+        "SECRET", ("cookie", "x-"), r"cookies?(?:[\"'\])]{0,3}[ \t]{0,3}[:=,]|[\w.]{0,16}\()(?=([^\n]{0,600}))",
+        _session,
+        gate=r"(?i)cookies?(?:[\"'\])]*[ \t]*[:=,]|[\w.]*\()[^\n]*(?:sess|sid|auth|token|jwt|csrf|xsrf|remember"
+        r"|login)[^\n]*[=:,][^\n]*[A-Za-z0-9_.%~+-]{16}",
+        parts=rf"(?i)(?<![\w.-]){_COOKIES}[\"']?(?:=|:[ ]?|,[ ]?(?:[\"']?value[\"']?[ ]?[:=][ ]?)?)"
+        r"[\"']?([A-Za-z0-9_.%~+-]{16,400})",
+    ),
+    Role(
+        "SECRET", ("cookie", " -b "),
+        rf"[ ](?:(?-i:-b)|--cookie)[ =]?[\"']?(?:[^\n\"']{{0,80}};[ ])?{_COOKIES}=([A-Za-z0-9_.%~+-]{{16,400}})",
+        _session,
+        gate=r"(?i)[ ](?:(?-i:-b)|--cookie)[ =]?[\"']?[^\n\"']*"
+        r"(?:sess|sid|auth|token|jwt|csrf|xsrf|remember|login)[\w.-]*=",
+    ),
+    Role(  # a browser's file of cookies, a list of them
+        "SECRET", ("\ttrue\t", "\tfalse\t"),
+        rf"\t(?:TRUE|FALSE)\t\d{{1,12}}\t{_COOKIES}\t([A-Za-z0-9_.%~+-]{{16,400}})[ \t\r]*$", _session,
     ),
     # keys of wallets; addresses of nodes that end in a key
     Role(
         "PRIVATE_KEY", ("accounts", "wallet(", "from_key(", "toaccount(", "private-key", "signer"),
-        r"(?:\baccounts[\"']?[ \t]*+[:=][ \t]*+\[|wallet\(|from_key\(|toaccount\(|--private-keys?[ =]|signer\w{0,10}\()"
+        r"(?:\baccounts[\"']?[ \t]*+[:=][ \t]*+\[|wallet\(|from_key\(|toaccount\(|--private-keys?[ =]"
+        r"|signer\w{0,10}\()"
         r"(?=([^\]\)\n]{0,80}(?:\n[^\]\)]{0,400})?))",
         filled_in, parts=r"(?<![0-9a-zA-Z])((?:0x)?[0-9a-fA-F]{64})(?![0-9a-zA-Z])",
     ),

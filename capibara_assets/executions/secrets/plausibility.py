@@ -227,8 +227,10 @@ def jumbled(value: str) -> bool:
 def letters_at_random(value: str) -> bool:
     """Whether a value is letters of both cases, and signs, that hardly make words, as they do in names of classes."""
     letters = value.translate(_NO_SIGNS)
-    if not (12 <= len(value) <= 64 and letters.isalpha() and value.isascii() and _CASES_CHANGE.search(value)):
+    if not (8 <= len(value) <= 64 and letters.isalpha() and value.isascii() and _CASES_CHANGE.search(value)):
         return False
+    if len(value) < 12:  # few letters may be a name: two of their pairs stand in no word
+        return letters == value and sum(_NO_PAIR.match(value, at) is not None for at in range(len(value) - 1)) > 1
     if letters != value and _in_words(value) > 0.3:
         return False
     return sum(len(word) for word in _WORD.findall(value) if not _UNSPEAKABLE.search(word)) <= len(value) / 2

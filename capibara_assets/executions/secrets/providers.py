@@ -131,13 +131,15 @@ PROVIDER_SHAPES: tuple[Shape, ...] = (
     ("SETTLEMINT_TOKEN", ("sm_aat_", "sm_pat_", "sm_sat_"), r"sm_[aps]at_[A-Za-z0-9]{15,18}"),
     ("SHIPPO_TOKEN", ("shippo_",), r"shippo_(?:live|test)_[a-fA-F0-9]{38,42}"),
     ("SLACK_TOKEN", ("xoxe.", "hooks.slack.com"),
-     r"xoxe\.xox[bp]-\d-[A-Za-z0-9]{20,}|https://hooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9+/]{40,60}"),
+     r"xoxe\.xox[bp]-\d-[A-Za-z0-9]{20,}|https://hooks\.slack\.com/(?:services|workflows|triggers)/"
+     r"[A-Za-z0-9+/]{40,60}"),
     ("SOURCEGRAPH_TOKEN", ("sgp_",), r"sgp_(?:(?:[a-fA-F0-9]{16}|local)_)?[a-fA-F0-9]{38,42}"),
     ("TWILIO_KEY", ("SK",), r"SK[0-9a-fA-F]{32}(?![A-Za-z0-9])"),
     ("TYPEFORM_TOKEN", ("tfp_",), r"tfp_[A-Za-z0-9_.=-]{57,61}"),
     ("VAULT_TOKEN", ("s.",), r"s\.[A-Za-z0-9]{24}(?![A-Za-z0-9])"),
     ("YANDEX_KEY", ("AQVN", "t1.", "YC"),
-     r"AQVN[A-Za-z0-9_-]{35,38}|t1\.[A-Z0-9a-z_-]+={0,2}\.[A-Z0-9a-z_-]{86}={0,2}|YC[A-Za-z0-9_-]{38}(?![A-Za-z0-9])"),
+     r"AQVN[A-Za-z0-9_-]{35,38}|t1\.[A-Z0-9a-z_-]+={0,2}\.[A-Z0-9a-z_-]{86}={0,2}|YC[A-Za-z0-9_-]{38}(?!"
+     r"[A-Za-z0-9])"),
     ("K3S_TOKEN", ("K10",), r"K10[0-9a-f]{64}::[\w.-]+:[0-9A-Za-z.]{16,64}"),
     ("KUBEADM_TOKEN", ("--token",), r"(?<=--token[ =])[a-z0-9]{6}\.[a-z0-9]{16}(?![A-Za-z0-9.])"),
     ("SWARM_TOKEN", ("SWMTKN-",), r"SWMTKN-1-[0-9a-z]{48,52}-[0-9a-z]{24,26}"),

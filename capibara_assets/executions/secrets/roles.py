@@ -15,6 +15,7 @@ from capibara_assets.executions.secrets.plausibility import (
     credential,
     has_digit,
     header_credential,
+    jumbled,
     line_password,
     lone_secret,
     password,
@@ -23,6 +24,7 @@ from capibara_assets.executions.secrets.plausibility import (
     scrambled,
     scrambled_or_digest,
     signed_password,
+    stated_password,
     strong_password,
     unmistakable,
 )
@@ -48,10 +50,12 @@ class Role:
 #: `password` in other languages, and `key`, whose values have to look random. A role that holds them becomes two rules
 #: (`rules.py`): with so many words an expression is slow, and a text with one of these words is examined in any case.
 FOREIGN = (
-    r"passwort|kennwort|passord(?:et)?|wachtwoord|l[öo]senord(?:et)?|adgangskoden?|salasana|jelsz[óo]|contrase[nñ]a|senha"
+    r"passwort|kennwort|passord(?:et)?|wachtwoord|l[öo]senord(?:et)?|adgangskoden?|salasana|jelsz[óo]|contrase"
+    r"[nñ]a|senha"
     r"|mot[ _-]?de[ _-]?passe|(?<![a-z])mdp|palavra[ _-]?passe|paswoord"
     r"|(?<![a-z])clave|(?<![a-z])parola|has[łl][oa]\b|hesl[oa]\b|[şŞ]ifre\w{0,3}|lozink[aeu]"
-    r"|kata sandi|รหัสผ่าน|पासवर्ड"
+    r"|kata (?:sandi|laluan)|รหัสผ่าน|पासवर्ड|salas[õo]na|parool|parole\b|slapta[žz]od\w{1,4}|zapork[aeu]|geslo\b"
+    r"|lykilor[ðd]|contrasinal|pasahitza|wagwoord|nenosiri|পাসওয়ার্ড|கடவுச்சொல்|პაროლი|գաղտնաբառ|رمز عبور|گذرواژه"
     r"|mật khẩu|[Пп]арол[ья]|κωδικός|סיסמה|كلمة المرور|パスワード|暗証番号|비밀번호|암호|密码|密碼|口令"
 )
 FOREIGN_ANCHORS = (
@@ -78,6 +82,9 @@ FOREIGN_ANCHORS = (
     *("parola", "hasło", "hasła", "haslo", "hasla", "heslo", "hesla", "şifre", "lozink", "mật kh", "парол", "κωδικ"),
     *(
         "kata sandi",
+        *("kata laluan", "salasõna", "salasona", "parool", "parole", "slapta", "zapork", "geslo", "lykilor"),
+        *("contrasinal", "pasahitza", "wagwoord", "nenosiri", "পাসওয়ার্ড", "கடவுச்சொல்", "პაროლი", "գաղտնաբառ"),
+        *("رمز عبور", "گذرواژه"),
         "รหัสผ่าน",
         "पासवर्ड",
         "סיסמה",
@@ -91,10 +98,16 @@ FOREIGN_ANCHORS = (
         "口令",
     ),
 )
-FOREIGN_KEYS = r"schl(?:ü|ue)ssel|geheimnis|(?<![a-z])clé[ ]\w|jeton|chiave|chave|sleutel|klucz|ключ|密钥|密鑰|キー"
+FOREIGN_KEYS = r"schl(?:ü|ue)ssel|geheimnis|(?<![a-z])clé[ ]\w|jeton|chiave|chave|sleutel|klucz|[Кк]люч|密钥|密鑰|キー"
+FOREIGN_KEYS += r"|nyckel|n[øo]kkel|n[øo]gle[nr]?\b|anahtar|kunci\b|khóa|api[ ]?키|avain\b|kľúč|klíč|kulcs\w?\b"
+FOREIGN_KEYS += r"|cheie|ključ\b"
+FOREIGN_KEYS += "|مفتاح|κλειδί|מפתח|कुंजी|คีย์|[Тт]окен|トークン|令牌|토큰|გასაღები|atslēg|raktas\\b"
 FOREIGN_KEY_ANCHORS = (
     *("schlüssel", "schluessel", "geheimnis", "clé", "jeton", "chiave", "chave", "sleutel", "klucz"),
     *("ключ", "密钥", "密鑰", "キー"),
+    *("nyckel", "nøkkel", "nokkel", "nøgle", "nogle", "anahtar", "kunci", "khóa", "api키", "api 키", "avain"),
+    *("kľúč", "klíč", "kulcs", "cheie", "ključ", "مفتاح", "κλειδί", "מפתח", "कुंजी", "คีย์", "токен", "トークン"),
+    *("令牌", "토큰", "გასაღები", "atslēg", "raktas"),
 )
 
 #: What may stand before a name at the start of a line.
@@ -150,29 +163,29 @@ CONTEXT_SHAPES: tuple[ContextShape, ...] = (
 
 _KEYS = (
     "api|access|auth|encryption|private|priv|signing|account|client|session|master|storage|shared|webhook|subscription"
-    "|service|app|consumer|deploy|admin|license|pre-?shared|recovery|aes"
+    "|service|app|consumer|deploy|admin|license|pre-?shared|recovery|aes|validation|decryption|machine"
 )
-_ENGLISH = (
+ENGLISH = (
     rf"(?:assword|pa?s{{1,2}}w(?:o?r)?d|passphrase|passcode|pwd|pswd|psw|secret|token|credential|\bcreds\b"
     rf"|secure_?string|(?:{_KEYS})[_ -]?key|(?:recovery|backup|activation)[_ -]codes?"
     r"|identified[^\n']{0,40}\bby\b|_auth\b|\bauth[\"']|(?<!\d)pass(?=[\"':=_ ])"
     r"|(?<!\d)pw\b|[_-]pat\b|(?:\b|_)t?otp|\bmfa|\b2fa|\bpsk\b)"
 )
-_NOUNS = (
-    rf"(?:(?=[aepstcmwdlrbio2_-]){_ENGLISH}|{FOREIGN}|{FOREIGN_KEYS})"  # first letters: sort out half of the places
+NOUNS = (
+    rf"(?:(?=[aepstcmwdlrbio2_-]){ENGLISH}|{FOREIGN}|{FOREIGN_KEYS})"  # first letters: sort out half of the places
     r"(?!\w{0,40}:\d{1,9}>)"  # in a placeholder
 )
-_NOUN_ANCHORS = (
+NOUN_ANCHORS = (
     *("pass", "assword", "pasw", "pssw", "pwd", "psw", "secret", "token", "credential", "creds"),
     *("key", "identified", "_auth", 'auth"', "auth'"),
     *("pswd", "pw", "_pat", "-pat", "otp", "mfa", "2fa", "psk", "recovery", "backup", "activation", "secure"),
 )  # fmt: skip
 _WIDE = (
-    rf"(?:{_NOUNS}|key\b|log[_ -]?[io]n|sign[_ -]?[io]n|auth(?!ority)|user|account|admin|connect|crypt|unlock|sudo"
+    rf"(?:{NOUNS}|key\b|log[_ -]?[io]n|sign[_ -]?[io]n|auth(?!ority)|user|account|admin|connect|crypt|unlock|sudo"
     r"|\bssh|\bwpa|salt|pepper|cookie|session|bearer|webhook|\bdsn\b)(?!\w{0,40}:\d{1,9}>)"
 )
 _WIDE_ANCHORS = (
-    *_NOUN_ANCHORS,
+    *NOUN_ANCHORS,
     *("login", "log_in", "log in", "log-in", "logon", "log on", "signin", "sign in", "sign_in", "sign-in", "auth"),
     *("user", "account", "admin", "connect", "crypt", "unlock", "sudo", "ssh", "wpa", "salt", "pepper", "cookie"),
     *("session", "bearer", "webhook", "dsn"),
@@ -211,8 +224,8 @@ MINGLED = f"(?-i:{SIGNED}|{RANDOM})"
 _LONG_MINGLED = (  # `plausibility.long_mingled`
     rf"(?-i:{SIGNED}|[{_RUN}]{{6}}{RANDOM}|{RANDOM}[{_RUN}]{{6}})"
 )
-_LINE_GATE = rf"(?i){_WIDE.replace(_NOUNS, _ENGLISH)}[^\n]*{_LONG_MINGLED}"
-_NEAR_GATE = rf"(?i){_ENGLISH}[^\n]*(?:\n[^\n]*\n?[^\n]*)?{MINGLED}"
+_LINE_GATE = rf"(?i){_WIDE.replace(NOUNS, ENGLISH)}[^\n]*{_LONG_MINGLED}"
+_NEAR_GATE = rf"(?i){ENGLISH}[^\n]*(?:\n[^\n]*\n?[^\n]*)?{MINGLED}"
 # Pieces of a literal; of two lines the second has a quote, which the gate asks for.
 _BREAK, _PIECES = r"[ \t]*+(?:\n[ \t]*+)?", 8
 _JOINS = r"(?:\+|\.{1,2}|&|<>|\|\||\\|,)"
@@ -220,9 +233,12 @@ _PIECE = (
     rf"[\w.]{{0,20}}\(?\[?[frbu]?[\"'][^\"'\n]{{4,200}}[\"'][\])]{{0,2}}"
     rf"(?:[ \t]*+{_JOINS}?[ \t\\]*+{_BREAK}|{_BREAK}{_JOINS}?[ \t\\]*+)"
 )
-_PIECES_GATE = rf"(?i){_ENGLISH}[^\n]*(?:\n[^\n\"']*[\"'][^\n]*){{0,{_PIECES}}}{MINGLED}"
+_PIECES_GATE = rf"(?i){ENGLISH}[^\n]*(?:\n[^\n\"']*[\"'][^\n]*){{0,{_PIECES}}}{MINGLED}"
 _FLAG_GATE = rf"(?m:^|[\s\"'\[(,`\x1c-\x1f])--?[A-Za-z]{{1,3}}[\"', =]{{0,4}}[{CHARS}-]*{MINGLED}"
 
+#: Arguments of a call in the lines below it, and those that are literals.
+_ARGUMENTS_BELOW = r"[ \t\r]*+\n(?=((?:[ \t]+(?![ \t)\]}])[^\n]{1,200}(?:\n|$)){1,8}))"
+_LITERAL_PART = rf"(?m)^[ \t]+[A-Za-z@]?[\"'`]{VALUE}(?=[\"'`][ \t]*(?:[,)]|$))"
 _STATED = rf"(?-i:[A-Z][{CHARS}-]*[0-9]|[0-9][{CHARS}-]*[A-Z])"
 #: Parts of addresses that let in whoever has them.
 _SECRET_PATHS = "hook|incoming|/feed|/invite|/private|/reset|/verify|/magic|/confirm|/activat|/unsubscribe"
@@ -231,18 +247,19 @@ _HEX_GROUPS = re.compile(r"\w{1,8}(?:-[0-9a-f]{4,}){2,}")
 
 ROLES: tuple[Role, ...] = (
     # assigned to, keyed by, set through, passed as the flag or the argument of that name
-    Role("SECRET", _NOUN_ANCHORS, rf"{_NOUNS}[\w.-]{{0,30}}{NO_SECRET}{_BETWEEN}{_MADE}{VALUE}", credential,
+    Role("SECRET", NOUN_ANCHORS, rf"{NOUNS}[\w.-]{{0,30}}{NO_SECRET}{_BETWEEN}{_MADE}{VALUE}", credential,
          gate=_NEAR_GATE, near_values=True),
     # "the password for the wiki is ...", "token of the runner: ...", "... is your password"
     Role(
-        "SECRET", _NOUN_ANCHORS,
-        rf"{_NOUNS}[\w ',()@.\x80-\uffff-]{{0,60}}?(?:\b(?:to|{IS})\b:?|[:=：éè]|->|→)[ \t]*+{MARK}{VALUE}",
+        "SECRET", NOUN_ANCHORS,
+        rf"{NOUNS}[\w ',()@.\x80-\uffff-]{{0,60}}?(?:\b(?:to|{IS})\b:?|[:=：éèは是는은為为]"
+        rf"|[ ](?:är|là|on|este|है|هو|היא|είναι)[ ]|->|→)[ \t]*+{MARK}{VALUE}",
         credential, gate=_NEAR_GATE, near_values=True,
     ),
     Role(
-        "SECRET", _NOUN_ANCHORS,
-        rf"(?<![{CHARS}-]){VALUE}[\"'`*]{{0,3}} (?:is|as|ist|es|est)\b[^\n.]{{0,40}}?{_NOUNS}", credential,
-        gate=rf"(?i){MINGLED}[^\s]* (?:is|as|ist|es|est)[^\n.]*{_ENGLISH}", near_values=True,
+        "SECRET", NOUN_ANCHORS,
+        rf"(?<![{CHARS}-]){VALUE}[\"'`*]{{0,3}} (?:is|as|ist|es|est)\b[^\n.]{{0,40}}?{NOUNS}", credential,
+        gate=rf"(?i){MINGLED}[^\s]* (?:is|as|ist|es|est)[^\n.]*{ENGLISH}", near_values=True,
     ),
     # on a line about logging in or about keys, where nothing but the value's statistics can tell
     Role("SECRET", _WIDE_ANCHORS, rf"{_WIDE}(?=([^\n]{{0,100}}))", unmistakable, gate=_LINE_GATE, parts=_PART,
@@ -252,20 +269,38 @@ ROLES: tuple[Role, ...] = (
         "SECRET", _CALLED_ANCHORS, rf"(?:{_CALLED})[\w.]{{0,24}}\((?=([^\n]{{0,200}}))",
         scrambled_or_digest, parts=_PART, gate=rf"(?i)(?:{_CALLED})[\w.]*\([^\n]*{_LONG_MINGLED}", near_values=True,
     ),
+    # the same, with arguments in lines of their own
+    Role(
+        "SECRET", (*_CALLED_ANCHORS, "sign", "hmac"),
+        rf"(?:{_CALLED}|\bsign|hmac)[\w.]{{0,24}}\({_ARGUMENTS_BELOW}",
+        lambda value: scrambled_or_digest(value) or jumbled(value), parts=_LITERAL_PART,
+        gate=rf"(?i)(?:{_CALLED}|sign|hmac)[\w.]*\([ \t\r]*\n[^)]*[\"'`][{CHARS}-]*{_LONG_MINGLED}",
+    ),
+    Role(
+        "PASSWORD", ("login", "log_in", "connect", "auth", "credential", "pdo", "mysqli", "bind"),
+        rf"(?:log_?in|connect|auth|credential|\bpdo|mysqli|bind)\w{{0,24}}\({_ARGUMENTS_BELOW}",
+        stated_password, parts=_LITERAL_PART,
+        gate=rf"(?i)(?:log_?in|connect|auth|credential|pdo|mysqli|bind)\w*\([ \t\r]*\n[^)]*[\"'][^\"'\n]*{_STATED}",
+    ),
+    Role(
+        "SECRET", ("(",), rf"\b[A-Z]\w*(?:\.\w+)?\({_ARGUMENTS_BELOW}", scrambled, parts=_LITERAL_PART,
+        gate=rf"[A-Z]\w*(?:\.\w+)?\([ \t\r]*\n[^)]*[\"'][{CHARS}-]*{_LONG_MINGLED}", case=True,
+    ),
     Role(
         "SECRET", ("(",), rf"\b[A-Z]\w*(?:\.\w+)?\([ \t]*+[\"'](?=[{CHARS}-]*[A-Za-z]\d+[A-Za-z]){VALUE}",
         scrambled,
         # of sixteen characters, two of them `=`, five stand behind that or before it, or it is long itself
         gate=rf"[A-Z][A-Za-z0-9_.]*\([ \t]*+[\"']"
-        rf"(?:[{CHARS}-]*[A-Za-z](?:[0-9]+[A-Za-z][{CHARS}-]{{5}}|[0-9]{{4,}}[A-Za-z])|[{CHARS}-]{{5,}}[A-Za-z][0-9]+[A-Za-z])",
+        rf"(?:[{CHARS}-]*[A-Za-z](?:[0-9]+[A-Za-z][{CHARS}-]{{5}}|[0-9]{{4,}}[A-Za-z])|[{CHARS}-]{{5,}}[A-Za-z]"
+        rf"[0-9]+[A-Za-z])",
         case=True, near_values=True,
     ),
     # what is piped into a login
     Role(
         "SECRET", ("echo", "printf"),
-        rf"(?:echo|printf)\b(?=([^\n|]{{8,200}})\|[^\n]{{0,160}}(?:{_NOUNS}|login|auth|sudo|crypt|openssl|gpg))",
+        rf"(?:echo|printf)\b(?=([^\n|]{{8,200}})\|[^\n]{{0,160}}(?:{NOUNS}|login|auth|sudo|crypt|openssl|gpg))",
         scrambled_or_digest,
-        gate=rf"(?i)(?:echo|printf)[^\n|]*{MINGLED}[^\n|]*\|[^\n]*(?:{_ENGLISH}|login|auth|sudo|crypt|openssl|gpg)",
+        gate=rf"(?i)(?:echo|printf)[^\n|]*{MINGLED}[^\n|]*\|[^\n]*(?:{ENGLISH}|login|auth|sudo|crypt|openssl|gpg)",
         parts=_PART,
     ),
     # flags of one letter, with their value behind them or attached; `user:password`, `user%password`
@@ -329,18 +364,18 @@ ROLES: tuple[Role, ...] = (
     ),
     # lines of a block in YAML
     Role(
-        "SECRET", _NOUN_ANCHORS,
-        rf"{_NOUNS}[\w.-]{{0,30}}[\"']?:[ \t]*+[|>][+-]?[ \t]*+\n(?=((?:[ \t][^\n]{{1,400}}(?:\n|$)){{1,20}}))",
+        "SECRET", NOUN_ANCHORS,
+        rf"{NOUNS}[\w.-]{{0,30}}[\"']?:[ \t]*+[|>][+-]?[ \t]*+\n(?=((?:[ \t][^\n]{{1,400}}(?:\n|$)){{1,20}}))",
         credential, parts=_PART,
     ),
     # alone below a line that announces it: a command that prints it, "... password:"
     Role(
-        "SECRET", _NOUN_ANCHORS,
-        rf"(?:^[^\n]{{0,60}}?[$#>%][ ][^\n]{{0,200}}?{_NOUNS}[^\n]{{0,200}}"
-        rf"|{_NOUNS}[^\n]{{0,80}}?[:：][ \t*\"'`]{{0,4}})"
+        "SECRET", NOUN_ANCHORS,
+        rf"(?:^[^\n]{{0,60}}?[$#>%][ ][^\n]{{0,200}}?{NOUNS}[^\n]{{0,200}}"
+        rf"|{NOUNS}[^\n]{{0,80}}?[:：][ \t*\"'`]{{0,4}})"
         rf"\r?\n(?:[ \t]*+\r?\n)?[ \t>#]{{0,20}}(?:\[\d+\][ \t]*+)?[\"'`]?{VALUE}[\"'`,;]{{0,2}}[ \t\r]*$",
         lone_secret,
-        gate=rf"(?im){_ENGLISH}[^\n]*\n(?:[ \t]*\r?\n)?[ \t>#]*(?:\[\d+\][ \t]*)?[\"'`]?[{CHARS}-]*"
+        gate=rf"(?im){ENGLISH}[^\n]*\n(?:[ \t]*\r?\n)?[ \t>#]*(?:\[\d+\][ \t]*)?[\"'`]?[{CHARS}-]*"
         rf"(?:{MINGLED}|{_STATED}|(?-i:[a-z][A-Z]+[a-z]+[A-Z]+[a-z]))"
         rf"[{CHARS}-]*={{0,2}}[\"'`,;]*[ \t\r]*$",
     ),
@@ -350,14 +385,19 @@ ROLES: tuple[Role, ...] = (
         case=True,
     ),
     Role(
-        "SECRET", ("sig=", "sign=", "signature=", "key=", "code=", "auth=", "sid=", "hmac=", "token=", "verifier="),
-        rf"[?&;][\w.-]{{0,40}}(?:sign?|signature|key|code|auth|sid|hmac|token|verifier)=([{_WEB}/-]{{16,2000}}={{0,2}})",
+        "SECRET",
+        (
+            *("sig=", "sign=", "signature=", "key="),
+            *("code=", "auth=", "sid=", "hmac=", "token=", "verifier=", "appid=", "app_id"),
+        ),
+        rf"[?&;][\w.-]{{0,40}}(?:sign?|signature|key|code|auth|sid|hmac|token|verifier|app_?id)=("
+        rf"[{_WEB}/-]{{16,2000}}={{0,2}})",
         scrambled_or_digest,
-        gate=rf"(?i)[?&;][\w.-]*(?:sign?|signature|key|code|auth|sid|hmac|token|verifier)=[{_WEB}/-]{{16}}",
+        gate=rf"(?i)[?&;][\w.-]*(?:sign?|signature|key|code|auth|sid|hmac|token|verifier|app_?id)=[{_WEB}/-]{{16}}",
     ),
     Role(
         "SECRET", ("/bot", *_SECRET_PATHS.split("|")),
-        rf"://[^\s\"'<>]{{0,120}}(?:{_SECRET_PATHS}|/bot(?=\d))(?=([^\s\"'<>]{{0,300}}))",
+        rf"://[^\s\"'<>]{{0,120}}?(?:{_SECRET_PATHS}|/bot(?=\d))(?=([^\s\"'<>]{{0,300}}))",
         scrambled_or_digest,
         parts=r"[A-Za-z0-9_-]{16,}",
     ),
@@ -375,8 +415,8 @@ ROLES: tuple[Role, ...] = (
     ),
     # what a name is given in pieces: `"..." + "..."`, `"..." \` and the next line, `join("...", "...")`
     Role(
-        "SECRET", _NOUN_ANCHORS,
-        rf"{_NOUNS}[\w\"'\]$]{{0,30}}[ \t]*+(?::[ \t]*+\w+[ \t]*+)?(?::=|=>|=|:)[ \t]*+\(?{_BREAK}"
+        "SECRET", NOUN_ANCHORS,
+        rf"{NOUNS}[\w\"'\]$]{{0,30}}[ \t]*+(?::[ \t]*+\w+[ \t]*+)?(?::=|=>|=|:)[ \t]*+\(?{_BREAK}"
         rf"(?=((?:{_PIECE}){{2,{_PIECES}}}))",
         pieced, gate=_PIECES_GATE, parts=r"[\"']([^\s\"'\\]{4,200})[\"']",
     ),

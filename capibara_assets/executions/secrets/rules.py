@@ -361,6 +361,11 @@ def _detect_secrets_rules() -> Iterator[Rule]:
 # --- secrets known by what stands before them ---------------------------------------------------------------------
 
 
+def _any_of(words: Iterable[str]) -> str:
+    """A gate of words; `clave` stands in `enclave`, too, where its rule does not look for it."""
+    return f"(?i){'|'.join(map(re.escape, words))}".replace("clave", r"(?:\b|[_0-9])clave")
+
+
 def _context_rules() -> Iterator[Rule]:
     """Secrets known by what stands before them: connection strings, headers, assignments to secret-looking names."""
     for kind, anchors, expression, plausible in CONTEXT_SHAPES:
@@ -386,7 +391,7 @@ def _context_rules() -> Iterator[Rule]:
         if english != role.expression:
             keys = FOREIGN_KEY_ANCHORS if FOREIGN_KEYS in role.expression else ()
             words = (*FOREIGN_ANCHORS, *keys)
-            variants.append((role.expression, words, f"(?i){'|'.join(map(re.escape, words))}"))
+            variants.append((role.expression, words, _any_of(words)))
         for expression, anchors, gate in variants:
             yield Rule(
                 role.kind, anchors, re.compile(expression, flags), 1, role.plausible, not role.case,

@@ -23,7 +23,7 @@ from capibara_assets.executions.secrets.plausibility import (
     told_password,
     unmistakable,
 )
-from capibara_assets.executions.secrets.roles import MINGLED, VALUE, Role
+from capibara_assets.executions.secrets.roles import CHARS, MINGLED, VALUE, Role
 from capibara_assets.executions.secrets.tables import SECRETS_ANCHORS
 
 _END = r"[\"']?[ \t\r]*$"
@@ -58,7 +58,7 @@ _NETWORK_KEY_ANCHORS = (
     ),
     *("hotspot key", "netzwerkschlüssel"),
 )
-_PRODUCT_KEY = r"((?:[A-Z0-9]{5}-){4}[A-Z0-9]{5})(?![A-Za-z0-9-])"
+_PRODUCT_KEY = r"((?:[A-Z0-9]{4,6}-){3,7}[A-Z0-9]{4,6})(?![A-Za-z0-9-])"
 _CHAT_SERVICES = ("nickserv", "chanserv", "authserv", "operserv", "cserve", "undernet", "/ns ", "/cs ")
 #: A message to one of them, up to the verb.
 _TO_SERVICE = (
@@ -76,6 +76,7 @@ _OTHER_HEADER = "(?<![\\w-])[\\w-]{1,80}+" + "".join(
     f"(?<!{end})" for end in ("id", "hash", "tag", "parent", "state", "256", "md5", "digest", "nonce", "match")
 )
 _HEADER_IS = r"[\"']?[=:][ ]?[\"']?(?:[A-Za-z]{2,12}(?:%20|[ ]))?"
+_PROTOCOL_GAP = r"(?:\"[ ]\"|[ ]:?|(?:\\r\\n|\r?\n)\$\d{1,3}(?:\\r\\n|\r?\n))"
 _COMMENT = r"^[ \t]*+(?:#|//|--|;|!|/?\*|rem\b|<!--)[^\n]{0,100}?"
 _ASSIGNS = (
     r"[ \t]*+(?:(?:export|set|setx|const|let|var)[ \t]++)?[\"']?[\w.${}%-]{1,60}[\"']?[ \t]*+(?::=|[:=])[ \t]*+[\"']?"
@@ -125,6 +126,14 @@ SERVICES: tuple[Role, ...] = (
         "PASSWORD", ("/oper ", "/login ", "/register ", "/auth "),
         rf"(?:^|[\s>:\"'`])/(?:oper[ ]++[\w-]{{1,30}}|login|register|auth)[ ]++(?!HTTP/){VALUE}(?=[ \"'`\n]|$)",
         told_password,
+    ),
+    # what a server of a protocol is told: alone or behind a user's name, also as a trace of calls shows it
+    Role(
+        "PASSWORD", ("AUTH", "PASS"),
+        rf"(?<![\w-])(?:AUTH|PASS){_PROTOCOL_GAP}(?:(?:default|[\w.-]{{1,30}}){_PROTOCOL_GAP})?{VALUE}"
+        r"(?=\\[rn]|[\"' \t\r]*$|\"[,) ]|[.]{1,2}$)",
+        lambda value: stated_password(value) or credential(value), case=True,
+        gate=rf"(?:AUTH|PASS){_PROTOCOL_GAP}(?:[\w.-]*{_PROTOCOL_GAP})?[{CHARS}-]{{5}}",
     ),
     # any scheme of an authorization: a value, or parameters
     Role(
@@ -180,8 +189,10 @@ SERVICES: tuple[Role, ...] = (
         has_digit,
     ),
     Role(
-        "SECRET", ("/ipk", *(f"{of}{gap}key" for of in ("product", "license", "serial") for gap in ("", *" _-"))),
-        rf"(?:(?:product|license|serial)[ _-]?key|/ipk)[\"']?(?:[ \t]*+[:=]|[ \t])[ \t]*+[\"']?(?-i:{_PRODUCT_KEY})",
+        "SECRET", ("/ipk", "product", "licen", "serial", "activation", "registration"),
+        rf"(?:\b(?:product|licen[cs]e|serial|activation|registration)\b[^\n\d:=]{{0,40}}?(?:[:=]|\bis\b|(?<=key"
+        rf"|ial)[ ])|_key[\"']?[ ]?[:=]|/ipk)[ \t]*+"
+        rf"[\"'`]?(?-i:{_PRODUCT_KEY})",
         _product_key,
     ),
     Role(
@@ -220,7 +231,8 @@ SERVICES: tuple[Role, ...] = (
     # rows of logins: a host with a user and a password behind it, a user with a service and an address, a proxy
     Role(
         "PASSWORD", (":",),
-        rf"^\[[\w-]{{1,60}}\.[\w.-]{{2,60}}\](?::\w{{1,10}})?[ \t]++[\"']?[\w.@+-]{{1,80}}:([^\s\"'<>]{{8,200}}){_END}",
+        rf"^\[[\w-]{{1,60}}\.[\w.-]{{2,60}}\](?::\w{{1,10}})?[ \t]++[\"']?[\w.@+-]{{1,80}}:("
+        rf"[^\s\"'<>]{{8,200}}){_END}",
         _row, case=True,
     ),
     Role(
@@ -242,7 +254,8 @@ SERVICES: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", ("pptpd", "l2tp", "chap-secrets", "pap-secrets"),
-        r"^[\"']?[\w.@\\-]{1,60}[\"']?[ \t]++(?:\*|[\"']?[\w.-]{1,60}[\"']?)[ \t]++[\"']?([^\s\"']{8,128})[\"']?[ \t]++"
+        r"^[\"']?[\w.@\\-]{1,60}[\"']?[ \t]++(?:\*|[\"']?[\w.-]{1,60}[\"']?)[ \t]++[\"']?([^\s\"']{8,128})"
+        r"[\"']?[ \t]++"
         r"[\"']?(?:\*|\d{1,3}(?:\.\d{1,3}){3})[\"']?[ \t\r]*$",
         _row,
     ),
@@ -270,7 +283,8 @@ SERVICES: tuple[Role, ...] = (
     # told behind the user's name, with whatever between
     Role(
         "PASSWORD", ("ssh", "log in", "login", "logged in", "sign in", "connect", "credential", "creds"),
-        rf"\b{_LOGS_IN}\b[^\n/|]{{0,60}}?(?:\b(?:with|as|using|mit|als|is|are|ist|est|es)|[:=])[ \t][\w.@-]{{1,40}}"
+        rf"\b{_LOGS_IN}\b[^\n/|]{{0,60}}?(?:\b(?:with|as|use|using|mit|als|is|are|ist|est|es)|[:=])[ \t]"
+        rf"[\w.@-]{{1,40}}"
         rf"(?:[ ]?[|/:][ ]?|,[ ]|[ ](?:and|und|et|y|with|mit)[ ](?:the[ ])?){VALUE}(?=[.,;)!\"'`*]*(?:\s|$|<))",
         lone_secret,
     ),
