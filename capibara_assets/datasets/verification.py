@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from capibara_assets.datasets.anatomy.altered import altered, reaches_beyond
+from capibara_assets.datasets.anatomy.altered import altered
 from capibara_assets.datasets.anatomy.broken import broken
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.recipe import Verification
@@ -118,7 +118,7 @@ def judge_answers(
 
     An answer passes if it ends without error. The test judges if the answer that does nothing fails, or shows something
     else where the answer shows what was recorded; one that does nothing may be right, so else one that raises has to.
-    An answer that may defeat tests is tried with other expected values, too: where they pass as well, nothing is told.
+    One that passes is tried with other expected values, too: where they pass as well, nothing is told.
     """
 
     def run(replays: Sequence[Replay]) -> ReplayBatch:
@@ -136,9 +136,9 @@ def judge_answers(
     last = run([_wrong(replays[i], candidates[i], raising=True) for i in undecided])
     failing |= dict(zip(undecided, last.verdicts, strict=True))
     judgements = [_judgement(one, failing.get(i)) for i, one in passing.items()]
-    others = {
-        i: test for i, one in enumerate(judgements) if one.verified == "reexecuted" and (test := _other(candidates[i]))
-    }
+    passed = [i for i, one in enumerate(judgements) if one.verified == "reexecuted"]
+    tests = {i: altered(candidates[i].test or "", candidates[i].language) for i in passed}
+    others = {i: test for i, test in tests.items() if test}
     tried = run([_with_answer(replays[i], candidates[i].answer, test) for i, test in others.items()])
     for i, verdict in zip(others, tried.verdicts, strict=True):
         if (verdict.verified, verdict.reason) == (passing[i].verified, passing[i].reason):
@@ -176,11 +176,6 @@ def _judged(evidence: Evidence, candidate: ExampleCandidate) -> Replay:
 
 def _with_answer(one: Replay, answer: str, test: str) -> Replay:
     return replace(one, cells=(*one.cells[:-1], f"{answer}\n\n{test}"))
-
-
-def _other(candidate: ExampleCandidate) -> str:
-    """The candidate's test with other expected values, where its answer may pass that; else ""."""
-    return altered(candidate.test or "", candidate.language) if reaches_beyond(candidate.answer) else ""
 
 
 def _wrong(one: Replay, candidate: ExampleCandidate, *, raising: bool) -> Replay:

@@ -1,6 +1,7 @@
 """From executions to replays: what each needs of its session, and why some cannot run again."""
 
 import shutil
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -184,3 +185,19 @@ def test_an_answer_that_passes_any_test_proves_nothing_in_javascript() -> None:
         ("unverified", False),
         ("reexecuted", True),
     ]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed")
+def test_a_promise_that_nothing_can_settle_is_not_waited_for() -> None:
+    """Each such answer cost minutes: its wall clock, in each run of it, and again alone."""
+    never = "function double(x) { return new Promise(() => {}); }"
+    test = "const assert = require('assert');\n(async () => { assert.strictEqual(await double(2), 4); })();"
+    answers = {"a context": never, "a thread": f"setTimeout(() => {{}}, 5);\n{never}"}
+    rows, candidates = [], []
+    for minute, (name, answer) in enumerate(answers.items()):
+        rows.append(run(name, f"{answer}\n{test}", minute=minute, sandbox=name, language="javascript"))
+        candidates.append(replace(answered(name, answer, test), language="javascript"))
+    began = time.monotonic()
+    said = judge_answers(evidence(*rows), candidates, Verification.model_validate({}), processes=1)
+    assert [j.reason for j in said.found] == ["waits for something that never comes", "ended its process"]
+    assert time.monotonic() - began < Verification.model_validate({}).timeout_s

@@ -92,7 +92,7 @@ let session;
 async function answerTo(request) {
   const timeout = request.wall_s * 1000;
   if (needsThread(request.cells)) return inThread(request.cells, timeout, request.memory_mib);
-  session = createSession(pureContext);
+  session = createSession(pureContext, true);
   return runAll(session, request.cells, timeout);
 }
 
@@ -106,7 +106,8 @@ async function main() {
     const answer = await answerTo(request);
     const { user, system } = process.cpuUsage(used);
     const clean = untouched();
-    const end = answer.timeout ? { ended: 'wall', cell: answer.cell } : answer;
+    const bound = answer.timeout ? 'wall' : answer.stuck ? 'stuck' : null;
+    const end = bound ? { ended: bound, cell: answer.cell } : answer;
     process.stdout.write(JSON.stringify({ ...end, leaving: !clean, cpu_s: (user + system) / 1e6, nonce: request.nonce }) + '\n');
     if (!clean) break; // the next session gets another process
   }

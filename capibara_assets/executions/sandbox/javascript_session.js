@@ -109,19 +109,21 @@ function traceback(error) {
 }
 
 const TIMED_OUT = Symbol('timed out');
+const STUCK = Symbol('stuck');
 
-// A context and what it wrote; `makeContext` gets the function that writes.
-function createSession(makeContext) {
+// A context and what it wrote; `makeContext` gets the function that writes. Closed: without timers and anything else that
+// comes from outside, so that a promise that is still pending when all that is due has run stays so for ever.
+function createSession(makeContext, closed = false) {
   let out = { stdout: [], stderr: [] };
   const write = (stream) => Object.assign(
     (...args) => { out[stream].push(util.format(...args) + '\n'); },
     { raw: (text) => { out[stream].push(text); } },
   );
   const context = makeContext(write);
-  return { write, run: (code, count, timeout) => run(context, out = { stdout: [], stderr: [] }, code, count, timeout) };
+  return { write, run: (code, count, timeout) => run(context, out = { stdout: [], stderr: [] }, code, count, timeout, closed) };
 }
 
-async function run(context, out, code, count, timeout) {
+async function run(context, out, code, count, timeout, closed) {
   const filename = `Cell[${count}]`;
   let timer, value;
   try {
@@ -134,9 +136,13 @@ async function run(context, out, code, count, timeout) {
     }
     value = vm.runInContext(source, context, { filename, timeout, displayErrors: true });
     if (util.types.isPromise(value)) {
-      const late = new Promise((resolve) => { timer = setTimeout(resolve, timeout, TIMED_OUT); });
+      const late = new Promise((resolve) => {
+        if (closed) setImmediate(resolve, STUCK);
+        else timer = setTimeout(resolve, timeout, TIMED_OUT).unref(); // a thread in which nothing is due any more ends
+      });
       value = await Promise.race([value, late]);
       if (value === TIMED_OUT) return { timeout: true };
+      if (value === STUCK) return { stuck: true };
     }
     await new Promise((resolve) => setImmediate(resolve)); // rejections and callbacks that are due now
   } catch (error) {
@@ -164,7 +170,7 @@ async function runAll(session, cells, timeout) {
   let answer, cell = 0;
   for (; cell < cells.length; cell += 1) {
     answer = await session.run(cells[cell], cell + 1, timeout);
-    if (answer.timeout || answer.error) break;
+    if (answer.timeout || answer.stuck || answer.error) break;
   }
   return { ...answer, cell: Math.min(cell, cells.length - 1) };
 }
