@@ -1,7 +1,7 @@
 """Automation sensors that look again once a run has ended, not only after their whole interval.
 
-A chain of assets is made one link a look: at an interval of 20 s each link waited 13 s on average for nothing. Looking
-every few seconds instead would cost an idle machine, or one with 10,000 partitions, much of a core.
+A chain of assets is made one link a look, and at an interval of 20 s every link waits for the next one. Looking every
+few seconds instead would cost an idle machine, or one with 10,000 partitions, much of a core.
 """
 
 import time
@@ -15,7 +15,7 @@ from capibara_assets.deployment.environment import Deployment
 
 TICK_SECONDS = Deployment.from_environment().tick_seconds
 WAKE_SECONDS = min(5, TICK_SECONDS)
-_SHARE = 5  # a look may take one in so many seconds, however often runs end
+_SHARE = 5  # a look waits so many times as long as the last one took, however often runs end
 
 
 class PromptAutomation(dg.AutomationConditionSensorDefinition):

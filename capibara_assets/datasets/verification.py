@@ -136,9 +136,8 @@ def judge_answers(
     last = run([_wrong(replays[i], candidates[i], raising=True) for i in undecided])
     failing |= dict(zip(undecided, last.verdicts, strict=True))
     judgements = [_judgement(one, failing.get(i)) for i, one in passing.items()]
-    passed = [i for i, one in enumerate(judgements) if one.verified == "reexecuted"]
-    tests = {i: altered(candidates[i].test or "", candidates[i].language) for i in passed}
-    others = {i: test for i, test in tests.items() if test}
+    verified = [i for i, one in enumerate(judgements) if one.verified == "reexecuted"]
+    others = {i: test for i in verified if (test := altered(candidates[i].test or "", candidates[i].language))}
     tried = run([_with_answer(replays[i], candidates[i].answer, test) for i, test in others.items()])
     for i, verdict in zip(others, tried.verdicts, strict=True):
         if (verdict.verified, verdict.reason) == (passing[i].verified, passing[i].reason):

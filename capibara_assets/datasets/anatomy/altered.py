@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from tree_sitter import Node
 
 from capibara_assets.datasets.code import javascript_source, python_source
-from capibara_assets.datasets.code.javascript_source import walk
+from capibara_assets.datasets.code.javascript_source import given, text, walk
 from capibara_assets.datasets.code.structure import JAVASCRIPT
 
 _COMPARING = re.compile(r"(?i)equal|close|^(?:is_?)?same|^tobe$")
-_ASSERTING = re.compile(r"(?i)^(?:assert|ok)$")
+_ASSERTING = frozenset({"assert", "ok"})
 _OF_ALL = frozenset({"all", "any"})
 _OF_ALL_JAVASCRIPT = frozenset({"every", "some"})
 _EQUAL = {"==": True, "===": True, "!=": False, "!==": False}
@@ -32,13 +32,13 @@ def _python(test: str) -> str:
     shared = python_source.parse(test)
     if shared is None:
         return ""
-    tree, count = ast.parse(ast.unparse(shared)), 0
+    tree, count = ast.parse(ast.unparse(shared)), 0  # a copy, which is changed
     for node in ast.walk(tree):
         if isinstance(node, ast.Assert):
             count += _other(node.test, True)
         elif isinstance(node, ast.If) and any(isinstance(one, ast.Raise) for one in node.body):
             count += _other(node.test, False)
-        elif isinstance(node, ast.Call) and len(node.args) > 1 and _COMPARING.search(_name(node.func)):
+        elif isinstance(node, ast.Call) and len(node.args) > 1 and _COMPARING.search(python_source.called_name(node)):
             node.args[1] = _wrapped(node.args[1])
             count += 1
     return ast.unparse(ast.fix_missing_locations(tree)) if count else ""
@@ -65,10 +65,6 @@ def _wrapped(node: ast.expr) -> ast.expr:
     return ast.List([node, ast.Constant("altered")], ast.Load())
 
 
-def _name(function: ast.expr) -> str:
-    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-
-
 def _javascript(test: str) -> str:
     root = javascript_source.parse(test)
     if root.has_error:
@@ -84,12 +80,11 @@ def _javascript(test: str) -> str:
 def _compared_with(node: Node) -> Iterator[Node]:
     """What an assertion compares with, and what is thrown for where it differs."""
     if node.type == "call_expression":
-        arguments = node.child_by_field_name("arguments")
-        given = arguments.named_children if arguments is not None else []
+        arguments = given(node)
         if _COMPARING.search(_called(node)):
-            yield from given[1:2] or given[:1]
-        elif _ASSERTING.search(_called(node)):
-            yield from _operands(given[0], True) if given else ()
+            yield from arguments[1:2] or arguments[:1]
+        elif _called(node).lower() in _ASSERTING and arguments:
+            yield from _operands(arguments[0], True)
     elif node.type == "if_statement":
         condition = node.child_by_field_name("condition")
         if condition is not None and any(one.type == "throw_statement" for one in walk(node)):
@@ -99,7 +94,7 @@ def _compared_with(node: Node) -> Iterator[Node]:
 def _operands(node: Node, holds: bool) -> Iterator[Node]:
     """The right sides of the comparisons on which it depends that an expression holds, or does not."""
     operator = node.child_by_field_name("operator")
-    sign = (operator.text or b"").decode() if operator is not None else ""
+    sign = text(operator) if operator is not None else ""
     if node.type == "binary_expression" and _EQUAL.get(sign) is holds:
         yield node.named_children[-1]
     elif node.type == "parenthesized_expression" or sign in ("&&", "||"):
@@ -108,8 +103,7 @@ def _operands(node: Node, holds: bool) -> Iterator[Node]:
     elif node.type == "unary_expression" and sign == "!":
         yield from _operands(node.named_children[-1], not holds)
     elif node.type == "call_expression" and _called(node) in _OF_ALL_JAVASCRIPT:
-        arguments = node.child_by_field_name("arguments")
-        for one in arguments.named_children if arguments is not None else []:
+        for one in given(node):
             body = one.child_by_field_name("body")
             if body is not None:
                 yield from _operands(body, holds)
@@ -118,5 +112,4 @@ def _operands(node: Node, holds: bool) -> Iterator[Node]:
 def _called(node: Node) -> str:
     """The last name of what is called: `strictEqual` of `assert.strictEqual`."""
     function = node.child_by_field_name("function")
-    text = (function.text or b"").decode("utf-8", "replace") if function is not None else ""
-    return text.rpartition(".")[2]
+    return text(function).rpartition(".")[2] if function is not None else ""

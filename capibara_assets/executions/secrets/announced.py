@@ -17,7 +17,7 @@ from capibara_assets.executions.secrets.plausibility import (
     numbered_password,
     pieced,
     random_looking,
-    stated_password,
+    stated_or_made,
     told_password,
 )
 from capibara_assets.executions.secrets.roles import (
@@ -93,7 +93,7 @@ _NOT_OF_A_KEY = r"(?![^\n]*(?:public|fingerprint|checksum|digest|key[ _-]?id|\bs
 
 def _said(value: str) -> bool:
     """Whether what is answered to a question for a password or a key is one."""
-    return told_password(value) or stated_password(value) or credential(value)
+    return told_password(value) or stated_or_made(value)
 
 
 def _half(value: str) -> bool:

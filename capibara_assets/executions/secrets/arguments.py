@@ -7,9 +7,9 @@ that help texts and messages put there are left.
 from capibara_assets.executions.secrets.passwords import ENDING, ENDS, ENDS_ANCHORS, KEEPERS
 from capibara_assets.executions.secrets.plausibility import (
     bare_password,
+    chosen_or_made,
     chosen_password,
     column_password,
-    credential,
     filled_in,
     has_digit,
     jumbled,
@@ -307,7 +307,7 @@ ARGUMENTS: tuple[Role, ...] = (
         r"\b(?:redis-cli|valkey-cli|unlock[\w-]*|decrypt\w*|\w{0,10}sign\w{0,10}|pkcs12|ldap\w+|sqlcmd|isql|bcp"
         r"|pdf\w+|vnc\w*)\b"
         rf"[^\n|;]{{0,120}}?[ ](?:-[apw]|/p)[ ][\"']?{VALUE}(?=[\"']?(?:[ \t]|$))",
-        lambda value: chosen_password(value) or credential(value),
+        chosen_or_made,
     ),
     Role(
         "PASSWORD", ("set password",),
@@ -318,7 +318,7 @@ ARGUMENTS: tuple[Role, ...] = (
         rf"\b(?:tacacs|radius|ntp|isakmp|tunnel|key-string|authentication-key)[\w. -]{{0,40}}?(?:\bkey"
         rf"|key-string|-key)[ ](?:\d[ ])?"
         rf"[\"']?{VALUE}[\"']?[ \t\r]*$",
-        lambda value: chosen_password(value) or credential(value),
+        chosen_or_made,
     ),
     Role(
         "PASSWORD", ("ftp> user",), rf"ftp>[ ]user[ ]++[\w.@-]{{1,60}}[ ]++{VALUE}[ \t\r]*$", chosen_password,
@@ -328,6 +328,6 @@ ARGUMENTS: tuple[Role, ...] = (
         "PASSWORD", ("secret", "credential"),
         rf"(?:echo|printf)[ \t]++(?:-\w+[ \t]++)?[\"']?{VALUE}(?:\\n)?[\"']?[ \t]*+\|[^\n|]{{0,120}}?\b"
         rf"(?:secrets?|credentials?)\b",
-        lambda value: chosen_password(value) or credential(value),
+        chosen_or_made,
     ),
 )  # fmt: skip

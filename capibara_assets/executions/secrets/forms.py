@@ -7,6 +7,7 @@ import re
 
 from capibara_assets.executions.secrets.passwords import ENDS, ENDS_ANCHORS
 from capibara_assets.executions.secrets.plausibility import (
+    chosen_or_made,
     chosen_password,
     column_password,
     credential,
@@ -55,7 +56,7 @@ _CODE_ANCHORS = (
 def _continued(stretch: str) -> bool:
     """Whether a word of a shell that goes on in the next line is a secret."""
     whole = _CONTINUED.sub("", stretch)
-    return credential(whole) or chosen_password(whole)
+    return chosen_or_made(whole)
 
 
 def _phrase(stretch: str) -> bool:
@@ -68,10 +69,6 @@ def _code(value: str) -> bool:
     """Whether a listed code is filled in: letters with digits, or eight digits and more."""
     plain = re.sub("[ -]", "", value)
     return filled_in(value) and has_digit(plain) and (not plain.isdigit() or len(plain) >= 8) and len(set(plain)) > 3
-
-
-def _listed(value: str) -> bool:
-    return chosen_password(value) or credential(value)
 
 
 def _digits(value: str) -> bool:
@@ -137,7 +134,7 @@ FORMS: tuple[Role, ...] = (
         r"(?:pragma[ \t]++(?:hex)?(?:re)?key[ \t]*+=[ \t]*+[\"']|\battach[ ][^\n]{1,120}?[ ]key[ ][\"']"
         r"|\b\w{0,20}crypt\([^()\"']{0,60}['])"
         r"([^\s\"']{8,128})[\"']",
-        lambda value: chosen_password(value) or credential(value),
+        chosen_or_made,
     ),
     # mail and stores: the user and the password, or both encoded
     Role(
@@ -218,7 +215,7 @@ FORMS: tuple[Role, ...] = (
     Role(
         "SECRET", ("token", "secret", "apikey", "api_key", "password"),
         rf"{_WRAPPED}(?:Some|Secret\w*|\(\*?\w+\))?[ \t]?\(\s{{0,40}}\"{VALUE}\"",
-        lambda value: chosen_password(value) or credential(value),
+        chosen_or_made,
     ),
     # lists of them, and objects of that name
     Role(
@@ -226,7 +223,7 @@ FORMS: tuple[Role, ...] = (
         r"(?:passwords?|passwd|pwds?|\bpws?|secrets|(?<![a-z_])tokens|api_?keys|credentials)[\"'\])]{0,2}"
         r"[ \t]*+(?:=>|:=|=|:|\bin\b|\bof\b)"
         r"[ \t]*+(?:\w{1,12}\()?[\[{(](?=([^\]})]{8,600}))",
-        _listed, parts=r"[\"']([^\s\"'\\<>]{6,200})[\"'](?![ \t]*:)",
+        chosen_or_made, parts=r"[\"']([^\s\"'\\<>]{6,200})[\"'](?![ \t]*:)",
         gate=rf"(?i)(?:passw|pwds?|pws?|secrets|tokens|keys|credentials)[^\n]*[\[{{(][^\]}})]*{MINGLED}",
     ),
     Role(
@@ -234,7 +231,7 @@ FORMS: tuple[Role, ...] = (
         r"^[ \t-]*+[\"']?[\w.-]{0,30}?(?:secrets|credentials|tokens|passwords|api_?keys|creds)[\"']?[ \t]*+[:=]"
         r"[ \t]*+\{?[ \t\r]*\n"
         r"(?=((?:[ \t]+[^\n]{1,300}(?:\n|$)){1,20}))",
-        _listed, parts=rf"(?m)^[ \t]+[\"']?[\w.-]{{1,60}}[\"']?[ \t]*[:=][ \t]*[\"']?{VALUE}[\"']?,?[ \t\r]*$",
+        chosen_or_made, parts=rf"(?m)^[ \t]+[\"']?[\w.-]{{1,60}}[\"']?[ \t]*[:=][ \t]*[\"']?{VALUE}[\"']?,?[ \t\r]*$",
         gate=rf"(?im)(?:secrets|credentials|tokens|passwords|keys|creds)[\"']?[ \t]*[:=][ \t]*\{{?[ \t\r]*\n[ \t]"
         rf"[^\n]*[^}}]*{MINGLED}",
     ),
@@ -243,7 +240,7 @@ FORMS: tuple[Role, ...] = (
         "SECRET", ("sha1", "sha2", "sha5", "md5", "digest"),
         r"(?:sha\d{1,3}|md5|digest)\w{0,12}\((?:[\w.]{1,30},[ ]?)?(?:[\w.]{1,20}\()?[bf]?[\"']("
         r"[^\s\"'\\<>]{8,200})[\"'][ \t)]*[+.]",
-        _listed,
+        chosen_or_made,
     ),
     Role(
         "PASSWORD", ("private", "pkcs", "keystore", "wallet", "p12", "pfx"),

@@ -5,6 +5,7 @@ from capibara_assets.executions.secrets.passwords import ENDING, ENDS, ENDS_ANCH
 from capibara_assets.executions.secrets.plausibility import (
     NO_PASSPHRASE,
     bare_password,
+    chosen_or_made,
     chosen_password,
     column_password,
     credential,
@@ -133,7 +134,7 @@ HANDED: tuple[Role, ...] = (
         r"[^\n]{0,200}?[ ]"
         rf"(?:{_VALUE_FLAG}|(?-i:[A-Z][A-Z0-9_]{{2,40}})=|--from-literal[ =][\w.-]{{1,60}}=)[\"']?{VALUE}"
         r"(?=[\"']?(?:[ \t;|&)]|$))",
-        lambda value: chosen_password(value) or credential(value),
+        chosen_or_made,
     ),
     # behind a host and a user, handed to what connects
     Role(

@@ -6,10 +6,12 @@ In a literal or a word of a shell, which is no name of a variable, a word and a 
 
 from capibara_assets.executions.secrets.plausibility import (
     bare_password,
+    chosen_or_made,
     chosen_password,
     credential,
     numbered_password,
     shell_password,
+    stated_or_made,
     stated_password,
     told_password,
 )
@@ -94,7 +96,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
         "PASSWORD", (*ENDS_ANCHORS, "secret", "token", "key"),
         rf"(?:{ENDS}|secret|token|key)[^\n<>]{{0,80}}(?<!usersecretsid)>(?:\s{{0,40}}<"
         rf"[^<>\n]{{0,60}}>){{0,3}}\s{{0,40}}{VALUE}(?=\s{{0,40}}</)",
-        lambda value: chosen_password(value) or credential(value),
+        chosen_or_made,
         gate=rf"(?i)(?:{ENDING}|pass|secret|token|key)\d?[^\n<>]*>\s*(?:<[^\n<>]*>\s*)*[^\s<>]{{6}}[^\s<>]*\s*</",
     ),
     # what is typed into the field of that name
@@ -268,7 +270,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", ("basic",), rf"basic[\w.-]{{0,30}}[ \t]++[\w.@-]{{1,40}}[ \t]++[\"']?{VALUE}",
-        lambda value: stated_password(value) or credential(value),
+        stated_or_made,
     ),
     # a line of pgpass; a proxy with its login
     Role(

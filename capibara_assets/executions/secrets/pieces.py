@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from capibara_assets.executions.secrets.passwords import ENDING, ENDS, ENDS_ANCHORS
 from capibara_assets.executions.secrets.plausibility import (
-    chosen_password,
+    chosen_or_made,
     credential,
     filled_in,
     mingled,
@@ -47,7 +47,7 @@ def _whole(stretch: str) -> str:
 
 
 def _password(stretch: str) -> bool:
-    return chosen_password(_whole(stretch)) or credential(_whole(stretch))
+    return chosen_or_made(_whole(stretch))
 
 
 def _token(stretch: str) -> bool:
@@ -133,10 +133,6 @@ _GIVES = (
 )
 
 
-def _told(value: str) -> bool:
-    return chosen_password(value) or credential(value)
-
-
 def _called(value: str) -> bool:
     return stated_password(value) or scrambled_or_digest(value)
 
@@ -149,16 +145,16 @@ def _taken(text: str) -> dict[str, Callable[[str], bool]]:
         for name in _VARIABLE.findall(call.group(1)):
             taken[name] = _called
     for flag in _GIVEN_FLAG.finditer(text):
-        taken[(flag.group(1) or flag.group(2)).strip("{}")] = _told
+        taken[(flag.group(1) or flag.group(2)).strip("{}")] = chosen_or_made
     for given in _GIVEN_TO.finditer(text):
         names = _VARIABLE.findall(given.group(1))
         for name in names:
-            taken[name] = _told if len(names) == 1 else _pieced
+            taken[name] = chosen_or_made if len(names) == 1 else _pieced
     return taken
 
 
 def _pieced(value: str) -> bool:
-    return _told(value) or pieced(value)
+    return chosen_or_made(value) or pieced(value)
 
 
 def _handed_on(assigned: re.Match[str]) -> Iterator[tuple[int, int]]:

@@ -7,6 +7,7 @@ import re
 
 from capibara_assets.executions.secrets.passwords import CHOSEN_GATE, ENDS, ENDS_ANCHORS, MESSAGES
 from capibara_assets.executions.secrets.plausibility import (
+    chosen_or_made,
     chosen_password,
     column_password,
     credential,
@@ -71,10 +72,6 @@ def _of_all_sorts(value: str) -> bool:
     """Whether a value holds small and capital letters, digits and signs, as one does that a server makes up."""
     sorts = (str.islower, str.isupper, str.isdigit, lambda one: not one.isalnum())
     return all(any(map(sort, value)) for sort in sorts) and "://" not in value and given_password(value)
-
-
-def _password(value: str) -> bool:
-    return chosen_password(value) or credential(value)
 
 
 def _community(value: str) -> bool:
@@ -151,14 +148,14 @@ PLACES: tuple[Role, ...] = (
         rf"(?:{ENDS}|secret|token|access_key)[\"']?(?:[ \t]++[\"'][\w.-]{{1,60}}[\"'])?[ \t]*+(?::|=>?)?"
         rf"[ \t]*+\{{[^{{}}]{{0,300}}?\b{_VALUES}[\"']?[ \t]*+"
         rf"(?::|=>?)[ \t]*+[\"']([^\s\"'\\<>]{{8,200}})[\"']",
-        _password,
+        chosen_or_made,
     ),
     Role(
         "PASSWORD", (*ENDS_ANCHORS, "secret", "token", "key"),
         r"[\"']?\bvalue[\"']?[ \t]*+[:=][ \t]*+[\"']([^\s\"'\\<>]{8,200})[\"'][ \t]*+,?\s{0,40}[\"']?"
         rf"(?:name|key|id|label|title|field)[\"']?[ \t]*+[:=][ \t]*+[\"'][\w. -]{{0,60}}?"
         rf"(?:{ENDS}|secret|token|[_-]key)[\"']",
-        _password,
+        chosen_or_made,
     ),
     Role(
         "SECRET", (*ENDS_ANCHORS, "secret", "token", "key"),

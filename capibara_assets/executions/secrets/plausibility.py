@@ -400,6 +400,16 @@ def credential(value: str) -> bool:
     return jumble or assigned_secret(value)
 
 
+def chosen_or_made(value: str) -> bool:
+    """Whether a value is a password that somebody chose, or a credential that a program made."""
+    return chosen_password(value) or credential(value)
+
+
+def stated_or_made(value: str) -> bool:
+    """Whether a value that is said to be a secret is a password, or a credential that a program made."""
+    return stated_password(value) or credential(value)
+
+
 def pieced(value: str) -> bool:
     """Whether a literal is a piece of a random value, which is too short to have a random value's statistics."""
     signs = sum(not c.isalnum() for c in value)

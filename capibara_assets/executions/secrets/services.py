@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from capibara_assets.executions.secrets.passwords import ENDING, ENDS, ENDS_ANCHORS
 from capibara_assets.executions.secrets.plausibility import (
-    chosen_password,
+    chosen_or_made,
     credential,
     given_password,
     has_digit,
@@ -19,7 +19,7 @@ from capibara_assets.executions.secrets.plausibility import (
     scrambled,
     scrambled_or_digest,
     signed_password,
-    stated_password,
+    stated_or_made,
     told_password,
     unmistakable,
 )
@@ -84,17 +84,13 @@ _ASSIGNS = (
 _LOGS_IN = r"(?:ssh|log(?:ged)?[ -]?(?:in|on)|sign[ -]?in|credentials?|creds)"
 
 
-def _told(value: str) -> bool:
-    return chosen_password(value) or credential(value)
-
-
 def _row(value: str) -> bool:
     """Whether a value behind a user's name in a row is a password, and no path or tag of an image."""
     return told_password(value) or credential(value)
 
 
 def _unencoded(value: str) -> bool:
-    return _told(unquote(unquote(value)))
+    return chosen_or_made(unquote(unquote(value)))
 
 
 def _tells_a_secret(value: str) -> bool:
@@ -132,7 +128,7 @@ SERVICES: tuple[Role, ...] = (
         "PASSWORD", ("AUTH", "PASS"),
         rf"(?<![\w-])(?:AUTH|PASS){_PROTOCOL_GAP}(?:(?:default|[\w.-]{{1,30}}){_PROTOCOL_GAP})?{VALUE}"
         r"(?=\\[rn]|[\"' \t\r]*$|\"[,) ]|[.]{1,2}$)",
-        lambda value: stated_password(value) or credential(value), case=True,
+        stated_or_made, case=True,
         gate=rf"(?:AUTH|PASS){_PROTOCOL_GAP}(?:[\w.-]*{_PROTOCOL_GAP})?[{CHARS}-]{{5}}",
     ),
     # any scheme of an authorization: a value, or parameters
@@ -244,7 +240,7 @@ SERVICES: tuple[Role, ...] = (
     Role(
         "PASSWORD", (":",),
         rf"^[\w-]+\.[\w.-]{{2,80}}:\d{{2,5}}[ \t]++[\"']?[A-Za-z][\w.+-]{{0,40}}:([^\s\"'<>/:]{{8,200}}){_END}",
-        lambda value: stated_password(value) or credential(value), case=True,
+        stated_or_made, case=True,
     ),
     Role(
         "PASSWORD", ("://",),
@@ -273,7 +269,8 @@ SERVICES: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", ("socks4", "socks5"),
-        rf"^socks[45]h?[ \t]++[\w.-]{{3,80}}[ \t]++\d{{2,5}}[ \t]++[\w.@-]{{1,60}}[ \t]++{VALUE}[ \t\r]*$", _told,
+        rf"^socks[45]h?[ \t]++[\w.-]{{3,80}}[ \t]++\d{{2,5}}[ \t]++[\w.@-]{{1,60}}[ \t]++{VALUE}[ \t\r]*$",
+        chosen_or_made,
     ),
     Role(
         "AWS_SECRET_ACCESS_KEY", ("AKIA", "ASIA"),

@@ -49,7 +49,7 @@ def _of_autogpt(text: str, marks: list[re.Match[str]]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for mark, said in _sections(text, marks):
         if mark["tool"]:
-            found.append(_called(mark["tool"], literal(mark["given"])))
+            found.append(stepwise_calls.message_of(mark["tool"], literal(mark["given"])))
         elif mark["failed"] or mark["system"]:
             found.append({"role": "tool", "content": said, "is_error": bool(mark["failed"])})
     return found
@@ -61,14 +61,10 @@ def _of_brackets(text: str, marks: list[re.Match[str]]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for mark, said in _sections(text, marks):
         if mark["tool"]:
-            asked = _called(f"run_{mark['tool'].lower()}", {_TOOLS[mark["tool"]]: mark["given"]})
+            asked = stepwise_calls.message_of(f"run_{mark['tool'].lower()}", {_TOOLS[mark["tool"]]: mark["given"]})
             printed, _, stderr = said.partition(_STDERR)
             found += [asked, {"role": "tool", "content": printed.rstrip(), "stderr": stderr.strip()}]
     return found
-
-
-def _called(tool: str, given: Any) -> dict[str, Any]:
-    return {"role": "assistant", "tool_calls": [{"name": tool, "arguments": given}]}
 
 
 def reads(document: LogDocument) -> bool:

@@ -74,7 +74,7 @@ def _unsigned(text: str) -> str:
 
 def _called(tool: str, given: str) -> dict[str, Any]:
     fenced = read_fence(given)
-    return {"role": "assistant", "tool_calls": [{"name": tool, "arguments": given if fenced is None else fenced}]}
+    return stepwise_calls.message_of(tool, given if fenced is None else fenced)
 
 
 def reads(document: LogDocument) -> bool:

@@ -103,6 +103,11 @@ def entries(document: LogDocument) -> Iterator[Entry]:
     yield from _found(document)
 
 
+def message_of(tool: str, given: Any) -> dict[str, Any]:
+    """A message that calls a tool, for readers of text that tells both."""
+    return {"role": "assistant", "tool_calls": [{"name": tool, "arguments": given}]}
+
+
 def answers(rows: list[Any]) -> bool:
     """Whether a call in these messages or steps, which runs code or edits a file, has its answer."""
     return any(isinstance(entry, AgentRun | Edit) for entry in steps(rows, ""))

@@ -110,7 +110,7 @@ class _Console:
             question = plain(above).strip().removesuffix(_STATEMENT).strip()
             self._leave(chain)
             self._rows += [{"role": "user", "content": question}] if question else []
-            chain.call = _called("sql_query", {"query": said.strip()})
+            chain.call = stepwise_calls.message_of("sql_query", {"query": said.strip()})
         elif chain.name == "PALChain":
             self.programs.append(said.strip())
         elif (call := _call(said)) is not None:
@@ -142,16 +142,12 @@ def _call(said: str) -> dict[str, Any] | None:
     invokes = _INVOKES.match(said)
     if invokes is not None:
         given = said[invokes.end() :].partition(_RESPONDED)[0].rstrip().removesuffix("`")
-        return _called(invokes[1], _evaluated(given))
+        return stepwise_calls.message_of(invokes[1], _evaluated(given))
     if '"action"' in said:
         blob = of_json(said[said.find("{") : said.rfind("}") + 1])
         if isinstance(blob, dict) and isinstance(blob.get("action"), str):
-            return _called(blob["action"].replace(" ", "_"), blob.get("action_input"))
+            return stepwise_calls.message_of(blob["action"].replace(" ", "_"), blob.get("action_input"))
     return next((row for row in react_text.steps(said) if row["role"] == "assistant"), None)
-
-
-def _called(tool: str, given: Any) -> dict[str, Any]:
-    return {"role": "assistant", "tool_calls": [{"name": tool, "arguments": given}]}
 
 
 def _evaluated(given: str) -> Any:
