@@ -21,17 +21,19 @@ _SHARE = 5  # a look waits so many times as long as the last one took, however o
 class PromptAutomation(dg.AutomationConditionSensorDefinition):
     """An automation sensor that evaluates its conditions every `TICK_SECONDS`, and sooner after the end of a run.
 
+    The end of a run counts for two looks: some conditions hold only at the look after the one that saw its result.
     Dagster wakes it every `WAKE_SECONDS`; where nothing has ended it asks for the newest run that did, and skips.
     """
 
     _looked = 0.0  # when the last look began (seconds since 1970); a new process looks at once
+    _before = 0.0  # and the one before it
     _took = 0.0
 
     def evaluate_tick(self, context: dg.SensorEvaluationContext) -> SensorExecutionData:
         now = time.time()
         if why_wait := self._why_wait(context.instance, now):
             return SensorExecutionData(skip_message=why_wait, cursor=context.cursor)
-        self._looked = now
+        self._before, self._looked = self._looked, now
         data = self.look(context)
         self._took = time.time() - now
         return data
@@ -47,7 +49,7 @@ class PromptAutomation(dg.AutomationConditionSensorDefinition):
             return ""
         if since < _SHARE * self._took:
             return f"the last look took {self._took:.1f} s: the next one waits {_SHARE} times as long"
-        ended = dg.RunsFilter(statuses=list(FINISHED_STATUSES), updated_after=datetime.fromtimestamp(self._looked, UTC))
+        ended = dg.RunsFilter(statuses=list(FINISHED_STATUSES), updated_after=datetime.fromtimestamp(self._before, UTC))
         if instance.get_run_records(ended, limit=1):
             return ""
-        return f"no run has ended since the look {since:.0f} s ago; the next one is due after {TICK_SECONDS} s"
+        return f"no run ended for two looks, the last {since:.0f} s ago; the next one is due {TICK_SECONDS} s after it"
