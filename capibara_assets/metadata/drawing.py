@@ -11,6 +11,7 @@ from capibara_assets.escaping.languages import markup
 INK, FAINT, GRID = "#374151", "#6b7280", "#e5e7eb"
 GREEN, AMBER, RED, BLUE, GREY = "#2e7d32", "#b26a00", "#c62828", "#3568c0", "#9ca3af"
 COLOURS = (BLUE, "#d1602a", "#3a8f4d", "#9a4cb5", "#b58a00", "#2f9aa0", "#c23b6e", FAINT)
+SIZE = 11  # of the font, in pixels, where a text has none of its own
 _CHARACTER = 0.56  # of the font size: the mean width of a character in the usual sans-serif fonts
 
 
@@ -19,18 +20,19 @@ def svg(parts: Sequence[str], width: float, height: float) -> str:
     body = "".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
-        f'width="{width:g}" height="{height:g}" font-family="sans-serif">'
+        f'width="{width:g}" height="{height:g}" font-family="sans-serif" font-size="{SIZE}">'
         f'<rect width="100%" height="100%" fill="#ffffff"/>{body}</svg>'
     )
 
 
 def text(
-    x: float, y: float, words: str, *, anchor: str = "start", colour: str = INK, size: int = 11, bold: bool = False
+    x: float, y: float, words: str, *, anchor: str = "start", colour: str = INK, size: int = SIZE, bold: bool = False
 ) -> str:
     """A text element, escaped; `anchor` (start, middle, end) is the part of the text placed at (x, y)."""
-    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"'
-    weight = ' font-weight="bold"' if bold else ""
-    return f'<text {place} font-size="{size}" fill="{colour}"{weight}>{markup(words)}</text>'
+    style = f' text-anchor="{anchor}"' if anchor != "start" else ""
+    style += f' font-size="{size}"' if size != SIZE else ""
+    style += ' font-weight="bold"' if bold else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{colour}"{style}>{markup(words)}</text>'
 
 
 def word(x: float, y: float, words: str) -> str:
@@ -45,7 +47,7 @@ def words_group(words: Sequence[str], *, size: int, colour: str, anchor: str) ->
     return f'<g font-size="{size}" fill="{colour}" text-anchor="{anchor}">{"".join(words)}</g>'
 
 
-def width_of(words: str, size: int = 11) -> float:
+def width_of(words: str, size: float = SIZE) -> float:
     """Approximate width of words in pixels (fonts differ between browsers)."""
     return len(words) * size * _CHARACTER
 

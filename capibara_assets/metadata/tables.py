@@ -60,7 +60,9 @@ def _cell(value: Any) -> str | int | float | bool | None:
 
 
 def counts(values: Mapping[str, int]) -> dg.MarkdownMetadataValue:
-    """A two-column table of counts, largest first."""
+    """A two-column table of counts, largest first; "none" where there are none."""
+    if not values:
+        return dg.MetadataValue.md("none")
     rows = sorted(values.items(), key=lambda item: (-item[1], item[0]))
     return dg.MetadataValue.md(
         markdown_table(("what", "count"), [(name, f"{count:,}") for name, count in rows], right=[1])

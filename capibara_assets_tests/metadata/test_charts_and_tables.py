@@ -93,6 +93,7 @@ def test_an_empty_table_shows_its_columns():
 def test_counts_are_largest_first_then_by_name():
     lines = (counts({"b": 2, "a": 2, "c": 1_000}).md_str or "").splitlines()
     assert lines[2:] == ["| c | 1,000 |", "| a | 2 |", "| b | 2 |"]
+    assert counts({}).md_str == "none"
 
 
 def test_a_matrix_shows_gaps():

@@ -2,6 +2,7 @@
 
 import re
 from itertools import combinations
+from xml.etree import ElementTree
 
 import pytest
 
@@ -42,15 +43,17 @@ CHARTS = {
     "front of one": front_chart(FRONT[:1], "settings", limit=14.17 * GIB),
     "front of none": front_chart([], "settings"),
 }
-_TEXT = re.compile(r'<text x="([-\d.]+)" y="([-\d.]+)" text-anchor="(\w+)" font-size="(\d+)"[^>]*>([^<]*)</text>')
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def boxes(chart: str) -> list[tuple[str, float, float, float, float]]:
-    found = []
-    for x, y, anchor, size, words in _TEXT.findall(chart):
-        wide = width_of(words, int(size))
-        left = float(x) - {"start": 0.0, "middle": wide / 2, "end": wide}[anchor]
-        found.append((words, left, left + wide, float(y) - 0.75 * int(size), float(y) + 0.2 * int(size)))
+    """Words of the chart outside groups, and where they are: left, right, top, bottom."""
+    root, found = ElementTree.fromstring(chart), []
+    for one in root.findall(f"{SVG}text[@x]"):  # the others are turned, beside an axis
+        size, words = float(one.get("font-size", root.attrib["font-size"])), one.text or ""
+        x, y, wide = float(one.attrib["x"]), float(one.attrib["y"]), width_of(words, size)
+        left = x - {"start": 0.0, "middle": wide / 2, "end": wide}[one.get("text-anchor", "start")]
+        found.append((words, left, left + wide, y - 0.75 * size, y + 0.2 * size))
     return found
 
 
