@@ -10,11 +10,13 @@ from datetime import UTC, datetime
 import dagster as dg
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 from dagster._core.storage.dagster_run import FINISHED_STATUSES
+from dagster._record import copy
 
 from capibara_assets.deployment.environment import Deployment
 
 TICK_SECONDS = Deployment.from_environment().tick_seconds
 WAKE_SECONDS = min(5, TICK_SECONDS)
+_NEWS = dg.AssetKey("e2b_patterns")  # made again only for domains whose executions have changed
 _SHARE = 5  # a look waits so many times as long as the last one took, however often runs end
 
 
@@ -39,8 +41,15 @@ class PromptAutomation(dg.AutomationConditionSensorDefinition):
         return data
 
     def look(self, context: dg.SensorEvaluationContext) -> SensorExecutionData:
-        """Evaluate the conditions."""
-        return super().evaluate_tick(context)
+        """Evaluate the conditions; a domain with newer executions is asked for before those that follow from it."""
+        data = super().evaluate_tick(context)
+        if not data.run_requests:
+            return data
+        event = dg.DagsterEventType.ASSET_MATERIALIZATION
+        newest = context.instance.get_latest_storage_id_by_partition(_NEWS, event)
+        return copy(
+            data, run_requests=sorted(data.run_requests, key=lambda one: -newest.get(one.partition_key or "", 0))
+        )
 
     def _why_wait(self, instance: dg.DagsterInstance, now: float) -> str:
         """Why it is too early to look again; empty where it is time."""

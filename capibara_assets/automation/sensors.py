@@ -11,6 +11,7 @@ from capibara_assets.automation.prompt import TICK_SECONDS, WAKE_SECONDS, Prompt
 from capibara_assets.automation.requests import FIRST, LastRequest, RunState, decide, request, run_state
 from capibara_assets.automation.retraining.condition import ExplainedAutomation
 from capibara_assets.deployment.environment import Deployment
+from capibara_assets.domains import DOMAINS
 from capibara_assets.errors import InputError
 from capibara_assets.resources import Experience
 from capibara_assets.storage.arrivals import Lister, Sweep, local_lister, remote_lister, sweep
@@ -100,12 +101,16 @@ HEAVY = (
     "evaluation",
     "promoted_model",
 )
+# A run for each partition starts at once and in the order asked for. Thousands are one backfill, which Dagster begins
+# within 30 s and makes in the order of their names
+BACKFILLS = len(DOMAINS) > 50
 
 light_automation = PromptAutomation(
     "light_automation",
     target=dg.AssetSelection.all() - dg.AssetSelection.assets(*HEAVY),
     default_status=STATUS,
     minimum_interval_seconds=WAKE_SECONDS,
+    emit_backfills=BACKFILLS,
     run_tags=FIRST,
     use_user_code_server=True,  # `ChosenDomains` is a condition of our own: Dagster's daemon does not know it
 )
@@ -114,6 +119,7 @@ heavy_automation = ExplainedAutomation(
     target=dg.AssetSelection.assets(*HEAVY),
     default_status=STATUS,
     minimum_interval_seconds=WAKE_SECONDS,
+    emit_backfills=BACKFILLS,
     use_user_code_server=True,  # `ChosenDomains` is a condition of our own: Dagster's daemon does not know it
 )
 SENSORS = [new_experience, light_automation, heavy_automation]

@@ -22,21 +22,39 @@ def table() -> None:
     """What follows."""
 
 
+DOMAINS = dg.StaticPartitionsDefinition(["api", "debug", "sql"])
+
+
+@dg.asset(partitions_def=DOMAINS)
+def e2b_patterns() -> None:
+    """What tells which domains have newer executions."""
+
+
+@dg.asset(partitions_def=DOMAINS, deps=[e2b_patterns], automation_condition=dg.AutomationCondition.eager())
+def dataset() -> None:
+    """What follows, a partition each."""
+
+
 class Automation:
     """A sensor in a code server, and the cursor that Dagster keeps for it."""
 
     def __init__(self, instance: dg.DagsterInstance):
         self.instance, self.cursor = instance, None
-        self.sensor = PromptAutomation("a", target=dg.AssetSelection.all(), use_user_code_server=True)
-        self.definitions = dg.Definitions([logs, table], sensors=[self.sensor])
+        target = dg.AssetSelection.all()
+        self.sensor = PromptAutomation("a", target=target, use_user_code_server=True, emit_backfills=False)
+        self.definitions = dg.Definitions([logs, table, e2b_patterns, dataset], sensors=[self.sensor])
 
     def tick(self) -> tuple[list[str], str]:
-        """Names of the assets that it asks for, and why it skipped."""
+        """Names of the assets and partitions that it asks for, and why it skipped."""
         with dg.build_sensor_context(self.instance, definitions=self.definitions, cursor=self.cursor) as context:
             data = self.sensor.evaluate_tick(context)
         self.cursor = data.cursor
         self.sensor._took = 0.0  # on a busy machine looks take long
-        asked = [key.path[0] for request in data.run_requests or () for key in request.asset_selection or ()]
+        asked = [
+            "|".join([*key.path, *filter(None, [request.partition_key])])
+            for request in data.run_requests or ()
+            for key in request.asset_selection or ()
+        ]
         return asked, data.skip_message or ""
 
 
@@ -81,3 +99,9 @@ def test_looks_that_take_long_are_not_made_one_after_the_other(automation: Autom
 def test_a_clock_that_was_set_back_does_not_end_the_looks(automation: Automation):
     automation.sensor._looked = time.time() + 3600
     assert automation.tick() == ([], EMPTY)
+
+
+def test_what_has_the_newest_executions_is_asked_for_first(automation: Automation):
+    for domain in ("sql", "api", "debug"):
+        assert dg.materialize([e2b_patterns], instance=automation.instance, partition_key=domain).success
+    assert automation.tick()[0] == ["dataset|debug", "dataset|api", "dataset|sql"]
