@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import dagster as dg
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 from dagster._core.storage.dagster_run import FINISHED_STATUSES
+from dagster._core.storage.tags import PRIORITY_TAG
 from dagster._record import copy
 
 from capibara_assets.deployment.environment import Deployment
@@ -41,15 +42,15 @@ class PromptAutomation(dg.AutomationConditionSensorDefinition):
         return data
 
     def look(self, context: dg.SensorEvaluationContext) -> SensorExecutionData:
-        """Evaluate the conditions; a domain with newer executions is asked for before those that follow from it."""
+        """Evaluate the conditions; runs of the domain with the newest executions go first."""
         data = super().evaluate_tick(context)
         if not data.run_requests:
             return data
         event = dg.DagsterEventType.ASSET_MATERIALIZATION
-        newest = context.instance.get_latest_storage_id_by_partition(_NEWS, event)
-        return copy(
-            data, run_requests=sorted(data.run_requests, key=lambda one: -newest.get(one.partition_key or "", 0))
-        )
+        news = context.instance.get_latest_storage_id_by_partition(_NEWS, event)
+        newest = max(news, key=news.__getitem__, default=None)
+        ordered = sorted(data.run_requests, key=lambda one: -news.get(one.partition_key or "", 0))
+        return copy(data, run_requests=[_raised(one) if one.partition_key == newest else one for one in ordered])
 
     def _why_wait(self, instance: dg.DagsterInstance, now: float) -> str:
         """Why it is too early to look again; empty where it is time."""
@@ -62,3 +63,8 @@ class PromptAutomation(dg.AutomationConditionSensorDefinition):
         if instance.get_run_records(ended, limit=1):
             return ""
         return f"no run ended for two looks, the last {since:.0f} s ago; the next one is due {TICK_SECONDS} s after it"
+
+
+def _raised(request: dg.RunRequest) -> dg.RunRequest:
+    """The request, before others of its sensor in the queue of runs."""
+    return copy(request, tags={**request.tags, PRIORITY_TAG: str(int(request.tags.get(PRIORITY_TAG, 0)) + 1)})

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.sensor_definition import SensorExecutionData
+from dagster._core.storage.tags import PRIORITY_TAG
 
 from capibara_assets.automation import prompt
 from capibara_assets.automation.prompt import PromptAutomation
@@ -44,12 +46,17 @@ class Automation:
         self.sensor = PromptAutomation("a", target=target, use_user_code_server=True, emit_backfills=False)
         self.definitions = dg.Definitions([logs, table, e2b_patterns, dataset], sensors=[self.sensor])
 
-    def tick(self) -> tuple[list[str], str]:
-        """Names of the assets and partitions that it asks for, and why it skipped."""
+    def data(self) -> SensorExecutionData:
+        """What a tick gives."""
         with dg.build_sensor_context(self.instance, definitions=self.definitions, cursor=self.cursor) as context:
             data = self.sensor.evaluate_tick(context)
         self.cursor = data.cursor
         self.sensor._took = 0.0  # on a busy machine looks take long
+        return data
+
+    def tick(self) -> tuple[list[str], str]:
+        """Names of the assets and partitions that it asks for, and why it skipped."""
+        data = self.data()
         asked = [
             "|".join([*key.path, *filter(None, [request.partition_key])])
             for request in data.run_requests or ()
@@ -104,4 +111,9 @@ def test_a_clock_that_was_set_back_does_not_end_the_looks(automation: Automation
 def test_what_has_the_newest_executions_is_asked_for_first(automation: Automation):
     for domain in ("sql", "api", "debug"):
         assert dg.materialize([e2b_patterns], instance=automation.instance, partition_key=domain).success
-    assert automation.tick()[0] == ["dataset|debug", "dataset|api", "dataset|sql"]
+    requests = automation.data().run_requests or []
+    assert [(one.partition_key, one.tags.get(PRIORITY_TAG)) for one in requests] == [
+        ("debug", "1"),
+        ("api", None),
+        ("sql", None),
+    ]
