@@ -18,10 +18,10 @@ from typing import ClassVar, Protocol
 
 from pydantic import Field
 
+from capibara_assets.datasets.assertions.assertions_python import names_given
 from capibara_assets.datasets.code.javascript_source import parse as parse_javascript
 from capibara_assets.datasets.code.python_source import parse as parse_python
 from capibara_assets.errors import InputError
-from capibara_assets.evaluation.grading.assertions_python import names_given
 from capibara_assets.evaluation.grading.journal import GradeJournal
 from capibara_assets.evaluation.grading.plan import CLAIMABLE, GradingPlan, ItemCalibration, Verdict
 from capibara_assets.evaluation.items.items import Item

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
-from capibara_assets.evaluation.grading import assertions_javascript, assertions_python
-from capibara_assets.evaluation.grading.assertions import Observed, Reports, claims_suffice, first_failing, reports_in
-from capibara_assets.evaluation.grading.plain_values import NotPlain, Plain, decoded, holds_unknown
+from capibara_assets.datasets.assertions import assertions_javascript, assertions_python
+from capibara_assets.datasets.assertions.assertions import Observed, Reports, claims_suffice, first_failing, reports_in
+from capibara_assets.datasets.assertions.plain_values import NotPlain, Plain, decoded, holds_unknown
 from capibara_assets.evaluation.grading.sql_rows import SqlRun
 from capibara_assets.evaluation.items.items import Item
 from capibara_assets.executions.replay.verdicts import output_of

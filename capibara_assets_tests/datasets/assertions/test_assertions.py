@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capibara_assets.evaluation.grading import assertions_javascript, assertions_python
-from capibara_assets.evaluation.grading.assertions import Observed, claims_suffice, first_failing, reports_in
-from capibara_assets.evaluation.grading.plain_values import REPORTER, NotPlain, decoded, holds_unknown
+from capibara_assets.datasets.assertions import assertions_javascript, assertions_python
+from capibara_assets.datasets.assertions.assertions import Observed, claims_suffice, first_failing, reports_in
+from capibara_assets.datasets.assertions.plain_values import REPORTER, NotPlain, decoded, holds_unknown
 
 
 def ran(code: str, before: str = "") -> str:

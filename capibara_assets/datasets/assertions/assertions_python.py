@@ -6,11 +6,11 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from capibara_assets.datasets.assertions.assertions import Assertion, Observed, Operation, Term
+from capibara_assets.datasets.assertions.plain_operands import PLAINER, PlainOperands
+from capibara_assets.datasets.assertions.plain_statements import PRELUDE, is_first, plain_statements
+from capibara_assets.datasets.assertions.plain_values import REPORTER
 from capibara_assets.datasets.code.python_source import BUILTINS, names_in, parse
-from capibara_assets.evaluation.grading.assertions import Assertion, Observed, Operation, Term
-from capibara_assets.evaluation.grading.plain_operands import PLAINER, PlainOperands
-from capibara_assets.evaluation.grading.plain_statements import PRELUDE, is_first, plain_statements
-from capibara_assets.evaluation.grading.plain_values import REPORTER
 
 _MOST_COPIES = 256  # statements that a loop of the tests is unrolled to
 _COMPARED = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn)

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 
 from tree_sitter import Node
 
-from capibara_assets.datasets.code.javascript_source import GLOBALS, declared, leaves, parse, text
-from capibara_assets.evaluation.grading.assertions import Assertion, Observed, Term
-from capibara_assets.evaluation.grading.plain_operands_javascript import (
+from capibara_assets.datasets.assertions.assertions import Assertion, Observed, Term
+from capibara_assets.datasets.assertions.plain_operands_javascript import (
     PlainOperands,
     classes_given,
     methods_given,
     names_used,
 )
-from capibara_assets.evaluation.grading.plain_values_javascript import prelude
+from capibara_assets.datasets.assertions.plain_values_javascript import prelude
+from capibara_assets.datasets.code.javascript_source import GLOBALS, declared, leaves, parse, text
 
 _EQUAL = frozenset({"equal", "strictEqual", "deepEqual", "deepStrictEqual"})
 _UNEQUAL = frozenset({"notEqual", "notStrictEqual", "notDeepEqual", "notDeepStrictEqual"})

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from capibara_assets.evaluation.grading.plain_values import NotPlain, Plain, decoded, holds_unknown
+from capibara_assets.datasets.assertions.plain_values import NotPlain, Plain, decoded, holds_unknown
 
 #: Around what a run reports: characters that no ordinary output holds.
 BEGIN, END = "\x1e", "\x1f"
