@@ -58,12 +58,14 @@ class Observed:
         trusted: runs after the reference: the same, and the values that assertions compare with are reported, too.
         assertions: in order; the number of an assertion is its position here.
         why_not: why these tests cannot be judged outside; None when they can.
+        apart: runs without an answer, and reports what assertions compare with, where no answer has a part in it.
     """
 
     code: str
     trusted: str
     assertions: tuple[Assertion, ...]
     why_not: str | None = None
+    apart: str = ""
 
 
 Reports = Mapping[str, Plain]
@@ -97,6 +99,16 @@ def first_failing(assertions: Sequence[Assertion], given: Reports, known: Report
         if not holds:
             return assertion.source
     return None
+
+
+def unreported(reports: Reports) -> set[int]:
+    """Numbers of the assertions for which a value was reported that does not leave its process."""
+    return {int(re.split("[gk]", place)[0]) for place, value in reports.items() if holds_unknown(value)}
+
+
+def asks_for_truth(term: Term) -> bool:
+    """Whether the process of the answer itself says whether an assertion holds."""
+    return term.operation == "given" or (term.operation == "not" and asks_for_truth(term.parts[0]))
 
 
 def claims_suffice(assertions: Sequence[Assertion], known: Reports) -> bool:

@@ -13,6 +13,7 @@ from capibara_assets.datasets.assertions.plain_operands_javascript import (
     methods_given,
     names_used,
 )
+from capibara_assets.datasets.assertions.plain_values import Text
 from capibara_assets.datasets.assertions.plain_values_javascript import prelude
 from capibara_assets.datasets.code.javascript_source import GLOBALS, declared, leaves, parse, text
 
@@ -25,6 +26,7 @@ _HOW = {
     "equal": "loose", "notEqual": "loose",
 }  # fmt: skip
 _ASSERTS = re.compile(r"\bassert\b|\bexpect\(")
+_NOTHING_THROWN = Term("value", Text('"throws nothing"'))
 _OPERATORS = {"===": "Eq", "==": "Eq", "!==": "NotEq", "!=": "NotEq"}
 
 
@@ -54,6 +56,8 @@ def observed(tests: str, answers: Collection[str], given: Sequence[str] = ()) ->
         before + "\n".join(instrumented.untrusted),
         before + "\n".join(instrumented.trusted),
         tuple(instrumented.assertions),
+        None,
+        before + "\n".join(instrumented.apart) if instrumented.apart else "",
     )
 
 
@@ -93,6 +97,7 @@ class _InstrumentedTests:
     dirty: set[str]
     trusted: list[str] = field(default_factory=list)
     untrusted: list[str] = field(default_factory=list)
+    apart: list[str] = field(default_factory=list)
     assertions: list[Assertion] = field(default_factory=list)
 
     def add(self, node: Node) -> bool:
@@ -116,13 +121,15 @@ class _InstrumentedTests:
         number, reports = len(self.assertions), 0
         term: Term
 
-        def operand(source: str, dirty: bool = True, how: str = "") -> Term:
+        def operand(source: str, dirty: bool = True, how: str = "", apart: bool = True) -> Term:
             nonlocal reports
             place = f"{number}{'g' if dirty else 'k'}{reports}"
             said = f"_capibara_report('{place}', {source}{f', {how!r}' if how else ''});"
             self.trusted.append(said)
             if dirty:
                 self.untrusted.append(said)
+            elif apart:
+                self.apart.append(said)
             reports += 1
             return Term("given" if dirty else "known", reports - 1)
 
@@ -138,7 +145,8 @@ class _InstrumentedTests:
         elif method == "throws" and arguments:
             thrown = f"_capibara_thrown({self._plain(arguments[0])})"
             # what the reference throws is what has to be thrown
-            term = Term("compare", ("Eq",), (operand(thrown), operand(thrown, dirty=False)))
+            parts = (_NOTHING_THROWN, operand(thrown), operand(thrown, dirty=False, apart=False))
+            term = Term("compare", ("NotEq", "Eq"), parts)
         else:
             return False
         self.assertions.append(Assertion(" ".join(text(node).split()), term))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from capibara_assets.datasets.assertions.assertions import Assertion, Observed, Operation, Term
 from capibara_assets.datasets.assertions.plain_operands import PLAINER, PlainOperands
-from capibara_assets.datasets.assertions.plain_statements import PRELUDE, is_first, plain_statements
+from capibara_assets.datasets.assertions.plain_statements import PRELUDE, is_first, is_report, plain_statements
 from capibara_assets.datasets.assertions.plain_values import REPORTER
 from capibara_assets.datasets.code.python_source import BUILTINS, names_in, parse
 
@@ -58,7 +58,9 @@ def observed(
         instrumented = _InstrumentedTests(set(answers), frozenset(whole))
         for statement in _flat(tree.body):
             instrumented.add(statement)
-        return Observed(plain(instrumented.needed()), plain(instrumented.trusted), tuple(instrumented.assertions))
+        code, trusted = plain(instrumented.needed()), plain(instrumented.trusted)
+        known = any(is_report(each) for each in instrumented.apart)
+        return Observed(code, trusted, tuple(instrumented.assertions), None, plain(instrumented.apart) if known else "")
     except (_Entangled, RecursionError) as error:
         return Observed(tests, tests, (), f"its tests assert {error or 'too deep an expression'}")
 
@@ -149,6 +151,7 @@ class _InstrumentedTests:
     lent: set[str] = field(default_factory=set)  # those of them that the answer got, and may have changed
     trusted: list[ast.stmt] = field(default_factory=list)
     untrusted: list[tuple[ast.stmt, frozenset[str]]] = field(default_factory=list)  # with clean names that it binds
+    apart: list[ast.stmt] = field(default_factory=list)  # what gives clean values, and their reports
     assertions: list[Assertion] = field(default_factory=list)
 
     def add(self, statement: ast.stmt) -> None:
@@ -170,6 +173,7 @@ class _InstrumentedTests:
                 self.clean |= names
                 self.dirty -= names
                 self._both(statement, frozenset())
+                self.apart.append(statement)
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if self.is_clean(value):
                 self.made.add(name)
                 self._is_clean_now(name, statement)
@@ -188,6 +192,8 @@ class _InstrumentedTests:
                 named = (getattr(node, "name", None) for node in ast.walk(statement))
                 bound |= {each for each in named if isinstance(each, str)}
                 bound |= self._handed_over(statement)
+                if not bound and isinstance(statement, ast.Expr) and self.is_clean(statement.value):
+                    self.apart.append(statement)  # `random.seed(3)`
                 self.dirty |= bound
                 self.clean -= bound
                 self._both(statement, frozenset())
@@ -249,6 +255,7 @@ class _InstrumentedTests:
         self.clean.add(name)
         self.dirty.discard(name)
         self._both(statement, frozenset({name}))
+        self.apart.append(statement)
 
     def _both(self, statement: ast.stmt, gives: frozenset[str]) -> None:
         self.trusted.append(statement)
@@ -264,6 +271,8 @@ class _InstrumentedTests:
             self.trusted.append(report)
             if kind == "given":
                 self.untrusted.append((report, frozenset()))
+            else:
+                self.apart.append(report)
 
     def _reached(self, statement: ast.stmt) -> ast.stmt:
         """Replace assertions that a place is never reached (`assert False` after a call) by reports."""
