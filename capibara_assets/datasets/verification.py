@@ -9,6 +9,7 @@ from capibara_assets.datasets.anatomy.altered import altered
 from capibara_assets.datasets.anatomy.broken import broken
 from capibara_assets.datasets.assertions.assertions import Observed
 from capibara_assets.datasets.assertions.outside import judged_outside, observed
+from capibara_assets.datasets.assertions.plain_values_javascript import NATIVE
 from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.recipe import Verification
@@ -217,6 +218,8 @@ def _taken_apart(one: Replay, candidate: ExampleCandidate) -> Observed | None:
 def _reporting(one: Replay, candidate: ExampleCandidate, taken: Observed) -> Replay:
     """The replay of an answer that reports; its test, on which the verdict depends, stands for what was recorded."""
     reporting = _with_answer(one, candidate.answer, taken.code)
+    if one.language in JAVASCRIPT:
+        reporting = replace(reporting, cells=(NATIVE, *reporting.cells))
     return replace(reporting, stdout=candidate.test or "", result_text=None, apart=taken.apart)
 
 

@@ -11,6 +11,7 @@ wrong answer may. Tests that a program passes by reporting *True* for everything
 (`Observed.why_not`), nor do assertions that cannot be split (in a `while` loop, of objects).
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from capibara_assets.datasets.assertions.plain_values import NotPlain, Plain, de
 #: Around what a run reports: characters that no ordinary output holds.
 BEGIN, END = "\x1e", "\x1f"
 _REPORT = re.compile(f"{BEGIN}([0-9]+[gk][0-9]+) ([^{BEGIN}{END}]*){END}\n?")
+
+_ORDERS = frozenset({"Lt", "LtE", "Gt", "GtE"})
 
 Operation = Literal["value", "given", "known", "not", "isinstance", "compare", "arithmetic", "call"]
 
@@ -152,6 +155,8 @@ def _value(term: Term, number: int, given: Reports, known: Reports) -> Any:
 def _compared(operator: str, left: Any, right: Any) -> bool:
     if holds_unknown(left) or holds_unknown(right):
         raise TypeError("a value that did not leave its process")
+    if operator in _ORDERS and any(isinstance(part, float) and math.isnan(part) for part in (left, right)):
+        raise ValueError("no number: neither less nor more, so that the opposite would hold")
     match operator:
         case "Eq":
             return bool(left == right)

@@ -44,8 +44,10 @@ def observed(tests: str, answers: Collection[str], given: Sequence[str] = ()) ->
     statements = [node for node in root.named_children if node.type not in ("comment", "empty_statement")]
     if not statements:
         return Observed(tests, tests, ())
+    statements = _flat(statements)
     instrumented = _InstrumentedTests(set(answers))
-    for node in _flat(statements):
+    instrumented.clean = _only_compared(statements, instrumented)
+    for node in statements:
         if not instrumented.add(node):
             where = " ".join(text(node).split())[:80]
             return Observed(tests, tests, (), f"its tests assert within a statement: {where}")
@@ -59,6 +61,29 @@ def observed(tests: str, answers: Collection[str], given: Sequence[str] = ()) ->
         None,
         before + "\n".join(instrumented.apart) if instrumented.apart else "",
     )
+
+
+def _only_compared(statements: Sequence[Node], instrumented: "_InstrumentedTests") -> set[str]:
+    """Constants that no answer has a part in and gets: their names are in no other place than what is compared with."""
+    constants = {
+        names[0]: node
+        for node in statements
+        if text(node).startswith("const ") and len(names := [*declared(node)]) == 1
+    }
+    while True:
+        instrumented.clean = set(constants)
+        read: set[str] = set()
+        for node in statements:
+            call = _assertion(node)
+            own = [each for each in declared(node) if each in constants]
+            if call is not None and call[0] in _EQUAL | _UNEQUAL:
+                parts = [each for each in call[1] if not instrumented.is_clean(each)]
+            else:
+                parts = [node] if not own or not instrumented.is_clean(node) else []
+            read |= {name for each in parts for name in names_used(each)}
+        if read.isdisjoint(constants):
+            return set(constants)
+        constants = {name: node for name, node in constants.items() if name not in read}
 
 
 def _flat(statements: list[Node]) -> list[Node]:
@@ -95,6 +120,7 @@ class _InstrumentedTests:
     """The statements of tests with each assertion replaced by reports, collected one statement at a time."""
 
     dirty: set[str]
+    clean: set[str] = field(default_factory=set)  # constants that nothing but assertions reads
     trusted: list[str] = field(default_factory=list)
     untrusted: list[str] = field(default_factory=list)
     apart: list[str] = field(default_factory=list)
@@ -108,7 +134,12 @@ class _InstrumentedTests:
         source = text(node)
         if _ASSERTS.search(source) and not re.fullmatch(r"(const|let|var)\s+[^=]+=\s*require\([^)]*\)[.\w]*;?", source):
             return False
-        self.dirty.update(declared(node))
+        names = set(declared(node))
+        if names and self.clean.issuperset(names):
+            self.trusted.append(source)
+            self.apart.append(source)
+            return True
+        self.dirty.update(names)
         required = node.type in ("lexical_declaration", "variable_declaration") and "require(" in source
         self.trusted.append(source if required else self._plain(node))
         self.untrusted.append(self.trusted[-1])
@@ -134,7 +165,7 @@ class _InstrumentedTests:
             return Term("given" if dirty else "known", reports - 1)
 
         def pair(left: Node, right: Node, how: str) -> tuple[Term, ...]:
-            first, second = (operand(self._plain(each), not self._is_clean(each), how) for each in (left, right))
+            first, second = (operand(self._plain(each), not self.is_clean(each), how) for each in (left, right))
             return first, second
 
         if method in _EQUAL | _UNEQUAL and len(arguments) >= 2:
@@ -163,9 +194,9 @@ class _InstrumentedTests:
             return Term("compare", (_OPERATORS[text(operator)],), pair(left, right, "operator"))
         return operand(f"Boolean({self._plain(node)})")  # type: ignore[no-any-return]
 
-    def _is_clean(self, node: Node) -> bool:
+    def is_clean(self, node: Node) -> bool:
         names = {text(leaf) for leaf in leaves(node) if leaf.type in ("identifier", "shorthand_property_identifier")}
-        return all(name in GLOBALS and name not in self.dirty for name in names)
+        return all(name in self.clean or (name in GLOBALS and name not in self.dirty) for name in names)
 
 
 def _assertion(node: Node) -> tuple[str, list[Node]] | None:

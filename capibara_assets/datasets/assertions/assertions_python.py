@@ -43,6 +43,8 @@ def observed(
     tree = parse(tests)
     if tree is None:
         return Observed(tests, tests, (), "its tests do not parse")
+    tree = ast.Module(_with_assertions(tree.body), [])
+    answers = set(answers) - _applied(tree, answers)
     ending = ";" if tests.rstrip().endswith(";") else ""
     asked = f"_capibara_asked = {sorted({*classes, *classes_given(tests)})!r}\n"
     before = f"{REPORTER}{PLAINER}{PRELUDE}{asked}"
@@ -65,8 +67,29 @@ def observed(
         return Observed(tests, tests, (), f"its tests assert {error or 'too deep an expression'}")
 
 
+def _applied(tree: ast.Module, answers: Collection[str]) -> set[str]:
+    """Python's functions, by name, that tests apply to what an answer gives: no answer's own of that name is meant."""
+    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)]
+    named = [(each.func.id, _names(each.args)) for each in calls if isinstance(each.func, ast.Name)]
+    return {name for name, given in named if name in BUILTINS and given & {*answers} - {name}}
+
+
 def _asserts(node: ast.AST) -> bool:
     return any(isinstance(each, ast.Assert) for each in ast.walk(node))
+
+
+def _with_assertions(statements: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """The statements, with `assert not wrong` for `if wrong: raise ...`, also in loops."""
+    changed: list[ast.stmt] = []
+    for statement in statements:
+        match statement:
+            case ast.If(test=test, body=[ast.Raise(exc=ast.expr())], orelse=[]):
+                statement = ast.copy_location(ast.Assert(ast.UnaryOp(ast.Not(), test), None), statement)
+            case ast.For(body=body):
+                statement = copy.copy(statement)
+                statement.body = _with_assertions(body)
+        changed.append(statement)
+    return changed
 
 
 def _flat(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
@@ -74,7 +97,14 @@ def _flat(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
     checks: dict[str, ast.FunctionDef] = {
         each.name: each for each in statements if isinstance(each, ast.FunctionDef) and _asserts(each)
     }
-    called = {node.id for each in statements for node in ast.walk(each) if isinstance(node, ast.Name)}
+    named = [node.id for each in statements for node in ast.walk(each) if isinstance(node, ast.Name)]
+    called = set(named)
+    tables = {
+        each.targets[0].id: each.value
+        for each in statements
+        if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name) and len(each.targets) == 1
+    }
+    over = [each.iter.id for each in statements if isinstance(each, ast.For) and isinstance(each.iter, ast.Name)]
     for statement in statements:
         match statement:
             case ast.FunctionDef(name=name) if name in checks:
@@ -83,6 +113,10 @@ def _flat(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
             case ast.Expr(value=ast.Call(func=ast.Name(id=name), args=arguments, keywords=[])) if name in checks:
                 yield from _flat(_called(checks[name], arguments))
             case ast.For(orelse=[]) if _asserts(statement):
+                if isinstance(statement.iter, ast.Name) and (table := tables.get(statement.iter.id)):
+                    name = statement.iter.id
+                    if named.count(name) == over.count(name) + 1:  # nothing else is done to it
+                        statement = ast.For(statement.target, table, statement.body, [])
                 yield from _flat(_unrolled(statement))
             case ast.Assert(test=ast.BoolOp(op=ast.And(), values=values)):
                 for value in values:
@@ -103,8 +137,10 @@ def _is_apart(names: Sequence[ast.expr], values: Sequence[ast.expr]) -> bool:
 def _called(function: ast.FunctionDef, arguments: Sequence[ast.expr]) -> list[ast.stmt]:
     """The body of a test function, with its parameters set before."""
     parameters = function.args
-    plain = not (parameters.vararg or parameters.kwarg or parameters.kwonlyargs or parameters.defaults)
+    plain = not (parameters.vararg or parameters.kwarg or parameters.kwonlyargs)
     names = [each.arg for each in (*parameters.posonlyargs, *parameters.args)]
+    left = parameters.defaults[len(parameters.defaults) - max(len(names) - len(arguments), 0) :]
+    arguments = [*arguments, *(each for each in left if _is_literal(each))]
     returns = any(isinstance(node, _UNROLLED[2:]) for node in ast.walk(function))
     if function.decorator_list or not plain or len(names) != len(arguments) or returns:
         raise _Entangled(f"in {function.name}, which does more than to assert")

@@ -16,8 +16,18 @@ _USED = frozenset(
      "keys", "map", "push", "set", "add", "sort", "source", "String", "stringify", "test", "valueOf"}
 )  # fmt: skip
 
+#: Runs before an answer that is not to be believed: of these functions none may be changed, whatever it defines.
+NATIVE = r"""
+const _capibara_native = Object.freeze([
+  Math, JSON, Object, Array, String, Number, Boolean, Symbol, BigInt, Date, RegExp, Map, Set, Promise, Error, Function,
+].flatMap((each) => Object.getOwnPropertyNames(each).concat(Object.getOwnPropertyNames(each.prototype || each)))
+  .concat('parseInt', 'parseFloat', 'isNaN', 'isFinite'));
+"""
+
 _BUILT_IN = r"""
 function _capibara_built_in(used, asked) {
+  const kept = typeof _capibara_native === 'undefined' ? [] : _capibara_native;
+  const mayChange = (name) => asked.methods.includes(name) && !kept.includes(name);
   const text = (each) => Function.prototype.toString.call(each);
   const named = { __proto__: null, trimLeft: 'trimStart', trimRight: 'trimEnd', toGMTString: 'toUTCString' };
   const native = (each, name) => text(each) === 'function ' + name + '() { [native code] }';
@@ -31,7 +41,7 @@ function _capibara_built_in(used, asked) {
   const [makers, protos] = [owners.map((name) => kinds[name]), owners.map((name) => kinds[name].prototype)];
   for (const owner of [Math, JSON, ...makers, ...protos]) {
     for (const name of used) {
-      if (name === 'constructor' || asked.methods.includes(name)) continue;
+      if (name === 'constructor' || mayChange(name)) continue;
       const found = Object.getOwnPropertyDescriptor(owner, name);
       if (found && typeof found.value === 'function' && !same(found.value, name)) changed(name);
       if (found && found.get && typeof owner === 'object' && !native(found.get, 'get ' + name)) changed(name);
@@ -41,7 +51,7 @@ function _capibara_built_in(used, asked) {
     parseInt, parseFloat, isNaN, isFinite, encodeURIComponent, decodeURIComponent, encodeURI, decodeURI,
   };
   for (const name in functions) {
-    if (used.includes(name) && !asked.methods.includes(name) && !native(functions[name], name)) changed(name);
+    if (used.includes(name) && !mayChange(name) && !native(functions[name], name)) changed(name);
   }
   if (!native([][Symbol.iterator], 'values')) changed('Symbol.iterator');
   // one function of the worker makes both
