@@ -185,6 +185,7 @@ class _InstrumentedTests:
     clean: set[str] = field(default_factory=set)  # names of the tests whose values no answer has made
     made: set[str] = field(default_factory=set)  # those of them that a statement gave a value
     lent: set[str] = field(default_factory=set)  # those of them that the answer got, and may have changed
+    reads: dict[str, set[str]] = field(default_factory=dict)  # by clean functions
     trusted: list[ast.stmt] = field(default_factory=list)
     untrusted: list[tuple[ast.stmt, frozenset[str]]] = field(default_factory=list)  # with clean names that it binds
     apart: list[ast.stmt] = field(default_factory=list)  # what gives clean values, and their reports
@@ -216,6 +217,7 @@ class _InstrumentedTests:
             case ast.FunctionDef(name=name, decorator_list=[]) if not _asserts(statement) and self._is_of_tests(
                 statement
             ):
+                self.reads[name] = names_in(statement)
                 self._is_clean_now(name, statement)
             case _:
                 if _asserts(statement):
@@ -228,6 +230,8 @@ class _InstrumentedTests:
                 named = (getattr(node, "name", None) for node in ast.walk(statement))
                 bound |= {each for each in named if isinstance(each, str)}
                 bound |= self._handed_over(statement)
+                if not isinstance(statement, ast.Expr | ast.Assign):
+                    bound |= names_in(statement) & self.clean & self.made  # what the answer makes of them is unknown
                 if not bound and isinstance(statement, ast.Expr) and self.is_clean(statement.value):
                     self.apart.append(statement)  # `random.seed(3)`
                 self.dirty |= bound
@@ -274,6 +278,7 @@ class _InstrumentedTests:
         """Values of the tests that calls of what is the answer's get."""
         calls = [each for each in ast.walk(node) if isinstance(each, ast.Call) and not self.is_clean(each)]
         given = _names(part for call in calls for part in (*call.args, *(each.value for each in call.keywords)))
+        given |= set().union(*(self.reads.get(name, ()) for name in given))
         return given & self.clean & self.made
 
     def _is_of_tests(self, function: ast.FunctionDef) -> bool:
