@@ -53,7 +53,7 @@ def observed(tests: str, answers: Collection[str], given: Sequence[str] = ()) ->
             return Observed(tests, tests, (), f"its tests assert within a statement: {where}")
     codes = [tests, *given]
     classes, methods = (set().union(*map(find, codes)) for find in (classes_given, methods_given))
-    before = prelude(names_used(root), classes, methods, reports=bool(instrumented.assertions))
+    before = prelude(names_used(root) - {"require"}, classes, methods, reports=bool(instrumented.assertions))
     return Observed(
         before + "\n".join(instrumented.untrusted),
         before + "\n".join(instrumented.trusted),
@@ -76,8 +76,9 @@ def _only_compared(statements: Sequence[Node], instrumented: "_InstrumentedTests
         for node in statements:
             call = _assertion(node)
             own = [each for each in declared(node) if each in constants]
-            if call is not None and call[0] in _EQUAL | _UNEQUAL:
-                parts = [each for each in call[1] if not instrumented.is_clean(each)]
+            if call is not None:
+                compared = call[0] in _EQUAL | _UNEQUAL
+                parts = [each for each in call[1] if not compared or not instrumented.is_clean(each)]
             else:
                 parts = [node] if not own or not instrumented.is_clean(node) else []
             read |= {name for each in parts for name in names_used(each)}
@@ -137,7 +138,7 @@ class _InstrumentedTests:
         names = set(declared(node))
         if names and self.clean.issuperset(names):
             self.trusted.append(source)
-            self.apart.append(source)
+            self.apart += [] if _ASSERTS.search(source) else [source]
             return True
         self.dirty.update(names)
         required = node.type in ("lexical_declaration", "variable_declaration") and "require(" in source
