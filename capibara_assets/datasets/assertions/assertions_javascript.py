@@ -19,6 +19,7 @@ from capibara_assets.datasets.code.javascript_source import GLOBALS, declared, l
 
 _EQUAL = frozenset({"equal", "strictEqual", "deepEqual", "deepStrictEqual"})
 _UNEQUAL = frozenset({"notEqual", "notStrictEqual", "notDeepEqual", "notDeepStrictEqual"})
+_THROWS = "if"
 _TRUE = frozenset({"ok", ""})
 #: How values are equal: as objects in their parts, by identity and without -0 for 0, or as operators compare.
 _HOW = {
@@ -77,8 +78,8 @@ def _only_compared(statements: Sequence[Node], instrumented: "_InstrumentedTests
             call = _assertion(node)
             own = [each for each in declared(node) if each in constants]
             if call is not None:
-                compared = call[0] in _EQUAL | _UNEQUAL
-                parts = [each for each in call[1] if not compared or not instrumented.is_clean(each)]
+                parts = _operands(*call)
+                parts = [each for each in parts if len(parts) < 2 or not instrumented.is_clean(each)]
             else:
                 parts = [node] if not own or not instrumented.is_clean(node) else []
             read |= {name for each in parts for name in names_used(each)}
@@ -87,17 +88,29 @@ def _only_compared(statements: Sequence[Node], instrumented: "_InstrumentedTests
         constants = {name: node for name, node in constants.items() if name not in read}
 
 
+def _operands(method: str, arguments: list[Node]) -> list[Node]:
+    """What an assertion compares with each other, or the one thing that it looks at."""
+    if method in _EQUAL | _UNEQUAL or not arguments:
+        return arguments[:2]
+    node = arguments[0]
+    while node.type in ("parenthesized_expression", "unary_expression"):
+        node = node.named_children[-1]
+    operator = node.child_by_field_name("operator") if node.type == "binary_expression" else None
+    return node.named_children if operator is not None and text(operator) in _OPERATORS else [node]
+
+
 def _flat(statements: list[Node]) -> list[Node]:
     """The statements, with a test function's body (`const testIt = () => {...}`) in the place of its call."""
     checks: dict[str, list[Node]] = {}
     flat: list[Node] = []
+    called = {text(node).rstrip(";\n ") for node in statements}
     for node in statements:
         name, body = _check(node)
-        if name and body is not None:
+        if name and body is not None and (_ASSERTS.search(text(body)) or f"{name}()" in called):
             checks[name] = [each for each in body.named_children if each.type != "comment"]
             continue
-        called = re.fullmatch(r"(\w+)\(\)", text(node).rstrip(";\n "))
-        flat += checks[called[1]] if called and called[1] in checks else [node]
+        call = re.fullmatch(r"(\w+)\(\)", text(node).rstrip(";\n "))
+        flat += checks[call[1]] if call and call[1] in checks else [node]
     return flat
 
 
@@ -113,7 +126,8 @@ def _check(node: Node) -> tuple[str, Node | None]:
     parameters, body = target.child_by_field_name("parameters"), target.child_by_field_name("body")
     if parameters is None or parameters.named_children or body is None or body.type != "statement_block":
         return "", None
-    return (text(name), body) if _ASSERTS.search(text(body)) else ("", None)
+    asserts = _ASSERTS.search(text(body)) or any(map(_assertion, body.named_children))
+    return (text(name), body) if asserts else ("", None)
 
 
 @dataclass
@@ -174,6 +188,8 @@ class _InstrumentedTests:
             term = Term("compare", (operator,), pair(arguments[0], arguments[1], _HOW.get(method, "")))
         elif method in _TRUE and arguments:
             term = self._truth(arguments[0], operand, pair)
+        elif method == _THROWS:
+            term = Term("not", None, (self._truth(arguments[0], operand, pair),))
         elif method == "throws" and arguments:
             thrown = f"_capibara_thrown({self._plain(arguments[0])})"
             # what the reference throws is what has to be thrown
@@ -201,7 +217,15 @@ class _InstrumentedTests:
 
 
 def _assertion(node: Node) -> tuple[str, list[Node]] | None:
-    """(method, arguments) of `assert.method(...)`, `assert(...)` or `console.assert(...)`; None for anything else."""
+    """(method, arguments) of `assert.method(...)`, `assert(...)` or `console.assert(...)`, or of an `if` that throws.
+
+    None for anything else.
+    """
+    condition, body = (node.child_by_field_name(each) for each in ("condition", "consequence"))
+    if node.type == "if_statement" and condition is not None and body is not None:
+        only = body.named_children[0] if body.type == "statement_block" and body.named_child_count == 1 else body
+        is_all = only.type == "throw_statement" and node.child_by_field_name("alternative") is None
+        return (_THROWS, [condition]) if is_all else None
     if node.type != "expression_statement" or not node.named_children:
         return None
     call = node.named_children[0]
