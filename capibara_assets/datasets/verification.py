@@ -1,6 +1,6 @@
 """Verification of examples in the local sandbox: executions are replayed, and answers run with their hidden tests."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -151,17 +151,27 @@ def judge_answers(
     failing |= dict(zip(undecided, last.verdicts, strict=True))
     judgements = [_judgement(one, failing.get(i)) for i, one in passing.items()]
     verified = [i for i, one in enumerate(judgements) if one.verified == "reexecuted"]
+
+    def outside(tests: Mapping[int, Observed]) -> ReplayBatch:
+        reporting = {i: _reporting(replays[i], candidates[i], taken) for i, taken in tests.items()}
+        by_replay = {one: tests[i] for i, one in reporting.items()}
+        return run(
+            list(reporting.values()),
+            lambda one, runs, apart: judged_outside(by_replay[one], one.language, one.cells, runs, apart),
+        )
+
     tests = {i: taken for i in verified if (taken := _taken_apart(replays[i], candidates[i])) is not None}
-    reporting = {i: _reporting(replays[i], candidates[i], taken) for i, taken in tests.items()}
-    by_replay = {one: tests[i] for i, one in reporting.items()}
-    reported = run(
-        list(reporting.values()),
-        lambda one, runs, apart: judged_outside(by_replay[one], one.language, one.cells, runs, apart),
-    )
-    said = dict(zip(reporting, reported.verdicts, strict=True))
+    reported = outside(tests)
+    said = dict(zip(tests, reported.verdicts, strict=True))
     for i, verdict in said.items():
         if verdict.reason not in (None, _UNREPORTED):
             judgements[i] = Judgement("unverified", f"{NOT_OUTSIDE}: {verdict.reason}", tells=False)
+    rest = {i: altered(tests[i].code, candidates[i].language) for i, one in said.items() if one.reason is None}
+    besides = {i: replace(tests[i], code=code) for i, code in rest.items() if code}
+    beside = outside(besides)
+    for i, verdict in zip(besides, beside.verdicts, strict=True):
+        if verdict.reason is None:
+            judgements[i] = Judgement("unverified", PASSES_OTHERS, tells=False)
     inside = [i for i in verified if i not in said or said[i].reason == _UNREPORTED]
     others = {i: test for i in inside if (test := altered(candidates[i].test or "", candidates[i].language))}
     tried = run([_with_answer(replays[i], candidates[i].answer, test) for i, test in others.items()])
@@ -174,7 +184,7 @@ def judge_answers(
     for (i, _), verdict in zip(failed, whole, strict=True):
         if verdict.verified != "reexecuted" and verdict.reason != _OTHER_OUTPUT:  # nor do the recorded cells run here
             judgements[i] = Judgement(verdict.verified, verdict.reason)
-    batches = [batch.summary, idle.summary, last.summary, reported.summary, tried.summary]
+    batches = [batch.summary, idle.summary, last.summary, reported.summary, beside.summary, tried.summary]
     summary = {key: round(sum(one[key] for one in batches), 3) for key in ("ran", "cached", "cpu_seconds", "seconds")}
     return Judgements(judgements, {"answers": len(replays), **summary})
 

@@ -151,6 +151,10 @@ HOSTILE = {
         "def abs(x):\n    return 0\ndef double(x):\n    return 3 * x",
         "assert abs(double(2) - 4) < 1",
     ),
+    "an assertion besides": (
+        "import unittest\nunittest.TestCase.assertEqual = lambda *a, **k: None\ndef double(x):\n    return 5",
+        "assert double(2) == 5\nunittest.TestCase().assertEqual(double(2), 4)",
+    ),
     "no number": ("def double(x):\n    return float('nan')", "if abs(double(2) - 4) > 1:\n    raise ValueError('no')"),
 }
 FAIR = {

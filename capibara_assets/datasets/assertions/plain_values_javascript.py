@@ -31,7 +31,7 @@ function _capibara_built_in(used, asked) {
   const text = (each) => Function.prototype.toString.call(each);
   const named = { __proto__: null, trimLeft: 'trimStart', trimRight: 'trimEnd', toGMTString: 'toUTCString' };
   const native = (each, name) => text(each) === 'function ' + name + '() { [native code] }';
-  const same = (each, name) => native(each, named[name] || name) || (name === 'keys' && native(each, 'values'));
+  const fits = (each, name) => native(each, named[name] || name) || (name === 'keys' && native(each, 'values'));
   const changed = (name) => { throw new TypeError('a built-in that the tests use was changed: ' + name); };
   const kinds = {
     Object, Array, String, Number, Boolean, Symbol, BigInt, Date, RegExp, Map, Set, Promise, Error, Function,
@@ -43,7 +43,7 @@ function _capibara_built_in(used, asked) {
     for (const name of used) {
       if (name === 'constructor' || mayChange(name)) continue;
       const found = Object.getOwnPropertyDescriptor(owner, name);
-      if (found && typeof found.value === 'function' && !same(found.value, name)) changed(name);
+      if (found && typeof found.value === 'function' && !fits(found.value, name)) changed(name);
       if (found && found.get && typeof owner === 'object' && !native(found.get, 'get ' + name)) changed(name);
     }
   }

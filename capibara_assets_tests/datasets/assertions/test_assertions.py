@@ -317,6 +317,15 @@ def test_what_an_answer_does_to_a_value_of_the_tests_is_looked_at() -> None:
     assert verdict("import math\n" + tests + "\nassert math.pi > 3", right, right) is None
 
 
+def test_an_error_raised_where_nothing_can_be_taken_apart_stays() -> None:
+    taken = assertions_python.observed(
+        "for x in f(3):\n    if x != 1:\n        raise ValueError(x)\nassert f(3) == 1", {"f"}
+    )
+    assert taken.why_not is None
+    assert "    raise _capibara_builtins.ValueError" in taken.code
+    assert [each.source for each in taken.assertions] == ["assert f(3) == 1"]
+
+
 def test_code_that_was_taken_apart_still_parses() -> None:
     for tests in TESTS:
         taken = assertions_python.observed(tests, {"f"})
