@@ -221,6 +221,7 @@ def test_an_answer_that_passes_any_test_proves_nothing_in_javascript() -> None:
             "function test() { if (double(2) !== 4) throw new Error('no'); }\ntest();",
         ),
         "throws": (fair, f"{test}\nassert.throws(() => double.of(2), TypeError);"),
+        "a text of a number": ("const double = x => (2 * x).toFixed(2);", "console.assert(double(2) == 4.0);"),
         "fair": (fair, test),
     }
     rows, candidates = [], []
@@ -229,7 +230,7 @@ def test_an_answer_that_passes_any_test_proves_nothing_in_javascript() -> None:
         candidates.append(replace(answered(name, answer, judge), language="javascript"))
     said = judge_answers(evidence(*rows), candidates, Verification.model_validate({}), processes=1)
     found = {name: (j.verified, j.tells) for name, j in zip(answers, said.found, strict=True)}
-    is_fair = ("throws", "fair")
+    is_fair = ("throws", "a text of a number", "fair")
     assert found == {name: ("reexecuted", True) if name in is_fair else ("unverified", False) for name in answers}
 
 

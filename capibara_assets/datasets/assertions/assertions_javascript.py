@@ -180,6 +180,8 @@ class _InstrumentedTests:
             return Term("given" if dirty else "known", reports - 1)
 
         def pair(left: Node, right: Node, how: str) -> tuple[Term, ...]:
+            if how in ("loose", "==", "!="):  # `'4.50' == 4.5`
+                how = "number" if "number" in (left.type, right.type) else "operator" if how != "loose" else how
             first, second = (operand(self._plain(each), not self.is_clean(each), how) for each in (left, right))
             return first, second
 
@@ -208,7 +210,11 @@ class _InstrumentedTests:
         operator = node.child_by_field_name("operator") if node.type == "binary_expression" else None
         left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
         if operator is not None and left is not None and right is not None and text(operator) in _OPERATORS:
-            return Term("compare", (_OPERATORS[text(operator)],), pair(left, right, "operator"))
+            return Term(
+                "compare",
+                (_OPERATORS[text(operator)],),
+                pair(left, right, how if (how := text(operator)) in ("==", "!=") else "operator"),
+            )
         return operand(f"Boolean({self._plain(node)})")  # type: ignore[no-any-return]
 
     def is_clean(self, node: Node) -> bool:

@@ -165,7 +165,8 @@ function _capibara_plain(value, seen = new Set()) {
 
 _REPORT = r"""
 let _capibara_last;
-function _capibara_report(place, value, how) {
+function _capibara_report(place, given, how) {
+  const value = how === 'number' && ['string', 'boolean'].includes(typeof given) ? Number(given) : given;
   const tagged = (name, parts) => name + '(' + parts.join(', ') + ')';
   const shown = (value, depth) => {
     if (depth > 100) throw new Error('nested too deeply');
