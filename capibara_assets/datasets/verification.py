@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from capibara_assets.datasets.anatomy.altered import altered
 from capibara_assets.datasets.anatomy.broken import broken
@@ -86,6 +86,12 @@ def verify(
     )
 
 
+class _Run(Protocol):
+    """Runs replays once under the recipe's limits."""
+
+    def __call__(self, replays: Sequence[Replay], judging: Judging | None = None) -> ReplayBatch: ...
+
+
 @dataclass(frozen=True)
 class Judgement:
     """Verdict of a hidden test on an answer.
@@ -130,15 +136,8 @@ def judge_answers(
     """
 
     def run(replays: Sequence[Replay], judging: Judging | None = None) -> ReplayBatch:
-        return replay_batch(
-            replays,
-            cache=cache,
-            timeout_s=recipe.timeout_s,
-            memory_mib=recipe.memory_mib,
-            processes=processes,
-            times=1,
-            judging=judging,
-        )
+        limits: dict[str, Any] = {"timeout_s": recipe.timeout_s, "memory_mib": recipe.memory_mib}
+        return replay_batch(replays, cache=cache, processes=processes, times=1, judging=judging, **limits)
 
     replays = [_judged(evidence, one) for one in candidates]
     batch = run(replays)
@@ -151,8 +150,37 @@ def judge_answers(
     failing |= dict(zip(undecided, last.verdicts, strict=True))
     judgements = [_judgement(one, failing.get(i)) for i, one in passing.items()]
     verified = [i for i, one in enumerate(judgements) if one.verified == "reexecuted"]
+    told, outside = _told_outside(replays, candidates, verified, run)
+    inside = [i for i in verified if i not in told]
+    others = {i: test for i in inside if (test := altered(candidates[i].test or "", candidates[i].language))}
+    tried = run([_with_answer(replays[i], candidates[i].answer, test) for i, test in others.items()])
+    for i, verdict in zip(others, tried.verdicts, strict=True):
+        if (verdict.verified, verdict.reason) == (passing[i].verified, passing[i].reason):
+            told[i] = PASSES_OTHERS
+    for i, why_not in told.items():
+        if why_not:
+            judgements[i] = Judgement("unverified", why_not, tells=False)
+    failing_cells = ((i, _tested_cells(evidence, candidates[i])) for i, one in enumerate(judgements) if one.fails)
+    failed = [(i, unit) for i, cells in failing_cells for unit in cells]
+    whole = run(replays_of(evidence, [unit for _, unit in failed])).verdicts
+    for (i, _), verdict in zip(failed, whole, strict=True):
+        if verdict.verified != "reexecuted" and verdict.reason != _OTHER_OUTPUT:  # nor do the recorded cells run here
+            judgements[i] = Judgement(verdict.verified, verdict.reason)
+    batches = [batch, idle, last, *outside, tried]
+    keys = ("ran", "cached", "cpu_seconds", "seconds")
+    summary = {key: round(sum(one.summary[key] for one in batches), 3) for key in keys}
+    return Judgements(judgements, {"answers": len(replays), **summary})
 
-    def outside(tests: Mapping[int, Observed]) -> ReplayBatch:
+
+def _told_outside(
+    replays: Sequence[Replay], candidates: Sequence[ExampleCandidate], verified: Sequence[int], run: _Run
+) -> tuple[dict[int, str], list[ReplayBatch]]:
+    """(why answers that pass do not pass by what they report, "" where they do; the runs).
+
+    Answers whose tests cannot be judged by reports alone are not in it.
+    """
+
+    def reported(tests: Mapping[int, Observed]) -> ReplayBatch:
         reporting = {i: _reporting(replays[i], candidates[i], taken) for i, taken in tests.items()}
         by_replay = {one: tests[i] for i, one in reporting.items()}
         return run(
@@ -161,32 +189,15 @@ def judge_answers(
         )
 
     tests = {i: taken for i in verified if (taken := _taken_apart(replays[i], candidates[i])) is not None}
-    reported = outside(tests)
-    said = dict(zip(tests, reported.verdicts, strict=True))
-    for i, verdict in said.items():
-        if verdict.reason not in (None, _UNREPORTED):
-            judgements[i] = Judgement("unverified", f"{NOT_OUTSIDE}: {verdict.reason}", tells=False)
-    rest = {i: altered(tests[i].code, candidates[i].language) for i, one in said.items() if one.reason is None}
-    besides = {i: replace(tests[i], code=code) for i, code in rest.items() if code}
-    beside = outside(besides)
-    for i, verdict in zip(besides, beside.verdicts, strict=True):
-        if verdict.reason is None:
-            judgements[i] = Judgement("unverified", PASSES_OTHERS, tells=False)
-    inside = [i for i in verified if i not in said or said[i].reason == _UNREPORTED]
-    others = {i: test for i in inside if (test := altered(candidates[i].test or "", candidates[i].language))}
-    tried = run([_with_answer(replays[i], candidates[i].answer, test) for i, test in others.items()])
-    for i, verdict in zip(others, tried.verdicts, strict=True):
-        if (verdict.verified, verdict.reason) == (passing[i].verified, passing[i].reason):
-            judgements[i] = Judgement("unverified", PASSES_OTHERS, tells=False)
-    failing_cells = ((i, _tested_cells(evidence, candidates[i])) for i, one in enumerate(judgements) if one.fails)
-    failed = [(i, unit) for i, cells in failing_cells for unit in cells]
-    whole = run(replays_of(evidence, [unit for _, unit in failed])).verdicts
-    for (i, _), verdict in zip(failed, whole, strict=True):
-        if verdict.verified != "reexecuted" and verdict.reason != _OTHER_OUTPUT:  # nor do the recorded cells run here
-            judgements[i] = Judgement(verdict.verified, verdict.reason)
-    batches = [batch.summary, idle.summary, last.summary, reported.summary, beside.summary, tried.summary]
-    summary = {key: round(sum(one[key] for one in batches), 3) for key in ("ran", "cached", "cpu_seconds", "seconds")}
-    return Judgements(judgements, {"answers": len(replays), **summary})
+    first = reported(tests)
+    reasons = {i: one.reason for i, one in zip(tests, first.verdicts, strict=True) if one.reason != _UNREPORTED}
+    told = {i: f"{NOT_OUTSIDE}: {reason}" if reason else "" for i, reason in reasons.items()}
+    # What stays of a test in the answer's process tells nothing if it also passes with other expected values
+    left = {i: altered(tests[i].code, candidates[i].language) for i, why_not in told.items() if not why_not}
+    others = {i: replace(tests[i], code=code) for i, code in left.items() if code}
+    second = reported(others)
+    passing = (i for i, one in zip(others, second.verdicts, strict=True) if one.reason is None)
+    return told | dict.fromkeys(passing, PASSES_OTHERS), [first, second]
 
 
 def _tested_cells(evidence: Evidence, candidate: ExampleCandidate) -> list[str]:
