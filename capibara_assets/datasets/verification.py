@@ -1,25 +1,31 @@
 """Verification of examples in the local sandbox: executions are replayed, and answers run with their hidden tests."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from capibara_assets.datasets.anatomy.altered import altered
 from capibara_assets.datasets.anatomy.broken import broken
+from capibara_assets.datasets.assertions.assertions import Observed
+from capibara_assets.datasets.assertions.outside import judged_outside, observed
+from capibara_assets.datasets.assertions.plain_values_javascript import NATIVE
+from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.recipe import Verification
 from capibara_assets.datasets.schema import Verified
-from capibara_assets.executions.replay.replay import Replay, ReplayBatch, ReplayVerdict, replay_batch
+from capibara_assets.executions.replay.replay import Judging, Replay, ReplayBatch, ReplayVerdict, replay_batch
 from capibara_assets.executions.replay.verdicts import EARLY, REASONS
 
 INCOMPLETE = "its session's state is not complete"
 NO_DATABASE = "its database is gone: no earlier cell creates its tables"
 SECRETS = "secrets in its record were replaced"
 PASSES_OTHERS = "its test also passes with other expected values"
+NOT_OUTSIDE = "its test passes only where the answer can reach it"
 UNKNOWN = "its execution is not among the evidence"
 
 _OTHER_OUTPUT = REASONS["output"][1]
+_UNREPORTED = REASONS["unreported"][1]
 _FAILS = tuple(REASONS[kind][1] for kind in ("failed", "ended"))
 
 
@@ -80,6 +86,12 @@ def verify(
     )
 
 
+class _Run(Protocol):
+    """Runs replays once under the recipe's limits."""
+
+    def __call__(self, replays: Sequence[Replay], judging: Judging | None = None) -> ReplayBatch: ...
+
+
 @dataclass(frozen=True)
 class Judgement:
     """Verdict of a hidden test on an answer.
@@ -118,13 +130,14 @@ def judge_answers(
 
     An answer passes if it ends without error. The test judges if the answer that does nothing fails, or shows something
     else where the answer shows what was recorded; one that does nothing may be right, so else one that raises has to.
-    One that passes is tried with other expected values, too: where they pass as well, nothing is told.
+    One that passes also reports what its test compares, which is compared outside its process; where that cannot be
+    told from reports, it is tried with other expected values. If these pass, or what is reported does not, nothing is
+    told.
     """
 
-    def run(replays: Sequence[Replay]) -> ReplayBatch:
-        return replay_batch(
-            replays, cache=cache, timeout_s=recipe.timeout_s, memory_mib=recipe.memory_mib, processes=processes, times=1
-        )
+    def run(replays: Sequence[Replay], judging: Judging | None = None) -> ReplayBatch:
+        limits: dict[str, Any] = {"timeout_s": recipe.timeout_s, "memory_mib": recipe.memory_mib}
+        return replay_batch(replays, cache=cache, processes=processes, times=1, judging=judging, **limits)
 
     replays = [_judged(evidence, one) for one in candidates]
     batch = run(replays)
@@ -137,20 +150,54 @@ def judge_answers(
     failing |= dict(zip(undecided, last.verdicts, strict=True))
     judgements = [_judgement(one, failing.get(i)) for i, one in passing.items()]
     verified = [i for i, one in enumerate(judgements) if one.verified == "reexecuted"]
-    others = {i: test for i in verified if (test := altered(candidates[i].test or "", candidates[i].language))}
+    told, outside = _told_outside(replays, candidates, verified, run)
+    inside = [i for i in verified if i not in told]
+    others = {i: test for i in inside if (test := altered(candidates[i].test or "", candidates[i].language))}
     tried = run([_with_answer(replays[i], candidates[i].answer, test) for i, test in others.items()])
     for i, verdict in zip(others, tried.verdicts, strict=True):
         if (verdict.verified, verdict.reason) == (passing[i].verified, passing[i].reason):
-            judgements[i] = Judgement("unverified", PASSES_OTHERS, tells=False)
+            told[i] = PASSES_OTHERS
+    for i, why_not in told.items():
+        if why_not:
+            judgements[i] = Judgement("unverified", why_not, tells=False)
     failing_cells = ((i, _tested_cells(evidence, candidates[i])) for i, one in enumerate(judgements) if one.fails)
     failed = [(i, unit) for i, cells in failing_cells for unit in cells]
     whole = run(replays_of(evidence, [unit for _, unit in failed])).verdicts
     for (i, _), verdict in zip(failed, whole, strict=True):
         if verdict.verified != "reexecuted" and verdict.reason != _OTHER_OUTPUT:  # nor do the recorded cells run here
             judgements[i] = Judgement(verdict.verified, verdict.reason)
-    batches = [batch.summary, idle.summary, last.summary, tried.summary]
-    summary = {key: round(sum(one[key] for one in batches), 3) for key in ("ran", "cached", "cpu_seconds", "seconds")}
+    batches = [batch, idle, last, *outside, tried]
+    keys = ("ran", "cached", "cpu_seconds", "seconds")
+    summary = {key: round(sum(one.summary[key] for one in batches), 3) for key in keys}
     return Judgements(judgements, {"answers": len(replays), **summary})
+
+
+def _told_outside(
+    replays: Sequence[Replay], candidates: Sequence[ExampleCandidate], verified: Sequence[int], run: _Run
+) -> tuple[dict[int, str], list[ReplayBatch]]:
+    """(why answers that pass do not pass by what they report, "" where they do; the runs).
+
+    Answers whose tests cannot be judged by reports alone are not in it.
+    """
+
+    def reported(tests: Mapping[int, Observed]) -> ReplayBatch:
+        reporting = {i: _reporting(replays[i], candidates[i], taken) for i, taken in tests.items()}
+        by_replay = {one: tests[i] for i, one in reporting.items()}
+        return run(
+            list(reporting.values()),
+            lambda one, runs, apart: judged_outside(by_replay[one], one.language, one.cells, runs, apart),
+        )
+
+    tests = {i: taken for i in verified if (taken := _taken_apart(replays[i], candidates[i])) is not None}
+    first = reported(tests)
+    reasons = {i: one.reason for i, one in zip(tests, first.verdicts, strict=True) if one.reason != _UNREPORTED}
+    told = {i: f"{NOT_OUTSIDE}: {reason}" if reason else "" for i, reason in reasons.items()}
+    # What stays of a test in the answer's process tells nothing if it also passes with other expected values
+    left = {i: altered(tests[i].code, candidates[i].language) for i, why_not in told.items() if not why_not}
+    others = {i: replace(tests[i], code=code) for i, code in left.items() if code}
+    second = reported(others)
+    passing = (i for i, one in zip(others, second.verdicts, strict=True) if one.reason is None)
+    return told | dict.fromkeys(passing, PASSES_OTHERS), [first, second]
 
 
 def _tested_cells(evidence: Evidence, candidate: ExampleCandidate) -> list[str]:
@@ -179,6 +226,22 @@ def _with_answer(one: Replay, answer: str, test: str) -> Replay:
 
 def _wrong(one: Replay, candidate: ExampleCandidate, *, raising: bool) -> Replay:
     return _with_answer(one, broken(candidate.answer, candidate.language, raising=raising), candidate.test or "")
+
+
+def _taken_apart(one: Replay, candidate: ExampleCandidate) -> Observed | None:
+    """The test with its assertions replaced by reports; None: it has none that can be."""
+    if one.language != "python" and one.language not in JAVASCRIPT:
+        return None
+    taken = observed(candidate.test or "", one.language, (candidate.answer, *one.cells[:-1]))
+    return None if taken.why_not or not taken.assertions else taken
+
+
+def _reporting(one: Replay, candidate: ExampleCandidate, taken: Observed) -> Replay:
+    """The replay of an answer that reports; its test, on which the verdict depends, stands for what was recorded."""
+    reporting = _with_answer(one, candidate.answer, taken.code)
+    if one.language in JAVASCRIPT:
+        reporting = replace(reporting, cells=(NATIVE, *reporting.cells))
+    return replace(reporting, stdout=candidate.test or "", result_text=None, apart=taken.apart)
 
 
 def _judgement(passing: ReplayVerdict, failing: ReplayVerdict | None) -> Judgement:

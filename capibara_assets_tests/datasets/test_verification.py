@@ -13,6 +13,7 @@ from capibara_assets.datasets.recipe import Verification
 from capibara_assets.datasets.verification import (
     INCOMPLETE,
     NO_DATABASE,
+    NOT_OUTSIDE,
     PASSES_OTHERS,
     SECRETS,
     judge_answers,
@@ -132,6 +133,29 @@ HOSTILE = {
         "import unittest\nunittest.TestCase.assertEqual = lambda *a, **k: None\ndef double(x):\n    return 5",
         "unittest.TestCase().assertEqual(double(2), 4)",
     ),
+    "reads the frame": (
+        "import sys\ndef double(x):\n    numbers = [n for n in sys._getframe(1).f_code.co_consts if type(n) is int]\n"
+        "    return numbers[numbers.index(x) + 1]",
+        "assert double(2) == 4\nassert double(5) == 10",
+    ),
+    "reads a name of the test": ("def double(x):\n    return want", "want = 4\nassert double(2) == want"),
+    "reads a table of the test": (
+        "def double(x):\n    return dict(cases)[x]",
+        "cases = [(2, 4), (5, 10)]\nfor x, want in cases:\n    assert double(x) == want",
+    ),
+    "changes what is expected": (
+        "def double(x):\n    want[:] = [3 * x]\n    return [3 * x]",
+        "want = [4]\nassert double(2) == want",
+    ),
+    "a name of Python": (
+        "def abs(x):\n    return 0\ndef double(x):\n    return 3 * x",
+        "assert abs(double(2) - 4) < 1",
+    ),
+    "an assertion besides": (
+        "import unittest\nunittest.TestCase.assertEqual = lambda *a, **k: None\ndef double(x):\n    return 5",
+        "assert double(2) == 5\nunittest.TestCase().assertEqual(double(2), 4)",
+    ),
+    "no number": ("def double(x):\n    return float('nan')", "if abs(double(2) - 4) > 1:\n    raise ValueError('no')"),
 }
 FAIR = {
     "a class of values": (
@@ -143,6 +167,19 @@ FAIR = {
         "class Point:\n    def __init__(self, x):\n        self.x = x\n    def __eq__(self, other):\n"
         "        return self.x == other.x\n    def double(self):\n        return Point(self.x * 2)",
         "assert Point(2).double() == Point(4)",
+    ),
+    "an equality that is asked for": (
+        "class Key(str):\n    def __eq__(self, other):\n        return self.lower() == other.lower()\n"
+        "    __hash__ = str.__hash__",
+        "assert Key('A') == 'a'",
+    ),
+    "functions of the test": (
+        "def twice(f):\n    f()\n    return f",
+        "calls = []\n@twice\ndef call():\n    calls.append(1)\ncall()\nassert len(calls) == 2",
+    ),
+    "values by chance": (
+        "import random\ndef drawn(seed):\n    return random.Random(seed).random()",
+        "import random\nassert drawn(3) == random.Random(3).random()\nassert drawn(None) != random.random()",
     ),
     "an import": ("import sys\ndef double(x):\n    return min(x * 2, sys.maxsize)", "assert double(2) == 4"),
 }
@@ -160,12 +197,15 @@ def test_an_answer_that_passes_any_test_proves_nothing() -> None:
     assert {name: found[name][0] for name in FAIR} == dict.fromkeys(FAIR, "reexecuted")
     reasons = {c.execution_ids[0]: j.reason for c, j in zip(candidates, said.found, strict=True)}
     assert reasons["equal to everything"] == PASSES_OTHERS
+    assert str(reasons["reads the frame"]).startswith(NOT_OUTSIDE)
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed")
 def test_an_answer_that_passes_any_test_proves_nothing_in_javascript() -> None:
     test = "const assert = require('assert');\nassert.strictEqual(double(2), 4);"
     loose = "const assert = require('assert');\nassert(double(2) == 4);"
+    near = "if (!(Math.abs(double(2) - 4) < 1)) throw new Error('no');"
+    named = "const assert = require('assert');\nconst want = 4;\nassert.deepStrictEqual(double(2), want);"
     fair = "class P { double(x) { return 2 * x; } }\nconst double = x => new P().double(x);"
     answers = {
         "valueOf": (
@@ -173,6 +213,15 @@ def test_an_answer_that_passes_any_test_proves_nothing_in_javascript() -> None:
             loose,
         ),
         "a patched module": ("require('assert').strictEqual = () => {};\nconst double = x => 5;", test),
+        "a changed function": ("Math.abs = () => 0;\nconst double = x => 5;", near),
+        "reads a name of the test": ("const double = x => want;", named),
+        "changes what is expected": ("const double = x => { want.length = 0; return []; };", named.replace("4", "[4]")),
+        "reads its caller": (
+            "function double(x) { return Number(/2\\) !== (\\d)/.exec(double.caller.toString())[1]); }",
+            "function test() { if (double(2) !== 4) throw new Error('no'); }\ntest();",
+        ),
+        "throws": (fair, f"{test}\nassert.throws(() => double.of(2), TypeError);"),
+        "a text of a number": ("const double = x => (2 * x).toFixed(2);", "console.assert(double(2) == 4.0);"),
         "fair": (fair, test),
     }
     rows, candidates = [], []
@@ -180,11 +229,9 @@ def test_an_answer_that_passes_any_test_proves_nothing_in_javascript() -> None:
         rows.append(run(name, f"{answer}\n{judge}", minute=minute, sandbox=name, language="javascript"))
         candidates.append(replace(answered(name, answer, judge), language="javascript"))
     said = judge_answers(evidence(*rows), candidates, Verification.model_validate({}), processes=1)
-    assert [(j.verified, j.tells) for j in said.found] == [
-        ("reexecuted", True),
-        ("unverified", False),
-        ("reexecuted", True),
-    ]
+    found = {name: (j.verified, j.tells) for name, j in zip(answers, said.found, strict=True)}
+    is_fair = ("throws", "a text of a number", "fair")
+    assert found == {name: ("reexecuted", True) if name in is_fair else ("unverified", False) for name in answers}
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed")

@@ -1,4 +1,4 @@
-"""Grades of answers, found by running them: assertions split into reports, the sandboxed run, a journal to resume from.
+"""Grades of answers, found by running them: the sandboxed run, its verdict, a journal to resume from.
 
 Imports `items`.
 """

@@ -18,10 +18,10 @@ from typing import ClassVar, Protocol
 
 from pydantic import Field
 
+from capibara_assets.datasets.assertions.assertions_python import names_given
 from capibara_assets.datasets.code.javascript_source import parse as parse_javascript
 from capibara_assets.datasets.code.python_source import parse as parse_python
 from capibara_assets.errors import InputError
-from capibara_assets.evaluation.grading.assertions_python import names_given
 from capibara_assets.evaluation.grading.journal import GradeJournal
 from capibara_assets.evaluation.grading.plan import CLAIMABLE, GradingPlan, ItemCalibration, Verdict
 from capibara_assets.evaluation.items.items import Item
@@ -35,7 +35,7 @@ from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.storage.records import Record
 
 #: Part of the keys of kept verdicts; raise it when verdicts may come out differently.
-FORMAT = 4
+FORMAT = 5
 MEMORY_MIB = 1024
 _UNCERTAIN = frozenset({"wall", "lost", "garbled"})
 _PATIENCE = 1.0, 2.0

@@ -6,9 +6,16 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
-from capibara_assets.evaluation.grading import assertions_javascript, assertions_python
-from capibara_assets.evaluation.grading.assertions import Observed, Reports, claims_suffice, first_failing, reports_in
-from capibara_assets.evaluation.grading.plain_values import NotPlain, Plain, decoded, holds_unknown
+from capibara_assets.datasets.assertions.assertions import (
+    Observed,
+    Reports,
+    claims_suffice,
+    first_failing,
+    reports_in,
+    unreported,
+)
+from capibara_assets.datasets.assertions.outside import observed
+from capibara_assets.datasets.assertions.plain_values import NotPlain, Plain, decoded
 from capibara_assets.evaluation.grading.sql_rows import SqlRun
 from capibara_assets.evaluation.items.items import Item
 from capibara_assets.executions.replay.verdicts import output_of
@@ -66,12 +73,7 @@ class GradingPlan:
         check, language = self.item.check, self.item.language
         if language == "sql" or not check.tests.strip():
             return Observed(check.tests, check.tests, ())
-        module = assertions_python if language == "python" else assertions_javascript
-        names = module.names_given(self.item.reference) | module.names_given(check.before)
-        if language == "python":
-            asked = assertions_python.classes_given(self.item.reference) | assertions_python.classes_given(check.before)
-            return assertions_python.observed(check.tests, names, self.calibration.whole, asked)
-        return assertions_javascript.observed(check.tests, names, (self.item.reference, check.before))
+        return observed(check.tests, language, (self.item.reference, check.before), self.calibration.whole)
 
     @cached_property
     def known(self) -> Reports:
@@ -110,7 +112,7 @@ class GradingPlan:
                 reports, rest = reports_in(_stdout(ran))
             except NotPlain as error:
                 return replace(tried, why_not=f"its reference cannot be graded: {error}")
-            whole = {int(re.split("[gk]", place)[0]) for place, value in reports.items() if holds_unknown(value)}
+            whole = unreported(reports)
             if whole - set(tried.whole):
                 if self.item.language != "python":
                     return replace(tried, why_not="its tests compare what does not leave its process")

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cache as once
 from pathlib import Path
@@ -31,8 +31,15 @@ from capibara_assets.executions.parsing import python_tree
 from capibara_assets.executions.replay.cache import CachedVerdict, ReplayVerdictCache
 from capibara_assets.executions.replay.e2b import sandbox_place
 from capibara_assets.executions.replay.pool import PoolResult, PoolSettings, run_sessions
-from capibara_assets.executions.replay.verdicts import NOT_CACHED, REASONS, Verified, expected_output, judge
-from capibara_assets.executions.replay.workers import Session, SessionLimits, node
+from capibara_assets.executions.replay.verdicts import (
+    NOT_CACHED,
+    REASONS,
+    ReplayFinding,
+    Verified,
+    expected_output,
+    judge,
+)
+from capibara_assets.executions.replay.workers import Ran, Session, SessionLimits, node
 from capibara_assets.executions.sandbox.isolation import Isolation
 from capibara_assets.executions.sandbox.results import LANGUAGES
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
@@ -82,6 +89,10 @@ class Replay:
     outcome: str = "ok"
     error_name: str | None = None
     hindrance: str | None = None  # why it cannot run again, where that is known in advance; then it does not run
+    apart: str = ""  # runs twice in sessions of its own; what it gives is for `judging`
+
+
+Judging = Callable[[Replay, Sequence[Ran], Sequence[Ran]], ReplayFinding | None]
 
 
 @dataclass(frozen=True)
@@ -112,6 +123,7 @@ def replay_batch(
     times: int = 2,
     demand: Collection[str] = (),
     isolation: Isolation | None = None,
+    judging: Judging | None = None,
 ) -> ReplayBatch:
     """Runs each replay `times` times and gives its verdict. Equal replays run once.
 
@@ -121,6 +133,8 @@ def replay_batch(
         memory_mib: most memory of one session beyond what an interpreter takes.
         processes: how many sessions run at a time (default: the cores that this process may use).
         demand: what must be isolated (network, files, processes), or nothing runs.
+        judging: judges the runs of a replay, and those of its `apart`; what it depends on is of the replay. None: what
+            ran has to give the recorded output.
         isolation: where and how workers are started (default: E2B where its key is there, else the strongest here).
 
     Raises:
@@ -139,20 +153,26 @@ def replay_batch(
         raise InputError(f"the isolation given does not cover {', '.join(lacking)}: {isolation.statement}")
     stored = None if cache is None else ReplayVerdictCache(cache)
     place = [isolation.kind, sorted(isolation.aspects), isolation.filter_digest]
-    conditions = [FORMAT, times, timeout_s, memory_mib, *place]
+    conditions = [FORMAT, times, timeout_s, memory_mib, *place, *(["judged"] if judging else [])]
     keys = [None if _hindered(one) else _key(one, conditions) for one in replays]  # None: it does not run
     known, to_run = _cached(replays, keys, stored)
     cached = len(known)
     settings = PoolSettings(isolation, SessionLimits(timeout_s, memory_mib), times, processes)
-    result = run_sessions([Session(one.language, one.cells) for one in to_run.values()], settings)
-    for (key, one), runs in zip(to_run.items(), result.runs, strict=True):
-        known[key] = CachedVerdict(*judge(one.language, one.cells, _expected(one), runs))
+    apart = [one for one in to_run.values() if one.apart for _ in range(2)]
+    sessions = [Session(one.language, one.cells) for one in to_run.values()]
+    result = run_sessions([*sessions, *(Session(one.language, (one.apart,)) for one in apart)], settings)
+    beside = iter(result.runs[len(to_run) :])
+    for (key, one), runs in zip(to_run.items(), result.runs, strict=False):
+        if judging is None:
+            known[key] = CachedVerdict(*judge(one.language, one.cells, _expected(one), runs))
+        else:
+            known[key] = CachedVerdict(judging(one, runs, [*next(beside), *next(beside)] if one.apart else []), None)
     if stored:
         new = {key: (known[key], one.cells) for key, one in to_run.items()}
         stored.add({key: value for key, value in new.items() if _is_cacheable(value[0])})
     verdicts = [_verdict(one, known[key] if key else None) for one, key in zip(replays, keys, strict=True)]
     summary = _summary(replays, keys, known, verdicts)
-    summary |= _run_summary(list(to_run.values()), result) | {"isolation": isolation.statement}
+    summary |= _run_summary([*to_run.values(), *apart], result) | {"isolation": isolation.statement}
     summary |= {"cached": cached, "damaged_cache_lines": stored.damaged if stored else 0}
     return ReplayBatch(verdicts, summary | {"seconds": round(time.monotonic() - began, 3)})
 
@@ -204,7 +224,7 @@ def _expected(one: Replay) -> tuple[str, str, str, str | None]:
 
 def _key(one: Replay, conditions: list[Any]) -> str:
     """Digest of all that a verdict depends on."""
-    code = [one.language, list(one.cells), list(_expected(one))]
+    code = [one.language, list(one.cells), list(_expected(one)), *([one.apart] if one.apart else [])]
     return sha256_bytes(canonical_json([*conditions, environment(one.language), code]))
 
 

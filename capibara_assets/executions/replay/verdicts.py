@@ -32,6 +32,8 @@ REASONS: dict[str, tuple[Verified, str]] = {
     "failed": ("unverified", "failed where it had succeeded"),
     "succeeded": ("unverified", "succeeded where it had failed"),
     "error": ("unverified", "another error than was recorded"),
+    "reported": ("unverified", "its values do not pass its test outside their process"),
+    "unreported": ("unverified", "not all its values leave their process"),
     "cpu": ("unverified", "used up its CPU seconds"),
     "wall": ("unverified", "ran past its wall clock, also alone"),
     "stuck": ("unverified", "waits for something that never comes"),

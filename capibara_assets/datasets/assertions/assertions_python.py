@@ -3,16 +3,16 @@
 import ast
 import copy
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from capibara_assets.datasets.assertions.assertions import Assertion, Observed, Operation, Term
+from capibara_assets.datasets.assertions.flat_statements import Entangled, asserts, flat, is_literal, with_assertions
+from capibara_assets.datasets.assertions.plain_operands import PLAINER, PlainOperands
+from capibara_assets.datasets.assertions.plain_statements import PRELUDE, is_first, is_report, plain_statements
+from capibara_assets.datasets.assertions.plain_values import REPORTER
 from capibara_assets.datasets.code.python_source import BUILTINS, names_in, parse
-from capibara_assets.evaluation.grading.assertions import Assertion, Observed, Operation, Term
-from capibara_assets.evaluation.grading.plain_operands import PLAINER, PlainOperands
-from capibara_assets.evaluation.grading.plain_statements import PRELUDE, is_first, plain_statements
-from capibara_assets.evaluation.grading.plain_values import REPORTER
 
-_MOST_COPIES = 256  # statements that a loop of the tests is unrolled to
 _COMPARED = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn)
 _CALCULATED = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _TYPES = frozenset({"int", "float", "complex", "str", "bytes", "bool", "list", "tuple", "dict", "set", "frozenset"})
@@ -20,11 +20,6 @@ _MAKERS = frozenset(
     {"namedtuple", "NamedTuple", "type", "new_class", "make_dataclass", "Enum", "IntEnum", "StrEnum", "Flag", "IntFlag"}
 )
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-_UNROLLED = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom)
-
-
-class _Entangled(Exception):
-    """Assertions that cannot be replaced by reports; the message says where they are."""
 
 
 def observed(
@@ -43,6 +38,7 @@ def observed(
     tree = parse(tests)
     if tree is None:
         return Observed(tests, tests, (), "its tests do not parse")
+    answers = set(answers) - _applied(tree, answers)
     ending = ";" if tests.rstrip().endswith(";") else ""
     asked = f"_capibara_asked = {sorted({*classes, *classes_given(tests)})!r}\n"
     before = f"{REPORTER}{PLAINER}{PRELUDE}{asked}"
@@ -51,91 +47,28 @@ def observed(
         body = plain_statements(statements, answers)
         return before + ast.unparse(ast.fix_missing_locations(ast.Module(body, []))) + ending
 
-    try:
-        if not _asserts(tree):
-            code = tests if is_first(tree) else plain(tree.body)
+    why_not = ""
+    for statements in (with_assertions(tree.body), tree.body):  # what raises by an `if` may also stay as it is
+        if not asserts(ast.Module(statements, [])):
+            code = tests if is_first(tree) else plain(statements)
             return Observed(code, code, ())
         instrumented = _InstrumentedTests(set(answers), frozenset(whole))
-        for statement in _flat(tree.body):
-            instrumented.add(statement)
-        return Observed(plain(instrumented.needed()), plain(instrumented.trusted), tuple(instrumented.assertions))
-    except (_Entangled, RecursionError) as error:
-        return Observed(tests, tests, (), f"its tests assert {error or 'too deep an expression'}")
+        try:
+            for statement in flat(statements):
+                instrumented.add(statement)
+            code, trusted = plain(instrumented.needed()), plain(instrumented.trusted)
+            apart = plain(instrumented.apart) if any(map(is_report, instrumented.apart)) else ""
+            return Observed(code, trusted, tuple(instrumented.assertions), None, apart)
+        except (Entangled, RecursionError) as error:
+            why_not = f"its tests assert {error or 'too deep an expression'}"
+    return Observed(tests, tests, (), why_not)
 
 
-def _asserts(node: ast.AST) -> bool:
-    return any(isinstance(each, ast.Assert) for each in ast.walk(node))
-
-
-def _flat(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements with `check(candidate)` in the place of its call, and loops over literals unrolled."""
-    checks: dict[str, ast.FunctionDef] = {
-        each.name: each for each in statements if isinstance(each, ast.FunctionDef) and _asserts(each)
-    }
-    called = {node.id for each in statements for node in ast.walk(each) if isinstance(node, ast.Name)}
-    for statement in statements:
-        match statement:
-            case ast.FunctionDef(name=name) if name in checks:
-                if name.startswith("test") and name not in called:  # pytest would find and call it
-                    yield from _flat(_called(statement, []))
-            case ast.Expr(value=ast.Call(func=ast.Name(id=name), args=arguments, keywords=[])) if name in checks:
-                yield from _flat(_called(checks[name], arguments))
-            case ast.For(orelse=[]) if _asserts(statement):
-                yield from _flat(_unrolled(statement))
-            case ast.Assert(test=ast.BoolOp(op=ast.And(), values=values)):
-                for value in values:
-                    yield from _flat([ast.copy_location(ast.Assert(value, None), statement)])
-            case ast.Assign(targets=[ast.Tuple(elts=names)], value=ast.Tuple(elts=values)) if _is_apart(names, values):
-                for target, value in zip(names, values, strict=True):
-                    yield ast.copy_location(ast.Assign([target], value), statement)
-            case _:
-                yield statement
-
-
-def _is_apart(names: Sequence[ast.expr], values: Sequence[ast.expr]) -> bool:
-    """Whether `a, b = x, y` is the same as `a = x; b = y`."""
-    used = {node.id for value in values for node in ast.walk(value) if isinstance(node, ast.Name)}
-    return len(names) == len(values) and all(isinstance(each, ast.Name) and each.id not in used for each in names)
-
-
-def _called(function: ast.FunctionDef, arguments: Sequence[ast.expr]) -> list[ast.stmt]:
-    """The body of a test function, with its parameters set before."""
-    parameters = function.args
-    plain = not (parameters.vararg or parameters.kwarg or parameters.kwonlyargs or parameters.defaults)
-    names = [each.arg for each in (*parameters.posonlyargs, *parameters.args)]
-    returns = any(isinstance(node, _UNROLLED[2:]) for node in ast.walk(function))
-    if function.decorator_list or not plain or len(names) != len(arguments) or returns:
-        raise _Entangled(f"in {function.name}, which does more than to assert")
-    given: list[ast.stmt] = [
-        ast.Assign([ast.Name(name, ast.Store())], value) for name, value in zip(names, arguments, strict=True)
-    ]
-    return given + [node for node in function.body if not isinstance(node, ast.Global | ast.Nonlocal)]
-
-
-def _unrolled(loop: ast.For) -> list[ast.stmt]:
-    """A loop over a literal, one copy of its body for each element."""
-    elements: Sequence[ast.expr]
-    match loop.iter:
-        case ast.List(elts=elts) | ast.Tuple(elts=elts):
-            elements = elts
-        case ast.Call(func=ast.Name(id="range"), args=args, keywords=[]) if args and all(_number(a) for a in args):
-            numbers = range(*(ast.literal_eval(a) for a in args))
-            elements = [ast.Constant(number) for number in numbers[: _MOST_COPIES + 1]]
-        case _:
-            raise _Entangled("in a loop")
-    if len(elements) * len(loop.body) > _MOST_COPIES or any(isinstance(n, _UNROLLED) for n in ast.walk(loop)):
-        raise _Entangled("in a loop")
-    copies: list[ast.stmt] = []
-    for element in elements:
-        copies += [ast.Assign([copy.deepcopy(loop.target)], copy.deepcopy(element)), *copy.deepcopy(loop.body)]
-    return copies
-
-
-def _number(node: ast.expr) -> bool:
-    try:
-        return type(ast.literal_eval(node)) is int
-    except (ValueError, TypeError, SyntaxError):
-        return False
+def _applied(tree: ast.Module, answers: Collection[str]) -> set[str]:
+    """Python's functions, by name, that tests apply to what an answer gives: no answer's own of that name is meant."""
+    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)]
+    named = [(each.func.id, _names(each.args)) for each in calls if isinstance(each.func, ast.Name)]
+    return {name for name, given in named if name in BUILTINS and given & {*answers} - {name}}
 
 
 @dataclass
@@ -147,8 +80,10 @@ class _InstrumentedTests:
     clean: set[str] = field(default_factory=set)  # names of the tests whose values no answer has made
     made: set[str] = field(default_factory=set)  # those of them that a statement gave a value
     lent: set[str] = field(default_factory=set)  # those of them that the answer got, and may have changed
+    reads: dict[str, set[str]] = field(default_factory=dict)  # by clean functions
     trusted: list[ast.stmt] = field(default_factory=list)
     untrusted: list[tuple[ast.stmt, frozenset[str]]] = field(default_factory=list)  # with clean names that it binds
+    apart: list[ast.stmt] = field(default_factory=list)  # what gives clean values, and their reports
     assertions: list[Assertion] = field(default_factory=list)
 
     def add(self, statement: ast.stmt) -> None:
@@ -170,15 +105,17 @@ class _InstrumentedTests:
                 self.clean |= names
                 self.dirty -= names
                 self._both(statement, frozenset())
+                self.apart.append(statement)
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if self.is_clean(value):
                 self.made.add(name)
                 self._is_clean_now(name, statement)
-            case ast.FunctionDef(name=name, decorator_list=[]) if not _asserts(statement) and self._is_of_tests(
+            case ast.FunctionDef(name=name, decorator_list=[]) if not asserts(statement) and self._is_of_tests(
                 statement
             ):
+                self.reads[name] = names_in(statement)
                 self._is_clean_now(name, statement)
             case _:
-                if _asserts(statement):
+                if asserts(statement):
                     statement = self._reached(statement)
                 bound = {
                     node.id
@@ -188,6 +125,10 @@ class _InstrumentedTests:
                 named = (getattr(node, "name", None) for node in ast.walk(statement))
                 bound |= {each for each in named if isinstance(each, str)}
                 bound |= self._handed_over(statement)
+                if not isinstance(statement, ast.Expr | ast.Assign):
+                    bound |= names_in(statement) & self.clean & self.made  # what the answer makes of them is unknown
+                if not bound and isinstance(statement, ast.Expr) and self.is_clean(statement.value):
+                    self.apart.append(statement)  # `random.seed(3)`
                 self.dirty |= bound
                 self.clean -= bound
                 self._both(statement, frozenset())
@@ -232,6 +173,7 @@ class _InstrumentedTests:
         """Values of the tests that calls of what is the answer's get."""
         calls = [each for each in ast.walk(node) if isinstance(each, ast.Call) and not self.is_clean(each)]
         given = _names(part for call in calls for part in (*call.args, *(each.value for each in call.keywords)))
+        given |= set().union(*(self.reads.get(name, ()) for name in given))
         return given & self.clean & self.made
 
     def _is_of_tests(self, function: ast.FunctionDef) -> bool:
@@ -249,6 +191,7 @@ class _InstrumentedTests:
         self.clean.add(name)
         self.dirty.discard(name)
         self._both(statement, frozenset({name}))
+        self.apart.append(statement)
 
     def _both(self, statement: ast.stmt, gives: frozenset[str]) -> None:
         self.trusted.append(statement)
@@ -264,6 +207,8 @@ class _InstrumentedTests:
             self.trusted.append(report)
             if kind == "given":
                 self.untrusted.append((report, frozenset()))
+            else:
+                self.apart.append(report)
 
     def _reached(self, statement: ast.stmt) -> ast.stmt:
         """Replace assertions that a place is never reached (`assert False` after a call) by reports."""
@@ -272,7 +217,7 @@ class _InstrumentedTests:
         class Never(ast.NodeTransformer):
             def visit_Assert(self, node: ast.Assert) -> ast.stmt:
                 if not (isinstance(node.test, ast.Constant) and not node.test.value):
-                    raise _Entangled(f"within a statement: {ast.unparse(ast.Assert(node.test, None))}")
+                    raise Entangled(f"within a statement: {ast.unparse(ast.Assert(node.test, None))}")
                 number = len(instrumented.assertions)
                 instrumented.assertions.append(
                     Assertion(f"never reaches: {ast.unparse(statement)}", Term("value", True), True)
@@ -280,7 +225,7 @@ class _InstrumentedTests:
                 return _report(number, "g", 0, ast.Constant(True))
 
         if isinstance(statement, (*_SCOPES, ast.While)):
-            raise _Entangled("in a function, a class or a loop")
+            raise Entangled("in a function, a class or a loop")
         return Never().visit(copy.deepcopy(statement))  # type: ignore[no-any-return]
 
 
@@ -326,7 +271,7 @@ class _AssertionReports:
                     return self.operand(node)
                 tolerances = {"rel_tol": 1e-9, "abs_tol": 0.0}
                 for keyword in node.keywords:
-                    if keyword.arg not in tolerances or not _is_literal(keyword.value):
+                    if keyword.arg not in tolerances or not is_literal(keyword.value):
                         return self.operand(node)
                     tolerances[keyword.arg] = ast.literal_eval(keyword.value)
                 bounds = (Term("value", tolerances["rel_tol"]), Term("value", tolerances["abs_tol"]))
@@ -335,7 +280,7 @@ class _AssertionReports:
 
     def operand(self, node: ast.expr) -> Term:
         """The term of a value: literals and values independent of the answer are not reported, the rest is."""
-        if _is_literal(node):
+        if is_literal(node):
             return Term("value", ast.literal_eval(node))
         if self.instrumented.is_clean(node):
             return self.report("known", node)
@@ -357,14 +302,6 @@ def _is_comparison(operator: ast.cmpop, right: ast.expr) -> bool:
     if isinstance(operator, ast.Is | ast.IsNot):
         return isinstance(right, ast.Constant) and right.value in (None, True, False) and right.value is not math.nan
     return isinstance(operator, _COMPARED)
-
-
-def _is_literal(node: ast.expr) -> bool:
-    try:
-        ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return False
-    return True
 
 
 def names_given(code: str) -> set[str]:

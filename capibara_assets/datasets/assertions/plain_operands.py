@@ -38,7 +38,7 @@ def _capibara_made_plain(_value, kind, inner, sys, strict):
     name = type.__dict__["__name__"].__get__(kind)
     where = type.__getattribute__(kind, "__module__")
     module = sys.modules.get(where) if type(where) is str and where != "__main__" else None
-    if name in _capibara_asked or (module is not None and getattr(module, name, None) is kind):
+    if name in _capibara_asked or (module is not None and any(each is kind for each in vars(module).values())):
         return _value
     for plain in (int, float, complex):
         if issubclass(kind, plain):

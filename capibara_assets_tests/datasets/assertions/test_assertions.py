@@ -10,9 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capibara_assets.evaluation.grading import assertions_javascript, assertions_python
-from capibara_assets.evaluation.grading.assertions import Observed, claims_suffice, first_failing, reports_in
-from capibara_assets.evaluation.grading.plain_values import REPORTER, NotPlain, decoded, holds_unknown
+from capibara_assets.datasets.assertions import assertions_javascript, assertions_python
+from capibara_assets.datasets.assertions.assertions import (
+    Observed,
+    claims_suffice,
+    first_failing,
+    reports_in,
+    unreported,
+)
+from capibara_assets.datasets.assertions.plain_values import REPORTER, NotPlain, decoded, holds_unknown
 
 
 def ran(code: str, before: str = "") -> str:
@@ -30,6 +36,7 @@ def verdict(tests: str, reference: str, answer: str) -> str | None:
     assert taken.why_not is None
     known, _ = reports_in(ran(taken.trusted, reference))
     assert first_failing(taken.assertions, known, known) is None, "the reference passes"
+    assert (not taken.apart) or reports_in(ran(taken.apart))[0].items() <= known.items(), "no answer has a part in it"
     given, _ = reports_in(ran(taken.code, answer))
     return first_failing(taken.assertions, given, known)
 
@@ -51,6 +58,11 @@ TESTS = [
     "expected = [2, 4]\nassert [f(1), f(2)] == expected",
     "for x, y in [(1, 2), (2, 4)]:\n    assert f(x) == y",
     "for x in range(3):\n    assert f(x) == 2 * x",
+    "cases = [(1, 2), (2, 4)]\nfor x, y in cases:\n    assert f(x) == y",
+    "for x, y in [(1, 2), (2, 4)]:\n    if f(x) != y:\n        raise ValueError(x)",
+    "if abs(f(2) - 4) > 1e-6:\n    raise ValueError('f')",
+    "def check(x=2, want=4):\n    assert f(x) == want\n\ncheck()\ncheck(3, 6)",
+    "import random\nrandom.seed(3)\nx = random.randrange(5, 9)\nassert f(x) == 2 * x",
     "def check(candidate):\n    assert candidate(1) == 2\n    assert candidate(2) == 4\n\ncheck(f)",
     "y = f(2)\nassert y == 4",
     "def test_f():\n    assert f(2) == 4",
@@ -118,6 +130,35 @@ def test_names_of_the_answer_are_never_assumed() -> None:
     taken = assertions_python.observed("assert abs(-2) == 2", {"abs"})
     assert "abs(-2)" in taken.code
     assert verdict("assert abs(-2) == 2", "def abs(x):\n    return -x if x < 0 else x", "def abs(x):\n    return x")
+
+
+@pytest.mark.parametrize(
+    ("tests", "answer"),
+    [
+        ("assert abs(f(2) - 4) < 1e-9", "def abs(x): return 0\ndef f(x): return x"),
+        ("assert sorted(g([3, 1])) == sorted([1, 2])", "def sorted(x): return 0\ndef g(x): return x"),
+        ("assert not abs(f(2) - 4) > 1e-9", "def f(x): return float('nan')"),
+        ("if abs(f(2) - 4) > 1e-9:\n    raise ValueError()", "def f(x): return complex('nan')"),
+    ],
+)
+def test_neither_a_name_of_python_nor_what_is_no_number_passes(tests: str, answer: str) -> None:
+    assert verdict(tests, f"{RIGHT}\ndef g(x): return [2, 1]\ndef abs(x): pass\ndef sorted(x): pass", answer)
+
+
+def test_what_functions_of_the_tests_change_is_asked_of_the_answer() -> None:
+    tests = "calls = []\ndef once():\n    calls.append(1)\nf(once)\nassert len(calls) == 2"
+    twice = "def f(run):\n    run()\n    run()"
+    assert verdict(tests, twice, twice) is None
+    assert verdict(tests, twice, "def f(run):\n    run()") == "assert len(calls) == 2"
+    within = tests.replace("def once", "@f\ndef once").replace("\nf(once)", "")
+    assert verdict(within, twice, twice) is None
+
+
+def test_a_value_with_an_equality_of_its_own_does_not_leave_its_process() -> None:
+    key = "class Key(str):\n    def __eq__(self, other): return True\n    __hash__ = str.__hash__\n"
+    taken = assertions_python.observed("assert Key('a') == 'b'\nassert len(Key('a')) == 1", {"Key"}, (), {"Key"})
+    reports, _ = reports_in(ran(taken.code, key))
+    assert unreported(reports) == {0}
 
 
 VALUES = st.recursive(
@@ -276,6 +317,15 @@ def test_what_an_answer_does_to_a_value_of_the_tests_is_looked_at() -> None:
     assert verdict("import math\n" + tests + "\nassert math.pi > 3", right, right) is None
 
 
+def test_an_error_raised_where_nothing_can_be_taken_apart_stays() -> None:
+    taken = assertions_python.observed(
+        "for x in f(3):\n    if x != 1:\n        raise ValueError(x)\nassert f(3) == 1", {"f"}
+    )
+    assert taken.why_not is None
+    assert "    raise _capibara_builtins.ValueError" in taken.code
+    assert [each.source for each in taken.assertions] == ["assert f(3) == 1"]
+
+
 def test_code_that_was_taken_apart_still_parses() -> None:
     for tests in TESTS:
         taken = assertions_python.observed(tests, {"f"})
@@ -296,6 +346,10 @@ def javascript(tests: str) -> Observed:
         "console.assert(f(2) === 77123, 'twice');",
         "assert(!(f(2) === 77123));",
         "const testF = () => {\n  console.assert(f(2) === 77123);\n};\ntestF();",
+        "if (f(2) !== 77123) throw new Error('f');",
+        "function testF() { if (!(f(2) === 77123)) { throw new Error('f'); } }\ntestF();",
+        "const assert = require('assert');\nconst want = [77123];\nconst all = [...want, 1];\n"
+        "assert.deepStrictEqual(f(2), all);",
     ],
 )
 def test_javascript_is_asked_for_values_alone(tests: str) -> None:
@@ -305,6 +359,14 @@ def test_javascript_is_asked_for_values_alone(tests: str) -> None:
     assert "f(2)" in taken.code
     assert "77123" not in taken.code
     assert "77123" in taken.trusted
+    assert "77123" in taken.apart
+    assert "f(2)" not in taken.apart
+
+
+def test_a_constant_that_an_answer_gets_is_asked_of_it() -> None:
+    taken = javascript("const xs = [77123];\nf(xs);\nassert.deepStrictEqual(xs, [1]);")
+    assert "report('0g0', xs" in taken.code
+    assert "xs" not in taken.apart.rpartition("}")[2]
 
 
 def test_javascript_that_asserts_within_a_statement_is_said() -> None:

@@ -11,16 +11,19 @@ wrong answer may. Tests that a program passes by reporting *True* for everything
 (`Observed.why_not`), nor do assertions that cannot be split (in a `while` loop, of objects).
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from capibara_assets.evaluation.grading.plain_values import NotPlain, Plain, decoded, holds_unknown
+from capibara_assets.datasets.assertions.plain_values import NotPlain, Plain, decoded, holds_unknown
 
 #: Around what a run reports: characters that no ordinary output holds.
 BEGIN, END = "\x1e", "\x1f"
 _REPORT = re.compile(f"{BEGIN}([0-9]+[gk][0-9]+) ([^{BEGIN}{END}]*){END}\n?")
+
+_ORDERS = frozenset({"Lt", "LtE", "Gt", "GtE"})
 
 Operation = Literal["value", "given", "known", "not", "isinstance", "compare", "arithmetic", "call"]
 
@@ -58,12 +61,14 @@ class Observed:
         trusted: runs after the reference: the same, and the values that assertions compare with are reported, too.
         assertions: in order; the number of an assertion is its position here.
         why_not: why these tests cannot be judged outside; None when they can.
+        apart: runs without an answer, and reports what assertions compare with, where no answer has a part in it.
     """
 
     code: str
     trusted: str
     assertions: tuple[Assertion, ...]
     why_not: str | None = None
+    apart: str = ""
 
 
 Reports = Mapping[str, Plain]
@@ -97,6 +102,16 @@ def first_failing(assertions: Sequence[Assertion], given: Reports, known: Report
         if not holds:
             return assertion.source
     return None
+
+
+def unreported(reports: Reports) -> set[int]:
+    """Numbers of the assertions for which a value was reported that does not leave its process."""
+    return {int(re.split("[gk]", place)[0]) for place, value in reports.items() if holds_unknown(value)}
+
+
+def asks_for_truth(term: Term) -> bool:
+    """Whether the process of the answer itself says whether an assertion holds."""
+    return term.operation == "given" or (term.operation == "not" and asks_for_truth(term.parts[0]))
 
 
 def claims_suffice(assertions: Sequence[Assertion], known: Reports) -> bool:
@@ -140,6 +155,8 @@ def _value(term: Term, number: int, given: Reports, known: Reports) -> Any:
 def _compared(operator: str, left: Any, right: Any) -> bool:
     if holds_unknown(left) or holds_unknown(right):
         raise TypeError("a value that did not leave its process")
+    if operator in _ORDERS and any(isinstance(part, float) and math.isnan(part) for part in (left, right)):
+        raise ValueError("no number: neither less nor more, so that the opposite would hold")
     match operator:
         case "Eq":
             return bool(left == right)

@@ -36,7 +36,7 @@ def plain_statements(statements: Iterable[ast.stmt], answers: Collection[str]) -
     copies = [copy.deepcopy(each) for each in statements]
     meant = _MEANT - set(answers) - {name for each in copies for name in _bound(each)}
     computing, naming = _PlainComputing(), _Named(meant)
-    return [naming.visit(each if _is_report(each) else computing.visit(each)) for each in copies]
+    return [naming.visit(each if is_report(each) else computing.visit(each)) for each in copies]
 
 
 def is_first(tests: ast.Module) -> bool:
@@ -44,7 +44,8 @@ def is_first(tests: ast.Module) -> bool:
     return any(isinstance(each, ast.ImportFrom) and each.module == "__future__" for each in tests.body)
 
 
-def _is_report(statement: ast.stmt) -> bool:
+def is_report(statement: ast.stmt) -> bool:
+    """Whether a statement reports a value."""
     match statement:
         case ast.Expr(value=ast.Call(func=ast.Name(id="_capibara_report"))):
             return True
