@@ -363,7 +363,7 @@ def _detect_secrets_rules() -> Iterator[Rule]:
 
 def _any_of(words: Iterable[str]) -> str:
     """A gate of words; `clave` stands in `enclave`, too, where its rule does not look for it."""
-    return f"(?i){'|'.join(map(re.escape, words))}".replace("clave", r"(?:\b|[_0-9])clave")
+    return f"(?i){'|'.join(map(re.escape, words))}".replace("clave", r"\bclave|[_0-9]clave")
 
 
 def _context_rules() -> Iterator[Rule]:

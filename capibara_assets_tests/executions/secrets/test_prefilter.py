@@ -123,6 +123,9 @@ NARROW = (
     "mytool -k 7kfQRwm4\nsee a1b",
     'Foo("aBcDeFg123HiJk==")',
     "INSERT INTO t (a, κ\u2126δικός) VALUES (1, 'tulip2024x')",
+    "clave: tulip2024x",
+    "db_clave=tulip2024x",
+    'x = {"2clave": "tulip2024x"}',
 )
 """Found by a reader of the gates: each was too narrow in one place."""
 
@@ -173,3 +176,8 @@ def test_where_the_code_may_not_be_written_it_is_compiled_each_time(
     hits: list[int] = []
     prefilter._database([("abc", 0)]).scan(b"xabcx", lambda number, *_: hits.append(number))
     assert hits == [0]
+
+
+def test_a_word_that_holds_a_foreign_one_costs_no_rules() -> None:
+    gate([])  # compiles
+    assert narrowed_rules()('road("Eshwar Enclave Road")') == []
