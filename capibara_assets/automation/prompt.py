@@ -48,7 +48,7 @@ class PromptAutomation(dg.AutomationConditionSensorDefinition):
             return data
         event = dg.DagsterEventType.ASSET_MATERIALIZATION
         news = context.instance.get_latest_storage_id_by_partition(_NEWS, event)
-        newest = max(news, key=news.__getitem__, default=None)
+        newest = max(news, key=news.__getitem__, default="")
         ordered = sorted(data.run_requests, key=lambda one: -news.get(one.partition_key or "", 0))
         return copy(data, run_requests=[_raised(one) if one.partition_key == newest else one for one in ordered])
 

@@ -83,7 +83,8 @@ def test_without_a_run_that_ended_the_next_look_waits_and_says_so(automation: Au
 def test_two_looks_follow_the_end_of_a_run(automation: Automation):
     assert automation.tick()[1] != EMPTY
     assert dg.materialize([logs], instance=automation.instance).success
-    assert automation.tick() == (["table"], "")
+    asked = automation.data().run_requests or []
+    assert [(one.asset_selection, one.tags.get(PRIORITY_TAG)) for one in asked] == [([table.key], None)]
     assert automation.tick() == ([], EMPTY), "some conditions hold only at the look after"
     assert automation.tick()[1] != EMPTY, "that run is not counted for a third one"
 
