@@ -1,6 +1,6 @@
-"""Automation sensors that look again once a run has ended, not only after their whole interval.
+"""Automation sensors that evaluate again once a run has ended, not only after their whole interval.
 
-A chain of assets is made one link a look, and at an interval of 20 s every link waits for the next one. Looking every
+A chain of assets is made one link an evaluation, and at an interval of 20 s every link waits. Evaluating every
 few seconds instead would cost an idle machine, or one with 10,000 partitions, much of a core.
 """
 
@@ -24,7 +24,7 @@ _SHARE = 5  # a look waits so many times as long as the last one took, however o
 class PromptAutomation(dg.AutomationConditionSensorDefinition):
     """An automation sensor that evaluates its conditions every `TICK_SECONDS`, and sooner after the end of a run.
 
-    The end of a run counts for two looks: some conditions hold only at the look after the one that saw its result.
+    The end of a run counts for two evaluations: some conditions hold only at the one after that which saw its result.
     Dagster wakes it every `WAKE_SECONDS`; where nothing has ended it asks for the newest run that did, and skips.
     """
 
@@ -53,7 +53,7 @@ class PromptAutomation(dg.AutomationConditionSensorDefinition):
         return copy(data, run_requests=[_raised(one) if one.partition_key == newest else one for one in ordered])
 
     def _why_wait(self, instance: dg.DagsterInstance, now: float) -> str:
-        """Why it is too early to look again; empty where it is time."""
+        """Why it is too early to evaluate again; empty where it is time."""
         since = now - self._looked
         if not 0 <= since < TICK_SECONDS:
             return ""
