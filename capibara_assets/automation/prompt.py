@@ -44,7 +44,7 @@ class PromptAutomation(dg.AutomationConditionSensorDefinition):
     def look(self, context: dg.SensorEvaluationContext) -> SensorExecutionData:
         """Evaluate the conditions; runs of the domain with the newest executions go first."""
         data = super().evaluate_tick(context)
-        if not data.run_requests:
+        if not any(one.partition_key for one in data.run_requests or ()):
             return data
         event = dg.DagsterEventType.ASSET_MATERIALIZATION
         news = context.instance.get_latest_storage_id_by_partition(_NEWS, event)

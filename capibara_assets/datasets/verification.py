@@ -1,9 +1,10 @@
 """Verification of examples in the local sandbox: executions are replayed, and answers run with their hidden tests."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from capibara_assets.datasets.anatomy.altered import altered
 from capibara_assets.datasets.anatomy.broken import broken
@@ -14,7 +15,7 @@ from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.recipe import Verification
 from capibara_assets.datasets.schema import Verified
-from capibara_assets.executions.replay.replay import Judging, Replay, ReplayBatch, ReplayVerdict, replay_batch
+from capibara_assets.executions.replay.replay import Replay, ReplayBatch, ReplayVerdict, replay_batch
 from capibara_assets.executions.replay.verdicts import EARLY, REASONS
 
 INCOMPLETE = "its session's state is not complete"
@@ -86,12 +87,6 @@ def verify(
     )
 
 
-class _Run(Protocol):
-    """Runs replays once under the recipe's limits."""
-
-    def __call__(self, replays: Sequence[Replay], judging: Judging | None = None) -> ReplayBatch: ...
-
-
 @dataclass(frozen=True)
 class Judgement:
     """Verdict of a hidden test on an answer.
@@ -135,10 +130,14 @@ def judge_answers(
     told.
     """
 
-    def run(replays: Sequence[Replay], judging: Judging | None = None) -> ReplayBatch:
-        limits: dict[str, Any] = {"timeout_s": recipe.timeout_s, "memory_mib": recipe.memory_mib}
-        return replay_batch(replays, cache=cache, processes=processes, times=1, judging=judging, **limits)
-
+    run = partial(
+        replay_batch,
+        cache=cache,
+        timeout_s=recipe.timeout_s,
+        memory_mib=recipe.memory_mib,
+        processes=processes,
+        times=1,
+    )
     replays = [_judged(evidence, one) for one in candidates]
     batch = run(replays)
     passing = dict(enumerate(batch.verdicts))
@@ -173,7 +172,10 @@ def judge_answers(
 
 
 def _told_outside(
-    replays: Sequence[Replay], candidates: Sequence[ExampleCandidate], verified: Sequence[int], run: _Run
+    replays: Sequence[Replay],
+    candidates: Sequence[ExampleCandidate],
+    verified: Sequence[int],
+    run: Callable[..., ReplayBatch],
 ) -> tuple[dict[int, str], list[ReplayBatch]]:
     """(why answers that pass do not pass by what they report, "" where they do; the runs).
 
@@ -185,7 +187,7 @@ def _told_outside(
         by_replay = {one: tests[i] for i, one in reporting.items()}
         return run(
             list(reporting.values()),
-            lambda one, runs, apart: judged_outside(by_replay[one], one.language, one.cells, runs, apart),
+            judging=lambda one, runs, apart: judged_outside(by_replay[one], one.language, one.cells, runs, apart),
         )
 
     tests = {i: taken for i in verified if (taken := _taken_apart(replays[i], candidates[i])) is not None}

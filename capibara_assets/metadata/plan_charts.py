@@ -257,7 +257,7 @@ def _axes(x_label: str, y_label: str, floor: float) -> list[str]:
     return [
         f'<path d="M{LEFT:.1f} {TOP:.1f}V{floor:.1f}H{WIDTH - RIGHT:.1f}" fill="none" stroke="{GREY}"/>',
         text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 12, x_label, anchor="middle"),
-        f'<text transform="translate(12 {(TOP + floor) / 2:.1f}) rotate(-90)" text-anchor="middle" font-size="11" '
+        f'<text transform="translate(12 {(TOP + floor) / 2:.1f}) rotate(-90)" text-anchor="middle" '
         f'fill="{INK}">{markup(y_label)}</text>',
     ]
 

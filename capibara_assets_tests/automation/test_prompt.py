@@ -55,13 +55,9 @@ class Automation:
         return data
 
     def tick(self) -> tuple[list[str], str]:
-        """Names of the assets and partitions that it asks for, and why it skipped."""
+        """Names of the assets that it asks for, and why it skipped."""
         data = self.data()
-        asked = [
-            "|".join([*key.path, *filter(None, [request.partition_key])])
-            for request in data.run_requests or ()
-            for key in request.asset_selection or ()
-        ]
+        asked = [key.path[0] for request in data.run_requests or () for key in request.asset_selection or ()]
         return asked, data.skip_message or ""
 
 

@@ -27,7 +27,8 @@ _HOW = {
     "equal": "loose", "notEqual": "loose",
 }  # fmt: skip
 _ASSERTS = re.compile(r"\bassert\b|\bexpect\(")
-_NOTHING_THROWN = Term("value", Text('"throws nothing"'))
+#: Stands first in what an assertion that a call throws compares with each other.
+NOTHING_THROWN = Term("value", Text('"throws nothing"'))
 _OPERATORS = {"===": "Eq", "==": "Eq", "!==": "NotEq", "!=": "NotEq"}
 
 
@@ -46,8 +47,7 @@ def observed(tests: str, answers: Collection[str], given: Sequence[str] = ()) ->
     if not statements:
         return Observed(tests, tests, ())
     statements = _flat(statements)
-    instrumented = _InstrumentedTests(set(answers))
-    instrumented.clean = _only_compared(statements, instrumented)
+    instrumented = _InstrumentedTests(set(answers), _only_compared(statements, answers))
     for node in statements:
         if not instrumented.add(node):
             where = " ".join(text(node).split())[:80]
@@ -64,7 +64,7 @@ def observed(tests: str, answers: Collection[str], given: Sequence[str] = ()) ->
     )
 
 
-def _only_compared(statements: Sequence[Node], instrumented: "_InstrumentedTests") -> set[str]:
+def _only_compared(statements: Sequence[Node], answers: Collection[str]) -> set[str]:
     """Constants that no answer has a part in and gets: their names are in no other place than what is compared with."""
     constants = {
         names[0]: node
@@ -72,16 +72,15 @@ def _only_compared(statements: Sequence[Node], instrumented: "_InstrumentedTests
         if text(node).startswith("const ") and len(names := [*declared(node)]) == 1
     }
     while True:
-        instrumented.clean = set(constants)
         read: set[str] = set()
         for node in statements:
             call = _assertion(node)
             own = [each for each in declared(node) if each in constants]
             if call is not None:
                 parts = _operands(*call)
-                parts = [each for each in parts if len(parts) < 2 or not instrumented.is_clean(each)]
+                parts = [each for each in parts if len(parts) < 2 or not _is_clean(each, constants, answers)]
             else:
-                parts = [node] if not own or not instrumented.is_clean(node) else []
+                parts = [node] if not own or not _is_clean(node, constants, answers) else []
             read |= {name for each in parts for name in names_used(each)}
         if read.isdisjoint(constants):
             return set(constants)
@@ -135,7 +134,7 @@ class _InstrumentedTests:
     """The statements of tests with each assertion replaced by reports, collected one statement at a time."""
 
     dirty: set[str]
-    clean: set[str] = field(default_factory=set)  # constants that nothing but assertions reads
+    clean: set[str]  # constants that nothing but assertions reads
     trusted: list[str] = field(default_factory=list)
     untrusted: list[str] = field(default_factory=list)
     apart: list[str] = field(default_factory=list)
@@ -179,15 +178,17 @@ class _InstrumentedTests:
             reports += 1
             return Term("given" if dirty else "known", reports - 1)
 
-        def pair(left: Node, right: Node, how: str) -> tuple[Term, ...]:
-            if how in ("loose", "==", "!="):  # `'4.50' == 4.5`
-                how = "number" if "number" in (left.type, right.type) else "operator" if how != "loose" else how
-            first, second = (operand(self._plain(each), not self.is_clean(each), how) for each in (left, right))
-            return first, second
+        def pair(left: Node, right: Node, how: str, converts: bool) -> tuple[Term, ...]:
+            if converts and "number" in (left.type, right.type):  # `'4.50' == 4.5`
+                how = "number"
+            return tuple(
+                operand(self._plain(each), not _is_clean(each, self.clean, self.dirty), how) for each in (left, right)
+            )
 
         if method in _EQUAL | _UNEQUAL and len(arguments) >= 2:
             operator = "Eq" if method in _EQUAL else "NotEq"
-            term = Term("compare", (operator,), pair(arguments[0], arguments[1], _HOW.get(method, "")))
+            how = _HOW.get(method, "")
+            term = Term("compare", (operator,), pair(arguments[0], arguments[1], how, how == "loose"))
         elif method in _TRUE and arguments:
             term = self._truth(arguments[0], operand, pair)
         elif method == _THROWS:
@@ -195,7 +196,7 @@ class _InstrumentedTests:
         elif method == "throws" and arguments:
             thrown = f"_capibara_thrown({self._plain(arguments[0])})"
             # what the reference throws is what has to be thrown
-            parts = (_NOTHING_THROWN, operand(thrown), operand(thrown, dirty=False, apart=False))
+            parts = (NOTHING_THROWN, operand(thrown), operand(thrown, dirty=False, apart=False))
             term = Term("compare", ("NotEq", "Eq"), parts)
         else:
             return False
@@ -210,16 +211,15 @@ class _InstrumentedTests:
         operator = node.child_by_field_name("operator") if node.type == "binary_expression" else None
         left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
         if operator is not None and left is not None and right is not None and text(operator) in _OPERATORS:
-            return Term(
-                "compare",
-                (_OPERATORS[text(operator)],),
-                pair(left, right, how if (how := text(operator)) in ("==", "!=") else "operator"),
-            )
+            sign = text(operator)
+            return Term("compare", (_OPERATORS[sign],), pair(left, right, "operator", sign in ("==", "!=")))
         return operand(f"Boolean({self._plain(node)})")  # type: ignore[no-any-return]
 
-    def is_clean(self, node: Node) -> bool:
-        names = {text(leaf) for leaf in leaves(node) if leaf.type in ("identifier", "shorthand_property_identifier")}
-        return all(name in self.clean or (name in GLOBALS and name not in self.dirty) for name in names)
+
+def _is_clean(node: Node, clean: Collection[str], dirty: Collection[str]) -> bool:
+    """Whether an expression names nothing but what is clean, and JavaScript's own that is not dirty."""
+    names = {text(leaf) for leaf in leaves(node) if leaf.type in ("identifier", "shorthand_property_identifier")}
+    return all(name in clean or (name in GLOBALS and name not in dirty) for name in names)
 
 
 def _assertion(node: Node) -> tuple[str, list[Node]] | None:

@@ -66,9 +66,12 @@ def observed(
 
 def _applied(tree: ast.Module, answers: Collection[str]) -> set[str]:
     """Python's functions, by name, that tests apply to what an answer gives: no answer's own of that name is meant."""
-    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)]
-    named = [(each.func.id, _names(each.args)) for each in calls if isinstance(each.func, ast.Name)]
-    return {name for name, given in named if name in BUILTINS and given & {*answers} - {name}}
+    return {
+        each.func.id
+        for each in ast.walk(tree)
+        if isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id in BUILTINS
+        if _names(each.args) & {*answers} - {each.func.id}
+    }
 
 
 @dataclass

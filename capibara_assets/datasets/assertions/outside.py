@@ -13,8 +13,9 @@ from capibara_assets.datasets.assertions.assertions import (
     reports_in,
     unreported,
 )
+from capibara_assets.datasets.assertions.assertions_javascript import NOTHING_THROWN
 from capibara_assets.datasets.assertions.plain_values import NotPlain
-from capibara_assets.executions.replay.verdicts import ReplayFinding, expected_output, judge
+from capibara_assets.executions.replay.verdicts import ReplayFinding, expected_output, judge, stream_text
 from capibara_assets.executions.replay.workers import Ran
 
 _REPORTED, _UNREPORTED = ReplayFinding("reported"), ReplayFinding("unreported")
@@ -59,7 +60,8 @@ def judged_outside(
     except NotPlain:
         return _REPORTED
     # only its own run says what an answer throws
-    thrown = {place.replace("g0", "k1"): value for place, value in given.items() if place.endswith("g0")}
+    throws = (i for i, one in enumerate(test.assertions) if NOTHING_THROWN in one.term.parts)
+    thrown = {f"{i}k1": given[f"{i}g0"] for i in throws if f"{i}g0" in given}
     compared = thrown | dict(known[0] if known else {})
     whole = unreported(given) | unreported(compared)
     asked = [Assertion(one.source, _HELD) if i in whole else one for i, one in enumerate(test.assertions)]
@@ -69,5 +71,4 @@ def judged_outside(
 
 
 def _reports(ran: Ran) -> Reports:
-    written = ran.answer.get("stdout", "")
-    return reports_in(written if isinstance(written, str) else "".join(written))[0]
+    return reports_in(stream_text(ran.answer.get("stdout", "")))[0]

@@ -106,8 +106,9 @@ def _capibara_report(_place, _value):
         further = lambda each: encoded(each, depth + 1)
         if type(type(value)) is type and type(value).__module__ == "numpy" and getattr(value, "shape", None) == ():
             value = value.item()
-        heap = [each for each in type(value).__mro__ if type.__dict__["__flags__"].__get__(each) & (1 << 9)]
-        if type(value).__name__ in globals().get("_capibara_asked", ()) and any("__eq__" in vars(c) for c in heap):
+        # Py_TPFLAGS_HEAPTYPE: classes that Python code made, not C
+        made = [each for each in type(value).__mro__ if type.__dict__["__flags__"].__get__(each) & (1 << 9)]
+        if type(value).__name__ in globals().get("_capibara_asked", ()) and any("__eq__" in vars(c) for c in made):
             return ["o", type(value).__name__]
         if value is None:
             return ["n"]

@@ -17,7 +17,7 @@ from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.executions.replay.e2b import sandbox_place
 from capibara_assets.executions.replay.pool import PoolResult, PoolSettings, RerunPolicy, run_sessions
 from capibara_assets.executions.replay.replay import environment
-from capibara_assets.executions.replay.verdicts import output_of
+from capibara_assets.executions.replay.verdicts import output_of, stream_text
 from capibara_assets.executions.replay.workers import Ran, Session, SessionLimits, node
 from capibara_assets.storage.cache import Cache
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
@@ -150,15 +150,11 @@ def _sent(language: str, cells: Cells) -> list[str | list[str]]:
 def _agreed(runs: Sequence[Ran]) -> list[list[Any]] | None:
     if any(ran.ended != "done" or ran.answer.get("error") for ran in runs):
         return None
-    first, second = (json.loads(_text(ran.answer["stdout"])) for ran in runs)
+    first, second = (json.loads(stream_text(ran.answer["stdout"])) for ran in runs)
     return [
         [_stated(a) if a == b else None for a, b in zip(group, again, strict=True)]
         for group, again in zip(first, second, strict=True)
     ]
-
-
-def _text(stream: str | list[str]) -> str:
-    return stream if isinstance(stream, str) else "".join(stream)
 
 
 def _stated(end: dict[str, Any] | None) -> list[Any] | None:
@@ -183,7 +179,7 @@ def _javascript_end(runs: Sequence[Ran], cells: Cells) -> list[Any] | None:
         if ran.ended != "done" or _OVER in (ran.answer.get("error") or {}).get("value", ""):
             return None
         stdout, result, outcome, name = output_of("javascript", ran.answer)
-        failure = ran.answer["error"] or {"value": _text(ran.answer["stderr"]).strip(), "traceback": ""}
+        failure = ran.answer["error"] or {"value": stream_text(ran.answer["stderr"]).strip(), "traceback": ""}
         shown = "\n".join(part for part in (stdout, result) if part.strip())[:_MOST_TEXT]
         told = (name or "Error", failure["value"][:_MOST_TEXT], _failing_line(failure.get("traceback", ""), cells))
         listed.append([ran.cell - 1, shown, *(() if outcome == "ok" else told)])

@@ -18,7 +18,7 @@ from capibara_assets.datasets.assertions.outside import observed
 from capibara_assets.datasets.assertions.plain_values import NotPlain, Plain, decoded
 from capibara_assets.evaluation.grading.sql_rows import SqlRun
 from capibara_assets.evaluation.items.items import Item
-from capibara_assets.executions.replay.verdicts import output_of
+from capibara_assets.executions.replay.verdicts import output_of, stream_text
 from capibara_assets.executions.replay.workers import Ran, Session
 
 Verdict = Literal["passed", "failed", "error", "timeout", "refused", "ungraded"]
@@ -109,7 +109,7 @@ class GradingPlan:
         reports: Reports = {}
         if verdict is None:
             try:
-                reports, rest = reports_in(_stdout(ran))
+                reports, rest = reports_in(stream_text(ran.answer.get("stdout", "")))
             except NotPlain as error:
                 return replace(tried, why_not=f"its reference cannot be graded: {error}")
             whole = unreported(reports)
@@ -126,7 +126,9 @@ class GradingPlan:
             return replace(tried, why_not=f"its own recorded answer does not pass here: {detail}")
         if self.is_claimable(reports):
             return replace(tried, why_not=CLAIMABLE)
-        known = {place: text for place, text in _texts(_stdout(ran)).items() if "k" in place}
+        known = {
+            place: text for place, text in _texts(stream_text(ran.answer.get("stdout", ""))).items() if "k" in place
+        }
         if self._shows and not self.item.check.expected:
             shown = self._shown(ran, rest)
             if not _rows(shown):
@@ -151,7 +153,7 @@ class GradingPlan:
         if verdict is not None and verdict != "error":
             return verdict, detail
         try:
-            reports, rest = reports_in(_stdout(ran)) if ran.ended == "done" else ({}, "")
+            reports, rest = reports_in(stream_text(ran.answer.get("stdout", ""))) if ran.ended == "done" else ({}, "")
         except NotPlain as error:
             return "failed", f"reported {error}"
         if verdict is None:
@@ -213,11 +215,6 @@ class GradingPlan:
         if not _ORDERED.search(self.item.reference):
             rows, wanted = sorted(rows), sorted(wanted)
         return rows == wanted and _header(shown) == _header(expected)
-
-
-def _stdout(ran: Ran) -> str:
-    written = ran.answer.get("stdout", "")
-    return written if isinstance(written, str) else "".join(written)
 
 
 def _texts(stdout: str) -> dict[str, str]:

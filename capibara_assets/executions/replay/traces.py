@@ -17,6 +17,7 @@ from capibara_assets.executions.parsing import python_tree, without_magics
 from capibara_assets.executions.replay.javascript_tracing import traced_cell
 from capibara_assets.executions.replay.pool import PoolSettings, RerunPolicy, run_sessions
 from capibara_assets.executions.replay.replay import environment
+from capibara_assets.executions.replay.verdicts import stream_text
 from capibara_assets.executions.replay.workers import Ran, Session, SessionLimits, node
 from capibara_assets.executions.sandbox.isolation import best_isolation
 from capibara_assets.storage.cache import Cache
@@ -114,7 +115,7 @@ def _read(ran: Ran, session: Session) -> list[list[Trace | None]]:
     if ran.ended != "done" or not (stdout := ran.answer.get("stdout")):
         return [nothing]
     try:
-        told = json.loads(("".join(stdout) if isinstance(stdout, list) else stdout).strip().rpartition("\n")[2])
+        told = json.loads(stream_text(stdout).strip().rpartition("\n")[2])
         if session.language != "python":
             told = [[{**trace, "pass": 0} for trace in told if trace["pass"] == n] for n in range(_PASSES)]
         by_number = [{trace["number"]: trace for trace in one} for one in told]

@@ -156,6 +156,11 @@ def _chunks(text: str | list[str]) -> list[str]:
     return [text] if isinstance(text, str) else text
 
 
+def stream_text(stream: str | list[str]) -> str:
+    """The text of a stream in a worker's answer; Node's worker gives it in the pieces that were written."""
+    return "".join(_chunks(stream))
+
+
 def _missing(error: dict[str, Any]) -> tuple[str, str | None] | None:
     """(kind, name) when an error says that something is missing that the code needs."""
     name, value = str(error["name"]), str(error["value"])
