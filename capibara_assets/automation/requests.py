@@ -12,7 +12,9 @@ from capibara_assets.processes.supervise import doubled
 
 TAG = "capibara/experience"
 FIRST = {PRIORITY_TAG: "1"}
-"""Tags of runs that take seconds: new executions do not wait behind a queue of evaluations, which take minutes."""
+"""Tags of runs that take seconds: they do not wait behind a queue of evaluations, which take minutes."""
+ARRIVED = {PRIORITY_TAG: "3"}
+"""Tags of runs that read new experience: before all others, also those of the domain with the newest executions."""
 RETRY_SECONDS = 30
 """Wait before a failed run is requested again; doubles each time, up to an hour."""
 _LONGEST_WAIT = 3600
@@ -126,7 +128,7 @@ def request(asset: str, asked: LastRequest, tags: Mapping[str, Any]) -> dg.RunRe
     return dg.RunRequest(
         run_key=key,
         asset_selection=[dg.AssetKey(asset)],
-        tags={TAG: key, **FIRST, **{name: str(value) for name, value in tags.items()}},
+        tags={TAG: key, **ARRIVED, **{name: str(value) for name, value in tags.items()}},
     )
 
 

@@ -10,6 +10,7 @@ from dagster._core.storage.tags import PRIORITY_TAG
 
 from capibara_assets.automation import prompt
 from capibara_assets.automation.prompt import PromptAutomation
+from capibara_assets.automation.requests import ARRIVED, FIRST
 
 EMPTY = "Sensor function returned an empty result"  # Dagster's words for a look that asks for nothing
 
@@ -110,7 +111,13 @@ def test_what_has_the_newest_executions_is_asked_for_first(automation: Automatio
         assert dg.materialize([e2b_patterns], instance=automation.instance, partition_key=domain).success
     requests = automation.data().run_requests or []
     assert [(one.partition_key, one.tags.get(PRIORITY_TAG)) for one in requests] == [
-        ("debug", "1"),
+        ("debug", "2"),
         ("api", None),
         ("sql", None),
     ]
+
+
+def test_new_experience_waits_for_no_run_of_the_newest_domain():
+    for tags in ({}, FIRST):
+        raised = prompt._raised(dg.RunRequest(tags=tags)).tags[PRIORITY_TAG]
+        assert int(FIRST[PRIORITY_TAG]) < int(raised) <= int(ARRIVED[PRIORITY_TAG])
