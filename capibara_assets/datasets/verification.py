@@ -195,8 +195,9 @@ def _told_outside(
     reasons = {i: one.reason for i, one in zip(tests, first.verdicts, strict=True) if one.reason != _UNREPORTED}
     told = {i: f"{NOT_OUTSIDE}: {reason}" if reason else "" for i, reason in reasons.items()}
     # What stays of a test in the answer's process tells nothing if it also passes with other expected values
-    left = {i: altered(tests[i].code, candidates[i].language) for i, why_not in told.items() if not why_not}
-    others = {i: replace(tests[i], code=code) for i, code in left.items() if code}
+    left = {i: tests[i].code.removeprefix(tests[i].prelude) for i, why_not in told.items() if not why_not}
+    changed = {i: altered(code, candidates[i].language) for i, code in left.items()}
+    others = {i: replace(tests[i], code=tests[i].prelude + code) for i, code in changed.items() if code}
     second = reported(others)
     passing = (i for i, one in zip(others, second.verdicts, strict=True) if one.reason is None)
     return told | dict.fromkeys(passing, PASSES_OTHERS), [first, second]

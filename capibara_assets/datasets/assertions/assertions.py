@@ -62,6 +62,7 @@ class Observed:
         assertions: in order; the number of an assertion is its position here.
         why_not: why these tests cannot be judged outside; None when they can.
         apart: runs without an answer, and reports what assertions compare with, where no answer has a part in it.
+        prelude: what `code` begins with before the first statement of the tests: functions that report.
     """
 
     code: str
@@ -69,6 +70,7 @@ class Observed:
     assertions: tuple[Assertion, ...]
     why_not: str | None = None
     apart: str = ""
+    prelude: str = ""
 
 
 Reports = Mapping[str, Plain]

@@ -61,6 +61,7 @@ def observed(tests: str, answers: Collection[str], given: Sequence[str] = ()) ->
         tuple(instrumented.assertions),
         None,
         before + "\n".join(instrumented.apart) if instrumented.apart else "",
+        before,
     )
 
 

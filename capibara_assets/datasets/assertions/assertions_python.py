@@ -58,7 +58,7 @@ def observed(
                 instrumented.add(statement)
             code, trusted = plain(instrumented.needed()), plain(instrumented.trusted)
             apart = plain(instrumented.apart) if any(map(is_report, instrumented.apart)) else ""
-            return Observed(code, trusted, tuple(instrumented.assertions), None, apart)
+            return Observed(code, trusted, tuple(instrumented.assertions), None, apart, before)
         except (Entangled, RecursionError) as error:
             why_not = f"its tests assert {error or 'too deep an expression'}"
     return Observed(tests, tests, (), why_not)
