@@ -34,7 +34,9 @@ from capibara_assets.executions.secrets.roles import (
 )
 
 _KEEPS = r"(?:secret|passw|\bpass\b|vault|keyring|credential|\blogin\b)"
-_KEPT_IN = r"(?:pass(?:wd|word|phrase)?|secrets?|creds?|credentials?|login|auth|token|(?<!public)(?<!pub)[._-]?key)"
+_KEPT_IN = (
+    r"(?:pass(?:wd|word|phrase)?|secrets?|creds?|credentials?|login|auth|token|cookie|psk|(?<!public)(?<!pub)[._-]?key)"
+)
 _KEY_FILE = r"(?:id_\w|key|\.pem|\.p12|\.pfx|\.jks|\.env|cred|secret|token|kubeconfig|service-?_?account|netrc|pgpass)"
 _NAME = r"[\w.-]{0,40}(?:passw|secret|token|_key|-key|credential)"
 _SHOWS = (
@@ -163,7 +165,7 @@ ANNOUNCED: tuple[Role, ...] = (
     Role(
         "PASSWORD", ("cat ", "type "),
         rf"(?:^|[$#>;&|]|\bsudo)[ \t]*+(?:cat|type)[ ][^\n]{{0,120}}?{_KEPT_IN}(?:\.\w{{1,5}})?[ \t\r]*\n"
-        rf"(?:[\w.@-]{{1,60}}\r?\n)?{VALUE}[ \t\r]*$(?!\n[\x00<])",
+        rf"(?:[\w.@-]{{1,60}}\r?\n|\w{{1,20}}::)?{VALUE}[ \t\r]*$(?!\n[\x00<])",
         _kept,
     ),
     # decoded into a file of keys

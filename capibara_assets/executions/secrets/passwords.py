@@ -5,6 +5,8 @@ In a literal or a word of a shell, which is no name of a variable, a word and a 
 """
 
 from capibara_assets.executions.secrets.plausibility import (
+    CAPITALS,
+    RANDOM,
     bare_password,
     chosen_or_made,
     chosen_password,
@@ -24,10 +26,11 @@ _PASS += f"|{FOREIGN})"
 _PASS_ANCHORS = ("passw", "paswd", "pasw", "pssw", "psw", "passphrase", "passcode", "pwd", "pass")
 # a name that ends so: `password_policy` holds none
 ENDS = (
-    rf"(?:(?=[aps])(?:p?a?s{{1,2}}w(?:o?r)?d|passphrase|passcode|pwd|pswd|(?<!by)(?<!com)pass|\bpw|\bpsk)|{FOREIGN})"
+    rf"(?:(?=[aps])(?:p?a?s{{1,2}}w(?:o?r)?d|passphrase|passcode|pwd|pswd|(?<!by)(?<!com)pass|\bpw|\bpsk"
+    rf"|pre-?shared[ _-]?key)|{FOREIGN})"
     r"\d?(?![\w.-])"
 )
-ENDS_ANCHORS = (*_PASS_ANCHORS, "assw", "pw", "psk")
+ENDS_ANCHORS = (*_PASS_ANCHORS, "assw", "pw", "psk", "shared")
 _OTHERS = r"(?:identified[^\n']{0,40}\bby\b|secure_?string)"
 _GIVEN = (
     r"(?:[\"'`\])]{0,2}[ \t]{0,4}(?:=>|:=|==?|:|\bis\b:?|\bwas\b)[ \t]{0,4}[(\[]?(?:[A-Za-z]?[\"'`])?"
@@ -40,7 +43,7 @@ CHOSEN += "|[a-z][A-Z]+[a-z]+[A-Z]+[a-z])"
 # or words alone that signs join (`plausibility.joined_words`)
 _WORDED = rf"(?:{CHOSEN}|(?-i:[A-Z][a-z]+[._*~!+-][A-Z][a-z]|[a-z]{{3}}[-+.~*][a-z]+[-+.~*][a-z]{{2}}))"
 ENDING = (  # as `ENDS`, without looking around
-    r"p?a?s{1,2}w(?:o?r)?d|passphrase|passcode|pwd|pswd|pw|psk"
+    r"p?a?s{1,2}w(?:o?r)?d|passphrase|passcode|pwd|pswd|pw|psk|shared[ _-]?key"
 )
 # The names with their ends: `passed` and `compass-2d` stand in many texts.
 CHOSEN_GATE = rf"(?i)(?:(?:{ENDING}|pass)\d?[^A-Za-z0-9_.\n-]|identified[^\n]{{0,40}}by|secure_?string)[^\n]*{_WORDED}"
@@ -59,6 +62,12 @@ _PACKS = (
     r"(?:\b(?:un)?zip\b[^\n|;]{0,80}[ \t](?-i:-P)[ \t]?|\b(?:7za?|(?:un)?rar)\b[^\n|;]{0,80}[ \t](?-i:-h?p)"
     r"|keygen\b[^\n|;]{0,80}[ \t](?-i:-[NP])[ \t]|\bopenssl\b[^\n|;]{0,120}[ \t](?-i:-k)[ \t])"
 )
+_PUTS = "(?:move|put|store|save|write|assign|copy|load|set|paste|place|enter|type)[ds]?"
+_NAMED = (  # a name at the end of what is given to it
+    rf"(?:(?:the|your|its|our|my)[ ](?:[\w-]{{1,20}}[ ])?)?[\w.:@$/\[\"'-]{{0,40}}?"
+    rf"(?:{ENDING}|(?<!by)(?<!com)pass|secret|token|{FOREIGN}|(?<=[a-z][_-])key)\d?(?![\w-]|\.\w)"
+)
+_NAMED_GATE = rf"[ \t]+(?:to|into|in|as|for|under|->|→)[ \t]+[^\n]{{0,60}}(?:{ENDING}|pass|secret|token|key)"
 _ADDS = ("adduser", "createuser", "newuser", "net user", "community")
 #: What follows a value that is told: signs of a sentence, a mark, a script that has no blanks.
 _AFTER = r"[.,;)!\"'`*_”“»’」』\]]*(?:\s|$|<)|[^\x00-\x7f]"
@@ -74,6 +83,11 @@ def _spoken(value: str) -> bool:
     """Whether words are a passphrase and no message about one."""
     words = value.split(" ")
     return value == value.lower() and len(words) >= 3 and not MESSAGES & set(words)
+
+
+def _bare_or_made(value: str) -> bool:
+    """Whether a value is a password where a name could stand as well, or a credential that a program made."""
+    return bare_password(value) or credential(value)
 
 
 PASSWORD_ROLES: tuple[Role, ...] = (
@@ -143,6 +157,28 @@ PASSWORD_ROLES: tuple[Role, ...] = (
         rf"(?:{ENDS}|wi-?fi|vpn)",
         numbered_password,
     ),
+    # given to the name that follows: `MOVE '…' TO WS-PASSWORD`, `put "…" into the password`, `'…' -> token`
+    Role(
+        "PASSWORD", (*ENDS_ANCHORS, "secret", "token"),
+        rf"[\"'`“]{VALUE}[\"'`”][ \t]++(?:to|into|in|->|→)[ \t]++{_NAMED}", _bare_or_made,
+        gate=rf"(?i)[\"'`“][^\s]{{6,}}[\"'`”]{_NAMED_GATE}",
+    ),
+    Role(
+        "PASSWORD", (*ENDS_ANCHORS, "secret", "token"),
+        rf"\b{_PUTS}[ \t]++{MARK}{VALUE}{MARK}[ \t]++(?:to|into|in|as|for|under)[ \t]++{_NAMED}", stated_or_made,
+        gate=rf"(?i){_PUTS}[ \t]+[^\s]*(?-i:[A-Z][^\s]*[0-9]|[0-9][^\s]*[A-Z]|{RANDOM}|{CAPITALS})[^\s]*{_NAMED_GATE}",
+    ),
+    Role(
+        "PASSWORD", ("where",),
+        rf"=[ ]?'{VALUE}'[^\n;]{{0,80}}?\bwhere\b[^\n;]{{0,60}}?=[ ]?'{_NAMED}'", _bare_or_made,
+        gate=rf"(?i)=[ ]?'[^'\n]*'[^\n]*where[^\n]*(?:{ENDING}|pass|secret|token|key)\d?'",
+    ),
+    # behind the address of a mailbox
+    Role(
+        "PASSWORD", ("@",),
+        rf"@[\w-]{{1,60}}(?:\.[\w-]{{1,30}}){{1,4}}[ ]/[ ]{VALUE}(?={_AFTER})", told_password, case=True,
+        gate=rf"@[A-Za-z0-9.-]+[ ]/[ ][^\s]*{CHOSEN}",
+    ),
     # told in a sentence; beside a user's name where credentials are told; unquoted in SQL
     Role(
         "PASSWORD", ENDS_ANCHORS,
@@ -182,7 +218,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     # as the flag of that name, or of one letter where another names the user or what it is for
     Role(
         "PASSWORD", _PASS_ANCHORS,
-        rf"{_FLAG}(?:{_PASS}|pass)[\w-]{{0,12}}{NO_SECRET}[ =\t]+(?:pass:)?{_OPEN}?{VALUE}",
+        rf"{_FLAG}(?:{_PASS}|pass)[\w-]{{0,12}}{NO_SECRET}(?:[ =\t]|\\\r?\n)+(?:pass:)?{_OPEN}?{VALUE}",
         shell_password,
     ),
     Role(

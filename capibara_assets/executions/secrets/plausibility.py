@@ -22,10 +22,14 @@ _SIGNS = frozenset("!@#%^$*?")
 _NO_SIGNS = str.maketrans(dict.fromkeys("!@#%^$*?+_-"))
 #: What stands in nearly every random value, which gates ask for, too.
 RANDOM = "(?:[A-Za-z][0-9]+[A-Za-z]|[a-z][A-Z]{1,2}[a-z]{1,2}[A-Z])"
+#: What nearly every `improbable` value has besides, and few names; only for gates.
+CAPITALS = "(?:[a-z][A-Z]{3,9}[a-z]|[A-Z]{2}[a-z]{1,3}[A-Z]{2})"
 _RUN = "[A-Za-z0-9_+/.-]{6}"
 # bounded, or a long line of digits and hyphens costs the square of its length
 _SIGNED = re.compile(r"[0-9][A-Za-z0-9_.-]{0,80}[!@#%^$*?]|[!@#%^$*?][A-Za-z0-9_.-]{0,80}[0-9]")
 MINGLED = re.compile(f"{RANDOM}|{_SIGNED.pattern}")
+#: As `MINGLED`, or a value that may be `improbable`.
+AT_RANDOM = re.compile(f"{MINGLED.pattern}|{CAPITALS}")
 _LONG_MINGLED = re.compile(f"{_RUN}{RANDOM}|{RANDOM}{_RUN}")
 _DIGITS = re.compile(r"[0-9]+")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
@@ -89,7 +93,11 @@ _SAID_WORDS = (
 )
 _SAID = NO_PASSPHRASE | frozenset(_SAID_WORDS.split())
 _DIGEST = re.compile(r"[0-9a-f]{32,}")
-_PUBLIC_KEYS = ("MIGfMA0GCSq", "MIIBIjANBgkq", "MFkwEwYHKoZI", "MCowBQYDK2Vw")  # as PEM begins them
+#: Public keys as PEM begins them; the integrity of a resource.
+_PUBLIC_KEYS = (
+    *("MIGfMA0GCSq", "MIIBIjANBgkq", "MFkwEwYHKoZI", "MCowBQYDK2Vw"),
+    *("sha256-", "sha384-", "sha512-"),
+)
 _STAMP = re.compile(r"(?:19|20)\d{6}[T_]?\d{4,9}Z?")
 _IDENTITY = re.compile(r"(?:[a-z_]\w*\.)+[A-Z][\w$]*@[0-9a-f]{4,8},?")
 _ADDRESS = re.compile(r"0x(?:[0-9a-fA-F]{1,16}|[0-9a-fA-F]{40})")
@@ -234,6 +242,18 @@ def letters_at_random(value: str) -> bool:
     if letters != value and _in_words(value) > 0.3:
         return False
     return sum(len(word) for word in _WORD.findall(value) if not _UNSPEAKABLE.search(word)) <= len(value) / 2
+
+
+def improbable(value: str) -> bool:
+    """Whether letters of both cases, and digits, hardly follow each other so in words: most values without `RANDOM`.
+
+    Of identifiers in libraries one in ten thousand is.
+    """
+    if not (12 <= len(value) <= 64 and value.isascii() and value.isalnum()) or value in (value.lower(), value.upper()):
+        return False
+    rare = sum(_NO_PAIR.match(value, at) is not None for at in range(len(value) - 1))
+    words = sum(len(word) for word in _WORD.findall(value) if not _NO_PAIR.search(word))
+    return rare >= max(4, len(value) / 5) and words <= len(value) / 3 and entropy(value) >= 2.9 and not _wordy(value)
 
 
 def told_password(value: str) -> bool:
@@ -387,8 +407,13 @@ def credential(value: str) -> bool:
     """Whether a value is a secret given that its name says so: random, but neither a path, a name nor an address."""
     if unmistakable(value):
         return True
-    if not mingled(value) or _public(value) or value[0] in "<{$%/.~*-" or "://" in value or _PLACEHOLDER.search(value):
+    at_random = improbable(value)
+    if not (at_random or mingled(value)) or _public(value):
         return False
+    if value[0] in "<{$%/.~*-" or "://" in value or _PLACEHOLDER.search(value):
+        return False
+    if at_random:
+        return True
     if _hexadecimal(value, 16) or _UUID_DASHES.fullmatch(value):
         return not _BLANK_UUID.fullmatch(value)
     # base32 has few digits among its capitals; digits of names end them

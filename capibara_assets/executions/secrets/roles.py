@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from capibara_assets.executions.secrets.plausibility import (
+    CAPITALS,
     RANDOM,
     alternating,
     assigned_secret,
@@ -205,7 +206,7 @@ VALUE = rf"{_NO_ESCAPE}([{CHARS}-]{{5,400}}[A-Za-z0-9_!@#%^$*?+~/-]={{0,2}})(?=[
 _PART = rf"{_NO_ESCAPE}(?<![{CHARS}-])[A-Za-z0-9_!@#%^$+~/-][{CHARS}-]{{6,200}}[A-Za-z0-9_!@#%^$*?+~/-]={{0,2}}"
 #: Between a name and its value, in any syntax: `=`, `":"`, `=>`, `('`, `">`, `", value = "`, `: String = "`, ` is `.
 _BETWEEN = (
-    r"(?:(?![\"'`][ \t]*+\))(?!\x5d[ ]\x5b)[ \t\"'`\\\])\[(:=>,|*：“„«「]{1,12}"
+    r"(?:(?![\"'`][ \t]*+\))(?!\x5d[ ]\x5b)[ \t\"'`\\\])\[(:=>,|*：“„«「]{1,30}"
     r"|(?=[\"']?,?[ \t]*+\n[ \t]*+[\"']?value\b)[\"']?,?)"
     r"(?:[ \t]{0,40}(?:\r?\n[ \t]{0,40})?[\"']?\b"
     r"(?:is|was|to|value|string|str|text|by|as|const|default|n|u|b|r|f|=)[ \t\"'`=:(>?]{1,8}){0,2}"
@@ -225,7 +226,7 @@ _LONG_MINGLED = (  # `plausibility.long_mingled`
     rf"(?-i:{SIGNED}|[{_RUN}]{{6}}{RANDOM}|{RANDOM}[{_RUN}]{{6}})"
 )
 _LINE_GATE = rf"(?i){_WIDE.replace(NOUNS, ENGLISH)}[^\n]*{_LONG_MINGLED}"
-_NEAR_GATE = rf"(?i){ENGLISH}[^\n]*(?:\n[^\n]*\n?[^\n]*)?{MINGLED}"
+_NEAR_GATE = rf"(?i){ENGLISH}[^\n]*(?:\n[^\n]*\n?[^\n]*)?(?-i:{SIGNED}|{RANDOM}|{CAPITALS})"
 # Pieces of a literal; of two lines the second has a quote, which the gate asks for.
 _BREAK, _PIECES = r"[ \t]*+(?:\n[ \t]*+)?", 8
 _JOINS = r"(?:\+|\.{1,2}|&|<>|\|\||\\|,)"
@@ -247,8 +248,10 @@ _HEX_GROUPS = re.compile(r"\w{1,8}(?:-[0-9a-f]{4,}){2,}")
 
 ROLES: tuple[Role, ...] = (
     # assigned to, keyed by, set through, passed as the flag or the argument of that name
-    Role("SECRET", NOUN_ANCHORS, rf"{NOUNS}[\w.-]{{0,30}}{NO_SECRET}{_BETWEEN}{_MADE}{VALUE}", credential,
-         gate=_NEAR_GATE, near_values=True),
+    Role(
+        "SECRET", NOUN_ANCHORS, rf"{NOUNS}[\w.-]{{0,30}}{NO_SECRET}(?:%(?:25)?3D|{_BETWEEN}){_MADE}{VALUE}",
+        credential, gate=_NEAR_GATE, near_values=True,
+    ),
     # "the password for the wiki is ...", "token of the runner: ...", "... is your password"
     Role(
         "SECRET", NOUN_ANCHORS,

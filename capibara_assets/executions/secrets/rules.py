@@ -17,7 +17,7 @@ from capibara_assets.executions.secrets.passwords import PASSWORD_ROLES
 from capibara_assets.executions.secrets.pieces import PIECES
 from capibara_assets.executions.secrets.places import PLACES
 from capibara_assets.executions.secrets.plausibility import (
-    MINGLED,
+    AT_RANDOM,
     filled_in,
     has_digit,
     hex_letters_and_digits,
@@ -215,7 +215,7 @@ def _near_values(text: str) -> list[tuple[int, int]]:
     """The lines that could hold a random value, each with the two before it: names cost ten times as much to find."""
     stretches: list[tuple[int, int]] = []
     at = 0
-    while match := MINGLED.search(text, at):
+    while match := AT_RANDOM.search(text, at):
         start = match.start()
         for _ in range(3):
             start = max(text.rfind("\n", 0, start), 0)

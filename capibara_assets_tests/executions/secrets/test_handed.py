@@ -6,6 +6,19 @@ from capibara_assets.executions.secrets.redact import redact_text
 from capibara_assets_tests.executions.secrets.places import covered_whole
 
 PLACES = {
+    "given to a name in COBOL": ("MOVE '{}' TO WS-LOGON-PASSWORD.", "Turm7glocke"),
+    "given to a name in HyperTalk": ('put "{}" into thePassword', "turm-glocke-7"),
+    "given to a name in R": ("'{}' -> db_pwd", "Turm7glocke"),
+    "given to what a sentence names": ("Then store {} as the admin password", "Blue!Otter19"),
+    "a setting, its name behind it": ("UPDATE conf SET v = '{}' WHERE k = 'smtp_password';", "turm-glocke-7"),
+    "behind a mailbox": ("the list has its own box (news@x.invalid / {}), read it on Mondays", "turm-glocke-7"),
+    "a flag, its value in the next line": ("pg_dump --host=a --password=\\\n    {} \\\n  shop", "Turm7glocke"),
+    "a pre-shared key of words": ("set wpa2-pre-shared-key={} mode=dynamic", "quiet-otter-under-ice"),
+    "an encoded parameter": ("GET /go?to=%2Fa%3Fapi_token%3D{}", "qW7rT2yU9iP4aS6dF8gH1jK3lZ5x"),
+    "a file of a cookie": ("$ cat /srv/node/.magic.cookie\n{}", "qW7rT2yU9iP4aS6dF8gH"),
+    "a file of a token, behind a mark": ("# cat /srv/agent/join-token\nV2srv::{}", "qW7rT2yU9iP4aS6dF8gH1jK3lZ5x"),
+    "far behind its name": ("secret_id                     {}", "2f9c4e81-b07d-63a5-f1e8-c92d40b7a635"),
+    "letters alone": ("api_token: {}", "hqEGQnXRYAhLSPVI"),
     "a key of Python's JWT": ("jwt.encode(claims, '{}', algorithm='HS256')", "copper-lantern-19"),
     "a key of Python's HMAC": ("hmac.new(b'{}', body, hashlib.sha256)", "Turmglocke19x"),
     "a key of Java": ('new SecretKeySpec("{}".getBytes(UTF_8), "AES")', "TurmGlocke2024ab"),
@@ -101,6 +114,14 @@ CLEAN = [
     'expect "Password:"; send "$password\\r"',
     "unlock 'the file you want to edit'",
     '0 3 * "backup.sh"',
+    "map 'user_id2' -> token",
+    "UPDATE t SET kind = 'varchar2' WHERE col = 'password'",
+    "write to ann@x.invalid / room 12b",
+    "rename 'getToken2' to 'fetchToken'",
+    "Refactor: move 'auth_v2' to token",
+    "load model-v2 into token",
+    "# cat cookie\nsession_v2",
+    '<script src="https://x.invalid/auth.js" integrity="sha384-oqVuAfXRKap7fdgcCY5uykM6+R9GqQ8KuxyD9rx7HNQlGYl1kPz">',
 ]
 
 

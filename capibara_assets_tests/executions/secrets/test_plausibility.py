@@ -11,6 +11,7 @@ from capibara_assets.executions.secrets.plausibility import (
     chosen_password,
     credential,
     filled_in,
+    improbable,
     letters_at_random,
     random_looking,
     strong_password,
@@ -110,3 +111,10 @@ def test_letters_at_random_are_told_from_names_of_classes() -> None:
         "lowercase",
     ]
     assert not any(map(letters_at_random, names))
+
+
+def test_random_values_without_digits_among_their_letters_are_improbable() -> None:
+    values = drawn(string.ascii_letters + string.digits, 16, 4000)
+    assert sum(not (credential(value) or improbable(value)) for value in values) <= 0.01 * len(values)
+    names = ["getHTTPSResponseCode", "XMLHttpRequestBody", "BackfillJobName", "LibUVStoreDaemon", "ReadJoystickXAxis"]
+    assert not any(map(improbable, [*names, "ABCDEFGHIJKLMNOP", "RendezvousJoinOperation", "onZoomRejectedByUser"]))
