@@ -215,4 +215,4 @@ def test_new_executions_do_not_wait_behind_queued_evaluations(folder: Path):
     waiting = {"new file": request.tags, "light": light_automation.run_tags, "evaluation": heavy_automation.run_tags}
     queued = [dg.DagsterRun(job_name=name, tags=dict(tags)) for name, tags in reversed(waiting.items())]
     ordered = QueuedRunCoordinatorDaemon(interval_seconds=5)._priority_sort(queued)
-    assert [run.job_name for run in ordered] == ["light", "new file", "evaluation"], "the evaluation was queued first"
+    assert [run.job_name for run in ordered] == ["new file", "light", "evaluation"], "the evaluation was queued first"
