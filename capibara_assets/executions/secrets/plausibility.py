@@ -22,7 +22,7 @@ _SIGNS = frozenset("!@#%^$*?")
 _NO_SIGNS = str.maketrans(dict.fromkeys("!@#%^$*?+_-"))
 #: What stands in nearly every random value, which gates ask for, too.
 RANDOM = "(?:[A-Za-z][0-9]+[A-Za-z]|[a-z][A-Z]{1,2}[a-z]{1,2}[A-Z])"
-#: What nearly every `improbable` value has besides, and few names; only for gates.
+#: What nearly every `improbable` value has besides, and few names: asked for before it is judged.
 CAPITALS = "(?:[a-z][A-Z]{3,9}[a-z]|[A-Z]{2}[a-z]{1,3}[A-Z]{2})"
 _RUN = "[A-Za-z0-9_+/.-]{6}"
 # bounded, or a long line of digits and hyphens costs the square of its length
@@ -238,7 +238,7 @@ def letters_at_random(value: str) -> bool:
     if not (8 <= len(value) <= 64 and letters.isalpha() and value.isascii() and _CASES_CHANGE.search(value)):
         return False
     if len(value) < 12:  # few letters may be a name: two of their pairs stand in no word
-        return letters == value and sum(_NO_PAIR.match(value, at) is not None for at in range(len(value) - 1)) > 1
+        return letters == value and _rare_pairs(value) > 1
     if letters != value and _in_words(value) > 0.3:
         return False
     return sum(len(word) for word in _WORD.findall(value) if not _UNSPEAKABLE.search(word)) <= len(value) / 2
@@ -251,9 +251,13 @@ def improbable(value: str) -> bool:
     """
     if not (12 <= len(value) <= 64 and value.isascii() and value.isalnum()) or value in (value.lower(), value.upper()):
         return False
-    rare = sum(_NO_PAIR.match(value, at) is not None for at in range(len(value) - 1))
     words = sum(len(word) for word in _WORD.findall(value) if not _NO_PAIR.search(word))
-    return rare >= max(4, len(value) / 5) and words <= len(value) / 3 and entropy(value) >= 2.9 and not _wordy(value)
+    return (
+        _rare_pairs(value) >= max(4, len(value) / 5)
+        and words <= len(value) / 3
+        and entropy(value) >= 2.9
+        and not _wordy(value)
+    )
 
 
 def told_password(value: str) -> bool:
@@ -442,6 +446,11 @@ def pieced(value: str) -> bool:
         return False
     random = signs <= len(value) / 3 and has_digit(value) and _changes(value) * len(value) >= 2
     return random and len(set(value)) >= min(5, len(value)) and value[0] not in "<{$%/.~" and filled_in(value)
+
+
+def _rare_pairs(value: str) -> int:
+    """How many letters are followed by one that hardly follows them in words."""
+    return sum(_NO_PAIR.match(value, at) is not None for at in range(len(value) - 1))
 
 
 def _wordy(value: str) -> bool:
