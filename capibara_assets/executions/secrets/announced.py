@@ -250,7 +250,7 @@ ANNOUNCED: tuple[Role, ...] = (
         rf"^{_SPEAKER}[^\n]{{0,160}}?{NOUNS}[^\n]{{0,100}}\?[^\n]{{0,20}}(?:\n[ \t\r]*)?\n{_SPEAKER}"
         rf"[^\n]{{0,80}}?(?:^|[ ]){MARK}{VALUE}(?=[\"'`*.,!;)]*(?:\s|$))",
         lambda value: has_digit(value) and _said(value),
-        gate=rf"(?im){ENGLISH}[^\n]*\?[^\n]*\n(?:[ \t\r]*\n)?[^\n]*[:>][*_]*[ ][^\n]*{MINGLED}",
+        gate=rf"(?im){ENGLISH}[^\n]*\?[^\n]*\n(?:[ \t\r]*\n)?[^\n]*[:>][*_]*[ ][^\n]*[0-9]",
     ),
     Role(
         "SECRET", NOUN_ANCHORS, rf"{NOUNS}[^\n]{{0,60}}\?[ \t]++{VALUE}[ \t\r]*$", _said,
@@ -314,7 +314,7 @@ ANNOUNCED: tuple[Role, ...] = (
         rf"{MARK}{VALUE}(?=[\"'`)\].,;]*(?:\s|$))",
         lambda value: value.isalnum() and credential(value),
         gate=rf"(?i)(?:admin(?:istrator)?|root|user|guest|deploy|operator|svc\w*|service|postgres)[ ]?[/,][ ]?"
-        rf"[\"'`*_(\[<“„«]*[A-Za-z0-9]*{MINGLED}",
+        rf"(?:[^\sA-Za-z0-9]|<\w+>)*[A-Za-z0-9]*{MINGLED}",
     ),
     Role(
         "PASSWORD",

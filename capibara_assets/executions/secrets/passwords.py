@@ -5,7 +5,6 @@ In a literal or a word of a shell, which is no name of a variable, a word and a 
 """
 
 from capibara_assets.executions.secrets.plausibility import (
-    CAPITALS,
     RANDOM,
     bare_password,
     chosen_or_made,
@@ -166,7 +165,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     Role(
         "PASSWORD", (*ENDS_ANCHORS, "secret", "token"),
         rf"\b{_PUTS}[ \t]++{MARK}{VALUE}{MARK}[ \t]++(?:to|into|in|as|for|under)[ \t]++{_NAMED}", stated_or_made,
-        gate=rf"(?i){_PUTS}[ \t]+[^\s]*(?-i:[A-Z][^\s]*[0-9]|[0-9][^\s]*[A-Z]|{RANDOM}|{CAPITALS})[^\s]*{_NAMED_GATE}",
+        gate=rf"(?i){_PUTS}[ \t]+[^\s]*(?-i:[A-Z][^\s]*[0-9]|[0-9][^\s]*[A-Z]|{RANDOM})[^\s]*{_NAMED_GATE}",
     ),
     Role(
         "PASSWORD", ("where",),

@@ -411,13 +411,8 @@ def credential(value: str) -> bool:
     """Whether a value is a secret given that its name says so: random, but neither a path, a name nor an address."""
     if unmistakable(value):
         return True
-    at_random = improbable(value)
-    if not (at_random or mingled(value)) or _public(value):
+    if not mingled(value) or not _names_nothing(value):
         return False
-    if value[0] in "<{$%/.~*-" or "://" in value or _PLACEHOLDER.search(value):
-        return False
-    if at_random:
-        return True
     if _hexadecimal(value, 16) or _UUID_DASHES.fullmatch(value):
         return not _BLANK_UUID.fullmatch(value)
     # base32 has few digits among its capitals; digits of names end them
@@ -427,6 +422,17 @@ def credential(value: str) -> bool:
     several = len(_DIGITS.findall(value)) >= 2 or _in_words(value) <= 0.3
     jumble = value.isalnum() and len(value) >= 10 and several and not _wordy(value) and entropy(value) >= 2.9
     return jumble or assigned_secret(value)
+
+
+def named_credential(value: str) -> bool:
+    """As `credential`, of letters at random too: for rules whose gates ask for `AT_RANDOM`."""
+    return credential(value) or (improbable(value) and _names_nothing(value))
+
+
+def _names_nothing(value: str) -> bool:
+    """Whether a value is no public example, path, variable, address or placeholder."""
+    named = value[0] in "<{$%/.~*-" or "://" in value
+    return not (named or _PLACEHOLDER.search(value) or _public(value))
 
 
 def chosen_or_made(value: str) -> bool:

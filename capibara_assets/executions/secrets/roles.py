@@ -19,6 +19,7 @@ from capibara_assets.executions.secrets.plausibility import (
     jumbled,
     line_password,
     lone_secret,
+    named_credential,
     password,
     pieced,
     random_looking,
@@ -250,14 +251,14 @@ ROLES: tuple[Role, ...] = (
     # assigned to, keyed by, set through, passed as the flag or the argument of that name
     Role(
         "SECRET", NOUN_ANCHORS, rf"{NOUNS}[\w.-]{{0,30}}{NO_SECRET}(?:%(?:25)?3D|{_BETWEEN}){_MADE}{VALUE}",
-        credential, gate=_NEAR_GATE, near_values=True,
+        named_credential, gate=_NEAR_GATE, near_values=True,
     ),
     # "the password for the wiki is ...", "token of the runner: ...", "... is your password"
     Role(
         "SECRET", NOUN_ANCHORS,
         rf"{NOUNS}[\w ',()@.\x80-\uffff-]{{0,60}}?(?:\b(?:to|{IS})\b:?|[:=：éèは是는은為为]"
         rf"|[ ](?:är|là|on|este|है|هو|היא|είναι)[ ]|->|→)[ \t]*+{MARK}{VALUE}",
-        credential, gate=_NEAR_GATE, near_values=True,
+        named_credential, gate=_NEAR_GATE, near_values=True,
     ),
     Role(
         "SECRET", NOUN_ANCHORS,

@@ -33,9 +33,9 @@ def pumped(pattern: re.Pattern[str], draw: random.Random, length: int, texts: in
             yield draw.choice((text[:start] + many, many, (head + piece) * (length // len(head + piece) + 1)))
 
 
-def drawn(pattern: re.Pattern[str], draw: random.Random) -> str:
-    """A text that the expression matches, unless what looks around or back refuses it."""
-    return _drawn(_parser.parse(pattern.pattern, pattern.flags), draw, _VALUES)
+def drawn(pattern: re.Pattern[str], draw: random.Random, signs: str = _VALUES) -> str:
+    """A text that the expression matches, unless what looks around or back refuses it; of `signs` where it may be."""
+    return _drawn(_parser.parse(pattern.pattern, pattern.flags), draw, signs)
 
 
 def _drawn(tree: Any, draw: random.Random, signs: str) -> str:
@@ -64,7 +64,7 @@ def _drawn(tree: Any, draw: random.Random, signs: str) -> str:
 
 
 def _of_class(items: Any, draw: random.Random, signs: str) -> str:
-    fitting = [sign for sign in signs if _holds(items, sign)]
+    fitting = [sign for sign in signs if _holds(items, sign)] or [sign for sign in _VALUES if _holds(items, sign)]
     if fitting:
         return draw.choice(fitting)
     kind, value = next(item for item in items if item[0] in (sre.LITERAL, sre.RANGE))

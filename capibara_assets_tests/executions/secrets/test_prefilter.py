@@ -1,6 +1,7 @@
 """The gate lets nearly all real text by, and never a text in which a rule finds something."""
 
 import random
+import re
 from concurrent.futures import ThreadPoolExecutor
 from itertools import cycle, islice
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from capibara_assets.executions.ingest.ingest import Ingest
 from capibara_assets.executions.secrets import prefilter
 from capibara_assets.executions.secrets.prefilter import may_hold_secrets, narrowed_rules
+from capibara_assets.executions.secrets.roles import FOREIGN
 from capibara_assets.executions.secrets.rules import Rule, find_secrets, provider_rules
 from capibara_assets_tests.executions.secrets.pumped import drawn
 
@@ -68,6 +70,17 @@ def test_no_rule_matches_what_the_gate_holds_back() -> None:
     texts = [text for rule in provider_rules() for _ in range(3) if find_secrets(text := drawn(rule.pattern, chance))]
     assert len(texts) > len(provider_rules()), "rules hardly match what is drawn for them"
     assert [text for text, verdict in zip(texts, gate(texts), strict=True) if not verdict] == []
+
+
+@pytest.mark.parametrize("signs", ["qKzVxWjRfTgBhNdL", "abQRSTxyKLMvw", "aB3", "harbour2027-"])
+def test_a_gate_is_found_wherever_its_own_rule_finds_something(signs: str) -> None:
+    """Letters at random, capitals in a row, few signs, words and a number; foreign nouns share the English gate."""
+    chance = random.Random(11)
+    gated = [rule for rule in provider_rules() if rule.gate and FOREIGN not in rule.pattern.pattern]
+    drawings = [(rule, drawn(rule.pattern, chance, signs)) for rule in gated for _ in range(12)]
+    found = [(rule, text) for rule, text in drawings if find_secrets(text, narrowed=lambda _, rule=rule: [rule])]
+    assert len({rule.pattern for rule, _ in found}) > len(gated) / 4
+    assert [(rule.pattern.pattern, text) for rule, text in found if not re.search(rule.gate, text)] == []
 
 
 @pytest.mark.extended
