@@ -3,7 +3,6 @@
 Each part is a piece of the recorded code: the code without its statement and its tests is still code that ran.
 """
 
-import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,11 +10,10 @@ from capibara_assets.datasets.anatomy import dissect_javascript, dissect_python,
 from capibara_assets.datasets.anatomy.parts import CellParts, of_roles, pieces
 from capibara_assets.datasets.anatomy.roles import Role, roles
 from capibara_assets.datasets.code.comments import is_statement, leading_comment
-from capibara_assets.datasets.code.structure import JAVASCRIPT
+from capibara_assets.datasets.code.structure import JAVASCRIPT, tidied
 from capibara_assets.storage.kept import of_text
 
 _OTHERS = frozenset({"sql", "bash", "sh", "shell", "zsh"})
-_BLANKS = re.compile(r"\n{3,}")
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ def dissect(code: str, language: str) -> Anatomy:
         stated = comment is not None and is_statement(comment)
         body = rest if stated else code
         cell = CellParts(comment if stated else None, False, "", body, body, ())
-    body, definitions, test, remainder = map(_tidy, (cell.body, cell.definitions, cell.test, cell.remainder))
+    body, definitions, test, remainder = map(tidied, (cell.body, cell.definitions, cell.test, cell.remainder))
     return Anatomy(cell.statement, cell.documented, cell.signature, body, definitions, cell.tests, test, remainder)
 
 
@@ -75,8 +73,3 @@ def _parts(code: str, language: str) -> CellParts:
         kept, defined = below, leading_comment(defined, language)[1]
     tests = (test.strip("\n"),) if tested else ()
     return CellParts(comment if stated else None, False, "", kept, defined, tests, test, rest)
-
-
-def _tidy(code: str) -> str:
-    """The code without blank lines at both ends, and with at most two in a row."""
-    return _BLANKS.sub("\n\n\n", code.strip("\n")).rstrip()

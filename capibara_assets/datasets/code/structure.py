@@ -13,6 +13,7 @@ _STRINGS = (
     r"""'''(?:\\.|[^\\])*?'''|\"\"\"(?:\\.|[^\\])*?\"\"\"|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`"""
 )
 _REST = r"[A-Za-z_$][\w$]*|\d[\w.]*|\S"
+_BLANKS = re.compile(r"\n{3,}")
 _WIDE = re.compile(r"(?<![ \t])[ \t]*\n([ \t]*\n)+")
 _TRAILING = re.compile(r"(?<![ \t])[ \t]+$", re.MULTILINE)
 _HASH = re.compile(rf"(?P<comment>\#[^\n]*)|(?P<token>{_STRINGS}|{_REST})", re.DOTALL)
@@ -47,6 +48,11 @@ def without_trailing_spaces(code: str, language: str) -> str:
     """Remove spaces at line ends, unless they may belong to a text of several lines."""
     stripped = _TRAILING.sub("", code)
     return stripped if tokens(stripped, language) == tokens(code, language) else code
+
+
+def tidied(code: str) -> str:
+    """Code without blank lines at both ends, and with at most two in a row."""
+    return _BLANKS.sub("\n\n\n", code.strip("\n")).rstrip()
 
 
 def without_gaps(code: str) -> str:

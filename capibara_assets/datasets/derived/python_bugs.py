@@ -19,7 +19,6 @@ _METHODS = {
     "mean": ("sum", "median"), "sum": ("mean",), "median": ("mean",), "std": ("var",), "var": ("std",),
     "max": ("min",), "min": ("max",), "argmax": ("argmin",), "argmin": ("argmax",), "idxmax": ("idxmin",),
     "head": ("tail",), "vstack": ("hstack",), "hstack": ("vstack",), "cumsum": ("cumprod",), "count": ("nunique",),
-    "get": ("post",), "post": ("put", "get"), "put": ("post",), "delete": ("get",), "patch": ("put",),
 }  # fmt: skip
 _FUNCTIONS = {
     "min": ("max",), "max": ("min",), "any": ("all",), "all": ("any",), "sum": ("max",), "sorted": ("list",),

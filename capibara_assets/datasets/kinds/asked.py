@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from capibara_assets.datasets.code import python_source
-from capibara_assets.datasets.code.structure import located_tokens
+from capibara_assets.datasets.code.structure import located_tokens, tidied
 from capibara_assets.datasets.kinds.options import without_options
 from capibara_assets.datasets.kinds.prompts import stated
 from capibara_assets.executions.parsing import walk
@@ -41,7 +41,7 @@ def without_unasked(answer: str, prompt: str, test: str, language: str) -> str:
         while not instead and last < len(lines) and not lines[last].strip():
             last += 1
         lines[first:last] = instead
-    cut = "\n".join(lines).strip("\n")
+    cut = tidied("\n".join(lines))
     if cut == answer.strip("\n") or python_source.parse(cut) is None:
         return answer
     return without_unasked(cut, prompt, test, language)  # what only that needed

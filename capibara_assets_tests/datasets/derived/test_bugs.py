@@ -175,3 +175,9 @@ def test_a_wrong_column_that_is_selected_already_is_none() -> None:
     assert {one.applied("SELECT name, length FROM river ORDER BY length") for one in edits} == {
         "SELECT name, length FROM river ORDER BY name"
     }
+
+
+def test_another_verb_of_http_is_no_bug_to_learn_from() -> None:
+    """Its error, `Method Not Allowed`, tells the whole repair."""
+    code = 'def told(client):\n    return client.post("/a").json()\nassert told(client) == {}\n'
+    assert not {"get", "put"} & {edit.text for edit in python_bugs.bugs(code, [(0, 60)])}

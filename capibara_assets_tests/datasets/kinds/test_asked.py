@@ -213,3 +213,9 @@ def test_options_of_a_task_in_words_and_of_a_client_stay() -> None:
     assert "Path(ge=3" in without_unasked(APP, told, "", "python")
     client = "import requests\ndef read(url):\n    return requests.get(url, timeout=5, params={'page': 2}).json()"
     assert without_unasked(client, "Write Python code.\n\nSignature:\ndef read(url)", "read('u')", "python") == client
+
+
+def test_what_is_cut_leaves_no_gap() -> None:
+    code = f"def asked(x):\n    return x\n\n\n\n{CHECK}\n\n\n\ndef other(x):\n    return asked(x)"
+    cut = without_unasked(code, "Write asked(x) and other(x).", "", "python")
+    assert "check" not in cut and "\n\n\n\n" not in cut and "def other" in cut
