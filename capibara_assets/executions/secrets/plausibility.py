@@ -1,13 +1,24 @@
 """Tests whether a candidate value is a real secret: random characters, not a word, path, name or placeholder."""
 
-import base64
-import binascii
-import json
-import math
 import re
-import string
-from collections import Counter
-from itertools import pairwise
+
+from capibara_assets.executions.secrets.characters import (
+    HEX,
+    SIGNED,
+    changes,
+    entropy,
+    has_digit,
+    hexadecimal,
+    improbable,
+    in_words,
+    jumbled,
+    letters_at_random,
+    long_mingled,
+    mingled,
+    scattered_capitals,
+    three_sorts,
+    wordy,
+)
 
 _PLACEHOLDER = re.compile(
     r"your|example|placeholder|x{4}|\*{3}|change[-_.]?me(?!\W?\d+[a-z])|dummy|insert|replace|todo|redacted|\Aenc\[",
@@ -16,37 +27,12 @@ _PLACEHOLDER = re.compile(
 _BLANK = re.compile(r"(.)\1{5}|your[-_]", re.IGNORECASE)
 _WORDS = "password passwd pass pwd secret user username postgres mysql root admin test guest token changeme key"
 _ACCESS_WORDS = frozenset(_WORDS.split())
-_HEX = frozenset(string.hexdigits)
 _UUID_DASHES = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _SIGNS = frozenset("!@#%^$*?")
-_NO_SIGNS = str.maketrans(dict.fromkeys("!@#%^$*?+_-"))
-#: What stands in nearly every random value, which gates ask for, too.
-RANDOM = "(?:[A-Za-z][0-9]+[A-Za-z]|[a-z][A-Z]{1,2}[a-z]{1,2}[A-Z])"
-#: What nearly every `improbable` value has besides, and few names: asked for before it is judged.
-CAPITALS = "(?:[a-z][A-Z]{3,9}[a-z]|[A-Z]{2}[a-z]{1,3}[A-Z]{2})"
-_RUN = "[A-Za-z0-9_+/.-]{6}"
-# bounded, or a long line of digits and hyphens costs the square of its length
-_SIGNED = re.compile(r"[0-9][A-Za-z0-9_.-]{0,80}[!@#%^$*?]|[!@#%^$*?][A-Za-z0-9_.-]{0,80}[0-9]")
-MINGLED = re.compile(f"{RANDOM}|{_SIGNED.pattern}")
-#: As `MINGLED`, or a value that may be `improbable`.
-AT_RANDOM = re.compile(f"{MINGLED.pattern}|{CAPITALS}")
-_LONG_MINGLED = re.compile(f"{_RUN}{RANDOM}|{RANDOM}{_RUN}")
 _DIGITS = re.compile(r"[0-9]+")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
-_WORD = re.compile(r"[A-Z][a-z]{2,}|[a-z]{4,}")
-#: Two letters that hardly follow each other in words: all pairs but the 400 commonest of Python's library and `docs`.
-_NO_PAIR = re.compile(
-    "(?i)a[ejoqz]|b[fghknqvwxz]|c[bgjqwxz]|d[hjkqwxz]|e[jz]|f[bhjkqvwxz]|g[bfjkqvwxyz]|h[bcfghjkpqvwxz]|i[hijquwy]"
-    "|j[bcdfghijklmnpqrstvwxyz]|k[bcfhjkmopqrtuvxyz]|l[ghjkqwxz]|m[cghjkqrvwxz]|n[jqwxz]|o[hjqyz]|p[bgjkmqvxz]|q[^u]"
-    "|r[hjqxz]|s[jvxz]|t[gjkq]|u[hjkquvwxyz]|v[^aeio]|w[bfgjkmpquvwxyz]|x[bghjknoqruvwz]|y[fghjkquvwxz]|z[^aeiouyz]"
-)
-_CASES_CHANGE = re.compile("[a-z][A-Z]+[a-z]+[A-Z]+[a-z]")  # as `passwords.CHOSEN` has it
-#: What refers to a variable or is a template, though it mixes signs.
-_VARIABLE = re.compile(r"\$[\w{(]|[{}]|<%|%\w+%")
-_RUN_OF_LETTERS = re.compile(r"[a-z]{4}|[A-Z]{4}")
 #: Two words and a number, as people choose them: attributes and hosts hardly end so.
 _DOTTED_CHOICE = re.compile(r"[a-z]{3,}\.[a-z]{3,}\d{2,4}")
-_UNSPEAKABLE = re.compile(r"(?i)[^aeiouy]{4}|q[^u]|^.[^aeiouy]+$")
 #: E-mail addresses, versions, percent-encoded text (four digits behind a sign are a password's), formats of printf.
 _NOT_ALONE = re.compile(
     r"@[\w-]+\.[A-Za-z]{2,}|@v?\d+\.|#\w+\.\w|%(?:20(?!\d\d)|2[A-Fa-f]|3[A-Fa-f]|5[BDEbde]|7[BDbd])"
@@ -106,16 +92,6 @@ _PRODUCT = re.compile(r"[A-Za-z]{3,}/v?\d+(?:\.\d+)+")  # AppleWebKit/537.36
 _BLANK_UUID = re.compile(r"0{8}-.*|(.)\1{7}-.*")
 
 
-def entropy(text: str) -> float:
-    """Shannon entropy in bits per character."""
-    return -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values()) if text else 0.0
-
-
-def has_digit(value: str) -> bool:
-    """Whether a value holds a digit: nearly all random texts of 16 characters do, few names."""
-    return any(c.isdigit() for c in value)
-
-
 def token(value: str) -> bool:
     """Whether the value behind a known prefix is a token: a digit or both cases, and not one character repeated."""
     return filled_in(value) and (has_digit(value) or (value != value.lower() and value != value.upper()))
@@ -129,31 +105,31 @@ def filled_in(value: str) -> bool:
 def random_looking(value: str) -> bool:
     """Whether a value has a long run of random letters and digits, judged by character classes and entropy."""
     longest = max(re.split(r"[-_./:=+%~]", value), key=len)
-    if len(longest) < 8 or _wordy(value) or _UUID_DASHES.fullmatch(value) or _STAMP.fullmatch(longest):
+    if len(longest) < 8 or wordy(value) or _UUID_DASHES.fullmatch(value) or _STAMP.fullmatch(longest):
         return False
     if _ADDRESS.fullmatch(value):
         return False
-    if set(longest) <= _HEX and len(longest) >= 24:
+    if set(longest) <= HEX and len(longest) >= 24:
         return has_digit(longest) and entropy(longest) >= 2.8
     classes = sum(any(test(c) for c in value) for test in (str.isupper, str.islower, str.isdigit))
     mixed = has_digit(value) and any(c.isalpha() for c in value) and (classes == 3 or len(longest) >= 24)
-    return (mixed or (len(longest) >= 20 and _scattered_capitals(longest))) and entropy(value) >= 3.5
+    return (mixed or (len(longest) >= 20 and scattered_capitals(longest))) and entropy(value) >= 3.5
 
 
 def assigned_secret(value: str) -> bool:
     """Whether a literal assigned to a secret-looking name is a secret: no placeholder, path, model name or sentence."""
-    if len(value) < 16 or _wordy(value) or _PLACEHOLDER.search(value) or value[0] in "<{$%" or ">=" in value:
+    if len(value) < 16 or wordy(value) or _PLACEHOLDER.search(value) or value[0] in "<{$%" or ">=" in value:
         return False
     if _public(value):
         return False
     longest = max(re.split(r"[-_./:]", value), key=len)
     if value[0] in "/." and not (len(longest) >= 20 and has_digit(longest) and longest != longest.lower()):
         return False  # a path
-    if len(longest) < 12 and not (_scattered_capitals(value) and has_digit(value)):
+    if len(longest) < 12 and not (scattered_capitals(value) and has_digit(value)):
         return False
-    if not (has_digit(longest) and any(c.isalpha() for c in longest)) and not _scattered_capitals(value):
+    if not (has_digit(longest) and any(c.isalpha() for c in longest)) and not scattered_capitals(value):
         return False
-    return entropy(value) >= (2.8 if set(longest) <= _HEX else 3.3)
+    return entropy(value) >= (2.8 if set(longest) <= HEX else 3.3)
 
 
 def password(value: str) -> bool:
@@ -185,19 +161,9 @@ def line_password(value: str) -> bool:
     return strong_password(value) and (stated_password(value) or not value.isidentifier())
 
 
-def mingled(value: str) -> bool:
-    """Whether digits stand among letters or on one side of a sign: so do they in nearly every random value."""
-    return MINGLED.search(value) is not None
-
-
-def long_mingled(value: str) -> bool:
-    """As `mingled`, in a run of letters and digits as long as tokens have."""
-    return _LONG_MINGLED.search(value) is not None
-
-
 def signed_password(value: str) -> bool:
     """Whether a value is a password of letters of both cases, digits and a sign that names do not hold."""
-    if not 8 <= len(value) <= 64 or not _SIGNED.search(value) or _NOT_ALONE.search(value) or not _three_sorts(value):
+    if not 8 <= len(value) <= 64 or not SIGNED.search(value) or _NOT_ALONE.search(value) or not three_sorts(value):
         return False
     if _NUMBERED_THING.fullmatch(value):
         return False
@@ -214,50 +180,15 @@ def stated_password(value: str) -> bool:
 
     So it may be of words and a number, as people choose them: no statistics tell it from a title.
     """
-    if not _three_sorts(value) or not _chosen(value):
+    if not three_sorts(value) or not _chosen(value):
         return False
-    return not (value.isidentifier() and (_wordy(value) or not mingled(value)))  # OAuth2Client, Release2024
+    return not (value.isidentifier() and (wordy(value) or not mingled(value)))  # OAuth2Client, Release2024
 
 
 def chosen_password(value: str) -> bool:
     """As `stated_password`, of a literal or a word of a shell, which names no variable: two sorts of signs will do."""
     told = has_digit(value) or _WORDS_JOINED.fullmatch(value) is not None or letters_at_random(value)
     return told and _chosen(value.replace(".", "-") if _DOTTED_CHOICE.fullmatch(value) else value)
-
-
-def jumbled(value: str) -> bool:
-    """Whether a value is letters of both cases, digits and signs of three kinds, without a word: no path, no query."""
-    signs = {c for c in value if not c.isalnum()}
-    jumble = 12 <= len(value) <= 64 and len(signs) >= 3 and _three_sorts(value)
-    return jumble and not _RUN_OF_LETTERS.search(value) and not _VARIABLE.search(value) and value[0] not in "/.~-"
-
-
-def letters_at_random(value: str) -> bool:
-    """Whether a value is letters of both cases, and signs, that hardly make words, as they do in names of classes."""
-    letters = value.translate(_NO_SIGNS)
-    if not (8 <= len(value) <= 64 and letters.isalpha() and value.isascii() and _CASES_CHANGE.search(value)):
-        return False
-    if len(value) < 12:  # few letters may be a name: two of their pairs stand in no word
-        return letters == value and _rare_pairs(value) > 1
-    if letters != value and _in_words(value) > 0.3:
-        return False
-    return sum(len(word) for word in _WORD.findall(value) if not _UNSPEAKABLE.search(word)) <= len(value) / 2
-
-
-def improbable(value: str) -> bool:
-    """Whether letters of both cases, and digits, hardly follow each other so in words: most values without `RANDOM`.
-
-    Of identifiers in libraries one in ten thousand is.
-    """
-    if not (12 <= len(value) <= 64 and value.isascii() and value.isalnum()) or value in (value.lower(), value.upper()):
-        return False
-    words = sum(len(word) for word in _WORD.findall(value) if not _NO_PAIR.search(word))
-    return (
-        _rare_pairs(value) >= max(4, len(value) / 5)
-        and words <= len(value) / 3
-        and entropy(value) >= 2.9
-        and not _wordy(value)
-    )
 
 
 def told_password(value: str) -> bool:
@@ -318,7 +249,7 @@ def signed_words(value: str) -> bool:
 def lone_secret(value: str) -> bool:
     """Whether a value that is alone on a line, below one that announces it, is a secret; ids are digests there."""
     password = stated_password(value.replace(".", "-")) or letters_at_random(value)
-    return password or (credential(value) and not _hexadecimal(value, 40))
+    return password or (credential(value) and not hexadecimal(value, 40))
 
 
 def bare_password(value: str) -> bool:
@@ -341,7 +272,7 @@ def _chosen(value: str) -> bool:
     if value[0] in "<{$%/.~*-([" or (any(p(value) for p in refers) and not jumbled(value)):
         return False
     spelt = "".join(filter(str.isalpha, value)).lower()
-    if not spelt or _PLACEHOLDER.search(value) or _ALGORITHM.search(value) or _hexadecimal(value, 32):
+    if not spelt or _PLACEHOLDER.search(value) or _ALGORITHM.search(value) or hexadecimal(value, 32):
         return False
     return not any(word in spelt for word in _TELLTALES)
 
@@ -359,7 +290,7 @@ def alternating(value: str) -> bool:
     if scrambled_or_digest(value):
         return True
     sound = 8 <= len(value) < 16 and value.isalnum() and stated_password(value)
-    return sound and _changes(value) >= 0.4 and len(_DIGITS.findall(value)) >= 2
+    return sound and changes(value) >= 0.4 and len(_DIGITS.findall(value)) >= 2
 
 
 def scrambled(value: str) -> bool:
@@ -367,7 +298,7 @@ def scrambled(value: str) -> bool:
     if (
         not 16 <= len(value) <= 400
         or not long_mingled(value)
-        or _wordy(value)
+        or wordy(value)
         or _PLACEHOLDER.search(value)
         or value[0] in ".~$%"
     ):
@@ -379,8 +310,8 @@ def scrambled(value: str) -> bool:
     if len(longest) < (20 if _DOTTED.fullmatch(value) else 12) or (value[0] == "/" and "." in value):
         return False
     return (
-        _changes(letters if "+" in longest or "/" in longest else longest) >= 0.36
-        and (_three_sorts(value) or _scattered_capitals(value))
+        changes(letters if "+" in longest or "/" in longest else longest) >= 0.36
+        and (three_sorts(value) or scattered_capitals(value))
         and entropy(value) >= 3.3
     )
 
@@ -403,7 +334,7 @@ def unmistakable(value: str) -> bool:
 
 def scrambled_or_digest(value: str) -> bool:
     """Whether a value is a secret, or would be an identifier or a digest were it not used to log in."""
-    digest = _hexadecimal(value, 32) or _UUID_DASHES.fullmatch(value) is not None
+    digest = hexadecimal(value, 32) or _UUID_DASHES.fullmatch(value) is not None
     return unmistakable(value) or (digest and long_mingled(value) and not _BLANK_UUID.fullmatch(value))
 
 
@@ -413,14 +344,14 @@ def credential(value: str) -> bool:
         return True
     if not mingled(value) or not _names_nothing(value):
         return False
-    if _hexadecimal(value, 16) or _UUID_DASHES.fullmatch(value):
+    if hexadecimal(value, 16) or _UUID_DASHES.fullmatch(value):
         return not _BLANK_UUID.fullmatch(value)
     # base32 has few digits among its capitals; digits of names end them
     least = 0.1 if value == value.upper() else 0.25
-    if _changes("".join(filter(str.isalnum, value))) < least and _in_words(value) > 0.3:
+    if changes("".join(filter(str.isalnum, value))) < least and in_words(value) > 0.3:
         return False
-    several = len(_DIGITS.findall(value)) >= 2 or _in_words(value) <= 0.3
-    jumble = value.isalnum() and len(value) >= 10 and several and not _wordy(value) and entropy(value) >= 2.9
+    several = len(_DIGITS.findall(value)) >= 2 or in_words(value) <= 0.3
+    jumble = value.isalnum() and len(value) >= 10 and several and not wordy(value) and entropy(value) >= 2.9
     return jumble or assigned_secret(value)
 
 
@@ -450,71 +381,11 @@ def pieced(value: str) -> bool:
     signs = sum(not c.isalnum() for c in value)
     if not mingled(value):  # what the gate of pieces asks for; else 12:30 would be one
         return False
-    random = signs <= len(value) / 3 and has_digit(value) and _changes(value) * len(value) >= 2
+    random = signs <= len(value) / 3 and has_digit(value) and changes(value) * len(value) >= 2
     return random and len(set(value)) >= min(5, len(value)) and value[0] not in "<{$%/.~" and filled_in(value)
-
-
-def _rare_pairs(value: str) -> int:
-    """How many letters are followed by one that hardly follows them in words."""
-    return sum(_NO_PAIR.match(value, at) is not None for at in range(len(value) - 1))
-
-
-def _wordy(value: str) -> bool:
-    """Whether most of a value is words, as in the name of a class."""
-    return _in_words(value) > 0.7
-
-
-def _in_words(value: str) -> float:
-    """The share of a value's characters that stand in words; letters at random hardly make any."""
-    words = _WORD.findall(value)
-    every, sound = (sum(map(len, some)) for some in (words, (word for word in words if not _NO_PAIR.search(word))))
-    return (every if sound >= 2 / 3 * every else sound) / len(value)  # among words there may be a name
-
-
-def _changes(value: str) -> float:
-    """The share of characters that a character of another sort follows: digits, capitals, others."""
-    kinds = [0 if c.isdigit() else 1 if c.isupper() else 2 for c in value]
-    return sum(a != b for a, b in pairwise(kinds)) / max(len(kinds), 1)
-
-
-def _three_sorts(value: str) -> bool:
-    return has_digit(value) and value != value.lower() and value != value.upper()
-
-
-def _hexadecimal(value: str, length: int) -> bool:
-    letters = sum(c.isalpha() for c in value)
-    return len(value) >= length and set(value) <= _HEX and 0 < letters < len(value) and entropy(value) >= 2.5
 
 
 def header_credential(value: str) -> bool:
     """Whether the value behind `Bearer` or `Basic` is a credential: no placeholder and no plain word."""
     mixed = has_digit(value) or (value != value.lower() and value != value.upper())
     return len(value) >= 12 and mixed and not _PLACEHOLDER.search(value) and entropy(value) >= 2.5
-
-
-def json_web_token(value: str) -> bool:
-    """Whether a value is a JWT: its first part decodes to a JSON object with an algorithm or a type."""
-    head = value.split(".")[0]
-    try:
-        header = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
-    except (ValueError, binascii.Error):
-        return False
-    return isinstance(header, dict) and bool({"alg", "typ", "enc"} & header.keys())
-
-
-def mixed_case_and_digits(value: str) -> bool:
-    """Whether a value has capitals, small letters and digits."""
-    return has_digit(value) and value != value.lower() and value != value.upper()
-
-
-def hex_letters_and_digits(value: str) -> bool:
-    """Whether the part behind a prefix of two characters mixes letters and digits, and not the same few."""
-    return has_digit(value) and any(c.isalpha() for c in value[2:]) and entropy(value[2:]) > 2.5
-
-
-def _scattered_capitals(value: str) -> bool:
-    """Whether capitals are placed at random: CamelCase has one capital in five letters, chance one in two."""
-    letters = [c for c in value if c.isalpha()]
-    changes = sum(a.isupper() != b.isupper() for a, b in pairwise(letters))
-    capitals = sum(map(str.isupper, letters))
-    return len(letters) >= 12 and changes >= 0.3 * len(letters) and 0.32 <= capitals / len(letters) <= 0.75

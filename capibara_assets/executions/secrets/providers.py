@@ -4,6 +4,12 @@
 wider than documented: keys are pasted with a character too few or too many, and half a key in a log is a leak too.
 """
 
+import base64
+import binascii
+import json
+
+from capibara_assets.executions.secrets.characters import entropy, has_digit
+
 Shape = tuple[str, tuple[str, ...], str]
 
 PROVIDER_SHAPES: tuple[Shape, ...] = (
@@ -149,3 +155,18 @@ PROVIDER_SHAPES: tuple[Shape, ...] = (
     ("FCM_KEY", (":APA91b",), r"AAAA[A-Za-z0-9_-]{7}:APA91b[A-Za-z0-9_-]{100,}"),
     ("PREFECT_KEY", ("pnu_", "pnb_"), r"pn[ub]_[A-Za-z0-9]{34,38}"),
 )  # fmt: skip
+
+
+def json_web_token(value: str) -> bool:
+    """Whether a value is a JWT: its first part decodes to a JSON object with an algorithm or a type."""
+    head = value.split(".")[0]
+    try:
+        header = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
+    except (ValueError, binascii.Error):
+        return False
+    return isinstance(header, dict) and bool({"alg", "typ", "enc"} & header.keys())
+
+
+def hex_letters_and_digits(value: str) -> bool:
+    """Whether the part behind a prefix of two characters mixes letters and digits, and not the same few."""
+    return has_digit(value) and any(c.isalpha() for c in value[2:]) and entropy(value[2:]) > 2.5

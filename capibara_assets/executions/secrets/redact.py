@@ -10,8 +10,9 @@ import polars as pl
 
 from capibara_assets.executions.formats.envelope_reader import Recorded, strip_ansi
 from capibara_assets.executions.parsing import python_tree
+from capibara_assets.executions.secrets.characters import entropy
 from capibara_assets.executions.secrets.personal import PERSONAL, personal_rules
-from capibara_assets.executions.secrets.plausibility import entropy, signed_password
+from capibara_assets.executions.secrets.plausibility import signed_password
 from capibara_assets.executions.secrets.prefilter import may_hold_secrets, narrowed_rules
 from capibara_assets.executions.secrets.rules import Narrowed, Secret, find_secrets, masked, provider_rules
 

@@ -9,35 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
-from capibara_assets.executions.secrets.announced import ANNOUNCED
-from capibara_assets.executions.secrets.arguments import ARGUMENTS
-from capibara_assets.executions.secrets.forms import FORMS
-from capibara_assets.executions.secrets.handed import HANDED
-from capibara_assets.executions.secrets.passwords import PASSWORD_ROLES
-from capibara_assets.executions.secrets.pieces import PIECES
-from capibara_assets.executions.secrets.places import PLACES
-from capibara_assets.executions.secrets.plausibility import (
-    AT_RANDOM,
-    filled_in,
-    has_digit,
-    hex_letters_and_digits,
-    json_web_token,
-    mixed_case_and_digits,
-    random_looking,
-    token,
-)
-from capibara_assets.executions.secrets.providers import PROVIDER_SHAPES
-from capibara_assets.executions.secrets.roles import (
-    CONTEXT_SHAPES,
-    FOREIGN,
-    FOREIGN_ANCHORS,
-    FOREIGN_KEY_ANCHORS,
-    FOREIGN_KEYS,
-    ROLES,
-)
-from capibara_assets.executions.secrets.services import SERVICES
-from capibara_assets.executions.secrets.tables import TABLES
-from capibara_assets.executions.secrets.vicinity import OF_PAGES, VICINITY
+from capibara_assets.executions.secrets.characters import AT_RANDOM, has_digit, three_sorts
+from capibara_assets.executions.secrets.plausibility import filled_in, random_looking, token
+from capibara_assets.executions.secrets.providers import PROVIDER_SHAPES, hex_letters_and_digits, json_web_token
+from capibara_assets.executions.secrets.roles.every import EVERY_ROLE
+from capibara_assets.executions.secrets.roles.foreign import FOREIGN, FOREIGN_ANCHORS, FOREIGN_KEY_ANCHORS, FOREIGN_KEYS
+from capibara_assets.executions.secrets.roles.shapes import CONTEXT_SHAPES
+from capibara_assets.executions.secrets.roles.vicinity import OF_PAGES
 
 _TOKEN = "A-Za-z0-9_-"
 _BEFORE = 60  # characters
@@ -332,7 +310,7 @@ def _detect_secrets_rules() -> Iterator[Rule]:
     yield Rule("AWS_SECRET_ACCESS_KEY", ("aws",), secret_key, 1, ignore_case=True, tail="", gate=_AWS_GATE)
     for kind, anchors, plugin, plausible, tail in (
         ("AZURE_STORAGE_KEY", ("AccountKey=",), azure_storage_key.AzureStorageKeyDetector, None, ""),
-        ("DISCORD_TOKEN", (".",), discord.DiscordBotTokenDetector, mixed_case_and_digits, _TOKEN),
+        ("DISCORD_TOKEN", (".",), discord.DiscordBotTokenDetector, three_sorts, _TOKEN),
         ("GITLAB_TOKEN", ("glpat-", "gldt-", "glft-", "glsoat-", "glrt-", "GR1348941", "glcbt-", "glimt-", "glptt-",
                           "glagent-", "gloas-"), gitlab_token.GitLabTokenDetector, None, _TOKEN),
         ("MAILCHIMP_KEY", ("-us",), mailchimp.MailchimpDetector, has_digit, ""),
@@ -340,7 +318,7 @@ def _detect_secrets_rules() -> Iterator[Rule]:
         ("SENDGRID_KEY", ("SG.",), sendgrid.SendGridDetector, None, _TOKEN),
         ("SLACK_TOKEN", ("xox", "hooks.slack.com", "XOX"), slack.SlackDetector, None, _TOKEN),
         ("SQUARE_SECRET", ("sq0csp-",), square_oauth.SquareOAuthDetector, None, _TOKEN),
-        ("TELEGRAM_TOKEN", (":",), telegram_token.TelegramBotTokenDetector, mixed_case_and_digits, _TOKEN),
+        ("TELEGRAM_TOKEN", (":",), telegram_token.TelegramBotTokenDetector, three_sorts, _TOKEN),
         ("TWILIO_KEY", ("AC", "SK"), twilio.TwilioKeyDetector, hex_letters_and_digits, ""),
     ):  # fmt: skip
         for pattern in plugin.denylist:
@@ -372,19 +350,7 @@ def _context_rules() -> Iterator[Rule]:
         pattern = re.compile(expression, re.IGNORECASE | re.MULTILINE)
         gate = _AWS_GATE if anchors == ("aws",) else ""
         yield Rule(kind, anchors, pattern, 1, plausible, anchors != ("://",), whole_word=False, tail="", gate=gate)
-    for role in (
-        *ROLES,
-        *PASSWORD_ROLES,
-        *ANNOUNCED,
-        *ARGUMENTS,
-        *FORMS,
-        *HANDED,
-        *PIECES,
-        *PLACES,
-        *SERVICES,
-        *TABLES,
-        *VICINITY,
-    ):
+    for role in EVERY_ROLE:
         flags = re.MULTILINE | re.ASCII | (0 if role.case else re.IGNORECASE)
         english = role.expression.replace(f"|{FOREIGN}", "").replace(f"|{FOREIGN_KEYS}", "")
         variants = [(english, role.anchors, role.gate)]

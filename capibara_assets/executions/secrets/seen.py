@@ -14,7 +14,8 @@ from typing import Any
 
 import polars as pl
 
-from capibara_assets.executions.secrets.plausibility import MINGLED, random_looking
+from capibara_assets.executions.secrets.characters import MINGLED
+from capibara_assets.executions.secrets.plausibility import random_looking
 from capibara_assets.executions.secrets.rules import Secret
 
 SEEN: dict[str, Any] = {"digest": pl.Binary(), "length": pl.Int64(), "kind": pl.String()}

@@ -5,14 +5,13 @@ import string
 
 import pytest
 
+from capibara_assets.executions.secrets.characters import improbable, letters_at_random
 from capibara_assets.executions.secrets.plausibility import (
     assigned_secret,
     bare_password,
     chosen_password,
     credential,
     filled_in,
-    improbable,
-    letters_at_random,
     random_looking,
     strong_password,
     token,

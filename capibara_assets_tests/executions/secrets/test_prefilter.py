@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from capibara_assets.executions.ingest.ingest import Ingest
 from capibara_assets.executions.secrets import prefilter
 from capibara_assets.executions.secrets.prefilter import may_hold_secrets, narrowed_rules
-from capibara_assets.executions.secrets.roles import FOREIGN
+from capibara_assets.executions.secrets.roles.foreign import FOREIGN
 from capibara_assets.executions.secrets.rules import Rule, find_secrets, provider_rules
 from capibara_assets_tests.executions.secrets.pumped import drawn
 

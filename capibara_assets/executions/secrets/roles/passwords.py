@@ -4,8 +4,8 @@ In a literal or a word of a shell, which is no name of a variable, a word and a 
 (`plausibility.chosen_password`); elsewhere, capitals and digits are asked for (`plausibility.stated_password`).
 """
 
+from capibara_assets.executions.secrets.characters import RANDOM
 from capibara_assets.executions.secrets.plausibility import (
-    RANDOM,
     bare_password,
     chosen_or_made,
     chosen_password,
@@ -16,7 +16,8 @@ from capibara_assets.executions.secrets.plausibility import (
     stated_password,
     told_password,
 )
-from capibara_assets.executions.secrets.roles import CHARS, FOREIGN, IS, MARK, NO_SECRET, VALUE, Role
+from capibara_assets.executions.secrets.roles.foreign import FOREIGN
+from capibara_assets.executions.secrets.roles.role import CHARS, IS, MARK, NO_SECRET, VALUE, Role
 
 #: Programs that keep passwords, behind the pipe.
 KEEPERS = r"(?<=\|[ ])[\w/.-]{0,30}?(?:keepass|vault|keyring|wallet|restic|borg)"

@@ -9,12 +9,11 @@ import binascii
 import re
 from urllib.parse import unquote
 
-from capibara_assets.executions.secrets.passwords import ENDING, ENDS, ENDS_ANCHORS
+from capibara_assets.executions.secrets.characters import has_digit
 from capibara_assets.executions.secrets.plausibility import (
     chosen_or_made,
     credential,
     given_password,
-    has_digit,
     lone_secret,
     scrambled,
     scrambled_or_digest,
@@ -23,8 +22,9 @@ from capibara_assets.executions.secrets.plausibility import (
     told_password,
     unmistakable,
 )
-from capibara_assets.executions.secrets.roles import CHARS, MINGLED, VALUE, Role
-from capibara_assets.executions.secrets.tables import SECRETS_ANCHORS
+from capibara_assets.executions.secrets.roles.passwords import ENDING, ENDS, ENDS_ANCHORS
+from capibara_assets.executions.secrets.roles.role import CHARS, MINGLED, VALUE, Role
+from capibara_assets.executions.secrets.roles.tables import SECRETS_ANCHORS
 
 _END = r"[\"']?[ \t\r]*$"
 #: A quote as it stands in a URL, twice encoded, in HTML, in a string of JSON; a colon; blanks.

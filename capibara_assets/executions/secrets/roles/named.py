@@ -1,187 +1,39 @@
-"""Secrets known by what consumes them: a name they are assigned to, a flag, a call, a header, SQL, a URL, a sentence.
+"""Values given to a name, a flag, a call, a header, a URL or a sentence that says that it is secret.
 
-A rule states a role and how plausible a value must be in it: behind `password =` a value may be plainer than anywhere
-on a line that mentions a login. No rule knows a tool or a literal.
+A role states how plausible a value must be in it: behind `password =` a value may be plainer than anywhere on a line
+that mentions a login. No role knows a tool or a literal.
 """
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
+from capibara_assets.executions.secrets.characters import CAPITALS, RANDOM, has_digit, jumbled
 from capibara_assets.executions.secrets.plausibility import (
-    CAPITALS,
-    RANDOM,
     alternating,
-    assigned_secret,
     credential,
-    has_digit,
-    header_credential,
-    jumbled,
-    line_password,
     lone_secret,
     named_credential,
-    password,
     pieced,
-    random_looking,
     scrambled,
     scrambled_or_digest,
     signed_password,
     stated_password,
-    strong_password,
     unmistakable,
 )
-
-ContextShape = tuple[str, tuple[str, ...], str, Callable[[str], bool]]
-
-
-@dataclass(frozen=True)
-class Role:
-    """A place where secrets stand: see `rules.Rule` for the fields of the same names."""
-
-    kind: str
-    anchors: tuple[str, ...]
-    expression: str
-    plausible: Callable[[str], bool]
-    gate: str = ""
-    parts: str = ""
-    case: bool = False  # whether capitals matter
-    near_values: bool = False
-    cells: Callable[[re.Match[str]], Iterable[tuple[int, int]]] | None = None
-
-
-#: `password` in other languages, and `key`, whose values have to look random. A role that holds them becomes two rules
-#: (`rules.py`): with so many words an expression is slow, and a text with one of these words is examined in any case.
-FOREIGN = (
-    r"passwort|kennwort|passord(?:et)?|wachtwoord|l[öo]senord(?:et)?|adgangskoden?|salasana|jelsz[óo]|contrase"
-    r"[nñ]a|senha"
-    r"|mot[ _-]?de[ _-]?passe|(?<![a-z])mdp|palavra[ _-]?passe|paswoord"
-    r"|(?<![a-z])clave|(?<![a-z])parola|has[łl][oa]\b|hesl[oa]\b|[şŞ]ifre\w{0,3}|lozink[aeu]"
-    r"|kata (?:sandi|laluan)|รหัสผ่าน|पासवर्ड|salas[õo]na|parool|parole\b|slapta[žz]od\w{1,4}|zapork[aeu]|geslo\b"
-    r"|lykilor[ðd]|contrasinal|pasahitza|wagwoord|nenosiri|পাসওয়ার্ড|கடவுச்சொல்|პაროლი|գաղտնաբառ|رمز عبور|گذرواژه"
-    r"|mật khẩu|[Пп]арол[ья]|κωδικός|סיסמה|كلمة المرور|パスワード|暗証番号|비밀번호|암호|密码|密碼|口令"
-)
-FOREIGN_ANCHORS = (
-    *(
-        "passwort",
-        "kennwort",
-        "passord",
-        "palavra",
-        "wachtwoord",
-        "senord",
-        "adgangskode",
-        "salasana",
-        "jelsz",
-        "contrase",
-        "senha",
-        "mot de",
-        "mot_de",
-        "mot-de",
-        "motde",
-        "mdp",
-        "paswoord",
-        "clave",
-    ),
-    *("parola", "hasło", "hasła", "haslo", "hasla", "heslo", "hesla", "şifre", "lozink", "mật kh", "парол", "κωδικ"),
-    *(
-        "kata sandi",
-        *("kata laluan", "salasõna", "salasona", "parool", "parole", "slapta", "zapork", "geslo", "lykilor"),
-        *("contrasinal", "pasahitza", "wagwoord", "nenosiri", "পাসওয়ার্ড", "கடவுச்சொல்", "პაროლი", "գաղտնաբառ"),
-        *("رمز عبور", "گذرواژه"),
-        "รหัสผ่าน",
-        "पासवर्ड",
-        "סיסמה",
-        "كلمة",
-        "パスワード",
-        "暗証番号",
-        "비밀번호",
-        "암호",
-        "密码",
-        "密碼",
-        "口令",
-    ),
-)
-FOREIGN_KEYS = r"schl(?:ü|ue)ssel|geheimnis|(?<![a-z])clé[ ]\w|jeton|chiave|chave|sleutel|klucz|[Кк]люч|密钥|密鑰|キー"
-FOREIGN_KEYS += r"|nyckel|n[øo]kkel|n[øo]gle[nr]?\b|anahtar|kunci\b|khóa|api[ ]?키|avain\b|kľúč|klíč|kulcs\w?\b"
-FOREIGN_KEYS += r"|cheie|ključ\b"
-FOREIGN_KEYS += "|مفتاح|κλειδί|מפתח|कुंजी|คีย์|[Тт]окен|トークン|令牌|토큰|გასაღები|atslēg|raktas\\b"
-FOREIGN_KEY_ANCHORS = (
-    *("schlüssel", "schluessel", "geheimnis", "clé", "jeton", "chiave", "chave", "sleutel", "klucz"),
-    *("ключ", "密钥", "密鑰", "キー"),
-    *("nyckel", "nøkkel", "nokkel", "nøgle", "nogle", "anahtar", "kunci", "khóa", "api키", "api 키", "avain"),
-    *("kľúč", "klíč", "kulcs", "cheie", "ključ", "مفتاح", "κλειδί", "מפתח", "कुंजी", "คีย์", "токен", "トークン"),
-    *("令牌", "토큰", "გასაღები", "atslēg", "raktas"),
+from capibara_assets.executions.secrets.roles.role import (
+    CHARS,
+    ENGLISH,
+    IS,
+    MARK,
+    MINGLED,
+    NO_ESCAPE,
+    NO_SECRET,
+    NOUN_ANCHORS,
+    NOUNS,
+    SIGNED,
+    VALUE,
+    Role,
 )
 
-#: What may stand before a name at the start of a line.
-LINE_START = r"^[ \t]*+(?:export[ \t]++|set[ \t]++)?[\w.-]{0,60}?"
-
-_NAME = (
-    r"(?=[acdempstw])"  # each begins with one of these: sorts out most places before the names are tried one by one
-    r"(?:secret|token|passw(?:or)?d|passphrase|pwd|credential|(?:api|access|auth|encryption|private|signing|account"
-    r"|client|session|master|storage|webhook|subscription|service|app|consumer|deploy|admin)[_-]?key)[\w.-]{0,40}"
-)
-_PASSWORD_NAME = r"(?:passw(?:or)?d|passphrase|pwd|_pass)[\w.-]{0,20}"
-_SECRET_ANCHORS = ("secret", "token", "passw", "passphrase", "pwd", "_pass", "key", "credential")
-_PASSWORD_ANCHORS = ("passw", "passphrase", "pwd", "_pass")
-_QUOTE = r"\\?[\"']"
-_IS = r"\s*(?::\s*\w+\s*)?(?::=|=>|=|:|,)\s*"  # with a type between, as in `KEY: str = "…"`
-_SCHEME = r"(?:bearer|basic|token|apikey|api-key|key)\s+"
-
-#: (kind, anchors, expression with the secret in its group, plausibility)
-CONTEXT_SHAPES: tuple[ContextShape, ...] = (
-    ("PASSWORD", ("://",), r"[a-z][a-z0-9+.-]{1,30}://[^\s:/?#\[\]'\"<>]*:([^\s/'\"<>{}]+)@[^\s'\"]", password),
-    ("PASSWORD", _PASSWORD_ANCHORS, r"[;?&]\s*(?:user\s)?(?:password|pwd)\s?=\s?(?![\w.]*[(])"
-     r"([^\s\"';&<>{}$\\]{5,})", password),
-    ("PASSWORD", ("-u", "--user"), rf"\s(?:-u|--user)(?:\s|=)\s*{_QUOTE}?[\w.@-]+:([^\s\"'\\$]{{6,}})",
-     strong_password),
-    ("AUTHORIZATION", ("authorization",),
-     rf"authorization{_QUOTE}?(?:\s*[\]:=,]+\s*[frb]?{_QUOTE}?|[ \t]+{_QUOTE}){_SCHEME}([A-Za-z0-9._~+/=-]+)",
-     header_credential),
-    ("AUTHORIZATION", ("authorization", "bearer"),
-     rf"(?:authorization{_QUOTE}?\s*[\]:=,]+\s*{_QUOTE}?|bearer\s+)([A-Za-z0-9._~+/=-]{{20,}})", random_looking),
-    ("AWS_SECRET_ACCESS_KEY", ("aws",),
-     rf"aws[\w.-]{{0,20}}secret[\w.-]{{0,20}}{_QUOTE}?\]?\s*[:=]\s*{_QUOTE}?([0-9A-Za-z/+]{{38,42}})"
-     r"(?![0-9A-Za-z/+])", has_digit),
-    ("SECRET", _SECRET_ANCHORS, rf"{_NAME}{_QUOTE}?\]?{_IS}[frb]?{_QUOTE}([^\"'\s\\]{{16,}}){_QUOTE}",
-     assigned_secret),
-    ("PASSWORD", _PASSWORD_ANCHORS, rf"{_PASSWORD_NAME}{_QUOTE}?\]?{_IS}[frb]?{_QUOTE}([^\"'\s\\]{{8,64}}){_QUOTE}",
-     strong_password),
-    # any other key: `CLOUDFLARE_KEY = "…"`, where the value must look the more random
-    ("SECRET", ("_key", "-key"), rf"[a-z0-9][_-]keys?{_QUOTE}?\]?{_IS}[frb]?{_QUOTE}([^\"'\s\\]{{16,}}){_QUOTE}",
-     random_looking),
-    ("SECRET", ("_key",), rf"{LINE_START}[a-z0-9](?<!public)_key=([^\s\"']{{16,}})", random_looking),
-    # env dumps and settings without quotes
-    ("SECRET", _SECRET_ANCHORS,
-     rf"{LINE_START}{_NAME}=([^\s\"']{{16,}})", assigned_secret),
-    ("PASSWORD", _PASSWORD_ANCHORS,
-     rf"{LINE_START}{_PASSWORD_NAME}(?:=|:[ \t]++)([^\s\"']{{7,63}}[^\s\"',;(){{}}])$", line_password),
-    # query parameters, HTTP headers, YAML
-    ("SECRET", _SECRET_ANCHORS,
-     rf"(?:{_NAME}{_QUOTE}?\s?[:=]\s?|[?&](?:api_?key|key|sig|signature)=)([A-Za-z0-9_.+/~=%-]{{16,}})"
-     r"(?![\w(\[.])", random_looking),
-)  # fmt: skip
-
-# --- roles: what consumes the value -------------------------------------------------------------------------------
-
-_KEYS = (
-    "api|access|auth|encryption|private|priv|signing|account|client|session|master|storage|shared|webhook|subscription"
-    "|service|app|consumer|deploy|admin|license|pre-?shared|recovery|aes|validation|decryption|machine"
-)
-ENGLISH = (
-    rf"(?:assword|pa?s{{1,2}}w(?:o?r)?d|passphrase|passcode|pwd|pswd|psw|secret|token|credential|\bcreds\b"
-    rf"|secure_?string|(?:{_KEYS})[_ -]?key|(?:recovery|backup|activation)[_ -]codes?"
-    r"|identified[^\n']{0,40}\bby\b|_auth\b|\bauth[\"']|(?<!\d)pass(?=[\"':=_ ])"
-    r"|(?<!\d)pw\b|[_-]pat\b|(?:\b|_)t?otp|\bmfa|\b2fa|\bpsk\b)"
-)
-NOUNS = (
-    rf"(?:(?=[aepstcmwdlrbio2_-]){ENGLISH}|{FOREIGN}|{FOREIGN_KEYS})"  # first letters: sort out half of the places
-    r"(?!\w{0,40}:\d{1,9}>)"  # in a placeholder
-)
-NOUN_ANCHORS = (
-    *("pass", "assword", "pasw", "pssw", "pwd", "psw", "secret", "token", "credential", "creds"),
-    *("key", "identified", "_auth", 'auth"', "auth'"),
-    *("pswd", "pw", "_pat", "-pat", "otp", "mfa", "2fa", "psk", "recovery", "backup", "activation", "secure"),
-)  # fmt: skip
 _WIDE = (
     rf"(?:{NOUNS}|key\b|log[_ -]?[io]n|sign[_ -]?[io]n|auth(?!ority)|user|account|admin|connect|crypt|unlock|sudo"
     r"|\bssh|\bwpa|salt|pepper|cookie|session|bearer|webhook|\bdsn\b)(?!\w{0,40}:\d{1,9}>)"
@@ -195,16 +47,7 @@ _WIDE_ANCHORS = (
 #: What is called with credentials: a function or a class.
 _CALLED = "login|log_?in|auth|client|connect|session|credential|account|sdk|api|configure|hmac|jwt|fernet|crypt|cipher"
 _CALLED_ANCHORS = ("login", "log_in", *_CALLED.split("|")[2:])
-#: Ends of names that say of the value that it is none itself.
-NO_SECRET = "".join(
-    f"(?<!{end})"
-    for end in ("name", "file", "path", "hash", "sha", "digest", "length", "type", "url", "uri", "count", "_at", "size")
-)
-CHARS = r"A-Za-z0-9_.!@#%^$*?+~/"
-#: A value, up to what cannot belong to it; the full stop of a sentence does not, nor does a name that is called.
-_NO_ESCAPE = r"(?!(?<=\\)x[0-9a-f]{2})"
-VALUE = rf"{_NO_ESCAPE}([{CHARS}-]{{5,400}}[A-Za-z0-9_!@#%^$*?+~/-]={{0,2}})(?=[.:]*(?:[^{CHARS}:=(\[{{-]|$))"
-_PART = rf"{_NO_ESCAPE}(?<![{CHARS}-])[A-Za-z0-9_!@#%^$+~/-][{CHARS}-]{{6,200}}[A-Za-z0-9_!@#%^$*?+~/-]={{0,2}}"
+_PART = rf"{NO_ESCAPE}(?<![{CHARS}-])[A-Za-z0-9_!@#%^$+~/-][{CHARS}-]{{6,200}}[A-Za-z0-9_!@#%^$*?+~/-]={{0,2}}"
 #: Between a name and its value, in any syntax: `=`, `":"`, `=>`, `('`, `">`, `", value = "`, `: String = "`, ` is `.
 _BETWEEN = (
     r"(?:(?![\"'`][ \t]*+\))(?!\x5d[ ]\x5b)[ \t\"'`\\\])\[(:=>,|*：“„«「]{1,30}"
@@ -212,18 +55,10 @@ _BETWEEN = (
     r"(?:[ \t]{0,40}(?:\r?\n[ \t]{0,40})?[\"']?\b"
     r"(?:is|was|to|value|string|str|text|by|as|const|default|n|u|b|r|f|=)[ \t\"'`=:(>?]{1,8}){0,2}"
 )
-
 _MADE = r"(?:[\w.]{1,40}\([ \t]*+[frb]?[\"'])?"  # `bytes.fromhex("`
-#: `is`, in some languages.
-IS = "is|was|ist|war|lautet|es|est|jest|er|je"
-#: What emphasises or quotes a value, also in strings within strings.
-MARK = r"(?:[\"'`*_“”„«‘「『(\[]|\\{1,7}[\"']|<\w{1,10}>){0,4}"
-
-# what every plausible value has (`plausibility.mingled`), and what stands before it, as gates ask for it
+# what every plausible value has (`characters.mingled`), and what stands before it, as gates ask for it
 _RUN = "A-Za-z0-9_+/.-"
-SIGNED = r"(?:[0-9][A-Za-z0-9_.-]*[!@#%^$*?]|[!@#%^$*?][A-Za-z0-9_.-]*[0-9])"
-MINGLED = f"(?-i:{SIGNED}|{RANDOM})"
-_LONG_MINGLED = (  # `plausibility.long_mingled`
+_LONG_MINGLED = (  # `characters.long_mingled`
     rf"(?-i:{SIGNED}|[{_RUN}]{{6}}{RANDOM}|{RANDOM}[{_RUN}]{{6}})"
 )
 _LINE_GATE = rf"(?i){_WIDE.replace(NOUNS, ENGLISH)}[^\n]*{_LONG_MINGLED}"
@@ -237,7 +72,6 @@ _PIECE = (
 )
 _PIECES_GATE = rf"(?i){ENGLISH}[^\n]*(?:\n[^\n\"']*[\"'][^\n]*){{0,{_PIECES}}}{MINGLED}"
 _FLAG_GATE = rf"(?m:^|[\s\"'\[(,`\x1c-\x1f])--?[A-Za-z]{{1,3}}[\"', =]{{0,4}}[{CHARS}-]*{MINGLED}"
-
 #: Arguments of a call in the lines below it, and those that are literals.
 _ARGUMENTS_BELOW = r"[ \t\r]*+\n(?=((?:[ \t]+(?![ \t)\]}])[^\n]{1,200}(?:\n|$)){1,8}))"
 _LITERAL_PART = rf"(?m)^[ \t]+[A-Za-z@]?[\"'`]{VALUE}(?=[\"'`][ \t]*(?:[,)]|$))"
@@ -246,8 +80,7 @@ _STATED = rf"(?-i:[A-Z][{CHARS}-]*[0-9]|[0-9][{CHARS}-]*[A-Z])"
 _SECRET_PATHS = "hook|incoming|/feed|/invite|/private|/reset|/verify|/magic|/confirm|/activat|/unsubscribe"
 _WEB = r"A-Za-z0-9_.~%+"
 _HEX_GROUPS = re.compile(r"\w{1,8}(?:-[0-9a-f]{4,}){2,}")
-
-ROLES: tuple[Role, ...] = (
+NAMED: tuple[Role, ...] = (
     # assigned to, keyed by, set through, passed as the flag or the argument of that name
     Role(
         "SECRET", NOUN_ANCHORS, rf"{NOUNS}[\w.-]{{0,30}}{NO_SECRET}(?:%(?:25)?3D|{_BETWEEN}){_MADE}{VALUE}",

@@ -4,22 +4,21 @@ What stands there is a password also where it is one word, or shorter than eight
 that help texts and messages put there are left.
 """
 
-from capibara_assets.executions.secrets.passwords import ENDING, ENDS, ENDS_ANCHORS, KEEPERS
+from capibara_assets.executions.secrets.characters import has_digit, jumbled
 from capibara_assets.executions.secrets.plausibility import (
     bare_password,
     chosen_or_made,
     chosen_password,
     column_password,
     filled_in,
-    has_digit,
-    jumbled,
     named_password,
     network_key,
     numbered_password,
     scrambled_or_digest,
     signed_words,
 )
-from capibara_assets.executions.secrets.roles import IS, MARK, VALUE, Role
+from capibara_assets.executions.secrets.roles.passwords import ENDING, ENDS, ENDS_ANCHORS, KEEPERS
+from capibara_assets.executions.secrets.roles.role import IS, MARK, VALUE, Role
 
 WORD = r"(?![-<$%{\[(])([^\s\"'`\\<>|;&,(){}$]{5,64})(?=[\"'\s|;&,)]|\\[rn]|$)"
 _LITERAL = r"[\"']([^\s\"'`\\<>]{5,64})[\"']"

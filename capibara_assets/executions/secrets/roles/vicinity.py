@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
-from capibara_assets.executions.secrets.plausibility import RANDOM, credential, random_looking, signed_password
-from capibara_assets.executions.secrets.roles import SIGNED, Role
+from capibara_assets.executions.secrets.characters import RANDOM
+from capibara_assets.executions.secrets.plausibility import credential, random_looking, signed_password
+from capibara_assets.executions.secrets.roles.role import SIGNED, Role
 
 _FAR = 300  # characters from the word to the value
 _LINES = 5

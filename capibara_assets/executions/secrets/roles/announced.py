@@ -6,13 +6,12 @@ The value stands alone behind it, mostly in a line of its own.
 import re
 from collections.abc import Iterator
 
-from capibara_assets.executions.secrets.passwords import CHOSEN, ENDS_ANCHORS
+from capibara_assets.executions.secrets.characters import has_digit
 from capibara_assets.executions.secrets.plausibility import (
     bare_password,
     chosen_password,
     credential,
     filled_in,
-    has_digit,
     network_key,
     numbered_password,
     pieced,
@@ -20,10 +19,11 @@ from capibara_assets.executions.secrets.plausibility import (
     stated_or_made,
     told_password,
 )
-from capibara_assets.executions.secrets.roles import (
+from capibara_assets.executions.secrets.roles.foreign import FOREIGN
+from capibara_assets.executions.secrets.roles.passwords import CHOSEN, ENDS_ANCHORS
+from capibara_assets.executions.secrets.roles.role import (
     CHARS,
     ENGLISH,
-    FOREIGN,
     IS,
     MARK,
     MINGLED,

@@ -1,7 +1,6 @@
 """Secrets handed to what signs, encrypts, keeps or asks: keys of calls, values of secret stores, answers to prompts."""
 
-from capibara_assets.executions.secrets.arguments import WORD
-from capibara_assets.executions.secrets.passwords import ENDING, ENDS, ENDS_ANCHORS, MESSAGES
+from capibara_assets.executions.secrets.characters import has_digit
 from capibara_assets.executions.secrets.plausibility import (
     NO_PASSPHRASE,
     bare_password,
@@ -10,7 +9,6 @@ from capibara_assets.executions.secrets.plausibility import (
     column_password,
     credential,
     given_password,
-    has_digit,
     joined_words,
     named_password,
     network_key,
@@ -21,7 +19,10 @@ from capibara_assets.executions.secrets.plausibility import (
     unmistakable,
     worded_password,
 )
-from capibara_assets.executions.secrets.roles import FOREIGN, IS, MARK, MINGLED, VALUE, Role
+from capibara_assets.executions.secrets.roles.arguments import WORD
+from capibara_assets.executions.secrets.roles.foreign import FOREIGN
+from capibara_assets.executions.secrets.roles.passwords import ENDING, ENDS, ENDS_ANCHORS, MESSAGES
+from capibara_assets.executions.secrets.roles.role import IS, MARK, MINGLED, VALUE, Role
 
 #: What takes a key wherever it stands among its arguments, and what takes it behind another argument.
 _KEYED = (

@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
-from capibara_assets.executions.secrets.passwords import CHOSEN, ENDING, ENDS, ENDS_ANCHORS
 from capibara_assets.executions.secrets.plausibility import column_password, credential
-from capibara_assets.executions.secrets.roles import FOREIGN_ANCHORS, Role
+from capibara_assets.executions.secrets.roles.foreign import FOREIGN_ANCHORS
+from capibara_assets.executions.secrets.roles.passwords import CHOSEN, ENDING, ENDS, ENDS_ANCHORS
+from capibara_assets.executions.secrets.roles.role import Role
 
 Span = tuple[int, int]
 

@@ -5,19 +5,19 @@ As in `passwords`, the place holds a secret and nothing else, so that its value 
 
 import re
 
-from capibara_assets.executions.secrets.passwords import ENDS, ENDS_ANCHORS
+from capibara_assets.executions.secrets.characters import has_digit
 from capibara_assets.executions.secrets.plausibility import (
     chosen_or_made,
     chosen_password,
     column_password,
     credential,
     filled_in,
-    has_digit,
     random_looking,
     shell_password,
     stated_password,
 )
-from capibara_assets.executions.secrets.roles import CHARS, IS, MINGLED, VALUE, Role
+from capibara_assets.executions.secrets.roles.passwords import ENDS, ENDS_ANCHORS
+from capibara_assets.executions.secrets.roles.role import CHARS, IS, MINGLED, VALUE, Role
 
 _CONTINUED = re.compile(r"\\\r?\n[ \t]*+")
 _COMMON = frozenset(("the", "and", "for", "with", "that", "this", "from", "are", "was", "not", "you", "your", "will"))

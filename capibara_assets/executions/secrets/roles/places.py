@@ -5,23 +5,22 @@ What stands in such a place is a password or a key whatever it looks like: of wo
 
 import re
 
-from capibara_assets.executions.secrets.passwords import CHOSEN_GATE, ENDS, ENDS_ANCHORS, MESSAGES
+from capibara_assets.executions.secrets.characters import entropy, has_digit
 from capibara_assets.executions.secrets.plausibility import (
     chosen_or_made,
     chosen_password,
     column_password,
     credential,
-    entropy,
     filled_in,
     given_password,
-    has_digit,
     joined_words,
     random_looking,
     scrambled_or_digest,
     told_password,
     worded_password,
 )
-from capibara_assets.executions.secrets.roles import IS, MARK, VALUE, Role
+from capibara_assets.executions.secrets.roles.passwords import CHOSEN_GATE, ENDS, ENDS_ANCHORS, MESSAGES
+from capibara_assets.executions.secrets.roles.role import IS, MARK, VALUE, Role
 
 _AFTER = r"[.,;)!\"'`*_”“»’」』\]]*(?:\s|$|<)"
 _CHANGES = r"(?:chang|set\b|reset|updat|rotat|switch|ge?änder|cambi|mud|modifi|wijzig|ändra|zmieni)"

@@ -8,18 +8,18 @@ import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
-from capibara_assets.executions.secrets.passwords import ENDING, ENDS, ENDS_ANCHORS
+from capibara_assets.executions.secrets.characters import mingled
 from capibara_assets.executions.secrets.plausibility import (
     chosen_or_made,
     credential,
     filled_in,
-    mingled,
     pieced,
     scrambled_or_digest,
     stated_password,
 )
-from capibara_assets.executions.secrets.roles import CHARS, MINGLED, Role
-from capibara_assets.executions.secrets.tables import SECRETS_ANCHORS
+from capibara_assets.executions.secrets.roles.passwords import ENDING, ENDS, ENDS_ANCHORS
+from capibara_assets.executions.secrets.roles.role import CHARS, MINGLED, Role
+from capibara_assets.executions.secrets.roles.tables import SECRETS_ANCHORS
 
 _PIECES = re.compile(r"[\"']([^\"'\n]*)[\"']")
 _TOKENS = r"(?:secret|token|(?:api|access|auth|private|signing|license)[ _-]?key)(?![\w.-])"

@@ -1,0 +1,28 @@
+"""All roles, in the order in which they are tried: of two that find the same value the first names its kind."""
+
+from capibara_assets.executions.secrets.roles.announced import ANNOUNCED
+from capibara_assets.executions.secrets.roles.arguments import ARGUMENTS
+from capibara_assets.executions.secrets.roles.forms import FORMS
+from capibara_assets.executions.secrets.roles.handed import HANDED
+from capibara_assets.executions.secrets.roles.named import NAMED
+from capibara_assets.executions.secrets.roles.passwords import PASSWORD_ROLES
+from capibara_assets.executions.secrets.roles.pieces import PIECES
+from capibara_assets.executions.secrets.roles.places import PLACES
+from capibara_assets.executions.secrets.roles.role import Role
+from capibara_assets.executions.secrets.roles.services import SERVICES
+from capibara_assets.executions.secrets.roles.tables import TABLES
+from capibara_assets.executions.secrets.roles.vicinity import VICINITY
+
+EVERY_ROLE: tuple[Role, ...] = (
+    *NAMED,
+    *PASSWORD_ROLES,
+    *ANNOUNCED,
+    *ARGUMENTS,
+    *FORMS,
+    *HANDED,
+    *PIECES,
+    *PLACES,
+    *SERVICES,
+    *TABLES,
+    *VICINITY,
+)
