@@ -3,6 +3,8 @@
 OpenHands keeps `events/0.json`, `events/1.json`, .., and its software agent SDK `events/event-00000-<uuid>.json`. An
 action and the observation that answers it are two files, so that neither is an execution by itself.
 
+Strands Agents keep `messages/message_0.json`, .., as others do that number messages: a call and its answer are two.
+
 opencode keeps `message/<session>/<message>.json` and beside it `part/<message>/<part>.json` (in older versions
 `part/<session>/<message>/<part>.json`); a message with its parts is a line, as in its export.
 """
@@ -15,13 +17,14 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 from stat import S_ISDIR
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from capibara_assets.executions.formats.agents.trajectories.openhands_events import is_event
 
 EVENTS, COPIES = "events", "event_cache"  # OpenHands keeps events in the former, pages of copies in the latter
 MESSAGES, PARTS = "message", "part"  # opencode's folders, one beside the other
-_NAME = re.compile(r"(?:event-)?(\d+)(?:-[0-9a-fA-F-]{8,})?\.json")
+_NAME = re.compile(r"(?:(?:event|message|msg)[-_])?(\d+)(?:-[0-9a-fA-F-]{8,})?\.json")
+_ROLES = ("user", "assistant", "system", "tool")
 _MESSAGE, _PART = re.compile(r"msg_\w+\.json"), re.compile(r"prt_\w+\.json")  # in order of time
 _SNIFFED = 5  # events of which one is of a kind that is known
 _LARGEST = 4 << 20  # bytes of an event by which a folder is told
@@ -102,6 +105,11 @@ def _holds_event(path: Path) -> bool:
     try:
         if not path.is_file() or path.stat().st_size > _LARGEST:  # a pipe would be waited for
             return False
-        return is_event(json.loads(path.read_bytes(), strict=False))
+        value = json.loads(path.read_bytes(), strict=False)
+        return is_event(value) or _is_message(value) or (isinstance(value, dict) and _is_message(value.get("message")))
     except (OSError, ValueError, RecursionError):
         return False
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("role") in _ROLES and isinstance(value.get("content"), list)

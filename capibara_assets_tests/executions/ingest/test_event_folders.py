@@ -167,3 +167,21 @@ def test_parts_beside_no_messages_are_logs_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "storage/message/ses_1/msg_0001.json").unlink()
     _, executions, files, _ = read(tmp_path)
     assert executions["code"].to_list() == ["pytest"] and files == ["storage/part/msg_0001/prt_00010.json"]
+
+
+def test_messages_that_are_numbered_files_are_one_log(tmp_path: Path) -> None:
+    """As Strands Agents keep a session: a call and its result are two messages."""
+    call = {"toolUse": {"toolUseId": "t1", "name": "shell", "input": {"command": "wc -l n.txt"}}}
+    answer = {"toolResult": {"toolUseId": "t1", "status": "success", "content": [{"text": "exit code: 0\n14 n.txt"}]}}
+    said = [("user", {"text": "How long is it?"}), ("assistant", call), ("user", answer)]
+    folder = tmp_path / "logs" / "session_s1" / "agents" / "agent_default"
+    for number in range(11, -1, -1):
+        role, content = said[number % 3] if number < 3 else ("assistant", {"text": "14"})
+        message = {"message": {"role": role, "content": [content]}, "message_id": number, "created_at": when(number)}
+        (folder / "messages").mkdir(parents=True, exist_ok=True)
+        (folder / "messages" / f"message_{number}.json").write_text(json.dumps(message, indent=2))
+    (folder / "agent.json").write_text(json.dumps({"agent_id": "default", "state": {}}))
+    with ingest(tmp_path / "logs", now=NOW, processes=1) as tables:
+        read = tables.load()
+    assert read.executions.select("code", "stdout", "outcome").rows() == [("wc -l n.txt", "14 n.txt", "ok")]
+    assert "session_s1/agents/agent_default/messages" in list(read.files["path"])

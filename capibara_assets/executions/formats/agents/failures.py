@@ -29,6 +29,9 @@ _SHELL = re.compile(
     r"|^zsh: (?:no such file or directory|permission denied): ",
     re.M,
 )
+_COMPLAINS = re.compile(
+    r"^([\w.+-]+): (?:cannot|failed to|unable to|invalid|unrecognized|illegal|missing|unknown) ", re.M
+)
 _SHELLS = ("bash: ", "sh: ", "zsh: ", "/bin/", "fatal: ")
 
 _VIEWERS = re.compile(
@@ -62,11 +65,17 @@ def shows_failure(output: str, code: str) -> bool:
     if views := _views(code):
         begin = plain.split("\n", 1)[0]
         return begin.startswith((*_SHELLS, *(f"{program}: " for program in views))) and _told(begin)
-    return raised(output) or _told(plain)
+    return raised(output) or _told(plain) or _complains(plain, code)
 
 
 def _told(plain: str) -> bool:
     return bool(TOOLS.search(plain) or _SHELL.search(plain))
+
+
+def _complains(plain: str, code: str) -> bool:
+    """Whether a program of a command names itself before what it cannot do, as the coreutils write it."""
+    named = {complaint[1] for complaint in _COMPLAINS.finditer(plain)}
+    return bool(named) and not named.isdisjoint(_program(each) for line in pipelines(code) for each in line)
 
 
 def _views(code: str) -> set[str]:

@@ -7,6 +7,7 @@ from capibara_assets.executions.formats.agents.general import (
     announced_calls,
     code_and_outcome,
     fenced_turns,
+    json_rpc,
     linked_calls,
     markdown_calls,
     printed_records,
@@ -142,6 +143,7 @@ READERS: tuple[Reader, ...] = (
     trae.READER,
     warp.READER,
     zed_markdown.READER,
+    json_rpc.READER,
     linked_calls.READER,  # by shape alone, as the next: behind all that know their format
     code_and_outcome.READER,
     printed_records.READER,

@@ -64,6 +64,8 @@ FAILED += [
     ("mysql < a.sql | cat", "ERROR 1064 (42000) at line 1: You have an error in your SQL syntax"),
     ("terraform plan", "╷\n│ Error: Unsupported argument"),
     ("elm make a.elm", "-- TYPE MISMATCH ------------------------ src/Main.elm\n\nThe 1st argument is not"),
+    ("rmdir tmp", "rmdir: failed to remove 'tmp': Directory not empty"),
+    ("cd /w && sudo tar -zz a.tar", "a\ntar: invalid option -- 'z'"),
     ("gci nothere", "gci : Cannot find path\n    + FullyQualifiedErrorId : PathNotFound"),
 ]
 FINE = [
@@ -91,6 +93,7 @@ FINE = [
     ("pyright", "0 errors, 3 warnings, 0 informations"),
     ("npx jest", "  ● Console\n\n    console.error: shown › only"),
     ("python lint.py", "Error: 3 rows were skipped"),
+    ("make report", "linter: cannot tell the type of x"),
     ("prove -v", "not ok 3 - wrap # TODO later\nok 4"),
 ]
 

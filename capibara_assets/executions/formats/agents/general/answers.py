@@ -82,6 +82,7 @@ ANSWER_HEAD = re.compile(r"\s*\[(?P<tool>\w+)(?: for '.*?')?\] Result:\s*", re.D
 _DENIED = re.compile(  # of a tool that was not run, in words that no program prints
     r"(?:Error: )?The user (?:has )?(?:declined|denied|rejected|refused|cancel+ed|skipped)(?: to run)? (?:this|the)"
     r" (?:tool|operation|command|call|action)\b"
+    r"|\w+ (?:code )?execution cancell?ed by (?:the )?user\b"
     r"|(?:Error: )?Request cancell?ed by (?:the )?user\b"
     r"|Permission to run (?:this |the )?tool (?:was )?denied by (?:the )?user\b"
     r"|(?:The )?(?:tool|command|operation)(?: use| call| execution)? (?:was )?"
@@ -89,7 +90,10 @@ _DENIED = re.compile(  # of a tool that was not run, in words that no program pr
     r"|Permission denied\Z",  # Crush's, of a whole answer; a shell names itself or the file before these words
     re.IGNORECASE,
 )
-_TIMED_OUT = re.compile(r"(?:Error: )?Command timed out after ")
+_TOOL_RAISED = re.compile(
+    r"An error occurred while running the tool\. Please try again\. Error: "
+)  # OpenAI's Agents SDK
+_TIMED_OUT = re.compile(rf"(?:{_TOOL_RAISED.pattern})?(?:Error: )?Command (?:'[^\n]*' )?timed out after ")
 _SQL_FAILS = re.compile(
     r"\s*+(?:\W*+(?:SQL ?|Query |Database )?Error\b[^\n]{0,40}?:|ERROR\b|\(?[\w.]*(?:Error|Exception)\)?[:(]"
     r"|Query failed|Failed to (?:execute|run)|Runtime error near|Parse error near)",
@@ -189,6 +193,7 @@ def write_answer(
     if head := ANSWER_HEAD.match(text):
         text = text[head.end() :]
         answer.failed = True if text.startswith(_TOOL_FAILED) else answer.failed
+    answer.failed = True if _TOOL_RAISED.match(text) else answer.failed
     say = [*answer.said, text]
     began = answer.cut and runs_shell and bool(text.strip())
     if (answer.not_run and not began) or (

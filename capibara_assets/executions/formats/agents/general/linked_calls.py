@@ -266,6 +266,8 @@ class _Log:
             self.answered = True  # an id that it has is its own
             self._write(waiting.popleft(), node)
             return
+        if node.get("event") == "on_tool_error":  # LangGraph's names the call's input instead of its id
+            self._fail(str(node.get("name")), record(node.get("data")))
         if key is None and (
             is_answer or any(part in str(node.get("type")).lower() for part in ("result", "response", "output"))
         ):
@@ -275,6 +277,12 @@ class _Log:
                 self._write(self.by_id[key], node)
             else:
                 self.early.setdefault(key, node)
+
+    def _fail(self, name: str, told: dict[str, Any]) -> None:
+        for found in self.calls:
+            if (found.call.name, found.given, found.call.not_run) == (name, told.get("input"), "unanswered"):
+                self._write(found, {"is_error": True, "error": told.get("error")})
+                return
 
     def _write(self, found: _Found, node: dict[str, Any]) -> None:
         if found.call.not_run != "unanswered":

@@ -1,21 +1,24 @@
 """Reads code that model providers executed out of recorded API traffic: VCR cassettes, and bodies on their own.
 
 Cassettes (vcrpy, pytest-recording, pydantic-ai's with `parsed_body`, Ruby's VCR) are YAML or JSON lists of requests and
-responses; people also keep the bodies as a JSON file, a JSON list or JSON lines. A conversation's earlier calls return
-in each later request: a call counts once, by its id. Streams are put together.
+responses; people also keep the bodies as a JSON file, a JSON list, JSON lines, or a stream's events as they came. Rows
+of a database hold an item each and name its session (`SQLiteSession` of OpenAI's Agents SDK). A conversation's earlier
+calls return in each later request: a call counts once, by its id. Streams are put together.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
 import yaml
 
 from capibara_assets.deployment.yaml_text import holds_at_most, load_yaml
+from capibara_assets.executions.formats.agents.fields import word
 from capibara_assets.executions.formats.agents.general.linked_calls import ClientCalls
 from capibara_assets.executions.formats.agents.hosted.api_bodies import bodies, is_request, items
 from capibara_assets.executions.formats.agents.hosted.api_items import ApiAnswer, ApiCall, Item, NoCode, Task
+from capibara_assets.executions.formats.agents.hosted.api_streams import is_stream
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, NotRun, Reader
 from capibara_assets.executions.formats.strict_json import Fault
 
@@ -32,20 +35,22 @@ _MARKS = (
 _CASSETTE = re.compile(r"^(?:http_)?interactions:\s*$", re.MULTILINE)
 _INTERACTION = re.compile(r"^(?=- +(?:request|response|recorded_at):)", re.MULTILINE)
 _KEY = re.compile(r"^(?=\w)", re.MULTILINE)
+_ROW = "message_data"  # the column of an item
 _HEAD = 4096  # characters in which a cassette says what it is
 
 
 def reads(document: LogDocument) -> bool:
     """Whether the document records traffic in which a provider executed code."""
-    return any(isinstance(item, ApiCall | ApiAnswer | NoCode) for _, held in _items(document) for item in held)
+    return any(isinstance(item, ApiCall | ApiAnswer | NoCode) for _, _, held in _items(document) for item in held)
 
 
 def entries(document: LogDocument) -> Iterator[Entry]:
     """The executions in order of their answers, each once; those of the client's own tools in order of their calls."""
     yield from document.faults if document.value is None else ()
-    traffic, clients = _Traffic(document.digest), ClientCalls(document.digest)
+    sessions: dict[str, tuple[_Traffic, ClientCalls]] = {}
     found: list[Entry | Callable[[], Entry]] = []
-    for body, held in _items(document):
+    for session, body, held in _items(document):
+        traffic, clients = sessions.setdefault(session, (_Traffic(session), ClientCalls(session)))
         for item in held:
             if isinstance(item, Fault):
                 found.append(item)
@@ -60,7 +65,8 @@ def entries(document: LogDocument) -> Iterator[Entry]:
         if holds_at_most(body, len(document.data)):
             found += clients.note(body)
     yield from (each() if callable(each) else each for each in found)
-    yield from (NotRun("unanswered") for _ in traffic.open)
+    waiting = (call for traffic, _ in sessions.values() for call in traffic.open)
+    yield from (NotRun("unanswered", code=None if call.path else call.code) for call, _, _ in waiting)
 
 
 READER = Reader("api-bodies", _MARKS, reads, entries)
@@ -94,7 +100,7 @@ class _Traffic:
             return None
         call, task, model = self.open.pop(matching[-1])
         if answer.refused or (call.path is not None and answer.success is False):
-            return NotRun("refused")
+            return NotRun("refused", code=None if call.path else call.code)
         if call.path is not None:
             return Edit(self.session, call.path, call.code)
         return AgentRun(
@@ -104,9 +110,21 @@ class _Traffic:
 
 
 @lru_cache(maxsize=1)  # `reads` and `entries` ask for the same document one after the other
-def _items(document: LogDocument) -> list[tuple[dict[str, Any], list[Item | Fault]]]:
-    found = _bodies(document)
-    return [({}, [body]) if isinstance(body, Fault) else (body, list(items(body))) for body in found]
+def _items(document: LogDocument) -> list[tuple[str, dict[str, Any], list[Item | Fault]]]:
+    """Session, body and items of each body, in order."""
+    return [
+        (session, {}, [body]) if isinstance(body, Fault) else (session, body, list(items(body)))
+        for session, found in _by_session(document)
+        for body in found
+    ]
+
+
+def _by_session(document: LogDocument) -> Iterator[tuple[str, Iterable[dict[str, Any] | Fault]]]:
+    rows = [line for line in document.lines if _ROW in line and word(line.get("session_id"))]
+    if rows:
+        yield from ((line["session_id"], [{"output": [line[_ROW]]}]) for line in rows)
+    else:
+        yield document.digest, _bodies(document)
 
 
 def _bodies(document: LogDocument) -> Iterator[dict[str, Any] | Fault]:
@@ -120,6 +138,8 @@ def _bodies(document: LogDocument) -> Iterator[dict[str, Any] | Fault]:
     elif _CASSETTE.search(document.text, 0, _HEAD):
         for interactions in _interactions(document.text):
             yield from [interactions] if isinstance(interactions, Fault) else bodies(interactions)
+    elif is_stream(document.text):
+        yield from bodies(document.text)
 
 
 def _interactions(text: str) -> Iterator[list[Any] | Fault]:

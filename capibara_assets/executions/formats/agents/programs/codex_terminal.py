@@ -1,4 +1,4 @@
-"""What `codex exec` shows in a terminal, kept as a file: blocks under `exec`, `codex`, `user` and the like.
+"""What `codex exec` shows in a terminal, kept as a file or as an asciicast: blocks under `exec`, `codex`, `user`, ..
 
 `exec`, then the command, `in` its folder, `succeeded in 18ms:` or `exited 1 in 96ms:` and the output, up to the next
 block's name behind an empty line. Earlier versions dated each line and named the command again where it ended; all may
@@ -10,10 +10,11 @@ not run; output may be cut.
 import re
 from collections.abc import Iterator
 
+from capibara_assets.executions.formats.agents import asciicast
 from capibara_assets.executions.formats.agents.fields import of_json
 from capibara_assets.executions.formats.agents.general.answers import read_answer, write_answer
 from capibara_assets.executions.formats.agents.general.tool_names import asked_of
-from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, Reader, moment
+from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun, Reader, moment
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.tools.codex_calls import typed_command
 from capibara_assets.executions.formats.cell_outputs import strip_ansi
@@ -32,6 +33,7 @@ _EXEC = re.compile(
     r" in (?P<took>\d{1,9}(?:\.\d{1,9})?)(?P<unit>ms|s)\b:?[ \t]*(?:\n|\Z)",
     re.DOTALL,
 )
+_BEGUN = re.compile(r"(?P<command>.+?) in (?:/|~|[A-Za-z]:\\)[^\n]{0,1000}\s*\Z", re.DOTALL)
 _TOOL = re.compile(
     r"(?P<name>[\w.-]+)\((?P<given>\{.*?\})\)\n(?:\[[^\n\]]*\] )?(?P=name)\(.*?\) (?P<how>success|failed) in [^\n]*:\n",
     re.DOTALL,
@@ -50,8 +52,8 @@ def entries(document: LogDocument) -> Iterator[Entry]:
     yield from _runs(document)
 
 
-def _runs(document: LogDocument) -> Iterator[AgentRun]:
-    text = strip_ansi(document.text.replace("\r\n", "\n"))
+def _runs(document: LogDocument) -> Iterator[AgentRun | NotRun]:
+    text = strip_ansi((asciicast.shown(document) or document.text).replace("\r\n", "\n"))
     session, model = _SESSION.search(text[:4096]), _MODEL.search(text[:4096])
     blocks = list(_BLOCK.finditer(text))
     ends = [*(block.start() for block in blocks[1:]), len(text)]
@@ -67,15 +69,17 @@ def _runs(document: LogDocument) -> Iterator[AgentRun]:
             session[1] if session else document.digest, kind, None, None, moment(block["time"]), task,
             model[1] if model else None,
         )  # fmt: skip
-        run = _command(call, inside) if kind == "exec" else _tool(call, inside)
+        run = _command(call, inside, end == len(text)) if kind == "exec" else _tool(call, inside)
         if run is not None:
             yield run
 
 
-def _command(call: Call, inside: str) -> AgentRun | None:
+def _command(call: Call, inside: str, is_last: bool) -> AgentRun | NotRun | None:
     told = _EXEC.match(inside)
     if told is None:
-        return None
+        begun = _BEGUN.match(inside) if is_last else None
+        asked = typed_command(begun["command"]) if begun else None
+        return None if asked is None else NotRun("unanswered", call.session, asked[1])
     command = typed_command(told["command"])
     if command is None:
         return None

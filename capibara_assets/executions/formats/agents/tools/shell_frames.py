@@ -12,7 +12,12 @@ _FOOT = re.compile(
     r"\s?[:=]?\s?(-?\d{1,9})\.?[\]>)]?\.?\s*\Z",
     re.IGNORECASE,
 )
-_HEAD = re.compile(r"\s*(?:exit|return)[ _]?code: ?(-?\d{1,9})\s*\n", re.IGNORECASE)
+_HEAD = re.compile(  # the command may stand above it
+    r"\s*(?:\$ [^\n]{1,2000}\n)?(?:(?:exit|return)[ _]?(?:code|status):? ?(-?\d{1,9})|\[exit (-?\d{1,9})\])"
+    r"[ \t]*(?:\n|\Z)",
+    re.IGNORECASE,
+)
+_MARKED = re.compile(r"(?:\A|\n)\[exit (-?\d{1,9})\]\s*\Z")
 _CLINE = re.compile(
     r"Command (?:executed|failed|completed|is still running)"
     r"(?:[^\n]*?[Ee]xit code:?,? (?P<code>-?\d{1,9}))?[^\n]*(?:\nExit code: (?P<below>-?\d{1,9}))?"
@@ -33,6 +38,11 @@ _R2E_GYM = re.compile(
     r"(?:\[STDOUT\]\n(?P<out>.*?)\n\[STDERR\]\n(?P<err>.*))?",
     re.DOTALL,
 )
+_STRANDS = re.compile(
+    r"Execution Summary:\nTotal commands: 1\n(?:Successful|Failed): [^\n]*\n(?:Failed: [^\n]*\n)?\s*Command: .*?\n"
+    r"Status: \w+\nExit Code: (?P<code>-?\d{1,9})\nOutput: (?P<output>.*)\nError: (?P<error>.*)\Z",
+    re.DOTALL,
+)
 _FENCED = re.compile(r"\s*(`{3,})\w*\n(.*?)\n?\1\s*\Z", re.DOTALL)
 _KILLED = re.compile(r"Command killed by timeout\b")
 
@@ -45,10 +55,10 @@ def read_frame(text: str) -> Report | None:
 def read_line(text: str) -> Report | None:
     """The outcome in an output that begins or ends with a line of its exit code."""
     cut = max(len(text) - _TAIL, 0)
-    if foot := _FOOT.search(text[cut:]):
+    if foot := _FOOT.search(text[cut:]) or _MARKED.search(text[cut:]):
         return _exited(text[: cut + foot.start()], foot[1])
     head = _HEAD.match(text)
-    return _exited(text[head.end() :], head[1]) if head else None
+    return _exited(text[head.end() :], head[1] or head[2]) if head else None
 
 
 def read_remark(said: str) -> Report | None:
@@ -115,6 +125,11 @@ def _opencode(text: str) -> Report | None:
     return Report(text[: note.start()], success=False if late else None, timed_out=late)
 
 
+def _strands(text: str) -> Report | None:
+    told = _STRANDS.match(text)
+    return _exited(told["output"], told["code"])._replace(stderr=told["error"]) if told else None
+
+
 def _r2e_gym(text: str) -> Report | None:
     head = _R2E_GYM.match(text)
     if head is None:
@@ -125,4 +140,4 @@ def _r2e_gym(text: str) -> Report | None:
     return report._replace(stderr=head["err"].strip("\n") if streams else "")
 
 
-_FRAMES = (_stated, _cline, _zed, _well, _background, _copilot, _opencode, _r2e_gym)
+_FRAMES = (_stated, _cline, _zed, _well, _background, _copilot, _opencode, _r2e_gym, _strands)

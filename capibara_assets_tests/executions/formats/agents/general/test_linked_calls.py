@@ -155,6 +155,8 @@ def test_what_a_program_prints_of_users_and_denials_is_no_refusal(said: str) -> 
         "Permission to run tool denied by user",
         "Tool execution canceled by user",
         "Permission denied",
+        "Python code execution cancelled by the user. Input: n.",
+        "Command blocked by policy: 'rm' requires approval",
         "<system>ERROR: The tool call is rejected by the user.</system>",
     ],
 )
@@ -247,6 +249,14 @@ def test_a_tool_that_only_says_that_it_runs_something_runs_no_shell(arguments: d
         ("a\n<command with id: 7 exited with exit code 4, output ended>", False, 4, "a"),
         ("a\n<shellId: 0 completed with exit code 0>", True, 0, "a"),
         ("Command executed successfully.", True, None, ""),
+        ("$ zig build\n[exit 1]\nno", False, 1, "no"),
+        ("exit status 0\ndone", True, 0, "done"),
+        ("done\n[exit 3]", False, 3, "done"),
+        (
+            "Execution Summary:\nTotal commands: 1\nSuccessful: 0\nFailed: 1\n\nCommand: zig build\nStatus: error\n"
+            "Exit Code: 4\nOutput: a\nError: b",
+            *(False, 4, "a"),
+        ),
     ],
 )
 def test_words_that_a_shells_tool_puts_around_the_output(
@@ -424,3 +434,17 @@ def test_kimi_code_states_each_failure(given: Any, result: Any, success: bool | 
     ]
     (run,) = runs(READER, jsonl(*rows))
     assert (run.code, run.success) == ("make", success)
+
+
+def test_a_tool_that_raised_is_told_by_its_input() -> None:
+    """LangGraph's event of the error names no call; the SDK of OpenAI's agents gives its words to the model."""
+    raised = {
+        "event": "on_tool_error",
+        "name": "bash",
+        "data": {"error": "TimeoutExpired(9)", "input": {"command": "a"}},
+    }
+    (run,) = runs(READER, jsonl({**call("1", "a"), "name": "bash", "arguments": {"command": "a"}}, raised))
+    assert run.success is False and "TimeoutExpired" in run.output + run.stderr
+    said = "An error occurred while running the tool. Please try again. Error: Command 'b' timed out after 60 seconds"
+    (run,) = runs(READER, jsonl(call("1", "b"), answer("1", said)))
+    assert (run.success, run.timed_out) == (False, True)

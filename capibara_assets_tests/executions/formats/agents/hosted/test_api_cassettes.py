@@ -368,3 +368,37 @@ def test_the_clients_own_tools_count_beside_the_providers_each_once() -> None:
         ("ls", True, 0), ("make", False, 2), ("pwd", True, 0),
     ]  # fmt: skip
     assert {run.task for run in runs(traffic)} == {"Build it."}
+
+
+def test_a_stream_that_was_captured_as_it_came() -> None:
+    start = {"type": "content_block_start", "index": 0, "content_block": bash("s1", "")}
+    pieces = [
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": piece}}
+        for piece in ('{"comm', 'and": "ls"}')
+    ]
+    answer = {"type": "content_block_start", "index": 1, "content_block": bash_result("s1", "a.c")}
+    events = ({"type": "message_start", "message": {"role": "assistant"}}, start, *pieces, answer)
+    text = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
+    (run,) = runs(LogDocument(text.encode()))
+    assert (run.code, run.output, run.success) == ("ls", "a.c", True)
+
+
+def test_rows_of_a_database_are_of_their_sessions() -> None:
+    """As `SQLiteSession` of OpenAI's Agents SDK keeps them: an item a row, sessions side by side, no bodies."""
+    command = {"type": "shell_call", "call_id": "c", "action": {"commands": ["df", "ls no"]}}
+    parts = [{"stdout": "1", "stderr": "", "outcome": {"type": "exit", "exit_code": code}} for code in (0, 2)]
+    own = {"type": "function_call", "name": "exec_command", "call_id": "c", "arguments": '{"command": "ruby -v"}'}
+    items = [
+        *(("a", asked("Look.")), ("a", command), ("b", own), ("b", interpreted("i", "f()", "1"))),
+        *(("b", {"type": "function_call_output", "call_id": "c", "output": "[exit 0]\n3.4"}),),
+        *(("a", {"type": "shell_call_output", "call_id": "c", "output": parts}), ("b", command)),
+    ]
+    rows = [{"id": "x", "created_at": "now"}]
+    rows += [{"id": n, "session_id": session, "message_data": item} for n, (session, item) in enumerate(items)]
+    document = LogDocument("\n".join(map(json.dumps, rows)).encode())
+    found = runs(document)
+    assert sorted((run.session, run.code, run.success) for run in found) == [
+        *(("a", "df", True), ("a", "ls no", False), ("b", "f()", True), ("b", "ruby -v", True)),
+    ]
+    assert {run.task for run in found if run.session == "a"} == {"Look."}
+    assert [entry for entry in read(document) if isinstance(entry, NotRun)] == [NotRun("unanswered")] * 2

@@ -490,6 +490,16 @@ Then `exec make in /w`.
 """
 
 
+def test_codexs_terminal_as_a_recording_that_ends_in_a_command() -> None:
+    begun = "[2025-08-01T10:00:05] \x1b[35mexec\x1b[0m \x1b[1mbash -lc 'cargo publish'\x1b[0m in /w\n"
+    shown = EARLIER + begun
+    header = {"version": 2, "width": 80, "height": 24}
+    events = [[n / 9, "o", f"{line}\r\n"] for n, line in enumerate(shown.split("\n"))]
+    data = "\n".join(json.dumps(one) for one in (header, *events)).encode()
+    assert told(codex_terminal.READER, data) == told(codex_terminal.READER, EARLIER.encode())
+    assert refused(codex_terminal.READER, data) == [("unanswered", "cargo publish")]
+
+
 def test_codexs_terminal_with_a_duration_that_is_none() -> None:
     damaged = CODEX.replace("succeeded in 18ms:", "succeeded in 1..8ms:")
     assert damaged != CODEX
