@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
@@ -12,10 +13,12 @@ import numpy as np
 import torch
 
 from capibara_assets.checkpoints.memory import empty
-from capibara_assets.errors import InputError
+from capibara_assets.errors import InputError, named
 
 PIECE = 8 << 20
 """Bytes of a piece, the unit of hashing, compression, encryption and deduplication."""
+
+_MOST_ELEMENTS = 1 << 60  # eight bytes each, as strides are counted
 
 Kind = Literal["model", "adapter", "state"]
 
@@ -103,6 +106,22 @@ class Content:
     ties: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, PieceSource] = field(default_factory=dict)
     origin: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, source in self.tensors.items():
+            _require_sound(name, source)
+
+
+def _require_sound(name: str, source: PieceSource) -> None:
+    """Raise InputError unless a tensor's name is Unicode text, and its shape one that every library can address."""
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"the name of a tensor is no Unicode text: {named(name)}; rename it where it was saved"
+        ) from error
+    if min(source.shape, default=0) < 0 or prod(max(length, 1) for length in source.shape) >= _MOST_ELEMENTS:
+        raise InputError(f"{named(name)} states the shape {str(list(source.shape))[:80]}: no tensor has one like that")
 
 
 @dataclass(frozen=True)

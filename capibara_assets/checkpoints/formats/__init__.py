@@ -111,8 +111,13 @@ def read(path: Path, from_: str | None = None) -> "Content":
     """
     require_plain(path)
     name = from_ or detect_format(path)
-    with read_by_library(f"{path} cannot be read as {name}"):  # whatever it states that our readers did not foresee
-        content = format_named(name).read(path)
+    try:
+        with read_by_library(f"{path} cannot be read as {name}"):  # whatever it states that our readers did not foresee
+            content = format_named(name).read(path)
+    except InputError as error:
+        if str(path) in str(error):
+            raise
+        raise InputError(f"{path}: {error}") from error
     _require_stored(path, content)
     return content
 

@@ -4,8 +4,10 @@
 CPython's pickle, which runs any code a file names, is never used.
 """
 
+import os
 import pickle
 import re
+import struct
 import warnings
 import zipfile
 from collections import OrderedDict
@@ -19,6 +21,7 @@ import torch
 from capibara_assets.checkpoints.content import Content, live, nbytes, to_torch
 from capibara_assets.checkpoints.formats.beside import read_files, write_files
 from capibara_assets.checkpoints.formats.limits import listed, refuse, refuse_metadata
+from capibara_assets.checkpoints.formats.pickled import require_plain_parts, require_plain_pickle
 from capibara_assets.checkpoints.formats.publish import new_file, new_folder
 from capibara_assets.checkpoints.tree import flatten, join, unflatten
 from capibara_assets.errors import InputError
@@ -26,6 +29,7 @@ from capibara_assets.errors import InputError
 SUFFIXES = (".pt", ".pth", ".bin")
 _STORAGE = re.compile(r"/data/[^/]+\Z")  # members that hold the bytes of tensors
 _PIECE = 1 << 20
+_LENGTHS = 26  # bytes of a member's header before them
 _MODEL, _ADAPTER = "pytorch_model.bin", "adapter_model.bin"
 _MOST_REPEATED, _ALWAYS_FITS = 64, 1 << 26
 _DAMAGE = (RuntimeError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError, zipfile.BadZipFile)
@@ -182,6 +186,8 @@ def _require_stored(source: Path | IO[bytes], what: str) -> None:
             members = archive.infolist()
             stored = all(member.compress_type == zipfile.ZIP_STORED for member in members)
             for member in members if stored else ():
+                if member.filename.endswith("data.pkl"):
+                    require_plain_pickle(_content(archive, member), what)
                 if member.CRC:  # 0: written with torch's `compute_crc32` switched off
                     with archive.open(member) as file:
                         while file.read(_PIECE):
@@ -196,10 +202,22 @@ def _require_stored(source: Path | IO[bytes], what: str) -> None:
         )
 
 
+def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+    """The bytes of a member that is stored as it is; without a checksum the library would call it damaged."""
+    if member.CRC or archive.fp is None:
+        return archive.read(member)
+    archive.fp.seek(member.header_offset + _LENGTHS)
+    archive.fp.seek(sum(struct.unpack("<HH", archive.fp.read(4))), os.SEEK_CUR)  # of its name, of what else there is
+    return archive.fp.read(member.file_size)
+
+
 def load_stream(source: Path | IO[bytes], what: str, *, mapped: bool = False) -> Any:
     """`load` from an open file; errors name it `what`. Raises InputError: as `read`."""
     if mapped or zipfile.is_zipfile(source):
         _require_stored(source, what)
+    elif not isinstance(source, Path):
+        source.seek(0)
+        require_plain_parts(source, what)
     if not isinstance(source, Path):
         source.seek(0)
     try:

@@ -38,6 +38,12 @@ NOTE = "capibara"
 _KINDS = frozenset({"dict", "odict", "list", "value", "float", "bytes", "tensor", "parameter"})
 _PARTS = frozenset({"target", "state", "flax_mutables"})
 _NAMES = {numpy_dtype(name).name: name for name in DTYPES}
+#: Of a TensorStore spec, what leaves an array as its folder has it; a `transform` or another `metadata_key` does not.
+_OF_SPEC = frozenset(
+    ("driver", "kvstore", "metadata", "dtype", "path", "rank", "open", "create", "delete_existing", "assume_metadata",
+     "fill_missing_data_reads", "store_data_equal_to_fill_value", "recheck_cached_data", "recheck_cached_metadata",
+     "recheck_cached", "cache_pool", "data_copy_concurrency", "context")
+)  # fmt: skip
 _FIRST = re.compile(rb"[\x80-\x8f](?:\xa7version|\xa9optimizer)")  # a msgpack map of few keys, and its first one
 _STEP = re.compile(r"checkpoint_(\d+)")
 
@@ -174,6 +180,12 @@ def _resolve(
 
 def _open(spec: Any, keys: tuple[str, ...], folder: Path) -> zarr.InZarr:
     """The array of a spec in the index: its type and shape, in the folder here with the last part of its path."""
+    others = spec.keys() - _OF_SPEC
+    if others or (spec["kvstore"].get("path") and spec.get("path")):
+        raise InputError(
+            f"{folder / INDEX} opens {named('/'.join(keys))} with {listed(sorted(map(str, others)) or ['two paths'])}, "
+            "which changes what its folder holds: T5X writes none; save the array as it is"
+        )
     path = str(spec["kvstore"].get("path") or spec.get("path") or "")
     name = path.rstrip("/").rpartition("/")[2]
     if spec["driver"] != "zarr" or name in ("", ".", ".."):

@@ -48,12 +48,15 @@ FILES = {"secret_config.json": b'{"secret_setting": "capibaras at night"}' * 20}
 
 
 def needles(state: dict[str, Any], identity: str) -> dict[str, bytes]:
-    """What must not be found: names, shapes, digests (hex, raw, base64), values, compressed or not."""
+    """What must not be found: names, shapes, digests (hex, raw, base64), values, compressed or not.
+
+    Each longer than what a random digest in hex holds by chance.
+    """
     found = {
         text: text.encode()
         for text in (
-            "secret", "lora_A", "learning rate", "12345", "secret_metric", "0.8125", "capibaras", "config.json",
-            "adapters of", "[80,30]", "[80, 30]", "(80, 30)", "30011", "F32", '"tensors"', '"pieces"',
+            "secret", "lora_A", "learning rate", "rate 12345", "secret_metric", "0.8125", "capibaras", "config.json",
+            "adapters of", "[80,30]", "[80, 30]", "(80, 30)", "[30011]", '"F32"', '"tensors"', '"pieces"',
             "5ec4e7", identity, identity[:16],
         )
     }  # fmt: skip

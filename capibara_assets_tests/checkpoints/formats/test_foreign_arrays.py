@@ -3,6 +3,8 @@
 import gzip
 import json
 import os
+import re
+import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -160,3 +162,41 @@ def test_a_spec_of_other_types_is_refused(tmp_path: Path, change: dict[str, Any]
     index["optimizer"]["target"]["w"] |= change
     (folder / "checkpoint").write_bytes(msgpack.packb(index))
     assert "foreign" in refused(folder) or "target/w" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"transform": {"input_inclusive_min": [0], "input_exclusive_max": [2], "output": [{"input_dimension": 0}]}},
+        {"metadata_key": "other"},
+        {"path": "sub"},
+        {"schema": {"chunk_layout": {"inner_order": [0]}}},
+    ],
+)
+def test_a_spec_that_shows_other_values_than_its_folder_holds_is_refused(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    folder = t5x(tmp_path / "foreign")
+    index = msgpack.unpackb((folder / "checkpoint").read_bytes())
+    index["optimizer"]["target"]["w"] |= change
+    (folder / "checkpoint").write_bytes(msgpack.packb(index))
+    assert re.search(r"opens target/w with (transform|metadata_key|two paths|schema)", refused(folder))
+
+
+@pytest.mark.parametrize("shape", [(-1, 2), (-2, -2)])
+def test_an_array_of_the_index_with_a_negative_shape_is_refused(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    folder = t5x(tmp_path / "foreign")
+    array = msgpack.ExtType(1, msgpack.packb((shape, "float32", bytes(4 * abs(shape[0] * shape[1])))))
+    state = {"version": 3, "optimizer": {"target": {"w": array}, "state": {"step": 1}}}
+    (folder / "checkpoint").write_bytes(msgpack.packb(state))
+    assert str(folder) in refused(folder)
+
+
+@pytest.mark.parametrize("header", [
+    b'{"a\\ud800b": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}',
+    b'{"b": {"dtype": "F32", "shape": [0, %d, %d], "data_offsets": [0, 0]}}' % (1 << 62, 1 << 62),
+])  # fmt: skip
+def test_names_and_shapes_that_no_other_format_can_have_are_refused(tmp_path: Path, header: bytes) -> None:
+    body = bytes(8) if b"[0, 8]" in header else b""
+    (tmp_path / "foreign.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + body)
+    assert "foreign.safetensors: " in refused(tmp_path / "foreign.safetensors")
