@@ -51,8 +51,8 @@ def check_deepspeed(device_map: DeviceMap | None, deepspeed: Path | None, script
         InputError: a file that cannot be read.
     """
     launched = os.environ.get("ACCELERATE_USE_DEEPSPEED", "").lower() in ("1", "true", "yes")
+    stage = "unknown" if deepspeed is None else _stage(deepspeed)
     if device_map is not None and (deepspeed is not None or launched):
-        stage = _stage(deepspeed) if deepspeed is not None else "unknown"
         by = str(deepspeed) if deepspeed is not None else "ACCELERATE_USE_DEEPSPEED"
         words = f"device_map {device_map!r} is given and DeepSpeed is on ({by}, ZeRO stage {stage}): both place weights"
         evidence = {"device_map": device_map, "stage": stage, "deepspeed": by}
@@ -98,7 +98,12 @@ def _in_script(script: Path) -> tuple[list[tuple[int, str]], list[str]]:
 
 def _stage(file: Path) -> Any:
     settings = read_object(file, "DeepSpeed's settings, a JSON object")
-    return (settings.get("zero_optimization") or {}).get("stage", 0)
+    zero = settings.get("zero_optimization") or {}
+    if not isinstance(zero, dict):
+        raise InputError(
+            f"{file}: zero_optimization is {str(zero)[:80]!r}, DeepSpeed takes an object with a stage there"
+        )
+    return zero.get("stage", 0)
 
 
 def _kind(device: Any) -> str:

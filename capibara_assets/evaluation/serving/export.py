@@ -119,6 +119,10 @@ def check_export(folder: Path) -> dict[str, Any]:
     try:
         document: dict[str, Any] = parse_json(read_document(folder / PROMOTED))
         files = dict(document["files"])
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{folder} has no {PROMOTED}: give the folder that `capibara promote --export` wrote"
+        ) from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{folder} is not what `capibara promote --export` writes: {error}") from error
     here = tree_files(folder)

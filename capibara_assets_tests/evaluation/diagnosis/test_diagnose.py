@@ -410,6 +410,9 @@ def test_a_device_map_under_deepspeed(tmp_path: Path, monkeypatch: pytest.Monkey
     (found,) = check_deepspeed("auto", settings, None)
     assert found.id == "device_map_under_deepspeed" and found.evidence["stage"] == 3
     assert check_deepspeed("auto", None, None) == [] == check_deepspeed(None, settings, None)
+    settings.write_text('{"zero_optimization": [3]}')
+    with pytest.raises(InputError, match="zero_optimization is '\\[3\\]'"):
+        check_deepspeed(None, settings, None)
     script = tmp_path / "train.py"
     load = "model = AutoModelForCausalLM.from_pretrained('base', device_map={})\n"
     script.write_text(load.format("'auto'") + "arguments = TrainingArguments('out', deepspeed='zero3.json')\n")

@@ -98,6 +98,9 @@ def test_every_byte_is_accounted_for(parts: ExportParts, tmp_path: Path):
     config.write_text("{}")
     with pytest.raises(IntegrityError, match="is not the file that was exported"):
         check_export(out)
+    with pytest.raises(InputError, match=r"has no promoted\.json: give the folder"):
+        check_export(tmp_path)
+    (tmp_path / "promoted.json").write_text("[]")
     with pytest.raises(InputError, match="is not what `capibara promote --export` writes"):
         check_export(tmp_path)
 
