@@ -57,7 +57,7 @@ def e2b_logs(
 def e2b_executions(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult:
     """The executions of one domain; one execution can belong to two (a SQL repair is `sql` and `debug`).
 
-    Worry when it is empty: then no code in the logs was taken for this domain's.
+    Worry when it is empty: then no code in the logs was assigned to this domain.
     """
     from capibara_assets.executions.schema import Execution
     from capibara_assets.executions.selection import around_domain, of_domain

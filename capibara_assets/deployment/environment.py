@@ -67,7 +67,7 @@ class Deployment:
         fetch_gib: largest base model that is fetched from the Hub without being asked; 0: none.
         audit: verdict files, instead of the dataset recipe's `exclusions`; none: those of the recipe.
         automation_on: whether sensors and automation run without being switched on in the UI.
-        tick_seconds: how often they look.
+        tick_seconds: interval of their ticks.
         patience_seconds: how long the sensor waits for a run before it asks for another.
         project, zone: of Google Cloud, for launch files and gs:// stores; empty: none.
         account: service account of TPU VMs and custom jobs; empty: the project's own.

@@ -106,7 +106,7 @@ class AssetPage:
 
 
 def _rounded(entry: Any) -> Any:
-    """A number with six digits, which is what a reader compares; anything else as it is."""
+    """A number with six digits, which is what a reader compares; anything else unchanged."""
     return float(f"{entry:.6g}") if isinstance(entry, float) and math.isfinite(entry) else entry
 
 

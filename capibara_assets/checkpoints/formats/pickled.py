@@ -48,19 +48,19 @@ def require_plain_parts(stream: IO[bytes], what: str) -> None:
 
 
 def _odd(opcodes: Iterator[tuple[pickletools.OpcodeInfo, object, int | None]]) -> str | None:
-    large, encodes, before = 0, False, ""
+    large, encodes = 0, False
     codec: str | None = None
     for opcode, value, _ in opcodes:
-        if isinstance(value, str) and len(value) <= _LONGEST:
-            module, _, called = value.partition(" ") if opcode.name in ("GLOBAL", "INST") else (before, "", value)
-            if called == "bytearray" and module in ("builtins", "__builtin__"):
+        if isinstance(value, str) and opcode.name == "GLOBAL":  # the only one of its kind that torch knows
+            module, _, called = value.partition(" ")
+            if called == "bytearray":
                 return "a bytearray"
-            if called.endswith("Tensor") and module.split(".")[0] == "torch" and not called.startswith("_"):
+            if called.endswith("Tensor") and module.split(".")[0] == "torch":
                 return f"{module}.{called}, which gives as much uninitialised memory as it asks for"
-            encodes = encodes or (module, called) == ("_codecs", "encode")
+            encodes = encodes or module == "_codecs"
+        elif isinstance(value, str) and len(value) <= _LONGEST:
             name = encodings.normalize_encoding(value).lower()
             codec = codec or (name if name in _CODECS else None)
-            before = value
         elif isinstance(value, int) and value.bit_length() > 64:
             large += 1
         if large > _MOST_LARGE:

@@ -1,4 +1,4 @@
-"""The report of `capibara forget`: what was deleted and rewritten, what is left, and what is made again."""
+"""The report of `capibara forget`: what was deleted and rewritten, what remains, and what is made again."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

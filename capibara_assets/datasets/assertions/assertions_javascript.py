@@ -89,7 +89,7 @@ def _only_compared(statements: Sequence[Node], answers: Collection[str]) -> set[
 
 
 def _operands(method: str, arguments: list[Node]) -> list[Node]:
-    """What an assertion compares with each other, or the one thing that it looks at."""
+    """What an assertion compares with each other, or the one value that it tests."""
     if method in _EQUAL | _UNEQUAL or not arguments:
         return arguments[:2]
     node = arguments[0]

@@ -33,7 +33,7 @@ def observed(
         whole: numbers of assertions whose operands cannot be reported (objects of the answer's own classes): of these
             only the truth is asked for.
         classes: names of classes that an answer is asked for; of others, as of those that the tests define, it returns
-            no instances, or their plain value is taken.
+            no instances, or their plain value is used.
     """
     tree = parse(tests)
     if tree is None:

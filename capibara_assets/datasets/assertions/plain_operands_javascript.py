@@ -77,7 +77,7 @@ class PlainOperands:
     _edits: list[tuple[int, int, int, str]] = field(default_factory=list)
 
     def rewritten(self, node: Node) -> str:
-        """The text of a node with its operands taken as plain values; what a statement alone gives is shown."""
+        """The text of a node with its operands as plain values; what a statement alone gives is shown."""
         self._edits = []
         self._visit(node, 0)
         if node.type == "expression_statement" and node.named_children[0].type != "string":

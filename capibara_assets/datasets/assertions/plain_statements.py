@@ -1,6 +1,6 @@
 """What the statements of Python tests compute and print, as plain values, by Python's own functions.
 
-Assertions are taken apart (`assertions_python.py`); what stands between them (`same = f(2) == 4`) and tests that print
+Assertions are split up (`assertions_python.py`); what stands between them (`same = f(2) == 4`) and tests that print
 run in the process of the answer as they are. There an object of the answer's own class could say by a special method
 that it is equal, short or a text, and a function of the answer could have the name of one of Python's.
 """

@@ -1,7 +1,7 @@
 """*explain* examples: code and a call or requests -> what happens step by step, as observed.
 
 The question names the call, the requests or the database, and the answer follows it from the first step to the result:
-which branch is taken and why, what variables become, which function answers. What cannot be told completely, or what a
+each branch and why, what variables become, which function answers. What cannot be told completely, or what a
 reader could not tell from the prompt, gives no example; nor does what comes out otherwise when the shown code runs by
 itself, since a state that earlier calls left is not in the prompt.
 """

@@ -1,4 +1,4 @@
-"""What is left in an answer of how it was written: code in comments, variables and branches without a use."""
+"""Traces in an answer of how it was written: code in comments, variables and branches without a use."""
 
 import ast
 import re

@@ -111,7 +111,7 @@ def value(at: str, given: Any) -> Any:
 
 
 def items(at: str, given: Iterator[Any]) -> Iterator[Any]:
-    """The items of a generator expression, noted as far as they are taken."""
+    """The items of a generator expression, noted as far as they are consumed."""
     frame = _frame()
     if frame is None:
         return given

@@ -58,7 +58,7 @@ class Rule:
     a character too many as often as with one too few, and half a key in the log is a leak all the same.
 
     `gate` is an expression that is found in every text in which the rule finds something plausible: what the prefilter
-    looks for instead of the rule's own expression, where that is too costly or stands in many texts (`prefilter.py`).
+    seeks instead of the rule's own expression, where that is too costly or stands in many texts (`prefilter.py`).
 
     With `near_values` the rule is tried only around lines with something that could be a random value.
 
@@ -340,7 +340,7 @@ def _detect_secrets_rules() -> Iterator[Rule]:
 
 
 def _any_of(words: Iterable[str]) -> str:
-    """A gate of words; `clave` stands in `enclave`, too, where its rule does not look for it."""
+    """A gate of words; `clave` stands in `enclave`, too, where its rule does not search for it."""
     return f"(?i){'|'.join(map(re.escape, words))}".replace("clave", r"\bclave|[_0-9]clave")
 
 

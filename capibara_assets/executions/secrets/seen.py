@@ -1,6 +1,6 @@
 """Values that were redacted, kept as keyed digests: what one session showed to be a secret is one everywhere.
 
-Only values that look random are kept. A word that somebody called a password would otherwise disappear from everybody's
+Only random-looking values are kept. A word that somebody called a password would otherwise disappear from everybody's
 texts, and the digest of a short one could be guessed. Hexadecimal texts as long as a SHA-1 or SHA-256 are left out,
 too: named as a secret by one author, a dataset's digest would stop everybody's results.
 """

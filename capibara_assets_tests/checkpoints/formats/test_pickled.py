@@ -31,12 +31,8 @@ def entry(value: bytes) -> bytes:
 
 HOSTILE = {
     "a bytearray of 2 GiB": (entry(b"c__builtin__\nbytearray\nJ\xff\xff\xff\x7f\x85R"), "a bytearray"),
-    "the same by another opcode": (
-        entry(text("builtins") + text("bytearray") + b"\x93J\xff\xff\xff\x7f\x85R").replace(b"\x80\x02", b"\x80\x04"),
-        "a bytearray",
-    ),
     "a codec that is quadratic": (
-        entry(b"c_codecs\nencode\n" + text("\u4e00\U00010000" * 9) + text("Puny-Code".replace("-", "")) + b"\x86R"),
+        entry(b"c_codecs\nencode\n" + text("\u4e00\U00010000" * 9) + text("PunyCode") + b"\x86R"),
         "the codec punycode",
     ),
     "uninitialised memory": (entry(b"ctorch\nTensor\nM\xe8\x03\x85R"), "uninitialised memory"),

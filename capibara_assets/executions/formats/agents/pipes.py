@@ -25,7 +25,7 @@ def hides_exit_code(command: str) -> bool:
     """Whether the exit code is not that of what ran.
 
     It is that of a filter behind a pipe, of an `echo` or `true` behind the command, of a loop's last round, of an `if`,
-    turned round by `!`, or of nothing where the command goes on in the background. `set -o pipefail`, and a look at
+    turned round by `!`, or of nothing where the command goes on in the background. `set -o pipefail`, and a test of
     `PIPESTATUS`, let it through.
     """
     if "pipefail" in command or "PIPESTATUS" in command:

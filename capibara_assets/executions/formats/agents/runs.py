@@ -179,7 +179,7 @@ def _is_object(line: str) -> bool:
 def moment(value: Any) -> datetime | None:
     """UTC time of ISO text, or of Unix seconds or milliseconds; None where it is none.
 
-    A time without a zone is taken as UTC.
+    A time without a zone is UTC.
     """
     try:
         if isinstance(value, str):

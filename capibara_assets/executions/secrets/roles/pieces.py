@@ -158,7 +158,7 @@ def _pieced(value: str) -> bool:
 
 
 def _handed_on(assigned: re.Match[str]) -> Iterator[tuple[int, int]]:
-    """The literals of an assignment whose names are taken for secrets somewhere in the text."""
+    """The literals of an assignment whose names are used as secrets somewhere in the text."""
     text, names = assigned.string, [name.strip("$@ \t") for name in assigned.group(1).split(",")]
     taken = _taken(text)
     if not any(name in taken and not _OTHER_NAMES.search(name) for name in names):

@@ -1,6 +1,6 @@
 """Secrets known by who takes or tells them: a program's argument, a prompt, a default, an object, a sentence.
 
-What stands in such a place is a password or a key whatever it looks like: of words alone, with blanks, with marks.
+What stands in such a place is a password or a key whatever its characters: of words alone, with blanks, with marks.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Text in which a program announces what its agent runs, and then prints what came of it.
+"""Text in which a program announces what its agent runs, and then prints the result.
 
 AutoGPT's console and `activity.log`: `NEXT ACTION:  COMMAND = tool  ARGUMENTS = {..}`, then `SYSTEM:` or an error; a
 record with its own time ends the one above. Loops of one's own: `[SHELL: command]` between other lines in brackets,
@@ -35,7 +35,7 @@ _ANNOUNCES = "NEXT ACTION: "
 
 
 def _steps(text: str) -> list[dict[str, Any]]:
-    """What was announced and what came of it, as messages."""
+    """Announcements and results, as messages."""
     marks = list((_AUTOGPT if _ANNOUNCES in text else _BRACKETED).finditer(text))
     return (_of_autogpt if _ANNOUNCES in text else _of_brackets)(text, marks)
 

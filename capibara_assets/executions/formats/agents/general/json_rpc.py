@@ -1,7 +1,7 @@
 """Messages between MCP clients and servers (JSON-RPC 2.0): `tools/call`, and the result or error that has its id.
 
 As hosts log them (a time and words before each message, as Claude Desktop's `mcp-server-NAME.log`), or as proxies and
-inspectors record them: JSON lines or a list, a message as it is, in an object of their own or as text. Ids are
+inspectors record them: JSON lines or a list, a bare message, one in an object of their own or as text. Ids are
 numbers that begin anew with each connection, which `initialize` opens. Traps: answers come out of order; a result
 without `isError` tells of the tool alone, unless the same tool says it of other commands; `tools/list` describes
 calls; an unknown tool or one that lacks an argument has run nothing; a request that the client cancelled is never

@@ -25,7 +25,7 @@ def plain(text: str) -> str:
 
 
 def _left(text: str) -> str:
-    """What is left of lines that were erased, also from the lines below them."""
+    """The remainder of lines that were erased, also from the lines below them."""
     kept: list[str] = []
     for line in text.split("\n"):
         erased, _, rest = line.rpartition(_ERASED)

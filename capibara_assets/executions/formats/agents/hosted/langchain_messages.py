@@ -2,7 +2,7 @@
 
 A message is headed by its kind between two rows of "="; calls of tools stand below "Tool Calls:", each with its name,
 its id and a line for each argument; what a tool returned is a message of its own, which names the tool, not the call.
-Traps: an argument's further lines are not indented, so that lines of code may look like the next argument; programs
+Traps: an argument's further lines are not indented, so that lines of code may resemble the next argument; programs
 put rules and names of nodes between messages; messages are often shown again, so that a call counts once by its id.
 """
 

@@ -1,4 +1,4 @@
-"""AppWorld's `environment_io.md`: numbered interactions, each a fence of Python and one of what came of it.
+"""AppWorld's `environment_io.md`: numbered interactions, each a fence of Python and one of its result.
 
 The environment says "Execution failed. Traceback: .." of code that raised and "Execution successful." of code that
 printed nothing; all other words are what was printed. Traps: code and output may hold fences and headings of their own,

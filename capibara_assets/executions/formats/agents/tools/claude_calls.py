@@ -192,7 +192,7 @@ def _tag(text: str, name: str) -> str | None:
 
 
 def _edit(arguments: Any) -> tuple[str, str] | None:
-    """The path, and the new content or what was taken away and added."""
+    """The path, and the new content or the removed and added lines."""
     if not isinstance(arguments, dict):
         return None
     path = _text_of(arguments, "file_path", "notebook_path", "filePath", "path")

@@ -5,7 +5,7 @@ whole whenever its tool calls or tokens grow, and lines of `$set` (metadata, or 
 Traps: only the last writing of a call counts; what was rewound had run all the same; `status: success` says that the
 tool returned, while the command's end stands in the text of its response (`Exit Code:`, in newer versions only where
 it is not 0); a cancelled call ran only if its response has an output; a call's own time is of its end, so the
-message's is taken.
+message's is used.
 """
 
 from collections.abc import Iterator
