@@ -37,6 +37,7 @@ _SHELLS = ("bash: ", "sh: ", "zsh: ", "/bin/", "fatal: ")
 _VIEWERS = re.compile(
     r"[bc]at|tac|nl|head|tail|less|more|[efz]?grep|zcat|rg|ag|ack|g?awk|sed|find|tree|diff|cmp|comm|jq|yq|strings|xxd|od"
     r"|hexdump|curl|wget|http|journalctl|gh|echo|printf|open|goto|find_file|search_\w+|scroll_\w+"
+    r"|(?i:get-content|gc|select-string|sls|get-childitem|get-winevent)"
 )
 _VIEWING = re.compile(  # those that only show where they are given these words
     r"(git)(?: -[Cc] \S+| --no-pager)* (?:show|log|diff|grep|blame|shortlog|reflog|cat-file|stash show)\b"

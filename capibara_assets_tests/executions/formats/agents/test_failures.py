@@ -93,6 +93,7 @@ FINE = [
     ("pyright", "0 errors, 3 warnings, 0 informations"),
     ("npx jest", "  ● Console\n\n    console.error: shown › only"),
     ("python lint.py", "Error: 3 rows were skipped"),
+    ("Get-Content .\\server.log -Tail 3", "listening\nTypeError: x is undefined"),
     ("make report", "linter: cannot tell the type of x"),
     ("prove -v", "not ok 3 - wrap # TODO later\nok 4"),
 ]

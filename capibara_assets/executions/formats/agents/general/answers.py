@@ -69,6 +69,7 @@ _NOTES = re.compile(
     r"(?<!\s)(?:\s*\n(?:<(\w+)>[^\n<]*</\1>|\[(?:Current|Python) [^\n\]]*\]))+\s*\Z"
 )  # of a shell, behind its output
 _SYSTEM = re.compile(r"\s*<system>([^<]*)</system>\s*?(?:\n|\Z)")  # what the tool says, above the output
+_STATED = re.compile(r"success=(True|False) output=(['\"].*['\"])\s*\Z", re.DOTALL)
 _STATUS = re.compile(r"(?:exit (?:code|status): ?)?(-?\d{1,9})\s*\Z")
 _SAYS_NO = re.compile(
     r"(?:Error: )?(?:The )?(?:user|tool call was|tool use was|tool execution was|command was|operation was|call was"
@@ -264,6 +265,8 @@ def _structured(answer: ToolAnswer, runs_shell: bool, language: str) -> ToolAnsw
     text, cell = answer.output, language in _CELLS
     if head := _TOOLS_HEAD.match(text):  # above what is the tool's own
         text = text[head.end() :]
+    if stated := _STATED.match(text):  # AutoGen's `CodeResult`
+        return read_answer({"success": stated[1] == "True", "output": literal(stated[2]) or ""})
     if not text.lstrip().startswith("{"):
         return None
     told = _object(text) if any(f"{mark}{key}{mark}" in text for key in (*_EXITS, "error") for mark in "\"'") else None

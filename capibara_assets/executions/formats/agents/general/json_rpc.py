@@ -1,19 +1,21 @@
 """Messages between MCP clients and servers (JSON-RPC 2.0): `tools/call`, and the result or error that has its id.
 
 As hosts log them (a time and words before each message, as Claude Desktop's `mcp-server-NAME.log`), or as proxies and
-inspectors record them: JSON lines or a list, a bare message, one in an object of their own or as text. Ids are
-numbers that begin anew with each connection, which `initialize` opens. Traps: answers come out of order; a result
-without `isError` tells of the tool alone, unless the same tool says it of other commands; `tools/list` describes
-calls; an unknown tool or one that lacks an argument has run nothing; a request that the client cancelled is never
-answered.
+inspectors record them: JSON lines, a list or a HAR, a bare message, one in an object of their own, as text or in a
+stream. Ids are numbers that begin anew with each connection, which `initialize` opens. Traps: answers come out of
+order; a result without `isError` tells of the tool alone, unless the same tool says it of other commands;
+`tools/list` describes calls; an unknown tool or one that lacks an argument has run nothing; a request that the client
+cancelled is never answered.
 """
 
+import base64
 import json
 import re
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from capibara_assets.executions.formats.agents.event_streams import events, is_stream
 from capibara_assets.executions.formats.agents.fields import of_json, record, text_at, whole, word
 from capibara_assets.executions.formats.agents.general.answers import read_answer, write_answer
 from capibara_assets.executions.formats.agents.general.tool_names import Asked, asked_of, entry_of
@@ -22,7 +24,7 @@ from capibara_assets.executions.formats.agents.tools.calls import Call
 
 _VERSION = '"jsonrpc"'
 _ESCAPED = '\\"jsonrpc\\"'
-_TIMES = ("timestamp", "time", "ts", "created_at", "createdAt", "date")
+_TIMES = ("startedDateTime", "timestamp", "time", "ts", "created_at", "createdAt", "date")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?")
 _NOT_RUN = (-32700, -32600, -32601, -32602)  # of the protocol: no such method, no such tool, wrong arguments
 _TIMED_OUT = -32001
@@ -99,8 +101,10 @@ def _messages(document: LogDocument) -> Iterator[_Message]:
 
 
 def _inside(value: Any, at: datetime | None, depth: int) -> Iterator[_Message]:
-    if isinstance(value, str) and (_VERSION in value or _ESCAPED in value) and value.lstrip().startswith(("{", "[")):
-        value = of_json(value)
+    if isinstance(value, str) and (_VERSION in value or _ESCAPED in value):
+        value = list(events(value)) if is_stream(value) else of_json(value)
+    if isinstance(value, dict) and value.get("encoding") == "base64":  # of a HAR's body
+        value = {**value, "text": _decoded(text_at(value, "text"))}
     if depth and isinstance(value, list):
         for item in value:
             yield from _inside(item, at, depth - 1)
@@ -111,6 +115,13 @@ def _inside(value: Any, at: datetime | None, depth: int) -> Iterator[_Message]:
         else:
             for item in value.values():
                 yield from _inside(item, at, depth - 1)
+
+
+def _decoded(text: str) -> str:
+    try:
+        return base64.b64decode(text).decode("utf-8", "replace")
+    except ValueError:
+        return ""
 
 
 READER = Reader("json-rpc", (b'"tools/call"', rb"\"tools/call\""), reads, entries)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from capibara_assets.executions.formats.agents.event_streams import events, is_stream
 from capibara_assets.executions.formats.agents.hosted import (
     anthropic_bodies,
     bedrock_bodies,
@@ -11,7 +12,7 @@ from capibara_assets.executions.formats.agents.hosted import (
     openai_bodies,
 )
 from capibara_assets.executions.formats.agents.hosted.api_items import Item
-from capibara_assets.executions.formats.agents.hosted.api_streams import assembled, events, is_event, is_stream
+from capibara_assets.executions.formats.agents.hosted.api_streams import assembled, is_event
 from capibara_assets.executions.formats.strict_json import Fault
 
 _PROVIDERS = (bedrock_bodies, gemini_bodies, openai_bodies, anthropic_bodies)

@@ -14,11 +14,11 @@ from typing import Any
 import yaml
 
 from capibara_assets.deployment.yaml_text import holds_at_most, load_yaml
+from capibara_assets.executions.formats.agents.event_streams import is_stream
 from capibara_assets.executions.formats.agents.fields import word
 from capibara_assets.executions.formats.agents.general.linked_calls import ClientCalls
 from capibara_assets.executions.formats.agents.hosted.api_bodies import bodies, is_request, items
 from capibara_assets.executions.formats.agents.hosted.api_items import ApiAnswer, ApiCall, Item, NoCode, Task
-from capibara_assets.executions.formats.agents.hosted.api_streams import is_stream
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, NotRun, Reader
 from capibara_assets.executions.formats.strict_json import Fault
 

@@ -10,31 +10,10 @@ from capibara_assets.executions.formats.strict_json import Fault
 _OF_ANTHROPIC = ("message_start", "content_block_start", "content_block_delta", "content_block_stop")
 
 
-def is_stream(said: str) -> bool:
-    """Whether text is a stream of server-sent events."""
-    return said.lstrip().startswith(("data:", "event:"))
-
-
 def is_event(value: dict[str, Any]) -> bool:
     """Whether an object is an event of a stream, as some programs note them one by one."""
     kind = text_at(value, "type")
     return kind in _OF_ANTHROPIC or (kind.startswith("response.") and kind.count(".") > 0)
-
-
-def events(said: str) -> Iterator[dict[str, Any] | Fault]:
-    """The events of a stream's text; one that is no JSON is a fault."""
-    for block in said.replace("\r\n", "\n").split("\n\n"):
-        lines = [line[5:].removeprefix(" ") for line in block.split("\n") if line.startswith("data:")]
-        data = "\n".join(lines).strip()
-        if not data or data == "[DONE]":
-            continue
-        try:
-            value = json.loads(data, strict=False)
-        except (ValueError, RecursionError) as error:
-            yield Fault("invalid_json", f"an event of a stream: {error}", data)
-            continue
-        if isinstance(value, dict):
-            yield value
 
 
 def assembled(found: list[dict[str, Any]]) -> Iterator[dict[str, Any] | Fault]:

@@ -1,5 +1,6 @@
 """Messages between MCP clients and servers: as a host logs them, and as a proxy records them."""
 
+import base64
 import json
 from typing import Any
 
@@ -45,13 +46,26 @@ def in_text(*rows: Row) -> bytes:
     return json.dumps([{"raw": json.dumps(row)} for row in rows]).encode()
 
 
+def har(*rows: Row) -> bytes:
+    """As a browser records MCP's HTTP: requests as text, answers as a stream, some of them in base64."""
+    at = {"startedDateTime": "2026-10-02T08:00:00Z"}
+    asked = [{**at, "request": {"postData": {"text": json.dumps(row)}}} for row in rows if "method" in row]
+    streams = [f"event: message\ndata: {json.dumps(row)}\n\n" for row in rows if "method" not in row]
+    contents = [
+        {"text": base64.b64encode(text.encode()).decode(), "encoding": "base64"} if number % 2 else {"text": text}
+        for number, text in enumerate(streams)
+    ]
+    answered = [{**at, "response": {"content": content}} for content in contents]
+    return json.dumps({"log": {"version": "1.2", "entries": [*asked, *answered]}}, indent=1).encode()
+
+
 def read(data: bytes) -> list[Entry]:
     document = LogDocument(data)
     assert find_reader(document) is READER
     return list(READER.entries(document))
 
 
-@pytest.mark.parametrize("written", [hosts_log, jsonl, in_text])
+@pytest.mark.parametrize("written", [hosts_log, jsonl, in_text, har])
 def test_answers_out_of_order_belong_to_the_calls_of_their_ids(written: Any) -> None:
     rows = (
         call(2, "ls"),

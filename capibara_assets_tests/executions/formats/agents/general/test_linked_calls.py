@@ -448,3 +448,12 @@ def test_a_tool_that_raised_is_told_by_its_input() -> None:
     said = "An error occurred while running the tool. Please try again. Error: Command 'b' timed out after 60 seconds"
     (run,) = runs(READER, jsonl(call("1", "b"), answer("1", said)))
     assert (run.success, run.timed_out) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("said", "success"), [("success=True output='2\\n'", True), ('success=False output="it\'s"', False)]
+)
+def test_a_result_that_states_its_success_as_text(said: str, success: bool) -> None:
+    asked = {"id": "1", "name": "CodeExecutor", "arguments": json.dumps({"code": "f()"})}
+    (run,) = runs(READER, jsonl(asked, answer("1", said, is_error=False)))
+    assert (run.success, run.output) == (success, "2\n" if success else "it's")
