@@ -63,6 +63,8 @@ def _odd(opcodes: Iterator[tuple[pickletools.OpcodeInfo, object, int | None]]) -
             codec = codec or (name if name in _CODECS else None)
         elif isinstance(value, int) and value.bit_length() > 64:
             large += 1
+        if encodes and codec:  # at once: a pickle that lacks its end runs up to there
+            return f"text for the codec {codec}"
         if large > _MOST_LARGE:
             return f"more than {_MOST_LARGE:,} integers beyond 64 bits"
-    return f"text for the codec {codec}" if encodes and codec else None
+    return None

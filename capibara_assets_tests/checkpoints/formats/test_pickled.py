@@ -69,6 +69,14 @@ def test_it_is_refused_with_what_it_holds(hostile: str, wrap: object, tmp_path: 
         read(tmp_path / "x.pt")
 
 
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_so_is_one_that_lacks_its_end(hostile: str, tmp_path: Path) -> None:
+    pickled, what = HOSTILE[hostile]
+    (tmp_path / "x.pt").write_bytes(archive(pickled.removesuffix(b"s.")))
+    with pytest.raises(InputError, match=rf"x.pt holds .*{what}"):
+        read(tmp_path / "x.pt")
+
+
 @pytest.mark.parametrize("zipped", [True, False])
 def test_what_programs_save_is_read(zipped: bool, tmp_path: Path) -> None:
     """Bytes, which are text for a codec, large integers of a random generator, and names that are codecs."""
