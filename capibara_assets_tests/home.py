@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from capibara_assets_tests.canary import plant
 
 DOMAINS = ("python", "sql")
 REPOSITORY = Path(__file__).resolve().parent.parent
+PURELIB = sysconfig.get_path("purelib")
 SOURCES = (
     *("capibara_assets", "resources"),
     *(f"capibara_assets_tests/{name}.py" for name in ("home", "canary", "conftest", "modeling/tiny")),
@@ -167,11 +169,14 @@ def _make(folder: Path) -> None:
 
 
 def _digest() -> str:
-    """Of every source file that takes part, and of every installed library's version."""
+    """Of every source file that takes part, and of every installed library's version.
+
+    Not of a package that a test puts on its path: another worker would take the home for an old one and remove it.
+    """
     digest = hashlib.sha256(sys.version.encode())
     for path in sorted(file for source in SOURCES for file in _files(REPOSITORY / source)):
         digest.update(f"{path.relative_to(REPOSITORY)}\n".encode() + hashlib.sha256(path.read_bytes()).digest())
-    libraries = sorted(f"{one.name}=={one.version}" for one in importlib.metadata.distributions())
+    libraries = sorted(f"{one.name}=={one.version}" for one in importlib.metadata.distributions(path=[PURELIB]))
     digest.update("\n".join(libraries).encode())
     return digest.hexdigest()[:16]
 
