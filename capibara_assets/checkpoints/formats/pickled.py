@@ -1,7 +1,8 @@
 """What a pickle of torch.save may hold: told from its opcodes, before any of them runs.
 
 `torch.load(weights_only=True)` runs no code of the file's choice, but it calls what it allows with whatever the file
-gives: `bytearray(2 ** 31)` takes memory, a quadratic codec or a dictionary of integers with one hash takes minutes.
+gives: `bytearray(2 ** 31)` takes memory, `torch.Tensor(1000)` shows what stood in this process's memory, a quadratic
+codec or a dictionary of integers with one hash takes minutes.
 """
 
 import encodings.aliases
@@ -19,12 +20,11 @@ _CODECS = (
     | frozenset(module.name for module in pkgutil.iter_modules(encodings.__path__))
 ) - _LATIN
 _MOST_LARGE = 1000  # integers beyond 64 bits: the states of random generators are a few
-_OLD_PARTS = 5  # pickles at the head of a file from before torch 1.6
 _LONGEST = 64  # characters of a codec's name
 
 
 def require_plain_pickle(source: bytes | IO[bytes], what: str, parts: int = 1) -> None:
-    """Check the pickles that `source` begins with; what is damaged is left to the unpickler to name.
+    """Check the `parts` pickles that `source` begins with; what is damaged is left to the unpickler to name.
 
     Raises:
         InputError: they hold what takes memory or time without end; it is named.
@@ -40,11 +40,6 @@ def require_plain_pickle(source: bytes | IO[bytes], what: str, parts: int = 1) -
                 f"{what} holds {reason}, which no checkpoint does: it is made to fill memory or time; where you trust "
                 "it, load it with the program that wrote it and save tensors and plain values only"
             )
-
-
-def require_plain_parts(stream: IO[bytes], what: str) -> None:
-    """`require_plain_pickle` for a file in the format from before torch 1.6, which begins with several pickles."""
-    require_plain_pickle(stream, what, _OLD_PARTS)
 
 
 def _odd(opcodes: Iterator[tuple[pickletools.OpcodeInfo, object, int | None]]) -> str | None:

@@ -21,7 +21,7 @@ import torch
 from capibara_assets.checkpoints.content import Content, live, nbytes, to_torch
 from capibara_assets.checkpoints.formats.beside import read_files, write_files
 from capibara_assets.checkpoints.formats.limits import listed, refuse, refuse_metadata
-from capibara_assets.checkpoints.formats.pickled import require_plain_parts, require_plain_pickle
+from capibara_assets.checkpoints.formats.pickled import require_plain_pickle
 from capibara_assets.checkpoints.formats.publish import new_file, new_folder
 from capibara_assets.checkpoints.tree import flatten, join, unflatten
 from capibara_assets.errors import InputError
@@ -29,6 +29,7 @@ from capibara_assets.errors import InputError
 SUFFIXES = (".pt", ".pth", ".bin")
 _STORAGE = re.compile(r"/data/[^/]+\Z")  # members that hold the bytes of tensors
 _PIECE = 1 << 20
+_OLD_PARTS = 5  # pickles at the head of a file from before torch 1.6
 _LENGTHS = 26  # bytes of a member's header before them
 _MODEL, _ADAPTER = "pytorch_model.bin", "adapter_model.bin"
 _MOST_REPEATED, _ALWAYS_FITS = 64, 1 << 26
@@ -217,7 +218,7 @@ def load_stream(source: Path | IO[bytes], what: str, *, mapped: bool = False) ->
         _require_stored(source, what)
     elif not isinstance(source, Path):
         source.seek(0)
-        require_plain_parts(source, what)
+        require_plain_pickle(source, what, _OLD_PARTS)
     if not isinstance(source, Path):
         source.seek(0)
     try:

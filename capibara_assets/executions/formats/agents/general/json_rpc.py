@@ -42,7 +42,8 @@ def reads(document: LogDocument) -> bool:
 
 
 def entries(document: LogDocument) -> Iterator[Entry]:
-    """The runs and edits in the order of their calls."""
+    """The runs and edits in the order of their calls, and the damaged lines among JSON lines."""
+    yield from document.faults if document.value is None else ()
     yield from (entry_of(call, asked) for call, asked in _calls(document))
 
 

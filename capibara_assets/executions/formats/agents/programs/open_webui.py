@@ -32,7 +32,8 @@ def reads(document: LogDocument) -> bool:
 
 
 def entries(document: LogDocument) -> Iterator[Entry]:
-    """The runs and edits of each chat in the order of its messages."""
+    """The runs and edits of each chat in the order of its messages, and the damaged lines among JSON lines."""
+    yield from document.faults if document.value is None else ()
     yield from (entry_of(call, asked) for call, asked in _all(document))
 
 

@@ -9,6 +9,7 @@ import pytest
 from capibara_assets.executions.formats.agents.general.json_rpc import READER
 from capibara_assets.executions.formats.agents.readers import find_reader
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, NotRun
+from capibara_assets.executions.formats.strict_json import Fault
 
 Row = dict[str, Any]
 
@@ -105,3 +106,8 @@ def test_edits_count_and_other_tools_and_cut_lines_are_none() -> None:
     (found,) = read(hosts_log(*rows, *other) + b'\n2026 Message from client: {"jsonrpc": "2.0", "meth')
     assert isinstance(found, Edit) and (found.path, found.text) == ("a.txt", "hi")
     assert find_reader(LogDocument(jsonl(*other))) is None
+
+
+def test_a_damaged_line_is_kept_apart() -> None:
+    first, run = read(jsonl(call(1, "ls")) + b'\n{"torn": \n' + jsonl(result(1, "a.c")))
+    assert isinstance(first, Fault) and isinstance(run, AgentRun) and run.output == "a.c"
