@@ -171,6 +171,17 @@ class LineReader:
             self.fault, self.detail = f"truncated_{codec.name}", f"the {codec.name} data ends early"
 
 
+def unpacked(path: Path, most: int) -> bytes:
+    """A file's bytes, of a compressed one what it holds, at most so many. Raises OSError."""
+    kept, size = [], 0
+    for block in LineReader(path)._decompressed():
+        kept.append(block)
+        size += len(block)
+        if size > most:
+            break
+    return b"".join(kept)[:most]
+
+
 class _Codec(Protocol):
     name: str
 

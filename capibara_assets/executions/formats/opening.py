@@ -4,19 +4,20 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from capibara_assets.executions.formats.agents.archives import is_archive
 from capibara_assets.executions.formats.agents.readers import find_reader, may_be_agents
 from capibara_assets.executions.formats.agents.runs import LogDocument
 from capibara_assets.executions.formats.detection import FileLayout, layout
 from capibara_assets.executions.formats.event_folders import open_log, size_of
-from capibara_assets.executions.formats.lines import LineReader, LogLine
-from capibara_assets.executions.formats.table_files import is_table_file, table_lines
+from capibara_assets.executions.formats.lines import LineReader, LogLine, unpacked
+from capibara_assets.executions.formats.table_files import is_packed_table, is_table_file, table_lines
+from capibara_assets.executions.formats.text_tables import may_be_yaml, value_lines
 
 MAX_DOCUMENT = 256 << 20  # bytes of a file that is one JSON document or an agent's log, which is read as a whole
 SNIFF_LINES = 20
 _SNIFF_BYTES = 1 << 20
 _LARGE = 64 << 20  # bytes of a file that is looked at whole though nothing at its head speaks of an agent
 _FEW = 20  # of so many bytes of text one may be a NUL
-_ZIP = b"PK\x03\x04"  # bytes that are no lines
 
 
 def source_lines(reader: LineReader) -> Iterator[LogLine]:
@@ -52,7 +53,8 @@ def open_source(reader: LineReader) -> tuple[FileLayout, Iterator[LogLine]]:
     begin = b"\n".join(line.data for line in head)
     marked = may_be_agents(begin)
     no_text = begin.count(0) * _FEW > len(begin)  # fewer NULs are what a crash leaves
-    packed = begin.startswith(_ZIP) or is_table_file(begin)
+    table = is_table_file(begin)
+    packed = is_archive(begin) or is_packed_table(begin)
     silent = form is FileLayout.OTHER and not marked and not packed
     if silent and (no_text or size_of(reader.path) > _LARGE):
         return form, every  # a table of a gigabyte is not held in memory to find that it is no log
@@ -62,10 +64,12 @@ def open_source(reader: LineReader) -> tuple[FileLayout, Iterator[LogLine]]:
         # whether its last line is whole is for the reader to see; what is not is read when it is
         whole = whole._replace(data=whole.data + b"\n" * whole.ended, ended=True)
         if packed and whole.fault is None:
-            whole = whole._replace(data=reader.path.read_bytes())
-        if is_table_file(begin) and whole.fault is None:
+            whole = whole._replace(data=unpacked(reader.path, MAX_DOCUMENT))
+        if table and whole.fault is None:
             whole = whole._replace(data=table_lines(whole.data, MAX_DOCUMENT))
-        rows = whole.data.split(b"\n", SNIFF_LINES)[:SNIFF_LINES] if is_table_file(begin) else []
+        elif whole.fault is None and may_be_yaml(whole.data) and find_reader(LogDocument(whole.data)) is None:
+            whole = whole._replace(data=value_lines(whole.data) or whole.data)
+        rows = whole.data.split(b"\n", SNIFF_LINES)[:SNIFF_LINES] if table else []
         if find_reader(LogDocument(begin if whole.fault else whole.data)) is None and (
             not any(rows) or layout(rows) is FileLayout.OTHER
         ):

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from capibara_assets.executions.formats.agents.fields import says_not_run
 from capibara_assets.executions.formats.agents.general.answers import read_answer, write_answer
 from capibara_assets.executions.formats.agents.general.tool_names import asked_of
 from capibara_assets.executions.formats.agents.tools.calls import Call
@@ -134,7 +135,7 @@ def _as_nanoseconds(value: Any) -> int | None:
 
 
 def trace_envelopes(trace: dict[str, Any]) -> Iterator[Envelope | str | Fault]:
-    """Yields an envelope for each span that ran code, "span" for each other one, a fault for a damaged one."""
+    """Yields an envelope for each span that ran code, a kind for each other one, a fault for a damaged one."""
     for own in [trace] if _is_span(trace) else _listed(trace):
         yield _span(own if "startTimeUnixNano" in own else _as_otlp(own), {})
     for resource in _objects(trace, "resourceSpans", "resource_spans"):
@@ -174,6 +175,9 @@ def _span(span: dict[str, Any], resource: Mapping[str, Any]) -> Envelope | str |
     arguments, program = next(((given, ran) for given in each if (ran := _code(tool, given))), (None, None))
     if not _is_tool_call(own, span) or program is None:
         return "span"
+    result = _json(_first(own, _RESULT))
+    if isinstance(result, dict) and says_not_run(result):
+        return "refused_span"
     code, language = program
     trace_id, span_id = span.get("traceId", span.get("trace_id")), span.get("spanId", span.get("span_id"))
     if not isinstance(trace_id, str) or not isinstance(span_id, str) or not trace_id or not span_id:
@@ -190,7 +194,7 @@ def _span(span: dict[str, Any], resource: Mapping[str, Any]) -> Envelope | str |
         "timestamp": (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=start // 1000)).isoformat(),
         "language": language,
         "code": code,
-        "execution": _execution(own, span, language),
+        "execution": _execution(result, _failure(own, span), language),
         "duration_ms": None if end is None or end < start else (end - start) / 1e6,
         "context_id": _optional_text(_first(own, _CONTEXT) or _first(given, _CONTEXT)),
         "agent_id": _optional_text(_first(scope, _AGENT)),
@@ -254,13 +258,11 @@ def _language(tool: str, stated: Any) -> str:
 # --- its result -----------------------------------------------------------------------------------------------------
 
 
-def _execution(attributes: Mapping[str, Any], span: dict[str, Any], language: str) -> dict[str, Any]:
+def _execution(result: Any, failure: dict[str, Any] | None, language: str) -> dict[str, Any]:
     """The tool's result in the SDK's shape: unchanged where it has that shape, else as its text.
 
     A span of a shell's tool ends well whatever its command did; words around the output may have the exit code.
     """
-    result = _json(_first(attributes, _RESULT))
-    failure = _failure(attributes, span)
     if isinstance(result, dict):
         if "exit_code" in result or "exitCode" in result:
             return result

@@ -1,4 +1,4 @@
-"""Tables in files: the rows of an SQLite database or a Parquet file as JSON lines, which readers of logs understand.
+"""Tables in files: the rows of a database, of Parquet or of a text as JSON lines, which readers of logs understand.
 
 Agents' programs keep sessions in SQLite (a row a message, whose parts are JSON in a column), data sets of trajectories
 are Parquet. A row becomes an object of its columns; text of a column that is JSON is parsed, since what a call was
@@ -9,6 +9,7 @@ What cannot be read of a file is told in a last line that is no JSON, so that it
 import io
 import json
 import math
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -16,18 +17,26 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from capibara_assets.executions.formats.text_tables import is_text_table, text_rows
+
 SQLITE, PARQUET = b"SQLite format 3\0", b"PAR1"
 _JOURNAL = slice(18, 20)  # of the header: how the file is written and read; 2 is WAL, which bytes in memory have not
 _SHADOW = ("sqlite_", "libsql_")  # names of tables that the library keeps for itself
 _STEPS = 200_000_000  # of SQLite's machine, for all tables: more is a file made to last
 _MOST_CELL = 32 << 20  # bytes of a blob: more is no message
 _MOST_ROWS = 1_000_000  # a file of a few kilobytes may stand for billions
+_BUBBLE = re.compile(r"(?:bubbleId|composerData):([\w-]{8,64})(?::[\w-]{8,64})?")
 _TIMES = ("created_at", "createdAt", "time_created", "timestamp", "created", "ts", "start_time")
 
 
-def is_table_file(head: bytes) -> bool:
+def is_packed_table(head: bytes) -> bool:
     """Whether a file that begins like this is a database or a Parquet file."""
     return head.startswith((SQLITE, PARQUET))
+
+
+def is_table_file(head: bytes) -> bool:
+    """Whether a file that begins like this is a table: a database, Parquet, CSV or a dump."""
+    return is_packed_table(head) or is_text_table(head)
 
 
 def table_lines(data: bytes, most: int) -> bytes:
@@ -38,7 +47,7 @@ def table_lines(data: bytes, most: int) -> bytes:
         most: bytes of lines; rows behind them are left out, which the last line says, as of what is damaged.
     """
     lines, size, problems = list[bytes](), 0, list[str]()
-    for row in _sqlite_rows(data, problems) if data.startswith(SQLITE) else _parquet_rows(data, problems):
+    for row in _rows(data, problems):
         try:
             lines.append(json.dumps({name: _parsed(value) for name, value in row.items()}, default=str).encode("ascii"))
         except (TypeError, ValueError, RecursionError) as error:  # keys that are no text; nested too deeply
@@ -50,6 +59,12 @@ def table_lines(data: bytes, most: int) -> bytes:
             problems.append(f"more than {most} bytes of rows")
             break
     return b"\n".join([*lines, *(f"not read: {said}".encode() for said in dict.fromkeys(problems) if lines), b""])
+
+
+def _rows(data: bytes, problems: list[str]) -> Iterable[dict[str, Any]]:
+    if data.startswith(SQLITE):
+        return _sqlite_rows(data, problems)
+    return _parquet_rows(data, problems) if data.startswith(PARQUET) else _in_time(text_rows(data, problems))
 
 
 def _sqlite_rows(data: bytes, problems: list[str]) -> Iterator[dict[str, Any]]:
@@ -87,9 +102,22 @@ def _rows_of(connection: sqlite3.Connection, name: str, problems: list[str]) -> 
             for column in map(_quoted, columns)
         )
         for values in connection.execute(f"SELECT {asked} FROM {table}"):
-            yield {"table": name, **dict(zip(columns, map(_text, values), strict=True))}
+            yield {"table": name, **_of_conversation(dict(zip(columns, map(_text, values), strict=True)))}
     except (sqlite3.Error, OverflowError, MemoryError) as error:
         problems.append(f"table {name}: {error}")
+
+
+def _of_conversation(row: dict[str, Any]) -> dict[str, Any]:
+    """A row; of Cursor's messages, whose keys alone name their conversation, with that and their time.
+
+    Every row gets a time, since rows are put in order where each has one.
+    """
+    key = _BUBBLE.fullmatch(str(row.get("key"))) if row.keys() == {"key", "value"} else None
+    if key is None:
+        return row
+    value = _parsed(row["value"])
+    sent = value.get("createdAt") if isinstance(value, dict) else None
+    return {"conversation_id": key[1], "createdAt": sent if isinstance(sent, str) else "", **row}
 
 
 def _quoted(name: str) -> str:

@@ -1,7 +1,12 @@
 """Fields of parsed JSON whose type a log does not promise: the value where it is of the type, or nothing."""
 
 import json
+import re
 from typing import Any
+
+_EXTENDED = re.compile(r'\{\s*"\$(?:oid|date|uuid|number(?:Int|Long|Double|Decimal))"\s*:')
+_RAN_FLAGS = ("approved", "confirmed", "executed")
+_NUMBER = re.compile(r"-?\d{1,300}(?:\.\d{1,300})?(?:[eE][+-]?\d{1,2})?")
 
 
 def record(value: Any) -> dict[str, Any]:
@@ -58,14 +63,44 @@ def code_at(value: Any, *path: str | int) -> int | None:
     return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
+def says_not_run(value: dict[str, Any]) -> bool:
+    """Whether an answer's flags say that a person or a policy kept the call from running."""
+    return value.get("rejected") is True or any(value.get(flag) is False for flag in _RAN_FLAGS)
+
+
 def objects(value: Any) -> list[dict[str, Any]]:
     """The objects of a list; none where it is no list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
+def parse_json(text: str) -> Any:
+    """The value that JSON text says, whose strings may hold control characters.
+
+    What MongoDB's extended JSON writes as an object of one member (`{"$oid": ".."}`) is that member's value.
+
+    Raises:
+        ValueError, RecursionError: it is none, or nested too deeply.
+    """
+    return json.loads(text, strict=False, object_hook=_unwrapped if _EXTENDED.search(text) else None)
+
+
 def of_json(text: str, otherwise: Any = None) -> Any:
-    """The value that JSON text says, whose strings may hold control characters; `otherwise` where it is none."""
+    """The value that JSON text says; `otherwise` where it is none. See `parse_json`."""
     try:
-        return json.loads(text, strict=False)
+        return parse_json(text)
     except (ValueError, RecursionError):
         return otherwise
+
+
+def _unwrapped(value: dict[str, Any]) -> Any:
+    """The value of an object of MongoDB's extended JSON; any other object as it is."""
+    if len(value) != 1:
+        return value
+    ((name, told),) = value.items()
+    if name in ("$oid", "$date", "$uuid"):
+        return told
+    if name in ("$numberInt", "$numberLong") and isinstance(told, str) and told.lstrip("-").isdecimal():
+        return int(told)
+    if name in ("$numberDouble", "$numberDecimal") and isinstance(told, str) and _NUMBER.fullmatch(told):
+        return float(told)
+    return value

@@ -3,6 +3,7 @@
 import re
 from functools import cache
 
+from capibara_assets.executions.formats.agents import archives
 from capibara_assets.executions.formats.agents.general import (
     announced_calls,
     code_and_outcome,
@@ -13,6 +14,7 @@ from capibara_assets.executions.formats.agents.general import (
     printed_records,
     react_text,
     run_trees,
+    shell_marks,
     stepwise_calls,
     tagged_calls,
 )
@@ -22,6 +24,7 @@ from capibara_assets.executions.formats.agents.hosted import (
     autogen_console,
     bedrock_traces,
     codeact_console,
+    dspy_history,
     langchain_console,
     langchain_messages,
     mini_console,
@@ -123,11 +126,13 @@ READERS: tuple[Reader, ...] = (
     autogen_console.READER,
     bedrock_traces.READER,
     codeact_console.READER,
+    dspy_history.READER,
     langchain_console.READER,
     langchain_messages.READER,
     mini_console.READER,
     openai_assistants.READER,
     smolagents_console.READER,
+    shell_marks.READER,
     terminal_bench.READER,  # behind the consoles that a recording may show
     aide_journal.READER,
     appworld.READER,
@@ -159,6 +164,8 @@ READERS: tuple[Reader, ...] = (
 
 def find_reader(document: LogDocument) -> Reader | None:
     """The format of a document, told by its content; None: no agent's log."""
+    if archives.is_archive(document.data) and not inspect_log.READER.reads(document):
+        return archives.reader_of(document, find_reader)  # a member that is not compressed has marks of its own
     for reader in READERS:
         if any(mark in document.data for mark in reader.marks) and reader.reads(document):
             return reader

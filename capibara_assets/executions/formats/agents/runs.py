@@ -1,7 +1,6 @@
 """What readers of agents' logs take and give: a log's content, parsed once, and the executions in it."""
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -9,7 +8,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple
 
-from capibara_assets.executions.formats.agents.fields import of_json
+from capibara_assets.executions.formats.agents.fields import of_json, parse_json
 from capibara_assets.executions.formats.agents.line_prefixes import without_prefixes
 from capibara_assets.executions.formats.strict_json import Fault
 
@@ -136,7 +135,7 @@ class LogDocument:
             if not line.strip():
                 continue
             try:
-                value = json.loads(line, strict=False)
+                value = parse_json(line)
             except (ValueError, RecursionError) as error:
                 if not found and not line.lstrip().startswith("{"):
                     return [], []

@@ -41,6 +41,21 @@ _STORES = ("secret", "keyvault", "securestring", "vault kv", "ssm put", "config:
 _LITERAL = r"[\"']([^\s\"'`\\<>]{6,64})[\"']"
 _VALUE_FLAG = r"--?(?:body|b|value|v|secret-(?:string|binary|value)|plaintext|data|payload|literal)(?:[ =]|(?=[\"']))"
 _CONNECTS = ("smtp", "mail", "gomail", "imap", "pop3", "ldap", "ftp", "sftp", "ssh", "telnet", "mqtt", "amqp", "dial")
+_DRIVERS = (
+    "postgres",
+    "mysql",
+    "mariadb",
+    "mssql",
+    "oracle",
+    "snowflake",
+    "redshift",
+    "clickhouse",
+    "db2",
+    "mongodb",
+    "amqp",
+)
+_CONNECTING = r"(?:create|connect|open|build|engine|pool|client|session|url|dsn|driver|data_?source)\w{0,20}"
+_DRIVEN_ANCHORS = ("database(", *(f"({quote}{driver}" for quote in "\"'" for driver in _DRIVERS))
 _ASKS = "(?:passw|sudo|login|crypt|kinit|openssl|gpg|smbpasswd|passphrase|--stdin)"
 _FOUR_WORDS = "((?:[a-z]{1,16}[ ]){3,11}[a-z]{3,16})"
 _TELLING = "least characters keep never always store stored kept name where how hello world message want edit"
@@ -192,6 +207,13 @@ HANDED: tuple[Role, ...] = (
     Role(
         "PASSWORD", ("credential", "basicauth", "basic_auth"),
         rf"(?:credentials?|basic_?auth)[\w.\]:]{{0,24}}[( ][ ]?[\"'][\w.@\\-]{{1,60}}[\"'][ ]?[, ][ ]?{_LITERAL}",
+        _told_word,
+    ),
+    # behind the name of a driver or a database and that of a user
+    Role(
+        "PASSWORD", _DRIVEN_ANCHORS,
+        rf"(?:\bdatabase\([\"'][^\"'\n]{{1,60}}|{_CONNECTING}\([\"'](?:{'|'.join(_DRIVERS)})[\w+:/]{{0,24}})[\"'][ ]?,"
+        rf"\s{{0,20}}[\"'][\w.@\\-]{{1,60}}[\"'][ ]?,\s{{0,20}}{_LITERAL}",
         _told_word,
     ),
     Role(

@@ -82,6 +82,14 @@ _ASSIGNS = (
     r"[ \t]*+(?:(?:export|set|setx|const|let|var)[ \t]++)?[\"']?[\w.${}%-]{1,60}[\"']?[ \t]*+(?::=|[:=])[ \t]*+[\"']?"
 )
 _LOGS_IN = r"(?:ssh|log(?:ged)?[ -]?(?:in|on)|sign[ -]?in|credentials?|creds)"
+#: Public halves of pairs of keys: of Twilio, Alibaba, Tencent, Google's storage, DigitalOcean's, Razorpay.
+_PAIRED = (
+    r"(?:AC|SK)[0-9a-f]{32}|LTAI[A-Za-z0-9]{12,20}|AKID[A-Za-z0-9]{20,36}|GOOG[0-9A-Z]{16,60}|DO00[A-Z0-9]{12,20}"
+    r"|rzp_(?:live|test)_[A-Za-z0-9]{10,20}"
+)
+_PAIRED_ANCHORS = tuple(
+    f"{quote}{beginning}" for quote in "\"'" for beginning in ("AC", "SK", "LTAI", "AKID", "GOOG", "DO00", "rzp_")
+)
 
 
 def _row(value: str) -> bool:
@@ -256,7 +264,8 @@ SERVICES: tuple[Role, ...] = (
         _row,
     ),
     Role(  # of a pool of connections
-        "PASSWORD", ('" "',), r"^\"[\w.@-]{1,60}\"[ ]\"([^\s\"]{8,128})\"[ \t\r]*$", signed_password, case=True,
+        "PASSWORD", ('" "',), r"^\"[\w.@-]{1,60}\"[ ]\"([^\s\"]{8,128})\"[ \t\r]*$",
+        lambda value: signed_password(value) or scrambled(value), case=True,
     ),
     Role(  # of OpenVPN: a user's name, the password below it
         "PASSWORD", ("<auth-user-pass>",), r"<auth-user-pass>[ \t]*+\r?\n[^\n]{1,80}\n[ \t]*+(\S{6,200})[ \t\r]*$",
@@ -276,6 +285,11 @@ SERVICES: tuple[Role, ...] = (
         "AWS_SECRET_ACCESS_KEY", ("AKIA", "ASIA"),
         r"(?:AKIA|ASIA)[A-Z0-9]{16}(?::|[\"'],[ ]?[\"'])([A-Za-z0-9/+]{38,42})(?![A-Za-z0-9/+])",
         has_digit, case=True,
+    ),
+    # behind the public half of a provider's pair of keys, in a call
+    Role(
+        "SECRET", _PAIRED_ANCHORS, rf"[\"'](?:{_PAIRED})[\"'][ ]?,\s{{0,20}}[\"']{VALUE}(?=[\"'])", scrambled_or_digest,
+        case=True,
     ),
     # told behind the user's name, with whatever between
     Role(

@@ -19,6 +19,8 @@ PLACES = {
     "a file of a token, behind a mark": ("# cat /srv/agent/join-token\nV2srv::{}", "qW7rT2yU9iP4aS6dF8gH1jK3lZ5x"),
     "far behind its name": ("secret_id                     {}", "2f9c4e81-b07d-63a5-f1e8-c92d40b7a635"),
     "letters alone": ("api_token: {}", "hqEGQnXRYAhLSPVI"),
+    "behind a driver and a user": ('URL.create("mssql+pyodbc", "etl", "{}", "sql01", database="dwh")', "Turm7glocke"),
+    "behind a database and a user": ('conn = database("dwh", "etl", "{}");', "Turm7glocke"),
     "a key of Python's JWT": ("jwt.encode(claims, '{}', algorithm='HS256')", "copper-lantern-19"),
     "a key of Python's HMAC": ("hmac.new(b'{}', body, hashlib.sha256)", "Turmglocke19x"),
     "a key of Java": ('new SecretKeySpec("{}".getBytes(UTF_8), "AES")', "TurmGlocke2024ab"),
@@ -79,6 +81,9 @@ PLACES = {
     "a flag of one letter": ("redis-cli -h cache -a {} ping", "Yz9kkQw11"),
 }  # fmt: skip
 CLEAN = [
+    "database('dwh', 'etl', 'orders')",
+    'create_engine("mysql", "etl", echo=True)',
+    "info('postgres', 'etl', 'version-16')",
     "jwt.encode(payload, settings.SECRET_KEY, algorithm='HS256')",
     "jwt.decode(token, 'secret', algorithms=['HS256'])",
     "session({ secret: process.env.SESSION_SECRET })",

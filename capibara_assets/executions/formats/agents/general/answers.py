@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from capibara_assets.executions.formats.agents.failures import raised
-from capibara_assets.executions.formats.agents.fields import at, code_at, record
+from capibara_assets.executions.formats.agents.fields import at, code_at, record, says_not_run
 from capibara_assets.executions.formats.agents.literals import literal
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.agents.tools.shell_frames import read_fence, read_frame, read_line, read_remark
@@ -46,6 +46,7 @@ _BESIDE = (
     "structuredContent",
 )  # no output by themselves
 _NO_TEXTS = ("stdout", "outcome", "interleavedOutput", "detailedContent", "state")  # read apart, or a status
+_SAY = ("error", "rejected", "approved", "executed")  # an object in text that says how a call ended has one of these
 _CELLS = ("python", "javascript", "typescript", "r")
 _OF_CELL = {"logs", "stdout", "output"}  # what a cell's answer has beside its error
 _TOOLS_HEAD = re.compile(r"(?:\[[^\]\n]{1,60}\] ?){0,3}\[Tool call\b[^\]\n]{0,80}\]\s*\n(?=\{)", re.IGNORECASE)
@@ -70,6 +71,10 @@ _NOTES = re.compile(
 )  # of a shell, behind its output
 _SYSTEM = re.compile(r"\s*<system>([^<]*)</system>\s*?(?:\n|\Z)")  # what the tool says, above the output
 _STATED = re.compile(r"success=(True|False) output=(['\"].*['\"])\s*\Z", re.DOTALL)
+_STREAMS = re.compile(
+    r"stdout:(?: Empty\.[^\n]*\n|\n(?P<out>.*?)(?:\n|\Z))(?:stderr:\n(?P<err>.*?))?\s*\Z", re.DOTALL
+)  # LibreChat's
+_WRAPPED = re.compile(r'\{"status": "(?:OK|Failed)", "message": "')  # Letta's
 _STATUS = re.compile(r"(?:exit (?:code|status): ?)?(-?\d{1,9})\s*\Z")
 _SAYS_NO = re.compile(
     r"(?:Error: )?(?:The )?(?:user|tool call was|tool use was|tool execution was|command was|operation was|call was"
@@ -88,6 +93,7 @@ _DENIED = re.compile(  # of a tool that was not run, in words that no program pr
     r"|Permission to run (?:this |the )?tool (?:was )?denied by (?:the )?user\b"
     r"|(?:The )?(?:tool|command|operation)(?: use| call| execution)? (?:was )?"
     r"(?:rejected|denied|declined|cancel+ed|skipped) by (?:the )?user\b"
+    r"|(?:Error: )?request to call tool denied\b"  # Letta's
     r"|Permission denied\Z",  # Crush's, of a whole answer; a shell names itself or the file before these words
     re.IGNORECASE,
 )
@@ -101,7 +107,11 @@ _SQL_FAILS = re.compile(
     re.IGNORECASE,
 )
 _ROWS = re.compile(r"\s*(?:\[\s*(?:[\[({]|\])|\{\s*[\"'])")  # JSON, or Python's lists of tuples
-_PYTHON_FAILS = re.compile(r"\s*\w*(?:Error|Exception)\(.*\)\s*\Z", re.DOTALL)  # the exception, as `repr` writes it
+_PYTHON_FAILS = re.compile(  # the exception, as `repr` writes it; words of Agno's and DSPy's
+    r"\s*\w*(?:Error|Exception)\(.*\)\s*\Z|Error running python code: "
+    r"|Failed to (?:execute|parse) the generated code: ",
+    re.DOTALL,
+)
 _LAST_RAISED = re.compile(  # of a traceback that was cut, or left out
     r"(?:\A|\n)[ \t]{0,4}(?:[A-Za-z_]\w{0,40}\.){0,9}[A-Z]\w{0,40}(?:Error|Exception)(?:: [^\n]*)?\s*\Z"
 )
@@ -267,15 +277,21 @@ def _structured(answer: ToolAnswer, runs_shell: bool, language: str) -> ToolAnsw
         text = text[head.end() :]
     if stated := _STATED.match(text):  # AutoGen's `CodeResult`
         return read_answer({"success": stated[1] == "True", "output": literal(stated[2]) or ""})
+    if streams := _STREAMS.match(text):
+        return ToolAnswer([], stdout=streams["out"] or "", stderr=streams["err"] or "", returned=not streams["err"])
     if not text.lstrip().startswith("{"):
         return None
-    told = _object(text) if any(f"{mark}{key}{mark}" in text for key in (*_EXITS, "error") for mark in "\"'") else None
+    if _WRAPPED.match(text) and (outer := _object(text)) is not None:
+        failed = True if outer["status"] == "Failed" else answer.failed
+        inner = replace(answer, texts=[str(outer.get("message"))], returned=not failed, failed=failed)
+        return _structured(inner, runs_shell, language) or inner
+    told = _object(text) if any(f"{mark}{key}{mark}" in text for key in (*_EXITS, *_SAY) for mark in "\"'") else None
     if told is None:
         cut = replace(answer, returned=False, well=None, failed=answer.failed or None)
         return cut if cell and _BEGINS_CELL.match(text) else None
     cell = cell and "error" in told and not _OF_CELL.isdisjoint(told)
-    found = read_answer(told) if cell or head or "stdout" in told or "output" in told else None
-    if found is None or not (cell or (runs_shell and (head or found.exit_code is not None))):
+    found = read_answer(told) if cell or head or "stdout" in told or "output" in told or says_not_run(told) else None
+    if found is None or not (cell or found.not_run or (runs_shell and (head or found.exit_code is not None))):
         return None
     found.returned = found.returned or not told.get("error")
     return found
@@ -360,9 +376,11 @@ def _flags(value: dict[str, Any], found: ToolAnswer) -> None:
         if code is None and isinstance(value.get(key), str) and (told := _STATUS.match(value[key])):
             code = int(told[1])
         found.exit_code = code if found.exit_code is None else found.exit_code
-    for key in ("is_error", "isError"):
+    for key in ("is_error", "isError", "tool_call_error"):
         if isinstance(value.get(key), bool):
             found.failed = value[key]
+    if "tool_call_error" in value and str(value.get("content")).startswith("Error: "):  # Agno's shell: what failed
+        found.failed = True
     if isinstance(value.get("success"), bool):
         found.well = value["success"]
         found.failed = True if value["success"] is False else found.failed
@@ -380,7 +398,7 @@ def _flags(value: dict[str, Any], found: ToolAnswer) -> None:
         found.waits = found.waits or status.lower() in _WAITS
         if " " in status:  # words, such as "Command failed with exit code 2"
             found.said.append(status)
-    if str(value.get("outcome")).lower() in _NOT_RUN:
+    if str(value.get("outcome")).lower() in _NOT_RUN or says_not_run(value):
         found.not_run = True
     if value.get("part_kind") == "retry-prompt":  # of Pydantic AI: the model is asked to mend its call
         found.failed = True

@@ -18,7 +18,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from capibara_assets.executions.formats.agents.fields import objects, record, text_at, word
+from capibara_assets.executions.formats.agents.fields import objects, record, says_not_run, text_at, word
 from capibara_assets.executions.formats.agents.general.answers import (
     go_on,
     is_answered,
@@ -35,7 +35,7 @@ from capibara_assets.executions.formats.strict_json import Fault
 
 _INSIDE = (
     ("function",), ("toolCall",), ("toolCall", "value"), ("toolCall", "function"), ("functionCall",),
-    ("function_call",), ("toolUse",),
+    ("function_call",), ("toolUse",), ("tool_call",),
 )  # fmt: skip
 _NAMES = ("name", "toolName", "tool_name", "tool", "function_name", "functionName", "recipient_name")
 _GIVEN = (
@@ -54,7 +54,16 @@ _ANSWERS = (
     "content", "output", "result", "results", "toolResult", "tool_result", "return_value", "error", "response",
     "success", "tool_output", "run", "state", "stdout", "exit_code", "is_error", "message",
 )  # fmt: skip
-_SESSIONS = ("session_id", "sessionId", "sessionID", "conversation_id", "conversationId", "thread_id", "threadId")
+_SESSIONS = (
+    "session_id",
+    "sessionId",
+    "sessionID",
+    "conversation_id",
+    "conversationId",
+    "thread_id",
+    "threadId",
+    "agent_id",
+)
 _TIMES = ("timestamp", "timestamp_ms", "created", "created_at", "createdAt", "ts", "start_time", "startTime", "time")
 _HEADS = ("info", "user")
 _CONVERSATIONS = ("messages", "contents", "history", "conversation", "trajectory", "steps")
@@ -71,7 +80,15 @@ _HOSTED = (
     "code_execution", "bash_code_execution", "text_editor_code_execution", "nova_code_interpreter", "code_blocks",
 )  # fmt: skip
 _EXECUTABLE = (("executable_code", "code_execution_result"), ("executableCode", "codeExecutionResult"))  # of Gemini
-_MARKED = ("toolResponse", "tool_calls", "toolCalls", "code_blocks", "function_response", "functionResponse")
+_MARKED = (
+    "toolResponse",
+    "tool_calls",
+    "tool_call",
+    "toolCalls",
+    "code_blocks",
+    "function_response",
+    "functionResponse",
+)
 MARKS = tuple(f'"{name}"'.encode() for name in (*_LINKS, *_MARKED, *(name for pair in _EXECUTABLE for name in pair)))
 
 
@@ -285,8 +302,10 @@ class _Log:
                 return
 
     def _write(self, found: _Found, node: dict[str, Any]) -> None:
-        if found.call.not_run != "unanswered":
-            return  # a history that is sent again
+        if found.call.not_run != "unanswered":  # a history that is sent again, or tells more of what was asked
+            if says_not_run(node) and not (found.call.output or found.call.stderr):
+                found.call.not_run = "refused"
+            return
         if found.goes_on is not None:
             found.call.not_run = None
             go_on(found.goes_on.call, read_answer(node))

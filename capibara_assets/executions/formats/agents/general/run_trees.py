@@ -57,13 +57,15 @@ def _as_run(row: dict[str, Any]) -> dict[str, Any] | None:
     span, attributes = record(row.get("span_data")), record(row.get("attributes"))
     if row.get("run_type") == "tool":
         return row
-    if row.get("type") == "TOOL" and "traceId" in row:
+    if row.get("type") == "TOOL" and ("traceId" in row or "trace_id" in row):
         failed = row.get("level") == "ERROR"
         return {
-            "id": row.get("id"), "trace_id": row.get("sessionId") or row["traceId"], "name": row.get("name"),
-            "inputs": row.get("input"), "outputs": {"output": row.get("output")},
-            "error": (word(row.get("statusMessage")) or "error") if failed else None,
-            "start_time": row.get("startTime"), "end_time": row.get("endTime"),
+            "id": row.get("id"), "name": row.get("name"), "inputs": row.get("input"),
+            "status": None if failed else "success",
+            "trace_id": _either(row, "sessionId", "session_id") or _either(row, "traceId", "trace_id"),
+            "outputs": {"output": row["output"]} if row.get("output") is not None else None,
+            "error": (word(_either(row, "statusMessage", "status_message")) or "error") if failed else None,
+            "start_time": _either(row, "startTime", "start_time"), "end_time": _either(row, "endTime", "end_time"),
         }  # fmt: skip
     if span.get("type") == "function":
         error = row.get("error")
@@ -86,6 +88,11 @@ def _as_run(row: dict[str, Any]) -> dict[str, Any] | None:
             "end_time": _seconds(row.get("end_time_unix_nano", row.get("end_time"))),
         }  # fmt: skip
     return None
+
+
+def _either(row: dict[str, Any], name: str, column: str) -> Any:
+    """A field of Langfuse's API, or the column of that name in its exports."""
+    return row.get(name, row.get(column))
 
 
 def _raised(row: dict[str, Any]) -> str | None:

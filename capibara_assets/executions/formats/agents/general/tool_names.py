@@ -41,7 +41,7 @@ _QUERIES = {
 _NO_QUERY = {"search", "find", "fetch", "web", "docs", "documentation", "checker", "validate", "explain", "help"}
 _COMMAND_KEYS = (
     "command", "cmd", "CommandLine", "commandLine", "command_line", "shell_command", "script", "commands", "code",
-    "input", "keystrokes",
+    "input", "keystrokes", "args",
 )  # fmt: skip
 _CODE_KEYS = (
     "code", "source", "script", "cmd", "input", "python", "python_code", "javascript_code", "js_code", "source_code",
@@ -52,6 +52,7 @@ _STATEMENT = re.compile(
     r"\s*+(?:(?:--[^\n]*\n|/\*.*?\*/)\s*)*+"
     r"(?:SELECT\s+(?:.+\bFROM\s+[\w\"`\[({]|[\d'(@*+-]|\w+\s*\()|INSERT\s+(?:OR\s+\w+\s+)?INTO\b|UPDATE\s+\S+\s+SET\b"
     r"|DELETE\s+FROM\b|WITH\s+(?:RECURSIVE\s+)?\w+(?>.*?\bAS\b).*\(|MERGE\s+INTO\b"
+    r"|(?:INSTALL|LOAD|ATTACH|USE)\s+[\w.:/'\"]+\s*;"
     r"|(?:CREATE|ALTER|DROP)\s+(?:(?:OR\s+REPLACE|TEMP|TEMPORARY|UNIQUE|MATERIALIZED|EXTERNAL|VIRTUAL)\s+)*"
     r"(?:TABLE|INDEX|VIEW|SCHEMA|DATABASE|TRIGGER)\s+\w|PRAGMA\s+\w|TRUNCATE\s+(?:TABLE\s+)?[\w.\"`]+\s*;?\s*\Z"
     r"|EXPLAIN\s+(?:ANALY[SZ]E|VERBOSE|QUERY|SELECT|INSERT|UPDATE|DELETE|WITH|\()|DESC(?:RIBE)?\s+[\w.\"`]+\s*;?\s*\Z"
@@ -121,7 +122,7 @@ def asked_of(name: Any, arguments: Any) -> Asked | None:
         text = command_text(given, _SQL_KEYS) if isinstance(given, dict) else bare
     elif language in ("python", "javascript"):
         text = command_text(given, _CODE_KEYS)
-        named = given.get("language") if isinstance(given, dict) else None
+        named = given.get("language", given.get("lang")) if isinstance(given, dict) else None
         language = language_of(named) if isinstance(named, str) and named else language
     else:
         text = command_text(given, _COMMAND_KEYS)
@@ -145,9 +146,9 @@ def _runs(told: set[str]) -> str | None:
 
 def _runs_what_it_is_given(told: set[str], given: Any) -> str | None:
     """The language of a tool that says no more of itself than that it runs things (`Execute`, `run`)."""
-    if not told or not told <= _RUN or not isinstance(given, dict):
+    if not told or not told <= _RUN | {"automation", "script"} or not isinstance(given, dict):
         return None
-    if isinstance(given.get("code"), str) and isinstance(given.get("language"), str):
+    if isinstance(given.get("code", given.get("script")), str) and isinstance(given.get("language"), str):
         return language_of(given["language"])
     return "bash" if any(isinstance(given.get(key), str) for key in ("command", "cmd", "commandLine")) else None
 

@@ -28,6 +28,7 @@ _ZED = re.compile(
     re.DOTALL,
 )
 _WELL = re.compile(r"Command (?:(?:executed|completed|ran) successfully|completed)\.?\s*\Z")
+_SCRIPT = re.compile(r"Script completed successfully\.\n\nOutput:\n")  # Goose's, which says what failed otherwise
 _BACKGROUND = re.compile(r"<command started in background with \w+: [^<>\n]*>\Z")
 _COPILOT = re.compile(  # `<command with shellId: 1 exited with exit code 2>`, `<shellId: 0 completed with exit code 0>`
     r"(?:\A|\n)<[^<>\n]{0,80} (?:exited|completed|finished|failed|ended) with exit code (-?\d{1,9})[^<>\n]*>\s*\Z"
@@ -108,6 +109,11 @@ def _well(text: str) -> Report | None:
     return Report("", success=True) if _WELL.fullmatch(text.strip()) else None
 
 
+def _script(text: str) -> Report | None:
+    head = _SCRIPT.match(text)
+    return Report(text[head.end() :], success=True) if head else None
+
+
 def _background(text: str) -> Report | None:
     return Report("") if _BACKGROUND.match(text) else None
 
@@ -140,4 +146,4 @@ def _r2e_gym(text: str) -> Report | None:
     return report._replace(stderr=head["err"].strip("\n") if streams else "")
 
 
-_FRAMES = (_stated, _cline, _zed, _well, _background, _copilot, _opencode, _r2e_gym, _strands)
+_FRAMES = (_stated, _cline, _zed, _well, _script, _background, _copilot, _opencode, _r2e_gym, _strands)

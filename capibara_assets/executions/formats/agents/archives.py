@@ -1,0 +1,91 @@
+"""Archives of logs (zip, tar): each member that is a log is read as a file of its own would be.
+
+Exports of chats and results of jobs come so. Members are taken in the order of their names; what is too large, damaged
+or locked by a password is a fault that names the member, and nothing is unpacked to disk.
+"""
+
+import io
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader
+from capibara_assets.executions.formats.strict_json import Fault
+
+ZIP = b"PK\x03\x04"
+_USTAR, _MAGIC = b"ustar", slice(257, 262)
+_MOST_MEMBERS = 10_000
+_MOST = 256 << 20  # bytes of all members
+_DAMAGED = (
+    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError, ValueError),
+    *(RuntimeError, NotImplementedError),  # a password, a method that is not known
+)
+
+
+def is_archive(data: bytes) -> bool:
+    """Whether bytes begin as a zip or a tar archive does."""
+    return data.startswith(ZIP) or data[_MAGIC] == _USTAR
+
+
+def reader_of(document: LogDocument, find_reader: Callable[[LogDocument], Reader | None]) -> Reader | None:
+    """A reader for an archive's members that are logs; None: there are none."""
+    found = [
+        (member, reader)
+        for member, reader in _members(document.data, find_reader)
+        if isinstance(member, Fault) or reader
+    ]
+    if not any(reader for _, reader in found):
+        return None
+
+    def entries(_: LogDocument) -> Iterator[Entry]:
+        for member, reader in found:
+            if isinstance(member, Fault):
+                yield member
+            elif reader is not None:
+                yield from reader.entries(member)
+
+    return Reader("archive", (), lambda _: True, entries)
+
+
+def _members(
+    data: bytes, find_reader: Callable[[LogDocument], Reader | None]
+) -> Iterator[tuple[LogDocument | Fault, Reader | None]]:
+    left = _MOST
+    try:
+        with _opened(data) as pack:
+            for name, size, info in sorted(_listed(pack), key=lambda member: member[0])[:_MOST_MEMBERS]:
+                if size > left:
+                    yield Fault("member_too_large", f"{name}: more than {_MOST} bytes in all"), None
+                    continue
+                try:
+                    content = _content(pack, info, size)
+                except _DAMAGED as error:
+                    yield Fault("damaged_member", f"{name}: {error}"), None
+                    continue
+                left -= len(content)
+                member = LogDocument(content)
+                yield member, None if is_archive(content) else find_reader(member)
+    except _DAMAGED as error:
+        yield Fault("damaged_archive", str(error)), None
+
+
+def _opened(data: bytes) -> zipfile.ZipFile | tarfile.TarFile:
+    file = io.BytesIO(data)
+    return zipfile.ZipFile(file) if data.startswith(ZIP) else tarfile.open(fileobj=file, mode="r:")
+
+
+def _listed(pack: zipfile.ZipFile | tarfile.TarFile) -> list[tuple[str, int, Any]]:
+    """Name, size and entry of each file in an archive."""
+    if isinstance(pack, zipfile.ZipFile):
+        return [(info.filename, info.file_size, info) for info in pack.infolist() if not info.is_dir()]
+    return [(entry.name, entry.size, entry) for entry in pack if entry.isreg()]
+
+
+def _content(pack: zipfile.ZipFile | tarfile.TarFile, info: Any, size: int) -> bytes:
+    member = pack.open(info) if isinstance(pack, zipfile.ZipFile) else pack.extractfile(info)
+    if member is None:
+        return b""
+    with member:
+        return member.read(size)  # what a member says of itself bounds what it holds

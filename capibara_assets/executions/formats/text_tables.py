@@ -1,0 +1,108 @@
+"""Tables and documents in text: CSV, the rows that `pg_dump` copies, YAML, each as the values that JSON would hold.
+
+Traces and messages are exported as tables, and some agents keep a session as a YAML file. A cell stays the text that it
+is; what is empty or NULL is left out. Bytes are told by their first line, so that prose with commas is no table.
+"""
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import yaml
+
+from capibara_assets.deployment.yaml_text import holds_at_most, load_yaml
+
+_NAME = re.compile(r"[A-Za-z_][\w .:/()-]{0,60}")
+_DELIMITERS = (",", "\t", ";")
+_SHOWN = 5  # rows of which each has as many cells as the head has names
+_LONGEST_CELL = 32 << 20
+_DUMP = b"-- PostgreSQL database dump"
+_COPY = re.compile(r"^COPY ([\w.\"]{1,200}) \(([^()\n]{1,10000})\) FROM stdin;$", re.MULTILINE)
+_COPIED_END = "\n\\.\n"
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_DOCUMENTS = re.compile(r"^---[ \t\r]*$", re.MULTILINE)
+_YAML_HEAD = re.compile(rb"(?:#[^\n]*\n|\s*\n)*(?:---\s*\n)?(?:- )?[A-Za-z_][\w-]{0,60}:(?:[ \t][^\n]*)?\n")
+#: What a session in YAML has of a call: a key for what ran.
+_YAML_KEYS = re.compile(rb"^[ \t-]*(?:tool_calls?|tool_args|arguments|command|code|action|input|query):", re.MULTILINE)
+
+
+def is_text_table(head: bytes) -> bool:
+    """Whether text that begins like this is a table: CSV with names at its head, or a dump of PostgreSQL."""
+    return _DUMP in head[:4096] or _delimiter(head) is not None
+
+
+def may_be_yaml(data: bytes) -> bool:
+    """Whether text begins as YAML and has keys under which calls of tools stand."""
+    return _YAML_HEAD.match(data) is not None and _YAML_KEYS.search(data) is not None
+
+
+def text_rows(data: bytes, problems: list[str]) -> Iterator[dict[str, Any]]:
+    """The rows of a table; what is damaged is added to `problems`."""
+    text = data.decode("utf-8-sig", "replace")
+    return _copied_rows(text, problems) if _DUMP in data[:4096] else _csv_rows(text, _delimiter(data) or ",", problems)
+
+
+def value_lines(data: bytes) -> bytes:
+    """YAML's documents as JSON lines; nothing where it is no YAML, or aliases make it hold more than its text."""
+    try:
+        values = [load_yaml(part) for part in _DOCUMENTS.split(data.decode("utf-8-sig")) if part.strip()]
+        if holds_at_most(values, len(data)):
+            return b"".join(json.dumps(value, default=str).encode("ascii") + b"\n" for value in values)
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError):  # no YAML, no UTF-8; keys that are no text
+        pass
+    return b""
+
+
+def _delimiter(head: bytes) -> str | None:
+    """What stands between the cells of CSV; None: it is none, or has one column or names twice."""
+    first, _, below = head.decode("utf-8-sig", "replace").partition("\n")
+    for delimiter in _DELIMITERS if below.strip() else ():
+        try:
+            names = next(csv.reader([first.rstrip("\r")], delimiter=delimiter, strict=True), [])
+            shown = list(islice(csv.reader(io.StringIO(below, newline=""), delimiter=delimiter), _SHOWN + 1))
+        except csv.Error:
+            continue
+        told = names[1:] if names and not names[0] else names  # pandas leaves the name of the index empty
+        named = len(told) > 1 and len(set(names)) == len(names) and all(map(_NAME.fullmatch, told))
+        whole = shown[:-1] or shown  # the last may be cut off
+        if named and whole and all(len(row) == len(names) for row in whole):
+            return delimiter
+    return None
+
+
+def _csv_rows(text: str, delimiter: str, problems: list[str]) -> Iterator[dict[str, Any]]:
+    csv.field_size_limit(_LONGEST_CELL)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    try:
+        names = [name or "index" for name in next(rows, [])]
+        for cells in rows:
+            if len(cells) == len(names):
+                yield {name: cell for name, cell in zip(names, cells, strict=True) if cell}
+            elif cells:
+                problems.append(f"line {rows.line_num}: {len(cells)} cells where there are {len(names)} names")
+    except csv.Error as error:
+        problems.append(f"line {rows.line_num}: {error}")
+
+
+def _copied_rows(text: str, problems: list[str]) -> Iterator[dict[str, Any]]:
+    """The rows of each table, as `COPY .. FROM stdin` writes them: a line each, with escapes and tabs between."""
+    for copy in _COPY.finditer(text):
+        end = text.find(_COPIED_END, copy.end())
+        names = [name.strip().strip('"') for name in copy[2].split(",")]
+        table = copy[1].rpartition(".")[2].strip('"')
+        for line in text[copy.end() + 1 : len(text) if end < 0 else end + 1].splitlines():
+            cells = line.split("\t")
+            if len(cells) == len(names):
+                told = zip(names, cells, strict=True)
+                yield {"table": table, **{name: _unescaped(cell) for name, cell in told if cell != "\\N"}}
+            elif line:
+                problems.append(f"table {table}: a row with {len(cells)} cells where there are {len(names)} names")
+
+
+def _unescaped(cell: str) -> str:
+    return _ESCAPE.sub(lambda escape: _ESCAPED.get(escape[1], escape[1]), cell) if "\\" in cell else cell

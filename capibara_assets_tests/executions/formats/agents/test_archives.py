@@ -1,0 +1,77 @@
+"""Archives of logs: members are read as files of their own, and what is damaged or too large is told."""
+
+import gzip
+import io
+import json
+import tarfile
+import zipfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from capibara_assets.executions.formats.agents import archives
+from capibara_assets.executions.ingest.ingest import read_experience
+from capibara_assets_tests.executions.formats.agents.general import shapes
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+MEMBERS = {"b/goose.jsonl": shapes.goose(), "a/kimi.jsonl": shapes.kimi(), "notes.txt": b"nothing\r\nhere\r\n"}
+
+
+def zipped(members: dict[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as pack:
+        for name, data in members.items():
+            pack.writestr(name, data)
+    return file.getvalue()
+
+
+def taped(members: dict[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tape:
+        for name, data in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            tape.addfile(entry, io.BytesIO(data))
+    return file.getvalue()
+
+
+def codes(folder: Path) -> list[tuple[str, str]]:
+    return sorted(read_experience(folder, now=NOW).executions.select("code", "outcome").rows())
+
+
+@pytest.mark.parametrize("name", ["logs.zip", "logs.tar", "logs.tar.gz"])
+def test_members_are_read_as_files_of_their_own(tmp_path: Path, name: str) -> None:
+    plain, packed = tmp_path / "plain", tmp_path / "packed"
+    for path, data in MEMBERS.items():
+        (plain / path).parent.mkdir(parents=True, exist_ok=True)
+        (plain / path).write_bytes(data)
+    packed.mkdir()
+    data = zipped(MEMBERS) if name.endswith("zip") else taped(MEMBERS)
+    (packed / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    assert len(codes(plain)) > 3
+    assert codes(packed) == codes(plain)
+    assert sorted(path.name for path in packed.iterdir()) == [name]
+
+
+def test_an_archive_without_logs_is_named_as_none(tmp_path: Path) -> None:
+    (tmp_path / "a.zip").write_bytes(zipped({"notes.txt": b"nothing", "b.zip": zipped(MEMBERS)}))
+    assert dict(read_experience(tmp_path, now=NOW).files.select("path", "kind").rows()) == {"a.zip": "other"}
+
+
+def test_a_damaged_member_and_one_that_is_too_large_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "_MOST", 10_000)
+    data = zipped({"a.jsonl": json.dumps({"a": 1}).encode() * 5, "b.jsonl": b"x" * 20_000, **MEMBERS})
+    begin = data.index(b"a.jsonl") + len(b"a.jsonl")
+    (tmp_path / "a.zip").write_bytes(data[:begin] + b"\xff\xff\xff" + data[begin + 3 :])
+    read = read_experience(tmp_path, now=NOW)
+    assert read.executions.height > 3
+    reasons = dict(read.quarantine.select("reason", "detail").rows())
+    assert "a.jsonl" in reasons["damaged_member"] and "b.jsonl" in reasons["member_too_large"]
+
+
+def test_what_a_member_says_of_its_size_bounds_it(tmp_path: Path) -> None:
+    data = zipped({**MEMBERS, "bomb.jsonl": b"{" * (1 << 20)})
+    place = data.rindex((1 << 20).to_bytes(4, "little"))
+    (tmp_path / "a.zip").write_bytes(data[:place] + (100).to_bytes(4, "little") + data[place + 4 :])
+    assert read_experience(tmp_path, now=NOW).executions.height > 3
