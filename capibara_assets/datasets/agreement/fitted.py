@@ -15,7 +15,7 @@ from typing import Any
 
 from capibara_assets.datasets.agreement.common import Arguments
 from capibara_assets.datasets.agreement.drawn import drawn, edges
-from capibara_assets.datasets.agreement.hardcoded import is_constant, is_hardcoded
+from capibara_assets.datasets.agreement.hardcoded import is_constant, is_hardcoded, is_spelled_out
 from capibara_assets.datasets.agreement.inputs import arguments_of, changed, value_of
 from capibara_assets.datasets.agreement.probes import Told, probe, told
 from capibara_assets.datasets.agreement.told_apart import tells_apart
@@ -175,10 +175,12 @@ def fitted(evidence: Evidence, execute: Execute) -> tuple[dict[str, Doubt], dict
             others = _others(ballots, one.key)
             if own is not None and doubt is None:
                 doubt = unsettled(own, others) or disputed(own, others, weaker)
+            said, gives = one.statement.split(f"{one.name}(")[0], returned(one.code, one.language)
             holds = is_hardcoded(one.code, one.name, one.statement, one.cases)
-            holds = holds or is_constant(returned(one.code, one.language), one.statement, one.cases)
-            holds = holds or tells_apart(one.code, one.language, one.statement.split(f"{one.name}(")[0], one.cases)
-            if holds and (own is None or not confirmed(own, others)):
+            holds = holds or is_constant(gives, one.statement, one.cases)
+            holds = holds or tells_apart(one.code, one.language, said, one.cases)
+            excused = own is not None and confirmed(own, others)
+            if is_spelled_out(one.code, gives, said, one.cases) or (holds and not excused):
                 doubt = Doubt(HARDCODED, 1.0)
             if doubt is not None:
                 doubts[one.execution_id] = doubt

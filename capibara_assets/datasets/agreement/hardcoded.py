@@ -17,6 +17,7 @@ _TRUTH = frozenset({"true", "false", "null", "none"})
 _WORDS = re.compile(r"\b(?:true|false|null|none)\b", re.IGNORECASE)
 _MOSTLY = 0.75
 _FEWEST = 2
+_WHOLE_LIST = 5  # items of a list that nobody writes by chance
 
 
 def is_hardcoded(code: str, name: str, statement: str, cases: Iterable[Case]) -> bool:
@@ -39,6 +40,23 @@ def _holds_results(code: str, cases: frozenset[Case]) -> bool:
         if expected and (_literals(case.arguments) & written - expected or len(expected) > _FEWEST):
             literals |= {case.expected}
     return len(literals) >= _FEWEST
+
+
+def is_spelled_out(code: str, returned: Sequence[str | None], statement: str, cases: Iterable[Case]) -> bool:
+    """Whether code is made of what its cases expect, so that no agreement with others on other inputs excuses it.
+
+    All that it returns are literals, chosen by the cases' arguments; or it holds a list that a case expects whole.
+
+    Args:
+        statement: what the task says, its cases excepted.
+        returned: as `code.returned` reads it.
+    """
+    asked = frozenset(cases)
+    chosen = bool(returned) and None not in returned and branches_by_case(code, statement, asked)
+    text = code.translate(_MARKS)
+    expected = [case.expected for case in asked if case.arguments and case.expected.count(",") + 1 >= _WHOLE_LIST]
+    listed = {one.translate(_MARKS) for one in expected}
+    return chosen or any(one[:1] == "[" and one in text for one in listed)
 
 
 def is_constant(returned: Sequence[str | None], said: str, cases: Iterable[Case]) -> bool:

@@ -157,12 +157,20 @@ class _Bugs:
             elif (
                 isinstance(statement, ast.Assign | ast.AugAssign | ast.Expr)
                 and statement.lineno == statement.end_lineno
+                and not self._names_keys(statement)
             ):
                 yield RepairEdit("missing_statement", start, end + 1, "")
             elif isinstance(statement, ast.Return) and isinstance(body[index - 1], ast.For | ast.While) and index:
                 inside = body[index - 1].body[0]  # type: ignore[attr-defined]
                 indent = " " * inside.col_offset
                 yield RepairEdit("wrong_indent", start, end, indent + self._code[self._start(statement) : end])
+
+    def _names_keys(self, statement: ast.stmt) -> bool:
+        """Whether a statement alone tells the keys of a result: nobody could write it again."""
+        value = statement.value if isinstance(statement, ast.Assign) else None
+        keys = value.keys if isinstance(value, ast.Dict) else []
+        texts = [key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
+        return any(len(re.findall(rf"[\"']{re.escape(text)}[\"']", self._code)) < 2 for text in texts)
 
     def _names_in(self, function: Function) -> Iterator[RepairEdit]:
         """Another variable of the function in place of one that is read."""

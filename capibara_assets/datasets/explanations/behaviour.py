@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 _LONGEST_CALL = 120
@@ -47,7 +48,8 @@ def request_sentence(request: Mapping[str, Any], calls: Sequence[Mapping[str, An
     """Explanation of a request's answer: function, arguments, result, status and body; None if unknown.
 
     Args:
-        calls: what the request called, in order: the function that it was for comes first.
+        calls: what the framework called for it, in order: dependencies, the function of the route, and behind what
+            raised an error its handlers.
     """
     body = (request["body"] or "").strip()
     if request["body"] is None or request["sent"] is None or "\n" in body:
@@ -59,19 +61,30 @@ def request_sentence(request: Mapping[str, Any], calls: Sequence[Mapping[str, An
         if request["status"] not in _REJECTED:
             return None
         return f"{request_text(request)}: {_REJECTED[request['status']]}, and no function of the code runs: {answer}."
-    first = calls[0]
-    named = [[name, "request" if name == "request" and value is None else value] for name, value in first["arguments"]]
-    text = call_text({**first, "arguments": named, "named": [name for name in first["named"] if name != "request"]})
-    if text is None:
+    ran = list(takewhile(lambda call: not call["raised"], calls))
+    handlers = calls[len(ran) + 1 :]
+    told = [_called(call) for call in calls[: len(ran) + 1]]
+    if None in told:
         return None
-    if first["raised"]:
-        by = [each["function"] for each in calls[1:]]
-        if not by and not first["raised"][0].partition(":")[0].endswith("Exception"):
-            return None  # who made that answer of it is not recorded: a dependency may have caught it
-        then = f"; `{by[-1]}` turns that into" if by else ", which the framework turns into"
-        return f"{request_text(request)}: `{text}` runs and raises `{first['raised'][0]}`{then} {answer}."
-    gave = f" and returns `{first['result']}`" if first["result"] is not None else ""
-    return f"{request_text(request)}: `{text}` runs{gave}, which gives {answer}."
+    *before, last = [
+        f"`{text}` runs" + (f" and returns `{call['result']}`" if call["result"] is not None else "")
+        for text, call in zip(told, calls, strict=False)
+    ]
+    begin = f"{request_text(request)}: " + "".join(f"{said}, then " for said in before)
+    if len(ran) == len(calls):
+        return f"{begin}{last}, which gives {answer}."
+    raised = calls[len(ran)]["raised"][0]
+    by = [each["function"] for each in handlers]
+    if not by and not raised.partition(":")[0].endswith("Exception"):
+        return None  # who made that answer of it is not recorded: a dependency may have caught it
+    then = f"; `{by[-1]}` turns that into" if by else ", which the framework turns into"
+    return f"{begin}`{told[-1]}` runs and raises `{raised}`{then} {answer}."
+
+
+def _called(call: Mapping[str, Any]) -> str | None:
+    """A call that a request made, as text; None where an argument has none."""
+    named = [[name, "request" if name == "request" and value is None else value] for name, value in call["arguments"]]
+    return call_text({**call, "arguments": named, "named": [name for name in call["named"] if name != "request"]})
 
 
 def is_new(answer: str, prompt: str) -> bool:

@@ -7,15 +7,17 @@ from sqlglot import exp
 
 from capibara_assets.datasets.code.queries import sql_texts, statements
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
-from capibara_assets.datasets.kinds.prompts import CODE, SCHEMA, SESSION, section, stated
+from capibara_assets.datasets.kinds.prompts import CODE, ERROR, SCHEMA, SESSION, section, stated
 from capibara_assets.datasets.worth.abbreviations import UNEXPLAINED, unexplained
 from capibara_assets.datasets.worth.query_sense import (
     AS_TEXT,
     BY_NAME,
+    CASED,
     DATES,
     MONTH_FOR_DATE,
     SAYS_NOTHING,
     compares_as_text,
+    compares_cases,
     groups_by_name,
     says_nothing,
     shows_months_for_dates,
@@ -61,13 +63,15 @@ def unworthy_query(candidate: ExampleCandidate) -> str | None:
         return None
     if (why := _unworthy_clause(candidate)) is not None:
         return why
-    if candidate.language == "sql" and _is_looked_up(candidate.answer, candidate.prompt):
+    if any(_is_looked_up(query, candidate.prompt) for query in sql_texts(candidate.answer, candidate.language)):
         return LOOKED_UP
     return _unsound(candidate)
 
 
 def _why_senseless(query: str, shown: str) -> str | None:
-    return SAYS_NOTHING if says_nothing(query) else AS_TEXT if compares_as_text(query, shown) else None
+    if says_nothing(query):
+        return SAYS_NOTHING
+    return CASED if compares_cases(query) else AS_TEXT if compares_as_text(query, shown) else None
 
 
 def _unsound(candidate: ExampleCandidate) -> str | None:
@@ -92,6 +96,10 @@ def _unworthy_clause(candidate: ExampleCandidate) -> str | None:
         failing = candidate.failing or ""
         if _FLAGGED.search(candidate.answer) and not _FLAGGED.search(failing) and not _ON_DIALECT.search(asked):
             return NEEDLESS
+        if _DIALECT.search(candidate.answer) and not _ON_DIALECT.search(stated(asked)):
+            return DIALECT
+        if _renames_output(failing, candidate.answer, section(asked, ERROR)):
+            return NEEDLESS
         named = "no such table" in asked or "unknown database" in asked
         return NEEDLESS if _DATABASE.search(failing) and not (named or _DATABASE.search(candidate.answer)) else None
     if candidate.language == "sql" and _LOOK.match(candidate.answer) and not _ON_TABLES.search(stated(asked)):
@@ -104,6 +112,16 @@ def _unworthy_clause(candidate: ExampleCandidate) -> str | None:
     if quoted & {text.lower() for text in _PATTERN.findall(candidate.answer)} and not _PARTIAL.search(asked):
         return LOOSE
     return None
+
+
+def _renames_output(failing: str, answer: str, error: str) -> bool:
+    """Whether a repair gives a column of the result another name, of which its error says nothing."""
+    before, after = (
+        [one.named_selects for one in statements(query) if isinstance(one, exp.Select)][-1:]
+        for query in (failing, answer)
+    )
+    pairs = zip(before[0], after[0], strict=False) if before and after and len(before[0]) == len(after[0]) else ()
+    return any(old and new and old.lower() != new.lower() and old not in error for old, new in pairs)
 
 
 def _numbers_said(asked: str) -> set[str]:

@@ -9,6 +9,7 @@ from sqlglot import exp
 from capibara_assets.datasets.code.queries import statements
 
 SAYS_NOTHING = "its query holds an expression that says nothing, such as a CASE whose branches are equal"
+CASED = "its query compares text in small letters with capitals, or the other way round"
 AS_TEXT = "its query orders or compares numbers that are stored as text"
 MONTH_FOR_DATE = "its task asks for a date, and its query gives a month as text"
 BY_NAME = "its query groups by a name that need not be unique, and the table has a key"
@@ -61,6 +62,21 @@ def _is_idle(node: exp.Expr) -> bool:
     return (
         isinstance(node, _COMPARED) and not isinstance(node.this, exp.Literal) and _equal([node.this, node.expression])
     )
+
+
+def compares_cases(query: str) -> bool:
+    """Whether a query compares `LOWER(..)` with a text that has capitals, or `UPPER(..)` with one that has none."""
+    return any(
+        (isinstance(side, exp.Lower) and text != text.lower()) or (isinstance(side, exp.Upper) and text != text.upper())
+        for tree in statements(query)
+        for node in tree.find_all(exp.EQ, exp.NEQ, exp.Like, exp.In)
+        for side in (node.this, node.args.get("expression"))
+        for text in (one.name for one in (node.this, node.args.get("expression"), *node.expressions) if _is_quoted(one))
+    )
+
+
+def _is_quoted(node: exp.Expr | None) -> bool:
+    return isinstance(node, exp.Literal) and node.is_string
 
 
 def _equal(parts: Sequence[exp.Expr | None]) -> bool:

@@ -27,6 +27,7 @@ ANOTHER = "its answer defines something else than its task names"
 ERROR_ELSEWHERE = "its error names what neither its code nor its answer holds: its test failed by itself"
 NO_EFFECT = "its code holds a statement without effect"
 MISREAD = "its test compares only a part of what it expects: the rest is the assertion's message"
+NO_SUCCESS = "its test sees only requests that fail"
 UNASKED = "its answer serves what its prompt never asks for"
 INPUT_ONLY = "its repair changes input data, not code"
 OVERWRITTEN = "its test reads a name that the code sets more than once"
@@ -45,9 +46,13 @@ _FILE = re.compile(
     r"(?:https?://\S+|[\w./~-]+\.(?:txt|[ct]sv|jsonl?|xml|ya?ml|parquet|xlsx?|db|sqlite|zip|gz|png|jpe?g|wav|pkl|np[yz]|pt|h5))$"
 )
 _WRITES = re.compile(r"\bopen\([^()\n]*,\s*(?:mode=)?[\"'][wxa]|\.to_\w+\(|\bdump\(|\b(?:sav|writ)e")
+_FIRST_FAILURE = 400  # of HTTP's statuses
 _FEWEST_OF_TABLE, _FEWEST_STATEMENTS = 3, 2
 _NAN = re.compile(r"(?<![\w'\"])-?(?:nan|inf)\b")  # as Python and numpy print numbers; tables of pandas have NaN
 _ON_NAN = re.compile(r"\b(?:nans?|inf|infin\w+|missing|null|none|empty|undefined|overflow\w*|zero)\b", re.IGNORECASE)
+_EXPECTED = re.compile(r"^\s*(?:(?:const|let|var)\s+)?expected\w*\s*=[^=]", re.MULTILINE | re.IGNORECASE)
+_STATUS_ALONE = re.compile(r"\.status_code\)?\s*\Z")
+_STATUS = re.compile(r"assert\s+[\w.]+\.status_code\s*==\s*(\d{3})")
 _REGEX = r"\bre\.|\bregex|RegExp|/[^/\n]+/[gimsuy]*"
 _METHODS = {  # what a task names -> what code that uses it holds
     "heapq": r"heap", "heap queue": r"heap", "lambda": r"\blambda\b|=>", "itertools": r"itertools|\bfunction\*",
@@ -104,6 +109,8 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
         return TRIVIAL
     if _overflows(candidate):
         return NO_NUMBER
+    if _only_fails(section(candidate.prompt, TESTS)):
+        return NO_SUCCESS
     if any(path.partition("{")[0] not in candidate.prompt for path in _ROUTE.findall(candidate.answer)):
         return UNASKED
     if (why := left_over(candidate.answer, candidate.language)) is not None:
@@ -117,6 +124,12 @@ def _unworthy_javascript(candidate: ExampleCandidate) -> str | None:
     if why is None and candidate.kind in CODE_KINDS:
         why = javascript.careless(candidate.answer, candidate.prompt)
     return why
+
+
+def _only_fails(test: str) -> bool:
+    """Whether a test of a server sees no request that it answers well: what it is to answer then, nothing says."""
+    statuses = [int(status) for status in _STATUS.findall(test)]
+    return bool(statuses) and min(statuses) >= _FIRST_FAILURE
 
 
 def _lacks_method(task: str, answer: str) -> bool:
@@ -137,8 +150,10 @@ def _unworthy_output(candidate: ExampleCandidate, fewest_steps: int) -> str | No
     language, code = candidate.language, candidate.prompt.partition("\n\n")[2]
     if candidate.prompt.startswith("Predict the error"):
         return None if "\n" in candidate.answer else NO_PLACE
-    if _is_stated(code, candidate.answer, language):
+    if _is_stated(code, candidate.answer, language) or _EXPECTED.search(code):
         return STATED
+    if _STATUS_ALONE.search(code) and candidate.answer.strip().isdecimal():
+        return TRIVIAL
     program = re.sub(r"^(Session so far|Code):$", "", code, flags=re.MULTILINE)
     return TRIVIAL if steps(program, language) < fewest_steps else None
 

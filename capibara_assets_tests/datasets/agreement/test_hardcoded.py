@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from capibara_assets.datasets.agreement.hardcoded import is_hardcoded
-from capibara_assets.datasets.code.cases import Case
+from capibara_assets.datasets.agreement.hardcoded import is_hardcoded, is_spelled_out
+from capibara_assets.datasets.code.cases import Case, cases
+from capibara_assets.datasets.code.returned import returned
 
 TOLL = [Case("12", "3"), Case("40", "9"), Case("75", "4")]
 DISH = [Case("'Midwinter',9", "'soup'"), Case("'Harvest',17", "'bread'")]
@@ -61,3 +62,20 @@ def test_a_branch_or_a_result_for_each_case_is_seen(kind: str) -> None:
 @pytest.mark.parametrize("kind", SOUND)
 def test_constants_of_the_task_are_not_taken_for_its_tests(kind: str) -> None:
     assert not judged(*SOUND[kind])
+
+
+def test_what_is_made_of_its_cases_is_so_whatever_others_give() -> None:
+    table = "function luckyNum(n) { var all = [1, 3, 7, 9, 13]; return all.slice(0, n); }"
+    lucky = cases("> luckyNum(3)\n[1, 3, 7]\n> luckyNum(5)\n[1, 3, 7, 9, 13]")
+    assert is_spelled_out(table, returned(table, "javascript"), "", lucky)
+    sieve = "function luckyNum(n) { return sieve(1, 3, 7).slice(0, n); }"
+    assert not is_spelled_out(sieve, returned(sieve, "javascript"), "", lucky)
+    keith = cases("> f(14)\ntrue\n> f(12)\nfalse\n> f(197)\ntrue")
+    chosen = (
+        "function f(x) { if (x === 14) { return true; } else if (x === 12) { return false; } "
+        "else if (x === 197) { return true; } return false; }"
+    )
+    assert is_spelled_out(chosen, returned(chosen, "javascript"), "", keith)
+    assert not is_spelled_out(chosen, returned(chosen, "javascript"), "Tell 12, 14 and 197 apart.", keith)
+    counted = chosen.replace("return true", "return g(x)")
+    assert not is_spelled_out(counted, returned(counted, "javascript"), "", keith)

@@ -487,3 +487,19 @@ def test_who_answers_for_an_error_is_recorded_or_not_told(raised: str, calls: li
     said = request_sentence(request, [first, *({"function": name} for name in calls)])
     assert (said is None) == (sentence is None)
     assert sentence is None or sentence in (said or "")
+
+
+def test_dependencies_are_told_before_the_function_of_the_route() -> None:
+    def call(name: str, result: str | None, raised: str | None = None) -> dict[str, object]:
+        failed = [raised] if raised else None
+        return {"function": name, "arguments": [["key", "1"]], "named": [], "raised": failed, "result": result}
+
+    request = {"request": "GET /x", "headers": [], "sent": "", "status": 400, "body": '{"a":1}', "location": ""}
+    assert request_sentence(request, [call("check", "None"), call("read", "{'a': 1}")]) == (
+        "`GET /x`: `check(1)` runs and returns `None`, then `read(1)` runs and returns `{'a': 1}`, which gives "
+        'status 400 and the body `{"a":1}`.'
+    )
+    said = request_sentence(request, [call("check", "None"), call("verify", None, "HTTPException")])
+    assert said is not None and "returns `None`, then `verify(1)` runs and raises `HTTPException`, which" in said
+    untold = call("verify", "1") | {"arguments": [["key", None]]}
+    assert request_sentence(request, [call("check", "None"), untold]) is None

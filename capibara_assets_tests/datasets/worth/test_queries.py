@@ -6,10 +6,11 @@ from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.schema import Kind
 from capibara_assets.datasets.worth.abbreviations import UNEXPLAINED, unexplained
-from capibara_assets.datasets.worth.queries import LOOKED_UP, unworthy_query
+from capibara_assets.datasets.worth.queries import DIALECT, LOOKED_UP, NEEDLESS, unworthy_query
 from capibara_assets.datasets.worth.query_sense import (
     AS_TEXT,
     BY_NAME,
+    CASED,
     DATES,
     MONTH_FOR_DATE,
     SAYS_NOTHING,
@@ -174,3 +175,48 @@ def test_a_name_of_one_of_each_is_a_key() -> None:
 )
 def test_dates_are_subtracted_as_days(query: str, subtracts: bool) -> None:
     assert (why(query, "How many days lie between them?") == DATES) == subtracts
+
+
+@pytest.mark.parametrize(
+    ("query", "wrong"),
+    [
+        ("SELECT id FROM shops WHERE LOWER(name) LIKE 'J%'", True),
+        ("SELECT id FROM shops WHERE LOWER(name) IN ('jo', 'Ann')", True),
+        ("SELECT id FROM shops WHERE 'jo' = UPPER(name)", True),
+        ("SELECT id FROM shops WHERE LOWER(name) LIKE 'j%'", False),
+        ("SELECT id FROM shops WHERE UPPER(name) = 'JO'", False),
+        ("SELECT id FROM shops WHERE name LIKE 'J%'", False),
+    ],
+)
+def test_small_letters_are_compared_with_small_letters(query: str, wrong: bool) -> None:
+    assert (why(query, "Which shops are named jo, Jo, ann or Ann, or begin with j?") == CASED) is wrong
+
+
+def mended(failing: str, answer: str, error: str = "no such column: day") -> str | None:
+    prompt = prompts.repair("sql", "How long does a sale take?", failing, f"OperationalError: {error}", [])
+    return unworthy_query(ExampleCandidate("repair", "sql", prompt, answer, ("e",), "", 0.0, 1.0, failing=failing))
+
+
+def test_a_repair_names_its_columns_as_before_unless_the_error_is_of_their_names() -> None:
+    failing, rest = (
+        "SELECT DATEDIFF(day, a, b) AS days_taken FROM sales",
+        "julianday(b) - julianday(a) AS {} FROM sales",
+    )
+    assert mended(failing, "SELECT " + rest.format("days_take")) == NEEDLESS
+    assert mended(failing, "SELECT " + rest.format("DAYS_TAKEN")) is None
+    assert mended(failing, "SELECT " + rest.format("days"), "ambiguous column name: days_taken") is None
+    assert mended(failing, "SELECT id, " + rest.format("days")) is None
+
+
+def test_a_repair_keeps_no_order_of_another_dialect() -> None:
+    order = "SELECT id FROM {}sales ORDER BY CASE WHEN day IS NULL THEN 1 ELSE 0 END DESC, day DESC"
+    assert mended(order.format("a."), order.format(""), "no such table: a.sales") == DIALECT
+
+
+def test_what_python_asks_a_database_for_is_told_by_the_prompt() -> None:
+    def asks(town: str) -> str | None:
+        code = f"pd.read_sql_query(\"SELECT SUM(amount) FROM sales WHERE town = '{town}'\", conn)"
+        prompt = prompts.solve("python", 'What are the sales of "California"?', "", [], [], prompts.Shown(schema=SHOPS))
+        return unworthy_query(ExampleCandidate("solve", "python", prompt, code, ("e",), "", 0.0, 1.0))
+
+    assert asks("CA") == LOOKED_UP and asks("California") is None

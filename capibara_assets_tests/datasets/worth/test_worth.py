@@ -389,3 +389,30 @@ def test_an_error_of_the_test_itself_is_nothing_to_repair(name: str, why: str | 
     failing, answer = "function f(xs) { return totl(xs); }", "function f(xs) { return total(xs); }"
     prompt = f"Fix this JavaScript code.\n\nCode:\n{failing}\n\nError:\nReferenceError: {name} is not defined"
     assert unworthy(candidate("repair", answer, prompt, "javascript", failing=failing)) == why
+
+
+@pytest.mark.parametrize("name", ["expected", "expected_response", "const expectedTotal"])
+def test_code_does_not_hold_what_is_to_be_predicted(name: str) -> None:
+    language, made = ("javascript", "let r = ask(1)") if " " in name else ("python", "r = ask(1)")
+    shown = "{} = [1, 2, 3]\n" + made + "\nr.json(1, [x for x in y if x])"
+    assert (
+        unworthy(candidate("predict", "[4]", prompts.predict(language, shown.format(name), []), language))
+        == worth.STATED
+    )
+    other = prompts.predict(language, shown.format("unexpected"), [])
+    assert unworthy(candidate("predict", "[4]", other, language)) is None
+
+
+def test_a_status_alone_teaches_nothing() -> None:
+    app = "@app.get('/a')\ndef a(n: int):\n    return [x for x in range(n) if x]"
+    for end, why in (("r.status_code", worth.TRIVIAL), ("r.status_code, r.json()", None)):
+        shown = prompts.predict("python", f"r = client.get('/a', params=given(3))\n{end}", [app])
+        assert unworthy(candidate("predict", "200" if why else "(200, [1, 2])", shown)) == why
+
+
+def test_a_test_shows_an_answer_that_succeeds() -> None:
+    code = "@app.get('/a')\ndef a(n: int):\n    if n:\n        return {'n': n}\n    return {'n': [x for x in y]}"
+    test = "r = client.get('/a')\nassert r.status_code == {}, r.text"
+    for statuses, why in (([422, 404], worth.NO_SUCCESS), ([422, 200], None)):
+        asked = prompts.solve("python", "", "", ["\n".join(test.format(one) for one in statuses)], [])
+        assert unworthy(candidate("solve", code, asked)) == why
