@@ -30,6 +30,7 @@ from capibara_assets.consensus.election.confirmations import (
     confirmation_fault,
     confirmed,
     required_confirmations,
+    stated_digest,
 )
 from capibara_assets.consensus.election.polling import Poll
 from capibara_assets.consensus.election.voter import DIGITS, Hearing, Proposal
@@ -117,6 +118,7 @@ def open_second_round(
         averages=averages,
         all_tokens=sum(example.supervised for example in measured.examples),
         chosen=choice.chosen.digest,
+        stated=stated_digest([e.model_dump(mode="json") for e in choice.tried], _base_loss(choice)),
     )
     return SecondRound(decided, examples, own, tokens, float(election.context[CONFIRMED]))
 
@@ -138,14 +140,18 @@ def propose(
     common: dict[str, Any] = {
         "subject": election.subject,
         "ballots": [ballot.model_dump(mode="json") for ballot in counted.poll.ballots],
-        "tried": [entry.model_dump(mode="json", exclude={"figures": {"attempts"}}) for entry in choice.tried],
-        "base_loss": round(choice.losses[BASE], DIGITS),
+        "tried": [entry.model_dump(mode="json") for entry in choice.tried],
+        "base_loss": _base_loss(choice),
         "averages": {digest: str(folder / digest) for digest in asked.decided.averages},
         "losses": dict(asked.decided.losses),
         "all_tokens": asked.decided.all_tokens,
         "chosen": asked.decided.chosen,
     }
     return {name: {**common, "own": dict(own)} for name, own in asked.own.items()}
+
+
+def _base_loss(choice: ConsensusChoice) -> float:
+    return round(choice.losses[BASE], DIGITS)
 
 
 def confirm(hearing: Hearing, proposal: Proposal, key: "Ed25519PrivateKey") -> Confirmation:
@@ -190,6 +196,7 @@ def confirm(hearing: Hearing, proposal: Proposal, key: "Ed25519PrivateKey") -> C
             all_tokens=proposal["all_tokens"],
             losses=losses,
             chosen=chosen,
+            stated=stated_digest([e.model_dump(mode="json") for e in tried], proposal["base_loss"]),
         ),
         key,
     )

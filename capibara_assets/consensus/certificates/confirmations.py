@@ -13,6 +13,7 @@ from capibara_assets.consensus.election.confirmations import (
     ballots_digest,
     confirmation_fault,
     required_confirmations,
+    stated_digest,
 )
 
 
@@ -102,6 +103,11 @@ def confirmation_reservations(certificate: Certificate) -> Iterator[str]:
             "signed the losses of the candidates that are averages, nor the chosen one"
         )
         return
+    if unsigned := [one.voter for one in certificate.confirmations if one.stated is None]:
+        yield (
+            f"figures of the candidates: {', '.join(unsigned)} signed losses and choice alone, as earlier versions "
+            "did; what else is stated of the candidates may have been changed since"
+        )
     if not _tolerance(certificate) <= FLOAT32_TOLERANCE:
         yield (
             f"the last digits of confirmed losses: they agree within {_tolerance(certificate):g} nats per token, "
@@ -118,6 +124,7 @@ def _decided(certificate: Certificate) -> Decided:
         averages=averages_of(certificate.tried),
         all_tokens=confirmed_tokens(certificate)[0],
         chosen=certificate.result.digest,
+        stated=stated_digest([e.model_dump(mode="json") for e in certificate.tried], certificate.result.base_loss),
     )
 
 

@@ -2,16 +2,17 @@
 
 A ballot is about one adapter; a confirmation is about the decided. Its voter measured every average of voters on its
 own examples, the ones that its ballots name, and found what the coordinator states for them; it signs these losses,
-those that are stated for all examples, and the chosen digest, which follows from them. It is signed with the key of
-the voter's ballots and names the election and all ballots of the first round, so that it is about this vote alone.
+those that are stated for all examples, the chosen digest, which follows from them, and a digest of all else that is
+stated of candidates and base, so that nobody changes it afterwards. It is signed with the key of the voter's ballots
+and names the election and all ballots of the first round, so that it is about this vote alone.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from capibara_assets.consensus.election.ballots import Ballot, is_signature, public_key, signature_of
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
@@ -42,7 +43,17 @@ class Confirmation(BaseModel):
     all_tokens: int = Field(description="Supervised tokens of all voters' examples, as stated to the voter", ge=0)
     losses: dict[str, float | None] = Field(description="Digest of each candidate -> its loss on all, as stated")
     chosen: str = Field(description="Digest of the candidate that follows from these losses")
+    stated: str | None = Field(
+        default=None,
+        description="SHA-256 of candidates and base loss as stated to the voter; null: not signed, as once",
+    )
     signature: str | None = Field(default=None, description="The voter's, Ed25519, base64")
+
+    @model_serializer(mode="wrap")
+    def _as_written(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without a digest that was not signed: earlier confirmations keep their signatures."""
+        document: dict[str, Any] = dump(self)
+        return {name: value for name, value in document.items() if name != "stated" or value is not None}
 
 
 @dataclass(frozen=True)
@@ -55,6 +66,7 @@ class Decided:
         averages: digests of the candidates that no ballot is about.
         all_tokens: supervised tokens of all examples.
         chosen: digest of the consensus.
+        stated: digest of all that is stated of candidates and base (`stated_digest`).
     """
 
     election: str
@@ -63,6 +75,7 @@ class Decided:
     averages: Collection[str]
     all_tokens: int
     chosen: str
+    stated: str
 
 
 def confirmed(confirmation: Confirmation, key: Ed25519PrivateKey) -> Confirmation:
@@ -80,6 +93,15 @@ def ballots_digest(ballots: Iterable[Ballot]) -> str:
     """SHA-256 of ballots in any order; signatures are left out, since keys differ from run to run."""
     contents = sorted(canonical_json(b.model_dump(mode="json", exclude={"signature"})).decode() for b in ballots)
     return sha256_bytes(canonical_json(contents))
+
+
+def stated_digest(candidates: Iterable[Mapping[str, Any]], base_loss: float) -> str:
+    """SHA-256 of candidates, as a certificate lists them, and the base's loss.
+
+    What led the robust rule to its weights stands in a certificate's evidence, and is computed from the adapters again.
+    """
+    listed = [{**one, "figures": {}} if one["kind"] == "robust" else dict(one) for one in candidates]
+    return sha256_bytes(canonical_json({"candidates": listed, "base_loss": base_loss}))
 
 
 def required_confirmations(n: int, f: int, voteless: int) -> int:
@@ -120,6 +142,8 @@ def confirmation_fault(
         return f"it signed {confirmation.all_tokens} tokens of all examples, not {decided.all_tokens}"
     if confirmation.chosen != decided.chosen:
         return f"it signed {confirmation.chosen[:12]} as the chosen one, not {decided.chosen[:12]}"
+    if confirmation.stated not in (None, decided.stated):
+        return "other figures of the candidates, or another loss of the base, were stated to it when it signed"
     return None
 
 

@@ -302,3 +302,39 @@ def test_how_many_confirmations_it_takes() -> None:
     for f in range(1, 5):
         for pairs in range(f + 1):
             assert required_confirmations(3 * f + 1, f, pairs) - (f - pairs) >= f + 1
+
+
+def test_confirmations_sign_all_that_is_stated_of_candidates_and_base(voted: Voted) -> None:
+    certificate, _, keys, _ = voted
+    fitted = next(place for place, entry in enumerate(certificate.tried) if entry.kind == "convex")
+
+    def told(figures: dict[str, Any]) -> Certificate:
+        entry = certificate.tried[fitted].model_copy(update={"figures": figures})
+        tried = (*certificate.tried[:fitted], entry, *certificate.tried[fitted + 1 :])
+        return sealed(certificate.model_copy(update={"tried": tried}))
+
+    changed_gap = told({**certificate.tried[fitted].figures, "duality_gap": -5.0})
+    assert found("other figures of the candidates", list(verify_certificate(changed_gap).problems))
+    assert found("other figures of the candidates", list(verify_certificate(told({"more": 1})).problems))
+    base = certificate.result.model_copy(update={"base_loss": certificate.result.base_loss + 1e-6})
+    stated = sealed(certificate.model_copy(update={"result": base}))
+    assert found("another loss of the base", list(verify_certificate(stated).problems))
+    earlier = tuple(
+        confirmed(one.model_copy(update={"stated": None, "signature": None}), keys[one.voter])
+        for one in certificate.confirmations
+    )
+    old = verify_certificate(sealed(certificate.model_copy(update={"confirmations": earlier})))
+    assert old.ok and any("figures of the candidates" in line for line in old.reservations)
+    without = tuple(one.model_copy(update={"stated": None}) for one in certificate.confirmations)
+    assert verify_certificate(sealed(certificate.model_copy(update={"confirmations": without}))).problems
+
+
+def test_lists_of_another_length_are_told_and_no_crash(voted: Voted) -> None:
+    certificate = voted[0]
+    for place, entry in enumerate(certificate.tried):
+        for update in ({"voters": entry.voters[:-1]}, {"weights": (entry.weights or ())[:-1]}):
+            other = entry.model_copy(update=update)
+            tried = (*certificate.tried[:place], other, *certificate.tried[place + 1 :])
+            shorter = sealed(certificate.model_copy(update={"tried": tried}))
+            assert verify_certificate(shorter).problems
+            assert verify_certificate(shorter, voted[1]).problems
