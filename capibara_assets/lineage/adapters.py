@@ -1,7 +1,7 @@
 """The provenance of an adapter or merged model, its certificate, and the proof that a record is not in it."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -138,15 +138,15 @@ def absence(results: Results, wanted: str, execution_ids: Sequence[str], forgott
     The datasets are read whole and checked against their manifests, whose digests the certificate names.
 
     Args:
-        execution_ids: ids to check.
+        execution_ids: ids to check, or prefixes of one id of the current tables or datasets; capitals do not count.
         forgotten: all tombstones, whose executions may not be in a dataset either.
 
     Raises:
-        InputError: no such adapter.
+        InputError: no such adapter; an id that is blank, or a prefix of several.
         IntegrityError: a dataset is not what was published.
     """
     chosen = _choose(results, wanted)
-    wanted_ids, present, unknown, checked, read = set(execution_ids), set[str](), list[str](), set[str](), list[str]()
+    present, unknown, checked, read = set[str](), list[str](), set[str](), list[str]()
     for state in _datasets(results, chosen):
         name = f"moe_dataset|{state.domain} {state.digest}"
         artifact = dataset(results.store, state.domain, state.digest)
@@ -157,11 +157,31 @@ def absence(results: Results, wanted: str, execution_ids: Sequence[str], forgott
         read.append(name)
         inside = executions_in(artifact)
         checked |= inside
-        present |= inside & wanted_ids
         present |= set(forgotten.among(inside))
     # What organisations have trained on lies with them; what they say of it proves nothing.
     unknown += [f"data of {one.domain}/{one.name} of round {one.round}" for one in chosen.round_voters()]
-    return Absence(not present and not unknown, tuple(sorted(present)), tuple(unknown), tuple(read), len(checked))
+    logs = results.get("e2b_logs")
+    known = checked | (set() if logs is None else set(columns(logs, "executions", ["execution_id"])["execution_id"]))
+    ids = {one: _known_id(one, known) for one in execution_ids}
+    present |= checked & set(ids.values())
+    never = tuple(one for one, known_as in ids.items() if known_as is None and not forgotten.holds(one))
+    absent = not present and not unknown
+    return Absence(absent, tuple(sorted(present)), tuple(unknown), tuple(read), len(checked), never)
+
+
+def _known_id(wanted: str, known: Collection[str]) -> str | None:
+    """The id that is meant; None where no execution has it, or one that begins so."""
+    if wanted in known:
+        return wanted
+    begins = wanted.strip().casefold()
+    if not begins:
+        raise InputError("an execution's id is blank: give the id, or the beginning of it")
+    alike = sorted(one for one in known if one.casefold().startswith(begins))
+    if len(alike) > 1:
+        raise InputError(
+            f"{wanted!r} begins the ids of {len(alike)} executions, {alike[0]} among them: give more of it"
+        )
+    return alike[0] if alike else None
 
 
 def verify_published(

@@ -18,17 +18,19 @@ from capibara_assets.consensus.election.ballots import is_signature, public_key,
 from capibara_assets.errors import InputError, IntegrityError, in_words
 from capibara_assets.evaluation.serving.promotion_log import PromotionLog
 from capibara_assets.lineage.checkpoints import has_checkpoints
+from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 from capibara_assets.storage.foreign import read_document
 from capibara_assets.storage.jsonfiles import parse_json, write_bytes_atomic
 from capibara_assets.storage.removal import read_tombstones, removed
-from capibara_assets.storage.store import ArtifactStore
+from capibara_assets.storage.store import ArtifactStore, MissingArtifact
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 _PURPOSE = b"capibara store head\n"
 _LARGEST = 64 << 20
+_READ = 1 << 20  # bytes of a file of which every one is compared
 
 
 class StoreHead(BaseModel):
@@ -81,7 +83,7 @@ def rolled_back(store: ArtifactStore, head: StoreHead) -> list[str]:
     """
     now = head_of(store)
     moves, lines = PromotionLog(store).moves(), _certificates(store)
-    missing = [*_former_versions(store, head), *_former_results(now, head)]
+    missing = [*_former_versions(store, head), *_former_results(now, head), *_former_artifacts(store, now, head)]
     number, digest = head.promotions
     if number and (len(moves) < number or _digest(moves[number - 1].model_dump(mode="json")) != digest):
         missing.append(f"promotion {number} is not the one that was made: there are {len(moves)} now")
@@ -164,6 +166,39 @@ def _former_results(now: StoreHead, head: StoreHead) -> Iterator[str]:
                 yield f"{name} was published {time}, and is no more"
         elif now.results[name][0] < time:
             yield f"{name} was published {time}; the latest one is of {now.results[name][0]}"
+        elif now.results[name][0] == time and now.results[name][1] != digest:
+            yield f"{name} of {time} was {digest[:12]}, and is {now.results[name][1][:12]} now"
+
+
+def _former_artifacts(store: ArtifactStore, now: StoreHead, head: StoreHead) -> Iterator[str]:
+    """Results that the head names and that are no longer whole; what was removed is noted."""
+    for name, (_, digest) in sorted(head.results.items()):
+        if f"{name}|{digest}" in now.removed:
+            continue
+        asset, _, partition = name.partition("|")
+        try:
+            yield from (f"{name}: {lack}" for lack in _lacks(store.open(asset, partition or None, digest)))
+        except MissingArtifact:
+            yield f"{name} {digest[:12]} is gone, and no note says that it was removed"
+        except IntegrityError as error:
+            yield f"{name}: {error}"
+
+
+def _lacks(artifact: Artifact) -> Iterator[str]:
+    """Files that an artifact lacks, or that are others: small ones by their bytes, others by their size."""
+    elsewhere = artifact.manifest.elsewhere()
+    for relative, entry in sorted(artifact.manifest.files.items()):
+        if relative in elsewhere:
+            continue
+        try:
+            if entry.bytes <= _READ:
+                artifact.read_bytes(relative)
+            elif (size := (artifact.path / relative).stat().st_size) != entry.bytes:
+                yield f"{relative} has {size} bytes, {entry.bytes} were published"
+        except IntegrityError as error:
+            yield str(error)
+        except FileNotFoundError:
+            yield f"{relative} is missing"
 
 
 def _checkpoints(store: ArtifactStore) -> dict[str, tuple[int, str]]:

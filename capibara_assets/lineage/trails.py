@@ -190,3 +190,5 @@ class Absence:
     """Datasets that are not in the store, so that they cannot be checked."""
     datasets: tuple[str, ...]
     executions_checked: int
+    never_seen: tuple[str, ...] = ()
+    """Ids that no execution of the store has, nor one that was forgotten: absent, or misspelt."""

@@ -52,12 +52,25 @@ def test_unknown_ones_say_what_there_is(made: Made) -> None:
 
 
 def test_absence_is_proved_over_every_split(made: Made) -> None:
-    assert absence(made.results, "sql", ["p00", "nobody"], NOTHING).absent
+    sql = absence(made.results, "sql", ["p00", "nobody"], NOTHING)
+    assert sql.absent and sql.never_seen == ("nobody",)
     found = absence(made.results, "python", ["p39", "q1"], NOTHING)  # p39 only validates
     assert (found.absent, found.found) == (False, ("p39",))
     left_out = absence(made.results, "python/v0", ["p03"], NOTHING)
     assert not left_out.absent
     assert absence(made.results, "merged_checkpoint", ["q1"], NOTHING).found == ("q1",)
+
+
+@pytest.mark.parametrize("id_of_it", ["P39", " p39", "p39"])
+def test_an_id_is_known_in_other_capitals_and_by_its_beginning(made: Made, id_of_it: str) -> None:
+    assert absence(made.results, "python", [id_of_it], NOTHING).found == ("p39",)
+
+
+def test_an_id_that_is_blank_or_of_several_proves_nothing(made: Made) -> None:
+    with pytest.raises(InputError, match="is blank"):
+        absence(made.results, "python", [" "], NOTHING)
+    with pytest.raises(InputError, match=r"'p3' begins the ids of \d+ executions"):
+        absence(made.results, "python", ["p3"], NOTHING)
 
 
 def test_nothing_forgotten_may_be_in_it(made: Made) -> None:

@@ -1,6 +1,7 @@
 """A store that was put back to an older copy of itself is whole; a signed head that was kept elsewhere shows it."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -112,6 +113,43 @@ def test_an_older_copy_of_the_store_is_told_from_it(kept: Kept, name: str) -> No
         kept.count += 10
         step(kept)
         assert len(kept.check()) == 1, "another went on where it had been"
+
+
+def _latest(kept: Kept) -> Path:
+    artifact = kept.store.latest("moe_dataset", "sql")
+    assert artifact is not None
+    return Path(artifact.path.path)
+
+
+def _point_to_the_first(kept: Kept) -> None:
+    first = kept.store.list("moe_dataset")[0].digest
+    pointer = Path(kept.store.pointer("moe_dataset", "sql").path)
+    pointer.write_text(json.dumps(json.loads(pointer.read_text()) | {"digest": first}))
+
+
+def _replace_a_document(kept: Kept) -> None:
+    document = next(path for path in _latest(kept).rglob("said*"))
+    document.write_bytes(document.read_bytes().replace(b"7", b"6"))
+
+
+LOSSES: dict[str, tuple[Callable[[Kept], object], str]] = {
+    "an older one is pointed to": (_point_to_the_first, "was .{12}, and is .{12} now"),
+    "the newest is gone": (lambda kept: shutil.rmtree(_latest(kept)), "is gone, and no note says that it was removed"),
+    "a document is gone": (lambda kept: next(_latest(kept).rglob("said*")).unlink(), "said.* is missing"),
+    "a document is another": (_replace_a_document, "said.* is not the file that was published"),
+}
+
+
+@pytest.mark.parametrize("name", list(LOSSES))
+def test_a_result_that_is_no_longer_what_it_was_is_told(kept: Kept, name: str) -> None:
+    kept.publish()
+    kept.count = 6
+    kept.publish()
+    write_head(kept.file, kept.store, kept.key)
+    assert kept.check() == []
+    lose, told = LOSSES[name]
+    lose(kept)
+    assert any(re.search(told, line) for line in kept.check())
 
 
 def test_what_goes_on_is_no_rollback(kept: Kept) -> None:

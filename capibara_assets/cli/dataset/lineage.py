@@ -242,6 +242,7 @@ def _proof(proof: dict[str, Any]) -> None:
     _list("certificates", [f"{domain} {digest}" for domain, digest in proof["certificates"].items()])
     _list("found", proof["found"])
     _list("cannot be read here", proof["unknown"])
+    _list("not the id of any execution that this store has or had: check the spelling", proof["never_seen"])
 
 
 def _place(one: dict[str, Any]) -> str:

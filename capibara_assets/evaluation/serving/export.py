@@ -17,11 +17,13 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import pydantic
 import torch
+from pydantic import Field
 
-from capibara_assets.errors import InputError, IntegrityError
+from capibara_assets.errors import InputError, IntegrityError, in_words
 from capibara_assets.modeling.adapters import LoraAdapter, read_adapter, write_adapter
 from capibara_assets.storage.commit import replace_folder
 from capibara_assets.storage.digests import sha256_file, tree_files
@@ -33,6 +35,35 @@ SCHEMA_VERSION = 1
 VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM accepts as --max-lora-rank."""
 _ANEW = "export it again with `capibara promote --export`"
+
+
+class _Part(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True, extra="allow")
+
+
+class _File(_Part):
+    sha256: str
+
+
+class _Adapter(_Part):
+    path: str
+    rank: int = Field(ge=1, le=VLLM_RANKS[-1])
+
+
+class _Base(_Part):
+    name: str
+
+
+class _Written(_Part):
+    """What `promoted.json` is checked for."""
+
+    schema_version: Literal[1]
+    base_model: _Base
+    adapters: dict[str, _Adapter]
+    merged: dict[str, str] | None
+    quantised: dict[str, dict[str, Any]]
+    vllm: dict[str, str]
+    files: dict[str, _File]
 
 
 @dataclass(frozen=True)
@@ -90,8 +121,8 @@ def write_export(
         InputError: the folder holds something else, an adapter that no multi-LoRA server takes, or a quantised model
             is asked for where no merged one serves.
     """
-    if target.exists() and any(target.iterdir()) and not (target / PROMOTED).is_file():
-        raise InputError(f"{target} holds something else than a former export: name a new folder")
+    if target.exists() and any(target.iterdir()):
+        _require_former(target)
     if quantise and parts.merged is None:
         raise InputError(
             "quantised exports are made of the merged model, and none serves: it does as soon as every domain is "
@@ -116,22 +147,50 @@ def check_export(folder: Path) -> dict[str, Any]:
         IntegrityError: a file is missing, has other bytes, or does not belong to it; names the file.
     """
     require_plain(folder)
+    document, written = _read_document(folder)
+    here = tree_files(folder)
+    if odd := sorted(written.files.keys() ^ (here.keys() - {PROMOTED})):
+        raise IntegrityError(f"{folder / odd[0]} is missing or does not belong there: {_ANEW}")
+    for name, stated in sorted(written.files.items()):
+        if sha256_file(here[name]) != stated.sha256:
+            raise IntegrityError(f"{folder / name} is not the file that was exported: {_ANEW}")
+    ranks = {domain: entry.rank for domain, entry in written.adapters.items()}
+    commands = vllm_commands(ranks, written.base_model.name, written.merged is not None, sorted(written.quantised))
+    moved = [domain for domain, entry in written.adapters.items() if entry.path != f"adapters/{domain}"]
+    if moved or commands != written.vllm:
+        what = f"the path of adapter {moved[0]}" if moved else "a command that starts a server"
+        raise IntegrityError(f"{folder / PROMOTED}: {what} is not what was exported: {_ANEW}")
+    return document
+
+
+def _require_former(target: Path) -> None:
+    """Refuse to replace a folder that holds anything which no export wrote. Raises InputError."""
+    other = f"{target} holds something else than a former export: name a new folder"
+    if not (target / PROMOTED).is_file():
+        raise InputError(other)
+    try:
+        _, written = _read_document(target)
+    except InputError as error:
+        raise InputError(f"{other} ({error})") from error
+    if odd := sorted(tree_files(target).keys() - written.files.keys() - {PROMOTED}):
+        raise InputError(
+            f"{target / odd[0]} was not exported, and a new export would remove it: move it, or name a new folder"
+        )
+
+
+def _read_document(folder: Path) -> tuple[dict[str, Any], _Written]:
+    """What an export says of itself. Raises InputError: it has no such file, or another one's."""
     try:
         document: dict[str, Any] = parse_json(read_document(folder / PROMOTED))
-        files = dict(document["files"])
+        return document, _Written.model_validate(document)
     except FileNotFoundError as error:
         raise InputError(
             f"{folder} has no {PROMOTED}: give the folder that `capibara promote --export` wrote"
         ) from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except pydantic.ValidationError as error:
+        raise InputError(f"{folder} is not what `capibara promote --export` writes: {in_words(error)}") from error
+    except (OSError, ValueError, TypeError) as error:
         raise InputError(f"{folder} is not what `capibara promote --export` writes: {error}") from error
-    here = tree_files(folder)
-    if odd := sorted(files.keys() ^ (here.keys() - {PROMOTED})):
-        raise IntegrityError(f"{folder / odd[0]} is missing or does not belong there: {_ANEW}")
-    for name, stated in sorted(files.items()):
-        if sha256_file(here[name]) != stated["sha256"]:
-            raise IntegrityError(f"{folder / name} is not the file that was exported: {_ANEW}")
-    return document
 
 
 def servable_adapter(folder: Path) -> ServedAdapter:

@@ -22,6 +22,7 @@ from capibara_assets.storage.store import ArtifactStore
 FOLDER = "promotions"
 Action = Literal["imported", "gate", "promote", "rollback"]
 _NAME = re.compile(r"(\d{6,})\.json")
+_DIGEST = re.compile(r"\w{1,64}")
 _TRIES = 20
 
 
@@ -39,6 +40,19 @@ class Move(pydantic.BaseModel):
     moved: dict[str, tuple[str | None, str | None]] = Field(description="Domain, merged or router -> before, after.")
     promotion: Document = Field(description="The pointer document.")
     before: str | None = Field(description="SHA-256 of the previous move's file: the history is a chain.")
+
+    @pydantic.field_validator("promotion")
+    @classmethod
+    def _names_digests(cls, document: Document) -> Document:
+        try:
+            slots = served(document)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"it does not say what serves: {error}") from error
+        if odd := [
+            it for it in slots.values() if it is not None and not (isinstance(it, str) and _DIGEST.fullmatch(it))
+        ]:
+            raise ValueError(f"{odd[0]!r} is no digest")
+        return document
 
 
 class PromotionLog:
@@ -67,11 +81,9 @@ class PromotionLog:
         return moves
 
     def head(self) -> Move | None:
-        """The last move, which holds what is served; None before the first. Raises IntegrityError: it is damaged."""
-        numbers = self._numbers()
-        if not numbers:
-            return None
-        return self._read(numbers[-1])[1]
+        """The last move, which holds what is served; None before the first. Raises IntegrityError as `moves`."""
+        moves = self.moves()  # of a chain that is broken nobody knows what serves
+        return moves[-1] if moves else None
 
     def find(self, number: int) -> Move:
         """The move of a number. Raises InputError: there is none."""

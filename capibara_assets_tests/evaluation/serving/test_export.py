@@ -162,3 +162,38 @@ def test_what_servers_do_not_take_is_refused(tmp_path: Path):
     write_adapter(LoraAdapter({**config, "use_dora": True}, tensors), tmp_path / "dora")
     with pytest.raises(InputError, match="use_dora"):
         servable_adapter(tmp_path / "dora")
+
+
+def test_what_no_export_wrote_is_not_removed(parts: ExportParts, tmp_path: Path):
+    target = tmp_path / "out"
+    write_export(parts, target, "card")
+    (target / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match=r"notes.txt was not exported, and a new export would remove it"):
+        write_export(parts, target, "card")
+    (target / "notes.txt").unlink()
+    write_export(parts, target, "card")
+    mine = tmp_path / "mine"
+    (mine / "photos").mkdir(parents=True)
+    (mine / "photos" / "a.jpg").write_text("x")
+    for text in ('{"mine": 1}', "[]", '{"files": null}', "no JSON"):
+        (mine / PROMOTED).write_text(text)
+        with pytest.raises(InputError, match="holds something else than a former export"):
+            write_export(parts, mine, "card")
+        with pytest.raises(InputError, match="is not what `capibara promote --export` writes"):
+            check_export(mine)
+    assert (mine / "photos" / "a.jpg").read_text() == "x"
+
+
+def test_paths_and_commands_of_an_export_are_checked(parts: ExportParts, tmp_path: Path):
+    target = tmp_path / "out"
+    document = write_export(parts, target, "card")
+    domain = next(iter(document["adapters"]))
+    for place, value in ((("vllm", "experts"), "rm -rf /"), (("adapters", domain, "path"), "merged")):
+        other = json.loads(json.dumps(document))
+        node = other
+        for step in place[:-1]:
+            node = node[step]
+        node[place[-1]] = value
+        (target / PROMOTED).write_text(json.dumps(other))
+        with pytest.raises(IntegrityError, match="is not what was exported"):
+            check_export(target)

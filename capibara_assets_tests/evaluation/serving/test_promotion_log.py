@@ -126,14 +126,30 @@ def test_a_history_that_somebody_changed_is_damaged(log: PromotionLog, tmp_path:
     file = tmp_path / "promotions" / "000002.json"
     whole = file.read_bytes()
     file.write_text(json.dumps(json.loads(whole) | {"by": "nobody"}))
-    with pytest.raises(IntegrityError, match=r"000003\.json does not follow from the move before it"):
-        log.moves()
+    for read in (log.moves, log.head):  # what serves is only known of a whole history
+        with pytest.raises(IntegrityError, match=r"000003\.json does not follow from the move before it"):
+            read()
     file.write_bytes(whole[:-5])
     with pytest.raises(IntegrityError, match=r"000002\.json is damaged"):
         log.moves()
     file.unlink()
     with pytest.raises(IntegrityError, match="not a whole history"):
         log.moves()
+
+
+@pytest.mark.parametrize("served_by", ["../../../../etc", "", 7, ["a"]])
+def test_what_serves_is_a_digest(log: PromotionLog, tmp_path: Path, served_by: object):
+    log.move("promote", putting("sql", "a"), by="ana")
+    file = tmp_path / "promotions" / "000001.json"
+    document = json.loads(file.read_text())
+    document["promotion"]["serving"]["experts"]["sql"] = served_by
+    file.write_text(json.dumps(document))
+    with pytest.raises(IntegrityError, match=r"000001\.json is damaged: .*is no digest"):
+        log.head()
+    del document["promotion"]["serving"]["merged"]
+    file.write_text(json.dumps(document))
+    with pytest.raises(IntegrityError, match="does not say what serves"):
+        log.head()
 
 
 def test_a_move_nested_deeper_than_is_read_is_damage(log: PromotionLog):
