@@ -225,8 +225,9 @@ def _joined(parts: list[tuple[torch.Tensor, int, int]], shape: Any, what: str) -
     held = sum(end - begin for _, begin, end in flats)
     if held < math.prod(shape):
         raise InputError(f"{what}, of shape {list(shape)}, has {held} numbers only: the checkpoint is not whole")
-    dtype = flats[0][0].dtype if flats else torch.float32
-    return JoinedFragments(flats, of_torch(torch.empty(0, dtype=dtype)).dtype, tuple(shape))
+    if odd := [flat.dtype for flat, _, _ in flats if flat.dtype != torch.float32]:
+        raise InputError(f"{what} is kept as {str(odd[0]).removeprefix('torch.')}, ZeRO keeps float32: it was changed")
+    return JoinedFragments(flats, of_torch(torch.empty(0, dtype=torch.float32)).dtype, tuple(shape))
 
 
 def _beside(path: Path, folder: Path) -> Mapping[str, PieceSource]:

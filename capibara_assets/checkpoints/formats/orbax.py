@@ -67,6 +67,10 @@ def read(path: Path) -> Content:
         custom[name] = {key: value for key, value in metadata.items() if key != NOTE}
         notes[name] = json.loads(metadata[NOTE]) if NOTE in metadata else {}
         arrays = {".".join(leaf) for leaf, value in _walk(trees[name], ()) if not isinstance(value, str | type(None))}
+        if unnamed := sorted(_stored(folder) - arrays):
+            raise InputError(
+                f"{folder}: its {_METADATA} does not name {listed(unnamed)}, which it stores: it was changed"
+            )
         prefix = "" if folder == step else f"{folder.relative_to(step).as_posix()}/"
         own |= {f"{prefix}{file}" for file in read_files(folder, []) if _is_own(file, arrays)}
     files = {
@@ -220,6 +224,23 @@ def _tree(folder: Path, keys: tuple[str, ...], scalars: list[str]) -> tuple[Any,
         return source
 
     return build(metadata.tree, keys), stored.get("custom_metadata") or {}
+
+
+def _stored(folder: Path) -> set[str]:
+    """Names of the arrays that lie in an item's folder. Raises InputError: its store cannot be listed."""
+    heads = (".zarray", "zarr.json")
+    if not (folder / "manifest.ocdbt").is_file():
+        return {path.parent.name for head in heads for path in folder.glob(f"*/{head}")}
+    import tensorstore as ts
+
+    base = {"driver": "file", "path": f"{folder.absolute()}/"}
+    try:
+        keys = ts.KvStore.open({"driver": "ocdbt", "base": base}).result().list().result()
+    except ValueError as error:
+        reason = " ".join(str(error).partition("[tensorstore_spec")[0].split())
+        raise InputError(f"{folder}: its arrays cannot be listed: {reason}") from error
+    named = (key.decode("utf-8", "replace").rpartition("/") for key in keys)
+    return {name for name, _, last in named if last in heads}
 
 
 def _is_own(file: str, arrays: set[str]) -> bool:

@@ -114,12 +114,17 @@ def open_place(
         private: make files and folders readable by their owner only (local places).
 
     Raises:
-        InputError: a remote place without `work`.
+        InputError: a remote place without `work`, or of a protocol that is unknown or not installed.
     """
     if str(root).startswith(("gs:", "gcs:")):
         # as in storage/store.py: gcsfs otherwise asks for the bucket's type over gRPC, and hangs where there is none
         os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
-    location = UPath(root, **dict(storage_options or {}))
+    try:
+        location = UPath(root, **dict(storage_options or {}))
+        location.fs  # noqa: B018 - the library of its protocol is imported here
+    except (ImportError, ValueError) as error:
+        extra = "; pip install 'capibara-assets[gcp]' reads and writes gs://" if str(root).startswith("g") else ""
+        raise InputError(f"{root} is no place for a store that can be reached: {error}{extra}") from error
     if location.protocol in ("", "file", "local"):
         return LocalPlace(Path(location.path).absolute(), private)
     if work is None:

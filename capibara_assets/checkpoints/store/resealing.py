@@ -166,6 +166,8 @@ def _reseal(address: _Address, key: WrappingKey, *, encrypted: bool) -> Resealed
     now = there.at if there is not None else ""
     if not exists(address.place(now)):
         raise InputError(f"there is no checkpoint store at {address.root}")
+    # folders of a store's names may be anybody's
+    check_kind(address.place(now), is_encrypted(address.place(now)), create=False)
     if is_encrypted(address.place(now)) == encrypted:
         target = address.store(now, open_vault(address.place(now), key) if encrypted else None)
         if there is None or there.left is None:

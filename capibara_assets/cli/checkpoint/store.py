@@ -56,7 +56,8 @@ class StoreLocation:
 
         folder = Path(self.root.removeprefix("file://"))
         if self.named and not make and not is_remote(self.root) and not folder.is_dir():
-            raise InputError(f"no checkpoint store in {self.root}: the folder does not exist")
+            why = "it is a file" if folder.exists() else "the folder does not exist"
+            raise InputError(f"no checkpoint store in {self.root}: {why}")
         return open_store(self.root, key=self.key(), compression=compression, work=self.work, create=make)
 
 
@@ -65,6 +66,8 @@ def on_store(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def with_store(*, store: str | None, key_file: Path | None, kms: str | None, **rest: Any) -> None:
+        if store is not None and not store.strip():
+            raise InputError("--store is empty: name a folder or gs://bucket/prefix, or leave it out")
         deployment = Deployment.from_environment()
         root = store or f"{deployment.store.rstrip('/')}/{FOLDER}"
         where = StoreLocation(root, deployment.work / FOLDER, bool(store), key_file, kms)

@@ -162,6 +162,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"optimizer": {"single_partition_of_fp32_groups": [torch.zeros(1)]}},
         r"w, of shape \[3\], has 2 numbers only",
     ),
+    "half precision": (
+        {"optimizer": {"single_partition_of_fp32_groups": [torch.zeros(4, dtype=torch.float16)]}},
+        r"w is kept as float16, ZeRO keeps float32",
+    ),
+    "whole numbers": (
+        {"optimizer": {"single_partition_of_fp32_groups": [torch.zeros(4, dtype=torch.int64)]}},
+        r"w is kept as int64, ZeRO keeps float32",
+    ),
     "tensor parallel": ({"model": {"mp_world_size": 2}}, "tensor, pipeline or expert parallelism"),
     "no ZeRO": ({"optimizer": {"partition_count": None}}, "is no checkpoint of ZeRO"),
     "other entries": ({"optimizer": {"zero_stage": 3}}, "is no checkpoint of ZeRO that is known here"),

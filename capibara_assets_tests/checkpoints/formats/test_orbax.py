@@ -295,6 +295,19 @@ def test_damage_is_found(tmp_path: Path):
         orbax.read(tmp_path / "out")
 
 
+@pytest.mark.parametrize("ocdbt", [True, False])
+def test_an_array_that_the_metadata_does_not_name_is_not_lost(tmp_path: Path, ocdbt: bool):
+    save(ocp.PyTreeCheckpointHandler(use_ocdbt=ocdbt), tmp_path / "out")
+    assert "temperature" in orbax.read(tmp_path / "out").tensors
+    file = tmp_path / "out" / "_METADATA"
+    metadata = json.loads(file.read_text())
+    leaf = next(name for name in metadata["tree_metadata"] if "temperature" in name)
+    del metadata["tree_metadata"][leaf]
+    file.write_text(json.dumps(metadata))
+    with pytest.raises(InputError, match="its _METADATA does not name temperature, which it stores"):
+        orbax.read(tmp_path / "out")
+
+
 def test_folders_that_are_none_of_its_checkpoints_say_so(tmp_path: Path):
     with pytest.raises(InputError, match="no _METADATA"):
         orbax.read(tmp_path)

@@ -1,6 +1,7 @@
 """The store on object stores: gs:// through an emulator, conditional creation through fsspec's memory file system."""
 
 import stat
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -134,3 +135,13 @@ def test_two_writers_of_one_version(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert raced == ["models/m/v000001"]
     assert [(one.version, one.manifest.about.step) for one in stores[0].list()] == [(1, 2), (2, 1)]
     assert stores[1].open("m@v2").id == mine  # the very checkpoint that the other had saved meanwhile
+
+
+@pytest.mark.parametrize("address", ["foo://bucket/x", "gs://bucket/x"])
+def test_a_protocol_that_is_not_there_is_told(address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    for name in ("gs", "gcs"):
+        monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, name, raising=False)
+    with pytest.raises(InputError, match="is no place for a store that can be reached") as told:
+        open_place(address, work=tmp_path)
+    assert ("capibara-assets[gcp]" in str(told.value)) is address.startswith("gs:")

@@ -129,6 +129,18 @@ def test_what_cannot_be_done_is_said_and_nothing_changes(tmp_path: Path) -> None
     whole(tmp_path / "s", KEY, ids)
 
 
+def test_a_folder_of_somebody_elses_is_left_as_it_is(tmp_path: Path) -> None:
+    for name in ("packs", "models/x", "manifests", "leases", "parts"):
+        (tmp_path / "project" / name).mkdir(parents=True)
+    (tmp_path / "project" / "leases" / "q").write_text("mine")
+    for move in (encrypt, decrypt):
+        with pytest.raises((InputError, IntegrityError)):
+            move(tmp_path / "project", KEY)
+    assert sorted(path.name for path in (tmp_path / "project").iterdir()) == sorted(
+        ("packs", "models", "manifests", "leases", "parts")
+    )
+
+
 def test_a_damaged_store_is_not_moved(tmp_path: Path) -> None:
     """Damage is named, and what is whole stays readable where it is."""
     filled(tmp_path)
