@@ -96,9 +96,7 @@ def _unworthy_clause(candidate: ExampleCandidate) -> str | None:
         failing = candidate.failing or ""
         if _FLAGGED.search(candidate.answer) and not _FLAGGED.search(failing) and not _ON_DIALECT.search(asked):
             return NEEDLESS
-        if _DIALECT.search(candidate.answer) and not _ON_DIALECT.search(stated(asked)):
-            return DIALECT
-        if _renames_output(failing, candidate.answer, section(asked, ERROR)):
+        if _cuts_a_name(failing, candidate.answer, section(asked, ERROR)):
             return NEEDLESS
         named = "no such table" in asked or "unknown database" in asked
         return NEEDLESS if _DATABASE.search(failing) and not (named or _DATABASE.search(candidate.answer)) else None
@@ -114,14 +112,14 @@ def _unworthy_clause(candidate: ExampleCandidate) -> str | None:
     return None
 
 
-def _renames_output(failing: str, answer: str, error: str) -> bool:
-    """Whether a repair gives a column of the result another name, of which its error says nothing."""
+def _cuts_a_name(failing: str, answer: str, error: str) -> bool:
+    """Whether a repair cuts off the name of a column of the result, of which its error says nothing."""
     before, after = (
         [one.named_selects for one in statements(query) if isinstance(one, exp.Select)][-1:]
         for query in (failing, answer)
     )
     pairs = zip(before[0], after[0], strict=False) if before and after and len(before[0]) == len(after[0]) else ()
-    return any(old and new and old.lower() != new.lower() and old not in error for old, new in pairs)
+    return any(new and len(new) < len(old) and old.startswith(new) and old not in error for old, new in pairs)
 
 
 def _numbers_said(asked: str) -> set[str]:

@@ -6,7 +6,7 @@ from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.schema import Kind
 from capibara_assets.datasets.worth.abbreviations import UNEXPLAINED, unexplained
-from capibara_assets.datasets.worth.queries import DIALECT, LOOKED_UP, NEEDLESS, unworthy_query
+from capibara_assets.datasets.worth.queries import LOOKED_UP, NEEDLESS, unworthy_query
 from capibara_assets.datasets.worth.query_sense import (
     AS_TEXT,
     BY_NAME,
@@ -197,7 +197,7 @@ def mended(failing: str, answer: str, error: str = "no such column: day") -> str
     return unworthy_query(ExampleCandidate("repair", "sql", prompt, answer, ("e",), "", 0.0, 1.0, failing=failing))
 
 
-def test_a_repair_names_its_columns_as_before_unless_the_error_is_of_their_names() -> None:
+def test_a_repair_cuts_off_no_name_of_a_column_unless_the_error_is_of_it() -> None:
     failing, rest = (
         "SELECT DATEDIFF(day, a, b) AS days_taken FROM sales",
         "julianday(b) - julianday(a) AS {} FROM sales",
@@ -206,11 +206,7 @@ def test_a_repair_names_its_columns_as_before_unless_the_error_is_of_their_names
     assert mended(failing, "SELECT " + rest.format("DAYS_TAKEN")) is None
     assert mended(failing, "SELECT " + rest.format("days"), "ambiguous column name: days_taken") is None
     assert mended(failing, "SELECT id, " + rest.format("days")) is None
-
-
-def test_a_repair_keeps_no_order_of_another_dialect() -> None:
-    order = "SELECT id FROM {}sales ORDER BY CASE WHEN day IS NULL THEN 1 ELSE 0 END DESC, day DESC"
-    assert mended(order.format("a."), order.format(""), "no such table: a.sales") == DIALECT
+    assert mended(failing, "SELECT " + rest.format("duration")) is None  # written anew
 
 
 def test_what_python_asks_a_database_for_is_told_by_the_prompt() -> None:
