@@ -7,6 +7,7 @@ from capibara_assets.executions.formats.agents import archives
 from capibara_assets.executions.formats.agents.general import (
     announced_calls,
     code_and_outcome,
+    event_pairs,
     fenced_turns,
     json_rpc,
     linked_calls,
@@ -153,6 +154,7 @@ READERS: tuple[Reader, ...] = (
     json_rpc.READER,
     linked_calls.READER,  # by shape alone, as the next: behind all that know their format
     code_and_outcome.READER,
+    event_pairs.READER,
     printed_records.READER,
     stepwise_calls.READER,
     fenced_turns.READER,

@@ -34,15 +34,16 @@ _STREAMS = ("stdout", "stderr")
 _PRINTED = (  # of the code beside it
     "code_output", "codeOutput", "execution_output", "exec_output", "console_output", "observation",
 )  # fmt: skip
-_TOLD = (
+TOLD = (
     *_EXITS, *_STREAMS, "output", "error", "success", "timed_out", "timedOut", "status", "logs", "rows", "columns",
     "results", "traceback",
 )  # fmt: skip
 _SHELL_KEYS = ("command", "cmd", "command_line", "commandLine", "shell_command", "shellCommand", "bash", "argv")
 _CODE_KEYS = ("code", "source_code", "sourceCode", "python_code", "python", "script", "program", "source", "snippet")
 _SQL_KEYS = ("sql", "sql_query", "query", "statement")
-_LANGUAGES = ("language", "lang", "kernel", "interpreter", "runtime")
-_SESSIONS = (
+CODE_KEYS = (*_SHELL_KEYS, *_CODE_KEYS, *_SQL_KEYS)
+LANGUAGES = ("language", "lang", "kernel", "interpreter", "runtime")
+SESSIONS = (
     "session_id", "sessionId", "session", "conversation_id", "conversationId", "thread_id", "run_id", "runId",
     "trace_id", "sandbox_id", "sandboxId", "container_id", "episode_id", "task_id", "instance_id",
 )  # fmt: skip
@@ -55,6 +56,7 @@ _SAYS_MORE = {  # of a key's words: that it ran, or what ran it
     "executed", "execution", "exec", "run", "ran", "issued", "invoked", "process", "subprocess", "shell", "terminal",
     "actual", "full", "raw", "final",
 }  # fmt: skip
+_VERSION = re.compile(r"(?<=\w)[-_ ]?v?\d[\d.]*\Z")  # `python3.12`
 _KEY_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _ROLES = {
     "".join(_KEY_WORDS.findall(key)).lower(): key
@@ -156,7 +158,7 @@ def _object(node: dict[str, Any], pairs: list[_Pair], around: Around, depth: int
 
 
 def _told(node: dict[str, Any], around: Around) -> Around:
-    return around.within(node, _SESSIONS, _TIMES, _TASKS)
+    return around.within(node, SESSIONS, _TIMES, _TASKS)
 
 
 def _pairs(node: dict[str, Any]) -> Iterator[_Pair]:
@@ -207,7 +209,7 @@ def _under_name_of(node: dict[str, Any], key: str) -> _Code | None:
 
 
 def _code(node: dict[str, Any]) -> _Code | None:
-    named = next((language_of(node[key]) for key in _LANGUAGES if word(node.get(key))), "")
+    named = next((language_of(_VERSION.sub("", node[key])) for key in LANGUAGES if word(node.get(key))), "")
     if (text := command_text(node, _SHELL_KEYS)) is not None:
         return _Code(text, named or "bash")
     for key in _CODE_KEYS:
@@ -234,7 +236,7 @@ def _is_outcome(node: dict[str, Any], code: _Code | None) -> bool:
 
 
 def _run(code: _Code, outcome: dict[str, Any], around: Around) -> AgentRun:
-    told = {key: outcome[key] for key in _TOLD if key in outcome}
+    told = {key: outcome[key] for key in TOLD if key in outcome}
     printed = next((outcome[key] for key in _PRINTED if isinstance(outcome.get(key), str)), None)
     told |= {} if printed is None else {"output": printed}
     exit_code = next((found for key in _EXITS if (found := code_at(outcome, key)) is not None), None)
