@@ -88,16 +88,20 @@ def read_parts(data: bytes, now: datetime) -> Iterator[LogPart]:
     The faults of several parts of one document are told apart by their details, which number the parts.
     """
     one = b"\n" not in data and not data.lstrip().startswith(b"[")
-    usual = one and _is_envelope(data)
+    usual, agents = one and _is_envelope(data), False
     if not usual and (found := _agent_parts(data, now)) is not None:
         yield from found
+        agents = True
         if not _has(data, _NOTEBOOK):
             return  # beside an agent's dialogue a notebook has cells of its own
     try:
         values = [parse_object(data)] if one else parse_values(data)
     except Fault as damage:
-        yield LogPart(damage, data)
+        if not agents:
+            yield LogPart(damage, data)
         return
+    if agents and not (len(values) == 1 and is_notebook(values[0])):
+        return  # an agent that edits notebooks
     kind = _kind(values[0]) if one else None
     if usual and kind is None and (found := _agent_parts(data, now)) is not None:
         yield from found  # what its tools returned looks like a line of ours

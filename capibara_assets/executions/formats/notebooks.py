@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from capibara_assets.executions.formats.agents.autogen import agentchat_console
+from capibara_assets.executions.formats.agents.autogen import console as autogen_console
 from capibara_assets.executions.formats.agents.hosted import (
-    autogen_agentchat_console,
-    autogen_console,
     codeact_console,
     langchain_console,
     langchain_messages,
@@ -22,7 +22,7 @@ from capibara_assets.storage.digests import canonical_json
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DIALOGUES = (
     autogen_console,
-    autogen_agentchat_console,
+    agentchat_console,
     codeact_console,
     langchain_console,
     langchain_messages,

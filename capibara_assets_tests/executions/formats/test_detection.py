@@ -218,3 +218,21 @@ def test_a_document_beyond_any_notebook_is_refused_not_held(tmp_path: Path, monk
     (tmp_path / "big.ipynb").write_bytes(b"\n".join(pretty(NOTEBOOK | {"metadata": {"a": ["x"] * 1000}})))
     ingest = read_experience(tmp_path, now=NOW)
     assert ingest.quarantine["reason"].to_list() == ["document_too_large"]
+
+
+def test_an_agent_that_edits_notebooks_leaves_no_faults() -> None:
+    """Its log speaks of cells, and its lines are none of ours."""
+
+    def said(role: str, block: dict[str, Any]) -> bytes:
+        message = {"role": role, "content": [block]}
+        about = {"parentUuid": None, "isSidechain": False, "sessionId": "s", "uuid": "u", "timestamp": NOW.isoformat()}
+        return line({**about, "type": role, "message": message})
+
+    asked = {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "ls"}}
+    given = {"notebook_path": "a.ipynb", "new_source": "x", "cell_type": "code"}
+    edits = {"type": "tool_use", "id": "toolu_2", "name": "NotebookEdit", "input": given}
+    told = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "a", "is_error": False}
+    log = b"\n".join([said("assistant", asked), said("user", told), said("assistant", edits)]) + b"\n"
+    items = found(log)
+    assert [item.code for item in items if isinstance(item, Recorded)][0] == "ls"
+    assert not [item for item in items if isinstance(item, str)]

@@ -4,6 +4,8 @@ import re
 from functools import cache
 
 from capibara_assets.executions.formats.agents import archives
+from capibara_assets.executions.formats.agents.autogen import agentchat_console, chat_history
+from capibara_assets.executions.formats.agents.autogen import console as autogen_console
 from capibara_assets.executions.formats.agents.general import (
     announced_calls,
     code_and_outcome,
@@ -21,8 +23,6 @@ from capibara_assets.executions.formats.agents.general import (
 )
 from capibara_assets.executions.formats.agents.hosted import (
     api_cassettes,
-    autogen_agentchat_console,
-    autogen_console,
     bedrock_traces,
     codeact_console,
     dspy_history,
@@ -123,8 +123,9 @@ READERS: tuple[Reader, ...] = (
     da_agent.READER,  # before the next, whose steps are as named
     swe_agent.READER,
     api_cassettes.READER,
-    autogen_agentchat_console.READER,
+    agentchat_console.READER,
     autogen_console.READER,
+    chat_history.READER,
     bedrock_traces.READER,
     codeact_console.READER,
     dspy_history.READER,

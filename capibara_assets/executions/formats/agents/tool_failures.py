@@ -62,7 +62,8 @@ _TESTS = (
 )
 _PACKAGES = (
     r"npm (?:ERR!|error) |error Command failed with exit code| ?ELIFECYCLE\b| ?ERR_PNPM_",
-    r"ERROR: (?:Could not |No matching |Failed |Cannot |Invalid requirement)|error: externally-managed-environment",
+    r"ERROR: (?:Could not |No matching |Failed |Cannot |Invalid requirement|Package '[^'\n]*' requires)"
+    r"|error: externally-managed-environment",
     r"note: This error originates from a subprocess",
     r"E: (?:Unable|Package|Could|Failed|Sub-process|Version|The package) |curl: \(\d+\) |  × \S",
     r"Error: (?:No available|unknown (?:flag|command|shorthand))|Error from server|│ Error: ",

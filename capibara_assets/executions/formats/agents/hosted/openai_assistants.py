@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from capibara_assets.executions.formats.agents.fields import name_at, objects
+from capibara_assets.executions.formats.agents.hosted.api_items import shows_error
 from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun, Reader, moment
-from capibara_assets.executions.formats.agents.trajectories.tool_calls import code_of, shows_error
+from capibara_assets.executions.formats.agents.trajectories.tool_calls import code_of
 from capibara_assets.executions.formats.strict_json import Fault
 
 
@@ -102,7 +103,8 @@ def _step(step: dict[str, Any], session: str, task: str | None, model: str | Non
             session=session,
             language=code.language,
             code=code.text,
-            success=False if shows_error(logs) else None,
+            # the interpreter reports every exception in what it printed
+            success=False if status == "failed" or shows_error(logs) else True if status == "completed" else None,
             output=logs,
             call_id=name_at(call, "id"),
             started=started,

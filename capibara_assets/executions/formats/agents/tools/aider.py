@@ -136,6 +136,8 @@ def _output(lines: list[str], start: int) -> tuple[str, int]:
     if not first.startswith("> ") or _NO_OUTPUT.match(first):
         return "", start
     for at in range(start, len(lines)):
+        if at > start and _typed(lines, at) and re.match(r"#### /(?:run|test|git)\b", lines[at]):
+            return "\n".join([first[2:], *lines[start + 1 : at]]).rstrip(), at
         after = "".join(lines[at + 1 : at + 2])
         if (
             lines[at].endswith("  ")

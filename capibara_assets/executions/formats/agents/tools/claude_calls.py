@@ -44,6 +44,7 @@ _OWN = re.compile(  # texts that Claude Code writes as the user
     r"\s*(?:<(?:local-command-|bash-|command-|task-notification|system-reminder|ide_|user-memory|user-prompt-submit-hook)"
     r"|\[Request interrupted|Caveat: The messages below|This session is being continued from a previous)"
 )
+_INTERRUPTED = re.compile(r"\[Request interrupted by user for tool use\]\s*\Z")
 _SUMMARY_CODE = re.compile(r"exit code (-?\d{1,10})\b")
 
 
@@ -79,6 +80,8 @@ def answer(call: Call, text: str, failed: bool, streams: Streams | None = None) 
         call.exit_code = int(code[1]) if code else None
         call.output, call.stderr = text[code.end() if code else 0 :], ""
         call.timed_out = _TIMED_OUT.match(call.output) is not None
+        if code is None and _INTERRUPTED.match(call.output):
+            call.success = None  # the user stopped it: nothing tells how it would have ended
     elif (code := _EXIT_BELOW.search(call.stderr if streams else call.output)) and not _prints_exit_code(call):
         call.success, call.exit_code = False, int(code[1])
         if streams:

@@ -114,13 +114,13 @@ def _call(call: dict[str, Any], message: dict[str, Any], session: str, task: str
         yield Fault("no_code", f"a call of {name} without a command", call)
         return
     if status not in _ENDED and status is not None:
-        yield NotRun("unanswered")
+        yield NotRun("unanswered", session, code)
         return
     text, error = _response(call)
     report = _report(text or error)
     stopped = status == "cancelled" and not text
     if stopped or refused(text or error) or (status == "error" and not report.stated):
-        yield NotRun("cancelled" if status == "cancelled" else "refused")
+        yield NotRun("cancelled" if status == "cancelled" else "refused", session, code)
         return
     yield AgentRun(
         session=session,

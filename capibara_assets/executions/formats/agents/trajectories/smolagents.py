@@ -23,6 +23,7 @@ from capibara_assets.executions.formats.agents.runs import (
 from capibara_assets.executions.formats.agents.trajectories.tool_calls import code_of
 from capibara_assets.executions.formats.strict_json import Fault
 
+_STEPS = ("steps", "intermediate_steps")  # of a run's result; of answers to a benchmark
 _LOGS = "Execution logs:\n"
 _LAST = "Last output from code snippet:\n"
 
@@ -36,18 +37,23 @@ def _is_action(step: Any) -> bool:
     )
 
 
-def _sessions(document: LogDocument) -> list[list[Any]]:
-    """The steps of each session: a list, one object's `steps`, or lines of either."""
+def _sessions(document: LogDocument) -> list[tuple[str | None, list[Any]]]:
+    """The name and steps of each session: a list, one object's steps, or lines of either."""
     value = document.value
     rows = value if isinstance(value, list) else [value] if isinstance(value, dict) else document.lines
-    held = [row["steps"] for row in rows if isinstance(row, dict) and isinstance(row.get("steps"), list)]
-    return [steps for steps in held or [rows] if any(map(_is_action, steps))]
+    held = [
+        (name_at(row, "task_id"), row[key])
+        for row in rows
+        for key in _STEPS
+        if isinstance(row, dict) and isinstance(row.get(key), list)
+    ]
+    return [(name, steps) for name, steps in held or [(None, rows)] if any(map(_is_action, steps))]
 
 
 def _entries(document: LogDocument) -> Iterator[Entry]:
     sessions = _sessions(document)
-    for number, steps in enumerate(sessions):
-        session = document.digest if len(sessions) == 1 else f"{document.digest}/{number}"
+    for number, (name, steps) in enumerate(sessions):
+        session = name or (document.digest if len(sessions) == 1 else f"{document.digest}/{number}")
         task: str | None = None
         for step in steps:
             if not isinstance(step, dict):

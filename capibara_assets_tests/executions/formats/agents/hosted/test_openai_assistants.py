@@ -47,8 +47,20 @@ def read(value: Any) -> list[Any]:
 def test_one_step() -> None:
     (run,) = read(ONE)
     assert (run.session, run.language, run.code, run.output) == ("thread_1", "python", "print(42)", "42")
-    assert (run.call_id, run.success, run.exit_code) == ("call_1", None, None)
+    assert (run.call_id, run.success, run.exit_code) == ("call_1", True, None)
     assert run.started is not None and run.started.year == 2024 and run.duration_ms == 4000.0
+
+
+RAISED = """------------------------------------------------------------
+UnicodeDecodeError                        Traceback (most recent call last)
+UnicodeDecodeError: 'utf-8' codec can't decode byte 0xdf in position 4"""
+
+
+def test_what_the_interpreter_printed_tells_an_exception() -> None:
+    (run,) = read(step(code("call_1", "open('a')", {"type": "logs", "logs": RAISED})))
+    assert run.success is False
+    (run,) = read(step(code("call_1", "open('a')", LOGS), status="failed"))
+    assert run.success is False
 
 
 def test_two_calls_of_one_step_share_no_time() -> None:

@@ -245,3 +245,19 @@ def test_nothing_fails(at: int, gone: int, put: str) -> None:
 )
 def test_look_alikes(text: str) -> None:
     assert not reads(READER, text)
+
+
+def test_an_output_without_the_end_of_a_piece_does_not_take_the_next_command() -> None:
+    log = (
+        TOP
+        + typed("/test make")
+        + "> built\nok. 1 passed; 0 failed\n\n"
+        + typed("/run ls -la")
+        + quoted("")
+        + typed("/run pwd")
+    )
+    assert [(run.code, run.output) for run in runs(READER, log)] == [
+        ("make", "built\nok. 1 passed; 0 failed"),
+        ("ls -la", ""),
+        ("pwd", ""),
+    ]

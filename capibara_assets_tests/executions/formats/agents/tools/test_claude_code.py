@@ -111,6 +111,8 @@ def test_a_command_that_timed_out_ran() -> None:
 def test_a_command_that_the_user_stopped_ran_and_did_not_succeed() -> None:
     stopped = result("t1", "[Request interrupted by user for tool use]\nhalf", None, True)
     assert only_run(call("t1", "make"), stopped).success is False
+    alone = result("t1", "[Request interrupted by user for tool use]", None, True)
+    assert only_run(call("t1", "tail -f a"), alone).success is None  # nothing tells that it went wrong
     half = result("t1", "half", {"stdout": "half", "stderr": "", "interrupted": True})
     assert only_run(call("t1", "make"), half).success is None
 

@@ -68,6 +68,14 @@ def test_steps_as_lines_and_within_a_result() -> None:
     assert first.session != second.session
 
 
+def test_answers_to_a_benchmark_hold_their_steps_under_their_task() -> None:
+    def answered(task: str, *steps: Any) -> str:
+        return json.dumps({"task_id": task, "prediction": "1", "intermediate_steps": [TASK, *steps]}) + "\n"
+
+    found = read((answered("t1", GOOD, BAD) + answered("t2", GOOD)).encode())
+    assert [(run.session, run.success) for run in found] == [("t1", True), ("t1", False), ("t2", True)]
+
+
 def test_an_older_step() -> None:
     old = {
         key: value

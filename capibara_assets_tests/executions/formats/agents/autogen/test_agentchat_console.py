@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from capibara_assets.executions.formats.agents.hosted.autogen_agentchat_console import READER
+from capibara_assets.executions.formats.agents.autogen.agentchat_console import READER
 from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun
 from capibara_assets.executions.formats.notebooks import is_dialogue
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from capibara_assets.executions.formats.agents.hosted.autogen_console import READER, is_dialogue
+from capibara_assets.executions.formats.agents.autogen.console import READER, is_dialogue
 from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun
 from capibara_assets.executions.formats.strict_json import Fault
 
