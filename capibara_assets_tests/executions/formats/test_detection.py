@@ -234,5 +234,5 @@ def test_an_agent_that_edits_notebooks_leaves_no_faults() -> None:
     told = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "a", "is_error": False}
     log = b"\n".join([said("assistant", asked), said("user", told), said("assistant", edits)]) + b"\n"
     items = found(log)
-    assert [item.code for item in items if isinstance(item, Recorded)][0] == "ls"
+    assert next(item.code for item in items if isinstance(item, Recorded)) == "ls"
     assert not [item for item in items if isinstance(item, str)]
