@@ -166,7 +166,7 @@ class _Bugs:
                 yield RepairEdit("wrong_indent", start, end, indent + self._code[self._start(statement) : end])
 
     def _names_keys(self, statement: ast.stmt) -> bool:
-        """Whether a statement alone tells the keys of a result: nobody could write it again."""
+        """Whether a statement is the only place that names the keys of a result: nobody could restore it."""
         value = statement.value if isinstance(statement, ast.Assign) else None
         keys = value.keys if isinstance(value, ast.Dict) else []
         texts = [key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]

@@ -127,7 +127,7 @@ def _unworthy_javascript(candidate: ExampleCandidate) -> str | None:
 
 
 def _only_fails(test: str) -> bool:
-    """Whether a test of a server sees no request that it answers well: what it is to answer then, nothing says."""
+    """Whether every request in a test of a server fails: nothing then says what a successful answer holds."""
     statuses = [int(status) for status in _STATUS.findall(test)]
     return bool(statuses) and min(statuses) >= _FIRST_FAILURE
 

@@ -1,7 +1,8 @@
 """Tables and documents in text: CSV, the rows that `pg_dump` copies, YAML, each as the values that JSON would hold.
 
-Traces and messages are exported as tables, and some agents keep a session as a YAML file. A cell stays the text that it
-is; what is empty or NULL is left out. Bytes are told by their first line, so that prose with commas is no table.
+Traces and messages are exported as tables, and some agents keep a session as a YAML file. Cells stay text; empty ones
+and NULL are left out. A table is detected by its first line and the number of cells of the next ones, so that prose
+with commas is none.
 """
 
 import csv

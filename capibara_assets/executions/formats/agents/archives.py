@@ -1,7 +1,7 @@
-"""Archives of logs (zip, tar): each member that is a log is read as a file of its own would be.
+"""Archives of logs (zip, tar): each member that is a log is read like a separate file.
 
-Exports of chats and results of jobs come so. Members are taken in the order of their names; what is too large, damaged
-or locked by a password is a fault that names the member, and nothing is unpacked to disk.
+Chats and results of jobs are exported this way. Members are read in the order of their names, in memory. One that is
+too large, damaged or locked by a password is a fault with the member's name.
 """
 
 import io

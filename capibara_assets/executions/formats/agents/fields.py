@@ -93,7 +93,7 @@ def of_json(text: str, otherwise: Any = None) -> Any:
 
 
 def _unwrapped(value: dict[str, Any]) -> Any:
-    """The value of an object of MongoDB's extended JSON; any other object as it is."""
+    """The value of an object of MongoDB's extended JSON; any other object unchanged."""
     if len(value) != 1:
         return value
     ((name, told),) = value.items()

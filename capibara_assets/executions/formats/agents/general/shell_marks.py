@@ -55,7 +55,7 @@ def _unescaped(told: str) -> str:
 
 
 def _typed(echo: str) -> str:
-    """What was typed, as the terminal echoed it: a backspace goes a letter back."""
+    """What was typed, from the terminal's echo: a backspace removes a character."""
     found: list[str] = []
     for letter in strip_ansi(echo).rstrip("\r\n"):
         if letter != "\b":
