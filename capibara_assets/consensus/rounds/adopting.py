@@ -15,6 +15,7 @@ from capibara_assets.consensus.rounds import adopted
 from capibara_assets.consensus.rounds.closing import CERTIFICATE, ELECTION
 from capibara_assets.consensus.rounds.round import ROUND, Round
 from capibara_assets.errors import InputError, in_words
+from capibara_assets.modeling.files import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from capibara_assets.storage.foreign import require_plain
 from capibara_assets.storage.jsonfiles import strict_json
 
@@ -63,7 +64,7 @@ def read_result(folder: Path, digest: str) -> RoundResult:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{file} cannot be read: {error}") from error
     if terms.digest != digest:
-        raise InputError(f"{folder} is of round {terms.digest[:12]}, not of {digest[:12]}")
+        raise InputError(f"{folder} is of round {terms.digest}, not of {digest}")
     certificate = read_certificate(folder / CERTIFICATE)
     voters = {name: folder / VOTERS / name for name in terms.keys}
     record = PublicRecord.read(folder / ELECTION, None, None)
@@ -74,5 +75,13 @@ def read_result(folder: Path, digest: str) -> RoundResult:
         raise InputError(f"the result in {folder} does not hold, and is not taken over: {why}")
     if not terms.context().items() <= certificate.context.items() or certificate.base_digest != terms.base_digest:
         raise InputError(f"the certificate in {folder} is not of round {digest[:12]}")
+    for adapter in (folder / ADAPTER, *(own for own in voters.values() if own.is_dir())):
+        _require_only_an_adapter(adapter)
     there = {name: own for name, own in voters.items() if own.is_dir()}
     return RoundResult(terms, certificate, folder / ADAPTER, there)
+
+
+def _require_only_an_adapter(folder: Path) -> None:
+    """Refuse files that no signature covers: all of a folder is published."""
+    if others := sorted({file.name for file in folder.iterdir()} - {ADAPTER_CONFIG, ADAPTER_WEIGHTS}):
+        raise InputError(f"{folder}: {', '.join(others[:5])}: not of the signed adapter. Remove what was added to it")

@@ -129,10 +129,21 @@ def _nothing(m: Meeting, folder: Path) -> str:
     return m.terms.digest
 
 
+def _added_to_the_adapter(m: Meeting, folder: Path) -> str:
+    (folder / "adapter" / "modeling_added.py").write_text("raise SystemExit")
+    return m.terms.digest
+
+
+def _added_to_a_voters(m: Meeting, folder: Path) -> str:
+    (folder / "voters" / "voter-1" / "config.json").write_text("{}")
+    return m.terms.digest
+
+
 def test_what_does_not_hold_is_not_taken_over(agreed: tuple[Meeting, Path], tmp_path: Path) -> None:
     m, kept = agreed
     changes: list[Callable[[Meeting, Path], str]] = [
         _other_round, _other_adapter, _other_keys, _without_election, _without_a_voter, _nothing,
+        _added_to_the_adapter, _added_to_a_voters,
     ]  # fmt: skip
     for change in changes:
         folder = tmp_path / change.__name__

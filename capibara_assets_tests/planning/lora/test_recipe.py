@@ -188,6 +188,9 @@ def test_tpu_slices_are_not_for_the_pytorch_trainer() -> None:
         ({"examples": 10, "by_split": {"train": 0}, "chars": {"p95": 5}}, "no training examples"),
         ({"examples": 10}, r"neither tokens\.p95 nor chars\.p95"),
         ({"examples": 10, "chars": {"p95": None}}, "a number 'p95'"),
+        ({"examples": 10**400, "chars": {"p95": 5}}, r"'examples' is 1000"),
+        ({"examples": 10, "by_split": {"train": "many"}}, "a number 'train', got 'many'"),
+        ({"examples": 10, "tokens": {"p95": float("nan")}}, "'p95' is nan"),
     ],
 )
 def test_incomplete_statistics_are_named(figures: dict[str, Any], message: str) -> None:

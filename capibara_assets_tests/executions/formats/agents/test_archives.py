@@ -70,6 +70,25 @@ def test_a_damaged_member_and_one_that_is_too_large_are_told(tmp_path: Path, mon
     assert "a.jsonl" in reasons["damaged_member"] and "b.jsonl" in reasons["member_too_large"]
 
 
+def test_members_beyond_the_limit_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archives, "_MOST_MEMBERS", 2)
+    (tmp_path / "a.zip").write_bytes(zipped(MEMBERS))
+    read = read_experience(tmp_path, now=NOW)
+    assert read.executions.height > 3
+    [(reason, detail)] = read.quarantine.select("reason", "detail").rows()
+    assert reason == "too_many_members" and "1 of 3, from notes.txt" in detail
+
+
+def test_an_encrypted_member_is_told_of_an_archive_without_others(tmp_path: Path) -> None:
+    data = bytearray(zipped({"goose.jsonl": shapes.goose()}))
+    for header, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.index(header) + flags] |= 1
+    (tmp_path / "a.zip").write_bytes(data)
+    read = read_experience(tmp_path, now=NOW)
+    [(reason, detail)] = read.quarantine.select("reason", "detail").rows()
+    assert reason == "encrypted_member" and "goose.jsonl" in detail
+
+
 def test_what_a_member_says_of_its_size_bounds_it(tmp_path: Path) -> None:
     data = zipped({**MEMBERS, "bomb.jsonl": b"{" * (1 << 20)})
     place = data.rindex((1 << 20).to_bytes(4, "little"))
