@@ -41,7 +41,8 @@ ATTACKS = (
     ),
     Attack(
         "a voter's loss is stated below what the others signed",
-        "losses of all candidates and the chosen digest are those that 2f + 1 voters' processes signed",
+        "losses of all candidates, all else that is stated of them, the base's loss and the chosen digest are those"
+        " that 2f + 1 voters' processes signed",
         (f"{_FORGERY}::test_a_voters_loss_is_not_below_what_the_others_signed",),
         "consensus/certificates/reservations.py",
         "- told > LOSS_ROUNDING:",
@@ -49,7 +50,7 @@ ATTACKS = (
     ),
     Attack(
         "the second round is taken away by another version",
-        "or remove the confirmations",
+        "or leave fewer than 2f + 1 confirmations",
         ("consensus/certificates/test_confirmations.py::test_the_second_round_cannot_be_taken_away",),
         "consensus/certificates/confirmations.py",
         "        if two_rounds:\n",

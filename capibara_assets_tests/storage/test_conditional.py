@@ -126,7 +126,7 @@ def race(emulator: str, name: str, number: int, work: Path, ready: Barrier, answ
     won = replace_seen(path, former, f"of {number}".encode())
     for step in range(MOVES):
         change = lambda now, known, step=step: (  # noqa: E731
-            promote_manually(now or NOTHING, "sql", f"{number}-{step}", "by a test"),
+            promote_manually(now or NOTHING, "sql", f"{number}{step:063d}", "by a test"),
             f"{number}-{step}",
         )
         log.move("promote", change, by=str(number))
