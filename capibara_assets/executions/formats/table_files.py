@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from capibara_assets.executions.formats.text_tables import is_text_table, text_rows
+from capibara_assets.executions.formats.text_tables import NOT_READ, is_text_table, text_rows
 
 SQLITE, PARQUET = b"SQLite format 3\0", b"PAR1"
 _JOURNAL = slice(18, 20)  # of the header: how the file is written and read; 2 is WAL, which bytes in memory have not
@@ -58,7 +58,7 @@ def table_lines(data: bytes, most: int) -> bytes:
             lines.pop()
             problems.append(f"more than {most} bytes of rows")
             break
-    return b"\n".join([*lines, *(f"not read: {said}".encode() for said in dict.fromkeys(problems) if lines), b""])
+    return b"\n".join([*lines, *(NOT_READ + said.encode() for said in dict.fromkeys(problems) if lines), b""])
 
 
 def _rows(data: bytes, problems: list[str]) -> Iterable[dict[str, Any]]:
@@ -182,12 +182,16 @@ def _plain(column: pa.Array) -> list[Any]:
 
 
 def _parsed(value: Any) -> Any:
-    """A column's value, parsed where it is JSON; texts inside it stay: one may be what a program printed."""
+    """A column's value, parsed where it is JSON; texts inside it stay: one may be what a program printed.
+
+    So may a list of numbers be, which stays text.
+    """
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         try:
-            return json.loads(value, strict=False)
+            parsed = json.loads(value, strict=False)
         except (ValueError, RecursionError):
             return value
+        return parsed if isinstance(parsed, dict) or any(isinstance(item, dict | str) for item in parsed) else value
     return _without_null(value)
 
 

@@ -17,17 +17,23 @@ import yaml
 
 from capibara_assets.deployment.yaml_text import holds_at_most, load_yaml
 
+NOT_READ = b"not read: "  # begins the last lines of what is made of a damaged file; no JSON
 _NAME = re.compile(r"[A-Za-z_][\w .:/()-]{0,60}")
 _DELIMITERS = (",", "\t", ";")
-_SHOWN = 5  # rows of which each has as many cells as the head has names
+_SHOWN = 5  # rows of which all but one have as many cells as the head has names; of fewer rows all
 _LONGEST_CELL = 32 << 20
 _DUMP = b"-- PostgreSQL database dump"
 _COPY = re.compile(r"^COPY ([\w.\"]{1,200}) \(([^()\n]{1,10000})\) FROM stdin;$", re.MULTILINE)
 _COPIED_END = "\n\\.\n"
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-_DOCUMENTS = re.compile(r"^---[ \t\r]*$", re.MULTILINE)
-_YAML_HEAD = re.compile(rb"(?:#[^\n]*\n|\s*\n)*(?:---\s*\n)?(?:- )?[A-Za-z_][\w-]{0,60}:(?:[ \t][^\n]*)?\n")
+_DOCUMENTS = re.compile(r"^---[ \t\r]*(?:#.*)?$", re.MULTILINE)
+_DIRECTIVES = re.compile(r"\A(?:%.*\n|#.*\n|[ \t\r]*\n)*(?=---)")
+_ITEM = re.compile(r"^- ", re.MULTILINE)  # of a list that is the document
+_TRIED = 3  # items before the damage that may be its cause
+_YAML_HEAD = re.compile(
+    rb"(?:[#%][^\n]*\n|[ \t\r]*\n|---[ \t\r]*(?:#[^\n]*)?\n)*(?:- )?[A-Za-z_][\w-]{0,60}:(?:[ \t][^\n]*)?\n"
+)
 #: What a session in YAML has of a call: a key for what ran.
 _YAML_KEYS = re.compile(rb"^[ \t-]*(?:tool_calls?|tool_args|arguments|command|code|action|input|query):", re.MULTILINE)
 
@@ -49,14 +55,43 @@ def text_rows(data: bytes, problems: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def value_lines(data: bytes) -> bytes:
-    """YAML's documents as JSON lines; nothing where it is no YAML, or aliases make it hold more than its text."""
+    """YAML's documents as JSON lines; nothing where it is no YAML, or aliases make it hold more than its text.
+
+    A damaged document is told in a line that is no JSON, behind what stands before the damage.
+    """
+    values: list[Any] = []
+    said = b""
     try:
-        values = [load_yaml(part) for part in _DOCUMENTS.split(data.decode("utf-8-sig")) if part.strip()]
-        if holds_at_most(values, len(data)):
-            return b"".join(json.dumps(value, default=str).encode("ascii") + b"\n" for value in values)
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError):  # no YAML, no UTF-8; keys that are no text
+        text = _DIRECTIVES.sub("", data.decode("utf-8-sig", "replace"))
+        for number, part in enumerate(filter(str.strip, _DOCUMENTS.split(text)), 1):
+            value, damage = _before_damage(part)
+            values += [] if value is None else [value]
+            if damage:
+                said = NOT_READ + f"document {number}: {damage}\n".encode()
+                break
+        if said:  # a line each, since what is told behind them is one
+            values = [item for value in values for item in (value if isinstance(value, list) else [value])]
+        if values and holds_at_most(values, len(data)):
+            return b"".join(json.dumps(value, default=str).encode("ascii") + b"\n" for value in values) + said
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError):  # no YAML; keys that are no text
         pass
     return b""
+
+
+def _before_damage(text: str) -> tuple[Any, str]:
+    """A document's value and nothing, or the items of a list before what is damaged, and the damage."""
+    try:
+        return load_yaml(text), ""
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        damage = f"{error.problem} in line {mark.line + 1 if mark else '?'}"
+        items = [item.start() for item in _ITEM.finditer(text)]
+        for begin in [place for place in items if mark is not None and place <= mark.index][: -_TRIED - 1 : -1]:
+            try:
+                return load_yaml(text[:begin]), damage
+            except yaml.YAMLError:
+                continue
+        return None, damage
 
 
 def _delimiter(head: bytes) -> str | None:
@@ -71,7 +106,7 @@ def _delimiter(head: bytes) -> str | None:
         told = names[1:] if names and not names[0] else names  # pandas leaves the name of the index empty
         named = len(told) > 1 and len(set(names)) == len(names) and all(map(_NAME.fullmatch, told))
         whole = shown[:-1] or shown  # the last may be cut off
-        if named and whole and all(len(row) == len(names) for row in whole):
+        if named and whole and sum(len(row) != len(names) for row in whole) <= len(whole) // _SHOWN:
             return delimiter
     return None
 

@@ -136,9 +136,9 @@ def test_rows_stand_by_their_times_and_large_blobs_stay_out(tmp_path: Path) -> N
 )
 def test_no_kind_of_column_stops_the_reading(column: Any) -> None:
     file = io.BytesIO()
-    pq.write_table(pa.table({"text": pa.array(["[1]"]), "odd": column}), file)
+    pq.write_table(pa.table({"text": pa.array(['["a"]']), "odd": column}), file)
     lines = table_lines(file.getvalue(), MOST).splitlines()
-    assert json.loads(lines[0])["text"] == [1] or lines[-1].startswith(b"not read: ")
+    assert json.loads(lines[0])["text"] == ["a"] or lines[-1].startswith(b"not read: ")
 
 
 def test_rows_that_stand_for_billions_are_not_read() -> None:

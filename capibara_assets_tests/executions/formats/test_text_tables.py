@@ -125,6 +125,38 @@ def test_each_document_of_yaml_is_a_line() -> None:
     assert may_be_yaml(b"# made\n---\ncommand: x\n") and not may_be_yaml(b"Command: x, then\nwe go on\n")
 
 
+OWN = [{"session_id": "s", "command": f"make {n}", "output": "[1, 2]", "exit_code": n % 2} for n in range(9)]
+DAMAGED = "".join(f"- command: make {n}\n  output: done\n  exit_code: 0\n" for n in range(3))
+
+
+@pytest.mark.parametrize(("head", "damage"), [("", ""), ("--- # a log\n", ""), ("%YAML 1.1\n---\n", "- command: [x\n")])
+def test_yaml_is_read_up_to_its_damage(head: str, damage: str, tmp_path: Path) -> None:
+    (tmp_path / "log.yaml").write_text(head + DAMAGED + damage)
+    read = read_experience(tmp_path, now=NOW)
+    assert read.executions.height == 3
+    told = read.quarantine.select("reason", "detail").rows()
+    assert [reason for reason, _ in told] == ["damaged_part"] * bool(damage)
+    assert all("not read: document 1: " in detail for _, detail in told)
+
+
+@pytest.mark.parametrize("kind", [str, float])
+def test_codes_are_numbers_and_printed_lists_text_in_csv(kind: type, tmp_path: Path) -> None:
+    cells = [[*list(map(str, run.values()))[:3], str(kind(run["exit_code"]))] for run in OWN]
+    (tmp_path / "log.csv").write_bytes(written(list(OWN[0]), *cells))
+    found = read_experience(tmp_path, now=NOW).executions.sort("code").to_dicts()
+    assert [run["outcome"] for run in found] == ["error" if n % 2 else "ok" for n in range(9)]
+    assert {run["stdout"] for run in found} == {"[1, 2]"}
+
+
+def test_a_short_row_near_the_head_costs_that_row(tmp_path: Path) -> None:
+    cells = [list(map(str, run.values())) for run in OWN]
+    (tmp_path / "log.csv").write_bytes(written(list(OWN[0]), cells[0], ["cut"], *cells[1:]))
+    read = read_experience(tmp_path, now=NOW)
+    assert read.executions.height == 9
+    [(reason, detail)] = read.quarantine.select("reason", "detail").rows()
+    assert reason == "damaged_part" and "line 3: 1 cells where there are 4 names" in detail
+
+
 LANGFUSE = ["id", "trace_id", "session_id", "type", "name", "input", "output", "level", "status_message", "start_time"]
 
 

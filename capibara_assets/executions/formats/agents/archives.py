@@ -1,9 +1,10 @@
 """Archives of logs (zip, tar): each member that is a log is read like a separate file.
 
-Chats and results of jobs are exported this way. Members are read in the order of their names, in memory. One that is
-too large, damaged or encrypted is a fault with the member's name.
+Chats and results of jobs are exported this way. Members are read in the order of their names, in memory; tables, YAML
+and what gzip packed as well. One that is too large, damaged or encrypted is a fault with the member's name.
 """
 
+import gzip
 import io
 import tarfile
 import zipfile
@@ -11,10 +12,13 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader
+from capibara_assets.executions.formats.agents.runs import LogDocument, Reader
 from capibara_assets.executions.formats.strict_json import Fault
+from capibara_assets.executions.formats.table_files import is_table_file, table_lines
+from capibara_assets.executions.formats.text_tables import may_be_yaml, value_lines
 
 ZIP = b"PK\x03\x04"
+_GZIP, _BLOCK, _HEAD = b"\x1f\x8b\x08", 512, 1 << 20
 _USTAR, _MAGIC = b"ustar", slice(257, 262)
 _MOST_MEMBERS = 10_000
 _MOST = 256 << 20  # bytes of all members
@@ -36,19 +40,28 @@ def reader_of(document: LogDocument, find_reader: Callable[[LogDocument], Reader
     for member in _members(document.data):
         if isinstance(member, Fault):
             found.append(member)
-        elif reader := find_reader(LogDocument(member)):
-            found.append((member, reader))
+            continue
+        values = table_lines(member, _MOST) if is_table_file(member[:_HEAD]) else member
+        reader = find_reader(LogDocument(values))
+        if reader is None and may_be_yaml(values):
+            values = value_lines(values)
+            reader = find_reader(LogDocument(values))
+        if reader is not None:
+            found.append((values, reader))
     if not found:
         return None
 
-    def entries(_: LogDocument) -> Iterator[Entry]:
+    def members() -> Iterator[tuple[LogDocument, Reader] | Fault]:
         for one in found:
-            if isinstance(one, Fault):
-                yield one
-            else:  # a document keeps what was parsed: one at a time
-                yield from one[1].entries(LogDocument(one[0]))
+            yield one if isinstance(one, Fault) else (_whole(one[0]), one[1])
 
-    return Reader("archive", (), lambda _: True, entries)
+    return Reader("archive", (), lambda _: True, lambda _: iter(()), members)
+
+
+def _whole(data: bytes) -> LogDocument:
+    """A member as a document, parsed anew: one keeps what was parsed. Nobody will end its last line."""
+    document = LogDocument(data)
+    return LogDocument(data + b"\n") if document.unfinished else document
 
 
 def _members(data: bytes) -> Iterator[bytes | Fault]:
@@ -56,7 +69,8 @@ def _members(data: bytes) -> Iterator[bytes | Fault]:
     left = _MOST
     try:
         with _opened(data) as pack:
-            listed = sorted(_listed(pack), key=lambda member: member[0])
+            damage: list[Fault] = []
+            listed = sorted(_listed(pack, len(data), damage), key=lambda member: member[0])
             for name, size, info in listed[:_MOST_MEMBERS]:
                 if size > left:
                     yield Fault("member_too_large", f"{name}: more than {_MOST} bytes in all")
@@ -70,8 +84,9 @@ def _members(data: bytes) -> Iterator[bytes | Fault]:
                     yield Fault("damaged_member", f"{name}: {error}")
                     continue
                 left -= len(content)
-                if not is_archive(content):
+                if not is_archive(content):  # of archives in an archive nothing is read
                     yield content
+            yield from damage
             if rest := listed[_MOST_MEMBERS:]:
                 yield Fault("too_many_members", f"the last {len(rest)} of {len(listed)}, from {rest[0][0]}: unpack it")
     except _DAMAGED as error:
@@ -83,11 +98,24 @@ def _opened(data: bytes) -> zipfile.ZipFile | tarfile.TarFile:
     return zipfile.ZipFile(file) if data.startswith(ZIP) else tarfile.open(fileobj=file, mode="r:")
 
 
-def _listed(pack: zipfile.ZipFile | tarfile.TarFile) -> list[tuple[str, int, Any]]:
-    """Name, size and entry of each file in an archive."""
+def _listed(pack: zipfile.ZipFile | tarfile.TarFile, size: int, damage: list[Fault]) -> Iterator[tuple[str, int, Any]]:
+    """Name, size and entry of each file in an archive of a size; of a damaged tar those before the damage."""
     if isinstance(pack, zipfile.ZipFile):
-        return [(info.filename, info.file_size, info) for info in pack.infolist() if not info.is_dir()]
-    return [(entry.name, entry.size, entry) for entry in pack if entry.isreg()]
+        yield from ((info.filename, info.file_size, info) for info in pack.infolist() if not info.is_dir())
+        return
+    try:
+        for entry in pack:
+            if entry.isreg():
+                yield entry.name, entry.size, entry
+    except tarfile.TarError as error:
+        damage.append(Fault("damaged_archive", f"{error}: members behind byte {pack.offset} are not read"))
+        return
+    assert pack.fileobj is not None  # opened in memory
+    pack.fileobj.seek(pack.offset)
+    if any(pack.fileobj.read(_BLOCK)):  # an archive ends with blocks of zeros; the library stops at any bad header
+        damage.append(
+            Fault("damaged_archive", f"no header at byte {pack.offset} of {size}: members behind it are lost")
+        )
 
 
 def _content(pack: zipfile.ZipFile | tarfile.TarFile, info: Any, size: int) -> bytes:
@@ -95,4 +123,11 @@ def _content(pack: zipfile.ZipFile | tarfile.TarFile, info: Any, size: int) -> b
     if member is None:
         return b""
     with member:
-        return member.read(size)  # what a member says of itself bounds what it holds
+        content = member.read(size)  # what a member says of itself bounds what it holds
+    if not content.startswith(_GZIP):
+        return content
+    with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
+        content = packed.read(_MOST + 1)
+    if len(content) > _MOST:
+        raise ValueError(f"more than {_MOST} bytes unpacked")
+    return content

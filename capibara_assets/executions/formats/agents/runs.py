@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from capibara_assets.executions.formats.agents.fields import of_json, parse_json
 from capibara_assets.executions.formats.agents.line_prefixes import without_prefixes
 from capibara_assets.executions.formats.strict_json import Fault
+from capibara_assets.executions.formats.text_tables import NOT_READ
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,9 @@ class LogDocument:
             try:
                 value = parse_json(line)
             except (ValueError, RecursionError) as error:
+                if found and line.startswith(NOT_READ.decode()):
+                    faults.append((Fault("damaged_part", line, line), False))
+                    continue
                 if not found and not line.lstrip().startswith("{"):
                     return [], []
                 faults.append((Fault("invalid_json", f"line {number}: {error}", line), number == len(lines)))
@@ -163,12 +167,14 @@ class Reader(NamedTuple):
     """A format: its name, whether a document is of it, and the entries in one.
 
     `marks`: texts of which one at least stands in every document of the format; only then is `reads` asked.
+    `members`: of an archive, the documents in it, each with its reader.
     """
 
     name: str
     marks: tuple[bytes, ...]
     reads: Callable[[LogDocument], bool]
     entries: Callable[[LogDocument], Iterator[Entry]]
+    members: Callable[[], Iterator["tuple[LogDocument, Reader] | Fault"]] | None = None
 
 
 def _is_object(line: str) -> bool:

@@ -15,6 +15,7 @@ from capibara_assets.executions.ingest.ingest import read_experience
 from capibara_assets_tests.executions.formats.agents.general import shapes
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
+OWN = b'{"session_id": "s", "command": "make", "output": "done", "exit_code": 0, "timestamp": "2026-10-01T10:00:00Z"}\n'
 MEMBERS = {"b/goose.jsonl": shapes.goose(), "a/kimi.jsonl": shapes.kimi(), "notes.txt": b"nothing\r\nhere\r\n"}
 
 
@@ -68,6 +69,44 @@ def test_a_damaged_member_and_one_that_is_too_large_are_told(tmp_path: Path, mon
     assert read.executions.height > 3
     reasons = dict(read.quarantine.select("reason", "detail").rows())
     assert "a.jsonl" in reasons["damaged_member"] and "b.jsonl" in reasons["member_too_large"]
+
+
+def test_a_log_in_an_archive_and_beside_it_is_counted_once(tmp_path: Path) -> None:
+    (tmp_path / "goose.jsonl").write_bytes(shapes.goose())
+    alone = codes(tmp_path)
+    (tmp_path / "a.zip").write_bytes(zipped({"goose.jsonl": shapes.goose(), "copy/goose.jsonl": shapes.goose()}))
+    (tmp_path / "a.tar").write_bytes(taped({"goose.jsonl": shapes.goose()}))
+    assert codes(tmp_path) == alone
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        gzip.compress(OWN),
+        b"session_id,command,output,exit_code\ns,make,done,0\n",
+        b"session_id: s\ncommand: make\noutput: done\nexit_code: 0\n",
+    ],
+)
+def test_packed_members_tables_and_yaml_are_read(tmp_path: Path, member: bytes) -> None:
+    (tmp_path / "a.zip").write_bytes(zipped({"log": member, **MEMBERS}))
+    assert ("make", "ok") in codes(tmp_path)
+
+
+def test_the_cut_last_line_of_a_member_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a.zip").write_bytes(zipped({"log.jsonl": OWN + OWN[:40]}))
+    read = read_experience(tmp_path, now=NOW)
+    assert read.executions.height == 1
+    assert read.quarantine["reason"].to_list() == ["invalid_json"]
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_members_before_the_damage_of_a_tar_are_read(tmp_path: Path, cut: bool) -> None:
+    data = taped({"a.jsonl": OWN, "b.jsonl": shapes.goose(), "c.jsonl": shapes.kimi()})
+    second = data.index(b"b.jsonl")
+    (tmp_path / "a.tar").write_bytes(data[: second + 700] if cut else data[:second] + b"?" + data[second + 1 :])
+    read = read_experience(tmp_path, now=NOW)
+    assert codes(tmp_path) == [("make", "ok")]
+    assert read.quarantine.filter(reason="damaged_archive").height == 1
 
 
 def test_members_beyond_the_limit_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
