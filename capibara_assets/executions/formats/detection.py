@@ -13,12 +13,16 @@ from typing import Any
 
 from capibara_assets.executions.formats.agents.failures import raised
 from capibara_assets.executions.formats.agents.pipes import cell_hides_exit_code, runs_commands
+from capibara_assets.executions.formats.agents.readers import find_reader
 from capibara_assets.executions.formats.agents.recorded import HIDDEN_EXIT, agent_records, error_of
 from capibara_assets.executions.formats.agents.runs import LogDocument, NotRun
+from capibara_assets.executions.formats.archives import is_archive, members
 from capibara_assets.executions.formats.envelope_reader import REQUIRED, Recorded, read_record
 from capibara_assets.executions.formats.notebooks import is_notebook, notebook_envelopes
 from capibara_assets.executions.formats.otlp_spans import is_trace, trace_envelopes
 from capibara_assets.executions.formats.strict_json import Fault, parse_object, parse_value, parse_values
+from capibara_assets.executions.formats.table_files import is_table_file, table_lines
+from capibara_assets.executions.formats.text_tables import may_be_yaml, value_lines
 
 
 class FileLayout(StrEnum):
@@ -55,6 +59,7 @@ _MARKS = (
     (b'"logEntries"', b'"logs"'),
 )
 _LOG_FIELDS = ({"timestamp", "message", "level"}, {"timestamp", "line"})
+_LARGEST, _HEAD, _SHOWN = 256 << 20, 1 << 20, 20  # bytes of a member's rows; bytes and lines that tell its layout
 _OPENERS = b"{[,:"
 
 
@@ -87,6 +92,9 @@ def read_parts(data: bytes, now: datetime) -> Iterator[LogPart]:
 
     The faults of several parts of one document are told apart by their details, which number the parts.
     """
+    if is_archive(data) and find_reader(LogDocument(data)) is None:
+        yield from _of_archive(data, now)
+        return
     one = b"\n" not in data and not data.lstrip().startswith(b"[")
     usual, agents = one and _is_envelope(data), False
     if not usual and (found := _agent_parts(data, now)) is not None:
@@ -110,6 +118,41 @@ def read_parts(data: bytes, now: datetime) -> Iterator[LogPart]:
         yield _of_envelope(values[0], now, data)
         return
     yield from _numbered(part for value in values for part in _parts(value, now))
+
+
+def holds_logs(archive: bytes) -> bool:
+    """Whether a member of an archive is a log, or cannot be read."""
+    return any(isinstance(member, Fault) or any(_texts(member[1])) for member in members(archive))
+
+
+def _of_archive(data: bytes, now: datetime) -> Iterator[LogPart]:
+    """The entries of an archive's members, whose faults name them."""
+    for member in members(data):
+        if isinstance(member, Fault):
+            yield LogPart(member, _bytes(member.value))
+            continue
+        texts = _texts(member[1])
+        for number, text in enumerate(texts, 1):
+            where = member[0] if len(texts) == 1 else f"{member[0]} line {number}"
+            for part in read_parts(text, now) if text.strip() else ():
+                if isinstance(fault := part.content, Fault):
+                    yield LogPart(Fault(fault.reason, f"{where}: {fault.detail}"), part.data)
+                else:
+                    yield part
+
+
+def _texts(data: bytes) -> list[bytes]:
+    """What an archive's member is read as: one document, or lines; nothing where it is no log, or an archive."""
+    data = table_lines(data, _LARGEST) if is_table_file(data[:_HEAD]) else data
+    found = find_reader(document := LogDocument(data))
+    if found is None and may_be_yaml(data) and (values := value_lines(data)):
+        data = values
+        found = find_reader(document := LogDocument(data))
+    if found is not None:
+        return [data + b"\n" * document.unfinished]  # nobody will end its last line
+    lines = data.split(b"\n")
+    form = FileLayout.OTHER if is_archive(data) or not data.strip() else layout(lines[:_SHOWN])
+    return [] if form is FileLayout.OTHER else [data] if form is FileLayout.DOCUMENT else lines
 
 
 def _numbered(parts: Iterable[LogPart]) -> Iterator[LogPart]:

@@ -4,10 +4,10 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from capibara_assets.executions.formats.agents.archives import is_archive
 from capibara_assets.executions.formats.agents.readers import find_reader, may_be_agents
 from capibara_assets.executions.formats.agents.runs import LogDocument
-from capibara_assets.executions.formats.detection import FileLayout, layout
+from capibara_assets.executions.formats.archives import is_archive
+from capibara_assets.executions.formats.detection import FileLayout, holds_logs, layout
 from capibara_assets.executions.formats.event_folders import open_log, size_of
 from capibara_assets.executions.formats.lines import LineReader, LogLine, unpacked
 from capibara_assets.executions.formats.table_files import is_packed_table, is_table_file, table_lines
@@ -51,10 +51,12 @@ def open_source(reader: LineReader) -> tuple[FileLayout, Iterator[LogLine]]:
     form = _layout(head, reader)
     every = itertools.chain(head, lines)
     begin = b"\n".join(line.data for line in head)
+    archive = is_archive(begin)
+    form = FileLayout.OTHER if archive else form  # a member that is not compressed looks like a log of its own
     marked = may_be_agents(begin)
     no_text = begin.count(0) * _FEW > len(begin)  # fewer NULs are what a crash leaves
     table = is_table_file(begin)
-    packed = is_archive(begin) or is_packed_table(begin)
+    packed = archive or is_packed_table(begin)
     silent = form is FileLayout.OTHER and not marked and not packed
     if silent and (no_text or size_of(reader.path) > _LARGE):
         return form, every  # a table of a gigabyte is not held in memory to find that it is no log
@@ -69,6 +71,8 @@ def open_source(reader: LineReader) -> tuple[FileLayout, Iterator[LogLine]]:
             whole = whole._replace(data=table_lines(whole.data, MAX_DOCUMENT))
         elif whole.fault is None and may_be_yaml(whole.data) and find_reader(LogDocument(whole.data)) is None:
             whole = whole._replace(data=value_lines(whole.data) or whole.data)
+        if archive and (whole.fault or holds_logs(whole.data)):
+            return FileLayout.DOCUMENT, iter([whole])
         rows = whole.data.split(b"\n", SNIFF_LINES)[:SNIFF_LINES] if table else []
         if find_reader(LogDocument(begin if whole.fault else whole.data)) is None and (
             not any(rows) or layout(rows) is FileLayout.OTHER

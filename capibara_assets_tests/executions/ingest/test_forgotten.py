@@ -2,6 +2,7 @@
 
 import gzip
 import random
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,17 @@ def test_the_last_line_of_a_growing_file_is_counted_once(logs: Path, ledger: Pat
         file.write((b"" if ended else b"\n") + record(12))
     _, found = run_ingest(logs, ledger, gone)
     assert (found.summary["forgotten"], found.summary["executions"]) == (1, 12)
+
+
+def test_it_does_not_come_back_in_an_archive(logs: Path, ledger: Path) -> None:
+    run_ingest(logs, ledger)
+    gone = buried(ledger, "e00004")
+    with zipfile.ZipFile(logs / "copy.zip", "w", zipfile.ZIP_DEFLATED) as pack:
+        pack.writestr("a.jsonl", record(4) + record(20))
+    with ingest(logs, now=NOW, ledger=ledger, forgotten=gone) as tables:
+        found = tables.load()
+    assert ids(found) == [f"e{i:05d}" for i in (*range(12), 20) if i != 4]
+    assert found.summary["forgotten"] == 2
 
 
 def test_copies_in_other_files_conflicts_and_other_ids_do_not_bring_it_back(logs: Path, ledger: Path) -> None:

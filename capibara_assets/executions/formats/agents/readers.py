@@ -3,7 +3,6 @@
 import re
 from functools import cache
 
-from capibara_assets.executions.formats.agents import archives
 from capibara_assets.executions.formats.agents.autogen import agentchat_console, chat_history
 from capibara_assets.executions.formats.agents.autogen import console as autogen_console
 from capibara_assets.executions.formats.agents.general import (
@@ -86,6 +85,7 @@ from capibara_assets.executions.formats.agents.trajectories import (
     swe_agent,
     terminal_bench,
 )
+from capibara_assets.executions.formats.archives import is_archive
 
 _WORD = re.compile(rb'"(?=([A-Za-z_.]+)")')  # in quotes, as most marks are
 
@@ -167,8 +167,8 @@ READERS: tuple[Reader, ...] = (
 
 def find_reader(document: LogDocument) -> Reader | None:
     """The format of a document, told by its content; None: no agent's log."""
-    if archives.is_archive(document.data) and not inspect_log.READER.reads(document):
-        return archives.reader_of(document, find_reader)  # a member that is not compressed has marks of its own
+    if is_archive(document.data):  # a member that is not compressed has marks of its own
+        return inspect_log.READER if inspect_log.READER.reads(document) else None
     for reader in READERS:
         if any(mark in document.data for mark in reader.marks) and reader.reads(document):
             return reader

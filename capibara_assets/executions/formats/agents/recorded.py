@@ -52,12 +52,7 @@ def agent_records(document: LogDocument, now: datetime) -> Iterator[Recorded | N
 
 
 def records_of(document: LogDocument, reader: Reader, now: datetime) -> Iterator[Recorded | NotRun | Fault]:
-    """The same of a log that is this reader's; of an archive, as if each of its members were a file."""
-    for member in () if reader.members is None else reader.members():
-        if isinstance(member, Fault):
-            yield member
-        else:
-            yield from records_of(*member, now)
+    """The same of a log that is this reader's."""
     entries = _entries(document, reader, now)
     clock = _Clock(entries)
     sandboxes = _sandboxes(reader.name, entries, document)

@@ -167,14 +167,12 @@ class Reader(NamedTuple):
     """A format: its name, whether a document is of it, and the entries in one.
 
     `marks`: texts of which one at least stands in every document of the format; only then is `reads` asked.
-    `members`: of an archive, the documents in it, each with its reader.
     """
 
     name: str
     marks: tuple[bytes, ...]
     reads: Callable[[LogDocument], bool]
     entries: Callable[[LogDocument], Iterator[Entry]]
-    members: Callable[[], Iterator["tuple[LogDocument, Reader] | Fault"]] | None = None
 
 
 def _is_object(line: str) -> bool:

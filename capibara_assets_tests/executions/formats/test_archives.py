@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from capibara_assets.executions.formats.agents import archives
+from capibara_assets.executions.formats import archives
 from capibara_assets.executions.ingest.ingest import read_experience
+from capibara_assets_tests.executions.conftest import envelope, executed, line
 from capibara_assets_tests.executions.formats.agents.general import shapes
+from capibara_assets_tests.executions.formats.test_notebooks import code, notebook, shown
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 OWN = b'{"session_id": "s", "command": "make", "output": "done", "exit_code": 0, "timestamp": "2026-10-01T10:00:00Z"}\n'
@@ -90,6 +92,20 @@ def test_a_log_in_an_archive_and_beside_it_is_counted_once(tmp_path: Path) -> No
 def test_packed_members_tables_and_yaml_are_read(tmp_path: Path, member: bytes) -> None:
     (tmp_path / "a.zip").write_bytes(zipped({"log": member, **MEMBERS}))
     assert ("make", "ok") in codes(tmp_path)
+
+
+def test_lines_of_ours_and_notebooks_in_an_archive_are_read(tmp_path: Path) -> None:
+    lines = [line(envelope(f"print({n})", execution_id=f"e{n}", execution=executed(f"{n}\n"))) for n in range(3)]
+    own = b"\n".join([*lines, b'{"torn', b""])
+    told = json.dumps(notebook(code("x = 1\nx", shown("1")))).encode()
+    for kind in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        with zipfile.ZipFile(tmp_path / "a.zip", "w", kind) as pack:
+            pack.writestr("day.jsonl", own)
+            pack.writestr("a.ipynb", told)
+        read = read_experience(tmp_path, now=NOW)
+        assert sorted(read.executions["code"].to_list()) == ["print(0)", "print(1)", "print(2)", "x = 1\nx"]
+        [(reason, detail)] = read.quarantine.select("reason", "detail").rows()
+        assert reason == "invalid_json" and detail.startswith("day.jsonl line 4: ")
 
 
 def test_the_cut_last_line_of_a_member_is_told(tmp_path: Path) -> None:

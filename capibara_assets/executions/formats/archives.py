@@ -1,7 +1,7 @@
-"""Archives of logs (zip, tar): each member that is a log is read like a separate file.
+"""Archives of logs (zip, tar): their members, of which each that is a log is read like a separate file.
 
-Chats and results of jobs are exported this way. Members are read in the order of their names, in memory; tables, YAML
-and what gzip packed as well. One that is too large, damaged or encrypted is a fault with the member's name.
+Chats and results of jobs are exported this way. Members are read in the order of their names, in memory, what gzip
+packed as well. One that is too large, damaged or encrypted is a fault with the member's name.
 """
 
 import gzip
@@ -9,16 +9,13 @@ import io
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from capibara_assets.executions.formats.agents.runs import LogDocument, Reader
 from capibara_assets.executions.formats.strict_json import Fault
-from capibara_assets.executions.formats.table_files import is_table_file, table_lines
-from capibara_assets.executions.formats.text_tables import may_be_yaml, value_lines
 
 ZIP = b"PK\x03\x04"
-_GZIP, _BLOCK, _HEAD = b"\x1f\x8b\x08", 512, 1 << 20
+_GZIP, _BLOCK = b"\x1f\x8b\x08", 512
 _USTAR, _MAGIC = b"ustar", slice(257, 262)
 _MOST_MEMBERS = 10_000
 _MOST = 256 << 20  # bytes of all members
@@ -34,38 +31,8 @@ def is_archive(data: bytes) -> bool:
     return data.startswith(ZIP) or data[_MAGIC] == _USTAR
 
 
-def reader_of(document: LogDocument, find_reader: Callable[[LogDocument], Reader | None]) -> Reader | None:
-    """A reader for an archive's members that are logs; None: there are none, and nothing is wrong with a member."""
-    found: list[tuple[bytes, Reader] | Fault] = []
-    for member in _members(document.data):
-        if isinstance(member, Fault):
-            found.append(member)
-            continue
-        values = table_lines(member, _MOST) if is_table_file(member[:_HEAD]) else member
-        reader = find_reader(LogDocument(values))
-        if reader is None and may_be_yaml(values):
-            values = value_lines(values)
-            reader = find_reader(LogDocument(values))
-        if reader is not None:
-            found.append((values, reader))
-    if not found:
-        return None
-
-    def members() -> Iterator[tuple[LogDocument, Reader] | Fault]:
-        for one in found:
-            yield one if isinstance(one, Fault) else (_whole(one[0]), one[1])
-
-    return Reader("archive", (), lambda _: True, lambda _: iter(()), members)
-
-
-def _whole(data: bytes) -> LogDocument:
-    """A member as a document, parsed anew: one keeps what was parsed. Nobody will end its last line."""
-    document = LogDocument(data)
-    return LogDocument(data + b"\n") if document.unfinished else document
-
-
-def _members(data: bytes) -> Iterator[bytes | Fault]:
-    """Content of each file in an archive that is no archive itself."""
+def members(data: bytes) -> Iterator[tuple[str, bytes] | Fault]:
+    """Name and content of each file in an archive."""
     left = _MOST
     try:
         with _opened(data) as pack:
@@ -84,8 +51,7 @@ def _members(data: bytes) -> Iterator[bytes | Fault]:
                     yield Fault("damaged_member", f"{name}: {error}")
                     continue
                 left -= len(content)
-                if not is_archive(content):  # of archives in an archive nothing is read
-                    yield content
+                yield name, content
             yield from damage
             if rest := listed[_MOST_MEMBERS:]:
                 yield Fault("too_many_members", f"the last {len(rest)} of {len(listed)}, from {rest[0][0]}: unpack it")
