@@ -1,7 +1,7 @@
 """Archives of logs (zip, tar): their members, of which each that is a log is read like a separate file.
 
 Chats and results of jobs are exported this way. Members are read in the order of their names, in memory, what gzip
-packed as well. One that is too large, damaged or encrypted is a fault with the member's name.
+or zstd packed as well. One that is too large, damaged or encrypted is a fault with the member's name.
 """
 
 import gzip
@@ -12,17 +12,20 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
+import zstandard
+
 from capibara_assets.executions.formats.strict_json import Fault
 
 ZIP = b"PK\x03\x04"
-_GZIP, _BLOCK = b"\x1f\x8b\x08", 512
+_GZIP, _ZSTD = b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"
+_BLOCK, _PIECE = 512, 1 << 16  # bytes of a tar's block, and read at once
 _USTAR, _MAGIC = b"ustar", slice(257, 262)
 _MOST_MEMBERS = 10_000
 _MOST = 256 << 20  # bytes of all members
 _ENCRYPTED = 1  # bit of a zip entry's flags
 _DAMAGED = (
     *(zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError, ValueError),
-    *(RuntimeError, NotImplementedError),  # a method that is not known
+    *(RuntimeError, NotImplementedError, zstandard.ZstdError),  # a method that is not known
 )
 
 
@@ -45,11 +48,9 @@ def members(data: bytes) -> Iterator[tuple[str, bytes] | Fault]:
                 if isinstance(info, zipfile.ZipInfo) and info.flag_bits & _ENCRYPTED:
                     yield Fault("encrypted_member", f"{name}: unpack the archive with its password")
                     continue
-                try:
-                    content = _content(pack, info, size)
-                except _DAMAGED as error:
-                    yield Fault("damaged_member", f"{name}: {error}")
-                    continue
+                content, problem = _content(pack, info, size)
+                if problem:
+                    yield Fault("damaged_member", f"{name}: {problem}")
                 left -= len(content)
                 yield name, content
             yield from damage
@@ -84,16 +85,33 @@ def _listed(pack: zipfile.ZipFile | tarfile.TarFile, size: int, damage: list[Fau
         )
 
 
-def _content(pack: zipfile.ZipFile | tarfile.TarFile, info: Any, size: int) -> bytes:
-    member = pack.open(info) if isinstance(pack, zipfile.ZipFile) else pack.extractfile(info)
+def _content(pack: zipfile.ZipFile | tarfile.TarFile, info: Any, size: int) -> tuple[bytes, str]:
+    """A member's bytes, of gzip or zstd what it holds, and what is wrong with them: they are those before it."""
+    try:
+        member = pack.open(info) if isinstance(pack, zipfile.ZipFile) else pack.extractfile(info)
+    except _DAMAGED as error:
+        return b"", str(error)
     if member is None:
-        return b""
-    with member:
-        content = member.read(size)  # what a member says of itself bounds what it holds
-    if not content.startswith(_GZIP):
-        return content
-    with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
-        content = packed.read(_MOST + 1)
-    if len(content) > _MOST:
-        raise ValueError(f"more than {_MOST} bytes unpacked")
-    return content
+        return b"", ""
+    content, problem = _read(member, size)  # what a member says of itself bounds what it holds
+    if content.startswith(_GZIP):
+        content, unpacking = _read(gzip.GzipFile(fileobj=io.BytesIO(content)), _MOST)
+    elif content.startswith(_ZSTD):
+        packed = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(content), read_across_frames=True)
+        content, unpacking = _read(packed, _MOST)
+    else:
+        return content, problem
+    return content, problem or unpacking or (f"more than {_MOST} bytes unpacked" if len(content) == _MOST else "")
+
+
+def _read(file: Any, most: int) -> tuple[bytes, str]:
+    """At most so many bytes of an open file, and what ended it before; what was read before an error counts."""
+    kept, left, problem = list[bytes](), most, ""
+    with file:
+        try:
+            while left and (piece := file.read1(min(left, _PIECE))):
+                kept.append(piece)
+                left -= len(piece)
+        except _DAMAGED as error:
+            problem = str(error)
+    return b"".join(kept), problem

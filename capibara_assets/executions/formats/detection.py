@@ -4,6 +4,7 @@ A log is either JSON lines (each a value of its own: envelopes, events, trace ex
 lines (a notebook, a trace, an answer of E2B's API). `read_parts` reads both. Nothing here opens a file.
 """
 
+import codecs
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -150,7 +151,7 @@ def _texts(data: bytes) -> list[bytes]:
         found = find_reader(document := LogDocument(data))
     if found is not None:
         return [data + b"\n" * document.unfinished]  # nobody will end its last line
-    lines = data.split(b"\n")
+    lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
     form = FileLayout.OTHER if is_archive(data) or not data.strip() else layout(lines[:_SHOWN])
     return [] if form is FileLayout.OTHER else [data] if form is FileLayout.DOCUMENT else lines
 

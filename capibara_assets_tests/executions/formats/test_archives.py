@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from capibara_assets.executions.formats import archives
 from capibara_assets.executions.ingest.ingest import read_experience
@@ -85,6 +86,8 @@ def test_a_log_in_an_archive_and_beside_it_is_counted_once(tmp_path: Path) -> No
     "member",
     [
         gzip.compress(OWN),
+        zstandard.compress(OWN),
+        gzip.compress(OWN)[:-8] + b"\0" * 8,
         b"session_id,command,output,exit_code\ns,make,done,0\n",
         b"session_id: s\ncommand: make\noutput: done\nexit_code: 0\n",
     ],
@@ -92,6 +95,17 @@ def test_a_log_in_an_archive_and_beside_it_is_counted_once(tmp_path: Path) -> No
 def test_packed_members_tables_and_yaml_are_read(tmp_path: Path, member: bytes) -> None:
     (tmp_path / "a.zip").write_bytes(zipped({"log": member, **MEMBERS}))
     assert ("make", "ok") in codes(tmp_path)
+
+
+def test_whole_lines_before_the_damage_of_a_member_are_read(tmp_path: Path) -> None:
+    lines = [line(envelope(f"print({n})", execution_id=f"e{n}", execution=executed("x" * 99))) for n in range(2000)]
+    data = zipped({"day.jsonl": b"\xef\xbb\xbf" + b"\n".join([*lines, b""])})
+    place = data.index(b"PK\x01\x02") - 60
+    (tmp_path / "a.zip").write_bytes(data[:place] + bytes([data[place] ^ 255]) + data[place + 1 :])
+    read = read_experience(tmp_path, now=NOW)
+    assert 1000 < read.executions.height < 2000
+    assert "print(0)" in read.executions["code"].to_list()
+    assert {*read.quarantine["reason"]} == {"damaged_member", "invalid_json"}
 
 
 def test_lines_of_ours_and_notebooks_in_an_archive_are_read(tmp_path: Path) -> None:

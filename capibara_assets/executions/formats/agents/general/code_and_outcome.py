@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from capibara_assets.executions.formats.agents.fields import code_at, number, word
+from capibara_assets.executions.formats.agents.fields import code_at, number, record, word
 from capibara_assets.executions.formats.agents.general.answers import read_answer, write_answer
 from capibara_assets.executions.formats.agents.general.around import Around
 from capibara_assets.executions.formats.agents.general.linked_calls import OTHERS
@@ -80,6 +80,7 @@ _NUMBERED = re.compile(r"(?:code_output|execution_output|exec_output|observation
 _CODE_NUMBERED = re.compile(r"code_(\d{1,4})\Z")
 _FAILED = "Failed to execute"
 _DEPTH = 30
+_DESCRIBES = {"openapi", "swagger", "$schema"}  # keys of documents whose examples never ran
 _MARKED = (*_EXITS, *_PRINTED, "stdout", "success", "sql", "rows", "row_count")
 
 
@@ -102,7 +103,7 @@ class _Pair:
 
 def reads(document: LogDocument) -> bool:
     """Whether one object at least holds code and its outcome."""
-    if any(mark in document.data for mark in OTHERS):
+    if any(mark in document.data for mark in OTHERS) or not _DESCRIBES.isdisjoint(record(document.value)):
         return False
     return next(_runs(document), None) is not None
 
@@ -223,6 +224,8 @@ def _code(node: dict[str, Any]) -> _Code | None:
 def _is_outcome(node: dict[str, Any], code: _Code | None) -> bool:
     """Whether an object says how something ended that ran."""
     streams = [key for key in _STREAMS if isinstance(node.get(key), str)]
+    if not streams and "output" not in node and any(key.lower().startswith("expected") for key in node):
+        return False  # a test's definition, which says what is to come
     if any(code_at(node, key) is not None for key in _EXITS):
         return True
     if len(streams) == 2 or (code is not None and any(isinstance(node.get(key), str) for key in _PRINTED)):
