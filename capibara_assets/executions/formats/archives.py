@@ -16,12 +16,12 @@ import zstandard
 
 from capibara_assets.executions.formats.strict_json import Fault
 
-ZIP = b"PK\x03\x04"
+_ZIP = b"PK\x03\x04"
 _GZIP, _ZSTD = b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"
 _BLOCK, _PIECE = 512, 1 << 16  # bytes of a tar's block, and read at once
 _USTAR, _MAGIC = b"ustar", slice(257, 262)
 _MOST_MEMBERS = 10_000
-_MOST = 256 << 20  # bytes of all members
+MOST = 256 << 20  # bytes of all members
 _ENCRYPTED = 1  # bit of a zip entry's flags
 _DAMAGED = (
     *(zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, OSError, ValueError),
@@ -31,19 +31,19 @@ _DAMAGED = (
 
 def is_archive(data: bytes) -> bool:
     """Whether bytes begin as a zip or a tar archive does."""
-    return data.startswith(ZIP) or data[_MAGIC] == _USTAR
+    return data.startswith(_ZIP) or data[_MAGIC] == _USTAR
 
 
 def members(data: bytes) -> Iterator[tuple[str, bytes] | Fault]:
     """Name and content of each file in an archive."""
-    left = _MOST
+    left = MOST
     try:
         with _opened(data) as pack:
             damage: list[Fault] = []
             listed = sorted(_listed(pack, len(data), damage), key=lambda member: member[0])
             for name, size, info in listed[:_MOST_MEMBERS]:
                 if size > left:
-                    yield Fault("member_too_large", f"{name}: more than {_MOST} bytes in all")
+                    yield Fault("member_too_large", f"{name}: more than {MOST} bytes in all")
                     continue
                 if isinstance(info, zipfile.ZipInfo) and info.flag_bits & _ENCRYPTED:
                     yield Fault("encrypted_member", f"{name}: unpack the archive with its password")
@@ -62,7 +62,7 @@ def members(data: bytes) -> Iterator[tuple[str, bytes] | Fault]:
 
 def _opened(data: bytes) -> zipfile.ZipFile | tarfile.TarFile:
     file = io.BytesIO(data)
-    return zipfile.ZipFile(file) if data.startswith(ZIP) else tarfile.open(fileobj=file, mode="r:")
+    return zipfile.ZipFile(file) if data.startswith(_ZIP) else tarfile.open(fileobj=file, mode="r:")
 
 
 def _listed(pack: zipfile.ZipFile | tarfile.TarFile, size: int, damage: list[Fault]) -> Iterator[tuple[str, int, Any]]:
@@ -95,13 +95,13 @@ def _content(pack: zipfile.ZipFile | tarfile.TarFile, info: Any, size: int) -> t
         return b"", ""
     content, problem = _read(member, size)  # what a member says of itself bounds what it holds
     if content.startswith(_GZIP):
-        content, unpacking = _read(gzip.GzipFile(fileobj=io.BytesIO(content)), _MOST)
+        content, unpacking = _read(gzip.GzipFile(fileobj=io.BytesIO(content)), MOST)
     elif content.startswith(_ZSTD):
         packed = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(content), read_across_frames=True)
-        content, unpacking = _read(packed, _MOST)
+        content, unpacking = _read(packed, MOST)
     else:
         return content, problem
-    return content, problem or unpacking or (f"more than {_MOST} bytes unpacked" if len(content) == _MOST else "")
+    return content, problem or unpacking or (f"more than {MOST} bytes unpacked" if len(content) == MOST else "")
 
 
 def _read(file: Any, most: int) -> tuple[bytes, str]:

@@ -17,7 +17,7 @@ from capibara_assets.executions.formats.agents.pipes import cell_hides_exit_code
 from capibara_assets.executions.formats.agents.readers import find_reader
 from capibara_assets.executions.formats.agents.recorded import HIDDEN_EXIT, agent_records, error_of
 from capibara_assets.executions.formats.agents.runs import LogDocument, NotRun
-from capibara_assets.executions.formats.archives import is_archive, members
+from capibara_assets.executions.formats.archives import MOST, is_archive, members
 from capibara_assets.executions.formats.envelope_reader import REQUIRED, Recorded, read_record
 from capibara_assets.executions.formats.notebooks import is_notebook, notebook_envelopes
 from capibara_assets.executions.formats.otlp_spans import is_trace, trace_envelopes
@@ -60,7 +60,7 @@ _MARKS = (
     (b'"logEntries"', b'"logs"'),
 )
 _LOG_FIELDS = ({"timestamp", "message", "level"}, {"timestamp", "line"})
-_LARGEST, _HEAD, _SHOWN = 256 << 20, 1 << 20, 20  # bytes of a member's rows; bytes and lines that tell its layout
+_HEAD, _SHOWN = 1 << 20, 20  # bytes and lines of an archive's member that tell its layout
 _OPENERS = b"{[,:"
 
 
@@ -144,16 +144,25 @@ def _of_archive(data: bytes, now: datetime) -> Iterator[LogPart]:
 
 def _texts(data: bytes) -> list[bytes]:
     """What an archive's member is read as: one document, or lines; nothing where it is no log, or an archive."""
-    data = table_lines(data, _LARGEST) if is_table_file(data[:_HEAD]) else data
+    data = as_json_lines(data, is_table_file(data[:_HEAD]), MOST)
     found = find_reader(document := LogDocument(data))
-    if found is None and may_be_yaml(data) and (values := value_lines(data)):
-        data = values
-        found = find_reader(document := LogDocument(data))
     if found is not None:
         return [data + b"\n" * document.unfinished]  # nobody will end its last line
     lines = data.removeprefix(codecs.BOM_UTF8).split(b"\n")
     form = FileLayout.OTHER if is_archive(data) or not data.strip() else layout(lines[:_SHOWN])
     return [] if form is FileLayout.OTHER else [data] if form is FileLayout.DOCUMENT else lines
+
+
+def as_json_lines(data: bytes, table: bool, most: int) -> bytes:
+    """A table's rows, at most so many bytes, or the values of YAML that is no log as it stands, as JSON lines.
+
+    Other content is unchanged.
+    """
+    if table:
+        return table_lines(data, most)
+    if may_be_yaml(data) and find_reader(LogDocument(data)) is None:
+        return value_lines(data) or data
+    return data
 
 
 def _numbered(parts: Iterable[LogPart]) -> Iterator[LogPart]:

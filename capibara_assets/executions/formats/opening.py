@@ -7,11 +7,10 @@ from pathlib import Path
 from capibara_assets.executions.formats.agents.readers import find_reader, may_be_agents
 from capibara_assets.executions.formats.agents.runs import LogDocument
 from capibara_assets.executions.formats.archives import is_archive
-from capibara_assets.executions.formats.detection import FileLayout, holds_logs, layout
+from capibara_assets.executions.formats.detection import FileLayout, as_json_lines, holds_logs, layout
 from capibara_assets.executions.formats.event_folders import open_log, size_of
 from capibara_assets.executions.formats.lines import LineReader, LogLine, unpacked
-from capibara_assets.executions.formats.table_files import is_packed_table, is_table_file, table_lines
-from capibara_assets.executions.formats.text_tables import may_be_yaml, value_lines
+from capibara_assets.executions.formats.table_files import is_packed_table, is_table_file
 
 MAX_DOCUMENT = 256 << 20  # bytes of a file that is one JSON document or an agent's log, which is read as a whole
 SNIFF_LINES = 20
@@ -67,10 +66,8 @@ def open_source(reader: LineReader) -> tuple[FileLayout, Iterator[LogLine]]:
         whole = whole._replace(data=whole.data + b"\n" * whole.ended, ended=True)
         if packed and whole.fault is None:
             whole = whole._replace(data=unpacked(reader.path, MAX_DOCUMENT))
-        if table and whole.fault is None:
-            whole = whole._replace(data=table_lines(whole.data, MAX_DOCUMENT))
-        elif whole.fault is None and may_be_yaml(whole.data) and find_reader(LogDocument(whole.data)) is None:
-            whole = whole._replace(data=value_lines(whole.data) or whole.data)
+        if whole.fault is None:
+            whole = whole._replace(data=as_json_lines(whole.data, table, MAX_DOCUMENT))
         if archive and (whole.fault or holds_logs(whole.data)):
             return FileLayout.DOCUMENT, iter([whole])
         rows = whole.data.split(b"\n", SNIFF_LINES)[:SNIFF_LINES] if table else []

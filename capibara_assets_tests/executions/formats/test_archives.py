@@ -64,7 +64,7 @@ def test_an_archive_without_logs_is_named_as_none(tmp_path: Path) -> None:
 
 
 def test_a_damaged_member_and_one_that_is_too_large_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archives, "_MOST", 10_000)
+    monkeypatch.setattr(archives, "MOST", 10_000)
     data = zipped({"a.jsonl": json.dumps({"a": 1}).encode() * 5, "b.jsonl": b"x" * 20_000, **MEMBERS})
     begin = data.index(b"a.jsonl") + len(b"a.jsonl")
     (tmp_path / "a.zip").write_bytes(data[:begin] + b"\xff\xff\xff" + data[begin + 3 :])
