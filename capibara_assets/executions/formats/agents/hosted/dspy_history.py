@@ -37,13 +37,7 @@ def entries(document: LogDocument) -> Iterator[Entry]:
 def _trajectories(document: LogDocument) -> dict[str, list[dict[str, Any]]]:
     """The longest trajectory of each question, as messages."""
     found: dict[str, list[dict[str, Any]]] = {}
-    task, steps = "", dict[int, dict[str, str]]()
-    for name, told in _fields(strip_ansi(document.text)):
-        numbered = _NUMBERED.fullmatch(name)
-        if numbered is not None:
-            steps.setdefault(int(numbered[2]), {})[numbered[1]] = told
-        elif name in _INPUTS:
-            task, steps = told, {}
+    for task, steps in _prompts(document):
         rows = [
             {"role": "user", "content": task},
             *(row for _, step in sorted(steps.items()) for row in _messages(step)),
@@ -51,6 +45,19 @@ def _trajectories(document: LogDocument) -> dict[str, list[dict[str, Any]]]:
         if len(rows) > len(found.get(task, [])):
             found[task] = rows
     return found
+
+
+def _prompts(document: LogDocument) -> Iterator[tuple[str, dict[int, dict[str, str]]]]:
+    """The question of each prompt, and the fields of its steps by their number."""
+    task, steps = "", dict[int, dict[str, str]]()
+    for name, told in _fields(strip_ansi(document.text)):
+        numbered = _NUMBERED.fullmatch(name)
+        if numbered is not None:
+            steps.setdefault(int(numbered[2]), {})[numbered[1]] = told
+        elif name in _INPUTS:
+            yield task, steps
+            task, steps = told, {}
+    yield task, steps
 
 
 def _fields(text: str) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """DSPy's prompts as it prints them: each call of a question's trajectory once, however often prompts repeat it."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -89,3 +90,12 @@ def test_code_counts_as_far_as_it_was_run() -> None:
 )
 def test_a_prompt_without_a_call_that_ran_is_no_log(text: str) -> None:
     assert not reads(READER, text)
+
+
+def test_long_trajectories_cost_linear_time() -> None:
+    text = prompt(
+        "How many?", *(field for number in range(4000) for field in step(number, "shell", {"command": "ls"}, "a"))
+    )
+    begin = time.monotonic()
+    assert sum(isinstance(entry, AgentRun) for entry in entries(READER, text)) == 4000
+    assert time.monotonic() - begin < 20
