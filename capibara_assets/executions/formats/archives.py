@@ -4,8 +4,10 @@ Chats and results of jobs are exported this way. Members are read in the order o
 or zstd packed as well. One that is too large, damaged or encrypted is a fault with the member's name.
 """
 
+import codecs
 import gzip
 import io
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -18,6 +20,8 @@ from capibara_assets.executions.formats.strict_json import Fault
 
 _ZIP = b"PK\x03\x04"
 _GZIP, _ZSTD = b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"
+_HEADER = struct.Struct("<6xHH8xI4xHH")  # before a member: flags, method, packed size, sizes of its name and the rest
+_BEHIND, _SIZES, _SIZES_FOLLOW = 8, 12, b"PK\x07\x08"  # the flag that sizes stand behind the member, and their bytes
 _BLOCK, _PIECE = 512, 1 << 16  # bytes of a tar's block, and read at once
 _USTAR, _MAGIC = b"ustar", slice(257, 262)
 _MOST_MEMBERS = 10_000
@@ -37,6 +41,9 @@ def is_archive(data: bytes) -> bool:
 def members(data: bytes) -> Iterator[tuple[str, bytes] | Fault]:
     """Name and content of each file in an archive."""
     left = MOST
+    if data.startswith(_ZIP) and not zipfile.is_zipfile(io.BytesIO(data)):
+        yield from _without_list(data)
+        return
     try:
         with _opened(data) as pack:
             damage: list[Fault] = []
@@ -85,6 +92,40 @@ def _listed(pack: zipfile.ZipFile | tarfile.TarFile, size: int, damage: list[Fau
         )
 
 
+def _without_list(data: bytes) -> Iterator[tuple[str, bytes] | Fault]:
+    """The members of a zip whose end, where they are listed, is missing: by the header before each of them."""
+    at, left = 0, MOST
+    while data.startswith(_ZIP, at) and len(data) - at >= _HEADER.size and left:
+        flags, method, packed, name_size, extra_size = _HEADER.unpack_from(data, at)
+        begin = at + _HEADER.size + name_size + extra_size
+        name = data[at + _HEADER.size : at + _HEADER.size + name_size].decode("utf-8", "replace")
+        if (
+            flags & _ENCRYPTED
+            or method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+            or (flags & _BEHIND and not method)
+        ):
+            break  # where it ends is not told
+        if method == zipfile.ZIP_STORED:
+            content, at, whole = data[begin : begin + packed], begin + packed, len(data) >= begin + packed
+        else:
+            inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+            try:
+                content = inflate.decompress(memoryview(data)[begin:], left)
+            except zlib.error:
+                break
+            at, whole = len(data) - len(inflate.unused_data), inflate.eof
+        if flags & _BEHIND:
+            at += _SIZES + (len(_SIZES_FOLLOW) if data.startswith(_SIZES_FOLLOW, at) else 0)
+        left -= len(content)
+        if not whole:
+            yield Fault("damaged_member", f"{name}: the archive ends in it")
+        if not name.endswith("/"):
+            yield name, content
+        if not whole:
+            break
+    yield Fault("damaged_archive", "its end is missing: members are read up to there")
+
+
 def _content(pack: zipfile.ZipFile | tarfile.TarFile, info: Any, size: int) -> tuple[bytes, str]:
     """A member's bytes, of gzip or zstd what it holds, and what is wrong with them: they are those before it."""
     try:
@@ -100,8 +141,19 @@ def _content(pack: zipfile.ZipFile | tarfile.TarFile, info: Any, size: int) -> t
         packed = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(content), read_across_frames=True)
         content, unpacking = _read(packed, MOST)
     else:
-        return content, problem
-    return content, problem or unpacking or (f"more than {MOST} bytes unpacked" if len(content) == MOST else "")
+        return _as_utf8(content), problem
+    return _as_utf8(content), problem or unpacking or (
+        f"more than {MOST} bytes unpacked" if len(content) == MOST else ""
+    )
+
+
+def _as_utf8(text: bytes) -> bytes:
+    """Text in UTF-16, as PowerShell writes what is redirected to a file, in UTF-8; other bytes as they are."""
+    return (
+        text.decode("utf-16", "replace").encode()
+        if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        else text
+    )
 
 
 def _read(file: Any, most: int) -> tuple[bytes, str]:

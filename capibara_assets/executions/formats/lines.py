@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import zstandard
@@ -16,8 +16,10 @@ from capibara_assets.storage.foreign import hollow
 
 BLOCK = 1 << 20
 _PIECE = 64 << 10  # bytes decompressed at once: their text stays in the processor's cache until it is read
+_SALVAGED = 8  # bytes of a damaged block decompressed at once: as many as gzip's checksum and size have
 MAX_LINE = 64 << 20  # bytes; real lines reach 2 MB
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_PACKED = (b"PK\x03\x04", b"SQLite format 3\0", b"PAR1")
 _UTF8_BOM = b"\xef\xbb\xbf"
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _QUOTE, _COLON, _BACKSLASH = ord('"'), ord(":"), ord("\\")
@@ -213,8 +215,23 @@ class _Gzip:
                 if not block.strip(b"\0"):  # padding after the last member
                     return
                 self._inflate = zlib.decompressobj(31)
-            yield self._inflate.decompress(block, BLOCK)
+            before = self._inflate.copy()
+            try:
+                piece = self._inflate.decompress(block, BLOCK)
+            except zlib.error:
+                yield from _before_damage(before, block)
+                raise
+            yield piece
             block = self._inflate.unconsumed_tail or self._inflate.unused_data
+
+
+def _before_damage(inflate: Any, block: bytes) -> Iterator[bytes]:
+    """What a damaged block holds before the damage, which may be the checksum behind all of it."""
+    for start in range(0, len(block), _SALVAGED):
+        try:
+            yield inflate.decompress(block[start : start + _SALVAGED])
+        except zlib.error:
+            return
 
 
 class _Zstd:
@@ -245,6 +262,8 @@ def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 def _is_utf16(block: bytes) -> bool:
     """By its mark, or by a NUL in every other byte: other binary files have them anywhere."""
     head = block[:512]
+    if head.startswith(_PACKED):
+        return False  # an archive of such files, or a table that has them in a cell
     even, odd = head[::2].count(0), head[1::2].count(0)
     other = max(even, odd) * 3 >= len(head) and min(even, odd) * 20 <= max(even, odd)
     return head.startswith(_UTF16) or (len(head) >= 8 and other)

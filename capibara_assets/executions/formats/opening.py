@@ -10,7 +10,9 @@ from capibara_assets.executions.formats.archives import is_archive
 from capibara_assets.executions.formats.detection import FileLayout, as_json_lines, holds_logs, layout
 from capibara_assets.executions.formats.event_folders import open_log, size_of
 from capibara_assets.executions.formats.lines import LineReader, LogLine, unpacked
+from capibara_assets.executions.formats.strict_json import closed_json
 from capibara_assets.executions.formats.table_files import is_packed_table, is_table_file
+from capibara_assets.executions.formats.text_tables import NOT_READ
 
 MAX_DOCUMENT = 256 << 20  # bytes of a file that is one JSON document or an agent's log, which is read as a whole
 SNIFF_LINES = 20
@@ -51,11 +53,11 @@ def open_source(reader: LineReader) -> tuple[FileLayout, Iterator[LogLine]]:
     every = itertools.chain(head, lines)
     begin = b"\n".join(line.data for line in head)
     archive = is_archive(begin)
-    form = FileLayout.OTHER if archive else form  # a member that is not compressed looks like a log of its own
     marked = may_be_agents(begin)
     no_text = begin.count(0) * _FEW > len(begin)  # fewer NULs are what a crash leaves
     table = is_table_file(begin)
     packed = archive or is_packed_table(begin)
+    form = FileLayout.OTHER if packed else form  # what is in it and not compressed looks like a log of its own
     silent = form is FileLayout.OTHER and not marked and not packed
     if silent and (no_text or size_of(reader.path) > _LARGE):
         return form, every  # a table of a gigabyte is not held in memory to find that it is no log
@@ -66,17 +68,25 @@ def open_source(reader: LineReader) -> tuple[FileLayout, Iterator[LogLine]]:
         whole = whole._replace(data=whole.data + b"\n" * whole.ended, ended=True)
         if packed and whole.fault is None:
             whole = whole._replace(data=unpacked(reader.path, MAX_DOCUMENT))
-        if whole.fault is None:
-            whole = whole._replace(data=as_json_lines(whole.data, table, MAX_DOCUMENT))
+        if whole.fault is None and (lines_of_it := as_json_lines(whole.data, table, MAX_DOCUMENT)) is not whole.data:
+            whole, table = whole._replace(data=lines_of_it), True
         if archive and (whole.fault or holds_logs(whole.data)):
             return FileLayout.DOCUMENT, iter([whole])
-        rows = whole.data.split(b"\n", SNIFF_LINES)[:SNIFF_LINES] if table else []
-        if find_reader(LogDocument(begin if whole.fault else whole.data)) is None and (
-            not any(rows) or layout(rows) is FileLayout.OTHER
+        if find_reader(LogDocument(begin if whole.fault else whole.data)) is None and not (
+            table and _is_table_of_logs(whole.data)
         ):
-            return FileLayout.OTHER, iter(())
+            cut = None if table or whole.fault else closed_json(whole.data)
+            if cut is None or (layout([cut]) is FileLayout.OTHER and find_reader(LogDocument(cut)) is None):
+                return FileLayout.OTHER, iter(())
+            whole = whole._replace(ended=False)  # being written, or what a full disk has left
         return FileLayout.DOCUMENT, iter([whole])
     return form, (iter([_document(every)._replace(ended=False)]) if form is FileLayout.DOCUMENT else every)
+
+
+def _is_table_of_logs(lines: bytes) -> bool:
+    """Whether a table's rows are lines of a log, or it cannot be read."""
+    rows = lines.split(b"\n", SNIFF_LINES)[:SNIFF_LINES]
+    return lines.startswith(NOT_READ) or (any(rows) and layout(rows) is not FileLayout.OTHER)
 
 
 def _layout(head: Sequence[LogLine], reader: LineReader) -> FileLayout:

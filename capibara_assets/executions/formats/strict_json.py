@@ -9,6 +9,8 @@ MAX_DEPTH = (
 )
 _MAX_DIGITS = 4000
 SURROGATE = re.compile("[\ud800-\udfff]")
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{},]', re.DOTALL)  # what structures JSON, and strings, which may hold it
+_LONGEST_LITERAL = 24  # characters of a number or a word that the end of a file cuts
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
@@ -53,6 +55,37 @@ def parse_values(data: bytes) -> list[Any]:
         values.append(value)
         at = _after_space(text, at)
     return values
+
+
+def closed_json(data: bytes) -> bytes | None:
+    """A JSON object or list whose end is missing, closed behind its last whole element.
+
+    None where the data begins with a whole value, is damaged at another place, or is no JSON.
+    """
+    text = data.decode("utf-8-sig", "replace")
+    begin = _after_space(text, 0)
+    if text[begin : begin + 1] not in ("{", "["):
+        return None
+    try:
+        json.JSONDecoder().raw_decode(text, begin)
+        return None
+    except RecursionError:
+        return None
+    except json.JSONDecodeError as error:
+        if error.pos < len(text) - _LONGEST_LITERAL and not error.msg.startswith("Unterminated"):
+            return None
+    opened, end, behind = list[str](), begin, ""
+    for token in _TOKEN.finditer(text, begin):
+        match token[0]:
+            case "{" | "[" as opener:
+                opened.append("}" if opener == "{" else "]")
+                end, behind = token.end(), "".join(reversed(opened))
+            case ",":
+                end, behind = token.start(), "".join(reversed(opened))
+            case "}" | "]" if opened:
+                opened.pop()
+                end, behind = token.end(), "".join(reversed(opened))
+    return (text[begin:end] + behind).encode("utf-8", "replace")
 
 
 def parse_text(text: str, where: str, reason: str) -> Any:

@@ -58,7 +58,8 @@ def table_lines(data: bytes, most: int) -> bytes:
             lines.pop()
             problems.append(f"more than {most} bytes of rows")
             break
-    return b"\n".join([*lines, *(NOT_READ + said.encode() for said in dict.fromkeys(problems) if lines), b""])
+    told = bool(lines) or is_packed_table(data)  # text that is no table may be anything
+    return b"\n".join([*lines, *(NOT_READ + said.encode() for said in dict.fromkeys(problems) if told), b""])
 
 
 def _rows(data: bytes, problems: list[str]) -> Iterable[dict[str, Any]]:

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -19,7 +19,8 @@ from capibara_assets.deployment.yaml_text import holds_at_most, load_yaml
 
 NOT_READ = b"not read: "  # begins the last lines of what is made of a damaged file; no JSON
 _NAME = re.compile(r"[A-Za-z_][\w .:/()-]{0,60}")
-_DELIMITERS = (",", "\t", ";")
+_DELIMITERS = (",", "\t", ";", "|")
+_ABOVE_HEAD = re.compile(r"(?:sep=.[ \t]*\r?\n)?(?:#[^\n]*\n|[ \t\r]*\n)*")  # Excel's mark, comments, blank lines
 _SHOWN = 5  # rows of which all but one have as many cells as the head has names; of fewer rows all
 _LONGEST_CELL = 32 << 20
 _DUMP = b"-- PostgreSQL database dump"
@@ -36,6 +37,15 @@ _YAML_HEAD = re.compile(
 )
 #: What a session in YAML has of a call: a key for what ran.
 _YAML_KEYS = re.compile(rb"^[ \t-]*(?:tool_calls?|tool_args|arguments|command|code|action|input|query):", re.MULTILINE)
+
+
+class _AsWritten(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Leaves dates as they are written: of a day that there is not, nothing could be made."""
+
+    yaml_implicit_resolvers: ClassVar[Any] = {
+        first: [resolver for resolver in resolvers if not resolver[0].endswith(":timestamp")]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
 
 def is_text_table(head: bytes) -> bool:
@@ -81,14 +91,14 @@ def value_lines(data: bytes) -> bytes:
 def _before_damage(text: str) -> tuple[Any, str]:
     """A document's value and nothing, or the items of a list before what is damaged, and the damage."""
     try:
-        return load_yaml(text), ""
+        return load_yaml(text, _AsWritten), ""
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         damage = f"{error.problem} in line {mark.line + 1 if mark else '?'}"
         items = [item.start() for item in _ITEM.finditer(text)]
         for begin in [place for place in items if mark is not None and place <= mark.index][: -_TRIED - 1 : -1]:
             try:
-                return load_yaml(text[:begin]), damage
+                return load_yaml(text[:begin], _AsWritten), damage
             except yaml.YAMLError:
                 continue
         return None, damage
@@ -96,7 +106,7 @@ def _before_damage(text: str) -> tuple[Any, str]:
 
 def _delimiter(head: bytes) -> str | None:
     """What stands between the cells of CSV; None: it is none, or has one column or names twice."""
-    first, _, below = head.decode("utf-8-sig", "replace").partition("\n")
+    first, _, below = _from_head(head.decode("utf-8-sig", "replace")).partition("\n")
     for delimiter in _DELIMITERS if below.strip() else ():
         try:
             names = next(csv.reader([first.rstrip("\r")], delimiter=delimiter, strict=True), [])
@@ -111,18 +121,30 @@ def _delimiter(head: bytes) -> str | None:
     return None
 
 
+def _from_head(text: str) -> str:
+    """A table from the line with its names on."""
+    above = _ABOVE_HEAD.match(text)
+    return text[above.end() :] if above else text
+
+
 def _csv_rows(text: str, delimiter: str, problems: list[str]) -> Iterator[dict[str, Any]]:
     csv.field_size_limit(_LONGEST_CELL)
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    table = _from_head(text)
+    rows = csv.reader(io.StringIO(table, newline=""), delimiter=delimiter)
+    above = text.count("\n") - table.count("\n")  # lines
+    begin = end = 0  # lines before and behind the last row
     try:
         names = [name or "index" for name in next(rows, [])]
         for cells in rows:
+            begin, end = end, rows.line_num
             if len(cells) == len(names):
                 yield {name: cell for name, cell in zip(names, cells, strict=True) if cell}
             elif cells:
-                problems.append(f"line {rows.line_num}: {len(cells)} cells where there are {len(names)} names")
+                problems.append(f"line {above + end}: {len(cells)} cells where there are {len(names)} names")
     except csv.Error as error:
-        problems.append(f"line {rows.line_num}: {error}")
+        problems.append(f"line {above + rows.line_num}: {error}")
+    if end > begin + 1 and "".join(table.splitlines(keepends=True)[begin:]).count('"') % 2:
+        problems.append(f"line {above + begin + 1}: a quote is not closed, so that the rest of the file is one cell")
 
 
 def _copied_rows(text: str, problems: list[str]) -> Iterator[dict[str, Any]]:

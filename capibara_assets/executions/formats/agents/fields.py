@@ -6,7 +6,19 @@ from typing import Any
 
 _EXTENDED = re.compile(r'\{\s*"\$(?:oid|date|uuid|number(?:Int|Long|Double|Decimal))"\s*:')
 _RAN_FLAGS = ("approved", "confirmed", "executed")
-_CODE = re.compile(r"(-?\d{1,9})(?:\.0)?", re.ASCII)  # pandas makes floats of whole numbers where one is missing
+_SIGNALS = {
+    "HUP": 1,
+    "INT": 2,
+    "QUIT": 3,
+    "ABRT": 6,
+    "KILL": 9,
+    "SEGV": 11,
+    "PIPE": 13,
+    "TERM": 15,
+}  # as Linux has them
+_CODE = re.compile(
+    rf"\s*(?:(-?\d{{1,9}})(?:\.0)?|SIG({'|'.join(_SIGNALS)}))\s*", re.ASCII
+)  # pandas makes floats of whole numbers where one is missing
 _MOST_CODE = 1e9
 _NUMBER = re.compile(r"-?\d{1,300}(?:\.\d{1,300})?(?:[eE][+-]?\d{1,2})?")
 
@@ -62,11 +74,12 @@ def name_at(value: Any, *path: str | int) -> str | None:
 def code_at(value: Any, *path: str | int) -> int | None:
     """The whole number at a path, such as an exit code; None where there is none.
 
-    Tables write it as text, MongoDB's shell as a float.
+    Tables write it as text, MongoDB's shell as a float. The name of a signal is what a shell makes of it: 128 and its
+    number.
     """
     found = at(value, *path)
     if isinstance(found, str) and (told := _CODE.fullmatch(found)):
-        return int(told[1])
+        return int(told[1]) if told[1] else 128 + _SIGNALS[told[2]]
     if isinstance(found, float) and found.is_integer() and abs(found) < _MOST_CODE:
         return int(found)
     return found if isinstance(found, int) and not isinstance(found, bool) else None

@@ -117,7 +117,12 @@ def entries(document: LogDocument) -> Iterator[Entry]:
 
 def _runs(document: LogDocument) -> Iterator[AgentRun]:
     rows = document.rows
+    seen = set[str]()
     for place, row in enumerate(rows):
+        if isinstance(row, dict) and not row.keys().isdisjoint(_TIMES):
+            if (said := json.dumps(row, sort_keys=True)) in seen:
+                continue  # written twice: two runs have two times
+            seen.add(said)
         episode = document.digest if len(rows) == 1 else f"{document.digest}/{place}"
         if isinstance(row, dict):
             pairs = list(_pairs(row))
@@ -226,7 +231,8 @@ def _is_outcome(node: dict[str, Any], code: _Code | None) -> bool:
     streams = [key for key in _STREAMS if isinstance(node.get(key), str)]
     if not streams and "output" not in node and any(key.lower().startswith("expected") for key in node):
         return False  # a test's definition, which says what is to come
-    if any(code_at(node, key) is not None for key in _EXITS):
+    printed = bool(streams) or isinstance(node.get("output"), str)
+    if any(code_at(node, key) is not None or (key in node and printed) for key in _EXITS):
         return True
     if len(streams) == 2 or (code is not None and any(isinstance(node.get(key), str) for key in _PRINTED)):
         return True

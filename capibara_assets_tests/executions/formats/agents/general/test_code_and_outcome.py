@@ -127,6 +127,31 @@ def test_what_is_around_tells_session_time_task_and_duration() -> None:
     assert runs(READER, json.dumps({**record, "duration_ms": None, "elapsed_s": 3}))[0].duration_ms == 3000
 
 
+@pytest.mark.parametrize(
+    ("told", "code", "success"),
+    [
+        (None, None, None),
+        ("", None, None),
+        (" 1 ", 1, False),
+        ("0", 0, True),
+        ("SIGKILL", 137, False),
+        ("?", None, None),
+    ],
+)
+def test_a_run_whose_exit_code_is_not_known_is_one_all_the_same(
+    told: Any, code: int | None, success: bool | None
+) -> None:
+    (run,) = runs(READER, json.dumps({"command": "make", "exit_code": told, "stdout": "made"}))
+    assert (run.exit_code, run.success, run.output) == (code, success, "made")
+    assert not reads(READER, json.dumps({"command": "make", "exit_code": None, "stdout": None}))
+
+
+def test_a_record_with_a_time_that_is_written_twice_is_one_run() -> None:
+    record = {"timestamp": "2026-03-04T10:00:00Z", "command": "ls", "exit_code": 0}
+    assert len(runs(READER, jsonl(record, record))) == 1
+    assert len(runs(READER, jsonl(record, {**record, "timestamp": "2026-03-04T10:00:01Z"}))) == 2
+
+
 def test_lines_of_single_runs_are_a_session_and_episodes_are_each_one() -> None:
     line = {"command": "ls", "exit_code": 0}
     assert len({run.session for run in runs(READER, jsonl(line, {**line, "command": "pwd"}))}) == 1
