@@ -5,6 +5,7 @@ lines (a notebook, a trace, an answer of E2B's API). `read_parts` reads both. No
 """
 
 import codecs
+import contextlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -61,6 +62,7 @@ _MARKS = (
 )
 _LOG_FIELDS = ({"timestamp", "message", "level"}, {"timestamp", "line"})
 _HEAD, _SHOWN = 1 << 20, 20  # bytes and lines of an archive's member that tell its layout
+_JSON_IN_TEXT = (b'"{', b'"[')  # of a value that was encoded twice
 _OPENERS = b"{[,:"
 
 
@@ -156,10 +158,13 @@ def _texts(data: bytes) -> list[bytes]:
 def as_json_lines(data: bytes, table: bool, most: int) -> bytes:
     """A table's rows, at most so many bytes, or the values of YAML that is no log as it stands, as JSON lines.
 
-    Other content is unchanged.
+    JSON within a JSON string is what the string says. Other content is unchanged.
     """
     if table:
         return table_lines(data, most)
+    if data.startswith(_JSON_IN_TEXT):
+        with contextlib.suppress(ValueError, RecursionError):
+            return str(json.loads(data)).encode("utf-8", "replace")
     if may_be_yaml(data) and find_reader(LogDocument(data)) is None:
         return value_lines(data) or data
     return data

@@ -25,6 +25,7 @@ _PLACEHOLDER = re.compile(
     re.IGNORECASE,
 )
 _BLANK = re.compile(r"(.)\1{5}|your[-_]", re.IGNORECASE)
+_BASES = frozenset("ACGTUN")
 _WORDS = "password passwd pass pwd secret user username postgres mysql root admin test guest token changeme key"
 _ACCESS_WORDS = frozenset(_WORDS.split())
 _UUID_DASHES = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
@@ -100,6 +101,11 @@ def token(value: str) -> bool:
 def filled_in(value: str) -> bool:
     """Whether a key is filled in, unlike the `hf_xxxxxxxx` and `key-your-key-here` of documentation."""
     return not _BLANK.search(value)
+
+
+def access_key_id(value: str) -> bool:
+    """Whether capitals and digits are an id of AWS, filled in, and no piece of a genome."""
+    return filled_in(value) and not _BASES.issuperset(value)
 
 
 def random_looking(value: str) -> bool:

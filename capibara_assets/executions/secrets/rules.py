@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from capibara_assets.executions.secrets.characters import AT_RANDOM, has_digit, three_sorts
-from capibara_assets.executions.secrets.plausibility import filled_in, random_looking, token
+from capibara_assets.executions.secrets.plausibility import access_key_id, filled_in, random_looking, token
 from capibara_assets.executions.secrets.providers import PROVIDER_SHAPES, hex_letters_and_digits, json_web_token
 from capibara_assets.executions.secrets.roles.every import EVERY_ROLE
 from capibara_assets.executions.secrets.roles.foreign import FOREIGN, FOREIGN_ANCHORS, FOREIGN_KEY_ANCHORS, FOREIGN_KEYS
@@ -305,7 +305,7 @@ def _detect_secrets_rules() -> Iterator[Rule]:
 
     access_key, secret_key = aws.AWSKeyDetector.denylist
     yield Rule(
-        "AWS_ACCESS_KEY_ID", ("AKIA", "ASIA", "ABIA", "ACCA", "A3T"), access_key, plausible=filled_in, tail="A-Z0-9"
+        "AWS_ACCESS_KEY_ID", ("AKIA", "ASIA", "ABIA", "ACCA", "A3T"), access_key, plausible=access_key_id, tail="A-Z0-9"
     )
     yield Rule("AWS_SECRET_ACCESS_KEY", ("aws",), secret_key, 1, ignore_case=True, tail="", gate=_AWS_GATE)
     for kind, anchors, plugin, plausible, tail in (

@@ -171,6 +171,11 @@ def test_secrets_known_by_their_context(text: str, expected: str) -> None:
         "mail('user@example.com')",
         "AKIA = 'prefix only'",
         "https://example.com/a/b?token=abc",
+        "nl -ba core/serializers/xml_serializer.py | sed -n '148,164p'",
+        "cat lib/hmac.rb | grep -n 'to_dict2'",
+        "   453\t        pass\n   457\t        raise Http404_2",
+        "AATAA\nACCAGCCAGCCGGAAGGGCCGAGCGCAGAAGTGG",
+        '{"gpt-tokenizer": "^2.1.2",\n    "i18next": "^23.7.16"}',
     ],
 )
 def test_no_false_alarm(text: str) -> None:

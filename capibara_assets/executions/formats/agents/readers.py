@@ -31,15 +31,14 @@ from capibara_assets.executions.formats.agents.hosted import (
     openai_assistants,
     smolagents_console,
 )
+from capibara_assets.executions.formats.agents.pages import claude_html, copilot_copied, pi_html, zed_markdown
 from capibara_assets.executions.formats.agents.programs import (
     aide_journal,
     appworld,
     ask_say,
-    claude_html,
     cline_history,
     codex_terminal,
     copilot_chat,
-    copilot_copied,
     da_agent,
     gptme_terminal,
     jupyter_messages,
@@ -51,7 +50,6 @@ from capibara_assets.executions.formats.agents.programs import (
     terminal_screens,
     trae,
     warp,
-    zed_markdown,
 )
 from capibara_assets.executions.formats.agents.runs import LogDocument, Reader
 from capibara_assets.executions.formats.agents.tools import (
@@ -96,6 +94,7 @@ READERS: tuple[Reader, ...] = (
     terminal_screens.READER,
     claude_hooks.READER,
     claude_html.READER,
+    pi_html.READER,
     codex.READER,
     codex_exec.READER,
     codex_terminal.READER,

@@ -134,20 +134,25 @@ def _sandboxes(name: str, entries: Sequence[Entry], document: LogDocument) -> di
     """Session -> id of its sandbox.
 
     A UUID is unique. Names such as `task-0` are told apart by the first executions of the log and of the session: they
-    stay while the log grows, is written anew or is copied. A session without one has the log's digest.
+    stay while the log grows, is written anew or is copied. Where these have no time, several runs of one task may
+    begin with them: then all of the session counts, unless it is one that grows by its lines. A session without an
+    execution has the log's digest.
     """
-    first: dict[str, AgentRun] = {}
+    runs: dict[str, list[AgentRun]] = {}
     for entry in entries:
         if isinstance(entry, AgentRun):
-            first.setdefault(entry.session, entry)
-    opening = next(iter(first.values()), None)
+            runs.setdefault(entry.session, []).append(entry)
+    opening = next(iter(runs.values()), [None])[0]
+    whole = document.value is not None or len(runs) > 1
     found: dict[str, str] = {}
     for session in {entry.session: None for entry in entries if isinstance(entry, AgentRun | Edit)}:
         shown = _identity(session) if session != document.digest else "session"
         if _UUID.fullmatch(session):
             found[session] = f"{name}:{session}"
-        elif opening is not None and session in first:
-            found[session] = f"{name}:{shown}:{_digest([*_told(opening), *_told(first[session])])[:20]}"
+        elif opening is not None and session in runs:
+            own = runs[session]
+            tells = own if whole and own[0].started is None else [opening, own[0]]
+            found[session] = f"{name}:{shown}:{_digest([said for run in tells for said in _told(run)])[:20]}"
         else:
             found[session] = f"{name}:{shown}:{document.digest}"
     return found

@@ -1,6 +1,7 @@
 """What readers of agents' logs take and give: a log's content, parsed once, and the executions in it."""
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -138,6 +139,9 @@ class LogDocument:
             try:
                 value = parse_json(line)
             except (ValueError, RecursionError) as error:
+                if found and (several := _objects_in(line)):
+                    found += several
+                    continue
                 if found and line.startswith(NOT_READ.decode()):
                     faults.append((Fault("damaged_part", line, line), False))
                     continue
@@ -161,6 +165,20 @@ class LogDocument:
         objects = [number for number in shown if _is_object(lines[number])]
         few = bool(objects) and shown.index(objects[0]) <= _CUT and 3 * len(objects) >= 2 * len(shown)
         return objects[0] if few else 0
+
+
+def _objects_in(line: str) -> list[dict[str, Any]]:
+    """The objects of a line that two writers shared; none where anything else stands in it."""
+    values: list[Any] = []
+    at, decoder = 0, json.JSONDecoder(strict=False)
+    while at < len(line):
+        try:
+            value, at = decoder.raw_decode(line, at)
+        except (ValueError, RecursionError):
+            return []
+        values.append(value)
+        at += len(line[at:]) - len(line[at:].lstrip())
+    return values if all(isinstance(value, dict) for value in values) else []
 
 
 class Reader(NamedTuple):

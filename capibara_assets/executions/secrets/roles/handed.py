@@ -36,6 +36,9 @@ _OPENING = ("encrypt", "decrypt", "ldap", "simple_bind", "pbkdf2", "scrypt", "de
 _SIGNS = "session|jwt|csrf|passport|cookie"
 _SIGNS_ANCHORS = tuple(_SIGNS.split("|"))
 _CALLED, _OPENED = "|".join(_KEYED).replace(".", r"\."), "|".join(_OPENING)
+#: Behind a word that names what takes a key: `hmac.py` is a file, whose lines a quoted `148,164p` may ask for.
+_SOURCES = "py js ts go rb rs md cs sh kt cc php jsx tsx txt java json yaml html"
+_NO_FILE = "".join(rf"(?<!\.{end})" for end in _SOURCES.split())
 _QUOTED = r"([^\s\"'`\\<>{}]{8,64}|[A-Za-z0-9]{1,16}(?:[ ][A-Za-z0-9]{1,16}){2,11})"
 _STORES = ("secret", "keyvault", "securestring", "vault kv", "ssm put", "config:set", "env add", "env set")
 _LITERAL = r"[\"']([^\s\"'`\\<>]{6,64})[\"']"
@@ -90,7 +93,7 @@ def _foreign(value: str) -> bool:
 HANDED: tuple[Role, ...] = (
     # literals handed to what signs or opens; shorter ones than random tokens are, too, and words
     Role(
-        "SECRET", _KEYED, rf"(?:{_CALLED})[\w.:/]{{0,40}}[ (](?=([^\n]{{0,200}}))", _literal_key,
+        "SECRET", _KEYED, rf"(?:{_CALLED})[\w.:/]{{0,40}}(?:\(|{_NO_FILE}[ ])(?=([^\n]{{0,200}}))", _literal_key,
         parts=rf"(?<=[\"']){_QUOTED}(?=[\"'])",
     ),
     Role(

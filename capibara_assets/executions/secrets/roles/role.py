@@ -28,7 +28,7 @@ _KEYS = (
     "|service|app|consumer|deploy|admin|license|pre-?shared|recovery|aes|validation|decryption|machine"
 )
 ENGLISH = (
-    rf"(?:assword|pa?s{{1,2}}w(?:o?r)?d|passphrase|passcode|pwd|pswd|psw|secret|token|credential|\bcreds\b"
+    rf"(?:assword|pa?s{{1,2}}w(?:o?r)?d|passphrase|passcode|pwd|pswd|psw|secret|token(?!i[sz])|credential|\bcreds\b"
     rf"|secure_?string|(?:{_KEYS})[_ -]?key|(?:recovery|backup|activation)[_ -]codes?"
     r"|identified[^\n']{0,40}\bby\b|_auth\b|\bauth[\"']|(?<!\d)pass(?=[\"':=_ ])"
     r"|(?<!\d)pw\b|[_-]pat\b|(?:\b|_)t?otp|\bmfa|\b2fa|\bpsk\b)"

@@ -51,9 +51,10 @@ def cells_below(header: re.Match[str], named: re.Pattern[str]) -> Iterator[Span]
         names = _cells(text, *header.span(1), divided)
         frame = _frame(names) if divided is _BARS else _NO_FRAME
         names = _within(names, frame)
-        wanted = _wanted([text[start:end] for start, end in names], named)
-        if divided is _BLANKS and any(text[start:end] == "pass" for start, end in names):
+        shown = [text[start:end] for start, end in names]
+        if "pass" in shown and (divided is _BLANKS or all(name.isdigit() for name in shown if name != "pass")):
             return  # a keyword behind its line's number
+        wanted = _wanted(shown, named)
         if wanted and sum(start < end for start, end in names) > 1:
             yield from _rows(text, header.end(1) + 1, divided, len(names), wanted, frame)
             return

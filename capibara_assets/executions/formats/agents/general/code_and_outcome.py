@@ -51,6 +51,7 @@ _TIMES = (
     "timestamp", "ts", "started_at", "startedAt", "start_time", "startTime", "started", "time", "created_at",
     "createdAt", "executed_at",
 )  # fmt: skip
+_IDENTIFIES = {*_TIMES, "id", "execution_id", "executionId", "uuid", "call_id", "ctime"}
 _TASKS = ("task", "problem_statement", "task_description", "instruction", "prompt", "goal")
 _SAYS_MORE = {  # of a key's words: that it ran, or what ran it
     "executed", "execution", "exec", "run", "ran", "issued", "invoked", "process", "subprocess", "shell", "terminal",
@@ -119,26 +120,22 @@ def _runs(document: LogDocument) -> Iterator[AgentRun]:
     rows = document.rows
     seen = set[str]()
     for place, row in enumerate(rows):
-        if isinstance(row, dict) and not row.keys().isdisjoint(_TIMES):
-            if (said := json.dumps(row, sort_keys=True)) in seen:
-                continue  # written twice: two runs have two times
-            seen.add(said)
         episode = document.digest if len(rows) == 1 else f"{document.digest}/{place}"
         if isinstance(row, dict):
             pairs = list(_pairs(row))
             # lines of single runs are one session, a row that holds several is one of its own
-            yield from _object(row, pairs, Around(document.digest if len(pairs) == 1 else episode), _DEPTH)
+            yield from _object(row, pairs, Around(document.digest if len(pairs) == 1 else episode), _DEPTH, seen)
         else:
-            yield from _walk(row, Around(episode), _DEPTH)
+            yield from _walk(row, Around(episode), _DEPTH, seen)
 
 
-def _walk(value: Any, around: Around, depth: int) -> Iterator[AgentRun]:
+def _walk(value: Any, around: Around, depth: int, seen: set[str]) -> Iterator[AgentRun]:
     if isinstance(value, list) and depth:
         for item in value:
             if isinstance(item, dict | list):
-                yield from _walk(item, around, depth - 1)
+                yield from _walk(item, around, depth - 1, seen)
     elif isinstance(value, dict) and depth:
-        yield from _object(value, list(_pairs(value)), around, depth)
+        yield from _object(value, list(_pairs(value)), around, depth, seen)
 
 
 @lru_cache(4096)
@@ -153,14 +150,23 @@ def _by_role(node: dict[str, Any]) -> dict[str, Any]:
     return {role: value for key, value in node.items() if (role := _role(key)) is not None} | node
 
 
-def _object(node: dict[str, Any], pairs: list[_Pair], around: Around, depth: int) -> Iterator[AgentRun]:
+def _object(node: dict[str, Any], pairs: list[_Pair], around: Around, depth: int, seen: set[str]) -> Iterator[AgentRun]:
+    """The runs of an object and of those in it.
+
+    Args:
+        seen: the objects with an id or a time so far. One that is written again is the same run: two have two times.
+    """
+    if pairs and not node.keys().isdisjoint(_IDENTIFIES):
+        if (said := json.dumps(node, sort_keys=True)) in seen:
+            return
+        seen.add(said)
     around = _told(node, around)
     for pair in pairs:
         yield _run(pair.code, pair.outcome, _told(pair.outcome, around))
     read = {key for pair in pairs for key in pair.keys}
     for key, item in node.items():
         if isinstance(item, dict | list) and key not in read:
-            yield from _walk(item, around, depth - 1)
+            yield from _walk(item, around, depth - 1, seen)
 
 
 def _told(node: dict[str, Any], around: Around) -> Around:

@@ -17,7 +17,16 @@ from capibara_assets.executions.formats.agents.tools.gptme import TOOLS, Asked, 
 _HEADING = re.compile(
     r"^(?:Assistant: Thinking\.\.\.[ \r]*(?P<model>Assistant):|(?P<tool>System):|(?P<user>User):)", re.MULTILINE
 )
-_PAST = re.compile(r"^--- \^\^\^ past messages \^\^\^ ---$", re.MULTILINE)
+_PAST = re.compile(
+    r"^(?:--- \^\^\^ past messages \^\^\^ ---|Skipped \d+ hidden system messages? \(/log --hidden to show\))[ \r]*$",
+    re.MULTILINE,
+)
+_BEHIND_PROGRESS = re.compile(r" {8,}\r(?=System:)")  # where the command printed nothing
+_INDENTED = re.compile(
+    r"^(?P<by> +)(?P<fence>`{3,})(?P<info>\w[^\n]*)\n(?P<code>.*?)\n(?P=by)(?P=fence)[ \r]*$", re.M | re.S
+)
+_MARKUP = re.compile(r"\[[a-z#/@][^\[\]\n]*\]")  # what Rich takes for it, and leaves out
+_ECHO_CUT = re.compile(r"\.\.\. \(\d+ lines?\)\Z")
 _ENDED = "--- Finished generation ---"
 _OVERWRITTEN = re.compile(r"^(`{3,})[ \r]{10,}[^\n]*$", re.MULTILINE)  # where a line of progress stood
 _MARK = re.compile(r"\s*(?:[^\w\s`] ?)?(?=[A-Z])")
@@ -41,7 +50,7 @@ class _Turn(NamedTuple):
 
 def _turns(document: LogDocument) -> list[_Turn]:
     """What was said; empty where the text is no terminal's: it does not begin as gptme does."""
-    text = document.text.replace("\r\n", "\n")
+    text = _BEHIND_PROGRESS.sub("\n", document.text.replace("\r\n", "\n"))
     past = _PAST.search(text)
     if past is None:
         return []
@@ -66,7 +75,8 @@ def _entries(document: LogDocument) -> Iterator[Entry]:
             task = None if begun else turn.said.strip() or None
         elif turn.speaker == "model":
             begun = True
-            asked = [call._replace(task=task) for call in calls_in(_OVERWRITTEN.sub(r"\1", turn.said), _TOOLS)]
+            made = _INDENTED.sub(_dedented, _OVERWRITTEN.sub(r"\1", turn.said))
+            asked = [call._replace(task=task) for call in calls_in(made, _TOOLS)]
         elif (found := _answered(asked, said := _MARK.sub("", turn.said.strip(), count=1))) is not None:
             asked = [call for call in asked if call is not found]
             yield entry_of_answer(found, _as_stored(found, said), document.digest)
@@ -75,9 +85,8 @@ def _entries(document: LogDocument) -> Iterator[Entry]:
 def _answered(asked: list[Asked], said: str) -> Asked | None:
     """The call that an answer is of; None: it is of none, or which is not told."""
     if (echo := _ECHO.match(said)) is not None:
-        shown = _squeezed(echo["line"] or echo["lines"])
-        same = [call for call in asked if call.language == "bash" and _squeezed(call.text) == shown]
-        return same[0] if same else None
+        shown = echo["line"] or echo["lines"]
+        return next((call for call in asked if call.language == "bash" and _echoes(shown, call.text)), None)
     if said.startswith(_EXECUTED):
         cells = [call for call in asked if call.language == "python"]
         return cells[0] if len(cells) == 1 else None
@@ -101,8 +110,23 @@ def _as_stored(call: Asked, said: str) -> str:
     return f"{head}:\n{fence}bash\n{call.text}\n{fence}{rest}"
 
 
+def _dedented(block: re.Match[str]) -> str:
+    """A fence in a list, without the list's indentation."""
+    code = "\n".join(line.removeprefix(block["by"]) for line in block["code"].split("\n"))
+    return f"{block['fence']}{block['info']}\n{code}\n{block['fence']}"
+
+
+def _echoes(shown: str, command: str) -> bool:
+    """Whether an answer shows a command, but for blanks and markup; of many lines it shows the first ones."""
+    whole = _ECHO_CUT.sub("", shown)
+    for text in (command, _MARKUP.sub("", command)):
+        if _squeezed(text).startswith(_squeezed(whole)) if whole != shown else _squeezed(text) == _squeezed(shown):
+            return True
+    return False
+
+
 def _squeezed(text: str) -> str:
     return _BLANK.sub("", text)
 
 
-READER = Reader("gptme-terminal", (b"--- ^^^ past messages ^^^ ---",), _reads, _entries)
+READER = Reader("gptme-terminal", (b"--- ^^^ past messages ^^^ ---", b"(/log --hidden to show)"), _reads, _entries)

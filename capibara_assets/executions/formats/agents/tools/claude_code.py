@@ -3,7 +3,8 @@
 One JSON line per part of a message: `tool_use` in a line of the assistant, `tool_result` in a later line of the user,
 joined by the call's id. Traps: many lines are no messages at all (progress, snapshots, attachments, summaries of other
 sessions); a resumed session repeats earlier lines under new uuids, so a call counts once by its id; several calls
-stand before the first of their results; a failed result is text only, without the two streams; user lines are
+stand before the first of their results; a sub-agent's messages stand in lines of progress, or in a log of its own,
+with the session's id; a failed result is text only, without the two streams; user lines are
 mostly results, notices and records of local commands, not the user's words. `!command` of the user is a run too, and
 the log does not say how it ended. Some keep a session as one JSON array of its lines.
 """
@@ -12,6 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from capibara_assets.executions.formats.agents.fields import record
 from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader, moment, texts
 from capibara_assets.executions.formats.agents.tools import claude_calls
 from capibara_assets.executions.formats.agents.tools.calls import Call
@@ -66,6 +68,7 @@ class _Log:
 
     def take(self, line: dict[str, Any]) -> None:
         """One line of the log."""
+        line = _of_sub_agent(line)
         message = line.get("message")
         content = message.get("content") if isinstance(message, dict) else None
         attachment = line.get("attachment")
@@ -173,6 +176,18 @@ def _is_message(line: dict[str, Any]) -> bool:
             or ("parent_tool_use_id" in line and isinstance(line.get("session_id"), str))
         )
     )
+
+
+def _of_sub_agent(line: dict[str, Any]) -> dict[str, Any]:
+    """The message of a sub-agent that a line of progress carries, as the sub-agent's own log has it; else the line.
+
+    Only such lines tell what it ran where its log (`agent-<id>.jsonl`) was not kept.
+    """
+    data = line.get("data")
+    carried = data.get("message") if isinstance(data, dict) and data.get("type") == "agent_progress" else None
+    if line.get("type") != "progress" or not isinstance(carried, dict):
+        return line
+    return {**line, **carried, "isSidechain": True, "agentId": record(data).get("agentId")}
 
 
 def _conversation(line: dict[str, Any]) -> tuple[str, ...]:

@@ -4,13 +4,16 @@ A step of code has `code_action` (older versions have the code in `tool_calls` a
 and "Last output from code snippet:") and `error`, which is null where the code ran through: the step's verdict. Errors
 of parsing and of the model come without code. Tools of a `ToolCallingAgent` are no code, but `python_interpreter` is,
 with an object for arguments; where it failed, the call stands in the model's message alone. A `task` begins a run;
-several runs of one agent follow one another.
+several runs of one agent follow one another. Answers to a benchmark have held steps as Python shows them
+(`"ActionStep(agent_memory=None, tool_calls=[ToolCall(name='python_interpreter', arguments='..', id='call_2')], .."`).
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from capibara_assets.executions.formats.agents.fields import name_at, objects
+from capibara_assets.executions.formats.agents.literals import fields_of, literal
 from capibara_assets.executions.formats.agents.runs import (
     AgentRun,
     Entry,
@@ -25,6 +28,9 @@ from capibara_assets.executions.formats.strict_json import Fault
 
 _STEPS = ("steps", "intermediate_steps")  # of a run's result; of answers to a benchmark
 _LOGS = "Execution logs:\n"
+_CALL = ("name", "arguments")
+_CALLED = re.compile(r"\bToolCall\(")
+_ERROR = re.compile(r"(\w+)\((.*)\)\Z", re.DOTALL)
 _LAST = "Last output from code snippet:\n"
 
 
@@ -42,12 +48,36 @@ def _sessions(document: LogDocument) -> list[tuple[str | None, list[Any]]]:
     value = document.value
     rows = value if isinstance(value, list) else [value] if isinstance(value, dict) else document.lines
     held = [
-        (name_at(row, "task_id"), row[key])
+        (name_at(row, "task_id"), list(map(_of_repr, row[key])))
         for row in rows
         for key in _STEPS
         if isinstance(row, dict) and isinstance(row.get(key), list)
     ]
     return [(name, steps) for name, steps in held or [(None, rows)] if any(map(_is_action, steps))]
+
+
+def _of_repr(step: Any) -> Any:
+    """A step that is shown as Python shows it, as the object that newer versions write; any other step unchanged."""
+    if not isinstance(step, str):
+        return step
+    if task := fields_of(step, "TaskStep"):
+        return {"task": literal(task.get("task", ""))}
+    shown = fields_of(step, "ActionStep")
+    if not shown:
+        return {}  # prompts, with their demonstrations
+    calls = [
+        {"id": literal(call.get("id", "")), "function": {name: literal(call.get(name, "")) for name in _CALL}}
+        for place in _CALLED.finditer(shown.get("tool_calls", ""))
+        if (call := fields_of(shown["tool_calls"][place.start() :], "ToolCall"))
+    ]
+    error = _ERROR.match(shown.get("error", "None"))
+    return {
+        "tool_calls": calls,
+        "error": {"type": error[1], "message": str(literal(error[2]))} if error else None,
+        "observations": literal(shown.get("observations", "")),
+        "model_output": literal(shown.get("llm_output", "")),
+        **{name: literal(shown[name]) for name in ("start_time", "end_time") if name in shown},
+    }
 
 
 def _entries(document: LogDocument) -> Iterator[Entry]:
@@ -111,4 +141,6 @@ def output_of(observed: str) -> str:
     return (logs + (value if value.strip() != "None" else "")) if last else value
 
 
-READER = Reader("smolagents", (b'"observations"',), lambda document: bool(_sessions(document)), _entries)
+READER = Reader(
+    "smolagents", (b'"observations"', b"observations="), lambda document: bool(_sessions(document)), _entries
+)

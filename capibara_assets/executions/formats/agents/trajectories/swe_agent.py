@@ -36,6 +36,7 @@ _REFUSED = re.compile(
     re.M,
 )
 _EDITS = re.compile(r"\s*(?:edit|insert|append|str_replace_editor\s+(?:create|str_replace|insert))\s", re.S)
+_EDITED = re.compile(r"^(?:File updated|Text replaced|The file \S+ has been edited|File created successfully)\b", re.M)
 _EDITOR = re.compile(r"\s*str_replace_editor\s")
 _NEVER_RAN = re.compile(
     r"\s*(?:Your bash command contained syntax errors and was NOT executed|Operation '.*?' is not supported)",
@@ -128,7 +129,9 @@ def _step(step: Any, common: dict[str, Any], call_id: str | None) -> Iterator[En
     observation = text_at(step, "observation").replace("\r\n", "\n")
     timed_out = bool(_TIMED_OUT.search(observation))
     failed = timed_out or bool(_REFUSED.match(observation.lstrip())) or shows_failure(observation, action)
-    edit = _EDITS.match(action) and (path := _path(step, action)) and Edit(common["session"], path, action)
+    edits = _EDITS.match(action)
+    failed = failed and not (edits and _EDITED.search(observation))
+    edit = edits and (path := _path(step, action)) and Edit(common["session"], path, action)
     if _EDITOR.match(action):
         yield from ([NotRun("edit_failed", common["session"]) if failed else edit] if edit else [])
         return

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from capibara_assets.executions.formats.agents.programs.claude_html import READER
+from capibara_assets.executions.formats.agents.pages.claude_html import READER
 from capibara_assets.executions.formats.agents.readers import find_reader
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, LogDocument, NotRun
 from capibara_assets_tests.executions.formats.agents.tools.damage import entries, reads, runs

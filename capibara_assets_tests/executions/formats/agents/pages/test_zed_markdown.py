@@ -1,6 +1,6 @@
 """Threads of Zed's agent, saved as Markdown."""
 
-from capibara_assets.executions.formats.agents.programs.zed_markdown import READER
+from capibara_assets.executions.formats.agents.pages.zed_markdown import READER
 from capibara_assets.executions.formats.agents.runs import Edit
 from capibara_assets_tests.executions.formats.agents.tools.damage import entries, reads, runs
 

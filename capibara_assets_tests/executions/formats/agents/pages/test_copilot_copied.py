@@ -2,7 +2,7 @@
 
 import pytest
 
-from capibara_assets.executions.formats.agents.programs.copilot_copied import READER
+from capibara_assets.executions.formats.agents.pages.copilot_copied import READER
 from capibara_assets_tests.executions.formats.agents.tools.damage import reads, runs
 
 CHAT = """User: Which files are tracked?
