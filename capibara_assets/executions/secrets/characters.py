@@ -8,7 +8,7 @@ from itertools import pairwise
 
 #: Hexadecimal digits.
 HEX = frozenset(string.hexdigits)
-_NO_SIGNS = str.maketrans(dict.fromkeys("!@#%^$*?+_-"))
+_NO_SIGNS = str.maketrans(dict.fromkeys("!@#%^$*?+_-=&~"))
 #: What stands in nearly every random value, which gates ask for, too.
 RANDOM = "(?:[A-Za-z][0-9]+[A-Za-z]|[a-z][A-Z]{1,2}[a-z]{1,2}[A-Z])"
 #: What nearly every `improbable` value has besides, and few names: asked for before it is judged.
@@ -27,7 +27,13 @@ _NO_PAIR = re.compile(
     "|j[bcdfghijklmnpqrstvwxyz]|k[bcfhjkmopqrtuvxyz]|l[ghjkqwxz]|m[cghjkqrvwxz]|n[jqwxz]|o[hjqyz]|p[bgjkmqvxz]|q[^u]"
     "|r[hjqxz]|s[jvxz]|t[gjkq]|u[hjkquvwxyz]|v[^aeio]|w[bfgjkmpquvwxyz]|x[bghjknoqruvwz]|y[fghjkquvwxz]|z[^aeiouyz]"
 )
-_CASES_CHANGE = re.compile("[a-z][A-Z]+[a-z]+[A-Z]+[a-z]")  # as `passwords.CHOSEN` has it
+_CASES_CHANGE = "[a-z][A-Z]+[a-z]+[A-Z]+[a-z]"
+#: What every value of `letters_at_random` has: capitals among small letters, or signs among letters.
+LETTERS_AT_RANDOM = (
+    f"(?:{_CASES_CHANGE}|[A-Z][!@#%^*?+=&~][A-Za-z]|[a-z][!@#%^*?+=&~][A-Z]"
+    "|[A-Z]{2}[a-z]{1,3}[A-Z]|[a-z][A-Z]{1,3}[a-z]{1,3}[_-])"
+)
+_LETTERS_CHANGE, _AT_RANDOM = re.compile(_CASES_CHANGE), re.compile(LETTERS_AT_RANDOM)
 #: What refers to a variable or is a template, though it mixes signs.
 _VARIABLE = re.compile(r"\$[\w{(]|[{}]|<%|%\w+%")
 _RUN_OF_LETTERS = re.compile(r"[a-z]{4}|[A-Z]{4}")
@@ -61,11 +67,29 @@ def jumbled(value: str) -> bool:
     return jumble and not _RUN_OF_LETTERS.search(value) and not _VARIABLE.search(value) and value[0] not in "/.~-"
 
 
+def at_random(value: str) -> bool:
+    """Whether letters of both cases, digits and signs follow one another as by chance, and make no words.
+
+    So they do in the passwords of generators, wherever the signs stand: at the beginning, or around a full stop.
+    """
+    told = "".join(filter(str.isalnum, value))
+    if not (10 <= len(value) <= 64 and len(told) >= 0.6 * len(value) and value.isascii()) or _VARIABLE.search(value):
+        return False
+    return (
+        told not in (told.lower(), told.upper())
+        and changes(told) >= 0.25 + in_words(value) / 4
+        and in_words(value) <= 0.35
+    )
+
+
 def letters_at_random(value: str) -> bool:
     """Whether a value is letters of both cases, and signs, that hardly make words, as they do in names of classes."""
     letters = value.translate(_NO_SIGNS)
-    if not (8 <= len(value) <= 64 and letters.isalpha() and value.isascii() and _CASES_CHANGE.search(value)):
+    if not (8 <= len(value) <= 64 and letters.isalpha() and value.isascii()):
         return False
+    if not _LETTERS_CHANGE.search(value):
+        enough = letters != value or len(value) >= 12
+        return enough and _AT_RANDOM.search(value) is not None and at_random(value)
     if len(value) < 12:  # few letters may be a name: two of their pairs stand in no word
         return letters == value and _rare_pairs(value) > 1
     if letters != value and in_words(value) > 0.3:

@@ -5,6 +5,7 @@ import re
 from capibara_assets.executions.secrets.characters import (
     HEX,
     SIGNED,
+    at_random,
     changes,
     entropy,
     has_digit,
@@ -46,6 +47,10 @@ _NUMBERED_THING = re.compile(r"[A-Za-z_]+[#%]\d+")  # issue#1234
 _REFERENCE = re.compile(r"\$[\w{(]|[{}/\\]|<%|\.[A-Za-z]{1,5}$|\d\.\d|=[^=]")
 #: Three words, as people are told to choose them.
 _WORDS_JOINED = re.compile(r"[A-Za-z]{3,}(?:[-+][A-Za-z]{3,}){2,}")
+#: Letters with two signs or more, one of which stands among them and joins no names.
+_LETTERS_SIGNED = re.compile(
+    r"(?=.*[A-Za-z][!#%^*?+~][A-Za-z])(?=(?:[A-Za-z]*[^A-Za-z]){2})[A-Za-z]+[A-Za-z!@#%^*?+~=_.-]*"
+)
 _NUMBERED = re.compile(r"[A-Za-z][a-z]+(?:[A-Z][a-z]+)*\d{2,6}")
 _WORDS_NUMBERED = re.compile(r"[a-z]{3,}(?:_[a-z]{3,})+_?\d{2,4}")
 _ALGORITHM = re.compile(
@@ -194,6 +199,7 @@ def stated_password(value: str) -> bool:
 def chosen_password(value: str) -> bool:
     """As `stated_password`, of a literal or a word of a shell, which names no variable: two sorts of signs will do."""
     told = has_digit(value) or _WORDS_JOINED.fullmatch(value) is not None or letters_at_random(value)
+    told = told or (len(value) >= 10 and value != value.lower() and _LETTERS_SIGNED.fullmatch(value) is not None)
     return told and _chosen(value.replace(".", "-") if _DOTTED_CHOICE.fullmatch(value) else value)
 
 
@@ -275,7 +281,10 @@ def _chosen(value: str) -> bool:
     if not 6 <= len(value) <= 64 or entropy(value) < 1.75 or _NOT_ALONE.search(value) or not value.isascii():
         return False
     refers = (_REFERENCE.search, _DOTTED.fullmatch, _LISTED.fullmatch)
-    if value[0] in "<{$%/.~*-([" or (any(p(value) for p in refers) and not jumbled(value)):
+    random = jumbled(value) or at_random(value)
+    if value[0] in "<{$([" or (value[0] in "%/.~*-" and not random):
+        return False
+    if any(p(value) for p in refers) and not random:
         return False
     spelt = "".join(filter(str.isalpha, value)).lower()
     if not spelt or _PLACEHOLDER.search(value) or _ALGORITHM.search(value) or hexadecimal(value, 32):

@@ -156,3 +156,9 @@ def test_json_that_is_cut_anywhere_is_closed(end: int) -> None:
 @pytest.mark.parametrize("text", [DOCUMENT, DOCUMENT + DOCUMENT[:9], "text", '{"a": x, "b": "' + "y" * 40 + '"}', ""])
 def test_what_is_whole_or_damaged_elsewhere_is_not_closed(text: str) -> None:
     assert closed_json(text.encode()) is None
+
+
+def test_json_within_a_json_string_is_what_the_string_says(tmp_path: Path) -> None:
+    twice = json.dumps(json.dumps({"nodes": OWN[:3], "good_nodes": OWN[:1]})).encode()
+    assert Told(tmp_path, "journal.json", twice)["executions"] == 4
+    assert Told(tmp_path, "journal.json", b'"{not json"')["executions"] == 0

@@ -31,7 +31,13 @@ from capibara_assets.executions.formats.agents.hosted import (
     openai_assistants,
     smolagents_console,
 )
-from capibara_assets.executions.formats.agents.pages import claude_html, copilot_copied, pi_html, zed_markdown
+from capibara_assets.executions.formats.agents.pages import (
+    claude_html,
+    copilot_copied,
+    pi_html,
+    specstory_plain,
+    zed_markdown,
+)
 from capibara_assets.executions.formats.agents.programs import (
     aide_journal,
     appworld,
@@ -105,6 +111,7 @@ READERS: tuple[Reader, ...] = (
     gptme_terminal.READER,
     openclaw.READER,
     pi.READER,
+    specstory_plain.READER,
     specstory.READER,
     adp.READER,
     agentbench.READER,

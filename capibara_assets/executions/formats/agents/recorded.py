@@ -151,7 +151,7 @@ def _sandboxes(name: str, entries: Sequence[Entry], document: LogDocument) -> di
             found[session] = f"{name}:{session}"
         elif opening is not None and session in runs:
             own = runs[session]
-            tells = own if whole and own[0].started is None else [opening, own[0]]
+            tells = own if whole and own[0].started is None and own != [opening] else [opening, own[0]]
             found[session] = f"{name}:{shown}:{_digest([said for run in tells for said in _told(run)])[:20]}"
         else:
             found[session] = f"{name}:{shown}:{document.digest}"

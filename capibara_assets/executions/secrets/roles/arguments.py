@@ -51,7 +51,7 @@ ARGUMENTS: tuple[Role, ...] = (
     Role(
         "PASSWORD", ("password ", "passwd ", "passphrase ", "pwd "),
         rf"(?:^|[\s\"'])-{{1,2}}[\w-]{{0,30}}?(?:passw(?:or)?d|passphrase|pwd)[ ]{{1,3}}[\"']?(?:password:)?"
-        rf"{WORD}(?=[\"']?[ \t]*+(?:$|[|;&>]|-{{1,2}}\w))",
+        rf"{WORD}(?=[\"']?[ \t]*+(?:$|[|;&>]|\\$|-{{1,2}}\w))",
         named_password,
     ),
     # a login behind `-u`, for an address; one of a proxy's statistics; a file of logins

@@ -8,6 +8,7 @@ from capibara_assets.executions.secrets.roles.named import NAMED
 from capibara_assets.executions.secrets.roles.passwords import PASSWORD_ROLES
 from capibara_assets.executions.secrets.roles.pieces import PIECES
 from capibara_assets.executions.secrets.roles.places import PLACES
+from capibara_assets.executions.secrets.roles.positional import POSITIONAL
 from capibara_assets.executions.secrets.roles.role import Role
 from capibara_assets.executions.secrets.roles.services import SERVICES
 from capibara_assets.executions.secrets.roles.tables import TABLES
@@ -22,6 +23,7 @@ EVERY_ROLE: tuple[Role, ...] = (
     *HANDED,
     *PIECES,
     *PLACES,
+    *POSITIONAL,
     *SERVICES,
     *TABLES,
     *VICINITY,

@@ -6,7 +6,7 @@ that mentions a login. No role knows a tool or a literal.
 
 import re
 
-from capibara_assets.executions.secrets.characters import CAPITALS, RANDOM, has_digit, jumbled
+from capibara_assets.executions.secrets.characters import CAPITALS, LETTERS_AT_RANDOM, RANDOM, has_digit, jumbled
 from capibara_assets.executions.secrets.plausibility import (
     alternating,
     credential,
@@ -213,7 +213,7 @@ NAMED: tuple[Role, ...] = (
         rf"\r?\n(?:[ \t]*+\r?\n)?[ \t>#]{{0,20}}(?:\[\d+\][ \t]*+)?[\"'`]?{VALUE}[\"'`,;]{{0,2}}[ \t\r]*$",
         lone_secret,
         gate=rf"(?im){ENGLISH}[^\n]*\n(?:[ \t]*\r?\n)?[ \t>#]*(?:\[\d+\][ \t]*)?[\"'`]?[{CHARS}-]*"
-        rf"(?:{MINGLED}|{_STATED}|(?-i:[a-z][A-Z]+[a-z]+[A-Z]+[a-z]))"
+        rf"(?:{MINGLED}|{_STATED}|(?-i:{LETTERS_AT_RANDOM}))"
         rf"[{CHARS}-]*={{0,2}}[\"'`,;]*[ \t\r]*$",
     ),
     # parts of URLs

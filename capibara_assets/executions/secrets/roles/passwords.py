@@ -4,7 +4,7 @@ In a literal or a word of a shell, which is no name of a variable, a word and a 
 (`plausibility.chosen_password`); elsewhere, capitals and digits are asked for (`plausibility.stated_password`).
 """
 
-from capibara_assets.executions.secrets.characters import RANDOM
+from capibara_assets.executions.secrets.characters import LETTERS_AT_RANDOM, RANDOM
 from capibara_assets.executions.secrets.plausibility import (
     bare_password,
     chosen_or_made,
@@ -39,7 +39,7 @@ _GIVEN = (
 _NEXT = r"[\"'][ \t]*+,[ \t]*+[\"']"
 STATED = rf"(?-i:[A-Z][{CHARS}-]*[0-9]|[0-9][{CHARS}-]*[A-Z])"  # what each of them has
 CHOSEN = r"(?-i:[A-Za-z][^\s\"'`<>]*[0-9]|[0-9][^\s\"'`<>]*[A-Za-z]|[A-Za-z]{3}[-+.][A-Za-z]+[-+.][A-Za-z]{3}"
-CHOSEN += "|[a-z][A-Z]+[a-z]+[A-Z]+[a-z])"
+CHOSEN += f"|{LETTERS_AT_RANDOM}|[a-z][!#%^*?+~][a-z])"
 # or words alone that signs join (`plausibility.joined_words`)
 _WORDED = rf"(?:{CHOSEN}|(?-i:[A-Z][a-z]+[._*~!+-][A-Z][a-z]|[a-z]{{3}}[-+.~*][a-z]+[-+.~*][a-z]{{2}}))"
 ENDING = (  # as `ENDS`, without looking around

@@ -207,6 +207,17 @@ def test_a_session_keeps_its_sandbox_while_its_log_grows_or_is_copied_beside_oth
     assert found.quarantine.is_empty() and found.summary["duplicates"] == 5
 
 
+def test_two_runs_of_one_task_that_begin_alike_are_two_sessions(tmp_path: Path) -> None:
+    def trajectory(last: str) -> bytes:
+        steps = [("ls\n", "a.py"), ("python a.py\n", "3"), (f"{last}\n", "..")]
+        told = [{"action": a, "observation": o, "response": "..", "thought": "", "state": "{}"} for a, o in steps]
+        return json.dumps({"environment": "e", "trajectory": told, "history": [], "info": {}}).encode()
+
+    found = read(tmp_path, one=trajectory("cat a.py"), copy=trajectory("cat a.py"), other=trajectory("rm a.py"))
+    assert found.executions.height == 6 and found.executions["sandbox_id"].n_unique() == 2
+    assert found.quarantine.is_empty() and found.summary["duplicates"] == 3
+
+
 @pytest.mark.parametrize("later", ["first", "second"])
 def test_how_a_command_in_the_background_ended_is_what_counts(tmp_path: Path, later: str) -> None:
     at = {"at": NOON.isoformat(), "id": "c1"}

@@ -34,3 +34,9 @@ def test_a_cut_head_is_one_fault(head: list[str]) -> None:
 def test_what_is_no_json_lines_has_none(text: str) -> None:
     document = LogDocument(text.encode())
     assert not document.lines and not document.faults and not document.unfinished
+
+
+def test_a_line_that_two_writers_shared_holds_the_objects_of_both() -> None:
+    document = LogDocument(b'{"a": 1}\n{"a": 2}{"a": 3} {"a": 4}\n{"a": 5}[1]\n')
+    assert document.lines == [{"a": 1}, {"a": 2}, {"a": 3}, {"a": 4}]
+    assert [fault.reason for fault in document.faults] == ["invalid_json"]

@@ -73,9 +73,10 @@ def _call(body: str, colour: str | None, session: str) -> Entry | None:
     failed = {_OK: False, _FAILED: True}.get(colour or "")
     command = _inside(body, _COMMAND)
     if command is not None:
-        if failed is None:
+        code = command.removeprefix("$ ")
+        if failed is None or not code.strip():
             return NotRun("unanswered", session)
-        run = AgentRun(session, "bash", command.removeprefix("$ "), None)
+        run = AgentRun(session, "bash", code, None)
         printed = _inside(body, _FULL)
         printed = printed if printed is not None else _inside(body, _OUTPUT) or ""
         return pi.tool_run(run, {"content": [{"type": "text", "text": printed}], "isError": failed})

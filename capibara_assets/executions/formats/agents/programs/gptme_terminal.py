@@ -21,10 +21,8 @@ _PAST = re.compile(
     r"^(?:--- \^\^\^ past messages \^\^\^ ---|Skipped \d+ hidden system messages? \(/log --hidden to show\))[ \r]*$",
     re.MULTILINE,
 )
-_BEHIND_PROGRESS = re.compile(r" {8,}\r(?=System:)")  # where the command printed nothing
-_INDENTED = re.compile(
-    r"^(?P<by> +)(?P<fence>`{3,})(?P<info>\w[^\n]*)\n(?P<code>.*?)\n(?P=by)(?P=fence)[ \r]*$", re.M | re.S
-)
+_BEHIND_PROGRESS = re.compile(r"(?<! ) {8,}\r(?=System:)")  # where the command printed nothing
+_INDENTED = re.compile(r"( +)(`{3,})\w")
 _MARKUP = re.compile(r"\[[a-z#/@][^\[\]\n]*\]")  # what Rich takes for it, and leaves out
 _ECHO_CUT = re.compile(r"\.\.\. \(\d+ lines?\)\Z")
 _ENDED = "--- Finished generation ---"
@@ -75,7 +73,7 @@ def _entries(document: LogDocument) -> Iterator[Entry]:
             task = None if begun else turn.said.strip() or None
         elif turn.speaker == "model":
             begun = True
-            made = _INDENTED.sub(_dedented, _OVERWRITTEN.sub(r"\1", turn.said))
+            made = _dedented(_OVERWRITTEN.sub(r"\1", turn.said))
             asked = [call._replace(task=task) for call in calls_in(made, _TOOLS)]
         elif (found := _answered(asked, said := _MARK.sub("", turn.said.strip(), count=1))) is not None:
             asked = [call for call in asked if call is not found]
@@ -110,10 +108,16 @@ def _as_stored(call: Asked, said: str) -> str:
     return f"{head}:\n{fence}bash\n{call.text}\n{fence}{rest}"
 
 
-def _dedented(block: re.Match[str]) -> str:
-    """A fence in a list, without the list's indentation."""
-    code = "\n".join(line.removeprefix(block["by"]) for line in block["code"].split("\n"))
-    return f"{block['fence']}{block['info']}\n{code}\n{block['fence']}"
+def _dedented(said: str) -> str:
+    """A message whose fences in lists are without the list's indentation."""
+    lines, by, fence = said.split("\n"), "", ""
+    for number, line in enumerate(lines):
+        if not by and (opened := _INDENTED.match(line)):
+            by, fence = opened[1], opened[2]
+        lines[number] = line.removeprefix(by)
+        if by and lines[number].rstrip(" \r") == fence:
+            by = ""
+    return "\n".join(lines)
 
 
 def _echoes(shown: str, command: str) -> bool:

@@ -26,8 +26,12 @@ _OWN = re.compile(
 
 
 def reads(document: LogDocument) -> bool:
-    """Whether a post has attachments."""
-    return any("attachment_list" in post for _, post in _posts(_conversation(document)))
+    """Whether a post has attachments, and anything an id: examples for a prompt have none."""
+    conversation = _conversation(document)
+    posts = [post for _, post in _posts(conversation)]
+    held = [one for post in posts for one in objects(post.get("attachment_list"))]
+    named = [conversation, *objects(conversation.get("rounds")), *posts, *held]
+    return any("attachment_list" in post for post in posts) and any(word(one.get("id")) for one in named)
 
 
 def entries(document: LogDocument) -> Iterator[Entry]:

@@ -199,16 +199,20 @@ def _of_header(text: str) -> CodexAnswer | None:
     return CodexAnswer(body, code, success, goes_on=None if code is not None else told.get("on"), duration_ms=duration)
 
 
+_IN_SANDBOX = "failed in sandbox:"
+
+
 def _of_error(text: str) -> CodexAnswer:
     """An answer without a header: why nothing ran, or how it was stopped."""
     head = text[:4000].strip()
     if _REFUSED.search(head):
         return CodexAnswer(text, not_run="refused")
-    code = _ERROR_CODE.search(text) if _UNSTARTED.match(head) or head.startswith("failed in sandbox") else None
+    sandboxed = head.startswith(_IN_SANDBOX)
+    code = _ERROR_CODE.search(text) if _UNSTARTED.match(head) or sandboxed else None
     if code:
         return CodexAnswer(text, int(code[1]), code[1] == "0")
-    if _TIMED_OUT.match(head) or head.startswith("failed in sandbox: "):
-        return CodexAnswer(text, success=False)
+    if _TIMED_OUT.match(head) or sandboxed:
+        return CodexAnswer(text.lstrip().removeprefix(_IN_SANDBOX).removeprefix(" "), success=False)
     if _INVALID.match(head):
         return CodexAnswer(text, not_run="invalid_call")
     return CodexAnswer(text, not_run="not_started" if _UNSTARTED.match(head) else None)

@@ -29,11 +29,16 @@ _LEAVES = re.compile(
 _TIMED_OUT = re.compile(
     r"(?:^|\n)EXECUTION TIMED OUT|\AThe command '.*' was cancelled because it took more than [\d.]+ seconds", re.S
 )
-_REFUSED = re.compile(
+_REFUSED = re.compile(  # by a tool
     r"^(?:Your proposed edit has introduced new syntax error|No replacement was performed|No file open|No edit history"
-    r"|File \S+ not found\s*$|Error: |Invalid `?\w+`? |The path \S+ does not exist|File already exists at: "
-    r"|COMMAND FAILED TO EXECUTE|BROKEN PIPE ERROR|EXECUTION FAILED OR COMMAND MALFORMED)",
+    r"|(?:File|Directory) \S+ not found\s*$|Error: |Usage: |Invalid `?\w+`? |The path \S+ does not exist"
+    r"|File already exists at: )",
     re.M,
+)
+_BROKE = re.compile(r"^(?:COMMAND FAILED TO EXECUTE|BROKEN PIPE ERROR|EXECUTION FAILED OR COMMAND MALFORMED)", re.M)
+_TOOL = re.compile(
+    r"\s*(?:edit|insert|append|create|open|goto|scroll_(?:up|down)|search_(?:dir|file)|find_file|str_replace_editor"
+    r"|view|undo_edit|filemap|submit)(?:\s|\Z)"
 )
 _EDITS = re.compile(r"\s*(?:edit|insert|append|str_replace_editor\s+(?:create|str_replace|insert))\s", re.S)
 _EDITED = re.compile(r"^(?:File updated|Text replaced|The file \S+ has been edited|File created successfully)\b", re.M)
@@ -128,7 +133,8 @@ def _step(step: Any, common: dict[str, Any], call_id: str | None) -> Iterator[En
         return
     observation = text_at(step, "observation").replace("\r\n", "\n")
     timed_out = bool(_TIMED_OUT.search(observation))
-    failed = timed_out or bool(_REFUSED.match(observation.lstrip())) or shows_failure(observation, action)
+    failed = timed_out or bool(_BROKE.match(observation.lstrip())) or shows_failure(observation, action)
+    failed = failed or bool(_TOOL.match(action) and _REFUSED.match(observation.lstrip()))
     edits = _EDITS.match(action)
     failed = failed and not (edits and _EDITED.search(observation))
     edit = edits and (path := _path(step, action)) and Edit(common["session"], path, action)

@@ -67,14 +67,34 @@ def test_a_terminals_carriage_returns(end: str) -> None:
 
 
 def test_an_answer_counts_only_for_the_code_that_it_repeats() -> None:
-    """What Rich takes for markup is not shown: the answer then has another command than the call."""
-    lost = calls("shell", "test [bold] = x") + answers("Ran command: `test  = x`\n\nNo output\n")
+    """What Rich takes for markup is not shown, and long commands are cut."""
+    marked = calls("shell", "test [bold] = x") + answers("Ran command: `test  = x`\n\nNo output\n")
+    other = calls("shell", "test [bold] = x") + answers("Ran command: `test y = x`\n\nNo output\n")
+    long = calls("shell", "# a\ngit init\ngit add .") + answers("Ran command: `# a... (3 lines)`\n\n`out`\n")
     printed = calls("shell", "cat notes.md", "```shell\nrm -r shelf\n```") + answers(
         "Ran command: `cat notes.md`\n\n````stdout\n```shell\nrm -r shelf\n```\n````\n"
     )
-    found = entries(READER, LOG + lost + printed)
-    assert [one.code for one in found if isinstance(one, AgentRun)][3:] == ["cat notes.md"]
-    assert len(found) == 5
+    found = entries(READER, LOG + marked + other + long + printed)
+    expected = ["test [bold] = x", "# a\ngit init\ngit add .", "cat notes.md"]
+    assert [one.code for one in found if isinstance(one, AgentRun)][3:] == expected
+    assert len(found) == 7
+
+
+def test_newer_versions_have_another_head_and_answers_behind_progress() -> None:
+    head = HEAD.replace("Skipped 1 hidden system messages, show with --show-hidden\n--- ^^^ past messages ^^^ ---",
+                        "Skipped 2 hidden system messages (/log --hidden to show)")  # fmt: skip
+    assert head != HEAD
+    silent = f'Assistant: Thinking...{GAP}Assistant: \n@shell(c1): {{"command": "git add a"}}{GAP}\rSystem: \n'
+    log = head + silent + "Ran command: `git add a`\n\nNo output\n"
+    assert find_reader(LogDocument(log.encode())) is READER
+    assert [(run.code, run.success) for run in runs(READER, log)] == [("git add a", True)]
+
+
+def test_a_fence_in_a_list_is_a_call() -> None:
+    listed = says("1. **Begin**\n    ```bash\n    git init\n      x\n    ```\n") + answers(
+        "Ran command:\n```bash\ngit init\n  x\n```\n\nNo output\n"
+    )
+    assert [run.code for run in runs(READER, HEAD + listed)] == ["git init\n  x"]
 
 
 def test_which_of_several_cells_was_executed_is_not_told() -> None:

@@ -98,6 +98,34 @@ def test_version_1_0_states_no_exit_code() -> None:
     assert (run.success, run.exit_code, run.output) == (False, None, "cat: x: No such file")
 
 
+def progress(inner: dict[str, Any]) -> dict[str, Any]:
+    message = {key: inner[key] for key in ("type", "message", "uuid", "timestamp")}
+    data = {"type": "agent_progress", "agentId": "a41", "prompt": "Find it.", "message": message}
+    return line("user", "") | {"type": "progress", "data": data, "message": None}
+
+
+def test_what_a_sub_agent_ran_stands_in_lines_of_progress() -> None:
+    lines = [
+        line("user", "The user's words."),
+        progress(line("user", [{"type": "text", "text": "Find it."}])),
+        progress(call("t1", "grep -n a b")),
+        progress(result("t1", "3: a")),
+        progress(result("t1", "3: a")),
+        {"type": "progress", "data": {"type": "bash_progress", "output": "x"}, "sessionId": SESSION},
+        {"type": "progress", "data": {"type": "agent_progress", "message": "x"}, "sessionId": SESSION},
+    ]
+    run = only_run(*lines)
+    assert (run.session, run.code, run.output, run.success, run.task) == (
+        SESSION,
+        "grep -n a b",
+        "3: a",
+        True,
+        "Find it.",
+    )
+    own = only_run(call("t1", "grep -n a b", agentId="a41", isSidechain=True), result("t1", "3: a"))
+    assert (own.session, own.call_id) == (run.session, run.call_id)  # the sub-agent's own log tells of the same run
+
+
 def test_no_matches_of_grep_are_no_failure() -> None:
     told = {"stdout": "", "stderr": "", "returnCodeInterpretation": "No matches found"}
     assert only_run(call("t1", "grep x y"), result("t1", "", told)).success is True

@@ -166,3 +166,33 @@ def test_no_damage_raises() -> None:
 def _read_if_known(made: LogDocument) -> None:
     if READER.reads(made):
         list(READER.entries(made))
+
+
+def shown(code: str, error: str = "None", observations: str = "'Execution logs:\\n1'") -> str:
+    call = f"ToolCall(name='python_interpreter', arguments={code!r}, id='call_2')"
+    return (
+        f"ActionStep(agent_memory=None, tool_calls=[{call}], start_time=1738096010.5, end_time=1738096012.0,"
+        f" step_number=3, error={error}, duration=1.5, llm_output='Thought: error=None, (',"
+        f" observations={observations}, action_output=<PIL.Image at 0x7f>)"
+    )
+
+
+def test_steps_that_are_shown_as_python_shows_them() -> None:
+    steps = [
+        "SystemPromptStep(system_prompt=\"ActionStep(tool_calls=[ToolCall(name='x', arguments='1')])\")",
+        "TaskStep(task='Add them.', task_images=None)",
+        shown("print(f(')'), error=1)"),
+        shown("1/0", "AgentExecutionError('ZeroDivisionError: division by zero')", "None"),
+        "ActionStep(agent_memory=None, tool_calls=None, error=AgentParsingError('no code'), observations=None)",
+        "ActionStep(",
+    ]
+    data = json.dumps({"task_id": "t-1", "intermediate_steps": steps}).encode()
+    document = LogDocument(data)
+    assert READER.reads(document)
+    good, bad, unparsed = READER.entries(document)
+    assert (good.session, good.code, good.success, good.output, good.task) == (
+        "t-1", "print(f(')'), error=1)", True, "1", "Add them.",
+    )  # fmt: skip
+    assert (good.call_id, good.duration_ms) == ("call_2", 1500.0)
+    assert (bad.code, bad.success, bad.stderr) == ("1/0", False, "ZeroDivisionError: division by zero")
+    assert unparsed == NotRun("AgentParsingError")

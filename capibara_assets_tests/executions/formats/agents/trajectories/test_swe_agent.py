@@ -90,6 +90,27 @@ def test_a_timeout(observation: str) -> None:
     assert run.timed_out and run.success is False
 
 
+def test_an_edit_that_says_that_it_was_made_did_not_fail_whatever_its_script_printed() -> None:
+    noise = '  File "/root/commands/_split_string", line 17\n    ^\nSyntaxError: no such feature\n'
+    made = noise + "[File: /repo/words.py (9 lines total)]\n1:return n\nFile updated. Please review the changes"
+    run, edit = entries(READER, _log(_step("edit 1:1\nreturn n\nend_of_edit\n", made)))
+    assert isinstance(run, AgentRun) and run.success is None and isinstance(edit, Edit)
+
+
+@pytest.mark.parametrize(
+    ("action", "observation", "success"),
+    [
+        ("find_file a.py polls\n", "Directory polls not found", False),
+        ("edit 1\n", "Usage: edit <start_line>:<end_line>", False),
+        ("python reproduce.py\n", "Error: caught it\nScript completed successfully.", None),  # the program's own words
+        ("python reproduce.py\n", "COMMAND FAILED TO EXECUTE. RESTARTING PROCESS.", False),
+    ],
+)
+def test_only_tools_refuse_with_the_words_of_tools(action: str, observation: str, success: bool | None) -> None:
+    (run,) = runs(READER, _log(_step(action, observation)))
+    assert run.success is success
+
+
 def test_version_1_with_tool_calls_a_state_that_is_an_object_and_steps_that_never_ran() -> None:
     state = {"open_file": "", "working_dir": "/repo"}
     calls = [{"id": "call_1", "function": {"name": "bash", "arguments": '{"command":"ls"}'}, "type": "function"}]

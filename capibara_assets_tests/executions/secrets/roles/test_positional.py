@@ -1,0 +1,97 @@
+"""Secrets by their place behind a user, a verb or a keyword, in all shapes that passwords have, and what stays."""
+
+import random
+import string
+
+import pytest
+
+from capibara_assets.executions.secrets.plausibility import chosen_password
+from capibara_assets.executions.secrets.redact import redact_text
+from capibara_assets_tests.executions.secrets.places import covered_whole
+
+PLACES = {
+    "a verb of passwords": ("$ brokerctl change_password ann {}", "turmglocke7"),
+    "a verb behind the user's word": ("$ boardctl user set password 2 {}", "Turm7glocke"),
+    "a verb behind a colon": ("$ shop user:password ann '{}'", "Turm!7glocke"),
+    "a user that is made": ("./admin.py user create ann {} staff", "Turm7glocke"),
+    "a flag in front of an argument": ("$ backup -user OWNER -password {} shop.db", "turmglocke7"),
+    "a flag in front of the next line": ("pool add --password {} \\\n  --name a", "wqZLKmxbTfGhP"),
+    "the letter behind a user's": ("sh 'registry login -u ann -p {}'", "turmglocke7"),
+    "a letter alone": ("dnsadmin -a -p {}", "Turm!7glocke"),
+    "the dialler": ('rasdial "Office" ann {}', "turmglocke7"),
+    "a repository's login": ("poetry config http-basic.shop ann {}", "turmglocke7"),
+    "a digest": ("addauth digest ann:{}", "turmglocke7"),
+    "a driver of Java": ('driver(uri, Auth.basic("ann", "{}"))', "turmglocke17"),
+    "a request of Perl": ("$request->authorization_basic('ann', '{}');", "turmglocke17"),
+    "a queue's client": ('client.user_pw_set("sensor", "{}")', "Turm7glocke"),
+    "another's password": ("db.changeUserPassword('ann', '{}')", "Turm7glocke"),
+    "a connection of DB2": ("CONNECT TO SHOP USER ann USING {}", "turmglocke7"),
+    "another server": ("OPENROWSET('PROV', 'srv';'ann';'{}', 'SELECT 1')", "turmglocke7"),
+    "a credential": ("CREATE CREDENTIAL c WITH IDENTITY = 'ann', SECRET = '{}'", "turmglocke17"),
+    "a link": ("CREATE LINK l CONNECT TO ann IDENTIFIED BY {} USING 'x'", "turmglocke7"),
+    "a database's client": ("sqlplus SHOP/{}@db1:1521/X @fix.sql", "turmglocke7"),
+    "a router's key": ("key-chain bgp1 key 1 key-string {}", "turmglocke19"),
+    "a directory's daemon": ("binddn cn=a,dc=x\nbindpw {}", "turmglocke19"),
+    "a stream's settings": ("streamsecretwrite={}", "Turm!7glocke"),
+    "a wireless network": ("uci set wireless.net0.key='{}'", "turmglocke7"),
+    "a domain's user": ("rpcclient -U 'CORP\\ann%{}' dc1", "Turm7glocke"),
+}
+CLEAN = [
+    "$ python -u train.py -p profile-2024",
+    "$ ctl user create ann staff --quiet",
+    "db.changeUserPassword(user, password)",
+    "client.user_pw_set(username, password)",
+    "CONNECT TO shop USER ann USING ?",
+    "key-string must be set before bgp starts",
+    "bindpw is read from a file",
+    "secretName: shop-tls-2024",
+    "SELECT 'a';'b';'c'",
+    "docker run -u root -p 8080:80 shop",
+    "Auth.basic('ann', 'password')",
+]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_takes_a_secret_by_its_place_is_covered(place: str) -> None:
+    covered_whole(*PLACES[place])
+
+
+@pytest.mark.parametrize("text", CLEAN)
+def test_lines_of_the_same_words_stay(text: str) -> None:
+    assert redact_text(text) == text
+
+
+def generated(shape: str, chance: random.Random) -> str:
+    """A password of a shape: `a` for a letter, `x` for a letter or digit, `#` for a sign, else itself."""
+    sorts = {"a": string.ascii_letters, "x": string.ascii_letters + string.digits, "#": "!#%^*?+~"}
+    return "".join(chance.choice(sorts.get(sign, sign)) for sign in shape)
+
+
+@pytest.mark.parametrize(
+    ("shape", "least"),
+    [("x" * 16, 0.99), ("aaaaaa#aaaaaa#", 0.93), ("xxxxx.xxxxx-xxx", 0.88), ("%xxxxxxxxxxxx!", 0.85),
+     ("xxxxx-xxxxx_xxx", 0.95), ("#xxxxxxxxxxxxx", 0.8)],
+)  # fmt: skip
+def test_no_shape_of_generated_passwords_hides_them(shape: str, least: float) -> None:
+    chance = random.Random(11)
+    drawn = [generated(shape, chance) for _ in range(300)]
+    assert sum(map(chosen_password, drawn)) >= least * len(drawn)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "getHTTPUrl",
+        "Foo#bar",
+        "user@Host",
+        "Invalid!",
+        "Required.",
+        "path/To/aFile",
+        "%Name%",
+        "a=b&c=D",
+        "%s!",
+        "*args",
+    ],
+)
+def test_names_words_and_templates_are_no_passwords(name: str) -> None:
+    assert not chosen_password(name)
