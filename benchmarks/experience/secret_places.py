@@ -16,8 +16,21 @@ from benchmarks.experience import seeded_secrets
 from benchmarks.output import print_result
 from capibara_assets.errors import InputError
 
-_KIND = re.compile(r"(?P<name>password|base32|uuid|random(?=\d)|hex(?=\d)|base64_(?=\d))(?P<length>[1-9]\d{0,3})?")
+_KIND = re.compile(r"(?P<name>passwords?|base32|uuid|random(?=\d)|hex(?=\d)|base64_(?=\d))(?P<length>[1-9]\d{0,3})?")
 WORDS = ("Copper", "Lantern", "Harbor", "Violet", "Anchor", "Meadow", "Puzzle", "Orbit", "Tunnel", "Jacket")
+#: Passwords as people choose and generators make them: {w} and {W} are words, {s} is a sign.
+_SHAPES = (
+    *(
+        "{W}{s}{dig:4}{let:3}",
+        "{w}{w}{dig:2}",
+        "{W}{dig:2}{W}",
+        "{w}-{w}-{dig:3}",
+        "{W}{s}{W}{s}",
+        "{an:14}",
+        "{let:13}",
+    ),
+    *("{let:6}{s}{let:6}{s}", "{an:5}.{an:5}-{an:3}", "{an:5}-{an:5}_{an:3}", "{s}{an:12}", "{an:4}{s}{an:4}{s}{an:3}"),
+)
 _MADE = {"jwt": seeded_secrets.json_web_token, "private_key": seeded_secrets.private_key}
 BEGINNING, END = "{:a}", "{:b}"
 SHIPPED: dict[str, list[dict[str, Any]]] = {
@@ -39,10 +52,11 @@ HELD_OUT = Path(__file__).parent / "places" / "held-out.json"
 @click.command("secret_places")
 @click.option("--places", type=click.Path(path_type=Path), help="JSON file of templates; default: five of our own.")
 @click.option("--held-out", is_flag=True, help="The shipped places that rules are never mended by: totals alone.")
+@click.option("--shapes", is_flag=True, help="Passwords of all shapes that people and generators make, not of one.")
 @click.option("--values", default=5, show_default=True, help="Values that are drawn for each template.")
 @click.option("--seed", default=1, show_default=True, help="Of the drawn values.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON line.")
-def secret_places(places: Path | None, held_out: bool, values: int, seed: int, as_json: bool) -> None:
+def secret_places(places: Path | None, held_out: bool, shapes: bool, values: int, seed: int, as_json: bool) -> None:
     """Recall and precision of redaction for any file of places, in code, output, errors, tracebacks and bullets.
 
     The file holds {"secret": [...], "clean": [...]}. An entry has `name`, `template` (in which {} stands for a value;
@@ -53,9 +67,16 @@ def secret_places(places: Path | None, held_out: bool, values: int, seed: int, a
     """
     if held_out and places is not None:
         raise InputError("--held-out and --places were both given: give one of them")
-    figures = measure(
-        read_places(HELD_OUT) if held_out else SHIPPED if places is None else read_places(places), values, seed
-    )
+    listed = read_places(HELD_OUT) if held_out else SHIPPED if places is None else read_places(places)
+    if shapes:
+        kinds = {"password": "passwords"}
+        listed = {
+            **listed,
+            "secret": [
+                {**each, "value": kinds.get(str(each.get("value")), each.get("value"))} for each in listed["secret"]
+            ],
+        }
+    figures = measure(listed, values, seed)
     print_result(
         {name: figures[name] for name in figures if not held_out or name not in ("missed", "touched")}, as_json
     )
@@ -166,10 +187,13 @@ def value_of(kind: str, draw: Random) -> str:
     match = _KIND.fullmatch(kind)
     if match is None:
         raise InputError(
-            f"no values of kind {kind!r} can be drawn: name password, randomN, hexN, base32, base64_N, uuid, jwt, "
-            "private_key or a shape as ab_{an:36}, or list them under `values`"
+            f"no values of kind {kind!r} can be drawn: name password, passwords, randomN, hexN, base32, base64_N, uuid, "
+            "jwt, private_key or a shape as ab_{an:36}, or list them under `values`"
         )
     name, length = match["name"], int(match["length"] or 0)
+    if name == "passwords":
+        shape = re.sub(r"\{[wWs]\}", lambda hole: _piece(hole[0][1], draw), draw.choice(_SHAPES))
+        return seeded_secrets.filled(shape, draw)
     if name == "password":
         return seeded_secrets.filled(f"{draw.choice(WORDS)}{draw.choice('!@#%')}{{dig:4}}{{let:3}}", draw)
     shape = {
@@ -180,6 +204,11 @@ def value_of(kind: str, draw: Random) -> str:
         "uuid": "{hex:8}-{hex:4}-{hex:4}-{hex:4}-{hex:12}",
     }[name]
     return seeded_secrets.filled(shape, draw)
+
+
+def _piece(hole: str, draw: Random) -> str:
+    word = draw.choice(WORDS)
+    return draw.choice("!@#%*?+") if hole == "s" else word if hole == "W" else word.lower()
 
 
 CARRIERS = ("code", "stdout", "error_value", "traceback", "bullet")
