@@ -187,8 +187,8 @@ def value_of(kind: str, draw: Random) -> str:
     match = _KIND.fullmatch(kind)
     if match is None:
         raise InputError(
-            f"no values of kind {kind!r} can be drawn: name password, passwords, randomN, hexN, base32, base64_N, uuid, "
-            "jwt, private_key or a shape as ab_{an:36}, or list them under `values`"
+            f"no values of kind {kind!r} can be drawn: name password, passwords, randomN, hexN, base32, base64_N, "
+            "uuid, jwt, private_key or a shape as ab_{an:36}, or list them under `values`"
         )
     name, length = match["name"], int(match["length"] or 0)
     if name == "passwords":

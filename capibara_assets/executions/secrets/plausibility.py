@@ -49,7 +49,7 @@ _REFERENCE = re.compile(r"\$[\w{(]|[{}/\\]|<%|\.[A-Za-z]{1,5}$|\d\.\d|=[^=]")
 _WORDS_JOINED = re.compile(r"[A-Za-z]{3,}(?:[-+][A-Za-z]{3,}){2,}")
 #: Letters with two signs or more, one of which stands among them and joins no names.
 _LETTERS_SIGNED = re.compile(
-    r"(?=.*[A-Za-z][!#%^*?+~][A-Za-z])(?=(?:[A-Za-z]*[^A-Za-z]){2})[A-Za-z]+[A-Za-z!@#%^*?+~=_.-]*"
+    r"(?=.*[A-Za-z][!@#%^*?+~][A-Za-z])(?=(?:[A-Za-z]*[^A-Za-z]){2})[A-Za-z]+[A-Za-z!@#%^*?+~=_.-]*"
 )
 _NUMBERED = re.compile(r"[A-Za-z][a-z]+(?:[A-Z][a-z]+)*\d{2,6}")
 _WORDS_NUMBERED = re.compile(r"[a-z]{3,}(?:_[a-z]{3,})+_?\d{2,4}")
