@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from capibara_assets.datasets.agreement.fitted import fitted
+from capibara_assets.datasets.agreement.votes import UNCONFIRMED
 from capibara_assets.datasets.audit.quality import quality_report
 from capibara_assets.datasets.audit.verdicts import Audited, audited
 from capibara_assets.datasets.balance import balance_factors
@@ -110,7 +111,8 @@ def build_dataset(
     }
     own = replace(evidence.of_tenants(recipe.tenants), splits={unit: split for unit, (_, split, _) in group_of.items()})
     doubts, agreement = fitted(own, execute) if execute is not None else ({}, {})
-    derived = derive(domain, own, recipe, execute, doubts)
+    fit = {unit: doubt for unit, doubt in doubts.items() if doubt.reason != UNCONFIRMED}
+    derived = derive(domain, own, recipe, execute, fit)
     candidates = [*_candidates(domain, own, recipe, execute), *derived.candidates]
     by_id, reasons, unplaced = placed_of(candidates, domain, group_of, recipe, doubts, own.unsolved)
     held = _holding_benchmarks(by_id, imported, recipe)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from capibara_assets.datasets.agreement.special_cases import unmended
-from capibara_assets.datasets.agreement.votes import HARDCODED, Doubt
+from capibara_assets.datasets.agreement.votes import HARDCODED, UNCONFIRMED, Doubt
 from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.duplicates.clusters import Cluster
 from capibara_assets.datasets.groups import BRIDGE, COMMON
@@ -99,15 +99,18 @@ def unsound(candidate: ExampleCandidate, doubts: Mapping[str, Doubt]) -> str | N
 
     A slip in it can be mended whatever it is for, and the mend of a failed assertion gives the right values: of these
     only stubs are left out, which hold what their cases expect, or are contradicted on most inputs and give nothing but
-    literals. What fitted code prints can be told, but it is code that nobody should write or learn to read.
+    literals. What fitted code prints can be told, but it is code that nobody should write or learn to read. Code that
+    hardly anyone confirms is no answer and not explained; what it prints is told by its run.
     """
     answers = candidate.kind in CODE_KINDS
     raised = [doubts[unit] for unit in candidate.execution_ids[: 1 if answers else None] if unit in doubts]
-    if not raised or candidate.kind not in (*CODE_KINDS, "predict"):
+    worst = max(raised, key=lambda one: (one.reason != UNCONFIRMED, one.share), default=None)
+    if worst is None or (candidate.kind == "predict" and worst.reason == UNCONFIRMED):
         return None
+    if worst.reason == UNCONFIRMED or candidate.kind == "explain":
+        return f"{FITTED}: {worst.reason}"
     written = not _is_slip(candidate)
     stub = _is_stub(candidate.answer if answers else candidate.prompt)
-    worst = max(raised, key=lambda one: one.share)
     if written or worst.reason == HARDCODED or (stub and worst.share > _SENSELESS):
         return f"{FITTED}: {worst.reason}"
     return None

@@ -26,6 +26,7 @@ from capibara_assets.datasets.agreement.votes import (
     confirmed,
     disputed,
     outvoted,
+    unconfirmed,
     unsettled,
     weaker_languages,
 )
@@ -174,7 +175,7 @@ def fitted(evidence: Evidence, execute: Execute) -> tuple[dict[str, Doubt], dict
             doubt, own = first.get((at, one.key)), ballots.get(one.key)
             others = _others(ballots, one.key)
             if own is not None and doubt is None:
-                doubt = unsettled(own, others) or disputed(own, others, weaker)
+                doubt = unsettled(own, others) or disputed(own, others, weaker) or unconfirmed(own, others)
             said, gives = one.statement.split(f"{one.name}(")[0], returned(one.code, one.language)
             holds = is_hardcoded(one.code, one.name, one.statement, one.cases)
             holds = holds or is_constant(gives, one.statement, one.cases)

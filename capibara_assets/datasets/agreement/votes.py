@@ -12,6 +12,7 @@ from dataclasses import dataclass
 OUTVOTED = "most other recorded solutions of its problem give something else on other inputs"
 UNSETTLED = "more recorded solutions of its problem differ from it on other inputs than agree with it"
 DISPUTED = "the recorded solution of its problem in another language gives something else on most other inputs"
+UNCONFIRMED = "fewer recorded solutions of its problem confirm it than contradict it"
 HARDCODED = "it holds what its tests expect"
 
 _CORNER = 0.1  # share of the inputs of a kind on which a sound answer may differ from most others
@@ -97,6 +98,16 @@ def disputed(own: Ballot, others: Sequence[Ballot], weaker: Iterable[str]) -> Do
     shares = [_contradicted(own.inside, other.inside) for other in others if other.language != own.language]
     told = [share for share in shares if share is not None]
     return Doubt(DISPUTED, min(told)) if told and min(told) > _DISPUTED else None
+
+
+def unconfirmed(own: Ballot, others: Sequence[Ballot]) -> Doubt | None:
+    """The doubt raised by any other program that differs on more than a corner, unless as many confirm the own one.
+
+    One alone does not show who is right: of what is so told apart, readers found a third to half of the answers wrong.
+    """
+    shares = [share for other in others if (share := _contradicted(own.inside, other.inside)) is not None]
+    against = [share for share in shares if share > _CORNER]
+    return Doubt(UNCONFIRMED, min(against)) if len(against) > len(shares) - len(against) else None
 
 
 def _contradicted(own: Given, other: Given) -> float | None:

@@ -11,12 +11,14 @@ from capibara_assets.datasets.agreement.votes import (
     DISPUTED,
     HARDCODED,
     OUTVOTED,
+    UNCONFIRMED,
     UNSETTLED,
     Ballot,
     Doubt,
     confirmed,
     disputed,
     outvoted,
+    unconfirmed,
     unsettled,
     weaker_languages,
 )
@@ -86,6 +88,22 @@ def test_what_more_programs_differ_from_than_agree_with_is_unsettled() -> None:
     assert doubt is not None and (doubt.reason, doubt.share) == (UNSETTLED, 0.5)
     assert outvoted(own, [own, a, b]) is None
     assert unsettled(own, [own, own, a, b]) is None and unsettled(own, [own, a]) is None and unsettled(own, [a]) is None
+
+
+def test_what_one_program_contradicts_and_none_confirms_is_unconfirmed() -> None:
+    own, other = Ballot("python", ("1",) * 8), Ballot("python", ("1",) * 6 + ("2",) * 2)
+    assert unconfirmed(own, [other]) == Doubt(UNCONFIRMED, 0.25)
+    assert unconfirmed(own, [other, own]) is None  # as many confirm it
+    assert unconfirmed(own, []) is None
+    assert unconfirmed(own, [Ballot("python", (None,) * 8)]) is None  # it tells nothing
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("solve", False), ("repair", False), ("explain", False), ("predict", True)])
+def test_unconfirmed_code_is_no_answer_and_what_it_prints_can_be_told(kind: Kind, kept: bool) -> None:
+    code = "def f(x):\n    return x + 1"
+    candidate = ExampleCandidate(kind, "python", code, code, ("e",), "", 0.0, 1.0, diff="---\n+++\n+    return 5")
+    assert (unsound(candidate, {"e": Doubt(UNCONFIRMED, 0.25)}) is None) is kept
+    assert unsound(candidate, {"other": Doubt(UNCONFIRMED, 0.25)}) is None
 
 
 def test_where_a_predicate_is_seldom_true_these_inputs_tell() -> None:
