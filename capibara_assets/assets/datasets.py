@@ -53,7 +53,7 @@ def example_groups(
     partitions_def=domains,
     group_name="datasets",
     kinds={"parquet"},
-    code_version="23",
+    code_version="24",
     deps=[e2b_patterns, consolidated_playbook, example_groups, imported_examples],
 )
 def moe_dataset(

@@ -98,10 +98,17 @@ def test_what_one_program_contradicts_and_none_confirms_is_unconfirmed() -> None
     assert unconfirmed(own, [Ballot("python", (None,) * 8)]) is None  # it tells nothing
 
 
-@pytest.mark.parametrize(("kind", "kept"), [("solve", False), ("repair", False), ("explain", False), ("predict", True)])
-def test_unconfirmed_code_is_no_answer_and_what_it_prints_can_be_told(kind: Kind, kept: bool) -> None:
+@pytest.mark.parametrize(
+    ("kind", "derived", "diff", "kept"),
+    [("solve", None, None, False), ("apply", None, None, False), ("repair", "bug:constant", "-", False),
+     ("repair", None, "-", True), ("explain", None, "-", False), ("explain", None, None, True),
+     ("predict", None, None, True)],
+)  # fmt: skip
+def test_unconfirmed_code_is_no_answer_and_what_it_prints_can_be_told(
+    kind: Kind, derived: str | None, diff: str | None, kept: bool
+) -> None:
     code = "def f(x):\n    return x + 1"
-    candidate = ExampleCandidate(kind, "python", code, code, ("e",), "", 0.0, 1.0, diff="---\n+++\n+    return 5")
+    candidate = ExampleCandidate(kind, "python", code, code, ("e",), "", 0.0, 1.0, diff=diff, derived=derived)
     assert (unsound(candidate, {"e": Doubt(UNCONFIRMED, 0.25)}) is None) is kept
     assert unsound(candidate, {"other": Doubt(UNCONFIRMED, 0.25)}) is None
 
