@@ -35,6 +35,7 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}")
 _JUDGED = re.compile(r"error\b|failed\b|test case\b", re.IGNORECASE)
 _PREFIX = re.compile(r"\Aerror(?: executing \w+)?:\s*", re.IGNORECASE)  # the class's name says as much
 _MOST_MESSAGE = 2000
+_TELL = 6  # first executions of a text without times: two trials of a task often begin alike
 _RAISED = re.compile(r"^((?:\w+\.)*[A-Za-z_]\w*(?:Error|Exception|Warning|Interrupt|Exit|Iteration))(?:: (.*))?$")
 
 # of smolagents' interpreter, which names what was raised behind the line of code
@@ -143,7 +144,8 @@ def _sandboxes(name: str, entries: Sequence[Entry], document: LogDocument) -> di
         if isinstance(entry, AgentRun):
             runs.setdefault(entry.session, []).append(entry)
     opening = next(iter(runs.values()), [None])[0]
-    whole = document.value is not None or len(runs) > 1
+    is_text = document.value is None and not document.lines
+    whole = document.value is not None or (len(runs) > 1 and not is_text)
     found: dict[str, str] = {}
     for session in {entry.session: None for entry in entries if isinstance(entry, AgentRun | Edit)}:
         shown = _identity(session) if session != document.digest else "session"
@@ -151,7 +153,10 @@ def _sandboxes(name: str, entries: Sequence[Entry], document: LogDocument) -> di
             found[session] = f"{name}:{session}"
         elif opening is not None and session in runs:
             own = runs[session]
-            tells = own if whole and own[0].started is None and own != [opening] else [opening, own[0]]
+            if own[0].started is None and whole and own != [opening]:
+                tells = own
+            else:
+                tells = [opening, *own[: _TELL if own[0].started is None and is_text else 1]]
             found[session] = f"{name}:{shown}:{_digest([said for run in tells for said in _told(run)])[:20]}"
         else:
             found[session] = f"{name}:{shown}:{document.digest}"

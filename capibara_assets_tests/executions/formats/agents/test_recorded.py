@@ -218,6 +218,16 @@ def test_two_runs_of_one_task_that_begin_alike_are_two_sessions(tmp_path: Path) 
     assert found.quarantine.is_empty() and found.summary["duplicates"] == 3
 
 
+def test_two_trials_in_texts_that_begin_alike_are_two_sessions(tmp_path: Path) -> None:
+    def chat(*commands: str) -> bytes:
+        told = "".join(f"#### /run {command}\n\n> out of {command}\n\n" for command in commands)
+        return f"# aider chat started at 2026-10-01 10:00:00\n\n{told}".encode()
+
+    found = read(tmp_path, one=chat("ls", "make"), copy=chat("ls", "make"), other=chat("ls", "make test"))
+    assert found.executions.height == 4 and found.executions["sandbox_id"].n_unique() == 2
+    assert found.quarantine.is_empty() and found.summary["duplicates"] == 2
+
+
 @pytest.mark.parametrize("later", ["first", "second"])
 def test_how_a_command_in_the_background_ended_is_what_counts(tmp_path: Path, later: str) -> None:
     at = {"at": NOON.isoformat(), "id": "c1"}

@@ -15,7 +15,8 @@ GOES_ON = re.compile(  # how an export goes on behind a block, or behind a line 
 PLAIN_LABELS = ("output:", "result:", "error:")  # without a mark
 LONG = 160  # signs of a line that names a tool
 
-_LABELLED = re.compile(r"\s{0,3}(?:#{1,6}\s|\*\*|__|>|<summary>|[-*]\s+\*\*|_)")
+_SIGN = r"(?:[^\w\s#*`>_<|\[(-]{1,3}\s)?"  # a picture in front of a label
+_LABELLED = re.compile(rf"\s{{0,3}}{_SIGN}(?:#{{1,6}}\s|\*\*|__|>|<summary>|[-*]\s+\*\*|_)")
 _CALLED = re.compile(
     r"\b(?:tool|function)\b(?:[ _-]?(?:use|call|name|request|invocation|run)|(?=\s*[^\s\w]))", re.IGNORECASE
 )

@@ -116,6 +116,8 @@ def _answered(call: Call, asked: Asked, invocation: _Invocation, terminal: dict[
     output, code = at(terminal, "terminalCommandOutput", "text"), code_at(terminal, "terminalCommandState", "exitCode")
     told = "\n".join(values or outputs) if values or outputs else None
     if told is None and output is None and code is None:
+        if terminal.get("kind") == "terminal" and invocation.shown.get("isComplete") is True:
+            call.not_run = None  # it ended, and printed nothing that was kept
         return
     answer = read_answer({"output": told if told is not None else output or "", "exit_code": code})
     if isinstance(details.get("isError"), bool):

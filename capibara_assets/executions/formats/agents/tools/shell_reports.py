@@ -18,7 +18,8 @@ _REFUSED = re.compile(
 )
 _CLAUDE = re.compile(r"Exit code (-?\d{1,9})(?:\n|\Z)")
 _CODEX = re.compile(
-    r"(?:Command: (?P<command>[^\n]*)\n)?(?:Chunk ID: \S+\n)?(?:Exit code: (?P<first>-?\d{1,9})\n)?"
+    r"(?:Command: (?P<command>[^\n]*(?:\n(?!Chunk ID: |Exit code: |Wall time: )[^\n]*){0,2000})\n)?"
+    r"(?:Chunk ID: \S+\n)?(?:Exit code: (?P<first>-?\d{1,9})\n)?"
     r"Wall time: (?P<seconds>\d{1,9}(?:\.\d+)?) ?s(?:econds?)?\n"
     r"(?:Process exited with code (?P<code>-?\d{1,9})\n|Process running with session ID \S+\n)?"
     r"(?:Original token count: \d+\n)?(?:Total output lines: \d+\n)?(?:Output:(?:\n|\Z))"

@@ -228,6 +228,15 @@ def test_labels_and_an_output_with_fences_of_its_own() -> None:
     assert (run.session, run.task) == ("ses_1045b1733ffe", "Count the files.")
 
 
+@pytest.mark.parametrize("sign", ["", "🔧 "])
+def test_a_picture_in_front_of_a_label_is_no_part_of_it(sign: str) -> None:
+    result = f"### User\n\n{sign}**Tool Result:**\n```\na\n```\n"
+    call = f'### Assistant\n\n{sign}**Tool Use: Bash** (ID: toolu_1)\n```json\n{{"command": "ls"}}\n```\n\n---\n\n'
+    assert told(runs(READER, f"# Export\n\n**Session ID:** `0d1e-2f3a`\n\n---\n\n{call}{result}")) == [
+        ("bash", "ls", None, "a")
+    ]
+
+
 def test_headings_with_a_command_behind_a_prompt_or_as_arguments() -> None:
     expected = [
         ("bash", "cd /w && git remote -v", True, "origin	git@example.org:w.git (fetch)"),

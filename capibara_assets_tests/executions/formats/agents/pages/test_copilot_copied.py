@@ -27,7 +27,7 @@ Ran terminal command: of the user
 """
 
 
-@pytest.mark.parametrize("text", [CHAT, CHAT.replace("\n", "\r\n")])
+@pytest.mark.parametrize("text", [CHAT, CHAT.replace("\n", "\r\n"), CHAT.replace("User: ", "ann-b: ")])
 def test_each_command_is_one_of_unknown_end(text: str) -> None:
     assert [(run.language, run.code, run.success, run.output, run.task) for run in runs(READER, text)] == [
         ("powershell", "Get-ChildItem -Force | Format-Table Name", None, "", "Which files are tracked?"),

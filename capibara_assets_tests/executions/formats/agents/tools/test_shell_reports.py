@@ -21,6 +21,11 @@ OLD_GEMINI = (
             "Original token count: 3\nOutput:\nok\n",
             Report("ok\n", 0, True, 1500.0, stated=True),
         ),
+        (
+            "Command: /bin/bash -lc \"cat > a <<'E'\nx\nE\"\nChunk ID: 0a1b\nWall time: 0.0 seconds\n"
+            "Process exited with code 0\nOriginal token count: 0\nOutput:\n",
+            Report("", 0, True, 0.0, stated=True),
+        ),
         ("Exit code: 1\nWall time: 0.2 seconds\nOutput:\nno\n", Report("no\n", 1, False, 200.0, stated=True)),
         (
             "Wall time: 1.0 seconds\nProcess running with session ID 5\nOutput:\nstill\n",

@@ -206,3 +206,15 @@ def test_nothing_fails(at: int, gone: int, put: str) -> None:
 )
 def test_look_alikes(text: str) -> None:
     assert not reads(READER, text)
+
+
+def test_a_call_of_which_the_export_has_the_name_alone_is_counted_and_no_fault() -> None:
+    assert only(used("", "run_terminal_command_v2")) == NotRun("not_shown")
+    assert isinstance(only(used("Ran it", "run_terminal_command_v2")), Fault)
+
+
+def test_outputs_of_cursors_calls_are_escaped_and_others_are_not() -> None:
+    shown = "```bash\ngit push\n```\n\n```\na -&gt; b\n```"
+    cursors = used(shown, "run_terminal_command_v2", summary="Tool use: **x** • Run command: git push")
+    assert only(cursors).output == "a -> b"
+    assert only(claude("cat a.html", "a -&gt; b")).output == "a -&gt; b"
