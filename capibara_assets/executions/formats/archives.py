@@ -94,8 +94,9 @@ def _listed(pack: zipfile.ZipFile | tarfile.TarFile, size: int, damage: list[Fau
 
 def _without_list(data: bytes) -> Iterator[tuple[str, bytes] | Fault]:
     """The members of a zip whose end, where they are listed, is missing: by the header before each of them."""
-    at, left = 0, MOST
-    while data.startswith(_ZIP, at) and len(data) - at >= _HEADER.size and left:
+    at, left, count = 0, MOST, 0
+    while data.startswith(_ZIP, at) and len(data) - at >= _HEADER.size and left and count < _MOST_MEMBERS:
+        count += 1
         flags, method, packed, name_size, extra_size = _HEADER.unpack_from(data, at)
         begin = at + _HEADER.size + name_size + extra_size
         name = data[at + _HEADER.size : at + _HEADER.size + name_size].decode("utf-8", "replace")
@@ -108,12 +109,10 @@ def _without_list(data: bytes) -> Iterator[tuple[str, bytes] | Fault]:
         if method == zipfile.ZIP_STORED:
             content, at, whole = data[begin : begin + packed], begin + packed, len(data) >= begin + packed
         else:
-            inflate = zlib.decompressobj(-zlib.MAX_WBITS)
             try:
-                content = inflate.decompress(memoryview(data)[begin:], left)
+                content, at, whole = _inflated(data, begin, left)
             except zlib.error:
                 break
-            at, whole = len(data) - len(inflate.unused_data), inflate.eof
         if flags & _BEHIND:
             at += _SIZES + (len(_SIZES_FOLLOW) if data.startswith(_SIZES_FOLLOW, at) else 0)
         left -= len(content)
@@ -124,6 +123,17 @@ def _without_list(data: bytes) -> Iterator[tuple[str, bytes] | Fault]:
         if not whole:
             break
     yield Fault("damaged_archive", "its end is missing: members are read up to there")
+
+
+def _inflated(data: bytes, begin: int, most: int) -> tuple[bytes, int, bool]:
+    """What deflate packed from a byte on, at most so much of it, the byte behind it, and whether it ended there."""
+    inflate, kept, size, at = zlib.decompressobj(-zlib.MAX_WBITS), list[bytes](), 0, begin
+    while not inflate.eof and size < most and at < len(data):
+        piece = inflate.unconsumed_tail or data[at : at + _PIECE]
+        at += 0 if inflate.unconsumed_tail else len(piece)
+        kept.append(inflate.decompress(piece, most - size))
+        size += len(kept[-1])
+    return b"".join(kept), at - len(inflate.unused_data), inflate.eof
 
 
 def _content(pack: zipfile.ZipFile | tarfile.TarFile, info: Any, size: int) -> tuple[bytes, str]:

@@ -9,7 +9,9 @@ MAX_DEPTH = (
 )
 _MAX_DIGITS = 4000
 SURROGATE = re.compile("[\ud800-\udfff]")
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"?|[\[\]{},]', re.DOTALL)  # what structures JSON, and strings, which may hold it
+_TOKEN = re.compile(
+    r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{},]', re.DOTALL
+)  # what structures JSON, and strings, which may hold it
 _LONGEST_LITERAL = 24  # characters of a number or a word that the end of a file cuts
 _SPACE = re.compile(r"[ \t\r\n]*")
 
@@ -74,18 +76,17 @@ def closed_json(data: bytes) -> bytes | None:
     except json.JSONDecodeError as error:
         if error.pos < len(text) - _LONGEST_LITERAL and not error.msg.startswith("Unterminated"):
             return None
-    opened, end, behind = list[str](), begin, ""
+    end = begin  # behind the last element that is whole
     for token in _TOKEN.finditer(text, begin):
-        match token[0]:
-            case "{" | "[" as opener:
-                opened.append("}" if opener == "{" else "]")
-                end, behind = token.end(), "".join(reversed(opened))
-            case ",":
-                end, behind = token.start(), "".join(reversed(opened))
-            case "}" | "]" if opened:
-                opened.pop()
-                end, behind = token.end(), "".join(reversed(opened))
-    return (text[begin:end] + behind).encode("utf-8", "replace")
+        if token[0][0] != '"':
+            end = token.start() if token[0] == "," else token.end()
+    closing = list[str]()
+    for token in _TOKEN.finditer(text, begin, end):
+        if token[0] in "{[":
+            closing.append("}" if token[0] == "{" else "]")
+        elif token[0] in "}]" and closing:
+            closing.pop()
+    return (text[begin:end] + "".join(reversed(closing))).encode("utf-8", "replace")
 
 
 def parse_text(text: str, where: str, reason: str) -> Any:

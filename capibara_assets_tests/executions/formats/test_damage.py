@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import sqlite3
+import time
 import zipfile
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -14,6 +15,8 @@ import polars as pl
 import pytest
 import yaml
 
+from capibara_assets.executions.formats.agents.runs import LogDocument
+from capibara_assets.executions.formats.archives import members
 from capibara_assets.executions.formats.strict_json import closed_json
 from capibara_assets.executions.ingest.ingest import read_experience
 from capibara_assets_tests.executions.conftest import envelope
@@ -162,3 +165,35 @@ def test_json_within_a_json_string_is_what_the_string_says(tmp_path: Path) -> No
     twice = json.dumps(json.dumps({"nodes": OWN[:3], "good_nodes": OWN[:1]})).encode()
     assert Told(tmp_path, "journal.json", twice)["executions"] == 4
     assert Told(tmp_path, "journal.json", b'"{not json"')["executions"] == 0
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        lambda n: b"[" * n + b"," * n,
+        lambda n: b'{"a": "' + b'\\"' * n,
+        lambda n: b'["' + b'","' * n,
+        lambda n: b"[" * n + b"]" * (n - 1),
+    ],
+)
+def test_json_that_is_cut_is_closed_in_linear_time(hostile: Callable[[int], bytes]) -> None:
+    def seconds(times: int) -> float:
+        began = time.process_time()
+        closed_json(hostile(times))
+        return time.process_time() - began
+
+    seconds(1000)
+    assert seconds(200_000) < max(0.3, 30 * seconds(20_000))
+
+
+def test_many_members_without_a_list_and_many_objects_on_a_line_cost_linear_time() -> None:
+    def seconds(times: int) -> float:
+        data = zipped({f"{n}.jsonl": b"x" for n in range(times)})
+        began = time.process_time()
+        assert len(list(members(data[:-30]))) > times
+        document = LogDocument(b'{"a": 1}\n' + b'{"a": 2} ' * (20 * times))
+        assert len(document.lines) == 20 * times + 1
+        return time.process_time() - began
+
+    seconds(100)
+    assert seconds(5000) < max(0.5, 30 * seconds(500))

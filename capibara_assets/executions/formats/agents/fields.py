@@ -6,19 +6,10 @@ from typing import Any
 
 _EXTENDED = re.compile(r'\{\s*"\$(?:oid|date|uuid|number(?:Int|Long|Double|Decimal))"\s*:')
 _RAN_FLAGS = ("approved", "confirmed", "executed")
-_SIGNALS = {
-    "HUP": 1,
-    "INT": 2,
-    "QUIT": 3,
-    "ABRT": 6,
-    "KILL": 9,
-    "SEGV": 11,
-    "PIPE": 13,
-    "TERM": 15,
-}  # as Linux has them
-_CODE = re.compile(
-    rf"\s*(?:(-?\d{{1,9}})(?:\.0)?|SIG({'|'.join(_SIGNALS)}))\s*", re.ASCII
-)  # pandas makes floats of whole numbers where one is missing
+# Signals as Linux numbers them.
+_SIGNALS = {"HUP": 1, "INT": 2, "QUIT": 3, "ABRT": 6, "KILL": 9, "SEGV": 11, "PIPE": 13, "TERM": 15}
+# Pandas makes floats of whole numbers where one is missing.
+_CODE = re.compile(rf"\s*(?:(-?\d{{1,9}})(?:\.0)?|SIG({'|'.join(_SIGNALS)}))\s*", re.ASCII)
 _MOST_CODE = 1e9
 _NUMBER = re.compile(r"-?\d{1,300}(?:\.\d{1,300})?(?:[eE][+-]?\d{1,2})?")
 

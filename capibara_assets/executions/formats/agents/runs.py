@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -62,6 +63,7 @@ class NotRun:
 
 
 _FIRST_YEAR = 2000
+_SPACE = re.compile(r"\s*")
 _CUT = 3  # lines at most that a cut leaves damaged at a log's head
 _SHOWN = 20  # lines that show whether the others are JSON
 
@@ -177,7 +179,8 @@ def _objects_in(line: str) -> list[dict[str, Any]]:
         except (ValueError, RecursionError):
             return []
         values.append(value)
-        at += len(line[at:]) - len(line[at:].lstrip())
+        space = _SPACE.match(line, at)
+        at = space.end() if space else at
     return values if all(isinstance(value, dict) for value in values) else []
 
 
