@@ -1,4 +1,4 @@
-"""Secrets that commands, calls, queries and devices' lines take by their place: behind a user, a verb or a keyword."""
+"""Secrets by their place alone (behind a user, a verb or a keyword), and passwords by nothing but their shape."""
 
 from capibara_assets.executions.secrets.characters import has_digit
 from capibara_assets.executions.secrets.plausibility import (
@@ -35,6 +35,18 @@ def _made(value: str) -> bool:
 
 
 POSITIONAL: tuple[Role, ...] = (
+    # wherever it stands: a word with a capital, a sign, a number (and letters); that and the sign last, in quotes.
+    # In 850 MB of libraries and logs five such words stand; all are passwords.
+    Role(
+        "PASSWORD", ("!", "@", "#", "%", "$", "*", "?"),
+        r"(?<![\w%#/.@-])([A-Z][a-z]{2,15}[!@#%$*?][0-9]{3,8}[A-Za-z]{0,8})(?![\w/.-])",
+        signed_password, case=True,
+    ),
+    Role(
+        "PASSWORD", ("!", "@", "#", "%", "$", "*", "?"),
+        r"(?<=[\"'`])([A-Z][a-z]{2,15}[0-9]{3,6}[!@#%$*?]{1,2})(?=[\"'`])",
+        signed_password, case=True,
+    ),
     # a verb of passwords, and whose it is: `change_password root ..`, `user set password 2 ..`, `user:password ..`
     Role(
         "PASSWORD", ("password ", "passwd "),

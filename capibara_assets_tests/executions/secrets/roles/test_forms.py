@@ -52,7 +52,7 @@ def test_what_stands_in_the_form_is_covered_whole(place: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        'array(1) {\n  ["name"]=>\n  string(14) "Harbor#4821xyz"\n}',
+        'array(1) {\n  ["name"]=>\n  string(11) "Harbor-4821"\n}',
         '{"kty": "EC", "x": "r5Kq0xTn3vWz8YbLc2Hd7FgJm4PsQaUe1RiOk6NtXyM", "kid": "2024"}',
         "new Product('p-1', 'Widget', 'sku-12345')",
         "rows = table('db:items', 'name', 'colour', 'model-3-x')",

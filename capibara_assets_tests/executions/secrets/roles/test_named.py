@@ -314,7 +314,7 @@ def test_a_short_password_goes_from_the_whole_session() -> None:
         recorded("ls", execution_id="b", execution=executed(stdout=f"denied: {value}\n")),
     ]
     assert redact_sessions([records]) == [[1, 1]]
-    assert records[1].stdout == "denied: <SECRET:1>\n"
+    assert records[1].stdout == "denied: <PASSWORD:1>\n"
 
 
 def test_a_value_named_once_goes_from_the_whole_text() -> None:

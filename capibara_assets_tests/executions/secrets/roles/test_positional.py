@@ -34,6 +34,8 @@ PLACES = {
     "a directory's daemon": ("binddn cn=a,dc=x\nbindpw {}", "turmglocke19"),
     "a stream's settings": ("streamsecretwrite={}", "Turm!7glocke"),
     "a wireless network": ("uci set wireless.net0.key='{}'", "turmglocke7"),
+    "no place at all": ("he said {} on the phone", "Turmglocke!4711x"),
+    "no place, in quotes": ("for example `{}`", "Turmglocke2024!"),
     "a domain's user": ("rpcclient -U 'CORP\\ann%{}' dc1", "Turm7glocke"),
 }
 CLEAN = [
@@ -48,6 +50,11 @@ CLEAN = [
     "SELECT 'a';'b';'c'",
     "docker run -u root -p 8080:80 shop",
     "Auth.basic('ann', 'password')",
+    "see Issue#1234 and Room 1234!",
+    "the default is Password@123, or Admin@1234",
+    "Welcome to Summer2024!",
+    "kernel32!CreateFileA, Sheet1!A1, Name%20With%20Blanks, /wiki/Anna%204711",
+    "mail Anna@1234.example.org",
 ]
 
 
