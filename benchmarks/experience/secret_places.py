@@ -20,17 +20,9 @@ _KIND = re.compile(r"(?P<name>passwords?|base32|uuid|random(?=\d)|hex(?=\d)|base
 WORDS = ("Copper", "Lantern", "Harbor", "Violet", "Anchor", "Meadow", "Puzzle", "Orbit", "Tunnel", "Jacket")
 #: Passwords as people choose and generators make them: {w} and {W} are words, {s} is a sign.
 _SHAPES = (
-    *(
-        "{W}{s}{dig:4}{let:3}",
-        "{w}{w}{dig:2}",
-        "{W}{dig:2}{W}",
-        "{w}-{w}-{dig:3}",
-        "{W}{s}{W}{s}",
-        "{an:14}",
-        "{let:13}",
-    ),
-    *("{let:6}{s}{let:6}{s}", "{an:5}.{an:5}-{an:3}", "{an:5}-{an:5}_{an:3}", "{s}{an:12}", "{an:4}{s}{an:4}{s}{an:3}"),
-)
+    "{W}{s}{dig:4}{let:3}", "{w}{w}{dig:2}", "{W}{dig:2}{W}", "{w}-{w}-{dig:3}", "{W}{s}{W}{s}", "{an:14}", "{let:13}",
+    "{let:6}{s}{let:6}{s}", "{an:5}.{an:5}-{an:3}", "{an:5}-{an:5}_{an:3}", "{s}{an:12}", "{an:4}{s}{an:4}{s}{an:3}",
+)  # fmt: skip
 _MADE = {"jwt": seeded_secrets.json_web_token, "private_key": seeded_secrets.private_key}
 BEGINNING, END = "{:a}", "{:b}"
 SHIPPED: dict[str, list[dict[str, Any]]] = {
@@ -69,13 +61,7 @@ def secret_places(places: Path | None, held_out: bool, shapes: bool, values: int
         raise InputError("--held-out and --places were both given: give one of them")
     listed = read_places(HELD_OUT) if held_out else SHIPPED if places is None else read_places(places)
     if shapes:
-        kinds = {"password": "passwords"}
-        listed = {
-            **listed,
-            "secret": [
-                {**each, "value": kinds.get(str(each.get("value")), each.get("value"))} for each in listed["secret"]
-            ],
-        }
+        listed = {**listed, "secret": list(map(_of_all_shapes, listed["secret"]))}
     figures = measure(listed, values, seed)
     print_result(
         {name: figures[name] for name in figures if not held_out or name not in ("missed", "touched")}, as_json
@@ -206,7 +192,13 @@ def value_of(kind: str, draw: Random) -> str:
     return seeded_secrets.filled(shape, draw)
 
 
+def _of_all_shapes(entry: dict[str, Any]) -> dict[str, Any]:
+    """A place of passwords, filled with those of all shapes; any other place unchanged."""
+    return entry | {"value": "passwords"} if entry.get("value") == "password" else entry
+
+
 def _piece(hole: str, draw: Random) -> str:
+    """A sign (`s`), or a word (`w`, `W` with a capital)."""
     word = draw.choice(WORDS)
     return draw.choice("!@#%*?+") if hole == "s" else word if hole == "W" else word.lower()
 

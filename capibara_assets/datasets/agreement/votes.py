@@ -85,10 +85,8 @@ def unsettled(own: Ballot, others: Sequence[Ballot]) -> Doubt | None:
 
     They need not agree with each other: the problem may be one whose cases allow several answers.
     """
-    shares = [share for other in others if (share := _contradicted(own.inside, other.inside)) is not None]
-    against = [share for share in shares if share > _CORNER]
-    most = len(against) >= _FEWEST_VOTES and len(against) > len(shares) - len(against)
-    return Doubt(UNSETTLED, min(against)) if most else None
+    against = _most_against(own, others)
+    return Doubt(UNSETTLED, min(against)) if len(against) >= _FEWEST_VOTES else None
 
 
 def disputed(own: Ballot, others: Sequence[Ballot], weaker: Iterable[str]) -> Doubt | None:
@@ -105,9 +103,15 @@ def unconfirmed(own: Ballot, others: Sequence[Ballot]) -> Doubt | None:
 
     One alone does not show who is right: of what is so told apart, readers found a third to half of the answers wrong.
     """
+    against = _most_against(own, others)
+    return Doubt(UNCONFIRMED, min(against)) if against else None
+
+
+def _most_against(own: Ballot, others: Sequence[Ballot]) -> list[float]:
+    """The shares of inputs on which programs differ, of those that do on more than a corner; none if as many agree."""
     shares = [share for other in others if (share := _contradicted(own.inside, other.inside)) is not None]
     against = [share for share in shares if share > _CORNER]
-    return Doubt(UNCONFIRMED, min(against)) if len(against) > len(shares) - len(against) else None
+    return against if len(against) > len(shares) - len(against) else []
 
 
 def _contradicted(own: Given, other: Given) -> float | None:

@@ -104,3 +104,19 @@ def test_a_kind_or_a_file_that_is_none_is_refused_with_what_to_do(tmp_path: Path
         (tmp_path / "places.json").write_text(text)
         with pytest.raises(InputError, match="a file of places is JSON: the lists"):
             read_places(tmp_path / "places.json")
+
+
+def test_passwords_of_all_shapes_are_filled_in_only_where_a_password_stands(tmp_path: Path) -> None:
+    drawn = {value_of("passwords", Random(seed)) for seed in range(200)}
+    assert all(value and "{" not in value for value in drawn)
+    assert any(word in value for value in drawn for word in bench.WORDS) and any(value.islower() for value in drawn)
+    assert {sign for value in drawn for sign in value if sign in "!@#%*?+"} == set("!@#%*?+")
+    password = {"template": "the colour is {}", "value": "password"}
+    token = {"template": "the colour is {}", "value": "hex40"}
+    assert bench._of_all_shapes(password) == {**password, "value": "passwords"}
+    assert bench._of_all_shapes(token) == token
+    path = tmp_path / "places.json"
+    path.write_text(json.dumps({"secret": [password, token], "clean": []}))
+    told = [json.loads(CliRunner().invoke(secret_places, ["--places", str(path), "--json", *more]).stdout)
+            for more in ([], ["--shapes"])]  # fmt: skip
+    assert told[0]["secrets"] == told[1]["secrets"] > 0

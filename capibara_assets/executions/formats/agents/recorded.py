@@ -136,8 +136,8 @@ def _sandboxes(name: str, entries: Sequence[Entry], document: LogDocument) -> di
 
     A UUID is unique. Names such as `task-0` are told apart by the first executions of the log and of the session: they
     stay while the log grows, is written anew or is copied. Where these have no time, several runs of one task may
-    begin with them: then all of the session counts, unless it is one that grows by its lines. A session without an
-    execution has the log's digest.
+    begin with them: then all of the session counts, of a text its first six, unless it is one of lines that grows. A
+    session without an execution has the log's digest.
     """
     runs: dict[str, list[AgentRun]] = {}
     for entry in entries:

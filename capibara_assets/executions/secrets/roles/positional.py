@@ -12,7 +12,7 @@ from capibara_assets.executions.secrets.plausibility import (
     stated_password,
 )
 from capibara_assets.executions.secrets.roles.arguments import WORD
-from capibara_assets.executions.secrets.roles.role import VALUE, Role
+from capibara_assets.executions.secrets.roles.role import SIGNED, VALUE, Role
 
 _LITERAL = r"[\"']([^\s\"'`\\<>]{6,64})[\"']"
 _USER = r"[\w.@\\-]{1,60}"
@@ -22,7 +22,7 @@ _DEVICE = (
     "key-string|plaintext-key|irreversible-cipher|ascii-text|auth-pass|psksecret|cachemgr_passwd|bind-?pwd?|rootpw"
     "|sharedsecret|requirepass|masterauth|authentication-key"
 )
-_DEVICE_ANCHORS = tuple(word.replace("-?", "").rstrip("?") for word in _DEVICE.split("|") if "?" not in word)
+_DEVICE_ANCHORS = (*(word for word in _DEVICE.split("|") if "?" not in word), "bindpw", "bind-pw")
 
 
 def _literal(value: str) -> bool:
@@ -31,6 +31,7 @@ def _literal(value: str) -> bool:
 
 
 def _made(value: str) -> bool:
+    """Whether a word behind a keyword is a password or made at random, and no name."""
     return bare_password(value) or credential(value)
 
 
@@ -68,7 +69,10 @@ POSITIONAL: tuple[Role, ...] = (
         rf"-[pPwW][ ]++[\"']?{WORD}{_END}",
         bare_password,
     ),
-    Role("PASSWORD", (" -p ", " -w ", " -a "), rf"[ ]-[pPwWa][ ]++[\"']?{WORD}{_END}", signed_password),
+    Role(
+        "PASSWORD", (" -p ", " -w ", " -a "), rf"[ ]-[pPwWa][ ]++[\"']?{WORD}{_END}",
+        signed_password, gate=rf"(?i)[ ]-[pwa][ ]+[\"']?[^\s\"'`\\<>]*{SIGNED}",
+    ),
     # a user and the password in front of a database
     Role(
         "PASSWORD", ("sqlplus", "rman", "expdp", "impdp", "connect "),
@@ -105,7 +109,7 @@ POSITIONAL: tuple[Role, ...] = (
     Role("PASSWORD", ("identified by",), rf"\bidentified[ ]by[ ]++{WORD}(?=[ \t\r]*(?:$|;)|[ ]\w)", shell_password),
     # lines of devices and daemons: a word that says it, and what it says
     Role(
-        "PASSWORD", (*_DEVICE_ANCHORS, "bindpw", "bind-pw", "bindpwd", "bind-pwd"),
+        "PASSWORD", _DEVICE_ANCHORS,
         rf"(?:^|[\s/#'\"])(?:{_DEVICE})[ \t]++(?:\w{{1,24}}[ \t]++)?[\"']?{VALUE}(?=[\"';/ \t\r]|$)", _made,
     ),
     Role(

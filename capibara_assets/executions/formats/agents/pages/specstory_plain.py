@@ -12,15 +12,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from capibara_assets.executions.formats.agents.runs import AgentRun, Entry, LogDocument, NotRun, Reader, moment
+from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, NotRun, Reader
 from capibara_assets.executions.formats.agents.tools import specstory
-from capibara_assets.executions.formats.agents.tools.shell_reports import read_report, refused
+from capibara_assets.executions.formats.agents.tools.shell_reports import refused
 
 _TOP = re.compile(r"## SpecStory\s*")
 _TITLED = re.compile(r"##? .* \(\d{1,4}[-/]\d{1,2}[-/]\d{1,4}\b.*\)\s*")
 _CALL = re.compile(r"Tool use: \*\*([^*]+)\*\*.*")
-_FENCE = re.compile(r"(`{3,})([\w+-]*)\s*")
-_SHELLS = ("bash", "sh", "shell", "zsh", "powershell")
 _HEADS = ("Result:", "Error:")
 _SECTION = ("---", "_****_")
 _TYPED = re.compile(r"<bash-input>(.*?)</bash-input>", re.DOTALL)
@@ -53,7 +51,7 @@ class _Session:
             elif call := _CALL.fullmatch(line):
                 yield from self._call(call[1].strip())
                 begins = False
-            elif begins and (fence := _FENCE.fullmatch(line)) and fence[2] in _SHELLS:
+            elif begins and (fence := specstory.FENCE.fullmatch(line)) and fence[2] in specstory.SHELLS:
                 yield from self._shown(fence[1])
                 begins = False
             elif line.strip():
@@ -66,7 +64,8 @@ class _Session:
             return
         text = "\n".join(self.said)
         if self.typed is not None and (answered := _ANSWERED.search(text)):
-            yield self._run(self.typed, answered[1].strip("\n"), stderr=(answered[2] or "").strip("\n"))
+            printed, errors = answered[1].strip("\n"), (answered[2] or "").strip("\n")
+            yield specstory.run_of(self.place, self.typed, printed, stderr=errors)
             self.typed = None
         if typed := _TYPED.search(text):
             self.typed = typed[1].strip()
@@ -77,7 +76,7 @@ class _Session:
     def _call(self, name: str) -> Iterator[Entry]:
         """A call below its line, with its block."""
         begin = self.at
-        fence = _FENCE.fullmatch(self.lines[self._next()]) if self._next() < len(self.lines) else None
+        fence = specstory.FENCE.fullmatch(self.lines[self._next()]) if self._next() < len(self.lines) else None
         if fence:
             self.at = self._next() + 1
             shown = self._until_closed(fence[1])
@@ -91,20 +90,20 @@ class _Session:
         elif fence and self._is_bare_fence():
             printed = self._block()
         body = "\n".join(self.lines[begin : self.at])
-        if re.sub(r"[^a-z0-9]", "", name.lower()) not in specstory.RUNS:
+        if not specstory.runs_commands(name):
             yield from specstory.edits(self.place.session, body) if head != "Error:" and fence else ()
         elif refused(printed):
             yield NotRun("refused", self.place.session, shown)
         elif shown and head is None:
             yield NotRun("unanswered", self.place.session, shown)
         elif shown:
-            yield self._run(shown, printed, failed=head == "Error:")
+            yield specstory.run_of(self.place, shown, printed, failed=head == "Error:")
 
     def _shown(self, ticks: str) -> Iterator[Entry]:
         """A command of Cursor's that a section begins with, if its output stands right below."""
         command = self._until_closed(ticks)
         if command.strip() and self._is_bare_fence():
-            yield self._run(command, _without_echo(self._block(), command))
+            yield specstory.run_of(self.place, command, _without_echo(self._block(), command))
 
     def _quoted(self) -> str:
         """A command in back quotes, to a quote at a line's end behind which its block, or something else, begins."""
@@ -122,7 +121,7 @@ class _Session:
     def _block(self) -> str:
         """What a call printed: its fence, or the lines up to what comes next."""
         start = self._next()
-        fence = _FENCE.fullmatch(self.lines[start]) if start < len(self.lines) else None
+        fence = specstory.FENCE.fullmatch(self.lines[start]) if start < len(self.lines) else None
         if fence:
             self.at = start + 1
             return self._until_closed(fence[1])
@@ -138,7 +137,7 @@ class _Session:
             if line.rstrip() == ticks:
                 closing = end if closing is None else closing
                 after = self._next(end + 1)
-                if self._ends_call(after) or _FENCE.fullmatch(self.lines[after]):
+                if self._ends_call(after) or specstory.FENCE.fullmatch(self.lines[after]):
                     closing = end
                     break
             elif specstory.ROLE.fullmatch(line) and closing is not None:
@@ -156,7 +155,7 @@ class _Session:
 
     def _is_bare_fence(self) -> bool:
         at = self._next()
-        fence = _FENCE.fullmatch(self.lines[at]) if at < len(self.lines) else None
+        fence = specstory.FENCE.fullmatch(self.lines[at]) if at < len(self.lines) else None
         return fence is not None and not fence[2]
 
     def _next(self, start: int | None = None) -> int:
@@ -165,23 +164,6 @@ class _Session:
         while at < len(self.lines) and not self.lines[at].strip():
             at += 1
         return at
-
-    def _run(self, command: str, printed: str, failed: bool = False, stderr: str = "") -> AgentRun:
-        report = read_report(printed)
-        return AgentRun(
-            session=self.place.session,
-            language="bash",
-            code=command,
-            success=False if failed and report.success is None else report.success,
-            output=report.output,
-            stderr=report.stderr or stderr,
-            exit_code=report.exit_code,
-            started=moment(self.place.time),
-            duration_ms=report.duration_ms,
-            timed_out=report.output.lstrip().startswith("Command timed out after "),
-            task=self.place.task,
-            model=self.place.model,
-        )
 
 
 def _without_echo(printed: str, command: str) -> str:

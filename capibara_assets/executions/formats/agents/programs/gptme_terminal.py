@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from capibara_assets.executions.formats.agents.runs import Entry, LogDocument, Reader
-from capibara_assets.executions.formats.agents.tools.gptme import TOOLS, Asked, calls_in, entry_of_answer
+from capibara_assets.executions.formats.agents.tools.gptme import CUT, TOOLS, Asked, calls_in, entry_of_answer
 
 _HEADING = re.compile(
     r"^(?:Assistant: Thinking\.\.\.[ \r]*(?P<model>Assistant):|(?P<tool>System):|(?P<user>User):)", re.MULTILINE
@@ -24,7 +24,6 @@ _PAST = re.compile(
 _BEHIND_PROGRESS = re.compile(r"(?<! ) {8,}\r(?=System:)")  # where the command printed nothing
 _INDENTED = re.compile(r"( +)(`{3,})\w")
 _MARKUP = re.compile(r"\[[a-z#/@][^\[\]\n]*\]")  # what Rich takes for it, and leaves out
-_ECHO_CUT = re.compile(r"\.\.\. \(\d+ lines?\)\Z")
 _ENDED = "--- Finished generation ---"
 _OVERWRITTEN = re.compile(r"^(`{3,})[ \r]{10,}[^\n]*$", re.MULTILINE)  # where a line of progress stood
 _MARK = re.compile(r"\s*(?:[^\w\s`] ?)?(?=[A-Z])")
@@ -122,11 +121,11 @@ def _dedented(said: str) -> str:
 
 def _echoes(shown: str, command: str) -> bool:
     """Whether an answer shows a command, but for blanks and markup; of many lines it shows the first ones."""
-    whole = _ECHO_CUT.sub("", shown)
-    for text in (command, _MARKUP.sub("", command)):
-        if _squeezed(text).startswith(_squeezed(whole)) if whole != shown else _squeezed(text) == _squeezed(shown):
-            return True
-    return False
+    commands = (_squeezed(command), _squeezed(_MARKUP.sub("", command)))
+    if CUT.search(shown):
+        beginning = _squeezed(CUT.sub("", shown))
+        return any(text.startswith(beginning) for text in commands)
+    return _squeezed(shown) in commands
 
 
 def _squeezed(text: str) -> str:

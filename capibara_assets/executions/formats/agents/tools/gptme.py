@@ -47,7 +47,7 @@ _UNEDITED = re.compile(
 )
 _BROKE = re.compile(r"Error executing tool '(?:shell|i?python)': |(?:Error during execution: )?Shell error: ")
 _REFUSED = ("Execution declined", "Declined by user", "Aborted, user chose", "Operation aborted", "Command denied: ")
-_CUT = re.compile(r"\.\.\. \(\d+ lines?\)\Z")
+CUT = re.compile(r"\.\.\. \(\d+ lines?\)\Z")  # ends a command that an answer shows the first lines of
 _STREAM = re.compile(r"(`{3,})(stdout|stderr|result|)\Z")
 _THOUGHTS = ("think", "thinking")
 _STOPPED = "Interrupted by user"
@@ -101,7 +101,7 @@ def _answered(asked: list[Asked], row: dict[str, Any], said: str) -> Asked | Non
     if ran := _RAN.match(said):
         shown = ran["line"] if ran["line"] is not None else ran["lines"]
         alone = Asked("bash", shown, started=moment(row.get("timestamp")))  # of the user, or of a message that was cut
-        return next((call for call in asked if call.language == "bash"), None if _CUT.search(shown) else alone)
+        return next((call for call in asked if call.language == "bash"), None if CUT.search(shown) else alone)
     for kind, tells in (("python", _EXECUTED), ("patch", _EDITED), ("patch", _UNEDITED)):
         if tells.match(said):
             return next((call for call in asked if call.language == kind), None)
@@ -124,7 +124,7 @@ def entry_of_answer(call: Asked, said: str, session: str) -> Entry:
     output, errors = _streams(rest)
     errors += (exception[0] if exception else "") if ran or executed else said
     head = ran["head"] if ran else ""
-    if ran and ran["line"] and not _CUT.search(ran["line"]):
+    if ran and ran["line"] and not CUT.search(ran["line"]):
         call = call._replace(text=ran["line"])
     exit_code = int(code[1]) if code else 0 if head.startswith("Ran") else None
     success: bool | None = exit_code == 0 if exit_code is not None else not (exception or raised(output + errors))

@@ -22,7 +22,7 @@ ROLE = re.compile(r"_\*\*(User|Human|Agent|Assistant)( - sidechain)?(?: \((.*)\)
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?$")
 _OPEN = re.compile(r'<tool-use data-tool-type="([^"]*)" data-tool-name="([^"]*)">\s*(?:<details>)?\s*')
 _CLOSED = ("</details></tool-use>", "</tool-use>")
-_FENCE = re.compile(r"(`{3,})([\w+-]*)\s*")
+FENCE = re.compile(r"(`{3,})([\w+-]*)\s*")
 _SUMMARY = re.compile(r"<summary>(.*?)</summary>[ \t]*\n?", re.DOTALL)
 _INPUT = re.compile(r"^- (?:command|cmd): `(.*?)`$", re.MULTILINE | re.DOTALL)
 _QUOTED = re.compile(r"`(?!``)(.+?)`(?=\n\s*(?:\n|\Z|`{3})|\s*\Z)", re.DOTALL)
@@ -35,8 +35,9 @@ _EDITED = re.compile(
 )
 _RESULT = re.compile(r"(?:The file|File created) ")
 _LOOKS = re.compile(r"(?:list|read|view|search|find|glob|grep)_?", re.IGNORECASE)  # tools that only look
-RUNS = {"bash", "shell", "execcommand", "shellcommand", "runterminalcmd", "runterminalcommand", "runterminalcommandv2"}
-RUNS |= {"runshellcommand", "execute", "runcommand", "execshell", "runinterminal"}
+SHELLS = ("bash", "sh", "shell", "zsh", "powershell")  # of a fence around a command
+_RUNS = {"bash", "shell", "execcommand", "shellcommand", "runterminalcmd", "runterminalcommand", "runterminalcommandv2"}
+_RUNS |= {"runshellcommand", "execute", "runcommand", "execshell", "runinterminal"}
 
 
 @dataclass(slots=True)
@@ -57,7 +58,7 @@ def _reads(document: LogDocument) -> bool:
         return False
     lines = document.text.split("\n")
     if any(line.startswith("Tool use: **") for line in lines) and not any(map(_OPEN.fullmatch, lines)):
-        return False  # of the first versions, which have no tags: `markdown_calls` reads them
+        return False  # of the first versions, which have no tags: `specstory_plain` reads them
     return any(ROLE.fullmatch(line) or _OPEN.fullmatch(line) for line in lines)
 
 
@@ -117,7 +118,7 @@ def _block_end(lines: list[str], start: int) -> int | None:
 
 def _block(place: Place, opened: re.Match[str], body: str, cut: bool) -> Iterator[Entry]:
     kind, name = opened[1], html.unescape(opened[2])
-    runs = re.sub(r"[^a-z0-9]", "", name.lower()) in RUNS
+    runs = runs_commands(name)
     if kind == "write":
         yield from edits(place.session, body)
     if not runs and (kind != "shell" or _LOOKS.match(name)):
@@ -138,14 +139,24 @@ def _block(place: Place, opened: re.Match[str], body: str, cut: bool) -> Iterato
     if cut and not output:
         yield NotRun("unanswered", place.session, code)
         return
-    report = read_report(output)
-    yield AgentRun(
+    yield run_of(place, code, output, failed)
+
+
+def runs_commands(name: str) -> bool:
+    """Whether a tool of this name runs commands of a shell."""
+    return re.sub(r"[^a-z0-9]", "", name.lower()) in _RUNS
+
+
+def run_of(place: Place, command: str, printed: str, failed: bool = False, stderr: str = "") -> AgentRun:
+    """The run of a command, with the outcome that its output tells; `failed`: the export calls it an error."""
+    report = read_report(printed)
+    return AgentRun(
         session=place.session,
         language="bash",
-        code=code,
+        code=command,
         success=False if failed and report.success is None else report.success,
         output=report.output,
-        stderr=report.stderr,
+        stderr=report.stderr or stderr,
         exit_code=report.exit_code,
         started=moment(place.time),
         duration_ms=report.duration_ms,
@@ -160,7 +171,7 @@ def _command(body: str) -> tuple[str | None, str]:
     summary = _SUMMARY.match(body.lstrip("\n").removeprefix("<details>").lstrip("\n"))
     text = body[body.find("</summary>") + len("</summary>") :] if summary else body
     fence = _fence(text)
-    if fence and fence[0] in ("bash", "sh", "shell", "zsh", "powershell"):
+    if fence and fence[0] in SHELLS:
         return fence[1], fence[2]
     if given := _INPUT.search(text):
         return given[1], text[given.end() :]
@@ -179,7 +190,7 @@ def _fence(text: str) -> tuple[str, str, str] | None:
     """The language, the content and what follows, of the first fence: it closes before a blank line or the end."""
     lines = text.split("\n")
     for start, line in enumerate(lines):
-        if not (opened := _FENCE.fullmatch(line)):
+        if not (opened := FENCE.fullmatch(line)):
             continue
         for at in range(start + 1, len(lines)):
             closes = lines[at].rstrip() == opened[1]
@@ -196,7 +207,7 @@ def _output(rest: str) -> tuple[str, bool]:
     """The text of the fence behind a command (to the last fence line), or of one line; and whether it is an error's."""
     failed = bool(re.match(r"\s*(?:Output \(error\):|\*\*Error:\*\*)", rest))
     lines = rest.split("\n")
-    start = next((at for at, line in enumerate(lines) if _FENCE.fullmatch(line)), None)
+    start = next((at for at, line in enumerate(lines) if FENCE.fullmatch(line)), None)
     if start is None:
         text = rest.strip().removesuffix("</details>").strip()
         return _LABEL.sub("", text, count=1), failed

@@ -133,10 +133,10 @@ def _step(step: Any, common: dict[str, Any], call_id: str | None) -> Iterator[En
         return
     observation = text_at(step, "observation").replace("\r\n", "\n")
     timed_out = bool(_TIMED_OUT.search(observation))
-    failed = timed_out or bool(_BROKE.match(observation.lstrip())) or shows_failure(observation, action)
-    failed = failed or bool(_TOOL.match(action) and _REFUSED.match(observation.lstrip()))
-    edits = _EDITS.match(action)
-    failed = failed and not (edits and _EDITED.search(observation))
+    begin, edits = observation.lstrip(), _EDITS.match(action)
+    refused = _BROKE.match(begin) or (_TOOL.match(action) and _REFUSED.match(begin))
+    made = edits and _EDITED.search(observation)  # whatever a script of the tool's own printed before
+    failed = not made and (timed_out or bool(refused) or shows_failure(observation, action))
     edit = edits and (path := _path(step, action)) and Edit(common["session"], path, action)
     if _EDITOR.match(action):
         yield from ([NotRun("edit_failed", common["session"]) if failed else edit] if edit else [])
