@@ -15,12 +15,10 @@ from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import Any
 
-import polars as pl
-
 from capibara_assets.datasets.duplicates.clusters import Cluster
 from capibara_assets.datasets.duplicates.decontamination import Contaminated
 from capibara_assets.datasets.examples import build_dataset
-from capibara_assets.datasets.groups import assign_groups
+from capibara_assets.datasets.groups import assign_groups, grouped_tables
 from capibara_assets.datasets.kinds.evidence import Evidence
 from capibara_assets.datasets.making import make_dataset
 from capibara_assets.datasets.recipe import DatasetRecipe
@@ -31,9 +29,9 @@ from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.executions.ingest.ingest import ingest, ledger_name
 from capibara_assets.executions.patterns.extract import extract_knowledge
 from capibara_assets.executions.recipe import ExperienceRecipe
-from capibara_assets.executions.schema import Execution, LogFile, Pattern, Quarantined, RepairPair
+from capibara_assets.executions.schema import Execution, LogFile, Quarantined
 from capibara_assets.executions.secrets.redact import redact_text
-from capibara_assets.executions.selection import around_domain, of_domain
+from capibara_assets.executions.selection import tables_of
 from capibara_assets.playbooks.consolidate import consolidate
 from capibara_assets.playbooks.graduation import AgentFilter, graduate
 from capibara_assets.playbooks.read import Playbooks, read_playbooks
@@ -202,11 +200,7 @@ def _executions(place: Place, domain: Domain) -> bool:
     inputs = _digests([logs])
     if _stands(store, "e2b_executions", domain, inputs):
         return False
-    every = logs.frame("executions")
-    tables = {
-        "executions": Table(Execution, of_domain(every, domain)),
-        "around": Table(Execution, around_domain(every, domain)),
-    }
+    tables = {name: Table(Execution, frame) for name, frame in tables_of(logs.frame("executions"), domain).items()}
     store.publish("e2b_executions", domain, tables=tables, inputs=inputs)
     return True
 
@@ -218,13 +212,9 @@ def _patterns(place: Place, domain: Domain) -> bool:
     if _stands(store, "e2b_patterns", domain, inputs):
         return False
     texts = store.work_dir("e2b_patterns", domain, "texts")
-    made = extract_knowledge(source.frame("executions"), source.frame("around"), domain, recipe, texts)
-    tables = {
-        "executions": Table(Execution, made.executions),
-        "around": Table(Execution, made.around),
-        "patterns": Table(Pattern, made.patterns),
-        "repairs": Table(RepairPair, made.repairs),
-    }
+    executions, around, commands = (source.frame(name) for name in ("executions", "around", "commands"))
+    made = extract_knowledge(executions, around, commands, domain, recipe, texts)
+    tables = {name: Table(*table) for name, table in made.tables().items()}
     store.publish("e2b_patterns", domain, tables=tables, inputs=inputs)
     return True
 
@@ -235,8 +225,7 @@ def _groups(place: Place) -> bool:
     inputs = _digests([*patterns, *(_needed(store, "consolidated_playbook", domain) for domain in DOMAINS)])
     if _stands(store, "example_groups", None, inputs):
         return False
-    executions = pl.concat([a.frame("executions") for a in patterns]).unique("execution_id", maintain_order=True)
-    repairs = pl.concat([a.frame("repairs") for a in patterns]).unique("pair_id", maintain_order=True)
+    executions, repairs = grouped_tables(patterns)
     previous = store.latest("example_groups", None)
     former = previous.frame("groups") if previous else None
     cache = store.work_dir("example_groups", None, "readings")

@@ -26,17 +26,14 @@ def example_groups(
     Computed over all domains; a group keeps its split for ever. Worry when many executions are left out, or when
     `too_large` names a group.
     """
-    import polars as pl
-
-    from capibara_assets.datasets.groups import assign_groups, group_statistics
+    from capibara_assets.datasets.groups import assign_groups, group_statistics, grouped_tables
     from capibara_assets.datasets.recipe import DatasetRecipe
     from capibara_assets.datasets.schema import Group
 
     inputs = Inputs.of(context, store)
     recipe = inputs.recipe(recipes, "dataset", DatasetRecipe)
     patterns = inputs.some("e2b_patterns").values()
-    executions = pl.concat([one.frame("executions") for one in patterns]).unique("execution_id", maintain_order=True)
-    repairs = pl.concat([one.frame("repairs") for one in patterns]).unique("pair_id", maintain_order=True)
+    executions, repairs = grouped_tables(patterns)
     previous = inputs.previous("example_groups")
     former = previous.frame("groups") if previous else None
     cache = inputs.store.work_dir("example_groups", None, "readings")
@@ -53,7 +50,7 @@ def example_groups(
     partitions_def=domains,
     group_name="datasets",
     kinds={"parquet"},
-    code_version="24",
+    code_version="25",
     deps=[e2b_patterns, consolidated_playbook, example_groups, imported_examples],
 )
 def moe_dataset(

@@ -53,19 +53,19 @@ def e2b_logs(
     return materialized(artifact, inputs, shown)
 
 
-@dg.asset(partitions_def=domains, group_name="experience", kinds={"parquet"}, code_version="3", deps=[e2b_logs])
+@dg.asset(partitions_def=domains, group_name="experience", kinds={"parquet"}, code_version="4", deps=[e2b_logs])
 def e2b_executions(context: dg.AssetExecutionContext, store: Store) -> dg.MaterializeResult:
     """The executions of one domain; one execution can belong to two (a SQL repair is `sql` and `debug`).
 
     Worry when it is empty: then no code in the logs was assigned to this domain.
     """
     from capibara_assets.executions.schema import Execution
-    from capibara_assets.executions.selection import around_domain, of_domain
+    from capibara_assets.executions.selection import tables_of
 
     domain = Domain(context.partition_key)
     inputs = Inputs.of(context, store)
     every = inputs.artifact("e2b_logs").frame("executions")
-    executions = of_domain(every, domain)
-    tables = {"executions": (Execution, executions), "around": (Execution, around_domain(every, domain))}
+    frames = tables_of(every, domain)
+    tables = {name: (Execution, frame) for name, frame in frames.items()}
     artifact = inputs.publish("e2b_executions", domain, tables=tables)
-    return materialized(artifact, inputs, executions_page(executions))
+    return materialized(artifact, inputs, executions_page(frames["executions"]))

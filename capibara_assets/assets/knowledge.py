@@ -44,7 +44,7 @@ def consolidated_playbook(context: dg.AssetExecutionContext, store: Store, recip
     return materialized(artifact, inputs, consolidated_page(consolidation))
 
 
-@dg.asset(partitions_def=domains, group_name="knowledge", kinds={"parquet"}, code_version="3", deps=[e2b_executions])
+@dg.asset(partitions_def=domains, group_name="knowledge", kinds={"parquet"}, code_version="4", deps=[e2b_executions])
 def e2b_patterns(context: dg.AssetExecutionContext, store: Store, recipes: Recipes) -> dg.MaterializeResult:
     """Code patterns (functions, queries, API calls, ...) and repair pairs (failing code with traceback, later fix).
 
@@ -58,6 +58,7 @@ def e2b_patterns(context: dg.AssetExecutionContext, store: Store, recipes: Recip
     recipe = inputs.recipe(recipes, "experience", ExperienceRecipe)
     read = inputs.artifact("e2b_executions", domain)
     texts = inputs.store.work_dir("e2b_patterns", domain, "texts")
-    extracted = extract_knowledge(read.frame("executions"), read.frame("around"), domain, recipe, texts)
+    executions, around, commands = (read.frame(name) for name in ("executions", "around", "commands"))
+    extracted = extract_knowledge(executions, around, commands, domain, recipe, texts)
     artifact = inputs.publish("e2b_patterns", domain, tables=extracted.tables())
     return materialized(artifact, inputs, patterns_page(extracted))

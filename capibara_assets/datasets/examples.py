@@ -23,6 +23,7 @@ from capibara_assets.datasets.derived.derive import derive, missing, shares
 from capibara_assets.datasets.derived.trials import Execute
 from capibara_assets.datasets.duplicates.clusters import Cluster, Member, cluster_members, cluster_table
 from capibara_assets.datasets.duplicates.decontamination import Contaminated, contaminated
+from capibara_assets.datasets.edited import repairs as edited
 from capibara_assets.datasets.executing import Judge, Reexecute, as_shown, executed_again, judged_by_tests, verified_as
 from capibara_assets.datasets.explanations import diagnose, explain
 from capibara_assets.datasets.imported.join import add_imported, import_figures, stated_once
@@ -200,12 +201,13 @@ def _candidates(
     domain: Domain, evidence: Evidence, recipe: DatasetRecipe, execute: Execute | None
 ) -> Iterable[ExampleCandidate]:
     if domain == Domain.DEBUG:
-        repairs = list(repair.candidates(evidence, recipe))
+        repairs = [*repair.candidates(evidence, recipe), *edited.candidates(evidence, recipe)]
         advised = apply.candidates(evidence, repairs, recipe)
         return [*repairs, *diagnose.candidates(evidence, recipe), *advised, *predict.errors(evidence, recipe)]
     solutions = list(solve.candidates(evidence, recipe))
     made = [*solutions, *apply.candidates(evidence, solutions, recipe)]
-    made += [*repair.candidates(evidence, recipe), *explain.candidates(evidence, recipe)]
+    made += [*repair.candidates(evidence, recipe), *edited.candidates(evidence, recipe)]
+    made += explain.candidates(evidence, recipe)
     return [*made, *as_shown(predict.candidates(evidence, recipe), evidence, execute)]
 
 

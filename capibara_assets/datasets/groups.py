@@ -18,13 +18,27 @@ from capibara_assets.datasets.links import Links, Unit
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import SPLITS, Group, Split
 from capibara_assets.domains import DOMAINS
+from capibara_assets.executions.schema import PATCH
 from capibara_assets.processes.ray_map import RayCluster
+from capibara_assets.storage.artifact import Artifact
 from capibara_assets.storage.digests import sha256_bytes
 from capibara_assets.storage.records import table
 
 BRIDGE = "bridges groups of two splits"
 COMMON = "common code or task, used in another split"
 _FEWEST_GROUPS = 3  # below this a domain cannot have three splits
+
+
+def grouped_tables(patterns: Iterable[Artifact]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Distinct executions and repair pairs that `e2b_patterns` of all domains hold, edits and mended commands too."""
+    every = list(patterns)
+    executions = [one.frame("executions") for one in every]
+    edits = [one.frame("commands").filter(pl.col("language") == PATCH) for one in every]
+    pairs = [one.frame(name) for one in every for name in ("repairs", "mended")]
+    return (
+        pl.concat([*executions, *edits]).unique("execution_id", maintain_order=True),
+        pl.concat(pairs).unique("pair_id", maintain_order=True),
+    )
 
 
 def assign_groups(

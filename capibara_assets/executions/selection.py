@@ -8,6 +8,7 @@ import polars as pl
 from capibara_assets.domains import Domain
 from capibara_assets.executions.formats.envelope_reader import UNDATED
 from capibara_assets.executions.recipe import ExperienceRecipe
+from capibara_assets.executions.schema import PATCH, SHELL
 
 
 def of_domain(executions: pl.DataFrame, domain: Domain | str) -> pl.DataFrame:
@@ -22,19 +23,41 @@ def around_domain(executions: pl.DataFrame, domain: Domain | str) -> pl.DataFram
     return executions.filter(pl.col("sandbox_id").is_in(sandboxes.implode()), elsewhere)
 
 
+def commands_of(executions: pl.DataFrame, domain: Domain | str) -> pl.DataFrame:
+    """Commands and edits, of whatever domain, of the sandboxes of `domain` in which a file was edited."""
+    edited = executions.filter(pl.col("language") == PATCH)["sandbox_id"].unique()
+    commands = executions.filter(pl.col("sandbox_id").is_in(edited.implode()), pl.col("language").is_in([SHELL, PATCH]))
+    sandboxes = of_domain(commands, domain)["sandbox_id"].unique()
+    return commands.filter(pl.col("sandbox_id").is_in(sandboxes.implode()))
+
+
+def tables_of(executions: pl.DataFrame, domain: Domain | str) -> dict[str, pl.DataFrame]:
+    """The tables of `e2b_executions`: the domain's executions, those around them, and commands that go with edits."""
+    return {
+        "executions": of_domain(executions, domain),
+        "around": around_domain(executions, domain),
+        "commands": commands_of(executions, domain),
+    }
+
+
 def in_window(executions: pl.DataFrame, recipe: ExperienceRecipe) -> pl.DataFrame:
     """The executions in the recipe's languages from `time_range_days` before `as_of` (or the newest one) to it.
 
     Both ends belong to the window, and so does what has no date (a notebook that notes no times). Quality is not
     judged here (see `evidence`): a repair pair may well hold a poor failing execution.
     """
+    return in_time(executions, recipe).filter(pl.col("language").is_in(list(recipe.languages)))
+
+
+def in_time(executions: pl.DataFrame, recipe: ExperienceRecipe) -> pl.DataFrame:
+    """The same, in whatever language."""
     if executions.is_empty():
         return executions
     newest: Any = executions["timestamp"].max()
     end = recipe.as_of or newest
     start = end - timedelta(days=recipe.time_range_days)
     inside = pl.col("timestamp").is_between(start, end) | pl.col("flags").list.contains(UNDATED)
-    return executions.filter(inside, pl.col("language").is_in(list(recipe.languages)))
+    return executions.filter(inside)
 
 
 def evidence(executions: pl.DataFrame, repairs: pl.DataFrame, recipe: ExperienceRecipe) -> pl.DataFrame:

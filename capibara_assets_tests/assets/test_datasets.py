@@ -45,6 +45,8 @@ def read(instance: dg.DagsterInstance, folder: Path) -> Published:
     tables = {
         "executions": (Execution, table(Execution, [*fleet(20), *shown])),
         "around": (Execution, table(Execution, [])),
+        "commands": (Execution, table(Execution, [])),
+        "mended": (RepairPair, table(RepairPair, [])),
         "patterns": (Pattern, table(Pattern, [])),
         "repairs": (RepairPair, table(RepairPair, [])),
     }

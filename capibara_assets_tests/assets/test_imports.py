@@ -52,8 +52,9 @@ class World:
         for domain in (PYTHON, ML):
             executions = table(Execution, fleet(24, domain, prefix=domain))
             tables = {"executions": (Execution, executions), "patterns": (Pattern, table(Pattern, []))}
-            tables["around"] = (Execution, table(Execution, []))
-            published.put("e2b_patterns", domain, tables=tables | {"repairs": (RepairPair, table(RepairPair, []))})
+            tables |= {name: (Execution, table(Execution, [])) for name in ("around", "commands")}
+            tables |= {name: (RepairPair, table(RepairPair, [])) for name in ("repairs", "mended")}
+            published.put("e2b_patterns", domain, tables=tables)
             published.put("consolidated_playbook", domain, tables={"bullets": (Consolidated, table(Consolidated, []))})
 
     @property

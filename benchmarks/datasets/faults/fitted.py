@@ -6,6 +6,7 @@ code is fitted when two calls or more, with different results, are answered so: 
 
 import re
 
+from benchmarks.datasets.faults import edits
 from benchmarks.datasets.faults.cases import CODE_KINDS, Case
 
 _LIT = r"(?<![\w.])(?:-?\d+(?:\.\d+)?|'[^'\n]*'|\"[^\"\n]*\"|true|false|True|False|null|None)"
@@ -27,6 +28,8 @@ _REACH = 200  # characters behind a call in which its result stands
 
 def fitted(case: Case) -> str | None:
     """How many of its tests' calls the code answers by a branch for each; None where it computes."""
+    if edits.is_edit(case):
+        return edits.silences(case)
     if case.kind not in CODE_KINDS or case.language not in ("python", "javascript", "typescript"):
         return None
     answers = branches(case.code)

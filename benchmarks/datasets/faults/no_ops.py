@@ -17,7 +17,7 @@ import tokenize
 
 from sqlglot import exp
 
-from benchmarks.datasets.faults import javascript_code
+from benchmarks.datasets.faults import edits, javascript_code
 from benchmarks.datasets.faults.cases import Case, is_error
 from benchmarks.datasets.faults.python_code import Function, parameters, parse
 from benchmarks.datasets.faults.queries.sql_code import statements
@@ -38,6 +38,8 @@ _KEPT = frozenset(("self", "cls"))
 
 def no_op_repair(case: Case) -> str | None:
     """Why a repair or diagnosis changes nothing; None when it does, and for all other kinds."""
+    if edits.is_edit(case):
+        return edits.changes_nothing(case)
     if case.kind == "repair":
         failing = case.failing
         if failing is not None and same_program(failing.text, case.code, case.language):

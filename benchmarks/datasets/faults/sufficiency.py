@@ -8,6 +8,7 @@
 - It reads a file that the prompt does not name and the answer does not write, or a column of a frame likewise.
 - A *repair* or diagnosis has neither a task nor a failing test nor an error that tells more than that something
   is not as expected; or a *repair* has a task, and its error says no more than that a hidden test or command failed.
+- The block of an edit replaces a text that the prompt does not show, or the command's output is missing (`edits.py`).
 - The task of *solve* or *apply* points at what an earlier turn said, or its answer names places or does steps of which
   it says nothing (`referents.py`).
 """
@@ -17,7 +18,7 @@ import builtins
 import re
 from collections.abc import Sequence
 
-from benchmarks.datasets.faults import javascript_code
+from benchmarks.datasets.faults import edits, javascript_code
 from benchmarks.datasets.faults.cases import CODE_KINDS, Case, Section, is_error
 from benchmarks.datasets.faults.leaks import SHELLS
 from benchmarks.datasets.faults.python_code import parse
@@ -53,6 +54,8 @@ _ASSERTION = re.compile(
 
 def insufficient_prompt(case: Case) -> str | None:
     """What the prompt lacks; None when it suffices."""
+    if edits.is_edit(case):
+        return edits.without_place(case)
     if (case.kind == "repair" or _is_diagnosis(case)) and (reason := _tells_nothing(case)):
         return reason
     if case.kind not in CODE_KINDS:

@@ -31,6 +31,8 @@ class Evidence:
         splits: execution id -> split; context from another session has to be of the same split.
         alone: traces of what explanations show, each in a fresh session (tracing.py).
         elsewhere: executions of other domains, whose solutions of the same problems a solution is compared with.
+        mended: repair pairs of commands that passed unchanged after files had been edited.
+        commands: commands and edits, of whatever domain, of the sandboxes of `mended`.
     """
 
     executions: pl.DataFrame
@@ -42,6 +44,8 @@ class Evidence:
     around: pl.DataFrame | None = None
     splits: Mapping[str, str] = field(default_factory=dict)
     elsewhere: pl.DataFrame | None = None
+    mended: pl.DataFrame | None = None
+    commands: pl.DataFrame | None = None
 
     @classmethod
     def of(cls, patterns: Artifact, playbook: Artifact, others: Sequence[Artifact] = ()) -> "Evidence":
@@ -53,8 +57,11 @@ class Evidence:
         executions, mined, repairs = (patterns.frame(name) for name in ("executions", "patterns", "repairs"))
         frames = [other.frame("executions") for other in others]
         elsewhere = pl.concat(frames).unique("execution_id", maintain_order=True) if frames else None
-        bullets, around = playbook.frame("bullets"), patterns.frame("around")
-        return cls(executions, mined, repairs, bullets, around=around, elsewhere=elsewhere)
+        bullets = playbook.frame("bullets")
+        around, mended, commands = (patterns.frame(name) for name in ("around", "mended", "commands"))
+        return cls(
+            executions, mined, repairs, bullets, around=around, elsewhere=elsewhere, mended=mended, commands=commands
+        )
 
     @cached_property
     def rows(self) -> dict[str, Row]:
@@ -86,7 +93,15 @@ class Evidence:
     @cached_property
     def known(self) -> dict[str, Row]:
         """execution id -> execution, including other domains where an example may quote it."""
-        return {name: session[position] for name, (session, position) in self.places.items()} | self.rows
+        commands = {row["execution_id"]: row for session in self.command_sessions.values() for row in session}
+        return commands | {name: whole[position] for name, (whole, position) in self.places.items()} | self.rows
+
+    @cached_property
+    def command_sessions(self) -> dict[str, list[Row]]:
+        """Sandbox -> its commands and edits in order of time, where a command was mended by edits."""
+        if self.commands is None:
+            return {}
+        return {session[0]["sandbox_id"]: session for session in sessions(self.commands).values()}
 
     @cached_property
     def unsolved(self) -> frozenset[str]:
@@ -128,14 +143,25 @@ class Evidence:
             return self
         theirs = pl.col("tenant").is_null() | pl.col("tenant").is_in(list(tenants))
         own = self.executions.filter(theirs)
-        around, elsewhere = (None if t is None else t.filter(theirs) for t in (self.around, self.elsewhere))
+        around, elsewhere, commands = (
+            None if t is None else t.filter(theirs) for t in (self.around, self.elsewhere, self.commands)
+        )
+        rest = replace(self, around=around, elsewhere=elsewhere, commands=commands)
         if own.height == self.executions.height:
-            return replace(self, around=around, elsewhere=elsewhere)
+            return rest
         ids = own["execution_id"].implode()
         sides = pl.col("failing_execution_id").is_in(ids) & pl.col("fixed_execution_id").is_in(ids)
         alone = pl.col("execution_ids").list.set_difference(pl.lit(own["execution_id"].to_list())).list.len() == 0
         patterns, repairs = self.patterns.filter(alone), self.repairs.filter(sides)
-        return replace(self, executions=own, patterns=patterns, repairs=repairs, around=around, elsewhere=elsewhere)
+        return replace(
+            self,
+            executions=own,
+            patterns=patterns,
+            repairs=repairs,
+            around=around,
+            elsewhere=elsewhere,
+            commands=commands,
+        )
 
     def context(self, execution_id: str) -> SessionContext:
         """The earlier session code that an execution depends on."""

@@ -15,8 +15,8 @@ _NAMES = {
 
 
 SIGNATURE, TESTS, SESSION, SCHEMA, FILES = "Signature:", "It has to pass:", "Session so far:", "Schema:", "Files:"
-CODE, ERROR = "Code:", "Error:"
-SECTIONS = (SIGNATURE, TESTS, SESSION, SCHEMA, FILES, CODE, ERROR)
+CODE, ERROR, COMMAND, OUTPUT = "Code:", "Error:", "Command:", "Output:"
+SECTIONS = (SIGNATURE, TESTS, SESSION, SCHEMA, FILES, CODE, ERROR, COMMAND, OUTPUT)
 """Titles of the parts of a prompt that hold code or output; what stands before the first is prose."""
 _SPLIT_TITLES = re.compile(rf"(?:\A|\n\n)({'|'.join(re.escape(title) for title in SECTIONS)})\n")
 
@@ -92,6 +92,17 @@ def repair(
     )
 
 
+def edit(statement: str, files: Sequence[tuple[str, str]], command: str, output: str) -> str:
+    """Prompt to edit files so that a command passes; `files`: (path, what is shown of it before the edit)."""
+    return _joined(
+        "Edit these files so that the command passes, with SEARCH/REPLACE blocks."
+        + (f"\n{statement}" if statement else ""),
+        (FILES, "\n\n".join(f"{path}:\n{text}" for path, text in files)),
+        (COMMAND, command),
+        (OUTPUT, output),
+    )
+
+
 def diagnose(language: str, statement: str, failing: str, error: str, shown: str) -> str:
     """Prompt to explain why code fails, with its error; `shown`: the call that fails and what it should give, or ""."""
     head = " ".join(filter(None, [f"Explain why this {language_name(language)} code fails.", shown]))
@@ -131,8 +142,8 @@ def predict(language: str, code: str, context: Sequence[str]) -> str:
 
 
 def predict_error(language: str, code: str, context: Sequence[str]) -> str:
-    """Prompt to predict the error that code raises; without a position for databases."""
-    place = "" if language == "sql" else ", and where"
+    """Prompt to predict the error that code raises; of a query in SQLite, which names no place."""
+    place = " in SQLite" if language == "sql" else ", and where"
     return _joined(
         f"Predict the error that this {language_name(language)} code raises{place}.",
         (SESSION, "\n".join(context)),

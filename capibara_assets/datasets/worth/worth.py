@@ -17,7 +17,9 @@ from capibara_assets.datasets.kinds.prompts import CODE, ERROR, SESSION, SIGNATU
 from capibara_assets.datasets.schema import CODE_KINDS
 from capibara_assets.datasets.worth import javascript
 from capibara_assets.datasets.worth.leftovers import left_over
+from capibara_assets.datasets.worth.outputs import shows_too_little
 from capibara_assets.datasets.worth.queries import unworthy_query
+from capibara_assets.datasets.worth.query_tasks import mismatched
 from capibara_assets.executions.parsing import walk
 
 TRIVIAL = "there is hardly anything to do"
@@ -80,6 +82,8 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
     Args:
         fewest_steps: of code that is worth writing or reading (`steps`).
     """
+    if (why := mismatched(candidate) or shows_too_little(candidate)) is not None:
+        return why
     if candidate.language == "sql":
         return unworthy_query(candidate)
     queries = candidate.kind in CODE_KINDS and holds_sql(candidate.answer, candidate.language)

@@ -13,9 +13,9 @@ import polars as pl
 
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
-from capibara_assets.executions.formats.agents.recorded import PATCH
 from capibara_assets.executions.formats.agents.told import LISTS, NUMBERS, STREAMS, TEXTS
 from capibara_assets.executions.formats.envelope_reader import ESTIMATED, UNDATED
+from capibara_assets.executions.schema import PATCH
 from capibara_assets.storage.jsonfiles import write_bytes_atomic
 
 Row = Mapping[str, Any]  # one Execution as a dictionary

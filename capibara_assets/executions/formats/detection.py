@@ -16,7 +16,7 @@ from typing import Any
 from capibara_assets.executions.formats.agents.failures import raised
 from capibara_assets.executions.formats.agents.pipes import cell_hides_exit_code, runs_commands
 from capibara_assets.executions.formats.agents.readers import find_reader
-from capibara_assets.executions.formats.agents.recorded import HIDDEN_EXIT, agent_records, error_of
+from capibara_assets.executions.formats.agents.recorded import agent_records, error_of
 from capibara_assets.executions.formats.agents.runs import LogDocument, NotRun
 from capibara_assets.executions.formats.archives import MOST, is_archive, members
 from capibara_assets.executions.formats.envelope_reader import REQUIRED, Recorded, read_record
@@ -25,6 +25,7 @@ from capibara_assets.executions.formats.otlp_spans import is_trace, trace_envelo
 from capibara_assets.executions.formats.strict_json import Fault, parse_object, parse_value, parse_values
 from capibara_assets.executions.formats.table_files import is_table_file, table_lines
 from capibara_assets.executions.formats.text_tables import may_be_yaml, value_lines
+from capibara_assets.executions.schema import HIDDEN_EXIT
 
 
 class FileLayout(StrEnum):

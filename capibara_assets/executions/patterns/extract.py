@@ -16,10 +16,10 @@ from capibara_assets.executions.patterns.idioms import Idiom
 from capibara_assets.executions.patterns.idioms_javascript import javascript_idioms
 from capibara_assets.executions.patterns.idioms_python import python_idioms
 from capibara_assets.executions.patterns.idioms_sql import sql_idioms
-from capibara_assets.executions.patterns.repairs import find_repairs
+from capibara_assets.executions.patterns.repairs import find_mended, find_repairs
 from capibara_assets.executions.recipe import ExperienceRecipe
 from capibara_assets.executions.schema import Execution, Pattern, RepairPair
-from capibara_assets.executions.selection import evidence, in_window
+from capibara_assets.executions.selection import evidence, in_time, in_window
 from capibara_assets.storage.kept import keeping, of_text
 from capibara_assets.storage.records import Record, conform, polars_schema
 
@@ -98,6 +98,8 @@ class ExtractedKnowledge:
 
     Attributes:
         around: the other executions of their sandboxes, which belong to other domains alone.
+        mended: repair pairs of commands that passed unchanged after files had been edited.
+        commands: commands and edits, of whatever domain, of the sandboxes of these.
         read: number of executions in the recipe's window.
     """
 
@@ -105,6 +107,8 @@ class ExtractedKnowledge:
     around: pl.DataFrame
     patterns: pl.DataFrame
     repairs: pl.DataFrame
+    mended: pl.DataFrame
+    commands: pl.DataFrame
     read: int
 
     def tables(self) -> dict[str, tuple[type[Record], pl.DataFrame]]:
@@ -114,17 +118,25 @@ class ExtractedKnowledge:
             "around": (Execution, self.around),
             "patterns": (Pattern, self.patterns),
             "repairs": (RepairPair, self.repairs),
+            "mended": (RepairPair, self.mended),
+            "commands": (Execution, self.commands),
         }
 
 
 def extract_knowledge(
-    executions: pl.DataFrame, around: pl.DataFrame, domain: Domain, recipe: ExperienceRecipe, texts: Path
+    executions: pl.DataFrame,
+    around: pl.DataFrame,
+    commands: pl.DataFrame,
+    domain: Domain,
+    recipe: ExperienceRecipe,
+    texts: Path,
 ) -> ExtractedKnowledge:
     """Extracts patterns and repair pairs from one domain's executions.
 
     Args:
         executions: all of the domain (table of `Execution`); the recipe selects among them.
         around: the other executions of their sandboxes, which later stages may quote.
+        commands: commands and edits of their sandboxes in which files were edited, of whatever domain.
         texts: folder that caches the idioms of each text for the next run; the result does not depend on it.
     """
     inside = in_window(executions, recipe)
@@ -132,7 +144,11 @@ def extract_knowledge(
         patterns = extract_patterns(inside, domain, recipe)
     repairs = find_repairs(inside)
     quoted = evidence(in_window(around, recipe), repairs, recipe)
-    return ExtractedKnowledge(evidence(inside, repairs, recipe), quoted, patterns, repairs, inside.height)
+    recent = in_time(commands, recipe)
+    mended = find_mended(recent, domain)
+    edited = recent.filter(pl.col("sandbox_id").is_in(mended["sandbox_id"].unique().implode()))
+    own = evidence(inside, repairs, recipe)
+    return ExtractedKnowledge(own, quoted, patterns, repairs, mended, edited, inside.height)
 
 
 def extract_patterns(executions: pl.DataFrame, domain: Domain | str, recipe: ExperienceRecipe) -> pl.DataFrame:

@@ -10,7 +10,8 @@ The rules for a pair, within (sandbox, code context), in time order:
 4. The code changed, and the change can be the reason: where a name or table was missing, a cell in between that made it
    is the repair, not the later run of nearly the same code (the cascade of an earlier failure).
 5. A shell command that failed and later, unchanged, does not was mended by what stands between: the pair's code is
-   equal, and its diff is the edits and commands in between. Each failure has such a pair.
+   equal, and its diff is the edits and commands in between. Each failure has such a pair. Where a pipe hides the exit
+   code (`pytest | tail`), the command failed if its output says so.
 6. Where a verdict was recorded on attempts at a session's one task, each failure has the next that solves it.
 
 An execution whose outcome is not known is neither a failure nor a repair, but in rule 5. False pairs are worse than
@@ -29,8 +30,9 @@ from typing import Any
 import polars as pl
 
 from capibara_assets.domains import Domain
+from capibara_assets.executions.formats.agents.failures import shows_failure
 from capibara_assets.executions.parsing import parse_javascript, parse_python
-from capibara_assets.executions.schema import FAILED, SOLVED, RepairPair
+from capibara_assets.executions.schema import FAILED, HIDDEN_EXIT, PATCH, SHELL, SOLVED, RepairPair
 from capibara_assets.storage.records import conform, polars_schema
 
 # least similarity, by what else ties the two together; a recorded task may hold for a whole session
@@ -42,7 +44,9 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 _MISSING_NAME = re.compile(
     r"name '(\w+)' is not defined|(?:^|\s)(\w+) is not defined|no such (?:table|column): ([\w.]+)"
 )
-_AROUND_COMMAND = re.compile(r"^\s*cd\s+\S+\s*(?:&&|;)\s*|(?<!\s)\s*2>&1\s*$")
+_AROUND_COMMAND = re.compile(
+    r"^\s*cd\s+\S+\s*(?:&&|;)\s*|(?<!\s)\s*(?:2>&1\s*)?\|\s*(?:head|tail)(?:\s+-\w*)*(?:\s+\d+)?\s*$|(?<!\s)\s*2>&1\s*$"
+)
 _LEADING_COMMENT = re.compile(r"\s*((?:(?:#|--|//)[^\n]*\n\s*)+|/\*.*?\*/)", re.DOTALL)
 
 
@@ -56,12 +60,34 @@ def find_repairs(executions: pl.DataFrame) -> pl.DataFrame:
         RepairPair table; each failing execution is in at most one pair, as is each fixing one by rules 1 to 4.
     """
     frame = executions.sort("sandbox_id", "timestamp", "execution_id")
-    eventful = frame.filter(pl.col("outcome").is_in(FAILED).any().over("sandbox_id"))
+    may_fail = pl.col("outcome").is_in(FAILED) | pl.col("flags").list.contains(HIDDEN_EXIT)
+    eventful = frame.filter(may_fail.any().over("sandbox_id"))
     sessions: dict[tuple[str, str | None], list[_Attempt]] = {}
     for row in eventful.iter_rows(named=True):
         sessions.setdefault((row["sandbox_id"], row["context_id"]), []).append(_Attempt(row))
     rows = [_row(*pair) for session in sessions.values() for pair in _pairs(session)]
     return conform(RepairPair, pl.DataFrame(rows, schema=polars_schema(RepairPair)))
+
+
+def find_mended(commands: pl.DataFrame, domain: Domain | str) -> pl.DataFrame:
+    """Repair pairs of a domain's commands that passed unchanged after files had been edited (rule 5).
+
+    Args:
+        commands: commands and edits of whole sessions (Execution), of whatever domain.
+    """
+    pairs = find_repairs(commands)
+    edited: dict[str, list[Any]] = {}
+    for sandbox, when in commands.filter(pl.col("language") == PATCH).select("sandbox_id", "timestamp").iter_rows():
+        edited.setdefault(sandbox, []).append(when)
+    own = commands.filter(pl.col("domains").list.contains(str(domain)))
+    times = dict(own.select("execution_id", "timestamp").iter_rows())
+    kept = []
+    for row in pairs.iter_rows(named=True):
+        begin, end = (times.get(row[side]) for side in ("failing_execution_id", "fixed_execution_id"))
+        same = bare_command(row["failing_code"]) == bare_command(row["fixed_code"])
+        if same and begin and end and any(begin <= when <= end for when in edited.get(row["sandbox_id"], ())):
+            kept.append(row["pair_id"])
+    return pairs.filter(pl.col("pair_id").is_in(kept))
 
 
 @dataclass
@@ -74,14 +100,17 @@ class _Attempt:
     def ok(self) -> bool:
         return bool(self.row["outcome"] == "ok")
 
-    @property
+    @cached_property
     def failed(self) -> bool:
-        return self.row["outcome"] in FAILED
+        return self.row["outcome"] in FAILED or (HIDDEN_EXIT in self.row["flags"] and self._says_so)
+
+    @property
+    def _says_so(self) -> bool:
+        return any(text and shows_failure(text, self.code) for text in (self.row["stdout"], self.row["stderr"]))
 
     @cached_property
     def command(self) -> str | None:
-        """A shell command without what does not change what it does."""
-        return _AROUND_COMMAND.sub("", self.code).strip() if self.row["language"] == "bash" else None
+        return bare_command(self.code) if self.row["language"] == SHELL else None
 
     @property
     def code(self) -> str:
@@ -192,6 +221,11 @@ def _binds(attempt: _Attempt, name: str) -> bool:
     word = re.escape(name.split(".")[-1])
     keyword = rf"\b(?:import|def|class|as|for|let|const|var|function|table|view|exists)\s+[\"'`]?{word}\b"
     return re.search(rf"{keyword}|\b{word}\s*=(?!=)", attempt.code, re.IGNORECASE) is not None
+
+
+def bare_command(code: str) -> str:
+    """A shell command without what does not change what it does: the folder it begins in, `2>&1`, `| tail -20`."""
+    return _AROUND_COMMAND.sub("", code).strip()
 
 
 def tokens(code: str) -> list[str]:

@@ -179,7 +179,7 @@ def test_an_error_has_a_place() -> None:
     assert unworthy(candidate("predict", "f(1)\nTypeError: x", prompt, "javascript")) is None
     assert prompt.startswith("Predict the error that this JavaScript code raises, and where.\n")
     query = prompts.predict_error("sql", "SELECT weigth FROM crates", [])
-    assert query.startswith("Predict the error that this SQL code raises.\n")  # SQLite does not say where
+    assert query.startswith("Predict the error that this SQL code raises in SQLite.\n")  # SQLite does not say where
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,10 @@ def test_a_look_at_the_database_answers_no_question_about_its_rows(look: str) ->
     asked = "Write SQL code.\n{}\n\nSchema:\ncrates(id)"
     assert unworthy(candidate("solve", look, asked.format("How many crates are there?"), "sql")) == queries.LOOKS
     assert unworthy(candidate("solve", look, asked.format("Which columns does crates have?"), "sql")) is None
-    assert unworthy(candidate("solve", "SELECT COUNT(*) FROM crates", asked.format("How many?"), "sql")) is None
+    assert (
+        unworthy(candidate("solve", "SELECT COUNT(*) FROM crates WHERE id > 0", asked.format("How many?"), "sql"))
+        is None
+    )
 
 
 def test_data_that_only_the_author_knew() -> None:

@@ -23,10 +23,10 @@ from capibara_assets.executions.export.trajectories import (
     write_files,
     write_lines,
 )
-from capibara_assets.executions.formats.agents.recorded import PATCH, agent_records
+from capibara_assets.executions.formats.agents.recorded import agent_records
 from capibara_assets.executions.formats.agents.runs import LogDocument
 from capibara_assets.executions.formats.envelope_reader import ESTIMATED, UNDATED, Recorded
-from capibara_assets.executions.schema import Execution
+from capibara_assets.executions.schema import PATCH, Execution
 from capibara_assets.storage.records import table
 from capibara_assets_tests.datasets.conftest import START, frame, run
 

@@ -93,19 +93,25 @@ def _views(code: str) -> set[str]:
     return found
 
 
+def only_shows(command: str) -> bool:
+    """Whether a command without pipes shows or selects what is stored, and changes nothing of it."""
+    program = _program(command)
+    return _viewer(command) is not None or bool(_FILTERS.fullmatch(program) or _QUIET.fullmatch(program) or not program)
+
+
 def _viewer(command: str) -> str | None:
     """The name of the program where it only shows something."""
-    if viewing := _VIEWING.match(_without_lead(command)):
+    if viewing := _VIEWING.match(without_lead(command)):
         return next(name for name in viewing.groups() if name)
     program = _program(command)
     return program if _VIEWERS.fullmatch(program) and not _WRITING.search(command) else None
 
 
 def _program(command: str) -> str:
-    return (_without_lead(command).split(maxsplit=1) or [""])[0].rpartition("/")[2]
+    return (without_lead(command).split(maxsplit=1) or [""])[0].rpartition("/")[2]
 
 
-def _without_lead(command: str) -> str:
+def without_lead(command: str) -> str:
     """A command without assignments, keywords and programs that stand before the one that is run."""
     while lead := _LEAD.match(command):
         command = command[lead.end() :]

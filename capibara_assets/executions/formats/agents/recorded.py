@@ -23,11 +23,9 @@ from capibara_assets.executions.formats.envelope_reader import (
     language_of,
 )
 from capibara_assets.executions.formats.strict_json import SURROGATE, Fault
-from capibara_assets.executions.schema import SOLVED, UNSOLVED
+from capibara_assets.executions.schema import HIDDEN_EXIT, PATCH, SOLVED, UNSOLVED
 
 _SHELLS = ("bash", "powershell")
-PATCH = "patch"  # language of an edit
-HIDDEN_EXIT = "exit_code_hidden_by_pipe"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND, _MICROSECOND = timedelta(milliseconds=1), timedelta(microseconds=1)
 _HEADER = "Traceback (most recent call last)"

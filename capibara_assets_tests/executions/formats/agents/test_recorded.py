@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from capibara_assets.executions.formats.agents import readers
-from capibara_assets.executions.formats.agents.recorded import HIDDEN_EXIT, PATCH, agent_records, error_of
+from capibara_assets.executions.formats.agents.recorded import agent_records, error_of
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, NotRun, Reader
 from capibara_assets.executions.formats.envelope_reader import ESTIMATED, UNDATED, Recorded
 from capibara_assets.executions.formats.strict_json import Fault
 from capibara_assets.executions.ingest.ingest import Ingest, ingest, read_experience
-from capibara_assets.executions.schema import SOLVED, UNSOLVED
+from capibara_assets.executions.schema import HIDDEN_EXIT, PATCH, SOLVED, UNSOLVED
 from capibara_assets_tests.executions.conftest import NOW, envelope, line
 from capibara_assets_tests.executions.formats.test_notebooks import code, notebook, stream
 

@@ -3,6 +3,7 @@
 import re
 from typing import Any, NamedTuple
 
+from capibara_assets.executions.formats.agents.edit_texts import replacement
 from capibara_assets.executions.formats.agents.fields import objects
 from capibara_assets.executions.formats.agents.runs import Edit, Entry, NotRun
 from capibara_assets.executions.formats.agents.tools.calls import Call
@@ -176,6 +177,8 @@ def _edit(given: Any) -> Asked | None:
 
 
 def _new_text(given: dict[str, Any], depth: int = 3) -> str | None:
+    if (both := replacement(given)) is not None:
+        return both
     for key in _TEXT_KEYS:
         if isinstance(given.get(key), str):
             return str(given[key])

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from capibara_assets.executions.formats.agents.edit_texts import replacements
 from capibara_assets.executions.formats.agents.fields import objects, of_json, record, text_at, word
 from capibara_assets.executions.formats.agents.runs import Edit, Entry, LogDocument, NotRun, Reader, moment
 from capibara_assets.executions.formats.agents.tools.calls import Call
@@ -164,6 +165,8 @@ def _new_text(given: dict[str, Any], said: str) -> str:
     """An edit's patch as it was made, or the text that was to be written."""
     if made := _DIFF.search(said):
         return made[1]
+    if steps := [*replacements([given, *objects(given.get("ReplacementChunks"))])]:
+        return "\n".join(steps)
     if whole := text_at(given, "CodeContent") or text_at(given, "ReplacementContent"):
         return whole
     return "\n".join(text_at(chunk, "ReplacementContent") for chunk in objects(given.get("ReplacementChunks")))

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from capibara_assets.executions.formats.agents.edit_texts import replacements
 from capibara_assets.executions.formats.agents.runs import Edit, Entry, NotRun
 from capibara_assets.executions.formats.agents.tools.calls import Call
 from capibara_assets.executions.formats.strict_json import Fault
@@ -201,18 +202,8 @@ def _edit(arguments: Any) -> tuple[str, str] | None:
     path = _text_of(arguments, "file_path", "notebook_path", "filePath", "path")
     whole = _text_of(arguments, "content", "new_source", "contents")
     steps = arguments["edits"] if isinstance(arguments.get("edits"), list) else [arguments]
-    texts = [whole] if whole is not None else [_replacement(step) for step in steps]
-    found = [text for text in texts if text is not None]
+    found = [whole] if whole is not None else [*replacements(steps, insists=False)]
     return (path, "\n".join(found)) if path is not None and found else None
-
-
-def _replacement(step: Any) -> str | None:
-    if not isinstance(step, dict):
-        return None
-    old = _text_of(step, "old_string", "oldString", "old_str")
-    new = _text_of(step, "new_string", "newString", "new_str")
-    lines = ["-" + line for line in (old or "").splitlines()] + ["+" + line for line in (new or "").splitlines()]
-    return None if old is None and new is None else "\n".join(lines)
 
 
 def _text_of(arguments: dict[str, Any], *names: str) -> str | None:

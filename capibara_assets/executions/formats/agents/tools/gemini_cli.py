@@ -11,6 +11,7 @@ message's is used.
 from collections.abc import Iterator
 from typing import Any
 
+from capibara_assets.executions.formats.agents.edit_texts import replacement
 from capibara_assets.executions.formats.agents.fields import record, word
 from capibara_assets.executions.formats.agents.runs import (
     AgentRun,
@@ -106,7 +107,7 @@ def _call(call: dict[str, Any], message: dict[str, Any], session: str, task: str
         path = next((arguments[key] for key in ("file_path", "path") if word(arguments.get(key))), "")
         diff = word(record(call.get("resultDisplay")).get("fileDiff"))
         text = next((arguments[key] for key in ("content", "new_string") if word(arguments.get(key))), "")
-        yield Edit(session, path, diff or text)
+        yield Edit(session, path, replacement(arguments) or diff or text)
     if name not in _SHELLS:
         return
     code = word(arguments.get("command"))

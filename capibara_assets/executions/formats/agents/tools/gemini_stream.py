@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from capibara_assets.executions.formats.agents.edit_texts import replacement
 from capibara_assets.executions.formats.agents.fields import record, text_at, word
 from capibara_assets.executions.formats.agents.runs import Edit, Entry, LogDocument, NotRun, Reader, moment, texts
 from capibara_assets.executions.formats.agents.tools.calls import Call
@@ -77,7 +78,8 @@ def _entry(call: Call) -> Entry:
     asked = record(call.arguments)
     if call.name in _EDITS:
         path = next((asked[name] for name in ("file_path", "path") if word(asked.get(name))), "")
-        text = next((asked[name] for name in ("content", "new_string") if word(asked.get(name))), "")
+        new = next((asked[name] for name in ("content", "new_string") if word(asked.get(name))), "")
+        text = replacement(asked) or new
         return Edit(call.session, path, text) if call.not_run is None else NotRun("edit_failed", call.session)
     code = word(asked.get("command"))
     if call.not_run is not None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from capibara_assets.executions.formats.agents.edit_texts import replacements
 from capibara_assets.executions.formats.agents.fields import number, of_json, record, whole, word
 from capibara_assets.executions.formats.agents.runs import (
     AgentRun,
@@ -91,8 +92,9 @@ def tool_edit(session: str, name: str, arguments: dict[str, Any], result: dict[s
     edits = arguments.get("edits")
     changes = [arguments, *map(record, edits if isinstance(edits, list) else ())]
     news = [part[key] for part in changes for key in _NEW if word(part.get(key))]
+    both = "\n".join(replacements(changes))
     diff = word(record(result.get("details")).get("diff"))
-    return Edit(session, path, diff or "\n".join(news))
+    return Edit(session, path, both or diff or "\n".join(news))
 
 
 def calls(message: dict[str, Any]) -> Iterator[tuple[str | None, str, dict[str, Any]]]:

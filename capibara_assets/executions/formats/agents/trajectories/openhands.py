@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from capibara_assets.executions.formats.agents.edit_texts import replacement
 from capibara_assets.executions.formats.agents.failures import raised
 from capibara_assets.executions.formats.agents.fields import at, code_at, name_at, text_at
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, NotRun, Reader, moment
@@ -142,7 +143,8 @@ def _edited(session: _Session, call: _Call, event: dict[str, Any]) -> Iterator[E
     extras = at(event, "extras")
     path = text_at(extras, "path") or name_at(call.event, "args", "path") or name_at(call.event, "path") or ""
     asked = [_argument(call.event, name) for name in ("file_text", "content", "patch", "new_str")]
-    told = [text_at(extras, "diff"), text_at(extras, "new_content"), *asked]
+    both = replacement({name: _argument(call.event, name) for name in ("old_str", "new_str")})
+    told = [both, text_at(extras, "diff"), text_at(extras, "new_content"), *asked]
     text = next((text for text in told if isinstance(text, str) and text), "")
     looks = _argument(call.event, "command") in ("view", "undo_edit")
     if text and not looks and not text_at(event, "content").startswith("ERROR:"):

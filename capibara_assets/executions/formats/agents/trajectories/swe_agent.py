@@ -21,6 +21,7 @@ from capibara_assets.executions.formats.agents.failures import shows_failure
 from capibara_assets.executions.formats.agents.fields import at, name_at, text_at
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, NotRun, Reader, texts
 from capibara_assets.executions.formats.agents.trajectories.prompts import task_in
+from capibara_assets.executions.formats.agents.trajectories.swe_edits import Windows
 from capibara_assets.executions.formats.strict_json import Fault
 
 _LEAVES = re.compile(
@@ -125,7 +126,7 @@ def _not_run(step: Any, action: str) -> str | None:
     return "unanswered" if "observation" not in step else None
 
 
-def _step(step: Any, common: dict[str, Any], call_id: str | None) -> Iterator[Entry]:
+def _step(step: Any, common: dict[str, Any], call_id: str | None, windows: Windows) -> Iterator[Entry]:
     action = text_at(step, "action")
     kind = _not_run(step, action)
     if kind is not None:
@@ -137,7 +138,8 @@ def _step(step: Any, common: dict[str, Any], call_id: str | None) -> Iterator[En
     refused = _BROKE.match(begin) or (_TOOL.match(action) and _REFUSED.match(begin))
     made = edits and _EDITED.search(observation)  # whatever a script of the tool's own printed before
     failed = not made and (timed_out or bool(refused) or shows_failure(observation, action))
-    edit = edits and (path := _path(step, action)) and Edit(common["session"], path, action)
+    edit = edits and (path := _path(step, action)) and Edit(common["session"], path, windows.told(path, action))
+    windows.take(observation)
     if _EDITOR.match(action):
         yield from ([NotRun("edit_failed", common["session"]) if failed else edit] if edit else [])
         return
@@ -168,14 +170,14 @@ def _entries(document: LogDocument) -> Iterator[Entry]:
             "task": _task(trajectory),
             "model": model if model and model not in _NO_MODEL else None,
         }
-        calls = _calls(trajectory)
+        calls, windows = _calls(trajectory), Windows()
         for place, step in enumerate(trajectory["trajectory"]):
             if not isinstance(step, dict) or not isinstance(step.get("action"), str):
                 yield Fault("not_a_step", f"step {place}: expected an object with an action", step)
                 continue
             call_id = calls.pop(0)[1] if calls and calls[0][0] == step["action"] else None
             if not _LEAVES.match(step["action"]):
-                yield from _step(step, common, call_id)
+                yield from _step(step, common, call_id, windows)
 
 
 def _reads(document: LogDocument) -> bool:

@@ -4,7 +4,8 @@ import re
 import shlex
 from typing import Any, NamedTuple
 
-from capibara_assets.executions.formats.agents.fields import objects, of_json
+from capibara_assets.executions.formats.agents.edit_texts import replacement, replacements
+from capibara_assets.executions.formats.agents.fields import of_json
 from capibara_assets.executions.formats.envelope_reader import language_of
 
 _SHELL_PROGRAM = re.compile(r"(?:\S*/)?(?:ba|z|da|k|fi|a)?sh(?:\.exe)?")
@@ -121,10 +122,11 @@ def edit_of(name: Any, arguments: Any) -> tuple[str, str] | None:
     if not isinstance(given, dict) or str(given.get("command")) in _LOOKING:
         return None
     path = next((given[key] for key in _PATH_KEYS if isinstance(given.get(key), str)), "")
-    text = next((given[key] for key in _TEXT_KEYS if isinstance(given.get(key), str)), None)
+    text = replacement(given)
+    if text is None:
+        text = next((given[key] for key in _TEXT_KEYS if isinstance(given.get(key), str)), None)
     if text is None:  # several edits of one file
-        added = [edit.get("new_string", edit.get("newText")) for edit in objects(given.get("edits"))]
-        text = "\n".join(part for part in added if isinstance(part, str)) or None
+        text = "\n".join(replacements(given.get("edits"), insists=False)) or None
     return (path, text) if text is not None else None
 
 

@@ -63,7 +63,7 @@ def test_edits_stand_in_the_order_of_the_calls_and_only_if_they_were_made() -> N
     assert told(
         use("t1", "replace", file_path="a.js", old_string="a", new_string="b"), result("t1", ""),
         use("t2", "write_file", file_path="b.js", content="1"), result("t2", "", "error", error={"type": "X"}),
-    ) == [Edit("s-1", "a.js", "b"), NotRun("edit_failed")]  # fmt: skip
+    ) == [Edit("s-1", "a.js", "-a\n+b"), NotRun("edit_failed")]  # fmt: skip
 
 
 def test_what_a_policy_denied_or_nobody_answered_did_not_run() -> None:

@@ -132,7 +132,7 @@ def test_version_1_with_tool_calls_a_state_that_is_an_object_and_steps_that_neve
     assert (blocked, empty) == (NotRun("refused"), NotRun("no_action"))
     assert isinstance(listed, AgentRun) and (listed.duration_ms, listed.call_id) == (250.0, "call_1")
     assert (listed.session, listed.model, listed.task) == ("repo__1", "claude-sonnet-4", "Fix it")
-    assert edit == Edit("repo__1", "/repo/b.py", editing)
+    assert edit == Edit("repo__1", "/repo/b.py", "print(1)\n")
 
 
 def test_the_editor_of_version_1_is_no_shell_and_its_edits_count() -> None:
@@ -144,7 +144,7 @@ def test_the_editor_of_version_1_is_no_shell_and_its_edits_count() -> None:
         _step("str_replace_editor undo_edit /repo/a.py", "Last edit to /repo/a.py undone successfully."),
     )
     edit, failed = entries(READER, log)
-    assert isinstance(edit, Edit) and (edit.path, edit.text) == ("/repo/a.py", editing)
+    assert isinstance(edit, Edit) and (edit.path, edit.text) == ("/repo/a.py", "-1\n+2")
     assert failed == NotRun("edit_failed")
 
 

@@ -1,0 +1,151 @@
+"""*repair* examples of agents' edits: a failing command, its output and the files -> the edits that mended it."""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+
+from capibara_assets.datasets.code.sessions import Row
+from capibara_assets.datasets.edited.commands import only_looks
+from capibara_assets.datasets.edited.files import contents
+from capibara_assets.datasets.edited.places import Place, places
+from capibara_assets.datasets.edited.soundness import unsound_edit
+from capibara_assets.datasets.kinds import prompts
+from capibara_assets.datasets.kinds.difficulty import difficulty
+from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, mean_quality
+from capibara_assets.datasets.kinds.referents import leans_on_dialogue, refers_back
+from capibara_assets.datasets.kinds.repair import unified_diff
+from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.executions.formats.agents.failures import raised
+from capibara_assets.executions.patterns.repairs import bare_command
+from capibara_assets.executions.schema import HIDDEN_EXIT, PATCH, SHELL
+
+NO_EDIT = "no edit of a file stands between the command's runs"
+OTHERS = "another command between the command's runs may have changed files"
+UNKNOWN_END = "the log does not tell that the command passed"
+MANY = "more places were edited than one mistake has"
+
+_MOST_PLACES, _MOST_OUTPUT, _LEAST_TASK, _MOST_TASK = 3, 1500, 30, 1000
+_EDITOR = re.compile(r"\s*(?:edit|insert|append|create)\s")  # lines for SWE-agent's shell
+_ABSOLUTE = r"((?:[A-Za-z]:)?[/\\][^\s:\"'()\[\]]*?[/\\])"
+_PASSES = re.compile(
+    r"^(?:ok|PASS)\b|\b\d+ passed\b|\b0 issues\b|\ball tests passed\b|\bOK \(|^OK$", re.MULTILINE | re.I
+)
+
+
+def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
+    """One candidate per command that was repeated unchanged: of several failures before it passed, the last."""
+    for pair in evidence.mended.sort("pair_id").iter_rows(named=True) if evidence.mended is not None else ():
+        session = evidence.command_sessions.get(pair["sandbox_id"], [])
+        places_of = {row["execution_id"]: place for place, row in enumerate(session)}
+        failed, passed = (places_of.get(pair[side]) for side in ("failing_execution_id", "fixed_execution_id"))
+        if failed is None or passed is None:
+            continue  # of a tenant that the recipe does not name
+        between = session[failed + 1 : passed]
+        if any(row["language"] == PATCH for row in between) and not any(_is_attempt(row, pair) for row in between):
+            yield _candidate(pair, session[: failed + 1], between, session[passed], recipe)
+
+
+def _is_attempt(row: Row, pair: Row) -> bool:
+    """Whether the same command failed again: that failure has a pair of its own."""
+    same = row["language"] == SHELL and bare_command(row["code"]) == bare_command(pair["failing_code"])
+    return bool(same and row["outcome"] != "ok")
+
+
+def _candidate(
+    pair: Row, before: Sequence[Row], between: Sequence[Row], passed: Row, recipe: DatasetRecipe
+) -> ExampleCandidate:
+    edits = [row for row in between if row["language"] == PATCH]
+    failing = before[-1]
+    made = places(edits, contents(before))
+    changed = [] if isinstance(made, str) else _named(made, failing)
+    output = _without_roots(_output(failing), changed)
+    command = bare_command(pair["failing_code"])
+    answer = "\n\n".join(block(place) for place in changed)
+    old, new = ("\n".join(getattr(place, side) for place in changed) for side in ("old", "new"))
+    prompt = prompts.edit(_task(pair), [(place.path, place.shown.strip("\n")) for place in changed], command, output)
+    lacking = made if isinstance(made, str) else _lacking(changed, before, between, passed)
+    return ExampleCandidate(
+        kind="repair",
+        language=PATCH,
+        prompt=prompt,
+        answer=answer,
+        execution_ids=(*(row["execution_id"] for row in edits), passed["execution_id"], failing["execution_id"]),
+        subjects=len(edits),
+        duplicate_key="\n".join(f"{place.old}\0{place.new}" for place in changed),
+        difficulty=difficulty(new, PATCH, 1, [pair["error_name"] or ""], recipe.difficulty),
+        quality=mean_quality([passed]),
+        lacking=lacking or unsound_edit(changed, output, prompt),
+        proof=f"passed: {command}",
+        diff=unified_diff(old, new),
+        lesson=f"{output}\n{answer}",
+    )
+
+
+def _lacking(changed: Sequence[Place], before: Sequence[Row], between: Sequence[Row], passed: Row) -> str | None:
+    """Why the edits are not known to be what mended the command."""
+    if not changed:
+        return NO_EDIT
+    if len(changed) > _MOST_PLACES:
+        return MANY
+    if not all(_is_told(row, after) for row, after in zip(between, [*between[1:], passed], strict=True)):
+        return OTHERS
+    return None if _passed(before[-1], passed) else UNKNOWN_END
+
+
+def _is_told(row: Row, after: Row) -> bool:
+    """Whether all that a row may have changed is known: an edit, or a line for SWE-agent's editor beside its edit."""
+    if row["language"] == PATCH or only_looks(row["code"]):
+        return True
+    return _EDITOR.match(row["code"]) is not None and (row["outcome"] == "error" or after["language"] == PATCH)
+
+
+def _passed(failing: Row, passed: Row) -> bool:
+    """Whether the log tells that a command passed: its end, a test's summary, or no exception any more."""
+    said, before = (f"{row['stdout']}\n{row['stderr']}" for row in (passed, failing))
+    if passed["outcome"] == "ok" or _PASSES.search(said):
+        return True
+    return HIDDEN_EXIT not in passed["flags"] and raised(before) and not raised(said)
+
+
+def _task(pair: Row) -> str:
+    """The request of the session, where it says by itself what is wanted."""
+    task = (pair["task"] or "").strip()
+    telling = _LEAST_TASK <= len(task) <= _MOST_TASK and not refers_back(task) and not leans_on_dialogue(task)
+    return task if telling else ""
+
+
+def _output(row: Row) -> str:
+    """What a failing command printed, from the end so much as is shown."""
+    stdout, stderr = row["stdout"].strip("\n"), row["stderr"].strip("\n")
+    whole = stdout if stderr in stdout else "\n".join(filter(None, [stdout, stderr]))
+    if len(whole) <= _MOST_OUTPUT:
+        return whole
+    return f"...\n{whole[-_MOST_OUTPUT:].partition(chr(10))[2]}"
+
+
+def _named(made: Sequence[Place], failing: Row) -> list[Place]:
+    """The places with their paths as the command and its output write them, without the folders of the machine."""
+    told = f"{failing['code']}\n{failing['stdout']}\n{failing['stderr']}"
+    return [Place(_short(place.path, told), place.old, place.new, place.shown) for place in made]
+
+
+def _short(path: str, told: str) -> str:
+    parts = path.strip("/").split("/")
+    if not path.startswith("/"):
+        return path
+    ends = ["/".join(parts[n:]) for n in range(len(parts))]
+    told_ends = list(takewhile(lambda end: end in told, reversed(ends)))
+    return max("".join(told_ends[-1:]), "/".join(parts[-2:]), key=len)
+
+
+def _without_roots(output: str, changed: Sequence[Place]) -> str:
+    """Output without the folder of the machine in which the project stood, told by the paths of edited files."""
+    for root in {match[1] for place in changed for match in re.finditer(_ABSOLUTE + re.escape(place.path), output)}:
+        output = output.replace(root, "")
+    return output
+
+
+def block(place: Place) -> str:
+    """An edit as a SEARCH/REPLACE block below its path: the form of aider, which can be applied by machine."""
+    old, new = (f"{text.rstrip(chr(10))}\n" if text.strip() else "" for text in (place.old, place.new))
+    return f"{place.path}\n<<<<<<< SEARCH\n{old}=======\n{new}>>>>>>> REPLACE"

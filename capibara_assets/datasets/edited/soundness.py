@@ -1,0 +1,101 @@
+"""Whether edits are worth learning: told by what the prompt shows, and no way round the check that failed."""
+
+import re
+from collections.abc import Sequence
+
+from pygments.lexer import Lexer
+
+from capibara_assets.datasets.edited.names import code_lexer, texts, unknown_names, without_remarks, words
+from capibara_assets.datasets.edited.places import Place
+
+NO_CODE = "it edits text that is no code"
+UNRELATED = "nothing of what the command printed is about a file that was edited"
+SILENT = "its edit silences the check instead of mending what it found"
+TEST_CHANGED = "its edit changes what the test expects, or drops the test"
+REMARKS = "its edit changes only comments or spaces"
+NAMES = "names that the prompt does not define"
+UNTOLD_TEXT = "its edit holds texts that its author chose and the prompt does not tell"
+
+_SILENCES = re.compile(
+    r"\bno(?:lint|qa|sec|inspection)\b|type:\s*ignore|pyright:\s*ignore|pylint:\s*disable|rubocop:disable"
+    r"|eslint-disable|@ts-(?:ignore|nocheck|expect-error)|@SuppressWarnings|#\[allow\(|istanbul ignore|-Wno-"
+    r"|\bt\.Skip|pytest\.(?:mark\.)?(?:skip|xfail)|@unittest\.skip|\b(?:it|test|describe)\.(?:skip|todo)\b|\bxit\("
+    r"|\bexcept(?:\s+Exception)?:\s*pass\b"
+)
+_TEST_FILE = re.compile(
+    r"(?:^|/)(?:tests?|__tests__|spec|testdata)/|(?:_test|_spec|\.test|\.spec)\.\w+$|(?:^|/)(?:test_|conftest)\w*\.\w+$"
+)
+_ASSERTION = re.compile(
+    r"^\s*--- FAIL|AssertionError|\bassert\b|\bexpected\b|\bwant\b|\bFAIL(?:ED)?\b|[✕✗]", re.M | re.I
+)
+_NOT_BUILT = re.compile(
+    r"\[build failed\]|undefined:|does not compile|error TS\d+|error\[E\d+\]|cannot find|"
+    r"\b(?:Syntax|Indentation|Import|ModuleNotFound|Name|Reference)Error\b"
+)
+_DEFINES_TEST = re.compile(r"\bfunc Test\w+|\bdef test_\w+|\b(?:it|test)\(|#\[test\]|@Test\b")
+_LONG_NAME, _LONG_TEXT = 5, 4
+_COMMON = frozenset(  # words of any program, which tie no output to a file
+    re.findall(
+        r"\w+",
+        """return function const class import export string value values result error errors false true print assert
+        default static public private except raise while break continue lambda yield async await python package struct
+        interface switch number boolean object array append length range other index Exception""",
+    )
+)
+
+
+def unsound_edit(changed: Sequence[Place], output: str, prompt: str) -> str | None:
+    """Why edits teach nothing, or nothing that the prompt tells; None where they are worth learning."""
+    told = words(prompt)
+    lexers = [code_lexer(place.path) for place in changed]
+    if not changed or not all(lexers):
+        return NO_CODE
+    pairs = [(lexer, place) for lexer, place in zip(lexers, changed, strict=True) if lexer is not None]
+    if all(without_remarks(lexer, place.old) == without_remarks(lexer, place.new) for lexer, place in pairs):
+        return REMARKS
+    if any(_SILENCES.search(added) for _, place in pairs for added in _added(place)):
+        return SILENT
+    if _weakens_test(changed, output):
+        return TEST_CHANGED
+    if any(not _is_named(lexer, place, output) for lexer, place in pairs):
+        return UNRELATED
+    unknown = [name for lexer, place in pairs for name in unknown_names(lexer, "\n".join(_added(place)), told)]
+    if unknown:
+        return f"{NAMES}: {', '.join(sorted(set(unknown))[:5])}"
+    untold = [text for lexer, place in pairs for text in _untold(lexer, place, prompt)]
+    return UNTOLD_TEXT if untold else None
+
+
+def _added(place: Place) -> list[str]:
+    old = {line.strip() for line in place.old.split("\n")}
+    return [line for line in place.new.split("\n") if line.strip() and line.strip() not in old]
+
+
+def _removed(place: Place) -> list[str]:
+    new = {line.strip() for line in place.new.split("\n")}
+    return [line for line in place.old.split("\n") if line.strip() and line.strip() not in new]
+
+
+def _weakens_test(changed: Sequence[Place], output: str) -> bool:
+    """Whether only tests were edited although the code was built and an assertion failed, or a test was dropped."""
+    if not all(_TEST_FILE.search(place.path) for place in changed):
+        return False
+    if any(_DEFINES_TEST.search(line) for place in changed for line in _removed(place)) and not any(
+        _DEFINES_TEST.search(line) for place in changed for line in _added(place)
+    ):
+        return True
+    return _ASSERTION.search(output) is not None and not _NOT_BUILT.search(output)
+
+
+def _is_named(lexer: Lexer, place: Place, output: str) -> bool:
+    """Whether the output names the file, or something that stands in the lines that change."""
+    if place.path.rsplit("/", 1)[-1] in output:
+        return True
+    said = words(output)
+    changed = words(without_remarks(lexer, "\n".join([*_removed(place), *_added(place)])))
+    return any(len(name) >= _LONG_NAME and name not in _COMMON for name in said & changed)
+
+
+def _untold(lexer: Lexer, place: Place, prompt: str) -> list[str]:
+    """Long texts that the edit adds and of which the prompt holds no form."""
+    return [text for text in texts(lexer, "\n".join(_added(place))) if len(text) >= _LONG_TEXT and text not in prompt]

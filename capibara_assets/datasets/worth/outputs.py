@@ -1,0 +1,115 @@
+"""Examples whose recorded or asked output shows that they are not worth learning."""
+
+import ast
+import re
+from typing import Any
+
+from sqlglot import exp
+
+from capibara_assets.datasets.code import python_source
+from capibara_assets.datasets.code.queries import statements
+from capibara_assets.datasets.kinds.evidence import ExampleCandidate
+from capibara_assets.datasets.kinds.prompts import CODE, SESSION, section, sections
+from capibara_assets.executions.parsing import walk
+
+SYMBOLIC = "its output is a formula, in whatever form and order the library gives it"
+PRINTS_TEXT = "its output consists of texts that stand in its code"
+CAUGHT = "its answer showed what it says of an error that it catches"
+FOUND_NOTHING = "its answer found nothing, and its task asks for something"
+WRITTEN_OUT = "its answer is arithmetic on numbers that its author worked out or copied"
+TOLD = "a comment of its answer tells what its output should be"
+NULLS = "all that its query gives is NULL"
+REPEATED = "its join gives the same row several times"
+
+_SYMBOLS = re.compile(r"\bsymbols\(\s*(?:r|u)?(['\"])(?P<names>[^'\"\n]*)\1|\bSymbol\(\s*(['\"])(?P<name>\w+)\3")
+_NOTHING = frozenset(("[]", "{}", "()", "None", "False", "nan", "set()", "undefined", "null", "[[]]"))
+_ARITHMETIC = frozenset(("abs", "min", "max", "sum", "round", "print", "len", "int", "float", "pow", "divmod"))
+_TELLS = re.compile(r"(?:#|//)\W*(?:expected|should (?:be|print|return|output|give))\b", re.IGNORECASE)
+
+
+def shows_too_little(candidate: ExampleCandidate) -> str | None:
+    """Why what a Python program or query shows says that its example teaches nothing; None otherwise."""
+    if candidate.kind == "predict":
+        return _why_unreadable(candidate) if candidate.language == "python" else None
+    if candidate.kind not in ("solve", "apply", "repair"):
+        return None
+    if candidate.language == "sql":
+        return _why_no_rows(candidate)
+    if _TELLS.search(candidate.answer):
+        return TOLD
+    return _why_no_result(candidate) if candidate.language == "python" and candidate.kind != "repair" else None
+
+
+def _why_unreadable(candidate: ExampleCandidate) -> str | None:
+    code = f"{section(candidate.prompt, SESSION)}\n{section(candidate.prompt, CODE)}"
+    shown = candidate.answer.strip()
+    names = {n for found in _SYMBOLS.finditer(code) for n in re.findall(r"\w+", found["names"] or found["name"])}
+    if names & set(re.findall(r"(?<!['\"\w])[A-Za-z_]\w*(?!\s*:)", shown)):
+        return SYMBOLIC
+    texts = {
+        n.value.strip() for n in python_source.nodes(code) if isinstance(n, ast.Constant) and isinstance(n.value, str)
+    }
+    if shown and all(line.strip() in texts for line in shown.split("\n")):
+        branches = any(
+            isinstance(node, ast.If | ast.IfExp | ast.For | ast.While | ast.Try) for node in python_source.nodes(code)
+        )
+        return None if branches else PRINTS_TEXT
+    return None
+
+
+def _why_no_result(candidate: ExampleCandidate) -> str | None:
+    """Of an answer that no test judges, what its output tells."""
+    tree = python_source.parse(candidate.answer)
+    if candidate.test or tree is None:
+        return None
+    proof = (candidate.proof or "").strip()
+    handlers = [node for node in walk(tree) if isinstance(node, ast.ExceptHandler)]
+    said = {n.value for one in handlers for n in walk(one) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    if any(len(text.strip()) > 3 and text.strip() in proof for text in said):
+        return CAUGHT
+    if proof in _NOTHING:
+        return FOUND_NOTHING
+    is_session = any(title == SESSION for title, _ in sections(candidate.prompt))
+    return WRITTEN_OUT if not is_session and _is_arithmetic(tree) else None
+
+
+def _is_arithmetic(tree: ast.Module) -> bool:
+    """Whether a program only calculates with numbers that stand in it."""
+    for node in walk(tree):
+        if isinstance(
+            node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef | ast.For | ast.While | ast.If
+        ):
+            return False
+        if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp | ast.Lambda | ast.Attribute):
+            return False
+        if isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id in _ARITHMETIC):
+            return False
+    return True
+
+
+def _why_no_rows(candidate: ExampleCandidate) -> str | None:
+    """Of a query that was written for a task, what its recorded rows tell."""
+    rows = _rows(candidate.proof or "")
+    if candidate.derived is not None or not rows:
+        return None
+    if all(value is None for row in rows for value in row):
+        return NULLS
+    return REPEATED if len(set(map(repr, rows))) < len(rows) and _joins_plainly(candidate.answer) else None
+
+
+def _rows(proof: str) -> list[tuple[Any, ...]]:
+    """Rows that a driver printed as Python writes them; [] for any other text."""
+    try:
+        value = ast.literal_eval(proof) if proof.startswith("[(") else None
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return []
+    return [row for row in value if isinstance(row, tuple)] if isinstance(value, list) else []
+
+
+def _joins_plainly(query: str) -> bool:
+    """Whether a query's last statement joins tables without grouping, aggregating or leaving out what is equal."""
+    parsed = list(statements(query))
+    tree = parsed[-1] if parsed else None
+    if not isinstance(tree, exp.Select) or not tree.args.get("joins"):
+        return False
+    return not (tree.args.get("distinct") or tree.args.get("group") or tree.find(exp.AggFunc) or tree.args.get("limit"))

@@ -1,0 +1,61 @@
+"""Queries that do not do what their task's words say, or do nothing that is worth writing."""
+
+import re
+
+from sqlglot import exp
+
+from capibara_assets.datasets.code.queries import statements
+from capibara_assets.datasets.kinds.evidence import ExampleCandidate
+from capibara_assets.datasets.kinds.prompts import SCHEMA, section, stated
+
+BARE_COUNT = "its query counts the rows of one table, and nothing else"
+AVERAGED_DATE = "its query adds up or averages a column of dates"
+OTHER_END = "its query looks for the other end of the order than its task names"
+
+_LEAST = re.compile(r"\b(youngest|smallest|lowest|least|fewest|minimum|shortest|cheapest|lightest)\b", re.IGNORECASE)
+_MOST = re.compile(r"\b(oldest|largest|highest|most|greatest|maximum|longest|heaviest|biggest)\b", re.IGNORECASE)
+_DATES = re.compile(r"date|birth|dob|year|time|rank|position|place|since|order", re.IGNORECASE)
+_DATE_TYPE = r"\b{name}\b[\"'`]?\s*[|:,]?\s*[\"'`(]*(?:date|datetime|timestamp)\b"
+
+
+def mismatched(candidate: ExampleCandidate) -> str | None:
+    """Why a query that was written for a task does not answer it, or is no work; None otherwise."""
+    if candidate.language != "sql" or candidate.kind not in ("solve", "apply", "repair"):
+        return None
+    parsed = list(statements(candidate.answer))
+    tree = parsed[-1] if parsed else None
+    if not isinstance(tree, exp.Select):
+        return None
+    if candidate.kind != "repair" and len(parsed) == 1 and _is_bare_count(tree):
+        return BARE_COUNT
+    schema = section(candidate.prompt, SCHEMA)
+    for node in tree.find_all(exp.Avg, exp.Sum):
+        name = re.escape(node.this.name) if isinstance(node.this, exp.Column) else ""
+        if name and re.search(_DATE_TYPE.format(name=name), schema, re.IGNORECASE):
+            return AVERAGED_DATE
+    return OTHER_END if _looks_at_other_end(tree, stated(candidate.prompt)) else None
+
+
+def _is_bare_count(tree: exp.Select) -> bool:
+    parts = [tree.args.get(name) for name in ("joins", "where", "group", "having", "distinct", "order")]
+    (only,) = tree.expressions if len(tree.expressions) == 1 else (None,)
+    counted = only.unalias() if isinstance(only, exp.Expression) else None
+    return not any(parts) and isinstance(counted, exp.Count) and isinstance(counted.this, exp.Star)
+
+
+def _looks_at_other_end(tree: exp.Select, task: str) -> bool:
+    """Whether the one extreme that a query looks for is the opposite of the one that its task names.
+
+    Of dates, years and ranks the words say nothing: the youngest was born last.
+    """
+    least, most = _LEAST.search(task) is not None, _MOST.search(task) is not None
+    ends = [(isinstance(node, exp.Min), node.this) for node in tree.find_all(exp.Min, exp.Max)]
+    for select in tree.find_all(exp.Select):
+        order, limit = select.args.get("order"), select.args.get("limit")
+        if order is not None and limit is not None:
+            first = order.expressions[0]
+            ends.append((not first.args.get("desc"), first.this))
+    if least == most or len(ends) != 1:
+        return False
+    (is_least, column), *_ = ends
+    return is_least != least and not _DATES.search(column.sql())

@@ -1,0 +1,233 @@
+"""*repair* examples of edits, from sessions that are written here as agents' logs record them."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from capibara_assets.datasets.edited.places import OVERLAPS, UNTOLD
+from capibara_assets.datasets.edited.repairs import MANY, NO_EDIT, OTHERS, UNKNOWN_END, candidates
+from capibara_assets.datasets.edited.soundness import (
+    NAMES,
+    NO_CODE,
+    REMARKS,
+    SILENT,
+    TEST_CHANGED,
+    UNRELATED,
+    UNTOLD_TEXT,
+)
+from capibara_assets.datasets.kinds.evidence import ExampleCandidate
+from capibara_assets.datasets.kinds.prompts import COMMAND, FILES, OUTPUT, section
+from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.executions.patterns.repairs import find_mended
+from capibara_assets.executions.schema import HIDDEN_EXIT, Execution
+from capibara_assets_tests.datasets.conftest import evidence_of, frame, run
+
+FAILED = """tests/test_cart.py:3: in test_total
+    assert total([2, 3]) == 5
+E   TypeError: bad operand
+src/cart.py:2: TypeError
+1 failed"""
+EDIT = "/home/ada/shop/src/cart.py\n-    return sum(str(p) for p in prices)\n+    return sum(p for p in prices)"
+
+
+def shell(name: str, code: str, minute: int, failed: bool = False, **values: object) -> Execution:
+    told = {"outcome": "error", "error_name": "CommandExitException"} if failed else {}
+    return run(name, code, language="bash", minute=minute, **{**told, **values})
+
+
+def edit(name: str, code: str, minute: int) -> Execution:
+    return run(name, code, language="patch", minute=minute, outcome="unknown", domains=[])
+
+
+def session(*between: Execution, command: str = "pytest -q", output: str = FAILED, **passed: object) -> list[Execution]:
+    first = shell("failed", command, 1, failed=True, stdout=output)
+    return [first, *between, shell("passed", command, 50, **{"stdout": "1 passed", **passed})]
+
+
+@pytest.fixture
+def made(recipe: DatasetRecipe):
+    def make(executions: list[Execution]) -> list[ExampleCandidate]:
+        commands = frame(executions)
+        mended = find_mended(commands, "python")
+        return list(candidates(replace(evidence_of([]), mended=mended, commands=commands), recipe))
+
+    return make
+
+
+def test_a_command_that_failed_and_the_edit_that_mended_it_are_an_example(made) -> None:
+    (one,) = made(session(edit("e", EDIT, 2), command="cd /home/ada/shop && pytest -q"))
+    assert (one.kind, one.language, one.lacking) == ("repair", "patch", None)
+    assert section(one.prompt, COMMAND) == "pytest -q"
+    assert section(one.prompt, OUTPUT) == FAILED
+    assert section(one.prompt, FILES) == "src/cart.py:\n    return sum(str(p) for p in prices)"
+    assert one.answer == (
+        "src/cart.py\n<<<<<<< SEARCH\n    return sum(str(p) for p in prices)\n=======\n"
+        "    return sum(p for p in prices)\n>>>>>>> REPLACE"
+    )
+    assert (one.execution_ids, one.subjects) == (("e", "passed", "failed"), 1)
+    assert "/home/ada" not in one.prompt + one.answer
+
+
+def test_the_folder_of_the_machine_is_cut_from_the_output(made) -> None:
+    said = "/home/ada/shop/src/cart.py:2: TypeError\n    at /home/ada/shop/src/index.py:3"
+    (one,) = made(session(edit("e", EDIT.replace("/home/ada/shop/", ""), 2), output=said))
+    assert section(one.prompt, OUTPUT) == "src/cart.py:2: TypeError\n    at src/index.py:3"
+
+
+def test_the_blocks_turn_the_shown_file_into_the_mended_one(made) -> None:
+    whole = (
+        "/r/src/cart.py\n" + "\n".join(f"line_{n} = {n}" for n in range(40)) + "\ntotal = sum(str(p) for p in prices)\n"
+    )
+    change = "/r/src/cart.py\n-total = sum(str(p) for p in prices)\n+total = sum(p for p in prices)"
+    (one,) = made([edit("w", whole, 0), *session(edit("e", change, 2))])
+    shown = section(one.prompt, FILES)
+    assert "line_39 = 39" in shown and "line_1 = 1" not in shown
+    old, new = re.findall(r"SEARCH\n(.*?)=======\n(.*?)>>>>>>>", one.answer, re.DOTALL)[0]
+    assert shown.count(old.strip()) == 1 and new == "total = sum(p for p in prices)\n"
+
+
+def test_several_edits_of_one_place_are_one_and_what_was_undone_is_none(made) -> None:
+    again = EDIT.replace(
+        "-    return sum(str(p) for p in prices)\n+    return sum(p for p in prices)",
+        "-    return sum(p for p in prices)\n+    return sum(prices)",
+    )
+    (one,) = made(session(edit("e", EDIT, 2), edit("f", again, 3)))
+    assert "SEARCH\n    return sum(str(p) for p in prices)\n=======\n    return sum(prices)\n" in one.answer
+    back = "\n".join(
+        [EDIT.split("\n")[0], *(("-" if line[0] == "+" else "+") + line[1:] for line in reversed(EDIT.split("\n")[1:]))]
+    )
+    (none,) = made(session(edit("e", EDIT, 2), edit("f", back, 3)))
+    assert none.lacking == NO_EDIT
+
+
+def test_of_several_failures_the_last_is_the_example(made) -> None:
+    wrong = "/home/ada/shop/src/cart.py\n-prices = 1\n+prices = 2"
+    found = made(
+        session(edit("e", wrong, 2), shell("again", "pytest -q", 3, failed=True, stdout=FAILED), edit("f", EDIT, 4))
+    )
+    assert [one.execution_ids for one in found] == [("f", "passed", "again")]
+
+
+def test_what_a_pipe_hides_is_told_by_the_output(made) -> None:
+    hidden = {"outcome": "unknown", "flags": [HIDDEN_EXIT]}
+    runs = [
+        shell(
+            "failed",
+            "pytest -q 2>&1 | tail -20",
+            1,
+            stdout="src/cart.py:2: TypeError\n=== 1 failed in 0.1s ===",
+            **hidden,
+        ),
+        edit("e", EDIT, 2),
+        shell("passed", "pytest -q 2>&1 | tail -5", 3, stdout="=== 1 passed in 0.1s ===", **hidden),
+    ]
+    (one,) = made(runs)
+    assert one.lacking is None
+    runs[-1] = shell("passed", "pytest -q 2>&1 | tail -5", 3, stdout="see the report", **hidden)
+    (one,) = made(runs)
+    assert one.lacking == UNKNOWN_END
+
+
+OTHER = "/r/src/cart.py\n-a_place = {n}\n+a_place = cart_{n}"
+
+
+@pytest.mark.parametrize(
+    ("between", "values", "why"),
+    [
+        ([edit("e", "/r/src/cart.py\n+x = total", 2)], {}, UNTOLD),
+        ([edit("e", "/r/src/cart.py\nedit 1:1\nx\nend_of_edit", 2)], {}, UNTOLD),
+        ([edit("e", EDIT, 2), shell("g", "python generate.py", 3)], {}, OTHERS),
+        ([edit("e", EDIT, 2), shell("g", "sed -i s/a/b/ src/cart.py", 3)], {}, OTHERS),
+        ([edit(f"e{n}", f"/r/src/cart.py\n-place_{n} = 1\n+place_{n} = None", n + 2) for n in range(4)], {}, MANY),
+        ([edit("e", "/r/README.md\n-one total\n+two totals", 2)], {}, NO_CODE),
+        ([edit("e", "/r/src/cart.py\n-x = total  # a\n+x = total  # b", 2)], {}, REMARKS),
+        ([edit("e", f"{EDIT}  # type: ignore", 2)], {}, SILENT),
+        ([edit("e", "/r/tests/test_cart.py\n-    assert total == 5\n+    assert total == 6", 2)], {}, TEST_CHANGED),
+        ([edit("e", "/r/src/other.py\n-alpha = beta\n+alpha = None", 2)], {}, UNRELATED),
+        ([edit("e", EDIT.replace("+    return sum(p", "+    return helper(p"), 2)], {}, f"{NAMES}: helper"),
+        ([edit("e", EDIT.replace("+    return sum(p for", "+    return sum('abcdef' for"), 2)], {}, UNTOLD_TEXT),
+        ([edit("e", EDIT, 2)], {"outcome": "unknown", "stdout": "see there"}, UNKNOWN_END),
+    ],
+)
+def test_what_is_not_known_or_teaches_nothing_is_left_out_with_its_reason(made, between, values, why: str) -> None:
+    (one,) = made(session(*between, **values))
+    assert one.lacking == why
+
+
+def test_edits_that_overlap_are_left_out(made) -> None:
+    one = "/r/src/cart.py\n-first_line = 1\n+first_line = total\n+second_line = 2"
+    two = "/r/src/cart.py\n-second_line = 2\n-third_line = 3\n+third_line = total"
+    (found,) = made(session(edit("e", one, 2), edit("f", two, 3)))
+    assert found.lacking == OVERLAPS
+
+
+def test_a_command_that_passed_without_an_edit_gives_nothing(made) -> None:
+    assert made(session(shell("g", "ls", 2))) == []
+
+
+def test_a_file_that_was_written_anew_gives_the_parts_that_differ(made) -> None:
+    lines = [f"value_{n} = {n}" for n in range(30)]
+    old = "\n".join([*lines, "total = sum(str(p) for p in prices)"]) + "\n"
+    (one,) = made(
+        [
+            edit("w", f"/r/src/cart.py\n{old}", 0),
+            *session(edit("v", f"/r/src/cart.py\n{old.replace('str(p)', 'p')}", 2)),
+        ]
+    )
+    assert one.lacking is None and "value_29" in one.answer and "value_3 =" not in one.answer
+
+
+def test_a_log_of_claude_code_becomes_an_example_of_python_and_of_debug(tmp_path: Path) -> None:
+    from benchmarks.datasets.stages import ASSETS, Place, materialize_all
+
+    log = tmp_path / "logs" / "session.jsonl"
+    log.parent.mkdir()
+    log.write_text("".join(json.dumps(line) + "\n" for line in _claude_session()), "utf-8")
+    place = Place(log.parent, tmp_path / "store", reexecute=False)
+    materialize_all(place, stages=ASSETS[: ASSETS.index("moe_dataset") + 1])
+    for domain in ("python", "debug"):
+        artifact = place.open().latest("moe_dataset", domain)
+        assert artifact is not None
+        (row,) = artifact.frame("examples").filter(language="patch").to_dicts()
+        assert (row["kind"], row["verified"]) == ("repair", "recorded")
+        assert "<<<<<<< SEARCH" in row["messages"]
+
+
+def _claude_session() -> list[dict[str, object]]:
+    base = {"sessionId": "0b4f5c1e-1111-4222-8333-444455556666", "version": "2.0.1", "cwd": "/home/ada/shop"}
+    turns: list[dict[str, object]] = []
+
+    def say(kind: str, content: object, **more: object) -> None:
+        number = len(turns)
+        turns.append(
+            {
+                **base,
+                "type": kind,
+                "uuid": f"u{number}",
+                "timestamp": f"2026-10-01T10:00:{number:02d}.000Z",
+                "message": {"role": kind, "content": content},
+                **more,
+            }
+        )
+
+    def use(name: str, call: str, answer: str, failed: bool = False, **given: str) -> None:
+        say("assistant", [{"type": "tool_use", "id": call, "name": name, "input": given}])
+        result = {"type": "tool_result", "tool_use_id": call, "content": answer, "is_error": failed}
+        told = f"Error: {answer}" if failed else {"stdout": answer, "stderr": "", "interrupted": False}
+        say("user", [result], toolUseResult=told)
+
+    say("user", "Make the total of a cart work for whole numbers and keep the tests green.")
+    use("Bash", "t1", f"Exit code 1\n{FAILED}", failed=True, command="pytest -q")
+    use(
+        "Edit",
+        "t2",
+        "updated",
+        file_path="/home/ada/shop/src/cart.py",
+        old_string="    return sum(str(p) for p in prices)",
+        new_string="    return sum(p for p in prices)",
+    )
+    use("Bash", "t3", "1 passed in 0.01s", command="pytest -q")
+    return turns

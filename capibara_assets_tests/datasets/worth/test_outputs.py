@@ -1,0 +1,118 @@
+"""What outputs and tasks tell of an example: each class of faults with a sound neighbour."""
+
+import pytest
+
+from capibara_assets.datasets.worth import outputs, query_tasks
+from capibara_assets_tests.datasets.worth.test_worth import candidate, unworthy
+
+LOOP = "for x in [3, 1, 2]:\n    if x > 1:\n        print(x * 2)"
+
+
+@pytest.mark.parametrize(
+    ("code", "shown", "why"),
+    [
+        (
+            "from sympy import symbols, solve\nx, y = symbols('x y')\nprint(solve(x*y - 1, x))",
+            "[1/y]",
+            outputs.SYMBOLIC,
+        ),
+        (
+            "from sympy import Symbol, expand\nt = Symbol('t')\nprint(expand((t + 1)*(t + 2)))",
+            "t**2 + 3*t + 2",
+            outputs.SYMBOLIC,
+        ),
+        (
+            "from sympy import symbols, solve\nx, y = symbols('x y')\nprint(solve((x - y, x + y - 2), (x, y)))",
+            "{x: 1, y: 1}",
+            None,
+        ),
+        (
+            "import webbrowser\nwebbrowser.open('http://a.b')\nprint('It is open.')\nprint('Done.')",
+            "It is open.\nDone.",
+            outputs.PRINTS_TEXT,
+        ),
+        ("def f(n):\n    if n % 3 == 2:\n        return 'a'\n    return 'b'\nprint(f(sum([1, 2, 5])))", "a", None),
+        (LOOP, "6\n4", None),
+    ],
+)
+def test_an_output_that_no_reader_of_the_code_can_tell_or_everyone_can(code: str, shown: str, why: str | None) -> None:
+    asked = f"Predict the output of this Python code.\n\nCode:\n{code}"
+    assert unworthy(candidate("predict", shown, asked)) == why
+
+
+TRIES = """def g(n):
+    return [int(c) for c in n]
+try:
+    print(sum(g('12')))
+except ValueError:
+    print('No digits here')"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "values", "why"),
+    [
+        (TRIES, {"proof": "No digits here"}, outputs.CAUGHT),
+        (TRIES, {"proof": "3"}, None),
+        (LOOP, {"proof": "[]"}, outputs.FOUND_NOTHING),
+        (LOOP, {"proof": "[]", "test": "assert x == 2"}, None),
+        ("a = abs(-3 / 3) + abs(3)\nprint(min(a, 9))", {"proof": "4.0"}, outputs.WRITTEN_OUT),
+        ("from math import comb\nprint(comb(52, 5) - 4 * comb(13, 5))", {"proof": "2593812"}, None),
+        (f"{LOOP}  # Expected: 6 and 4", {}, outputs.TOLD),
+        (f"{LOOP}  # twice as much", {}, None),
+    ],
+)
+def test_an_answer_without_a_test_is_told_by_what_it_showed(
+    answer: str, values: dict[str, str], why: str | None
+) -> None:
+    assert unworthy(candidate("solve", answer, "Write Python code.\nHow many digits?", **values)) == why
+
+
+SCHEMA = """
+
+Schema:
+pets(id int, owner_id int, age int, weight double)
+owners(id int, name text)
+visits(id int, visit_date datetime)"""
+JOIN = "SELECT o.name FROM owners o JOIN pets p ON p.owner_id = o.id"
+
+
+@pytest.mark.parametrize(
+    ("task", "query", "proof", "why"),
+    [
+        ("Who owns a pet?", JOIN, "[('Ada',), ('Ada',)]", outputs.REPEATED),
+        ("Who owns a pet?", JOIN.replace("SELECT", "SELECT DISTINCT"), "[('Ada',), ('Eve',)]", None),
+        ("Who owns a pet?", JOIN, "[('Ada',), ('Eve',)]", None),
+        ("What is the name of each owner?", "SELECT name FROM owners ORDER BY name", "[('Ada',), ('Ada',)]", None),
+        (
+            "What weight do pets have on average?",
+            "SELECT AVG(weight) FROM pets WHERE age = 3",
+            "[(None,)]",
+            outputs.NULLS,
+        ),
+        ("How many pets are there?", "SELECT COUNT(*) FROM pets", "[(5,)]", query_tasks.BARE_COUNT),
+        ("How many pets has each owner?", "SELECT owner_id, COUNT(*) FROM pets GROUP BY owner_id", "[(1, 5)]", None),
+        (
+            "What is the average date of visits?",
+            "SELECT AVG(visit_date) FROM visits",
+            "[(1.5,)]",
+            query_tasks.AVERAGED_DATE,
+        ),
+        ("What is the average age of pets?", "SELECT AVG(age) FROM pets", "[(1.5,)]", None),
+        (
+            "Which pet is the youngest?",
+            "SELECT id FROM pets WHERE age = (SELECT MAX(age) FROM pets)",
+            "[(1,)]",
+            query_tasks.OTHER_END,
+        ),
+        (
+            "Which pet is the youngest?",
+            "SELECT id FROM pets ORDER BY age DESC LIMIT 1",
+            "[(1,)]",
+            query_tasks.OTHER_END,
+        ),
+        ("Which pet is the youngest?", "SELECT id FROM pets ORDER BY age LIMIT 1", "[(1,)]", None),
+        ("Which visit is the latest and which the oldest?", "SELECT MIN(visit_date) FROM visits", "[(1,)]", None),
+    ],
+)
+def test_a_query_that_does_not_do_what_its_task_says(task: str, query: str, proof: str, why: str | None) -> None:
+    assert unworthy(candidate("solve", query, f"Write SQL code.\n{task}{SCHEMA}", "sql", proof=proof)) == why
