@@ -11,9 +11,10 @@ _TESTS = re.compile(
     cargo\s+(?:test|check|build|clippy|nextest)|rustc|gcc|g\+\+|clang|javac|dotnet\s+(?:test|build)|swift\s+(?:test|build)|
     (?:python[\d.]*\s+-m\s+)?(?:pytest|unittest|mypy|pyright|flake8|pylint|nose2?|doctest|tox|py_compile|compileall)|
     (?:uv\s+run\s+|poetry\s+run\s+|pdm\s+run\s+)(?:pytest|mypy|ruff\s+check)|ruff\s+(?:check|format\s+--check)|black\s+--check|
-    (?:npm|pnpm|yarn|bun)\s+(?:run\s+)?(?:test|lint|build|check|typecheck|type-check)[\w:-]*|
-    (?:npx\s+|pnpm\s+exec\s+|yarn\s+)?(?:tsc|jest|vitest|mocha|eslint|ava|tap)|node\s+--(?:test|check)|deno\s+(?:test|check|lint)|
+    (?:npm|pnpm|yarn|bun)\s+(?:run\s+)?(?:test|lint|build|check|compile|typecheck|type-check)[\w:-]*|nvm\s+use|
+    (?:npx\s+|bunx\s+|pnpm\s+exec\s+|yarn\s+)?(?:biome\s+(?:check|lint)|tsc|jest|vitest|mocha|eslint|ava|tap)|node\s+--(?:test|check)|deno\s+(?:test|check|lint)|
     mvn\s+(?:-\S+\s+)*(?:test|compile|verify)|(?:\./)?gradlew?\s+(?:test|build|check)|make\s+(?:test|check|lint|build)\S*|
+    (?:dart|flutter)\s+(?:analyze|test)|pip3?\s+(?:show|list|freeze)|docker\s+(?:compose\s+)?(?:ps|logs)|
     (?:bundle\s+exec\s+)?(?:rspec|rake\s+test|rubocop)|phpunit|mix\s+test|ctest|
     git\s+(?:-\S+\s+\S+\s+)*(?:status|diff|log|show|blame|grep|ls-files|rev-parse|branch|remote|describe)
     )(?![\w-])""",

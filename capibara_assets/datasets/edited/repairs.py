@@ -7,6 +7,7 @@ from itertools import takewhile
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.edited.commands import only_looks
 from capibara_assets.datasets.edited.files import contents
+from capibara_assets.datasets.edited.names import code_lexer
 from capibara_assets.datasets.edited.places import Place, places
 from capibara_assets.datasets.edited.soundness import unsound_edit
 from capibara_assets.datasets.kinds import prompts
@@ -54,10 +55,11 @@ def _is_attempt(row: Row, pair: Row) -> bool:
 def _candidate(
     pair: Row, before: Sequence[Row], between: Sequence[Row], passed: Row, recipe: DatasetRecipe
 ) -> ExampleCandidate:
-    edits = [row for row in between if row["language"] == PATCH]
     failing = before[-1]
+    edits = [row for row in between if row["language"] == PATCH and not _is_remark(row, failing)]
     made = places(edits, contents(before))
     changed = [] if isinstance(made, str) else _named(made, failing)
+    ids = [row["execution_id"] for row in edits]
     output = _without_roots(_output(failing), changed)
     command = bare_command(pair["failing_code"])
     answer = "\n\n".join(block(place) for place in changed)
@@ -69,8 +71,8 @@ def _candidate(
         language=PATCH,
         prompt=prompt,
         answer=answer,
-        execution_ids=(*(row["execution_id"] for row in edits), passed["execution_id"], failing["execution_id"]),
-        subjects=len(edits),
+        execution_ids=(*ids, passed["execution_id"], failing["execution_id"]),
+        subjects=len(ids),
         duplicate_key="\n".join(f"{place.old}\0{place.new}" for place in changed),
         difficulty=difficulty(new, PATCH, 1, [pair["error_name"] or ""], recipe.difficulty),
         quality=mean_quality([passed]),
@@ -79,6 +81,12 @@ def _candidate(
         diff=unified_diff(old, new),
         lesson=f"{output}\n{answer}",
     )
+
+
+def _is_remark(edit: Row, failing: Row) -> bool:
+    """Whether an edit is of a file of prose that the command's output does not name: notes that an agent keeps."""
+    name = edit["code"].partition("\n")[0].rsplit("/", 1)[-1]
+    return bool(name) and code_lexer(name) is None and name not in f"{failing['stdout']}{failing['stderr']}"
 
 
 def _lacking(changed: Sequence[Place], before: Sequence[Row], between: Sequence[Row], passed: Row) -> str | None:
@@ -141,7 +149,7 @@ def _short(path: str, told: str) -> str:
 def _without_roots(output: str, changed: Sequence[Place]) -> str:
     """Output without the folder of the machine in which the project stood, told by the paths of edited files."""
     for root in {match[1] for place in changed for match in re.finditer(_ABSOLUTE + re.escape(place.path), output)}:
-        output = output.replace(root, "")
+        output = output.replace(root, "").replace(root.rstrip("/\\"), ".")
     return output
 
 

@@ -12,6 +12,7 @@ NO_CODE = "it edits text that is no code"
 UNRELATED = "nothing of what the command printed is about a file that was edited"
 SILENT = "its edit silences the check instead of mending what it found"
 TEST_CHANGED = "its edit changes what the test expects, or drops the test"
+DROPPED = "its edit drops the code that failed"
 REMARKS = "its edit changes only comments or spaces"
 NAMES = "names that the prompt does not define"
 UNTOLD_TEXT = "its edit holds texts that its author chose and the prompt does not tell"
@@ -31,6 +32,9 @@ _ASSERTION = re.compile(
 _NOT_BUILT = re.compile(
     r"\[build failed\]|undefined:|does not compile|error TS\d+|error\[E\d+\]|cannot find|"
     r"\b(?:Syntax|Indentation|Import|ModuleNotFound|Name|Reference)Error\b"
+)
+_NEEDLESS = re.compile(
+    r"\bunused\b|\bnot used\b|never (?:used|read)|redeclared|duplicate|redefin|unreachable", re.IGNORECASE
 )
 _DEFINES_TEST = re.compile(r"\bfunc Test\w+|\bdef test_\w+|\b(?:it|test)\(|#\[test\]|@Test\b")
 _LONG_NAME, _LONG_TEXT = 5, 4
@@ -57,6 +61,8 @@ def unsound_edit(changed: Sequence[Place], output: str, prompt: str) -> str | No
         return SILENT
     if _weakens_test(changed, output):
         return TEST_CHANGED
+    if not any(place.new.strip() for place in changed) and not _NEEDLESS.search(output):
+        return DROPPED
     if any(not _is_named(lexer, place, output) for lexer, place in pairs):
         return UNRELATED
     unknown = [name for lexer, place in pairs for name in unknown_names(lexer, "\n".join(_added(place)), told)]

@@ -10,6 +10,7 @@ import pytest
 from capibara_assets.datasets.edited.places import OVERLAPS, UNTOLD
 from capibara_assets.datasets.edited.repairs import MANY, NO_EDIT, OTHERS, UNKNOWN_END, candidates
 from capibara_assets.datasets.edited.soundness import (
+    DROPPED,
     NAMES,
     NO_CODE,
     REMARKS,
@@ -72,9 +73,9 @@ def test_a_command_that_failed_and_the_edit_that_mended_it_are_an_example(made) 
 
 
 def test_the_folder_of_the_machine_is_cut_from_the_output(made) -> None:
-    said = "/home/ada/shop/src/cart.py:2: TypeError\n    at /home/ada/shop/src/index.py:3"
+    said = "RUN /home/ada/shop\n/home/ada/shop/src/cart.py:2: TypeError\n    at /home/ada/shop/src/index.py:3"
     (one,) = made(session(edit("e", EDIT.replace("/home/ada/shop/", ""), 2), output=said))
-    assert section(one.prompt, OUTPUT) == "src/cart.py:2: TypeError\n    at src/index.py:3"
+    assert section(one.prompt, OUTPUT) == "RUN .\nsrc/cart.py:2: TypeError\n    at src/index.py:3"
 
 
 def test_the_blocks_turn_the_shown_file_into_the_mended_one(made) -> None:
@@ -142,10 +143,12 @@ OTHER = "/r/src/cart.py\n-a_place = {n}\n+a_place = cart_{n}"
         ([edit("e", EDIT, 2), shell("g", "python generate.py", 3)], {}, OTHERS),
         ([edit("e", EDIT, 2), shell("g", "sed -i s/a/b/ src/cart.py", 3)], {}, OTHERS),
         ([edit(f"e{n}", f"/r/src/cart.py\n-place_{n} = 1\n+place_{n} = None", n + 2) for n in range(4)], {}, MANY),
-        ([edit("e", "/r/README.md\n-one total\n+two totals", 2)], {}, NO_CODE),
+        ([edit("e", "/r/README.md\n-one total\n+two totals", 2)], {}, NO_EDIT),
+        ([edit("e", "/r/notes.log\n-one total\n+two totals", 2)], {"output": f"{FAILED}\nsee notes.log"}, NO_CODE),
         ([edit("e", "/r/src/cart.py\n-x = total  # a\n+x = total  # b", 2)], {}, REMARKS),
         ([edit("e", f"{EDIT}  # type: ignore", 2)], {}, SILENT),
         ([edit("e", "/r/tests/test_cart.py\n-    assert total == 5\n+    assert total == 6", 2)], {}, TEST_CHANGED),
+        ([edit("e", "/r/src/cart.py\n-total(prices)\n-print(total)", 2)], {}, DROPPED),
         ([edit("e", "/r/src/other.py\n-alpha = beta\n+alpha = None", 2)], {}, UNRELATED),
         ([edit("e", EDIT.replace("+    return sum(p", "+    return helper(p"), 2)], {}, f"{NAMES}: helper"),
         ([edit("e", EDIT.replace("+    return sum(p for", "+    return sum('abcdef' for"), 2)], {}, UNTOLD_TEXT),
@@ -155,6 +158,11 @@ OTHER = "/r/src/cart.py\n-a_place = {n}\n+a_place = cart_{n}"
 def test_what_is_not_known_or_teaches_nothing_is_left_out_with_its_reason(made, between, values, why: str) -> None:
     (one,) = made(session(*between, **values))
     assert one.lacking == why
+
+
+def test_notes_that_an_agent_keeps_beside_its_edits_do_not_matter(made) -> None:
+    (one,) = made(session(edit("n", "/r/PROGRESS.md\n# all that was done", 2), edit("e", EDIT, 3)))
+    assert (one.lacking, one.execution_ids) == (None, ("e", "passed", "failed"))
 
 
 def test_edits_that_overlap_are_left_out(made) -> None:
