@@ -37,8 +37,11 @@ def words(text: str) -> set[str]:
 def unknown_names(lexer: Lexer, code: str, told: set[str]) -> list[str]:
     """Names that code reads without binding them, no members, which are not among those told; sorted."""
     bound = set(_BOUND.findall(code))
-    for match in (*_ASSIGNED.finditer(code), *_PARAMETERS.finditer(code)):
-        bound |= words(next(filter(None, match.groups()), ""))
+    for match in _ASSIGNED.finditer(code):
+        bound |= words(match[1].partition(":")[0])
+    for match in _PARAMETERS.finditer(code):
+        listed = next(filter(None, match.groups()), "").split(",")
+        bound |= {name for one in listed for name in words(one.partition(":")[0])}  # `name: Type` binds the name
     return sorted({name for name in _read(lexer, code) if name not in told and name not in bound})
 
 

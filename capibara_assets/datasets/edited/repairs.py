@@ -28,6 +28,9 @@ MANY = "more places were edited than one mistake has"
 _MOST_PLACES, _MOST_OUTPUT, _LEAST_TASK, _MOST_TASK = 3, 1500, 30, 1000
 _EDITOR = re.compile(r"\s*(?:edit|insert|append|create)\s")  # lines for SWE-agent's shell
 _ABSOLUTE = r"((?:[A-Za-z]:)?[/\\][^\s:\"'()\[\]]*?[/\\])"
+_ROOTED = re.compile(r"/|[A-Za-z]:/")
+_WORD = re.compile(r"\w+")
+_NAME = re.compile(r"\b(?:\w+_\w+|[a-z]+[A-Z]\w*|[A-Z]+[a-z]\w*[A-Z]\w*)\b")  # as no word of prose is written
 _PASSES = re.compile(
     r"^(?:ok|PASS)\b|\b\d+ passed\b|\b0 issues\b|\ball tests passed\b|\bOK \(|^OK$", re.MULTILINE | re.I
 )
@@ -43,6 +46,9 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
             continue  # of a tenant that the recipe does not name
         between = session[failed + 1 : passed]
         if any(row["language"] == PATCH for row in between) and not any(_is_attempt(row, pair) for row in between):
+            later = [row for row in session[passed + 1 :] if _is_attempt(row, pair) and row["outcome"] != "unknown"]
+            if later and session[passed]["outcome"] != "ok":
+                continue  # nothing told that it had passed
             yield _candidate(pair, session[: failed + 1], between, session[passed], recipe)
 
 
@@ -64,7 +70,9 @@ def _candidate(
     command = bare_command(pair["failing_code"])
     answer = "\n\n".join(block(place) for place in changed)
     old, new = ("\n".join(getattr(place, side) for place in changed) for side in ("old", "new"))
-    prompt = prompts.edit(_task(pair), [(place.path, place.shown.strip("\n")) for place in changed], command, output)
+    prompt = prompts.edit(
+        _task(pair, changed), [(place.path, place.shown.strip("\n")) for place in changed], command, output
+    )
     lacking = made if isinstance(made, str) else _lacking(changed, before, between, passed)
     return ExampleCandidate(
         kind="repair",
@@ -115,11 +123,17 @@ def _passed(failing: Row, passed: Row) -> bool:
     return HIDDEN_EXIT not in passed["flags"] and raised(before) and not raised(said)
 
 
-def _task(pair: Row) -> str:
-    """The request of the session, where it says by itself what is wanted."""
+def _task(pair: Row, changed: Sequence[Place]) -> str:
+    """The request of the session, where it says by itself what is wanted and names something of the files by its name.
+
+    What a user says while an agent works is often about something else than what failed last.
+    """
     task = (pair["task"] or "").strip()
-    telling = _LEAST_TASK <= len(task) <= _MOST_TASK and not refers_back(task) and not leans_on_dialogue(task)
-    return task if telling else ""
+    if not _LEAST_TASK <= len(task) <= _MOST_TASK or refers_back(task) or leans_on_dialogue(task):
+        return ""
+    stems = {place.path.rsplit("/", 1)[-1].split(".")[0] for place in changed}
+    names = set(_NAME.findall("\n".join(place.shown for place in changed))) | stems
+    return task if names & set(_WORD.findall(task)) else ""
 
 
 def _output(row: Row) -> str:
@@ -133,14 +147,15 @@ def _output(row: Row) -> str:
 
 def _named(made: Sequence[Place], failing: Row) -> list[Place]:
     """The places with their paths as the command and its output write them, without the folders of the machine."""
-    told = f"{failing['code']}\n{failing['stdout']}\n{failing['stderr']}"
+    told = f"{failing['code']}\n{failing['stdout']}\n{failing['stderr']}".replace("\\", "/")
     return [Place(_short(place.path, told), place.old, place.new, place.shown) for place in made]
 
 
 def _short(path: str, told: str) -> str:
-    parts = path.strip("/").split("/")
-    if not path.startswith("/"):
+    path = path.replace("\\", "/")
+    if not _ROOTED.match(path):
         return path
+    parts = path.strip("/").split("/")
     ends = ["/".join(parts[n:]) for n in range(len(parts))]
     told_ends = list(takewhile(lambda end: end in told, reversed(ends)))
     return max("".join(told_ends[-1:]), "/".join(parts[-2:]), key=len)

@@ -15,14 +15,25 @@ TEST_CHANGED = "its edit changes what the test expects, or drops the test"
 DROPPED = "its edit drops the code that failed"
 REMARKS = "its edit changes only comments or spaces"
 NAMES = "names that the prompt does not define"
+SCRATCH = "it edits nothing but a script that an agent wrote to try something"
+REDACTED = "what its command printed was redacted"
+NOT_SHOWN = "its command printed more errors than are shown"
 UNTOLD_TEXT = "its edit holds texts that its author chose and the prompt does not tell"
 
 _SILENCES = re.compile(
     r"\bno(?:lint|qa|sec|inspection)\b|type:\s*ignore|pyright:\s*ignore|pylint:\s*disable|rubocop:disable"
     r"|eslint-disable|@ts-(?:ignore|nocheck|expect-error)|@SuppressWarnings|#\[allow\(|istanbul ignore|-Wno-"
     r"|\bt\.Skip|pytest\.(?:mark\.)?(?:skip|xfail)|@unittest\.skip|\b(?:it|test|describe)\.(?:skip|todo)\b|\bxit\("
-    r"|\bexcept(?:\s+Exception)?:\s*pass\b"
+    r"|\bexcept(?:\s+Exception)?:\s*pass\b|\bas any\b"
 )
+_TRIES = re.compile(r"(?:^|/)(?:\w*(?:repro|scratch|playground|tmp|temp|debug)\w*|bug_\w*)\.\w+$", re.IGNORECASE)
+_IMPORTS = re.compile(
+    r"^\s*(?:(?:pub\s+)?use|import|from|export|#include|require|(?:const|let|var)\s.*\brequire\()\b", re.IGNORECASE
+)
+_OFFERS = re.compile(r"^\s*(?:pub\s+use|export)\b")
+_REDACTED = re.compile(r"<[A-Z_]+:\d+>")  # as the readers of logs write it
+_COUNT = re.compile(r"\b(\d+) (?:previous |more )?(?:errors?|issues?|problems?|warnings?)\b", re.IGNORECASE)
+_PLACE = re.compile(r"^\s*(?:error\b|\S+:\d+:\d+|\S+\(\d+,\d+\)|\d+:\d+\s)", re.IGNORECASE)
 _TEST_FILE = re.compile(
     r"(?:^|/)(?:tests?|__tests__|spec|testdata)/|(?:_test|_spec|\.test|\.spec)\.\w+$|(?:^|/)(?:test_|conftest)\w*\.\w+$"
 )
@@ -59,11 +70,17 @@ def unsound_edit(changed: Sequence[Place], output: str, prompt: str) -> str | No
         return REMARKS
     if any(_SILENCES.search(added) for _, place in pairs for added in _added(place)):
         return SILENT
+    if all(_TRIES.search(place.path) for place in changed):
+        return SCRATCH
+    if _REDACTED.search(prompt):
+        return REDACTED
     if _weakens_test(changed, output):
         return TEST_CHANGED
-    if not any(place.new.strip() for place in changed) and not _NEEDLESS.search(output):
+    if _only_drops(changed, output):
         return DROPPED
-    if any(not _is_named(lexer, place, output) for lexer, place in pairs):
+    if _is_cut_short(output):
+        return NOT_SHOWN
+    if any(not _is_named(lexer, place, output) or _drops_import(place, output) for lexer, place in pairs):
         return UNRELATED
     unknown = [name for lexer, place in pairs for name in unknown_names(lexer, "\n".join(_added(place)), told)]
     if unknown:
@@ -80,6 +97,28 @@ def _added(place: Place) -> list[str]:
 def _removed(place: Place) -> list[str]:
     new = {line.strip() for line in place.new.split("\n")}
     return [line for line in place.old.split("\n") if line.strip() and line.strip() not in new]
+
+
+def _only_drops(changed: Sequence[Place], output: str) -> bool:
+    """Whether an edit adds nothing, and the output does not call what it removes needless."""
+    removed = [line for place in changed for line in _removed(place)]
+    if any(_added(place) for place in changed):
+        return False
+    return _NEEDLESS.search(output) is None or any(_OFFERS.match(line) for line in removed)
+
+
+def _drops_import(place: Place, output: str) -> bool:
+    """Whether an import is removed of which the output says nothing."""
+    said, kept = words(output), words("\n".join(_added(place)))
+    imports = [words(line) - _COMMON for line in _removed(place) if _IMPORTS.match(line)]
+    return any(names and not names & (said | kept) for names in imports)
+
+
+def _is_cut_short(output: str) -> bool:
+    """Whether what was cut from an output held errors: it counts more of them than it shows."""
+    counted = max((int(number) for number in _COUNT.findall(output)), default=0)
+    places = sum(_PLACE.search(line) is not None for line in output.split("\n"))
+    return output.startswith("...") and counted > places
 
 
 def _weakens_test(changed: Sequence[Place], output: str) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from capibara_assets.executions.formats.agents.autogen import agentchat_console
 from capibara_assets.executions.formats.agents.autogen import console as autogen_console
+from capibara_assets.executions.formats.agents.failures import raised
 from capibara_assets.executions.formats.agents.hosted import (
     codeact_console,
     langchain_console,
@@ -14,6 +15,8 @@ from capibara_assets.executions.formats.agents.hosted import (
     smolagents_console,
 )
 from capibara_assets.executions.formats.agents.hosted.console_dialogues import printed
+from capibara_assets.executions.formats.agents.recorded import error_of
+from capibara_assets.executions.formats.cell_outputs import strip_ansi
 from capibara_assets.executions.formats.envelope_reader import ESTIMATED, UNDATED
 from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN, has_heading, task_above
 from capibara_assets.executions.formats.strict_json import Fault, json_type
@@ -151,7 +154,7 @@ def _envelope(notebook: dict[str, Any], cell: dict[str, Any], session: str, posi
         "execution": {
             "results": [result for output in outputs if (result := _result(output)) is not None],
             "logs": {name: [_text(o.get("text")) for o in outputs if _stream(o) == name] for name in _STREAMS},
-            "error": next((error for output in outputs if (error := _error(output)) is not None), None),
+            "error": next((error for output in outputs if (error := _error(output)) is not None), _written(outputs)),
         },
         "execution_count": _counter(cell),
         "duration_ms": _duration_ms(cell),
@@ -203,6 +206,16 @@ def _error(output: dict[str, Any]) -> dict[str, Any] | None:
         return None
     names = (("name", "ename"), ("value", "evalue"), ("traceback", "traceback"))
     return {ours: output.get(theirs) for ours, theirs in names}
+
+
+def _written(outputs: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """An exception that stands in a result: agents that fill the cells of a notebook themselves write it there."""
+    results = [result["text"] for output in outputs if (result := _result(output)) is not None]
+    text = next((strip_ansi(said) for said in results if isinstance(said, str) and raised(said)), None)
+    if text is None:
+        return None
+    name, value, traceback = error_of(text, "python", None)
+    return {"name": name, "value": value or "", "traceback": traceback or text} if name else None
 
 
 def _language(notebook: dict[str, Any], cell: dict[str, Any]) -> Any:

@@ -45,7 +45,7 @@ _MISSING_NAME = re.compile(
     r"name '(\w+)' is not defined|(?:^|\s)(\w+) is not defined|no such (?:table|column): ([\w.]+)"
 )
 _AROUND_COMMAND = re.compile(
-    r"^\s*cd\s+\S+\s*(?:&&|;)\s*|(?<!\s)\s*(?:2>&1\s*)?\|\s*(?:head|tail)(?:\s+-\w*)*(?:\s+\d+)?\s*$|(?<!\s)\s*2>&1\s*$"
+    r"^\s*cd\s+(?:\"[^\"\n]*\"|'[^'\n]*'|\S+)\s*(?:&&|;)\s*|(?<!\s)\s*(?:2>&1\s*)?\|\s*(?:head|tail)(?:\s+-\w*)*(?:\s+\d+)?\s*$|(?<!\s)\s*2>&1\s*$"
 )
 _LEADING_COMMENT = re.compile(r"\s*((?:(?:#|--|//)[^\n]*\n\s*)+|/\*.*?\*/)", re.DOTALL)
 

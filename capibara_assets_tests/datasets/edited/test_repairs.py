@@ -13,7 +13,10 @@ from capibara_assets.datasets.edited.soundness import (
     DROPPED,
     NAMES,
     NO_CODE,
+    NOT_SHOWN,
+    REDACTED,
     REMARKS,
+    SCRATCH,
     SILENT,
     TEST_CHANGED,
     UNRELATED,
@@ -76,6 +79,35 @@ def test_the_folder_of_the_machine_is_cut_from_the_output(made) -> None:
     said = "RUN /home/ada/shop\n/home/ada/shop/src/cart.py:2: TypeError\n    at /home/ada/shop/src/index.py:3"
     (one,) = made(session(edit("e", EDIT.replace("/home/ada/shop/", ""), 2), output=said))
     assert section(one.prompt, OUTPUT) == "RUN .\nsrc/cart.py:2: TypeError\n    at src/index.py:3"
+
+
+def test_a_windows_path_loses_its_drive_and_its_user(made) -> None:
+    change = EDIT.replace("/home/ada/shop/src/cart.py", "c:\\Users\\Ada Low\\shop\\src\\cart.py")
+    (one,) = made(session(edit("e", change, 2), command='cd "c:\\Users\\Ada Low\\shop" && pytest -q'))
+    assert one.answer.startswith("src/cart.py\n") and "Ada" not in one.prompt
+
+
+@pytest.mark.parametrize(
+    ("task", "shown"),
+    [
+        ("The total in cart.py must accept prices that are whole numbers.", True),
+        ("Also update the README when you are done with all of that.", False),
+        ("yes, then commit, push", False),
+        ("", False),
+    ],
+)
+def test_a_request_is_shown_if_it_is_about_the_files(made, task: str, shown: bool) -> None:
+    runs = [row.model_copy(update={"task": task or None}) for row in session(edit("e", EDIT, 2))]
+    (one,) = made(runs)
+    assert (bool(task) and task in one.prompt) == shown
+
+
+def test_a_pass_that_nothing_tells_does_not_count_if_the_command_failed_once_more(made) -> None:
+    raised = 'Traceback (most recent call last):\n  File "src/cart.py", line 2, in total\nTypeError: bad operand'
+    runs = session(edit("e", EDIT, 2), command="python run.py", output=raised, outcome="unknown", stdout="5")
+    (one,) = made(runs)
+    assert one.lacking is None
+    assert made([*runs, shell("again", "python run.py", 60, failed=True, stdout=raised)]) == []
 
 
 def test_the_blocks_turn_the_shown_file_into_the_mended_one(made) -> None:
@@ -148,6 +180,10 @@ OTHER = "/r/src/cart.py\n-a_place = {n}\n+a_place = cart_{n}"
         ([edit("e", "/r/src/cart.py\n-x = total  # a\n+x = total  # b", 2)], {}, REMARKS),
         ([edit("e", f"{EDIT}  # type: ignore", 2)], {}, SILENT),
         ([edit("e", "/r/tests/test_cart.py\n-    assert total == 5\n+    assert total == 6", 2)], {}, TEST_CHANGED),
+        ([edit("e", "/r/src/repro_cart.py\n-total(prices)\n+total(None)", 2)], {}, SCRATCH),
+        ([edit("e", EDIT, 2)], {"output": f"{FAILED}\nkey <SECRET:1>"}, REDACTED),
+        ([edit("e", EDIT, 2)], {"output": "x" * 1500 + f"\n{FAILED}\nFound 9 errors"}, NOT_SHOWN),
+        ([edit("e", "/r/src/cart.py\n-import decimal\n-total = 1\n+total = None", 2)], {}, UNRELATED),
         ([edit("e", "/r/src/cart.py\n-total(prices)\n-print(total)", 2)], {}, DROPPED),
         ([edit("e", "/r/src/other.py\n-alpha = beta\n+alpha = None", 2)], {}, UNRELATED),
         ([edit("e", EDIT.replace("+    return sum(p", "+    return helper(p"), 2)], {}, f"{NAMES}: helper"),

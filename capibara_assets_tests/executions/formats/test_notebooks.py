@@ -87,6 +87,20 @@ def test_cells_that_ran_are_executions_and_the_others_are_counted() -> None:
     assert len({record.execution_id for record in ran(document)}) == 3
 
 
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("Traceback (most recent call last):\n  File \"a.py\", line 1\nKeyError: 'x'", "KeyError"),
+        ("\x1b[0;31mValueError\x1b[0m: no\nTraceback (most recent call last):\nValueError: no", "ValueError"),
+        ("'Traceback (most recent call last):'", None),  # the repr of a text
+        ("[1, 2]", None),
+    ],
+)
+def test_an_exception_that_an_agent_wrote_into_a_result_is_the_cells_error(text: str, error: str | None) -> None:
+    (one,) = ran(notebook(code("f()", shown(text))))
+    assert (one.error_name, one.outcome) == (error, "error" if error else "ok")
+
+
 def test_format_three_reads_like_format_four() -> None:
     cells = [
         {

@@ -103,10 +103,14 @@ _TOOL_RAISED = re.compile(
 _TIMED_OUT = re.compile(rf"(?:{_TOOL_RAISED.pattern})?(?:Error: )?Command (?:'[^\n]*' )?timed out after ")
 _SQL_FAILS = re.compile(
     r"\s*+(?:\W*+(?:SQL ?|Query |Database )?Error\b[^\n]{0,40}?:|ERROR\b|\(?[\w.]*(?:Error|Exception)\)?[:(]"
-    r"|Query failed|Failed to (?:execute|run)|Runtime error near|Parse error near)",
+    r"|Query failed|Failed to (?:execute|run)|Runtime error near|Parse error near|SQL failed\b)",
     re.IGNORECASE,
 )
-_ROWS = re.compile(r"\s*(?:\[\s*(?:[\[({]|\])|\{\s*[\"'])")  # JSON, or Python's lists of tuples
+_ROWS = re.compile(  # JSON, Python's lists of tuples, or a head above a rule
+    r"\s*(?:\[\s*(?:[\[({]|\])|\{\s*[\"']|[^\n]+\n[-+| ]*-{3,}[-+| ]*(?:\n|\Z))"
+)
+_RESULT_HEAD = re.compile(r"EXECUTION RESULT of \[\w+\]:\n")  # of Spider-Agent
+_ONLY_RESULT = re.compile(r"\s*\{\s*\"result\"\s*:\s*\"")  # of a tool of Google's ADK
 _PYTHON_FAILS = re.compile(  # the exception, as `repr` writes it; words of Agno's and DSPy's
     r"\s*\w*(?:Error|Exception)\(.*\)\s*\Z|Error running python code: "
     r"|Failed to (?:execute|parse) the generated code: ",
@@ -201,6 +205,9 @@ def write_answer(
         tells_failures = "\n<cwd>" in notes[0]  # Crush's, which writes an exit code above it where it is not 0
     if runs_shell and text == _NOTHING and (tells_failures or call.name == "bash"):
         text, tells_failures = "", True
+    if head := _RESULT_HEAD.match(text):
+        text = text[head.end() :]
+        answer.failed = True if runs_shell and text == "Command execution failed" else answer.failed
     if head := ANSWER_HEAD.match(text):
         text = text[head.end() :]
         answer.failed = True if text.startswith(_TOOL_FAILED) else answer.failed
@@ -251,6 +258,8 @@ def ended_well(text: str, returned: bool, language: str) -> bool | None:
     """
     match language:
         case "sql":
+            if _ONLY_RESULT.match(text) and isinstance(said := at(_object(text), "result"), str):
+                text = said
             failed = _SQL_FAILS.match(text) is not None
         case "python":
             plain = strip_ansi(text)

@@ -2,10 +2,11 @@
 
 It is saved as a text file, pasted into a Markdown page between fences, or shown in the cells of a notebook.
 A run begins with a panel "New run", in which the task stands, and the model in its lower edge; a step with a rule
-"Step 1". Code stands between two rules, indented by two blanks and filled up to the terminal's width. Below it: what it
-printed ("Execution logs:") and its value ("Out: ..", "Out - Final answer: .."), or what was raised; "[Step 1: Duration
-..]" closes a step that ran, so that one without a value has failed. Traps: lines longer than the terminal are wrapped
-between words, which only shows where the code does not parse as it stands; the time is that of the whole step.
+"Step 1". Code stands between two rules, indented by two blanks and filled up to the terminal's width, of older versions
+in a box with the numbers of its lines. Below it: what it printed ("Execution logs:") and its value ("Out: ..", "Out -
+Final answer: .."), or what was raised; "[Step 1: Duration ..]" closes a step that ran, so that one without a value has
+failed. Traps: lines longer than the terminal are wrapped between words, which only shows where the code does not parse
+as it stands; the time is that of the whole step.
 """
 
 import ast
@@ -22,8 +23,9 @@ _PANEL = re.compile(r"╭─+ New run\b[^\n]*╮\s*$")
 _INSIDE = re.compile(r"│ ?(.*)│\s*$")
 _EDGE = re.compile(r"╰─+(?: \S+ - (?P<model>\S+) )?─*╯\s*$")
 _STEP = re.compile(r"[━─]{3,} Step \d+ [━─]{3,}\s*$")
-_CODE = re.compile(r" ?─+ Executing (?:parsed|this) code: ─+\s*$")
-_BOX_ENDS = re.compile(r" ?─{5,}\s*$")
+_CODE = re.compile(r"[ ╭]?─+ Executing (?:parsed|this) code: ─+╮?\s*$")
+_BOX_ENDS = re.compile(r"[ ╰]?─{5,}╯?\s*$")
+_NUMBERED = re.compile(r"│ +(?P<number>\d+)? ?(?P<code>.*?) *│\s*$")  # a line in a box, or what was wrapped below one
 _STEP_ENDS = re.compile(r"\[Step \d+: Duration [\d.]+ seconds")
 _HEADING = re.compile("|".join(f"(?:^{part.pattern})" for part in (_PANEL, _STEP, _CODE)), re.MULTILINE)
 _LOGS = re.compile(r"\AExecution logs:\n?")
@@ -110,6 +112,11 @@ def _of_text(session: str, text: str) -> Iterator[Entry]:
         elif inside == "code":
             if _BOX_ENDS.match(line):
                 inside = "shown"
+            elif run.code is not None and (boxed := _NUMBERED.match(line)):
+                if boxed["number"]:
+                    run.code.append(boxed["code"])
+                elif run.code:
+                    run.code[-1] += " " + boxed["code"].lstrip()
             elif run.code is not None:
                 run.code.append(line[2:].rstrip())
         elif _PANEL.match(line):

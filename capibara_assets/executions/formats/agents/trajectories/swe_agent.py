@@ -48,6 +48,7 @@ _NEVER_RAN = re.compile(
     r"\s*(?:Your bash command contained syntax errors and was NOT executed|Operation '.*?' is not supported)",
     re.DOTALL,
 )
+_CONTROLS = re.compile(r"\s*(?:plan\s*\{.*|(?:succeed|fail)(?:\s.*)?)\Z", re.DOTALL)
 _NO_MODEL = {"human", "human_thought", "replay", "instant_empty_submit"}
 
 
@@ -126,6 +127,12 @@ def _not_run(step: Any, action: str) -> str | None:
     return "unanswered" if "observation" not in step else None
 
 
+def _hands_over(step: Any) -> bool:
+    """Whether an action only hands over to another role, as CodeR's do."""
+    said = text_at(step, "observation").strip()
+    return _CONTROLS.match(step["action"]) is not None and (not said or "the manager has planned" in said)
+
+
 def _step(step: Any, common: dict[str, Any], call_id: str | None, windows: Windows) -> Iterator[Entry]:
     action = text_at(step, "action")
     kind = _not_run(step, action)
@@ -176,7 +183,7 @@ def _entries(document: LogDocument) -> Iterator[Entry]:
                 yield Fault("not_a_step", f"step {place}: expected an object with an action", step)
                 continue
             call_id = calls.pop(0)[1] if calls and calls[0][0] == step["action"] else None
-            if not _LEAVES.match(step["action"]):
+            if not (_LEAVES.match(step["action"]) or _hands_over(step)):
                 yield from _step(step, common, call_id, windows)
 
 

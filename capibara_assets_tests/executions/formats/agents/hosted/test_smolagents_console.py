@@ -67,6 +67,16 @@ def test_a_colourful_log_with_line_ends_of_windows_and_the_older_title() -> None
     assert (run.code, run.output, run.success) == ("f(1)", "2", True)
 
 
+def test_a_box_of_older_versions_numbers_its_lines_and_breaks_long_ones() -> None:
+    rows = ["  1 for n in a:", "  2     print(n, 'a text that is', ", "    'wrapped here')", "  3 ", "  4 f(a)"]
+    inside = "".join(f"│ {row.ljust(WIDTH - 4)} │\n" for row in rows)
+    title = "─ Executing this code: "
+    boxed = f"╭{title}{'─' * (WIDTH - 2 - len(title))}╮\n{inside}╰{'─' * (WIDTH - 2)}╯\n"
+    run = only(f"{panel('Add.')}{' Step 0 '.center(WIDTH, '━')}\n{boxed}{LOGGED}\n[Step 0: Duration 1.25 seconds]\n")
+    assert run.code == "for n in a:\n    print(n, 'a text that is', 'wrapped here')\n\nf(a)"
+    assert (run.success, run.output) == (True, "a\n\nb\n")
+
+
 def test_each_run_of_a_file_is_a_session() -> None:
     first, second = read((panel("A") + step(1, "f(1)", "Out: 1")) + (panel("B") + step(1, "f(2)", "Out: 2")))
     assert isinstance(first, AgentRun) and isinstance(second, AgentRun)

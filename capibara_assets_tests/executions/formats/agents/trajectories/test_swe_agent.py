@@ -48,6 +48,46 @@ def test_actions_are_runs_and_only_failures_show() -> None:
     assert isinstance(repaired, AgentRun) and (repaired.success, repaired.output) == (None, "3")
 
 
+WINDOW = "[File: /repo/words.py (90 lines total)]\n(6 more lines above)\n7:def words(s):\n8:    n = 1\n9:    return n\n"
+
+
+@pytest.mark.parametrize(
+    ("window", "action", "text"),
+    [
+        (WINDOW, "edit 8:8\n    n = 0\nend_of_edit\n", "-    n = 1\n+    n = 0"),
+        (WINDOW, "edit 8:9\n    return 0\nend_of_edit\n", "-    n = 1\n-    return n\n+    return 0"),
+        (WINDOW, "edit 9:10\nx\nend_of_edit\n", "edit 9:10\nx\nend_of_edit\n"),  # line 10 was not shown
+        (WINDOW.replace("words.py", "other.py"), "edit 8:8\nx\nend_of_edit\n", "edit 8:8\nx\nend_of_edit\n"),
+        ("[File: /repo/words.py (1 lines total)]\n1:\n", "edit 1:1\na = 1\nb = 2\nend_of_edit\n", "a = 1\nb = 2"),
+        ("", "str_replace_editor str_replace /repo/a.py --old_str 'x' --new_str 'y\nz'", "-x\n+y\n+z"),
+        ("", "str_replace_editor create /repo/a.py --file_text 'it'\\''s\n'", "it's\n"),
+    ],
+)
+def test_an_edit_by_numbers_tells_the_lines_that_the_window_showed(window: str, action: str, text: str) -> None:
+    log = _log(_step("open words.py 8", window), _step(action, "[File: /repo/words.py (90 lines total)]\nFile updated"))
+    assert [entry.text for entry in entries(READER, log) if isinstance(entry, Edit)] == [text]
+
+
+def test_the_numbers_of_a_window_before_an_edit_no_longer_hold() -> None:
+    after = "[File: /repo/words.py (91 lines total)]\n7:def words(s):\n8:    n = 0\n9:    m = 0\n"
+    log = _log(
+        _step("open words.py", WINDOW),
+        _step("edit 8:8\n    n = 0\n    m = 0\nend_of_edit\n", after),
+        _step("edit 9:9\n    m = 1\nend_of_edit\n", after),
+    )
+    assert [entry.text for entry in entries(READER, log) if isinstance(entry, Edit)][-1] == "-    m = 0\n+    m = 1"
+
+
+def test_handing_over_to_another_role_runs_nothing() -> None:
+    log = _log(
+        _step('plan\n{"entry": "Programmer"}\n', "\nIn order to solve this, the manager has planned for several roles"),
+        _step("succeed\n", "\n"),
+        _step("fail", ""),
+        _step("plan --help", "usage: plan"),
+    )
+    assert [entry.code for entry in entries(READER, log) if isinstance(entry, AgentRun)] == ["plan --help"]
+
+
 @pytest.mark.parametrize(
     ("action", "observation"),
     [
