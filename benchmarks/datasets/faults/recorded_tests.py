@@ -61,9 +61,9 @@ def trial(answer: str, language: str, test: str | None, session: Sequence[Cell],
         return "no test was recorded"
     test = _LODASH.sub(_IS_EQUAL, test) if _compares_only(test) else test
     before = [cell.code for cell in session[:at] if cell.succeeded and cell.language == language]
-    # an earlier attempt would pass the test without the answer
-    context = [code for code in before if not _is_attempt(code, answer, test, language)]
-    return Trial(language, tuple(context), answer, test)
+    # an earlier attempt would pass the test without the answer; what it imported, the session has
+    context = [_imports(code, language) if _is_attempt(code, answer, test, language) else code for code in before]
+    return Trial(language, tuple(filter(None, context)), answer, test)
 
 
 def bound_names(code: str, language: str) -> set[str]:
@@ -98,6 +98,14 @@ def _is_attempt(code: str, answer: str, test: str, language: str) -> bool:
     else:
         needed = set(re.findall(r"[\w$]+", answer)) - made
     return bool(made & bound & set(re.findall(r"\w+", test))) and not needed & bound
+
+
+def _imports(code: str, language: str) -> str:
+    """The imports at the top level of a Python cell."""
+    tree = parse(code) if language == "python" else None
+    return "\n".join(
+        ast.unparse(one) for one in (tree.body if tree else []) if isinstance(one, ast.Import | ast.ImportFrom)
+    )
 
 
 def _rest(code: str, answer: str, language: str) -> str | None:

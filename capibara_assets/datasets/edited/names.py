@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from pygments.lexer import Lexer
 from pygments.lexers import get_lexer_for_filename
-from pygments.token import Comment, Literal, Name, _TokenType, is_token_subtype
+from pygments.token import Comment, Keyword, Literal, Name, _TokenType, is_token_subtype
 from pygments.util import ClassNotFound
 
 _BOUND = re.compile(
@@ -48,7 +48,9 @@ def unknown_names(lexer: Lexer, code: str, told: set[str]) -> list[str]:
 def _read(lexer: Lexer, code: str) -> Iterator[str]:
     before = ""
     for kind, text in lexer.get_tokens(code):
-        if _is_name(kind) and not _MEMBER.search(before):
+        if (_is_name(kind) or (is_token_subtype(kind, Keyword.Type) and text[:1].isupper())) and not _MEMBER.search(
+            before
+        ):
             yield from _WORD.findall(text)
         before = f"{before}{text}"[-8:]
 

@@ -9,11 +9,10 @@ from capibara_assets.datasets.edited.commands import only_looks
 from capibara_assets.datasets.edited.files import contents
 from capibara_assets.datasets.edited.names import code_lexer
 from capibara_assets.datasets.edited.places import Place, places
-from capibara_assets.datasets.edited.soundness import unsound_edit
+from capibara_assets.datasets.edited.soundness import TRIES, unsound_edit
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, mean_quality
-from capibara_assets.datasets.kinds.referents import leans_on_dialogue, refers_back
 from capibara_assets.datasets.kinds.repair import unified_diff
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.formats.agents.failures import raised
@@ -25,12 +24,10 @@ OTHERS = "another command between the command's runs may have changed files"
 UNKNOWN_END = "the log does not tell that the command passed"
 MANY = "more places were edited than one mistake has"
 
-_MOST_PLACES, _MOST_OUTPUT, _LEAST_TASK, _MOST_TASK = 3, 1500, 30, 1000
+_MOST_PLACES, _MOST_OUTPUT = 3, 1500
 _EDITOR = re.compile(r"\s*(?:edit|insert|append|create)\s")  # lines for SWE-agent's shell
 _ABSOLUTE = r"((?:[A-Za-z]:)?[/\\][^\s:\"'()\[\]]*?[/\\])"
 _ROOTED = re.compile(r"/|[A-Za-z]:/")
-_WORD = re.compile(r"\w+")
-_NAME = re.compile(r"\b(?:\w+_\w+|[a-z]+[A-Z]\w*|[A-Z]+[a-z]\w*[A-Z]\w*)\b")  # as no word of prose is written
 _PASSES = re.compile(
     r"^(?:ok|PASS)\b|\b\d+ passed\b|\b0 issues\b|\ball tests passed\b|\bOK \(|^OK$", re.MULTILINE | re.I
 )
@@ -70,9 +67,7 @@ def _candidate(
     command = bare_command(pair["failing_code"])
     answer = "\n\n".join(block(place) for place in changed)
     old, new = ("\n".join(getattr(place, side) for place in changed) for side in ("old", "new"))
-    prompt = prompts.edit(
-        _task(pair, changed), [(place.path, place.shown.strip("\n")) for place in changed], command, output
-    )
+    prompt = prompts.edit([(place.path, place.shown.strip("\n")) for place in changed], command, output)
     lacking = made if isinstance(made, str) else _lacking(changed, before, between, passed)
     return ExampleCandidate(
         kind="repair",
@@ -116,24 +111,15 @@ def _is_told(row: Row, after: Row) -> bool:
 
 
 def _passed(failing: Row, passed: Row) -> bool:
-    """Whether the log tells that a command passed: its end, a test's summary, or no exception any more."""
+    """Whether the log tells that a command passed: its end, a test's summary, or no exception any more.
+
+    A script that an agent wrote to see something shows by what it prints whether it is mended, for its author to tell.
+    """
     said, before = (f"{row['stdout']}\n{row['stderr']}" for row in (passed, failing))
     if passed["outcome"] == "ok" or _PASSES.search(said):
         return True
-    return HIDDEN_EXIT not in passed["flags"] and raised(before) and not raised(said)
-
-
-def _task(pair: Row, changed: Sequence[Place]) -> str:
-    """The request of the session, where it says by itself what is wanted and names something of the files by its name.
-
-    What a user says while an agent works is often about something else than what failed last.
-    """
-    task = (pair["task"] or "").strip()
-    if not _LEAST_TASK <= len(task) <= _MOST_TASK or refers_back(task) or leans_on_dialogue(task):
-        return ""
-    stems = {place.path.rsplit("/", 1)[-1].split(".")[0] for place in changed}
-    names = set(_NAME.findall("\n".join(place.shown for place in changed))) | stems
-    return task if names & set(_WORD.findall(task)) else ""
+    told = HIDDEN_EXIT not in passed["flags"] and TRIES.search(failing["code"]) is None
+    return told and raised(before) and not raised(said)
 
 
 def _output(row: Row) -> str:

@@ -26,7 +26,7 @@ _SILENCES = re.compile(
     r"|\bt\.Skip|pytest\.(?:mark\.)?(?:skip|xfail)|@unittest\.skip|\b(?:it|test|describe)\.(?:skip|todo)\b|\bxit\("
     r"|\bexcept(?:\s+Exception)?:\s*pass\b|\bas any\b"
 )
-_TRIES = re.compile(r"(?:^|/)(?:\w*(?:repro|scratch|playground|tmp|temp|debug)\w*|bug_\w*)\.\w+$", re.IGNORECASE)
+TRIES = re.compile(r"(?:^|[\s/])(?:\w*(?:repro|scratch|playground|tmp|temp|debug)\w*|bug_\w*)\.\w+\s*$", re.IGNORECASE)
 _IMPORTS = re.compile(
     r"^\s*(?:(?:pub\s+)?use|import|from|export|#include|require|(?:const|let|var)\s.*\brequire\()\b", re.IGNORECASE
 )
@@ -70,7 +70,7 @@ def unsound_edit(changed: Sequence[Place], output: str, prompt: str) -> str | No
         return REMARKS
     if any(_SILENCES.search(added) for _, place in pairs for added in _added(place)):
         return SILENT
-    if all(_TRIES.search(place.path) for place in changed):
+    if all(TRIES.search(place.path) for place in changed):
         return SCRATCH
     if _REDACTED.search(prompt):
         return REDACTED

@@ -92,11 +92,10 @@ def repair(
     )
 
 
-def edit(statement: str, files: Sequence[tuple[str, str]], command: str, output: str) -> str:
+def edit(files: Sequence[tuple[str, str]], command: str, output: str) -> str:
     """Prompt to edit files so that a command passes; `files`: (path, what is shown of it before the edit)."""
     return _joined(
-        "Edit these files so that the command passes, with SEARCH/REPLACE blocks."
-        + (f"\n{statement}" if statement else ""),
+        "Edit these files so that the command passes, with SEARCH/REPLACE blocks.",
         (FILES, "\n\n".join(f"{path}:\n{text}" for path, text in files)),
         (COMMAND, command),
         (OUTPUT, output),

@@ -87,27 +87,14 @@ def test_a_windows_path_loses_its_drive_and_its_user(made) -> None:
     assert one.answer.startswith("src/cart.py\n") and "Ada" not in one.prompt
 
 
-@pytest.mark.parametrize(
-    ("task", "shown"),
-    [
-        ("The total in cart.py must accept prices that are whole numbers.", True),
-        ("Also update the README when you are done with all of that.", False),
-        ("yes, then commit, push", False),
-        ("", False),
-    ],
-)
-def test_a_request_is_shown_if_it_is_about_the_files(made, task: str, shown: bool) -> None:
-    runs = [row.model_copy(update={"task": task or None}) for row in session(edit("e", EDIT, 2))]
-    (one,) = made(runs)
-    assert (bool(task) and task in one.prompt) == shown
-
-
 def test_a_pass_that_nothing_tells_does_not_count_if_the_command_failed_once_more(made) -> None:
     raised = 'Traceback (most recent call last):\n  File "src/cart.py", line 2, in total\nTypeError: bad operand'
     runs = session(edit("e", EDIT, 2), command="python run.py", output=raised, outcome="unknown", stdout="5")
     (one,) = made(runs)
     assert one.lacking is None
     assert made([*runs, shell("again", "python run.py", 60, failed=True, stdout=raised)]) == []
+    (one,) = made([row.model_copy(update={"code": row.code.replace("run.py", "reproduce.py")}) for row in runs])
+    assert one.lacking == UNKNOWN_END
 
 
 def test_the_blocks_turn_the_shown_file_into_the_mended_one(made) -> None:
