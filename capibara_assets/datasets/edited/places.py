@@ -15,7 +15,7 @@ _TELLING = 8  # characters of a line that is not in a file by chance
 
 
 @dataclass(frozen=True)
-class Place:
+class EditPlace:
     """A text of a file before and after the edits, and what is shown of the file around it."""
 
     path: str
@@ -24,14 +24,14 @@ class Place:
     shown: str
 
 
-def places(edits: Sequence[Row], known: Mapping[str, str]) -> list[Place] | str:
+def places(edits: Sequence[Row], known: Mapping[str, str]) -> list[EditPlace] | str:
     """The places that the edits changed, each once, in order of time; or why they cannot be told.
 
     Args:
         edits: recorded edits in order of time.
         known: path -> whole content before them, where the session tells it.
     """
-    found: list[Place] = []
+    found: list[EditPlace] = []
     for edit in edits:
         steps = changes(edit["code"])
         if not steps:
@@ -42,12 +42,12 @@ def places(edits: Sequence[Row], known: Mapping[str, str]) -> list[Place] | str:
     return [replace(place, shown=_around(place, known)) for place in found if place.old.strip() != place.new.strip()]
 
 
-def _add(found: list[Place], step: Change, known: Mapping[str, str]) -> str | None:
+def _add(found: list[EditPlace], step: Change, known: Mapping[str, str]) -> str | None:
     """Adds a change to the places; why it cannot be: what it replaced is not told, or stands half in another one."""
     if step.old is None:
         if step.path not in known or any(place.path == step.path for place in found):
             return UNTOLD
-        found += [Place(step.path, old, new, "") for old, new in _hunks(known[step.path], step.new)]
+        found += [EditPlace(step.path, old, new, "") for old, new in _hunks(known[step.path], step.new)]
         return None
     for n, place in enumerate(found):
         if place.path != step.path:
@@ -56,14 +56,14 @@ def _add(found: list[Place], step: Change, known: Mapping[str, str]) -> str | No
             found[n] = replace(place, new=place.new.replace(step.old, step.new))
             return None
         if place.new.strip() and step.old.count(place.new) == 1:
-            found[n] = Place(step.path, step.old.replace(place.new, place.old), step.new, "")
+            found[n] = EditPlace(step.path, step.old.replace(place.new, place.old), step.new, "")
             return None
         written = {line for line in _lines(place.new) if line not in _lines(place.old)}
         if written & _lines(step.old):
             return OVERLAPS
     if not step.old.strip():
         return UNTOLD  # inserted, and nothing tells where
-    found.append(Place(step.path, step.old, step.new, ""))
+    found.append(EditPlace(step.path, step.old, step.new, ""))
     return None
 
 
@@ -79,7 +79,7 @@ def _lines(text: str) -> set[str]:
     return {line.strip() for line in text.split("\n") if len(line.strip()) >= _TELLING}
 
 
-def _around(place: Place, known: Mapping[str, str]) -> str:
+def _around(place: EditPlace, known: Mapping[str, str]) -> str:
     """The text before the edit, with the lines around it where the whole file is known."""
     whole = known.get(place.path, "")
     if whole.count(place.old) != 1:

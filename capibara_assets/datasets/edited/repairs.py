@@ -8,7 +8,7 @@ from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.edited.commands import only_looks
 from capibara_assets.datasets.edited.files import contents
 from capibara_assets.datasets.edited.names import code_lexer
-from capibara_assets.datasets.edited.places import Place, places
+from capibara_assets.datasets.edited.places import EditPlace, places
 from capibara_assets.datasets.edited.soundness import TRIES, unsound_edit
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
@@ -92,7 +92,7 @@ def _is_remark(edit: Row, failing: Row) -> bool:
     return bool(name) and code_lexer(name) is None and name not in f"{failing['stdout']}{failing['stderr']}"
 
 
-def _lacking(changed: Sequence[Place], before: Sequence[Row], between: Sequence[Row], passed: Row) -> str | None:
+def _lacking(changed: Sequence[EditPlace], before: Sequence[Row], between: Sequence[Row], passed: Row) -> str | None:
     """Why the edits are not known to be what mended the command."""
     if not changed:
         return NO_EDIT
@@ -131,10 +131,10 @@ def _output(row: Row) -> str:
     return f"...\n{whole[-_MOST_OUTPUT:].partition(chr(10))[2]}"
 
 
-def _named(made: Sequence[Place], failing: Row) -> list[Place]:
+def _named(made: Sequence[EditPlace], failing: Row) -> list[EditPlace]:
     """The places with their paths as the command and its output write them, without the folders of the machine."""
     told = f"{failing['code']}\n{failing['stdout']}\n{failing['stderr']}".replace("\\", "/")
-    return [Place(_short(place.path, told), place.old, place.new, place.shown) for place in made]
+    return [EditPlace(_short(place.path, told), place.old, place.new, place.shown) for place in made]
 
 
 def _short(path: str, told: str) -> str:
@@ -147,14 +147,14 @@ def _short(path: str, told: str) -> str:
     return max("".join(told_ends[-1:]), "/".join(parts[-2:]), key=len)
 
 
-def _without_roots(output: str, changed: Sequence[Place]) -> str:
+def _without_roots(output: str, changed: Sequence[EditPlace]) -> str:
     """Output without the folder of the machine in which the project stood, told by the paths of edited files."""
     for root in {match[1] for place in changed for match in re.finditer(_ABSOLUTE + re.escape(place.path), output)}:
         output = output.replace(root, "").replace(root.rstrip("/\\"), ".")
     return output
 
 
-def block(place: Place) -> str:
+def block(place: EditPlace) -> str:
     """An edit as a SEARCH/REPLACE block below its path: the form of aider, which can be applied by machine."""
     old, new = (f"{text.rstrip(chr(10))}\n" if text.strip() else "" for text in (place.old, place.new))
     return f"{place.path}\n<<<<<<< SEARCH\n{old}=======\n{new}>>>>>>> REPLACE"

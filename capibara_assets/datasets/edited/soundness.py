@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pygments.lexer import Lexer
 
 from capibara_assets.datasets.edited.names import code_lexer, texts, unknown_names, without_remarks, words
-from capibara_assets.datasets.edited.places import Place
+from capibara_assets.datasets.edited.places import EditPlace
 
 NO_CODE = "it edits text that is no code"
 UNRELATED = "nothing of what the command printed is about a file that was edited"
@@ -59,7 +59,7 @@ _COMMON = frozenset(  # words of any program, which tie no output to a file
 )
 
 
-def unsound_edit(changed: Sequence[Place], output: str, prompt: str) -> str | None:
+def unsound_edit(changed: Sequence[EditPlace], output: str, prompt: str) -> str | None:
     """Why edits teach nothing, or nothing that the prompt tells; None where they are worth learning."""
     told = words(prompt)
     lexers = [code_lexer(place.path) for place in changed]
@@ -89,17 +89,17 @@ def unsound_edit(changed: Sequence[Place], output: str, prompt: str) -> str | No
     return UNTOLD_TEXT if untold else None
 
 
-def _added(place: Place) -> list[str]:
+def _added(place: EditPlace) -> list[str]:
     old = {line.strip() for line in place.old.split("\n")}
     return [line for line in place.new.split("\n") if line.strip() and line.strip() not in old]
 
 
-def _removed(place: Place) -> list[str]:
+def _removed(place: EditPlace) -> list[str]:
     new = {line.strip() for line in place.new.split("\n")}
     return [line for line in place.old.split("\n") if line.strip() and line.strip() not in new]
 
 
-def _only_drops(changed: Sequence[Place], output: str) -> bool:
+def _only_drops(changed: Sequence[EditPlace], output: str) -> bool:
     """Whether an edit adds nothing, and the output does not call what it removes needless."""
     removed = [line for place in changed for line in _removed(place)]
     if any(_added(place) for place in changed):
@@ -107,7 +107,7 @@ def _only_drops(changed: Sequence[Place], output: str) -> bool:
     return _NEEDLESS.search(output) is None or any(_OFFERS.match(line) for line in removed)
 
 
-def _drops_import(place: Place, output: str) -> bool:
+def _drops_import(place: EditPlace, output: str) -> bool:
     """Whether an import is removed of which the output says nothing."""
     said, kept = words(output), words("\n".join(_added(place)))
     imports = [words(line) - _COMMON for line in _removed(place) if _IMPORTS.match(line)]
@@ -121,7 +121,7 @@ def _is_cut_short(output: str) -> bool:
     return output.startswith("...") and counted > places
 
 
-def _weakens_test(changed: Sequence[Place], output: str) -> bool:
+def _weakens_test(changed: Sequence[EditPlace], output: str) -> bool:
     """Whether only tests were edited although the code was built and an assertion failed, or a test was dropped."""
     if not all(_TEST_FILE.search(place.path) for place in changed):
         return False
@@ -132,7 +132,7 @@ def _weakens_test(changed: Sequence[Place], output: str) -> bool:
     return _ASSERTION.search(output) is not None and not _NOT_BUILT.search(output)
 
 
-def _is_named(lexer: Lexer, place: Place, output: str) -> bool:
+def _is_named(lexer: Lexer, place: EditPlace, output: str) -> bool:
     """Whether the output names the file, or something that stands in the lines that change."""
     if place.path.rsplit("/", 1)[-1] in output:
         return True
@@ -141,6 +141,6 @@ def _is_named(lexer: Lexer, place: Place, output: str) -> bool:
     return any(len(name) >= _LONG_NAME and name not in _COMMON for name in said & changed)
 
 
-def _untold(lexer: Lexer, place: Place, prompt: str) -> list[str]:
+def _untold(lexer: Lexer, place: EditPlace, prompt: str) -> list[str]:
     """Long texts that the edit adds and of which the prompt holds no form."""
     return [text for text in texts(lexer, "\n".join(_added(place))) if len(text) >= _LONG_TEXT and text not in prompt]

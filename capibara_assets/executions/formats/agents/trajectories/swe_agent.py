@@ -20,8 +20,8 @@ from typing import Any
 from capibara_assets.executions.formats.agents.failures import shows_failure
 from capibara_assets.executions.formats.agents.fields import at, name_at, text_at
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, NotRun, Reader, texts
+from capibara_assets.executions.formats.agents.swe_edits import Windows
 from capibara_assets.executions.formats.agents.trajectories.prompts import task_in
-from capibara_assets.executions.formats.agents.trajectories.swe_edits import Windows
 from capibara_assets.executions.formats.strict_json import Fault
 
 _LEAVES = re.compile(
