@@ -290,7 +290,7 @@ def _members(placed: Placed, by_id: Mapping[str, Placed]) -> list[Cluster]:
 def _example(domain: Domain, item: Placed, evidence: Evidence) -> Example:
     candidate = item.candidate
     rows = [evidence.known[unit] for unit in candidate.execution_ids if unit in evidence.known]
-    verified, not_replayed = verified_as(item.verdict)
+    verified, not_replayed = verified_as(item.verdict, candidate.language)
     return Example(
         example_id=item.example_id,
         domain=domain,

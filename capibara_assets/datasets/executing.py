@@ -12,6 +12,7 @@ from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import CODE_KINDS, Kind, Verified
 from capibara_assets.datasets.verification import Judgement, Judgements
 from capibara_assets.executions.replay.replay import ReplayBatch, ReplayVerdict
+from capibara_assets.executions.schema import PATCH
 
 NOT_AS_SHOWN = "without its assertions its code shows something else"
 NOT_AGAIN = "its output was not executed again"
@@ -98,8 +99,10 @@ def _chosen(placed: Iterable[Placed], kind: Kind, recipe: DatasetRecipe) -> tupl
     return of_kind[:most], note
 
 
-def verified_as(verdict: ReplayVerdict | Judgement | None) -> tuple[Verified, str | None]:
+def verified_as(verdict: ReplayVerdict | Judgement | None, language: str = "") -> tuple[Verified, str | None]:
     """How an answer was verified, and why its result was not reproduced, if it was not."""
+    if verdict is None and language == PATCH:
+        return "recorded", "an edit: its project is not here"
     if verdict is None:
         return "recorded", "not chosen: the recipe executes other kinds, or fewer of this one"
     return verdict.verified, verdict.reason

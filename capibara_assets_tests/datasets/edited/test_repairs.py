@@ -223,7 +223,7 @@ def test_a_log_of_claude_code_becomes_an_example_of_python_and_of_debug(tmp_path
         artifact = place.open().latest("moe_dataset", domain)
         assert artifact is not None
         (row,) = artifact.frame("examples").filter(language="patch").to_dicts()
-        assert (row["kind"], row["verified"]) == ("repair", "recorded")
+        assert (row["kind"], row["verified"]) == ("repair", "recorded") and "project" in row["not_replayed"]
         assert "<<<<<<< SEARCH" in row["messages"]
 
 

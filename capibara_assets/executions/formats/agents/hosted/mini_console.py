@@ -24,14 +24,20 @@ _USER = re.compile(r"^User:$", re.MULTILINE)
 _SAVED = re.compile(r"^Saved trajectory to '", re.MULTILINE)  # the program's own last words
 _TOLD = re.compile(r"^(?:<returncode>|The last command <command>)", re.MULTILINE)
 
+_FEWEST = 2  # outcomes of a dialogue without its beginning
+
 
 def _found(document: LogDocument) -> Iterator[tuple[str, str]]:
-    """The one dialogue of a console that shows its prompt and the outcome of a command."""
+    """The one dialogue of a console that shows its prompt and the outcome of a command.
+
+    Without its beginning, which a terminal forgets, it shows the outcomes of several.
+    """
     text = plain(console_text(document) or "")
     first = _STEP.search(text)
-    if first is None or not _USER.search(text, 0, first.start()):
+    if first is None:
         return
-    if any(told is not None and _TOLD.search(told) for _, told in _steps(text)):
+    outcomes = sum(told is not None and _TOLD.search(told) is not None for _, told in _steps(text))
+    if outcomes >= (1 if _USER.search(text, 0, first.start()) else _FEWEST):
         yield document.digest, text
 
 
@@ -48,8 +54,8 @@ def _steps(text: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _entries(session: str, text: str) -> Iterator[Entry]:
-    *_, asked = _USER.split(_STEP.split(text, maxsplit=1)[0])
-    messages = [{"role": "user", "content": asked}]
+    _, *asked = _USER.split(_STEP.split(text, maxsplit=1)[0])
+    messages = [{"role": "user", "content": asked[-1] if asked else ""}]
     for said, told in _steps(text):
         messages.append({"role": "assistant", "content": said})
         if told is not None:

@@ -85,3 +85,13 @@ def test_each_step_is_an_execution_with_its_outcome(text: str) -> None:
 def test_other_text_is_none(text: str) -> None:
     found = find_reader(LogDocument(text.encode()))
     assert found is None or found.name != "mini-console"
+
+
+def test_a_log_whose_beginning_the_terminal_forgot_is_read_from_its_first_step() -> None:
+    text = "ls -la\r\n```\r\n" + RULE + step(4, "ls"), returned(0, "a"), step(5, "cat b"), returned(1, "cat: b")
+    document = LogDocument("".join(text).encode())
+    reader = find_reader(document)
+    assert reader is not None and reader.name == "mini-console"
+    runs = [entry for entry in reader.entries(document) if isinstance(entry, AgentRun)]
+    assert [(run.code, run.exit_code, run.task) for run in runs] == [("ls", 0, None), ("cat b", 1, None)]
+    assert find_reader(LogDocument("".join(text[:2]).encode())) is None  # one step, as a page may quote it
