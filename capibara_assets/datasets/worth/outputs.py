@@ -2,14 +2,14 @@
 
 import ast
 import re
-from typing import Any
+from typing import Any, TypeGuard
 
 from sqlglot import exp
 
 from capibara_assets.datasets.code import python_source
 from capibara_assets.datasets.code.queries import statements
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
-from capibara_assets.datasets.kinds.prompts import CODE, SESSION, section, sections
+from capibara_assets.datasets.kinds.prompts import CODE, SESSION, section, sections, stated
 from capibara_assets.executions.parsing import walk
 
 SYMBOLIC = "its output is a formula, in whatever form and order the library gives it"
@@ -18,12 +18,24 @@ CAUGHT = "its answer showed what it says of an error that it catches"
 FOUND_NOTHING = "its answer found nothing, and its task asks for something"
 WRITTEN_OUT = "its answer is arithmetic on numbers that its author worked out or copied"
 TOLD = "a comment of its answer tells what its output should be"
+CATCHES = "its repair catches the error instead of mending it"
+OTHER_SOURCE = "its task names an address, and its answer reads another one"
+HARNESS = "its task is what a harness tells an agent"
 NULLS = "all that its query gives is NULL"
+NO_ROW = "its query looks for the first of some order, and found none"
 REPEATED = "its join gives the same row several times"
 
 _SYMBOLS = re.compile(r"\bsymbols\(\s*(?:r|u)?(['\"])(?P<names>[^'\"\n]*)\1|\bSymbol\(\s*(['\"])(?P<name>\w+)\3")
 _NOTHING = frozenset(("[]", "{}", "()", "None", "False", "nan", "set()", "undefined", "null", "[[]]"))
 _ARITHMETIC = frozenset(("abs", "min", "max", "sum", "round", "print", "len", "int", "float", "pow", "divmod"))
+_LIMIT = re.compile(r"\bLIMIT\s+\d", re.IGNORECASE)
+_ADDRESS = re.compile(r"https?://[^\s\"'`)>\]]+?(?=[.,]?(?:[\s\"'`)>\]]|\Z))")
+_HARNESS = re.compile(
+    r"\btime limit (?:for|of|is)\b|\byour working (?:folder|directory)\b|\bwill be graded\b", re.IGNORECASE
+)
+_ON_ERRORS = re.compile(
+    r"\b(?:error|exception|invalid|fail|handl|catch|robust|safe|ignor|skip|malformed|missing)", re.IGNORECASE
+)
 _TELLS = re.compile(r"(?:#|//)\W*(?:expected|should (?:be|print|return|output|give))\b", re.IGNORECASE)
 
 
@@ -37,24 +49,37 @@ def shows_too_little(candidate: ExampleCandidate) -> str | None:
         return _why_no_rows(candidate)
     if _TELLS.search(candidate.answer):
         return TOLD
-    return _why_no_result(candidate) if candidate.language == "python" and candidate.kind != "repair" else None
+    task = stated(candidate.prompt)
+    if _HARNESS.search(task):
+        return HARNESS
+    if candidate.language != "python":
+        return None
+    if candidate.kind == "repair":
+        adds = "except" in candidate.answer and "except" not in candidate.prompt and candidate.derived is None
+        return CATCHES if adds and _ON_ERRORS.search(task) is None else None
+    asked, read = (set(_ADDRESS.findall(text)) for text in (task, candidate.answer))
+    return OTHER_SOURCE if asked and read and not asked & read else _why_no_result(candidate)
 
 
 def _why_unreadable(candidate: ExampleCandidate) -> str | None:
     code = f"{section(candidate.prompt, SESSION)}\n{section(candidate.prompt, CODE)}"
     shown = candidate.answer.strip()
     names = {n for found in _SYMBOLS.finditer(code) for n in re.findall(r"\w+", found["names"] or found["name"])}
+    if names and "sqrt(" in shown and "/" in shown:
+        return SYMBOLIC
     if names & set(re.findall(r"(?<!['\"\w])[A-Za-z_]\w*(?!\s*:)", shown)):
         return SYMBOLIC
-    texts = {
-        n.value.strip() for n in python_source.nodes(code) if isinstance(n, ast.Constant) and isinstance(n.value, str)
-    }
-    if shown and all(line.strip() in texts for line in shown.split("\n")):
-        branches = any(
-            isinstance(node, ast.If | ast.IfExp | ast.For | ast.While | ast.Try) for node in python_source.nodes(code)
-        )
-        return None if branches else PRINTS_TEXT
-    return None
+    printed = [one for node in python_source.nodes(code) if _is_print(node) for one in node.args]
+    texts = {one.value.strip() for one in printed if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+    branches = any(
+        isinstance(node, ast.If | ast.IfExp | ast.For | ast.While | ast.Try) for node in python_source.nodes(code)
+    )
+    told = shown and not branches and all(line.strip() in texts for line in shown.split("\n"))
+    return PRINTS_TEXT if told else None
+
+
+def _is_print(node: ast.AST) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
 
 
 def _why_no_result(candidate: ExampleCandidate) -> str | None:
@@ -89,7 +114,10 @@ def _is_arithmetic(tree: ast.Module) -> bool:
 
 def _why_no_rows(candidate: ExampleCandidate) -> str | None:
     """Of a query that was written for a task, what its recorded rows tell."""
-    rows = _rows(candidate.proof or "")
+    proof = (candidate.proof or "").strip()
+    rows = _rows(proof)
+    if candidate.derived is None and proof == "[]" and _LIMIT.search(candidate.answer):
+        return NO_ROW
     if candidate.derived is not None or not rows:
         return None
     if all(value is None for row in rows for value in row):

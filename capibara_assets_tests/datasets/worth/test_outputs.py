@@ -27,11 +27,21 @@ LOOP = "for x in [3, 1, 2]:\n    if x > 1:\n        print(x * 2)"
             None,
         ),
         (
+            "from sympy import symbols, solve\nx = symbols('x')\nprint(solve(3*x**2 - 5*x + 1))",
+            "[5/6 - sqrt(13)/6, sqrt(13)/6 + 5/6]",
+            outputs.SYMBOLIC,
+        ),
+        (
             "import webbrowser\nwebbrowser.open('http://a.b')\nprint('It is open.')\nprint('Done.')",
             "It is open.\nDone.",
             outputs.PRINTS_TEXT,
         ),
         ("def f(n):\n    if n % 3 == 2:\n        return 'a'\n    return 'b'\nprint(f(sum([1, 2, 5])))", "a", None),
+        (
+            "import re\n\ndef f(s):\n    return re.sub('x', 'y', s.strip()).upper().lower()\nprint(f('a b'))",
+            "a b",
+            None,
+        ),
         (LOOP, "6\n4", None),
     ],
 )
@@ -67,6 +77,34 @@ def test_an_answer_without_a_test_is_told_by_what_it_showed(
     assert unworthy(candidate("solve", answer, "Write Python code.\nHow many digits?", **values)) == why
 
 
+@pytest.mark.parametrize(
+    ("task", "failing", "answer", "why"),
+    [
+        (
+            "Show the gains.",
+            LOOP,
+            f"try:\n{LOOP.replace('for', ' for')}\nexcept ValueError:\n    print(1)",
+            outputs.CATCHES,
+        ),
+        ("Ignore invalid numbers.", LOOP, "try:\n    print(int('a'))\nexcept ValueError:\n    print(1)", None),
+        ("Show the gains.", LOOP, LOOP.replace("1, 2", "1, 2, 5"), None),
+        ("The time limit for this task is 50 minutes.", LOOP, LOOP.replace("1, 2", "1, 2, 5"), outputs.HARNESS),
+    ],
+)
+def test_a_repair_that_only_catches_and_a_task_of_a_harness(
+    task: str, failing: str, answer: str, why: str | None
+) -> None:
+    asked = f"Fix this Python code.\n{task}\n\nCode:\n{failing}\n\nError:\nValueError: no"
+    assert unworthy(candidate("repair", answer, asked, failing=failing)) == why
+
+
+def test_an_answer_that_reads_another_address_than_its_task_names() -> None:
+    code = "import urllib.request\nfor line in urllib.request.urlopen('{}'):\n    if line:\n        print(line)"
+    asked = "Write Python code.\nPrint the lines of https://a.example/x.csv."
+    assert unworthy(candidate("solve", code.format("https://b.example/y.csv"), asked)) == outputs.OTHER_SOURCE
+    assert unworthy(candidate("solve", code.format("https://a.example/x.csv"), asked)) is None
+
+
 SCHEMA = """
 
 Schema:
@@ -89,6 +127,8 @@ JOIN = "SELECT o.name FROM owners o JOIN pets p ON p.owner_id = o.id"
             "[(None,)]",
             outputs.NULLS,
         ),
+        ("Which pet is the lightest?", "SELECT id FROM pets ORDER BY weight LIMIT 1", "[]", outputs.NO_ROW),
+        ("Which pets are three?", "SELECT id FROM pets WHERE age = 3", "[]", None),
         ("How many pets are there?", "SELECT COUNT(*) FROM pets", "[(5,)]", query_tasks.BARE_COUNT),
         ("How many pets has each owner?", "SELECT owner_id, COUNT(*) FROM pets GROUP BY owner_id", "[(1, 5)]", None),
         (
