@@ -58,6 +58,7 @@ def records_of(document: LogDocument, reader: Reader, now: datetime) -> Iterator
     seen: set[tuple[str, str]] = set()
     places: Counter[str] = Counter()
     tasks: dict[str, str | None] = {}
+    models = {entry.session: entry.model for entry in entries if isinstance(entry, AgentRun) and entry.model}
     for entry in entries:
         if isinstance(entry, NotRun | Fault):
             yield entry
@@ -66,7 +67,7 @@ def records_of(document: LogDocument, reader: Reader, now: datetime) -> Iterator
         moment, flags = clock.time(entry)
         sandbox, place = sandboxes[session], str(places[session])
         if isinstance(entry, Edit):
-            yield _edit(entry, sandbox, place, moment, flags, tasks.get(session))
+            yield _edit(entry, sandbox, place, moment, flags, tasks.get(session), models.get(session))
         else:
             tasks[session] = entry.task
             own = f"{place}-{_digest([entry.code])[:8]}"
@@ -196,7 +197,7 @@ def _run(run: AgentRun, sandbox: str, call: str, moment: datetime, flags: set[st
         execution_id=f"{sandbox}:{call}",
         sandbox_id=sandbox,
         context_id=None,
-        agent_id=_cleaned(clean, f"{sandbox.split(':', 1)[0]}/{run.model}" if run.model else None),
+        agent_id=_agent(clean, sandbox, run.model),
         tenant=None,
         timestamp=moment,
         template_id=None,
@@ -235,7 +236,9 @@ def _told_otherwise(found: Recorded, run: AgentRun) -> Recorded:
     return replace(found, **told, flags=sorted(flags))
 
 
-def _edit(edit: Edit, sandbox: str, place: str, moment: datetime, flags: set[str], task: str | None) -> Recorded:
+def _edit(
+    edit: Edit, sandbox: str, place: str, moment: datetime, flags: set[str], task: str | None, model: str | None
+) -> Recorded:
     clean = Cleaner(flags)
     code = clean(f"{edit.path}\n{edit.text}")
     identity = hashlib.sha256(code.encode("utf-8")).hexdigest()[:12]
@@ -243,7 +246,7 @@ def _edit(edit: Edit, sandbox: str, place: str, moment: datetime, flags: set[str
         execution_id=f"{sandbox}:edit-{place}-{identity}",
         sandbox_id=sandbox,
         context_id=None,
-        agent_id=None,
+        agent_id=_agent(clean, sandbox, model),
         tenant=None,
         timestamp=moment,
         template_id=None,
@@ -264,6 +267,11 @@ def _edit(edit: Edit, sandbox: str, place: str, moment: datetime, flags: set[str
         source=None,
         flags=sorted(flags),
     )
+
+
+def _agent(clean: Cleaner, sandbox: str, model: str | None) -> str | None:
+    """The format's name and the model that ran or edited; of an edit, the last one of its session."""
+    return _cleaned(clean, f"{sandbox.split(':', 1)[0]}/{model}" if model else None)
 
 
 def _cleaned(clean: Cleaner, text: str | None) -> str | None:

@@ -31,7 +31,7 @@ def entries(document: LogDocument) -> Iterator[Entry]:
         else:
             started = datetime.fromisoformat(row["at"]) if "at" in row else None
             yield AgentRun("s", row.get("in", "bash"), row["toy"], row.get("ok"), row.get("out", ""),
-                           call_id=row.get("id"), started=started, solved=row.get("solved"))  # fmt: skip
+                           call_id=row.get("id"), started=started, solved=row.get("solved"), model=row.get("model"))  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -110,6 +110,12 @@ def test_ids_stay_while_a_log_grows_and_repeated_ones_are_told_apart() -> None:
     grown = [one.execution_id for one in records(*rows)]
     assert [one.execution_id for one in records(*rows[:2])] == grown[:2]
     assert len(set(grown)) == 4 and records(*rows)[2].language == PATCH
+
+
+def test_an_edit_belongs_to_the_agent_whose_model_its_session_names() -> None:
+    edit, run = records({"patch": "+1", "toy": ""}, {"toy": "a", "model": "m-1"})
+    assert run.agent_id is not None and run.agent_id.endswith("/m-1") and edit.agent_id == run.agent_id
+    assert [one.agent_id for one in records({"patch": "+1", "toy": ""}, {"toy": "a"})] == [None, None]
 
 
 def test_two_replays_that_part_at_one_call_are_both_kept(tmp_path: Path) -> None:
