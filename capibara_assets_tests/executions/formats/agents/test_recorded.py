@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,9 @@ def entries(document: LogDocument) -> Iterator[Entry]:
             yield Edit("s", "a.py", row["patch"])
         else:
             started = datetime.fromisoformat(row["at"]) if "at" in row else None
-            yield AgentRun("s", row.get("in", "bash"), row["toy"], row.get("ok"), row.get("out", ""),
-                           call_id=row.get("id"), started=started, solved=row.get("solved"), model=row.get("model"))  # fmt: skip
+            told = {"call_id": row.get("id"), "solved": row.get("solved"), "model": row.get("model")}
+            run = AgentRun("s", row.get("in", "bash"), row["toy"], row.get("ok"), row.get("out", ""), started=started)
+            yield replace(run, **told)
 
 
 @pytest.fixture(autouse=True)
