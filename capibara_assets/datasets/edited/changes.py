@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _FILE = re.compile(r"^\*\*\* (Update|Add|Delete) File: (.+)$", re.MULTILINE)
-_BLOCK = re.compile(
-    r"^(?:<{5,9}|-{5,9}) SEARCH>?[ \t]*\n(?P<old>.*?)^={5,9}[ \t]*\n(?P<new>.*?)^(?:>{5,9}|\+{5,9}) REPLACE",
-    re.MULTILINE | re.DOTALL,
-)
+_SEARCH = re.compile(r"(?:<{5,9}|-{5,9}) SEARCH>?\s*\Z")
+_DIVIDE = re.compile(r"={5,9}\s*\Z")
+_REPLACE = re.compile(r"(?:>{5,9}|\+{5,9}) REPLACE")
 _HUNK = re.compile(r"^@@.*$\n?", re.MULTILINE)
 _HEADER = re.compile(r"^(?:diff --git |index |--- |\+\+\+ |new file mode |deleted file mode |\\ No newline)")
 _BY_NUMBER = re.compile(r"(?:edit|insert|create|open)\b[^\n]*(?:\n|$)")  # commands of SWE-agent's editor
@@ -38,8 +37,8 @@ def changes(edit: str) -> list[Change]:
         ends = [file.start() for file in files[1:]] + [len(text)]
         parts = [(file, text[file.end() + 1 : end]) for file, end in zip(files, ends, strict=True)]
         return [one for file, part in parts for one in _of_patch(file[2].strip(), file[1], part)]
-    if blocks := list(_BLOCK.finditer(text)):
-        return [Change(path, block["old"], block["new"]) for block in blocks]
+    if blocks := list(_of_blocks(path, text)):
+        return blocks
     if _HUNK.search(text):
         return list(_of_hunks(path, text))
     lines = text.split("\n")
@@ -56,6 +55,24 @@ def _of_patch(path: str, action: str, part: str) -> Iterator[Change]:
         yield Change(path, None, "".join(f"{line}\n" for line in lines))
     elif action == "Update":
         yield from _of_hunks(path, re.sub(r"^\*\*\* .*$\n?", "", part, flags=re.MULTILINE))
+
+
+def _of_blocks(path: str, text: str) -> Iterator[Change]:
+    """The SEARCH/REPLACE blocks that are closed."""
+    old: list[str] | None = None
+    new: list[str] | None = None
+    for line in text.split("\n") if "SEARCH" in text else ():
+        if _SEARCH.match(line):
+            old, new = [], None
+        elif new is not None and old is not None and _REPLACE.match(line):
+            yield Change(path, _joined(old), _joined(new))
+            old = new = None
+        elif old is not None and new is None and _DIVIDE.match(line):
+            new = []
+        elif new is not None:
+            new.append(line)
+        elif old is not None:
+            old.append(line)
 
 
 def _of_hunks(path: str, text: str) -> Iterator[Change]:

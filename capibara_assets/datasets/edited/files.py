@@ -1,4 +1,4 @@
-"""What a session tells of its files before a moment: contents that were written or printed, and edits of them."""
+"""What a session tells of its files: contents that were written or printed, and edits of them."""
 
 import re
 from collections.abc import Sequence
@@ -11,24 +11,31 @@ from capibara_assets.executions.schema import PATCH
 _PRINTED = re.compile(r"\s*(?:cd\s+\S+\s*&&\s*)?cat\s+(?P<path>[\w./~@+-]+)\s*(?:2>/dev/null)?\s*\Z")
 
 
-def contents(session: Sequence[Row]) -> dict[str, str]:
-    """Path -> content, of the files whose whole content the session knows at its end.
+class Contents:
+    """The files whose whole content is known after the rows that were taken.
 
     A command that may change files makes all of it unknown, as does an edit that does not fit.
     """
-    known: dict[str, str] = {}
-    for row in session:
-        if row["language"] == PATCH:
-            for path, old, new in changes(row["code"]):
-                if old is None:
-                    known[path] = new
-                elif path in known and known[path].count(old) == 1:
-                    known[path] = known[path].replace(old, new)
-                else:
-                    known.pop(path, None)
-        elif printed := _PRINTED.match(row["code"]):
-            if row["outcome"] == "ok" and row["stdout"]:
-                known[printed["path"]] = row["stdout"]
-        elif not only_looks(row["code"]):
-            known.clear()
-    return known
+
+    def __init__(self) -> None:
+        self.files: dict[str, str] = {}
+
+    def take(self, rows: Sequence[Row]) -> None:
+        """Takes the next rows of the session."""
+        for row in rows:
+            if row["language"] == PATCH:
+                self._edited(row["code"])
+            elif printed := _PRINTED.match(row["code"]):
+                if row["outcome"] == "ok" and row["stdout"]:
+                    self.files[printed["path"]] = row["stdout"]
+            elif not only_looks(row["code"]):
+                self.files.clear()
+
+    def _edited(self, edit: str) -> None:
+        for path, old, new in changes(edit):
+            if old is None:
+                self.files[path] = new
+            elif path in self.files and self.files[path].count(old) == 1:
+                self.files[path] = self.files[path].replace(old, new)
+            else:
+                self.files.pop(path, None)

@@ -12,7 +12,7 @@ _BOUND = re.compile(
     r"\b(?:def|func|function|fn|class|struct|interface|enum|type|trait|let|const|var|val|mut|import|from|as|for|with|catch"
     r"|except|lambda|use|package|module|static|final|auto)\s+(?:\*\s*)?([A-Za-z_$][\w$]*)"
 )
-_ASSIGNED = re.compile(r"^[ \t]*(?:\w+[ \t]+)?([\w$, \t*\[\]{}():]+?)[ \t]*(?::=|(?<![=!<>])=(?![=>]))", re.MULTILINE)
+_ASSIGNED = re.compile(r":=|(?<![=!<>+*/%&|^-])=(?![=>])")
 _PARAMETERS = re.compile(r"\(([^()\n]*)\)[^\n]*(?:\{|=>|:)[ \t]*$|\|([^|\n]*)\|", re.MULTILINE)
 _WORD = re.compile(r"[A-Za-z_$][\w$]*")
 _MEMBER = re.compile(r"(?:\.|->|::|\?\.)\s*\Z")
@@ -37,8 +37,9 @@ def words(text: str) -> set[str]:
 def unknown_names(lexer: Lexer, code: str, told: set[str]) -> list[str]:
     """Names that code reads without binding them, no members, which are not among those told; sorted."""
     bound = set(_BOUND.findall(code))
-    for match in _ASSIGNED.finditer(code):
-        bound |= words(match[1].partition(":")[0])
+    for line in code.split("\n"):
+        if sign := _ASSIGNED.search(line):
+            bound |= words(line[: sign.start()].partition(":")[0])
     for match in _PARAMETERS.finditer(code):
         listed = next(filter(None, match.groups()), "").split(",")
         bound |= {name for one in listed for name in words(one.partition(":")[0])}  # `name: Type` binds the name

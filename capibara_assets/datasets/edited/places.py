@@ -11,6 +11,7 @@ UNTOLD = "an edit between the command's runs does not tell what it replaced"
 OVERLAPS = "edits between the command's runs overlap, and the log does not tell how"
 _AROUND = 12  # lines of a known file that are shown above and below what changes
 _EQUAL = 3  # equal lines around a part of a file that was written anew
+_MOST_CHARACTERS, _MOST_FOUND = 200_000, 50  # of edits and places: no single mistake takes so many
 _TELLING = 8  # characters of a line that is not in a file by chance
 
 
@@ -32,9 +33,9 @@ def places(edits: Sequence[Row], known: Mapping[str, str]) -> list[EditPlace] | 
         known: path -> whole content before them, where the session tells it.
     """
     found: list[EditPlace] = []
-    for edit in edits:
+    for edit in edits if sum(len(edit["code"]) for edit in edits) <= _MOST_CHARACTERS else ():
         steps = changes(edit["code"])
-        if not steps:
+        if not steps or len(found) > _MOST_FOUND:
             return UNTOLD
         for step in steps:
             if (why := _add(found, step, known)) is not None:
@@ -45,7 +46,11 @@ def places(edits: Sequence[Row], known: Mapping[str, str]) -> list[EditPlace] | 
 def _add(found: list[EditPlace], step: Change, known: Mapping[str, str]) -> str | None:
     """Adds a change to the places; why it cannot be: what it replaced is not told, or stands half in another one."""
     if step.old is None:
-        if step.path not in known or any(place.path == step.path for place in found):
+        if (
+            len(known.get(step.path, "")) > _MOST_CHARACTERS
+            or step.path not in known
+            or any(place.path == step.path for place in found)
+        ):
             return UNTOLD
         found += [EditPlace(step.path, old, new, "") for old, new in _hunks(known[step.path], step.new)]
         return None

@@ -6,7 +6,7 @@ from itertools import takewhile
 
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.edited.commands import only_looks
-from capibara_assets.datasets.edited.files import contents
+from capibara_assets.datasets.edited.episodes import Episode, episodes
 from capibara_assets.datasets.edited.names import code_lexer
 from capibara_assets.datasets.edited.places import EditPlace, places
 from capibara_assets.datasets.edited.soundness import TRIES, unsound_edit
@@ -16,15 +16,15 @@ from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, 
 from capibara_assets.datasets.kinds.repair import unified_diff
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.formats.agents.failures import raised
-from capibara_assets.executions.patterns.repairs import bare_command
-from capibara_assets.executions.schema import HIDDEN_EXIT, PATCH, SHELL
+from capibara_assets.executions.schema import HIDDEN_EXIT, PATCH
 
 NO_EDIT = "no edit of a file stands between the command's runs"
 OTHERS = "another command between the command's runs may have changed files"
 UNKNOWN_END = "the log does not tell that the command passed"
+LONG = "its edits are longer than the recipe allows"
 MANY = "more places were edited than one mistake has"
 
-_MOST_PLACES, _MOST_OUTPUT = 3, 1500
+_MOST_PLACES, _MOST_OUTPUT, _NAME_ENDS = 3, 1500, 200
 _EDITOR = re.compile(r"\s*(?:edit|insert|append|create)\s")  # lines for SWE-agent's shell
 _ABSOLUTE = r"((?:[A-Za-z]:)?[/\\][^\s:\"'()\[\]]*?[/\\])"
 _ROOTED = re.compile(r"/|[A-Za-z]:/")
@@ -34,41 +34,26 @@ _PASSES = re.compile(
 
 
 def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
-    """One candidate per command that was repeated unchanged: of several failures before it passed, the last."""
-    for pair in evidence.mended.sort("pair_id").iter_rows(named=True) if evidence.mended is not None else ():
-        session = evidence.command_sessions.get(pair["sandbox_id"], [])
-        places_of = {row["execution_id"]: place for place, row in enumerate(session)}
-        failed, passed = (places_of.get(pair[side]) for side in ("failing_execution_id", "fixed_execution_id"))
-        if failed is None or passed is None:
-            continue  # of a tenant that the recipe does not name
-        between = session[failed + 1 : passed]
-        if any(row["language"] == PATCH for row in between) and not any(_is_attempt(row, pair) for row in between):
-            later = [row for row in session[passed + 1 :] if _is_attempt(row, pair) and row["outcome"] != "unknown"]
-            if later and session[passed]["outcome"] != "ok":
-                continue  # nothing told that it had passed
-            yield _candidate(pair, session[: failed + 1], between, session[passed], recipe)
+    """One candidate per episode."""
+    for episode in episodes(evidence):
+        yield _candidate(episode, recipe)
 
 
-def _is_attempt(row: Row, pair: Row) -> bool:
-    """Whether the same command failed again: that failure has a pair of its own."""
-    same = row["language"] == SHELL and bare_command(row["code"]) == bare_command(pair["failing_code"])
-    return bool(same and row["outcome"] != "ok")
-
-
-def _candidate(
-    pair: Row, before: Sequence[Row], between: Sequence[Row], passed: Row, recipe: DatasetRecipe
-) -> ExampleCandidate:
-    failing = before[-1]
-    edits = [row for row in between if row["language"] == PATCH and not _is_remark(row, failing)]
-    made = places(edits, contents(before))
-    changed = [] if isinstance(made, str) else _named(made, failing)
+def _candidate(episode: Episode, recipe: DatasetRecipe) -> ExampleCandidate:
+    failing, passed = episode.failing, episode.passed
+    edits = [row for row in episode.between if row["language"] == PATCH and not _is_remark(row, failing)]
     ids = [row["execution_id"] for row in edits]
-    output = _without_roots(_output(failing), changed)
-    command = bare_command(pair["failing_code"])
+    made = places(edits, episode.known)
+    changed = [] if isinstance(made, str) else _named(made, failing)
     answer = "\n\n".join(block(place) for place in changed)
+    lacking = made if isinstance(made, str) else _lacking(changed, episode)
+    if lacking is None and len(answer) > recipe.max_answer_chars:
+        lacking = LONG
+    if lacking is not None:
+        changed, answer = [], ""
+    output = _without_roots(_output(failing), changed)
+    prompt = prompts.edit([(place.path, place.shown.strip("\n")) for place in changed], episode.command, output)
     old, new = ("\n".join(getattr(place, side) for place in changed) for side in ("old", "new"))
-    prompt = prompts.edit([(place.path, place.shown.strip("\n")) for place in changed], command, output)
-    lacking = made if isinstance(made, str) else _lacking(changed, before, between, passed)
     return ExampleCandidate(
         kind="repair",
         language=PATCH,
@@ -77,10 +62,10 @@ def _candidate(
         execution_ids=(*ids, passed["execution_id"], failing["execution_id"]),
         subjects=len(ids),
         duplicate_key="\n".join(f"{place.old}\0{place.new}" for place in changed),
-        difficulty=difficulty(new, PATCH, 1, [pair["error_name"] or ""], recipe.difficulty),
+        difficulty=difficulty(new, PATCH, 1, [failing["error_name"] or ""], recipe.difficulty),
         quality=mean_quality([passed]),
         lacking=lacking or unsound_edit(changed, output, prompt),
-        proof=f"passed: {command}",
+        proof=f"passed: {episode.command}",
         diff=unified_diff(old, new),
         lesson=f"{output}\n{answer}",
     )
@@ -92,15 +77,16 @@ def _is_remark(edit: Row, failing: Row) -> bool:
     return bool(name) and code_lexer(name) is None and name not in f"{failing['stdout']}{failing['stderr']}"
 
 
-def _lacking(changed: Sequence[EditPlace], before: Sequence[Row], between: Sequence[Row], passed: Row) -> str | None:
+def _lacking(changed: Sequence[EditPlace], episode: Episode) -> str | None:
     """Why the edits are not known to be what mended the command."""
     if not changed:
         return NO_EDIT
     if len(changed) > _MOST_PLACES:
         return MANY
-    if not all(_is_told(row, after) for row, after in zip(between, [*between[1:], passed], strict=True)):
+    followed = zip(episode.between, [*episode.between[1:], episode.passed], strict=True)
+    if not all(_is_told(row, after) for row, after in followed):
         return OTHERS
-    return None if _passed(before[-1], passed) else UNKNOWN_END
+    return None if _passed(episode.failing, episode.passed) else UNKNOWN_END
 
 
 def _is_told(row: Row, after: Row) -> bool:
@@ -118,7 +104,7 @@ def _passed(failing: Row, passed: Row) -> bool:
     said, before = (f"{row['stdout']}\n{row['stderr']}" for row in (passed, failing))
     if passed["outcome"] == "ok" or _PASSES.search(said):
         return True
-    told = HIDDEN_EXIT not in passed["flags"] and TRIES.search(failing["code"]) is None
+    told = HIDDEN_EXIT not in passed["flags"] and TRIES.search(failing["code"].strip()[-_NAME_ENDS:]) is None
     return told and raised(before) and not raised(said)
 
 
@@ -150,7 +136,8 @@ def _short(path: str, told: str) -> str:
 def _without_roots(output: str, changed: Sequence[EditPlace]) -> str:
     """Output without the folder of the machine in which the project stood, told by the paths of edited files."""
     for root in {match[1] for place in changed for match in re.finditer(_ABSOLUTE + re.escape(place.path), output)}:
-        output = output.replace(root, "").replace(root.rstrip("/\\"), ".")
+        if folder := root.rstrip("/\\"):
+            output = re.sub(re.escape(folder) + r"(?![\w.-])", ".", output.replace(root, ""))
     return output
 
 

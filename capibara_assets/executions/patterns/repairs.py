@@ -22,6 +22,7 @@ import ast
 import difflib
 import hashlib
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -77,7 +78,8 @@ def find_mended(commands: pl.DataFrame, domain: Domain | str) -> pl.DataFrame:
     """
     pairs = find_repairs(commands)
     edited: dict[str, list[Any]] = {}
-    for sandbox, when in commands.filter(pl.col("language") == PATCH).select("sandbox_id", "timestamp").iter_rows():
+    patches = commands.filter(pl.col("language") == PATCH).sort("timestamp")
+    for sandbox, when in patches.select("sandbox_id", "timestamp").iter_rows():
         edited.setdefault(sandbox, []).append(when)
     own = commands.filter(pl.col("domains").list.contains(str(domain)))
     times = dict(own.select("execution_id", "timestamp").iter_rows())
@@ -85,7 +87,8 @@ def find_mended(commands: pl.DataFrame, domain: Domain | str) -> pl.DataFrame:
     for row in pairs.iter_rows(named=True):
         begin, end = (times.get(row[side]) for side in ("failing_execution_id", "fixed_execution_id"))
         same = bare_command(row["failing_code"]) == bare_command(row["fixed_code"])
-        if same and begin and end and any(begin <= when <= end for when in edited.get(row["sandbox_id"], ())):
+        moments = edited.get(row["sandbox_id"], [])
+        if same and begin and end and bisect_left(moments, begin) < bisect_right(moments, end):
             kept.append(row["pair_id"])
     return pairs.filter(pl.col("pair_id").is_in(kept))
 

@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from capibara_assets.datasets.edited.changes import Change, changes
@@ -39,6 +41,10 @@ def test_each_form_of_an_edit_tells_what_it_replaced(edit: str, found: list[Chan
     assert changes(edit) == found
 
 
-def test_a_hostile_edit_is_read_in_linear_time() -> None:
-    assert changes("x\n" + "<<<<<<< SEARCH\n" * 20_000) != []
-    assert len(changes("x\n" + "-a\n+b\n" * 20_000 + "-c")) == 20_001
+@pytest.mark.parametrize(
+    "line", ["<<<<<<< SEARCH", "<<<<<<< SEARCH\n=======", "@@", "-a\n+b", "*** Update File: x", "=" * 7]
+)
+def test_a_hostile_edit_is_read_in_linear_time(line: str) -> None:
+    started = time.process_time()
+    changes("x\n" + f"{line}\n" * 50_000)
+    assert time.process_time() - started < 2

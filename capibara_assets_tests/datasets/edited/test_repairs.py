@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,6 +80,27 @@ def test_the_folder_of_the_machine_is_cut_from_the_output(made) -> None:
     said = "RUN /home/ada/shop\n/home/ada/shop/src/cart.py:2: TypeError\n    at /home/ada/shop/src/index.py:3"
     (one,) = made(session(edit("e", EDIT.replace("/home/ada/shop/", ""), 2), output=said))
     assert section(one.prompt, OUTPUT) == "RUN .\nsrc/cart.py:2: TypeError\n    at src/index.py:3"
+
+
+def test_a_file_at_the_root_of_the_disk_leaves_the_output_as_it_is(made) -> None:
+    (one,) = made(session(edit("e", EDIT.replace("/home/ada/shop/", "/"), 2), output="/src/cart.py:2: TypeError in /a"))
+    assert section(one.prompt, OUTPUT) == "/src/cart.py:2: TypeError in /a"
+
+
+def test_a_session_of_thousands_of_failures_takes_seconds(made) -> None:
+    runs = [shell(f"f{n}", f"pytest -q t{n}.py", n, failed=True, stdout=FAILED) for n in range(1500)]
+    runs += [edit(f"e{n}", EDIT, 1500 + n) for n in range(100)]
+    runs += [shell(f"p{n}", f"pytest -q t{n}.py", 2000 + n) for n in range(1500)]
+    started = time.process_time()
+    assert len(made(runs)) < 200
+    assert time.process_time() - started < 20
+
+
+def test_hostile_lines_of_code_are_read_in_linear_time(made) -> None:
+    started = time.process_time()
+    for text in (" " * 2000, "a " * 1000, "(" * 2000, "a=" * 1000, "x: " * 700):
+        made(session(edit("e", f"/r/src/cart.py\n-total = 1\n+total {text} = None", 2)))
+    assert time.process_time() - started < 10
 
 
 def test_a_windows_path_loses_its_drive_and_its_user(made) -> None:
