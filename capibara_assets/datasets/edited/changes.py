@@ -8,13 +8,17 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from capibara_assets.executions.formats.agents.edit_texts import EVERYWHERE
+
 _FILE = re.compile(r"^\*\*\* (Update|Add|Delete) File: (.+)$", re.MULTILINE)
 _SEARCH = re.compile(r"(?:<{5,9}|-{5,9}) SEARCH>?\s*\Z")
 _DIVIDE = re.compile(r"={5,9}\s*\Z")
 _REPLACE = re.compile(r"(?:>{5,9}|\+{5,9}) REPLACE")
 _HUNK = re.compile(r"^@@.*$\n?", re.MULTILINE)
 _HEADER = re.compile(r"^(?:diff --git |index |--- |\+\+\+ |new file mode |deleted file mode |\\ No newline)")
-_BY_NUMBER = re.compile(r"(?:edit|insert|create|open)\b[^\n]*(?:\n|$)")  # commands of SWE-agent's editor
+_UNTOLD = re.compile(  # commands of SWE-agent's editor, and a text that is replaced wherever it stands
+    rf"(?:(?:edit|insert|create|open)\b[^\n]*|{EVERYWHERE})(?:\n|$)"
+)
 
 
 class Change(NamedTuple):
@@ -28,10 +32,10 @@ class Change(NamedTuple):
 def changes(edit: str) -> list[Change]:
     """The changes of a recorded edit, in order: its first line is the path, the rest the patch or the new content.
 
-    Empty where the edit tells no text, or only the number of a line.
+    Empty where the edit tells no text, only the number of a line, or a text that stands in several places.
     """
     path, _, text = edit.partition("\n")
-    if not text.strip() or _BY_NUMBER.match(text):
+    if not text.strip() or _UNTOLD.match(text):
         return []
     if files := list(_FILE.finditer(text)):
         ends = [file.start() for file in files[1:]] + [len(text)]
@@ -42,7 +46,7 @@ def changes(edit: str) -> list[Change]:
     if _HUNK.search(text):
         return list(_of_hunks(path, text))
     lines = text.split("\n")
-    if all(line[:1] in ("-", "+") for line in lines) and any(line[:1] == "-" for line in lines):
+    if {line[:1] for line in lines} == {"-", "+"}:  # a list of YAML has `-` alone
         return list(_of_lines(path, lines))
     return [Change(path, None, text)]
 

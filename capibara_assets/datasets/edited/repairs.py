@@ -22,11 +22,13 @@ NO_EDIT = "no edit of a file stands between the command's runs"
 OTHERS = "another command between the command's runs may have changed files"
 UNKNOWN_END = "the log does not tell that the command passed"
 LONG = "its edits are longer than the recipe allows"
+MARKED = "it edits lines that look like the marks of SEARCH/REPLACE blocks"
 MANY = "more places were edited than one mistake has"
 
 _MOST_PLACES, _MOST_OUTPUT, _NAME_ENDS = 3, 1500, 200
 _EDITOR = re.compile(r"\s*(?:edit|insert|append|create)\s")  # lines for SWE-agent's shell
 _ABSOLUTE = r"((?:[A-Za-z]:)?[/\\][^\s:\"'()\[\]]*?[/\\])"
+_MARKS = re.compile(r"^(?:<{7} |={7}$|>{7} )", re.MULTILINE)
 _ROOTED = re.compile(r"/|[A-Za-z]:/")
 _PASSES = re.compile(
     r"^(?:ok|PASS)\b|\b\d+ passed\b|\b0 issues\b|\ball tests passed\b|\bOK \(|^OK$", re.MULTILINE | re.I
@@ -49,6 +51,8 @@ def _candidate(episode: Episode, recipe: DatasetRecipe) -> ExampleCandidate:
     lacking = made if isinstance(made, str) else _lacking(changed, episode)
     if lacking is None and len(answer) > recipe.max_answer_chars:
         lacking = LONG
+    if lacking is None and any(_MARKS.search(f"{place.old}\n{place.new}") for place in changed):
+        lacking = MARKED
     if lacking is not None:
         changed, answer = [], ""
     output = _without_roots(_output(failing), changed)

@@ -28,7 +28,7 @@ _SILENCES = re.compile(
 )
 TRIES = re.compile(r"(?:^|[\s/])(?:\w*(?:repro|scratch|playground|tmp|temp|debug)\w*|bug_\w*)\.\w+\s*$", re.IGNORECASE)
 _IMPORTS = re.compile(
-    r"^\s*(?:(?:pub\s+)?use|import|from|export|#include|require|(?:const|let|var)\s.*\brequire\()\b", re.IGNORECASE
+    r"^\s*(?:(?:(?:pub\s+)?use|import|from|export|#include|require)\b|(?:const|let|var)\s.*\brequire\()", re.IGNORECASE
 )
 _OFFERS = re.compile(r"^\s*(?:pub\s+use|export)\b")
 _REDACTED = re.compile(r"<[A-Z_]+:\d+>")  # as the readers of logs write it

@@ -31,6 +31,8 @@ B = "a = 2\n"
         ("x.py\n<<<<<<< SEARCH\na = 1\n=======\na = 2\n>>>>>>> REPLACE", [Change("x.py", A, B)]),
         ("x.py\n------- SEARCH\na = 1\n=======\na = 2\n+++++++ REPLACE\n", [Change("x.py", A, B)]),
         ("x.py\nimport os\na = 1\n", [Change("x.py", None, "import os\na = 1\n")]),
+        ("x.yaml\n- a\n- b", [Change("x.yaml", None, "- a\n- b")]),
+        ("x.py\nreplace all:\n-a\n+b", []),
         ("x.py\nedit 3:4\na = 2\nend_of_edit\n", []),
         ("x.py\ninsert 'a = 2'", []),
         ("x.py\n", []),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from capibara_assets.datasets.edited.places import OVERLAPS, UNTOLD
-from capibara_assets.datasets.edited.repairs import MANY, NO_EDIT, OTHERS, UNKNOWN_END, candidates
+from capibara_assets.datasets.edited.repairs import LONG, MANY, MARKED, NO_EDIT, OTHERS, UNKNOWN_END, candidates
 from capibara_assets.datasets.edited.soundness import (
     DROPPED,
     NAMES,
@@ -189,11 +189,14 @@ OTHER = "/r/src/cart.py\n-a_place = {n}\n+a_place = cart_{n}"
         ([edit("e", "/r/src/cart.py\n-x = total  # a\n+x = total  # b", 2)], {}, REMARKS),
         ([edit("e", f"{EDIT}  # type: ignore", 2)], {}, SILENT),
         ([edit("e", "/r/tests/test_cart.py\n-    assert total == 5\n+    assert total == 6", 2)], {}, TEST_CHANGED),
+        ([edit("e", "/r/src/cart.py\n-total = 1\n-=======\n+total = None\n+=======", 2)], {}, MARKED),
+        ([edit("e", f"{EDIT}{' ' * 3000}", 2)], {}, LONG),
         ([edit("e", "/r/src/repro_cart.py\n-total(prices)\n+total(None)", 2)], {}, SCRATCH),
         ([edit("e", EDIT, 2)], {"output": f"{FAILED}\nkey <SECRET:1>"}, REDACTED),
         ([edit("e", EDIT, 2)], {"output": "x" * 1500 + f"\n{FAILED}\nFound 9 errors"}, NOT_SHOWN),
         ([edit("e", "/r/src/cart.py\n-import decimal\n-total = 1\n+total = None", 2)], {}, UNRELATED),
-        ([edit("e", "/r/src/cart.py\n-total(prices)\n-print(total)", 2)], {}, DROPPED),
+        ([edit("e", "/r/src/cart.js\n-const fs = require('fs')\n-total = 1\n+total = null", 2)], {}, UNRELATED),
+        ([edit("e", "/r/src/cart.py\n-total(prices)\n-print(total)\n+", 2)], {}, DROPPED),
         ([edit("e", "/r/src/other.py\n-alpha = beta\n+alpha = None", 2)], {}, UNRELATED),
         ([edit("e", EDIT.replace("+    return sum(p", "+    return helper(p"), 2)], {}, f"{NAMES}: helper"),
         ([edit("e", EDIT.replace("+    return sum(p for", "+    return sum('abcdef' for"), 2)], {}, UNTOLD_TEXT),

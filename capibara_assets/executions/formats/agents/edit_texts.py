@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+EVERYWHERE = "replace all:"  # above a text that is replaced wherever it stands
 _OLD = (
     "old_string", "oldString", "old_str", "oldStr", "old_text", "oldText", "target_content", "TargetContent", "search",
 )  # fmt: skip
@@ -26,7 +27,8 @@ def replacement(arguments: Any, insists: bool = True) -> str | None:
     if (old is None and new is None) or (insists and (old is None or new is None)):
         return None
     removed, added = ((text or "").splitlines() for text in (old, new))
-    return "\n".join([*(f"-{line}" for line in removed), *(f"+{line}" for line in added)])
+    everywhere = [EVERYWHERE] if arguments.get("replace_all") is True or arguments.get("replaceAll") is True else []
+    return "\n".join([*everywhere, *(f"-{line}" for line in removed), *(f"+{line}" for line in added)])
 
 
 def replacements(steps: Any, insists: bool = True) -> Iterator[str]:

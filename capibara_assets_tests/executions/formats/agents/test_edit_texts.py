@@ -11,6 +11,8 @@ from capibara_assets.executions.formats.agents.edit_texts import replacement, re
         ({"old_string": "a\n", "new_string": "b\nc"}, "-a\n+b\n+c"),
         ({"oldText": "a", "newText": ""}, "-a"),
         ({"TargetContent": "", "ReplacementContent": "b"}, "+b"),
+        ({"old_string": "a", "new_string": "b", "replace_all": True}, "replace all:\n-a\n+b"),
+        ({"old_string": "a", "new_string": "b", "replace_all": False}, "-a\n+b"),
         ({"new_str": "b"}, None),
         ({"old_str": "a"}, None),
         ({"content": "b"}, None),
