@@ -20,14 +20,29 @@ _TESTS = re.compile(
     )(?![\w-])""",
     re.VERBOSE,
 )
-_CHANGES = re.compile(
-    r"\s-i\b|\s--in-place|\s-delete\b|\s-exec\b|\s--fix\b|\s--write\b|\s-w\b|\s-u\b|\s--update|(?<![\d&>])>{1,2}(?!&|\s*/dev/null)|\btee\b"
+_CHANGES = re.compile(  # redirections, substitutions, and options by which programs write, rewrite or accept
+    r"\s-[iowuO]\b|\s-[aA]\b|\s-delete\b|\s-exec\b|\s-f(?:print|ls)|\btee\b|\bsystem\(|\$\(|`"
+    r"|&>(?!\s*/dev/null)|(?<![&=])>{1,2}(?!&|\s*/dev/null)|\s--?[\w-]*(?:update|fix|regen|bless|accept|apply|record|snapshot"
+    r"|write|in-place|output|install|basetemp|junitxml|cov-report|pre|noqa)\b"
+    r"|\b\w*(?:UPDATE|SNAPSHOT|BLESS|REGEN)\w*=|\b(?:stash|checkout|reset|install|spotlessApply)\b"
+)
+_WRITE = re.compile(r"(?:\S*/)?(?:curl|wget|https?|gh|touch|mkdir|alias|eval|xargs|xxd|uniq|git\s.*\bbranch)\b")
+_SOURCE = re.compile(r"(?:source|\.)\s+(?!\S*activate\b|\S*nvm\.sh\b)")
+_SED = re.compile(  # all but the one that prints lines; what stands between quotes is no part of a pipeline's text
+    r"(?:^|[;&|(]\s*)(?:\S*/)?sed\b(?!\s+-n\s+['\"]?[\d,$;p ]+['\"]?(?:[\s;&|)]|\Z))", re.MULTILINE
 )
 
 
 def only_looks(command: str) -> bool:
     """Whether a shell command changes no file of a project, as far as its programs are known for it."""
-    if "<<" in command or _CHANGES.search(command):
+    if "<<" in command or changes_files(command) or _SED.search(command):
         return False
-    parts = [part for pipeline in pipelines(command) for part in pipeline]
-    return all(only_shows(part) or _TESTS.match(without_lead(part)) is not None for part in parts)
+    parts = [without_lead(part) for pipeline in pipelines(command) for part in pipeline]
+    if any(_WRITE.match(part) or _SOURCE.match(part) for part in parts):
+        return False
+    return all(only_shows(part) or _TESTS.match(part) is not None for part in parts)
+
+
+def changes_files(command: str) -> bool:
+    """Whether a command says itself that it writes, rewrites or installs something."""
+    return _CHANGES.search(command) is not None

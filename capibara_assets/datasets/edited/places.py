@@ -8,6 +8,8 @@ from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.edited.changes import Change, changes
 
 UNTOLD = "an edit between the command's runs does not tell what it replaced"
+AMBIGUOUS = "what an edit replaced does not stand once in the file as the session showed it"
+LONG = "its edits are longer than the recipe allows"
 OVERLAPS = "edits between the command's runs overlap, and the log does not tell how"
 _AROUND = 12  # lines of a known file that are shown above and below what changes
 _EQUAL = 3  # equal lines around a part of a file that was written anew
@@ -32,15 +34,20 @@ def places(edits: Sequence[Row], known: Mapping[str, str]) -> list[EditPlace] | 
         edits: recorded edits in order of time.
         known: path -> whole content before them, where the session tells it.
     """
+    if sum(len(edit["code"]) for edit in edits) > _MOST_CHARACTERS:
+        return LONG
     found: list[EditPlace] = []
-    for edit in edits if sum(len(edit["code"]) for edit in edits) <= _MOST_CHARACTERS else ():
+    for edit in edits:
         steps = changes(edit["code"])
         if not steps or len(found) > _MOST_FOUND:
             return UNTOLD
         for step in steps:
             if (why := _add(found, step, known)) is not None:
                 return why
-    return [replace(place, shown=_around(place, known)) for place in found if place.old.strip() != place.new.strip()]
+    made = [place for place in found if place.old.rstrip() != place.new.rstrip()]
+    if any(place.path in known and known[place.path].count(place.old) != 1 for place in made):
+        return AMBIGUOUS
+    return [replace(place, shown=_around(place, known)) for place in made]
 
 
 def _add(found: list[EditPlace], step: Change, known: Mapping[str, str]) -> str | None:

@@ -5,23 +5,21 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
 from capibara_assets.datasets.code.sessions import Row
-from capibara_assets.datasets.edited.commands import only_looks
+from capibara_assets.datasets.edited.commands import changes_files, only_looks
 from capibara_assets.datasets.edited.episodes import Episode, episodes
-from capibara_assets.datasets.edited.names import code_lexer
-from capibara_assets.datasets.edited.places import EditPlace, places
+from capibara_assets.datasets.edited.places import LONG, EditPlace, places
 from capibara_assets.datasets.edited.soundness import TRIES, unsound_edit
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, mean_quality
 from capibara_assets.datasets.kinds.repair import unified_diff
 from capibara_assets.datasets.recipe import DatasetRecipe
-from capibara_assets.executions.formats.agents.failures import raised
+from capibara_assets.executions.formats.agents.failures import raised, shows_failure
 from capibara_assets.executions.schema import HIDDEN_EXIT, PATCH
 
 NO_EDIT = "no edit of a file stands between the command's runs"
 OTHERS = "another command between the command's runs may have changed files"
 UNKNOWN_END = "the log does not tell that the command passed"
-LONG = "its edits are longer than the recipe allows"
 MARKED = "it edits lines that look like the marks of SEARCH/REPLACE blocks"
 MANY = "more places were edited than one mistake has"
 
@@ -30,6 +28,15 @@ _EDITOR = re.compile(r"\s*(?:edit|insert|append|create)\s")  # lines for SWE-age
 _ABSOLUTE = r"((?:[A-Za-z]:)?[/\\][^\s:\"'()\[\]]*?[/\\])"
 _MARKS = re.compile(r"^(?:<{7} |={7}$|>{7} )", re.MULTILINE)
 _ROOTED = re.compile(r"/|[A-Za-z]:/")
+_PROSE = (".md", ".txt", ".rst", ".adoc", ".log")
+_NOTHING_RAN = re.compile(
+    r"no tests ran|collected 0 items|\[no tests to run\]|\b[1-9]\d* xfailed|No tests found", re.IGNORECASE
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u2028\u2029]")
+_HOME = re.compile(
+    r"(?:(?<![\w.])/(?:home|Users|mnt/[a-z]/Users)|\b[A-Za-z]:[\\/]Users)[\\/](?P<user>[^\\/:\"'\n<>]+)(?=[\\/])"
+)
+_SHARED = frozenset(("root", "runner", "user", "ubuntu", "dev", "app", "work", "admin", "vscode", "node", "public"))
 _PASSES = re.compile(
     r"^(?:ok|PASS)\b|\b\d+ passed\b|\b0 issues\b|\ball tests passed\b|\bOK \(|^OK$", re.MULTILINE | re.I
 )
@@ -55,8 +62,12 @@ def _candidate(episode: Episode, recipe: DatasetRecipe) -> ExampleCandidate:
         lacking = MARKED
     if lacking is not None:
         changed, answer = [], ""
-    output = _without_roots(_output(failing), changed)
-    prompt = prompts.edit([(place.path, place.shown.strip("\n")) for place in changed], episode.command, output)
+    told = f"{failing['code']}\n{failing['stdout']}\n{failing['stderr']}\n" + "\n".join(
+        row["code"][:300] for row in edits
+    )
+    output = _without_users(_without_roots(_output(failing), changed), told)
+    command = _without_users(episode.command, told)
+    prompt = prompts.edit([(place.path, place.shown.strip("\n")) for place in changed], command, output)
     old, new = ("\n".join(getattr(place, side) for place in changed) for side in ("old", "new"))
     return ExampleCandidate(
         kind="repair",
@@ -69,7 +80,7 @@ def _candidate(episode: Episode, recipe: DatasetRecipe) -> ExampleCandidate:
         difficulty=difficulty(new, PATCH, 1, [failing["error_name"] or ""], recipe.difficulty),
         quality=mean_quality([passed]),
         lacking=lacking or unsound_edit(changed, output, prompt),
-        proof=f"passed: {episode.command}",
+        proof=f"passed: {command}",
         diff=unified_diff(old, new),
         lesson=f"{output}\n{answer}",
     )
@@ -78,7 +89,7 @@ def _candidate(episode: Episode, recipe: DatasetRecipe) -> ExampleCandidate:
 def _is_remark(edit: Row, failing: Row) -> bool:
     """Whether an edit is of a file of prose that the command's output does not name: notes that an agent keeps."""
     name = edit["code"].partition("\n")[0].rsplit("/", 1)[-1]
-    return bool(name) and code_lexer(name) is None and name not in f"{failing['stdout']}{failing['stderr']}"
+    return name.lower().endswith(_PROSE) and name not in f"{failing['stdout']}{failing['stderr']}"
 
 
 def _lacking(changed: Sequence[EditPlace], episode: Episode) -> str | None:
@@ -87,6 +98,8 @@ def _lacking(changed: Sequence[EditPlace], episode: Episode) -> str | None:
         return NO_EDIT
     if len(changed) > _MOST_PLACES:
         return MANY
+    if changes_files(episode.command):
+        return OTHERS
     followed = zip(episode.between, [*episode.between[1:], episode.passed], strict=True)
     if not all(_is_told(row, after) for row, after in followed):
         return OTHERS
@@ -106,6 +119,10 @@ def _passed(failing: Row, passed: Row) -> bool:
     A script that an agent wrote to see something shows by what it prints whether it is mended, for its author to tell.
     """
     said, before = (f"{row['stdout']}\n{row['stderr']}" for row in (passed, failing))
+    if _NOTHING_RAN.search(said) or any(
+        shows_failure(passed[stream], passed["code"]) for stream in ("stdout", "stderr")
+    ):
+        return False
     if passed["outcome"] == "ok" or _PASSES.search(said):
         return True
     told = HIDDEN_EXIT not in passed["flags"] and TRIES.search(failing["code"].strip()[-_NAME_ENDS:]) is None
@@ -114,11 +131,17 @@ def _passed(failing: Row, passed: Row) -> bool:
 
 def _output(row: Row) -> str:
     """What a failing command printed, from the end so much as is shown."""
-    stdout, stderr = row["stdout"].strip("\n"), row["stderr"].strip("\n")
+    stdout, stderr = (_plain(row[stream]).strip("\n") for stream in ("stdout", "stderr"))
     whole = stdout if stderr in stdout else "\n".join(filter(None, [stdout, stderr]))
     if len(whole) <= _MOST_OUTPUT:
         return whole
     return f"...\n{whole[-_MOST_OUTPUT:].partition(chr(10))[2]}"
+
+
+def _plain(text: str) -> str:
+    """Text as a terminal leaves it: of a line that was written anew the last one, without signs of control."""
+    lines = (line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.split("\n"))
+    return _CONTROL.sub("", "\n".join(lines))
 
 
 def _named(made: Sequence[EditPlace], failing: Row) -> list[EditPlace]:
@@ -131,7 +154,7 @@ def _short(path: str, told: str) -> str:
     path = path.replace("\\", "/")
     if not _ROOTED.match(path):
         return path
-    parts = path.strip("/").split("/")
+    parts = _HOME.sub("", path).strip("/").split("/")
     ends = ["/".join(parts[n:]) for n in range(len(parts))]
     told_ends = list(takewhile(lambda end: end in told, reversed(ends)))
     return max("".join(told_ends[-1:]), "/".join(parts[-2:]), key=len)
@@ -143,6 +166,15 @@ def _without_roots(output: str, changed: Sequence[EditPlace]) -> str:
         if folder := root.rstrip("/\\"):
             output = re.sub(re.escape(folder) + r"(?![\w.-])", ".", output.replace(root, ""))
     return output
+
+
+def _without_users(text: str, told: str) -> str:
+    """Text without the names of users, whom the paths of their homes name."""
+    users = {match["user"] for match in _HOME.finditer(told)} - _SHARED
+    text = _HOME.sub("~", text)
+    for user in users:
+        text = re.sub(rf"(?<!\w){re.escape(user)}(?!\w)", "user", text) if len(user) > 2 else text
+    return text
 
 
 def block(place: EditPlace) -> str:

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from capibara_assets.datasets.edited.places import OVERLAPS, UNTOLD
-from capibara_assets.datasets.edited.repairs import LONG, MANY, MARKED, NO_EDIT, OTHERS, UNKNOWN_END, candidates
+from capibara_assets.datasets.edited.places import AMBIGUOUS, LONG, OVERLAPS, UNTOLD
+from capibara_assets.datasets.edited.repairs import MANY, MARKED, NO_EDIT, OTHERS, UNKNOWN_END, candidates
 from capibara_assets.datasets.edited.soundness import (
     DROPPED,
+    FITTED,
     NAMES,
     NO_CODE,
     NOT_SHOWN,
+    OUTSIDE,
     REDACTED,
     REMARKS,
     SCRATCH,
@@ -85,6 +87,46 @@ def test_the_folder_of_the_machine_is_cut_from_the_output(made) -> None:
 def test_a_file_at_the_root_of_the_disk_leaves_the_output_as_it_is(made) -> None:
     (one,) = made(session(edit("e", EDIT.replace("/home/ada/shop/", "/"), 2), output="/src/cart.py:2: TypeError in /a"))
     assert section(one.prompt, OUTPUT) == "/src/cart.py:2: TypeError in /a"
+
+
+def test_a_pass_in_another_folder_is_of_another_command(made) -> None:
+    runs = session(edit("e", EDIT, 2), command="cd packages/a && npm test")
+    assert len(made(runs)) == 1
+    other = runs[-1].model_copy(update={"code": "cd packages/b && npm test"})
+    assert made([*runs[:-1], other]) == []
+
+
+@pytest.mark.parametrize("said", ["=== 1 failed, 3 passed in 0.1s ===", "no tests ran in 0.01s", "collected 0 items"])
+def test_an_exit_code_of_0_is_no_pass_where_the_output_says_otherwise(made, said: str) -> None:
+    (one,) = made(session(edit("e", EDIT, 2), stdout=said))
+    assert one.lacking == UNKNOWN_END
+
+
+def test_a_command_that_writes_itself_shows_no_mend_by_the_edit(made) -> None:
+    (one,) = made(session(edit("e", EDIT, 2), command="git stash && pytest -q"))
+    assert one.lacking == OTHERS
+
+
+def test_names_of_users_and_signs_of_control_are_cut(made) -> None:
+    said = "0%\r50%\r100%\n\x07/home/katharina/shop/src/cart.py:2: TypeError\nby katharina@host in /home/katharina/x.py"
+    (one,) = made(session(edit("e", EDIT.replace("ada", "katharina"), 2), output=said))
+    assert "katharina" not in f"{one.prompt}{one.answer}{one.proof}"
+    assert section(one.prompt, OUTPUT) == "100%\nshop/src/cart.py:2: TypeError\nby user@host in x.py"
+    assert one.answer.startswith("shop/src/cart.py\n")
+
+
+def test_an_indentation_that_was_the_error_is_a_mend(made) -> None:
+    change = "/r/src/cart.py\n-def total():\n-return 1 + tax\n+def total():\n+    return 1 + tax"
+    (one,) = made(
+        session(edit("e", change, 2), output="  File src/cart.py, line 2\nIndentationError: expected an indented block")
+    )
+    assert one.lacking is None
+
+
+def test_what_an_edit_replaced_stands_once_in_the_file_that_was_shown(made) -> None:
+    whole = "/r/src/cart.py\na = 1\nx = total\nb = 1\nx = total\n"
+    (one,) = made([edit("w", whole, 0), *session(edit("e", "/r/src/cart.py\n-x = total\n+x = None", 2))])
+    assert one.lacking == AMBIGUOUS
 
 
 def test_a_session_of_thousands_of_failures_takes_seconds(made) -> None:
@@ -191,6 +233,17 @@ OTHER = "/r/src/cart.py\n-a_place = {n}\n+a_place = cart_{n}"
         ([edit("e", "/r/tests/test_cart.py\n-    assert total == 5\n+    assert total == 6", 2)], {}, TEST_CHANGED),
         ([edit("e", "/r/src/cart.py\n-total = 1\n-=======\n+total = None\n+=======", 2)], {}, MARKED),
         ([edit("e", f"{EDIT}{' ' * 3000}", 2)], {}, LONG),
+        ([edit("e", f"{EDIT}\n+    total: any", 2)], {}, SILENT),
+        ([edit("e", "/r/src/cart.py\n-total(x)\n+try:\n+    total(x)\n+except TypeError:\n+    pass", 2)], {}, SILENT),
+        ([edit("e", "/r/pyproject.toml\n-total = 90\n+total = 40", 2)], {}, SILENT),
+        (
+            [edit("e", EDIT, 2), edit("t", "/r/tests/test_cart.py\n-    assert total == 5\n+    assert total == 3", 3)],
+            {},
+            TEST_CHANGED,
+        ),
+        ([edit("e", "/r/src/cart.py\n-    return total(x)\n+    return 5", 2)], {}, FITTED),
+        ([edit("e", "/usr/lib/python3/site-packages/cart.py\n-total(x)\n+total(None)", 2)], {}, OUTSIDE),
+        ([edit("e", f"/r/src/cart.py\n-{'x' * 250_000}\n+y", 2)], {}, LONG),
         ([edit("e", "/r/src/repro_cart.py\n-total(prices)\n+total(None)", 2)], {}, SCRATCH),
         ([edit("e", EDIT, 2)], {"output": f"{FAILED}\nkey <SECRET:1>"}, REDACTED),
         ([edit("e", EDIT, 2)], {"output": "x" * 1500 + f"\n{FAILED}\nFound 9 errors"}, NOT_SHOWN),

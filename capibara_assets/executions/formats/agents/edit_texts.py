@@ -26,7 +26,7 @@ def replacement(arguments: Any, insists: bool = True) -> str | None:
     )
     if (old is None and new is None) or (insists and (old is None or new is None)):
         return None
-    removed, added = ((text or "").splitlines() for text in (old, new))
+    removed, added = (text.replace("\r\n", "\n").removesuffix("\n").split("\n") if text else [] for text in (old, new))
     everywhere = [EVERYWHERE] if arguments.get("replace_all") is True or arguments.get("replaceAll") is True else []
     return "\n".join([*everywhere, *(f"-{line}" for line in removed), *(f"+{line}" for line in added)])
 

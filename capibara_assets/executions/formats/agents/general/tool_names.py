@@ -88,7 +88,8 @@ def entry_of(call: Call, asked: Asked) -> Entry:
         return NotRun(call.not_run, call.session, None if asked.path is not None else asked.text)
     if asked.path is None:
         return call.run(asked.language, asked.text)
-    return NotRun("edit_failed", call.session) if call.success is False else Edit(call.session, asked.path, asked.text)
+    failed = call.success is False or call.output.lstrip().startswith("<tool_use_error>")
+    return NotRun("edit_failed", call.session) if failed else Edit(call.session, asked.path, asked.text)
 
 
 def words(name: str) -> set[str]:
