@@ -99,7 +99,7 @@ def _chosen(placed: Iterable[Placed], kind: Kind, recipe: DatasetRecipe) -> tupl
     return of_kind[:most], note
 
 
-def verified_as(verdict: ReplayVerdict | Judgement | None, language: str = "") -> tuple[Verified, str | None]:
+def verified_as(verdict: ReplayVerdict | Judgement | None, language: str) -> tuple[Verified, str | None]:
     """How an answer was verified, and why its result was not reproduced, if it was not."""
     if verdict is None and language == PATCH:
         return "recorded", "an edit: its project is not here"

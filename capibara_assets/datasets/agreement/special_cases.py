@@ -22,6 +22,7 @@ from capibara_assets.datasets.code.sessions import cell_names
 from capibara_assets.datasets.code.structure import JAVASCRIPT, tokens, without_comments
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import ERROR, SESSION, TESTS, section, stated
+from capibara_assets.datasets.kinds.referents import speaks_of_errors
 
 BRANCHES = "its repair tells the case of the shown test apart instead of computing it"
 HOLDS = "its repair returns what the shown test expects instead of computing it"
@@ -31,7 +32,6 @@ OTHER_TEST = "its repair changes or drops the assertion that failed"
 ELSEWHERE = "what its error misses stands in the session that its prompt shows: something else mended it"
 UNDEFINED = "its error is of a function that neither prompt nor answer defines"
 
-_ON_ERRORS = re.compile(r"\b(error|exception|invalid|fail|handl|catch|robust|safe|ignor|skip|malformed|missing)", re.I)
 _UNBOUND = re.compile(r"NameError: name '(\w+)' is not defined|ReferenceError: ([\w$]+) is not defined")
 _BROAD = frozenset({"Exception", "BaseException"})
 _SHOWN = re.compile(r"\s*(?:print|console\.\w+)\(.*\);?\s*$")
@@ -82,7 +82,7 @@ def why_fitted(one: Mended) -> str | None:
             return BRANCHES
         if _holds(one):
             return HOLDS
-    if not _ON_ERRORS.search(one.said) and _silent(one.fixed, one.language) > _silent(one.failing, one.language):
+    if not speaks_of_errors(one.said) and _silent(one.fixed, one.language) > _silent(one.failing, one.language):
         return SILENT
     return SHOWS if _only_shows(one) else None
 

@@ -107,6 +107,12 @@ def statements(text: str) -> tuple[exp.Expr, ...]:
     return () if is_deep_query(parsed or ()) else tuple(map(with_texts, parsed or ()))  # type: ignore[arg-type]
 
 
+def last_select(text: str) -> exp.Select | None:
+    """The last statement of a SQL text, if it is a query without set operations."""
+    parsed = statements(text)
+    return parsed[-1] if parsed and isinstance(parsed[-1], exp.Select) else None
+
+
 @lru_cache(maxsize=4096)
 def reads_of(code: str, language: str) -> Reads:
     """Tables and columns that the SQL of a cell needs, less those that the cell itself defines or loads."""

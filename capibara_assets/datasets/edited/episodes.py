@@ -1,6 +1,5 @@
 """Episodes of sessions: a command failed, files were edited, and the same command passed."""
 
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,10 +7,9 @@ from dataclasses import dataclass
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.edited.files import Contents
 from capibara_assets.datasets.kinds.evidence import Evidence
-from capibara_assets.executions.patterns.repairs import bare_command
+from capibara_assets.executions.patterns.repairs import bare_command, folder_of
 from capibara_assets.executions.schema import PATCH, SHELL
 
-_CHANGED = re.compile(r"\s*cd\s+(\"[^\"\n]*\"|'[^'\n]*'|\S+)\s*(?:&&|;)")
 _MOST_BETWEEN = 200  # rows between the two runs: one mistake takes fewer
 
 
@@ -55,7 +53,7 @@ def _of_session(session: Sequence[Row], pairs: Sequence[Row]) -> Iterator[Episod
             continue
         if any(failed < number < passed for number in again):
             continue  # that failure has an episode of its own
-        if _folder(session[failed]["code"]) != _folder(session[passed]["code"]):
+        if folder_of(session[failed]["code"]) != folder_of(session[passed]["code"]):
             continue  # the command of another package
         later = any(number > passed and session[number]["outcome"] != "unknown" for number in again)
         if later and session[passed]["outcome"] != "ok":
@@ -63,9 +61,3 @@ def _of_session(session: Sequence[Row], pairs: Sequence[Row]) -> Iterator[Episod
         known.take(session[read : failed + 1])
         read = failed + 1
         yield Episode(commands[failed] or "", session[failed], between, session[passed], known.files)
-
-
-def _folder(code: str) -> str:
-    """The folder that a command begins in, where it says so."""
-    changed = _CHANGED.match(code)
-    return changed[1].strip("\"'/") if changed else ""

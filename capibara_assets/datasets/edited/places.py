@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
+from functools import cached_property
 
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.edited.changes import Change, changes
@@ -25,6 +26,21 @@ class EditPlace:
     old: str
     new: str
     shown: str
+
+    @cached_property
+    def added(self) -> list[str]:
+        """The lines that only stand after the edits, however indented."""
+        return _alone(self.new, self.old)
+
+    @cached_property
+    def removed(self) -> list[str]:
+        """The lines that only stood before them."""
+        return _alone(self.old, self.new)
+
+
+def _alone(text: str, other: str) -> list[str]:
+    known = {line.strip() for line in other.split("\n")}
+    return [line for line in text.split("\n") if line.strip() and line.strip() not in known]
 
 
 def places(edits: Sequence[Row], known: Mapping[str, str]) -> list[EditPlace] | str:

@@ -2,19 +2,19 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import takewhile
 
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.edited.commands import changes_files, only_looks
 from capibara_assets.datasets.edited.episodes import Episode, episodes
 from capibara_assets.datasets.edited.places import LONG, EditPlace, places
+from capibara_assets.datasets.edited.shown import named, printed, without_roots, without_users
 from capibara_assets.datasets.edited.soundness import TRIES, unsound_edit
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, mean_quality
 from capibara_assets.datasets.kinds.repair import unified_diff
 from capibara_assets.datasets.recipe import DatasetRecipe
-from capibara_assets.executions.formats.agents.failures import raised, shows_failure
+from capibara_assets.executions.formats.agents.failures import any_shows_failure, raised
 from capibara_assets.executions.schema import HIDDEN_EXIT, PATCH
 
 NO_EDIT = "no edit of a file stands between the command's runs"
@@ -23,20 +23,13 @@ UNKNOWN_END = "the log does not tell that the command passed"
 MARKED = "it edits lines that look like the marks of SEARCH/REPLACE blocks"
 MANY = "more places were edited than one mistake has"
 
-_MOST_PLACES, _MOST_OUTPUT, _NAME_ENDS = 3, 1500, 200
+_MOST_PLACES, _NAME_ENDS, _PATH_ENDS = 3, 200, 300
 _EDITOR = re.compile(r"\s*(?:edit|insert|append|create)\s")  # lines for SWE-agent's shell
-_ABSOLUTE = r"((?:[A-Za-z]:)?[/\\][^\s:\"'()\[\]]*?[/\\])"
 _MARKS = re.compile(r"^(?:<{7} |={7}$|>{7} )", re.MULTILINE)
-_ROOTED = re.compile(r"/|[A-Za-z]:/")
 _PROSE = (".md", ".txt", ".rst", ".adoc", ".log")
 _NOTHING_RAN = re.compile(
     r"no tests ran|collected 0 items|\[no tests to run\]|\b[1-9]\d* xfailed|No tests found", re.IGNORECASE
 )
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u2028\u2029]")
-_HOME = re.compile(
-    r"(?:(?<![\w.])/(?:home|Users|mnt/[a-z]/Users)|\b[A-Za-z]:[\\/]Users)[\\/](?P<user>[^\\/:\"'\n<>]+)(?=[\\/])"
-)
-_SHARED = frozenset(("root", "runner", "user", "ubuntu", "dev", "app", "work", "admin", "vscode", "node", "public"))
 _PASSES = re.compile(
     r"^(?:ok|PASS)\b|\b\d+ passed\b|\b0 issues\b|\ball tests passed\b|\bOK \(|^OK$", re.MULTILINE | re.I
 )
@@ -53,7 +46,7 @@ def _candidate(episode: Episode, recipe: DatasetRecipe) -> ExampleCandidate:
     edits = [row for row in episode.between if row["language"] == PATCH and not _is_remark(row, failing)]
     ids = [row["execution_id"] for row in edits]
     made = places(edits, episode.known)
-    changed = [] if isinstance(made, str) else _named(made, failing)
+    changed = [] if isinstance(made, str) else named(made, failing)
     answer = "\n\n".join(block(place) for place in changed)
     lacking = made if isinstance(made, str) else _lacking(changed, episode)
     if lacking is None and len(answer) > recipe.max_answer_chars:
@@ -62,11 +55,10 @@ def _candidate(episode: Episode, recipe: DatasetRecipe) -> ExampleCandidate:
         lacking = MARKED
     if lacking is not None:
         changed, answer = [], ""
-    told = f"{failing['code']}\n{failing['stdout']}\n{failing['stderr']}\n" + "\n".join(
-        row["code"][:300] for row in edits
-    )
-    output = _without_users(_without_roots(_output(failing), changed), told)
-    command = _without_users(episode.command, told)
+    heads = [row["code"][:_PATH_ENDS] for row in edits]
+    told = "\n".join([failing["code"], failing["stdout"], failing["stderr"], *heads])
+    output = without_users(without_roots(printed(failing), changed), told)
+    command = without_users(episode.command, told)
     prompt = prompts.edit([(place.path, place.shown.strip("\n")) for place in changed], command, output)
     old, new = ("\n".join(getattr(place, side) for place in changed) for side in ("old", "new"))
     return ExampleCandidate(
@@ -119,62 +111,12 @@ def _passed(failing: Row, passed: Row) -> bool:
     A script that an agent wrote to see something shows by what it prints whether it is mended, for its author to tell.
     """
     said, before = (f"{row['stdout']}\n{row['stderr']}" for row in (passed, failing))
-    if _NOTHING_RAN.search(said) or any(
-        shows_failure(passed[stream], passed["code"]) for stream in ("stdout", "stderr")
-    ):
+    if _NOTHING_RAN.search(said) or any_shows_failure((passed["stdout"], passed["stderr"]), passed["code"]):
         return False
     if passed["outcome"] == "ok" or _PASSES.search(said):
         return True
     told = HIDDEN_EXIT not in passed["flags"] and TRIES.search(failing["code"].strip()[-_NAME_ENDS:]) is None
     return told and raised(before) and not raised(said)
-
-
-def _output(row: Row) -> str:
-    """What a failing command printed, from the end so much as is shown."""
-    stdout, stderr = (_plain(row[stream]).strip("\n") for stream in ("stdout", "stderr"))
-    whole = stdout if stderr in stdout else "\n".join(filter(None, [stdout, stderr]))
-    if len(whole) <= _MOST_OUTPUT:
-        return whole
-    return f"...\n{whole[-_MOST_OUTPUT:].partition(chr(10))[2]}"
-
-
-def _plain(text: str) -> str:
-    """Text as a terminal leaves it: of a line that was written anew the last one, without signs of control."""
-    lines = (line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.split("\n"))
-    return _CONTROL.sub("", "\n".join(lines))
-
-
-def _named(made: Sequence[EditPlace], failing: Row) -> list[EditPlace]:
-    """The places with their paths as the command and its output write them, without the folders of the machine."""
-    told = f"{failing['code']}\n{failing['stdout']}\n{failing['stderr']}".replace("\\", "/")
-    return [EditPlace(_short(place.path, told), place.old, place.new, place.shown) for place in made]
-
-
-def _short(path: str, told: str) -> str:
-    path = path.replace("\\", "/")
-    if not _ROOTED.match(path):
-        return path
-    parts = _HOME.sub("", path).strip("/").split("/")
-    ends = ["/".join(parts[n:]) for n in range(len(parts))]
-    told_ends = list(takewhile(lambda end: end in told, reversed(ends)))
-    return max("".join(told_ends[-1:]), "/".join(parts[-2:]), key=len)
-
-
-def _without_roots(output: str, changed: Sequence[EditPlace]) -> str:
-    """Output without the folder of the machine in which the project stood, told by the paths of edited files."""
-    for root in {match[1] for place in changed for match in re.finditer(_ABSOLUTE + re.escape(place.path), output)}:
-        if folder := root.rstrip("/\\"):
-            output = re.sub(re.escape(folder) + r"(?![\w.-])", ".", output.replace(root, ""))
-    return output
-
-
-def _without_users(text: str, told: str) -> str:
-    """Text without the names of users, whom the paths of their homes name."""
-    users = {match["user"] for match in _HOME.finditer(told)} - _SHARED
-    text = _HOME.sub("~", text)
-    for user in users:
-        text = re.sub(rf"(?<!\w){re.escape(user)}(?!\w)", "user", text) if len(user) > 2 else text
-    return text
 
 
 def block(place: EditPlace) -> str:

@@ -88,7 +88,7 @@ def unsound_edit(changed: Sequence[EditPlace], output: str, prompt: str) -> str 
         return OUTSIDE
     if any(_silences(place) for place in changed):
         return SILENT
-    if _ASSERTION.search(output) and any(_LITERAL_RETURN.match(line) for place in changed for line in _added(place)):
+    if _ASSERTION.search(output) and any(_LITERAL_RETURN.match(line) for place in changed for line in place.added):
         return FITTED
     if all(TRIES.search(place.path) for place in changed):
         return SCRATCH
@@ -102,26 +102,16 @@ def unsound_edit(changed: Sequence[EditPlace], output: str, prompt: str) -> str 
         return NOT_SHOWN
     if any(not _is_named(lexer, place, output) or _drops_import(place, output) for lexer, place in pairs):
         return UNRELATED
-    unknown = [name for lexer, place in pairs for name in unknown_names(lexer, "\n".join(_added(place)), told)]
+    unknown = [name for lexer, place in pairs for name in unknown_names(lexer, "\n".join(place.added), told)]
     if unknown:
         return f"{NAMES}: {', '.join(sorted(set(unknown))[:5])}"
     untold = [text for lexer, place in pairs for text in _untold(lexer, place, prompt)]
     return UNTOLD_TEXT if untold else None
 
 
-def _added(place: EditPlace) -> list[str]:
-    old = {line.strip() for line in place.old.split("\n")}
-    return [line for line in place.new.split("\n") if line.strip() and line.strip() not in old]
-
-
-def _removed(place: EditPlace) -> list[str]:
-    new = {line.strip() for line in place.new.split("\n")}
-    return [line for line in place.old.split("\n") if line.strip() and line.strip() not in new]
-
-
 def _silences(place: EditPlace) -> bool:
     """Whether an edit tells a check to look away, catches what failed, or changes what the check is asked for."""
-    added, removed = _added(place), "\n".join(_removed(place))
+    added, removed = place.added, "\n".join(place.removed)
     if _CONFIGURES.search(place.path) or any(_SILENCES.search(line) for line in added):
         return True
     return any(_CATCHES.search(line) for line in added) and _CATCHES.search(removed) is None
@@ -129,16 +119,16 @@ def _silences(place: EditPlace) -> bool:
 
 def _only_drops(changed: Sequence[EditPlace], output: str) -> bool:
     """Whether an edit adds nothing, and the output does not call what it removes needless."""
-    removed = [line for place in changed for line in _removed(place)]
-    if not removed or any(_added(place) for place in changed):
+    removed = [line for place in changed for line in place.removed]
+    if not removed or any(place.added for place in changed):
         return False
     return _NEEDLESS.search(output) is None or any(_OFFERS.match(line) for line in removed)
 
 
 def _drops_import(place: EditPlace, output: str) -> bool:
     """Whether an import is removed of which the output says nothing."""
-    said, kept = words(output), words("\n".join(_added(place)))
-    imports = [words(line) - _COMMON for line in _removed(place) if _IMPORTS.match(line)]
+    said, kept = words(output), words("\n".join(place.added))
+    imports = [words(line) - _COMMON for line in place.removed if _IMPORTS.match(line)]
     return any(names and not names & (said | kept) for names in imports)
 
 
@@ -154,8 +144,8 @@ def _weakens_test(changed: Sequence[EditPlace], output: str) -> bool:
     tests = [place for place in changed if _TEST_FILE.search(place.path)]
     if not tests:
         return False
-    if any(_DEFINES_TEST.search(line) for place in changed for line in _removed(place)) and not any(
-        _DEFINES_TEST.search(line) for place in changed for line in _added(place)
+    if any(_DEFINES_TEST.search(line) for place in changed for line in place.removed) and not any(
+        _DEFINES_TEST.search(line) for place in changed for line in place.added
     ):
         return True
     return _ASSERTION.search(output) is not None and not _NOT_BUILT.search(output)
@@ -166,10 +156,10 @@ def _is_named(lexer: Lexer, place: EditPlace, output: str) -> bool:
     if place.path.rsplit("/", 1)[-1] in output:
         return True
     said = words(output)
-    changed = words(without_remarks(lexer, "\n".join([*_removed(place), *_added(place)])))
+    changed = words(without_remarks(lexer, "\n".join([*place.removed, *place.added])))
     return any(len(name) >= _LONG_NAME and name not in _COMMON for name in said & changed)
 
 
 def _untold(lexer: Lexer, place: EditPlace, prompt: str) -> list[str]:
     """Long texts that the edit adds and of which the prompt holds no form."""
-    return [text for text in texts(lexer, "\n".join(_added(place))) if len(text) >= _LONG_TEXT and text not in prompt]
+    return [text for text in texts(lexer, "\n".join(place.added)) if len(text) >= _LONG_TEXT and text not in prompt]

@@ -153,15 +153,7 @@ class Evidence:
         sides = pl.col("failing_execution_id").is_in(ids) & pl.col("fixed_execution_id").is_in(ids)
         alone = pl.col("execution_ids").list.set_difference(pl.lit(own["execution_id"].to_list())).list.len() == 0
         patterns, repairs = self.patterns.filter(alone), self.repairs.filter(sides)
-        return replace(
-            self,
-            executions=own,
-            patterns=patterns,
-            repairs=repairs,
-            around=around,
-            elsewhere=elsewhere,
-            commands=commands,
-        )
+        return replace(rest, executions=own, patterns=patterns, repairs=repairs)
 
     def context(self, execution_id: str) -> SessionContext:
         """The earlier session code that an execution depends on."""

@@ -73,6 +73,7 @@ _THIS = re.compile(
     r"\bth(?:is|e same)\b(?! (?:year|month|week|day|time|number|length|size|order|type|value|way)\b)", re.IGNORECASE
 )
 _QUOTES = re.compile(r"[:\n`=\[\]{}()\"]|\d")  # what is meant may stand in the text itself
+_ON_ERRORS = re.compile(r"\b(error|exception|invalid|fail|handl|catch|robust|safe|ignor|skip|malformed|missing)", re.I)
 _WRONG = re.compile(
     r"\b(?:fix|debug|repair|mend) (?:it|this|that|my|our|them)\b|[,.;:] *(?:please )?fix\W*$|"
     r"\bthere(?: is|['’]s) a bug\b|\b(?:the|a|my) bug in\b|\bfind the (?:bug|error|mistake)|"
@@ -120,6 +121,11 @@ def holds_code(text: str) -> bool:
 def asks_to_mend(text: str) -> bool:
     """Whether a request is about something that exists and is wrong."""
     return _WRONG.search(text) is not None
+
+
+def speaks_of_errors(text: str) -> bool:
+    """Whether a task speaks of errors, so that to catch or skip them may be what it asks for."""
+    return _ON_ERRORS.search(text) is not None
 
 
 def names_as_code(task: str) -> set[str]:

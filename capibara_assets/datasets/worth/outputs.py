@@ -7,9 +7,11 @@ from typing import Any, TypeGuard
 from sqlglot import exp
 
 from capibara_assets.datasets.code import python_source
-from capibara_assets.datasets.code.queries import statements
+from capibara_assets.datasets.code.queries import last_select
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import CODE, SESSION, section, sections, stated
+from capibara_assets.datasets.kinds.referents import speaks_of_errors
+from capibara_assets.datasets.schema import CODE_KINDS
 from capibara_assets.executions.parsing import walk
 
 SYMBOLIC = "its output is a formula, in whatever form and order the library gives it"
@@ -28,13 +30,15 @@ REPEATED = "its join gives the same row several times"
 _SYMBOLS = re.compile(r"\bsymbols\(\s*(?:r|u)?(['\"])(?P<names>[^'\"\n]*)\1|\bSymbol\(\s*(['\"])(?P<name>\w+)\3")
 _NOTHING = frozenset(("[]", "{}", "()", "None", "False", "nan", "set()", "undefined", "null", "[[]]"))
 _ARITHMETIC = frozenset(("abs", "min", "max", "sum", "round", "print", "len", "int", "float", "pow", "divmod"))
+_BRANCHES = (ast.If, ast.IfExp, ast.For, ast.While, ast.Try)
+_COMPUTES = (
+    ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Lambda, ast.Attribute, ast.For, ast.While, ast.If,
+    ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp,
+)  # fmt: skip
 _LIMIT = re.compile(r"\bLIMIT\s+\d", re.IGNORECASE)
 _ADDRESS = re.compile(r"https?://[^\s\"'`)>\]]+?(?=[.,]?(?:[\s\"'`)>\]]|\Z))")
 _HARNESS = re.compile(
     r"\btime limit (?:for|of|is)\b|\byour working (?:folder|directory)\b|\bwill be graded\b", re.IGNORECASE
-)
-_ON_ERRORS = re.compile(
-    r"\b(?:error|exception|invalid|fail|handl|catch|robust|safe|ignor|skip|malformed|missing)", re.IGNORECASE
 )
 _TELLS = re.compile(r"(?:#|//)\W*(?:expected|should (?:be|print|return|output|give))\b", re.IGNORECASE)
 
@@ -43,7 +47,7 @@ def shows_too_little(candidate: ExampleCandidate) -> str | None:
     """Why what a Python program or query shows says that its example teaches nothing; None otherwise."""
     if candidate.kind == "predict":
         return _why_unreadable(candidate) if candidate.language == "python" else None
-    if candidate.kind not in ("solve", "apply", "repair"):
+    if candidate.kind not in CODE_KINDS:
         return None
     if candidate.language == "sql":
         return _why_no_rows(candidate)
@@ -56,7 +60,7 @@ def shows_too_little(candidate: ExampleCandidate) -> str | None:
         return None
     if candidate.kind == "repair":
         adds = "except" in candidate.answer and "except" not in candidate.prompt and candidate.derived is None
-        return CATCHES if adds and _ON_ERRORS.search(task) is None else None
+        return CATCHES if adds and not speaks_of_errors(task) else None
     asked, read = (set(_ADDRESS.findall(text)) for text in (task, candidate.answer))
     return OTHER_SOURCE if asked and read and not asked & read else _why_no_result(candidate)
 
@@ -71,9 +75,7 @@ def _why_unreadable(candidate: ExampleCandidate) -> str | None:
         return SYMBOLIC
     printed = [one for node in python_source.nodes(code) if _is_print(node) for one in node.args]
     texts = {one.value.strip() for one in printed if isinstance(one, ast.Constant) and isinstance(one.value, str)}
-    branches = any(
-        isinstance(node, ast.If | ast.IfExp | ast.For | ast.While | ast.Try) for node in python_source.nodes(code)
-    )
+    branches = any(isinstance(node, _BRANCHES) for node in python_source.nodes(code))
     told = shown and not branches and all(line.strip() in texts for line in shown.split("\n"))
     return PRINTS_TEXT if told else None
 
@@ -101,11 +103,7 @@ def _why_no_result(candidate: ExampleCandidate) -> str | None:
 def _is_arithmetic(tree: ast.Module) -> bool:
     """Whether a program only calculates with numbers that stand in it."""
     for node in walk(tree):
-        if isinstance(
-            node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef | ast.For | ast.While | ast.If
-        ):
-            return False
-        if isinstance(node, ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp | ast.Lambda | ast.Attribute):
+        if isinstance(node, _COMPUTES):
             return False
         if isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id in _ARITHMETIC):
             return False
@@ -114,11 +112,13 @@ def _is_arithmetic(tree: ast.Module) -> bool:
 
 def _why_no_rows(candidate: ExampleCandidate) -> str | None:
     """Of a query that was written for a task, what its recorded rows tell."""
+    if candidate.derived is not None:
+        return None
     proof = (candidate.proof or "").strip()
-    rows = _rows(proof)
-    if candidate.derived is None and proof == "[]" and _LIMIT.search(candidate.answer):
+    if proof == "[]" and _LIMIT.search(candidate.answer):
         return NO_ROW
-    if candidate.derived is not None or not rows:
+    rows = _rows(proof)
+    if not rows:
         return None
     if all(value is None for row in rows for value in row):
         return NULLS
@@ -136,8 +136,7 @@ def _rows(proof: str) -> list[tuple[Any, ...]]:
 
 def _joins_plainly(query: str) -> bool:
     """Whether a query's last statement joins tables without grouping, aggregating or leaving out what is equal."""
-    parsed = list(statements(query))
-    tree = parsed[-1] if parsed else None
-    if not isinstance(tree, exp.Select) or not tree.args.get("joins"):
+    tree = last_select(query)
+    if tree is None or not tree.args.get("joins"):
         return False
     return not (tree.args.get("distinct") or tree.args.get("group") or tree.find(exp.AggFunc) or tree.args.get("limit"))

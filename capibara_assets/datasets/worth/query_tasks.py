@@ -4,9 +4,10 @@ import re
 
 from sqlglot import exp
 
-from capibara_assets.datasets.code.queries import statements
+from capibara_assets.datasets.code.queries import last_select, statements
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import SCHEMA, section, stated
+from capibara_assets.datasets.schema import CODE_KINDS
 
 BARE_COUNT = "its query counts the rows of one table, and nothing else"
 AVERAGED_DATE = "its query adds up or averages a column of dates"
@@ -20,13 +21,12 @@ _DATE_TYPE = r"\b{name}\b[\"'`]?\s*[|:,]?\s*[\"'`(]*(?:date|datetime|timestamp)\
 
 def mismatched(candidate: ExampleCandidate) -> str | None:
     """Why a query that was written for a task does not answer it, or is no work; None otherwise."""
-    if candidate.language != "sql" or candidate.kind not in ("solve", "apply", "repair"):
+    if candidate.language != "sql" or candidate.kind not in CODE_KINDS:
         return None
-    parsed = list(statements(candidate.answer))
-    tree = parsed[-1] if parsed else None
-    if not isinstance(tree, exp.Select):
+    tree = last_select(candidate.answer)
+    if tree is None:
         return None
-    if candidate.kind != "repair" and len(parsed) == 1 and _is_bare_count(tree):
+    if candidate.kind != "repair" and len(statements(candidate.answer)) == 1 and _is_bare_count(tree):
         return BARE_COUNT
     schema = section(candidate.prompt, SCHEMA)
     for node in tree.find_all(exp.Avg, exp.Sum):

@@ -22,8 +22,7 @@ import ast
 import difflib
 import hashlib
 import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -31,7 +30,7 @@ from typing import Any
 import polars as pl
 
 from capibara_assets.domains import Domain
-from capibara_assets.executions.formats.agents.failures import shows_failure
+from capibara_assets.executions.formats.agents.failures import any_shows_failure
 from capibara_assets.executions.parsing import parse_javascript, parse_python
 from capibara_assets.executions.schema import FAILED, HIDDEN_EXIT, PATCH, SHELL, SOLVED, RepairPair
 from capibara_assets.storage.records import conform, polars_schema
@@ -45,9 +44,8 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 _MISSING_NAME = re.compile(
     r"name '(\w+)' is not defined|(?:^|\s)(\w+) is not defined|no such (?:table|column): ([\w.]+)"
 )
-_AROUND_COMMAND = re.compile(
-    r"^\s*cd\s+(?:\"[^\"\n]*\"|'[^'\n]*'|\S+)\s*(?:&&|;)\s*|(?<!\s)\s*(?:2>&1\s*)?\|\s*(?:head|tail)(?:\s+-\w*)*(?:\s+\d+)?\s*$|(?<!\s)\s*2>&1\s*$"
-)
+_FOLDER = re.compile(r"^\s*cd\s+(\"[^\"\n]*\"|'[^'\n]*'|\S+)\s*(?:&&|;)\s*")
+_BEHIND_COMMAND = re.compile(r"(?<!\s)\s*(?:2>&1\s*)?\|\s*(?:head|tail)(?:\s+-\w*)*(?:\s+\d+)?\s*$|(?<!\s)\s*2>&1\s*$")
 _LEADING_COMMENT = re.compile(r"\s*((?:(?:#|--|//)[^\n]*\n\s*)+|/\*.*?\*/)", re.DOTALL)
 
 
@@ -60,14 +58,7 @@ def find_repairs(executions: pl.DataFrame) -> pl.DataFrame:
     Returns:
         RepairPair table; each failing execution is in at most one pair, as is each fixing one by rules 1 to 4.
     """
-    frame = executions.sort("sandbox_id", "timestamp", "execution_id")
-    may_fail = pl.col("outcome").is_in(FAILED) | pl.col("flags").list.contains(HIDDEN_EXIT)
-    eventful = frame.filter(may_fail.any().over("sandbox_id"))
-    sessions: dict[tuple[str, str | None], list[_Attempt]] = {}
-    for row in eventful.iter_rows(named=True):
-        sessions.setdefault((row["sandbox_id"], row["context_id"]), []).append(_Attempt(row))
-    rows = [_row(*pair) for session in sessions.values() for pair in _pairs(session)]
-    return conform(RepairPair, pl.DataFrame(rows, schema=polars_schema(RepairPair)))
+    return _table(_row(*pair) for session in _sessions(executions) for pair in _pairs(session))
 
 
 def find_mended(commands: pl.DataFrame, domain: Domain | str) -> pl.DataFrame:
@@ -76,21 +67,22 @@ def find_mended(commands: pl.DataFrame, domain: Domain | str) -> pl.DataFrame:
     Args:
         commands: commands and edits of whole sessions (Execution), of whatever domain.
     """
-    pairs = find_repairs(commands)
-    edited: dict[str, list[Any]] = {}
-    patches = commands.filter(pl.col("language") == PATCH).sort("timestamp")
-    for sandbox, when in patches.select("sandbox_id", "timestamp").iter_rows():
-        edited.setdefault(sandbox, []).append(when)
-    own = commands.filter(pl.col("domains").list.contains(str(domain)))
-    times = dict(own.select("execution_id", "timestamp").iter_rows())
-    kept = []
-    for row in pairs.iter_rows(named=True):
-        begin, end = (times.get(row[side]) for side in ("failing_execution_id", "fixed_execution_id"))
-        same = bare_command(row["failing_code"]) == bare_command(row["fixed_code"])
-        moments = edited.get(row["sandbox_id"], [])
-        if same and begin and end and bisect_left(moments, begin) < bisect_right(moments, end):
-            kept.append(row["pair_id"])
-    return pairs.filter(pl.col("pair_id").is_in(kept))
+    pairs = (pair for session in _sessions(commands) for pair in _mended(session))
+    return _table(_row(*pair) for pair in pairs if all(str(domain) in side.row["domains"] for side in pair[:2]))
+
+
+def _sessions(executions: pl.DataFrame) -> Iterable[Sequence["_Attempt"]]:
+    """The sessions in which something may have failed, each in order of time."""
+    frame = executions.sort("sandbox_id", "timestamp", "execution_id")
+    may_fail = pl.col("outcome").is_in(FAILED) | pl.col("flags").list.contains(HIDDEN_EXIT)
+    found: dict[tuple[str, str | None], list[_Attempt]] = {}
+    for row in frame.filter(may_fail.any().over("sandbox_id")).iter_rows(named=True):
+        found.setdefault((row["sandbox_id"], row["context_id"]), []).append(_Attempt(row))
+    return found.values()
+
+
+def _table(rows: Iterable[dict[str, Any]]) -> pl.DataFrame:
+    return conform(RepairPair, pl.DataFrame(list(rows), schema=polars_schema(RepairPair)))
 
 
 @dataclass
@@ -105,11 +97,9 @@ class _Attempt:
 
     @cached_property
     def failed(self) -> bool:
-        return self.row["outcome"] in FAILED or (HIDDEN_EXIT in self.row["flags"] and self._says_so)
-
-    @property
-    def _says_so(self) -> bool:
-        return any(text and shows_failure(text, self.code) for text in (self.row["stdout"], self.row["stderr"]))
+        if self.row["outcome"] in FAILED or HIDDEN_EXIT not in self.row["flags"]:
+            return self.row["outcome"] in FAILED
+        return any_shows_failure((self.row["stdout"], self.row["stderr"]), self.code)
 
     @cached_property
     def command(self) -> str | None:
@@ -141,16 +131,39 @@ _Pair = tuple[_Attempt, _Attempt, Sequence[_Attempt]]  # failure, repair, and wh
 
 def _pairs(session: Sequence[_Attempt]) -> Iterator[_Pair]:
     used: set[int] = set()  # fixing executions
-    failures = [i for i, attempt in enumerate(session) if attempt.failed]
-    solving = [i for i, attempt in enumerate(session) if SOLVED in attempt.row["flags"]]
-    for i in reversed(failures):  # the last failure before a success comes first
-        if (fix := next((j for j in solving if j > i), None)) is not None:
-            yield session[i], session[fix], ()
-        elif (fix := _rerun_of(session, i)) is not None:
-            yield session[i], session[fix], session[i + 1 : fix]
+    solving = _solving(session)
+    for i in _failures(session):
+        if (fix := _told_fix(session, i, solving)) is not None:
+            yield session[i], session[fix], () if fix in solving else session[i + 1 : fix]
         elif not solving and (fix := _fix_of(session, i)) is not None and fix not in used:
             used.add(fix)
             yield session[i], session[fix], ()
+
+
+def _mended(session: Sequence[_Attempt]) -> Iterator[_Pair]:
+    """The pairs of one command, unchanged, between whose runs files were edited."""
+    solving = _solving(session)
+    for i in _failures(session):
+        fix = _told_fix(session, i, solving)
+        if fix is None or session[i].command is None or session[fix].command != session[i].command:
+            continue
+        if any(attempt.row["language"] == PATCH for attempt in session[i + 1 : fix]):
+            yield session[i], session[fix], () if fix in solving else session[i + 1 : fix]
+
+
+def _failures(session: Sequence[_Attempt]) -> list[int]:
+    """Indexes of the failures: the last one before a success comes first."""
+    return [i for i, attempt in enumerate(session) if attempt.failed][::-1]
+
+
+def _solving(session: Sequence[_Attempt]) -> list[int]:
+    return [i for i, attempt in enumerate(session) if SOLVED in attempt.row["flags"]]
+
+
+def _told_fix(session: Sequence[_Attempt], i: int, solving: Sequence[int]) -> int | None:
+    """Index of what a verdict, or else a rerun, tells to be the fix."""
+    solved = next((j for j in solving if j > i), None)
+    return _rerun_of(session, i) if solved is None else solved
 
 
 def _rerun_of(session: Sequence[_Attempt], i: int) -> int | None:
@@ -228,7 +241,13 @@ def _binds(attempt: _Attempt, name: str) -> bool:
 
 def bare_command(code: str) -> str:
     """A shell command without what does not change what it does: the folder it begins in, `2>&1`, `| tail -20`."""
-    return _AROUND_COMMAND.sub("", code).strip()
+    return _BEHIND_COMMAND.sub("", _FOLDER.sub("", code)).strip()
+
+
+def folder_of(code: str) -> str:
+    """The folder that a shell command says it begins in; "" where it says none."""
+    begins = _FOLDER.match(code)
+    return begins[1].strip("\"'/") if begins else ""
 
 
 def tokens(code: str) -> list[str]:

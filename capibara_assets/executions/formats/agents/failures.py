@@ -5,6 +5,7 @@ its own name before a message does.
 """
 
 import re
+from collections.abc import Iterable
 
 from capibara_assets.executions.formats.agents.pipes import pipelines
 from capibara_assets.executions.formats.agents.tool_failures import TOOLS
@@ -67,6 +68,11 @@ def shows_failure(output: str, code: str) -> bool:
         begin = plain.split("\n", 1)[0]
         return begin.startswith((*_SHELLS, *(f"{program}: " for program in views))) and _told(begin)
     return raised(output) or _told(plain) or _complains(plain, code)
+
+
+def any_shows_failure(streams: Iterable[str], code: str) -> bool:
+    """Whether one of a command's streams says that it failed."""
+    return any(shows_failure(text, code) for text in streams if text)
 
 
 def _told(plain: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from capibara_assets.executions.formats.agents.failures import shows_failure
+from capibara_assets.executions.formats.agents.failures import any_shows_failure
 from capibara_assets.executions.formats.agents.pipes import hides_exit_code
 from capibara_assets.executions.formats.agents.readers import find_reader
 from capibara_assets.executions.formats.agents.runs import AgentRun, Edit, Entry, LogDocument, NotRun, Reader
@@ -224,7 +224,7 @@ def _shows_untold_failure(run: AgentRun) -> bool:
     """Whether either stream shows a failure, where the log does not tell how the command ended."""
     if run.success is not None or run.solved is not None or run.told is not None:
         return False
-    return any(shows_failure(text, run.code) for text in (run.output, run.stderr) if text)
+    return any_shows_failure((run.output, run.stderr), run.code)
 
 
 def _told_otherwise(found: Recorded, run: AgentRun) -> Recorded:
