@@ -85,6 +85,8 @@ def at_random(value: str) -> bool:
 def letters_at_random(value: str) -> bool:
     """Whether a value is letters of both cases, and signs, that hardly make words, as they do in names of classes."""
     letters = value.translate(_NO_SIGNS)
+    if letters != value:  # full stops alone join names
+        letters = letters.replace(".", "")
     if not (8 <= len(value) <= 64 and letters.isalpha() and value.isascii()):
         return False
     if not _LETTERS_CHANGE.search(value):
@@ -94,7 +96,8 @@ def letters_at_random(value: str) -> bool:
         return letters == value and _rare_pairs(value) > 1
     if letters != value and in_words(value) > 0.3:
         return False
-    return sum(len(word) for word in _WORD.findall(value) if not _UNSPEAKABLE.search(word)) <= len(value) / 2
+    spoken = sum(len(word) for word in _WORD.findall(value) if not _UNSPEAKABLE.search(word))
+    return min(spoken / len(value), in_words(value)) <= 0.5
 
 
 def improbable(value: str) -> bool:

@@ -94,6 +94,12 @@ _STAMP = re.compile(r"(?:19|20)\d{6}[T_]?\d{4,9}Z?")
 _IDENTITY = re.compile(r"(?:[a-z_]\w*\.)+[A-Z][\w$]*@[0-9a-f]{4,8},?")
 _ADDRESS = re.compile(r"0x(?:[0-9a-fA-F]{1,16}|[0-9a-fA-F]{40})")
 _STORED = re.compile(r"(?:op|vault|ssm|secretsmanager|gcpsm|azkv|bws?)://", re.IGNORECASE)  # where a secret is kept
+_RECIPIENT = re.compile(r"age1[a-z0-9]{58}")  # a public key of age
+#: A member of an object of the program, which TypeScript may say is there: process.env.S3_KEY!
+_MEMBER = re.compile(
+    r"(?:process|import|this|self|config|env|settings|cfg|opt(?:ion)?s?|props|ctx|context|window|global\w*|Deno|Bun)"
+    r"(?:[!?]*\.[A-Za-z_$]\w*)+[!?]*"
+)
 _PRODUCT = re.compile(r"[A-Za-z]{3,}/v?\d+(?:\.\d+)+")  # AppleWebKit/537.36
 _BLANK_UUID = re.compile(r"0{8}-.*|(.)\1{7}-.*")
 
@@ -176,7 +182,7 @@ def signed_password(value: str) -> bool:
     """Whether a value is a password of letters of both cases, digits and a sign that names do not hold."""
     if not 8 <= len(value) <= 64 or not SIGNED.search(value) or _NOT_ALONE.search(value) or not three_sorts(value):
         return False
-    if _NUMBERED_THING.fullmatch(value):
+    if _NUMBERED_THING.fullmatch(value) or _MEMBER.fullmatch(value):
         return False
     if value[0] in "./~$%<{-" or "/" in value or "=" in value.rstrip("=") or not value.isascii():
         return False
@@ -287,7 +293,7 @@ def _chosen(value: str) -> bool:
     if any(p(value) for p in refers) and not random:
         return False
     spelt = "".join(filter(str.isalpha, value)).lower()
-    if not spelt or _PLACEHOLDER.search(value) or _ALGORITHM.search(value) or hexadecimal(value, 32):
+    if not spelt or _public(value) or _PLACEHOLDER.search(value) or _ALGORITHM.search(value) or hexadecimal(value, 32):
         return False
     return not any(word in spelt for word in _TELLTALES)
 
@@ -333,7 +339,7 @@ def scrambled(value: str) -> bool:
 
 def _public(value: str) -> bool:
     """Whether a value is made to be told: a public key, an address (of memory, a vault), an object, a version."""
-    known = (_ADDRESS.fullmatch, _STORED.match, _PRODUCT.fullmatch)
+    known = (_ADDRESS.fullmatch, _STORED.match, _PRODUCT.fullmatch, _RECIPIENT.fullmatch, _MEMBER.fullmatch)
     return value.startswith(_PUBLIC_KEYS) or any(shape(value) for shape in known) or _identity(value)
 
 

@@ -17,11 +17,23 @@ from capibara_assets.executions.secrets.plausibility import (
     scrambled_or_digest,
     signed_words,
 )
-from capibara_assets.executions.secrets.roles.passwords import ENDING, ENDS, ENDS_ANCHORS, KEEPERS
+from capibara_assets.executions.secrets.roles.passwords import CHOSEN, ENDING, ENDS, ENDS_ANCHORS, KEEPERS
 from capibara_assets.executions.secrets.roles.role import IS, MARK, VALUE, Role
 
 WORD = r"(?![-<$%{\[(])([^\s\"'`\\<>|;&,(){}$]{5,64})(?=[\"'\s|;&,)]|\\[rn]|$)"
 _LITERAL = r"[\"']([^\s\"'`\\<>]{5,64})[\"']"
+_LITERAL_WORD = r"[\"'`]([^\s\"'`\\<>]{5,64})(?=\\?[\"'`])"
+_ENCODES = r"(?:b64|btoa|base64|authorization|\bbasic\b)"
+_ENCODES_ANCHORS = ("b64", "btoa", "base64", "authorization", "basic")
+_JOINS = r"(?:\+|\.|<>|&|\|\||~)"
+_FIELD = (
+    r"\b(?:element|selector|locator|target|field|label|name|placeholder|description|css|xpath|id)"
+    r"\\?[\"']?[ ]?[:=][ ]?\\?"
+)
+_TYPED = "(?:text|value|content|input|keys)"
+_ASKED = rf"(?:\"[^\"\n]{{0,60}}?{ENDS}[^\"\n]{{0,40}}\"|'[^'\n]{{0,60}}?{ENDS}[^'\n]{{0,40}}')"
+_OTHER_FIELD = r"\\?[\"']?\w{1,24}\\?[\"']?[ ]?[:=][ ]?(?:\\?[\"'][^\"'\n]{0,60}[\"']|\w{1,12})"
+_BESIDE = rf"[ ]?,\s{{0,12}}(?:{_OTHER_FIELD}[ ]?,\s{{0,12}}){{0,3}}\\?[\"']?"
 _ARGUMENT = r"[\"'][^\"'\n]{0,200}[\"'][ \t]*+,\s{0,20}"
 _SIGNED_WORDS = "([a-z]{3,20}(?:[-_.+~*][a-z]{3,20}){2,6})"
 _ASKS = (
@@ -267,6 +279,13 @@ ARGUMENTS: tuple[Role, ...] = (
         rf"(?:b64encode|btoa|encode\w*)\([ \t]*+[a-z]?[\"'][\w.@-]{{1,60}}:{WORD}[\"']",
         named_password,
     ),
+    Role(  # a colon between the two: joined by an operator, put into a form, or into a list
+        "PASSWORD", _ENCODES_ANCHORS,
+        rf"{_ENCODES}[^\n]{{0,120}}?(?::[\"'`][ ]?{_JOINS}[ ]?|[\"'`](?:%s:%s|\{{\}}:\{{\}})[\"'`][^\n]{{0,12}}?"
+        rf"[\"'][\w.@-]{{1,60}}[\"'],[ ]?|[\[(][\"'][\w.@-]{{1,60}}[\"'],[ ]?(?=[^\n]{{0,80}}join\([\"']:)"
+        rf"|[\"']:[\"']\.join\([\[(][\"'][\w.@-]{{1,60}}[\"'],[ ]?){_LITERAL_WORD}",
+        named_password,
+    ),
     Role(
         "PASSWORD", ("&p=", "&pw=", "&pass="),
         r"[?&]u(?:ser(?:name)?)?=[\w.@%-]{1,60}&p(?:w|ass)?=([A-Za-z0-9_.~%!*-]{6,64})(?=[&\s\"'#]|$)",
@@ -282,6 +301,17 @@ ARGUMENTS: tuple[Role, ...] = (
         rf"[\"'#=][\w-]{{0,30}}?{ENDS}[\"'\])]{{1,5}}\.(?:send_?keys|fill|type|set_?value)\w{{0,12}}"
         rf"\([ \t]*+{_LITERAL}",
         named_password,
+    ),
+    # what a browser's tool types into such a field: before or behind the field's description
+    Role(
+        "PASSWORD", ENDS_ANCHORS,
+        rf"{_FIELD}{_ASKED}{_BESIDE}{_TYPED}\\?[\"']?[ ]?[:=][ ]?\\?{_LITERAL_WORD}",
+        chosen_password,
+    ),
+    Role(
+        "PASSWORD", ENDS_ANCHORS,
+        rf"\b{_TYPED}\\?[\"']?[ ]?[:=][ ]?\\?{_LITERAL_WORD}(?=\\?[\"'`]{_BESIDE}{_FIELD}{_ASKED})",
+        chosen_password, gate=rf"(?is){_TYPED}[^\n]*{CHOSEN}.*(?:{ENDING}|pass)\d?[^\w.-]",
     ),
     # a row of a file whose head names the column
     Role(

@@ -13,6 +13,7 @@ from capibara_assets.executions.secrets.roles.role import Role
 from capibara_assets.executions.secrets.roles.services import SERVICES
 from capibara_assets.executions.secrets.roles.tables import TABLES
 from capibara_assets.executions.secrets.roles.vicinity import VICINITY
+from capibara_assets.executions.secrets.roles.written import WRITTEN
 
 EVERY_ROLE: tuple[Role, ...] = (
     *NAMED,
@@ -27,4 +28,5 @@ EVERY_ROLE: tuple[Role, ...] = (
     *SERVICES,
     *TABLES,
     *VICINITY,
+    *WRITTEN,
 )

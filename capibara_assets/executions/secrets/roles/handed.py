@@ -77,6 +77,13 @@ def _phrase(value: str) -> bool:
     return len(value) >= 10 and not words & (NO_PASSPHRASE | MESSAGES | _SENTENCES) and "secret" not in value
 
 
+def _groups(value: str) -> bool:
+    """Whether groups of four letters make no sentence: all small and none of its words, or capitals among them."""
+    if value == value.lower():
+        return _phrase(value)
+    return any(c.isupper() for group in value.split(" ") for c in group[1:]) and value != value.upper()
+
+
 def _literal_key(value: str) -> bool:
     """Whether what is quoted where a key stands is one: of words, too, but neither a name nor an algorithm."""
     if " " in value:
@@ -259,8 +266,8 @@ HANDED: tuple[Role, ...] = (
     # four groups of four letters, as mail providers give them to programs
     Role(
         "PASSWORD", (*ENDS_ANCHORS, "login"),
-        r"(?:passw|pwd|\bpass|login)[^\n]{0,90}?[\"'= :]((?-i:(?:[a-z]{4}[ ]){3}[a-z]{4}))(?=[\"'\s]|$)",
-        _phrase, gate=r"(?i)(?:passw|pwd|pass|login)[^\n]*[\"'= :][a-z]{4} [a-z]{4} [a-z]{4} [a-z]{4}(?:[\"'\s]|$)",
+        r"(?:passw|pwd|\bpass|login)[^\n]{0,90}?[\"'= :]((?:[a-z]{4}[ ]){3}[a-z]{4})(?=[\"'\s]|$)",
+        _groups, gate=r"(?i)(?:passw|pwd|pass|login)[^\n]*[\"'= :][a-z]{4} [a-z]{4} [a-z]{4} [a-z]{4}(?:[\"'\s]|$)",
     ),
     # letters beyond ASCII
     Role(

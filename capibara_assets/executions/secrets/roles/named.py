@@ -80,6 +80,14 @@ _STATED = rf"(?-i:[A-Z][{CHARS}-]*[0-9]|[0-9][{CHARS}-]*[A-Z])"
 _SECRET_PATHS = "hook|incoming|/feed|/invite|/private|/reset|/verify|/magic|/confirm|/activat|/unsubscribe"
 _WEB = r"A-Za-z0-9_.~%+"
 _HEX_GROUPS = re.compile(r"\w{1,8}(?:-[0-9a-f]{4,}){2,}")
+_KEY_GROUPS = re.compile(r"[a-z0-9]{4}(?:-[a-z0-9]{4}){3,5}")
+
+
+def _streamed(value: str) -> bool:
+    """Whether the last part of a stream's address is a key: random, or groups of four letters and digits."""
+    return scrambled_or_digest(value) or (has_digit(value) and _KEY_GROUPS.fullmatch(value) is not None)
+
+
 NAMED: tuple[Role, ...] = (
     # assigned to, keyed by, set through, passed as the flag or the argument of that name
     Role(
@@ -237,6 +245,12 @@ NAMED: tuple[Role, ...] = (
         rf"://[^\s\"'<>]{{0,120}}?(?:{_SECRET_PATHS}|/bot(?=\d))(?=([^\s\"'<>]{{0,300}}))",
         scrambled_or_digest,
         parts=r"[A-Za-z0-9_-]{16,}",
+    ),
+    Role(  # where a stream is sent: behind the application, or as a parameter of the protocol
+        "SECRET", ("rtmp", "rtsp:", "srt:"),
+        rf"\b(?:rtmp[a-z]{{0,2}}|rtsp|srt)://[^\s\"'<>]{{1,160}}?(?:/|streamid=|passphrase=)([{_WEB}-]{{12,200}})"
+        r"(?=[\s\"'<>&?,)]|$)",
+        _streamed,
     ),
     Role(
         "SECRET", ("/t/",), r"://[^\s\"'<>]{0,120}?/t/([A-Za-z0-9-]{16,80})(?=[/\s\"']|$)",

@@ -17,7 +17,7 @@ from capibara_assets.executions.secrets.plausibility import (
     told_password,
 )
 from capibara_assets.executions.secrets.roles.foreign import FOREIGN
-from capibara_assets.executions.secrets.roles.role import CHARS, IS, MARK, NO_SECRET, VALUE, Role
+from capibara_assets.executions.secrets.roles.role import CHARS, IS, MARK, NO_SECRET, SPACED_MARK, VALUE, Role
 
 #: Programs that keep passwords, behind the pipe.
 KEEPERS = r"(?<=\|[ ])[\w/.-]{0,30}?(?:keepass|vault|keyring|wallet|restic|borg)"
@@ -70,7 +70,7 @@ _NAMED = (  # a name at the end of what is given to it
 _NAMED_GATE = rf"[ \t]+(?:to|into|in|as|for|under|->|→)[ \t]+[^\n]{{0,60}}(?:{ENDING}|pass|secret|token|key)"
 _ADDS = ("adduser", "createuser", "newuser", "net user", "community")
 #: What follows a value that is told: signs of a sentence, a mark, a script that has no blanks.
-_AFTER = r"[.,;)!\"'`*_”“»’」』\]]*(?:\s|$|<)|[^\x00-\x7f]"
+_AFTER = r"[.,;)!\"'`*_”“»’」』\]]*(?:\s|$|<|[^\x00-\x7f])"
 MESSAGES = frozenset(
     (
         *("must", "not", "be", "is", "are", "enter", "your", "please", "required", "invalid", "incorrect", "wrong"),
@@ -141,7 +141,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
         "PASSWORD", ENDS_ANCHORS,
         rf"{ENDS}(?:[ \t(\[*_\x80-\uffff][^\n:=<>{{}}`]{{0,60}}?)?"
         rf"(?:\b(?:{IS}):?[ \t]|[ \t](?:[éè]|är|este|είναι|là|है|—|–|(?<=salasana[ ])on|(?:set|is now)[ ]to)"
-        rf"[ \t]|คือ|は|是|为|為|는|은)[ \t]?{MARK}{VALUE}(?={_AFTER})",
+        rf"[ \t]|คือ|は|是|为|為|는|은)[ \t]?{SPACED_MARK}{VALUE}(?={_AFTER})",
         told_password, gate=CHOSEN_GATE,
     ),
     Role("PASSWORD", ENDS_ANCHORS, rf"{ENDS}[ \t]{{1,4}}{MARK}{VALUE}", stated_password),
@@ -183,7 +183,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"{ENDS}(?:[ \t(\[*_\x80-\uffff](?:(?!\.[ ])[^\n:=<>{{}}\"`]){{0,60}}?)?[:：][*_]{{0,3}}[ \t]?"
-        rf"{MARK}{VALUE}(?={_AFTER})",
+        rf"{SPACED_MARK}{VALUE}(?={_AFTER})",
         chosen_password,
     ),
     Role(
@@ -302,7 +302,7 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     ),
     Role(
         "PASSWORD", ("-u", "-login", "cred", "-auth"),
-        rf"[\s\"'(\[]{_USER_FLAG}[:,%]{VALUE}", shell_password,
+        rf"[\s\"'(\[]{_USER_FLAG}[:,%][\"']?{VALUE}", shell_password,
     ),
     Role(
         "PASSWORD", ("basic",), rf"basic[\w.-]{{0,30}}[ \t]++[\w.@-]{{1,40}}[ \t]++[\"']?{VALUE}",

@@ -228,6 +228,14 @@ PLACES: tuple[Role, ...] = (
         "SECRET", ("\ttrue\t", "\tfalse\t"),
         rf"\t(?:TRUE|FALSE)\t\d{{1,12}}\t{_COOKIES}\t([A-Za-z0-9_.%~+-]{{16,400}})[ \t\r]*$", _session,
     ),
+    # arguments by their place of a class whose name tells, as XML wires objects
+    Role(
+        "SECRET", ("constructor-arg", "<argument", "<param"),
+        r"\b(?:class|type)=[\"'][^\"'\n]{0,120}?(?:key|cred|auth|secret|login|data_?source|connection|crypt|ldap|mail|token)"
+        r"[^\"'\n]{0,60}[\"'][^<>\n]{0,120}>(?=((?:\s{0,40}</?[a-z][^\n]{0,200}){1,12}))",
+        chosen_or_made,
+        parts=rf"<(?:constructor-arg|argument|param|entry|value)[^<>\n]{{0,120}}?(?:\bvalue=[\"']|>){VALUE}(?=[\"'<])",
+    ),
     # keys of wallets; addresses of nodes that end in a key
     Role(
         "PRIVATE_KEY", ("accounts", "wallet(", "from_key(", "toaccount(", "private-key", "signer"),

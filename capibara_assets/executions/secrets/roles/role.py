@@ -24,7 +24,7 @@ class Role:
 
 
 _KEYS = (
-    "api|access|auth|encryption|private|priv|signing|account|client|session|master|storage|shared|webhook|subscription"
+    "api|wi-?fi|wlan|access|auth|encryption|private|priv|signing|account|client|session|master|storage|shared|webhook|subscription"
     "|service|app|consumer|deploy|admin|license|pre-?shared|recovery|aes|validation|decryption|machine"
 )
 ENGLISH = (
@@ -54,6 +54,8 @@ VALUE = rf"{NO_ESCAPE}([{CHARS}-]{{5,400}}[A-Za-z0-9_!@#%^$*?+~/-]={{0,2}})(?=[.
 #: `is`, in some languages.
 IS = "is|was|ist|war|lautet|es|est|jest|er|je"
 #: What emphasises or quotes a value, also in strings within strings.
-MARK = r"(?:[\"'`*_“”„«‘「『(\[]|\\{1,7}[\"']|<\w{1,10}>){0,4}"
+MARK = r"(?:[\"'`*_“”„«»‹›‚‘’「『《【（(\[]|\\{1,7}[\"']|<\w{1,10}>){0,4}"
+#: As French sets it, with a blank inside; for roles whose gates let any signs stand before the value.
+SPACED_MARK = rf"(?:{MARK}|«[ \u00a0\u202f])"
 SIGNED = r"(?:[0-9][A-Za-z0-9_.-]*[!@#%^$*?]|[!@#%^$*?][A-Za-z0-9_.-]*[0-9])"
 MINGLED = f"(?-i:{SIGNED}|{RANDOM})"

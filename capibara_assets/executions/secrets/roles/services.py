@@ -97,6 +97,10 @@ def _row(value: str) -> bool:
     return told_password(value) or credential(value)
 
 
+def _logged_in(value: str) -> bool:
+    return told_password(value) or credential(value)
+
+
 def _unencoded(value: str) -> bool:
     return chosen_or_made(unquote(unquote(value)))
 
@@ -136,7 +140,7 @@ SERVICES: tuple[Role, ...] = (
         "PASSWORD", ("AUTH", "PASS"),
         rf"(?<![\w-])(?:AUTH|PASS){_PROTOCOL_GAP}(?:(?:default|[\w.-]{{1,30}}){_PROTOCOL_GAP})?{VALUE}"
         r"(?=\\[rn]|[\"' \t\r]*$|\"[,) ]|[.]{1,2}$)",
-        stated_or_made, case=True,
+        _logged_in, case=True,
         gate=rf"(?:AUTH|PASS){_PROTOCOL_GAP}(?:[\w.-]*{_PROTOCOL_GAP})?[{CHARS}-]{{5}}",
     ),
     # any scheme of an authorization: a value, or parameters

@@ -53,6 +53,11 @@ PLACES = {
     "parameters of a statement": (
         "[SQL: INSERT INTO clients (name, access_token) VALUES (?, ?)]\n[parameters: ('robot', '{}')]", KEY
     ),
+    "a network's key that is asked for in a chat": (
+        "[10:41] ida: what's the wifi key again?\n[10:42] sven: {}\n[10:42] ida: thanks", "copper-lantern-19"
+    ),
+    "a password in French quotes": ("Le mot de passe est « {} ».", "copperlantern19"),
+    "a password in reversed quotes": ("Das Passwort lautet »{}«.", "copperlantern19"),
     "a table with an empty cell": (
         "id | name | host | password | port\n===+======+======+==========+=====\n7  | db   |      | {} | None", KEY
     ),

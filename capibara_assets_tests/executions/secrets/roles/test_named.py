@@ -89,6 +89,8 @@ PLACES = {
         'secret_access = "{}"',
         "$ echo {} | gh auth login --with-token",
         "https://chat.internal/hooks/{}",
+        "ffmpeg -f flv rtmp://live.internal/app/live_231568446_{}",
+        "srt://ingest.internal:9000?streamid={}&mode=caller",
         "git clone https://{}@git.internal/a/b.git",
     ),
     "uuid": ('api_key = "{}"', "$ heroku config:set CLIENT_SECRET={}"),
@@ -285,6 +287,8 @@ def test_a_random_value_is_covered_however_it_is_named(place: str) -> None:
         "Use Django4 with a password",
         "user-agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36",
         "https://x.invalid/t/how-to-reset-2fa-on-k8s-v1-29/4821",
+        "ffplay rtmp://localhost/live/front-door-camera",
+        "rtsp://cam1.invalid:554/stream1/profile2",
     ],
 )
 def test_what_is_told_of_a_password_and_is_none_stays(text: str) -> None:

@@ -86,6 +86,10 @@ PLACES = {
     "a wallet in German": ("Wiederherstellungsphrase: {}", WORDS),
     "a PIN in Spanish": ("El PIN de la alarma es {}.", "90417"),
     "a PIN in German": ("Die PIN lautet {}", "90417"),
+    "an argument by its place in XML": (
+        '<bean class="a.saml.key.JksKeyManager">\n  <constructor-arg value="a.jks"/>\n  <constructor-arg value="{}"/>\n'
+        "</bean>", "Kx7vP2mQ9rT4wZa",
+    ),
     "the code of a door": ("The door code is {}", "90417"),
 }  # fmt: skip
 
