@@ -29,7 +29,7 @@ from capibara_assets.datasets.explanations import diagnose, explain
 from capibara_assets.datasets.imported.join import add_imported, import_figures, stated_once
 from capibara_assets.datasets.kinds import apply, predict, repair, solve
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
-from capibara_assets.datasets.kinds.prompts import CODE, section
+from capibara_assets.datasets.kinds.prompts import CODE, PREDICT_ERROR, section
 from capibara_assets.datasets.placing import UNKNOWN_GROUP, Placed, messages_of, placed_of
 from capibara_assets.datasets.poison.held import BACK_DOOR, possible_back_doors
 from capibara_assets.datasets.recipe import DatasetRecipe
@@ -123,7 +123,7 @@ def build_dataset(
     verdicts = _audited(clustered, by_id, imported, domain, recipe)
     wanted = [p for p in clustered if p.example_id not in verdicts.dropped]
     limited = _limited(wanted, lambda p: p.candidate.task_key, recipe.solutions_per_task)
-    varied = _limited(limited, _template, recipe.examples_per_template)
+    varied = _limited(_limited(limited, _template, recipe.examples_per_template), _error, recipe.examples_per_template)
     judged = judged_by_tests(varied, own, recipe, judge)
     again = executed_again(judged.kept, own, recipe, reexecute)
     within = within_caps(again.kept, domain, own.known, recipe)
@@ -256,6 +256,12 @@ def _template(placed: Placed) -> str | None:
     if one.kind in ("predict", "explain"):
         return f"{one.prompt.split()[0]}:{template_key(section(one.prompt, CODE), one.language)}"
     return None
+
+
+def _error(placed: Placed) -> str | None:
+    """An error that is asked for: what other code raises, too, is learned once."""
+    one = placed.candidate
+    return one.answer if one.prompt.startswith(PREDICT_ERROR) else None
 
 
 def _explain_losses(

@@ -16,6 +16,7 @@ from capibara_assets.executions.schema import PATCH
 
 NOT_AS_SHOWN = "without its assertions its code shows something else"
 NOT_AGAIN = "its output was not executed again"
+ONLY_TESTED = "its test cannot run here, and nothing else says what is asked"
 NOT_PASSED = "its answer does not pass its test"
 
 Reexecute = Callable[[Evidence, Sequence[str]], ReplayBatch]
@@ -46,11 +47,20 @@ def judged_by_tests(placed: Sequence[Placed], evidence: Evidence, recipe: Datase
         if judgement is not None and judgement.fails:
             reasons[item.example_id] = f"{NOT_PASSED}: {judgement.reason}"
             continue
+        if judgement is not None and judgement.verified == "recorded" and _is_told_by_test(item.candidate):
+            reasons[item.example_id] = f"{ONLY_TESTED}: {judgement.reason}"
+            continue
         if judgement is not None:
             test = item.candidate.test if judgement.tells else None
             item = replace(item, verdict=judgement, candidate=replace(item.candidate, test=test))
         kept.append(item)
     return Again(kept, reasons, {}, batch.summary)
+
+
+def _is_told_by_test(candidate: ExampleCandidate) -> bool:
+    """Whether an answer in Python has no task but its test: what no test has judged here says nothing then."""
+    told = candidate.prompt.partition("\n\n")[0].partition("\n")[2]
+    return candidate.kind == "solve" and candidate.language == "python" and not told.strip()
 
 
 def executed_again(

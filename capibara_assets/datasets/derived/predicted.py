@@ -3,6 +3,7 @@
 What is asked is always a whole program: the code, all that it needs, and the call.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ from capibara_assets.datasets.code.structure import (
 from capibara_assets.datasets.derived.edits import RepairEdit, drawn
 from capibara_assets.datasets.derived.literals import changes, recorded_calls
 from capibara_assets.datasets.derived.solved import Solved, Span
-from capibara_assets.datasets.derived.trials import Cells, Ends, Trial
+from capibara_assets.datasets.derived.trials import Cells, End, Ends, Trial
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate, mean_quality
@@ -30,6 +31,7 @@ from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.parsing import parse_python
 
 _KINDS = {"value": 1.0, "order": 1.0, "length": 0.5}
+_NO_NUMBER = re.compile(r"(?<![\w'\"])-?(?:nan|inf|NaN|Infinity)\b")
 _MOST_CALLS = 3  # of one solution's tests
 _UNTOUCHED = "call"  # a call of the tests as it stands there
 
@@ -70,6 +72,12 @@ def programs(solved: Solved) -> list[Program]:
         code = f"{solution}\n\n{shown}"
         made.append(Program(row, solved.rows, solved.before, code, (len(solution), len(code)), False))
     return made
+
+
+def _breaks(end: End, recorded: End | None) -> bool:
+    """Whether a changed input takes a calculation where it makes no number, as the recorded one does not."""
+    before = recorded.shown if recorded is not None else ""
+    return _NO_NUMBER.search(end.shown) is not None and _NO_NUMBER.search(before) is None
 
 
 def _printed(code: str) -> str:
@@ -141,7 +149,7 @@ def candidates(
             continue
         code = edit.applied(program.code)
         whole = "\n".join([*program.before, code])
-        if not is_derivable([without_comments(whole, language)], end.shown, language):
+        if not is_derivable([without_comments(whole, language)], end.shown, language) or _breaks(end, ends[0]):
             continue
         seen.add(end.shown)
         yield ExampleCandidate(

@@ -98,12 +98,34 @@ def _clauses(code: str, tree: exp.Expr) -> Iterator[RepairEdit]:
         position = next((i for i, other in enumerate(tree.find_all(*_CLAUSES)) if other is clause), 0)
         changed = tree.copy()
         list(changed.find_all(*_CLAUSES))[position].pop()
-        yield from _whole(code, f"missing_{clause.key}", changed.sql(dialect="sqlite"))
+        yield from _lacking(code, f"missing_{clause.key}", tree, changed)
     for position, both in enumerate(tree.find_all(exp.And)):
         changed = tree.copy()
         node = list(changed.find_all(exp.And))[position]
         node.replace(both.left.copy())
-        yield from _whole(code, "missing_condition", changed.sql(dialect="sqlite"))
+        yield from _lacking(code, "missing_condition", tree, changed)
+
+
+def _lacking(code: str, kind: str, tree: exp.Expr, changed: exp.Expr) -> Iterator[RepairEdit]:
+    """The code without what a changed tree lacks, and nothing else that writing a tree out changes."""
+    whole, lacking = (one.sql(dialect="sqlite") for one in (tree, changed))
+    own, old, new = ([token for token in sqlglot.tokenize(one, read="sqlite") if token.text != ";"]
+                     for one in (code, whole, lacking))  # fmt: skip
+    gone = _differences(old, new)
+    if len(_differences(own, new)) <= len(gone):
+        yield from _whole(code, kind, lacking)
+    elif len(gone) == 1 and gone[0][0] == "delete":
+        words = [token.text.lower() for token in old[gone[0][1] : gone[0][2]]]
+        listed = [token.text.lower() for token in own]
+        places = [at for at in range(len(listed)) if listed[at : at + len(words)] == words]
+        if len(places) == 1:
+            yield RepairEdit(kind, own[places[0]].start, own[places[0] + len(words) - 1].end + 1, "")
+
+
+def _differences(old: Sequence[Any], new: Sequence[Any]) -> list[tuple[str, int, int, int, int]]:
+    """Where two lists of tokens differ, without regard to capitals."""
+    before, after = ([token.text.lower() for token in tokens] for tokens in (old, new))
+    return [one for one in SequenceMatcher(None, before, after, autojunk=False).get_opcodes() if one[0] != "equal"]
 
 
 def _dialects(code: str, tree: exp.Expr) -> Iterator[RepairEdit]:
@@ -130,6 +152,10 @@ def _whole(code: str, kind: str, changed: str, dialect: str = "sqlite") -> Itera
         if i == j and k:  # inserted, with the spaces that it has there
             before = " " if changed[new[k].start - 1].isspace() and not code[start - 1].isspace() else ""
             text = before + text + (changed[new[m - 1].end + 1 : new[m].start] if m < len(new) else "")
+        if text and text[-1].isalnum() and code[end : end + 1].isalnum():
+            text += " "
+        if text and text[0].isalnum() and start and code[start - 1].isalnum():
+            text = " " + text
         if first is None:
             first = start
         else:

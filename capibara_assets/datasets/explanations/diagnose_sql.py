@@ -85,6 +85,8 @@ def _function(change: CodeEdit, missing: str | None, column: str | None) -> list
     name = missing.upper() if missing is not None else next((each for each in called if each in _FUNCTIONS), "")
     if name not in _FUNCTIONS or name not in called or name in map(str.upper, _CALL.findall(change.after)):
         return None
+    if name == "DATEDIFF" and column is None:
+        return None  # with two arguments it is MySQL's, which counts nights and no hours
     whose, does = _FUNCTIONS[name]
     said = f"`{name}` is a function of {whose}: it {does}. SQLite has none of this name"
     if column is not None:

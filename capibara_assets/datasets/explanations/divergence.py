@@ -12,6 +12,9 @@ from capibara_assets.datasets.explanations.substitution import Substitution, is_
 
 _LONGEST, _MOST_NAMES = 100, 4
 _WRITTEN = re.compile(r"'[^']*'|\"[^\"]*\"|\b(?:None|True|False|null|true|false)\b")
+_STARTS = re.compile(
+    r"(?:let |var |const )?[A-Za-z_$][\w$]*\s*=\s*-?(?:\d[\d.]*|True|False|true|false|None|null|'[^']*'|\"[^\"]*\");?"
+)
 _WITHOUT_OUTCOME = ("jumped", "caught", "raising", "called", "ended")
 
 
@@ -76,8 +79,10 @@ def first_divergence(pair: Row, before: Mapping[str, Any], after: Mapping[str, A
         if None in paths or paths[0] == paths[1]:
             return None
         wrong, right = f"{wrong}, so {paths[0]} follows", f"{right}, and {paths[1]} follows"
-    said = [capital(f"{where}`{_headed(old)}` {wrong}.")]
-    said += [] if tested else _consequence([run[same + 1 :] for run in runs], codes[0])
+    following = [] if tested else _consequence([run[same + 1 :] for run in runs], codes[0])
+    if not following and all(_STARTS.fullmatch(step.text) for step in (old, new)):
+        return None  # the value that a name starts with says nothing of what it does
+    said = [capital(f"{where}`{_headed(old)}` {wrong}."), *following]
     # a branch is told with its first step
     said += [f"The run ends where {ending[0]}."] if ending else _at_the_end(runs[0][same + 1 + tested :], codes[0])
     return Divergence(old.text, new.text, [*said, f"{_mended(old, new)}, which {right}."])

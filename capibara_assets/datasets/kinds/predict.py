@@ -38,7 +38,7 @@ _UNKNOWABLE = re.compile(
 _UNTELLING = re.compile(
     r"""0x[0-9a-fA-F]{4,}|\bobject\ at\b|<[\w.]+\ object|<Figure|<Axes|<IPython|\[object\ |/(tmp|home|usr|root|Users)/|
     \b\d+(\.\d+)?\s?(ms|µs|us|ns|seconds|secs?)\b|\{\s*'[^':{}]*'\s*(,\s*'[^':{}]*'\s*)*\}
-    |Warning:|<generator|<coroutine|<function""",
+    |Warning:|<generator|<coroutine|<function|errors\.pydantic\.dev/\d|Could\ not\ get\ source""",
     re.VERBOSE,
 )
 
@@ -49,6 +49,8 @@ _JAVASCRIPT_VALUE = re.compile(
 )
 _PYTHON_OBJECT = re.compile(r"[A-Za-z_][\w.]*[(\[{]|[<{\[(]|(nan|inf|-inf|NaT|<NA>)$")
 _DIGITS = re.compile(r"\d\.\d{7}|\d\.\d+[eE]-?\d")  # nobody works these out by reading
+_LONG_INTEGER = re.compile(r"(?<![\w.])\d{13,}(?![\w.])")  # nor these
+_NO_ATTRIBUTE = re.compile(r"has no attribute '(\w+)'")
 _LAYOUT = re.compile(r"^[^\n]*[\[{(]$", re.MULTILINE)  # Node breaks the lines of what it prints by their width
 
 
@@ -118,9 +120,11 @@ def is_derivable(code: Iterable[str], output: str, language: str = "python") -> 
     Not from a clock, chance (seeded or not), fitted numbers, the machine or an address; nor seven digits of a fraction,
     or where Node breaks the lines of a value. That it comes out every time is not judged here: it is executed again.
     """
-    if _DIGITS.search(output) or (language in JAVASCRIPT and _LAYOUT.search(output)):
+    if _DIGITS.search(output) or (language in JAVASCRIPT and _LAYOUT.search(output)) or _UNTELLING.search(output):
         return False
-    return not _UNTELLING.search(output) and not any(_UNKNOWABLE.search(cell) for cell in code)
+    whole = "\n".join(code)
+    missing = [*_LONG_INTEGER.findall(output), *_NO_ATTRIBUTE.findall(output)]  # of a library's own code
+    return not _UNKNOWABLE.search(whole) and all(name in whole for name in missing)
 
 
 def errors(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:

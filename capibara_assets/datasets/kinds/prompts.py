@@ -18,6 +18,8 @@ SIGNATURE, TESTS, SESSION, SCHEMA, FILES = "Signature:", "It has to pass:", "Ses
 CODE, ERROR, COMMAND, OUTPUT = "Code:", "Error:", "Command:", "Output:"
 SECTIONS = (SIGNATURE, TESTS, SESSION, SCHEMA, FILES, CODE, ERROR, COMMAND, OUTPUT)
 """Titles of the parts of a prompt that hold code or output; what stands before the first is prose."""
+PREDICT_ERROR = "Predict the error"
+"""How a request for the error that code raises begins."""
 _SPLIT_TITLES = re.compile(rf"(?:\A|\n\n)({'|'.join(re.escape(title) for title in SECTIONS)})\n")
 
 
@@ -144,7 +146,7 @@ def predict_error(language: str, code: str, context: Sequence[str]) -> str:
     """Prompt to predict the error that code raises; of a query in SQLite, which names no place."""
     place = " in SQLite" if language == "sql" else ", and where"
     return _joined(
-        f"Predict the error that this {language_name(language)} code raises{place}.",
+        f"{PREDICT_ERROR} that this {language_name(language)} code raises{place}.",
         (SESSION, "\n".join(context)),
         (CODE, code),
     )

@@ -113,7 +113,7 @@ def compares_as_text(query: str, shown: str) -> bool:
         shown: the tables of the prompt, as they are defined and filled there.
     """
     tables = statements(shown)
-    listed, declared = _text_numbers(tables), _text_columns(tables)
+    listed, declared = _text_numbers(tables), declared_texts(tables)
     for tree in statements(query):
         if any(_is_never_written(node) for node in tree.find_all(*_COMPARED, exp.In, exp.Between)):
             return True
@@ -169,7 +169,8 @@ def _is_text(column: exp.ColumnDef) -> bool:
     return kind is not None and _TEXT_TYPE.search(kind.sql()) is not None
 
 
-def _text_columns(tables: Sequence[exp.Expr]) -> set[str]:
+def declared_texts(tables: Sequence[exp.Expr]) -> set[str]:
+    """The columns that statements define as texts, in lower case."""
     return {one.name.lower() for _, columns in _definitions(tables) for one in columns if _is_text(one)}
 
 
@@ -243,7 +244,7 @@ def _merges_names(select: exp.Select, shown: str) -> bool:
         alias = column.table.lower()
         table = tables.get(alias, "")
         unique = re.search(rf"\b{re.escape(column.name)}\b[^,\n)]*\b(?:UNIQUE|PRIMARY)\b", shown, re.IGNORECASE)
-        keyed = any(side.table.lower() == alias and side.name.lower() in _own_keys(table) for side in joined)
+        keyed = any(side.table.lower() == alias and side.name.lower() in own_keys(table) for side in joined)
         if table and keyed and not unique and not _singulars(table) & _ONE_OF_EACH:
             return True
     return False
@@ -263,6 +264,7 @@ def _singulars(table: str) -> set[str]:
     return {form.rpartition("_")[2] for form in forms} | forms
 
 
-def _own_keys(table: str) -> set[str]:
+def own_keys(table: str) -> set[str]:
+    """The names that the key of a table goes by, after the table's name."""
     listed = _singulars(table)
     return {"id", f"{table[:1]}id", *(f"{one}_id" for one in listed), *(f"{one}id" for one in listed)}

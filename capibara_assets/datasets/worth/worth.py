@@ -13,13 +13,25 @@ from capibara_assets.datasets.code.effort import is_call, steps
 from capibara_assets.datasets.code.queries import holds_sql
 from capibara_assets.datasets.code.structure import JAVASCRIPT, located_tokens, without_comments
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
-from capibara_assets.datasets.kinds.prompts import CODE, ERROR, SESSION, SIGNATURE, TESTS, section, sections, stated
+from capibara_assets.datasets.kinds.prompts import (
+    CODE,
+    ERROR,
+    PREDICT_ERROR,
+    SESSION,
+    SIGNATURE,
+    TESTS,
+    section,
+    sections,
+    stated,
+)
 from capibara_assets.datasets.schema import CODE_KINDS
 from capibara_assets.datasets.worth import javascript
 from capibara_assets.datasets.worth.leftovers import left_over
 from capibara_assets.datasets.worth.outputs import shows_too_little
 from capibara_assets.datasets.worth.queries import unworthy_query
+from capibara_assets.datasets.worth.query_leniency import lenient
 from capibara_assets.datasets.worth.query_tasks import mismatched
+from capibara_assets.datasets.worth.tests_alone import lacks_a_task
 from capibara_assets.executions.parsing import walk
 
 TRIVIAL = "there is hardly anything to do"
@@ -85,7 +97,7 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
     if (why := mismatched(candidate) or shows_too_little(candidate)) is not None:
         return why
     if candidate.language == "sql":
-        return unworthy_query(candidate)
+        return unworthy_query(candidate) or lenient(candidate)
     queries = candidate.kind in CODE_KINDS and holds_sql(candidate.answer, candidate.language)
     if queries and (candidate.kind != "repair" or unworthy_query(candidate) is not None):
         return unworthy_query(candidate)
@@ -119,7 +131,7 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
         return UNASKED
     if (why := left_over(candidate.answer, candidate.language)) is not None:
         return why
-    return UNTOLD if _untold(candidate) else None
+    return UNTOLD if _untold(candidate) else lacks_a_task(candidate)
 
 
 def _unworthy_javascript(candidate: ExampleCandidate) -> str | None:
@@ -152,9 +164,9 @@ def _code_of(candidate: ExampleCandidate) -> str:
 
 def _unworthy_output(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
     language, code = candidate.language, candidate.prompt.partition("\n\n")[2]
-    if candidate.prompt.startswith("Predict the error"):
+    if candidate.prompt.startswith(PREDICT_ERROR):
         return None if "\n" in candidate.answer else NO_PLACE
-    if _is_stated(code, candidate.answer, language) or _EXPECTED.search(code):
+    if _is_stated(code, candidate.answer, language) or _EXPECTED.search(code) or _are_in_doctests(code):
         return STATED
     if _STATUS_ALONE.search(code) and candidate.answer.strip().isdecimal():
         return TRIVIAL
@@ -352,6 +364,17 @@ def _is_stated(code: str, output: str, language: str) -> bool:
         if re.match(r"\s*(console\.)?assert", one)
     ]
     return any(len(part) > 1 and part in one for part in parts for one in asserted)
+
+
+def _are_in_doctests(code: str) -> bool:
+    """Whether all that a program prints are calls whose results stand in its doctests."""
+    told = {"".join(one.split()) for one in re.findall(r"^\s*>>> (.+)$", code, re.MULTILINE)}
+    if not told:
+        return False
+    printed = [
+        "".join(part.split()) for part in re.findall(r"^(?:print\((.+)\)|[\w.]+\(.*\))$", code, re.MULTILINE) if part
+    ]
+    return bool(printed) and all(one in told for one in printed)
 
 
 def _as_written(text: str) -> str:

@@ -109,6 +109,14 @@ def test_sql_keeps_its_layout() -> None:
     assert all(text.endswith(";") for texts in found.values() for text in texts)
 
 
+def test_a_query_lacks_its_clause_and_nothing_else_is_written_otherwise() -> None:
+    code = "SELECT a.n FROM t AS a\n  ,t AS b\nWHERE a.n = b.n - 1\nORDER BY a.n;"
+    found = applied(sql_bugs.bugs(code), code)
+    assert not any("CROSS" in text for kind in ("missing_where", "missing_order") for text in found.get(kind, ()))
+    assert not any("JOINt" in text for texts in found.values() for text in texts)
+    assert found["missing_where"] == {code.replace("WHERE a.n = b.n - 1", "")}
+
+
 def test_a_text_in_double_quotes_is_no_column_to_misspell() -> None:
     code = 'SELECT name FROM singer WHERE country = "France"'
     spelt = {code[edit.start : edit.end] for edit in sql_bugs.bugs(code) if edit.kind.endswith("_column")}

@@ -26,6 +26,12 @@ from capibara_assets_tests.datasets.conftest import evidence_of, run
         ("!ls", "x"),
         ("f()", "took 3.2 ms"),
         ("plt.plot(x)", "<Figure size 640x480 with 1 Axes>"),
+        (
+            "Model(a='x')",
+            "1 validation error\n    For further information visit https://errors.pydantic.dev/2.14/v/int_type",
+        ),
+        ("print(uuid.UUID(text).int)", "196715645372043918093146413212342120967"),
+        ("route(app, {'path': 1})", "AttributeError: 'dict' object has no attribute 'lower'"),
     ],
 )
 def test_not_derivable(code: str, output: str) -> None:
@@ -40,6 +46,8 @@ def test_not_derivable(code: str, output: str) -> None:
         ("conn = sqlite3.connect(':memory:')", "3"),
         ("[3, 1].sort()", "[ 1, 3 ]"),
         ("SELECT COUNT(*) FROM a", "3"),
+        ("print(1234567890123 + 0)", "1234567890123"),
+        ("{'a': 1}.lower()", "AttributeError: 'dict' object has no attribute 'lower'"),
         ("def train_times(input, version): return input + version\ntrain_times(1, 2)", "3"),
         ("pd.read_csv(io.StringIO('a,b\\n1,2'))['a'].sum()", "1"),
     ],

@@ -8,7 +8,7 @@ from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.predict import may_be_unquoted
 from capibara_assets.datasets.schema import Kind
-from capibara_assets.datasets.worth import javascript, queries, worth
+from capibara_assets.datasets.worth import javascript, queries, tests_alone, worth
 from capibara_assets.datasets.worth.abbreviations import UNEXPLAINED
 from capibara_assets.datasets.worth.query_sense import SAYS_NOTHING
 from capibara_assets_tests.datasets.conftest import run
@@ -89,7 +89,7 @@ def test_an_answer_defines_what_its_task_names(head: str) -> None:
     assert unworthy(candidate("repair", f"class Shape:\n    {area}".replace("\n    r", "\n        r"), asked)) is None
     assert unworthy(candidate("solve", "print(sum(range(3)))", asked)) is None
     without = prompts.solve("python", "Give the area.", "", ["assert area(2, 3) == 6"], [])
-    assert unworthy(candidate("solve", area.replace("area", "add"), without)) is None
+    assert unworthy(candidate("solve", area.replace("area", "add"), without)) == tests_alone.READS_UNTOLD
 
 
 def test_a_forgotten_return() -> None:
@@ -417,5 +417,5 @@ def test_a_test_shows_an_answer_that_succeeds() -> None:
     code = "@app.get('/a')\ndef a(n: int):\n    if n:\n        return {'n': n}\n    return {'n': [x for x in y]}"
     test = "r = client.get('/a')\nassert r.status_code == {}, r.text"
     for statuses, why in (([422, 404], worth.NO_SUCCESS), ([422, 200], None)):
-        asked = prompts.solve("python", "", "", ["\n".join(test.format(one) for one in statuses)], [])
+        asked = prompts.solve("python", "", "", ["\n".join(test.format(one) for one in statuses)], ["client = made()"])
         assert unworthy(candidate("solve", code, asked)) == why

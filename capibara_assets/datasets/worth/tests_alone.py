@@ -1,0 +1,69 @@
+"""Tasks that a test alone tells: whether it says enough of what is asked."""
+
+import ast
+import builtins
+import re
+
+from capibara_assets.datasets.code import python_source
+from capibara_assets.datasets.code.python_source import called_name
+from capibara_assets.datasets.code.sessions import cell_names
+from capibara_assets.datasets.kinds.evidence import ExampleCandidate
+from capibara_assets.datasets.kinds.prompts import SESSION, TESTS, sections, stated
+from capibara_assets.executions.parsing import walk
+
+READS_UNTOLD = "its test reads a name that neither its prompt nor its answer binds"
+SAYS_NOTHING = "its test compares nothing, and nothing else says what is asked"
+BARE_VARIABLE = "its test begins with the value of a variable, and nothing else says what is asked"
+REPLACED = "a secret in its test was replaced, which may be what it compares"
+
+_PLACEHOLDER = re.compile(r"<[A-Z_]+:\d+>")  # as the readers of logs write it
+_OF_IPYTHON = ("display", "get_ipython", "In", "Out", "_", "__", "___", "__name__", "__file__")
+_GIVEN = frozenset((*dir(builtins), *_OF_IPYTHON))
+_JUDGES = (ast.Compare, ast.With, ast.AsyncWith, ast.Raise)
+
+
+def lacks_a_task(candidate: ExampleCandidate) -> str | None:
+    """Why the tests of an answer in Python do not say what is asked, or cannot run beside it; None otherwise."""
+    if candidate.language != "python" or candidate.kind not in ("solve", "apply"):
+        return None
+    if _PLACEHOLDER.search(candidate.test or ""):
+        return REPLACED
+    titled = dict(sections(candidate.prompt))
+    shown = titled.get(TESTS, "")
+    if not shown:
+        return None
+    if (read := _unbound(shown, candidate.answer, titled.get(SESSION, ""))) is not None:
+        return read
+    if "\n" in stated(candidate.prompt).strip() or (tree := python_source.parse(shown)) is None:
+        return None
+    if not any(isinstance(node, _JUDGES) or _asserts(node) for node in walk(tree)):
+        return SAYS_NOTHING
+    first = next((node for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom)), None)
+    compared = first.test if isinstance(first, ast.Assert) else None
+    literal = isinstance(compared, ast.Compare) and isinstance(compared.left, ast.Name)
+    return BARE_VARIABLE if literal and _is_literal(compared.comparators[0]) else None  # type: ignore[union-attr]
+
+
+def _unbound(shown: str, answer: str, session: str) -> str | None:
+    names = [cell_names(code, "python") for code in (shown, answer, session)]
+    test, own, earlier = names
+    if test is None or own is None or not all(one is None or one.exact for one in names):
+        return None
+    bound = own.bound | (earlier.bound if earlier is not None else frozenset())
+    return READS_UNTOLD if test.needed - bound - _GIVEN else None
+
+
+def _asserts(node: ast.AST) -> bool:
+    """Whether a call compares what it is given: `case.assertEqual(f(2), 4)`, `assert_allclose(x, y)`."""
+    if not isinstance(node, ast.Call):
+        return False
+    name = called_name(node) or ""
+    return name.rpartition(".")[2].startswith("assert") and bool(node.args)
+
+
+def _is_literal(node: ast.expr) -> bool:
+    try:
+        ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return False
+    return True

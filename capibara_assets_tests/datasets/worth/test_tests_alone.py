@@ -1,0 +1,41 @@
+"""What a test alone tells of a task, each fault with a sound neighbour."""
+
+import pytest
+
+from capibara_assets.datasets.kinds import prompts
+from capibara_assets.datasets.worth import tests_alone as found
+from capibara_assets_tests.datasets.worth.test_worth import candidate, unworthy
+
+ANSWER = "def heaviest(loads):\n    return max((sum(load) for load in loads if load), default=0)"
+
+
+@pytest.mark.parametrize(
+    ("task", "shown", "why"),
+    [
+        ("", "assert heaviest([[1, 2], [4]]) == 4", None),
+        ("", "heaviest([[1, 2], [4]])", found.SAYS_NOTHING),
+        ("The heaviest load.", "heaviest([[1, 2], [4]])", None),
+        ("", "case = made()\ncase.assertEqual(heaviest([[1]]), 1)", found.READS_UNTOLD),
+        ("", "import unittest\ncase = unittest.TestCase()\ncase.assertEqual(heaviest([[1]]), 1)", None),
+        ("", "heaviest_is(1)", found.READS_UNTOLD),
+        ("", "assert total == 4\nassert heaviest([[4]]) == total", found.READS_UNTOLD),
+        ("", "total = heaviest([[4]])\nassert total == 4", None),
+    ],
+)
+def test_a_test_says_what_is_asked(task: str, shown: str, why: str | None) -> None:
+    assert unworthy(candidate("solve", ANSWER, prompts.solve("python", task, "", [shown], []), test=shown)) == why
+
+
+def test_the_value_of_a_variable_says_nothing_of_how_it_is_made() -> None:
+    answer = f"{ANSWER}\n\nkind = ['a', 'b'][heaviest([[1]])]"
+    asked = prompts.solve("python", "", "", ["assert kind == 'b'"], [])
+    assert unworthy(candidate("solve", answer, asked, test="assert kind == 'b'")) == found.BARE_VARIABLE
+    told = prompts.solve("python", "The kind of the heaviest load.", "", ["assert kind == 'b'"], [])
+    assert unworthy(candidate("solve", answer, told, test="assert kind == 'b'")) is None
+
+
+def test_a_test_whose_secret_was_replaced() -> None:
+    test = "assert heaviest([[1]]) == 1\nassert '<SECRET:1>' not in str(heaviest([[1]]))"
+    asked = prompts.solve("python", "The heaviest load.", "def heaviest(loads)", ["assert heaviest([[1]]) == 1"], [])
+    assert unworthy(candidate("solve", ANSWER, asked, test=test)) == found.REPLACED
+    assert unworthy(candidate("solve", ANSWER, asked, test=test.replace("<SECRET:1>", "x"))) is None
