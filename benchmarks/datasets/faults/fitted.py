@@ -5,6 +5,7 @@ code is fitted when two calls or more, with different results, are answered so: 
 """
 
 import re
+from itertools import pairwise
 
 from benchmarks.datasets.faults import edits
 from benchmarks.datasets.faults.cases import CODE_KINDS, Case
@@ -73,7 +74,7 @@ def _calls(name: str, text: str) -> list[tuple[str, str]]:
     """(arguments, what stands behind, up to the next call) of each call in a text."""
     found = []
     places = [match.end() for match in re.finditer(rf"(?<![\w.]){re.escape(name)}\(", text)]
-    for place, after in zip(places, [*places[1:], len(text)], strict=True):
+    for place, after in pairwise([*places, len(text)]):
         depth, end = 1, place
         while end < len(text) and depth:
             depth += {"(": 1, ")": -1}.get(text[end], 0)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.edited.commands import changes_files, only_looks
@@ -92,7 +93,7 @@ def _lacking(changed: Sequence[EditPlace], episode: Episode) -> str | None:
         return MANY
     if changes_files(episode.command):
         return OTHERS
-    followed = zip(episode.between, [*episode.between[1:], episode.passed], strict=True)
+    followed = pairwise([*episode.between, episode.passed])
     if not all(_is_told(row, after) for row, after in followed):
         return OTHERS
     return None if _passed(episode.failing, episode.passed) else UNKNOWN_END

@@ -263,6 +263,11 @@ def test_a_prompt_is_cut_at_headings_and_fences() -> None:
     ]
 
 
+def test_code_that_no_test_calls_is_fitted_to_none() -> None:
+    code = "def kind(n):\n    if n == 1: return 'a'\n    if n == 2: return 'b'\n    return 'c'"
+    assert fitted(Case("c", "python", "solve", "Write Python code.\nName the kind of a number.", code)) is None
+
+
 def test_a_problem_in_figures_is_a_task() -> None:
     case = replace(
         BASE, prompt="Write Python code.\nIf $y = 3x + 4$, what is $y$ when $x = 2$?", answer="print(3 * 2 + 4)"

@@ -8,6 +8,7 @@ agents write an exit code into the content. What our own export adds to `details
 """
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from capibara_assets.executions.formats.agents.fields import at, name_at, objects, record, text_at
@@ -64,7 +65,7 @@ def _trajectory(trajectory: dict[str, Any], session: str) -> Iterator[Entry]:
     beside = record(trajectory.get("details"))
     task: str | None = None
     behind = False  # whether the item before is an action without an id, whose result this one is
-    for item, after in zip(content, [*content[1:], {}], strict=True):
+    for item, after in pairwise([*content, {}]):
         call, acts = _call(item), item.get("class_") in _ACTIONS
         if acts:
             result = by_call.get(call) if call else after if _observes(after) and not _call(after) else None

@@ -10,6 +10,7 @@ exit codes; the time is that of the sample's end. Tasks of other kinds (games, w
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from capibara_assets.executions.formats.agents.fields import at, name_at, objects, text_at
@@ -69,7 +70,7 @@ def _entries(document: LogDocument) -> Iterator[Entry]:
 def _sample(history: list[dict[str, Any]], session: str, solved: bool | None) -> Iterator[Entry]:
     task: str | None = None
     ran = False  # the message before
-    for said, answer in zip(history, [*history[1:], {}], strict=True):
+    for said, answer in pairwise([*history, {}]):
         code = _code(said)
         if code is None:
             asked = "" if ran or said.get("role") != "user" else _text(said).rpartition("problem is:")[2].strip()

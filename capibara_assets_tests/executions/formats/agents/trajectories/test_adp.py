@@ -91,6 +91,12 @@ def test_lists_and_lines_of_trajectories(write: Any) -> None:
     assert [(one.session, one.code) for one in found] == [("a", "0"), ("b", "1"), ("a/2", "2")]
 
 
+def test_a_trajectory_without_items_beside_others_costs_them_nothing() -> None:
+    made = [trajectory(ASKED, code("1"), said("ok")), trajectory("torn", id="t-2"), trajectory(id="t-3")]
+    run, *faults = READER.entries(LogDocument(json.dumps(made).encode()))
+    assert run.code == "1" and len(faults) == 2
+
+
 def test_what_is_none_is_not_read() -> None:
     for other in (
         {"id": "x", "content": [{"type": "text", "text": "text_observation"}]},
