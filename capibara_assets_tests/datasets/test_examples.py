@@ -28,6 +28,7 @@ from capibara_assets.datasets.examples import (
 )
 from capibara_assets.datasets.executing import NOT_AGAIN, NOT_PASSED, Reexecute
 from capibara_assets.datasets.groups import BRIDGE, assign_groups
+from capibara_assets.datasets.kinds import solve
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.placing import REFUTED, TOO_LONG, Placed
 from capibara_assets.datasets.recipe import DatasetRecipe, Decontamination
@@ -112,6 +113,39 @@ def test_solve_from_signature_and_assertions(recipe: DatasetRecipe) -> None:
     )
     assert found["proof"] == "passed:\nassert double(2) == 4\nassert double(0) == 0"
     assert found["answer"] == "def double(n):\n    return 2 * n"
+
+
+@pytest.mark.parametrize("asked", ["docstring", "comment", "task"])
+@pytest.mark.parametrize(
+    ("test", "holds"),
+    [
+        ("assert heaviest([[1, 2], [4]]) == 4", "assert heaviest([[1, 2], [4]]) == 4"),
+        (
+            "import unittest\n\nclass Cases(unittest.TestCase):\n    def test_one(self):\n"
+            "        self.assertEqual(heaviest([[1, 2], [4]]), 4)",
+            "loadTestsFromTestCase(Cases)",
+        ),
+        ("assert lightest([[1, 2], [4]]) == 3", None),
+        ("def heaviest(loads):\n    return 4\n\nassert heaviest([[1, 2]]) == 4", None),
+        ("print(heaviest([[1, 2], [4]]))", None),
+    ],
+)
+def test_what_later_cells_assert_of_an_answer_judges_it(
+    asked: str, test: str, holds: str | None, recipe: DatasetRecipe
+) -> None:
+    """Agents send the code in one cell and what checks it in the next one."""
+    task = "Give the weight of the heaviest of several loads, and nothing for none of them."
+    code = "def heaviest(loads):\n    {}return max((sum(load) for load in loads if load), default=0)"
+    code = code.format(f'"""{task}"""\n    ' if asked == "docstring" else "")
+    code = f"# {task}\n{code}" if asked == "comment" else code
+    told = {"task": task} if asked == "task" else {}
+    other = run("other", "def lightest(loads):\n    return min(map(sum, loads))", minute=1)
+    evidence = evidence_of([run("code", code, **told), other, run("test", test, minute=2)])
+    (made,) = [one for one in solve.candidates(evidence, recipe) if one.execution_ids[0] == "code"]
+    if holds is None:
+        assert not made.test and "test" not in made.execution_ids
+    else:
+        assert made.test is not None and holds in made.test and "test" in made.execution_ids
 
 
 def test_solve_from_assertions_in_later_cells_that_need_the_code(recipe: DatasetRecipe) -> None:

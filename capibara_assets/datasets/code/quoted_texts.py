@@ -31,4 +31,6 @@ def _is_value(name: exp.Identifier) -> bool:
     place = column.parent
     if isinstance(place, exp.Tuple):
         return isinstance(place.parent, exp.Values)
+    if isinstance(place, exp.DPipe):
+        return not name.name.replace("_", "").isalnum()  # a blank or a sign that is joined to a name
     return isinstance(place, _COMPARED) and column.arg_key != "this"

@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from capibara_assets.datasets.code.python_source import Function, Places
+from capibara_assets.datasets.code.python_source import Function, Places, called_name
 from capibara_assets.datasets.derived.edits import RepairEdit
 from capibara_assets.datasets.derived.solved import Span
 from capibara_assets.executions.parsing import python_tree, walk
@@ -180,7 +180,7 @@ class _Bugs:
         own += [part.id for part in inside if isinstance(part.ctx, ast.Store)]
         names = list(dict.fromkeys(own))
         for part in inside:
-            if isinstance(part.ctx, ast.Load) and part.id in names:
+            if isinstance(part.ctx, ast.Load) and part.id in names and id(part) not in self._skipped:
                 near = names.index(part.id)
                 for other in names[max(0, near - 1) : near + 2]:
                     if other != part.id:
@@ -220,11 +220,13 @@ def _leaves(body: Sequence[ast.stmt]) -> bool:
 
 
 def _unchanged(node: ast.AST) -> Iterator[ast.AST]:
-    """Parts that no bug goes into: docstrings, annotations, decorators of functions' dataclasses, f-string pieces."""
+    """Parts that no bug goes into: docstrings, annotations, pieces of f-strings, what is printed."""
     if isinstance(node, ast.JoinedStr):
         yield node
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         yield node
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and called_name(node.value) == "print":
+        yield node  # what else is printed is no other computation
     for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None)):
         if isinstance(annotation, ast.AST):
             yield annotation

@@ -107,6 +107,7 @@ def world(
         for name, column in inside.items():
             own = stated.get(table, {}).get(name) or known.get(table, {}).get(name)
             column.sort = column.sort or own or sort_by_name(name)
+    _number_keys(columns)
     order = list(stated) if stated else sorted(columns)
     drawn = _drawn({table: columns[table] for table in [*order, *sorted(columns.keys() - set(order))]}, seed, rows)
     return "\n".join(_statements(table, columns[table], values, backwards) for table, values in drawn.items())
@@ -353,10 +354,29 @@ def _drawn(tables: Mapping[str, Mapping[str, Column]], seed: str, rows: int) -> 
     return drawn
 
 
+def _number_keys(tables: Mapping[str, Mapping[str, Column]]) -> None:
+    """Make numbers of the keys of tables, and of what is joined with them, where no query says what they hold."""
+    every = [column for inside in tables.values() for column in inside.values()]
+    for table, inside in tables.items():
+        named = next((inside[name] for name in _key_names(table, inside)), None)
+        tied = [one for one in every if named is not None and one.tie is not None and one.tie == named.tie]
+        joined = [*tied, *([named] if named is not None else [])]
+        if not any(one.met or one.likes or one.missed for one in joined):
+            for one in joined:
+                one.sort = "number"
+
+
 def _key(table: str, columns: Mapping[str, Column]) -> str | None:
     """The column that numbers a table's rows."""
-    named = ("id", *(f"{one}_id" for one in (table, table.removesuffix("s"), table.removesuffix("es"))))
-    return next((name for name in named if name in columns and columns[name].sort == "number"), None)
+    return next((name for name in _key_names(table, columns) if columns[name].sort == "number"), None)
+
+
+def _key_names(table: str, columns: Mapping[str, Column]) -> list[str]:
+    """The columns called like a table's key: `id`, `invoice_id`, `invoiceid`, `memid` of `members`."""
+    own = (table, table.removesuffix("s"), table.removesuffix("es"), f"{table.removesuffix('ies')}y")
+    named = [name for name in ("id", *(f"{one}{joint}id" for one in own for joint in ("_", ""))) if name in columns]
+    short = [name for name in columns if name.endswith("id") and len(name) > _LINKED and table.startswith(name[:-2])]
+    return list(dict.fromkeys([*named, *short]))
 
 
 def _referred(

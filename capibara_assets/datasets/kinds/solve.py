@@ -7,7 +7,7 @@ cells of its session that needed it). Code without any of these has no statement
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from capibara_assets.datasets.anatomy.dissect import Anatomy, dissect
 from capibara_assets.datasets.anatomy.stated import with_stated
@@ -38,7 +38,8 @@ from capibara_assets.storage.digests import sha256_bytes
 
 # quality factor of statements not written as a task (comments, headings, assertions), and of inferred tables
 _WEAKER = 0.9
-_TEST_CELL_CHARS = 600
+_TEST_CELL_CHARS, _HIDDEN_TEST_CHARS = 600, 6000
+_JUDGED_LATER = frozenset(("python", *JAVASCRIPT))
 _WORD = re.compile(r"[A-Za-z_$][\w$]*")
 _SAYS = re.compile(r"^[ \t]*[^\s%!#]", re.MULTILINE)  # a line that is no magic of a notebook
 _ON_TESTS = re.compile(r"\b(?:unit)?tests?\b|\btest(?:ed|ing)\b", re.IGNORECASE)
@@ -70,6 +71,7 @@ class _Statement:
     documented: bool = False  # by a docstring
     told: bool = False  # by a comment or heading that was not written as a task
     lacking: str | None = None  # why its text alone does not say what is asked
+    judges: tuple[tuple[str, Row], ...] = ()  # later cells that judge it, of an answer that its text asks for
 
 
 def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
@@ -84,6 +86,10 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
                 continue
             statement = _statement(session, position, anatomy, row["execution_id"] in answers, evidence, recipe)
             if statement is not None:
+                if not statement.later and row["language"] in _JUDGED_LATER:
+                    found = _later_tests(session, position, recipe.tests_shown, _HIDDEN_TEST_CHARS)
+                    judges = ((_called(text, anatomy.definitions, row["language"]), cell) for text, cell in found)
+                    statement = replace(statement, judges=tuple(judges))
                 yield _candidate(evidence, row, anatomy, statement, recipe)
 
 
@@ -100,9 +106,11 @@ def _candidate(
     errors = evidence.failures.get(row["execution_id"], [])
     tests = statement.tests if statement.later else anatomy.tests
     rest = anatomy.remainder if statement.answer == anatomy.definitions else anatomy.test
-    later_ids = dict.fromkeys(cell["execution_id"] for cell in statement.later)
-    judging = [rest, *(statement.tests if statement.later else ())]
-    test = "\n\n".join(part for part in judging if part.strip())
+    later_ids = dict.fromkeys(
+        cell["execution_id"] for cell in (*statement.later, *(cell for _, cell in statement.judges))
+    )
+    own = _joined([rest, *(statement.tests if statement.later else ())])
+    test = _joined([own, *(text for text, _ in statement.judges)])
     asked = _asked(row["language"], statement, test, context, around.shown)
     unseen = UNSEEN if asks_to_mend(statement.text) and not (around.changes or holds_code(statement.text)) else None
     lacking = (
@@ -110,7 +118,7 @@ def _candidate(
         or around.lacking
         or unseen
         or (PART if around.part and statement.factor == 1.0 else None)
-        or _unsaid(statement, asked, test, row["language"], recipe.fewest_steps)
+        or _unsaid(statement, asked, own, row["language"], recipe.fewest_steps)
         or (UNWRITTEN if unwritten_files(statement.text, asked.answer) else None)
         or (None if statement.text or prompts.TESTS in asked.prompt else NO_TASK)
     )
@@ -128,6 +136,15 @@ def _candidate(
         proof=proof_of(row, tests),
         test=with_stated(test, asked.answer, row["language"], statement.text) or None,
     )
+
+
+def _called(test: str, definitions: str, language: str) -> str:
+    """A test cell with calls of its functions and cases that only a test runner would have found."""
+    return dissect(f"{definitions}\n\n{test}", language).test or test if _DEFINES_TESTS.search(test) else test
+
+
+def _joined(tests: Sequence[str]) -> str:
+    return "\n\n".join(dict.fromkeys(part for part in tests if part.strip()))
 
 
 def _unsaid(statement: _Statement, asked: _Asked, test: str, language: str, fewest_steps: int) -> str | None:
@@ -239,7 +256,7 @@ def _statement(
     if anatomy.signature and shown:
         return _Statement(anatomy.definitions, "", anatomy.signature, shown, (), _WEAKER)
     if anatomy.signature:
-        later = _later_tests(session, position, recipe.tests_shown)
+        later = _later_tests(session, position, recipe.tests_shown, _TEST_CELL_CHARS)
         if later:
             tests = tuple(dict.fromkeys(text for text, _ in later))
             return _Statement(anatomy.body, "", "", tests, tuple(cell for _, cell in later), _WEAKER)
@@ -257,7 +274,7 @@ def _names_it(words: set[str], signature: str, tests: Sequence[str]) -> bool:
     return called <= words if called else bool(names & words)
 
 
-def _later_tests(session: Sequence[Row], position: int, most: int) -> list[tuple[str, Row]]:
+def _later_tests(session: Sequence[Row], position: int, most: int, longest: int) -> list[tuple[str, Row]]:
     """Later cells that ran, hold assertions, and need this cell: the tests that it passed, each with its row.
 
     What such a cell needs of the cells in between (a client of the application that is asked for) stands before it.
@@ -267,7 +284,7 @@ def _later_tests(session: Sequence[Row], position: int, most: int) -> list[tuple
     places = {row["execution_id"]: place for place, row in enumerate(session)}
     for later in range(position + 1, len(session)):
         row = session[later]
-        if row["outcome"] != "ok" or "assert" not in row["code"] or len(row["code"]) > _TEST_CELL_CHARS:
+        if row["outcome"] != "ok" or "assert" not in row["code"] or len(row["code"]) > longest:
             continue
         pieces = needed(session, later).pieces
         if any(piece.row is session[position] for piece in pieces):

@@ -25,10 +25,13 @@ OTHER_SOURCE = "its task names an address, and its answer reads another one"
 HARNESS = "its task is what a harness tells an agent"
 NULLS = "all that its query gives is NULL"
 WORDED = "its output is worded by a library for tests"
+INSIDE = "its output shows what only a library's own code tells"
 IS_A_TEST = "its answer is a test, not what is tested"
 NO_ROW = "its query looks for the first of some order, and found none"
 REPEATED = "its join gives the same row several times"
 
+_FOREIGN_REPR = re.compile(r"<[A-Z]\w+ [^<>\n]*>")  # of an object whose class says how it is written
+_PRIVATE = re.compile(r"\bprint\([^\n]*\b(?!self\b)[a-z]\w*\._[a-z]")
 _UNITTEST = re.compile(r"\.assert[A-Z]\w+\(")
 _SYMBOLS = re.compile(r"\bsymbols\(\s*(?:r|u)?(['\"])(?P<names>[^'\"\n]*)\1|\bSymbol\(\s*(['\"])(?P<name>\w+)\3")
 _NOTHING = frozenset(("[]", "{}", "()", "None", "False", "nan", "set()", "undefined", "null", "[[]]"))
@@ -78,6 +81,8 @@ def _why_unreadable(candidate: ExampleCandidate) -> str | None:
     names = {n for found in _SYMBOLS.finditer(code) for n in re.findall(r"\w+", found["names"] or found["name"])}
     if names and "sqrt(" in shown and "/" in shown:
         return SYMBOLIC
+    if "repr" not in code and (_FOREIGN_REPR.search(shown) or _PRIVATE.search(code)):
+        return INSIDE
     if names & set(re.findall(r"(?<!['\"\w])[A-Za-z_]\w*(?!\s*:)", shown)):
         return SYMBOLIC
     printed = [one for node in python_source.nodes(code) if _is_print(node) for one in node.args]

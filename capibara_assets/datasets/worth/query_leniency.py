@@ -24,6 +24,9 @@ UNLIKE = "its query asks which texts are no number by comparing them with one, w
 NAMED_TWICE = "its query gives two columns of one name, of which the output shows one"
 OTHER_TABLE = "its repair reads a table in place of a temporary one, which nothing in its prompt fills"
 ADDED = "its repair also adds a statement"
+JOINED = "its query calculates with a text: `||` joins before `*` and `+` are computed"
+DROPS = "its repair drops a table that its code only emptied or changed"
+WHOLE = "its query rounds a quotient of whole numbers, of which SQLite drops the remainder"
 REWRITTEN = "its repair is another query, written anew"
 
 _FORMAT = re.compile(r"%(.)")
@@ -31,6 +34,7 @@ _KNOWN_FORMATS = frozenset("dfHjJmMsSwWY%eFgGIklpPRTuUV")  # https://www.sqlite.
 _TEMPORARY = re.compile(r"(?<![\w'\"])##?([A-Za-z_]\w*)")
 _KEY = re.compile(r"(?:^|_)id$|[a-z]I[dD]$", re.IGNORECASE)
 _LEAST_ALIKE, _FEWEST_TOKENS = 0.35, 12
+_COMPUTED = (exp.Mul, exp.Div, exp.Add, exp.Sub)
 _BOUNDS = (exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 
 
@@ -47,9 +51,13 @@ def lenient(candidate: ExampleCandidate) -> str | None:
         return FORMATS_NOTHING
     if any(_is_constant(node) for tree in trees for node in tree.find_all(*_BOUNDS)):
         return SAME_FOR_ALL
+    if any(_calculates_with_text(node) for tree in trees for node in tree.find_all(*_COMPUTED)):
+        return JOINED
     texts = declared_texts(shown)
     if any(_is_unlike(node, texts) for tree in trees for node in tree.find_all(exp.NEQ)):
         return UNLIKE
+    if candidate.kind != "predict" and any(_drops_remainder(one) for tree in trees for one in tree.find_all(exp.Round)):
+        return WHOLE
     if candidate.kind == "predict" and trees and _names_twice(trees[-1], shown):
         return NAMED_TWICE
     return _no_repair(candidate.failing or "", candidate.answer, shown) if candidate.kind == "repair" else None
@@ -63,6 +71,8 @@ def _no_repair(failing: str, answer: str, shown: Sequence[exp.Expr]) -> str | No
     before, after = statements(failing), statements(answer)
     if 0 < len(before) < len(after):
         return ADDED
+    if any(isinstance(one, exp.Drop) for one in after) and not re.search(r"\bDROP\b", failing, re.IGNORECASE):
+        return DROPS
     old, new = ([one.lower() for one in tokens(code, "sql")] for code in (failing, answer))
     if len(old) < _FEWEST_TOKENS:
         return None
@@ -196,6 +206,34 @@ def _is_unlike(node: exp.Expr, texts: set[str]) -> bool:
     sides = (node.this, node.expression)
     number = any(isinstance(side, exp.Literal) and not side.is_string for side in sides)
     return number and any(isinstance(side, exp.Column) and side.name.lower() in texts for side in sides)
+
+
+def _drops_remainder(node: exp.Round) -> bool:
+    """Whether digits are asked for of a quotient of two counts, or of sums of ones and noughts."""
+    quotient = _bare(node.this)
+    if not isinstance(quotient, exp.Div) or not node.args.get("decimals") or quotient.find(exp.Cast):
+        return False
+    return _is_whole(quotient.this) and _is_whole(quotient.expression)
+
+
+def _is_whole(part: exp.Expr) -> bool:
+    side = _bare(part)
+    if isinstance(side, exp.Sum):
+        values = [one for one in side.find_all(exp.Literal) if one.find_ancestor(exp.Predicate, exp.In) is None]
+        return isinstance(side.this, exp.Case | exp.If | exp.Predicate) and all(
+            one.this in ("0", "1") for one in values
+        )
+    return isinstance(side, exp.Count)
+
+
+def _calculates_with_text(node: exp.Expr) -> bool:
+    return any(isinstance(_bare(side), exp.DPipe) for side in (node.this, node.args.get("expression")))
+
+
+def _bare(node: exp.Expr | None) -> exp.Expr | None:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
 
 
 def _names_twice(tree: exp.Expr, shown: Sequence[exp.Expr]) -> bool:

@@ -165,7 +165,12 @@ def _code_of(candidate: ExampleCandidate) -> str:
 def _unworthy_output(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
     language, code = candidate.language, candidate.prompt.partition("\n\n")[2]
     if candidate.prompt.startswith(PREDICT_ERROR):
-        return None if "\n" in candidate.answer else NO_PLACE
+        if "\n" not in candidate.answer:
+            return NO_PLACE
+        bare = (
+            candidate.answer.endswith("AssertionError") and steps(section(code, CODE) or code, language) < fewest_steps
+        )
+        return TRIVIAL if bare else None
     if _is_stated(code, candidate.answer, language) or _EXPECTED.search(code) or _are_in_doctests(code):
         return STATED
     if _STATUS_ALONE.search(code) and candidate.answer.strip().isdecimal():
@@ -368,13 +373,9 @@ def _is_stated(code: str, output: str, language: str) -> bool:
 
 def _are_in_doctests(code: str) -> bool:
     """Whether all that a program prints are calls whose results stand in its doctests."""
-    told = {"".join(one.split()) for one in re.findall(r"^\s*>>> (.+)$", code, re.MULTILINE)}
-    if not told:
-        return False
-    printed = [
-        "".join(part.split()) for part in re.findall(r"^(?:print\((.+)\)|[\w.]+\(.*\))$", code, re.MULTILINE) if part
-    ]
-    return bool(printed) and all(one in told for one in printed)
+    told = {_as_written(one) for one in re.findall(r"^\s*>>> (.+)$", code, re.MULTILINE)}
+    printed = re.findall(r"^print\((.+)\)$", code, re.MULTILINE) if told else []
+    return bool(printed) and all(_as_written(one) in told for one in printed)
 
 
 def _as_written(text: str) -> str:

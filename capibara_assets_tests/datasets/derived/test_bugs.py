@@ -100,6 +100,11 @@ def test_what_a_demonstration_is_given_gets_no_bug() -> None:
     assert len(alone) == 2, "without definitions, all of it is the solution"
 
 
+def test_what_is_printed_gets_no_bug() -> None:
+    code = "def f(x):\n    y = g(x, 2)\n    print(y, x)\n    return y"
+    assert all("print(y, x)" in edit.applied(code) for edit in python_bugs.bugs(code, [(0, len(code))]))
+
+
 def test_sql_keeps_its_layout() -> None:
     found = applied(sql_bugs.bugs(SQL), SQL)
     assert SQL.replace("LEFT JOIN", "INNER JOIN") in found["join"]

@@ -125,6 +125,21 @@ def test_rows_refer_to_rows_and_the_same_seed_gives_the_same() -> None:
     assert 0 < len(_rows(world, query)) < 6
 
 
+def test_a_table_has_a_key_of_its_own_whatever_it_is_called() -> None:
+    query = "SELECT m.surname, SUM(b.slots) FROM bookings b JOIN members m ON b.memid = m.memid GROUP BY m.memid"
+    world = _world(query)
+    assert _rows(world, "SELECT COUNT(*) = COUNT(DISTINCT memid), COUNT(*) FROM members") == [(1, 6)]
+    assert _rows(world, "SELECT COUNT(*) FROM bookings WHERE memid NOT IN (SELECT memid FROM members)") == [(0,)]
+    assert "memid INTEGER" in world
+    coded = _world(query.replace("GROUP BY", "WHERE m.memid = 'F60' GROUP BY"))
+    assert "'F60'" in coded, "what a query says of a key holds"
+
+
+def test_a_blank_that_is_joined_is_no_column() -> None:
+    found = reads_of('SELECT first || " " || last AS "whole" FROM people WHERE country != "USA"', "sql")
+    assert found.columns == {"first", "last", "country"}
+
+
 def test_values_read_like_their_columns() -> None:
     world = _world("SELECT first_name, city, status, born_on, salary, cargo FROM sailors WHERE language = 'Basque'")
     values = _rows(world, "SELECT first_name, city, status, born_on, salary, cargo, language FROM sailors")
