@@ -26,7 +26,6 @@ HARNESS = "its task is what a harness tells an agent"
 NULLS = "all that its query gives is NULL"
 WORDED = "its output is worded by a library for tests"
 INSIDE = "its output shows what only a library's own code tells"
-IS_A_TEST = "its answer is a test, not what is tested"
 NO_ROW = "its query looks for the first of some order, and found none"
 REPEATED = "its join gives the same row several times"
 
@@ -67,8 +66,6 @@ def shows_too_little(candidate: ExampleCandidate) -> str | None:
     if candidate.kind == "repair":
         adds = "except" in candidate.answer and "except" not in candidate.prompt and candidate.derived is None
         return CATCHES if adds and not speaks_of_errors(task) else None
-    if _is_a_test(candidate.answer):
-        return IS_A_TEST
     asked, read = (set(_ADDRESS.findall(text)) for text in (task, candidate.answer))
     return OTHER_SOURCE if asked and read and not asked & read else _why_no_result(candidate)
 
@@ -94,15 +91,6 @@ def _why_unreadable(candidate: ExampleCandidate) -> str | None:
 
 def _is_print(node: ast.AST) -> TypeGuard[ast.Call]:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
-
-
-def _is_a_test(code: str) -> bool:
-    """Whether all that a program defines are cases of a test."""
-    made = [node for node in python_source.nodes(code) if isinstance(node, ast.ClassDef)]
-    tree = python_source.parse(code)
-    functions = [node for node in (tree.body if tree is not None else ()) if isinstance(node, python_source.Function)]
-    cases = [one for one in made if any("TestCase" in ast.unparse(base) for base in one.bases)]
-    return bool(cases) and len(cases) == len(made) and not functions
 
 
 def _why_no_result(candidate: ExampleCandidate) -> str | None:

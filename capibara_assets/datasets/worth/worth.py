@@ -28,6 +28,7 @@ from capibara_assets.datasets.schema import CODE_KINDS
 from capibara_assets.datasets.worth import javascript
 from capibara_assets.datasets.worth.leftovers import left_over
 from capibara_assets.datasets.worth.outputs import shows_too_little
+from capibara_assets.datasets.worth.own_tests import HOLDS_TEST, holds_test
 from capibara_assets.datasets.worth.queries import unworthy_query
 from capibara_assets.datasets.worth.query_leniency import lenient
 from capibara_assets.datasets.worth.query_tasks import mismatched
@@ -67,6 +68,7 @@ _ON_NAN = re.compile(r"\b(?:nans?|inf|infin\w+|missing|null|none|empty|undefined
 _EXPECTED = re.compile(r"^\s*(?:(?:const|let|var)\s+)?expected\w*\s*=[^=]", re.MULTILINE | re.IGNORECASE)
 _STATUS_ALONE = re.compile(r"\.status_code\)?\s*\Z")
 _STATUS = re.compile(r"assert\s+[\w.]+\.status_code\s*==\s*(\d{3})")
+_ON_TESTS = re.compile(r"\b(?:unit)?tests?\b|\bassert", re.IGNORECASE)
 _REGEX = r"\bre\.|\bregex|RegExp|/[^/\n]+/[gimsuy]*"
 _METHODS = {  # what a task names -> what code that uses it holds
     "heapq": r"heap", "heap queue": r"heap", "lambda": r"\blambda\b|=>", "itertools": r"itertools|\bfunction\*",
@@ -115,6 +117,8 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
         return CONTRADICTED
     if candidate.language == "python" and _defines_another(candidate):
         return ANOTHER
+    if candidate.language == "python" and _holds_test(candidate):
+        return HOLDS_TEST
     if _lacks_method(stated(candidate.prompt), candidate.answer):
         return OTHER_METHOD
     if candidate.language == "python" and _holds_idle(candidate.answer):
@@ -132,6 +136,11 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
     if (why := left_over(candidate.answer, candidate.language)) is not None:
         return why
     return UNTOLD if _untold(candidate) else lacks_a_task(candidate)
+
+
+def _holds_test(candidate: ExampleCandidate) -> bool:
+    asks_for_tests = _ON_TESTS.search(stated(candidate.prompt)) is not None
+    return not asks_for_tests and holds_test(candidate.answer, shown=candidate.kind == "repair")
 
 
 def _unworthy_javascript(candidate: ExampleCandidate) -> str | None:
