@@ -6,14 +6,15 @@ cells of its session that needed it). Code without any of these has no statement
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 
 from capibara_assets.datasets.anatomy.dissect import Anatomy, dissect
 from capibara_assets.datasets.anatomy.stated import with_stated
 from capibara_assets.datasets.code.comments import is_statement, is_task
 from capibara_assets.datasets.code.queries import holds_sql
-from capibara_assets.datasets.code.sessions import Row, cell_names, defined_name, needed, statements
+from capibara_assets.datasets.code.sessions import Piece, Row, cell_names, defined_name, needed, statements
 from capibara_assets.datasets.code.structure import JAVASCRIPT, normal_text, structural_key, without_trailing_spaces
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.asked import only_tested, shown_test, without_unasked
@@ -45,6 +46,8 @@ _SAYS = re.compile(r"^[ \t]*[^\s%!#]", re.MULTILINE)  # a line that is no magic 
 _ON_TESTS = re.compile(r"\b(?:unit)?tests?\b|\btest(?:ed|ing)\b", re.IGNORECASE)
 _DEFINES_TESTS = re.compile(r"^(?:async )?(?:def|class|function) +([\w$]+)(.*)$", re.MULTILINE)
 _JUDGES = re.compile(r"\b(assert|raise)\b")
+_Needs = Callable[[int], Sequence[Piece]]
+"""What the cell at a place of a session needs of the cells before it."""
 NO_TASK = "what stands above its code is a remark or heading, not a task"
 
 
@@ -78,16 +81,17 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
     """One candidate per execution with a statement, in order of sandbox and time."""
     for session in evidence.sessions:
         answers = _answers_of_tasks(session)
+        needs = cache(partial(_pieces_needed, session))  # each test is asked for by all the cells before it
         for position, row in enumerate(session):
             if row["outcome"] != "ok":
                 continue
             anatomy = dissect(row["code"], row["language"])
             if not has_substance(anatomy.body):
                 continue
-            statement = _statement(session, position, anatomy, row["execution_id"] in answers, evidence, recipe)
+            statement = _statement(session, position, anatomy, row["execution_id"] in answers, evidence, recipe, needs)
             if statement is not None:
                 if not statement.later and row["language"] in _JUDGED_LATER:
-                    found = _later_tests(session, position, recipe.tests_shown, _HIDDEN_TEST_CHARS)
+                    found = _later_tests(session, position, recipe.tests_shown, _HIDDEN_TEST_CHARS, needs)
                     judges = ((_called(text, anatomy.definitions, row["language"]), cell) for text, cell in found)
                     statement = replace(statement, judges=tuple(judges))
                 yield _candidate(evidence, row, anatomy, statement, recipe)
@@ -232,6 +236,7 @@ def _statement(
     answers_task: bool,
     evidence: Evidence,
     recipe: DatasetRecipe,
+    needs: _Needs,
 ) -> _Statement | None:
     row = session[position]
     shown = anatomy.tests[: recipe.tests_shown]
@@ -256,7 +261,7 @@ def _statement(
     if anatomy.signature and shown:
         return _Statement(anatomy.definitions, "", anatomy.signature, shown, (), _WEAKER)
     if anatomy.signature:
-        later = _later_tests(session, position, recipe.tests_shown, _TEST_CELL_CHARS)
+        later = _later_tests(session, position, recipe.tests_shown, _TEST_CELL_CHARS, needs)
         if later:
             tests = tuple(dict.fromkeys(text for text, _ in later))
             return _Statement(anatomy.body, "", "", tests, tuple(cell for _, cell in later), _WEAKER)
@@ -274,7 +279,13 @@ def _names_it(words: set[str], signature: str, tests: Sequence[str]) -> bool:
     return called <= words if called else bool(names & words)
 
 
-def _later_tests(session: Sequence[Row], position: int, most: int, longest: int) -> list[tuple[str, Row]]:
+def _pieces_needed(session: Sequence[Row], position: int) -> Sequence[Piece]:
+    return needed(session, position).pieces
+
+
+def _later_tests(
+    session: Sequence[Row], position: int, most: int, longest: int, needs: _Needs
+) -> list[tuple[str, Row]]:
     """Later cells that ran, hold assertions, and need this cell: the tests that it passed, each with its row.
 
     What such a cell needs of the cells in between (a client of the application that is asked for) stands before it.
@@ -286,7 +297,7 @@ def _later_tests(session: Sequence[Row], position: int, most: int, longest: int)
         row = session[later]
         if row["outcome"] != "ok" or "assert" not in row["code"] or len(row["code"]) > longest:
             continue
-        pieces = needed(session, later).pieces
+        pieces = needs(later)
         if any(piece.row is session[position] for piece in pieces):
             between = [piece for piece in pieces if places[piece.row["execution_id"]] > position]
             told += [(piece.text, piece.row) for piece in between]
