@@ -126,6 +126,7 @@ def test_solve_from_signature_and_assertions(recipe: DatasetRecipe) -> None:
             "loadTestsFromTestCase(Cases)",
         ),
         ("assert lightest([[1, 2], [4]]) == 3", None),
+        ("import asserts  # heaviest", None),
         ("def heaviest(loads):\n    return 4\n\nassert heaviest([[1, 2]]) == 4", None),
         ("print(heaviest([[1, 2], [4]]))", None),
     ],

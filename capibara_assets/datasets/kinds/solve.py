@@ -45,6 +45,7 @@ _WORD = re.compile(r"[A-Za-z_$][\w$]*")
 _SAYS = re.compile(r"^[ \t]*[^\s%!#]", re.MULTILINE)  # a line that is no magic of a notebook
 _ON_TESTS = re.compile(r"\b(?:unit)?tests?\b|\btest(?:ed|ing)\b", re.IGNORECASE)
 _DEFINES_TESTS = re.compile(r"^(?:async )?(?:def|class|function) +([\w$]+)(.*)$", re.MULTILINE)
+_DOES = re.compile(r"^(?!\s*(?:#|//|import\b|from\b|$))", re.MULTILINE)
 _JUDGES = re.compile(r"\b(assert|raise)\b")
 _Needs = Callable[[int], Sequence[Piece]]
 """What the cell at a place of a session needs of the cells before it."""
@@ -148,7 +149,9 @@ def _called(test: str, definitions: str, language: str) -> str:
 
 
 def _joined(tests: Sequence[str]) -> str:
-    return "\n\n".join(dict.fromkeys(part for part in tests if part.strip()))
+    """The tests one after the other; "" where they are imports and comments alone."""
+    joined = "\n\n".join(dict.fromkeys(part for part in tests if part.strip()))
+    return joined if _DOES.search(joined) else ""
 
 
 def _unsaid(statement: _Statement, asked: _Asked, test: str, language: str, fewest_steps: int) -> str | None:

@@ -40,6 +40,7 @@ UNTOLD = "its answer is made of texts or data that its prompt does not tell"
 CONTRADICTED = "the examples of its task contradict its test"
 ANOTHER = "its answer defines something else than its task names"
 ERROR_ELSEWHERE = "its error names what neither its code nor its answer holds: its test failed by itself"
+DELETES = "its repair only deletes the line that failed"
 NO_EFFECT = "its code holds a statement without effect"
 MISREAD = "its test compares only a part of what it expects: the rest is the assertion's message"
 NO_SUCCESS = "its test sees only requests that fail"
@@ -285,6 +286,8 @@ def _literals(code: str, language: str) -> tuple[list[str], list[str]]:
 def _unworthy_repair(candidate: ExampleCandidate) -> str | None:
     if _only_imports(candidate):
         return IMPORT_ONLY
+    if _only_deletes(candidate):
+        return DELETES
     missing = _UNBOUND.search(section(candidate.prompt, ERROR))
     if missing and missing[1] not in re.findall(r"[\w$]+", f"{candidate.failing}\n{candidate.answer}"):
         return ERROR_ELSEWHERE
@@ -319,6 +322,18 @@ def _only_imports(candidate: ExampleCandidate) -> bool:
     ]
     simple = len(rest) < _FEWEST_STATEMENTS and not any(isinstance(node, python_source.Definition) for node in rest)
     return missing[1] in bound and (simple or all(isinstance(node, ast.Import) for node in imports))
+
+
+def _only_deletes(candidate: ExampleCandidate) -> bool:
+    """Whether all that a repair does is to delete lines, one of which is that of the error."""
+    before, after = (
+        [one.strip() for one in code.split("\n") if one.strip()] for code in (candidate.failing or "", candidate.answer)
+    )
+    if not before or len(after) >= len(before) or any(one not in before for one in after):
+        return False
+    error = {one.strip().partition(": ")[2] or one.strip() for one in section(candidate.prompt, ERROR).split("\n")}
+    gone = [one for one in before if one not in after]
+    return any(one in error or any(line.endswith(one) for line in error) for one in gone)
 
 
 def _changes_input(candidate: ExampleCandidate) -> bool:

@@ -92,6 +92,21 @@ def test_an_answer_defines_what_its_task_names(head: str) -> None:
     assert unworthy(candidate("solve", area.replace("area", "add"), without)) == tests_alone.READS_UNTOLD
 
 
+def test_a_repair_that_deletes_what_failed() -> None:
+    failing = (
+        "def area(w, h):\n    return sum(w for _ in range(h))\n\nshown = area(2, 3)\nassert shown == area(3, 2) + 1"
+    )
+    error = "assert shown == area(3, 2) + 1\nAssertionError"
+    for answer, why in (
+        (failing.rpartition("\n")[0], worth.DELETES),
+        (failing.replace(" + 1", ""), None),
+        (failing.replace("shown = area(2, 3)\n", ""), None),
+    ):
+        asked = prompts.repair("python", "", failing, error, [])
+        found = worth._only_deletes(candidate("repair", answer, asked, failing=failing))
+        assert (worth.DELETES if found else None) == why
+
+
 def test_a_forgotten_return() -> None:
     idle = "def f(n, k):\n    if k > n:\n        0\n    return f(n - 1, k) + f(n - 1, k - 1)"
     assert unworthy(candidate("repair", idle)) == worth.NO_EFFECT

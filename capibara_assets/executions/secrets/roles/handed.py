@@ -67,8 +67,9 @@ _AFTER = r"[.,;)!\"'`*_”“»]*(?:\s|$|<)"
 
 
 def _told_word(value: str) -> bool:
-    """Whether a literal behind a user's name is a password: with a digit, or of words that signs join."""
-    return named_password(value) and (has_digit(value) or joined_words(value) or credential(value))
+    """Whether a literal behind a user's name is a password: with a digit, of words that signs join, or at random."""
+    told = has_digit(value) or joined_words(value) or credential(value) or chosen_password(value)
+    return told and named_password(value)
 
 
 def _phrase(value: str) -> bool:

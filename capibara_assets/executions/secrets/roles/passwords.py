@@ -140,7 +140,8 @@ PASSWORD_ROLES: tuple[Role, ...] = (
     Role(
         "PASSWORD", ENDS_ANCHORS,
         rf"{ENDS}(?:[ \t(\[*_\x80-\uffff][^\n:=<>{{}}`]{{0,60}}?)?"
-        rf"(?:\b(?:{IS}):?[ \t]|[ \t](?:[éè]|är|este|είναι|là|है|—|–|(?<=salasana[ ])on|(?:set|is now)[ ]to)"
+        rf"(?:\b(?:{IS}):?[ \t]|[ \t](?:[éè]|är|este|είναι|là|है|היא|הוא|هي|هو|—|–|(?<=salasana[ ])on"
+        rf"|(?:set|is now)[ ]to)"
         rf"[ \t]|คือ|は|是|为|為|는|은)[ \t]?{SPACED_MARK}{VALUE}(?={_AFTER})",
         told_password, gate=CHOSEN_GATE,
     ),
