@@ -7,15 +7,21 @@ import re
 from capibara_assets.datasets.code import python_source
 from capibara_assets.datasets.code.python_source import called_name
 from capibara_assets.datasets.code.sessions import cell_names
+from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
-from capibara_assets.datasets.kinds.prompts import SESSION, TESTS, sections, stated
+from capibara_assets.datasets.kinds.prompts import SESSION, SIGNATURE, TESTS, sections
+from capibara_assets.datasets.schema import CODE_KINDS
 from capibara_assets.executions.parsing import walk
 
 READS_UNTOLD = "its test reads a name that neither its prompt nor its answer binds"
 SAYS_NOTHING = "its test compares nothing, and nothing else says what is asked"
 BARE_VARIABLE = "its test begins with the value of a variable, and nothing else says what is asked"
+NOT_SHOWN = "no test shows what its signature names, and nothing else says what is asked"
+UNJUDGED = "no test judges its answer"
 REPLACED = "a secret in its test was replaced, which may be what it compares"
 
+_HEADED = re.compile(r"^(?:async )?(?:def|class|function) (\w+)", re.MULTILINE)
+_DEFINES = re.compile(r"\b(?:function|class)\b|=>")
 _PLACEHOLDER = re.compile(r"<[A-Z_]+:\d+>")  # as the readers of logs write it
 _OF_IPYTHON = ("display", "get_ipython", "In", "Out", "_", "__", "___", "__name__", "__file__")
 _GIVEN = frozenset((*dir(builtins), *_OF_IPYTHON))
@@ -24,17 +30,22 @@ _JUDGES = (ast.Compare, ast.With, ast.AsyncWith, ast.Raise)
 
 def lacks_a_task(candidate: ExampleCandidate) -> str | None:
     """Why the tests of an answer in Python do not say what is asked, or cannot run beside it; None otherwise."""
-    if candidate.language != "python" or candidate.kind not in ("solve", "apply"):
+    if candidate.kind not in CODE_KINDS or candidate.language not in ("python", *JAVASCRIPT):
         return None
-    if _PLACEHOLDER.search(candidate.test or ""):
-        return REPLACED
     titled = dict(sections(candidate.prompt))
-    shown = titled.get(TESTS, "")
+    shown, is_told = titled.get(TESTS, ""), "\n" in candidate.prompt.partition("\n\n")[0]
+    if candidate.kind != "repair" and not is_told and set(_HEADED.findall(titled.get(SIGNATURE, ""))) - _words(shown):
+        return NOT_SHOWN
+    if candidate.language != "python":
+        unjudged = candidate.kind != "repair" and not candidate.test and _DEFINES.search(candidate.answer)
+        return UNJUDGED if unjudged else None
+    if candidate.kind != "repair" and _PLACEHOLDER.search(candidate.test or ""):
+        return REPLACED
     if not shown:
         return None
     if (read := _unbound(shown, candidate.answer, titled.get(SESSION, ""))) is not None:
         return read
-    if "\n" in stated(candidate.prompt).strip() or (tree := python_source.parse(shown)) is None:
+    if candidate.kind == "repair" or is_told or (tree := python_source.parse(shown)) is None:
         return None
     if not any(isinstance(node, _JUDGES) or _asserts(node) for node in walk(tree)):
         return SAYS_NOTHING
@@ -42,6 +53,10 @@ def lacks_a_task(candidate: ExampleCandidate) -> str | None:
     compared = first.test if isinstance(first, ast.Assert) else None
     literal = isinstance(compared, ast.Compare) and isinstance(compared.left, ast.Name)
     return BARE_VARIABLE if literal and _is_literal(compared.comparators[0]) else None  # type: ignore[union-attr]
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text))
 
 
 def _unbound(shown: str, answer: str, session: str) -> str | None:

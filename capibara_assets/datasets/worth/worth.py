@@ -125,7 +125,7 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
     if candidate.language == "python" and _holds_idle(candidate.answer):
         return NO_EFFECT
     if candidate.kind == "repair":
-        return _unworthy_repair(candidate)
+        return _unworthy_repair(candidate) or lacks_a_task(candidate)
     if _DEFINES.search(candidate.answer) and steps(candidate.answer, candidate.language) < fewest_steps:
         return TRIVIAL
     if _overflows(candidate):

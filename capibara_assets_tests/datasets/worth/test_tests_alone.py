@@ -39,3 +39,36 @@ def test_a_test_whose_secret_was_replaced() -> None:
     asked = prompts.solve("python", "The heaviest load.", "def heaviest(loads)", ["assert heaviest([[1]]) == 1"], [])
     assert unworthy(candidate("solve", ANSWER, asked, test=test)) == found.REPLACED
     assert unworthy(candidate("solve", ANSWER, asked, test=test.replace("<SECRET:1>", "x"))) is None
+
+
+@pytest.mark.parametrize(
+    ("task", "signature", "why"),
+    [
+        ("", "def heaviest(loads)", None),
+        ("", "def heaviest(loads)\ndef lightest(loads)", found.NOT_SHOWN),
+        ("", "class Loads\n    def heaviest(self)", found.NOT_SHOWN),
+        ("The heaviest load, and the lightest.", "def heaviest(loads)\ndef lightest(loads)", None),
+    ],
+)
+def test_a_test_shows_what_is_to_be_defined(task: str, signature: str, why: str | None) -> None:
+    shown = "assert heaviest([[1, 2], [4]]) == 4"
+    asked = prompts.solve("python", task, signature, [shown], [])
+    assert unworthy(candidate("solve", ANSWER, asked, test=shown)) == why
+
+
+def test_javascript_that_nothing_judges_is_no_answer() -> None:
+    answer = "const heaviest = (loads) => Math.max(...loads.map((load) => load.reduce((a, b) => a + b, 0)));"
+    asked = prompts.solve("javascript", "Give the weight of the heaviest of several loads.", "", [], [])
+    assert unworthy(candidate("solve", answer, asked, "javascript", test="")) == found.UNJUDGED
+    assert unworthy(candidate("solve", answer, asked, "javascript", test="assert(heaviest([[4]]) === 4)")) is None
+    shows = "console.log([1, 2, 3].map(Math.abs).filter(Number).length)"
+    assert found.lacks_a_task(candidate("solve", shows, asked, "javascript", test="")) is None
+
+
+def test_the_test_of_a_repair_reads_what_is_there() -> None:
+    failing = ANSWER.replace("sum(load)", "sum(loads)")
+    shown = "assert heaviest(several) == 4"
+    asked = prompts.repair("python", "", failing, "TypeError: unsupported operand", [], prompts.Shown(test=shown))
+    assert found.lacks_a_task(candidate("repair", ANSWER, asked, failing=failing)) == found.READS_UNTOLD
+    told = asked.replace("several", "[[4]]")
+    assert found.lacks_a_task(candidate("repair", ANSWER, told, failing=failing)) is None

@@ -15,7 +15,8 @@ from capibara_assets_tests.datasets.conftest import run
 
 
 def candidate(kind: Kind, answer: str, prompt: str = "", language: str = "python", **values: str) -> ExampleCandidate:
-    return ExampleCandidate(kind, language, prompt, answer, ("e",), "", 0.0, 1.0, **values)  # type: ignore[arg-type]
+    judged = {"test": "assert(true)"} if language == "javascript" else {}  # else nothing judges it
+    return ExampleCandidate(kind, language, prompt, answer, ("e",), "", 0.0, 1.0, **(judged | values))  # type: ignore[arg-type]
 
 
 def unworthy(one: ExampleCandidate) -> str | None:
