@@ -1,4 +1,4 @@
-"""Answers in Python that hold a test of what they do: assertions below a `with` or in a function, cases, doctests.
+"""Answers that hold a test of what they do: assertions below a `with` or in a function, cases, doctests.
 
 `anatomy` cuts tests that stand beside a solution. What is left here is code that is a test itself, as a failing cell of
 tests is, or one that expects results in its middle.
@@ -10,12 +10,19 @@ from collections.abc import Iterator
 
 from capibara_assets.datasets.code import python_source
 from capibara_assets.datasets.code.python_source import called_name, parameters
+from capibara_assets.datasets.code.structure import without_comments
 
 HOLDS_TEST = "its answer holds a test of what it does"
 
 _EXPECTS = frozenset(("raises", "warns", "deprecated_call", "assertRaises", "assertRaisesRegex", "assertWarns"))
+_ASSERTS = re.compile(r"\bconsole\.assert\(|(?<![\w.$])assert(?:\.\w+)?\(|(?<![\w.$])expect\(")
 _DOCTEST = re.compile(r"^\s*>>> ", re.MULTILINE)
 _OWN = frozenset(("self", "cls", "isinstance", "issubclass", "len", "all", "any", "callable", "type", "hasattr"))
+
+
+def javascript_holds_test(code: str) -> bool:
+    """Whether JavaScript calls an assertion, wherever it does."""
+    return _ASSERTS.search(without_comments(code, "javascript")) is not None
 
 
 def holds_test(code: str, *, shown: bool) -> bool:

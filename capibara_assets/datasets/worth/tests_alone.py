@@ -36,11 +36,11 @@ def lacks_a_task(candidate: ExampleCandidate) -> str | None:
     shown, is_told = titled.get(TESTS, ""), "\n" in candidate.prompt.partition("\n\n")[0]
     if candidate.kind != "repair" and not is_told and set(_HEADED.findall(titled.get(SIGNATURE, ""))) - _words(shown):
         return NOT_SHOWN
+    if candidate.kind != "repair" and _PLACEHOLDER.search(candidate.test or ""):
+        return REPLACED
     if candidate.language != "python":
         unjudged = candidate.kind != "repair" and not candidate.test and _DEFINES.search(candidate.answer)
         return UNJUDGED if unjudged else None
-    if candidate.kind != "repair" and _PLACEHOLDER.search(candidate.test or ""):
-        return REPLACED
     if not shown:
         return None
     if (read := _unbound(shown, candidate.answer, titled.get(SESSION, ""))) is not None:

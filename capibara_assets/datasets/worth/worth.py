@@ -28,7 +28,7 @@ from capibara_assets.datasets.schema import CODE_KINDS
 from capibara_assets.datasets.worth import javascript
 from capibara_assets.datasets.worth.leftovers import left_over
 from capibara_assets.datasets.worth.outputs import shows_too_little
-from capibara_assets.datasets.worth.own_tests import HOLDS_TEST, holds_test
+from capibara_assets.datasets.worth.own_tests import HOLDS_TEST, holds_test, javascript_holds_test
 from capibara_assets.datasets.worth.queries import unworthy_query
 from capibara_assets.datasets.worth.query_leniency import lenient
 from capibara_assets.datasets.worth.query_tasks import mismatched
@@ -118,7 +118,7 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
         return CONTRADICTED
     if candidate.language == "python" and _defines_another(candidate):
         return ANOTHER
-    if candidate.language == "python" and _holds_test(candidate):
+    if _holds_test(candidate):
         return HOLDS_TEST
     if _lacks_method(stated(candidate.prompt), candidate.answer):
         return OTHER_METHOD
@@ -140,8 +140,11 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
 
 
 def _holds_test(candidate: ExampleCandidate) -> bool:
-    asks_for_tests = _ON_TESTS.search(stated(candidate.prompt)) is not None
-    return not asks_for_tests and holds_test(candidate.answer, shown=candidate.kind == "repair")
+    if _ON_TESTS.search(stated(candidate.prompt)):
+        return False  # they may be what is asked for
+    if candidate.language != "python":
+        return javascript_holds_test(candidate.answer)
+    return holds_test(candidate.answer, shown=candidate.kind == "repair")
 
 
 def _unworthy_javascript(candidate: ExampleCandidate) -> str | None:

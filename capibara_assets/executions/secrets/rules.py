@@ -30,7 +30,7 @@ _PUBLIC = re.compile(
     # names of what is random and known to all
     rf"|--(?:{OF_PAGES})-token[ \t]++[\"']?"
     rf"|(?:(?:{OF_PAGES})[ _-]?token|(?:idempotency|sec-websocket|site|cache)[ _-]?key"
-    r"|sec-websocket-accept|[\"'\n{,][ ]*_?id|(?:request|trace|span|correlation|build)[ _-]?id"
+    r"|sec-websocket-accept|[\"'\n{,][ ]*_?id|(?:request|trace|span|correlation|build|version)[ _-]?id"
     r"|(?<![a-z_])(?:hash|digest|checksum|commit|revision|e-?tag|configuration)"
     r"|(?<![a-z])[jtpgu]id|(?-i:[a-z](?:Manager|Kit|Access|Tokens)))[\"']?[ \t]*+[:=][ \t]*+[\"']?|\w\[)\Z",
     re.IGNORECASE,

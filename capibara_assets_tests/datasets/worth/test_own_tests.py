@@ -3,7 +3,7 @@
 import pytest
 
 from capibara_assets.datasets.kinds import prompts
-from capibara_assets.datasets.worth.own_tests import HOLDS_TEST, holds_test
+from capibara_assets.datasets.worth.own_tests import HOLDS_TEST, holds_test, javascript_holds_test
 from capibara_assets_tests.datasets.worth.test_worth import candidate, unworthy
 
 TESTS = [
@@ -48,3 +48,17 @@ def test_a_test_is_an_answer_where_it_is_asked_for() -> None:
     for task, why in (("Write the total.", HOLDS_TEST), ("Write a test of the total.", None)):
         asked = prompts.solve("python", task, "def total(xs)", [], [])
         assert unworthy(candidate("solve", code, asked)) == why
+
+
+@pytest.mark.parametrize(
+    ("code", "holds"),
+    [
+        ("const check = () => { for (const s of all) console.assert(decode(encode(s)) === s); }", True),
+        ("function f(a) { assert.equal(g(a), 3); return a; }", True),
+        ("const run = () => expect(f(2)).toBe(4);", True),
+        ("// assert(f(2))\nconst f = (a) => a * 2;", False),
+        ("const f = (a) => this.assert(a) && unexpect(a);", False),
+    ],
+)
+def test_javascript_that_asserts(code: str, holds: bool) -> None:
+    assert javascript_holds_test(code) is holds

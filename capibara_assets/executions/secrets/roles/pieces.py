@@ -32,11 +32,12 @@ _COMMA = rf"[ \t]*+,\s{{0,40}}{_KIND}"
 #: What joins the literals of a list, and may be told first what stands between them: nothing.
 _JOINER = (
     r"(?:\w{0,12}(?:concat\w{0,8}|paste0?|strcat|str_c|cat)\([ \t]*+(?:[\"']{2},[ \t]*+)?|[\"']{2}\.join\([\[(]"
+    r"|join\([\"']{2},[ \t]*+[\[(]"
     r"|\[(?=[^\]\n]{0,300}\][ \t]*+\.(?:join|concat)))[ \t]*+"
 )
 _FIRST = rf"{_KIND}[\"'][^\"'\n ]+[\"']"
 _JOINER_GATE = (
-    r"(?:\w*(?:concat|paste|strcat|str_c|cat)\w*\(|[\"']{2}\.join\(|\[[^\n]*\][ \t]*+\.(?:join|concat))"
+    r"(?:\w*(?:concat|paste|strcat|str_c|cat)\w*\(|[\"']{2}\.join\(|join\([\"']{2},|\[[^\n]*\][ \t]*+\.(?:join|concat))"
     r"[^\n]*"
 )
 

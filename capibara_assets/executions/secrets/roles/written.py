@@ -9,10 +9,11 @@ from capibara_assets.executions.secrets.plausibility import (
     chosen_password,
     named_password,
     numbered_password,
+    scrambled_or_digest,
     told_password,
 )
 from capibara_assets.executions.secrets.roles.passwords import CHOSEN, ENDING, ENDS, ENDS_ANCHORS
-from capibara_assets.executions.secrets.roles.role import MARK, VALUE, Role
+from capibara_assets.executions.secrets.roles.role import MARK, MINGLED, VALUE, Role
 
 _LITERAL = r"([^\s\"'`\\<>]{6,64})"
 _CLOSED = r"(?=\\{0,7}[\"'`])"
@@ -90,6 +91,12 @@ WRITTEN: tuple[Role, ...] = (
         "PASSWORD", ENDS_ANCHORS,
         rf"[\"'`]{_LITERAL}[\"'`][;,)\]}}]{{0,3}}[ \t]{{1,8}}{_COMMENT}[^\n]{{0,40}}?(?:{ENDING})\b",
         chosen_password, gate=rf"(?i)[\"'`][^\s\"'`\\<>]*{CHOSEN}[^\n]*[ \t]{_COMMENT}[^\n]*(?:{ENDING})",
+    ),
+    Role(
+        "SECRET", ("key", "token", "secret"),
+        rf"[\"'`]{VALUE}[\"'`][;,)\]}}]{{0,3}}[ \t]{{1,8}}{_COMMENT}[^\n]{{0,40}}?"
+        rf"(?:(?:api|admin|access|auth|private|signing|secret)[ _-]key|token|secret)\b",
+        scrambled_or_digest, gate=rf"(?i)[\"'`][^\n]*{MINGLED}[^\n]*[ \t]{_COMMENT}[^\n]*(?:key|token|secret)",
     ),
     # in a sentence: in brackets behind the word, before the word, beside it
     Role(

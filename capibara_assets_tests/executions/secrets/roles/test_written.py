@@ -35,6 +35,10 @@ PLACES = {
     "an object of Lombok": ("LoginRequest(username=jsmith, password={}, rememberMe=true)", WORDS),
     "a record of C#": ("DbOptions { Host = sql01, User = sa, Password = {}, Timeout = 30 }", WORDS),
     "a comment behind": ('case "production": return "{}"; // db password', WORDS),
+    "a comment that says which key it is": (
+        "const client = search('7QX2LMB9TD', '{}'); // admin key", "9f86d081884c7d659a2feaa0c55ad015"
+    ),
+    "pieces that are joined": ('admin_password = join("", ["Gh7kQ2", "{}"])', "xV9pL0tR"),
     "brackets behind": ("fix: hardcode db password ({}) until vault is back", WORDS),
     "brackets with a word": ('- rotate the backup passphrase (currently "{}") by Friday', WORDS),
     "before what it is": ("{} is the password for the backup server", WORDS),
@@ -67,6 +71,8 @@ def test_what_is_written_behind_its_name_is_covered_whole(place: str) -> None:
         '["--password", "PASSWORD_FILE"]',
         '"a" -u1 "-print0"',
         'x = "step12ab"  # no pass here',
+        'sha = "9f86d081884c7d659a2feaa0c55ad015"  # the digest of the file',
+        '{"Key": "reports/q1.pdf", "VersionId": "Kx7vP2mQ9rT4wZaB3nL8cD5eF6gH1jSu", "IsLatest": true}',
         'names = ["alpha1", "beta2"]  # bypass',
         "the password (see section 4) is kept in the vault",
         "Python3 is the language",
