@@ -125,6 +125,11 @@ def test_solve_from_signature_and_assertions(recipe: DatasetRecipe) -> None:
             "        self.assertEqual(heaviest([[1, 2], [4]]), 4)",
             "loadTestsFromTestCase(Cases)",
         ),
+        (
+            "def far(loads):\n    return heaviest(loads) > 3\n\nassert far([[1, 2], [4]])",
+            "def far(loads):\n    return heaviest(loads) > 3\n\nassert far([[1, 2], [4]])",
+        ),
+        ("def test_one():\n    assert heaviest([[4]]) == 4", "test_one()"),
         ("assert lightest([[1, 2], [4]]) == 3", None),
         ("import asserts  # heaviest", None),
         ("def heaviest(loads):\n    return 4\n\nassert heaviest([[1, 2]]) == 4", None),

@@ -48,6 +48,12 @@ def parts(code: str) -> CellParts | None:
     )
 
 
+def with_calls(test: str) -> str:
+    """Tests in Python with calls of those that only a test runner would have found; as it is if it does not parse."""
+    tree = parse(test)
+    return test if tree is None else _run(test, tree, range(len(tree.body)))
+
+
 def _run(test: str, tree: ast.Module, tested: Collection[int]) -> str:
     """The test with calls of its functions and cases that only a test runner would have found."""
     read = names_in(tree)

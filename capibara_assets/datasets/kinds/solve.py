@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 
 from capibara_assets.datasets.anatomy.dissect import Anatomy, dissect
+from capibara_assets.datasets.anatomy.dissect_python import with_calls
 from capibara_assets.datasets.anatomy.stated import with_stated
 from capibara_assets.datasets.code.comments import is_statement, is_task
 from capibara_assets.datasets.code.queries import holds_sql
@@ -93,7 +94,8 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
             if statement is not None:
                 if not statement.later and row["language"] in _JUDGED_LATER:
                     found = _later_tests(session, position, recipe.tests_shown, _HIDDEN_TEST_CHARS, needs)
-                    judges = ((_called(text, anatomy.definitions, row["language"]), cell) for text, cell in found)
+                    python = row["language"] == "python"
+                    judges = ((with_calls(text) if python else text, cell) for text, cell in found)
                     statement = replace(statement, judges=tuple(judges))
                 yield _candidate(evidence, row, anatomy, statement, recipe)
 
@@ -141,11 +143,6 @@ def _candidate(
         proof=proof_of(row, tests),
         test=with_stated(test, asked.answer, row["language"], statement.text) or None,
     )
-
-
-def _called(test: str, definitions: str, language: str) -> str:
-    """A test cell with calls of its functions and cases that only a test runner would have found."""
-    return dissect(f"{definitions}\n\n{test}", language).test or test if _DEFINES_TESTS.search(test) else test
 
 
 def _joined(tests: Sequence[str]) -> str:
