@@ -15,7 +15,7 @@ from capibara_assets.datasets.code.structure import tokens
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import CODE, SCHEMA, SESSION, section
 from capibara_assets.datasets.schema import CODE_KINDS
-from capibara_assets.datasets.worth.query_sense import declared_texts, own_keys
+from capibara_assets.datasets.worth.query_sense import declared_texts, own_keys, projected
 
 PICKED = "its query shows a column that is neither grouped nor aggregated: SQLite picks any row's"
 FORMATS_NOTHING = "its query formats a date in a way that SQLite does not know, which gives NULL"
@@ -87,7 +87,7 @@ def _picks(select: exp.Select, shown: Sequence[exp.Expr]) -> bool:
     aggregates = any(_aggregates(one) for one in own)
     if group is None and not aggregates:
         return False
-    grouped = [_meant(part, select) for part in (group.expressions if group is not None else ())]
+    grouped = [projected(part, select) for part in (group.expressions if group is not None else ())]
     told = {part.sql().lower() for part in grouped} | {p.name.lower() for p in grouped if isinstance(p, exp.Column)}
     bare = [one for one in own if isinstance(one, exp.Column) and not isinstance(one.this, exp.Star)]
     loose = [one for one in bare if one.sql().lower() not in told and one.name.lower() not in told]
@@ -175,14 +175,6 @@ def _repeats_any(table: str, keys: Sequence[exp.Column], alias: str, shown: Sequ
     """Whether the rows that are shown hold a group's value twice; without rows, groups by names are not judged."""
     own = [key.name.lower() for key in keys if key.table.lower() in ("", alias)]
     return not own or any(_repeats(table, name, shown) for name in own)
-
-
-def _meant(part: exp.Expr, select: exp.Select) -> exp.Expr:
-    if isinstance(part, exp.Literal) and not part.is_string and 0 < int(part.name) <= len(select.selects):
-        return select.selects[int(part.name) - 1].unalias()
-    aliases = {one.alias.lower(): one.unalias() for one in select.selects if one.alias}
-    bare = isinstance(part, exp.Column) and not part.table
-    return aliases.get(part.name.lower(), part) if bare else part
 
 
 def _formats_nothing(node: exp.Expr) -> bool:

@@ -232,7 +232,7 @@ def groups_by_name(query: str, shown: str, task: str) -> bool:
 
 def _merges_names(select: exp.Select, shown: str) -> bool:
     group = select.args.get("group")
-    columns = [_projected(part, select) for part in (group.expressions if group is not None else ())]
+    columns = [projected(part, select) for part in (group.expressions if group is not None else ())]
     named = [one for one in columns if isinstance(one, exp.Column) and _NAME.search(one.name.lower())]
     if not named or any(isinstance(one, exp.Column) and _KEY.search(one.name.lower()) for one in columns):
         return False
@@ -250,7 +250,7 @@ def _merges_names(select: exp.Select, shown: str) -> bool:
     return False
 
 
-def _projected(part: exp.Expr, select: exp.Select) -> exp.Expr:
+def projected(part: exp.Expr, select: exp.Select) -> exp.Expr:
     """What GROUP BY names: a column, by its place or its alias, too."""
     if isinstance(part, exp.Literal) and not part.is_string and 0 < int(part.name) <= len(select.selects):
         return select.selects[int(part.name) - 1].unalias()

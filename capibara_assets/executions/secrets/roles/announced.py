@@ -80,6 +80,7 @@ _LITERAL_IN_DIFF = re.compile(r"(?<![\w\"'])(?<!, )[\"'`]([^\s\"'`\\<>]{8,400})[
 _SPEAKS_IN_TEST = re.compile(
     r"secret|(?<!pad_)token(?!iz|s\b|\.text)|passw|passphrase|\bpwd|api[_ -]?key|credential|\bpat\b", re.IGNORECASE
 )
+_HEADER = re.compile(r"[A-Za-z]+(?:[-_.][A-Za-z]+)+")  # and names of fields, which tests compare more often
 _IN_TEST = r"(?:secret|token|passw|passphrase|pwd|api[_ -]?key|credential|\bpat\b)"
 _SHOWN = (
     r"(?:assert\w*|expected|received|got|actual|left|right|want|but was|diff)\b[:, (=][^\n]*"
@@ -109,7 +110,7 @@ def _compared(shown: re.Match[str]) -> Iterator[tuple[int, int]]:
     if not _SPEAKS_IN_TEST.search(around) or _NO_SECRET_IN_TEST.search(around):
         return
     for literal in _LITERAL_IN_DIFF.finditer(text, *shown.span(1)):
-        if _said(literal.group(1)):
+        if _said(literal.group(1)) and not _HEADER.fullmatch(literal.group(1)):
             yield literal.span(1)
 
 

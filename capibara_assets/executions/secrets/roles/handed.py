@@ -40,6 +40,8 @@ _CALLED, _OPENED = "|".join(_KEYED).replace(".", r"\."), "|".join(_OPENING)
 _SOURCES = "py js ts go rb rs md cs sh kt cc php jsx tsx txt java json yaml html"
 _NO_FILE = "".join(rf"(?<!\.{end})" for end in _SOURCES.split())
 _QUOTED = r"([^\s\"'`\\<>{}]{8,64}|[A-Za-z0-9]{1,16}(?:[ ][A-Za-z0-9]{1,16}){2,11})"
+#: What stands between the parentheses of a call, in one line: behind them it is another one's.
+_ARGUMENTS = r"(?:[^\n()]{0,200}+(?:\((?:[^\n()]{0,80}+(?:\([^\n()]{0,80}+\))?+){0,4}+\))?+){0,6}+"
 _STORES = ("secret", "keyvault", "securestring", "vault kv", "ssm put", "config:set", "env add", "env set")
 _LITERAL = r"[\"']([^\s\"'`\\<>]{6,64})[\"']"
 _VALUE_FLAG = r"--?(?:body|b|value|v|secret-(?:string|binary|value)|plaintext|data|payload|literal)(?:[ =]|(?=[\"']))"
@@ -105,7 +107,7 @@ HANDED: tuple[Role, ...] = (
         parts=rf"(?<=[\"']){_QUOTED}(?=[\"'])",
     ),
     Role(
-        "SECRET", _OPENING, rf"(?:{_OPENED})[\w.:/]{{0,40}}\((?=([^\n]{{0,200}}))", _literal_key,
+        "SECRET", _OPENING, rf"(?:{_OPENED})[\w.:/]{{0,40}}\((?=({_ARGUMENTS}))", _literal_key,
         gate=rf"(?i)(?:{_OPENED})[^\n]*,[^\n]*[\"'][^\"'<>]{{8}}",
         parts=rf",[ ]?(?:[\w.]{{1,30}}\()?[a-z]?[\"']{_QUOTED}(?=[\"'])",
     ),
