@@ -6,7 +6,7 @@ from typing import Any
 
 from capibara_assets.datasets.derived.trials import Execute, Trial
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
-from capibara_assets.datasets.kinds.prompts import CODE, SESSION, section
+from capibara_assets.datasets.kinds.prompts import CODE, SESSION, section, states_task
 from capibara_assets.datasets.placing import Placed
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import CODE_KINDS, Kind, Verified
@@ -59,8 +59,7 @@ def judged_by_tests(placed: Sequence[Placed], evidence: Evidence, recipe: Datase
 
 def _is_told_by_test(candidate: ExampleCandidate) -> bool:
     """Whether an answer in Python has no task but its test: what no test has judged here says nothing then."""
-    told = candidate.prompt.partition("\n\n")[0].partition("\n")[2]
-    return candidate.kind == "solve" and candidate.language == "python" and not told.strip()
+    return candidate.kind == "solve" and candidate.language == "python" and not states_task(candidate.prompt)
 
 
 def executed_again(

@@ -7,6 +7,7 @@ from pygments.lexer import Lexer
 
 from capibara_assets.datasets.edited.names import code_lexer, texts, unknown_names, without_remarks, words
 from capibara_assets.datasets.edited.places import EditPlace
+from capibara_assets.executions.secrets.redact import PLACEHOLDER
 
 NO_CODE = "it edits text that is no code"
 UNRELATED = "nothing of what the command printed is about a file that was edited"
@@ -46,7 +47,6 @@ _IMPORTS = re.compile(
     r"^\s*(?:(?:(?:pub\s+)?use|import|from|export|#include|require)\b|(?:const|let|var)\s.*\brequire\()", re.IGNORECASE
 )
 _OFFERS = re.compile(r"^\s*(?:pub\s+use|export)\b")
-_REDACTED = re.compile(r"<[A-Z_]+:\d+>")  # as the readers of logs write it
 _COUNT = re.compile(r"\b(\d+) (?:previous |more )?(?:errors?|issues?|problems?|warnings?)\b", re.IGNORECASE)
 _PLACE = re.compile(r"^\s*(?:error\b|\S+:\d+:\d+|\S+\(\d+,\d+\)|\d+:\d+\s)", re.IGNORECASE)
 _TEST_FILE = re.compile(
@@ -92,7 +92,7 @@ def unsound_edit(changed: Sequence[EditPlace], output: str, prompt: str) -> str 
         return FITTED
     if all(TRIES.search(place.path) for place in changed):
         return SCRATCH
-    if _REDACTED.search(prompt):
+    if re.search(PLACEHOLDER, prompt):
         return REDACTED
     if _weakens_test(changed, output):
         return TEST_CHANGED

@@ -46,6 +46,11 @@ def section(prompt: str, title: str) -> str:
     return rest[: min(ends)] if ends else rest
 
 
+def states_task(prompt: str) -> bool:
+    """Whether prose says what is asked, below the line that names the language."""
+    return "\n" in prompt.partition("\n\n")[0]
+
+
 def stated(prompt: str) -> str:
     """The text of a prompt before its sections."""
     return _SPLIT_TITLES.split(prompt)[0]

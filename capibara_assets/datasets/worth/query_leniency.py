@@ -15,7 +15,7 @@ from capibara_assets.datasets.code.structure import tokens
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import CODE, SCHEMA, SESSION, section
 from capibara_assets.datasets.schema import CODE_KINDS
-from capibara_assets.datasets.worth.query_sense import declared_texts, own_keys, projected
+from capibara_assets.datasets.worth.query_sense import declared_texts, definitions, own_keys, projected
 
 PICKED = "its query shows a column that is neither grouped nor aggregated: SQLite picks any row's"
 FORMATS_NOTHING = "its query formats a date in a way that SQLite does not know, which gives NULL"
@@ -146,17 +146,10 @@ def _unique_columns(table: str, shown: Sequence[exp.Expr]) -> set[str]:
 
 def _values(table: str, column: str, shown: Sequence[exp.Expr]) -> list[str]:
     """The values of a column in the rows that a prompt inserts."""
-    names = {
-        tree.this.this.name.lower(): [
-            one.name.lower() for one in tree.this.expressions if isinstance(one, exp.ColumnDef)
-        ]
-        for tree in shown
-        if isinstance(tree, exp.Create) and isinstance(tree.this, exp.Schema)
-    }
-    listed: list[str] = []
-    if column not in names.get(table, ()):
-        return listed
-    place = names[table].index(column)
+    names = [one.name.lower() for one in dict(definitions(shown)).get(table, ())]
+    if column not in names:
+        return []
+    place, listed = names.index(column), list[str]()
     for tree in shown:
         target = tree.this.find(exp.Table) if isinstance(tree, exp.Insert) else None
         if target is not None and target.name.lower() == table and isinstance(tree.expression, exp.Values):

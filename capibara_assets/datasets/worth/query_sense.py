@@ -158,7 +158,8 @@ def _is_unpadded(node: exp.Expr, declared: set[str]) -> bool:
     )
 
 
-def _definitions(tables: Sequence[exp.Expr]) -> Iterator[tuple[str, list[exp.ColumnDef]]]:
+def definitions(tables: Sequence[exp.Expr]) -> Iterator[tuple[str, list[exp.ColumnDef]]]:
+    """The tables that statements create, in lower case, each with its columns."""
     for tree in tables:
         if isinstance(tree, exp.Create) and isinstance(tree.this, exp.Schema):
             yield tree.this.this.name.lower(), [one for one in tree.this.expressions if isinstance(one, exp.ColumnDef)]
@@ -171,13 +172,13 @@ def _is_text(column: exp.ColumnDef) -> bool:
 
 def declared_texts(tables: Sequence[exp.Expr]) -> set[str]:
     """The columns that statements define as texts, in lower case."""
-    return {one.name.lower() for _, columns in _definitions(tables) for one in columns if _is_text(one)}
+    return {one.name.lower() for _, columns in definitions(tables) for one in columns if _is_text(one)}
 
 
 def _text_numbers(tables: Sequence[exp.Expr]) -> set[str]:
     """The columns of texts all of whose values are numbers of different widths."""
     values: dict[str, list[str]] = defaultdict(list)
-    created = dict(_definitions(tables))
+    created = dict(definitions(tables))
     for tree in tables:
         if not isinstance(tree, exp.Insert) or not isinstance(tree.expression, exp.Values):
             continue

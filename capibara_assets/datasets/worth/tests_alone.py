@@ -9,9 +9,10 @@ from capibara_assets.datasets.code.python_source import called_name
 from capibara_assets.datasets.code.sessions import cell_names
 from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
-from capibara_assets.datasets.kinds.prompts import SESSION, SIGNATURE, TESTS, sections
+from capibara_assets.datasets.kinds.prompts import SESSION, SIGNATURE, TESTS, sections, states_task
 from capibara_assets.datasets.schema import CODE_KINDS
 from capibara_assets.executions.parsing import walk
+from capibara_assets.executions.secrets.redact import PLACEHOLDER
 
 READS_UNTOLD = "its test reads a name that neither its prompt nor its answer binds"
 SAYS_NOTHING = "its test compares nothing, and nothing else says what is asked"
@@ -22,21 +23,20 @@ REPLACED = "a secret in its test was replaced, which may be what it compares"
 
 _HEADED = re.compile(r"^(?:async )?(?:def|class|function) (\w+)", re.MULTILINE)
 _DEFINES = re.compile(r"\b(?:function|class)\b|=>")
-_PLACEHOLDER = re.compile(r"<[A-Z_]+:\d+>")  # as the readers of logs write it
 _OF_IPYTHON = ("display", "get_ipython", "In", "Out", "_", "__", "___", "__name__", "__file__")
 _GIVEN = frozenset((*dir(builtins), *_OF_IPYTHON))
 _JUDGES = (ast.Compare, ast.With, ast.AsyncWith, ast.Raise)
 
 
 def lacks_a_task(candidate: ExampleCandidate) -> str | None:
-    """Why the tests of an answer in Python do not say what is asked, or cannot run beside it; None otherwise."""
+    """Why the tests of an answer do not say what is asked or do not judge it; None otherwise."""
     if candidate.kind not in CODE_KINDS or candidate.language not in ("python", *JAVASCRIPT):
         return None
     titled = dict(sections(candidate.prompt))
-    shown, is_told = titled.get(TESTS, ""), "\n" in candidate.prompt.partition("\n\n")[0]
+    shown, is_told = titled.get(TESTS, ""), states_task(candidate.prompt)
     if candidate.kind != "repair" and not is_told and set(_HEADED.findall(titled.get(SIGNATURE, ""))) - _words(shown):
         return NOT_SHOWN
-    if candidate.kind != "repair" and _PLACEHOLDER.search(candidate.test or ""):
+    if candidate.kind != "repair" and re.search(PLACEHOLDER, candidate.test or ""):
         return REPLACED
     if candidate.language != "python":
         unjudged = candidate.kind != "repair" and not candidate.test and _DEFINES.search(candidate.answer)
@@ -70,10 +70,7 @@ def _unbound(shown: str, answer: str, session: str) -> str | None:
 
 def _asserts(node: ast.AST) -> bool:
     """Whether a call compares what it is given: `case.assertEqual(f(2), 4)`, `assert_allclose(x, y)`."""
-    if not isinstance(node, ast.Call):
-        return False
-    name = called_name(node) or ""
-    return name.rpartition(".")[2].startswith("assert") and bool(node.args)
+    return isinstance(node, ast.Call) and called_name(node).startswith("assert") and bool(node.args)
 
 
 def _is_literal(node: ast.expr) -> bool:

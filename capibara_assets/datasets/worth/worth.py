@@ -23,6 +23,7 @@ from capibara_assets.datasets.kinds.prompts import (
     section,
     sections,
     stated,
+    states_task,
 )
 from capibara_assets.datasets.schema import CODE_KINDS
 from capibara_assets.datasets.worth import javascript
@@ -254,8 +255,8 @@ def _is_number(node: ast.expr | None) -> bool:
 def _untold(candidate: ExampleCandidate) -> bool:
     """Whether an answer holds much that only its author knew: one asked for by tests alone, or that no test judges."""
     texts, numbers = _literals(candidate.answer, candidate.language)
-    head, _, rest = candidate.prompt.partition("\n\n")
-    if "\n" not in head and rest.startswith((SIGNATURE, TESTS)):  # no task is stated
+    rest = candidate.prompt.partition("\n\n")[2]
+    if not states_task(candidate.prompt) and rest.startswith((SIGNATURE, TESTS)):
         foreign = {text for text in (*texts, *numbers) if text.strip() and text not in candidate.prompt}
         return len(foreign) >= _MOST_FOREIGN and not _ROUTE.search(candidate.answer)
     if candidate.test:

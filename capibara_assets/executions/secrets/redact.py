@@ -21,7 +21,7 @@ _OUTPUT = ("stdout", "stderr", "result_text", "error_name", "error_value", "trac
 TEXTS = ("code", "task", "source", *_OUTPUT)
 _KEY = "CAPIBARA_DIGEST_KEY"
 DEFAULT_KEY = b"capibara-assets"  # where a deployment has set none
-_PLACEHOLDER = r"<([A-Z][A-Z0-9_]{2,40}):(\d{1,9})>"
+PLACEHOLDER = r"<([A-Z][A-Z0-9_]{2,40}):(\d{1,9})>"
 
 #: A source such as `capibara-fleet`, in which no rule finds anything; but it holds an anchor (`api`).
 _PLAIN_NAME = re.compile(r"[a-z]{2,20}(?:[-_][a-z]{2,20})?")
@@ -206,9 +206,9 @@ def redaction_report(executions: pl.DataFrame | pl.LazyFrame) -> pl.DataFrame:
     marked = executions.lazy().filter(pl.col("secrets") > 0).select("sandbox_id", *TEXTS).collect(engine="streaming")
     marks = pl.concat([marked.select("sandbox_id", text=pl.col(name)) for name in TEXTS])
     return (
-        marks.select("sandbox_id", mark=pl.col("text").str.extract_all(_PLACEHOLDER))
+        marks.select("sandbox_id", mark=pl.col("text").str.extract_all(PLACEHOLDER))
         .explode("mark", empty_as_null=False, keep_nulls=False)
-        .select("sandbox_id", "mark", kind=pl.col("mark").str.extract(_PLACEHOLDER, 1))
+        .select("sandbox_id", "mark", kind=pl.col("mark").str.extract(PLACEHOLDER, 1))
         .filter(pl.col("kind").is_in(kinds))
         .group_by("kind")
         .agg(

@@ -93,11 +93,7 @@ _PAIRED_ANCHORS = tuple(
 
 
 def _row(value: str) -> bool:
-    """Whether a value behind a user's name in a row is a password, and no path or tag of an image."""
-    return told_password(value) or credential(value)
-
-
-def _logged_in(value: str) -> bool:
+    """Whether a value behind a user's name, in a row or a login, is a password, and no path or tag of an image."""
     return told_password(value) or credential(value)
 
 
@@ -140,7 +136,7 @@ SERVICES: tuple[Role, ...] = (
         "PASSWORD", ("AUTH", "PASS"),
         rf"(?<![\w-])(?:AUTH|PASS){_PROTOCOL_GAP}(?:(?:default|[\w.-]{{1,30}}){_PROTOCOL_GAP})?{VALUE}"
         r"(?=\\[rn]|[\"' \t\r]*$|\"[,) ]|[.]{1,2}$)",
-        _logged_in, case=True,
+        _row, case=True,
         gate=rf"(?:AUTH|PASS){_PROTOCOL_GAP}(?:[\w.-]*{_PROTOCOL_GAP})?[{CHARS}-]{{5}}",
     ),
     # any scheme of an authorization: a value, or parameters
