@@ -22,7 +22,7 @@ from capibara_assets.executions.secrets.characters import (
 )
 
 _PLACEHOLDER = re.compile(
-    r"your|example|placeholder|x{4}|\*{3}|change[-_.]?me(?!\W?\d+[a-z])|dummy|insert|replace|todo|redacted|\Aenc\[",
+    r"your|example|placeholder|x{4}|\*{3}|change[-_.]?me(?!\W?\d+[a-z])|dummy|insert|replace|todo|redacted|\Aenc\[|\A[a-z]+:\Z",
     re.IGNORECASE,
 )
 _BLANK = re.compile(r"(.)\1{5}|your[-_]", re.IGNORECASE)

@@ -31,6 +31,7 @@ _COMMENT = r"(?:#|//|--|/\*|;)"
 _SAYS = r"(?:currently|now|still|is|was|=|:)"
 _IS = r"(?:is|was|ist|war|es|est)"
 _WHOSE = r"(?:(?:the|our|my|your|its|das|la|el|le)[ ])?(?:[\w-]{1,20}[ ]){0,3}?"
+_USER = r"[\w.@\\-]{1,60}"
 _DATABASES = ("mysql", "postgresql", "postgres", "mongodb", "jdbc", "odbc", "remote", "clickhouse", "sqlserver")
 
 WRITTEN: tuple[Role, ...] = (
@@ -119,6 +120,12 @@ WRITTEN: tuple[Role, ...] = (
     Role(
         "PASSWORD", tuple(f"{name}('" for name in _DATABASES),
         rf"\b(?:{'|'.join(_DATABASES)})\('[^'\n]{{1,80}}'(?:,[ ]?'[^'\n]{{1,60}}'){{2,4}},[ ]?'{_LITERAL}'[ ]?\)",
+        named_password,
+    ),
+    Role(  # arguments behind a text that says how to connect
+        "PASSWORD", ("provider=", "driver=", "dsn=", "data source=", "jdbc:", "initial catalog="),
+        r"[\"'](?:[^\"'\n]{0,120}?;[ ]?)?(?:(?:provider|driver|dsn|data[ ]source|initial[ ]catalog)=|jdbc:)"
+        rf"[^\"'\n]{{1,200}}[\"'],[ ]?(?:[\"']{_USER}[\"']|[\w.]{{1,40}}),[ ]?[\"']{_LITERAL}[\"']",
         named_password,
     ),
     Role(

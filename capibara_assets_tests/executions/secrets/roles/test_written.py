@@ -33,6 +33,10 @@ PLACES = {
     "arguments in a list": ('command: ["redis-server", "--requirepass", "{}", "--appendonly", "yes"]', WORDS),
     "a list that is traced": ('execve("/usr/bin/mysql", ["mysql", "-uroot", "-p{}"], 0x7ffd /* 23 vars */) = 0', WORDS),
     "an object of Lombok": ("LoginRequest(username=jsmith, password={}, rememberMe=true)", WORDS),
+    "arguments behind a connection string": (
+        'cn.Open "Provider=SQLOLEDB;Data Source=SQL02;Initial Catalog=Stock;", "xl_reader", "{}"', WORDS
+    ),
+    "arguments behind a URL of JDBC": ('DriverManager.getConnection("jdbc:h2:mem:crm", "sa", "{}")', WORDS),
     "a record of C#": ("DbOptions { Host = sql01, User = sa, Password = {}, Timeout = 30 }", WORDS),
     "a comment behind": ('case "production": return "{}"; // db password', WORDS),
     "a comment that says which key it is": (
@@ -82,6 +86,8 @@ def test_what_is_written_behind_its_name_is_covered_whole(place: str) -> None:
         "echo 'done' | passwd --stdin",
         "Open your authenticator app: enter the code",
         "<name>password</name><value><string>required</string></value>",
+        "password.label=Password:\npassword.confirm=Confirm password:\npassword.reset.title=Reset your password",
+        'DriverManager.getConnection("jdbc:h2:mem:crm", user, "required")',
     ],
 )  # fmt: skip
 def test_what_is_written_so_and_is_none_stays(text: str) -> None:
