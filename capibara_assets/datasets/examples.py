@@ -24,7 +24,15 @@ from capibara_assets.datasets.derived.trials import Execute
 from capibara_assets.datasets.duplicates.clusters import Cluster, Member, cluster_members, cluster_table
 from capibara_assets.datasets.duplicates.decontamination import Contaminated, contaminated
 from capibara_assets.datasets.edited import repairs as edited
-from capibara_assets.datasets.executing import Judge, Reexecute, as_shown, executed_again, judged_by_tests, verified_as
+from capibara_assets.datasets.executing import (
+    Judge,
+    Reexecute,
+    as_shown,
+    executed_again,
+    judged_by_tests,
+    passing_as_shown,
+    verified_as,
+)
 from capibara_assets.datasets.explanations import diagnose, explain
 from capibara_assets.datasets.imported.join import add_imported, import_figures, stated_once
 from capibara_assets.datasets.kinds import apply, predict, repair, solve
@@ -126,7 +134,8 @@ def build_dataset(
     varied = _limited(_limited(limited, _template, recipe.examples_per_template), _error, recipe.examples_per_template)
     judged = judged_by_tests(varied, own, recipe, judge)
     again = executed_again(judged.kept, own, recipe, reexecute)
-    within = within_caps(again.kept, domain, own.known, recipe)
+    standing, fallen = passing_as_shown(again.kept, execute)
+    within = within_caps(standing, domain, own.known, recipe)
     kept = within.kept
     for example_id in sorted(banned & set(by_id)):
         reasons.setdefault(by_id[example_id].subject, CONTAMINATED)
@@ -141,6 +150,7 @@ def build_dataset(
             (varied, ALIKE),
             (judged.kept, judged.reasons),
             (again.kept, again.reasons),
+            (standing, fallen),
             (kept, within.reasons),
         ),
     )

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.derived.trials import Execute, Trial
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
-from capibara_assets.datasets.kinds.prompts import CODE, SESSION, section, states_task
+from capibara_assets.datasets.kinds.prompts import CODE, SESSION, TESTS, section, states_task
 from capibara_assets.datasets.placing import Placed
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import CODE_KINDS, Kind, Verified
@@ -15,6 +16,7 @@ from capibara_assets.executions.replay.replay import ReplayBatch, ReplayVerdict
 from capibara_assets.executions.schema import PATCH
 
 NOT_AS_SHOWN = "without its assertions its code shows something else"
+FAILS_AS_SHOWN = "its answer does not pass the test of its prompt with the session that its prompt shows"
 NOT_AGAIN = "its output was not executed again"
 ONLY_TESTED = "its test cannot run here, and nothing else says what is asked"
 NOT_PASSED = "its answer does not pass its test"
@@ -97,6 +99,34 @@ def executed_again(
             notes["predict"] = "no recorded output came out again when its code was executed"
     summary = {"executions": len(subjects), "of_examples": len(placed), **batch.summary}
     return Again(kept, reasons, notes, summary)
+
+
+def passing_as_shown(placed: Sequence[Placed], execute: Execute | None) -> tuple[list[Placed], dict[str, str]]:
+    """(examples, example id -> why it was dropped): answers run with what their prompt shows of session and test.
+
+    A prompt may show a part of a test that stands in a function, and of a session what names tell that it needs.
+    """
+    shown = [item for item in placed if _ran(item) and section(item.candidate.prompt, TESTS)]
+    ends = execute([_as_shown(item.candidate) for item in shown], purpose="standing") if execute and shown else []
+    failing = {
+        item.example_id: f"{FAILS_AS_SHOWN}: {end[0].error_name}"
+        for item, end in zip(shown, ends, strict=False)
+        if end and end[0] is not None and not end[0].ok
+    }
+    return [item for item in placed if item.example_id not in failing], failing
+
+
+def _ran(item: Placed) -> bool:
+    of_code = item.candidate.kind in CODE_KINDS and item.candidate.language in ("python", *JAVASCRIPT)
+    return of_code and item.verdict is not None and item.verdict.verified == "reexecuted"
+
+
+def _as_shown(one: ExampleCandidate) -> Trial:
+    answered = f"{one.answer}\n\n{section(one.prompt, TESTS)}"
+    cells = tuple(filter(None, (section(one.prompt, SESSION), answered)))
+    if one.language == "python":  # one event loop for all that awaits
+        cells = ("\n\n".join(cells),)
+    return Trial(one.language, (cells,))
 
 
 def _chosen(placed: Iterable[Placed], kind: Kind, recipe: DatasetRecipe) -> tuple[list[Placed], str | None]:

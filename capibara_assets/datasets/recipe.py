@@ -156,7 +156,9 @@ class DatasetRecipe(Declared):
     examples_per_template: int = Field(
         3, gt=0, description="Most examples of a kind and split whose code differs in names and values alone"
     )
-    tests_shown: int = Field(4, gt=0, description="Most assertions quoted in a prompt")
+    tests_shown: int = Field(
+        4, gt=0, description="Most assertions quoted in a prompt; twice as many where nothing else says what is asked"
+    )
     context_chars: int = Field(1500, ge=0, description="Most characters of earlier cells quoted in a prompt")
     max_prompt_chars: int = Field(4000, gt=0, description="Longer prompts are left out, never cut")
     max_answer_chars: int = Field(2400, gt=0, description="Longer answers are left out, never cut")

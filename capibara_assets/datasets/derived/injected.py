@@ -47,7 +47,8 @@ class Injected:
     """A bug whose failure was observed.
 
     Attributes:
-        pair: as a row of the repair pairs; the failing execution is the solved one's.
+        pair: as a row of the repair pairs; the failing execution is the solved one's. `judged_by`: later cells, the
+            last of which raised the error.
         observed: the failure in words, for the proof.
     """
 
@@ -121,6 +122,7 @@ def _injected(solved: Observable, edit: RepairEdit, end: End, passed: End) -> In
         "error_name": name,
         "error_value": value,
         "traceback": end.traceback,
+        "judged_by": () if end.ok or row["language"] == "sql" else solved.after[: end.cell - len(solved.before)],
     }
     return Injected(solved, edit, pair, f"{name}: {value}" if value else str(name))
 

@@ -2,14 +2,16 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from capibara_assets.datasets.code import python_source
+from capibara_assets.datasets.code.sessions import cell_names, statements
 from capibara_assets.datasets.code.structure import located_tokens, tidied
 from capibara_assets.datasets.kinds.options import without_options
 from capibara_assets.datasets.kinds.prompts import stated
 from capibara_assets.executions.parsing import walk
 
+_IMPORTS = re.compile(r"(?:import|from)\s|(?:const|let|var)\s[\w$\s{},:]+=\s*require\(")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _TEXT = re.compile(r"^[rbfuRBFU]{0,2}(['\"`])(.*)\1$", re.DOTALL)
 _WORDED = re.compile(r"\w\w")
@@ -114,6 +116,15 @@ def shown_test(test: str, language: str) -> str:
         [node for node in tree.body if any(isinstance(n, ast.Assert | ast.Raise) for n in walk(node))] if tree else []
     )
     return "\n".join(test.split("\n")[: judging[-1].end_lineno]) if judging else ""
+
+
+def with_imports(shown: Sequence[str], test: str, language: str) -> tuple[str, ...]:
+    """Assertions that stand alone, below those imports of their test that they read."""
+    names = cell_names("\n".join(shown), language)
+    if names is None:
+        return tuple(shown)
+    wanted = [one for one in statements(test, language) if one.names.bound & names.needed]
+    return (*(one.text for one in wanted if _IMPORTS.match(one.text)), *shown)
 
 
 def only_tested(answer: str, prompt: str, test: str, language: str) -> set[str]:

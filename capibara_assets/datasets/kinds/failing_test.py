@@ -33,15 +33,19 @@ class FailingTest:
     raised_by_test: bool = False  # the error was raised in the test's own code, by a false assertion or its message
 
 
-def failing_test(code: str, asked: str, language: str, frames: tuple[Frame, ...]) -> FailingTest:
+def failing_test(
+    code: str, asked: str, language: str, frames: tuple[Frame, ...], earlier: Sequence[str] = ()
+) -> FailingTest:
     """Extract the failed test from a cell, with the assignments it needs.
 
     Args:
         code: the cell.
-        asked: the part of it that is to be repaired; the other statements are its tests.
+        asked: what is to be repaired; other statements of the cell are its tests.
         frames: of the user's code, outermost first.
+        earlier: cells above it that its tests may need.
     """
-    listed = _placed(code, language)
+    above = [_Placed(one, 0, -1) for cell in earlier for one in statements(cell, language)]
+    listed = [*above, *_placed(code, language)]
     own = {_key(statement.text, language) for statement in statements(asked, language)}
     tests = [one for one in listed if _key(one.statement.text, language) not in own]
     skipped = _skipped(code, frames)

@@ -6,7 +6,7 @@ The answer is the whole fixed code, which ran; the diff from the code of the pro
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import polars as pl
@@ -56,7 +56,14 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
         failing, fixed = (without_trailing_spaces(code, language) for code in (failing, fixed))
         told = whole_request(evidence, pair, statement, recipe.context_chars)
         statement = told if statement else _session_statement(evidence, pair)
-        test = failing_test(pair["failing_code"], failing, language, own_frames(pair["traceback"], language))
+        later = _judging(pair)
+        test = failing_test(
+            later[-1] if later else pair["failing_code"],
+            failing,
+            language,
+            own_frames(pair["traceback"], language),
+            earlier=later[:-1],
+        )
         error = _error(pair, test)
         before = pair.get("before", ())
         around = surroundings(
@@ -67,7 +74,7 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
             recipe,
             without=(pair["failing_execution_id"],),
         )
-        shown = replace(around.shown, test=_whole_test(test.text, pair["fixed_code"], language))
+        shown = replace(around.shown, test=_whole_test(test.text, later[-1] if later else pair["fixed_code"], language))
         errors = evidence.failures.get(pair["fixed_execution_id"], [pair["error_name"] or ""])
         yield ExampleCandidate(
             kind="repair",
@@ -84,7 +91,7 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
             diff=unified_diff(failing, fixed),
             failing=failing,
             test=with_stated(
-                "\n\n".join(filter(None, [judge, _tests_of_later_attempts(evidence, pair)])),
+                "\n\n".join(filter(None, [judge, *later, _tests_of_later_attempts(evidence, pair)])),
                 fixed,
                 language,
                 f"{statement}\n{error}",
@@ -94,6 +101,12 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
             # mutants of one function share nearly all of its text; they differ by the mistake
             lesson=f"{error}\n{lesson(failing, fixed)}",
         )
+
+
+def _judging(pair: Row) -> Sequence[str]:
+    """The later cells whose test failed, where it was not the failing code's own."""
+    cells: Sequence[str] = pair.get("judged_by", ())
+    return cells if cells and _CHECKS.search(cells[-1]) else ()
 
 
 def _with_carried(evidence: Evidence, pair: Row, fixed: str) -> str:

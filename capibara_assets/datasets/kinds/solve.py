@@ -18,7 +18,7 @@ from capibara_assets.datasets.code.queries import holds_sql
 from capibara_assets.datasets.code.sessions import Piece, Row, cell_names, defined_name, needed, statements
 from capibara_assets.datasets.code.structure import JAVASCRIPT, normal_text, structural_key, without_trailing_spaces
 from capibara_assets.datasets.kinds import prompts
-from capibara_assets.datasets.kinds.asked import only_tested, shown_test, without_unasked
+from capibara_assets.datasets.kinds.asked import only_tested, shown_test, with_imports, without_unasked
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, has_substance, mean_quality
 from capibara_assets.datasets.kinds.files_needed import UNWRITTEN, unwritten_files
@@ -43,6 +43,8 @@ _WEAKER = 0.9
 _TEST_CELL_CHARS, _HIDDEN_TEST_CHARS = 600, 6000
 _JUDGED_LATER = frozenset(("python", *JAVASCRIPT))
 _WORD = re.compile(r"[A-Za-z_$][\w$]*")
+_MEMBER = re.compile(r"\b(?:self|this)\.(\w+)[ \t]*(?::[^=\n]+)?=(?!=)")
+_READS_MEMBER = re.compile(r"\.(\w+)")
 _SAYS = re.compile(r"^[ \t]*[^\s%!#]", re.MULTILINE)  # a line that is no magic of a notebook
 _ON_TESTS = re.compile(r"\b(?:unit)?tests?\b|\btest(?:ed|ing)\b", re.IGNORECASE)
 _DEFINES_TESTS = re.compile(r"^(?:async )?(?:def|class|function) +([\w$]+)(.*)$", re.MULTILINE)
@@ -183,9 +185,14 @@ def _asked(language: str, statement: _Statement, test: str, context: Sequence[st
 
 
 def _named_by_test(answer: str, prompt: str, test: str, language: str) -> bool:
-    """Whether a test reads a name of the answer that nothing in the prompt says."""
+    """Whether a test reads a name or member of the answer that nothing in the prompt says."""
+    if language == "sql":
+        return False
+    members = set(_MEMBER.findall(answer)) & set(_READS_MEMBER.findall(test))
+    if members - _words_of(prompt):
+        return True
     gives, takes = cell_names(answer, language), cell_names(test, language)
-    if gives is None or takes is None or language == "sql":
+    if gives is None or takes is None:
         return False
     return not (gives.bound - gives.imported) & takes.needed <= _words_of(prompt)
 
@@ -239,7 +246,6 @@ def _statement(
     needs: _Needs,
 ) -> _Statement | None:
     row = session[position]
-    shown = anatomy.tests[: recipe.tests_shown]
     if task := _task(row):
         if not answers_task:
             return None
@@ -258,7 +264,8 @@ def _statement(
         return _Statement(answer, anatomy.statement, anatomy.signature, (), (), _WEAKER, told=True)
     if row["task"] and is_statement(row["task"]):  # the heading above the cell
         return _Statement(anatomy.body, row["task"].strip(), anatomy.signature, (), (), _WEAKER, told=True)
-    if anatomy.signature and shown:
+    if anatomy.signature and anatomy.tests:  # which alone say what is asked: more of them are shown
+        shown = with_imports(anatomy.tests[: 2 * recipe.tests_shown], anatomy.test, row["language"])
         return _Statement(anatomy.definitions, "", anatomy.signature, shown, (), _WEAKER)
     if anatomy.signature:
         later = _later_tests(session, position, recipe.tests_shown, _TEST_CELL_CHARS, needs)

@@ -18,11 +18,19 @@ READS_UNTOLD = "its test reads a name that neither its prompt nor its answer bin
 SAYS_NOTHING = "its test compares nothing, and nothing else says what is asked"
 BARE_VARIABLE = "its test begins with the value of a variable, and nothing else says what is asked"
 NOT_SHOWN = "no test shows what its signature names, and nothing else says what is asked"
+NAMELESS = "the name of what its test calls says nothing, nor does anything else say what is asked"
 UNJUDGED = "no test judges its answer"
 REPLACED = "a secret in its test was replaced, which may be what it compares"
 
 _HEADED = re.compile(r"^(?:async )?(?:def|class|function) (\w+)", re.MULTILINE)
+_DECLARED = re.compile(r"\b(?:def|class|function|const|let|var) (\w+)")
 _DEFINES = re.compile(r"\b(?:function|class)\b|=>")
+#: Names that people and generators of tasks give to any function.
+_PLACEHOLDERS = re.compile(
+    r"(?:my|task|test|some|user|main)?_?"
+    r"(?:func(?:tion)?|fn|f|g|foo|bar|baz|method|solution|solve|main|run|candidate|answer)_?\d*",
+    re.IGNORECASE,
+)
 _OF_IPYTHON = ("display", "get_ipython", "In", "Out", "_", "__", "___", "__name__", "__file__")
 _GIVEN = frozenset((*dir(builtins), *_OF_IPYTHON))
 _JUDGES = (ast.Compare, ast.With, ast.AsyncWith, ast.Raise)
@@ -36,6 +44,8 @@ def lacks_a_task(candidate: ExampleCandidate) -> str | None:
     shown, is_told = titled.get(TESTS, ""), states_task(candidate.prompt)
     if candidate.kind != "repair" and not is_told and set(_HEADED.findall(titled.get(SIGNATURE, ""))) - _words(shown):
         return NOT_SHOWN
+    if candidate.kind != "repair" and not is_told and _is_nameless(titled.get(SIGNATURE, ""), shown):
+        return NAMELESS
     if candidate.kind != "repair" and re.search(PLACEHOLDER, candidate.test or ""):
         return REPLACED
     if candidate.language != "python":
@@ -53,6 +63,12 @@ def lacks_a_task(candidate: ExampleCandidate) -> str | None:
     compared = first.test if isinstance(first, ast.Assert) else None
     literal = isinstance(compared, ast.Compare) and isinstance(compared.left, ast.Name)
     return BARE_VARIABLE if literal and _is_literal(compared.comparators[0]) else None  # type: ignore[union-attr]
+
+
+def _is_nameless(signature: str, shown: str) -> bool:
+    """Whether all that a test calls of a signature has a name that anything could have."""
+    called = set(_DECLARED.findall(signature)) & _words(shown)
+    return bool(called) and all(_PLACEHOLDERS.fullmatch(name) for name in called)
 
 
 def _words(text: str) -> set[str]:

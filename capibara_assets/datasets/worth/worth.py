@@ -28,6 +28,7 @@ from capibara_assets.datasets.kinds.prompts import (
 from capibara_assets.datasets.schema import CODE_KINDS
 from capibara_assets.datasets.worth import javascript
 from capibara_assets.datasets.worth.leftovers import left_over
+from capibara_assets.datasets.worth.libraries import unnamed_library
 from capibara_assets.datasets.worth.outputs import shows_too_little
 from capibara_assets.datasets.worth.own_tests import HOLDS_TEST, holds_test, javascript_holds_test
 from capibara_assets.datasets.worth.queries import unworthy_query
@@ -53,6 +54,7 @@ IMPORT_ONLY = "its repair only adds the import of what its error names, and ther
 OTHER_METHOD = "its answer does not use what its task says to use"
 NO_NUMBER = "its answer showed nan or infinity, of which its prompt says nothing"
 NO_PLACE = "no place is told of the error, which its prompt asks for"
+OF_VERSION = "the words of its error depend on the version of Python"
 
 _LONG_TEXT, _MOST_UNTOLD, _MOST_NUMBERS, _MOST_FOREIGN = 25, 200, 8, 4
 _ROUTE = re.compile(r"^@\w+\.\w+\(\s*[\"'](/[^\"']*)[\"']", re.MULTILINE)
@@ -137,6 +139,8 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
         return UNASKED
     if (why := left_over(candidate.answer, candidate.language)) is not None:
         return why
+    if candidate.language == "python" and (why := unnamed_library(candidate)) is not None:
+        return why
     return UNTOLD if _untold(candidate) else lacks_a_task(candidate)
 
 
@@ -181,6 +185,8 @@ def _unworthy_output(candidate: ExampleCandidate, fewest_steps: int) -> str | No
     if candidate.prompt.startswith(PREDICT_ERROR):
         if "\n" not in candidate.answer:
             return NO_PLACE
+        if re.search(r"recursion depth exceeded (?:in|while) .*\Z", candidate.answer):
+            return OF_VERSION
         bare = (
             candidate.answer.endswith("AssertionError") and steps(section(code, CODE) or code, language) < fewest_steps
         )

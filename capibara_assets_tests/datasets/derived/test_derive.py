@@ -12,6 +12,7 @@ from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.domains import Domain
+from capibara_assets.executions.replay.workers import node
 from capibara_assets.executions.schema import Execution, Pattern, RepairPair
 from capibara_assets.storage.records import table
 from capibara_assets_tests.datasets.conftest import run
@@ -50,6 +51,44 @@ def test_repairs_show_the_observed_failure(made: list[ExampleCandidate]) -> None
         assert "Error" in one.prompt and one.execution_ids[:2] == ("code", "test")
         assert one.answer not in one.prompt and one.quality < 0.8
     assert len({one.compared for one in repairs}) == len(repairs) > 1
+
+
+def test_a_test_of_a_later_cell_is_shown_and_judges(made: list[ExampleCandidate]) -> None:
+    repairs = [one for one in made if one.kind == "repair" and one.language == "python"]
+    told = [one.prompt.partition("It has to pass:\n")[2].partition("\n\nError:")[0] for one in repairs]
+    assert all(shown.startswith("assert clamp(") for shown in told)
+    for one, shown in zip(repairs, told, strict=True):
+        assert str(one.test).count("assert") == 3 and shown in str(one.test)
+        scope: dict[str, object] = {}
+        exec(f"{one.answer}\n{one.test}", scope)
+        with pytest.raises((AssertionError, NameError, TypeError, UnboundLocalError)):
+            exec(f"{one.failing}\n{shown}", {})
+
+
+def test_a_later_test_stands_below_what_it_needs(recipe: DatasetRecipe) -> None:
+    rows = [
+        run("code", CLAMP, task="Clamp a value."),
+        run("bounds", "low, high = 1, 3\nmiddle = clamp(2, low, high)", minute=1),
+        run("test", "assert clamp(5, low, high) == 3\nassert clamp(0, low, middle) == 1", minute=2),
+    ]
+    made = derive(Domain.PYTHON, evidence_of(*rows), recipe, execute).candidates
+    repairs = [one for one in made if one.kind == "repair" and one.answer.startswith("def clamp")]
+    assert repairs
+    for one in repairs:
+        shown = one.prompt.partition("It has to pass:\n")[2].partition("\n\nError:")[0]
+        exec(f"{one.answer}\n{shown}", {})
+
+
+@pytest.mark.skipif(node() is None, reason="no Node.js here")
+def test_a_later_test_in_javascript(recipe: DatasetRecipe) -> None:
+    test = (
+        "const assert = require('assert');\nassert.strictEqual(least([4, 2, 3]), 2);\nassert.strictEqual(least([]), 0);"
+    )
+    code = "const least = (xs) => {\n  if (xs.length === 0) return 0;\n  return Math.min(...xs);\n};"
+    rows = [run("code", code, language="javascript"), run("test", test, minute=1, language="javascript")]
+    made = derive(Domain.JAVASCRIPT, evidence_of(*rows), recipe, execute).candidates
+    repairs = [one for one in made if one.kind == "repair"]
+    assert repairs and all(one.test == test and "assert.strictEqual(least(" in one.prompt for one in repairs)
 
 
 def test_debug_predicts_the_errors_of_bugs(recipe: DatasetRecipe) -> None:

@@ -1,7 +1,7 @@
 """Answers hold what was asked for, and prompts what their tests expect."""
 
 from capibara_assets.datasets.kinds import solve
-from capibara_assets.datasets.kinds.asked import only_tested, shown_test, without_unasked
+from capibara_assets.datasets.kinds.asked import only_tested, shown_test, with_imports, without_unasked
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets_tests.datasets.conftest import evidence_of, run
 
@@ -64,6 +64,38 @@ def test_texts_that_the_test_alone_tells() -> None:
     assert only_tested(CHECK, "Check a row.", test, "python") == {"row is empty"}
     assert only_tested(CHECK, "Check a row: say 'row is empty'.", test, "python") == set()
     assert shown_test(f"{test}\nprint(check(1))", "python") == test and shown_test("check(1)", "python") == ""
+
+
+def test_assertions_stand_below_the_imports_that_they_read() -> None:
+    test = "import math\nimport os\nfrom math import pi\nassert math.isclose(area(1), pi)"
+    shown = ["assert math.isclose(area(1), pi)"]
+    assert with_imports(shown, test, "python") == ("import math", "from math import pi", *shown)
+    assert with_imports(["assert area(0) == 0"], test, "python") == ("assert area(0) == 0",)
+    script = "const assert = require('assert');\nconst fs = require('fs');\nassert.ok(area(1) > 3);"
+    assert with_imports(["assert.ok(area(1) > 3);"], script, "javascript") == (
+        "const assert = require('assert');", "assert.ok(area(1) > 3);",
+    )  # fmt: skip
+    assert with_imports(["assert ("], test, "python") == ("assert (",)
+
+
+def test_of_a_task_that_tests_alone_tell_more_are_shown(recipe: DatasetRecipe) -> None:
+    code = "def kept(row):\n    return [x for x in row if x > 2]"
+    tests = "\n".join(f"assert kept([{i}, 1, 2, 3]) == {[i, 3] if i > 2 else [3]}" for i in range(12))
+    named, nameless = run("a", f"# Keep what is above two.\n{code}\n{tests}"), run("b", f"{code}\n{tests}", "s2")
+    made = {one.execution_ids[0]: one.prompt for one in solve.candidates(evidence_of([named, nameless]), recipe)}
+    assert made["a"].count("assert") == 0 and made["b"].count("assert") == 2 * recipe.tests_shown
+
+
+def test_members_that_a_test_reads_are_told(recipe: DatasetRecipe) -> None:
+    code = "class Crate:\n    def __init__(self, load):\n        self.{0} = sum(load)\n        self.empty = not load"
+    task = "Write a class `Crate(load)` with its `weight`."
+    told, untold = (
+        run(name, f"{code.format(name)}\nassert Crate([1, 2]).{name} == 3", f"s-{name}", task=task)
+        for name in ("weight", "burden")
+    )
+    made = {one.execution_ids[0]: one.prompt for one in solve.candidates(evidence_of([told, untold]), recipe)}
+    assert made["weight"] == f"Write Python code.\n{task}"
+    assert made["burden"].endswith("It has to pass:\nassert Crate([1, 2]).burden == 3")
 
 
 def test_a_test_is_shown_where_it_alone_tells_what_is_expected(recipe: DatasetRecipe) -> None:

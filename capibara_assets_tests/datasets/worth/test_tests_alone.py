@@ -56,6 +56,22 @@ def test_a_test_shows_what_is_to_be_defined(task: str, signature: str, why: str 
     assert unworthy(candidate("solve", ANSWER, asked, test=shown)) == why
 
 
+@pytest.mark.parametrize(
+    ("task", "name", "why"),
+    [
+        ("", "task_func", found.NAMELESS),
+        ("", "solution2", found.NAMELESS),
+        ("The heaviest load.", "task_func", None),
+        ("", "solve_loads", None),
+        ("", "runs", None),
+    ],
+)
+def test_a_name_that_anything_could_have_says_nothing(task: str, name: str, why: str | None) -> None:
+    answer, shown = (text.replace("heaviest", name) for text in (ANSWER, "assert heaviest([[1, 2], [4]]) == 4"))
+    asked = prompts.solve("python", task, f"def {name}(loads)", [shown], [])
+    assert unworthy(candidate("solve", answer, asked, test=shown)) == why
+
+
 def test_javascript_that_nothing_judges_is_no_answer() -> None:
     answer = "const heaviest = (loads) => Math.max(...loads.map((load) => load.reduce((a, b) => a + b, 0)));"
     asked = prompts.solve("javascript", "Give the weight of the heaviest of several loads.", "", [], [])

@@ -193,6 +193,10 @@ def test_an_error_has_a_place() -> None:
     prompt = prompts.predict_error("javascript", "console.assert(f(1) === 2)", [])
     assert unworthy(candidate("predict", "Error: Assertion failed", prompt, "javascript")) == worth.NO_PLACE
     assert unworthy(candidate("predict", "f(1)\nTypeError: x", prompt, "javascript")) is None
+    deep = prompts.predict_error("python", "def f(n):\n    return f(n - 1)\nf(9)", [])
+    error = "f(9)\nin f: return f(n - 1)\nRecursionError: maximum recursion depth exceeded"
+    assert unworthy(candidate("predict", error, deep)) is None
+    assert unworthy(candidate("predict", f"{error} in comparison", deep)) == worth.OF_VERSION
     assert prompt.startswith("Predict the error that this JavaScript code raises, and where.\n")
     query = prompts.predict_error("sql", "SELECT weigth FROM crates", [])
     assert query.startswith("Predict the error that this SQL code raises in SQLite.\n")  # SQLite does not say where

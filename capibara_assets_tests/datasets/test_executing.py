@@ -1,0 +1,56 @@
+"""Answers run with what their prompt shows; those that do not pass so are left out."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from capibara_assets.datasets.derived.trials import execute
+from capibara_assets.datasets.executing import FAILS_AS_SHOWN, passing_as_shown
+from capibara_assets.datasets.kinds import prompts
+from capibara_assets.datasets.kinds.evidence import ExampleCandidate
+from capibara_assets.datasets.placing import Placed
+from capibara_assets.executions.replay.replay import ReplayVerdict
+from capibara_assets.executions.replay.workers import node
+
+DOUBLE = "def double(x):\n    return x * scale"
+ROUTE = "const double = (x) => x * scale;"
+
+
+def placed(answer: str, shown: str, session: Sequence[str] = (), language: str = "python", ran: bool = True) -> Placed:
+    asked = prompts.solve(language, "Double a number.", "", [shown], session)
+    one = ExampleCandidate("solve", language, asked, answer, ("e",), "", 0.0, 1.0)
+    verdict = ReplayVerdict("e", "reexecuted" if ran else "recorded", None, None)
+    return Placed(one, f"{answer}{shown}{session}{ran}", "g", "train", verdict=verdict)
+
+
+def test_an_answer_passes_with_the_session_of_its_prompt() -> None:
+    sound = placed(DOUBLE, "assert double(4) == 8", ["scale = 2"])
+    cut_off = placed(DOUBLE, "assert double(4) == 8")
+    other = placed(DOUBLE, "for item in found:\n    assert double(item) == 8", ["scale = 2"])
+    wrong = placed(DOUBLE, "assert double(4) == 9", ["scale = 2"])
+    not_here = placed(DOUBLE, "assert double(4) == 9", ran=False)
+    kept, why = passing_as_shown([sound, cut_off, other, wrong, not_here], execute)
+    assert kept == [sound, not_here]
+    assert [why[one.example_id] for one in (cut_off, other, wrong)] == [
+        f"{FAILS_AS_SHOWN}: {name}" for name in ("NameError", "NameError", "AssertionError")
+    ]
+
+
+def test_what_awaits_does_so_in_one_loop() -> None:
+    session = ["import asyncio\nlock = asyncio.Lock()\nawait lock.acquire()"]
+    waits = placed("async def double(x):\n    return 2 * x", "lock.release()\nassert await double(2) == 4", session)
+    assert passing_as_shown([waits], execute) == ([waits], {})
+
+
+@pytest.mark.skipif(node() is None, reason="no Node.js here")
+def test_javascript_runs_below_its_session() -> None:
+    test = "const assert = require('assert');\nassert.strictEqual(double(4), 8);"
+    sound = placed(ROUTE, test, ["const scale = 2;"], "javascript")
+    unbound = placed(ROUTE, "assert.strictEqual(double(4), 8);", ["const scale = 2;"], "javascript")
+    kept, why = passing_as_shown([sound, unbound], execute)
+    assert kept == [sound] and list(why.values()) == [f"{FAILS_AS_SHOWN}: ReferenceError"]
+
+
+def test_without_execution_all_stay() -> None:
+    cut_off = placed(DOUBLE, "assert double(4) == 8")
+    assert passing_as_shown([cut_off], None) == ([cut_off], {})
