@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from capibara_assets.datasets.anatomy.stated import callees, documented_assertions
+from capibara_assets.datasets.code.sessions import cell_names
 from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.derived.trials import Execute, Trial
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
-from capibara_assets.datasets.kinds.prompts import CODE, SESSION, TESTS, section, states_task
+from capibara_assets.datasets.kinds.prompts import CODE, SESSION, TESTS, section, stated, states_task
 from capibara_assets.datasets.placing import Placed
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import CODE_KINDS, Kind, Verified
@@ -106,11 +108,13 @@ def passing_as_shown(placed: Sequence[Placed], execute: Execute | None) -> tuple
 
     A prompt may show a part of a test that stands in a function, and of a session what names tell that it needs.
     """
-    shown = [item for item in placed if _ran(item) and section(item.candidate.prompt, TESTS)]
-    ends = execute([_as_shown(item.candidate) for item in shown], purpose="standing") if execute and shown else []
+    judged = [(item, _shown_test(item.candidate)) for item in placed if _ran(item)]
+    shown = [(item, test) for item, test in judged if test]
+    trials = [_as_shown(item.candidate, test) for item, test in shown]
+    ends = execute(trials, purpose="standing") if execute and shown else []
     failing = {
         item.example_id: f"{FAILS_AS_SHOWN}: {end[0].error_name}"
-        for item, end in zip(shown, ends, strict=False)
+        for (item, _), end in zip(shown, ends, strict=False)
         if end and end[0] is not None and not end[0].ok
     }
     return [item for item in placed if item.example_id not in failing], failing
@@ -121,8 +125,16 @@ def _ran(item: Placed) -> bool:
     return of_code and item.verdict is not None and item.verdict.verified == "reexecuted"
 
 
-def _as_shown(one: ExampleCandidate) -> Trial:
-    answered = f"{one.answer}\n\n{section(one.prompt, TESTS)}"
+def _shown_test(one: ExampleCandidate) -> str:
+    """The test of a prompt, and the examples of its task's docstring that call what the answer defines."""
+    names = cell_names(one.answer, one.language) if one.language == "python" else None
+    told = documented_assertions(stated(one.prompt)) if names is not None else ()
+    calls = [assertion for assertion in told if names is not None and callees(assertion) <= names.bound]
+    return "\n".join(filter(None, [section(one.prompt, TESTS), *calls]))
+
+
+def _as_shown(one: ExampleCandidate, test: str) -> Trial:
+    answered = f"{one.answer}\n\n{test}"
     cells = tuple(filter(None, (section(one.prompt, SESSION), answered)))
     if one.language == "python":  # one event loop for all that awaits
         cells = ("\n\n".join(cells),)
@@ -161,6 +173,8 @@ def as_shown(
     shown = {id(one): end[0] for one, end in zip(doubtful, ends, strict=False)}
     for one in listed:
         end = shown.get(id(one))
+        if end is not None and end.error_name == "ModuleNotFoundError":
+            end = None
         other = end is not None and " ".join(end.shown.split()) != " ".join(one.answer.split())
         yield replace(one, lacking=one.lacking or NOT_AS_SHOWN) if other else one
 

@@ -16,8 +16,15 @@ DOUBLE = "def double(x):\n    return x * scale"
 ROUTE = "const double = (x) => x * scale;"
 
 
-def placed(answer: str, shown: str, session: Sequence[str] = (), language: str = "python", ran: bool = True) -> Placed:
-    asked = prompts.solve(language, "Double a number.", "", [shown], session)
+def placed(
+    answer: str,
+    shown: str,
+    session: Sequence[str] = (),
+    language: str = "python",
+    ran: bool = True,
+    task: str = "Double a number.",
+) -> Placed:
+    asked = prompts.solve(language, task, "", [shown], session)
     one = ExampleCandidate("solve", language, asked, answer, ("e",), "", 0.0, 1.0)
     verdict = ReplayVerdict("e", "reexecuted" if ran else "recorded", None, None)
     return Placed(one, f"{answer}{shown}{session}{ran}", "g", "train", verdict=verdict)
@@ -34,6 +41,19 @@ def test_an_answer_passes_with_the_session_of_its_prompt() -> None:
     assert [why[one.example_id] for one in (cut_off, other, wrong)] == [
         f"{FAILS_AS_SHOWN}: {name}" for name in ("NameError", "NameError", "AssertionError")
     ]
+
+
+@pytest.mark.parametrize(
+    ("task", "passes"),
+    [
+        ("Double a number.\n\n>>> double(4)\n8\n>>> double('a')\n'aa'", True),
+        ("Double a number.\n\n>>> double(4)\n9", False),
+        ("Double a number.\n\n>>> triple(4)\n13\n>>> double(0.5)\n1.1\n>>> double(3)\n<a number>", True),
+    ],
+)
+def test_the_examples_of_a_docstring_hold(task: str, passes: bool) -> None:
+    item = placed("def double(x):\n    return 2 * x", "", task=task)
+    assert (passing_as_shown([item], execute)[0] == [item]) == passes
 
 
 def test_what_awaits_does_so_in_one_loop() -> None:

@@ -1,7 +1,9 @@
 """Assertions stated in a prompt (in its task or failing test), which an answer has to pass as well."""
 
 import ast
+import doctest
 import re
+import textwrap
 from collections.abc import Iterator
 
 from capibara_assets.datasets.code import python_source
@@ -43,6 +45,29 @@ def stated_assertions(text: str) -> Iterator[str]:
                 if _is_judging(tree):
                     yield ast.unparse(tree)
                 break
+
+
+def documented_assertions(text: str) -> Iterator[str]:
+    """The examples of a docstring (`>>> f(2)`, its value below) as assertions, where the value is written exactly."""
+    try:
+        examples = doctest.DocTestParser().get_examples(textwrap.dedent(text)) if ">>>" in text else []
+    except ValueError:  # not indented alike
+        return
+    for example in examples:
+        call, value = python_source.parse(example.source.strip()), python_source.parse(example.want.strip())
+        if call is None or value is None or not _is_literal(value) or "." in example.want:
+            continue
+        tree = python_source.parse(f"assert ({example.source.strip()}) == ({example.want.strip()})")
+        if tree is not None and _is_judging(tree):
+            yield ast.unparse(tree)
+
+
+def _is_literal(tree: ast.Module) -> bool:
+    try:
+        ast.literal_eval(ast.unparse(tree))
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return False
+    return True
 
 
 def callees(assertion: str) -> set[str]:

@@ -32,6 +32,13 @@ _NUMBERED = frozenset(_SHOWN.split())
 _FEWEST_TELLING = 2  # words on what is shown
 
 # of a comment or heading: an item of a list, a definition of a name, words that point at text which is not there
+#: A question for who reads code, not for who writes it.
+_ON_OUTPUT = re.compile(
+    r"what(?:['’]s| is| will be)? (?:the )?(?:output|result)"
+    r"(?: of (?:this|the) (?:code|program|snippet|following)\b[^?\n]*)?\?\Z"
+    r"|what (?:does|will|would|is|gets?)\b[^?\n]{0,40}\b(?:print|log|output|happen)(?:s|ed|ged|ted)?\b[^?\n]{0,20}\?\Z",
+    re.IGNORECASE,
+)
 _REMARK = re.compile(
     r"^\W*\(?(\d+|[a-z])[.)]\s|^\W*[\w.\[\]]{1,20}\s*[:=]\s|[:,(]$|"
     r"\b(earlier|previous|previously|above|below|chapter|this (section|cell|notebook|book|directory))\b|"
@@ -103,7 +110,7 @@ def _only_shows(text: str) -> bool:
 
 def is_task(text: str) -> bool:
     """Whether a comment or heading is a self-contained request."""
-    if _REMARK.search(text):
+    if _REMARK.search(text) or _ON_OUTPUT.match(text.strip()):
         return False
     words = [word.lower() for word in _NAME.findall(text)]
     while words and words[0] in _BEFORE_VERBS:

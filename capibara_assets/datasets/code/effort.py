@@ -18,6 +18,7 @@ new_expression subscript_expression arrow_function function_expression try_state
 throw_statement class_declaration template_substitution spread_element unary_expression regex"""
 _JAVASCRIPT_STEPS = frozenset(_IN_JAVASCRIPT.split())
 _SHOWS = re.compile(r"^(print|console\.log|repr|str|JSON\.stringify)\b")
+_WRITES_DOWN = re.compile(r"\.(?:zeros|ones|eye|identity)$")  # data as it stands in the code
 _NESTED = r"[^()\n]*(?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)[^()\n]*)*"
 _CALL = re.compile(rf"\s*(?:(?:print|console\.log)\(\s*)?[\w$]+\({_NESTED}\)\s*\)?;?\s*$")
 
@@ -73,7 +74,7 @@ def _counts(node: ast.AST, tree: ast.Module) -> int:
     if isinstance(node, ast.Call):
         own = {one.name for one in tree.body if isinstance(one, ast.FunctionDef)}
         name = ast.unparse(node.func)
-        return 0 if name in own or _SHOWS.match(name) else _weight(name, "math.")
+        return 0 if name in own or _SHOWS.match(name) or _WRITES_DOWN.search(name) else _weight(name, "math.")
     return _LOOP if isinstance(node, ast.For | ast.While | ast.comprehension) else 1
 
 

@@ -152,7 +152,7 @@ def mappings(output: str) -> Iterator[tuple[str, tuple[str, ...]]]:
                 yield pair[0], tuple(words)
     if value is None:
         for match in _NAMED.finditer(text):
-            words = tuple(part.strip(" '\"`") for part in (match["listed"] or match["plain"]).split(","))
+            words = tuple(part.strip(" '\"`") for part in (match["plain"] or match["listed"] or "").split(","))
             if all(_COLUMN.fullmatch(word) for word in words):
                 yield match["name"], words
 

@@ -51,7 +51,7 @@ def in_failing_cell(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
 def _python_frames(traceback: str) -> list[Frame]:
     headers = list(_HEADER.finditer(traceback))
     if not headers:
-        return [Frame("", int(arrow["line"]), "", arrow["code"].strip()) for arrow in _ARROW.finditer(traceback)]
+        return _arrows(traceback)
     frames: list[Frame] = []
     for match, following in pairwise([*headers, None]):
         if match is None:
@@ -91,7 +91,11 @@ def _node_frames(traceback: str) -> list[Frame]:
     if not frames and shown:
         place, _, line = first[0].rpartition(":")
         frames = [Frame(place, int(line), "", first[1].strip())]
-    return frames[::-1]
+    return frames[::-1] or _arrows(traceback)
+
+
+def _arrows(traceback: str) -> list[Frame]:
+    return [Frame("", int(arrow["line"]), "", arrow["code"].strip()) for arrow in _ARROW.finditer(traceback)]
 
 
 def _function(name: str | None) -> str:

@@ -4,6 +4,7 @@ The pairs have the fields of recorded ones, so that `kinds/repair.py` words thei
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -23,7 +24,8 @@ from capibara_assets.datasets.kinds.predict import is_derivable
 from capibara_assets.datasets.kinds.repair import WRONG_OUTPUT
 from capibara_assets.datasets.recipe import DatasetRecipe
 
-_MOST_SHOWN = 400
+_MOST_SHOWN, _SHORT = 400, 2
+_CONDITIONS = frozenset(("missing_where", "missing_having", "missing_condition"))
 _VALUE = re.compile(r"\b(\d[\d.]*)|'([^'\n]*)'|\"([^\"\n]*)\"")
 #: Classes of errors that say that something is missing here, and would be no consequence of a bug.
 _OF_THE_PLACE = frozenset({"ModuleNotFoundError", "PermissionError", "ConnectionError", "gaierror", "TimeoutError"})
@@ -128,14 +130,27 @@ def _injected(solved: Observable, edit: RepairEdit, end: End, passed: End) -> In
 
 
 def is_mendable(one: Injected, prompt: str) -> bool:
-    """Whether the removed values occur in the prompt; a changed number can be inferred."""
+    """Whether what is gone can be known: its values occur in the prompt, and a task tells a condition of a query.
+
+    A changed number can be inferred.
+    """
     if one.edit.kind in ("constant", "status"):
         return True
+    if one.edit.kind in _CONDITIONS and not prompts.states_task(prompt):
+        return False
     gone = one.pair["fixed_code"][one.edit.start : one.edit.end]
-    values = {a or b or c for a, b, c in _VALUE.findall(gone)} - {
-        a or b or c for a, b, c in _VALUE.findall(one.edit.text)
-    }
-    return all(value in prompt for value in values - {"0", "1", "2", ""})
+    values = Counter(_VALUE.findall(gone)) - Counter(_VALUE.findall(one.edit.text))
+    numbers = [number for number, _, _ in values if number]
+    texts = {a or b for _, a, b in values} - {""}
+    listed = len(numbers) > 1 and "[" in gone
+    return all(_is_told(text, prompt) for text in texts) and all(
+        number in prompt for number in numbers if listed or number not in ("0", "1", "2")
+    )
+
+
+def _is_told(text: str, prompt: str) -> bool:
+    """Whether a text stands in a prompt: a short one in quotes, since any word may hold it."""
+    return text in prompt if len(text) > _SHORT else any(f"{q}{text}{q}" in prompt for q in "'\"`")
 
 
 def changed_lines(injected: Injected) -> str:

@@ -51,7 +51,8 @@ def failing_test(
     skipped = _skipped(code, frames)
     frames = tuple(replace(f, line=f.line + skipped if f.line else None) for f in frames) if skipped else frames
     inside = {line for one in tests for line in range(one.first, one.last + 1)}
-    here = set(in_failing_cell(frames)) if frames else set()
+    lines = code.split("\n")
+    here = {frame for frame in (in_failing_cell(frames) if frames else ()) if _stands_at(frame, lines)}
     outside = tuple(f for f in frames if f not in here or f.line not in inside)
     raised = bool(frames) and frames[-1] in here and frames[-1].line in inside
     names = cell_names(asked, language)
@@ -64,6 +65,13 @@ def failing_test(
     whole = "\n".join(one.statement.text for one in tests).strip("\n")
     known = bool(checks) and (not defined or _mentions(whole, defined)) and len(whole) <= MOST_CHARS
     return FailingTest(whole if known else "", outside, raised)
+
+
+def _stands_at(frame: Frame, lines: Sequence[str]) -> bool:
+    """Whether a frame may be of this cell: one that names no cell, but its line, has to show what stands there."""
+    if frame.place or not frame.line:
+        return True
+    return frame.line <= len(lines) and lines[frame.line - 1].strip() == frame.text
 
 
 def _skipped(code: str, frames: Sequence[Frame]) -> int:

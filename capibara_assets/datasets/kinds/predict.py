@@ -30,7 +30,8 @@ _UNKNOWABLE = re.compile(
     default_rng|uuid[134]|secrets\.|environ|getenv|getpid|getcwd|platform\.|getsizeof|memory_usage|psutil|__version__|
     from_pretrained|sklearn\.datasets|sklearn\ import\ datasets|
     datasets\.load_\w+|Anthropic|OpenAI|client\.(messages|beta|completions|chat)|
-    CURRENT_(DATE|TIME|TIMESTAMP)|julianday)\b
+    fsolve|curve_fit|least_squares|CURRENT_(DATE|TIME|TIMESTAMP)|julianday)\b
+    |\boptimize\.\w+\(|\bvalue_counts\([^()\n]*\bbins=|\bq?cut\([^()\n]*,\s*(?:bins=|q=)?\d
     |\.fit\(|\.fit_\w+\(|\.backward\(|\bid\(|\bhash\(|\bvars\(|\bdir\(|\bhelp\(|Math\.random|new\s+Date\(\)|Date\.now|
     'now'|RANDOM\(|^[ \t]*[%!]""",
     re.VERBOSE | re.MULTILINE,
@@ -117,8 +118,9 @@ def may_be_unquoted(row: Row) -> bool:
 def is_derivable(code: Iterable[str], output: str, language: str = "python") -> bool:
     """Whether a reader of `code` (the cell and its dependencies) can infer `output` from the texts alone.
 
-    Not from a clock, chance (seeded or not), fitted numbers, the machine or an address; nor seven digits of a fraction,
-    or where Node breaks the lines of a value. That it comes out every time is not judged here: it is executed again.
+    Not from a clock, chance (seeded or not), fitted or searched numbers, bins that a library chose, the machine or an
+    address; nor seven digits of a fraction, or where Node breaks the lines of a value. That it comes out every time is
+    not judged here: it is executed again.
     """
     if _DIGITS.search(output) or (language in JAVASCRIPT and _LAYOUT.search(output)) or _UNTELLING.search(output):
         return False

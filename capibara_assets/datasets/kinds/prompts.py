@@ -74,10 +74,12 @@ def solve(
     tests: Sequence[str],
     context: Sequence[str],
     shown: Shown = NOTHING,
+    libraries: Sequence[str] = (),
 ) -> str:
-    """Prompt of a task to solve; any part may be empty, but not statement and tests at once."""
+    """Prompt of a task to solve, with these libraries; any part may be empty, but not statement and tests at once."""
+    using = f" with {', '.join(libraries)}" if libraries else ""
     return _joined(
-        f"Write {language_name(language)} code." + (f"\n{statement}" if statement else ""),
+        f"Write {language_name(language)} code{using}." + (f"\n{statement}" if statement else ""),
         (SIGNATURE, signature),
         (TESTS, "\n".join(tests)),
         (SESSION, "\n".join(context)),

@@ -37,7 +37,7 @@ _BARE = re.compile(
     r"(test cases? (did not|do not|didn't) pass|failed (\d+/\d+ )?test cases?)[.!]?( please try again[.!]?)?",
     re.IGNORECASE,
 )
-_CHECKS = re.compile(r"\bassert|\bexpect\(|deepEqual|assertEqual")
+_CHECKS = re.compile(r"\bassert(?:\b|_\w+\()|\.assert[A-Z]\w*\(|\bexpect\(|deepEqual")
 _MOST_TEST = 800  # characters of assertions that are shown besides the one that failed
 _UNKNOWN_QUALITY = 0.5  # of an execution that is not among the evidence (it failed, and its quality was too low)
 

@@ -22,6 +22,7 @@ from capibara_assets.datasets.kinds.asked import only_tested, shown_test, with_i
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, has_substance, mean_quality
 from capibara_assets.datasets.kinds.files_needed import UNWRITTEN, unwritten_files
+from capibara_assets.datasets.kinds.libraries import unnamed_libraries
 from capibara_assets.datasets.kinds.proof import proof_of
 from capibara_assets.datasets.kinds.referents import (
     REFERS_BACK,
@@ -29,6 +30,7 @@ from capibara_assets.datasets.kinds.referents import (
     holds_code,
     names_as_code,
     refers_back,
+    speaks_of_errors,
     with_earlier,
 )
 from capibara_assets.datasets.kinds.scope import why_beyond, why_beyond_by_names, why_chosen, within_task
@@ -43,6 +45,7 @@ _WEAKER = 0.9
 _TEST_CELL_CHARS, _HIDDEN_TEST_CHARS = 600, 6000
 _JUDGED_LATER = frozenset(("python", *JAVASCRIPT))
 _WORD = re.compile(r"[A-Za-z_$][\w$]*")
+_EXPECTS_ERROR = re.compile(r"\b(?:pytest\.)?raises\(|\.assertRaises\w*\(|\.(?:throws|rejects|toThrow\w*)\(")
 _MEMBER = re.compile(r"\b(?:self|this)\.(\w+)[ \t]*(?::[^=\n]+)?=(?!=)")
 _READS_MEMBER = re.compile(r"\.(\w+)")
 _SAYS = re.compile(r"^[ \t]*[^\s%!#]", re.MULTILINE)  # a line that is no magic of a notebook
@@ -171,23 +174,24 @@ def _unsaid(statement: _Statement, asked: _Asked, test: str, language: str, fewe
 def _asked(language: str, statement: _Statement, test: str, context: Sequence[str], shown: prompts.Shown) -> _Asked:
     """Prompt and answer: without what nobody asked for, and with the test where only that tells what is expected."""
 
-    def prompt(tests: Sequence[str]) -> str:
+    def prompt(tests: Sequence[str], libraries: Sequence[str] = ()) -> str:
         said = [test for test in tests if _SAYS.search(test)]
-        return prompts.solve(language, statement.text, statement.signature, said, context, shown)
+        return prompts.solve(language, statement.text, statement.signature, said, context, shown, libraries)
 
-    whole = without_trailing_spaces(statement.answer, language)
-    answer = without_unasked(whole, prompt(statement.tests), test, language)
-    judged = shown_test(test, language)
-    told = prompt(statement.tests)
-    if not judged or not (only_tested(answer, told, judged, language) or _named_by_test(answer, told, test, language)):
-        return _Asked(prompt(statement.tests), answer)
-    return _Asked(prompt([judged]), answer, TEST_TELLS if len(judged) > _TEST_CELL_CHARS else None)
+    whole, told = without_trailing_spaces(statement.answer, language), prompt(statement.tests)
+    answer = without_unasked(whole, told, test, language)
+    judged, tests, lacking = shown_test(test, language), statement.tests, None
+    if judged and (only_tested(answer, told, judged, language) or _named_by_test(answer, told, test, language)):
+        tests, lacking = (judged,), TEST_TELLS if len(judged) > _TEST_CELL_CHARS else None
+    return _Asked(prompt(tests, unnamed_libraries(answer, prompt(tests), language)), answer, lacking)
 
 
 def _named_by_test(answer: str, prompt: str, test: str, language: str) -> bool:
-    """Whether a test reads a name or member of the answer that nothing in the prompt says."""
+    """Whether a test reads a name or member of the answer, or expects an error, that nothing in the prompt says."""
     if language == "sql":
         return False
+    if _EXPECTS_ERROR.search(test) and not speaks_of_errors(prompt):
+        return True
     members = set(_MEMBER.findall(answer)) & set(_READS_MEMBER.findall(test))
     if members - _words_of(prompt):
         return True

@@ -1,5 +1,6 @@
 """Candidates held back as possibly poisoned, and their description."""
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ BACK_DOOR = "possible back door: a rare sign of its author's tasks goes with a p
 _SEARCHED = ("solve", "repair")  # recorded code; what else is made of it is held back with it
 _FEW = 2  # times the fewest tasks: agents with fewer texts are searched together, since ids cost nothing
 _POOL = "(several with few examples)"
+_LIBRARIES = re.compile(r"(?<=\AWrite Python code) with [^\n]*\.(?=\n|\Z)")
 _SHOWN = 80  # characters of a sign
 
 
@@ -72,7 +74,10 @@ def _shown(sign: str) -> str:
 
 
 def _levels(searched: Sequence[Placed], rows: Mapping[str, Row], fewest: int) -> Iterator[list[Text]]:
-    """The texts by agent, agents with few together; where there are several tenants, again by tenant."""
+    """The texts by agent, agents with few together; where there are several tenants, again by tenant.
+
+    The first line of a prompt is ours: the libraries that it names are the answer's, and no sign of an author.
+    """
     authors = [Author.of(rows[p.subject]) for p in searched]
     have = Counter(authors)
     pooled = [a if have[a] >= _FEW * fewest else Author(a.tenant, _POOL) for a in authors]
@@ -81,6 +86,6 @@ def _levels(searched: Sequence[Placed], rows: Mapping[str, Row], fewest: int) ->
         levels.append([f"tenant {author.tenant}" if author.tenant else "no tenant stated" for author in authors])
     for labels in levels:
         yield [
-            Text(p.example_id, label, str(author), p.candidate.prompt, p.candidate.answer)
+            Text(p.example_id, label, str(author), _LIBRARIES.sub(".", p.candidate.prompt, count=1), p.candidate.answer)
             for p, label, author in zip(searched, labels, authors, strict=True)
         ]

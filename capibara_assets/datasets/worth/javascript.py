@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 
 from tree_sitter import Node
 
@@ -13,6 +14,8 @@ COMMA = "its code has several values in parentheses, of which JavaScript takes t
 SORTED_AS_TEXT = "its answer sorts numbers as texts: 10 comes before 9"
 LEAKED = "its answer sets variables that it does not declare"
 
+_LOG = re.compile(r"console\.log\(\s*(?:'[^'\n]*'|\"[^\"\n]*\"|`[^`$\n]*`)\s*\)")
+_DECIDES = re.compile(r"(?:if|for|for_in|while|do|switch|try)_statement")
 _NUMBERS = re.compile(r"\[\s*-?\d")
 _TEXTS = re.compile(r"split\(|join\(|keys\(|String|toString|\.words|chars?\b", re.IGNORECASE)
 
@@ -36,6 +39,17 @@ def careless(answer: str, prompt: str) -> str | None:
     declared = Counter(javascript_source.declared(root)) - Counter(map(_looped, walk(root)))
     known = {*declared, *javascript_source.GLOBALS, *re.findall(r"[\w$]+", prompt)}
     return LEAKED if any({_assigned(node), _looped(node)} - known - {""} for node in walk(root)) else None
+
+
+def printed_texts(code: str) -> Iterator[str]:
+    """Texts that code prints outside branches and loops, which decide something."""
+    pending = [javascript_source.parse(code)]
+    while pending:
+        node = pending.pop()
+        if node.type == "call_expression" and _LOG.fullmatch(text(node)):
+            yield text(node).partition("(")[2].strip(" )\n")[1:-1]
+        elif not _DECIDES.fullmatch(node.type):
+            pending += node.named_children
 
 
 def _compares_written(node: Node) -> bool:

@@ -2,16 +2,19 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from typing import Any, TypeGuard
 
 from sqlglot import exp
 
 from capibara_assets.datasets.code import python_source
 from capibara_assets.datasets.code.queries import last_select
+from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import CODE, SESSION, section, sections, stated
 from capibara_assets.datasets.kinds.referents import speaks_of_errors
 from capibara_assets.datasets.schema import CODE_KINDS
+from capibara_assets.datasets.worth import javascript
 from capibara_assets.executions.parsing import walk
 
 SYMBOLIC = "its output is a formula, in whatever form and order the library gives it"
@@ -40,6 +43,7 @@ _COMPUTES = (
     ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Lambda, ast.Attribute, ast.For, ast.While, ast.If,
     ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp,
 )  # fmt: skip
+_FEW_LINES = 2
 _LIMIT = re.compile(r"\bLIMIT\s+\d", re.IGNORECASE)
 _ADDRESS = re.compile(r"https?://[^\s\"'`)>\]]+?(?=[.,]?(?:[\s\"'`)>\]]|\Z))")
 _HARNESS = re.compile(
@@ -51,7 +55,10 @@ _TELLS = re.compile(r"(?:#|//)\W*(?:expected|should (?:be|print|return|output|gi
 def shows_too_little(candidate: ExampleCandidate) -> str | None:
     """Why what a Python program or query shows says that its example teaches nothing; None otherwise."""
     if candidate.kind == "predict":
-        return _why_unreadable(candidate) if candidate.language == "python" else None
+        code = f"{section(candidate.prompt, SESSION)}\n{section(candidate.prompt, CODE)}"
+        if _prints_texts(code, candidate.answer.strip(), candidate.language):
+            return PRINTS_TEXT
+        return _why_unreadable(code, candidate.answer.strip()) if candidate.language == "python" else None
     if candidate.kind not in CODE_KINDS:
         return None
     if candidate.language == "sql":
@@ -70,9 +77,18 @@ def shows_too_little(candidate: ExampleCandidate) -> str | None:
     return OTHER_SOURCE if asked and read and not asked & read else _why_no_result(candidate)
 
 
-def _why_unreadable(candidate: ExampleCandidate) -> str | None:
-    code = f"{section(candidate.prompt, SESSION)}\n{section(candidate.prompt, CODE)}"
-    shown = candidate.answer.strip()
+def _prints_texts(code: str, shown: str, language: str) -> bool:
+    """Whether all that is shown are texts that the code prints whatever happens; of more lines the order may tell."""
+    tree = python_source.parse(code) if language == "python" else None
+    if language not in JAVASCRIPT and tree is None:
+        return False
+    texts = {text.strip() for text in (javascript.printed_texts(code) if tree is None else _printed(tree))}
+    lines = [line.strip() for line in shown.split("\n")]
+    few = len(lines) <= _FEW_LINES or (tree is not None and not any(isinstance(n, _BRANCHES) for n in walk(tree)))
+    return few and shown != "" and texts.issuperset(lines)
+
+
+def _why_unreadable(code: str, shown: str) -> str | None:
     if "AssertionError: " in shown and _UNITTEST.search(code):
         return WORDED
     names = {n for found in _SYMBOLS.finditer(code) for n in re.findall(r"\w+", found["names"] or found["name"])}
@@ -80,13 +96,16 @@ def _why_unreadable(candidate: ExampleCandidate) -> str | None:
         return SYMBOLIC
     if "repr" not in code and (_FOREIGN_REPR.search(shown) or _PRIVATE.search(code)):
         return INSIDE
-    if names & set(re.findall(r"(?<!['\"\w])[A-Za-z_]\w*(?!\s*:)", shown)):
-        return SYMBOLIC
-    printed = [one for node in python_source.nodes(code) if _is_print(node) for one in node.args]
-    texts = {one.value.strip() for one in printed if isinstance(one, ast.Constant) and isinstance(one.value, str)}
-    branches = any(isinstance(node, _BRANCHES) for node in python_source.nodes(code))
-    told = shown and not branches and all(line.strip() in texts for line in shown.split("\n"))
-    return PRINTS_TEXT if told else None
+    return SYMBOLIC if names & set(re.findall(r"(?<!['\"\w])[A-Za-z_]\w*(?!\s*:)", shown)) else None
+
+
+def _printed(node: ast.AST) -> Iterator[str]:
+    """Texts that code prints outside branches and loops, which decide something."""
+    for inner in ast.iter_child_nodes(node):
+        if _is_print(inner):
+            yield from (one.value for one in inner.args if isinstance(one, ast.Constant) and isinstance(one.value, str))
+        elif not isinstance(inner, _BRANCHES) or (isinstance(inner, ast.If) and "__name__" in ast.unparse(inner.test)):
+            yield from _printed(inner)
 
 
 def _is_print(node: ast.AST) -> TypeGuard[ast.Call]:

@@ -27,6 +27,7 @@ ADDED = "its repair also adds a statement"
 JOINED = "its query calculates with a text: `||` joins before `*` and `+` are computed"
 DROPS = "its repair drops a table that its code only emptied or changed"
 WHOLE = "its query rounds a quotient of whole numbers, of which SQLite drops the remainder"
+NO_DIGITS = "its query rounds to tens or more: SQLite knows no negative number of digits"
 REWRITTEN = "its repair is another query, written anew"
 
 _FORMAT = re.compile(r"%(.)")
@@ -56,7 +57,10 @@ def lenient(candidate: ExampleCandidate) -> str | None:
     texts = declared_texts(shown)
     if any(_is_unlike(node, texts) for tree in trees for node in tree.find_all(exp.NEQ)):
         return UNLIKE
-    if candidate.kind != "predict" and any(_drops_remainder(one) for tree in trees for one in tree.find_all(exp.Round)):
+    rounded = [one for tree in trees for one in tree.find_all(exp.Round)] if candidate.kind != "predict" else []
+    if any(isinstance(one.args.get("decimals"), exp.Neg) for one in rounded):
+        return NO_DIGITS
+    if any(map(_drops_remainder, rounded)):
         return WHOLE
     if candidate.kind == "predict" and trees and _names_twice(trees[-1], shown):
         return NAMED_TWICE

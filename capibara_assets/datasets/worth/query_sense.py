@@ -55,6 +55,8 @@ def _is_idle(node: exp.Expr) -> bool:
             return _equal([node.this, node.expression])
         case exp.Between():
             return _is_void(node.args.get("low"), node.args.get("high"))
+        case exp.Select():
+            return _counts_one_row(node)
         case exp.And() | exp.Or() if not isinstance(node.parent, type(node)):
             parts = list(node.flatten())
             told = {part.sql() for part in parts}
@@ -62,6 +64,19 @@ def _is_idle(node: exp.Expr) -> bool:
     return (
         isinstance(node, _COMPARED) and not isinstance(node.this, exp.Literal) and _equal([node.this, node.expression])
     )
+
+
+def _counts_one_row(node: exp.Select) -> bool:
+    """Whether the rows of an aggregate are counted, which is one without groups."""
+    given = node.args.get("from_") or node.args.get("from")
+    source = given.this if given is not None else None
+    inner = source.this if isinstance(source, exp.Subquery) else None
+    if not isinstance(inner, exp.Select) or inner.args.get("group") or len(node.expressions) != 1:
+        return False
+    counts = isinstance(node.expressions[0].unalias(), exp.Count) and isinstance(
+        node.expressions[0].unalias().this, exp.Star
+    )
+    return counts and all(isinstance(one.unalias(), exp.AggFunc) for one in inner.expressions)
 
 
 def compares_cases(query: str) -> bool:

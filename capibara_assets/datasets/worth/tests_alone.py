@@ -12,7 +12,6 @@ from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import SESSION, SIGNATURE, TESTS, sections, states_task
 from capibara_assets.datasets.schema import CODE_KINDS
 from capibara_assets.executions.parsing import walk
-from capibara_assets.executions.secrets.redact import PLACEHOLDER
 
 READS_UNTOLD = "its test reads a name that neither its prompt nor its answer binds"
 SAYS_NOTHING = "its test compares nothing, and nothing else says what is asked"
@@ -20,7 +19,6 @@ BARE_VARIABLE = "its test begins with the value of a variable, and nothing else 
 NOT_SHOWN = "no test shows what its signature names, and nothing else says what is asked"
 NAMELESS = "the name of what its test calls says nothing, nor does anything else say what is asked"
 UNJUDGED = "no test judges its answer"
-REPLACED = "a secret in its test was replaced, which may be what it compares"
 
 _HEADED = re.compile(r"^(?:async )?(?:def|class|function) (\w+)", re.MULTILINE)
 _DECLARED = re.compile(r"\b(?:def|class|function|const|let|var) (\w+)")
@@ -46,8 +44,6 @@ def lacks_a_task(candidate: ExampleCandidate) -> str | None:
         return NOT_SHOWN
     if candidate.kind != "repair" and not is_told and _is_nameless(titled.get(SIGNATURE, ""), shown):
         return NAMELESS
-    if candidate.kind != "repair" and re.search(PLACEHOLDER, candidate.test or ""):
-        return REPLACED
     if candidate.language != "python":
         unjudged = candidate.kind != "repair" and not candidate.test and _DEFINES.search(candidate.answer)
         return UNJUDGED if unjudged else None

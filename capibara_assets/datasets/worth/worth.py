@@ -28,7 +28,6 @@ from capibara_assets.datasets.kinds.prompts import (
 from capibara_assets.datasets.schema import CODE_KINDS
 from capibara_assets.datasets.worth import javascript
 from capibara_assets.datasets.worth.leftovers import left_over
-from capibara_assets.datasets.worth.libraries import unnamed_library
 from capibara_assets.datasets.worth.outputs import shows_too_little
 from capibara_assets.datasets.worth.own_tests import HOLDS_TEST, holds_test, javascript_holds_test
 from capibara_assets.datasets.worth.queries import unworthy_query
@@ -36,6 +35,7 @@ from capibara_assets.datasets.worth.query_leniency import lenient
 from capibara_assets.datasets.worth.query_tasks import mismatched
 from capibara_assets.datasets.worth.tests_alone import lacks_a_task
 from capibara_assets.executions.parsing import walk
+from capibara_assets.executions.secrets.redact import PLACEHOLDER
 
 TRIVIAL = "there is hardly anything to do"
 UNTOLD = "its answer is made of texts or data that its prompt does not tell"
@@ -54,6 +54,8 @@ IMPORT_ONLY = "its repair only adds the import of what its error names, and ther
 OTHER_METHOD = "its answer does not use what its task says to use"
 NO_NUMBER = "its answer showed nan or infinity, of which its prompt says nothing"
 NO_PLACE = "no place is told of the error, which its prompt asks for"
+REPLACED = "a secret was replaced in it, with which its code does something else"
+QUOTES_ANOTHER = "its error quotes a line that its code does not hold: what recorded it had changed the code"
 OF_VERSION = "the words of its error depend on the version of Python"
 
 _LONG_TEXT, _MOST_UNTOLD, _MOST_NUMBERS, _MOST_FOREIGN = 25, 200, 8, 4
@@ -100,6 +102,8 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
     Args:
         fewest_steps: of code that is worth writing or reading (`steps`).
     """
+    if re.search(PLACEHOLDER, f"{candidate.prompt}\n{candidate.answer}\n{candidate.test or ''}"):
+        return REPLACED
     if (why := mismatched(candidate) or shows_too_little(candidate)) is not None:
         return why
     if candidate.language == "sql":
@@ -138,8 +142,6 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
     if any(path.partition("{")[0] not in candidate.prompt for path in _ROUTE.findall(candidate.answer)):
         return UNASKED
     if (why := left_over(candidate.answer, candidate.language)) is not None:
-        return why
-    if candidate.language == "python" and (why := unnamed_library(candidate)) is not None:
         return why
     return UNTOLD if _untold(candidate) else lacks_a_task(candidate)
 
@@ -185,6 +187,8 @@ def _unworthy_output(candidate: ExampleCandidate, fewest_steps: int) -> str | No
     if candidate.prompt.startswith(PREDICT_ERROR):
         if "\n" not in candidate.answer:
             return NO_PLACE
+        if any(line not in code for line in _quoted(candidate.answer)):
+            return QUOTES_ANOTHER
         if re.search(r"recursion depth exceeded (?:in|while) .*\Z", candidate.answer):
             return OF_VERSION
         bare = (
@@ -197,6 +201,12 @@ def _unworthy_output(candidate: ExampleCandidate, fewest_steps: int) -> str | No
         return TRIVIAL
     program = re.sub(r"^(Session so far|Code):$", "", code, flags=re.MULTILINE)
     return TRIVIAL if steps(program, language) < fewest_steps else None
+
+
+def _quoted(error: str) -> list[str]:
+    """The lines of code that an error's account quotes, as far as it shows them."""
+    lines = error.split("\n")[:-1]
+    return [re.sub(r"^in [\w.<>$]+: ", "", line).removesuffix(" ...") for line in lines]
 
 
 def _overflows(candidate: ExampleCandidate) -> bool:

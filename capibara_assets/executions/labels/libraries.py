@@ -65,12 +65,15 @@ _MODULES: dict[Domain, tuple[tuple[float, bool, str], ...]] = {
             google.oauth2 google.auth google_auth_oauthlib google.cloud.storage google.cloud.pubsub
             google.cloud.vision google.cloud.translate google.cloud.speech azure.identity azure.storage azure.ai
             azure.core hvac consul plaid coinbase binance ccxt alpaca_trade_api spotipy wikipediaapi wikipedia
-            zulip openapi_client swagger_client prance schemathesis locust"""),
+            zulip openapi_client swagger_client prance schemathesis locust webob webtest webargs werkzeug wsgiref
+            blacksheep hug responder tastypie apistar emmett microdot channels asgiref niquests httpcore h11
+            graphql uplink aiogram telethon pyrogram mastodon atproto slowapi fastapi_users drf_spectacular"""),
         (_STRONG, True, "requests httpx aiohttp urllib3 http.client urllib.request pycurl treq tornado.httpclient"),
         (_MEDIUM, True, """google.cloud azure qdrant_client chromadb starlette.testclient opensearchpy elasticsearch
             redis redisvl pymongo motor streamlit gradio chainlit"""),
-        (_WEAK, True, """pydantic urllib socket ssl smtplib email jwt itsdangerous bs4 asyncio aiofiles anyio trio
-            dotenv getpass tenacity backoff feedparser selenium playwright scrapy nest_asyncio tiktoken"""),
+        (_WEAK, True, """pydantic msgspec jsonschema urllib socket ssl smtplib email jwt itsdangerous bs4 asyncio
+            aiofiles anyio trio dotenv getpass tenacity backoff feedparser selenium playwright scrapy nest_asyncio
+            tiktoken"""),
     ),
     Domain.SQL: (
         (_STRONG, False, """sqlite3 aiosqlite psycopg psycopg2 psycopg_pool asyncpg aiopg pg8000 pymysql MySQLdb

@@ -101,6 +101,7 @@ _MEMBER = re.compile(
     r"(?:[!?]*\.[A-Za-z_$]\w*)+[!?]*"
 )
 _PRODUCT = re.compile(r"[A-Za-z]{3,}/v?\d+(?:\.\d+)+")  # AppleWebKit/537.36
+_MOMENT = re.compile(r"(?:19|20)\d\d-\d\d-\d\d[T_ ]\d\d[:.]?\d\d(?:[:.]?\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?")
 _BLANK_UUID = re.compile(r"0{8}-.*|(.)\1{7}-.*")
 
 
@@ -338,8 +339,15 @@ def scrambled(value: str) -> bool:
 
 
 def _public(value: str) -> bool:
-    """Whether a value is made to be told: a public key, an address (of memory, a vault), an object, a version."""
-    known = (_ADDRESS.fullmatch, _STORED.match, _PRODUCT.fullmatch, _RECIPIENT.fullmatch, _MEMBER.fullmatch)
+    """Whether a value is made to be told: a public key, an address, an object, a version, a moment."""
+    known = (
+        _ADDRESS.fullmatch,
+        _STORED.match,
+        _PRODUCT.fullmatch,
+        _RECIPIENT.fullmatch,
+        _MEMBER.fullmatch,
+        _MOMENT.fullmatch,
+    )
     return value.startswith(_PUBLIC_KEYS) or any(shape(value) for shape in known) or _identity(value)
 
 

@@ -1,6 +1,8 @@
 """Tables as cells tell them, by definition and by what they printed, and what queries need of them."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from capibara_assets.datasets.code.queries import reads_of
 from capibara_assets.datasets.code.schemas import tables_told
@@ -151,3 +153,21 @@ def test_queries_inside_other_languages() -> None:
     assert reads_of("sqlite3 x.db 'select sku from goods'", "bash").tables == {"goods"}
     assert reads_of("print('Select the best from us')", "python").tables <= {"us"}
     assert reads_of("import duckdb\nrain = load()\nduckdb.sql('SELECT mm FROM rain')", "python").tables == set()
+
+
+@pytest.mark.parametrize(
+    "output", ["orders: []", "orders()", "- orders = ()", "['orders', []]", "orders [", "{'orders': []}"]
+)
+def test_a_name_of_nothing_is_no_table(output: str) -> None:
+    assert tables_told("show()", "python", output, True) == ()
+
+
+PARTS = ("orders", "id", "INTEGER", "1", *"[]():=,'|-{} \n")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(PARTS)))
+def test_no_output_is_too_odd_to_read(parts: list[str]) -> None:
+    for language in ("python", "sql", "javascript"):
+        for table in tables_told("print(x)", language, "".join(parts), True):
+            assert table.name and all(table.columns)

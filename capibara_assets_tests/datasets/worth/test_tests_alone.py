@@ -4,6 +4,7 @@ import pytest
 
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.worth import tests_alone as found
+from capibara_assets.datasets.worth import worth
 from capibara_assets_tests.datasets.worth.test_worth import candidate, unworthy
 
 ANSWER = "def heaviest(loads):\n    return max((sum(load) for load in loads if load), default=0)"
@@ -37,7 +38,7 @@ def test_the_value_of_a_variable_says_nothing_of_how_it_is_made() -> None:
 def test_a_test_whose_secret_was_replaced() -> None:
     test = "assert heaviest([[1]]) == 1\nassert '<SECRET:1>' not in str(heaviest([[1]]))"
     asked = prompts.solve("python", "The heaviest load.", "def heaviest(loads)", ["assert heaviest([[1]]) == 1"], [])
-    assert unworthy(candidate("solve", ANSWER, asked, test=test)) == found.REPLACED
+    assert unworthy(candidate("solve", ANSWER, asked, test=test)) == worth.REPLACED
     assert unworthy(candidate("solve", ANSWER, asked, test=test.replace("<SECRET:1>", "x"))) is None
 
 

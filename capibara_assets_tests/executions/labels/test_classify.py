@@ -39,6 +39,8 @@ def first(code: str, language: str = "python") -> Domain | None:
     [
         ("import numpy as np\nfrom sklearn.svm import SVC\nSVC().fit(np.eye(2), [0, 1])", Domain.ML),
         ("import torch.nn.functional as F\nloss.backward()\noptimizer.step()", Domain.ML),
+        ("from webob import Request, Response", Domain.API),
+        ("from webargs.flaskparser import use_args", Domain.API),
         ("import requests\nr = requests.get('https://example.com/x')\nr.raise_for_status()", Domain.API),
         ("from flask import Flask\napp = Flask(__name__)\n@app.route('/')\ndef home(): return ''", Domain.API),
         ("response = client.post('/items/', json={})\nassert response.status_code == 201", Domain.API),

@@ -103,7 +103,9 @@ def _foreign(value: str) -> bool:
 HANDED: tuple[Role, ...] = (
     # literals handed to what signs or opens; shorter ones than random tokens are, too, and words
     Role(
-        "SECRET", _KEYED, rf"(?:{_CALLED})[\w.:/]{{0,40}}(?:\(|{_NO_FILE}[ ])(?=([^\n]{{0,200}}))", _literal_key,
+        "SECRET", _KEYED,
+        rf"(?:{_CALLED})[\w.:/]{{0,40}}(?:\((?![ ]?(?:data|instance)=)|{_NO_FILE}[ ])(?=([^\n]{{0,200}}))",
+        _literal_key,
         parts=rf"(?<=[\"']){_QUOTED}(?=[\"'])",
     ),
     Role(

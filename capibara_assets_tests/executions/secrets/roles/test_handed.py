@@ -132,6 +132,8 @@ CLEAN = [
     "rename 'getToken2' to 'fetchToken'",
     "Refactor: move 'auth_v2' to token",
     "load model-v2 into token",
+    "e = EventSerializer(data={'start': '2024-01-02T00:00Z', 'label': 'harbor-21'})",
+    "at = EventSerializer('2024-01-02T00:00:30.5+02:00')",
     "# cat cookie\nsession_v2",
     '<script src="https://x.invalid/auth.js" integrity="sha384-oqVuAfXRKap7fdgcCY5uykM6+R9GqQ8KuxyD9rx7HNQlGYl1kPz">',
 ]

@@ -1,13 +1,10 @@
-"""Whether an answer uses a library that nothing in its prompt names: another would do, and a test may take only it."""
+"""Libraries that an answer uses and nothing in its prompt names: the prompt says them, since others would do too."""
 
 import ast
 import sys
 
 from capibara_assets.datasets.code import python_source
-from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.executions.parsing import walk
-
-UNNAMED = "its answer uses a library that its prompt does not name"
 
 _CUSTOMARY = frozenset(["numpy", "pandas", "matplotlib", "seaborn", "scipy", "sklearn", "requests", "IPython"])
 #: What else names a library: the words of prose for it, and the library that brings it along.
@@ -18,15 +15,16 @@ _NAMED_BY = {
 }  # fmt: skip
 
 
-def unnamed_library(candidate: ExampleCandidate) -> str | None:
-    """`UNNAMED` where Python imports a library that is neither named, customary, nor part of the language."""
-    told = candidate.prompt.lower()
-    for name in _imported(candidate.answer):
-        if name in sys.stdlib_module_names or name in _CUSTOMARY or name.lower() in told:
-            continue
-        if not any(word in told for word in _NAMED_BY.get(name, ())):
-            return UNNAMED
-    return None
+def unnamed_libraries(answer: str, prompt: str, language: str) -> list[str]:
+    """The packages that Python imports and that are neither named, customary, nor part of the language, sorted."""
+    if language != "python":
+        return []
+    told = prompt.lower()
+    return [
+        name
+        for name in sorted(_imported(answer) - _CUSTOMARY - sys.stdlib_module_names)
+        if not any(word in told for word in (name.lower(), *_NAMED_BY.get(name, ())))
+    ]
 
 
 def _imported(code: str) -> set[str]:
