@@ -112,9 +112,7 @@ def shown_test(test: str, language: str) -> str:
     if language != "python":
         return test if "assert" in test or "throw" in test else ""
     tree = python_source.parse(test)
-    judging = (
-        [node for node in tree.body if any(isinstance(n, ast.Assert | ast.Raise) for n in walk(node))] if tree else []
-    )
+    judging = [node for node in tree.body if any(map(_judges, walk(node)))] if tree is not None else []
     return "\n".join(test.split("\n")[: judging[-1].end_lineno]) if judging else ""
 
 
@@ -125,6 +123,12 @@ def with_imports(shown: Sequence[str], test: str, language: str) -> tuple[str, .
         return tuple(shown)
     wanted = [one for one in statements(test, language) if one.names.bound & names.needed]
     return (*(one.text for one in wanted if _IMPORTS.match(one.text)), *shown)
+
+
+def _judges(node: ast.AST) -> bool:
+    """Whether a node asserts, raises, or expects what is below it to raise."""
+    expects = isinstance(node, ast.With) and any("raises" in ast.unparse(item).lower() for item in node.items)
+    return expects or isinstance(node, ast.Assert | ast.Raise)
 
 
 def only_tested(answer: str, prompt: str, test: str, language: str) -> set[str]:

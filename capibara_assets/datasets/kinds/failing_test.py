@@ -137,6 +137,8 @@ def _needed(before: Sequence[Statement], names: frozenset[str], defined: frozens
     wanted = set(names - defined)
     chosen: list[str] = []
     for one in reversed(before):
+        if not one.names.bound and _ASSERTS.match(one.text):
+            continue  # an assertion changes nothing that another needs
         if wanted & (one.names.bound | (one.names.changed - one.names.imported)):
             chosen.append(one.text)
             wanted = (wanted - one.names.bound) | (one.names.needed - defined)

@@ -73,7 +73,11 @@ _THIS = re.compile(
     r"\bth(?:is|e same)\b(?! (?:year|month|week|day|time|number|length|size|order|type|value|way)\b)", re.IGNORECASE
 )
 _QUOTES = re.compile(r"[:\n`=\[\]{}()\"]|\d")  # what is meant may stand in the text itself
-_ON_ERRORS = re.compile(r"\b(error|exception|invalid|fail|handl|catch|robust|safe|ignor|skip|malformed|missing)", re.I)
+_ON_ERRORS = re.compile(
+    r"\b(error|exception|invalid|fail|handl|catch|robust|safe|ignor|skip|malformed|missing|rais(e|ing)|throw|reject)"
+    r"|\w\w(error|exception)\b",
+    re.IGNORECASE,
+)
 _WRONG = re.compile(
     r"\b(?:fix|debug|repair|mend) (?:it|this|that|my|our|them)\b|[,.;:] *(?:please )?fix\W*$|"
     r"\bthere(?: is|['’]s) a bug\b|\b(?:the|a|my) bug in\b|\bfind the (?:bug|error|mistake)|"

@@ -6,6 +6,8 @@ import polars as pl
 import pytest
 
 from capibara_assets.datasets.derived.derive import capped, derive, shares
+from capibara_assets.datasets.derived.edits import RepairEdit
+from capibara_assets.datasets.derived.injected import Injected, is_mendable
 from capibara_assets.datasets.derived.queries import queries
 from capibara_assets.datasets.derived.trials import End, Ends, Trial, execute
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
@@ -89,6 +91,26 @@ def test_a_later_test_in_javascript(recipe: DatasetRecipe) -> None:
     made = derive(Domain.JAVASCRIPT, evidence_of(*rows), recipe, execute).candidates
     repairs = [one for one in made if one.kind == "repair"]
     assert repairs and all(one.test == test and "assert.strictEqual(least(" in one.prompt for one in repairs)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fixed", "prompt", "mendable"),
+    [
+        ("missing_argument", "frame(rows|, columns=['a', 'b']|)", "Fix it.\n\nKeyError: 'b'; a file", False),
+        ("missing_argument", "frame(rows|, columns=['a', 'b']|)", "Fix it.\nWith 'a' and 'b'.", True),
+        ("missing_argument", "mul(x|, [1, 2]|)", "Fix it.\n\nTypeError", False),
+        ("missing_argument", "mul(x|, [1, 2]|)", "Fix it.\n\nIt has to be [1, 2].", True),
+        ("missing_argument", "power(x|, 2|)", "Fix it.\n\nTypeError", True),
+        ("missing_where", "SELECT a FROM t|WHERE b > c|", "Fix it.\n\nExpected:", False),
+        ("missing_where", "SELECT a FROM t|WHERE b > c|", "Fix it.\nOf those that grew.\n\nX", True),
+        ("constant", "range(|9|)", "Fix it.\n\nExpected: x", True),
+    ],
+)
+def test_what_is_gone_can_be_known(kind: str, fixed: str, prompt: str, mendable: bool) -> None:
+    before, gone, behind = fixed.split("|")
+    edit = RepairEdit(kind, len(before), len(before + gone), "")
+    one = Injected(None, edit, {"fixed_code": before + gone + behind}, "")  # type: ignore[arg-type]
+    assert is_mendable(one, prompt) is mendable
 
 
 def test_debug_predicts_the_errors_of_bugs(recipe: DatasetRecipe) -> None:

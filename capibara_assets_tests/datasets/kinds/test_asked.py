@@ -86,6 +86,15 @@ def test_of_a_task_that_tests_alone_tell_more_are_shown(recipe: DatasetRecipe) -
     assert made["a"].count("assert") == 0 and made["b"].count("assert") == 2 * recipe.tests_shown
 
 
+def test_an_error_that_a_test_expects_is_told(recipe: DatasetRecipe) -> None:
+    code = "def last(xs):\n    if not isinstance(xs, list):\n        raise TypeError(xs)\n    return xs[-1]"
+    test = "import pytest\nassert last([1, 2]) == 2\nwith pytest.raises(TypeError):\n    last({})"
+    silent = run("silent", f"{code}\n{test}", task="Write `last(xs)`: the last of a list.")
+    spoken = run("spoken", f"{code}\n{test}", "s2", task="Write `last(xs)`: the last of a list; raise TypeError else.")
+    made = {one.execution_ids[0]: one.prompt for one in solve.candidates(evidence_of([silent, spoken]), recipe)}
+    assert "pytest.raises(TypeError)" in made["silent"] and "It has to pass" not in made["spoken"]
+
+
 def test_members_that_a_test_reads_are_told(recipe: DatasetRecipe) -> None:
     code = "class Crate:\n    def __init__(self, load):\n        self.{0} = sum(load)\n        self.empty = not load"
     task = "Write a class `Crate(load)` with its `weight`."

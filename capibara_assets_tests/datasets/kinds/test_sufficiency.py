@@ -286,3 +286,14 @@ Cell In[1], line 3, in f.<locals>.total.<locals>.<listcomp>(.0)
 
 NameError: name 'sums' is not defined"""
     assert [frame.function for frame in own_frames(traceback, "python")] == ["", "total"]
+
+
+def test_a_line_without_its_cell_is_of_the_test_if_it_stands_there() -> None:
+    cell = "const assert = require('assert');\nassert.ok(area(1, 1));\nassert.strictEqual(area(2, 3), 6);"
+    here = own_frames("----> 3 assert.strictEqual(area(2, 3), 6);", "javascript")
+    elsewhere = own_frames("----> 2 return w + h;", "javascript")
+    asked = "const area = (w, h) => w + h"
+    found = failing_test(cell, asked, "javascript", here)
+    assert found.text.endswith("assert.strictEqual(area(2, 3), 6);") and "assert.ok(" not in found.text
+    assert "require('assert')" in found.text and not found.frames
+    assert failing_test(cell, asked, "javascript", elsewhere).frames == elsewhere

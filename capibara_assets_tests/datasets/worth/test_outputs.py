@@ -5,6 +5,7 @@ import pytest
 from capibara_assets.datasets.worth import outputs, query_tasks
 from capibara_assets_tests.datasets.worth.test_worth import candidate, unworthy
 
+CHECKED = "def total(xs):\n    return sum(x for x in xs if x > 0)\ndef check():\n    assert total([1, -1]) == 1"
 LOOP = "for x in [3, 1, 2]:\n    if x > 1:\n        print(x * 2)"
 
 
@@ -43,11 +44,34 @@ LOOP = "for x in [3, 1, 2]:\n    if x > 1:\n        print(x * 2)"
             None,
         ),
         (LOOP, "6\n4", None),
+        (f"{CHECKED}\ncheck()\nprint('ok')", "ok", outputs.PRINTS_TEXT),
+        (f"{CHECKED}\ncheck()\nif __name__ == '__main__':\n    print('ok')", "ok", outputs.PRINTS_TEXT),
+        (f"{CHECKED}\nprint('ok' if total([2]) > 1 else 'few')", "ok", None),
+        (f"{CHECKED}\nif total([2]) > 1:\n    print('ok')\nelse:\n    print('few')", "ok", None),
+        (f"{CHECKED}\ncheck()\nprint('ok', total([1, 2]))", "ok 3", None),
+        (f"{CHECKED}\nfor w in total([1]) * 'x':\n    print('a')\nprint('b')\nprint('c')", "a\nb\nc", None),
     ],
 )
 def test_an_output_that_no_reader_of_the_code_can_tell_or_everyone_can(code: str, shown: str, why: str | None) -> None:
     asked = f"Predict the output of this Python code.\n\nCode:\n{code}"
     assert unworthy(candidate("predict", shown, asked)) == why
+
+
+@pytest.mark.parametrize(
+    ("code", "shown", "why"),
+    [
+        ("console.assert(f(2) === 4);\nconsole.log('ok');", "ok", outputs.PRINTS_TEXT),
+        ("test(() => { console.log(`done`); });", "done", outputs.PRINTS_TEXT),
+        ("if (f(2) === 4) { console.log('ok'); } else { console.log('few'); }", "ok", None),
+        ("console.log('ok', f(3));", "ok 9", None),
+        ("console.log(`ok ${f(3)}`);", "ok 9", None),
+        ("console.log('a'); g(() => console.log('b')); console.log('c');", "a\nc\nb", None),
+    ],
+)
+def test_javascript_that_prints_a_text_whatever_happens(code: str, shown: str, why: str | None) -> None:
+    square = "const f = (x) => x * x;\nconst g = (f) => setTimeout(f, 0);\nconst test = (f) => f();"
+    asked = f"Predict the output of this JavaScript code.\n\nCode:\n{square}\n{code}"
+    assert unworthy(candidate("predict", shown, asked, "javascript")) == why
 
 
 TRIES = """def g(n):

@@ -94,6 +94,20 @@ def test_an_expression_that_says_nothing(idle: str, sound: str) -> None:
     assert shown(query.format(idle), world) == SAYS_NOTHING and shown(query.format(sound), world) is None
 
 
+@pytest.mark.parametrize(
+    ("query", "idle"),
+    [
+        ("SELECT COUNT(*) AS n FROM (SELECT COUNT(a) FROM t)", True),
+        ("SELECT COUNT(*) FROM (SELECT MAX(a), MIN(a) FROM t WHERE b > 1) AS x", True),
+        ("SELECT COUNT(*) FROM (SELECT COUNT(a) FROM t GROUP BY b)", False),
+        ("SELECT COUNT(*) FROM (SELECT a FROM t)", False),
+        ("SELECT MAX(n) FROM (SELECT COUNT(a) AS n FROM t)", False),
+    ],
+)
+def test_the_one_row_of_an_aggregate_is_counted(query: str, idle: bool) -> None:
+    assert says_nothing(query) is idle
+
+
 WORLD = "CREATE TABLE trips (month TEXT, tons INTEGER);\nINSERT INTO trips VALUES {};"
 WIDE, PADDED = WORLD.format("('3', 4), ('11', 6)"), WORLD.format("('03', 4), ('11', 6)")
 

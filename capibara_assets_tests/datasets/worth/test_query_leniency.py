@@ -42,6 +42,8 @@ QUESTION = "How is it with the shops, their sales and their staff?"
         ("SELECT ROUND(100.0 * SUM(tons <> 1) / COUNT(*), 2) FROM sales", None),
         ("SELECT ROUND(CAST(COUNT(tons) AS REAL) / COUNT(*), 1) FROM sales", None),
         ("SELECT COUNT(tons) / COUNT(*) FROM sales", None),
+        ("SELECT name, ROUND(size, -3) FROM shops", found.NO_DIGITS),
+        ("SELECT name, ROUND(size / 1000.0, 0) * 1000 FROM shops", None),
         ("SELECT tons * 100 || ' kg' FROM sales", found.JOINED),
         ("SELECT (tons * 100) || ' kg' FROM sales", None),
         ("SELECT name FROM shops WHERE size != '0'", None),

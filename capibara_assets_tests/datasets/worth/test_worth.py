@@ -189,6 +189,15 @@ def test_outputs_that_the_prompt_states() -> None:
     assert unworthy(candidate("predict", "(200, {'result': 84.0})", told)) is None
 
 
+@pytest.mark.parametrize("kind", ["solve", "repair", "predict"])
+def test_what_a_secret_was_replaced_in(kind: Kind) -> None:
+    code = "def f(xs):\n    return [x for x in xs if x != {}]"
+    asked = "Write Python code.\nKeep what differs.\n\nSession so far:\nmark = {}"
+    assert unworthy(candidate(kind, code.format("mark"), asked.format("'<SECRET:1>'"))) == worth.REPLACED
+    assert unworthy(candidate(kind, code.format("'<TOKEN:12>'"), asked.format("1"))) == worth.REPLACED
+    assert unworthy(candidate(kind, code.format("'<b:1>'"), asked.format("'<SECRET>'"))) != worth.REPLACED
+
+
 def test_an_error_has_a_place() -> None:
     prompt = prompts.predict_error("javascript", "console.assert(f(1) === 2)", [])
     assert unworthy(candidate("predict", "Error: Assertion failed", prompt, "javascript")) == worth.NO_PLACE
@@ -197,6 +206,10 @@ def test_an_error_has_a_place() -> None:
     error = "f(9)\nin f: return f(n - 1)\nRecursionError: maximum recursion depth exceeded"
     assert unworthy(candidate("predict", error, deep)) is None
     assert unworthy(candidate("predict", f"{error} in comparison", deep)) == worth.OF_VERSION
+    changed = prompts.predict_error("javascript", "const codes = Set([1, 2]);", [])
+    assert unworthy(candidate("predict", "const codes = Set([1, 2]);\nTypeError: x", changed, "javascript")) is None
+    other = candidate("predict", "var codes = Set([1, 2]);\nTypeError: x", changed, "javascript")
+    assert unworthy(other) == worth.QUOTES_ANOTHER
     assert prompt.startswith("Predict the error that this JavaScript code raises, and where.\n")
     query = prompts.predict_error("sql", "SELECT weigth FROM crates", [])
     assert query.startswith("Predict the error that this SQL code raises in SQLite.\n")  # SQLite does not say where
@@ -248,6 +261,9 @@ def test_data_that_only_the_author_knew() -> None:
 @pytest.mark.parametrize(
     ("text", "asks"),
     [
+        ("What's the output?", False),
+        ("What does this code print?", False),
+        ("What is the output voltage of each station?", True),
         ("remove rows that contain missing values", True),
         ("to convert class labels from strings to integers", True),
         ("encoding each token into integers", True),
