@@ -158,12 +158,12 @@ def test_solve_from_assertions_in_later_cells_that_need_the_code(recipe: Dataset
     cells = [
         run("app", "class Shop:\n    def price(self, n):\n        return 3 * n"),
         run("client", "shop = Shop()", minute=1),
-        run("request", "assert shop.price(2) == 6\nshop.price(2)", minute=2),
+        run("request", "assert shop.price(2) == 6\nassert shop.price(0) == 0", minute=2),
         run("other", "assert 1 + 1 == 2", minute=3),
     ]
     found = only(build(evidence_of(cells), recipe), "solve")
     assert found["prompt"] == (
-        "Write Python code.\n\nIt has to pass:\nshop = Shop()\nassert shop.price(2) == 6\nshop.price(2)"
+        "Write Python code.\n\nIt has to pass:\nshop = Shop()\nassert shop.price(2) == 6\nassert shop.price(0) == 0"
     )
     assert found["execution_ids"] == ["app", "client", "request"]
 
@@ -479,7 +479,8 @@ def test_an_answer_that_fails_its_test_is_left_out(recipe: DatasetRecipe) -> Non
     def fails(evidence: Evidence, candidates: Any) -> Judgements:
         return Judgements([Judgement("unverified", "failed", fails=True) for _ in candidates], {})
 
-    evidence = evidence_of([run("e", problem(1) + "\n\nassert solve_birch_1('a') == 2")])
+    name = problem(1).partition("(")[0].removeprefix("def ")
+    evidence = evidence_of([run("e", f"{problem(1)}\n\nassert {name}('a') == 2")])
     groups = assign_groups(evidence.executions, evidence.repairs, None, recipe)
     dataset = build_dataset(Domain.PYTHON, evidence, groups, recipe, judge=fails)
     assert (dataset.examples.height, reasons(dataset)) == (0, {"e": f"{NOT_PASSED}: failed"})

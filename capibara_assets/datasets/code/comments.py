@@ -34,9 +34,10 @@ _FEWEST_TELLING = 2  # words on what is shown
 # of a comment or heading: an item of a list, a definition of a name, words that point at text which is not there
 #: A question for who reads code, not for who writes it.
 _ON_OUTPUT = re.compile(
-    r"what(?:['’]s| is| will be)? (?:the )?(?:output|result)"
+    r"[\W\d]*what(?:['’]s| is| will be)? (?:the )?(?:output|result)"
     r"(?: of (?:this|the) (?:code|program|snippet|following)\b[^?\n]*)?\?\Z"
-    r"|what (?:does|will|would|is|gets?)\b[^?\n]{0,40}\b(?:print|log|output|happen)(?:s|ed|ged|ted)?\b[^?\n]{0,20}\?\Z",
+    r"|[\W\d]*what (?:does|will|would|is|gets?)\b[^?\n]{0,40}"
+    r"\b(?:print|log|output|happen)(?:s|ed|ged|ted)?\b[^?\n]{0,20}\?\Z",
     re.IGNORECASE,
 )
 _REMARK = re.compile(
@@ -97,6 +98,8 @@ def is_statement(text: str) -> bool:
     """
     if not text or len(text) > _MAX_CHARS or len(_WORD.findall(text)) < _MIN_WORDS or _NO_STATEMENT.match(text):
         return False
+    if _ON_OUTPUT.match(text.strip()):
+        return False
     if _CODE.search(text.split("\n", 1)[0]) or _only_shows(text):
         return False
     return python_tree(text) is None  # words that parse are commented-out code
@@ -110,7 +113,7 @@ def _only_shows(text: str) -> bool:
 
 def is_task(text: str) -> bool:
     """Whether a comment or heading is a self-contained request."""
-    if _REMARK.search(text) or _ON_OUTPUT.match(text.strip()):
+    if _REMARK.search(text):
         return False
     words = [word.lower() for word in _NAME.findall(text)]
     while words and words[0] in _BEFORE_VERBS:

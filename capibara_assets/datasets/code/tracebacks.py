@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from capibara_assets.datasets.code.structure import JAVASCRIPT
@@ -20,6 +20,7 @@ _NODE = re.compile(
     r"^[^\S\n]*at (?:async )?(?:(?P<function>[^\n()]+?) \()?(?P<place>[^\s()][^\n()]*?):(?P<line>\d+):\d+\)?$",
     re.MULTILINE,
 )
+_DECLARES = re.compile(r"^(?:const|let) ")
 _FOREIGN = re.compile(
     r"site-packages|dist-packages|/lib/python\d|lib/python\d|<frozen|node:|node_modules|internal/|<__array_function__"
 )
@@ -35,12 +36,20 @@ class Frame:
     text: str
 
 
-def own_frames(traceback: str | None, language: str) -> tuple[Frame, ...]:
-    """The frames in the user's code, outermost first."""
+def own_frames(traceback: str | None, language: str, code: str = "") -> tuple[Frame, ...]:
+    """The frames in the user's code, outermost first.
+
+    Args:
+        code: the cell, where it is known. Kernels that let names be declared again run it with `var` and quote that.
+    """
     if not traceback:
         return ()
     frames = _node_frames(traceback) if language in JAVASCRIPT else _python_frames(traceback)
-    return tuple(frame for frame in frames if not _FOREIGN.search(frame.place))
+    own = tuple(frame for frame in frames if not _FOREIGN.search(frame.place))
+    if language not in JAVASCRIPT or not code:
+        return own
+    written = {_DECLARES.sub("var ", line.strip()): line.strip() for line in code.split("\n")}
+    return tuple(replace(frame, text=written.get(frame.text, frame.text)) for frame in own)
 
 
 def in_failing_cell(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
@@ -103,9 +112,11 @@ def _function(name: str | None) -> str:
     return "" if name in ("Object.<anonymous>", "<anonymous>") else name
 
 
-def error_text(name: str | None, value: str | None, traceback: str | None, language: str = "python") -> str:
+def error_text(
+    name: str | None, value: str | None, traceback: str | None, language: str = "python", code: str = ""
+) -> str:
     """Summary of an error: the lines of the user's code that it went through, then class and message."""
-    return summary(name, value, own_frames(traceback, language))
+    return summary(name, value, own_frames(traceback, language, code))
 
 
 def summary(name: str | None, value: str | None, frames: Sequence[Frame]) -> str:

@@ -3,6 +3,7 @@
 The pairs have the fields of recorded ones, so that `kinds/repair.py` words their prompts alike.
 """
 
+import builtins
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +28,8 @@ from capibara_assets.datasets.recipe import DatasetRecipe
 _MOST_SHOWN, _SHORT = 400, 2
 _CONDITIONS = frozenset(("missing_where", "missing_having", "missing_condition"))
 _VALUE = re.compile(r"\b(\d[\d.]*)|'([^'\n]*)'|\"([^\"\n]*)\"")
+_DEFINES = re.compile(r"\b(?:def|class|lambda)\b")
+_NO_METHOD = re.compile(r"'([\w.]+)' object has no attribute")
 #: Classes of errors that say that something is missing here, and would be no consequence of a bug.
 _OF_THE_PLACE = frozenset({"ModuleNotFoundError", "PermissionError", "ConnectionError", "gaierror", "TimeoutError"})
 
@@ -79,7 +82,7 @@ def observed(solved: Observable, edits: Sequence[RepairEdit], ends: Ends, most: 
     failing = [
         (edit, end)
         for edit, end in zip(edits, ends[1:], strict=True)
-        if end is not None and _fails(solved, end, ends[0])
+        if end is not None and _fails(solved, end, ends[0]) and not _is_foreign(edit, end)
     ]
     taken: list[RepairEdit] = []
     for fresh in (True, False):
@@ -100,6 +103,12 @@ def _fails(solved: Observable, end: End, passed: End) -> bool:
     if end.shown == passed.shown or not all(0 < len(shown) <= _MOST_SHOWN for shown in (end.shown, passed.shown)):
         return False
     return is_derivable((*solved.before, solved.row["code"], *solved.after), f"{end.shown}\n{passed.shown}")
+
+
+def _is_foreign(edit: RepairEdit, end: End) -> bool:
+    """Whether a method was taken for that of a type of the language, and is of another class: nobody writes that."""
+    owner = _NO_METHOD.match(end.error_value) if edit.kind == "wrong_method" else None
+    return owner is not None and owner[1] not in dir(builtins)
 
 
 def _line(code: str, edit: RepairEdit) -> int:
@@ -132,10 +141,10 @@ def _injected(solved: Observable, edit: RepairEdit, end: End, passed: End) -> In
 def is_mendable(one: Injected, prompt: str) -> bool:
     """Whether what is gone can be known: its values occur in the prompt, and a task tells a condition of a query.
 
-    A changed number can be inferred.
+    A changed number can be inferred, unless it is what a program that defines nothing starts from.
     """
     if one.edit.kind in ("constant", "status"):
-        return True
+        return prompts.states_task(prompt) or not _is_given(one.pair)
     if one.edit.kind in _CONDITIONS and not prompts.states_task(prompt):
         return False
     gone = one.pair["fixed_code"][one.edit.start : one.edit.end]
@@ -145,6 +154,13 @@ def is_mendable(one: Injected, prompt: str) -> bool:
     listed = len(numbers) > 1 and "[" in gone
     return all(_is_told(text, prompt) for text in texts) and all(
         number in prompt for number in numbers if listed or number not in ("0", "1", "2")
+    )
+
+
+def _is_given(pair: dict[str, Any]) -> bool:
+    """Whether Python that defines nothing shows something else: which of its data are right only their author knows."""
+    return (
+        pair["language"] == "python" and pair["error_name"] == WRONG_OUTPUT and not _DEFINES.search(pair["fixed_code"])
     )
 
 

@@ -80,6 +80,12 @@ def _breaks(end: End, recorded: End | None) -> bool:
     return _NO_NUMBER.search(end.shown) is not None and _NO_NUMBER.search(before) is None
 
 
+def _passes_through(code: str, edit: RepairEdit, recorded: str, shown: str) -> bool:
+    """Whether a changed value is only shown where the recorded one was: nothing else is to be worked out."""
+    before, after = (text.strip("'\"`") for text in (code[edit.start : edit.end], edit.text))
+    return before in recorded and recorded.replace(before, after) == shown
+
+
 def _printed(code: str) -> str:
     """JavaScript whose last value is printed: a text shows without quotes, as it was recorded."""
     last = next(iter(javascript_source.parse(code).named_children[::-1]), None)
@@ -150,6 +156,8 @@ def candidates(
         code = edit.applied(program.code)
         whole = "\n".join([*program.before, code])
         if not is_derivable([without_comments(whole, language)], end.shown, language) or _breaks(end, ends[0]):
+            continue
+        if program.recorded and ends[0] is not None and _passes_through(program.code, edit, ends[0].shown, end.shown):
             continue
         seen.add(end.shown)
         yield ExampleCandidate(

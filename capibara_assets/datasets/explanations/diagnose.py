@@ -67,7 +67,7 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
         if case is None:
             continue
         answer = " ".join(case.said)
-        error = error_text(pair["error_name"], pair["error_value"], pair["traceback"], language)
+        error = error_text(pair["error_name"], pair["error_value"], pair["traceback"], language, pair["failing_code"])
         prompt = prompts.diagnose(language, statement, failing, error, case.shown)
         # of a name that nothing binds, a line without a value of its own would teach the same every time
         if not is_derivable([failing], answer) or (pair["error_name"] == "NameError" and not is_new(answer, prompt)):

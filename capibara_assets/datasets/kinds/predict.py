@@ -137,7 +137,7 @@ def errors(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCandida
             continue
         context = evidence.context(execution_id)
         pieces = quotable(context, recipe.context_chars)
-        answer = error_text(row["error_name"], row["error_value"], row["traceback"], row["language"])
+        answer = error_text(row["error_name"], row["error_value"], row["traceback"], row["language"], row["code"])
         if not context.complete or len(pieces) < len(context.pieces) or len(answer) > recipe.max_output_chars:
             continue
         language, code, earlier = row["language"], row["code"].strip("\n"), [piece.text for piece in pieces]

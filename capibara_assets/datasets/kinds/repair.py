@@ -61,7 +61,7 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
             later[-1] if later else pair["failing_code"],
             failing,
             language,
-            own_frames(pair["traceback"], language),
+            own_frames(pair["traceback"], language, pair["failing_code"]),
             earlier=later[:-1],
         )
         error = _error(pair, test)

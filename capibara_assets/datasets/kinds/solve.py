@@ -13,6 +13,7 @@ from functools import cache, partial
 from capibara_assets.datasets.anatomy.dissect import Anatomy, dissect
 from capibara_assets.datasets.anatomy.dissect_python import with_calls
 from capibara_assets.datasets.anatomy.stated import with_stated
+from capibara_assets.datasets.code.cases import cases
 from capibara_assets.datasets.code.comments import is_statement, is_task
 from capibara_assets.datasets.code.queries import holds_sql
 from capibara_assets.datasets.code.sessions import Piece, Row, cell_names, defined_name, needed, statements
@@ -123,7 +124,7 @@ def _candidate(
     )
     own = _joined([rest, *(statement.tests if statement.later else ())])
     test = _joined([own, *(text for text, _ in statement.judges)])
-    asked = _asked(row["language"], statement, test, context, around.shown)
+    asked = _asked(row["language"], statement, test, context, around.shown, recipe.tests_shown)
     unseen = UNSEEN if asks_to_mend(statement.text) and not (around.changes or holds_code(statement.text)) else None
     lacking = (
         statement.lacking
@@ -171,7 +172,9 @@ def _unsaid(statement: _Statement, asked: _Asked, test: str, language: str, fewe
     return why_chosen(asked.answer, asked.prompt) if statement.documented else None
 
 
-def _asked(language: str, statement: _Statement, test: str, context: Sequence[str], shown: prompts.Shown) -> _Asked:
+def _asked(
+    language: str, statement: _Statement, test: str, context: Sequence[str], shown: prompts.Shown, most: int
+) -> _Asked:
     """Prompt and answer: without what nobody asked for, and with the test where only that tells what is expected."""
 
     def prompt(tests: Sequence[str], libraries: Sequence[str] = ()) -> str:
@@ -180,10 +183,24 @@ def _asked(language: str, statement: _Statement, test: str, context: Sequence[st
 
     whole, told = without_trailing_spaces(statement.answer, language), prompt(statement.tests)
     answer = without_unasked(whole, told, test, language)
-    judged, tests, lacking = shown_test(test, language), statement.tests, None
+    judged, lacking = shown_test(test, language), None
+    tests = statement.tests or _examples(statement, answer, test, language, context, most)
     if judged and (only_tested(answer, told, judged, language) or _named_by_test(answer, told, test, language)):
         tests, lacking = (judged,), TEST_TELLS if len(judged) > _TEST_CELL_CHARS else None
     return _Asked(prompt(tests, unnamed_libraries(answer, prompt(tests), language)), answer, lacking)
+
+
+def _examples(
+    statement: _Statement, answer: str, test: str, language: str, context: Sequence[str], most: int
+) -> tuple[str, ...]:
+    """The first assertions on what is described beside the code, not asked for, and without an example."""
+    if not (statement.told or statement.documented) or language not in _JUDGED_LATER or cases(statement.text):
+        return ()
+    listed = dissect(f"{answer}\n\n{test}", language).tests[:most]
+    shown = with_imports(listed, test, language) if listed else ()
+    reads, binds = cell_names("\n".join(shown), language), cell_names("\n".join([*context, answer]), language)
+    known = reads is not None and binds is not None and reads.needed <= binds.bound
+    return shown if known and sum(map(len, shown)) <= _TEST_CELL_CHARS else ()
 
 
 def _named_by_test(answer: str, prompt: str, test: str, language: str) -> bool:

@@ -18,6 +18,8 @@ SAYS_NOTHING = "its test compares nothing, and nothing else says what is asked"
 BARE_VARIABLE = "its test begins with the value of a variable, and nothing else says what is asked"
 NOT_SHOWN = "no test shows what its signature names, and nothing else says what is asked"
 NAMELESS = "the name of what its test calls says nothing, nor does anything else say what is asked"
+ONE_CASE = "one case is all that says what is asked"
+ONE_TRUTH = "all cases of its test have the same truth, and nothing else says what is asked"
 UNJUDGED = "no test judges its answer"
 
 _HEADED = re.compile(r"^(?:async )?(?:def|class|function) (\w+)", re.MULTILINE)
@@ -53,12 +55,37 @@ def lacks_a_task(candidate: ExampleCandidate) -> str | None:
         return read
     if candidate.kind == "repair" or is_told or (tree := python_source.parse(shown)) is None:
         return None
-    if not any(isinstance(node, _JUDGES) or _asserts(node) for node in walk(tree)):
-        return SAYS_NOTHING
+    if (few := _too_few(tree)) is not None:
+        return few
     first = next((node for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom)), None)
     compared = first.test if isinstance(first, ast.Assert) else None
     literal = isinstance(compared, ast.Compare) and isinstance(compared.left, ast.Name)
     return BARE_VARIABLE if literal and _is_literal(compared.comparators[0]) else None  # type: ignore[union-attr]
+
+
+def _too_few(tree: ast.Module) -> str | None:
+    """Why the cases of a test leave open what is asked: none compares, there is one, or all have the same truth."""
+    judging = [node for node in walk(tree) if isinstance(node, ast.Assert | ast.With) or _asserts(node)]
+    truths = {_truth(node) for node in judging}
+    compares = any(isinstance(node, _JUDGES) or _asserts(node) for node in walk(tree))
+    if not compares and not {True, False} <= truths:
+        return SAYS_NOTHING
+    if len(judging) == 1 and not any(isinstance(node, ast.For | ast.comprehension) for node in walk(tree)):
+        return ONE_CASE
+    return ONE_TRUTH if len(truths) == 1 and None not in truths else None
+
+
+def _truth(node: ast.AST) -> bool | None:
+    """The truth that an assertion expects of a call; None for one that compares."""
+    tested = node.test if isinstance(node, ast.Assert) else None
+    match tested:
+        case ast.Call():
+            return True
+        case ast.UnaryOp(op=ast.Not(), operand=ast.Call()):
+            return False
+        case ast.Compare(left=ast.Call(), ops=[ast.Is() | ast.Eq()], comparators=[ast.Constant(value=bool(value))]):
+            return value
+    return None
 
 
 def _is_nameless(signature: str, shown: str) -> bool:

@@ -11,6 +11,7 @@ from capibara_assets.datasets.derived.injected import Injected, is_mendable
 from capibara_assets.datasets.derived.queries import queries
 from capibara_assets.datasets.derived.trials import End, Ends, Trial, execute
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
+from capibara_assets.datasets.kinds.repair import WRONG_OUTPUT
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.domains import Domain
@@ -24,6 +25,7 @@ CLAMP = '''def clamp(value, low, high):
     if value < low:
         return low
     return min(value, high)'''
+FAILED = {"language": "python", "error_name": WRONG_OUTPUT}
 QUERY = "SELECT name FROM plants WHERE height > 40 ORDER BY height DESC;"
 
 
@@ -103,13 +105,15 @@ def test_a_later_test_in_javascript(recipe: DatasetRecipe) -> None:
         ("missing_argument", "power(x|, 2|)", "Fix it.\n\nTypeError", True),
         ("missing_where", "SELECT a FROM t|WHERE b > c|", "Fix it.\n\nExpected:", False),
         ("missing_where", "SELECT a FROM t|WHERE b > c|", "Fix it.\nOf those that grew.\n\nX", True),
-        ("constant", "range(|9|)", "Fix it.\n\nExpected: x", True),
+        ("constant", "range(|9|)", "Fix it.\nThe first nine.\n\nExpected:", True),
+        ("constant", "range(|9|)", "Fix it.\n\nExpected:", False),
+        ("constant", "def f(): return range(|9|)", "Fix it.\n\nExpected:", True),
     ],
 )
 def test_what_is_gone_can_be_known(kind: str, fixed: str, prompt: str, mendable: bool) -> None:
     before, gone, behind = fixed.split("|")
     edit = RepairEdit(kind, len(before), len(before + gone), "")
-    one = Injected(None, edit, {"fixed_code": before + gone + behind}, "")  # type: ignore[arg-type]
+    one = Injected(None, edit, {"fixed_code": before + gone + behind, **FAILED}, "")  # type: ignore[arg-type]
     assert is_mendable(one, prompt) is mendable
 
 

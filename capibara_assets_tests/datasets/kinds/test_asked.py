@@ -83,7 +83,22 @@ def test_of_a_task_that_tests_alone_tell_more_are_shown(recipe: DatasetRecipe) -
     tests = "\n".join(f"assert kept([{i}, 1, 2, 3]) == {[i, 3] if i > 2 else [3]}" for i in range(12))
     named, nameless = run("a", f"# Keep what is above two.\n{code}\n{tests}"), run("b", f"{code}\n{tests}", "s2")
     made = {one.execution_ids[0]: one.prompt for one in solve.candidates(evidence_of([named, nameless]), recipe)}
-    assert made["a"].count("assert") == 0 and made["b"].count("assert") == 2 * recipe.tests_shown
+    assert made["a"].count("assert") == recipe.tests_shown and made["b"].count("assert") == 2 * recipe.tests_shown
+
+
+def test_what_a_comment_says_has_examples_but_what_was_asked_for_has_none(recipe: DatasetRecipe) -> None:
+    code = "def kept(row):\n    return [x for x in row if x > 2]"
+    tests = "assert kept([3, 1, 2]) == [3]\nassert kept([]) == []"
+    rows = [
+        run("described", f"# Keep what is above two.\n{code}\n{tests}"),
+        run("with one", f"# Keep what is above two: kept([1, 5]) == [5]\n{code}\n{tests}", "s2"),
+        run("asked", f"{code}\n{tests}", "s3", task="Write `kept(row)` that keeps what is above two."),
+        run("later", 'def kept(row):\n    """Keep what is above two."""\n    return [x for x in row if x > 2]', "s4"),
+        run("test", tests, "s4", minute=1),
+    ]
+    made = {one.execution_ids[0]: one.prompt for one in solve.candidates(evidence_of(rows), recipe)}
+    shown = {name: prompt.count("assert kept(") for name, prompt in made.items()}
+    assert shown == {"described": 2, "with one": 0, "asked": 0, "later": 2}
 
 
 def test_an_error_that_a_test_expects_is_told(recipe: DatasetRecipe) -> None:

@@ -297,3 +297,12 @@ def test_a_line_without_its_cell_is_of_the_test_if_it_stands_there() -> None:
     assert found.text.endswith("assert.strictEqual(area(2, 3), 6);") and "assert.ok(" not in found.text
     assert "require('assert')" in found.text and not found.frames
     assert failing_test(cell, asked, "javascript", elsewhere).frames == elsewhere
+
+
+@pytest.mark.parametrize(
+    ("code", "quoted"), [("const codes = Set([1]);", "const codes = Set([1]);"), ("f()", "var codes = Set([1]);")]
+)
+def test_a_line_that_its_kernel_changed_is_quoted_as_written(code: str, quoted: str) -> None:
+    traceback = "Cell[1]:1\nvar codes = Set([1]);\n            ^\n\nTypeError: x\n    at Cell[1]:1:13"
+    assert [frame.text for frame in own_frames(traceback, "javascript", code)] == [quoted]
+    assert own_frames(traceback, "javascript")[0].text == "var codes = Set([1]);"

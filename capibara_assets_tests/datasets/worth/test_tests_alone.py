@@ -13,14 +13,25 @@ ANSWER = "def heaviest(loads):\n    return max((sum(load) for load in loads if l
 @pytest.mark.parametrize(
     ("task", "shown", "why"),
     [
-        ("", "assert heaviest([[1, 2], [4]]) == 4", None),
+        ("", "assert heaviest([[1, 2], [4]]) == 4\nassert heaviest([]) == 0", None),
+        ("", "assert heaviest([[1, 2], [4]]) == 4", found.ONE_CASE),
+        ("The heaviest load.", "assert heaviest([[1, 2], [4]]) == 4", None),
+        ("", "for load, most in [([[1]], 1), ([], 0)]:\n    assert heaviest(load) == most", None),
+        ("", "assert heaviest([[1]])\nassert heaviest([[2]])", found.SAYS_NOTHING),
+        ("", "assert heaviest([[1]])\nassert heaviest([[2]]) is True", found.ONE_TRUTH),
+        ("", "assert not heaviest([])\nassert heaviest([[]]) == False", found.ONE_TRUTH),
+        ("", "assert heaviest([[1]])\nassert not heaviest([])", None),
         ("", "heaviest([[1, 2], [4]])", found.SAYS_NOTHING),
         ("The heaviest load.", "heaviest([[1, 2], [4]])", None),
         ("", "case = made()\ncase.assertEqual(heaviest([[1]]), 1)", found.READS_UNTOLD),
-        ("", "import unittest\ncase = unittest.TestCase()\ncase.assertEqual(heaviest([[1]]), 1)", None),
+        (
+            "",
+            "import unittest as u\ncase = u.TestCase()\ncase.assertEqual(heaviest([[1]]), 1)\nassert heaviest([]) == 0",
+            None,
+        ),
         ("", "heaviest_is(1)", found.READS_UNTOLD),
         ("", "assert total == 4\nassert heaviest([[4]]) == total", found.READS_UNTOLD),
-        ("", "total = heaviest([[4]])\nassert total == 4", None),
+        ("", "total = heaviest([[4]])\nassert total == 4\nassert heaviest([]) == 0", None),
     ],
 )
 def test_a_test_says_what_is_asked(task: str, shown: str, why: str | None) -> None:
@@ -29,8 +40,9 @@ def test_a_test_says_what_is_asked(task: str, shown: str, why: str | None) -> No
 
 def test_the_value_of_a_variable_says_nothing_of_how_it_is_made() -> None:
     answer = f"{ANSWER}\n\nkind = ['a', 'b'][heaviest([[1]])]"
-    asked = prompts.solve("python", "", "", ["assert kind == 'b'"], [])
-    assert unworthy(candidate("solve", answer, asked, test="assert kind == 'b'")) == found.BARE_VARIABLE
+    test = "assert kind == 'b'\nassert heaviest([]) == 0"
+    asked = prompts.solve("python", "", "", [test], [])
+    assert unworthy(candidate("solve", answer, asked, test=test)) == found.BARE_VARIABLE
     told = prompts.solve("python", "The kind of the heaviest load.", "", ["assert kind == 'b'"], [])
     assert unworthy(candidate("solve", answer, told, test="assert kind == 'b'")) is None
 
@@ -52,7 +64,7 @@ def test_a_test_whose_secret_was_replaced() -> None:
     ],
 )
 def test_a_test_shows_what_is_to_be_defined(task: str, signature: str, why: str | None) -> None:
-    shown = "assert heaviest([[1, 2], [4]]) == 4"
+    shown = "assert heaviest([[1, 2], [4]]) == 4\nassert heaviest([]) == 0"
     asked = prompts.solve("python", task, signature, [shown], [])
     assert unworthy(candidate("solve", ANSWER, asked, test=shown)) == why
 
@@ -68,7 +80,10 @@ def test_a_test_shows_what_is_to_be_defined(task: str, signature: str, why: str 
     ],
 )
 def test_a_name_that_anything_could_have_says_nothing(task: str, name: str, why: str | None) -> None:
-    answer, shown = (text.replace("heaviest", name) for text in (ANSWER, "assert heaviest([[1, 2], [4]]) == 4"))
+    answer, shown = (
+        text.replace("heaviest", name)
+        for text in (ANSWER, "assert heaviest([[1, 2], [4]]) == 4\nassert heaviest([]) == 0")
+    )
     asked = prompts.solve("python", task, f"def {name}(loads)", [shown], [])
     assert unworthy(candidate("solve", answer, asked, test=shown)) == why
 

@@ -261,8 +261,6 @@ def test_data_that_only_the_author_knew() -> None:
 @pytest.mark.parametrize(
     ("text", "asks"),
     [
-        ("What's the output?", False),
-        ("What does this code print?", False),
         ("What is the output voltage of each station?", True),
         ("remove rows that contain missing values", True),
         ("to convert class labels from strings to integers", True),
