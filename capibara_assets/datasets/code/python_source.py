@@ -18,6 +18,7 @@ step update write"""
 CHANGING = frozenset(_CHANGING_METHODS.split())
 BUILTINS = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__"}
 
+_LINE_END = re.compile(r"\r\n?|\n")  # as Python counts lines
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -26,11 +27,9 @@ class Places:
     """Converts a parser's positions in UTF-8 bytes to positions in the text."""
 
     def __init__(self, code: str) -> None:
-        self._code = code
-        self._starts = [0]
-        for line in code.split("\n"):
-            self._starts.append(self._starts[-1] + len(line) + 1)
-        self._lines = code.split("\n")
+        ends = [match.end() for match in _LINE_END.finditer(code)]
+        self._starts = [0, *ends]
+        self._lines = [code[start:end] for start, end in zip(self._starts, [*ends, len(code)], strict=True)]
 
     def at(self, line: int, column: int) -> int:
         """Position of a line (from 1) and a column in bytes."""

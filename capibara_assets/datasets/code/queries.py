@@ -89,6 +89,18 @@ def _if_sql(text: str) -> Iterator[str]:
 
 @lru_cache(maxsize=4096)
 def statements(text: str) -> tuple[exp.Expr, ...]:
+    """The statements of a SQL text; where no common dialect reads it whole, those that can be read to their end."""
+    return tuple(one for one in readable(text) if _is_whole(one))
+
+
+def _is_whole(tree: exp.Expr) -> bool:
+    """Whether a tree lacks nothing that it is written with, as one of a text with errors may."""
+    return not any(
+        needed and node.args.get(name) is None for node in tree.walk() for name, needed in node.arg_types.items()
+    )
+
+
+def readable(text: str) -> tuple[exp.Expr, ...]:
     """The statements of a SQL text; where no common dialect reads it whole, as much as can be read of it."""
     logging.getLogger("sqlglot").setLevel(logging.ERROR)
     parsed = parse_sql(text)
@@ -116,7 +128,7 @@ def last_select(text: str) -> exp.Select | None:
 @lru_cache(maxsize=4096)
 def reads_of(code: str, language: str) -> Reads:
     """Tables and columns that the SQL of a cell needs, less those that the cell itself defines or loads."""
-    parsed = [s for text in sql_texts(code, language) for s in statements(text)]
+    parsed = [s for text in sql_texts(code, language) for s in readable(text)]
     made = {table.name.lower(): table for table in defined(parsed)} | dict.fromkeys(_loaded(code, language))
     tables: set[str] = set()
     columns: set[tuple[str, str]] = set()

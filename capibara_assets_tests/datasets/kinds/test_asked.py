@@ -1,5 +1,6 @@
 """Answers hold what was asked for, and prompts what their tests expect."""
 
+from capibara_assets.datasets.code.python_source import Places
 from capibara_assets.datasets.kinds import solve
 from capibara_assets.datasets.kinds.asked import only_tested, shown_test, with_imports, without_unasked
 from capibara_assets.datasets.recipe import DatasetRecipe
@@ -50,6 +51,14 @@ def test_of_an_import_the_names_stay_that_something_uses() -> None:
         "def total(items: list[Item]) -> Unit:\n    return json.dumps(items)"
     )
     assert without_unasked(cut, "Write total(items) with annotations.", "", "python") == cut
+
+
+def test_lines_end_as_python_counts_them() -> None:
+    code = "def f(x):\r    return x + 1\r\n\r\ndef spare(): return {'é': 1}\rtable = [\r1]\n"
+    places = Places(code)
+    assert code[places.at(2, 4) :].startswith("return x") and code[places.at(4, 0) :].startswith("def spare")
+    assert code[places.at(4, 25) :].startswith(": 1}") and code[places.at(6, 0) :] == "1]\n"
+    assert "def f" in without_unasked(code, "Write `f`.", "", "python")
 
 
 def test_what_prompt_or_test_names_stays() -> None:

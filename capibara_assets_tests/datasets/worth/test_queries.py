@@ -17,6 +17,7 @@ from capibara_assets.datasets.worth.query_sense import (
     groups_by_name,
     says_nothing,
 )
+from capibara_assets.datasets.worth.worth import unworthy
 
 SHOPS = "shops(id INT, name TEXT, town TEXT)\nsales(id INT, shop_id INT, amount INT, day TEXT)"
 
@@ -230,3 +231,19 @@ def test_what_python_asks_a_database_for_is_told_by_the_prompt() -> None:
         return unworthy_query(ExampleCandidate("solve", "python", prompt, code, ("e",), "", 0.0, 1.0))
 
     assert asks("CA") == LOOKED_UP and asks("California") is None
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT ROUND(100 * SUM(CASE WHEN distance =/ COUNT(*), 0) AS p FROM t GROUP BY a;",
+        "SELECT COUNT(*) FROM r WHERE CAST(r.year AS .year AS TEXT) || '-' || CASE r.month WHEN 'May' THEN '05'",
+        "SELECT a FROM t WHERE b BETWEEN AND 3 GROUP BY",
+    ],
+)
+def test_a_query_that_breaks_off_is_judged_by_what_is_whole(query: str) -> None:
+    for kind in ("solve", "repair", "predict"):
+        asked = f"Fix this SQL code.\n\nCode:\n{query}"
+        one = ExampleCandidate(kind, "sql", asked, query, ("e",), "", 0.0, 1.0, failing=query)  # type: ignore[arg-type]
+        unworthy(one, 3)
+    assert not says_nothing(query)
