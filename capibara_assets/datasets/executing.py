@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from capibara_assets.datasets.anatomy.stated import callees, documented_assertions
-from capibara_assets.datasets.code.sessions import cell_names
+from capibara_assets.datasets.anatomy.stated import documented_test
 from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.derived.trials import Execute, Trial
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
@@ -108,9 +107,9 @@ def passing_as_shown(placed: Sequence[Placed], execute: Execute | None) -> tuple
 
     A prompt may show a part of a test that stands in a function, and of a session what names tell that it needs.
     """
-    judged = [(item, _shown_test(item.candidate)) for item in placed if _ran(item)]
-    shown = [(item, test) for item, test in judged if test]
-    trials = [_as_shown(item.candidate, test) for item, test in shown]
+    judged = [(item, _judging(item.candidate)) for item in placed if _ran(item)]
+    shown = [(item, tests) for item, tests in judged if tests]
+    trials = [_as_shown(item.candidate, tests) for item, tests in shown]
     ends = execute(trials, purpose="standing") if execute and shown else []
     failing = {
         item.example_id: f"{FAILS_AS_SHOWN}: {end[0].error_name}"
@@ -125,17 +124,14 @@ def _ran(item: Placed) -> bool:
     return of_code and item.verdict is not None and item.verdict.verified == "reexecuted"
 
 
-def _shown_test(one: ExampleCandidate) -> str:
-    """The test of a prompt, and the examples of its task's docstring that call what the answer defines."""
-    names = cell_names(one.answer, one.language) if one.language == "python" else None
-    told = documented_assertions(stated(one.prompt)) if names is not None else ()
-    calls = [assertion for assertion in told if names is not None and callees(assertion) <= names.bound]
-    return "\n".join(filter(None, [section(one.prompt, TESTS), *calls]))
+def _judging(one: ExampleCandidate) -> list[str]:
+    """The test of a prompt, the hidden one of what was derived, and the examples of a task's docstring."""
+    told = documented_test(stated(one.prompt)) if one.language == "python" else ""
+    return list(filter(None, [section(one.prompt, TESTS), one.test if one.derived else None, told]))
 
 
-def _as_shown(one: ExampleCandidate, test: str) -> Trial:
-    answered = f"{one.answer}\n\n{test}"
-    cells = tuple(filter(None, (section(one.prompt, SESSION), answered)))
+def _as_shown(one: ExampleCandidate, tests: Sequence[str]) -> Trial:
+    cells = tuple(filter(None, (section(one.prompt, SESSION), one.answer, *tests)))
     if one.language == "python":  # one event loop for all that awaits
         cells = ("\n\n".join(cells),)
     return Trial(one.language, (cells,))

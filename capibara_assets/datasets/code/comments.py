@@ -40,6 +40,7 @@ _ON_OUTPUT = re.compile(
     r"\b(?:print|log|output|happen)(?:s|ed|ged|ted)?\b[^?\n]{0,20}\?\Z",
     re.IGNORECASE,
 )
+_ON_ATTEMPT = re.compile(r"\W*(?:fix(?:ed|es|ing)?|retry|try again)\b(?:\W+\w+){0,4}\W*", re.IGNORECASE)
 _REMARK = re.compile(
     r"^\W*\(?(\d+|[a-z])[.)]\s|^\W*[\w.\[\]]{1,20}\s*[:=]\s|[:,(]$|"
     r"\b(earlier|previous|previously|above|below|chapter|this (section|cell|notebook|book|directory))\b|"
@@ -98,7 +99,7 @@ def is_statement(text: str) -> bool:
     """
     if not text or len(text) > _MAX_CHARS or len(_WORD.findall(text)) < _MIN_WORDS or _NO_STATEMENT.match(text):
         return False
-    if _ON_OUTPUT.match(text.strip()):
+    if _ON_OUTPUT.match(text.strip()) or _ON_ATTEMPT.fullmatch(text.strip()):
         return False
     if _CODE.search(text.split("\n", 1)[0]) or _only_shows(text):
         return False

@@ -28,6 +28,9 @@ from capibara_assets.datasets.recipe import DatasetRecipe
 _MOST_SHOWN, _SHORT = 400, 2
 _CONDITIONS = frozenset(("missing_where", "missing_having", "missing_condition"))
 _VALUE = re.compile(r"\b(\d[\d.]*)|'([^'\n]*)'|\"([^\"\n]*)\"")
+_CHANCE = re.compile(
+    r"seed\b|\brandom|\brand[in]|random_state"
+)  # a number that makes no difference to be reasoned about
 _DEFINES = re.compile(r"\b(?:def|class|lambda)\b")
 _NO_METHOD = re.compile(r"'([\w.]+)' object has no attribute")
 #: Classes of errors that say that something is missing here, and would be no consequence of a bug.
@@ -144,7 +147,9 @@ def is_mendable(one: Injected, prompt: str) -> bool:
     A changed number can be inferred, unless it is what a program that defines nothing starts from.
     """
     if one.edit.kind in ("constant", "status"):
-        return prompts.states_task(prompt) or not _is_given(one.pair)
+        at = one.edit.start
+        line = one.pair["fixed_code"][one.pair["fixed_code"].rfind("\n", 0, at) + 1 :].partition("\n")[0]
+        return _CHANCE.search(line) is None and (prompts.states_task(prompt) or not _is_given(one.pair))
     if one.edit.kind in _CONDITIONS and not prompts.states_task(prompt):
         return False
     gone = one.pair["fixed_code"][one.edit.start : one.edit.end]

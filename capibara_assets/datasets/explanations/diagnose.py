@@ -25,7 +25,15 @@ from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.kinds.predict import is_derivable
-from capibara_assets.datasets.kinds.repair import lesson, pair_quality, rewritten, sides, unified_diff, whole_request
+from capibara_assets.datasets.kinds.repair import (
+    executions_of,
+    lesson,
+    pair_quality,
+    rewritten,
+    sides,
+    unified_diff,
+    whole_request,
+)
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.replay.traces import Trace
 from capibara_assets.executions.replay.workers import Session
@@ -77,7 +85,7 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
             language=language,
             prompt=prompt,
             answer=answer,
-            execution_ids=(pair["fixed_execution_id"], pair["failing_execution_id"]),
+            execution_ids=executions_of(evidence, pair),
             subjects=2,
             duplicate_key=f"{structural_key(failing, language)}:{structural_key(fixed, language)}",
             difficulty=difficulty(failing, language, 1, [pair["error_name"] or ""], recipe.difficulty),

@@ -28,7 +28,7 @@ _UNKNOWABLE = re.compile(
     r"""\b(time\.(time|time_ns|perf_counter|monotonic|process_time|strftime|localtime|gmtime|ctime)|perf_counter|
     datetime\.(now|utcnow|today)|date\.today|performance\.now|random|randn?|randint|randperm|shuffle|manual_seed|
     default_rng|uuid[134]|secrets\.|environ|getenv|getpid|getcwd|platform\.|getsizeof|memory_usage|psutil|__version__|
-    from_pretrained|sklearn\.datasets|sklearn\ import\ datasets|
+    from_pretrained|random_state|sklearn\.datasets|sklearn\ import\ datasets|
     datasets\.load_\w+|Anthropic|OpenAI|client\.(messages|beta|completions|chat)|
     fsolve|curve_fit|least_squares|CURRENT_(DATE|TIME|TIMESTAMP)|julianday)\b
     |\boptimize\.\w+\(|\bvalue_counts\([^()\n]*\bbins=|\bq?cut\([^()\n]*,\s*(?:bins=|q=)?\d

@@ -16,7 +16,7 @@ from capibara_assets.datasets.anatomy.stated import with_stated
 from capibara_assets.datasets.code.comments import is_task
 from capibara_assets.datasets.code.sessions import Row, carried, cell_names
 from capibara_assets.datasets.code.structure import structural_key, without_trailing_spaces
-from capibara_assets.datasets.code.tracebacks import own_frames, summary
+from capibara_assets.datasets.code.tracebacks import below, own_frames, summary
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, mean_quality
@@ -26,6 +26,7 @@ from capibara_assets.datasets.kinds.referents import leans_on_dialogue, with_ear
 from capibara_assets.datasets.kinds.surroundings import surroundings
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
+from capibara_assets.executions.patterns.repairs import BELOW
 
 WRONG_OUTPUT = "WrongOutput"  # error name of code that ends well and shows something else than it should
 NO_TEST = "an assertion failed, and the test that holds it cannot be shown"
@@ -61,7 +62,7 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
             later[-1] if later else pair["failing_code"],
             failing,
             language,
-            own_frames(pair["traceback"], language, pair["failing_code"]),
+            below(own_frames(pair["traceback"], language, pair["failing_code"]), lines_above(evidence, pair)),
             earlier=later[:-1],
         )
         error = _error(pair, test)
@@ -81,7 +82,7 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
             language=language,
             prompt=prompts.repair(language, statement, failing, error, [*before, *around.session], shown),
             answer=fixed,
-            execution_ids=(pair["fixed_execution_id"], pair["failing_execution_id"], *around.execution_ids),
+            execution_ids=(*executions_of(evidence, pair), *around.execution_ids),
             subjects=2,
             duplicate_key=f"{structural_key(failing, language)}:{structural_key(fixed, language)}",
             difficulty=difficulty(fixed, language, len(errors), errors, recipe.difficulty),
@@ -101,6 +102,27 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
             # mutants of one function share nearly all of its text; they differ by the mistake
             lesson=f"{error}\n{lesson(failing, fixed)}",
         )
+
+
+def executions_of(evidence: Evidence, pair: Row) -> tuple[str, ...]:
+    """The executions of a pair: the fixed one, the failing one, what that tested, and the run of it that passed."""
+    ends = (pair["fixed_execution_id"], pair["failing_execution_id"])
+    session, _ = evidence.place(pair["failing_execution_id"])
+    codes = {row["execution_id"]: row["code"] for row in session}
+    mended, tested = (codes.get(name) for name in ends)
+    more = (
+        name
+        for name, code in codes.items()
+        if pair["failing_code"] == f"{code}{BELOW}{tested}" or pair["fixed_code"] == f"{mended}{BELOW}{code}"
+    )
+    return (*ends, *more)
+
+
+def lines_above(evidence: Evidence, pair: Row) -> int:
+    """Lines of a pair's failing code that stand above the code of the cell that failed."""
+    row = evidence.known.get(pair["failing_execution_id"])
+    above = pair["failing_code"].removesuffix(row["code"]) if row is not None else ""
+    return above.count("\n") if above != pair["failing_code"] else 0
 
 
 def _judging(pair: Row) -> Sequence[str]:

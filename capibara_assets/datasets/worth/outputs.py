@@ -89,7 +89,7 @@ def _prints_texts(code: str, shown: str, language: str) -> bool:
 
 
 def _why_unreadable(code: str, shown: str) -> str | None:
-    if "AssertionError: " in shown and _UNITTEST.search(code):
+    if ("AssertionError: " in shown and _UNITTEST.search(code)) or "wasSuccessful()" in shown:
         return WORDED
     names = {n for found in _SYMBOLS.finditer(code) for n in re.findall(r"\w+", found["names"] or found["name"])}
     if names and "sqrt(" in shown and "/" in shown:

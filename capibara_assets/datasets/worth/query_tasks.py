@@ -6,22 +6,32 @@ from sqlglot import exp
 
 from capibara_assets.datasets.code.queries import last_select, statements
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
-from capibara_assets.datasets.kinds.prompts import SCHEMA, section, stated
+from capibara_assets.datasets.kinds.prompts import CODE, SCHEMA, section, stated
 from capibara_assets.datasets.schema import CODE_KINDS
 
 BARE_COUNT = "its query counts the rows of one table, and nothing else"
 AVERAGED_DATE = "its query adds up or averages a column of dates"
+CHECK = "its query checks another's result: of other rows it tells nothing"
 OTHER_END = "its query looks for the other end of the order than its task names"
 
 _LEAST = re.compile(r"\b(youngest|smallest|lowest|least|fewest|minimum|shortest|cheapest|lightest)\b", re.IGNORECASE)
 _MOST = re.compile(r"\b(oldest|largest|highest|most|greatest|maximum|longest|heaviest|biggest)\b", re.IGNORECASE)
+_CHECKS = re.compile(
+    r"\bINSERT\s+INTO\s+[\"`\[]?check_|\bcheck_result\b"
+    r"|\bTHEN\s+'(?:PASS|FAIL|OK)(?:ED)?'\s+ELSE\s+'(?:PASS|FAIL|NOT OK)(?:ED)?'",
+    re.IGNORECASE,
+)
 _DATES = re.compile(r"date|birth|dob|year|time|rank|position|place|since|order", re.IGNORECASE)
 _DATE_TYPE = r"\b{name}\b[\"'`]?\s*[|:,]?\s*[\"'`(]*(?:date|datetime|timestamp)\b"
 
 
 def mismatched(candidate: ExampleCandidate) -> str | None:
     """Why a query that was written for a task does not answer it, or is no work; None otherwise."""
-    if candidate.language != "sql" or candidate.kind not in CODE_KINDS:
+    if candidate.language != "sql":
+        return None
+    if _CHECKS.search(f"{section(candidate.prompt, CODE)}\n{candidate.answer}"):
+        return CHECK
+    if candidate.kind not in CODE_KINDS:
         return None
     tree = last_select(candidate.answer)
     if tree is None:

@@ -12,7 +12,10 @@ The rules for a pair, within (sandbox, code context), in time order:
 5. A shell command that failed and later, unchanged, does not was mended by what stands between: the pair's code is
    equal, and its diff is the edits and commands in between. Each failure has such a pair. Where a pipe hides the exit
    code (`pytest | tail`), the command failed if its output says so.
-6. Where a verdict was recorded on attempts at a session's one task, each failure has the next that solves it.
+6. A test or call in a cell of its own that failed, and passes unchanged after a cell defined anew what it calls, was
+   mended by that cell, the last before the run that passed. Both codes of such a pair hold the definition and, below
+   it, what tested it, as if they had been one cell.
+7. Where a verdict was recorded on attempts at a session's one task, each failure has the next that solves it.
 
 An execution whose outcome is not known is neither a failure nor a repair, but in rule 5. False pairs are worse than
 missed ones.
@@ -37,6 +40,7 @@ from capibara_assets.storage.records import conform, polars_schema
 
 # least similarity, by what else ties the two together; a recorded task may hold for a whole session
 _SAME_STATEMENT, _SAME_NAMES, _SAME_TASK, _SAME_TEXT = 0.2, 0.3, 0.5, 0.75
+BELOW = "\n\n"  # between a definition and what tested it
 _HORIZON = 50  # later executions that are considered
 _MIN_TOKENS = 4  # of code without a task or names: `f(3)` and `f(4)` are no repair
 _MAX_TOKENS = 6_000
@@ -138,6 +142,10 @@ def _pairs(session: Sequence[_Attempt]) -> Iterator[_Pair]:
         elif not solving and (fix := _fix_of(session, i)) is not None and fix not in used:
             used.add(fix)
             yield session[i], session[fix], ()
+        elif not solving and fix is None and (tested := _retested(session, i)) is not None and tested[1] not in used:
+            used.add(tested[1])
+            before, mended, after = (session[j] for j in tested)
+            yield _below(before, session[i]), _below(mended, after, of=mended), ()
 
 
 def _mended(session: Sequence[_Attempt]) -> Iterator[_Pair]:
@@ -202,6 +210,29 @@ def _fix_of(session: Sequence[_Attempt], i: int) -> int | None:
         else:
             break
     return first
+
+
+def _retested(session: Sequence[_Attempt], i: int) -> tuple[int, int, int] | None:
+    """Indexes of what a failed test tested, of what is defined in its place, and of the same test's run that passed."""
+    test = session[i]
+    again = next((j for j in range(i + 1, len(session)) if session[j].ok and session[j].tokens == test.tokens), None)
+    called = set(test.tokens)
+    if again is None or again - i > _HORIZON or test.row["language"] == SHELL:
+        return None
+    before = next((j for j in range(i - 1, -1, -1) if session[j].ok and session[j].names & called), None)
+    if before is None:
+        return None
+    names = session[before].names
+    fix = next((j for j in range(again - 1, i, -1) if session[j].ok and session[j].names & names), None)
+    if fix is None or not names <= session[fix].names or session[fix].tokens == session[before].tokens:
+        return None
+    return before, fix, again
+
+
+def _below(defining: _Attempt, tested: _Attempt, of: _Attempt | None = None) -> _Attempt:
+    """An attempt whose code is what one cell defined and another tested; its row is that of `of`, or of the test."""
+    row = (of or tested).row
+    return _Attempt(row | {"code": f"{defining.code}{BELOW}{tested.code}", "task": row["task"] or defining.row["task"]})
 
 
 def _related(a: _Attempt, b: _Attempt) -> bool:
