@@ -28,7 +28,7 @@ from capibara_assets.datasets.examples import (
 )
 from capibara_assets.datasets.executing import NOT_AGAIN, NOT_PASSED, Reexecute
 from capibara_assets.datasets.groups import BRIDGE, assign_groups
-from capibara_assets.datasets.kinds import solve
+from capibara_assets.datasets.kinds import repair, solve
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.placing import REFUTED, TOO_LONG, Placed
 from capibara_assets.datasets.recipe import DatasetRecipe, Decontamination
@@ -37,8 +37,9 @@ from capibara_assets.datasets.tracing import traced
 from capibara_assets.datasets.verification import Judgement, Judgements, judge_answers, verify
 from capibara_assets.domains import DOMAINS, Domain
 from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
+from capibara_assets.executions.patterns.repairs import find_repairs
 from capibara_assets.executions.replay.replay import ReplayBatch, ReplayVerdict
-from capibara_assets.executions.schema import SOLVED, UNSOLVED
+from capibara_assets.executions.schema import SOLVED, UNSOLVED, Execution, Pattern
 from capibara_assets.storage.records import frame_digest, problems, table
 from capibara_assets_tests.datasets.conftest import (
     bullet,
@@ -742,3 +743,32 @@ def test_what_a_person_drops_is_left_out_under_any_id(recipe: DatasetRecipe, tmp
     assert dataset.statistics["audit"] == {"dropped": len(lines), "by_reason": {dull: len(lines)}, "without_example": 0}
     assert {i for ids in dataset.examples["execution_ids"] for i in ids} == {"free"}
     assert whole.statistics["quality_report"][-1]["examples"] == whole.examples.height
+
+
+def test_a_repair_that_a_later_test_asked_for_names_all_its_executions(recipe: DatasetRecipe) -> None:
+    wrong = 'def kept(row):\n    """Keep what is above two."""\n    return [x for x in row if x > lim]'
+    right = wrong.replace("lim]", "2]")
+    test = "row = [3, 1]\nassert kept(row) == [3]\nassert kept([]) == []"
+    traceback = (
+        "Cell In[2], line 2\n      1 row = [3, 1]\n----> 2 assert kept(row) == [3]\n\n"
+        "Cell In[1], line 3, in kept(row)\n      1 def kept(row):\n----> 3     return [x for x in row if x > lim]\n"
+    )
+    failed = {"outcome": "error", "error_name": "NameError", "error_value": "name 'lim' is not defined"}
+    cells = [
+        run("wrong", wrong),
+        run("test", test, minute=1, traceback=traceback, **failed),
+        run("right", right, minute=2),
+        run("again", test, minute=3),
+    ]
+    pairs = find_repairs(table(Execution, cells))
+    evidence = Evidence(table(Execution, cells), table(Pattern, []), pairs, pl.DataFrame())
+    (made,) = repair.candidates(evidence, recipe)
+    assert made.prompt == (
+        "Fix this Python code.\nKeep what is above two.\n\n"
+        "Code:\ndef kept(row):\n    return [x for x in row if x > lim]\n\n"
+        "It has to pass:\nrow = [3, 1]\nassert kept(row) == [3]\n\n"
+        "Error:\nreturn [x for x in row if x > lim]\nNameError: name 'lim' is not defined"
+    )
+    assert made.answer == "def kept(row):\n    return [x for x in row if x > 2]" and made.test == test
+    assert set(made.execution_ids) == {"wrong", "test", "right", "again"}
+    assert made.execution_ids[:2] == ("right", "test")

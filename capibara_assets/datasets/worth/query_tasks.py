@@ -16,9 +16,11 @@ OTHER_END = "its query looks for the other end of the order than its task names"
 
 _LEAST = re.compile(r"\b(youngest|smallest|lowest|least|fewest|minimum|shortest|cheapest|lightest)\b", re.IGNORECASE)
 _MOST = re.compile(r"\b(oldest|largest|highest|most|greatest|maximum|longest|heaviest|biggest)\b", re.IGNORECASE)
+_CONDITION = r"(?:(?!\bTHEN\b)[^;])*?"
 _CHECKS = re.compile(
     r"\bINSERT\s+INTO\s+[\"`\[]?check_|\bcheck_result\b"
-    r"|\bTHEN\s+'(?:PASS|FAIL|OK)(?:ED)?'\s+ELSE\s+'(?:PASS|FAIL|NOT OK)(?:ED)?'",
+    rf"|\bWHEN\b{_CONDITION}\b(?:COUNT\s*\(|SELECT\b|EXISTS\b){_CONDITION}"
+    r"\bTHEN\s+'(?:PASS|FAIL|OK)(?:ED)?'\s+ELSE\s+'(?:PASS|FAIL|NOT OK)(?:ED)?'",
     re.IGNORECASE,
 )
 _DATES = re.compile(r"date|birth|dob|year|time|rank|position|place|since|order", re.IGNORECASE)

@@ -115,6 +115,10 @@ def test_what_is_nested_too_deeply_is_not_cut(language: str) -> None:
         "!pip install x y",
         "x = compute(a, b)",
         "df = df.dropna(axis=0);",
+        "fix off by one",
+        "Fixed: the last one, too",
+        "What's the output?",
+        "42. What does this print?",
     ],
 )
 def test_no_statement(text: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from capibara_assets.datasets.derived.derive import capped, derive, shares
 from capibara_assets.datasets.derived.edits import RepairEdit
-from capibara_assets.datasets.derived.injected import Injected, is_mendable
+from capibara_assets.datasets.derived.injected import Injected, _is_foreign, is_mendable
 from capibara_assets.datasets.derived.queries import queries
 from capibara_assets.datasets.derived.trials import End, Ends, Trial, execute
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
@@ -108,6 +108,8 @@ def test_a_later_test_in_javascript(recipe: DatasetRecipe) -> None:
         ("constant", "range(|9|)", "Fix it.\nThe first nine.\n\nExpected:", True),
         ("constant", "range(|9|)", "Fix it.\n\nExpected:", False),
         ("constant", "def f(): return range(|9|)", "Fix it.\n\nExpected:", True),
+        ("constant", "np.random.seed(|9|)\nx = f()", "Fix it.\nDraw.\n\nExpected:", False),
+        ("constant", "x = split(y, random_state=|9|)", "Fix it.\nDraw.\n\nExpected:", False),
     ],
 )
 def test_what_is_gone_can_be_known(kind: str, fixed: str, prompt: str, mendable: bool) -> None:
@@ -115,6 +117,14 @@ def test_what_is_gone_can_be_known(kind: str, fixed: str, prompt: str, mendable:
     edit = RepairEdit(kind, len(before), len(before + gone), "")
     one = Injected(None, edit, {"fixed_code": before + gone + behind, **FAILED}, "")  # type: ignore[arg-type]
     assert is_mendable(one, prompt) is mendable
+
+
+def test_a_method_of_another_class_is_no_plausible_bug() -> None:
+    swapped = RepairEdit("wrong_method", 0, 5, "splitlines")
+    foreign = End(1, "", "AttributeError", "'KFold' object has no attribute 'splitlines'")
+    own = End(1, "", "AttributeError", "'list' object has no attribute 'splitlines'")
+    assert _is_foreign(swapped, foreign) and not _is_foreign(swapped, own)
+    assert not _is_foreign(RepairEdit("misspelt_name", 0, 5, "splt"), foreign)
 
 
 def test_debug_predicts_the_errors_of_bugs(recipe: DatasetRecipe) -> None:

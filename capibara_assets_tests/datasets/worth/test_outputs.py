@@ -2,6 +2,8 @@
 
 import pytest
 
+from capibara_assets.datasets.kinds import prompts
+from capibara_assets.datasets.schema import Kind
 from capibara_assets.datasets.worth import outputs, query_tasks
 from capibara_assets_tests.datasets.worth.test_worth import candidate, unworthy
 
@@ -180,3 +182,26 @@ JOIN = "SELECT o.name FROM owners o JOIN pets p ON p.owner_id = o.id"
 )
 def test_a_query_that_does_not_do_what_its_task_says(task: str, query: str, proof: str, why: str | None) -> None:
     assert unworthy(candidate("solve", query, f"Write SQL code.\n{task}{SCHEMA}", "sql", proof=proof)) == why
+
+
+@pytest.mark.parametrize(
+    ("kind", "query", "why"),
+    [
+        ("predict", "SELECT CASE WHEN COUNT(*) = 55 THEN 'ok' ELSE 'FAIL' END FROM t", query_tasks.CHECK),
+        ("repair", "INSERT INTO check_totals SELECT COUNT(*) = 12 FROM t WHERE a > 3", query_tasks.CHECK),
+        ("predict", "SELECT CASE WHEN a > 5 THEN 'pass' ELSE 'fail' END AS grade, b FROM t", None),
+        ("predict", "SELECT CASE WHEN a > 5 THEN 'high' ELSE 'low' END AS level, b FROM t", None),
+        ("predict", "INSERT INTO checks SELECT a FROM t; SELECT SUM(a), MAX(b) FROM checks", None),
+    ],
+)
+def test_a_check_of_another_query(kind: Kind, query: str, why: str | None) -> None:
+    asked = f"Predict the output of this SQL code.\n\nCode:\n{query}"
+    assert query_tasks.mismatched(candidate(kind, query, asked, "sql")) == why
+
+
+def test_a_harness_that_only_says_that_something_failed() -> None:
+    code = "class T(unittest.TestCase):\n    def test_a(self):\n        self.assertEqual(f(2), 3)\nr = run(T)"
+    asked = prompts.predict_error("python", f"{code}\nassert r.wasSuccessful()", [])
+    assert unworthy(candidate("predict", "assert r.wasSuccessful()\nAssertionError", asked)) == outputs.WORDED
+    direct = prompts.predict_error("python", "def f(x):\n    return [y for y in x if y][0]\nassert f([0, 3]) == 2", [])
+    assert unworthy(candidate("predict", "assert f([0, 3]) == 2\nAssertionError", direct)) is None

@@ -255,3 +255,52 @@ def test_where_attempts_were_judged_every_failure_has_the_next_that_solves_the_t
     flags = pl.when(pl.col("execution_id") == "3").then(pl.lit(["solves_task"])).otherwise(pl.col("flags"))
     found = find_repairs(session.with_columns(flags=flags))
     assert sorted(found.select("failing_execution_id", "fixed_execution_id").rows()) == [("0", "3"), ("2", "3")]
+
+
+WRONG, RIGHT = "def area(r):\n    return 3 * r + r", "def area(r):\n    return 3 * r * r"
+TEST = "assert area(2) == 12\nassert area(0) == 0"
+
+
+def test_a_definition_that_a_later_cells_test_refuted_was_mended_by_the_next() -> None:
+    found = find_repairs(
+        session_of(
+            ("python", WRONG, "ok"),
+            ("python", TEST, "error"),
+            ("python", "scale = 2", "ok"),
+            ("python", RIGHT, "ok"),
+            ("python", TEST, "ok"),
+        )
+    )
+    (pair,) = found.iter_rows(named=True)
+    assert (pair["failing_execution_id"], pair["fixed_execution_id"]) == ("1", "3")
+    assert (pair["failing_code"], pair["fixed_code"]) == (f"{WRONG}\n\n{TEST}", f"{RIGHT}\n\n{TEST}")
+    assert "-    return 3 * r + r\n+    return 3 * r * r" in pair["diff"] and problems(RepairPair, found) == []
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([(WRONG, "ok"), (TEST, "error"), (RIGHT, "ok")], []),  # nothing shows that it is right
+        ([(WRONG, "ok"), (TEST, "error"), (WRONG, "ok"), (TEST, "ok")], []),
+        ([(WRONG, "ok"), (TEST, "error"), (RIGHT.replace("area", "size"), "ok"), (TEST, "ok")], []),
+        ([(TEST, "error"), (RIGHT, "ok"), (TEST, "ok")], []),  # run before what it tests
+        ([(f"{WRONG}\ndef side(r):\n    return r", "ok"), (TEST, "error"), (RIGHT, "ok"), (TEST, "ok")], []),
+        ([(WRONG, "ok"), (TEST, "error"), ("def area(r):\n    return r", "ok"), (TEST, "error"), (RIGHT, "ok"),
+          (TEST, "ok")], [("3", "4")]),
+        ([(WRONG, "ok"), (TEST, "error"), ("def area(r):\n    return r", "ok"), (RIGHT, "ok"), (TEST, "ok")],
+         [("1", "3")]),
+        ([(WRONG, "ok"), (TEST, "error"), (f"{RIGHT}\ndef side(r):\n    return r", "ok"), (TEST, "ok")], [("1", "2")]),
+        ([(WRONG, "ok"), (TEST, "error"), (TEST.replace("12", "8"), "ok")], [("1", "2")]),  # the test was wrong
+    ],
+)  # fmt: skip
+def test_what_a_later_test_tells_of_definitions(steps: list[tuple[str, str]], expected: list[tuple[str, str]]) -> None:
+    found = find_repairs(session_of(*(("python", code, outcome) for code, outcome in steps)))
+    assert sorted(found.select("failing_execution_id", "fixed_execution_id").rows()) == expected
+
+
+def test_a_later_test_in_javascript() -> None:
+    wrong, right = "const least = (xs) => Math.max(...xs);", "const least = (xs) => Math.min(...xs);"
+    test = "console.assert(least([2, 1]) === 1);"
+    steps = [("javascript", wrong, "ok"), ("javascript", test, "error")]
+    found = find_repairs(session_of(*steps, ("javascript", right, "ok"), ("javascript", test, "ok")))
+    assert found["fixed_code"].to_list() == [f"{right}\n\n{test}"]
