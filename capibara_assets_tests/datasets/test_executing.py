@@ -48,6 +48,8 @@ def test_an_answer_passes_with_the_session_of_its_prompt() -> None:
     [
         ("Double a number.\n\n>>> double(4)\n8\n>>> double('a')\n'aa'", True),
         ("Double a number.\n\n>>> double(4)\n9", False),
+        ("Double a number.\ndouble(4) will return 8.\ndouble([1]) returns a list", True),
+        ("Double a number.\n- double(4) returns 9", False),
         ("Double a number.\n\n>>> four = double(2)\n>>> double(four)\n8", True),
         ("Double a number.\n\n>>> four = double(2)\n>>> double(four)\n9", False),
         ("Double a number.\n\n>>> triple(4)\n13\n>>> double(0.5)\n1.1\n>>> double(3)\n<a number>", True),

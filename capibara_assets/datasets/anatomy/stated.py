@@ -12,6 +12,7 @@ from capibara_assets.datasets.code.sessions import cell_names, statements
 from capibara_assets.executions.parsing import walk
 
 _ASSERTION = re.compile(r"^[ \t]*(?:E[ \t]+)?(assert[ \t(].*)$|: *(assert[ \t(].*)$", re.MULTILINE)
+_RETURNS = re.compile(r"^[ \t>*-]*([A-Za-z_]\w*\([^\n]*\)) (?:will )?returns? ([^\n]+?)\.?[ \t]*$", re.MULTILINE)
 _BEHIND = re.compile(r"[A-Za-z ,.!?']*")  # words that may follow an assertion, such as `Please try again.`
 _LONGEST = 400
 
@@ -48,12 +49,13 @@ def stated_assertions(text: str) -> Iterator[str]:
 
 
 def documented_test(text: str) -> str:
-    """The examples of a docstring (`>>> f(2)`, its value below) as a test; "" where none has a value to compare.
+    """The examples of a docstring (`>>> f(2)`, its value below, or `f(2) returns 4`) as a test; "" where there is none.
 
     They run one after the other. From the first on that raises, as where a name is not told, nothing is compared.
     """
+    shown = _RETURNS.sub(r">>> \1\n\2\n", textwrap.dedent(text))
     try:
-        examples = doctest.DocTestParser().get_examples(textwrap.dedent(text)) if ">>>" in text else []
+        examples = doctest.DocTestParser().get_examples(shown) if ">>>" in shown else []
     except ValueError:  # not indented alike
         return ""
     lines, compared = [], False

@@ -112,6 +112,12 @@ def _only_shows(text: str) -> bool:
     return len(telling) < _FEWEST_TELLING and not _NUMBERED.isdisjoint(words)
 
 
+def without_note(code: str, language: str) -> str:
+    """Code without a leading comment on the attempt itself, such as `# fixed`."""
+    comment, rest = leading_comment(code, language)
+    return rest if comment is not None and _ON_ATTEMPT.fullmatch(comment.strip()) and rest.strip() else code
+
+
 def is_task(text: str) -> bool:
     """Whether a comment or heading is a self-contained request."""
     if _REMARK.search(text):

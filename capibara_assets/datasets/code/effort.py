@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from capibara_assets.datasets.code import javascript_source, python_source
 
+TRIVIAL = "there is hardly anything to do"
+
 _BUILTIN, _METHOD, _LOOP = 2, 3, 2  # steps of a call and a loop: to know a method is to know something
 _PYTHON_STEPS = (
     ast.If, ast.IfExp, ast.For, ast.While, ast.comprehension, ast.Lambda, ast.Try, ast.With, ast.AsyncWith, ast.Match,

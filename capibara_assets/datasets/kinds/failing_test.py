@@ -123,13 +123,15 @@ def _shown(tests: Sequence[_Placed], frame: Frame, defined: frozenset[str], lang
 
 
 def _judged(tests: Sequence[_Placed], at: int) -> list[str]:
-    """The assertion on what the statement at `at` binds, where it is none itself: it says what was expected."""
+    """What uses the statement at `at`: the call of a test that it defines, or the assertion on what it binds."""
     here = tests[at].statement
-    if _ASSERTS.search(here.text) or not here.names.bound:
+    if not here.names.bound:
         return []
     behind = (one.statement for one in tests[at + 1 :])
-    judging = next((one for one in behind if one.names.needed & here.names.bound), None)
-    return [judging.text] if judging is not None and _ASSERTS.search(judging.text) else []
+    using = next((one for one in behind if one.names.needed & here.names.bound), None)
+    if using is None or (_ASSERTS.search(here.text) and using.names.bound):
+        return []
+    return [using.text] if _ASSERTS.search(here.text) or _ASSERTS.search(using.text) else []
 
 
 def _needed(before: Sequence[Statement], names: frozenset[str], defined: frozenset[str]) -> list[str]:

@@ -13,7 +13,7 @@ import polars as pl
 
 from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.anatomy.stated import with_stated
-from capibara_assets.datasets.code.comments import is_task
+from capibara_assets.datasets.code.comments import is_task, without_note
 from capibara_assets.datasets.code.sessions import Row, carried, cell_names
 from capibara_assets.datasets.code.structure import structural_key, without_trailing_spaces
 from capibara_assets.datasets.code.tracebacks import below, own_frames, summary
@@ -54,7 +54,7 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
         language = pair["language"]
         statement, failing, fixed, judge = sides(pair)
         fixed = _with_carried(evidence, pair, fixed)
-        failing, fixed = (without_trailing_spaces(code, language) for code in (failing, fixed))
+        failing, fixed = (without_trailing_spaces(without_note(c, language), language) for c in (failing, fixed))
         told = whole_request(evidence, pair, statement, recipe.context_chars)
         statement = told if statement else _session_statement(evidence, pair)
         later = _judging(pair)

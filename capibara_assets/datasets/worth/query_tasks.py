@@ -11,6 +11,7 @@ from capibara_assets.datasets.schema import CODE_KINDS
 
 BARE_COUNT = "its query counts the rows of one table, and nothing else"
 AVERAGED_DATE = "its query adds up or averages a column of dates"
+ANY_ROWS = "its query cuts off rows in no order: which stay is chance"
 CHECK = "its query checks another's result: of other rows it tells nothing"
 OTHER_END = "its query looks for the other end of the order than its task names"
 
@@ -40,6 +41,8 @@ def mismatched(candidate: ExampleCandidate) -> str | None:
         return None
     if candidate.kind != "repair" and len(statements(candidate.answer)) == 1 and _is_bare_count(tree):
         return BARE_COUNT
+    if candidate.kind != "repair" and tree.args.get("limit") and not tree.args.get("order"):
+        return ANY_ROWS
     schema = section(candidate.prompt, SCHEMA)
     for node in tree.find_all(exp.Avg, exp.Sum):
         name = re.escape(node.this.name) if isinstance(node.this, exp.Column) else ""

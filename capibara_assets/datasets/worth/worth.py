@@ -9,14 +9,13 @@ import re
 
 from capibara_assets.datasets.code import python_source
 from capibara_assets.datasets.code.cases import cases
-from capibara_assets.datasets.code.effort import is_call, steps
+from capibara_assets.datasets.code.effort import TRIVIAL, is_call, steps
 from capibara_assets.datasets.code.queries import holds_sql
-from capibara_assets.datasets.code.structure import JAVASCRIPT, located_tokens, without_comments
+from capibara_assets.datasets.code.structure import JAVASCRIPT, located_tokens
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import (
     CODE,
     ERROR,
-    PREDICT_ERROR,
     SESSION,
     SIGNATURE,
     TESTS,
@@ -30,14 +29,15 @@ from capibara_assets.datasets.worth import javascript
 from capibara_assets.datasets.worth.leftovers import left_over
 from capibara_assets.datasets.worth.outputs import shows_too_little
 from capibara_assets.datasets.worth.own_tests import HOLDS_TEST, holds_test, javascript_holds_test
+from capibara_assets.datasets.worth.predictions import unworthy_output
 from capibara_assets.datasets.worth.queries import unworthy_query
 from capibara_assets.datasets.worth.query_leniency import lenient
 from capibara_assets.datasets.worth.query_tasks import mismatched
+from capibara_assets.datasets.worth.rewrites import changes_others
 from capibara_assets.datasets.worth.tests_alone import lacks_a_task
 from capibara_assets.executions.parsing import walk
 from capibara_assets.executions.secrets.redact import PLACEHOLDER
 
-TRIVIAL = "there is hardly anything to do"
 UNTOLD = "its answer is made of texts or data that its prompt does not tell"
 CONTRADICTED = "the examples of its task contradict its test"
 ANOTHER = "its answer defines something else than its task names"
@@ -49,14 +49,10 @@ NO_SUCCESS = "its test sees only requests that fail"
 UNASKED = "its answer serves what its prompt never asks for"
 INPUT_ONLY = "its repair changes input data, not code"
 OVERWRITTEN = "its test reads a name that the code sets more than once"
-STATED = "an assertion in its prompt tells its output"
 IMPORT_ONLY = "its repair only adds the import of what its error names, and there is nothing else to understand"
 OTHER_METHOD = "its answer does not use what its task says to use"
 NO_NUMBER = "its answer showed nan or infinity, of which its prompt says nothing"
-NO_PLACE = "no place is told of the error, which its prompt asks for"
 REPLACED = "a secret was replaced in it, with which its code does something else"
-QUOTES_ANOTHER = "its error quotes a line that its code does not hold: what recorded it had changed the code"
-OF_VERSION = "the words of its error depend on the version of Python"
 
 _LONG_TEXT, _MOST_UNTOLD, _MOST_NUMBERS, _MOST_FOREIGN = 25, 200, 8, 4
 _ROUTE = re.compile(r"^@\w+\.\w+\(\s*[\"'](/[^\"']*)[\"']", re.MULTILINE)
@@ -71,8 +67,6 @@ _FIRST_FAILURE = 400  # of HTTP's statuses
 _FEWEST_OF_TABLE, _FEWEST_STATEMENTS = 3, 2
 _NAN = re.compile(r"(?<![\w'\"])-?(?:nan|inf)\b")  # as Python and numpy print numbers; tables of pandas have NaN
 _ON_NAN = re.compile(r"\b(?:nans?|inf|infin\w+|missing|null|none|empty|undefined|overflow\w*|zero)\b", re.IGNORECASE)
-_EXPECTED = re.compile(r"^\s*(?:(?:const|let|var)\s+)?expected\w*\s*=[^=]", re.MULTILINE | re.IGNORECASE)
-_STATUS_ALONE = re.compile(r"\.status_code\)?\s*\Z")
 _STATUS = re.compile(r"assert\s+[\w.]+\.status_code\s*==\s*(\d{3})")
 _ON_TESTS = re.compile(r"\b(?:unit)?tests?\b|\bassert", re.IGNORECASE)
 _REGEX = r"\bre\.|\bregex|RegExp|/[^/\n]+/[gimsuy]*"
@@ -116,7 +110,7 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
     if candidate.language in JAVASCRIPT and (why := _unworthy_javascript(candidate)):
         return why
     if candidate.kind == "predict":
-        return _unworthy_output(candidate, fewest_steps)
+        return unworthy_output(candidate, fewest_steps)
     if candidate.kind not in CODE_KINDS:
         return None
     if _misread(candidate.test or "", candidate.language):
@@ -132,7 +126,7 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
     if candidate.language == "python" and _holds_idle(candidate.answer):
         return NO_EFFECT
     if candidate.kind == "repair":
-        return _unworthy_repair(candidate) or lacks_a_task(candidate)
+        return _unworthy_repair(candidate) or changes_others(candidate) or lacks_a_task(candidate)
     if _DEFINES.search(candidate.answer) and steps(candidate.answer, candidate.language) < fewest_steps:
         return TRIVIAL
     if _overflows(candidate):
@@ -180,33 +174,6 @@ def _code_of(candidate: ExampleCandidate) -> str:
     if candidate.kind in CODE_KINDS:
         return candidate.answer
     return f"{section(candidate.prompt, SESSION)}\n{section(candidate.prompt, CODE)}"
-
-
-def _unworthy_output(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
-    language, code = candidate.language, candidate.prompt.partition("\n\n")[2]
-    if candidate.prompt.startswith(PREDICT_ERROR):
-        if "\n" not in candidate.answer:
-            return NO_PLACE
-        if any(line not in code for line in _quoted(candidate.answer)):
-            return QUOTES_ANOTHER
-        if re.search(r"recursion depth exceeded (?:in|while) .*\Z", candidate.answer):
-            return OF_VERSION
-        bare = (
-            candidate.answer.endswith("AssertionError") and steps(section(code, CODE) or code, language) < fewest_steps
-        )
-        return TRIVIAL if bare else None
-    if _is_stated(code, candidate.answer, language) or _EXPECTED.search(code) or _are_in_doctests(code):
-        return STATED
-    if _STATUS_ALONE.search(code) and candidate.answer.strip().isdecimal():
-        return TRIVIAL
-    program = re.sub(r"^(Session so far|Code):$", "", code, flags=re.MULTILINE)
-    return TRIVIAL if steps(program, language) < fewest_steps else None
-
-
-def _quoted(error: str) -> list[str]:
-    """The lines of code that an error's account quotes, as far as it shows them."""
-    lines = error.split("\n")[:-1]
-    return [re.sub(r"^in [\w.<>$]+: ", "", line).removesuffix(" ...") for line in lines]
 
 
 def _overflows(candidate: ExampleCandidate) -> bool:
@@ -399,31 +366,3 @@ def _is_overwritten(candidate: ExampleCandidate) -> bool:
         t.id for node in code.body if isinstance(node, ast.Assign) for t in node.targets if isinstance(t, ast.Name)
     ]
     return any(targets.count(name) > 1 for name in python_source.names_in(test))
-
-
-def _is_stated(code: str, output: str, language: str) -> bool:
-    """Whether an assertion in code quotes the output, or the last part of it."""
-    if "assert" not in code:
-        return False
-    flat = _as_written(output).strip("()'")
-    parts = {flat, flat.partition(",")[2]} - {""}
-    asserted = [
-        _as_written(one)
-        for one in re.split(r"\n(?=\S)|\n[^\S\n]*(?=(?:console\.)?assert)", without_comments(code, language))
-        if re.match(r"\s*(console\.)?assert", one)
-    ]
-    return any(len(part) > 1 and part in one for part in parts for one in asserted)
-
-
-def _are_in_doctests(code: str) -> bool:
-    """Whether all that a program prints are calls whose results stand in its doctests."""
-    told = {_as_written(one) for one in re.findall(r"^\s*>>> (.+)$", code, re.MULTILINE)}
-    printed = re.findall(r"^print\((.+)\)$", code, re.MULTILINE) if told else []
-    return bool(printed) and all(_as_written(one) in told for one in printed)
-
-
-def _as_written(text: str) -> str:
-    """A text without blanks, in Python's words and one sort of quotes: `"a": true` says what `'a': True` does."""
-    same = {"true": "True", "false": "False", "null": "None"}
-    flat = "".join(text.split()).replace('"', "'")
-    return re.sub(r"\b(?:true|false|null)\b", lambda found: same[found[0]], flat)

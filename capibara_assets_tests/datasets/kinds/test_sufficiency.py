@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from capibara_assets.datasets.code.comments import without_note
 from capibara_assets.datasets.code.tracebacks import error_text, own_frames
 from capibara_assets.datasets.examples import build_dataset
 from capibara_assets.datasets.groups import assign_groups
@@ -306,3 +307,25 @@ def test_a_line_that_its_kernel_changed_is_quoted_as_written(code: str, quoted: 
     traceback = "Cell[1]:1\nvar codes = Set([1]);\n            ^\n\nTypeError: x\n    at Cell[1]:1:13"
     assert [frame.text for frame in own_frames(traceback, "javascript", code)] == [quoted]
     assert own_frames(traceback, "javascript")[0].text == "var codes = Set([1]);"
+
+
+def test_a_test_that_is_defined_is_called_as_well() -> None:
+    cell = "const check = () => {\n  console.assert(area(2, 3) === 6);\n};\nconsole.log('runs');\ncheck();"
+    asked = "const area = (w, h) => w + h"
+    frames = own_frames("----> 2 console.assert(area(2, 3) === 6);", "javascript")
+    found = failing_test(cell, asked, "javascript", frames)
+    assert found.text == "const check = () => {\n  console.assert(area(2, 3) === 6);\n};\ncheck();"
+    bound = failing_test(cell.replace("check();", "const c = check();"), asked, "javascript", frames)
+    assert bound.text.endswith("};")
+
+
+@pytest.mark.parametrize(
+    ("code", "left"),
+    [
+        ("# fixed\nx = 1", "x = 1"),
+        ("# fixed width of a column in mm, see there\nx = 1", None),
+        ("# fixed", None),
+    ],
+)
+def test_a_note_on_the_attempt_is_no_part_of_the_code(code: str, left: str | None) -> None:
+    assert without_note(code, "python") == (left or code)

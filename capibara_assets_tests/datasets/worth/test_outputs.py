@@ -199,6 +199,19 @@ def test_a_check_of_another_query(kind: Kind, query: str, why: str | None) -> No
     assert query_tasks.mismatched(candidate(kind, query, asked, "sql")) == why
 
 
+@pytest.mark.parametrize(
+    ("kind", "query", "why"),
+    [
+        ("solve", "SELECT a FROM t WHERE b > 3 LIMIT 1", query_tasks.ANY_ROWS),
+        ("solve", "SELECT a FROM t WHERE b > 3 ORDER BY a LIMIT 1", None),
+        ("solve", "SELECT a FROM t WHERE b = (SELECT MAX(b) FROM t LIMIT 1)", None),
+        ("repair", "SELECT a FROM t WHERE b > 3 LIMIT 1", None),
+    ],
+)
+def test_rows_that_are_cut_off_in_no_order(kind: Kind, query: str, why: str | None) -> None:
+    assert query_tasks.mismatched(candidate(kind, query, "Write SQL code.\nThe a above three.", "sql")) == why
+
+
 def test_a_harness_that_only_says_that_something_failed() -> None:
     code = "class T(unittest.TestCase):\n    def test_a(self):\n        self.assertEqual(f(2), 3)\nr = run(T)"
     asked = prompts.predict_error("python", f"{code}\nassert r.wasSuccessful()", [])

@@ -3,12 +3,12 @@
 import pytest
 
 from capibara_assets.datasets.code.comments import is_task
-from capibara_assets.datasets.code.effort import is_call
+from capibara_assets.datasets.code.effort import TRIVIAL, is_call
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.predict import may_be_unquoted
 from capibara_assets.datasets.schema import Kind
-from capibara_assets.datasets.worth import javascript, queries, tests_alone, worth
+from capibara_assets.datasets.worth import javascript, predictions, queries, tests_alone, worth
 from capibara_assets.datasets.worth.abbreviations import UNEXPLAINED
 from capibara_assets.datasets.worth.query_sense import SAYS_NOTHING
 from capibara_assets_tests.datasets.conftest import run
@@ -37,7 +37,7 @@ def unworthy(one: ExampleCandidate) -> str | None:
     ],
 )
 def test_a_formula_teaches_nothing(trivial: str, enough: str, language: str) -> None:
-    assert unworthy(candidate("solve", trivial, language=language)) == worth.TRIVIAL
+    assert unworthy(candidate("solve", trivial, language=language)) == TRIVIAL
     assert unworthy(candidate("solve", enough, language=language)) is None
 
 
@@ -184,7 +184,7 @@ def test_outputs_that_the_prompt_states() -> None:
     stated = candidate(
         "predict", "(200, {'result': 84.0})", prompts.predict("python", code, ["x = [y + 1 for y in z]"])
     )
-    assert unworthy(stated) == worth.STATED
+    assert unworthy(stated) == predictions.STATED
     told = prompts.predict("python", code.replace("84.0", "2 * n"), ["x = [y + 1 for y in z]"])
     assert unworthy(candidate("predict", "(200, {'result': 84.0})", told)) is None
 
@@ -200,16 +200,17 @@ def test_what_a_secret_was_replaced_in(kind: Kind) -> None:
 
 def test_an_error_has_a_place() -> None:
     prompt = prompts.predict_error("javascript", "console.assert(f(1) === 2)", [])
-    assert unworthy(candidate("predict", "Error: Assertion failed", prompt, "javascript")) == worth.NO_PLACE
+    assert unworthy(candidate("predict", "Error: Assertion failed", prompt, "javascript")) == predictions.NO_PLACE
     assert unworthy(candidate("predict", "f(1)\nTypeError: x", prompt, "javascript")) is None
     deep = prompts.predict_error("python", "def f(n):\n    return f(n - 1)\nf(9)", [])
     error = "f(9)\nin f: return f(n - 1)\nRecursionError: maximum recursion depth exceeded"
     assert unworthy(candidate("predict", error, deep)) is None
-    assert unworthy(candidate("predict", f"{error} in comparison", deep)) == worth.OF_VERSION
+    assert unworthy(candidate("predict", f"{error} in comparison", deep)) == predictions.OF_VERSION
+    assert unworthy(candidate("predict", "f(9)\nFieldError: ... ting a value", deep)) == predictions.CUT_OFF
     changed = prompts.predict_error("javascript", "const codes = Set([1, 2]);", [])
     assert unworthy(candidate("predict", "const codes = Set([1, 2]);\nTypeError: x", changed, "javascript")) is None
     other = candidate("predict", "var codes = Set([1, 2]);\nTypeError: x", changed, "javascript")
-    assert unworthy(other) == worth.QUOTES_ANOTHER
+    assert unworthy(other) == predictions.QUOTES_ANOTHER
     assert prompt.startswith("Predict the error that this JavaScript code raises, and where.\n")
     query = prompts.predict_error("sql", "SELECT weigth FROM crates", [])
     assert query.startswith("Predict the error that this SQL code raises in SQLite.\n")  # SQLite does not say where
@@ -360,7 +361,7 @@ def test_a_list_that_is_written_down_is_never_equal() -> None:
 )
 def test_an_assertion_tells_an_output_in_other_quotes(asserted: str, output: str, told: bool) -> None:
     shown = prompts.predict("python", "r = client.get(path, params=given(1))\nr.json()", [f"r = ask(1)\n{asserted}"])
-    assert (unworthy(candidate("predict", output, shown)) == worth.STATED) is told
+    assert (unworthy(candidate("predict", output, shown)) == predictions.STATED) is told
 
 
 @pytest.mark.parametrize("kind", ["solve", "repair", "apply", "predict", "explain"])
@@ -434,7 +435,7 @@ def test_code_does_not_hold_what_is_to_be_predicted(name: str) -> None:
     shown = "{} = [1, 2, 3]\n" + made + "\nr.json(1, [x for x in y if x])"
     assert (
         unworthy(candidate("predict", "[4]", prompts.predict(language, shown.format(name), []), language))
-        == worth.STATED
+        == predictions.STATED
     )
     other = prompts.predict(language, shown.format("unexpected"), [])
     assert unworthy(candidate("predict", "[4]", other, language)) is None
@@ -442,7 +443,7 @@ def test_code_does_not_hold_what_is_to_be_predicted(name: str) -> None:
 
 def test_a_status_alone_teaches_nothing() -> None:
     app = "@app.get('/a')\ndef a(n: int):\n    return [x for x in range(n) if x]"
-    for end, why in (("r.status_code", worth.TRIVIAL), ("r.status_code, r.json()", None)):
+    for end, why in (("r.status_code", TRIVIAL), ("r.status_code, r.json()", None)):
         shown = prompts.predict("python", f"r = client.get('/a', params=given(3))\n{end}", [app])
         assert unworthy(candidate("predict", "200" if why else "(200, [1, 2])", shown)) == why
 

@@ -1,0 +1,75 @@
+"""Whether the output or error of a program is worth predicting, judged by the texts alone."""
+
+import re
+
+from capibara_assets.datasets.code.effort import TRIVIAL, steps
+from capibara_assets.datasets.code.structure import without_comments
+from capibara_assets.datasets.kinds.evidence import ExampleCandidate
+from capibara_assets.datasets.kinds.prompts import CODE, PREDICT_ERROR, section
+
+STATED = "an assertion in its prompt tells its output"
+NO_PLACE = "no place is told of the error, which its prompt asks for"
+QUOTES_ANOTHER = "its error quotes a line that its code does not hold: what recorded it had changed the code"
+CUT_OFF = "its error is too long to be told whole"
+OF_VERSION = "the words of its error depend on the version of Python"
+
+_EXPECTED = re.compile(r"^\s*(?:(?:const|let|var)\s+)?expected\w*\s*=[^=]", re.MULTILINE | re.IGNORECASE)
+_STATUS_ALONE = re.compile(r"\.status_code\)?\s*\Z")
+
+
+def unworthy_output(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
+    """Why what is asked of a program's output or error is told, trivial or cannot be told; None otherwise."""
+    language, code = candidate.language, candidate.prompt.partition("\n\n")[2]
+    if candidate.prompt.startswith(PREDICT_ERROR):
+        if "\n" not in candidate.answer:
+            return NO_PLACE
+        if any(line not in code for line in _quoted(candidate.answer)):
+            return QUOTES_ANOTHER
+        if re.search(r"\w: \.\.\. .*\Z", candidate.answer):
+            return CUT_OFF
+        if re.search(r"recursion depth exceeded (?:in|while) .*\Z", candidate.answer):
+            return OF_VERSION
+        bare = (
+            candidate.answer.endswith("AssertionError") and steps(section(code, CODE) or code, language) < fewest_steps
+        )
+        return TRIVIAL if bare else None
+    if _is_stated(code, candidate.answer, language) or _EXPECTED.search(code) or _are_in_doctests(code):
+        return STATED
+    if _STATUS_ALONE.search(code) and candidate.answer.strip().isdecimal():
+        return TRIVIAL
+    program = re.sub(r"^(Session so far|Code):$", "", code, flags=re.MULTILINE)
+    return TRIVIAL if steps(program, language) < fewest_steps else None
+
+
+def _quoted(error: str) -> list[str]:
+    """The lines of code that an error's account quotes, as far as it shows them."""
+    lines = error.split("\n")[:-1]
+    return [re.sub(r"^in [\w.<>$]+: ", "", line).removesuffix(" ...") for line in lines]
+
+
+def _is_stated(code: str, output: str, language: str) -> bool:
+    """Whether an assertion in code quotes the output, or the last part of it."""
+    if "assert" not in code:
+        return False
+    flat = _as_written(output).strip("()'")
+    parts = {flat, flat.partition(",")[2]} - {""}
+    asserted = [
+        _as_written(one)
+        for one in re.split(r"\n(?=\S)|\n[^\S\n]*(?=(?:console\.)?assert)", without_comments(code, language))
+        if re.match(r"\s*(console\.)?assert", one)
+    ]
+    return any(len(part) > 1 and part in one for part in parts for one in asserted)
+
+
+def _are_in_doctests(code: str) -> bool:
+    """Whether all that a program prints are calls whose results stand in its doctests."""
+    told = {_as_written(one) for one in re.findall(r"^\s*>>> (.+)$", code, re.MULTILINE)}
+    printed = re.findall(r"^print\((.+)\)$", code, re.MULTILINE) if told else []
+    return bool(printed) and all(_as_written(one) in told for one in printed)
+
+
+def _as_written(text: str) -> str:
+    """A text without blanks, in Python's words and one sort of quotes: `"a": true` says what `'a': True` does."""
+    same = {"true": "True", "false": "False", "null": "None"}
+    flat = "".join(text.split()).replace('"', "'")
+    return re.sub(r"\b(?:true|false|null)\b", lambda found: same[found[0]], flat)

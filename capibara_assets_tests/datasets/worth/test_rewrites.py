@@ -1,0 +1,52 @@
+"""Repairs that change more than their failure speaks of, each with a sound neighbour."""
+
+import pytest
+
+from capibara_assets.datasets.kinds import prompts
+from capibara_assets.datasets.kinds.repair import unified_diff
+from capibara_assets.datasets.worth.rewrites import ANEW, WIDER, changes_others
+from capibara_assets_tests.datasets.worth.test_worth import candidate
+
+SHOP = """class Shop:
+    def __init__(self, rows):
+        self.rows = rows
+
+    def price(self, n):
+        return self.rows[n - 1]
+
+    def total(self):
+        return sum(self.rows) + 1
+
+    def least(self):
+        \"\"\"The cheapest.\"\"\"
+        return min(self.rows)"""
+ERROR = "assert shop.price(0) == 3\nin price: return self.rows[n - 1]\nAssertionError"
+
+
+@pytest.mark.parametrize(
+    ("edits", "why"),
+    [
+        ([("n - 1", "n")], None),
+        ([("n - 1", "n"), ("sum(self.rows) + 1", "sum(self.rows)")], None),  # one other
+        ([("n - 1", "n"), ("sum(self.rows) + 1", "sum(self.rows)"), ("min(self.rows)", "self.rows[0]")], WIDER),
+        ([("n - 1", "n"), ("The cheapest.", "Least."), ("sum(self.rows) + 1", "sum(self.rows)")], None),  # a docstring
+        ([("class Shop", "import math\nclass Shop"), ("n - 1", "n")], None),
+    ],
+)
+def test_a_repair_changes_what_failed(edits: list[tuple[str, str]], why: str | None) -> None:
+    fixed = SHOP
+    for old, new in edits:
+        fixed = fixed.replace(old, new)
+    asked = prompts.repair("python", "", SHOP, ERROR, [])
+    one = candidate("repair", fixed, asked, failing=SHOP, diff=unified_diff(SHOP, fixed))
+    assert changes_others(one) == why
+    made = candidate("repair", fixed, asked, failing=SHOP, diff=unified_diff(SHOP, fixed), derived="bug:constant")
+    assert changes_others(made) is None
+
+
+@pytest.mark.parametrize(("lines", "why"), [(10, None), (13, ANEW)])
+def test_a_repair_is_not_written_anew(lines: int, why: str | None) -> None:
+    failing, fixed = ("\n".join(f"{name}{i} = {i} * {name}" for i in range(lines)) for name in "ab")
+    asked = prompts.repair("javascript", "", failing, "ReferenceError: a is not defined", [])
+    one = candidate("repair", fixed, asked, "javascript", failing=failing, diff=unified_diff(failing, fixed))
+    assert changes_others(one) == why
