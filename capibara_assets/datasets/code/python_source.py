@@ -32,7 +32,9 @@ class Places:
         self._lines = [code[start:end] for start, end in zip(self._starts, [*ends, len(code)], strict=True)]
 
     def at(self, line: int, column: int) -> int:
-        """Position of a line (from 1) and a column in bytes."""
+        """Position of a line (from 1) and a column in bytes; of the line below the last, the end."""
+        if line > len(self._lines):
+            return self._starts[-1] + len(self._lines[-1])
         text = self._lines[line - 1]
         inside = column if text.isascii() else len(text.encode()[:column].decode(errors="ignore"))
         return self._starts[line - 1] + inside

@@ -94,10 +94,12 @@ def statements(text: str) -> tuple[exp.Expr, ...]:
 
 
 def _is_whole(tree: exp.Expr) -> bool:
-    """Whether a tree lacks nothing that it is written with, as one of a text with errors may."""
-    return not any(
-        needed and node.args.get(name) is None for node in tree.walk() for name, needed in node.arg_types.items()
-    )
+    """Whether a tree can be written again, as one of a text with errors, or that sqlglot misreads, may not."""
+    try:
+        tree.sql(dialect="sqlite")
+    except TypeError:  # a part is missing, or of another type than the library expects
+        return False
+    return True
 
 
 def readable(text: str) -> tuple[exp.Expr, ...]:
@@ -129,7 +131,9 @@ def last_select(text: str) -> exp.Select | None:
 def reads_of(code: str, language: str) -> Reads:
     """Tables and columns that the SQL of a cell needs, less those that the cell itself defines or loads."""
     parsed = [s for text in sql_texts(code, language) for s in readable(text)]
-    made = {table.name.lower(): table for table in defined(parsed)} | dict.fromkeys(_loaded(code, language))
+    made = {table.name.lower(): table for table in defined(filter(_is_whole, parsed))} | dict.fromkeys(
+        _loaded(code, language)
+    )
     tables: set[str] = set()
     columns: set[tuple[str, str]] = set()
     for statement in parsed:

@@ -59,6 +59,12 @@ def test_lines_end_as_python_counts_them() -> None:
     assert code[places.at(2, 4) :].startswith("return x") and code[places.at(4, 0) :].startswith("def spare")
     assert code[places.at(4, 25) :].startswith(": 1}") and code[places.at(6, 0) :] == "1]\n"
     assert "def f" in without_unasked(code, "Write `f`.", "", "python")
+    assert places.at(7, 0) == places.at(8, 3) == len(code)
+
+
+def test_what_is_decorated_last() -> None:
+    code = 'app = App()\n\n\n@app.middleware("http")\ndef add(request, call):\n    return call(request)'
+    assert without_unasked(code, "", "count(5)", "python") == "app = App()\n\n\n"
 
 
 def test_what_prompt_or_test_names_stays() -> None:
