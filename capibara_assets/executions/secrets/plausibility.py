@@ -101,7 +101,7 @@ _MEMBER = re.compile(
     r"(?:[!?]*\.[A-Za-z_$]\w*)+[!?]*"
 )
 _PRODUCT = re.compile(r"[A-Za-z]{3,}/v?\d+(?:\.\d+)+")  # AppleWebKit/537.36
-_MOMENT = re.compile(r"(?:19|20)\d\d-\d\d-\d\d[T_ ]\d\d[:.]?\d\d(?:[:.]?\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?")
+_MOMENT = re.compile(r"(?:19|20)\d\d-\d\d-\d\d[T_ ]\d\d[:.]?\d\d(?:[:.]?\d\d(?:[.,-]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?")
 _BLANK_UUID = re.compile(r"0{8}-.*|(.)\1{7}-.*")
 
 
