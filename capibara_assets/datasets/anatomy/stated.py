@@ -61,23 +61,19 @@ def documented_test(text: str) -> str:
     lines, compared = [], False
     for example in examples:
         code, value = example.source.strip(), example.want.strip()
-        tree = python_source.parse(code)
-        if tree is None:
+        if python_source.parse(code) is None:
             break
-        exact = value and "." not in value and (want := python_source.parse(value)) is not None and _is_literal(want)
-        judging = exact and len(tree.body) == 1 and isinstance(tree.body[0], ast.Expr)
+        judging = _is_expression(code) and "." not in value and _is_expression(value, literal=True)
         lines.append(f"assert ({code}) == ({value})" if judging else code)
-        compared |= bool(judging)
+        compared |= judging
     told = textwrap.indent("\n".join(lines), "    ")
     return f"try:\n{told}\nexcept AssertionError:\n    raise\nexcept Exception:\n    pass" if compared else ""
 
 
-def _is_literal(tree: ast.Module) -> bool:
-    try:
-        ast.literal_eval(ast.unparse(tree))
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return False
-    return True
+def _is_expression(code: str, *, literal: bool = False) -> bool:
+    tree = python_source.parse(code)
+    only = tree.body[0] if tree is not None and len(tree.body) == 1 else None
+    return isinstance(only, ast.Expr) and (not literal or python_source.is_literal(only.value))
 
 
 def callees(assertion: str) -> set[str]:

@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from capibara_assets.datasets.assertions.assertions import Assertion, Observed, Operation, Term
-from capibara_assets.datasets.assertions.flat_statements import Entangled, asserts, flat, is_literal, with_assertions
+from capibara_assets.datasets.assertions.flat_statements import Entangled, asserts, flat, with_assertions
 from capibara_assets.datasets.assertions.plain_operands import PLAINER, PlainOperands
 from capibara_assets.datasets.assertions.plain_statements import PRELUDE, is_first, is_report, plain_statements
 from capibara_assets.datasets.assertions.plain_values import REPORTER
-from capibara_assets.datasets.code.python_source import BUILTINS, names_in, parse
+from capibara_assets.datasets.code.python_source import BUILTINS, is_literal, names_in, parse
 
 _COMPARED = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn)
 _CALCULATED = (ast.Add, ast.Sub, ast.Mult, ast.Div)

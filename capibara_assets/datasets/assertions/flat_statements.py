@@ -4,6 +4,8 @@ import ast
 import copy
 from collections.abc import Iterator, Sequence
 
+from capibara_assets.datasets.code.python_source import is_literal
+
 _MOST_COPIES = 256  # statements that a loop of the tests is unrolled to
 _UNROLLED = (ast.Break, ast.Continue, ast.Return, ast.Yield, ast.YieldFrom)
 
@@ -113,11 +115,3 @@ def _number(node: ast.expr) -> bool:
         return type(ast.literal_eval(node)) is int
     except (ValueError, TypeError, SyntaxError):
         return False
-
-
-def is_literal(node: ast.expr) -> bool:
-    try:
-        ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return False
-    return True

@@ -31,7 +31,6 @@ _NAMES_NOTHING = frozenset(f"{_SHOWN} {_SHOWING} {_AROUND}".split())
 _NUMBERED = frozenset(_SHOWN.split())
 _FEWEST_TELLING = 2  # words on what is shown
 
-# of a comment or heading: an item of a list, a definition of a name, words that point at text which is not there
 #: A question for who reads code, not for who writes it.
 _ON_OUTPUT = re.compile(
     r"[\W\d]*what(?:['’]s| is| will be)? (?:the )?(?:output|result)"
@@ -40,7 +39,9 @@ _ON_OUTPUT = re.compile(
     r"\b(?:print|log|output|happen)(?:s|ed|ged|ted)?\b[^?\n]{0,20}\?\Z",
     re.IGNORECASE,
 )
+#: What an agent notes on its own attempt.
 _ON_ATTEMPT = re.compile(r"\W*(?:fix(?:ed|es|ing)?|retry|try again)\b(?:\W+\w+){0,4}\W*", re.IGNORECASE)
+# of a comment or heading: an item of a list, a definition of a name, words that point at text which is not there
 _REMARK = re.compile(
     r"^\W*\(?(\d+|[a-z])[.)]\s|^\W*[\w.\[\]]{1,20}\s*[:=]\s|[:,(]$|"
     r"\b(earlier|previous|previously|above|below|chapter|this (section|cell|notebook|book|directory))\b|"

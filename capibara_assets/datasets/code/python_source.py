@@ -40,6 +40,15 @@ class Places:
         return self._starts[line - 1] + inside
 
 
+def is_literal(node: ast.expr) -> bool:
+    """Whether an expression is a value as it is written."""
+    try:
+        ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return False
+    return True
+
+
 @lru_cache(maxsize=8192)
 def parse(code: str) -> ast.Module | None:
     """The syntax tree of `code` with its line numbers; None when it does not parse."""

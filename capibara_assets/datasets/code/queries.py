@@ -102,6 +102,7 @@ def _is_whole(tree: exp.Expr) -> bool:
     return True
 
 
+@lru_cache(maxsize=4096)
 def readable(text: str) -> tuple[exp.Expr, ...]:
     """The statements of a SQL text; where no common dialect reads it whole, as much as can be read of it."""
     logging.getLogger("sqlglot").setLevel(logging.ERROR)
@@ -130,10 +131,10 @@ def last_select(text: str) -> exp.Select | None:
 @lru_cache(maxsize=4096)
 def reads_of(code: str, language: str) -> Reads:
     """Tables and columns that the SQL of a cell needs, less those that the cell itself defines or loads."""
-    parsed = [s for text in sql_texts(code, language) for s in readable(text)]
-    made = {table.name.lower(): table for table in defined(filter(_is_whole, parsed))} | dict.fromkeys(
-        _loaded(code, language)
-    )
+    texts = list(sql_texts(code, language))
+    parsed = [one for text in texts for one in readable(text)]
+    whole = (one for text in texts for one in statements(text))
+    made = {table.name.lower(): table for table in defined(whole)} | dict.fromkeys(_loaded(code, language))
     tables: set[str] = set()
     columns: set[tuple[str, str]] = set()
     for statement in parsed:

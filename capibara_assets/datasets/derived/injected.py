@@ -3,7 +3,6 @@
 The pairs have the fields of recorded ones, so that `kinds/repair.py` words their prompts alike.
 """
 
-import builtins
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from capibara_assets.datasets.code.effort import is_call
+from capibara_assets.datasets.code.python_source import BUILTINS
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import structural_key
 from capibara_assets.datasets.code.tracebacks import error_text
@@ -28,9 +28,8 @@ from capibara_assets.datasets.recipe import DatasetRecipe
 _MOST_SHOWN, _SHORT = 400, 2
 _CONDITIONS = frozenset(("missing_where", "missing_having", "missing_condition"))
 _VALUE = re.compile(r"\b(\d[\d.]*)|'([^'\n]*)'|\"([^\"\n]*)\"")
-_CHANCE = re.compile(
-    r"seed\b|\brandom|\brand[in]|random_state"
-)  # a number that makes no difference to be reasoned about
+#: A number behind it decides by chance: none can be told from another.
+_CHANCE = re.compile(r"seed\b|\brandom|\brand[in]|random_state")
 _DEFINES = re.compile(r"\b(?:def|class|lambda)\b")
 _NO_METHOD = re.compile(r"'([\w.]+)' object has no attribute")
 #: Classes of errors that say that something is missing here, and would be no consequence of a bug.
@@ -111,7 +110,7 @@ def _fails(solved: Observable, end: End, passed: End) -> bool:
 def _is_foreign(edit: RepairEdit, end: End) -> bool:
     """Whether a method was taken for that of a type of the language, and is of another class: nobody writes that."""
     owner = _NO_METHOD.match(end.error_value) if edit.kind == "wrong_method" else None
-    return owner is not None and owner[1] not in dir(builtins)
+    return owner is not None and owner[1] not in BUILTINS
 
 
 def _line(code: str, edit: RepairEdit) -> int:
@@ -147,8 +146,8 @@ def is_mendable(one: Injected, prompt: str) -> bool:
     A changed number can be inferred, unless it is what a program that defines nothing starts from.
     """
     if one.edit.kind in ("constant", "status"):
-        at = one.edit.start
-        line = one.pair["fixed_code"][one.pair["fixed_code"].rfind("\n", 0, at) + 1 :].partition("\n")[0]
+        code = one.pair["fixed_code"]
+        line = code.split("\n")[_line(code, one.edit)]
         return _CHANCE.search(line) is None and (prompts.states_task(prompt) or not _is_given(one.pair))
     if one.edit.kind in _CONDITIONS and not prompts.states_task(prompt):
         return False

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tree_sitter import Node
 
 from capibara_assets.datasets.code import javascript_source
-from capibara_assets.datasets.code.python_source import Places
+from capibara_assets.datasets.code.python_source import Places, is_literal
 from capibara_assets.datasets.derived.edits import RepairEdit
 from capibara_assets.datasets.derived.solved import Span
 from capibara_assets.executions.parsing import python_tree, walk
@@ -149,16 +149,8 @@ def _python_calls(code: str, functions: set[str]) -> Iterator[str]:
             for part in walk(checked.test):
                 if isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id in stands_for:
                     values = [*part.args, *(keyword.value for keyword in part.keywords)]
-                    if values and all(map(_is_literal, values)):
+                    if values and all(map(is_literal, values)):
                         yield stands_for[part.func.id] + ast.unparse(part)[len(part.func.id) :]
-
-
-def _is_literal(node: ast.AST) -> bool:
-    try:
-        ast.literal_eval(node)  # type: ignore[arg-type]
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return False
-    return True
 
 
 _LITERAL_NODES = """number string array object pair true false null unary_expression property_identifier

@@ -26,7 +26,7 @@ _HEADED = re.compile(r"^(?:async )?(?:def|class|function) (\w+)", re.MULTILINE)
 _DECLARED = re.compile(r"\b(?:def|class|function|const|let|var) (\w+)")
 _DEFINES = re.compile(r"\b(?:function|class)\b|=>")
 #: Names that people and generators of tasks give to any function.
-_PLACEHOLDERS = re.compile(
+_ANY_NAME = re.compile(
     r"(?:my|task|test|some|user|main)?_?"
     r"(?:func(?:tion)?|fn|f|g|foo|bar|baz|method|solution|solve|main|run|candidate|answer)_?\d*",
     re.IGNORECASE,
@@ -60,7 +60,7 @@ def lacks_a_task(candidate: ExampleCandidate) -> str | None:
     first = next((node for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom)), None)
     compared = first.test if isinstance(first, ast.Assert) else None
     literal = isinstance(compared, ast.Compare) and isinstance(compared.left, ast.Name)
-    return BARE_VARIABLE if literal and _is_literal(compared.comparators[0]) else None  # type: ignore[union-attr]
+    return BARE_VARIABLE if literal and python_source.is_literal(compared.comparators[0]) else None  # type: ignore[union-attr]
 
 
 def _too_few(tree: ast.Module) -> str | None:
@@ -91,7 +91,7 @@ def _truth(node: ast.AST) -> bool | None:
 def _is_nameless(signature: str, shown: str) -> bool:
     """Whether all that a test calls of a signature has a name that anything could have."""
     called = set(_DECLARED.findall(signature)) & _words(shown)
-    return bool(called) and all(_PLACEHOLDERS.fullmatch(name) for name in called)
+    return bool(called) and all(_ANY_NAME.fullmatch(name) for name in called)
 
 
 def _words(text: str) -> set[str]:
@@ -110,11 +110,3 @@ def _unbound(shown: str, answer: str, session: str) -> str | None:
 def _asserts(node: ast.AST) -> bool:
     """Whether a call compares what it is given: `case.assertEqual(f(2), 4)`, `assert_allclose(x, y)`."""
     return isinstance(node, ast.Call) and called_name(node).startswith("assert") and bool(node.args)
-
-
-def _is_literal(node: ast.expr) -> bool:
-    try:
-        ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return False
-    return True

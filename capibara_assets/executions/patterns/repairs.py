@@ -214,11 +214,11 @@ def _fix_of(session: Sequence[_Attempt], i: int) -> int | None:
 
 def _retested(session: Sequence[_Attempt], i: int) -> tuple[int, int, int] | None:
     """Indexes of what a failed test tested, of what is defined in its place, and of the same test's run that passed."""
-    test = session[i]
-    again = next((j for j in range(i + 1, len(session)) if session[j].ok and session[j].tokens == test.tokens), None)
-    called = set(test.tokens)
-    if again is None or again - i > _HORIZON or test.row["language"] == SHELL:
+    test, end = session[i], min(len(session), i + 1 + _HORIZON)
+    again = next((j for j in range(i + 1, end) if session[j].ok and session[j].tokens == test.tokens), None)
+    if again is None or test.row["language"] == SHELL:
         return None
+    called = set(test.tokens)
     before = next((j for j in range(i - 1, -1, -1) if session[j].ok and session[j].names & called), None)
     if before is None:
         return None
