@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from capibara_assets.datasets.anatomy.stated import documented_test
+from capibara_assets.datasets.code.sessions import defined_name, statements
 from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.derived.trials import Execute, Trial
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
@@ -21,6 +22,9 @@ FAILS_AS_SHOWN = "its answer does not pass the test of its prompt with the sessi
 NOT_AGAIN = "its output was not executed again"
 ONLY_TESTED = "its test cannot run here, and nothing else says what is asked"
 NOT_PASSED = "its answer does not pass its test"
+NEVER_RUN = "it only defines, shows nothing, and no test here runs it"
+#: Errors that tell that a prompt shows too little, or that its test fails, whatever is installed here.
+_OF_THE_PROMPT = frozenset({"NameError", "UnboundLocalError", "ReferenceError", "AssertionError", "SyntaxError"})
 
 Reexecute = Callable[[Evidence, Sequence[str]], ReplayBatch]
 Judge = Callable[[Evidence, Sequence[ExampleCandidate]], Judgements]
@@ -56,8 +60,19 @@ def judged_by_tests(placed: Sequence[Placed], evidence: Evidence, recipe: Datase
         if judgement is not None:
             test = item.candidate.test if judgement.tells else None
             item = replace(item, verdict=judgement, candidate=replace(item.candidate, test=test))
+        if judge is not None and _never_ran(item.candidate):
+            reasons[item.example_id] = NEVER_RUN
+            continue
         kept.append(item)
     return Again(kept, reasons, {}, batch.summary)
+
+
+def _never_ran(one: ExampleCandidate) -> bool:
+    """Whether nothing that was recorded ran what an answer defines, as far as its output and its test tell."""
+    if one.kind != "solve" or one.test or one.proof:
+        return False
+    defined = [defined_name(statement.text) for statement in statements(one.answer, one.language)]
+    return any(defined)
 
 
 def _is_told_by_test(candidate: ExampleCandidate) -> bool:
@@ -105,23 +120,29 @@ def executed_again(
 def passing_as_shown(placed: Sequence[Placed], execute: Execute | None) -> tuple[list[Placed], dict[str, str]]:
     """(examples, example id -> why it was dropped): answers run with what their prompt shows of session and test.
 
-    A prompt may show a part of a test that stands in a function, and of a session what names tell that it needs.
+    A prompt may show a part of a test that stands in a function, and of a session what names tell that it needs. Of an
+    answer that did not run again as a whole, only that a name is missing or a test fails tells something: its files or
+    the versions of its packages may not be here.
     """
-    judged = [(item, _judging(item.candidate)) for item in placed if _ran(item)]
-    shown = [(item, tests) for item, tests in judged if tests]
+    judged = [(item, _judging(item.candidate)) for item in placed if _is_run(item.candidate)]
+    shown = [(item, tests) for item, tests in judged if tests or not _came_out_again(item)]
     trials = [_as_shown(item.candidate, tests) for item, tests in shown]
     ends = execute(trials, purpose="standing") if execute and shown else []
     failing = {
         item.example_id: f"{FAILS_AS_SHOWN}: {end[0].error_name}"
         for (item, _), end in zip(shown, ends, strict=False)
         if end and end[0] is not None and not end[0].ok
+        if _came_out_again(item) or end[0].error_name in _OF_THE_PROMPT
     }
     return [item for item in placed if item.example_id not in failing], failing
 
 
-def _ran(item: Placed) -> bool:
-    of_code = item.candidate.kind in CODE_KINDS and item.candidate.language in ("python", *JAVASCRIPT)
-    return of_code and item.verdict is not None and item.verdict.verified == "reexecuted"
+def _is_run(one: ExampleCandidate) -> bool:
+    return one.kind in CODE_KINDS and one.language in ("python", *JAVASCRIPT)
+
+
+def _came_out_again(item: Placed) -> bool:
+    return item.verdict is not None and item.verdict.verified == "reexecuted"
 
 
 def _judging(one: ExampleCandidate) -> list[str]:

@@ -26,7 +26,7 @@ from capibara_assets.datasets.examples import (
     _template,
     build_dataset,
 )
-from capibara_assets.datasets.executing import NOT_AGAIN, NOT_PASSED, Reexecute
+from capibara_assets.datasets.executing import NEVER_RUN, NOT_AGAIN, NOT_PASSED, Reexecute
 from capibara_assets.datasets.groups import BRIDGE, assign_groups
 from capibara_assets.datasets.kinds import repair, solve
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
@@ -453,13 +453,14 @@ def test_an_output_that_does_not_come_out_again_is_no_example(recipe: DatasetRec
 
 
 def test_a_hidden_test_keeps_drops_or_leaves_an_example(recipe: DatasetRecipe) -> None:
-    """In the sandbox of this machine: one test judges, one judges nothing, one does not pass, one answer has none."""
+    """In the sandbox of this machine: one test judges, one judges nothing, one does not pass; one answer was never called."""
     code = 'def {0}(n):\n    """Give twice what it is given."""\n    return 2 * n\n\n'
     executions = [
         run("judged", code.format("double") + "assert double(2) == 4", "s1"),
         run("empty", code.format("twofold") + "assert twofold", "s2"),
         run("failing", code.format("dual") + "flag = []\nassert not flag\nassert dual(2) == 5", "s3", stdout="x\n"),
         run("bare", code.format("twin").rstrip(), "s4"),
+        run("shown", code.format("pair") + "print(pair(2))", "s5", stdout="4\n"),
     ]
     judge = partial(judge_answers, recipe=recipe.verification)
     evidence = evidence_of(executions)
@@ -472,8 +473,9 @@ def test_a_hidden_test_keeps_drops_or_leaves_an_example(recipe: DatasetRecipe) -
         "judged": ("assert double(2) == 4", "reexecuted"),
         "empty": (None, "reexecuted"),
         "failing": ("flag = []\nassert not flag\nassert dual(2) == 5", "unverified"),  # nor does its cell run here
-        "bare": (None, "recorded"),
+        "shown": ("print(pair(2))", "reexecuted"),
     }
+    assert reasons(dataset) == {"bare": NEVER_RUN}
 
 
 def test_an_answer_that_fails_its_test_is_left_out(recipe: DatasetRecipe) -> None:

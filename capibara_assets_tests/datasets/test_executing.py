@@ -1,11 +1,12 @@
 """Answers run with what their prompt shows; those that do not pass so are left out."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from capibara_assets.datasets.derived.trials import execute
-from capibara_assets.datasets.executing import FAILS_AS_SHOWN, passing_as_shown
+from capibara_assets.datasets.executing import FAILS_AS_SHOWN, _never_ran, passing_as_shown
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.placing import Placed
@@ -35,12 +36,29 @@ def test_an_answer_passes_with_the_session_of_its_prompt() -> None:
     cut_off = placed(DOUBLE, "assert double(4) == 8")
     other = placed(DOUBLE, "for item in found:\n    assert double(item) == 8", ["scale = 2"])
     wrong = placed(DOUBLE, "assert double(4) == 9", ["scale = 2"])
-    not_here = placed(DOUBLE, "assert double(4) == 9", ran=False)
-    kept, why = passing_as_shown([sound, cut_off, other, wrong, not_here], execute)
-    assert kept == [sound, not_here]
+    not_here = placed(f"import a_package_of_elsewhere\n{DOUBLE}", "", ran=False)
+    other_version = placed("numbers = [1].doubled()", "", ran=False)
+    kept, why = passing_as_shown([sound, cut_off, other, wrong, not_here, other_version], execute)
+    assert kept == [sound, not_here, other_version]
     assert [why[one.example_id] for one in (cut_off, other, wrong)] == [
         f"{FAILS_AS_SHOWN}: {name}" for name in ("NameError", "NameError", "AssertionError")
     ]
+
+
+def test_of_what_did_not_run_again_the_prompt_still_tells_enough() -> None:
+    used = "print(double(2))"
+    sound = placed(used, "", ["def double(x):\n    return 2 * x"], ran=False)
+    cut_off = placed(used, "", ran=False)
+    wrong = placed("def double(x):\n    return x", "", task="Double a number.\n\n>>> double(4)\n8", ran=False)
+    kept, why = passing_as_shown([sound, cut_off, wrong], execute)
+    assert kept == [sound] and list(why.values()) == [f"{FAILS_AS_SHOWN}: {n}" for n in ("NameError", "AssertionError")]
+
+
+def test_what_only_defines_and_nothing_ran_is_no_solution() -> None:
+    defined, shown = (replace(placed(DOUBLE, "").candidate, proof=proof) for proof in ("", "4"))
+    tested, calls = replace(defined, test="assert double(1)"), replace(defined, answer="sorted([2, 1])")
+    mended = replace(defined, kind="repair")
+    assert [_never_ran(one) for one in (defined, shown, tested, calls, mended)] == [True, False, False, False, False]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,10 @@ _ASSERTION = re.compile(r"^[ \t]*(?:E[ \t]+)?(assert[ \t(].*)$|: *(assert[ \t(].
 _RETURNS = re.compile(r"^[ \t>*-]*([A-Za-z_]\w*\([^\n]*\)) (?:will )?returns? ([^\n]+?)\.?[ \t]*$", re.MULTILINE)
 _BEHIND = re.compile(r"[A-Za-z ,.!?']*")  # words that may follow an assertion, such as `Please try again.`
 _LONGEST = 400
+_STRAY = re.compile(r"(?<=[\w\])}'\"]) +\.\s*\Z")  # the end of the sentence that an example stands in
+_ROUNDED = re.compile(r"-?\d+\.\d+")
+_INEXACT = re.compile(r"\.\.\.|\d\.|\.\d")  # cut, or with numbers that are shown rounded
+_GOES_ON = re.compile(r",\s*(?:\.\.\.|…)\s*[\])]\Z")
 
 
 def with_stated(test: str, answer: str, language: str, said: str, failed: str = "") -> str:
@@ -60,14 +64,36 @@ def documented_test(text: str) -> str:
         return ""
     lines, compared = [], False
     for example in examples:
-        code, value = example.source.strip(), example.want.strip()
+        code, value = example.source.strip(), _STRAY.sub("", example.want).strip()
         if python_source.parse(code) is None:
             break
-        judging = _is_expression(code) and "." not in value and _is_expression(value, literal=True)
-        lines.append(f"assert ({code}) == ({value})" if judging else code)
-        compared |= judging
+        compares = _comparison(code, value) if _is_expression(code) else ""
+        lines.append(f"assert {compares}" if compares else code)
+        compared |= bool(compares)
     told = textwrap.indent("\n".join(lines), "    ")
     return f"try:\n{told}\nexcept AssertionError:\n    raise\nexcept Exception:\n    pass" if compared else ""
+
+
+def _comparison(code: str, value: str) -> str:
+    """Compares an expression with the value that a docstring shows of it; "" where that cannot be compared.
+
+    A number with a fraction is shown rounded. Of a list that goes on (`[1, 2, ...]`) the beginning is compared.
+    """
+    if _ROUNDED.fullmatch(value):
+        return f"abs(({code}) - ({value})) <= {10.0 ** -len(value.partition('.')[2])}"
+    begun = _GOES_ON.sub("", value)
+    if begun != value:
+        whole = f"{begun}{']' if begun.startswith('[') else ')'}"
+        first = f"list({code})[:{_length(whole)}] == list({whole})"
+        return first if _length(whole) and _is_expression(whole, literal=True) else ""
+    exact = not _INEXACT.search(value) and _is_expression(value, literal=True)
+    return f"({code}) == ({value})" if exact else ""
+
+
+def _length(listed: str) -> int:
+    tree = python_source.parse(listed)
+    only = tree.body[0] if tree is not None and tree.body else None
+    return len(only.value.elts) if isinstance(only, ast.Expr) and isinstance(only.value, ast.List | ast.Tuple) else 0
 
 
 def _is_expression(code: str, *, literal: bool = False) -> bool:

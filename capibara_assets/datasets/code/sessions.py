@@ -19,6 +19,7 @@ _DEFINED = re.compile(
     r"(?:@.*\n)*(?:async )?(?:def|class|function\*?) +([\w$]+)|"
     r"(?:const|let|var) +([\w$]+) *= *(?:async *)?(?:function\b|\([^()\n]*\) *=>|[\w$]+ *=>)"
 )
+_WORD = re.compile(r"[\w$]+")
 Row = Mapping[str, Any]  # one Execution as a dictionary
 
 
@@ -119,16 +120,31 @@ def defined_name(statement: str) -> str | None:
 
 
 def superseded(session: Sequence[Row]) -> set[str]:
-    """Executions that ended well and defined what a later one for the same task defined otherwise."""
+    """Executions that ended well and defined what a later one defines otherwise: for the same task, or mended.
+
+    Mended is a cell whose names failed in a later one before they were all defined again, in a cell that differs.
+    """
     found: set[str] = set()
-    later: dict[tuple[str, str], str] = {}  # (task, name) -> its last definition
-    for row in reversed(session):
-        if row["outcome"] != "ok" or not row["task"]:
+    last: dict[tuple[str, str], str] = {}  # (task, name) -> its last definition
+    later: dict[str, set[int]] = defaultdict(set)  # name -> positions of the cells that define it
+    mended: dict[str, set[int]] = defaultdict(set)  # the same, of those behind a failure that names it
+    defined: dict[int, dict[str, str]] = {}
+    for position, row in reversed(list(enumerate(session))):
+        if row["outcome"] != "ok":
+            for failed in later.keys() & set(_WORD.findall(row["code"])):
+                mended[failed] |= later[failed]
             continue
-        listed = {name: s.text for s in statements(row["code"], row["language"]) if (name := defined_name(s.text))}
-        if any(later.get((row["task"], name), text) != text for name, text in listed.items()):
+        names = {name: s.text for s in statements(row["code"], row["language"]) if (name := defined_name(s.text))}
+        again = {other for name in names for other in mended[name] if names.keys() <= defined[other].keys()}
+        if any(session[other]["code"].split() != row["code"].split() for other in again):
             found.add(row["execution_id"])
-        later = {**{(row["task"], name): text for name, text in listed.items()}, **later}
+        if row["task"]:
+            if any(last.get((row["task"], name), text) != text for name, text in names.items()):
+                found.add(row["execution_id"])
+            last = {**{(row["task"], name): text for name, text in names.items()}, **last}
+        defined[position] = names
+        for name in names:
+            later[name].add(position)
     return found
 
 

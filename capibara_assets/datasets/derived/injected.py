@@ -27,6 +27,8 @@ from capibara_assets.datasets.recipe import DatasetRecipe
 
 _MOST_SHOWN, _SHORT = 400, 2
 _CONDITIONS = frozenset(("missing_where", "missing_having", "missing_condition"))
+_OF_VALUES = frozenset(("constant", "missing_argument"))
+_WORD = re.compile(r"\d+(?:\.\d+)?|\w+")
 _VALUE = re.compile(r"\b(\d[\d.]*)|'([^'\n]*)'|\"([^\"\n]*)\"")
 #: A number behind it decides by chance: none can be told from another.
 _CHANCE = re.compile(r"seed\b|\brandom|\brand[in]|random_state")
@@ -143,22 +145,33 @@ def _injected(solved: Observable, edit: RepairEdit, end: End, passed: End) -> In
 def is_mendable(one: Injected, prompt: str) -> bool:
     """Whether what is gone can be known: its values occur in the prompt, and a task tells a condition of a query.
 
-    A changed number can be inferred, unless it is what a program that defines nothing starts from.
+    A changed number can be inferred, unless it is what a program that defines nothing starts from. Where no test and
+    no expected output judges, any value will do that ends the error: the one that is gone has to be told in words.
     """
+    gone = one.pair["fixed_code"][one.edit.start : one.edit.end]
+    values = Counter(_VALUE.findall(gone)) - Counter(_VALUE.findall(one.edit.text))
+    numbers = [number for number, _, _ in values if number]
+    texts = {a or b for _, a, b in values} - {""}
+    if one.edit.kind in _OF_VALUES and _is_unjudged(one.pair, prompt):
+        told = set(_WORD.findall(f"{prompts.stated(prompt)}\n{prompts.section(prompt, prompts.ERROR)}"))
+        if not all(told.issuperset(_WORD.findall(value)) for value in (*numbers, *texts)):
+            return False
     if one.edit.kind in ("constant", "status"):
         code = one.pair["fixed_code"]
         line = code.split("\n")[_line(code, one.edit)]
         return _CHANCE.search(line) is None and (prompts.states_task(prompt) or not _is_given(one.pair))
     if one.edit.kind in _CONDITIONS and not prompts.states_task(prompt):
         return False
-    gone = one.pair["fixed_code"][one.edit.start : one.edit.end]
-    values = Counter(_VALUE.findall(gone)) - Counter(_VALUE.findall(one.edit.text))
-    numbers = [number for number, _, _ in values if number]
-    texts = {a or b for _, a, b in values} - {""}
     listed = len(numbers) > 1 and "[" in gone
     return all(_is_told(text, prompt) for text in texts) and all(
         number in prompt for number in numbers if listed or number not in ("0", "1", "2")
     )
+
+
+def _is_unjudged(pair: dict[str, Any], prompt: str) -> bool:
+    """Whether a prompt shows an error of Python or JavaScript, and no test or output that tells what is right."""
+    judged = pair["error_name"] == WRONG_OUTPUT or "Assert" in (pair["error_name"] or "")
+    return pair["language"] != "sql" and not judged and not prompts.section(prompt, prompts.TESTS)
 
 
 def _is_given(pair: dict[str, Any]) -> bool:

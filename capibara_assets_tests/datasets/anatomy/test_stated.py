@@ -2,7 +2,7 @@
 
 import pytest
 
-from capibara_assets.datasets.anatomy.stated import stated_assertions, with_stated
+from capibara_assets.datasets.anatomy.stated import documented_test, stated_assertions, with_stated
 
 CODE = "def toll(axles):\n    return axles * 3"
 
@@ -37,3 +37,26 @@ def test_the_shown_test_judges_when_the_recorded_cell_tests_otherwise() -> None:
     assert with_stated(shown, CODE, "python", "", shown) == shown
     foreign = "assert toll(client) == 6"
     assert with_stated("assert toll(2) == 6", CODE, "python", "", foreign) == "assert toll(2) == 6"
+
+
+@pytest.mark.parametrize(
+    ("shown", "passes", "fails"),
+    [
+        ("30", "30", "33"),
+        ("30 .", "30", "33"),
+        ("[(1, 2), (3, 4), ...]", "[(1, 2), (3, 4), (5, 6)]", "[(1, 2)]"),
+        ("(1, 2, ...)", "(1, 2, 9)", "(2, 1, 9)"),
+        ("3.14", "3.14159", "3.2"),
+        ("'a.b'", "'a.b'", "'a'"),
+        ("[0.33, 0.67]", "[1 / 3, 2 / 3]", None),  # rounded inside of a list: not compared
+        ("<Pot at 0x7f>", "object()", None),
+    ],
+)
+def test_what_a_docstring_shows_is_compared(shown: str, passes: str, fails: str | None) -> None:
+    test = documented_test(f"Give it.\n\n>>> f(2)\n{shown}\n")
+    exec(f"def f(x):\n    return {passes}\n{test}", {})
+    assert bool(test) is (fails is not None)
+    if fails is not None:
+        with pytest.raises(AssertionError):
+            exec(f"def f(x):\n    return {fails}\n{test}", {})
+        exec(f"def g(x):\n    return 1\n{test}", {})  # a name that is not told: nothing is compared

@@ -111,6 +111,17 @@ def test_a_later_version_for_the_same_task_supersedes() -> None:
     assert superseded(session) == {"a"}
 
 
+def test_what_failed_in_a_later_cell_and_was_mended_is_superseded() -> None:
+    older, newer = "def f(x):\n    return x\nseen = f", "def f(x):\n    return x\nseen = f(1)"
+    other = "def g(x):\n    return 1"
+    cells = [("a", older, "ok"), ("b", other, "ok"), ("c", "assert f(1) == seen", "error"), ("d", newer, "ok")]
+    cells += [("e", "assert f(1) == seen", "ok"), ("f", "def g(x):\n    return 2", "ok"), ("h", newer, "ok")]
+    rows = [run(name, code, minute=i, outcome=outcome) for i, (name, code, outcome) in enumerate(cells)]
+    [session] = sessions(frame(rows)).values()
+    assert superseded(session) == {"a"}, "nothing failed that names g"
+    assert superseded(session[1:]) == set()
+
+
 @pytest.mark.parametrize(
     ("statement", "name"),
     [

@@ -25,7 +25,6 @@ CLAMP = '''def clamp(value, low, high):
     if value < low:
         return low
     return min(value, high)'''
-FAILED = {"language": "python", "error_name": WRONG_OUTPUT}
 QUERY = "SELECT name FROM plants WHERE height > 40 ORDER BY height DESC;"
 
 
@@ -113,10 +112,37 @@ def test_a_later_test_in_javascript(recipe: DatasetRecipe) -> None:
     ],
 )
 def test_what_is_gone_can_be_known(kind: str, fixed: str, prompt: str, mendable: bool) -> None:
+    assert is_mendable(_bug(kind, fixed, WRONG_OUTPUT), prompt) is mendable
+
+
+def _bug(kind: str, fixed: str, error: str, language: str = "python") -> Injected:
     before, gone, behind = fixed.split("|")
     edit = RepairEdit(kind, len(before), len(before + gone), "")
-    one = Injected(None, edit, {"fixed_code": before + gone + behind, **FAILED}, "")  # type: ignore[arg-type]
-    assert is_mendable(one, prompt) is mendable
+    pair = {"language": language, "error_name": error, "fixed_code": before + gone + behind}
+    return Injected(None, edit, pair, "")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fixed", "prompt", "mendable"),
+    [
+        (
+            "missing_argument",
+            "polyfit(x, y|, 2|)",
+            "Fix it.\n\nSession so far:\nx = [1, 2]\n\nError:\nTypeError",
+            False,
+        ),
+        ("missing_argument", "polyfit(x, y|, 2|)", "Fix it.\nOf degree 2.\n\nError:\nTypeError", True),
+        ("missing_argument", "polyfit(x, y|, 2|)", "Fix it.\n\nIt has to pass:\nassert f(1) == 3", True),
+        ("missing_argument", "polyfit(x, y|, degree|)", "Fix it.\n\nError:\nTypeError", True),
+        ("constant", "delete(a, |2|, axis=0)", "Fix it.\n\nCode:\nx = 2\n\nError:\nIndexError: 3, size 12", False),
+        ("constant", "linear(|64|, 10)", "Fix it.\n\nError:\nRuntimeError: 1x64 and 32x10 cannot be multiplied", False),
+        ("constant", "linear(|64|, 10)", "Fix it.\n\nError:\nRuntimeError: expected 64, got 32", True),
+    ],
+)
+def test_what_nothing_judges_is_told_in_words(kind: str, fixed: str, prompt: str, mendable: bool) -> None:
+    assert is_mendable(_bug(kind, fixed, "TypeError"), prompt) is mendable
+    assert is_mendable(_bug(kind, fixed, "TypeError", "sql"), prompt)
+    assert kind == "constant" or is_mendable(_bug(kind, fixed, "AssertionError"), prompt)
 
 
 def test_a_method_of_another_class_is_no_plausible_bug() -> None:
