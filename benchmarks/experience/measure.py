@@ -12,7 +12,7 @@ import polars as pl
 
 from capibara_assets.domains import Domain
 from capibara_assets.errors import InputError
-from capibara_assets.executions.patterns.repairs import similarity, tokens
+from capibara_assets.executions.patterns.similarity import similarity, tokens
 
 #: Sources that share problems, authors or databases: leaving one of a family out would leave its like in.
 FAMILIES = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.edited.files import Contents
 from capibara_assets.datasets.kinds.evidence import Evidence
-from capibara_assets.executions.patterns.repairs import bare_command, folder_of
+from capibara_assets.executions.patterns.attempts import bare_command, folder_of
 from capibara_assets.executions.schema import PATCH, SHELL
 
 _MOST_BETWEEN = 200  # rows between the two runs: one mistake takes fewer

@@ -21,20 +21,16 @@ An execution whose outcome is not known is neither a failure nor a repair, but i
 missed ones.
 """
 
-import ast
-import difflib
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
 from typing import Any
 
 import polars as pl
 
 from capibara_assets.domains import Domain
-from capibara_assets.executions.formats.agents.failures import any_shows_failure
-from capibara_assets.executions.parsing import parse_javascript, parse_python
+from capibara_assets.executions.patterns.attempts import Attempt
+from capibara_assets.executions.patterns.similarity import distance, similarity, unified_diff
 from capibara_assets.executions.schema import FAILED, HIDDEN_EXIT, PATCH, SHELL, SOLVED, RepairPair
 from capibara_assets.storage.records import conform, polars_schema
 
@@ -43,14 +39,9 @@ _SAME_STATEMENT, _SAME_NAMES, _SAME_TASK, _SAME_TEXT = 0.2, 0.3, 0.5, 0.75
 BELOW = "\n\n"  # between a definition and what tested it
 _HORIZON = 50  # later executions that are considered
 _MIN_TOKENS = 4  # of code without a task or names: `f(3)` and `f(4)` are no repair
-_MAX_TOKENS = 6_000
-_TOKEN = re.compile(r"\w+|[^\w\s]")
 _MISSING_NAME = re.compile(
     r"name '(\w+)' is not defined|(?:^|\s)(\w+) is not defined|no such (?:table|column): ([\w.]+)"
 )
-_FOLDER = re.compile(r"^\s*cd\s+(\"[^\"\n]*\"|'[^'\n]*'|\S+)\s*(?:&&|;)\s*")
-_BEHIND_COMMAND = re.compile(r"(?<!\s)\s*(?:2>&1\s*)?\|\s*(?:head|tail)(?:\s+-\w*)*(?:\s+\d+)?\s*$|(?<!\s)\s*2>&1\s*$")
-_LEADING_COMMENT = re.compile(r"\s*((?:(?:#|--|//)[^\n]*\n\s*)+|/\*.*?\*/)", re.DOTALL)
 
 
 def find_repairs(executions: pl.DataFrame) -> pl.DataFrame:
@@ -75,13 +66,13 @@ def find_mended(commands: pl.DataFrame, domain: Domain | str) -> pl.DataFrame:
     return _table(_row(*pair) for pair in pairs if all(str(domain) in side.row["domains"] for side in pair[:2]))
 
 
-def _sessions(executions: pl.DataFrame) -> Iterable[Sequence["_Attempt"]]:
+def _sessions(executions: pl.DataFrame) -> Iterable[Sequence[Attempt]]:
     """The sessions in which something may have failed, each in order of time."""
     frame = executions.sort("sandbox_id", "timestamp", "execution_id")
     may_fail = pl.col("outcome").is_in(FAILED) | pl.col("flags").list.contains(HIDDEN_EXIT)
-    found: dict[tuple[str, str | None], list[_Attempt]] = {}
+    found: dict[tuple[str, str | None], list[Attempt]] = {}
     for row in frame.filter(may_fail.any().over("sandbox_id")).iter_rows(named=True):
-        found.setdefault((row["sandbox_id"], row["context_id"]), []).append(_Attempt(row))
+        found.setdefault((row["sandbox_id"], row["context_id"]), []).append(Attempt(row))
     return found.values()
 
 
@@ -89,51 +80,10 @@ def _table(rows: Iterable[dict[str, Any]]) -> pl.DataFrame:
     return conform(RepairPair, pl.DataFrame(list(rows), schema=polars_schema(RepairPair)))
 
 
-@dataclass
-class _Attempt:
-    """One execution of a session; properties that pairs are judged by are computed on demand."""
-
-    row: dict[str, Any]
-
-    @property
-    def ok(self) -> bool:
-        return bool(self.row["outcome"] == "ok")
-
-    @cached_property
-    def failed(self) -> bool:
-        if self.row["outcome"] in FAILED or HIDDEN_EXIT not in self.row["flags"]:
-            return self.row["outcome"] in FAILED
-        return any_shows_failure((self.row["stdout"], self.row["stderr"]), self.code)
-
-    @cached_property
-    def command(self) -> str | None:
-        return bare_command(self.code) if self.row["language"] == SHELL else None
-
-    @property
-    def code(self) -> str:
-        return str(self.row["code"])
-
-    @cached_property
-    def tokens(self) -> list[str]:
-        return tokens(self.code)
-
-    @cached_property
-    def names(self) -> frozenset[str]:
-        return _defined_names(self.row["language"], self.code)
-
-    @cached_property
-    def statement(self) -> str | None:
-        return _leading_text(self.row["language"], self.code)
-
-    @property
-    def said(self) -> tuple[str, str | None]:
-        return self.row["stdout"], self.row["result_text"]
+_Pair = tuple[Attempt, Attempt, Sequence[Attempt]]  # failure, repair, and what stands between where that mended it
 
 
-_Pair = tuple[_Attempt, _Attempt, Sequence[_Attempt]]  # failure, repair, and what stands between where that mended it
-
-
-def _pairs(session: Sequence[_Attempt]) -> Iterator[_Pair]:
+def _pairs(session: Sequence[Attempt]) -> Iterator[_Pair]:
     used: set[int] = set()  # fixing executions
     solving = _solving(session)
     for i in _failures(session):
@@ -148,7 +98,7 @@ def _pairs(session: Sequence[_Attempt]) -> Iterator[_Pair]:
             yield _below(before, session[i]), _below(mended, after, of=mended), ()
 
 
-def _mended(session: Sequence[_Attempt]) -> Iterator[_Pair]:
+def _mended(session: Sequence[Attempt]) -> Iterator[_Pair]:
     """The pairs of one command, unchanged, between whose runs files were edited."""
     solving = _solving(session)
     for i in _failures(session):
@@ -159,22 +109,22 @@ def _mended(session: Sequence[_Attempt]) -> Iterator[_Pair]:
             yield session[i], session[fix], () if fix in solving else session[i + 1 : fix]
 
 
-def _failures(session: Sequence[_Attempt]) -> list[int]:
+def _failures(session: Sequence[Attempt]) -> list[int]:
     """Indexes of the failures: the last one before a success comes first."""
     return [i for i, attempt in enumerate(session) if attempt.failed][::-1]
 
 
-def _solving(session: Sequence[_Attempt]) -> list[int]:
+def _solving(session: Sequence[Attempt]) -> list[int]:
     return [i for i, attempt in enumerate(session) if SOLVED in attempt.row["flags"]]
 
 
-def _told_fix(session: Sequence[_Attempt], i: int, solving: Sequence[int]) -> int | None:
+def _told_fix(session: Sequence[Attempt], i: int, solving: Sequence[int]) -> int | None:
     """Index of what a verdict, or else a rerun, tells to be the fix."""
     solved = next((j for j in solving if j > i), None)
     return _rerun_of(session, i) if solved is None else solved
 
 
-def _rerun_of(session: Sequence[_Attempt], i: int) -> int | None:
+def _rerun_of(session: Sequence[Attempt], i: int) -> int | None:
     """Index of the same command's next run that does not fail; None: there is none."""
     command = session[i].command
     if not command:
@@ -184,7 +134,7 @@ def _rerun_of(session: Sequence[_Attempt], i: int) -> int | None:
     )
 
 
-def _fix_of(session: Sequence[_Attempt], i: int) -> int | None:
+def _fix_of(session: Sequence[Attempt], i: int) -> int | None:
     """Index of the success that ends the chain of attempts in which `i` is the last failure."""
     failing, first = session[i], None
     for j in range(i + 1, min(len(session), i + 1 + _HORIZON)):
@@ -212,7 +162,7 @@ def _fix_of(session: Sequence[_Attempt], i: int) -> int | None:
     return first
 
 
-def _retested(session: Sequence[_Attempt], i: int) -> tuple[int, int, int] | None:
+def _retested(session: Sequence[Attempt], i: int) -> tuple[int, int, int] | None:
     """Indexes of what a failed test tested, of what is defined in its place, and of the same test's run that passed."""
     test, end = session[i], min(len(session), i + 1 + _HORIZON)
     again = next((j for j in range(i + 1, end) if session[j].ok and session[j].tokens == test.tokens), None)
@@ -229,13 +179,13 @@ def _retested(session: Sequence[_Attempt], i: int) -> tuple[int, int, int] | Non
     return before, fix, again
 
 
-def _below(defining: _Attempt, tested: _Attempt, of: _Attempt | None = None) -> _Attempt:
+def _below(defining: Attempt, tested: Attempt, of: Attempt | None = None) -> Attempt:
     """An attempt whose code is what one cell defined and another tested; its row is that of `of`, or of the test."""
     row = (of or tested).row
-    return _Attempt(row | {"code": f"{defining.code}{BELOW}{tested.code}", "task": row["task"] or defining.row["task"]})
+    return Attempt(row | {"code": f"{defining.code}{BELOW}{tested.code}", "task": row["task"] or defining.row["task"]})
 
 
-def _related(a: _Attempt, b: _Attempt) -> bool:
+def _related(a: Attempt, b: Attempt) -> bool:
     if a.row["language"] != b.row["language"]:
         return False
     alike = similarity(a.tokens, b.tokens)
@@ -250,7 +200,7 @@ def _related(a: _Attempt, b: _Attempt) -> bool:
     return alike >= (_SAME_TASK if same_task else _SAME_TEXT)
 
 
-def _mends(session: Sequence[_Attempt], i: int, j: int) -> bool:
+def _mends(session: Sequence[Attempt], i: int, j: int) -> bool:
     """Whether the change from `i` to `j` can be the repair, and not a cell in between."""
     failing, later = session[i], session[j]
     if failing.tokens == later.tokens:
@@ -264,68 +214,13 @@ def _mends(session: Sequence[_Attempt], i: int, j: int) -> bool:
     return not any(between.ok and _binds(between, name) for between in session[i + 1 : j])
 
 
-def _binds(attempt: _Attempt, name: str) -> bool:
+def _binds(attempt: Attempt, name: str) -> bool:
     word = re.escape(name.split(".")[-1])
     keyword = rf"\b(?:import|def|class|as|for|let|const|var|function|table|view|exists)\s+[\"'`]?{word}\b"
     return re.search(rf"{keyword}|\b{word}\s*=(?!=)", attempt.code, re.IGNORECASE) is not None
 
 
-def bare_command(code: str) -> str:
-    """A shell command without what does not change what it does: the folder it begins in, `2>&1`, `| tail -20`."""
-    return _BEHIND_COMMAND.sub("", _FOLDER.sub("", code)).strip()
-
-
-def folder_of(code: str) -> str:
-    """The folder that a shell command says it begins in; "" where it says none."""
-    begins = _FOLDER.match(code)
-    return begins[1].strip("\"'/") if begins else ""
-
-
-def tokens(code: str) -> list[str]:
-    """Words and signs of a program, at most as many as a comparison can handle."""
-    return _TOKEN.findall(code)[:_MAX_TOKENS]
-
-
-def distance(a: Sequence[str], b: Sequence[str]) -> int:
-    """Levenshtein distance of two token lists; equal heads and tails cost nothing.
-
-    Bit-parallel (Myers 1999, "A fast bit-vector algorithm for approximate string matching", in Hyyro's form): one step
-    per token of `b` over integers of len(a) bits.
-    """
-    head, shorter = 0, min(len(a), len(b))
-    while head < shorter and a[head] == b[head]:
-        head += 1
-    tail = 0
-    while tail < shorter - head and a[-1 - tail] == b[-1 - tail]:
-        tail += 1
-    a, b = a[head : len(a) - tail], b[head : len(b) - tail]
-    if not a or not b:
-        return len(a) + len(b)
-    where: dict[str, int] = {}
-    for i, token in enumerate(a):
-        where[token] = where.get(token, 0) | 1 << i
-    mask, last = (1 << len(a)) - 1, 1 << (len(a) - 1)
-    up, down, score = mask, 0, len(a)
-    for token in b:
-        equal = where.get(token, 0)
-        diagonal = (((equal & up) + up) ^ up) | equal | down
-        right, left = down | ~(diagonal | up) & mask, diagonal & up
-        score += bool(right & last) - bool(left & last)
-        right = (right << 1 | 1) & mask
-        left = left << 1 & mask
-        up, down = left | ~(diagonal | right) & mask, diagonal & right
-    return score
-
-
-def similarity(a: Sequence[str], b: Sequence[str]) -> float:
-    """1 - distance / length of the longer list, rounded; 0 when one is empty."""
-    longer = max(len(a), len(b))
-    if not min(len(a), len(b)):
-        return 0.0
-    return round(1 - distance(a, b) / longer, 4)
-
-
-def _row(failing: _Attempt, fixed: _Attempt, between: Sequence[_Attempt]) -> dict[str, Any]:
+def _row(failing: Attempt, fixed: Attempt, between: Sequence[Attempt]) -> dict[str, Any]:
     ids = (failing.row["execution_id"], fixed.row["execution_id"])
     own = [domain for domain in fixed.row["domains"] if domain != Domain.DEBUG]
     return {
@@ -345,57 +240,3 @@ def _row(failing: _Attempt, fixed: _Attempt, between: Sequence[_Attempt]) -> dic
         "distance": max(1, distance(failing.tokens, fixed.tokens)),
         "similarity": similarity(failing.tokens, fixed.tokens),
     }
-
-
-def unified_diff(failing: str, fixed: str) -> str:
-    """Unified diff with three lines of context; its file headers bear no times."""
-    lines = difflib.unified_diff(failing.splitlines(), fixed.splitlines(), "failing", "fixed", lineterm="")
-    return "\n".join(lines) + "\n"
-
-
-@lru_cache(maxsize=4096)
-def _defined_names(language: str, code: str) -> frozenset[str]:
-    """Functions and classes that a program defines at its top level."""
-    if language == "python":
-        tree = parse_python(code)
-        if tree is None:
-            return frozenset(re.findall(r"^(?:async\s+)?(?:def|class)\s+(\w+)", code, re.MULTILINE))
-        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-        return frozenset(node.name for node in tree.body if isinstance(node, kinds))
-    if language in ("javascript", "typescript"):
-        return frozenset(_javascript_names(code))
-    return frozenset()
-
-
-def _javascript_names(code: str) -> Iterator[str]:
-    for node in parse_javascript(code).root_node.children:
-        if node.type in ("function_declaration", "generator_function_declaration", "class_declaration"):
-            if (name := node.child_by_field_name("name")) and name.text:
-                yield name.text.decode()
-        elif node.type in ("lexical_declaration", "variable_declaration"):
-            for declarator in node.named_children:
-                value = declarator.child_by_field_name("value")
-                name = declarator.child_by_field_name("name")
-                if (
-                    value is not None
-                    and name is not None
-                    and name.text
-                    and value.type in ("arrow_function", "function_expression")
-                ):
-                    yield name.text.decode()
-
-
-@lru_cache(maxsize=4096)
-def _leading_text(language: str, code: str) -> str | None:
-    """The code's own description: its leading comment, or else the docstring of its first definition."""
-    if match := _LEADING_COMMENT.match(code):
-        text = " ".join(re.sub(r"^[ \t]*(?:#+|--+|//+|/\*+|\*+/?)", "", match.group(1), flags=re.MULTILINE).split())
-        if len(text) >= 12:
-            return text.removesuffix("*/").strip()
-    if language != "python" or (tree := parse_python(code)) is None:
-        return None
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            text = " ".join((ast.get_docstring(node) or "").split())
-            return text if len(text) >= 12 else None
-    return None

@@ -1,18 +1,15 @@
 """Repair pairs: the rules one by one, and the real pairs against their labels."""
 
 import itertools
-import random
 from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from benchmarks.experience.measure import repair_scores
 from capibara_assets.domains import DOMAINS
 from capibara_assets.executions.ingest.ingest import Ingest, read_experience
-from capibara_assets.executions.patterns.repairs import distance, find_repairs, similarity, unified_diff
+from capibara_assets.executions.patterns.repairs import find_repairs
 from capibara_assets.executions.schema import RepairPair
 from capibara_assets.executions.selection import of_domain
 from capibara_assets.storage.records import problems
@@ -159,45 +156,6 @@ def test_a_timeout_can_be_repaired(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_bytes(b"".join(line(record) + b"\n" for record in records))
     found = find_repairs(read_experience(tmp_path, now=NOW).executions)
     assert found["error_name"].to_list() == ["TimeoutException"]
-
-
-TOKENS = st.lists(st.sampled_from("abcd"), max_size=14)
-
-
-def textbook(a: list[str], b: list[str]) -> int:
-    previous = list(range(len(b) + 1))
-    for i, x in enumerate(a, 1):
-        current = [i]
-        for j, y in enumerate(b, 1):
-            current.append(min(previous[j] + 1, current[-1] + 1, previous[j - 1] + (x != y)))
-        previous = current
-    return previous[-1]
-
-
-@given(TOKENS, TOKENS)
-def test_distance_is_levenshteins(a: list[str], b: list[str]) -> None:
-    assert distance(a, b) == textbook(a, b) == distance(b, a)
-    assert 0 <= similarity(a, b) <= 1
-
-
-def test_distance_of_long_lists() -> None:
-    draw = random.Random(5)
-    for _ in range(5):
-        a, b = (draw.choices("abcdefgh", k=draw.randrange(200, 400)) for _ in range(2))
-        assert distance(a, b) == textbook(a, b)
-
-
-@given(
-    st.lists(st.sampled_from(["a = 1", "b = 2", "", "print(a)"]), max_size=8),
-    st.lists(st.sampled_from(["a = 1", "c"]), max_size=8),
-)
-def test_a_diff_holds_both_sides(failing: list[str], fixed: list[str]) -> None:
-    diff = unified_diff("\n".join(failing), "\n".join(fixed)).splitlines()[2:]
-    added = [entry[1:] for entry in diff if entry.startswith("+")]
-    removed = [entry[1:] for entry in diff if entry.startswith("-")]
-    assert set(added) <= set(fixed)
-    assert set(removed) <= set(failing)
-    assert len(added) - len(removed) == len("\n".join(fixed).splitlines()) - len("\n".join(failing).splitlines())
 
 
 def test_every_interleaving_of_two_chains_gives_both_pairs(tmp_path: Path) -> None:

@@ -1,0 +1,117 @@
+"""One execution of a session as an attempt at something: what repair pairs are judged by."""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+from capibara_assets.executions.formats.agents.failures import any_shows_failure
+from capibara_assets.executions.parsing import parse_javascript, parse_python
+from capibara_assets.executions.patterns.similarity import tokens
+from capibara_assets.executions.schema import FAILED, HIDDEN_EXIT, SHELL
+
+_FOLDER = re.compile(r"^\s*cd\s+(\"[^\"\n]*\"|'[^'\n]*'|\S+)\s*(?:&&|;)\s*")
+_BEHIND_COMMAND = re.compile(r"(?<!\s)\s*(?:2>&1\s*)?\|\s*(?:head|tail)(?:\s+-\w*)*(?:\s+\d+)?\s*$|(?<!\s)\s*2>&1\s*$")
+_LEADING_COMMENT = re.compile(r"\s*((?:(?:#|--|//)[^\n]*\n\s*)+|/\*.*?\*/)", re.DOTALL)
+
+
+@dataclass
+class Attempt:
+    """One execution of a session; properties that pairs are judged by are computed on demand."""
+
+    row: dict[str, Any]
+
+    @property
+    def ok(self) -> bool:
+        return bool(self.row["outcome"] == "ok")
+
+    @cached_property
+    def failed(self) -> bool:
+        if self.row["outcome"] in FAILED or HIDDEN_EXIT not in self.row["flags"]:
+            return self.row["outcome"] in FAILED
+        return any_shows_failure((self.row["stdout"], self.row["stderr"]), self.code)
+
+    @cached_property
+    def command(self) -> str | None:
+        return bare_command(self.code) if self.row["language"] == SHELL else None
+
+    @property
+    def code(self) -> str:
+        return str(self.row["code"])
+
+    @cached_property
+    def tokens(self) -> list[str]:
+        return tokens(self.code)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        return _defined_names(self.row["language"], self.code)
+
+    @cached_property
+    def statement(self) -> str | None:
+        return _leading_text(self.row["language"], self.code)
+
+    @property
+    def said(self) -> tuple[str, str | None]:
+        return self.row["stdout"], self.row["result_text"]
+
+
+def bare_command(code: str) -> str:
+    """A shell command without what does not change what it does: the folder it begins in, `2>&1`, `| tail -20`."""
+    return _BEHIND_COMMAND.sub("", _FOLDER.sub("", code)).strip()
+
+
+def folder_of(code: str) -> str:
+    """The folder that a shell command says it begins in; "" where it says none."""
+    begins = _FOLDER.match(code)
+    return begins[1].strip("\"'/") if begins else ""
+
+
+@lru_cache(maxsize=4096)
+def _defined_names(language: str, code: str) -> frozenset[str]:
+    """Functions and classes that a program defines at its top level."""
+    if language == "python":
+        tree = parse_python(code)
+        if tree is None:
+            return frozenset(re.findall(r"^(?:async\s+)?(?:def|class)\s+(\w+)", code, re.MULTILINE))
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+        return frozenset(node.name for node in tree.body if isinstance(node, kinds))
+    if language in ("javascript", "typescript"):
+        return frozenset(_javascript_names(code))
+    return frozenset()
+
+
+def _javascript_names(code: str) -> Iterator[str]:
+    for node in parse_javascript(code).root_node.children:
+        if node.type in ("function_declaration", "generator_function_declaration", "class_declaration"):
+            if (name := node.child_by_field_name("name")) and name.text:
+                yield name.text.decode()
+        elif node.type in ("lexical_declaration", "variable_declaration"):
+            for declarator in node.named_children:
+                value = declarator.child_by_field_name("value")
+                name = declarator.child_by_field_name("name")
+                if (
+                    value is not None
+                    and name is not None
+                    and name.text
+                    and value.type in ("arrow_function", "function_expression")
+                ):
+                    yield name.text.decode()
+
+
+@lru_cache(maxsize=4096)
+def _leading_text(language: str, code: str) -> str | None:
+    """The code's own description: its leading comment, or else the docstring of its first definition."""
+    if match := _LEADING_COMMENT.match(code):
+        text = " ".join(re.sub(r"^[ \t]*(?:#+|--+|//+|/\*+|\*+/?)", "", match.group(1), flags=re.MULTILINE).split())
+        if len(text) >= 12:
+            return text.removesuffix("*/").strip()
+    if language != "python" or (tree := parse_python(code)) is None:
+        return None
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            text = " ".join((ast.get_docstring(node) or "").split())
+            return text if len(text) >= 12 else None
+    return None
