@@ -453,7 +453,7 @@ def test_an_output_that_does_not_come_out_again_is_no_example(recipe: DatasetRec
 
 
 def test_a_hidden_test_keeps_drops_or_leaves_an_example(recipe: DatasetRecipe) -> None:
-    """In the sandbox of this machine: one judges, one judges nothing, one does not pass; one answer was never called."""
+    """In the sandbox of this machine: one judges, one judges nothing, one does not pass; one answer never ran."""
     code = 'def {0}(n):\n    """Give twice what it is given."""\n    return 2 * n\n\n'
     executions = [
         run("judged", code.format("double") + "assert double(2) == 4", "s1"),

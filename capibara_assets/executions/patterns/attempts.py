@@ -14,6 +14,7 @@ from capibara_assets.executions.schema import FAILED, HIDDEN_EXIT, SHELL
 
 _FOLDER = re.compile(r"^\s*cd\s+(\"[^\"\n]*\"|'[^'\n]*'|\S+)\s*(?:&&|;)\s*")
 _BEHIND_COMMAND = re.compile(r"(?<!\s)\s*(?:2>&1\s*)?\|\s*(?:head|tail)(?:\s+-\w*)*(?:\s+\d+)?\s*$|(?<!\s)\s*2>&1\s*$")
+_NAMED = frozenset({"function_declaration", "generator_function_declaration", "class_declaration"})
 _LEADING_COMMENT = re.compile(r"\s*((?:(?:#|--|//)[^\n]*\n\s*)+|/\*.*?\*/)", re.DOTALL)
 
 
@@ -46,8 +47,18 @@ class Attempt:
         return tokens(self.code)
 
     @cached_property
+    def uncommented(self) -> list[str]:
+        """The tokens below a leading comment: a task that a first attempt quotes is often not quoted again."""
+        comment = _LEADING_COMMENT.match(self.code)
+        return tokens(self.code[comment.end() :]) if comment else self.tokens
+
+    @cached_property
     def names(self) -> frozenset[str]:
         return _defined_names(self.row["language"], self.code)
+
+    @cached_property
+    def bound(self) -> frozenset[str]:
+        return self.names | _assigned_names(self.row["language"], self.code)
 
     @cached_property
     def statement(self) -> str | None:
@@ -83,22 +94,33 @@ def _defined_names(language: str, code: str) -> frozenset[str]:
     return frozenset()
 
 
+@lru_cache(maxsize=4096)
+def _assigned_names(language: str, code: str) -> frozenset[str]:
+    """Variables that a program assigns by name at its top level."""
+    if language == "python" and (tree := parse_python(code)) is not None:
+        targets = [t for node in tree.body if isinstance(node, ast.Assign) for t in node.targets]
+        return frozenset(target.id for target in targets if isinstance(target, ast.Name))
+    if language in ("javascript", "typescript"):
+        return frozenset(name for name, _ in _declared(code))
+    return frozenset()
+
+
 def _javascript_names(code: str) -> Iterator[str]:
     for node in parse_javascript(code).root_node.children:
-        if node.type in ("function_declaration", "generator_function_declaration", "class_declaration"):
-            if (name := node.child_by_field_name("name")) and name.text:
-                yield name.text.decode()
-        elif node.type in ("lexical_declaration", "variable_declaration"):
+        name = node.child_by_field_name("name") if node.type in _NAMED else None
+        if name is not None and name.text:
+            yield name.text.decode()
+    yield from (name for name, kind in _declared(code) if kind in ("arrow_function", "function_expression"))
+
+
+def _declared(code: str) -> Iterator[tuple[str, str]]:
+    """(name, type of its value) of the variables that JavaScript declares with a value at its top level."""
+    for node in parse_javascript(code).root_node.children:
+        if node.type in ("lexical_declaration", "variable_declaration"):
             for declarator in node.named_children:
-                value = declarator.child_by_field_name("value")
-                name = declarator.child_by_field_name("name")
-                if (
-                    value is not None
-                    and name is not None
-                    and name.text
-                    and value.type in ("arrow_function", "function_expression")
-                ):
-                    yield name.text.decode()
+                value, name = (declarator.child_by_field_name(field) for field in ("value", "name"))
+                if value is not None and name is not None and name.text:
+                    yield name.text.decode(), value.type
 
 
 @lru_cache(maxsize=4096)

@@ -12,9 +12,9 @@ The rules for a pair, within (sandbox, code context), in time order:
 5. A shell command that failed and later, unchanged, does not was mended by what stands between: the pair's code is
    equal, and its diff is the edits and commands in between. Each failure has such a pair. Where a pipe hides the exit
    code (`pytest | tail`), the command failed if its output says so.
-6. A test or call in a cell of its own that failed, and passes unchanged after a cell defined anew what it calls, was
-   mended by that cell, the last before the run that passed. Both codes of such a pair hold the definition and, below
-   it, what tested it, as if they had been one cell.
+6. A test or call in a cell of its own that failed, and passes unchanged after a cell defined anew what it calls (or,
+   alone between the two, computed anew what it tests), was mended by that cell, the last before the run that passed.
+   Both codes of such a pair hold the definition and, below it, what tested it, as if they had been one cell.
 7. Where a verdict was recorded on attempts at a session's one task, each failure has the next that solves it.
 
 An execution whose outcome is not known is neither a failure nor a repair, but in rule 5. False pairs are worse than
@@ -170,13 +170,26 @@ def _retested(session: Sequence[Attempt], i: int) -> tuple[int, int, int] | None
         return None
     called = set(test.tokens)
     before = next((j for j in range(i - 1, -1, -1) if session[j].ok and session[j].names & called), None)
-    if before is None:
+    if before is not None:
+        names = session[before].names
+        fix = next((j for j in range(again - 1, i, -1) if session[j].ok and session[j].names & names), None)
+        if fix is not None and names <= session[fix].names and session[fix].tokens != session[before].tokens:
+            return before, fix, again
+    return _bound_anew(session, i, again)
+
+
+def _bound_anew(session: Sequence[Attempt], i: int, again: int) -> tuple[int, int, int] | None:
+    """The same where a value is tested (`result = f(x)`, then `assert result == 4`), if only one cell ran between."""
+    if "Assert" not in (session[i].row["error_name"] or ""):
+        return None  # what looks at a value fails for many a reason
+    ran = [j for j in range(i + 1, again) if session[j].ok and session[j].bound]
+    called = set(session[i].tokens)
+    before = next((j for j in range(i - 1, -1, -1) if session[j].ok and session[j].bound & called), None)
+    if before is None or len(ran) != 1:
         return None
-    names = session[before].names
-    fix = next((j for j in range(again - 1, i, -1) if session[j].ok and session[j].names & names), None)
-    if fix is None or not names <= session[fix].names or session[fix].tokens == session[before].tokens:
-        return None
-    return before, fix, again
+    former, fix = session[before], session[ran[0]]
+    anew = former.names | former.bound & called <= fix.bound and fix.tokens != former.tokens
+    return (before, ran[0], again) if anew else None
 
 
 def _below(defining: Attempt, tested: Attempt, of: Attempt | None = None) -> Attempt:
@@ -188,14 +201,14 @@ def _below(defining: Attempt, tested: Attempt, of: Attempt | None = None) -> Att
 def _related(a: Attempt, b: Attempt) -> bool:
     if a.row["language"] != b.row["language"]:
         return False
-    alike = similarity(a.tokens, b.tokens)
     compatible = a.names == b.names or not a.names or not b.names
     if compatible and a.statement is not None and a.statement == b.statement:
-        return alike >= _SAME_STATEMENT
+        return similarity(a.tokens, b.tokens) >= _SAME_STATEMENT
     if a.names and a.names == b.names:
-        return alike >= _SAME_NAMES
-    if min(len(a.tokens), len(b.tokens)) < _MIN_TOKENS or bool(a.names) != bool(b.names):
+        return similarity(a.tokens, b.tokens) >= _SAME_NAMES
+    if min(len(a.uncommented), len(b.uncommented)) < _MIN_TOKENS or bool(a.names) != bool(b.names):
         return False
+    alike = similarity(a.uncommented, b.uncommented)
     same_task = compatible and a.row["task"] is not None and a.row["task"] == b.row["task"]
     return alike >= (_SAME_TASK if same_task else _SAME_TEXT)
 

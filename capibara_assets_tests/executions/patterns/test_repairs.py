@@ -169,12 +169,16 @@ def test_every_interleaving_of_two_chains_gives_both_pairs(tmp_path: Path) -> No
         assert pairs(tmp_path, *steps) == sorted([(places[0], places[1]), (rest[0], rest[1])]), steps
 
 
+def error_of(code: str) -> str:
+    return "AssertionError" if "assert" in code else "TypeError"
+
+
 def session_of(*steps: tuple[str, str, str]) -> pl.DataFrame:
     """(language, code, outcome) of each execution of one session, as the executions table has them."""
     rows = [
         {"execution_id": f"{n}", "sandbox_id": "s", "context_id": None, "timestamp": n, "language": language,
-         "code": code, "outcome": outcome, "flags": [], "domains": ["python"], "task": "Mend it.",
-         "stdout": "", "result_text": None, "error_name": "E" if outcome == "error" else None, "error_value": None,
+         "code": code, "outcome": outcome, "flags": [], "domains": ["python"], "task": "Mend it.", "stdout": "",
+         "result_text": None, "error_name": error_of(code) if outcome == "error" else None, "error_value": None,
          "traceback": None}
         for n, (language, code, outcome) in enumerate(steps)
     ]  # fmt: skip
@@ -254,6 +258,34 @@ def test_a_definition_that_a_later_cells_test_refuted_was_mended_by_the_next() -
 def test_what_a_later_test_tells_of_definitions(steps: list[tuple[str, str]], expected: list[tuple[str, str]]) -> None:
     found = find_repairs(session_of(*(("python", code, outcome) for code, outcome in steps)))
     assert sorted(found.select("failing_execution_id", "fixed_execution_id").rows()) == expected
+
+
+RESULT, CHECK = "result = [3, 1, 2]", "for i in range(2):\n    assert result[i] < result[i + 1], i"
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([(RESULT, "ok"), (CHECK, "error"), ("result = sorted([3, 1, 2])", "ok"), (CHECK, "ok")], [("1", "2")]),
+        ([(RESULT, "ok"), (CHECK, "error"), ("print(result)", "ok"), ("result = [1, 2, 3]", "ok"), (CHECK, "ok")],
+         [("1", "3")]),
+        ([(RESULT, "ok"), (CHECK, "error"), (RESULT, "ok"), (CHECK, "ok")], []),
+        ([(RESULT, "ok"), (CHECK, "error"), ("other = 1", "ok"), (CHECK, "ok")], []),
+        ([(RESULT, "ok"), ("result[9]()", "error"), ("result = ask(1)", "ok"), ("result[9]()", "ok")], []),
+        ([(RESULT, "ok"), (CHECK, "error"), ("rows = 1", "ok"), ("result = [1]", "ok"), (CHECK, "ok")], []),
+    ],
+)  # fmt: skip
+def test_a_later_test_of_a_value(steps: list[tuple[str, str]], expected: list[tuple[str, str]]) -> None:
+    found = find_repairs(session_of(*(("python", code, outcome) for code, outcome in steps)))
+    assert sorted(found.select("failing_execution_id", "fixed_execution_id").rows()) == expected
+
+
+def test_a_task_that_only_the_first_attempt_quotes() -> None:
+    query, table = "SELECT name FROM {} JOIN team ON id = team1 WHERE coach = 'Ann'", "-- Names of the games of Ann\n"
+    right = ("sql", query.format("game"), "ok")
+    found = find_repairs(session_of(("sql", table + query.format("games"), "error"), right))
+    assert found.height == 1
+    assert find_repairs(session_of(("sql", f"{table}SELECT 1 FROM games", "error"), right)).height == 0
 
 
 def test_a_later_test_in_javascript() -> None:
