@@ -22,8 +22,8 @@ from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate, mean_quality
 from capibara_assets.datasets.kinds.predict import is_derivable
-from capibara_assets.datasets.kinds.repair import WRONG_OUTPUT
 from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.executions.schema import WRONG_OUTPUT
 
 _MOST_SHOWN, _SHORT = 400, 2
 _CONDITIONS = frozenset(("missing_where", "missing_having", "missing_condition"))

@@ -26,9 +26,9 @@ from capibara_assets.datasets.kinds.referents import leans_on_dialogue, with_ear
 from capibara_assets.datasets.kinds.surroundings import surroundings
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
-from capibara_assets.executions.patterns.repairs import BELOW
+from capibara_assets.executions.patterns.retests import BELOW
+from capibara_assets.executions.schema import WRONG_OUTPUT
 
-WRONG_OUTPUT = "WrongOutput"  # error name of code that ends well and shows something else than it should
 NO_TEST = "an assertion failed, and the test that holds it cannot be shown"
 NO_TASK = "nothing says what the code is for, nor does its error"
 

@@ -7,13 +7,24 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
+import polars as pl
+
 from capibara_assets.executions.formats.agents.failures import any_shows_failure
 from capibara_assets.executions.parsing import parse_javascript, parse_python
 from capibara_assets.executions.patterns.similarity import tokens
 from capibara_assets.executions.schema import FAILED, HIDDEN_EXIT, SHELL
 
+HORIZON = 50  # later executions of a session that are considered
+_FAILS = (
+    r"\bFAIL|\bfail(?:s|ed|ures?)?\b|\b(?:not ok|wrong|mismatch(?:es)?|false|False|missing|unexpected)\b|[✗✘❌]"
+    r"|\bexpected\b.*\b(?:got|but|found)\b|\bgot\b.*\b(?:want|expected)\b"
+)
+_OUTPUTS = ("stdout", "stderr", "result_text")
+REFUTED = pl.any_horizontal(pl.col(name).str.contains(_FAILS) for name in _OUTPUTS)  # `Attempt.refuted`, of rows
+_SHOWS_FAILURE = re.compile(_FAILS)
 _FOLDER = re.compile(r"^\s*cd\s+(\"[^\"\n]*\"|'[^'\n]*'|\S+)\s*(?:&&|;)\s*")
 _BEHIND_COMMAND = re.compile(r"(?<!\s)\s*(?:2>&1\s*)?\|\s*(?:head|tail)(?:\s+-\w*)*(?:\s+\d+)?\s*$|(?<!\s)\s*2>&1\s*$")
+_PATTERN = re.compile(r"[\w$]+(?=\s*(?:[,=}\]]|$))")  # the names of `a`, `[a, b]` and `{ a, of: b }`
 _NAMED = frozenset({"function_declaration", "generator_function_declaration", "class_declaration"})
 _LEADING_COMMENT = re.compile(r"\s*((?:(?:#|--|//)[^\n]*\n\s*)+|/\*.*?\*/)", re.DOTALL)
 
@@ -33,6 +44,11 @@ class Attempt:
         if self.row["outcome"] in FAILED or HIDDEN_EXIT not in self.row["flags"]:
             return self.row["outcome"] in FAILED
         return any_shows_failure((self.row["stdout"], self.row["stderr"]), self.code)
+
+    @cached_property
+    def refuted(self) -> bool:
+        """Whether it ended well and its output says in words that something is not as it should be."""
+        return self.ok and any(_SHOWS_FAILURE.search(self.row[name] or "") for name in _OUTPUTS)
 
     @cached_property
     def command(self) -> str | None:
@@ -99,7 +115,8 @@ def _assigned_names(language: str, code: str) -> frozenset[str]:
     """Variables that a program assigns by name at its top level."""
     if language == "python" and (tree := parse_python(code)) is not None:
         targets = [t for node in tree.body if isinstance(node, ast.Assign) for t in node.targets]
-        return frozenset(target.id for target in targets if isinstance(target, ast.Name))
+        each = (one for target in targets for one in (target.elts if isinstance(target, ast.Tuple) else [target]))
+        return frozenset(one.id for one in each if isinstance(one, ast.Name))
     if language in ("javascript", "typescript"):
         return frozenset(name for name, _ in _declared(code))
     return frozenset()
@@ -120,7 +137,8 @@ def _declared(code: str) -> Iterator[tuple[str, str]]:
             for declarator in node.named_children:
                 value, name = (declarator.child_by_field_name(field) for field in ("value", "name"))
                 if value is not None and name is not None and name.text:
-                    yield name.text.decode(), value.type
+                    for each in _PATTERN.findall(name.text.decode()):
+                        yield each, value.type
 
 
 @lru_cache(maxsize=4096)

@@ -14,7 +14,9 @@ The rules for a pair, within (sandbox, code context), in time order:
    code (`pytest | tail`), the command failed if its output says so.
 6. A test or call in a cell of its own that failed, and passes unchanged after a cell defined anew what it calls (or,
    alone between the two, computed anew what it tests), was mended by that cell, the last before the run that passed.
-   Both codes of such a pair hold the definition and, below it, what tested it, as if they had been one cell.
+   Both codes of such a pair hold the definition and, below it, what tested it, as if they had been one cell. So was one
+   that passes in the cell that defines it anew, and one that ended well and shows a failure (`FAIL`, `[true, false]`)
+   that it does not show again.
 7. Where a verdict was recorded on attempts at a session's one task, each failure has the next that solves it.
 
 An execution whose outcome is not known is neither a failure nor a repair, but in rule 5. False pairs are worse than
@@ -29,15 +31,14 @@ from typing import Any
 import polars as pl
 
 from capibara_assets.domains import Domain
-from capibara_assets.executions.patterns.attempts import Attempt
+from capibara_assets.executions.patterns.attempts import HORIZON, REFUTED, Attempt
+from capibara_assets.executions.patterns.retests import retested
 from capibara_assets.executions.patterns.similarity import distance, similarity, unified_diff
-from capibara_assets.executions.schema import FAILED, HIDDEN_EXIT, PATCH, SHELL, SOLVED, RepairPair
+from capibara_assets.executions.schema import FAILED, HIDDEN_EXIT, PATCH, SOLVED, RepairPair
 from capibara_assets.storage.records import conform, polars_schema
 
 # least similarity, by what else ties the two together; a recorded task may hold for a whole session
 _SAME_STATEMENT, _SAME_NAMES, _SAME_TASK, _SAME_TEXT = 0.2, 0.3, 0.5, 0.75
-BELOW = "\n\n"  # between a definition and what tested it
-_HORIZON = 50  # later executions that are considered
 _MIN_TOKENS = 4  # of code without a task or names: `f(3)` and `f(4)` are no repair
 _MISSING_NAME = re.compile(
     r"name '(\w+)' is not defined|(?:^|\s)(\w+) is not defined|no such (?:table|column): ([\w.]+)"
@@ -69,9 +70,11 @@ def find_mended(commands: pl.DataFrame, domain: Domain | str) -> pl.DataFrame:
 def _sessions(executions: pl.DataFrame) -> Iterable[Sequence[Attempt]]:
     """The sessions in which something may have failed, each in order of time."""
     frame = executions.sort("sandbox_id", "timestamp", "execution_id")
-    may_fail = pl.col("outcome").is_in(FAILED) | pl.col("flags").list.contains(HIDDEN_EXIT)
+    fails = pl.col("outcome").is_in(FAILED) | pl.col("flags").list.contains(HIDDEN_EXIT)
+    repeated = frame.filter(pl.struct("sandbox_id", "code").is_duplicated() & (pl.col("outcome") == "ok"))
+    told = pl.concat([frame.filter(fails)["sandbox_id"], repeated.filter(REFUTED)["sandbox_id"]]).unique()
     found: dict[tuple[str, str | None], list[Attempt]] = {}
-    for row in frame.filter(may_fail.any().over("sandbox_id")).iter_rows(named=True):
+    for row in frame.filter(pl.col("sandbox_id").is_in(told.implode())).iter_rows(named=True):
         found.setdefault((row["sandbox_id"], row["context_id"]), []).append(Attempt(row))
     return found.values()
 
@@ -92,10 +95,13 @@ def _pairs(session: Sequence[Attempt]) -> Iterator[_Pair]:
         elif not solving and (fix := _fix_of(session, i)) is not None and fix not in used:
             used.add(fix)
             yield session[i], session[fix], ()
-        elif not solving and fix is None and (tested := _retested(session, i)) is not None and tested[1] not in used:
-            used.add(tested[1])
-            before, mended, after = (session[j] for j in tested)
-            yield _below(before, session[i]), _below(mended, after, of=mended), ()
+        elif not solving and fix is None and (tested := retested(session, i)) is not None and tested[0] not in used:
+            used.add(tested[0])
+            yield tested[1], tested[2], ()
+    for i in range(len(session) - 1, -1, -1) if not solving else ():
+        if session[i].refuted and (tested := retested(session, i)) is not None and tested[0] not in used:
+            used.add(tested[0])
+            yield tested[1], tested[2], ()
 
 
 def _mended(session: Sequence[Attempt]) -> Iterator[_Pair]:
@@ -137,7 +143,7 @@ def _rerun_of(session: Sequence[Attempt], i: int) -> int | None:
 def _fix_of(session: Sequence[Attempt], i: int) -> int | None:
     """Index of the success that ends the chain of attempts in which `i` is the last failure."""
     failing, first = session[i], None
-    for j in range(i + 1, min(len(session), i + 1 + _HORIZON)):
+    for j in range(i + 1, min(len(session), i + 1 + HORIZON)):
         later = session[j]
         if not _related(failing, later):
             if first is not None:
@@ -160,42 +166,6 @@ def _fix_of(session: Sequence[Attempt], i: int) -> int | None:
         else:
             break
     return first
-
-
-def _retested(session: Sequence[Attempt], i: int) -> tuple[int, int, int] | None:
-    """Indexes of what a failed test tested, of what is defined in its place, and of the same test's run that passed."""
-    test, end = session[i], min(len(session), i + 1 + _HORIZON)
-    again = next((j for j in range(i + 1, end) if session[j].ok and session[j].tokens == test.tokens), None)
-    if again is None or test.row["language"] == SHELL:
-        return None
-    called = set(test.tokens)
-    before = next((j for j in range(i - 1, -1, -1) if session[j].ok and session[j].names & called), None)
-    if before is not None:
-        names = session[before].names
-        fix = next((j for j in range(again - 1, i, -1) if session[j].ok and session[j].names & names), None)
-        if fix is not None and names <= session[fix].names and session[fix].tokens != session[before].tokens:
-            return before, fix, again
-    return _bound_anew(session, i, again)
-
-
-def _bound_anew(session: Sequence[Attempt], i: int, again: int) -> tuple[int, int, int] | None:
-    """The same where a value is tested (`result = f(x)`, then `assert result == 4`), if only one cell ran between."""
-    if "Assert" not in (session[i].row["error_name"] or ""):
-        return None  # what looks at a value fails for many a reason
-    ran = [j for j in range(i + 1, again) if session[j].ok and session[j].bound]
-    called = set(session[i].tokens)
-    before = next((j for j in range(i - 1, -1, -1) if session[j].ok and session[j].bound & called), None)
-    if before is None or len(ran) != 1:
-        return None
-    former, fix = session[before], session[ran[0]]
-    anew = former.names | former.bound & called <= fix.bound and fix.tokens != former.tokens
-    return (before, ran[0], again) if anew else None
-
-
-def _below(defining: Attempt, tested: Attempt, of: Attempt | None = None) -> Attempt:
-    """An attempt whose code is what one cell defined and another tested; its row is that of `of`, or of the test."""
-    row = (of or tested).row
-    return Attempt(row | {"code": f"{defining.code}{BELOW}{tested.code}", "task": row["task"] or defining.row["task"]})
 
 
 def _related(a: Attempt, b: Attempt) -> bool:

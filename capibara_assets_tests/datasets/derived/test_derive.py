@@ -11,12 +11,11 @@ from capibara_assets.datasets.derived.injected import Injected, _is_foreign, is_
 from capibara_assets.datasets.derived.queries import queries
 from capibara_assets.datasets.derived.trials import End, Ends, Trial, execute
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
-from capibara_assets.datasets.kinds.repair import WRONG_OUTPUT
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.deployment.declarations import shipped_recipe
 from capibara_assets.domains import Domain
 from capibara_assets.executions.replay.workers import node
-from capibara_assets.executions.schema import Execution, Pattern, RepairPair
+from capibara_assets.executions.schema import WRONG_OUTPUT, Execution, Pattern, RepairPair
 from capibara_assets.storage.records import table
 from capibara_assets_tests.datasets.conftest import run
 

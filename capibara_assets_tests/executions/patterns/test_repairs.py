@@ -173,16 +173,17 @@ def error_of(code: str) -> str:
     return "AssertionError" if "assert" in code else "TypeError"
 
 
-def session_of(*steps: tuple[str, str, str]) -> pl.DataFrame:
-    """(language, code, outcome) of each execution of one session, as the executions table has them."""
+def session_of(*steps: tuple[str, str, str], shown: dict[int, str] | None = None) -> pl.DataFrame:
+    """(language, code, outcome) of each execution of one session, as the executions table has them, and its output."""
     rows = [
         {"execution_id": f"{n}", "sandbox_id": "s", "context_id": None, "timestamp": n, "language": language,
-         "code": code, "outcome": outcome, "flags": [], "domains": ["python"], "task": "Mend it.", "stdout": "",
-         "result_text": None, "error_name": error_of(code) if outcome == "error" else None, "error_value": None,
-         "traceback": None}
+         "code": code, "outcome": outcome, "flags": [], "domains": ["python"], "task": "Mend it.",
+         "stdout": (shown or {}).get(n, ""), "stderr": "", "result_text": None, "error_value": None, "traceback": None,
+         "error_name": error_of(code) if outcome == "error" else None}
         for n, (language, code, outcome) in enumerate(steps)
     ]  # fmt: skip
-    return pl.DataFrame(rows, schema_overrides={"flags": pl.List(pl.String), "error_name": pl.String})
+    texts = dict.fromkeys(("error_name", "result_text"), pl.String())
+    return pl.DataFrame(rows, schema_overrides={"flags": pl.List(pl.String), **texts})
 
 
 def test_a_command_that_is_run_again_was_mended_by_what_stands_between() -> None:
@@ -278,6 +279,42 @@ RESULT, CHECK = "result = [3, 1, 2]", "for i in range(2):\n    assert result[i] 
 def test_a_later_test_of_a_value(steps: list[tuple[str, str]], expected: list[tuple[str, str]]) -> None:
     found = find_repairs(session_of(*(("python", code, outcome) for code, outcome in steps)))
     assert sorted(found.select("failing_execution_id", "fixed_execution_id").rows()) == expected
+
+
+def test_a_test_that_passes_in_the_cell_that_defines_anew_what_it_tests() -> None:
+    whole = f"{RIGHT}\n\n{TEST}"
+    steps = [("python", WRONG, "ok"), ("python", TEST, "error"), ("python", whole, "ok")]
+    (pair,) = find_repairs(session_of(*steps)).iter_rows(named=True)
+    assert (pair["failing_execution_id"], pair["fixed_execution_id"]) == ("1", "2")
+    assert (pair["failing_code"], pair["fixed_code"]) == (f"{WRONG}\n\n{TEST}", whole)
+    other = whole.replace("area", "size")
+    assert find_repairs(session_of(*steps[:2], ("python", other, "ok"))).is_empty()
+
+
+CALLS = "print('PASS' if area(2) == 12 else 'FAIL: area(2)')"
+
+
+@pytest.mark.parametrize(
+    ("mended", "before", "after", "found"),
+    [
+        (RIGHT, "FAIL: area(2)\n", "PASS\n", True),
+        (RIGHT, "[true, false]", "[true, true]", True),
+        (RIGHT, "expected 12, got 8", "ok", True),
+        (RIGHT, "FAIL: area(2)\n", "FAIL: area(2), area(0)\n", False),
+        (RIGHT, "8\n", "12\n", False),  # nothing says that the first was wrong
+        (WRONG, "FAIL: area(2)\n", "PASS\n", False),
+        ("scale = 2", "FAIL: area(2)\n", "PASS\n", False),
+    ],
+)
+def test_a_test_that_only_shows_its_failure(mended: str, before: str, after: str, found: bool) -> None:
+    codes = [WRONG, CALLS, mended, CALLS]
+    pairs = find_repairs(session_of(*(("python", code, "ok") for code in codes), shown={1: before, 3: after}))
+    assert pairs.height == found
+    for pair in pairs.iter_rows(named=True):
+        assert (pair["failing_execution_id"], pair["fixed_execution_id"]) == ("1", "2")
+        assert (pair["failing_code"], pair["fixed_code"]) == (f"{WRONG}\n\n{CALLS}", f"{RIGHT}\n\n{CALLS}")
+        told = f"{CALLS}\nOutput:\n{before.strip()}\n\nExpected:\n{after.strip()}"
+        assert (pair["error_name"], pair["error_value"]) == ("WrongOutput", told)
 
 
 def test_a_task_that_only_the_first_attempt_quotes() -> None:
