@@ -105,12 +105,9 @@ def _ran_sql(script: str, namespace: dict[str, Any]) -> None:
         raise type(error["name"], (Exception,), {})(error["value"])
     if answer["results"]:
         text, data = answer["results"][0]["text"], answer["results"][0]["data"]
-        # real numbers as such, with all their digits: 2.0 is not 2, and no rounding is hidden
-        rows = [
-            [repr(value) if isinstance(value, float) else value for value in row]
-            for row in zip(*data.values(), strict=True)
-        ]
-        print(sql_worker.table_text(list(data), rows) if rows else text)
+        rows = list(zip(*data.values(), strict=True))
+        # exact: 2.0 is not 2, and no rounding is hidden
+        print(sql_worker.table_text(list(data), rows, exact=True) if rows else text)
     else:
         print()
 

@@ -8,6 +8,7 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import polars as pl
 
@@ -107,15 +108,14 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
 def executions_of(evidence: Evidence, pair: Row) -> tuple[str, ...]:
     """The executions of a pair: the fixed one, the failing one, what that tested, and the run of it that passed."""
     ends = (pair["fixed_execution_id"], pair["failing_execution_id"])
-    session, _ = evidence.place(pair["failing_execution_id"])
+    session, position = evidence.place(pair["failing_execution_id"])
     codes = {row["execution_id"]: row["code"] for row in session}
     mended, tested = (codes.get(name) for name in ends)
-    more = (
-        name
-        for name, code in codes.items()
-        if pair["failing_code"] == f"{code}{BELOW}{tested}" or pair["fixed_code"] == f"{mended}{BELOW}{code}"
-    )
-    return (*ends, *more)
+    parts = pair["failing_code"].removesuffix(f"{BELOW}{tested}").split(BELOW)
+    apart = pair["failing_code"] != tested
+    made = (row["execution_id"] for row in session[position - 1 :: -1] if all(part in row["code"] for part in parts))
+    passed = (name for name, code in codes.items() if pair["fixed_code"] == f"{mended}{BELOW}{code}")
+    return tuple(dict.fromkeys([*ends, *(islice(made, 1) if apart and position else ()), *passed]))
 
 
 def lines_above(evidence: Evidence, pair: Row) -> int:

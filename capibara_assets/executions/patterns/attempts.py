@@ -2,26 +2,18 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
-import polars as pl
-
 from capibara_assets.executions.formats.agents.failures import any_shows_failure
 from capibara_assets.executions.parsing import parse_javascript, parse_python
+from capibara_assets.executions.patterns.shown_failures import shows_failure
 from capibara_assets.executions.patterns.similarity import tokens
 from capibara_assets.executions.schema import FAILED, HIDDEN_EXIT, SHELL
 
 HORIZON = 50  # later executions of a session that are considered
-_FAILS = (
-    r"\bFAIL|\bfail(?:s|ed|ures?)?\b|\b(?:not ok|wrong|mismatch(?:es)?|false|False|missing|unexpected)\b|[✗✘❌]"
-    r"|\bexpected\b.*\b(?:got|but|found)\b|\bgot\b.*\b(?:want|expected)\b"
-)
-_OUTPUTS = ("stdout", "stderr", "result_text")
-REFUTED = pl.any_horizontal(pl.col(name).str.contains(_FAILS) for name in _OUTPUTS)  # `Attempt.refuted`, of rows
-_SHOWS_FAILURE = re.compile(_FAILS)
 _FOLDER = re.compile(r"^\s*cd\s+(\"[^\"\n]*\"|'[^'\n]*'|\S+)\s*(?:&&|;)\s*")
 _BEHIND_COMMAND = re.compile(r"(?<!\s)\s*(?:2>&1\s*)?\|\s*(?:head|tail)(?:\s+-\w*)*(?:\s+\d+)?\s*$|(?<!\s)\s*2>&1\s*$")
 _PATTERN = re.compile(r"[\w$]+(?=\s*(?:[,=}\]]|$))")  # the names of `a`, `[a, b]` and `{ a, of: b }`
@@ -46,9 +38,14 @@ class Attempt:
         return any_shows_failure((self.row["stdout"], self.row["stderr"]), self.code)
 
     @cached_property
+    def output(self) -> str:
+        texts = (self.row[name] for name in ("stdout", "result_text", "stderr"))
+        return "\n".join(text.strip() for text in texts if text and text.strip())
+
+    @cached_property
     def refuted(self) -> bool:
-        """Whether it ended well and its output says in words that something is not as it should be."""
-        return self.ok and any(_SHOWS_FAILURE.search(self.row[name] or "") for name in _OUTPUTS)
+        """Whether it ended well and its output says that something is not as it should be."""
+        return self.ok and shows_failure(self.code, self.output)
 
     @cached_property
     def command(self) -> str | None:
@@ -69,8 +66,13 @@ class Attempt:
         return tokens(self.code[comment.end() :]) if comment else self.tokens
 
     @cached_property
+    def definitions(self) -> Mapping[str, str]:
+        """Functions and classes defined at the top level: name -> its (last) definition as written."""
+        return _definitions(self.row["language"], self.code)
+
+    @cached_property
     def names(self) -> frozenset[str]:
-        return _defined_names(self.row["language"], self.code)
+        return frozenset(self.definitions)
 
     @cached_property
     def bound(self) -> frozenset[str]:
@@ -97,17 +99,17 @@ def folder_of(code: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _defined_names(language: str, code: str) -> frozenset[str]:
-    """Functions and classes that a program defines at its top level."""
+def _definitions(language: str, code: str) -> Mapping[str, str]:
     if language == "python":
         tree = parse_python(code)
         if tree is None:
-            return frozenset(re.findall(r"^(?:async\s+)?(?:def|class)\s+(\w+)", code, re.MULTILINE))
-        kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-        return frozenset(node.name for node in tree.body if isinstance(node, kinds))
-    if language in ("javascript", "typescript"):
-        return frozenset(_javascript_names(code))
-    return frozenset()
+            return dict.fromkeys(re.findall(r"^(?:async\s+)?(?:def|class)\s+(\w+)", code, re.MULTILINE), "")
+        kinds, lines = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef), code.split("\n")
+        nodes = [node for node in tree.body if isinstance(node, kinds)]
+        firsts = (min([node.lineno, *(one.lineno for one in node.decorator_list)]) for node in nodes)
+        spans = zip(nodes, firsts, strict=True)
+        return {node.name: "\n".join(lines[first - 1 : node.end_lineno]) for node, first in spans}
+    return dict(_javascript_definitions(code)) if language in ("javascript", "typescript") else {}
 
 
 @lru_cache(maxsize=4096)
@@ -118,27 +120,29 @@ def _assigned_names(language: str, code: str) -> frozenset[str]:
         each = (one for target in targets for one in (target.elts if isinstance(target, ast.Tuple) else [target]))
         return frozenset(one.id for one in each if isinstance(one, ast.Name))
     if language in ("javascript", "typescript"):
-        return frozenset(name for name, _ in _declared(code))
+        return frozenset(name for name, *_ in _declared(code))
     return frozenset()
 
 
-def _javascript_names(code: str) -> Iterator[str]:
+def _javascript_definitions(code: str) -> Iterator[tuple[str, str]]:
     for node in parse_javascript(code).root_node.children:
         name = node.child_by_field_name("name") if node.type in _NAMED else None
-        if name is not None and name.text:
-            yield name.text.decode()
-    yield from (name for name, kind in _declared(code) if kind in ("arrow_function", "function_expression"))
+        if name is not None and name.text and node.text:
+            yield name.text.decode(), node.text.decode()
+    for variable, kind, statement in _declared(code):
+        if kind in ("arrow_function", "function_expression"):
+            yield variable, statement
 
 
-def _declared(code: str) -> Iterator[tuple[str, str]]:
-    """(name, type of its value) of the variables that JavaScript declares with a value at its top level."""
+def _declared(code: str) -> Iterator[tuple[str, str, str]]:
+    """(name, type of its value, its statement) of what JavaScript declares with a value at its top level."""
     for node in parse_javascript(code).root_node.children:
         if node.type in ("lexical_declaration", "variable_declaration"):
             for declarator in node.named_children:
                 value, name = (declarator.child_by_field_name(field) for field in ("value", "name"))
-                if value is not None and name is not None and name.text:
+                if value is not None and name is not None and name.text and node.text:
                     for each in _PATTERN.findall(name.text.decode()):
-                        yield each, value.type
+                        yield each, value.type, node.text.decode()
 
 
 @lru_cache(maxsize=4096)

@@ -16,7 +16,7 @@ The rules for a pair, within (sandbox, code context), in time order:
    alone between the two, computed anew what it tests), was mended by that cell, the last before the run that passed.
    Both codes of such a pair hold the definition and, below it, what tested it, as if they had been one cell. So was one
    that passes in the cell that defines it anew, and one that ended well and shows a failure (`FAIL`, `[true, false]`)
-   that it does not show again.
+   that it does not show again. Of what is defined anew in part, the pair holds that part.
 7. Where a verdict was recorded on attempts at a session's one task, each failure has the next that solves it.
 
 An execution whose outcome is not known is neither a failure nor a repair, but in rule 5. False pairs are worse than
@@ -31,8 +31,9 @@ from typing import Any
 import polars as pl
 
 from capibara_assets.domains import Domain
-from capibara_assets.executions.patterns.attempts import HORIZON, REFUTED, Attempt
+from capibara_assets.executions.patterns.attempts import HORIZON, Attempt
 from capibara_assets.executions.patterns.retests import retested
+from capibara_assets.executions.patterns.shown_failures import MAY_SHOW
 from capibara_assets.executions.patterns.similarity import distance, similarity, unified_diff
 from capibara_assets.executions.schema import FAILED, HIDDEN_EXIT, PATCH, SOLVED, RepairPair
 from capibara_assets.storage.records import conform, polars_schema
@@ -72,7 +73,7 @@ def _sessions(executions: pl.DataFrame) -> Iterable[Sequence[Attempt]]:
     frame = executions.sort("sandbox_id", "timestamp", "execution_id")
     fails = pl.col("outcome").is_in(FAILED) | pl.col("flags").list.contains(HIDDEN_EXIT)
     repeated = frame.filter(pl.struct("sandbox_id", "code").is_duplicated() & (pl.col("outcome") == "ok"))
-    told = pl.concat([frame.filter(fails)["sandbox_id"], repeated.filter(REFUTED)["sandbox_id"]]).unique()
+    told = pl.concat([frame.filter(fails)["sandbox_id"], repeated.filter(MAY_SHOW)["sandbox_id"]]).unique()
     found: dict[tuple[str, str | None], list[Attempt]] = {}
     for row in frame.filter(pl.col("sandbox_id").is_in(told.implode())).iter_rows(named=True):
         found.setdefault((row["sandbox_id"], row["context_id"]), []).append(Attempt(row))

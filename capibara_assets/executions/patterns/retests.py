@@ -1,6 +1,6 @@
 """Repairs that a test in a later cell tells: it fails, what it tests is made anew, and it passes unchanged."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from capibara_assets.executions.patterns.attempts import HORIZON, Attempt
 from capibara_assets.executions.schema import SHELL, WRONG_OUTPUT
@@ -19,12 +19,15 @@ def retested(session: Sequence[Attempt], i: int) -> tuple[int, Attempt, Attempt]
     anew = _made_anew(session, i, again) if again is not None else None
     if again is None or anew is None:
         return None
-    before, fix = anew
-    failing = _below(session[before], test)
+    before, fix = (session[j] for j in anew)
+    made = before.code
+    if before.names and not before.names <= fix.bound:
+        made = BELOW.join(before.definitions[name] for name in before.definitions if name in fix.names)
+    failing = _below(made, test, test, before.row["task"])
     if not test.failed:
-        told = f"{test.code.strip()}\nOutput:\n{_shown(test)}\n\nExpected:\n{_shown(session[again])}"
+        told = f"{test.code.strip()}\nOutput:\n{test.output}\n\nExpected:\n{session[again].output}"
         failing = Attempt(failing.row | {"error_name": WRONG_OUTPUT, "error_value": told})
-    return fix, failing, session[fix] if fix == again else _below(session[fix], session[again], of=session[fix])
+    return anew[1], failing, fix if anew[1] == again else _below(fix.code, session[again], fix)
 
 
 def _passing(session: Sequence[Attempt], i: int) -> int | None:
@@ -42,36 +45,47 @@ def _passing(session: Sequence[Attempt], i: int) -> int | None:
 
 
 def _made_anew(session: Sequence[Attempt], i: int, again: int) -> tuple[int, int] | None:
-    """Indexes of what the test at `i` tested, and of what was made in its place before it passed."""
+    """Indexes of what the test at `i` tested, and of what was made in its place before it passed.
+
+    A cell that the test needs and that was not made anew may be a test itself: then it is what that needs.
+    """
     test, called = session[i], set(session[i].tokens)
     last = again if session[again].tokens == test.tokens else again + 1  # where what mended it has to stand before
-    before = _latest(session, i, lambda one: not one.names.isdisjoint(called))
-    if before is not None:
-        names = session[before].names
-        fix = next((j for j in range(last - 1, i, -1) if session[j].ok and session[j].names & names), None)
-        if fix is not None and names <= session[fix].names and session[fix].tokens != session[before].tokens:
-            return before, fix
-    if test.failed and "Assert" not in (test.row["error_name"] or ""):
+    for j in range(i - 1, -1, -1):
+        before = session[j]
+        if not before.ok or before.bound.isdisjoint(called):
+            continue
+        defining = (k for k in range(last - 1, i, -1) if session[k].ok and session[k].names & before.names)
+        fix = next(defining, None) if before.names & called else None
+        if fix is None:
+            fix = _alone(session, i, last, before, called)
+        if fix is not None and _differs(before, session[fix]):
+            return j, fix
+        called |= set(before.tokens)
+    return None
+
+
+def _differs(before: Attempt, fix: Attempt) -> bool:
+    """Whether what is made anew is not as before."""
+    if before.names <= fix.names:
+        return before.tokens != fix.tokens
+    return any(before.definitions[name] != fix.definitions.get(name) for name in before.names & fix.names)
+
+
+def _alone(session: Sequence[Attempt], i: int, last: int, before: Attempt, called: set[str]) -> int | None:
+    """Index of the only cell between two runs of a test that made something, if it made anew what the test needs.
+
+    Of values (`result = f(x)`, then `assert result == 4`) no other is known to have mended the test.
+    """
+    test = session[i]
+    if test.failed and "Assert" not in (test.row["error_name"] or "") and not before.names:
         return None  # what looks at a value fails for many a reason
-    # of values (`result = f(x)`, then `assert result == 4`) only one that was computed anew, alone, is known to mend
-    before = _latest(session, i, lambda one: not one.bound.isdisjoint(called))
     ran = [j for j in range(i + 1, last) if session[j].ok and session[j].bound]
-    if before is None or len(ran) != 1:
-        return None
-    former, fixed = session[before], session[ran[0]]
-    anew = former.names | former.bound & called <= fixed.bound and fixed.tokens != former.tokens
-    return (before, ran[0]) if anew else None
+    anew = len(ran) == 1 and before.names | before.bound & called <= session[ran[0]].bound
+    return ran[0] if anew else None
 
 
-def _latest(session: Sequence[Attempt], i: int, made: Callable[[Attempt], bool]) -> int | None:
-    return next((j for j in range(i - 1, -1, -1) if session[j].ok and made(session[j])), None)
-
-
-def _below(making: Attempt, tested: Attempt, of: Attempt | None = None) -> Attempt:
-    """An attempt whose code is what one cell made and another tested; its row is that of `of`, or of the test."""
-    row = (of or tested).row
-    return Attempt(row | {"code": f"{making.code}{BELOW}{tested.code}", "task": row["task"] or making.row["task"]})
-
-
-def _shown(attempt: Attempt) -> str:
-    return "\n".join(text.strip() for text in (*attempt.said, attempt.row["stderr"]) if text and text.strip())
+def _below(made: str, tested: Attempt, of: Attempt, task: str | None = None) -> Attempt:
+    """An attempt whose code is what was made and, below it, what tested it; its row is that of `of`."""
+    row = of.row
+    return Attempt(row | {"code": f"{made}{BELOW}{tested.code}", "task": row["task"] or task})

@@ -45,7 +45,7 @@ from capibara_assets.executions.sandbox.results import LANGUAGES
 from capibara_assets.storage.digests import canonical_json, sha256_bytes
 
 #: Part of the key of cached verdicts; raise it when verdicts may change.
-FORMAT = 2
+FORMAT = 3
 TIMED_OUT_THEN = "it timed out when it was recorded"
 MAGIC = "it uses a magic or the shell"
 NO_INTERPRETER = "no interpreter for its language here"

@@ -37,25 +37,32 @@ def statements(script: str) -> list[str]:
     return [statement for statement in complete if statement.strip(" \t\r\n;")]
 
 
-def table_text(names: list[str], rows: list[Row]) -> str:
-    """Right-aligned columns under their names with a row number in front: how pandas prints a small frame."""
+def table_text(names: list[str], rows: list[Row], exact: bool = False) -> str:
+    """Right-aligned columns under their names with a row number in front, as wide as pandas prints a small frame.
+
+    Args:
+        exact: real numbers with all their digits, else with six.
+    """
     if not rows:
         return f"Empty result\nColumns: [{', '.join(names)}]"
-    cells = [
-        [str(number), *("None" if value is None else _cell(value) for value in row)] for number, row in enumerate(rows)
+    columns = [[_cell(value, exact) for value in column] for column in zip(*rows, strict=True)]
+    numeric = [all(isinstance(value, int | float | None) for value in column) for column in zip(*rows, strict=True)]
+    first = len(str(len(rows) - 1))
+    widths = [
+        max(len(name) + (number and any(text != "None" for text in column)), *(len(text) + 1 for text in column))
+        for name, number, column in zip(names, numeric, columns, strict=True)
     ]
-    header = ["", *names]
-    widths = [max(len(line[column]) for line in (header, *cells)) for column in range(len(header))]
-    lines = []
-    for line in (header, *cells):
-        first = line[0].ljust(widths[0])
-        others = [text.rjust(width) for text, width in zip(line[1:], widths[1:], strict=True)]
-        lines.append("  ".join([first, *others]).rstrip())
-    return "\n".join(lines)
+    lines = [["", *names], *([str(number), *line] for number, line in enumerate(zip(*columns, strict=True)))]
+    return "\n".join(
+        " ".join([line[0].ljust(first), *(text.rjust(w) for text, w in zip(line[1:], widths, strict=True))]).rstrip()
+        for line in lines
+    )
 
 
-def _cell(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)  # NULL is None
+def _cell(value: Any, exact: bool) -> str:
+    if isinstance(value, float):
+        return repr(value) if exact else f"{value:.6g}"
+    return str(value)  # NULL is None
 
 
 def _data(names: list[str], rows: list[Row]) -> dict[str, list[Any]]:

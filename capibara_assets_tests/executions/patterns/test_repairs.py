@@ -247,7 +247,7 @@ def test_a_definition_that_a_later_cells_test_refuted_was_mended_by_the_next() -
         ([(WRONG, "ok"), (TEST, "error"), (WRONG, "ok"), (TEST, "ok")], []),
         ([(WRONG, "ok"), (TEST, "error"), (RIGHT.replace("area", "size"), "ok"), (TEST, "ok")], []),
         ([(TEST, "error"), (RIGHT, "ok"), (TEST, "ok")], []),  # run before what it tests
-        ([(f"{WRONG}\ndef side(r):\n    return r", "ok"), (TEST, "error"), (RIGHT, "ok"), (TEST, "ok")], []),
+        ([(f"{WRONG}\ndef side(r):\n    return r", "ok"), (TEST, "error"), (RIGHT, "ok"), (TEST, "ok")], [("1", "2")]),
         ([(WRONG, "ok"), (TEST, "error"), ("def area(r):\n    return r", "ok"), (TEST, "error"), (RIGHT, "ok"),
           (TEST, "ok")], [("3", "4")]),
         ([(WRONG, "ok"), (TEST, "error"), ("def area(r):\n    return r", "ok"), (RIGHT, "ok"), (TEST, "ok")],
@@ -279,6 +279,20 @@ RESULT, CHECK = "result = [3, 1, 2]", "for i in range(2):\n    assert result[i] 
 def test_a_later_test_of_a_value(steps: list[tuple[str, str]], expected: list[tuple[str, str]]) -> None:
     found = find_repairs(session_of(*(("python", code, outcome) for code, outcome in steps)))
     assert sorted(found.select("failing_execution_id", "fixed_execution_id").rows()) == expected
+
+
+def test_of_what_is_defined_anew_in_part_the_pair_holds_that_part() -> None:
+    whole = f"import math\n\n{WRONG}\n\ndef side(r):\n    return r\n"
+    steps = [(whole, "ok"), (TEST, "error"), (RIGHT, "ok"), (TEST, "ok")]
+    (pair,) = find_repairs(session_of(*(("python", *step) for step in steps))).iter_rows(named=True)
+    assert (pair["failing_code"], pair["fixed_code"]) == (f"{WRONG}\n\n{TEST}", f"{RIGHT}\n\n{TEST}")
+
+
+def test_what_a_test_of_an_earlier_cell_tests() -> None:
+    defines = f"def test_area():\n    {TEST.splitlines()[0]}"
+    steps = [(WRONG, "ok"), (defines, "ok"), ("test_area()", "error"), (RIGHT, "ok"), ("test_area()", "ok")]
+    (pair,) = find_repairs(session_of(*(("python", *step) for step in steps))).iter_rows(named=True)
+    assert (pair["failing_execution_id"], pair["fixed_execution_id"]) == ("2", "3")
 
 
 def test_a_test_that_passes_in_the_cell_that_defines_anew_what_it_tests() -> None:

@@ -82,6 +82,11 @@ SAME = {
         "SELECT * FROM t",
         result="   a     b\n0  1     x\n1  2  None",
     ),
+    "a table as pandas sets it": sql(
+        "CREATE TABLE t (a, b, c); INSERT INTO t VALUES (1, 'x', 1.5), (NULL, NULL, 2.25)",
+        "SELECT a, b AS wide, c, a / 3.0 AS third FROM t",
+        result="     a wide     c     third\n0  1.0    x  1.50  0.333333\n1  NaN  NaN  2.25       NaN",
+    ),
     "no rows": sql("CREATE TABLE t (a)"),
     "the same SQL failure": sql("SELEC 1", outcome="error", error_name="OperationalError"),
 }
@@ -125,6 +130,8 @@ DIFFERENT = {
     "a UUID": (python("import uuid\nuuid.uuid4().hex", result="0"), "not deterministic"),
     "another number": (python("print(1 + 1)", stdout="3\n"), "another output than was recorded"),
     "another result": (python("1 + 1", result="3"), "another output than was recorded"),
+    "another row": (sql("SELECT 1000001 AS a", result="         a\n0  1000000"), "another output than was recorded"),
+    "another column": (sql("SELECT 'x' AS a", result="   b\n0  x"), "another output than was recorded"),
     "a failure": (python("assert 1 == 2"), "failed where it had succeeded: AssertionError"),
     "an earlier failure": (
         python("raise ValueError('no')", "print(1)", stdout="1\n"),

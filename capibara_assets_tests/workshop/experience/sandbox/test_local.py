@@ -8,7 +8,9 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 
 from capibara_assets.errors import InputError
@@ -215,6 +217,22 @@ def test_what_is_recorded_is_what_to_json_gives(sandbox: LocalSandbox, tmp_path:
 def test_statements_are_cut_where_sqlite_says() -> None:
     script = "SELECT ';' AS a; -- no; end\nCREATE TRIGGER x AFTER INSERT ON t BEGIN SELECT 1; END; SELECT 2"
     assert [statement.strip()[:8] for statement in statements(script)] == ["SELECT '", "-- no; e", "SELECT 2"]
+
+
+@pytest.mark.parametrize(
+    ("names", "rows"),
+    [
+        (["COUNT(*)", "n"], [(2, "abc")]),
+        (["n", "result"], [(0, "FAIL"), (12, "PASS")]),
+        (["nm", "some_long_header"], [("a", 1.5), ("b", 2.5)]),
+        (["a_long_name", "b"], [("x", 1), ("y", 22222)]),
+        (["ratio"], [(None,)]),
+        (["who"], [(f"name {i}",) for i in range(12)]),
+    ],
+)
+def test_a_table_is_as_wide_as_pandas_prints_it(names: list[str], rows: list[tuple[Any, ...]]) -> None:
+    frame = pd.DataFrame(rows, columns=names, dtype=object).infer_objects()
+    assert table_text(names, rows) == frame.to_string()
 
 
 def test_table_text_of_nothing_names_the_columns() -> None:
