@@ -40,7 +40,11 @@ _ON_OUTPUT = re.compile(
     re.IGNORECASE,
 )
 #: What an agent notes on its own attempt.
-_ON_ATTEMPT = re.compile(r"\W*(?:fix(?:ed|es|ing)?|retry|try again)\b(?:\W+\w+){0,4}\W*", re.IGNORECASE)
+_ON_ATTEMPT = re.compile(
+    r"\W*(?:(?:fix(?:ed|es|ing)?|retry|try again|(?:second|third|2nd|3rd|next|another|new) (?:try|attempt|version))\b"
+    r"(?:\W+\w+){0,4}|(?:attempt|try|version|v) ?\d+)\W*",
+    re.IGNORECASE,
+)
 # of a comment or heading: an item of a list, a definition of a name, words that point at text which is not there
 _REMARK = re.compile(
     r"^\W*\(?(\d+|[a-z])[.)]\s|^\W*[\w.\[\]]{1,20}\s*[:=]\s|[:,(]$|"

@@ -19,7 +19,7 @@ _DEFINED = re.compile(
     r"(?:@.*\n)*(?:async )?(?:def|class|function\*?) +([\w$]+)|"
     r"(?:const|let|var) +([\w$]+) *= *(?:async *)?(?:function\b|\([^()\n]*\) *=>|[\w$]+ *=>)"
 )
-_WORD = re.compile(r"[\w$]+")
+_OF_TESTS = re.compile(r"_*(?:test|check|assert|main\b|run\b|expect|verify)", re.IGNORECASE)
 Row = Mapping[str, Any]  # one Execution as a dictionary
 
 
@@ -120,31 +120,23 @@ def defined_name(statement: str) -> str | None:
 
 
 def superseded(session: Sequence[Row]) -> set[str]:
-    """Executions that ended well and defined what a later one defines otherwise: for the same task, or mended.
+    """Executions that ended well and defined what a later one defines otherwise: their authors went on.
 
-    Mended is a cell whose names failed in a later one before they were all defined again, in a cell that differs.
+    A cell for another task may define something else under the same name, as may any that defines its own test.
     """
     found: set[str] = set()
-    last: dict[tuple[str, str], str] = {}  # (task, name) -> its last definition
-    later: dict[str, set[int]] = defaultdict(set)  # name -> positions of the cells that define it
-    mended: dict[str, set[int]] = defaultdict(set)  # the same, of those behind a failure that names it
-    defined: dict[int, dict[str, str]] = {}
-    for position, row in reversed(list(enumerate(session))):
+    later: dict[str, dict[str | None, set[str]]] = defaultdict(lambda: defaultdict(set))  # name -> task -> definitions
+    for row in reversed(session):
         if row["outcome"] != "ok":
-            for failed in later.keys() & set(_WORD.findall(row["code"])):
-                mended[failed] |= later[failed]
             continue
-        names = {name: s.text for s in statements(row["code"], row["language"]) if (name := defined_name(s.text))}
-        again = {other for name in names for other in mended[name] if names.keys() <= defined[other].keys()}
-        if any(session[other]["code"].split() != row["code"].split() for other in again):
-            found.add(row["execution_id"])
-        if row["task"]:
-            if any(last.get((row["task"], name), text) != text for name, text in names.items()):
+        listed = {defined_name(s.text): " ".join(s.text.split()) for s in statements(row["code"], row["language"])}
+        for name, text in listed.items():
+            if name is None or _OF_TESTS.match(name):
+                continue
+            of = later[name]
+            if any(of[task] - {text} for task in ({row["task"], None} if row["task"] else set(of))):
                 found.add(row["execution_id"])
-            last = {**{(row["task"], name): text for name, text in names.items()}, **last}
-        defined[position] = names
-        for name in names:
-            later[name].add(position)
+            of[row["task"]].add(text)
     return found
 
 

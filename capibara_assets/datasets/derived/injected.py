@@ -31,6 +31,10 @@ _OF_VALUES = frozenset(("constant", "missing_argument"))
 _WORD = re.compile(r"\d+(?:\.\d+)?|\w+")
 _VALUE = re.compile(r"\b(\d[\d.]*)|'([^'\n]*)'|\"([^\"\n]*)\"")
 #: A number behind it decides by chance: none can be told from another.
+_SCALAR = re.compile(r"\bnp\.(?:\w+\(([^()]*)\)|(True|False)_)")
+_ALL_FALSE = re.compile(r"(?:\W*\b(?:np\.)?(?:False_?|false)\b\W*){2,}")
+_FAILED = re.compile(r"\bFAIL|\bnot ok\b|\b(?:missing|unexpected)\b")
+_PRINTS = re.compile(r"\s*(?:print|console\.log)\(")
 _CHANCE = re.compile(r"seed\b|\brandom|\brand[in]|random_state")
 _DEFINES = re.compile(r"\b(?:def|class|lambda)\b")
 _NO_METHOD = re.compile(r"'([\w.]+)' object has no attribute")
@@ -104,9 +108,21 @@ def _fails(solved: Observable, end: End, passed: End) -> bool:
         return False
     if not end.ok:
         return True
-    if end.shown == passed.shown or not all(0 < len(shown) <= _MOST_SHOWN for shown in (end.shown, passed.shown)):
+    if _values(end.shown) == _values(passed.shown) or shows_its_failure(passed.shown):
+        return False
+    if not all(0 < len(shown) <= _MOST_SHOWN for shown in (end.shown, passed.shown)):
         return False
     return is_derivable((*solved.before, solved.row["code"], *solved.after), f"{end.shown}\n{passed.shown}")
+
+
+def shows_its_failure(shown: str) -> bool:
+    """Whether what sound code should show says that it is wrong: all is false, or a check of its own failed."""
+    return _ALL_FALSE.fullmatch(shown.strip()) is not None or _FAILED.search(shown) is not None
+
+
+def _values(shown: str) -> str:
+    """What is shown, with numpy's scalars as Python's."""
+    return " ".join(_SCALAR.sub(r"\1\2", shown).split())
 
 
 def _is_foreign(edit: RepairEdit, end: End) -> bool:
@@ -148,6 +164,8 @@ def is_mendable(one: Injected, prompt: str) -> bool:
     A changed number can be inferred, unless it is what a program that defines nothing starts from. Where no test and
     no expected output judges, any value will do that ends the error: the one that is gone has to be told in words.
     """
+    if _PRINTS.match(one.pair["fixed_code"].split("\n")[_line(one.pair["fixed_code"], one.edit)]):
+        return False  # what is shown is wrong then, and not what was computed
     gone = one.pair["fixed_code"][one.edit.start : one.edit.end]
     values = Counter(_VALUE.findall(gone)) - Counter(_VALUE.findall(one.edit.text))
     numbers = [number for number, _, _ in values if number]

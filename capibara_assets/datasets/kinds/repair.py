@@ -33,6 +33,7 @@ from capibara_assets.executions.schema import WRONG_OUTPUT
 NO_TEST = "an assertion failed, and the test that holds it cannot be shown"
 NO_TASK = "nothing says what the code is for, nor does its error"
 
+_SIDES = ("failing_code", "fixed_code")
 _UNTELLING = re.compile(r"^$|Assert|^Error$|^Exception$|Timeout|KeyboardInterrupt|SystemExit|^Unknown")
 _BARE = re.compile(
     r"|assertion failed:?\.?|(true|false) [!=]+ (true|false)|console\.assert|"
@@ -51,7 +52,8 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
 
 def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) -> Iterator[ExampleCandidate]:
     """One candidate per pair, given as rows with the fields of repair pairs."""
-    for pair in pairs:
+    for recorded in pairs:
+        pair = _apart(evidence, recorded)
         language = pair["language"]
         statement, failing, fixed, judge = sides(pair)
         fixed = _with_carried(evidence, pair, fixed)
@@ -59,6 +61,7 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
         told = whole_request(evidence, pair, statement, recipe.context_chars)
         statement = told if statement else _session_statement(evidence, pair)
         later = _judging(pair)
+        judging = later or (pair.get("judged_by", ()) if pair is not recorded else ())
         test = failing_test(
             later[-1] if later else pair["failing_code"],
             failing,
@@ -83,7 +86,7 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
             language=language,
             prompt=prompts.repair(language, statement, failing, error, [*before, *around.session], shown),
             answer=fixed,
-            execution_ids=(*executions_of(evidence, pair), *around.execution_ids),
+            execution_ids=(*executions_of(evidence, recorded), *around.execution_ids),
             subjects=2,
             duplicate_key=f"{structural_key(failing, language)}:{structural_key(fixed, language)}",
             difficulty=difficulty(fixed, language, len(errors), errors, recipe.difficulty),
@@ -93,7 +96,7 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
             diff=unified_diff(failing, fixed),
             failing=failing,
             test=with_stated(
-                "\n\n".join(filter(None, [judge, *later, _tests_of_later_attempts(evidence, pair)])),
+                "\n\n".join(filter(None, [judge, *judging, _tests_of_later_attempts(evidence, pair)])),
                 fixed,
                 language,
                 f"{statement}\n{error}",
@@ -103,6 +106,16 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
             # mutants of one function share nearly all of its text; they differ by the mistake
             lesson=f"{error}\n{lesson(failing, fixed)}",
         )
+
+
+def _apart(evidence: Evidence, pair: Row) -> Row:
+    """A pair without the later test below its codes, which judges them; one without such a test as it is."""
+    row = evidence.known.get(pair["failing_execution_id"])
+    below = f"{BELOW}{row['code']}" if row is not None else None
+    if row is None or below is None or not pair["failing_code"].endswith(below):
+        return pair
+    codes = {side: pair[side].rstrip().removesuffix(row["code"].strip()).rstrip() for side in _SIDES}
+    return {**pair, **codes, "judged_by": (row["code"],)} if all(codes.values()) else pair
 
 
 def executions_of(evidence: Evidence, pair: Row) -> tuple[str, ...]:

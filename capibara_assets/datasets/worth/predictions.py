@@ -11,6 +11,7 @@ STATED = "an assertion in its prompt tells its output"
 NO_PLACE = "no place is told of the error, which its prompt asks for"
 QUOTES_ANOTHER = "its error quotes a line that its code does not hold: what recorded it had changed the code"
 CUT_OFF = "its error is too long to be told whole"
+ECHOED = "what it shows is a table as Node sets it"
 OF_VERSION = "the words of its error depend on the version of Python"
 
 _EXPECTED = re.compile(r"^\s*(?:(?:const|let|var)\s+)?expected\w*\s*=[^=]", re.MULTILINE | re.IGNORECASE)
@@ -35,6 +36,8 @@ def unworthy_output(candidate: ExampleCandidate, fewest_steps: int) -> str | Non
         return TRIVIAL if bare else None
     if _is_stated(code, candidate.answer, language) or _EXPECTED.search(code) or _are_in_doctests(code):
         return STATED
+    if "console.table(" in (section(code, CODE) or code):
+        return ECHOED
     if _STATUS_ALONE.search(code) and candidate.answer.strip().isdecimal():
         return TRIVIAL
     program = re.sub(r"^(Session so far|Code):$", "", code, flags=re.MULTILINE)

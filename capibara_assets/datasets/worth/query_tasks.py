@@ -13,6 +13,7 @@ BARE_COUNT = "its query counts the rows of one table, and nothing else"
 AVERAGED_DATE = "its query adds up or averages a column of dates"
 ANY_ROWS = "its query cuts off rows in no order: which stay is chance"
 CHECK = "its query checks another's result: of other rows it tells nothing"
+UNCUT = "its repair no longer cuts off the rows that the failing query cut off"
 OTHER_END = "its query looks for the other end of the order than its task names"
 
 _LEAST = re.compile(r"\b(youngest|smallest|lowest|least|fewest|minimum|shortest|cheapest|lightest)\b", re.IGNORECASE)
@@ -24,6 +25,13 @@ _CHECKS = re.compile(
     r"\bTHEN\s+'(?:PASS|FAIL|OK)(?:ED)?'\s+ELSE\s+'(?:PASS|FAIL|NOT OK)(?:ED)?'",
     re.IGNORECASE,
 )
+_CHECKS_ROWS = re.compile(
+    r"\bTHEN\s+'(?:PASS|OK)(?:ED)?'\s+ELSE\s+'(?:FAIL|NOT OK)|\b(?:count|row|value|sum|total)s?_ok\b|'missing'\s+AS\b"
+    r"|\b(?:want|got|expected|actual)\b(?:\s*\([^()]*\))?\s+AS\s*\(",
+    re.IGNORECASE,
+)
+_TOP = re.compile(r"\bSELECT\s+(?:DISTINCT\s+)?TOP\s*\(?\d", re.IGNORECASE)
+_CUTS = re.compile(r"\bLIMIT\b|\bFETCH\b|\bROW_NUMBER\b|\bRANK\b|\b(?:MAX|MIN)\s*\(", re.IGNORECASE)
 _DATES = re.compile(r"date|birth|dob|year|time|rank|position|place|since|order", re.IGNORECASE)
 _DATE_TYPE = r"\b{name}\b[\"'`]?\s*[|:,]?\s*[\"'`(]*(?:date|datetime|timestamp)\b"
 
@@ -32,10 +40,15 @@ def mismatched(candidate: ExampleCandidate) -> str | None:
     """Why a query that was written for a task does not answer it, or is no work; None otherwise."""
     if candidate.language != "sql":
         return None
-    if _CHECKS.search(f"{section(candidate.prompt, CODE)}\n{candidate.answer}"):
+    given = section(candidate.prompt, CODE)
+    if _CHECKS.search(f"{given}\n{candidate.answer}"):
         return CHECK
     if candidate.kind not in CODE_KINDS:
         return None
+    if _CHECKS_ROWS.search(candidate.answer):
+        return CHECK
+    if _TOP.search(given) and not _CUTS.search(candidate.answer):
+        return UNCUT
     tree = last_select(candidate.answer)
     if tree is None:
         return None

@@ -111,15 +111,14 @@ def test_a_later_version_for_the_same_task_supersedes() -> None:
     assert superseded(session) == {"a"}
 
 
-def test_what_failed_in_a_later_cell_and_was_mended_is_superseded() -> None:
-    older, newer = "def f(x):\n    return x\nseen = f", "def f(x):\n    return x\nseen = f(1)"
-    other = "def g(x):\n    return 1"
-    cells = [("a", older, "ok"), ("b", other, "ok"), ("c", "assert f(1) == seen", "error"), ("d", newer, "ok")]
-    cells += [("e", "assert f(1) == seen", "ok"), ("f", "def g(x):\n    return 2", "ok"), ("h", newer, "ok")]
-    rows = [run(name, code, minute=i, outcome=outcome) for i, (name, code, outcome) in enumerate(cells)]
+def test_without_a_task_what_is_defined_otherwise_later_is_superseded() -> None:
+    older, newer, check = "def f(x):\n    return x", "def f(x):\n    return abs(x)", "def check_f():\n    return {}"
+    cells = [("a", older, None), ("b", check.format(1), None), ("c", newer, None), ("d", check.format(2), None)]
+    cells += [("e", f"{newer}\n\ndef g(x):\n    return 1", None), ("h", "def g(x):\n    return 2", "another")]
+    rows = [run(name, code, minute=i, task=task) for i, (name, code, task) in enumerate(cells)]
     [session] = sessions(frame(rows)).values()
-    assert superseded(session) == {"a"}, "nothing failed that names g"
-    assert superseded(session[1:]) == set()
+    assert superseded(session) == {"a", "e"}
+    assert superseded(session[1:4]) == set(), "checks of several cells, and the same again"
 
 
 @pytest.mark.parametrize(
