@@ -164,7 +164,8 @@ def is_mendable(one: Injected, prompt: str) -> bool:
     A changed number can be inferred, unless it is what a program that defines nothing starts from. Where no test and
     no expected output judges, any value will do that ends the error: the one that is gone has to be told in words.
     """
-    if _PRINTS.match(one.pair["fixed_code"].split("\n")[_line(one.pair["fixed_code"], one.edit)]):
+    line = one.pair["fixed_code"].split("\n")[_line(one.pair["fixed_code"], one.edit)]
+    if _PRINTS.match(line):
         return False  # what is shown is wrong then, and not what was computed
     gone = one.pair["fixed_code"][one.edit.start : one.edit.end]
     values = Counter(_VALUE.findall(gone)) - Counter(_VALUE.findall(one.edit.text))
@@ -175,8 +176,6 @@ def is_mendable(one: Injected, prompt: str) -> bool:
         if not all(told.issuperset(_WORD.findall(value)) for value in (*numbers, *texts)):
             return False
     if one.edit.kind in ("constant", "status"):
-        code = one.pair["fixed_code"]
-        line = code.split("\n")[_line(code, one.edit)]
         return _CHANCE.search(line) is None and (prompts.states_task(prompt) or not _is_given(one.pair))
     if one.edit.kind in _CONDITIONS and not prompts.states_task(prompt):
         return False

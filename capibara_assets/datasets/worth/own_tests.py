@@ -16,13 +16,15 @@ HOLDS_TEST = "its answer holds a test of what it does"
 
 _EXPECTS = frozenset(("raises", "warns", "deprecated_call", "assertRaises", "assertRaisesRegex", "assertWarns"))
 _ASSERTS = re.compile(r"\bconsole\.assert\(|(?<![\w.$])assert(?:\.\w+)?\(|(?<![\w.$])expect\(")
+_THROWS = re.compile(r"^if \(.*\)\s*\{?\s*throw\b", re.MULTILINE)  # at the top: what functions demand is no test
 _DOCTEST = re.compile(r"^\s*>>> ", re.MULTILINE)
 _OWN = frozenset(("self", "cls", "isinstance", "issubclass", "len", "all", "any", "callable", "type", "hasattr"))
 
 
 def javascript_holds_test(code: str) -> bool:
-    """Whether JavaScript calls an assertion, wherever it does."""
-    return _ASSERTS.search(without_comments(code, "javascript")) is not None
+    """Whether JavaScript calls an assertion, wherever it does, or throws at its top where something does not hold."""
+    plain = without_comments(code, "javascript")
+    return _ASSERTS.search(plain) is not None or _THROWS.search(plain) is not None
 
 
 def holds_test(code: str, *, shown: bool) -> bool:

@@ -27,7 +27,8 @@ _CHECKS = re.compile(
 )
 _CHECKS_ROWS = re.compile(
     r"\bTHEN\s+'(?:PASS|OK)(?:ED)?'\s+ELSE\s+'(?:FAIL|NOT OK)|\b(?:count|row|value|sum|total)s?_ok\b|'missing'\s+AS\b"
-    r"|\b(?:want|got|expected|actual)\b(?:\s*\([^()]*\))?\s+AS\s*\(",
+    r"|\b(?:want|got|expected|actual)\b(?:\s*\([^()]*\))?\s+AS\s*\("
+    r"|\bSELECT\s(?:(?!\bFROM\b)[^;])*?\bCOUNT\s*\([^()]*\)\s*=\s*\d",
     re.IGNORECASE,
 )
 _TOP = re.compile(r"\bSELECT\s+(?:DISTINCT\s+)?TOP\s*\(?\d", re.IGNORECASE)

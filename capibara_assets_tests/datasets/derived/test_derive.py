@@ -1,13 +1,14 @@
 """Derived examples of hand-made evidence: what is kept is what really failed or came out, and its share is capped."""
 
 import sqlite3
+from dataclasses import dataclass
 
 import polars as pl
 import pytest
 
 from capibara_assets.datasets.derived.derive import capped, derive, shares
 from capibara_assets.datasets.derived.edits import RepairEdit
-from capibara_assets.datasets.derived.injected import Injected, _is_foreign, is_mendable
+from capibara_assets.datasets.derived.injected import Injected, _fails, _is_foreign, is_mendable
 from capibara_assets.datasets.derived.queries import queries
 from capibara_assets.datasets.derived.trials import End, Ends, Trial, execute
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
@@ -119,6 +120,42 @@ def _bug(kind: str, fixed: str, error: str, language: str = "python") -> Injecte
     edit = RepairEdit(kind, len(before), len(before + gone), "")
     pair = {"language": language, "error_name": error, "fixed_code": before + gone + behind}
     return Injected(None, edit, pair, "")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("fixed", "mendable"),
+    [
+        ("total = add(1|, b|)\nprint(total)", True),
+        ("total = add(1, 2)\nprint('total'|, total|)", False),
+        ("const total = add(1, 2);\nconsole.log(total|, b|);", False),
+    ],
+)
+def test_what_is_printed_is_no_bug(fixed: str, mendable: bool) -> None:
+    assert is_mendable(_bug("missing_argument", fixed, WRONG_OUTPUT), "Fix it.\nAdd.\n\nExpected:") is mendable
+
+
+@dataclass
+class Cell:
+    row: dict[str, str]
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    rows: tuple[dict[str, str], ...] = ()
+
+
+@pytest.mark.parametrize(
+    ("sound", "broken", "fails"),
+    [
+        ("[True, True]", "[True, False]", True),
+        ("False", "True", True),
+        ("[False, False]", "[True, False]", False),
+        ("FAIL 2 of 3", "FAIL 3 of 3", False),
+        ("[1, 2]", "[np.int64(1), np.int64(2)]", False),
+        ("True", "np.True_", False),
+        ("[1, 2]", "[1, 3]", True),
+    ],
+)
+def test_what_sound_code_shows_is_not_wrong_itself(sound: str, broken: str, fails: bool) -> None:
+    assert _fails(Cell({"code": "f(2)"}), End(0, broken), End(0, sound)) is fails
 
 
 @pytest.mark.parametrize(

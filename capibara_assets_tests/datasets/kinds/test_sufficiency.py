@@ -323,6 +323,10 @@ def test_a_test_that_is_defined_is_called_as_well() -> None:
     ("code", "left"),
     [
         ("# fixed\nx = 1", "x = 1"),
+        ("# second attempt\nx = 1", "x = 1"),
+        ("# v2\nx = 1", "x = 1"),
+        ("# fix: bytes\nx = 1", "x = 1"),
+        ("# second version of the protocol, with frames\nx = 1", None),
         ("# fixed width of a column in mm, see there\nx = 1", None),
         ("# fixed", None),
     ],

@@ -192,11 +192,29 @@ def test_a_query_that_does_not_do_what_its_task_says(task: str, query: str, proo
         ("predict", "SELECT CASE WHEN a > 5 THEN 'pass' ELSE 'fail' END AS grade, b FROM t", None),
         ("predict", "SELECT CASE WHEN a > 5 THEN 'high' ELSE 'low' END AS level, b FROM t", None),
         ("predict", "INSERT INTO checks SELECT a FROM t; SELECT SUM(a), MAX(b) FROM checks", None),
+        ("repair", "SELECT CASE WHEN tel = '7' THEN 'PASS' ELSE 'FAIL: ' || tel END AS r FROM t", query_tasks.CHECK),
+        ("repair", "WITH want(a) AS (VALUES (1)) SELECT a FROM want EXCEPT SELECT a FROM t", query_tasks.CHECK),
+        ("repair", "SELECT COUNT(*) = 12 FROM t WHERE a > 3", query_tasks.CHECK),
+        ("repair", "SELECT a FROM t GROUP BY a HAVING COUNT(*) = 12", None),
+        ("repair", "WITH wanted_pets AS (SELECT a FROM t) SELECT a FROM wanted_pets", None),
     ],
 )
 def test_a_check_of_another_query(kind: Kind, query: str, why: str | None) -> None:
     asked = f"Predict the output of this SQL code.\n\nCode:\n{query}"
     assert query_tasks.mismatched(candidate(kind, query, asked, "sql")) == why
+
+
+@pytest.mark.parametrize(
+    ("mended", "why"),
+    [
+        ("SELECT a FROM t ORDER BY a", query_tasks.UNCUT),
+        ("SELECT a FROM t ORDER BY a LIMIT 5", None),
+        ("SELECT a FROM (SELECT a, ROW_NUMBER() OVER (ORDER BY a) AS n FROM t) WHERE n <= 5", None),
+    ],
+)
+def test_a_repair_still_cuts_off_rows(mended: str, why: str | None) -> None:
+    asked = "Fix this SQL code.\n\nCode:\nSELECT TOP 5 a FROM t ORDER BY a\n\nError:\nOperationalError"
+    assert query_tasks.mismatched(candidate("repair", mended, asked, "sql")) == why
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,8 @@ def test_a_test_is_an_answer_where_it_is_asked_for() -> None:
         ("const check = () => { for (const s of all) console.assert(decode(encode(s)) === s); }", True),
         ("function f(a) { assert.equal(g(a), 3); return a; }", True),
         ("const run = () => expect(f(2)).toBe(4);", True),
+        ("const r = f(2);\nif (r.a !== 4) throw new Error('expected 4');", True),
+        ("function f(a) {\n  if (a < 0) throw new Error('below 0');\n  return a;\n}", False),
         ("// assert(f(2))\nconst f = (a) => a * 2;", False),
         ("const f = (a) => this.assert(a) && unexpect(a);", False),
     ],
