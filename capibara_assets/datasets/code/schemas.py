@@ -18,6 +18,7 @@ _TYPE_KEYS = ("data_type", "type", "column_type", "dtype")
 _TABLE_KEYS = ("table_name", "tbl_name", "relname")
 _PSQL_TITLE = re.compile(r"(?:Table|View)\s+\"(?:\w+\.)?(\w+)\"")
 _WORD = re.compile(r"[A-Za-z_]\w*")
+_OPEN = re.compile(r"\([^()]*\Z")
 _ASKED = re.compile(
     r"(?:table_x?info|get_columns)[\s(=]{0,20}['\"`]?(\w+)|^[ \t]{0,20}\\d\+?\s{1,20}(?:\w+\.)?(\w+)|"
     r"\b(?:describe|desc|show\s{1,20}columns\s{1,20}(?:from|in)|summarize)\s{1,20}(?:table\s{1,20})?(?:\w+\.)?[`\"]?(\w+)|"
@@ -134,6 +135,7 @@ def _listed(listing: Listing, only: str | None) -> Iterator[QueryTable]:
         table = row[table_at] if table_at is not None and len(row) > table_at else title
         if table and len(row) > name_at and row[name_at]:
             kind = row[type_at] if type_at is not None and len(row) > type_at else ""
+            kind = _OPEN.sub("", kind)  # `DECIMAL(10, 2)` is cut at its blank where columns are told apart by blanks
             columns.setdefault(table, []).append(f"{row[name_at]} {kind}".strip())
     for table, listed in columns.items():
         if not listing.cut:

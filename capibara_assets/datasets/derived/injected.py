@@ -34,7 +34,6 @@ _VALUE = re.compile(r"\b(\d[\d.]*)|'([^'\n]*)'|\"([^\"\n]*)\"")
 _SCALAR = re.compile(r"\bnp\.(?:\w+\(([^()]*)\)|(True|False)_)")
 _ALL_FALSE = re.compile(r"(?:\W*\b(?:np\.)?(?:False_?|false)\b\W*){2,}")
 _FAILED = re.compile(r"\bFAIL|\bnot ok\b|\b(?:missing|unexpected)\b")
-_PRINTS = re.compile(r"\s*(?:print|console\.log)\(")
 _CHANCE = re.compile(r"seed\b|\brandom|\brand[in]|random_state")
 _DEFINES = re.compile(r"\b(?:def|class|lambda)\b")
 _NO_METHOD = re.compile(r"'([\w.]+)' object has no attribute")
@@ -164,9 +163,6 @@ def is_mendable(one: Injected, prompt: str) -> bool:
     A changed number can be inferred, unless it is what a program that defines nothing starts from. Where no test and
     no expected output judges, any value will do that ends the error: the one that is gone has to be told in words.
     """
-    line = one.pair["fixed_code"].split("\n")[_line(one.pair["fixed_code"], one.edit)]
-    if _PRINTS.match(line):
-        return False  # what is shown is wrong then, and not what was computed
     gone = one.pair["fixed_code"][one.edit.start : one.edit.end]
     values = Counter(_VALUE.findall(gone)) - Counter(_VALUE.findall(one.edit.text))
     numbers = [number for number, _, _ in values if number]
@@ -176,6 +172,8 @@ def is_mendable(one: Injected, prompt: str) -> bool:
         if not all(told.issuperset(_WORD.findall(value)) for value in (*numbers, *texts)):
             return False
     if one.edit.kind in ("constant", "status"):
+        code = one.pair["fixed_code"]
+        line = code.split("\n")[_line(code, one.edit)]
         return _CHANCE.search(line) is None and (prompts.states_task(prompt) or not _is_given(one.pair))
     if one.edit.kind in _CONDITIONS and not prompts.states_task(prompt):
         return False

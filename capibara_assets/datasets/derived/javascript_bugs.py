@@ -28,12 +28,14 @@ _ENDS = frozenset({"return_statement", "throw_statement", "continue_statement", 
 
 
 def bugs(code: str, spans: Sequence[Span]) -> list[RepairEdit]:
-    """All edits of these kinds inside the spans; none if the code does not parse."""
+    """All edits of these kinds inside the spans, but in what is printed; none if the code does not parse."""
     root = parse(code)
     if root.has_error:
         return []
-    edits = list(_Bugs(code).edits(root))
-    return [edit for edit in edits if any(start <= edit.start and edit.end <= end for start, end in spans)]
+    edits, at = list(_Bugs(code).edits(root)), positions(code)
+    printed = [(at(node.start_byte), at(node.end_byte)) for node in walk(root) if _is_print(node)]
+    inside = [edit for edit in edits if any(start <= edit.start and edit.end <= end for start, end in spans)]
+    return [edit for edit in inside if not any(edit.start < end and start < edit.end for start, end in printed)]
 
 
 class _Bugs:
@@ -180,3 +182,7 @@ def _is_declaration(node: Node) -> bool:
         named = parent.child_by_field_name("name")
         return named is not None and named.start_byte == node.start_byte
     return parent.type in ("formal_parameters", "assignment_expression") and parent.named_children[0] == node
+
+
+def _is_print(node: Node) -> bool:
+    return node.type == "expression_statement" and text(node).startswith(("console.log(", "console.error("))

@@ -44,6 +44,9 @@ class _Bugs:
         self._code, self._tree = code, tree
         self._places = Places(code)
         self._skipped = {id(part) for node in walk(tree) for skipped in _unchanged(node) for part in walk(skipped)}
+        nodes = list(walk(tree))
+        self._modules = {a.asname or a.name for node in nodes if isinstance(node, ast.Import) for a in node.names}
+        self._alone = {id(node.value) for node in nodes if isinstance(node, ast.Expr) and node is not tree.body[-1]}
         self._keys = sorted({key for node in walk(tree) for key in _string_keys(node)})
 
     def edits(self) -> Iterator[RepairEdit]:
@@ -86,6 +89,10 @@ class _Bugs:
             case ast.Call():
                 yield from self._of_call(node)
 
+    def _leaves_nothing(self, node: ast.Call, rest: ast.expr) -> bool:
+        """Whether a call without its method is a module, or a name on a line of its own: nobody leaves that."""
+        return isinstance(rest, ast.Name) and (rest.id in self._modules or id(node) in self._alone)
+
     def _of_call(self, node: ast.Call) -> Iterator[RepairEdit]:
         name = node.func.id if isinstance(node.func, ast.Name) else None
         if name == "range":
@@ -104,7 +111,8 @@ class _Bugs:
             after = self._end(node.func)
             for other in _METHODS.get(node.func.attr, ()):
                 yield RepairEdit("wrong_method", after - len(node.func.attr), after, other)
-            if not node.args and not node.keywords and node.func.attr not in ("pop", "keys"):
+            bare = not node.args and not node.keywords and node.func.attr not in ("pop", "keys")
+            if bare and not self._leaves_nothing(node, node.func.value):
                 yield self._put("missing_call", node, self._text(node.func.value))
         plain = [argument for argument in node.args if not isinstance(argument, ast.Starred)]
         if len(plain) == len(node.args) >= 2:

@@ -11,10 +11,18 @@ STATED = "an assertion in its prompt tells its output"
 NO_PLACE = "no place is told of the error, which its prompt asks for"
 QUOTES_ANOTHER = "its error quotes a line that its code does not hold: what recorded it had changed the code"
 CUT_OFF = "its error is too long to be told whole"
+REWORDED = "its error names what stands otherwise in its code"
+LOADED = "what it shows comes from data of a library, or from its distributions"
 ECHOED = "what it shows is a table as Node sets it"
 OF_VERSION = "the words of its error depend on the version of Python"
 
 _EXPECTED = re.compile(r"^\s*(?:(?:const|let|var)\s+)?expected\w*\s*=[^=]", re.MULTILINE | re.IGNORECASE)
+_NO_FUNCTION = re.compile(r"^TypeError: (\S+[.\[]\S+) is not (?:iterable|a function|a constructor)", re.MULTILINE)
+_LOADED = re.compile(
+    r"\b(?:karate_club_graph|les_miserables_graph|load_(?:iris|wine|digits|diabetes|breast_cancer|dataset)|fetch_[a-z]\w+"
+    r"|make_(?:blobs|moons|classification|circles|regression|friedman\d|s_curve|swiss_roll))\("
+    r"|\bstats\.\w+\.(?:sf|cdf|ppf|pdf)\("
+)
 _STATUS_ALONE = re.compile(r"\.status_code\)?\s*\Z")
 
 
@@ -28,6 +36,9 @@ def unworthy_output(candidate: ExampleCandidate, fewest_steps: int) -> str | Non
             return QUOTES_ANOTHER
         if re.search(r"\w: \.\.\. .*\Z", candidate.answer):
             return CUT_OFF
+        quoted = _NO_FUNCTION.search(candidate.answer)
+        if quoted is not None and quoted[1] not in code:
+            return REWORDED
         if re.search(r"recursion depth exceeded (?:in|while) .*\Z", candidate.answer):
             return OF_VERSION
         bare = (
@@ -38,6 +49,8 @@ def unworthy_output(candidate: ExampleCandidate, fewest_steps: int) -> str | Non
         return STATED
     if "console.table(" in (section(code, CODE) or code):
         return ECHOED
+    if _LOADED.search(code):
+        return LOADED
     if _STATUS_ALONE.search(code) and candidate.answer.strip().isdecimal():
         return TRIVIAL
     program = re.sub(r"^(Session so far|Code):$", "", code, flags=re.MULTILINE)

@@ -2,9 +2,11 @@
 
 import ast
 import builtins
+import math
 import re
 
 from capibara_assets.datasets.code import python_source
+from capibara_assets.datasets.code.effort import steps
 from capibara_assets.datasets.code.python_source import called_name
 from capibara_assets.datasets.code.sessions import cell_names
 from capibara_assets.datasets.code.structure import JAVASCRIPT
@@ -20,6 +22,8 @@ NOT_SHOWN = "no test shows what its signature names, and nothing else says what 
 NAMELESS = "the name of what its test calls says nothing, nor does anything else say what is asked"
 ONE_CASE = "one case is all that says what is asked"
 ONE_TRUTH = "all cases of its test have the same truth, and nothing else says what is asked"
+FEW_CASES = "two cases are all that says what a long answer is to do"
+FIXTURE = "its test asks a query or function of its own about rows that only the answer's author knew"
 UNJUDGED = "no test judges its answer"
 
 _HEADED = re.compile(r"^(?:async )?(?:def|class|function) (\w+)", re.MULTILINE)
@@ -31,6 +35,9 @@ _ANY_NAME = re.compile(
     r"(?:func(?:tion)?|fn|f|g|foo|bar|baz|method|solution|solve|main|run|candidate|answer)_?\d*",
     re.IGNORECASE,
 )
+_FEW, _LONG = 2, 16  # cases, and steps of an answer that they cannot tell
+_ASKS_SERVER = re.compile(r"\bclient\b|\.invoke\(|status")  # an answer of a server says much at once
+_FIXTURE = re.compile(r"\bCREATE TABLE\b.*\bINSERT INTO\b", re.IGNORECASE | re.DOTALL)
 _OF_IPYTHON = ("display", "get_ipython", "In", "Out", "_", "__", "___", "__name__", "__file__")
 _GIVEN = frozenset((*dir(builtins), *_OF_IPYTHON))
 _JUDGES = (ast.Compare, ast.With, ast.AsyncWith, ast.Raise)
@@ -44,6 +51,8 @@ def lacks_a_task(candidate: ExampleCandidate) -> str | None:
     shown, is_told = titled.get(TESTS, ""), states_task(candidate.prompt)
     if candidate.kind != "repair" and not is_told and set(_HEADED.findall(titled.get(SIGNATURE, ""))) - _words(shown):
         return NOT_SHOWN
+    if candidate.kind != "repair" and not is_told and _FIXTURE.search(candidate.answer):
+        return FIXTURE
     if candidate.kind != "repair" and not is_told and _is_nameless(titled.get(SIGNATURE, ""), shown):
         return NAMELESS
     if candidate.language != "python":
@@ -57,6 +66,8 @@ def lacks_a_task(candidate: ExampleCandidate) -> str | None:
         return None
     if (few := _too_few(tree)) is not None:
         return few
+    if _cases_of(tree) <= _FEW and steps(candidate.answer, "python") > _LONG and not _ASKS_SERVER.search(shown):
+        return FEW_CASES
     first = next((node for node in tree.body if not isinstance(node, ast.Import | ast.ImportFrom)), None)
     compared = first.test if isinstance(first, ast.Assert) else None
     literal = isinstance(compared, ast.Compare) and isinstance(compared.left, ast.Name)
@@ -65,14 +76,24 @@ def lacks_a_task(candidate: ExampleCandidate) -> str | None:
 
 def _too_few(tree: ast.Module) -> str | None:
     """Why the cases of a test leave open what is asked: none compares, there is one, or all have the same truth."""
-    judging = [node for node in walk(tree) if isinstance(node, ast.Assert | ast.With) or _asserts(node)]
+    judging = _judging(tree)
     truths = {_truth(node) for node in judging}
     compares = any(isinstance(node, _JUDGES) or _asserts(node) for node in walk(tree))
     if not compares and not {True, False} <= truths:
         return SAYS_NOTHING
-    if len(judging) == 1 and not any(isinstance(node, ast.For | ast.comprehension) for node in walk(tree)):
+    if _cases_of(tree) == 1:
         return ONE_CASE
     return ONE_TRUTH if len(truths) == 1 and None not in truths else None
+
+
+def _judging(tree: ast.Module) -> list[ast.AST]:
+    return [node for node in walk(tree) if isinstance(node, ast.Assert | ast.With) or _asserts(node)]
+
+
+def _cases_of(tree: ast.Module) -> float:
+    """How many cases a test holds; no number where it goes through a list of them."""
+    loops = any(isinstance(node, ast.For | ast.comprehension) for node in walk(tree))
+    return math.inf if loops else len(_judging(tree))
 
 
 def _truth(node: ast.AST) -> bool | None:

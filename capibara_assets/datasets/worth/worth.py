@@ -44,6 +44,7 @@ ANOTHER = "its answer defines something else than its task names"
 ERROR_ELSEWHERE = "its error names what neither its code nor its answer holds: its test failed by itself"
 DELETES = "its repair only deletes the line that failed"
 NO_EFFECT = "its code holds a statement without effect"
+REPLACES = "its test puts another method in the place of one of the answer"
 MISREAD = "its test compares only a part of what it expects: the rest is the assertion's message"
 NO_SUCCESS = "its test sees only requests that fail"
 UNASKED = "its answer serves what its prompt never asks for"
@@ -86,6 +87,7 @@ _ALGORITHM = re.compile(
     re.IGNORECASE,
 )
 _OWN_SORT = re.compile(r"\bsorted\(|\.(?:s|toS)ort(?:ed)?\(")  # the language's
+_REPLACES = re.compile(r"^[A-Z]\w*\.(\w+) = \1$", re.MULTILINE)
 _UNBOUND = re.compile(r"(?:NameError: name '|ReferenceError: )([\w$]+)'? is not defined")
 _REQUIRES = re.compile(r"(?:const|let|var)\s[\w${},\s]++=\s*require\(|import\s")
 
@@ -117,6 +119,8 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
         return MISREAD
     if _is_contradicted(candidate):
         return CONTRADICTED
+    if _REPLACES.search(candidate.test or ""):
+        return REPLACES
     if candidate.language == "python" and _defines_another(candidate):
         return ANOTHER
     if _holds_test(candidate):

@@ -1,10 +1,13 @@
 """Repairs that a test in a later cell tells: it fails, what it tests is made anew, and it passes unchanged."""
 
+import re
 from collections.abc import Sequence
 
 from capibara_assets.executions.patterns.attempts import HORIZON, Attempt
 from capibara_assets.executions.schema import SHELL, WRONG_OUTPUT
 
+_RAN = re.compile(r"^Ran \d+ tests? in ", re.MULTILINE)
+_CASE = re.compile(r"^(?:FAIL|ERROR): .*?(?=^={9,}$|^-{9,}\nRan \d|\Z)", re.MULTILINE | re.DOTALL)
 BELOW = "\n\n"  # between a definition and what tested it
 
 
@@ -25,9 +28,16 @@ def retested(session: Sequence[Attempt], i: int) -> tuple[int, Attempt, Attempt]
         made = BELOW.join(before.definitions[name] for name in before.definitions if name in fix.names)
     failing = _below(made, test, test, before.row["task"])
     if not test.failed:
-        told = f"{test.code.strip()}\nOutput:\n{test.output}\n\nExpected:\n{session[again].output}"
-        failing = Attempt(failing.row | {"error_name": WRONG_OUTPUT, "error_value": told})
+        failing = Attempt(failing.row | {"error_name": WRONG_OUTPUT, "error_value": _told(test, session[again])})
     return anew[1], failing, fix if anew[1] == again else _below(fix.code, session[again], fix)
+
+
+def _told(test: Attempt, again: Attempt) -> str:
+    """What a test showed and shows later; of `unittest`, whose output holds times, the first case that failed."""
+    case = _CASE.search(test.output) if _RAN.search(test.output) else None
+    if case is not None:
+        return case[0].strip()
+    return f"{test.code.strip()}\nOutput:\n{test.output}\n\nExpected:\n{again.output}"
 
 
 def _passing(session: Sequence[Attempt], i: int) -> int | None:

@@ -106,6 +106,13 @@ def test_a_described_column_has_its_type_as_text() -> None:
     assert table.columns == ("sku int",)
 
 
+def test_a_type_that_is_cut_at_its_blank_stays_whole() -> None:
+    rows = ["   cid   name           type  notnull", "0    0    sku            INT        0"]
+    printed = "\n".join([*rows, "1    1  grams  DECIMAL(10, 2)        0"])
+    table, *_ = tables_told("PRAGMA table_info(goods);", "sql", printed, True)
+    assert table.columns == ("sku INT", "grams DECIMAL")
+
+
 def test_rows_that_are_as_wide_as_a_description_are_none() -> None:
     rows = "[('Ann', 'Lee', 'YES', 'gold', 3, ''), ('Bo', 'Wu', 'NO', 'PRI', 4, '')]"
     assert tables_told("DESCRIBE goods; SELECT * FROM guests", "sql", rows, True) == ()

@@ -103,6 +103,15 @@ def test_what_a_demonstration_is_given_gets_no_bug() -> None:
 def test_what_is_printed_gets_no_bug() -> None:
     code = "def f(x):\n    y = g(x, 2)\n    print(y, x)\n    return y"
     assert all("print(y, x)" in edit.applied(code) for edit in python_bugs.bugs(code, [(0, len(code))]))
+    script = "function f(x) {\n  const y = g(x, 2);\n  console.log(y, x + 1);\n  return y;\n}"
+    edits = javascript_bugs.bugs(script, [(0, len(script))])
+    assert edits and all("console.log(y, x + 1)" in edit.applied(script) for edit in edits)
+
+
+def test_no_module_or_name_is_left_of_a_call() -> None:
+    code = "import graphs\ng = graphs.club()\nxs.reset()\nt = g.trim()\nt.describe()"
+    found = applied(python_bugs.bugs(code, [(0, len(code))]), code)["missing_call"]
+    assert found == {code.replace("g.trim()", "g"), code.replace("t.describe()", "t")}
 
 
 def test_sql_keeps_its_layout() -> None:

@@ -38,6 +38,28 @@ def test_a_test_says_what_is_asked(task: str, shown: str, why: str | None) -> No
     assert unworthy(candidate("solve", ANSWER, prompts.solve("python", task, "", [shown], []), test=shown)) == why
 
 
+def test_two_cases_do_not_tell_a_long_answer() -> None:
+    lines = "".join(f"        total += load[{i}] * {i} if len(load) > {i} else {i}\n" for i in range(6))
+    long = f"def heaviest(loads):\n    total = 0\n    for load in loads:\n{lines}    return total"
+    shown = "assert heaviest([[1, 2], [4]]) == 4\nassert heaviest([]) == 0"
+    for task, test, why in [
+        ("", shown, found.FEW_CASES),
+        ("The heaviest load.", shown, None),
+        ("", f"{shown}\nassert heaviest([[7]]) == 7", None),
+    ]:
+        asked = prompts.solve("python", task, "", [test], [])
+        assert unworthy(candidate("solve", long, asked, test=test)) == why
+
+
+def test_rows_that_only_their_author_knew() -> None:
+    answer = "import sqlite3\ndb = sqlite3.connect(':memory:')\ndb.execute('CREATE TABLE t (a)')"
+    answer += "\ndb.execute('INSERT INTO t VALUES (3), (4)')"
+    test = "rows = list(db.execute('SELECT a FROM t'))\nassert rows[0] == (3,)\nassert len(rows) == 2"
+    for task, why in [("", found.FIXTURE), ("Make a table t with the rows 3 and 4.", None)]:
+        asked = prompts.solve("python", task, "", [test], [])
+        assert found.lacks_a_task(candidate("solve", answer, asked, test=test)) == why
+
+
 def test_the_value_of_a_variable_says_nothing_of_how_it_is_made() -> None:
     answer = f"{ANSWER}\n\nkind = ['a', 'b'][heaviest([[1]])]"
     test = "assert kind == 'b'\nassert heaviest([]) == 0"

@@ -56,6 +56,37 @@ def test_clauses_that_no_question_tells(query: str, why: str | None) -> None:
     assert unworthy(candidate("solve", query, asked, "sql")) == why
 
 
+def test_a_test_that_replaces_a_part_of_the_answer() -> None:
+    answer = "class Fit:\n    def of(self, xs):\n        return [x * 2 for x in xs if x]"
+    patch = "def of(self, xs):\n    return [2 * x for x in xs if x]\n\nFit.of = of\n"
+    test = "assert Fit().of([1, 0]) == [2]\nassert Fit().of([3, 2, 1]) == [6, 4, 2]"
+    assert unworthy(candidate("solve", answer, test=patch + test)) == worth.REPLACES
+    assert unworthy(candidate("solve", answer, test=test)) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "output", "why"),
+    [
+        ("xs = [[1, 'a'], [2, 'b']];\nconsole.table(xs.filter((x) => x[0] > 1));", "| 2 | b |", predictions.ECHOED),
+        ("import networkx as nx\nfor n in nx.karate_club_graph():\n    print(n * 2)", "16", predictions.LOADED),
+        ("from scipy import stats\nfor t in (1.5, 2.5):\n    print(stats.t.sf(t, 9))", "0.08", predictions.LOADED),
+        ("import json\nfor t in ('[1]', '[2]'):\n    print(json.loads(t)[0] * 2)", "2\n4", None),
+    ],
+)
+def test_what_a_library_holds_cannot_be_predicted(code: str, output: str, why: str | None) -> None:
+    language = "javascript" if "console" in code else "python"
+    asked = prompts.predict(language, code, [])
+    assert predictions.unworthy_output(candidate("predict", output, asked, language), 3) == why
+
+
+def test_an_error_in_other_words_than_its_code() -> None:
+    code = "const arr = [1, 2];\nconst [[a]] = [arr.slice(1)[0]];\nf(a);"
+    asked = prompts.predict_error("javascript", code, [])
+    for error, why in [("arr.slice[0] is not iterable", predictions.REWORDED), ("arr.slice is not a function", None)]:
+        answer = f"const [[a]] = [arr.slice(1)[0]];\nTypeError: {error}"
+        assert predictions.unworthy_output(candidate("predict", answer, asked, "javascript"), 3) == why
+
+
 def test_a_value_as_the_message_of_an_assertion() -> None:
     answer = "def f(xs):\n    return [x for x in xs if x < 0]"
     assert unworthy(candidate("solve", answer, test="assert f([-1, -6]) == -1, -6")) == worth.MISREAD

@@ -331,6 +331,14 @@ def test_a_test_that_only_shows_its_failure(mended: str, before: str, after: str
         assert (pair["error_name"], pair["error_value"]) == ("WrongOutput", told)
 
 
+def test_of_unittest_the_failing_case_is_told() -> None:
+    case = "FAIL: test_area (Areas)\n-----\nTraceback:\n  assert 8 == 12\nAssertionError: 8 != 12"
+    before = f"F.\n{'=' * 70}\n{case}\n\n{'-' * 70}\nRan 2 tests in 0.001s\n\nFAILED (failures=1)"
+    steps = [("python", code, "ok") for code in (WRONG, CALLS, RIGHT, CALLS)]
+    (pair,) = find_repairs(session_of(*steps, shown={1: before, 3: "..\nRan 2 tests in 0.002s\n\nOK"})).to_dicts()
+    assert pair["error_value"] == case
+
+
 def test_a_task_that_only_the_first_attempt_quotes() -> None:
     query, table = "SELECT name FROM {} JOIN team ON id = team1 WHERE coach = 'Ann'", "-- Names of the games of Ann\n"
     right = ("sql", query.format("game"), "ok")
