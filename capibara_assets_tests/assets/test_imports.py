@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import polars as pl
@@ -44,13 +45,21 @@ def world(instance: dg.DagsterInstance, tmp_path: Path) -> "World":
     return World(Published.afresh(instance, tmp_path), tmp_path)
 
 
+def called(one: Execution) -> Execution:
+    """The execution with a call of what it defines, and its output."""
+    name = one.code.partition("(")[0].removeprefix("def ")
+    scope: dict[str, Any] = {}
+    exec(one.code, scope)
+    return one.model_copy(update={"code": f"{one.code}\n\nprint({name}('x'))", "stdout": f"{scope[name]('x')}\n"})
+
+
 class World:
     """Two domains with executions of their own, up to their datasets."""
 
     def __init__(self, published: Published, folder: Path) -> None:
         self.published, self.folder = published, folder
         for domain in (PYTHON, ML):
-            executions = table(Execution, fleet(24, domain, prefix=domain))
+            executions = table(Execution, [called(one) for one in fleet(24, domain, prefix=domain)])
             tables = {"executions": (Execution, executions), "patterns": (Pattern, table(Pattern, []))}
             tables |= {name: (Execution, table(Execution, [])) for name in ("around", "commands")}
             tables |= {name: (RepairPair, table(RepairPair, [])) for name in ("repairs", "mended")}
@@ -71,6 +80,11 @@ class World:
         for domain in made:
             assert dg.materialize([moe_dataset], partition_key=domain.value, **options).success
         return {d: latest_digest(self.published.instance, "moe_dataset", d.value) for d in (PYTHON, ML)}
+
+    def solution(self, split: Split) -> dict[str, Any]:
+        """The first *solve* example of a split of the dataset of python."""
+        of_split = self.examples(PYTHON).filter(pl.col("split") == split, pl.col("kind") == "solve")
+        return of_split.sort("example_id").row(0, named=True)
 
     def add(self, pairs: list[tuple[str, str]], split: Split | None = None, now: str = NOW) -> Imported:
         path = self.folder / f"{split}.jsonl"
@@ -95,7 +109,7 @@ def is_made(world: World, domain: Domain) -> bool:
 def test_an_import_joins_the_dataset_of_its_domain_and_leaves_the_others_alone(world: World):
     before = world.make(PYTHON, ML)
     assert is_made(world, PYTHON) and is_made(world, ML)
-    test = world.examples(PYTHON).filter(pl.col("split") == "test").sort("example_id").row(0, named=True)
+    test = world.solution("test")
     leak = ("Something of my own, is it not?", json.loads(test["messages"])[1]["content"])
     world.add([pair_of(n) for n in range(20)], "validation")
     world.add([*(pair_of(n) for n in range(20, 40)), leak], "train")
@@ -126,7 +140,7 @@ def test_a_leak_that_appears_after_the_import_is_left_out_of_the_dataset(world: 
 
 def _dataset_of(world: World, split: str) -> dict:
     world.make(PYTHON)
-    return world.examples(PYTHON).filter(pl.col("split") == split).sort("example_id").row(0, named=True)
+    return world.solution(split)
 
 
 def test_the_same_import_again_changes_nothing(world: World):

@@ -107,14 +107,14 @@ def _fails(solved: Observable, end: End, passed: End) -> bool:
         return False
     if not end.ok:
         return True
-    if _values(end.shown) == _values(passed.shown) or shows_its_failure(passed.shown):
+    if _values(end.shown) == _values(passed.shown) or _shows_its_failure(passed.shown):
         return False
     if not all(0 < len(shown) <= _MOST_SHOWN for shown in (end.shown, passed.shown)):
         return False
     return is_derivable((*solved.before, solved.row["code"], *solved.after), f"{end.shown}\n{passed.shown}")
 
 
-def shows_its_failure(shown: str) -> bool:
+def _shows_its_failure(shown: str) -> bool:
     """Whether what sound code should show says that it is wrong: all is false, or a check of its own failed."""
     return _ALL_FALSE.fullmatch(shown.strip()) is not None or _FAILED.search(shown) is not None
 

@@ -109,7 +109,7 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
 
 
 def _apart(evidence: Evidence, pair: Row) -> Row:
-    """A pair without the later test below its codes, which judges them; one without such a test as it is."""
+    """A pair without the later test that stands below its codes, which judges them; unchanged if there is none."""
     row = evidence.known.get(pair["failing_execution_id"])
     below = f"{BELOW}{row['code']}" if row is not None else None
     if row is None or below is None or not pair["failing_code"].endswith(below):

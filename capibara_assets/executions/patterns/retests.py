@@ -25,7 +25,9 @@ def retested(session: Sequence[Attempt], i: int) -> tuple[int, Attempt, Attempt]
     before, fix = (session[j] for j in anew)
     made = before.code
     if before.names and not before.names <= fix.bound:
-        made = BELOW.join(before.definitions[name] for name in before.definitions if name in fix.names)
+        made = BELOW.join(text for name, text in before.definitions.items() if name in fix.names)
+        if not made.strip():
+            return None  # of code that does not parse only names are known
     failing = _below(made, test, test, before.row["task"])
     if not test.failed:
         failing = Attempt(failing.row | {"error_name": WRONG_OUTPUT, "error_value": _told(test, session[again])})
@@ -45,11 +47,12 @@ def _passing(session: Sequence[Attempt], i: int) -> int | None:
     test = session[i]
     for j in range(i + 1, min(len(session), i + 1 + HORIZON)):
         later = session[j]
-        if not later.ok or (not test.failed and (later.refuted or later.said == test.said)):
+        if not later.ok:
             continue
         if later.tokens == test.tokens:
-            return j
-        if test.failed and later.names and later.tokens[-len(test.tokens) :] == test.tokens:
+            if test.failed or (later.output != test.output and not later.refuted):
+                return j
+        elif test.failed and later.names and later.tokens[-len(test.tokens) :] == test.tokens:
             return j
     return None
 

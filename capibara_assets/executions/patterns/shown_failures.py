@@ -19,6 +19,7 @@ _PRINTS = re.compile(r"^(?:print|console\.log)\(", re.MULTILINE)
 _VALUE = re.compile(
     rf"{_COMMENTED}[ \t]*(?:expected|expect|should (?:be|print|give)|=+>|->|→)?[:=]?[ \t]*(.+)$", re.MULTILINE
 )
+_MOST_CHARS = 500  # of a line: what a test says of a failure is short, and the expressions take the square of it
 _OUTPUTS = ("stdout", "stderr", "result_text")
 
 MAY_SHOW = pl.any_horizontal(pl.col(name).str.contains(_WORDS) for name in _OUTPUTS) | pl.col("code").str.contains(
@@ -33,7 +34,7 @@ def shows_failure(code: str, output: str) -> bool:
     A word says so (`FAIL`, `not ok`, `false`), a value beside the one that was expected, or, where each print has a
     comment with a value (`print(f(2))  # 4`), a line that differs from it.
     """
-    lines = [line for line in output.split("\n") if line.strip()]
+    lines = [line[:_MOST_CHARS] for line in output.split("\n") if line.strip()]
     values = _VALUE.findall(code)
     if values and len(values) == len(_PRINTS.findall(code)) == len(lines):
         return any(_plain(line) != _plain(value) for line, value in zip(lines, values, strict=True))
