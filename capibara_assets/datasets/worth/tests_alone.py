@@ -51,8 +51,6 @@ def lacks_a_task(candidate: ExampleCandidate) -> str | None:
     shown, is_told = titled.get(TESTS, ""), states_task(candidate.prompt)
     if candidate.kind != "repair" and not is_told and set(_HEADED.findall(titled.get(SIGNATURE, ""))) - _words(shown):
         return NOT_SHOWN
-    if candidate.kind != "repair" and not is_told and _FIXTURE.search(candidate.answer):
-        return FIXTURE
     if candidate.kind != "repair" and not is_told and _is_nameless(titled.get(SIGNATURE, ""), shown):
         return NAMELESS
     if candidate.language != "python":
@@ -72,6 +70,12 @@ def lacks_a_task(candidate: ExampleCandidate) -> str | None:
     compared = first.test if isinstance(first, ast.Assert) else None
     literal = isinstance(compared, ast.Compare) and isinstance(compared.left, ast.Name)
     return BARE_VARIABLE if literal and python_source.is_literal(compared.comparators[0]) else None  # type: ignore[union-attr]
+
+
+def is_fixture(candidate: ExampleCandidate) -> bool:
+    """Whether an answer that no words ask for is a database with rows: its test knows what they have to be."""
+    told = states_task(candidate.prompt) or candidate.kind != "solve"
+    return not told and _FIXTURE.search(candidate.answer) is not None
 
 
 def _too_few(tree: ast.Module) -> str | None:

@@ -34,7 +34,7 @@ from capibara_assets.datasets.worth.queries import unworthy_query
 from capibara_assets.datasets.worth.query_leniency import lenient
 from capibara_assets.datasets.worth.query_tasks import mismatched
 from capibara_assets.datasets.worth.rewrites import changes_others
-from capibara_assets.datasets.worth.tests_alone import lacks_a_task
+from capibara_assets.datasets.worth.tests_alone import FIXTURE, is_fixture, lacks_a_task
 from capibara_assets.executions.parsing import walk
 from capibara_assets.executions.secrets.redact import PLACEHOLDER
 
@@ -104,6 +104,8 @@ def unworthy(candidate: ExampleCandidate, fewest_steps: int) -> str | None:
         return why
     if candidate.language == "sql":
         return unworthy_query(candidate) or lenient(candidate)
+    if is_fixture(candidate):
+        return FIXTURE
     queries = candidate.kind in CODE_KINDS and holds_sql(candidate.answer, candidate.language)
     if queries and (candidate.kind != "repair" or unworthy_query(candidate) is not None):
         return unworthy_query(candidate)

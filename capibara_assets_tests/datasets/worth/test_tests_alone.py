@@ -57,7 +57,7 @@ def test_rows_that_only_their_author_knew() -> None:
     test = "rows = list(db.execute('SELECT a FROM t'))\nassert rows[0] == (3,)\nassert len(rows) == 2"
     for task, why in [("", found.FIXTURE), ("Make a table t with the rows 3 and 4.", None)]:
         asked = prompts.solve("python", task, "", [test], [])
-        assert found.lacks_a_task(candidate("solve", answer, asked, test=test)) == why
+        assert (unworthy(candidate("solve", answer, asked, test=test)) == found.FIXTURE) is (why is not None)
 
 
 def test_the_value_of_a_variable_says_nothing_of_how_it_is_made() -> None:
