@@ -169,6 +169,23 @@ def test_solve_from_assertions_in_later_cells_that_need_the_code(recipe: Dataset
     assert found["execution_ids"] == ["app", "client", "request"]
 
 
+PRICE = "# second attempt\ndef price(n):\n    total = n\n    for _ in range(2):\n        total += n\n    return total"
+
+
+def test_a_later_cell_that_defines_the_same_tests_its_own(recipe: DatasetRecipe) -> None:
+    again = "def price(n):\n    return n * 3\n\nassert price(2) == 6 and shop"
+    cells = [run("one", f"shop = 1\n{PRICE}", task="Give the price of n pots."), run("two", again, minute=1)]
+    cells.append(run("three", "assert price(3) == 9", minute=2))
+    found = [row for row in build(evidence_of(cells), recipe).examples.to_dicts() if row["kind"] == "solve"]
+    assert found and all("def price" not in (row["test"] or "") for row in found)
+
+
+def test_the_note_on_an_attempt_is_no_part_of_a_solution(recipe: DatasetRecipe) -> None:
+    cells = [run("one", PRICE, task="Give the price of n pots, each 3."), run("two", "assert price(2) == 6", minute=1)]
+    found = only(build(evidence_of(cells), recipe), "solve")
+    assert json.loads(found["messages"])[1]["content"].startswith("def price")
+
+
 def test_code_without_any_statement_gives_no_solve_example(recipe: DatasetRecipe) -> None:
     dataset = build(evidence_of([run("e", "x = [i for i in range(7)]\ny = sum(x)")]), recipe)
     assert dataset.examples.is_empty()

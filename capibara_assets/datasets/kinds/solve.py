@@ -14,7 +14,7 @@ from capibara_assets.datasets.anatomy.dissect import Anatomy, dissect
 from capibara_assets.datasets.anatomy.dissect_python import with_calls
 from capibara_assets.datasets.anatomy.stated import with_stated
 from capibara_assets.datasets.code.cases import cases
-from capibara_assets.datasets.code.comments import is_statement, is_task
+from capibara_assets.datasets.code.comments import is_statement, is_task, without_note
 from capibara_assets.datasets.code.queries import holds_sql
 from capibara_assets.datasets.code.sessions import Piece, Row, cell_names, defined_name, needed, statements
 from capibara_assets.datasets.code.structure import JAVASCRIPT, normal_text, structural_key, without_trailing_spaces
@@ -109,6 +109,8 @@ def candidates(evidence: Evidence, recipe: DatasetRecipe) -> Iterator[ExampleCan
 def _candidate(
     evidence: Evidence, row: Row, anatomy: Anatomy, statement: _Statement, recipe: DatasetRecipe
 ) -> ExampleCandidate:
+    rest = anatomy.remainder if statement.answer == anatomy.definitions else anatomy.test
+    statement = replace(statement, answer=without_note(statement.answer, row["language"]))
     told = "\n".join([statement.text, statement.signature, *statement.tests])
     codes = [(statement.answer, row["language"])]
     around = surroundings(evidence, row["execution_id"], codes, told, recipe)
@@ -118,7 +120,6 @@ def _candidate(
     )
     errors = evidence.failures.get(row["execution_id"], [])
     tests = statement.tests if statement.later else anatomy.tests
-    rest = anatomy.remainder if statement.answer == anatomy.definitions else anatomy.test
     later_ids = dict.fromkeys(
         cell["execution_id"] for cell in (*statement.later, *(cell for _, cell in statement.judges))
     )
@@ -311,6 +312,10 @@ def _pieces_needed(session: Sequence[Row], position: int) -> Sequence[Piece]:
     return needed(session, position).pieces
 
 
+def _defined(code: str, row: Row) -> set[str]:
+    return {name for one in statements(code, row["language"]) if (name := defined_name(one.text))}
+
+
 def _later_tests(
     session: Sequence[Row], position: int, most: int, longest: int, needs: _Needs
 ) -> list[tuple[str, Row]]:
@@ -319,12 +324,15 @@ def _later_tests(
     What such a cell needs of the cells in between (a client of the application that is asked for) stands before it.
     """
     told: list[tuple[str, Row]] = []
-    cells = 0
+    asked = session[position]
+    cells, own = 0, _defined(dissect(asked["code"], asked["language"]).definitions, asked)
     places = {row["execution_id"]: place for place, row in enumerate(session)}
     for later in range(position + 1, len(session)):
         row = session[later]
         if row["outcome"] != "ok" or "assert" not in row["code"] or len(row["code"]) > longest:
             continue
+        if own & _defined(row["code"], row):
+            continue  # it tests its own
         pieces = needs(later)
         if any(piece.row is session[position] for piece in pieces):
             between = [piece for piece in pieces if places[piece.row["execution_id"]] > position]

@@ -87,6 +87,7 @@ _ALGORITHM = re.compile(
     re.IGNORECASE,
 )
 _OWN_SORT = re.compile(r"\bsorted\(|\.(?:s|toS)ort(?:ed)?\(")  # the language's
+_IMPORTS = re.compile(r"^[ \t]*(?:import|from)\b.*$", re.MULTILINE)
 _REPLACES = re.compile(r"^[A-Z]\w*\.(\w+) = \1$", re.MULTILINE)
 _UNBOUND = re.compile(r"(?:NameError: name '|ReferenceError: )([\w$]+)'? is not defined")
 _REQUIRES = re.compile(r"(?:const|let|var)\s[\w${},\s]++=\s*require\(|import\s")
@@ -282,7 +283,8 @@ def _unworthy_repair(candidate: ExampleCandidate) -> str | None:
     if _only_deletes(candidate):
         return DELETES
     missing = _UNBOUND.search(section(candidate.prompt, ERROR))
-    if missing and missing[1] not in re.findall(r"[\w$]+", f"{candidate.failing}\n{candidate.answer}"):
+    used = _IMPORTS.sub("", f"{candidate.failing}\n{candidate.answer}")
+    if missing and missing[1] not in re.findall(r"[\w$]+", used):
         return ERROR_ELSEWHERE
     given_only = candidate.failing and not _DEFINES.search(candidate.answer)
     if given_only and (_changes_input(candidate) or (candidate.language == "python" and _changes_table(candidate))):

@@ -460,6 +460,14 @@ def test_an_error_of_the_test_itself_is_nothing_to_repair(name: str, why: str | 
     assert unworthy(candidate("repair", answer, prompt, "javascript", failing=failing)) == why
 
 
+@pytest.mark.parametrize(("used", "why"), [("xs", worth.ERROR_ELSEWHERE), ("product(xs)", None)])
+def test_an_import_for_a_caller_that_is_not_shown(used: str, why: str | None) -> None:
+    failing = f"def f(xs):\n    total = 0\n    for x in {used}:\n        total += x * 2\n    return total"
+    prompt = f"Fix this Python code.\n\nCode:\n{failing}\n\nError:\nNameError: name 'product' is not defined"
+    answer = f"from itertools import product\n\n{failing}"
+    assert unworthy(candidate("repair", answer, prompt, failing=failing)) == why
+
+
 @pytest.mark.parametrize("name", ["expected", "expected_response", "const expectedTotal"])
 def test_code_does_not_hold_what_is_to_be_predicted(name: str) -> None:
     language, made = ("javascript", "let r = ask(1)") if " " in name else ("python", "r = ask(1)")
