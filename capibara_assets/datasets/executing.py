@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from capibara_assets.datasets.anatomy.stated import documented_test
-from capibara_assets.datasets.code.sessions import defined_name, statements
+from capibara_assets.datasets.code.sessions import definitions
 from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.derived.trials import Execute, Trial
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
@@ -69,10 +69,7 @@ def judged_by_tests(placed: Sequence[Placed], evidence: Evidence, recipe: Datase
 
 def _never_ran(one: ExampleCandidate) -> bool:
     """Whether nothing that was recorded ran what an answer defines, as far as its output and its test tell."""
-    if one.kind != "solve" or one.test or one.proof:
-        return False
-    defined = [defined_name(statement.text) for statement in statements(one.answer, one.language)]
-    return any(defined)
+    return one.kind == "solve" and not one.test and not one.proof and bool(definitions(one.answer, one.language))
 
 
 def _is_told_by_test(candidate: ExampleCandidate) -> bool:

@@ -119,6 +119,11 @@ def defined_name(statement: str) -> str | None:
     return found and (found[1] or found[2])
 
 
+def definitions(code: str, language: str) -> dict[str, str]:
+    """The functions and classes that code defines at its top: name -> its last definition, without its docstring."""
+    return {name: one.text for one in statements(code, language) if (name := defined_name(one.text))}
+
+
 def superseded(session: Sequence[Row]) -> set[str]:
     """Executions that ended well and defined what a later one defines otherwise: their authors went on.
 
@@ -129,11 +134,10 @@ def superseded(session: Sequence[Row]) -> set[str]:
     for row in reversed(session):
         if row["outcome"] != "ok":
             continue
-        listed = {defined_name(s.text): " ".join(s.text.split()) for s in statements(row["code"], row["language"])}
-        for name, text in listed.items():
-            if name is None or _OF_TESTS.match(name):
+        for name, definition in definitions(row["code"], row["language"]).items():
+            if _OF_TESTS.match(name):
                 continue
-            of = later[name]
+            of, text = later[name], " ".join(definition.split())
             if any(of[task] - {text} for task in ({row["task"], None} if row["task"] else set(of))):
                 found.add(row["execution_id"])
             of[row["task"]].add(text)

@@ -57,12 +57,6 @@ def in_failing_cell(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
     return tuple(frame for frame in frames if frame.place == frames[0].place)
 
 
-def below(frames: tuple[Frame, ...], lines: int) -> tuple[Frame, ...]:
-    """The frames, those of the cell that failed so many lines lower: where it stands below other code."""
-    here = set(in_failing_cell(frames)) if frames and lines else set()
-    return tuple(replace(one, line=one.line + lines) if one in here and one.line else one for one in frames)
-
-
 def _python_frames(traceback: str) -> list[Frame]:
     headers = list(_HEADER.finditer(traceback))
     if not headers:

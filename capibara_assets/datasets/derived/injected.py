@@ -30,10 +30,10 @@ _CONDITIONS = frozenset(("missing_where", "missing_having", "missing_condition")
 _OF_VALUES = frozenset(("constant", "missing_argument"))
 _WORD = re.compile(r"\d+(?:\.\d+)?|\w+")
 _VALUE = re.compile(r"\b(\d[\d.]*)|'([^'\n]*)'|\"([^\"\n]*)\"")
-#: A number behind it decides by chance: none can be told from another.
 _SCALAR = re.compile(r"\bnp\.(?:\w+\(([^()]*)\)|(True|False)_)")
 _ALL_FALSE = re.compile(r"(?:\W*\b(?:np\.)?(?:False_?|false)\b\W*){2,}")
 _FAILED = re.compile(r"\bFAIL|\bnot ok\b|\b(?:missing|unexpected)\b")
+#: A number behind it decides by chance: none can be told from another.
 _CHANCE = re.compile(r"seed\b|\brandom|\brand[in]|random_state")
 _DEFINES = re.compile(r"\b(?:def|class|lambda)\b")
 _NO_METHOD = re.compile(r"'([\w.]+)' object has no attribute")

@@ -43,11 +43,11 @@ class _Bugs:
     def __init__(self, code: str, tree: ast.Module) -> None:
         self._code, self._tree = code, tree
         self._places = Places(code)
-        self._skipped = {id(part) for node in walk(tree) for skipped in _unchanged(node) for part in walk(skipped)}
         nodes = list(walk(tree))
+        self._skipped = {id(part) for node in nodes for skipped in _unchanged(node) for part in walk(skipped)}
         self._modules = {a.asname or a.name for node in nodes if isinstance(node, ast.Import) for a in node.names}
         self._alone = {id(node.value) for node in nodes if isinstance(node, ast.Expr) and node is not tree.body[-1]}
-        self._keys = sorted({key for node in walk(tree) for key in _string_keys(node)})
+        self._keys = sorted({key for node in nodes for key in _string_keys(node)})
 
     def edits(self) -> Iterator[RepairEdit]:
         """All edits."""

@@ -8,7 +8,6 @@ import difflib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 
 import polars as pl
 
@@ -17,7 +16,7 @@ from capibara_assets.datasets.anatomy.stated import with_stated
 from capibara_assets.datasets.code.comments import is_task, without_note
 from capibara_assets.datasets.code.sessions import Row, carried, cell_names
 from capibara_assets.datasets.code.structure import structural_key, without_trailing_spaces
-from capibara_assets.datasets.code.tracebacks import below, own_frames, summary
+from capibara_assets.datasets.code.tracebacks import own_frames, summary
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, mean_quality
@@ -66,7 +65,7 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
             later[-1] if later else pair["failing_code"],
             failing,
             language,
-            below(own_frames(pair["traceback"], language, pair["failing_code"]), lines_above(evidence, pair)),
+            own_frames(pair["traceback"], language, recorded["failing_code"]),
             earlier=later[:-1],
         )
         error = _error(pair, test)
@@ -111,11 +110,10 @@ def of_pairs(evidence: Evidence, pairs: Iterable[Row], recipe: DatasetRecipe) ->
 def _apart(evidence: Evidence, pair: Row) -> Row:
     """A pair without the later test that stands below its codes, which judges them; unchanged if there is none."""
     row = evidence.known.get(pair["failing_execution_id"])
-    below = f"{BELOW}{row['code']}" if row is not None else None
-    if row is None or below is None or not pair["failing_code"].endswith(below):
+    if row is None or not pair["failing_code"].endswith(f"{BELOW}{row['code']}"):
         return pair
     codes = {side: pair[side].rstrip().removesuffix(row["code"].strip()).rstrip() for side in _SIDES}
-    return {**pair, **codes, "judged_by": (row["code"],)} if all(codes.values()) else pair
+    return {**pair, **codes, "judged_by": (row["code"],)}
 
 
 def executions_of(evidence: Evidence, pair: Row) -> tuple[str, ...]:
@@ -125,17 +123,9 @@ def executions_of(evidence: Evidence, pair: Row) -> tuple[str, ...]:
     codes = {row["execution_id"]: row["code"] for row in session}
     mended, tested = (codes.get(name) for name in ends)
     parts = pair["failing_code"].removesuffix(f"{BELOW}{tested}").split(BELOW)
-    apart = pair["failing_code"] != tested
-    made = (row["execution_id"] for row in session[position - 1 :: -1] if all(part in row["code"] for part in parts))
+    made = [row["execution_id"] for row in reversed(session[:position]) if all(part in row["code"] for part in parts)]
     passed = (name for name, code in codes.items() if pair["fixed_code"] == f"{mended}{BELOW}{code}")
-    return tuple(dict.fromkeys([*ends, *(islice(made, 1) if apart and position else ()), *passed]))
-
-
-def lines_above(evidence: Evidence, pair: Row) -> int:
-    """Lines of a pair's failing code that stand above the code of the cell that failed."""
-    row = evidence.known.get(pair["failing_execution_id"])
-    above = pair["failing_code"].removesuffix(row["code"]) if row is not None else ""
-    return above.count("\n") if above != pair["failing_code"] else 0
+    return tuple(dict.fromkeys([*ends, *(made[:1] if pair["failing_code"] != tested else ()), *passed]))
 
 
 def _judging(pair: Row) -> Sequence[str]:

@@ -16,7 +16,7 @@ from capibara_assets.datasets.anatomy.stated import with_stated
 from capibara_assets.datasets.code.cases import cases
 from capibara_assets.datasets.code.comments import is_statement, is_task, without_note
 from capibara_assets.datasets.code.queries import holds_sql
-from capibara_assets.datasets.code.sessions import Piece, Row, cell_names, defined_name, needed, statements
+from capibara_assets.datasets.code.sessions import Piece, Row, cell_names, defined_name, definitions, needed, statements
 from capibara_assets.datasets.code.structure import JAVASCRIPT, normal_text, structural_key, without_trailing_spaces
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.asked import only_tested, shown_test, with_imports, without_unasked
@@ -312,10 +312,6 @@ def _pieces_needed(session: Sequence[Row], position: int) -> Sequence[Piece]:
     return needed(session, position).pieces
 
 
-def _defined(code: str, row: Row) -> set[str]:
-    return {name for one in statements(code, row["language"]) if (name := defined_name(one.text))}
-
-
 def _later_tests(
     session: Sequence[Row], position: int, most: int, longest: int, needs: _Needs
 ) -> list[tuple[str, Row]]:
@@ -325,13 +321,13 @@ def _later_tests(
     """
     told: list[tuple[str, Row]] = []
     asked = session[position]
-    cells, own = 0, _defined(dissect(asked["code"], asked["language"]).definitions, asked)
+    cells, own = 0, definitions(dissect(asked["code"], asked["language"]).definitions, asked["language"])
     places = {row["execution_id"]: place for place, row in enumerate(session)}
     for later in range(position + 1, len(session)):
         row = session[later]
         if row["outcome"] != "ok" or "assert" not in row["code"] or len(row["code"]) > longest:
             continue
-        if own & _defined(row["code"], row):
+        if own.keys() & definitions(row["code"], row["language"]).keys():
             continue  # it tests its own
         pieces = needs(later)
         if any(piece.row is session[position] for piece in pieces):

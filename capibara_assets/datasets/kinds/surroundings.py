@@ -15,6 +15,7 @@ from capibara_assets.datasets.code.sessions import (
     carried,
     cell_names,
     defined_name,
+    definitions,
     statements,
 )
 from capibara_assets.datasets.kinds.evidence import Evidence, quotable
@@ -110,8 +111,8 @@ def _older_versions(
     row = evidence.known.get(execution_id)
     if row is None or not row["task"]:
         return []
-    changed = {name: one.text for one in statements(*answer) if (name := defined_name(one.text))}
-    shown = {defined_name(one.text) for piece in pieces for one in statements(piece.text, answer[1])}
+    changed = definitions(*answer)
+    shown = {name for piece in pieces for name in definitions(piece.text, answer[1])}
     found: list[Piece] = []
     for cell in reversed(session[:position]):
         if cell["language"] != answer[1] or cell["outcome"] != "ok" or cell["task"] in (None, row["task"]):
@@ -127,7 +128,7 @@ def _holds_a_part(row: Row | None, piece: Piece) -> bool:
     """Whether earlier code for the same task defines something that the task names."""
     if row is None or not row["task"] or piece.row["task"] != row["task"]:
         return False
-    names = {name for one in statements(piece.text, piece.row["language"]) if (name := defined_name(one.text))}
+    names = definitions(piece.text, piece.row["language"]).keys()
     classes = {name for name in names if name[:1].isupper()}  # "convert" in prose names no function
     return bool(names & names_as_code(row["task"]) or classes & set(re.findall(r"[\w$]+", row["task"])))
 

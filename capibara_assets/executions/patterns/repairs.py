@@ -96,13 +96,19 @@ def _pairs(session: Sequence[Attempt]) -> Iterator[_Pair]:
         elif not solving and (fix := _fix_of(session, i)) is not None and fix not in used:
             used.add(fix)
             yield session[i], session[fix], ()
-        elif not solving and fix is None and (tested := retested(session, i)) is not None and tested[0] not in used:
-            used.add(tested[0])
-            yield tested[1], tested[2], ()
+        elif not solving and fix is None:
+            yield from _tested(session, i, used)
     for i in range(len(session) - 1, -1, -1) if not solving else ():
-        if session[i].refuted and (tested := retested(session, i)) is not None and tested[0] not in used:
-            used.add(tested[0])
-            yield tested[1], tested[2], ()
+        if session[i].refuted:
+            yield from _tested(session, i, used)
+
+
+def _tested(session: Sequence[Attempt], i: int, used: set[int]) -> Iterator[_Pair]:
+    """The pair that a later cell's test tells (rule 6), whose fixing execution is `used` then."""
+    found = retested(session, i)
+    if found is not None and found[0] not in used:
+        used.add(found[0])
+        yield found[1], found[2], ()
 
 
 def _mended(session: Sequence[Attempt]) -> Iterator[_Pair]:

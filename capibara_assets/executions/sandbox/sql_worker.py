@@ -46,17 +46,21 @@ def table_text(names: list[str], rows: list[Row], exact: bool = False) -> str:
     if not rows:
         return f"Empty result\nColumns: [{', '.join(names)}]"
     columns = [[_cell(value, exact) for value in column] for column in zip(*rows, strict=True)]
-    numeric = [all(isinstance(value, int | float | None) for value in column) for column in zip(*rows, strict=True)]
     first = len(str(len(rows) - 1))
     widths = [
-        max(len(name) + (number and any(text != "None" for text in column)), *(len(text) + 1 for text in column))
-        for name, number, column in zip(names, numeric, columns, strict=True)
+        max(len(name) + _holds_numbers(values), *(len(text) + 1 for text in column))  # pandas sets those names apart
+        for name, values, column in zip(names, zip(*rows, strict=True), columns, strict=True)
     ]
     lines = [["", *names], *([str(number), *line] for number, line in enumerate(zip(*columns, strict=True)))]
     return "\n".join(
         " ".join([line[0].ljust(first), *(text.rjust(w) for text, w in zip(line[1:], widths, strict=True))]).rstrip()
         for line in lines
     )
+
+
+def _holds_numbers(column: Row) -> bool:
+    """Whether a column holds numbers, and nothing else but NULL."""
+    return {type(value) for value in column} - {type(None)} in ({int}, {float}, {int, float})
 
 
 def _cell(value: Any, exact: bool) -> str:

@@ -4,8 +4,9 @@ from capibara_assets.datasets.kinds import repair, solve
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import SESSION, SIGNATURE, TESTS, section
 from capibara_assets.datasets.recipe import DatasetRecipe
-from capibara_assets.executions.schema import Execution
-from capibara_assets_tests.datasets.conftest import evidence_of, pair, run
+from capibara_assets.executions.patterns.repairs import find_repairs
+from capibara_assets.executions.schema import Execution, RepairPair
+from capibara_assets_tests.datasets.conftest import evidence_of, frame, pair, run
 
 TASK = "Write `areas(radii)`, which lists the areas of circles."
 ATTEMPT = """import math
@@ -146,3 +147,19 @@ def test_a_part_is_known_by_a_name_that_is_meant(recipe: DatasetRecipe) -> None:
     count = run("e1", "def count(text):\n    return {w: len(w) for w in words(text)}", minute=1)
     count = count.model_copy(update={"task": "Count the words of a text"})
     assert made_of([helper, count], recipe).lacking is None
+
+
+def test_a_repair_that_a_later_test_asked_for_shows_code_and_test_apart(recipe: DatasetRecipe) -> None:
+    wrong, test = "function least(xs) {\n  return Math.max(...xs);\n}", "const r = least([4, 2]), s = 'ab'[r].trim();"
+    right = wrong.replace("max", "min")
+    traceback = (
+        f"Cell[2]:1\n{test.replace('const', 'var')}\n                    ^\n\nTypeError: no\n    at Cell[2]:1:21"
+    )
+    failed = {"outcome": "error", "error_name": "TypeError", "error_value": "no", "traceback": traceback}
+    cells = [("made", wrong, {}), ("tested", test, failed), ("mended", right, {}), ("passed", test, {})]
+    rows = [run(name, code, minute=i, language="javascript", **more) for i, (name, code, more) in enumerate(cells)]
+    pairs = [RepairPair(**pair) for pair in find_repairs(frame(rows)).to_dicts()]
+    (one,) = repair.candidates(evidence_of(rows, pairs), recipe)
+    assert (one.failing, one.answer) == (wrong, right)
+    assert f"Code:\n{wrong}\n\n" in one.prompt and "var r" not in one.prompt and test in one.prompt
+    assert sorted(one.execution_ids) == ["made", "mended", "passed", "tested"]
