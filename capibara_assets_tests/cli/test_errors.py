@@ -52,6 +52,7 @@ def test_one_sentence_and_exit_code_2(name: str, tmp_path: Path):
     assert not (tmp_path / "home" / "store" / "artifacts").exists()
 
 
+@pytest.mark.extended
 def test_warnings_that_are_errors_end_no_command(tmp_path: Path):
     """Libraries warn when they are imported; the sentence is of a command that has imported all of the graph."""
     arguments = ["run", "--select", "no_such_asset"]

@@ -45,8 +45,8 @@ TAKEN = {
     "plan --model": dict.fromkeys(("a folder of links out", "a folder of weights with holes"), _CONFIG),
 }
 """What is no refusal, by parameter and shape, and why."""
-AT_LENGTH = ("run --experience", "backfill --experience", "backfill --base-model")
-"""Calls that take ten seconds and more together; `run --base-model` is the same path."""
+AT_LENGTH = ("run --experience", "backfill --experience", "backfill --base-model", "backfill --audit")
+"""Calls that take ten seconds and more together; `run --base-model` and `run --audit` are the same paths."""
 Knock = Callable[[list[str]], dict[str, Any]]
 
 
@@ -132,16 +132,27 @@ def faults(door: Door, shape: str, code: int, seconds: float, out: str, err: str
     ]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.extended) if name in AT_LENGTH else name for name in TRIED],
-)
-def test_a_hostile_path_is_refused(name: str, knock: Knock, place: Path, hostiles: Path) -> None:
-    """The first calls import what the command needs, and are not measured; what takes too long is called once more."""
+def shapes_of(name: str) -> list[str]:
+    """A third of the shapes: with the next two parameters of the tree all of them."""
+    return list(SHAPES)[list(TRIED).index(name) % 3 :: 3]
+
+
+CASES = [
+    *(pytest.param(name, shapes_of(name), id=name) for name in TRIED if name not in AT_LENGTH),
+    *(pytest.param(name, list(SHAPES), id=f"{name}: all", marks=pytest.mark.extended) for name in TRIED),
+]
+
+
+@pytest.mark.parametrize(("name", "shapes"), CASES)
+def test_a_hostile_path_is_refused(name: str, shapes: list[str], knock: Knock, place: Path, hostiles: Path) -> None:
+    """Each parameter with a third of the shapes, and in `make test-all` with all.
+
+    The first calls import what the command needs, and are not measured; what takes too long is called once more.
+    """
     door, wrong, suffix = TRIED[name], {}, SUFFIXES.get(str(TRIED[name].parameter.name), ".json")
     for first in (place / "nothing-here", make("a file of plain text", hostiles, suffix)):
         knock(words_of(door, first, place))
-    for shape in SHAPES:
+    for shape in shapes:
         before = written_in(place)
         path = make(shape, hostiles, suffix)
         beside = written_in(path.parent)

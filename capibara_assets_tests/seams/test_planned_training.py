@@ -106,13 +106,12 @@ def watching(request: TrainingRequest, spec: VoterSpec, connection: Connection) 
     stub_voters.write_result(request, folder)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("gpus", "hardware", "groups"),
     [
         (("4", "5", "6"), {}, {"4", "5", "6"}),
-        pytest.param(
-            ("0", "1", "2", "3", "4"), {"backend": "zero2", "processes": 2}, {"0,1", "2,3"}, marks=pytest.mark.extended
-        ),
+        (("0", "1", "2", "3", "4"), {"backend": "zero2", "processes": 2}, {"0,1", "2,3"}),
     ],
     ids=["one_each", "two_each"],
 )
