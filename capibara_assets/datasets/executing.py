@@ -6,7 +6,6 @@ from typing import Any
 
 from capibara_assets.datasets.anatomy.stated import documented_test
 from capibara_assets.datasets.code.sessions import definitions
-from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.derived.trials import Execute, Trial
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import CODE, SESSION, TESTS, section, stated, states_task
@@ -14,6 +13,7 @@ from capibara_assets.datasets.placing import Placed
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.schema import CODE_KINDS, Kind, Verified
 from capibara_assets.datasets.verification import Judgement, Judgements
+from capibara_assets.executions.parsing import JAVASCRIPT
 from capibara_assets.executions.replay.replay import ReplayBatch, ReplayVerdict
 from capibara_assets.executions.schema import PATCH
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from capibara_assets.datasets.code.sessions import Row
-from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.explanations import diagnose, explain
 from capibara_assets.datasets.kinds.evidence import Evidence
 from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.executions.parsing import JAVASCRIPT
 from capibara_assets.executions.replay.traces import Trace, trace_sessions
 from capibara_assets.executions.replay.workers import Session
 

@@ -11,10 +11,10 @@ from capibara_assets.datasets.anatomy.broken import broken
 from capibara_assets.datasets.assertions.assertions import Observed
 from capibara_assets.datasets.assertions.outside import judged_outside, observed
 from capibara_assets.datasets.assertions.plain_values_javascript import NATIVE
-from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate
 from capibara_assets.datasets.recipe import Verification
 from capibara_assets.datasets.schema import Verified
+from capibara_assets.executions.parsing import JAVASCRIPT
 from capibara_assets.executions.replay.replay import Replay, ReplayBatch, ReplayVerdict, replay_batch
 from capibara_assets.executions.replay.verdicts import EARLY, REASONS
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import tree_sitter
     from sqlglot import exp
 
+JAVASCRIPT = frozenset({"javascript", "typescript"})
 _PYTHON_CELL_MAGICS = ("time", "timeit", "capture", "prun", "memit", "python", "python3", "py")
 _MAGIC_LINE = re.compile(r"^(\s*)(?:[%!?]|[\w.\]\[]+\?{1,2}\s*$)")
 _MAGIC_VALUE = re.compile(r"^(\s*+[\w, ]++=\s*+)[!%](?=\w).*$")

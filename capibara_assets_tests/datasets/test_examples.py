@@ -13,7 +13,6 @@ import pytest
 from capibara_assets.datasets import checks
 from capibara_assets.datasets.audit.verdicts import keep_verdicts
 from capibara_assets.datasets.caps import CAPPED
-from capibara_assets.datasets.code.tracebacks import error_text
 from capibara_assets.datasets.examples import (
     ALIKE,
     CONTAMINATED,
@@ -40,6 +39,7 @@ from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
 from capibara_assets.executions.patterns.repairs import find_repairs
 from capibara_assets.executions.replay.replay import ReplayBatch, ReplayVerdict
 from capibara_assets.executions.schema import SOLVED, UNSOLVED, Execution, Pattern
+from capibara_assets.executions.tracebacks import error_text
 from capibara_assets.storage.records import frame_digest, problems, table
 from capibara_assets_tests.datasets.conftest import (
     bullet,

@@ -35,11 +35,11 @@ from capibara_assets.datasets.code import javascript_source
 from capibara_assets.datasets.code.cases import Case, cases
 from capibara_assets.datasets.code.returned import returned
 from capibara_assets.datasets.code.sessions import Row
-from capibara_assets.datasets.code.structure import JAVASCRIPT, structural_key
+from capibara_assets.datasets.code.structure import structural_key
 from capibara_assets.datasets.derived.trials import Ends, Execute, Trial
 from capibara_assets.datasets.duplicates.near import first_of
 from capibara_assets.datasets.kinds.evidence import Evidence
-from capibara_assets.executions.parsing import python_tree
+from capibara_assets.executions.parsing import JAVASCRIPT, python_tree
 from capibara_assets.executions.schema import UNSOLVED
 
 _NEAR, _DRAWN, _EDGES = 36, 36, 12  # other inputs of a problem, by kind

@@ -19,10 +19,11 @@ from capibara_assets.datasets.code import javascript_source, python_source
 from capibara_assets.datasets.code.cases import Case, cases
 from capibara_assets.datasets.code.returned import is_javascript_literal, is_literal, returned
 from capibara_assets.datasets.code.sessions import cell_names
-from capibara_assets.datasets.code.structure import JAVASCRIPT, tokens, without_comments
+from capibara_assets.datasets.code.structure import tokens, without_comments
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import ERROR, SESSION, TESTS, section, stated
 from capibara_assets.datasets.kinds.referents import speaks_of_errors
+from capibara_assets.executions.parsing import JAVASCRIPT
 
 BRANCHES = "its repair tells the case of the shown test apart instead of computing it"
 HOLDS = "its repair returns what the shown test expects instead of computing it"

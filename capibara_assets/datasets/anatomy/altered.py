@@ -12,7 +12,7 @@ from tree_sitter import Node
 
 from capibara_assets.datasets.code import javascript_source, python_source
 from capibara_assets.datasets.code.javascript_source import given, text, walk
-from capibara_assets.datasets.code.structure import JAVASCRIPT
+from capibara_assets.executions.parsing import JAVASCRIPT
 
 _COMPARING = re.compile(r"(?i)equal|close|^(?:is_?)?same|^tobe$")
 _ASSERTING = frozenset({"assert", "ok"})

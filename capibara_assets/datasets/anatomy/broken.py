@@ -5,7 +5,7 @@ import ast
 from tree_sitter import Node
 
 from capibara_assets.datasets.code import javascript_source, python_source
-from capibara_assets.datasets.code.structure import JAVASCRIPT
+from capibara_assets.executions.parsing import JAVASCRIPT
 
 _BODIES = frozenset(
     {

@@ -10,7 +10,8 @@ from capibara_assets.datasets.anatomy import dissect_javascript, dissect_python,
 from capibara_assets.datasets.anatomy.parts import CellParts, of_roles, pieces
 from capibara_assets.datasets.anatomy.roles import Role, roles
 from capibara_assets.datasets.code.comments import is_statement, leading_comment
-from capibara_assets.datasets.code.structure import JAVASCRIPT, tidied
+from capibara_assets.datasets.code.structure import tidied
+from capibara_assets.executions.parsing import JAVASCRIPT
 from capibara_assets.storage.kept import of_text
 
 _OTHERS = frozenset({"sql", "bash", "sh", "shell", "zsh"})

@@ -13,8 +13,7 @@ from sqlglot import exp
 
 from capibara_assets.datasets.code import javascript_source, python_source
 from capibara_assets.datasets.code.quoted_texts import with_texts
-from capibara_assets.datasets.code.structure import JAVASCRIPT
-from capibara_assets.executions.parsing import embedded_sql, is_deep_query, parse_sql
+from capibara_assets.executions.parsing import JAVASCRIPT, embedded_sql, is_deep_query, parse_sql
 
 _VERB = re.compile(
     r"\s*(?:select|with|insert|update|delete|create|alter|replace|pragma|describe|desc|show|explain|merge|from)\s", re.I

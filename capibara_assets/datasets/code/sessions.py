@@ -11,8 +11,8 @@ import polars as pl
 
 from capibara_assets.datasets.code import javascript_source, python_source, sql_source
 from capibara_assets.datasets.code.names import Statement, StatementNames
-from capibara_assets.datasets.code.structure import JAVASCRIPT
-from capibara_assets.datasets.code.tracebacks import own_frames
+from capibara_assets.executions.parsing import JAVASCRIPT
+from capibara_assets.executions.tracebacks import own_frames
 from capibara_assets.storage.kept import of_text
 
 _DEFINED = re.compile(

@@ -10,8 +10,7 @@ from tree_sitter import Node
 
 from capibara_assets.datasets.code import javascript_source, python_source
 from capibara_assets.datasets.code.one_line import in_one_line
-from capibara_assets.datasets.code.structure import JAVASCRIPT
-from capibara_assets.executions.parsing import child_nodes, walk
+from capibara_assets.executions.parsing import JAVASCRIPT, child_nodes, walk
 from capibara_assets.executions.replay import javascript_tracing, python_instrument
 
 Sort = Literal[

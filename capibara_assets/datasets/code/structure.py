@@ -4,11 +4,10 @@ import ast
 import re
 
 from capibara_assets.datasets.code import javascript_source, python_source
-from capibara_assets.executions.parsing import walk
+from capibara_assets.executions.parsing import JAVASCRIPT, walk
 from capibara_assets.storage.digests import sha256_bytes
 from capibara_assets.storage.kept import of_text
 
-JAVASCRIPT = frozenset({"javascript", "typescript"})
 _STRINGS = (
     r"""'''(?:\\.|[^\\])*?'''|\"\"\"(?:\\.|[^\\])*?\"\"\"|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`"""
 )

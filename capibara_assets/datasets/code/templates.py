@@ -7,7 +7,8 @@ from itertools import pairwise
 
 from sqlglot.tokens import Tokenizer
 
-from capibara_assets.datasets.code.structure import JAVASCRIPT, tokens
+from capibara_assets.datasets.code.structure import tokens
+from capibara_assets.executions.parsing import JAVASCRIPT
 from capibara_assets.storage.digests import sha256_bytes
 
 _IN_JAVASCRIPT = """async await break case catch class const continue default delete do else export extends false

@@ -13,7 +13,6 @@ from capibara_assets.datasets.code.effort import is_call
 from capibara_assets.datasets.code.python_source import BUILTINS
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import structural_key
-from capibara_assets.datasets.code.tracebacks import error_text
 from capibara_assets.datasets.derived import javascript_bugs, python_bugs
 from capibara_assets.datasets.derived.edits import RepairEdit, drawn
 from capibara_assets.datasets.derived.solved import Solved
@@ -24,6 +23,7 @@ from capibara_assets.datasets.kinds.evidence import ExampleCandidate, mean_quali
 from capibara_assets.datasets.kinds.predict import is_derivable
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.schema import WRONG_OUTPUT
+from capibara_assets.executions.tracebacks import error_text
 
 _MOST_SHOWN, _SHORT = 400, 2
 _CONDITIONS = frozenset(("missing_where", "missing_having", "missing_condition"))

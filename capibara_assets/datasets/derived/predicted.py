@@ -12,12 +12,7 @@ from capibara_assets.datasets.code import javascript_source
 from capibara_assets.datasets.code.cases import cases
 from capibara_assets.datasets.code.python_source import without_assertions
 from capibara_assets.datasets.code.sessions import Row
-from capibara_assets.datasets.code.structure import (
-    JAVASCRIPT,
-    structural_key,
-    without_comments,
-    without_trailing_spaces,
-)
+from capibara_assets.datasets.code.structure import structural_key, without_comments, without_trailing_spaces
 from capibara_assets.datasets.derived.edits import RepairEdit, drawn
 from capibara_assets.datasets.derived.literals import changes, recorded_calls
 from capibara_assets.datasets.derived.solved import Solved, Span
@@ -28,7 +23,7 @@ from capibara_assets.datasets.kinds.evidence import ExampleCandidate, mean_quali
 from capibara_assets.datasets.kinds.predict import bare, is_derivable, may_be_unquoted
 from capibara_assets.datasets.kinds.proof import recorded_output
 from capibara_assets.datasets.recipe import DatasetRecipe
-from capibara_assets.executions.parsing import parse_python
+from capibara_assets.executions.parsing import JAVASCRIPT, parse_python
 
 _KINDS = {"value": 1.0, "order": 1.0, "length": 0.5}
 _NO_NUMBER = re.compile(r"(?<![\w'\"])-?(?:nan|inf|NaN|Infinity)\b")

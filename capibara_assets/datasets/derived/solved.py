@@ -14,10 +14,9 @@ from tree_sitter import Node
 from capibara_assets.datasets.code import javascript_source, python_source
 from capibara_assets.datasets.code.python_source import Places
 from capibara_assets.datasets.code.sessions import Row, needed
-from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.derived.trials import Cells
 from capibara_assets.datasets.kinds.evidence import Evidence
-from capibara_assets.executions.parsing import python_tree, walk
+from capibara_assets.executions.parsing import JAVASCRIPT, python_tree, walk
 
 _MOST_JUDGES, _HORIZON = 3, 12  # later cells that judge, and that are looked at
 _MOST_MS = 400.0  # longest recorded duration of a cell that is run many times

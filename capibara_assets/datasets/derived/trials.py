@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from capibara_assets.datasets.code.javascript_source import parse, walk
-from capibara_assets.datasets.code.structure import JAVASCRIPT
+from capibara_assets.executions.parsing import JAVASCRIPT
 from capibara_assets.executions.replay.e2b import sandbox_place
 from capibara_assets.executions.replay.pool import PoolResult, PoolSettings, RerunPolicy, run_sessions
 from capibara_assets.executions.replay.replay import environment

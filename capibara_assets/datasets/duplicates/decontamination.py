@@ -29,11 +29,11 @@ import polars as pl
 from pydantic import Field
 
 from capibara_assets.datasets.code import javascript_source, python_source
-from capibara_assets.datasets.code.structure import JAVASCRIPT, structural_key
+from capibara_assets.datasets.code.structure import structural_key
 from capibara_assets.datasets.duplicates.public_benchmarks import BenchmarkItem, read_items
 from capibara_assets.datasets.duplicates.shingles import Ints, shingle_texts
 from capibara_assets.datasets.recipe import Decontamination
-from capibara_assets.executions.parsing import walk
+from capibara_assets.executions.parsing import JAVASCRIPT, walk
 from capibara_assets.storage.records import Record, table
 
 _WORD = re.compile(r"[a-z0-9_\u0080-\U0010ffff]+")  # as in datasets/duplicates/shingles.py

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from capibara_assets.datasets.code.sessions import Row, SessionContext, cell_names, needed
-from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.explanations.behaviour import call_text
+from capibara_assets.executions.parsing import JAVASCRIPT
 from capibara_assets.executions.replay.traces import Trace
 from capibara_assets.executions.replay.workers import Session
 

@@ -14,7 +14,6 @@ from capibara_assets.datasets.code.cases import cases
 from capibara_assets.datasets.code.edits import edits
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import structural_key
-from capibara_assets.datasets.code.tracebacks import error_text
 from capibara_assets.datasets.explanations import alone
 from capibara_assets.datasets.explanations.behaviour import call_text, is_new
 from capibara_assets.datasets.explanations.diagnose_names import name_cause
@@ -37,6 +36,7 @@ from capibara_assets.datasets.kinds.repair import (
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.replay.traces import Trace
 from capibara_assets.executions.replay.workers import Session
+from capibara_assets.executions.tracebacks import error_text
 
 
 class Case(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Any
 from capibara_assets.datasets.anatomy.dissect import dissect
 from capibara_assets.datasets.code.sessions import Piece, Row, SessionContext, cell_names
 from capibara_assets.datasets.code.steps import steps
-from capibara_assets.datasets.code.structure import JAVASCRIPT, structural_key, without_comments, without_gaps
+from capibara_assets.datasets.code.structure import structural_key, without_comments, without_gaps
 from capibara_assets.datasets.explanations import alone
 from capibara_assets.datasets.explanations.behaviour import call_text, is_new, request_sentence, request_text
 from capibara_assets.datasets.explanations.walk import walk
@@ -24,6 +24,7 @@ from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, has_substance, mean_quality, quotable
 from capibara_assets.datasets.kinds.predict import is_derivable
 from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.executions.parsing import JAVASCRIPT
 from capibara_assets.executions.replay.traces import Trace
 from capibara_assets.executions.replay.workers import Session
 

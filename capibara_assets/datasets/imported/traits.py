@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import polars as pl
 
 from capibara_assets.datasets.code import javascript_source, python_source
-from capibara_assets.datasets.code.structure import JAVASCRIPT, normal_text, structural_key, tokens, without_comments
+from capibara_assets.datasets.code.structure import normal_text, structural_key, tokens, without_comments
 from capibara_assets.datasets.duplicates.near import near_texts
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.datasets.tokens.chat_forms import Message
 from capibara_assets.domains import Domain
+from capibara_assets.executions.parsing import JAVASCRIPT
 from capibara_assets.storage.digests import sha256_bytes
 
 _FENCE = re.compile(r"```[ \t]*([\w+#.-]*)[^\n]*\n(.*?)\n?```", re.DOTALL)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from capibara_assets.datasets.code import javascript_source, python_source
 from capibara_assets.datasets.code.names import Statement
 from capibara_assets.datasets.code.sessions import cell_names, statements
-from capibara_assets.datasets.code.structure import JAVASCRIPT, without_comments
-from capibara_assets.datasets.code.tracebacks import Frame, in_failing_cell
-from capibara_assets.executions.parsing import walk
+from capibara_assets.datasets.code.structure import without_comments
+from capibara_assets.executions.parsing import JAVASCRIPT, walk
+from capibara_assets.executions.tracebacks import Frame, in_failing_cell
 
 _ASSERTS = re.compile(r"\bassert|\bexpect\(|\bthrow\b|\braise\b|[dD]eepEqual|assertEqual|\.should\b")
 MOST_CHARS = 1200

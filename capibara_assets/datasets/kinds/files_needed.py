@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from capibara_assets.datasets.code import javascript_source, python_source
-from capibara_assets.datasets.code.structure import JAVASCRIPT
+from capibara_assets.executions.parsing import JAVASCRIPT
 
 UNWRITTEN = "its task asks for a file that its answer does not write"
 _FILE = re.compile(r"(?!\w+://)[\w./~\\ -]*[\w-]\.[A-Za-z]\w{0,7}\Z")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from capibara_assets.datasets.code import javascript_source, python_source
 from capibara_assets.datasets.code.sessions import Row
-from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.kinds.proof import recorded_output
 from capibara_assets.executions.heredocs import heredocs
+from capibara_assets.executions.parsing import JAVASCRIPT
 
 _FILE = re.compile(r"^(?!\w+://)[\w./~\\-]*[\w-]\.[A-Za-z]\w{0,7}$")
 _SHELL_WORD = re.compile(r"(?<![\w./~-])[\w./~-]+\.[A-Za-z]\w{0,7}\b")

@@ -10,19 +10,19 @@ from collections.abc import Iterable, Iterator
 from capibara_assets.datasets.code.python_source import without_assertions
 from capibara_assets.datasets.code.sessions import Row
 from capibara_assets.datasets.code.structure import (
-    JAVASCRIPT,
     comments,
     structural_key,
     without_comments,
     without_gaps,
     without_trailing_spaces,
 )
-from capibara_assets.datasets.code.tracebacks import error_text
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, has_substance, mean_quality, quotable
 from capibara_assets.datasets.kinds.proof import recorded_output
 from capibara_assets.datasets.recipe import DatasetRecipe
+from capibara_assets.executions.parsing import JAVASCRIPT
+from capibara_assets.executions.tracebacks import error_text
 
 _UNKNOWABLE = re.compile(
     r"""\b(time\.(time|time_ns|perf_counter|monotonic|process_time|strftime|localtime|gmtime|ctime)|perf_counter|

@@ -16,7 +16,6 @@ from capibara_assets.datasets.anatomy.stated import with_stated
 from capibara_assets.datasets.code.comments import is_task, without_note
 from capibara_assets.datasets.code.sessions import Row, carried, cell_names
 from capibara_assets.datasets.code.structure import structural_key, without_trailing_spaces
-from capibara_assets.datasets.code.tracebacks import own_frames, summary
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.difficulty import difficulty
 from capibara_assets.datasets.kinds.evidence import Evidence, ExampleCandidate, mean_quality
@@ -28,6 +27,7 @@ from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
 from capibara_assets.executions.patterns.retests import BELOW
 from capibara_assets.executions.schema import WRONG_OUTPUT
+from capibara_assets.executions.tracebacks import own_frames, summary
 
 NO_TEST = "an assertion failed, and the test that holds it cannot be shown"
 NO_TASK = "nothing says what the code is for, nor does its error"

@@ -13,8 +13,7 @@ from capibara_assets.datasets.code.comments import is_task
 from capibara_assets.datasets.code.effort import steps
 from capibara_assets.datasets.code.names import Statement
 from capibara_assets.datasets.code.sessions import statements
-from capibara_assets.datasets.code.structure import JAVASCRIPT
-from capibara_assets.executions.parsing import walk
+from capibara_assets.executions.parsing import JAVASCRIPT, walk
 
 TOO_LITTLE = "what the comment or heading above its code asks for is hardly anything to do"
 BEYOND = "its answer does more than the comment or heading above it says"

@@ -17,7 +17,7 @@ from capibara_assets.datasets.code.cases import cases
 from capibara_assets.datasets.code.comments import is_statement, is_task, without_note
 from capibara_assets.datasets.code.queries import holds_sql
 from capibara_assets.datasets.code.sessions import Piece, Row, cell_names, defined_name, definitions, needed, statements
-from capibara_assets.datasets.code.structure import JAVASCRIPT, normal_text, structural_key, without_trailing_spaces
+from capibara_assets.datasets.code.structure import normal_text, structural_key, without_trailing_spaces
 from capibara_assets.datasets.kinds import prompts
 from capibara_assets.datasets.kinds.asked import only_tested, shown_test, with_imports, without_unasked
 from capibara_assets.datasets.kinds.difficulty import difficulty
@@ -38,6 +38,7 @@ from capibara_assets.datasets.kinds.scope import why_beyond, why_beyond_by_names
 from capibara_assets.datasets.kinds.surroundings import surroundings
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.executions.formats.notebook_tasks import FROM_MARKDOWN
+from capibara_assets.executions.parsing import JAVASCRIPT
 from capibara_assets.executions.schema import SOLVED
 from capibara_assets.storage.digests import sha256_bytes
 

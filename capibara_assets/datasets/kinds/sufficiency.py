@@ -5,9 +5,10 @@ import re
 from capibara_assets.datasets.code import javascript_source
 from capibara_assets.datasets.code.queries import reads_of
 from capibara_assets.datasets.code.sessions import cell_names
-from capibara_assets.datasets.code.structure import JAVASCRIPT, without_comments
+from capibara_assets.datasets.code.structure import without_comments
 from capibara_assets.datasets.kinds.files_needed import unnamed_files
 from capibara_assets.datasets.kinds.prompts import CODE, SIGNATURE, TESTS, sections, stated
+from capibara_assets.executions.parsing import JAVASCRIPT
 
 _IPYTHON = frozenset(re.findall(r"\w+", "display get_ipython In Out _ __ ___ _i _ih _oh exit quit"))
 _HOST = frozenset(

@@ -9,13 +9,12 @@ from sqlglot import exp
 
 from capibara_assets.datasets.code import python_source
 from capibara_assets.datasets.code.queries import last_select
-from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import CODE, SESSION, section, sections, stated
 from capibara_assets.datasets.kinds.referents import speaks_of_errors
 from capibara_assets.datasets.schema import CODE_KINDS
 from capibara_assets.datasets.worth import javascript
-from capibara_assets.executions.parsing import walk
+from capibara_assets.executions.parsing import JAVASCRIPT, walk
 
 SYMBOLIC = "its output is a formula, in whatever form and order the library gives it"
 PRINTS_TEXT = "its output consists of texts that stand in its code"

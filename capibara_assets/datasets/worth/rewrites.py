@@ -4,9 +4,9 @@ import ast
 import re
 
 from capibara_assets.datasets.code import python_source
-from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import ERROR, TESTS, section
+from capibara_assets.executions.parsing import JAVASCRIPT
 
 WIDER = "its repair also changes functions that neither its error nor its test speaks of"
 ANEW = "its repair is written anew: most of what it changes has nothing to do with the failure"

@@ -9,11 +9,10 @@ from capibara_assets.datasets.code import python_source
 from capibara_assets.datasets.code.effort import steps
 from capibara_assets.datasets.code.python_source import called_name
 from capibara_assets.datasets.code.sessions import cell_names
-from capibara_assets.datasets.code.structure import JAVASCRIPT
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import SESSION, SIGNATURE, TESTS, sections, states_task
 from capibara_assets.datasets.schema import CODE_KINDS
-from capibara_assets.executions.parsing import walk
+from capibara_assets.executions.parsing import JAVASCRIPT, walk
 
 READS_UNTOLD = "its test reads a name that neither its prompt nor its answer binds"
 SAYS_NOTHING = "its test compares nothing, and nothing else says what is asked"

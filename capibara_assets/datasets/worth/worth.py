@@ -11,7 +11,7 @@ from capibara_assets.datasets.code import python_source
 from capibara_assets.datasets.code.cases import cases
 from capibara_assets.datasets.code.effort import TRIVIAL, is_call, steps
 from capibara_assets.datasets.code.queries import holds_sql
-from capibara_assets.datasets.code.structure import JAVASCRIPT, located_tokens
+from capibara_assets.datasets.code.structure import located_tokens
 from capibara_assets.datasets.kinds.evidence import ExampleCandidate
 from capibara_assets.datasets.kinds.prompts import (
     CODE,
@@ -35,7 +35,7 @@ from capibara_assets.datasets.worth.query_leniency import lenient
 from capibara_assets.datasets.worth.query_tasks import mismatched
 from capibara_assets.datasets.worth.rewrites import changes_others
 from capibara_assets.datasets.worth.tests_alone import FIXTURE, is_fixture, lacks_a_task
-from capibara_assets.executions.parsing import walk
+from capibara_assets.executions.parsing import JAVASCRIPT, walk
 from capibara_assets.executions.secrets.redact import PLACEHOLDER
 
 UNTOLD = "its answer is made of texts or data that its prompt does not tell"

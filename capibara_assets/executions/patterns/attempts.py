@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from capibara_assets.executions.formats.agents.failures import any_shows_failure
-from capibara_assets.executions.parsing import parse_javascript, parse_python
+from capibara_assets.executions.parsing import JAVASCRIPT, parse_javascript, parse_python
 from capibara_assets.executions.patterns.shown_failures import shows_failure
 from capibara_assets.executions.patterns.similarity import tokens
 from capibara_assets.executions.schema import FAILED, HIDDEN_EXIT, SHELL
@@ -109,7 +109,7 @@ def _definitions(language: str, code: str) -> Mapping[str, str]:
         firsts = (min([node.lineno, *(one.lineno for one in node.decorator_list)]) for node in nodes)
         spans = zip(nodes, firsts, strict=True)
         return {node.name: "\n".join(lines[first - 1 : node.end_lineno]) for node, first in spans}
-    return dict(_javascript_definitions(code)) if language in ("javascript", "typescript") else {}
+    return dict(_javascript_definitions(code)) if language in JAVASCRIPT else {}
 
 
 @lru_cache(maxsize=4096)
@@ -119,7 +119,7 @@ def _assigned_names(language: str, code: str) -> frozenset[str]:
         targets = [t for node in tree.body if isinstance(node, ast.Assign) for t in node.targets]
         each = (one for target in targets for one in (target.elts if isinstance(target, ast.Tuple) else [target]))
         return frozenset(one.id for one in each if isinstance(one, ast.Name))
-    if language in ("javascript", "typescript"):
+    if language in JAVASCRIPT:
         return frozenset(name for name, *_ in _declared(code))
     return frozenset()
 

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from capibara_assets.datasets.code.comments import without_note
-from capibara_assets.datasets.code.tracebacks import error_text, own_frames
 from capibara_assets.datasets.examples import build_dataset
 from capibara_assets.datasets.groups import assign_groups
 from capibara_assets.datasets.kinds import repair, solve
@@ -17,6 +16,7 @@ from capibara_assets.datasets.kinds.sufficiency import why_insufficient, why_unp
 from capibara_assets.datasets.placing import INSUFFICIENT
 from capibara_assets.datasets.recipe import DatasetRecipe
 from capibara_assets.domains import Domain
+from capibara_assets.executions.tracebacks import error_text, own_frames
 from capibara_assets_tests.datasets.conftest import evidence_of, pair, run
 
 JUDGED: list[tuple[str, str, str, str | None]] = [

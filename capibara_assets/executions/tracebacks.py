@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from capibara_assets.datasets.code.structure import JAVASCRIPT
+from capibara_assets.executions.parsing import JAVASCRIPT
 
 MOST_FRAMES = 4
 _LONGEST_LINE, _LONGEST_MESSAGE = 200, 300
